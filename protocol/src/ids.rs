@@ -1,0 +1,166 @@
+//! Names: every id is a newtype, so that a job is never mistaken for an arena.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// What kind of processor a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceKind {
+    /// The reference implementation on CPU threads.
+    Cpu,
+    /// An NVIDIA GPU.
+    Gpu,
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cpu => "cpu",
+            Self::Gpu => "gpu",
+        })
+    }
+}
+
+/// One device of the pool, printed as `gpu0` or `cpu1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct DeviceId {
+    /// CPU or GPU.
+    pub kind: DeviceKind,
+    /// Position: NVML's index for a GPU, a count from 0 for a CPU device.
+    pub index: u32,
+}
+
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.kind, self.index)
+    }
+}
+
+/// One worker process: a device and how many processes have served it so far. Printed as `gpu0#4`.
+///
+/// A message that names an older generation comes from a process that is gone or going: it has no
+/// effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct WorkerId {
+    /// The device that the worker serves.
+    pub device: DeviceId,
+    /// 1 for the first process on the device, then 2, and so on.
+    pub generation: u32,
+}
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}#{}", self.device, self.generation)
+    }
+}
+
+/// A text that is not `cpu0`, `gpu1` or `gpu1#4`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a worker name: write a device (`gpu0`) or a device and generation (`gpu0#4`)")]
+pub struct ParseIdError {
+    text: String,
+}
+
+impl FromStr for DeviceId {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIdError> {
+        let (kind, digits) = match (text.strip_prefix("cpu"), text.strip_prefix("gpu")) {
+            (Some(digits), _) => (DeviceKind::Cpu, digits),
+            (_, Some(digits)) => (DeviceKind::Gpu, digits),
+            (None, None) => return Err(ParseIdError { text: text.to_owned() }),
+        };
+        let index = digits.parse().map_err(|_| ParseIdError { text: text.to_owned() })?;
+        Ok(Self { kind, index })
+    }
+}
+
+impl FromStr for WorkerId {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIdError> {
+        let bad = || ParseIdError { text: text.to_owned() };
+        let (device, generation) = text.split_once('#').ok_or_else(bad)?;
+        Ok(Self {
+            device: device.parse().map_err(|_| bad())?,
+            generation: generation.parse().map_err(|_| bad())?,
+        })
+    }
+}
+
+/// The name a client chose for a job: 128 bits, printed as 32 hexadecimal digits.
+///
+/// A key is the unit of deduplication: while its verdict is known, a second submission under the
+/// same key is answered from memory and not run again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct JobKey(pub u128);
+
+impl fmt::Display for JobKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// The supervisor's number for a job it has accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct JobId(pub u64);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "job{}", self.0)
+    }
+}
+
+/// One run of one job on one worker. A late answer that names another attempt has no effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct AttemptId {
+    /// The job.
+    pub job: JobId,
+    /// 1 for the first attempt.
+    pub number: u32,
+}
+
+impl fmt::Display for AttemptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.job, self.number)
+    }
+}
+
+/// One connection to the supervisor. A client that reconnects is a new client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ClientId(pub u64);
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "client{}", self.0)
+    }
+}
+
+/// One piece of shared memory that belongs to one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ArenaId(pub u64);
+
+impl fmt::Display for ArenaId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "arena{}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn worker_names_read_back_as_they_print() {
+        for text in ["gpu0#4", "cpu17#1"] {
+            let worker: WorkerId = text.parse().unwrap();
+            assert_eq!(worker.to_string(), text);
+        }
+        for text in ["gpu0", "gpu#1", "tpu0#1", "gpu0#", "gpu0#x", ""] {
+            assert!(text.parse::<WorkerId>().is_err(), "{text} was accepted");
+        }
+    }
+}

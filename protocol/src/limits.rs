@@ -1,0 +1,48 @@
+//! Every bound of the protocol, by name. Limits that an operator may set live in the supervisor's
+//! config; these are part of the wire format and equal on both sides.
+
+use std::time::Duration;
+
+/// Version of the wire format. Both sides must name the same one.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// Highest colour of a cell.
+pub const COLOR_MAX: u8 = 9;
+/// Longest side of a grid.
+pub const SIDE_MAX: usize = 255;
+/// Most cells of one grid, intermediate grids included.
+pub const GRID_CELLS_MAX: usize = 4_096;
+
+/// Most items of one job.
+pub const JOB_ITEMS_MAX: u32 = 1 << 22;
+/// Most cells of one job, all items together.
+pub const JOB_CELLS_MAX: u32 = 1 << 30;
+
+/// Most ops of one program.
+pub const PROGRAM_OPS_MAX: usize = 64;
+/// Longest text of a program, in bytes.
+pub const PROGRAM_BYTES_MAX: usize = 4_096;
+/// Deepest nesting of arguments in a program.
+pub const PROGRAM_DEPTH_MAX: usize = 8;
+
+/// Largest payload, in or out, that travels inside a message. Above it, an arena carries it.
+pub const INLINE_BYTES_MAX: usize = 16 * 1024;
+/// Largest body of one frame on a socket, and of one message between supervisor and worker.
+pub const FRAME_BYTES_MAX: usize = 256 * 1024;
+/// File descriptors that one frame may carry.
+pub const FRAME_FDS_MAX: usize = 1;
+
+/// Smallest arena; requests are rounded up to it.
+pub const ARENA_BYTES_MIN: u64 = 64 * 1024;
+/// Largest single arena.
+pub const ARENA_BYTES_MAX: u64 = 8 << 30;
+
+/// Longest deadline that a job may ask for.
+pub const DEADLINE_MAX: Duration = Duration::from_secs(3_600);
+/// Deadline of a job that names none.
+pub const DEADLINE_DEFAULT: Duration = Duration::from_secs(30);
+
+/// How long a new connection has for its hello.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the rest of a frame may take once its first byte has come.
+pub const FRAME_TIMEOUT: Duration = Duration::from_secs(5);

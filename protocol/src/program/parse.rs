@@ -1,0 +1,196 @@
+//! Text to calls: `name(arg, …) | name | …`, with the place of every piece kept for errors.
+//!
+//! ```text
+//! program  = call { "|" call }
+//! call     = name [ "(" [ argument { "," argument } ] ")" ]
+//! argument = number | "true" | "false" | call
+//! ```
+
+use std::ops::Range;
+
+use super::ProgramError;
+use crate::limits::{PROGRAM_BYTES_MAX, PROGRAM_DEPTH_MAX, PROGRAM_OPS_MAX};
+
+/// A name with arguments, and where it stands in the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Call {
+    pub(super) name: String,
+    pub(super) span: Range<usize>,
+    pub(super) arguments: Vec<Argument>,
+    /// From the name to the closing bracket.
+    pub(super) whole: Range<usize>,
+}
+
+/// One argument and where it stands in the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Argument {
+    pub(super) value: Value,
+    pub(super) span: Range<usize>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    Call(Call),
+    Flag(bool),
+    Number(i64),
+}
+
+/// Reads a whole program.
+pub(super) fn calls(text: &str) -> Result<Vec<Call>, ProgramError> {
+    let mut parser = Parser { text, at: 0 };
+    if text.len() > PROGRAM_BYTES_MAX {
+        return Err(ProgramError::new(
+            "",
+            0..0,
+            format!("the program has {} bytes; at most {PROGRAM_BYTES_MAX} are allowed", text.len()),
+        ));
+    }
+    let mut calls = Vec::new();
+    loop {
+        calls.push(parser.call(0)?);
+        if calls.len() > PROGRAM_OPS_MAX {
+            let message = format!("a program has at most {PROGRAM_OPS_MAX} ops");
+            return Err(parser.error(parser.at..parser.at, message));
+        }
+        match parser.next() {
+            None => return Ok(calls),
+            Some('|') => parser.advance(),
+            Some(other) => {
+                let message = match other {
+                    ')' => "this bracket closes nothing".to_owned(),
+                    ',' => "a comma stands between arguments only; ops are joined by `|`".to_owned(),
+                    _ => format!("expected `|` or the end, found `{other}`"),
+                };
+                return Err(parser.error(parser.here(), message));
+            }
+        }
+    }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl Parser<'_> {
+    fn call(&mut self, depth: usize) -> Result<Call, ProgramError> {
+        let (name, span) = self.word();
+        if name.is_empty() {
+            let message = match self.next() {
+                None => "expected an op, found the end".to_owned(),
+                Some(found) => format!("expected an op, found `{found}`"),
+            };
+            return Err(self.error(self.here(), message));
+        }
+        if name.starts_with(|c: char| c.is_ascii_digit()) {
+            return Err(self.error(span, format!("expected an op, found the number `{name}`")));
+        }
+        let mut call = Call { name, whole: span.clone(), span, arguments: Vec::new() };
+        if self.next() == Some('(') {
+            self.arguments(&mut call, depth)?;
+        }
+        Ok(call)
+    }
+
+    fn arguments(&mut self, call: &mut Call, depth: usize) -> Result<(), ProgramError> {
+        let open = self.here();
+        if depth == PROGRAM_DEPTH_MAX {
+            let message = format!("arguments nest deeper than {PROGRAM_DEPTH_MAX}");
+            return Err(self.error(open, message));
+        }
+        self.advance();
+        if self.next() == Some(')') {
+            self.advance();
+            call.whole.end = self.at;
+            return Ok(());
+        }
+        loop {
+            call.arguments.push(self.argument(depth + 1)?);
+            match self.next() {
+                Some(',') => self.advance(),
+                Some(')') => {
+                    self.advance();
+                    call.whole.end = self.at;
+                    return Ok(());
+                }
+                Some(found) => {
+                    let message = format!("expected `,` or `)`, found `{found}`");
+                    return Err(self.error(self.here(), message));
+                }
+                None => return Err(self.error(open, "this bracket is never closed".to_owned())),
+            }
+        }
+    }
+
+    fn argument(&mut self, depth: usize) -> Result<Argument, ProgramError> {
+        let negative = self.next() == Some('-');
+        let start = self.at;
+        if negative {
+            self.advance();
+        }
+        let back = self.at;
+        let (word, mut span) = self.word();
+        if negative {
+            span.start = start;
+        }
+        let value = if word.starts_with(|c: char| c.is_ascii_digit()) {
+            let number: i64 = word.parse().map_err(|_| {
+                self.error(span.clone(), format!("`{word}` is not a number that fits"))
+            })?;
+            Value::Number(if negative { -number } else { number })
+        } else if negative {
+            return Err(self.error(span, "expected a number after `-`".to_owned()));
+        } else {
+            match word.as_str() {
+                "true" => Value::Flag(true),
+                "false" => Value::Flag(false),
+                "True" | "False" | "T" | "F" => {
+                    let message = format!("write `true` or `false` instead of `{word}`");
+                    return Err(self.error(span, message));
+                }
+                _ => {
+                    self.at = back;
+                    let call = self.call(depth)?;
+                    span = call.whole.clone();
+                    Value::Call(call)
+                }
+            }
+        };
+        Ok(Argument { value, span })
+    }
+
+    /// The run of letters, digits and `_` here, which may be empty.
+    fn word(&mut self) -> (String, Range<usize>) {
+        self.skip_space();
+        let rest = &self.text[self.at..];
+        let length =
+            rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
+        let span = self.at..self.at + length;
+        self.at = span.end;
+        (self.text[span.clone()].to_owned(), span)
+    }
+
+    fn next(&mut self) -> Option<char> {
+        self.skip_space();
+        self.text[self.at..].chars().next()
+    }
+
+    fn advance(&mut self) {
+        self.at += self.text[self.at..].chars().next().map_or(0, char::len_utf8);
+    }
+
+    fn skip_space(&mut self) {
+        let rest = &self.text[self.at..];
+        self.at += rest.len() - rest.trim_start().len();
+    }
+
+    /// The character here, or the empty place at the end.
+    fn here(&self) -> Range<usize> {
+        let length = self.text[self.at..].chars().next().map_or(0, char::len_utf8);
+        self.at..self.at + length
+    }
+
+    fn error(&self, span: Range<usize>, message: String) -> ProgramError {
+        ProgramError::new(self.text, span, message)
+    }
+}

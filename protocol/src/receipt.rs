@@ -1,0 +1,201 @@
+//! What a job ended as, and the proof of where and how it ran. Serialises to the JSON of the
+//! command line; field names are part of the interface. The same types travel on the wire, whose format
+//! is not self-describing: no field is ever skipped or flattened.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{DeviceId, DeviceKind};
+
+/// How a job ended. Every accepted job gets exactly one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Verdict {
+    /// Its client asked for that.
+    Cancelled,
+    /// Its deadline passed.
+    Deadline,
+    /// No device was left to run it.
+    DeviceLost,
+    /// It could not be run; the receipt says why.
+    Failed,
+    /// Every item has a result or an error of its own.
+    Ok,
+    /// It killed its worker twice while it was alone there.
+    Poison,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cancelled => "CANCELLED",
+            Self::Deadline => "DEADLINE",
+            Self::DeviceLost => "DEVICE_LOST",
+            Self::Failed => "FAILED",
+            Self::Ok => "OK",
+            Self::Poison => "POISON",
+        })
+    }
+}
+
+/// The device behind a worker, as the worker itself found it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceInfo {
+    /// CPU or GPU.
+    pub kind: DeviceKind,
+    /// Position among the devices of its kind on this host.
+    pub index: u32,
+    /// The product's name.
+    pub name: String,
+    /// `GPU-…` as the driver gives it; empty on a CPU device.
+    pub uuid: String,
+    /// Version of the NVIDIA driver; empty on a CPU device.
+    pub driver: String,
+}
+
+impl DeviceInfo {
+    /// The device's name in the pool.
+    #[must_use]
+    pub fn id(&self) -> DeviceId {
+        DeviceId { kind: self.kind, index: self.index }
+    }
+}
+
+/// One kernel's part in an attempt; on a CPU device, one reference function's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KernelUse {
+    /// The kernel.
+    pub name: String,
+    /// How often it was launched.
+    pub launches: u32,
+    /// Time on the device from CUDA events, microseconds; on a CPU device the function's own time.
+    pub device_us: f64,
+}
+
+/// What one attempt did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunReport {
+    /// SHA-256 of the kernels that ran (the PTX; on a CPU device the reference's source).
+    pub module_hash: String,
+    /// Items in the launch, those of other jobs included.
+    pub joined_items: u32,
+    /// Items that have an error in place of a result.
+    pub item_errors: u32,
+    /// Kernels in order of first launch.
+    pub kernels: Vec<KernelUse>,
+    /// Bytes copied to the device.
+    pub h2d_bytes: u64,
+    /// Bytes copied back.
+    pub d2h_bytes: u64,
+    /// From the message's arrival in the worker to its answer, microseconds.
+    pub service_us: u64,
+}
+
+/// How one attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AttemptOutcome {
+    /// Its worker was stopped because the client cancelled the job.
+    Cancelled,
+    /// Its worker was stopped because the deadline passed.
+    Deadline,
+    /// The device reported an error that does not concern other jobs.
+    DeviceError,
+    /// Its worker stopped answering.
+    Hang,
+    /// It answered.
+    Ok,
+    /// The worker refused the batch.
+    Refused,
+    /// Its worker ended without an answer.
+    WorkerDied,
+}
+
+/// One attempt of a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// The worker, as `gpu0#4`.
+    pub worker: String,
+    /// How it ended.
+    pub outcome: AttemptOutcome,
+    /// More about it, for instance `killed by signal 9 (SIGKILL)`; empty if it went well.
+    pub detail: String,
+    /// The device.
+    pub device: DeviceInfo,
+    /// See [`RunReport::module_hash`]; empty if the worker never answered, as all that follows.
+    pub module_hash: String,
+    /// See [`RunReport::joined_items`].
+    pub joined_items: u32,
+    /// See [`RunReport::kernels`].
+    pub kernels: Vec<KernelUse>,
+    /// See [`RunReport::h2d_bytes`].
+    pub h2d_bytes: u64,
+    /// See [`RunReport::d2h_bytes`].
+    pub d2h_bytes: u64,
+    /// See [`RunReport::service_us`].
+    pub service_us: u64,
+}
+
+impl Attempt {
+    /// An attempt that ended without a report.
+    #[must_use]
+    pub fn unreported(
+        worker: String,
+        device: DeviceInfo,
+        outcome: AttemptOutcome,
+        detail: String,
+    ) -> Self {
+        Self {
+            worker,
+            outcome,
+            detail,
+            device,
+            module_hash: String::new(),
+            joined_items: 0,
+            kernels: Vec::new(),
+            h2d_bytes: 0,
+            d2h_bytes: 0,
+            service_us: 0,
+        }
+    }
+
+    /// An attempt that answered.
+    #[must_use]
+    pub fn answered(worker: String, device: DeviceInfo, report: RunReport) -> Self {
+        Self {
+            module_hash: report.module_hash,
+            joined_items: report.joined_items,
+            kernels: report.kernels,
+            h2d_bytes: report.h2d_bytes,
+            d2h_bytes: report.d2h_bytes,
+            service_us: report.service_us,
+            ..Self::unreported(worker, device, AttemptOutcome::Ok, String::new())
+        }
+    }
+}
+
+/// The proof of where and how a job ran.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Receipt {
+    /// The supervisor's number.
+    pub job: String,
+    /// The client's key.
+    pub key: String,
+    /// Hash of the program, tie mode included.
+    pub program_hash: String,
+    /// Items submitted.
+    pub items: u32,
+    /// Items with an error in place of a result.
+    pub item_errors: u32,
+    /// How the job ended.
+    pub verdict: Verdict,
+    /// Why, where the verdict is not OK; else empty.
+    pub reason: String,
+    /// From acceptance to the first dispatch, microseconds.
+    pub queue_us: u64,
+    /// From acceptance to the verdict, microseconds.
+    pub total_us: u64,
+    /// Every attempt, the last one last.
+    pub attempts: Vec<Attempt>,
+}

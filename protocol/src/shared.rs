@@ -1,0 +1,124 @@
+//! Bytes that another process may change at any time.
+//!
+//! A `&[u8]` promises that nobody else writes; memory shared with a client keeps no such promise. So
+//! this type never hands out a reference: it copies in, copies out, or gives a raw pointer to a
+//! driver call that copies.
+
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+
+/// A range of shared (or private) memory, alive for `'a`.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedSlice<'a> {
+    start: NonNull<u8>,
+    bytes: usize,
+    owner: PhantomData<&'a ()>,
+}
+
+// SAFETY: the type only copies through raw pointers, and the mapping outlives `'a` in every thread.
+#[expect(unsafe_code, reason = "a raw pointer to memory that lives for 'a, see the type")]
+unsafe impl Send for SharedSlice<'_> {}
+// SAFETY: as for `Send`; two threads that write one place leave garbage there and nothing worse.
+#[expect(unsafe_code, reason = "a raw pointer to memory that lives for 'a, see the type")]
+unsafe impl Sync for SharedSlice<'_> {}
+
+impl<'a> SharedSlice<'a> {
+    /// A view of private memory, so that inline payloads and arenas take the same path.
+    #[must_use]
+    pub fn private(bytes: &'a mut [u8]) -> Self {
+        Self { start: NonNull::from(&mut *bytes).cast(), bytes: bytes.len(), owner: PhantomData }
+    }
+
+    /// A view of `bytes` bytes at `start`.
+    ///
+    /// # Safety
+    /// The range must stay mapped, readable and writable for `'a`.
+    #[expect(unsafe_code, reason = "the one way to view a mapping; the caller owns it")]
+    #[must_use]
+    pub unsafe fn mapped(start: NonNull<u8>, bytes: usize) -> Self {
+        Self { start, bytes, owner: PhantomData }
+    }
+
+    /// How many bytes it spans.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The part from `offset`, `bytes` long, or `None` if it does not lie inside.
+    #[must_use]
+    pub fn part(&self, offset: u64, bytes: u64) -> Option<Self> {
+        let end = offset.checked_add(bytes)?;
+        if end > self.bytes as u64 {
+            return None;
+        }
+        let (offset, bytes) = (usize::try_from(offset).ok()?, usize::try_from(bytes).ok()?);
+        #[expect(unsafe_code, reason = "pointer arithmetic inside the range checked above")]
+        // SAFETY: `offset <= self.bytes`, so the result is inside the range or one past its end.
+        let start = unsafe { self.start.add(offset) };
+        Some(Self { start, bytes, owner: PhantomData })
+    }
+
+    /// Copies `into.len()` bytes from `offset`.
+    ///
+    /// # Panics
+    /// If the range does not lie inside: offsets come from a checked layout.
+    pub fn read(&self, offset: usize, into: &mut [u8]) {
+        self.check(offset, into.len());
+        #[expect(unsafe_code, reason = "a copy out of memory that others may write")]
+        // SAFETY: the source range was checked, and `into` is private, so they cannot overlap.
+        unsafe {
+            ptr::copy_nonoverlapping(self.start.as_ptr().add(offset), into.as_mut_ptr(), into.len());
+        }
+    }
+
+    /// Copies `from` to `offset`.
+    ///
+    /// # Panics
+    /// If the range does not lie inside: offsets come from a checked layout.
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        self.check(offset, from.len());
+        #[expect(unsafe_code, reason = "a copy into memory that others may read")]
+        // SAFETY: the target range was checked, and `from` is private, so they cannot overlap.
+        unsafe {
+            ptr::copy_nonoverlapping(from.as_ptr(), self.start.as_ptr().add(offset), from.len());
+        }
+    }
+
+    /// The first byte, for driver calls that copy by address.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    fn check(&self, offset: usize, bytes: usize) {
+        let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        assert!(inside, "{bytes} bytes at {offset} of a slice of {}", self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_never_reach_outside() {
+        let mut memory = [7; 16];
+        let slice = SharedSlice::private(&mut memory);
+        assert_eq!(slice.part(4, 12).map(|part| part.bytes()), Some(12));
+        assert!(slice.part(16, 0).is_some());
+        assert!(slice.part(4, 13).is_none());
+        assert!(slice.part(u64::MAX, 2).is_none());
+        slice.part(14, 2).unwrap().write(1, &[9]);
+        let mut back = [0; 2];
+        slice.read(14, &mut back);
+        assert_eq!(back, [7, 9]);
+    }
+
+    #[test]
+    #[should_panic(expected = "of a slice of 4")]
+    fn a_read_past_the_end_panics() {
+        let mut memory = [0; 4];
+        SharedSlice::private(&mut memory).read(3, &mut [0; 2]);
+    }
+}

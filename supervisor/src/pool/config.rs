@@ -1,0 +1,65 @@
+//! Every limit of the pool, by name. `supervisor/src/config.rs` reads them from TOML.
+
+use std::time::Duration;
+
+/// The limits that the core keeps. All are settable; faults.md 2.2 and design.md argue the defaults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// Jobs waiting in all queues together; one more is refused as BUSY.
+    pub queue_jobs_max: usize,
+    /// Bytes of inline payload of all jobs that have no verdict.
+    pub queue_bytes_max: u64,
+    /// Jobs of one client that have no verdict.
+    pub client_jobs_max: usize,
+    /// Attempts of one job, whatever ended them; then FAILED.
+    pub attempts_max: u32,
+    /// Deaths of a worker with evidence against the one job it ran; then POISON.
+    pub poison_deaths: u32,
+    /// Verdicts remembered by key, so that a resubmission is not run again.
+    pub verdicts_kept: usize,
+    /// Deaths before any work was done, within `restart_window`, that quarantine a device.
+    pub restart_limit: u32,
+    /// See `restart_limit`.
+    pub restart_window: Duration,
+    /// Starts in a row that may fail before READY; then the device is quarantined.
+    pub start_failures_max: u32,
+    /// The second restart waits this long, the next twice as long, and so on; the first is free.
+    pub backoff_min: Duration,
+    /// Longest wait before a restart.
+    pub backoff_max: Duration,
+    /// From spawn to READY.
+    pub ready_timeout: Duration,
+    /// A worker that has said nothing for so long gets no new job.
+    pub heartbeat_suspect: Duration,
+    /// A worker that has said nothing for so long is killed.
+    pub heartbeat_kill: Duration,
+    /// A cancelled job may run on for so long before its worker is killed to free the device.
+    pub cancel_grace: Duration,
+    /// From SIGKILL to the end of the process; then the worker counts as unkillable.
+    pub kill_timeout: Duration,
+    /// From the order to drain to its end; what is left is then cut off.
+    pub drain_timeout: Duration,
+}
+
+impl PoolConfig {
+    /// The defaults.
+    pub const DEFAULT: Self = Self {
+        queue_jobs_max: 1_024,
+        queue_bytes_max: 256 << 20,
+        client_jobs_max: 64,
+        attempts_max: 8,
+        poison_deaths: 2,
+        verdicts_kept: 65_536,
+        restart_limit: 5,
+        restart_window: Duration::from_secs(60),
+        start_failures_max: 3,
+        backoff_min: Duration::from_millis(100),
+        backoff_max: Duration::from_secs(30),
+        ready_timeout: Duration::from_secs(60),
+        heartbeat_suspect: Duration::from_secs(2),
+        heartbeat_kill: Duration::from_secs(5),
+        cancel_grace: Duration::from_millis(250),
+        kill_timeout: Duration::from_secs(5),
+        drain_timeout: Duration::from_secs(30),
+    };
+}
