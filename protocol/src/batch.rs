@@ -406,7 +406,8 @@ impl GridBatch {
     /// # Errors
     /// [`BatchError::Empty`] if it has no grid.
     pub fn layout(&self) -> Result<BatchLayout, BatchError> {
-        let items = u32::try_from(self.len()).map_err(|_| BatchError::Items { items: self.len() })?;
+        let items =
+            u32::try_from(self.len()).map_err(|_| BatchError::Items { items: self.len() })?;
         BatchLayout::new(items, self.tables.offsets[self.len()])
     }
 

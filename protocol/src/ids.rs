@@ -59,7 +59,9 @@ impl fmt::Display for WorkerId {
 
 /// A text that is not `cpu0`, `gpu1` or `gpu1#4`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a worker name: write a device (`gpu0`) or a device and generation (`gpu0#4`)")]
+#[error(
+    "`{text}` is not a worker name: write a device (`gpu0`) or a device and generation (`gpu0#4`)"
+)]
 pub struct ParseIdError {
     text: String,
 }

@@ -255,7 +255,9 @@ impl Outputs {
                 let what = "not a grid";
                 Output::Grid(Grid::new(h, w, cells).map_err(|_| MalformedOutput { item, what })?)
             }
-            Kind::Number => Output::Number(i32::from_le_bytes(self.word(self.layout.values(), item))),
+            Kind::Number => {
+                Output::Number(i32::from_le_bytes(self.word(self.layout.values(), item)))
+            }
             Kind::Objects => Output::Objects(self.objects(item)?),
         };
         Ok(Ok(output))
@@ -348,7 +350,8 @@ mod tests {
         let parts = OutputLayout::new(&program, layout);
         let mut bytes = vec![0; parts.bytes()];
         edit(&parts, &mut bytes);
-        Outputs::new(program, layout, batch.tables().clone(), batch.cells().to_vec(), bytes).unwrap()
+        Outputs::new(program, layout, batch.tables().clone(), batch.cells().to_vec(), bytes)
+            .unwrap()
     }
 
     #[test]
@@ -374,8 +377,10 @@ mod tests {
         for text in ["rot90", "palette", "mostcolor", "o_g(5)", "rot90 | o_g(5)"] {
             for seed in 0..64_u8 {
                 let outputs = outputs(text, |_, bytes| {
-                    for (at, byte) in bytes.iter_mut().enumerate() {
-                        *byte = seed.wrapping_mul(31).wrapping_add((at as u8).wrapping_mul(seed));
+                    let mut next = seed;
+                    for byte in bytes {
+                        next = next.wrapping_mul(13).wrapping_add(seed);
+                        *byte = next;
                     }
                 });
                 let _decoded = outputs.item(0);

@@ -53,9 +53,7 @@ impl<'a> SharedSlice<'a> {
             return None;
         }
         let (offset, bytes) = (usize::try_from(offset).ok()?, usize::try_from(bytes).ok()?);
-        #[expect(unsafe_code, reason = "pointer arithmetic inside the range checked above")]
-        // SAFETY: `offset <= self.bytes`, so the result is inside the range or one past its end.
-        let start = unsafe { self.start.add(offset) };
+        let start = NonNull::new(self.start.as_ptr().wrapping_add(offset))?;
         Some(Self { start, bytes, owner: PhantomData })
     }
 
@@ -64,11 +62,11 @@ impl<'a> SharedSlice<'a> {
     /// # Panics
     /// If the range does not lie inside: offsets come from a checked layout.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
-        self.check(offset, into.len());
+        let from = self.at(offset, into.len());
         #[expect(unsafe_code, reason = "a copy out of memory that others may write")]
         // SAFETY: the source range was checked, and `into` is private, so they cannot overlap.
         unsafe {
-            ptr::copy_nonoverlapping(self.start.as_ptr().add(offset), into.as_mut_ptr(), into.len());
+            ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len());
         }
     }
 
@@ -77,11 +75,11 @@ impl<'a> SharedSlice<'a> {
     /// # Panics
     /// If the range does not lie inside: offsets come from a checked layout.
     pub fn write(&self, offset: usize, from: &[u8]) {
-        self.check(offset, from.len());
+        let into = self.at(offset, from.len());
         #[expect(unsafe_code, reason = "a copy into memory that others may read")]
         // SAFETY: the target range was checked, and `from` is private, so they cannot overlap.
         unsafe {
-            ptr::copy_nonoverlapping(from.as_ptr(), self.start.as_ptr().add(offset), from.len());
+            ptr::copy_nonoverlapping(from.as_ptr(), into, from.len());
         }
     }
 
@@ -91,9 +89,11 @@ impl<'a> SharedSlice<'a> {
         self.start.as_ptr()
     }
 
-    fn check(&self, offset: usize, bytes: usize) {
+    /// The address of a range that must lie inside.
+    fn at(&self, offset: usize, bytes: usize) -> *mut u8 {
         let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
         assert!(inside, "{bytes} bytes at {offset} of a slice of {}", self.bytes);
+        self.start.as_ptr().wrapping_add(offset)
     }
 }
 

@@ -152,11 +152,7 @@ fn lookup(text: &str, call: &parse::Call) -> Result<&'static OpSpec, ProgramErro
     Err(ProgramError::new(text, call.span.clone(), message).with_help(help))
 }
 
-fn check_arguments(
-    text: &str,
-    call: &parse::Call,
-    spec: &OpSpec,
-) -> Result<Vec<u8>, ProgramError> {
+fn check_arguments(text: &str, call: &parse::Call, spec: &OpSpec) -> Result<Vec<u8>, ProgramError> {
     let (got, want) = (call.arguments.len(), spec.parameters.len());
     if got != want {
         let plural = if want == 1 { "argument" } else { "arguments" };
@@ -255,7 +251,8 @@ impl fmt::Display for ProgramError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
         if !self.text.is_empty() {
-            let shown: String = self.text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            let shown: String =
+                self.text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
             let before = self.text[..self.span.start].chars().count();
             let marked = self.text[self.span.clone()].chars().count().max(1);
             write!(f, "\n  {shown}\n  {}{}", " ".repeat(before), "^".repeat(marked))?;
@@ -313,7 +310,12 @@ mod tests {
             ("objects(1, true, true)", 8..9, "`univalued` of `objects` is `true` or `false`", ""),
             ("objects(True, true, true)", 8..12, "write `true` or `false` instead of `True`", ""),
             ("o_g(8)", 4..5, "`type` of `o_g` is a number from 0 to 7, got `8`", ""),
-            ("palette | rot90", 10..15, "`rot90` works on a grid, but what comes before it gives a list of colours", ""),
+            (
+                "palette | rot90",
+                10..15,
+                "`rot90` works on a grid, but what comes before it gives a list of colours",
+                "",
+            ),
             ("rot90 |", 7..7, "expected an op, found the end", ""),
             ("", 0..0, "expected an op, found the end", ""),
             ("rot90 rot90", 6..7, "expected `|` or the end, found `r`", ""),

@@ -345,11 +345,7 @@ pub const OPS: &[OpSpec] = &[
         |a| Op::ColorCount { color: a[0] },
     ),
     on_grid("objects", GROUPING, "connected components, in canonical order", "arc-dsl", |a| {
-        Op::Objects(Grouping {
-            univalued: a[0] != 0,
-            diagonal: a[1] != 0,
-            without_bg: a[2] != 0,
-        })
+        Op::Objects(Grouping { univalued: a[0] != 0, diagonal: a[1] != 0, without_bg: a[2] != 0 })
     }),
     on_grid(
         "o_g",
@@ -368,8 +364,14 @@ pub const OPS: &[OpSpec] = &[
 
 /// Names that look like ops and are not, each with a sentence on what to write instead.
 pub const REFUSED: &[(&str, &str)] = &[
-    ("flip", "`flip` is a boolean not in the DSL, not a mirror: write hmirror (top and bottom) or vmirror (left and right)"),
-    ("mirror", "say which mirror: hmirror (top and bottom), vmirror (left and right), dmirror (transpose) or cmirror"),
+    (
+        "flip",
+        "`flip` is a boolean not in the DSL, not a mirror: write hmirror (top and bottom) or vmirror (left and right)",
+    ),
+    (
+        "mirror",
+        "say which mirror: hmirror (top and bottom), vmirror (left and right), dmirror (transpose) or cmirror",
+    ),
     ("flip_h", "the reports' flip_h is vmirror (left and right change places)"),
     ("flip_v", "the reports' flip_v is hmirror (top and bottom change places)"),
     ("rot", "say how far: rot90, rot180 or rot270"),

@@ -42,7 +42,10 @@ pub(super) fn calls(text: &str) -> Result<Vec<Call>, ProgramError> {
         return Err(ProgramError::new(
             "",
             0..0,
-            format!("the program has {} bytes; at most {PROGRAM_BYTES_MAX} are allowed", text.len()),
+            format!(
+                "the program has {} bytes; at most {PROGRAM_BYTES_MAX} are allowed",
+                text.len()
+            ),
         ));
     }
     let mut calls = Vec::new();
@@ -58,7 +61,9 @@ pub(super) fn calls(text: &str) -> Result<Vec<Call>, ProgramError> {
             Some(other) => {
                 let message = match other {
                     ')' => "this bracket closes nothing".to_owned(),
-                    ',' => "a comma stands between arguments only; ops are joined by `|`".to_owned(),
+                    ',' => {
+                        "a comma stands between arguments only; ops are joined by `|`".to_owned()
+                    }
                     _ => format!("expected `|` or the end, found `{other}`"),
                 };
                 return Err(parser.error(parser.here(), message));
@@ -163,8 +168,7 @@ impl Parser<'_> {
     fn word(&mut self) -> (String, Range<usize>) {
         self.skip_space();
         let rest = &self.text[self.at..];
-        let length =
-            rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
+        let length = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
         let span = self.at..self.at + length;
         self.at = span.end;
         (self.text[span.clone()].to_owned(), span)

@@ -1,0 +1,152 @@
+//! Messages to bytes and back. The one file that knows bincode, which is unmaintained: replacing it
+//! means replacing this file.
+//!
+//! Decoding never trusts a length: no more than [`FRAME_BYTES_MAX`] bytes are ever claimed, and every
+//! byte of the input must be used.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::limits::FRAME_BYTES_MAX;
+
+/// Why bytes are no message.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// They are more than a frame may hold.
+    #[error("a message of {bytes} bytes; at most {FRAME_BYTES_MAX} are allowed")]
+    TooLong {
+        /// How many.
+        bytes: usize,
+    },
+    /// They do not decode.
+    #[error("malformed message")]
+    Malformed(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// They go on after the message.
+    #[error("{bytes} bytes after the end of the message")]
+    Trailing {
+        /// How many.
+        bytes: usize,
+    },
+}
+
+/// A message that does not fit a frame.
+#[derive(Debug, thiserror::Error)]
+pub enum EncodeError {
+    /// It is longer than a frame may be.
+    #[error("a message of {bytes} bytes; at most {FRAME_BYTES_MAX} are allowed")]
+    TooLong {
+        /// How many.
+        bytes: usize,
+    },
+    /// It holds something that has no encoding.
+    #[error("message cannot be encoded")]
+    Unsupported(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+const CONFIG: bincode::config::Configuration<
+    bincode::config::LittleEndian,
+    bincode::config::Varint,
+    bincode::config::Limit<FRAME_BYTES_MAX>,
+> = bincode::config::standard().with_limit::<FRAME_BYTES_MAX>();
+
+/// Encodes one message.
+///
+/// # Errors
+/// [`EncodeError`] if it is longer than a frame may be.
+pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, EncodeError> {
+    let bytes = bincode::serde::encode_to_vec(message, CONFIG)
+        .map_err(|error| EncodeError::Unsupported(Box::new(error)))?;
+    if bytes.len() > FRAME_BYTES_MAX {
+        return Err(EncodeError::TooLong { bytes: bytes.len() });
+    }
+    Ok(bytes)
+}
+
+/// Decodes one message, which must take all of `bytes`.
+///
+/// # Errors
+/// [`DecodeError`]. Never panics, whatever the bytes.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
+    if bytes.len() > FRAME_BYTES_MAX {
+        return Err(DecodeError::TooLong { bytes: bytes.len() });
+    }
+    let (message, used) = bincode::serde::decode_from_slice(bytes, CONFIG)
+        .map_err(|error| DecodeError::Malformed(Box::new(error)))?;
+    if used != bytes.len() {
+        return Err(DecodeError::Trailing { bytes: bytes.len() - used });
+    }
+    Ok(message)
+}
+
+/// Bytes that are encoded as one run, not element by element.
+pub(crate) mod bytes {
+    use std::fmt;
+
+    use serde::de::{Error, Visitor};
+    use serde::{Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_bytes(bytes)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        from.deserialize_byte_buf(Run)
+    }
+
+    struct Run;
+
+    impl Visitor<'_> for Run {
+        type Value = Vec<u8>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("bytes")
+        }
+
+        fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
+            Ok(bytes.to_vec())
+        }
+
+        fn visit_byte_buf<E: Error>(self, bytes: Vec<u8>) -> Result<Vec<u8>, E> {
+            Ok(bytes)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::message::{ClientMessage, FromWorker, ServerMessage, ToWorker};
+
+    #[test]
+    fn trailing_bytes_are_an_error() {
+        let mut bytes = encode(&(1_u32, "x")).unwrap();
+        bytes.push(0);
+        let error = decode::<(u32, String)>(&bytes).unwrap_err();
+        assert!(matches!(error, DecodeError::Trailing { bytes: 1 }));
+    }
+
+    #[test]
+    fn a_claimed_length_beyond_the_limit_is_an_error_before_anything_is_allocated() {
+        // 253 announces a u64: a string of 2^60 bytes.
+        let mut bytes = vec![253];
+        bytes.extend((1_u64 << 60).to_le_bytes());
+        assert!(matches!(decode::<String>(&bytes), Err(DecodeError::Malformed(_))));
+        assert!(matches!(decode::<Vec<u64>>(&bytes), Err(DecodeError::Malformed(_))));
+        assert!(matches!(
+            decode::<u8>(&vec![0; FRAME_BYTES_MAX + 1]),
+            Err(DecodeError::TooLong { .. })
+        ));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_a_decoder_panic(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
+            let _client = decode::<ClientMessage>(&bytes);
+            let _server = decode::<ServerMessage>(&bytes);
+            let _to = decode::<ToWorker>(&bytes);
+            let _from = decode::<FromWorker>(&bytes);
+        }
+    }
+}

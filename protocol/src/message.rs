@@ -1,0 +1,354 @@
+//! What each side may say. Adding a message, or a field, is a new [`PROTOCOL_VERSION`].
+//!
+//! [`PROTOCOL_VERSION`]: crate::limits::PROTOCOL_VERSION
+
+use serde::{Deserialize, Serialize};
+
+use crate::codec;
+use crate::ids::{ArenaId, AttemptId, JobKey, WorkerId};
+use crate::program::Ties;
+use crate::receipt::{DeviceInfo, Receipt, RunReport};
+use crate::status::Status;
+
+/// Bytes inside a message.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inline(#[serde(with = "codec::bytes")] pub Vec<u8>);
+
+/// A part of an arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slice {
+    /// The arena.
+    pub arena: ArenaId,
+    /// First byte.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+}
+
+impl Slice {
+    /// Whether two slices share a byte.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.arena == other.arena
+            && self.offset < other.offset.saturating_add(other.bytes)
+            && other.offset < self.offset.saturating_add(self.bytes)
+    }
+}
+
+/// Where an input lies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Input {
+    /// In shared memory.
+    Arena(Slice),
+    /// In the message.
+    Inline(Inline),
+}
+
+/// Where a result goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Destination {
+    /// To shared memory.
+    Arena(Slice),
+    /// Into the answer.
+    Inline,
+}
+
+/// Which of a client's waiting jobs goes first. Clients share the pool fairly whatever they ask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Priority {
+    /// Before the client's other jobs.
+    High,
+    /// In order.
+    #[default]
+    Normal,
+    /// After the client's other jobs.
+    Low,
+}
+
+/// A job as its client submits it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Submission {
+    /// The client's name for it.
+    pub key: JobKey,
+    /// The program's text.
+    pub program: String,
+    /// How the program breaks ties.
+    pub ties: Ties,
+    /// Grids of the batch.
+    pub items: u32,
+    /// Cells of all grids together.
+    pub cells: u32,
+    /// The packed batch.
+    pub input: Input,
+    /// Where the packed result goes.
+    pub output: Destination,
+    /// From acceptance; zero is a deadline that has passed.
+    pub deadline_ms: u64,
+    /// Order among the client's own jobs.
+    pub priority: Priority,
+    /// Whether it may run more than once. If not, it gets one attempt.
+    pub idempotent: bool,
+}
+
+/// Client to supervisor. `request` is echoed in the reply.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ClientMessage {
+    /// First message of a connection.
+    Hello {
+        /// The client's [`PROTOCOL_VERSION`](crate::limits::PROTOCOL_VERSION).
+        version: u32,
+    },
+    /// Run a job.
+    Submit(Box<Submission>),
+    /// Give up a job.
+    Cancel {
+        /// The job.
+        key: JobKey,
+    },
+    /// Make an arena for this connection.
+    CreateArena {
+        /// Echoed.
+        request: u64,
+        /// Its least size.
+        bytes: u64,
+    },
+    /// Give an arena back.
+    DropArena {
+        /// The arena.
+        arena: ArenaId,
+    },
+    /// Describe the pool.
+    Status {
+        /// Echoed.
+        request: u64,
+    },
+    /// Send a signal to a worker.
+    Kill {
+        /// Echoed.
+        request: u64,
+        /// `gpu0`, or `gpu0#4` for that generation and no other.
+        worker: String,
+        /// The signal's number.
+        signal: i32,
+    },
+    /// Finish what is accepted, then stop.
+    Drain {
+        /// Echoed.
+        request: u64,
+    },
+}
+
+/// Which limit a BUSY reply is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Limit {
+    /// Memory of all arenas, or of this client's.
+    Arenas,
+    /// Jobs of this client.
+    ClientJobs,
+    /// Inline bytes of all jobs.
+    QueueBytes,
+    /// Jobs of all clients.
+    QueueJobs,
+}
+
+impl Limit {
+    /// What is full, in words.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Arenas => "shared memory is used up",
+            Self::ClientJobs => "this client has as many jobs as it may",
+            Self::QueueBytes => "the queue holds as many bytes as it may",
+            Self::QueueJobs => "the queue is full",
+        }
+    }
+}
+
+/// Why a submission or a request was not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// A queue is full: try again later.
+    #[error("BUSY: {}", .0.words())]
+    Busy(Limit),
+    /// The pool finishes what it has and accepts nothing new.
+    #[error("the pool is draining")]
+    Draining,
+    /// The request makes no sense; trying again will not help.
+    #[error("{0}")]
+    Invalid(String),
+    /// The key names another live job.
+    #[error("key {0} belongs to another job that has no verdict yet")]
+    KeyInUse(JobKey),
+}
+
+/// Supervisor to client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ServerMessage {
+    /// Answer to `Hello`.
+    Welcome {
+        /// The supervisor's [`PROTOCOL_VERSION`](crate::limits::PROTOCOL_VERSION).
+        version: u32,
+    },
+    /// The job is accepted: it will get exactly one `Done`.
+    Accepted {
+        /// The job.
+        key: JobKey,
+    },
+    /// The job is not accepted, and forgotten.
+    Refused {
+        /// The job.
+        key: JobKey,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// The verdict.
+    Done {
+        /// The job.
+        key: JobKey,
+        /// Verdict and proof.
+        receipt: Box<Receipt>,
+        /// The packed result, if it goes into the answer.
+        output: Option<Inline>,
+        /// Said before: the verdict is remembered, its result is gone.
+        replayed: bool,
+    },
+    /// The arena, its descriptor beside the message.
+    ArenaCreated {
+        /// Echoed.
+        request: u64,
+        /// Its name.
+        arena: ArenaId,
+        /// Its size.
+        bytes: u64,
+    },
+    /// Answer to `Status`.
+    Status {
+        /// Echoed.
+        request: u64,
+        /// The pool.
+        status: Box<Status>,
+    },
+    /// The request was done; for `Kill`, the worker that got the signal.
+    Granted {
+        /// Echoed.
+        request: u64,
+        /// What was done.
+        what: String,
+    },
+    /// The request was not granted.
+    Denied {
+        /// Echoed.
+        request: u64,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// The connection ends here, and why.
+    Closing {
+        /// One sentence.
+        reason: String,
+    },
+}
+
+/// Supervisor to worker, over ipc-channel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToWorker {
+    /// Run one attempt and answer.
+    Run(Box<Run>),
+    /// Unmap these arenas, then say `Forgot`.
+    Forget {
+        /// The arenas.
+        arenas: Vec<ArenaId>,
+    },
+    /// End.
+    Stop,
+}
+
+/// One attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// The program's text.
+    pub program: String,
+    /// How it breaks ties.
+    pub ties: Ties,
+    /// Grids of the batch.
+    pub items: u32,
+    /// Cells of all grids together.
+    pub cells: u32,
+    /// The packed batch.
+    pub input: Input,
+    /// Where the packed result goes.
+    pub output: Destination,
+}
+
+/// Worker to supervisor, over ipc-channel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum FromWorker {
+    /// First message: who speaks.
+    Hello {
+        /// The worker's [`PROTOCOL_VERSION`](crate::limits::PROTOCOL_VERSION).
+        version: u32,
+        /// Its package version.
+        build: String,
+        /// The name it was started under.
+        worker: WorkerId,
+    },
+    /// Every kernel has run once and the known answers were right.
+    Ready {
+        /// The device as the worker found it.
+        device: DeviceInfo,
+    },
+    /// Alive. Sent every 250 ms from a thread of its own.
+    Heartbeat,
+    /// The answer to one `Run`.
+    Answer {
+        /// The attempt.
+        attempt: AttemptId,
+        /// What came of it.
+        result: Result<Answer, AttemptError>,
+    },
+    /// The arenas of `Forget` are unmapped.
+    Forgot,
+    /// Last words: the process ends with this exit code.
+    Dying {
+        /// One of [`crate::exit::worker`].
+        code: i32,
+        /// One sentence.
+        message: String,
+        /// The attempt that was running.
+        attempt: Option<AttemptId>,
+    },
+}
+
+/// A successful attempt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// What was done.
+    pub report: RunReport,
+    /// The packed result, if it goes into the answer.
+    pub output: Option<Inline>,
+}
+
+/// An attempt that failed and left the worker whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AttemptError {
+    /// The device said no, for this job alone; another attempt may do better.
+    Device(String),
+    /// The batch is not what the submission said; another attempt would end the same way.
+    Refused(String),
+}
+
+/// Supervisor to worker, over the lifeline socket: what needs a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Lifeline {
+    /// Worker to supervisor, once: its ipc-channel ends are on their way.
+    Connected,
+    /// An arena, its descriptor beside the message.
+    Arena {
+        /// Its name.
+        arena: ArenaId,
+        /// Its size.
+        bytes: u64,
+    },
+}

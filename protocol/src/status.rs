@@ -1,0 +1,138 @@
+//! What `gridpool status` shows. Serialises to its JSON; fields may be added, none renamed.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::DeviceKind;
+
+/// The whole pool at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The supervisor's own process.
+    pub supervisor: SupervisorStatus,
+    /// One row per worker slot, in device order.
+    pub workers: Vec<WorkerStatus>,
+    /// What waits.
+    pub queue: QueueStatus,
+    /// Sums since the supervisor started.
+    pub counters: Counters,
+}
+
+/// The supervisor's own process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SupervisorStatus {
+    /// Process id.
+    pub pid: u32,
+    /// gridpool's version.
+    pub version: String,
+    /// Seconds since it started.
+    pub uptime_s: f64,
+    /// The socket's path.
+    pub socket: String,
+    /// Whether `/proc/self/maps` shows a CUDA library. Always false, and looked up each time.
+    pub cuda_mapped: bool,
+    /// Whether it is finishing what it has and accepts nothing new.
+    pub draining: bool,
+    /// Connections open.
+    pub clients: u32,
+    /// Bytes of all arenas.
+    pub arena_bytes: u64,
+    /// The most they ever were.
+    pub arena_bytes_high: u64,
+}
+
+/// The device of a worker slot, as it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotDevice {
+    /// CPU or GPU.
+    pub kind: DeviceKind,
+    /// Position among the devices of its kind.
+    pub index: u32,
+    /// The product's name; empty until a worker has said it.
+    pub name: String,
+    /// `GPU-…`; empty on a CPU device.
+    pub uuid: String,
+}
+
+/// What a worker slot is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkerState {
+    /// Waiting for the next start.
+    Backoff,
+    /// Running a job.
+    Busy,
+    /// Out of service: it died too often without doing any work.
+    Quarantined,
+    /// Idle, and ready for a job.
+    Ready,
+    /// Started and not yet READY.
+    Starting,
+    /// Told to end, or killed, and not yet gone.
+    Stopping,
+    /// Ended, and not started again because the pool drains.
+    Stopped,
+    /// Killed and still there; its device is out of service.
+    Unkillable,
+}
+
+/// One worker slot.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkerStatus {
+    /// `cpu0#1`.
+    pub name: String,
+    /// Process id; 0 where there is no process.
+    pub pid: u32,
+    /// What it is for: `grid`.
+    pub role: String,
+    /// The device.
+    pub device: SlotDevice,
+    /// What it is doing.
+    pub state: WorkerState,
+    /// Processes started on this device so far.
+    pub generation: u32,
+    /// Jobs answered by all generations.
+    pub jobs_done: u64,
+    /// Processes started after the first.
+    pub restarts: u32,
+    /// What ended the last process that died, or an empty text.
+    pub last_fault: String,
+    /// Bytes of arenas mapped now.
+    pub arena_bytes: u64,
+}
+
+/// What waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueStatus {
+    /// Jobs.
+    pub jobs: u64,
+    /// Their inline payload.
+    pub bytes: u64,
+}
+
+/// Sums since the supervisor started. `accepted` is the sum of the six verdicts and of the jobs that
+/// have none yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Jobs accepted.
+    pub accepted: u64,
+    /// Verdicts OK.
+    pub ok: u64,
+    /// Verdicts FAILED.
+    pub failed: u64,
+    /// Verdicts DEADLINE.
+    pub deadline: u64,
+    /// Verdicts POISON.
+    pub poison: u64,
+    /// Verdicts CANCELLED, those of vanished clients included.
+    pub cancelled: u64,
+    /// Verdicts DEVICE_LOST.
+    pub device_lost: u64,
+    /// Submissions refused as BUSY.
+    pub refused_busy: u64,
+    /// Attempts begun.
+    pub attempts: u64,
+    /// Processes started after the first of their device.
+    pub restarts: u64,
+    /// Messages of processes that are gone, dropped.
+    pub stale: u64,
+}
