@@ -1,1 +1,4 @@
 //! TBD
+
+pub mod device;
+pub mod fault;

@@ -1,0 +1,228 @@
+//! Why a device gave no answer, and what to do about it.
+//!
+//! A CUDA result is a plain `u32` here: a driver newer than its bindings returns codes that a
+//! closed Rust enum cannot hold. This file decides by number alone; it calls nothing.
+
+mod codes;
+
+use gridpool_protocol::exit::worker as exit;
+
+/// What a fault says about the process that met it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FaultClass {
+    /// The device, the driver, or the machine is at fault: end the process.
+    Device,
+    /// The call was wrong: fail the job, keep the process; at start, end with a sentence.
+    Program,
+    /// The context is lost: say so, then end the process without another driver call.
+    Sticky,
+    /// This call failed and the next may not: fail the job or try again, keep the process.
+    Transient,
+}
+
+/// Why a device gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// A CUDA library foreign to the worker's role is mapped into the process.
+    #[error(
+        "{library} is mapped into this worker; a worker shares its process with no other CUDA library (is LD_PRELOAD set?)"
+    )]
+    Contaminated {
+        /// The library's path.
+        library: String,
+    },
+    /// A driver call failed. Errors are asynchronous: the cause may be an earlier call.
+    #[error("{call}: {} ({code})", name_of(*code))]
+    Cuda {
+        /// The call that reported it.
+        call: &'static str,
+        /// Its result.
+        code: u32,
+    },
+    /// The driver cannot load the kernels.
+    #[error("the driver offers CUDA {}.{}; the kernels need {}.{} or newer", have / 1000, have % 1000 / 10, need / 1000, need % 1000 / 10)]
+    DriverTooOld {
+        /// What `cuDriverGetVersion` says.
+        have: u32,
+        /// The oldest that will do, in the same form.
+        need: u32,
+    },
+    /// The driver library lacks a call that the worker needs.
+    #[error("libcuda has no {symbol}: the driver is too old")]
+    MissingSymbol {
+        /// The call.
+        symbol: &'static str,
+    },
+    /// There is no driver library.
+    #[error("no libcuda on this machine: a GPU worker needs the NVIDIA driver")]
+    NoDriver,
+    /// The worker sees more or fewer devices than the one it was started for.
+    #[error("{count} devices are visible to this worker instead of one (CUDA_VISIBLE_DEVICES)")]
+    NotOneDevice {
+        /// How many it sees.
+        count: u32,
+    },
+    /// The threads of a CPU device could not be started.
+    #[error("cannot start {threads} threads: {reason}")]
+    Threads {
+        /// How many were asked for.
+        threads: usize,
+        /// Why not, in the system's words.
+        reason: String,
+    },
+    /// The device computed something else than what is known to be right.
+    #[error("the device fails its known-answer test: {detail}")]
+    WrongAnswer {
+        /// The program and what was wrong with its result.
+        detail: String,
+    },
+    /// The device is not the one that the worker was started for.
+    #[error("started for {want}, found {got}")]
+    WrongDevice {
+        /// The UUID asked for.
+        want: String,
+        /// The UUID found.
+        got: String,
+    },
+}
+
+impl Fault {
+    /// What it says about the process.
+    #[must_use]
+    pub fn class(&self) -> FaultClass {
+        match self {
+            Self::Cuda { code, .. } => class_of(*code),
+            Self::NoDriver | Self::WrongAnswer { .. } => FaultClass::Device,
+            Self::Contaminated { .. }
+            | Self::DriverTooOld { .. }
+            | Self::MissingSymbol { .. }
+            | Self::NotOneDevice { .. }
+            | Self::Threads { .. }
+            | Self::WrongDevice { .. } => FaultClass::Program,
+        }
+    }
+
+    /// Whether a worker that was serving jobs must end over it.
+    #[must_use]
+    pub fn ends_worker(&self) -> bool {
+        match self.class() {
+            FaultClass::Device | FaultClass::Sticky => true,
+            FaultClass::Program | FaultClass::Transient => false,
+        }
+    }
+
+    /// The exit code of a worker that ends over it, at its start or later.
+    #[must_use]
+    pub fn exit_code(&self) -> i32 {
+        match self {
+            Self::Cuda { code, .. } => exit_code_of(*code),
+            Self::DriverTooOld { .. } | Self::MissingSymbol { .. } => exit::DRIVER,
+            Self::NoDriver | Self::WrongAnswer { .. } => exit::DEVICE_LOST,
+            Self::Contaminated { .. }
+            | Self::NotOneDevice { .. }
+            | Self::Threads { .. }
+            | Self::WrongDevice { .. } => exit::CONFIG,
+        }
+    }
+}
+
+/// The class of a result code other than success. One that no header names is sticky: the process
+/// that ends for nothing costs less than the wrong answer of one that stays.
+fn class_of(code: u32) -> FaultClass {
+    row_of(code).map_or(FaultClass::Sticky, |&(_, _, class)| class)
+}
+
+fn name_of(code: u32) -> &'static str {
+    row_of(code).map_or("a code that CUDA 13.5 does not name", |&(_, name, _)| name)
+}
+
+fn row_of(code: u32) -> Option<&'static (u32, &'static str, FaultClass)> {
+    let at = codes::CODES.binary_search_by_key(&code, |&(code, _, _)| code).ok()?;
+    Some(&codes::CODES[at])
+}
+
+fn exit_code_of(code: u32) -> i32 {
+    const OUT_OF_MEMORY: u32 = 2;
+    const STUB_LIBRARY: u32 = 34;
+    const CALL_REQUIRES_NEWER_DRIVER: u32 = 36;
+    const DEVICE_NOT_LICENSED: u32 = 102;
+    const UNSUPPORTED_PTX_VERSION: u32 = 222;
+    const SYSTEM_DRIVER_MISMATCH: u32 = 803;
+    const COMPAT_NOT_SUPPORTED_ON_DEVICE: u32 = 804;
+    match code {
+        OUT_OF_MEMORY => exit::DEVICE_MEMORY,
+        CALL_REQUIRES_NEWER_DRIVER | UNSUPPORTED_PTX_VERSION | SYSTEM_DRIVER_MISMATCH => {
+            exit::DRIVER
+        }
+        STUB_LIBRARY | DEVICE_NOT_LICENSED | COMPAT_NOT_SUPPORTED_ON_DEVICE => exit::CONFIG,
+        _ => match class_of(code) {
+            FaultClass::Device => exit::DEVICE_LOST,
+            FaultClass::Program => exit::CONFIG,
+            FaultClass::Sticky | FaultClass::Transient => exit::STICKY,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cuda(code: u32) -> Fault {
+        Fault::Cuda { call: "cuStreamSynchronize", code }
+    }
+
+    #[test]
+    fn the_groups_hold_every_documented_code_once() {
+        assert!(codes::CODES.is_sorted_by(|a, b| a.0 < b.0));
+        let count = |class| codes::CODES.iter().filter(|row| row.2 == class).count();
+        assert_eq!(count(FaultClass::Sticky), 12 + 8);
+        assert_eq!(count(FaultClass::Device), 19);
+        assert_eq!(count(FaultClass::Transient), 5);
+        assert_eq!(count(FaultClass::Program), 61);
+        assert_eq!(codes::CODES.len(), 106 - 1, "all but success");
+    }
+
+    #[test]
+    fn codes_that_end_a_process_by_nvidias_word_are_sticky() {
+        let must_end = [226, 700, 702, 714, 715, 716, 717, 718, 719, 721, 810, 911];
+        let context_lost = [4, 201, 214, 220, 401, 709, 710, 999];
+        for code in must_end.into_iter().chain(context_lost) {
+            assert_eq!(cuda(code).class(), FaultClass::Sticky, "{code}");
+            assert_eq!(cuda(code).exit_code(), exit::STICKY, "{code}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_code_is_sticky_and_says_its_number() {
+        for code in [9, 99, 1_000, 4_096, u32::MAX] {
+            assert_eq!(cuda(code).class(), FaultClass::Sticky);
+            assert!(cuda(code).to_string().contains(&format!("({code})")));
+        }
+    }
+
+    #[test]
+    fn a_restart_is_asked_for_only_where_it_could_help() {
+        let cases = [
+            (2, exit::DEVICE_MEMORY),
+            (34, exit::CONFIG),
+            (36, exit::DRIVER),
+            (100, exit::DEVICE_LOST),
+            (222, exit::DRIVER),
+            (803, exit::DRIVER),
+            (804, exit::CONFIG),
+            (919, exit::DEVICE_LOST),
+        ];
+        for (code, want) in cases {
+            assert_eq!(cuda(code).exit_code(), want, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_fault_reads_as_a_sentence_with_the_call_and_the_name() {
+        assert_eq!(cuda(700).to_string(), "cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700)");
+        assert_eq!(
+            Fault::DriverTooOld { have: 11_040, need: 12_000 }.to_string(),
+            "the driver offers CUDA 11.4; the kernels need 12.0 or newer"
+        );
+    }
+}
