@@ -1,1 +1,3 @@
-//! TBD
+//! gridpool's supervisor.
+
+pub mod pool;

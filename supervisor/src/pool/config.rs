@@ -49,7 +49,7 @@ impl PoolConfig {
         client_jobs_max: 64,
         attempts_max: 8,
         poison_deaths: 2,
-        verdicts_kept: 65_536,
+        verdicts_kept: 4_096,
         restart_limit: 5,
         restart_window: Duration::from_secs(60),
         start_failures_max: 3,

@@ -1,0 +1,104 @@
+//! What clients do: submit, cancel, go away.
+
+use std::collections::BTreeSet;
+
+use gridpool_protocol::ids::{ClientId, JobKey};
+use gridpool_protocol::message::{Limit, Refusal};
+use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
+
+use super::event::{Action, JobRequest, Timestamp};
+use super::job::{Job, JobState};
+use super::{Phase, Pool};
+
+impl Pool {
+    pub(super) fn on_submitted(&mut self, now: Timestamp, client: ClientId, request: JobRequest) {
+        let (job, key) = (request.job, request.key);
+        if let Some(live) = self.keys.get(&key) {
+            let live = &self.jobs[live];
+            let same = live.client == client
+                && live.request.program_hash == request.program_hash
+                && live.request.items == request.items;
+            if same {
+                self.actions.push_back(Action::Discard { job });
+                self.actions.push_back(Action::Accept { client, key });
+            } else {
+                self.refuse(client, &request, Refusal::KeyInUse(key));
+            }
+            return;
+        }
+        if let Some(receipt) = self.verdicts.find(key) {
+            if receipt.program_hash == request.program_hash && receipt.items == request.items {
+                let receipt = Box::new(receipt.clone());
+                self.actions.push_back(Action::Discard { job });
+                self.actions.push_back(Action::Replay { client, key, receipt });
+            } else {
+                let text = format!("key {key} was used for another job; choose a new key");
+                self.refuse(client, &request, Refusal::Invalid(text));
+            }
+            return;
+        }
+        if let Some(refusal) = self.full(client, &request) {
+            self.refuse(client, &request, refusal);
+            return;
+        }
+        self.counters.accepted += 1;
+        self.inline_bytes += request.inline_bytes;
+        self.keys.insert(key, job);
+        self.client_jobs.entry(client).or_default().insert(job);
+        let new = Job::new(now, client, request);
+        self.deadlines.insert((new.deadline, job));
+        self.jobs.insert(job, new);
+        self.enqueue(job);
+        self.actions.push_back(Action::Accept { client, key });
+    }
+
+    /// The limit that a submission would break.
+    fn full(&self, client: ClientId, request: &JobRequest) -> Option<Refusal> {
+        if self.phase != Phase::Serving {
+            return Some(Refusal::Draining);
+        }
+        let own = self.client_jobs.get(&client).map_or(0, BTreeSet::len);
+        let limit = if own >= self.config.client_jobs_max {
+            Limit::ClientJobs
+        } else if self.queue.len() >= self.config.queue_jobs_max {
+            Limit::QueueJobs
+        } else if self.inline_bytes + request.inline_bytes > self.config.queue_bytes_max {
+            Limit::QueueBytes
+        } else {
+            return None;
+        };
+        Some(Refusal::Busy(limit))
+    }
+
+    fn refuse(&mut self, client: ClientId, request: &JobRequest, refusal: Refusal) {
+        if matches!(refusal, Refusal::Busy(_)) {
+            self.counters.refused_busy += 1;
+        }
+        let (job, key) = (request.job, request.key);
+        self.actions.push_back(Action::Refuse { client, job, key, refusal });
+    }
+
+    pub(super) fn on_cancel(&mut self, now: Timestamp, client: ClientId, key: JobKey) {
+        // A key that is unknown here has its verdict already: cancel and completion have crossed.
+        let Some(&job) = self.keys.get(&key) else { return };
+        if self.jobs[&job].client != client {
+            return;
+        }
+        let free_at = now.after(self.config.cancel_grace);
+        self.end_attempt_early(job, free_at, AttemptOutcome::Cancelled);
+        self.finish(now, job, Verdict::Cancelled, "cancelled by its client".to_owned());
+    }
+
+    pub(super) fn on_client_gone(&mut self, now: Timestamp, client: ClientId) {
+        let Some(jobs) = self.client_jobs.remove(&client) else { return };
+        for id in jobs {
+            let job = self.jobs.get_mut(&id).expect("a client's jobs are live");
+            job.orphaned = true;
+            // A running one ends by itself and frees its device; its result goes nowhere.
+            if job.state == JobState::Queued {
+                self.finish(now, id, Verdict::Cancelled, "its client is gone".to_owned());
+            }
+        }
+        self.queue.forget(client);
+    }
+}

@@ -1,0 +1,255 @@
+//! What the core is told and what it orders: past tense in, imperative out.
+
+use std::fmt;
+use std::time::Duration;
+
+use gridpool_protocol::exit;
+use gridpool_protocol::ids::{AttemptId, ClientId, JobId, JobKey, WorkerId};
+use gridpool_protocol::message::{AttemptError, Priority, Refusal};
+use gridpool_protocol::receipt::{DeviceInfo, Receipt, RunReport};
+
+/// Time since the pool started. A number, not an `Instant`, so that a log of events replays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp(pub Duration);
+
+impl Timestamp {
+    /// The moment `later` after this one.
+    #[must_use]
+    pub fn after(self, later: Duration) -> Self {
+        Self(self.0.saturating_add(later))
+    }
+
+    /// The time since `earlier`; zero if that lies ahead.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.6}", self.0.as_secs_f64())
+    }
+}
+
+/// A submission as the core sees it: everything but the payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobRequest {
+    /// The shell's number for it, never used twice.
+    pub job: JobId,
+    /// The client's name for it.
+    pub key: JobKey,
+    /// Hash of the program.
+    pub program_hash: String,
+    /// Grids of the batch.
+    pub items: u32,
+    /// What it costs a client's share: cells and a constant.
+    pub cost: u64,
+    /// Bytes that the supervisor itself holds for it.
+    pub inline_bytes: u64,
+    /// From acceptance.
+    pub deadline: Duration,
+    /// Order among the client's own jobs.
+    pub priority: Priority,
+    /// Whether it may run more than once.
+    pub idempotent: bool,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitStatus {
+    /// By itself, with this code.
+    Code(i32),
+    /// By a signal.
+    Signal(i32),
+}
+
+/// The end of a worker and what it said last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Its own sentence, if it got to say one.
+    pub last_words: Option<String>,
+}
+
+impl Exit {
+    /// Whether the way it ended speaks against the job that it was running alone. A bare SIGKILL
+    /// does not: it came from outside.
+    #[must_use]
+    pub fn is_evidence(&self) -> bool {
+        const FATAL: [i32; 5] = [4, 6, 7, 8, 11]; // ILL, ABRT, BUS, FPE, SEGV
+        match self.status {
+            ExitStatus::Code(code) => code == exit::worker::STICKY,
+            ExitStatus::Signal(signal) => FATAL.contains(&signal),
+        }
+    }
+
+    /// Whether a new process would end the same way.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self.status {
+            ExitStatus::Code(code) => [exit::worker::CONFIG, exit::worker::DRIVER].contains(&code),
+            ExitStatus::Signal(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.status {
+            ExitStatus::Code(code) => write!(f, "exit code {code}")?,
+            ExitStatus::Signal(signal) => match nix::sys::signal::Signal::try_from(signal) {
+                Ok(name) => write!(f, "signal {signal} ({name})")?,
+                Err(_) => write!(f, "signal {signal}")?,
+            },
+        }
+        match &self.last_words {
+            Some(words) => write!(f, ": {words}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Something that has happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A client wants a job back.
+    CancelRequested {
+        /// Who.
+        client: ClientId,
+        /// Which.
+        key: JobKey,
+    },
+    /// A connection was opened.
+    ClientConnected {
+        /// Which.
+        client: ClientId,
+    },
+    /// A connection has ended: its jobs are nobody's any more.
+    ClientGone {
+        /// Which.
+        client: ClientId,
+    },
+    /// Finish what is accepted, then stop.
+    DrainRequested,
+    /// A client submitted a job.
+    JobSubmitted {
+        /// Who.
+        client: ClientId,
+        /// What.
+        request: JobRequest,
+    },
+    /// A worker could not be started at all.
+    SpawnFailed {
+        /// Which.
+        worker: WorkerId,
+        /// Why.
+        detail: String,
+    },
+    /// Stop now, whatever is running.
+    StopRequested,
+    /// Nothing but time.
+    TimePassed,
+    /// A worker answered one attempt.
+    WorkerAnswered {
+        /// Which.
+        worker: WorkerId,
+        /// The attempt.
+        attempt: AttemptId,
+        /// What came of it.
+        result: Result<RunReport, AttemptError>,
+    },
+    /// A worker's process is gone, and its channel was read to the end.
+    WorkerExited {
+        /// Which.
+        worker: WorkerId,
+        /// How.
+        exit: Exit,
+    },
+    /// A worker gave a sign of life.
+    WorkerHeard {
+        /// Which.
+        worker: WorkerId,
+    },
+    /// A worker is tested and waits for work.
+    WorkerReady {
+        /// Which.
+        worker: WorkerId,
+        /// Its device as it found it.
+        device: DeviceInfo,
+    },
+}
+
+/// Something to do.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use]
+pub enum Action {
+    /// Tell the client that the job is accepted.
+    Accept {
+        /// Whom.
+        client: ClientId,
+        /// The job.
+        key: JobKey,
+    },
+    /// Forget the payload of a submission that became no job of its own.
+    Discard {
+        /// Which.
+        job: JobId,
+    },
+    /// Send the job to the worker.
+    Dispatch {
+        /// To whom.
+        worker: WorkerId,
+        /// Which run of which job.
+        attempt: AttemptId,
+    },
+    /// Give the verdict and forget the payload.
+    Finish {
+        /// Whom to tell; nobody if the client is gone.
+        client: Option<ClientId>,
+        /// The job.
+        job: JobId,
+        /// The client's name for it.
+        key: JobKey,
+        /// Verdict and proof.
+        receipt: Box<Receipt>,
+    },
+    /// Send SIGKILL.
+    Kill {
+        /// To whom.
+        worker: WorkerId,
+    },
+    /// Everything has ended: leave.
+    Leave,
+    /// Tell the client that the job is not accepted, and forget its payload.
+    Refuse {
+        /// Whom.
+        client: ClientId,
+        /// The submission.
+        job: JobId,
+        /// The client's name for it.
+        key: JobKey,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// Repeat a verdict that was given before.
+    Replay {
+        /// Whom to tell.
+        client: ClientId,
+        /// The client's name for the job.
+        key: JobKey,
+        /// Verdict and proof.
+        receipt: Box<Receipt>,
+    },
+    /// Start a process for the worker.
+    Spawn {
+        /// Which.
+        worker: WorkerId,
+    },
+    /// Ask the worker to end.
+    Stop {
+        /// Whom.
+        worker: WorkerId,
+    },
+}

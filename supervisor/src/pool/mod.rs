@@ -1,0 +1,225 @@
+//! The pool's core: every rule of scheduling, retry, backoff, quarantine, deadline, fairness and
+//! drain, as plain data.
+//!
+//! It has no clock, thread, file or socket, no `HashMap` and no randomness: the same events at the
+//! same times give the same actions. Every call of [`Pool::handle`] is followed by
+//! [`Pool::poll_action`] until that gives `None`, before the next event.
+//!
+//! `handle` first does what the event says, then [`Pool::advance`] restores what is always true
+//! between events: nothing late is still waiting, every slot that is due has a process, every idle
+//! device has a job if one may go there.
+
+mod clients;
+pub mod config;
+pub mod event;
+mod job;
+mod queue;
+mod slot;
+#[cfg(test)]
+mod tests;
+mod upkeep;
+mod verdicts;
+mod workers;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use gridpool_protocol::ids::{ClientId, DeviceId, JobId, JobKey, WorkerId};
+use gridpool_protocol::receipt::Verdict;
+use gridpool_protocol::status::{Counters, QueueStatus, SlotDevice, WorkerStatus};
+
+use config::PoolConfig;
+use event::{Action, Event, Timestamp};
+use job::{Job, JobState};
+use queue::{Place, Queue};
+use slot::Slot;
+use verdicts::Verdicts;
+
+/// Whether the pool takes work, finishes it, or ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Accepts jobs.
+    Serving,
+    /// Accepts none; what is accepted may run until `until`.
+    Draining { until: Timestamp },
+    /// No job is left; workers are ending.
+    Leaving,
+    /// `Leave` was ordered.
+    Left,
+}
+
+/// The pool. See the module's text for how to call it.
+#[derive(Debug)]
+pub struct Pool {
+    config: PoolConfig,
+    phase: Phase,
+    slots: Vec<Slot>,
+    jobs: BTreeMap<JobId, Job>,
+    /// Live jobs by key.
+    keys: BTreeMap<JobKey, JobId>,
+    /// Live jobs by deadline.
+    deadlines: BTreeSet<(Timestamp, JobId)>,
+    queue: Queue,
+    /// Live jobs of every open connection.
+    client_jobs: BTreeMap<ClientId, BTreeSet<JobId>>,
+    inline_bytes: u64,
+    verdicts: Verdicts,
+    counters: Counters,
+    actions: VecDeque<Action>,
+}
+
+impl Pool {
+    /// A pool over `devices`, none of which has a process yet.
+    #[must_use]
+    pub fn new(config: PoolConfig, devices: &[DeviceId]) -> Self {
+        Self {
+            phase: Phase::Serving,
+            slots: devices.iter().map(|&device| Slot::new(device)).collect(),
+            jobs: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            queue: Queue::default(),
+            client_jobs: BTreeMap::new(),
+            inline_bytes: 0,
+            verdicts: Verdicts::new(config.verdicts_kept),
+            counters: Counters::default(),
+            actions: VecDeque::new(),
+            config,
+        }
+    }
+
+    /// Takes in one event and whatever time has brought about by `now`.
+    pub fn handle(&mut self, now: Timestamp, event: Event) {
+        match event {
+            Event::CancelRequested { client, key } => self.on_cancel(now, client, key),
+            Event::ClientConnected { client } => {
+                self.client_jobs.entry(client).or_default();
+            }
+            Event::ClientGone { client } => self.on_client_gone(now, client),
+            Event::DrainRequested => {
+                if self.phase == Phase::Serving {
+                    self.phase = Phase::Draining { until: now.after(self.config.drain_timeout) };
+                }
+            }
+            Event::JobSubmitted { client, request } => self.on_submitted(now, client, request),
+            Event::SpawnFailed { worker, detail } => self.on_spawn_failed(now, worker, &detail),
+            Event::StopRequested => self.leave(now),
+            Event::TimePassed => {}
+            Event::WorkerAnswered { worker, attempt, result } => {
+                self.on_answered(now, worker, attempt, result);
+            }
+            Event::WorkerExited { worker, exit } => self.on_exited(now, worker, &exit),
+            Event::WorkerHeard { worker } => {
+                self.current_slot(now, worker);
+            }
+            Event::WorkerReady { worker, device } => self.on_ready(now, worker, device),
+        }
+        self.advance(now);
+    }
+
+    /// The next thing to do.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// When to call [`Pool::handle`] with [`Event::TimePassed`] if nothing else happens.
+    #[must_use]
+    pub fn poll_deadline(&self) -> Option<Timestamp> {
+        let slots = self.slots.iter().filter_map(|slot| slot.wakes_at(&self.config));
+        let job = self.deadlines.first().map(|&(at, _)| at);
+        let drain = match self.phase {
+            Phase::Draining { until } => Some(until),
+            Phase::Leaving | Phase::Left | Phase::Serving => None,
+        };
+        slots.chain(job).chain(drain).min()
+    }
+
+    fn enqueue(&mut self, id: JobId) {
+        let job = self.jobs.get_mut(&id).expect("the job is live");
+        job.state = JobState::Queued;
+        let place = Place { priority: job.request.priority, job: id };
+        self.queue.insert(job.client, place, job.request.cost);
+    }
+
+    /// The one place that gives a verdict.
+    fn finish(&mut self, now: Timestamp, id: JobId, verdict: Verdict, reason: String) {
+        let job = self.jobs.remove(&id).expect("a verdict is for a live job");
+        let (client, key) = (job.client, job.request.key);
+        let place = Place { priority: job.request.priority, job: id };
+        let waited = self.queue.remove(client, place);
+        assert_eq!(waited, job.state == JobState::Queued, "{id} is queued or runs, not both");
+        self.deadlines.remove(&(job.deadline, id));
+        self.keys.remove(&key);
+        self.inline_bytes -= job.request.inline_bytes;
+        if let Some(jobs) = self.client_jobs.get_mut(&client) {
+            jobs.remove(&id);
+        }
+        // Whatever came of an orphan, nobody was told: it counts as cancelled.
+        let verdict = if job.orphaned { Verdict::Cancelled } else { verdict };
+        *self.count_of(verdict) += 1;
+        let receipt = job.receipt(now, verdict, reason);
+        if !job.orphaned {
+            self.verdicts.remember(key, receipt.clone());
+        }
+        let client = (!job.orphaned).then_some(client);
+        self.actions.push_back(Action::Finish { client, job: id, key, receipt: Box::new(receipt) });
+    }
+
+    fn count_of(&mut self, verdict: Verdict) -> &mut u64 {
+        match verdict {
+            Verdict::Cancelled => &mut self.counters.cancelled,
+            Verdict::Deadline => &mut self.counters.deadline,
+            Verdict::DeviceLost => &mut self.counters.device_lost,
+            Verdict::Failed => &mut self.counters.failed,
+            Verdict::Ok => &mut self.counters.ok,
+            Verdict::Poison => &mut self.counters.poison,
+        }
+    }
+
+    /// One row per slot. The shell adds process ids and names.
+    #[must_use]
+    pub fn workers(&self) -> Vec<WorkerStatus> {
+        let row = |slot: &Slot| WorkerStatus {
+            name: slot.worker().to_string(),
+            pid: 0,
+            role: "grid".to_owned(),
+            device: SlotDevice {
+                kind: slot.device.kind,
+                index: slot.device.index,
+                name: slot.info.as_ref().map_or_else(String::new, |info| info.name.clone()),
+                uuid: slot.info.as_ref().map_or_else(String::new, |info| info.uuid.clone()),
+            },
+            state: slot.shown_state(),
+            generation: slot.generation,
+            jobs_done: slot.jobs_done,
+            restarts: slot.generation.saturating_sub(1),
+            last_fault: slot.last_fault.clone(),
+            arena_bytes: 0,
+        };
+        self.slots.iter().map(row).collect()
+    }
+
+    /// The worker that serves `device` now, if it has a process.
+    #[must_use]
+    pub fn worker_on(&self, device: DeviceId) -> Option<WorkerId> {
+        let slot = self.slots.iter().find(|slot| slot.device == device);
+        slot.filter(|slot| slot.has_process()).map(Slot::worker)
+    }
+
+    /// What waits.
+    #[must_use]
+    pub fn queue(&self) -> QueueStatus {
+        QueueStatus { jobs: self.queue.len() as u64, bytes: self.inline_bytes }
+    }
+
+    /// Sums since the start.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Whether it has stopped accepting.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.phase != Phase::Serving
+    }
+}

@@ -1,0 +1,266 @@
+//! One device's place in the pool, whatever process serves it now.
+//!
+//! ```text
+//!            spawn          ready           dispatch
+//!  Waiting ────────► Starting ─────► Ready ──────────► Busy
+//!     ▲                 │  ▲           │  ◄──────────    │
+//!     │                 │  │           │     answer      │
+//!     │ exit            │  └───────────┼─────────────────┘
+//!     │                 │   exit, kill │ stop
+//!     │                 ▼              ▼
+//!     └───────────── Stopping ──────► Stopped       (drained)
+//!                       │
+//!                       ├──► Quarantined            (died too often without work; wrong set-up)
+//!                       └──► Unkillable             (SIGKILL had no effect in time)
+//! ```
+
+use std::collections::VecDeque;
+
+use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
+use gridpool_protocol::receipt::DeviceInfo;
+use gridpool_protocol::status::WorkerState;
+
+use super::config::PoolConfig;
+use super::event::Timestamp;
+
+/// Why a worker was killed: decides what its death counts as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KillCause {
+    /// The job it ran was cancelled or late, and has its verdict already.
+    FreeDevice,
+    /// It said nothing for too long, or was not READY in time.
+    Hang,
+    /// The pool ends.
+    Leaving,
+}
+
+/// What a slot is doing, with the data of that state alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum SlotState {
+    /// Running `attempt`. `free_at` is set once the job has its verdict and the device must be freed.
+    Busy { attempt: AttemptId, free_at: Option<Timestamp> },
+    /// SIGKILL was sent; the attempt it ran, if that still matters.
+    Killed { give_up_at: Timestamp, attempt: Option<AttemptId>, cause: KillCause },
+    /// Out of service for good.
+    Quarantined,
+    /// Idle.
+    Ready { since: Timestamp },
+    /// The process was ordered; it must be READY in time.
+    Starting { ready_by: Timestamp },
+    /// Ended on request.
+    Stopped,
+    /// Asked to end.
+    Stopping { kill_at: Timestamp },
+    /// Killed in vain: the device is out of service until the process ends.
+    Unkillable,
+    /// No process; the next is due at `until`.
+    Waiting { until: Timestamp },
+}
+
+/// One device's place in the pool.
+#[derive(Clone, Debug)]
+pub(super) struct Slot {
+    pub(super) device: DeviceId,
+    /// Counts processes; 0 before the first.
+    pub(super) generation: u32,
+    pub(super) state: SlotState,
+    pub(super) info: Option<DeviceInfo>,
+    pub(super) last_heard: Timestamp,
+    pub(super) jobs_done: u64,
+    pub(super) last_fault: String,
+    /// Whether this process has answered a job.
+    worked: bool,
+    /// Whether this process has been READY.
+    was_ready: bool,
+    start_failures: u32,
+    /// Deaths without work, within the restart window.
+    idle_deaths: VecDeque<Timestamp>,
+    /// Restarts since work was last done: exponent of the backoff.
+    backoff_steps: u32,
+}
+
+impl Slot {
+    pub(super) fn new(device: DeviceId) -> Self {
+        Self {
+            device,
+            generation: 0,
+            state: SlotState::Waiting { until: Timestamp::default() },
+            info: None,
+            last_heard: Timestamp::default(),
+            jobs_done: 0,
+            last_fault: String::new(),
+            worked: false,
+            was_ready: false,
+            start_failures: 0,
+            idle_deaths: VecDeque::new(),
+            backoff_steps: 0,
+        }
+    }
+
+    /// The name of the process that serves it now, or served it last.
+    pub(super) fn worker(&self) -> WorkerId {
+        WorkerId { device: self.device, generation: self.generation }
+    }
+
+    /// The device as its worker found it; without a name if none was READY yet.
+    pub(super) fn device_info(&self) -> DeviceInfo {
+        self.info.clone().unwrap_or_else(|| DeviceInfo {
+            kind: self.device.kind,
+            index: self.device.index,
+            name: String::new(),
+            uuid: String::new(),
+            driver: String::new(),
+        })
+    }
+
+    /// Whether there is a process, or one is ordered.
+    pub(super) fn has_process(&self) -> bool {
+        match self.state {
+            SlotState::Busy { .. }
+            | SlotState::Killed { .. }
+            | SlotState::Ready { .. }
+            | SlotState::Starting { .. }
+            | SlotState::Stopping { .. }
+            | SlotState::Unkillable => true,
+            SlotState::Quarantined | SlotState::Stopped | SlotState::Waiting { .. } => false,
+        }
+    }
+
+    /// Whether it may ever run a job again.
+    pub(super) fn may_serve(&self) -> bool {
+        match self.state {
+            SlotState::Busy { .. }
+            | SlotState::Killed { .. }
+            | SlotState::Ready { .. }
+            | SlotState::Starting { .. }
+            | SlotState::Waiting { .. } => true,
+            SlotState::Quarantined
+            | SlotState::Stopped
+            | SlotState::Stopping { .. }
+            | SlotState::Unkillable => false,
+        }
+    }
+
+    /// Whether another device than the one a job has just failed on will soon be free.
+    pub(super) fn is_near_service(&self) -> bool {
+        match self.state {
+            SlotState::Busy { .. } | SlotState::Ready { .. } | SlotState::Starting { .. } => true,
+            SlotState::Killed { .. }
+            | SlotState::Quarantined
+            | SlotState::Stopped
+            | SlotState::Stopping { .. }
+            | SlotState::Unkillable
+            | SlotState::Waiting { .. } => false,
+        }
+    }
+
+    /// Since when it could take a job, if it could take one now.
+    pub(super) fn idle_since(&self, now: Timestamp, config: &PoolConfig) -> Option<Timestamp> {
+        match self.state {
+            SlotState::Ready { since } if now.since(self.last_heard) < config.heartbeat_suspect => {
+                Some(since)
+            }
+            SlotState::Busy { .. }
+            | SlotState::Killed { .. }
+            | SlotState::Quarantined
+            | SlotState::Ready { .. }
+            | SlotState::Starting { .. }
+            | SlotState::Stopped
+            | SlotState::Stopping { .. }
+            | SlotState::Unkillable
+            | SlotState::Waiting { .. } => None,
+        }
+    }
+
+    /// The next moment at which time alone changes something here.
+    pub(super) fn wakes_at(&self, config: &PoolConfig) -> Option<Timestamp> {
+        let silent = self.last_heard.after(config.heartbeat_kill);
+        match self.state {
+            SlotState::Busy { free_at, .. } => Some(free_at.map_or(silent, |at| at.min(silent))),
+            SlotState::Killed { give_up_at, .. } => Some(give_up_at),
+            SlotState::Ready { .. } => Some(silent),
+            SlotState::Starting { ready_by } => Some(ready_by),
+            SlotState::Stopping { kill_at } => Some(kill_at),
+            SlotState::Waiting { until } => Some(until),
+            SlotState::Quarantined | SlotState::Stopped | SlotState::Unkillable => None,
+        }
+    }
+
+    /// A new process is ordered.
+    pub(super) fn start(&mut self, now: Timestamp, config: &PoolConfig) {
+        assert!(!self.has_process(), "{} still has a process", self.worker());
+        self.generation += 1;
+        self.worked = false;
+        self.was_ready = false;
+        self.last_heard = now;
+        self.state = SlotState::Starting { ready_by: now.after(config.ready_timeout) };
+    }
+
+    /// The process is READY.
+    pub(super) fn ready(&mut self, now: Timestamp, info: DeviceInfo) {
+        self.info = Some(info);
+        self.was_ready = true;
+        self.start_failures = 0;
+        self.state = SlotState::Ready { since: now };
+    }
+
+    /// The process has answered: it works, so the next restart is free again.
+    pub(super) fn answered(&mut self, now: Timestamp) {
+        self.worked = true;
+        self.jobs_done += 1;
+        self.backoff_steps = 0;
+        self.idle_deaths.clear();
+        self.state = SlotState::Ready { since: now };
+    }
+
+    /// The process has died. `counts` says whether that speaks against the device, `is_final`
+    /// whether a new process would end the same way.
+    pub(super) fn died(
+        &mut self,
+        now: Timestamp,
+        counts: bool,
+        is_final: bool,
+        config: &PoolConfig,
+    ) {
+        if counts && !self.was_ready {
+            self.start_failures += 1;
+        }
+        if counts && !self.worked {
+            self.idle_deaths.push_back(now);
+        }
+        while self.idle_deaths.front().is_some_and(|&at| now.since(at) > config.restart_window) {
+            self.idle_deaths.pop_front();
+        }
+        let idle_deaths = u32::try_from(self.idle_deaths.len()).unwrap_or(u32::MAX);
+        if is_final
+            || self.start_failures >= config.start_failures_max
+            || idle_deaths >= config.restart_limit
+        {
+            self.state = SlotState::Quarantined;
+            return;
+        }
+        let wait = match self.backoff_steps.checked_sub(1) {
+            None => std::time::Duration::ZERO,
+            Some(doublings) => config
+                .backoff_min
+                .saturating_mul(1_u32.checked_shl(doublings).unwrap_or(u32::MAX))
+                .min(config.backoff_max),
+        };
+        self.backoff_steps += 1;
+        self.state = SlotState::Waiting { until: now.after(wait) };
+    }
+
+    /// What `status` shows.
+    pub(super) fn shown_state(&self) -> WorkerState {
+        match self.state {
+            SlotState::Busy { .. } => WorkerState::Busy,
+            SlotState::Killed { .. } | SlotState::Stopping { .. } => WorkerState::Stopping,
+            SlotState::Quarantined => WorkerState::Quarantined,
+            SlotState::Ready { .. } => WorkerState::Ready,
+            SlotState::Starting { .. } => WorkerState::Starting,
+            SlotState::Stopped => WorkerState::Stopped,
+            SlotState::Unkillable => WorkerState::Unkillable,
+            SlotState::Waiting { .. } => WorkerState::Backoff,
+        }
+    }
+}
