@@ -1,0 +1,279 @@
+//! The JSON documents that hold grids: a task, tasks by name, a list of grids.
+//!
+//! Owns their grammar, one type per level, from the cell outwards. May not open files. The
+//! document is read straight into grids, a byte a cell; no tree of values is built.
+
+mod level;
+
+use gridpool_protocol::batch::Grid;
+use serde::de::{DeserializeSeed, MapAccess, SeqAccess};
+
+use self::level::{Level, Trace, at, elements, fail};
+use super::{Cause, Flaw, Pair, Section, Side, Task};
+
+/// What one JSON document, or `.npy` array, holds.
+#[derive(Debug)]
+pub(super) enum Contents {
+    /// A list of grids.
+    Grids(Vec<Grid>),
+    /// One task.
+    Task(Task),
+    /// Tasks by name, in the order of the file.
+    Tasks(Vec<(String, Task)>),
+}
+
+/// Reads a whole document.
+pub(super) fn read(bytes: &[u8]) -> Result<Contents, Box<Flaw>> {
+    let mut trace = Trace::default();
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let contents = at::<Document>(&mut trace).deserialize(&mut json);
+    let contents = contents.and_then(|contents| json.end().map(|()| contents));
+    contents.map_err(|error| trace.into_flaw().unwrap_or_else(|| not_json(&error)))
+}
+
+fn not_json(error: &serde_json::Error) -> Box<Flaw> {
+    let (line, column) = (error.line(), error.column());
+    let message = error.to_string();
+    let position = format!(" at line {line} column {column}");
+    let reason = message.strip_suffix(&position).unwrap_or(&message).to_owned();
+    Cause::NotJson { line, column, reason }.into()
+}
+
+/// A colour.
+struct Cell;
+
+impl<'de> Level<'de> for Cell {
+    type Value = u8;
+    const WANTED: &'static str = "a colour from 0 to 9";
+
+    fn number(number: u64) -> Option<u8> {
+        u8::try_from(number).ok().filter(|&color| color <= gridpool_protocol::limits::COLOR_MAX)
+    }
+
+    fn refuse(found: String) -> Cause {
+        Cause::Color { found }
+    }
+}
+
+/// A list of cells.
+struct Row;
+
+impl<'de> Level<'de> for Row {
+    type Value = Vec<u8>;
+    const WANTED: &'static str = "a row, a list of colours";
+
+    fn list<A: SeqAccess<'de>>(trace: &mut Trace, list: A) -> Result<Vec<u8>, A::Error> {
+        elements::<Cell, A>(trace, list, |place, column| place.column = Some(column))
+    }
+}
+
+/// A list of rows.
+struct Rows;
+
+impl<'de> Level<'de> for Rows {
+    type Value = Grid;
+    const WANTED: &'static str = "a grid, a list of rows";
+
+    fn list<A: SeqAccess<'de>>(trace: &mut Trace, list: A) -> Result<Grid, A::Error> {
+        let rows = elements::<Row, A>(trace, list, |place, row| place.row = Some(row))?;
+        Grid::from_rows(&rows).map_err(|error| fail(trace, error.into()))
+    }
+}
+
+/// `{"input": grid, "output": grid}`, the output if there is one.
+struct PairObject;
+
+impl<'de> Level<'de> for PairObject {
+    type Value = Pair;
+    const WANTED: &'static str = "a pair, an object with `input` and `output`";
+
+    fn object<A: MapAccess<'de>>(trace: &mut Trace, mut object: A) -> Result<Pair, A::Error> {
+        let (mut input, mut output) = (None, None);
+        while let Some(key) = object.next_key::<String>()? {
+            let (side, slot) = match key.as_str() {
+                "input" => (Side::Input, &mut input),
+                "output" => (Side::Output, &mut output),
+                _ => {
+                    let wanted = "a pair has `input` and `output`";
+                    skip_remark(trace, &mut object, key, wanted)?;
+                    continue;
+                }
+            };
+            let grid = object.next_value_seed(at::<Rows>(trace));
+            let grid = grid.inspect_err(|_| trace.place.side = Some(side))?;
+            if slot.replace(grid).is_some() {
+                return Err(fail(trace, Cause::DuplicateKey { key: side.key() }));
+            }
+        }
+        match input {
+            Some(input) => Ok(Pair { input, output }),
+            None => Err(fail(trace, Cause::MissingKey { key: Side::Input.key() })),
+        }
+    }
+}
+
+/// A section: a list of pairs.
+struct Pairs;
+
+impl<'de> Level<'de> for Pairs {
+    type Value = Vec<Pair>;
+    const WANTED: &'static str = "a list of pairs";
+
+    fn list<A: SeqAccess<'de>>(trace: &mut Trace, list: A) -> Result<Vec<Pair>, A::Error> {
+        elements::<PairObject, A>(trace, list, |place, pair| place.pair = Some(pair))
+    }
+}
+
+/// A task under construction: a section is `None` until its key has been seen.
+#[derive(Default)]
+struct Sections {
+    train: Option<Vec<Pair>>,
+    test: Option<Vec<Pair>>,
+}
+
+impl Sections {
+    fn read<'de, A: MapAccess<'de>>(
+        &mut self,
+        section: Section,
+        trace: &mut Trace,
+        object: &mut A,
+    ) -> Result<(), A::Error> {
+        let pairs = object.next_value_seed(at::<Pairs>(trace));
+        let pairs = pairs.inspect_err(|_| trace.place.section = Some(section))?;
+        let slot = match section {
+            Section::Test => &mut self.test,
+            Section::Train => &mut self.train,
+        };
+        if slot.replace(pairs).is_some() {
+            return Err(fail(trace, Cause::DuplicateKey { key: section.key() }));
+        }
+        Ok(())
+    }
+
+    /// The task, if it has a pair. Either section may be missing or empty.
+    fn finish<E: serde::de::Error>(self, trace: &mut Trace) -> Result<Task, E> {
+        let task =
+            Task { train: self.train.unwrap_or_default(), test: self.test.unwrap_or_default() };
+        if task.train.is_empty() && task.test.is_empty() {
+            return Err(fail(trace, Cause::NoPair));
+        }
+        Ok(task)
+    }
+}
+
+fn section_of(key: &str) -> Option<Section> {
+    [Section::Train, Section::Test].into_iter().find(|section| section.key() == key)
+}
+
+/// A task of a collection, or a remark beside the tasks, which is passed over.
+struct TaskOrRemark;
+
+impl<'de> Level<'de> for TaskOrRemark {
+    type Value = Option<Task>;
+    const WANTED: &'static str = "a task, an object with `train` and `test`";
+
+    fn remark() -> Option<Option<Task>> {
+        Some(None)
+    }
+
+    fn object<A: MapAccess<'de>>(
+        trace: &mut Trace,
+        mut object: A,
+    ) -> Result<Option<Task>, A::Error> {
+        let mut sections = Sections::default();
+        while let Some(key) = object.next_key::<String>()? {
+            match section_of(&key) {
+                Some(section) => sections.read(section, trace, &mut object)?,
+                None => {
+                    skip_remark(trace, &mut object, key, "a task has `train` and `test`")?;
+                }
+            }
+        }
+        sections.finish(trace).map(Some)
+    }
+}
+
+/// One element of a list of grids.
+struct Element;
+
+impl<'de> Level<'de> for Element {
+    type Value = Grid;
+    const WANTED: &'static str = Rows::WANTED;
+
+    fn list<A: SeqAccess<'de>>(trace: &mut Trace, list: A) -> Result<Grid, A::Error> {
+        Rows::list(trace, list)
+    }
+
+    fn object<A: MapAccess<'de>>(trace: &mut Trace, _pair: A) -> Result<Grid, A::Error> {
+        Err(fail(trace, Cause::Pairs))
+    }
+}
+
+/// The outermost level.
+struct Document;
+
+impl<'de> Level<'de> for Document {
+    type Value = Contents;
+    const WANTED: &'static str = "a task, tasks by name, or a list of grids";
+
+    fn list<A: SeqAccess<'de>>(trace: &mut Trace, list: A) -> Result<Contents, A::Error> {
+        let grids = elements::<Element, A>(trace, list, |place, grid| place.grid = Some(grid));
+        let grids = grids.inspect_err(|_| trace.notice_bare_grid(Row::WANTED))?;
+        if grids.is_empty() {
+            return Err(fail(trace, Cause::NoGrid));
+        }
+        Ok(Contents::Grids(grids))
+    }
+
+    fn object<A: MapAccess<'de>>(trace: &mut Trace, mut object: A) -> Result<Contents, A::Error> {
+        let mut sections = Sections::default();
+        let mut tasks = Vec::new();
+        while let Some(key) = object.next_key::<String>()? {
+            if let Some(section) = section_of(&key) {
+                sections.read(section, trace, &mut object)?;
+                continue;
+            }
+            match object.next_value_seed(at::<TaskOrRemark>(trace)) {
+                Ok(Some(task)) => tasks.push((key, task)),
+                Ok(None) => {}
+                Err(error) => {
+                    trace.place.task = Some(key);
+                    return Err(error);
+                }
+            }
+        }
+        match (sections.train.is_some() || sections.test.is_some(), tasks.is_empty()) {
+            (true, true) => sections.finish(trace).map(Contents::Task),
+            (true, false) => Err(fail(trace, Cause::Mixed)),
+            (false, false) => Ok(Contents::Tasks(tasks)),
+            (false, true) => {
+                let hint = ": it has neither `train` nor `test` nor tasks by name";
+                Err(fail(trace, Cause::NoTask { hint }))
+            }
+        }
+    }
+}
+
+/// A text, number or flag under a key of its own, such as a task's name.
+struct Remark;
+
+impl<'de> Level<'de> for Remark {
+    type Value = ();
+    const WANTED: &'static str = "a remark";
+
+    fn remark() -> Option<()> {
+        Some(())
+    }
+}
+
+/// Passes over a remark. A list or an object under an unknown key is refused: it may well be data
+/// under a misspelt key, and data must not get lost.
+fn skip_remark<'de, A: MapAccess<'de>>(
+    trace: &mut Trace,
+    object: &mut A,
+    key: String,
+    wanted: &'static str,
+) -> Result<(), A::Error> {
+    let value = object.next_value_seed(at::<Remark>(trace));
+    value.inspect_err(|_| trace.replace_refusal(Cause::UnknownKey { key, wanted }))
+}

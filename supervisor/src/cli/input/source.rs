@@ -1,0 +1,140 @@
+//! From INPUT arguments to bytes: files, directories and standard input, in the order typed.
+//!
+//! Owns which files are opened and how many bytes are taken. May not know what the bytes mean
+//! beyond telling a `.npy` array from JSON.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::json::{self, Contents};
+use super::{Body, Cause, Flaw, Input, InputError, npy};
+
+/// Largest file, or standard input, that is read: room for a `.npy` of a million 30 x 30 grids.
+pub const INPUT_BYTES_MAX: u64 = 1 << 30;
+
+/// Standard input as the command found it.
+pub struct Stdin<'a> {
+    /// Whether a person sits at the other end, so that it is read only when `-` asks for it.
+    pub is_terminal: bool,
+    /// The bytes.
+    pub reader: &'a mut dyn Read,
+}
+
+impl std::fmt::Debug for Stdin<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stdin").field("is_terminal", &self.is_terminal).finish_non_exhaustive()
+    }
+}
+
+/// Reads every INPUT argument; with none, standard input if something is piped into it.
+///
+/// A directory gives its `*.json` files in the order of their names; files that begin with a dot
+/// and subdirectories are passed over.
+///
+/// # Errors
+/// [`InputError`] for the first argument that is not good in every part.
+pub fn read(arguments: &[PathBuf], stdin: Stdin<'_>) -> Result<Vec<Input>, InputError> {
+    let dash = Path::new("-");
+    if arguments.is_empty() {
+        return if stdin.is_terminal { Err(InputError::Missing) } else { read_stdin(stdin) };
+    }
+    if arguments.iter().filter(|argument| *argument == dash).count() > 1 {
+        return Err(InputError::StdinTwice);
+    }
+    let mut stdin = Some(stdin);
+    let mut inputs = Vec::new();
+    for path in arguments {
+        if path == dash
+            && let Some(stdin) = stdin.take()
+        {
+            inputs.append(&mut read_stdin(stdin)?);
+        } else if path.is_dir() {
+            inputs.append(&mut read_directory(path)?);
+        } else {
+            inputs.append(&mut read_file(path, path.display().to_string())?);
+        }
+    }
+    Ok(inputs)
+}
+
+fn read_stdin(stdin: Stdin<'_>) -> Result<Vec<Input>, InputError> {
+    let inputs = take_bytes(stdin.reader).and_then(|bytes| decode(&bytes, "-".to_owned()));
+    inputs.map_err(|flaw| bad("standard input".to_owned(), flaw))
+}
+
+fn read_directory(directory: &Path) -> Result<Vec<Input>, InputError> {
+    let files = task_files(directory).map_err(|flaw| bad(directory.display().to_string(), flaw))?;
+    let mut inputs = Vec::with_capacity(files.len());
+    for path in files {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        inputs.append(&mut read_file(&path, stem)?);
+    }
+    Ok(inputs)
+}
+
+fn task_files(directory: &Path) -> Result<Vec<PathBuf>, Box<Flaw>> {
+    let entries = fs::read_dir(directory).map_err(unreadable)?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(unreadable)?.path();
+        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes()[0] == b'.');
+        if path.extension().is_some_and(|extension| extension == "json")
+            && !hidden
+            && path.is_file()
+        {
+            files.push(path);
+        }
+    }
+    if files.is_empty() {
+        return Err(Cause::NoTask { hint: ": no *.json file lies directly in it" }.into());
+    }
+    files.sort_unstable();
+    Ok(files)
+}
+
+fn read_file(path: &Path, name: String) -> Result<Vec<Input>, InputError> {
+    let claims_npy = path.extension().is_some_and(|extension| extension == "npy");
+    let inputs = File::open(path).map_err(unreadable).and_then(take_bytes).and_then(|bytes| {
+        if claims_npy && !npy::has_magic(&bytes) {
+            let reason = "it does not begin with \\x93NUMPY".to_owned();
+            return Err(Cause::NotNpy { reason }.into());
+        }
+        decode(&bytes, name)
+    });
+    inputs.map_err(|flaw| bad(path.display().to_string(), flaw))
+}
+
+/// All bytes, if they are at least one and not over the limit.
+fn take_bytes(reader: impl Read) -> Result<Vec<u8>, Box<Flaw>> {
+    let mut bytes = Vec::new();
+    reader.take(INPUT_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    match bytes.len() as u64 {
+        0 => Err(Cause::Empty.into()),
+        length if length > INPUT_BYTES_MAX => Err(Cause::FileTooLarge.into()),
+        _ => Ok(bytes),
+    }
+}
+
+fn decode(bytes: &[u8], name: String) -> Result<Vec<Input>, Box<Flaw>> {
+    let contents = if npy::has_magic(bytes) {
+        Contents::Grids(npy::grids(bytes)?)
+    } else {
+        json::read(bytes)?
+    };
+    Ok(match contents {
+        Contents::Grids(grids) => vec![Input { name, body: Body::Grids(grids) }],
+        Contents::Task(task) => vec![Input { name, body: Body::Task(task) }],
+        Contents::Tasks(tasks) => {
+            tasks.into_iter().map(|(name, task)| Input { name, body: Body::Task(task) }).collect()
+        }
+    })
+}
+
+fn bad(file: String, flaw: Box<Flaw>) -> InputError {
+    InputError::Bad { file, flaw }
+}
+
+fn unreadable(error: io::Error) -> Box<Flaw> {
+    Cause::Read { reason: error.to_string() }.into()
+}

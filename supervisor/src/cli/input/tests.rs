@@ -1,0 +1,298 @@
+//! What users type and pipe in, and the sentence that a wrong one gets.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use gridpool_protocol::batch::Grid;
+use ndarray::{Array, Array2, Array3, Dimension, ShapeBuilder};
+use ndarray_npy::{WritableElement, WriteNpyExt};
+
+use super::*;
+
+/// What standard input gives for `bytes`.
+fn piped(bytes: &[u8]) -> Result<Vec<Input>, InputError> {
+    read(&[], Stdin { is_terminal: false, reader: &mut &*bytes })
+}
+
+/// What a terminal gives for the arguments.
+fn typed(arguments: &[&Path]) -> Result<Vec<Input>, InputError> {
+    let arguments: Vec<PathBuf> = arguments.iter().map(|path| path.to_path_buf()).collect();
+    read(&arguments, Stdin { is_terminal: true, reader: &mut &b""[..] })
+}
+
+/// The sentence for `bytes` without the name of the file.
+fn refusal(bytes: &[u8]) -> String {
+    let error = piped(bytes).expect_err(&String::from_utf8_lossy(bytes));
+    assert_eq!(error.exit_code(), 65);
+    error.to_string().strip_prefix("standard input: ").unwrap().to_owned()
+}
+
+fn npy<T: WritableElement, D: Dimension>(array: &Array<T, D>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    array.write_npy(&mut bytes).unwrap();
+    bytes
+}
+
+fn grid<const W: usize>(rows: &[[u8; W]]) -> Grid {
+    Grid::from_rows(rows).unwrap()
+}
+
+#[test]
+fn a_task_keeps_its_pairs_in_order_and_may_lack_outputs_and_sections() {
+    let text = br#"{"name": "x", "test": [{"input": [[3]]}],
+        "train": [{"output": [[1, 2]], "input": [[1], [2]]}]}"#;
+    let inputs = piped(text).unwrap();
+    let task = Task {
+        train: vec![Pair { input: grid(&[[1], [2]]), output: Some(grid(&[[1, 2]])) }],
+        test: vec![Pair { input: grid(&[[3]]), output: None }],
+    };
+    assert_eq!(inputs, [Input { name: "-".to_owned(), body: Body::Task(task) }]);
+    assert_eq!(piped(br#"{"test": [{"input": [[3]]}]}"#).unwrap()[0].grid_count(), 1);
+}
+
+#[test]
+fn a_combined_file_gives_its_tasks_by_name_in_its_own_order() {
+    let inputs = piped(
+        br#"{"version": 1, "b": {"train": [{"input": [[1]]}]}, "a": {"test": [{"input": [[2]]}]}}"#,
+    );
+    let names: Vec<String> = inputs.unwrap().into_iter().map(|input| input.name).collect();
+    assert_eq!(names, ["b", "a"]);
+}
+
+#[test]
+fn a_list_of_grids_may_be_ragged() {
+    let inputs = piped(b" [[[1, 2]], [[3], [4]]] ").unwrap();
+    assert_eq!(inputs[0].body, Body::Grids(vec![grid(&[[1, 2]]), grid(&[[3], [4]])]));
+}
+
+#[test]
+fn wrong_json_is_told_by_task_pair_side_row_and_column() {
+    let cases = [
+        // Not JSON.
+        ("", "it is empty: expected JSON or a .npy array"),
+        ("hello", "line 1, column 1: not JSON: expected value"),
+        ("[[[1, 2]\n[3, 4]]]", "line 2, column 1: not JSON: expected `,` or `]`"),
+        (r#"{"train": [{"input": [[1,"#, "line 1, column 25: not JSON: EOF while parsing"),
+        ("[[[1]]] []", "line 1, column 9: not JSON: trailing characters"),
+        // The wrong thing in a place.
+        ("3", "expected a task, tasks by name, or a list of grids, found 3"),
+        ("\"a\"", "expected a task, tasks by name, or a list of grids, found \"a\""),
+        ("null", "expected a task, tasks by name, or a list of grids, found null"),
+        ("[3]", "grid 0: expected a grid, a list of rows, found 3"),
+        ("[[1, 2], [3, 4]]", "this is one grid where a list of grids should be: put it"),
+        ("[[[1]], [2]]", "grid 1, row 0: expected a row, a list of colours, found 2"),
+        (r#"{"train": 3}"#, "train: expected a list of pairs, found 3"),
+        (r#"{"train": [[[1]]]}"#, "train pair 0: expected a pair, an object with `input`"),
+        (r#"{"train": [{"input": {}}]}"#, "train pair 0, input: expected a grid, a list of rows"),
+        (r#"{"train": [{"input": [[1]], "output": null}]}"#, "train pair 0, output: expected"),
+        (r#"{"a": [[[1]]]}"#, "task a: expected a task, an object with `train` and `test`, found"),
+        // Something missing, or too much of it.
+        ("[]", "it holds no grid"),
+        ("{}", "it holds no task: it has neither `train` nor `test` nor tasks by name"),
+        (r#"{"name": "x"}"#, "it holds no task"),
+        (r#"{"train": [], "test": []}"#, "it has no pair in `train` or `test`"),
+        (r#"{"a": {"train": []}}"#, "task a: it has no pair in `train` or `test`"),
+        (r#"{"train": [{"output": [[1]]}]}"#, "train pair 0: the key `input` is missing"),
+        (r#"{"train": [], "train": []}"#, "the key `train` stands there twice"),
+        (r#"{"test": [{"input": [[1]], "input": [[1]]}]}"#, "test pair 0: the key `input` stands"),
+        (r#"{"train": [], "a": {"train": [{"input": [[1]]}]}}"#, "it is both a task"),
+        (r#"{"a": {"trian": []}}"#, "task a: there is no key `trian` here: a task has `train`"),
+        (r#"{"test": [{"ouput": [[1]]}]}"#, "test pair 0: there is no key `ouput` here: a pair"),
+        (r#"[{"input": [[1]], "output": [[1]]}]"#, "grid 0: a list of pairs is not read; write"),
+        // Shapes.
+        ("[[]]", "grid 0: the grid is empty: it needs at least one row and one column"),
+        ("[[[]]]", "grid 0: the grid is empty"),
+        ("[[[1], []]]", "grid 0: row 1 has 0 cells, row 0 has 1"),
+        (r#"{"a": {"test": [{"input": [[1], [1, 2]]}]}}"#, "task a, test pair 0, input: row 1 has"),
+    ];
+    for (text, want) in cases {
+        let error = refusal(text.as_bytes());
+        assert!(error.starts_with(want), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_cell_that_is_no_colour_is_named_as_it_stands() {
+    let cases =
+        ["10", "-1", "1.5", "1.0", "\"a\"", "null", "true", "1e3", "18446744073709551616", "256"];
+    for cell in cases {
+        let text = format!(
+            r#"{{"train": [{{"input": [[0]]}}, {{"input": [[0, 1], [2, 3], [{cell}, 4]]}}]}}"#
+        );
+        let shown = match cell {
+            "1e3" => "1000.0",
+            "18446744073709551616" => "1.8446744073709552e19",
+            other => other,
+        };
+        let want =
+            format!("train pair 1, input, row 2, column 0: {shown} is not a colour from 0 to 9");
+        assert_eq!(refusal(text.as_bytes()), want);
+    }
+    assert_eq!(
+        refusal(b"[[[0, [1]]]]"),
+        "grid 0, row 0, column 1: a list is not a colour from 0 to 9"
+    );
+    let long = format!("[[[\"\\u001b[31m{}\"]]]", "x".repeat(500));
+    let error = refusal(long.as_bytes());
+    assert!(error.starts_with(r#"grid 0, row 0, column 0: "\u{1b}[31mxxx"#), "{error}");
+    assert!(error.len() < 200, "{error}");
+}
+
+#[test]
+fn grids_over_the_limits_are_refused_and_grids_at_them_are_read() {
+    let text = |h: usize, w: usize| {
+        let row = format!("[{}]", vec!["1"; w].join(","));
+        format!("[[{}]]", vec![row; h].join(",")).into_bytes()
+    };
+    for (h, w) in [(64, 64), (255, 16), (1, 255)] {
+        assert_eq!(piped(&text(h, w)).unwrap()[0].grid_count(), 1);
+    }
+    assert_eq!(refusal(&text(256, 1)), "grid 0: the grid is 256 x 1; a side has at most 255 cells");
+    assert_eq!(
+        refusal(&text(64, 65)),
+        "grid 0: the grid is 64 x 65 = 4160 cells; at most 4096 are allowed"
+    );
+}
+
+#[test]
+fn nesting_bombs_are_errors() {
+    for bomb in ["[", "{\"a\":", "[{\"input\":"] {
+        let text = bomb.repeat(100_000);
+        assert!(!refusal(text.as_bytes()).is_empty());
+    }
+}
+
+#[test]
+fn npy_arrays_of_two_and_three_dimensions_are_read_in_either_order() {
+    let cells: Vec<u8> = (0..12).map(|cell| cell % 10).collect();
+    let array = Array3::from_shape_vec((2, 3, 2), cells).unwrap();
+    let want = Body::Grids(vec![grid(&[[0, 1], [2, 3], [4, 5]]), grid(&[[6, 7], [8, 9], [0, 1]])]);
+    assert_eq!(piped(&npy(&array)).unwrap()[0].body, want);
+    let mut fortran = Array3::zeros((2, 3, 2).f());
+    fortran.assign(&array);
+    let bytes = npy(&fortran);
+    assert!(String::from_utf8_lossy(&bytes).contains("'fortran_order': True"));
+    assert_eq!(piped(&bytes).unwrap()[0].body, want);
+    let one = Array2::from_shape_vec((1, 2), vec![3_u8, 4]).unwrap();
+    assert_eq!(piped(&npy(&one)).unwrap()[0].body, Body::Grids(vec![grid(&[[3, 4]])]));
+}
+
+#[test]
+fn wrong_npy_arrays_are_told_apart() {
+    let good = npy(&Array3::<u8>::zeros((2, 2, 2)));
+    assert_eq!(refusal(&good[..good.len() - 3]), "it is cut off: 3 bytes of the array are missing");
+    assert_eq!(refusal(&good[..20]), "not a .npy array: it ends inside its header");
+    assert_eq!(refusal(&good[..7]), "not a .npy array: it ends inside its header");
+    assert!(refusal(&[&good[..], &[0][..]].concat()).starts_with("not a .npy array: "));
+    assert_eq!(
+        refusal(&npy(&Array3::<f64>::zeros((1, 2, 2)))),
+        "its cells are float64; gridpool reads uint8: convert the array with astype('uint8')"
+    );
+    assert!(refusal(&npy(&Array3::<i64>::zeros((1, 2, 2)))).starts_with("its cells are int64;"));
+    assert!(refusal(&npy(&Array2::<bool>::default((2, 2)))).starts_with("its cells are bool;"));
+    assert_eq!(
+        refusal(&npy(&ndarray::Array1::<u8>::zeros(4))),
+        "its shape is (4); expected (grids, rows, columns) or (rows, columns)"
+    );
+    assert_eq!(refusal(&npy(&Array3::<u8>::zeros((0, 2, 2)))), "it holds no grid");
+    assert!(
+        refusal(&npy(&Array3::<u8>::zeros((2, 0, 2)))).starts_with("grid 0: the grid is empty")
+    );
+    assert_eq!(
+        refusal(&npy(&Array3::<u8>::zeros((1, 256, 1)))),
+        "grid 0: the grid is 256 x 1; a side has at most 255 cells"
+    );
+    let mut cells = Array3::<u8>::zeros((3, 2, 2));
+    cells[[2, 1, 0]] = 10;
+    assert_eq!(refusal(&npy(&cells)), "grid 2, row 1, column 0: 10 is not a colour from 0 to 9");
+}
+
+#[test]
+fn npy_headers_never_panic_or_hang() {
+    let bomb = |header: String| {
+        let length = u16::try_from(header.len()).unwrap().to_le_bytes();
+        [&b"\x93NUMPY\x01\x00"[..], &length, header.as_bytes()].concat()
+    };
+    assert!(refusal(&bomb("(".repeat(4_000))).ends_with("nested too deeply"));
+    assert!(refusal(&bomb("[".repeat(5_000))).ends_with("its header is too long"));
+    assert!(refusal(&bomb("[[[[".to_owned())).starts_with("not a .npy array: "));
+    let vast = "{'descr': '|u1', 'fortran_order': False, 'shape': (9999999999, 9999999999, 9), }\n";
+    assert!(refusal(&bomb(vast.to_owned())).starts_with("not a .npy array: "));
+    let many = "{'descr': '|u1', 'fortran_order': False, 'shape': (9999999999, 30, 30), }\n";
+    assert!(refusal(&bomb(many.to_owned())).starts_with("it is cut off: 8999999999100 bytes"));
+    let good = npy(&Array3::<u8>::zeros((2, 2, 2)));
+    for at in 0..good.len() {
+        for byte in [0, b'(', 0xff] {
+            let mut broken = good.clone();
+            broken[at] = byte;
+            let _outcome = piped(&broken).map_err(|error| error.to_string());
+        }
+    }
+}
+
+#[test]
+fn a_directory_gives_its_tasks_sorted_and_named_by_stem() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    let error = typed(&[folder.path()]).unwrap_err();
+    assert!(error.to_string().ends_with("it holds no task: no *.json file lies directly in it"));
+    write("b.json", r#"{"train": [{"input": [[1]]}]}"#);
+    write("a.json", r#"{"train": [{"input": [[1]]}]}"#);
+    write("all.json", r#"{"x": {"train": [{"input": [[1]]}]}}"#);
+    write(".hidden.json", "not read");
+    write("README.md", "not read");
+    fs::create_dir(folder.path().join("sub.json")).unwrap();
+    let inputs = typed(&[folder.path(), &folder.path().join("b.json")]).unwrap();
+    let names: Vec<String> = inputs.into_iter().map(|input| input.name).collect();
+    let typed_path = folder.path().join("b.json").display().to_string();
+    assert_eq!(names, ["a", "x", "b", typed_path.as_str()]);
+    write("c.json", r#"{"train": [{"input": [[10]]}]}"#);
+    let error = typed(&[folder.path()]).unwrap_err().to_string();
+    let want = "c.json: train pair 0, input, row 0, column 0: 10 is not a colour from 0 to 9";
+    assert!(error.ends_with(want), "{error}");
+    assert!(error.starts_with(&folder.path().display().to_string()), "{error}");
+}
+
+#[test]
+fn files_that_cannot_be_read_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = typed(&[Path::new("none.json")]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "none.json: cannot be read: No such file or directory (os error 2)"
+    );
+    assert_eq!(error.exit_code(), 65);
+    let fake = folder.path().join("fake.npy");
+    fs::write(&fake, "[[[1]]]").unwrap();
+    let error = typed(&[&fake]).unwrap_err().to_string();
+    assert!(error.ends_with("not a .npy array: it does not begin with \\x93NUMPY"), "{error}");
+    let large = fs::File::create(folder.path().join("large.json")).unwrap();
+    large.set_len(INPUT_BYTES_MAX + 1).unwrap();
+    let error = typed(&[&folder.path().join("large.json")]).unwrap_err().to_string();
+    assert!(error.ends_with("it has more than 1073741824 bytes, the most that is read: split it"));
+}
+
+#[test]
+fn standard_input_is_read_when_named_or_when_something_is_piped() {
+    let read_dash = |arguments: &[&str]| {
+        let arguments: Vec<PathBuf> = arguments.iter().map(PathBuf::from).collect();
+        read(&arguments, Stdin { is_terminal: true, reader: &mut &b"[[[1]]]"[..] })
+    };
+    assert_eq!(read_dash(&["-"]).unwrap()[0].name, "-");
+    assert_eq!(read_dash(&["-", "-"]).unwrap_err(), InputError::StdinTwice);
+    let error = typed(&[]).unwrap_err();
+    assert_eq!((&error, error.exit_code()), (&InputError::Missing, 2));
+}
+
+#[test]
+fn grids_come_train_before_test_and_input_before_output() {
+    let pair = |input: u8, output: Option<u8>| Pair {
+        input: grid(&[[input]]),
+        output: output.map(|output| grid(&[[output]])),
+    };
+    let task = Task { train: vec![pair(1, Some(2)), pair(3, None)], test: vec![pair(4, Some(5))] };
+    let input = Input { name: String::new(), body: Body::Task(task) };
+    let colors: Vec<u8> = input.grids().map(|grid| grid.cells()[0]).collect();
+    assert_eq!(colors, [1, 2, 3, 4, 5]);
+    assert_eq!(input.grid_count(), 5);
+}
