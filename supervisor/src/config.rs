@@ -1,0 +1,225 @@
+//! Settings: what the command line, the environment and the config file say, in this order of
+//! precedence, over the defaults.
+//!
+//! Owns the names, defaults and bounds of all settings. May not look for devices or open sockets.
+//!
+//! A config file is TOML. Every key may be left out:
+//!
+//! ```toml
+//! devices = "all"                  # as after --devices: all, 0,1, GPU-<uuid>, cpu:2
+//! socket = "/run/gridpool.sock"    # paths are relative to the file's folder
+//! worker_bin = "gridpool-worker"
+//!
+//! [limits]                         # the fields of `PoolConfig`; times end in _s or _ms
+//! queue_jobs_max = 1024
+//! drain_timeout_s = 30
+//! heartbeat_kill_ms = 5000
+//! ```
+
+mod devices;
+mod file;
+mod limits;
+
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use gridpool_protocol::exit::cli as exit;
+use nix::unistd::{Uid, getuid};
+
+use crate::pool::config::PoolConfig;
+
+pub use devices::{CPU_WORKERS_MAX, DeviceError, DeviceSelection, parse_devices};
+
+/// Longest path of a Unix socket, from `sun_path` of `sockaddr_un`.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// Everything that a pool is started with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The devices to serve, in the order named, none twice.
+    pub devices: Vec<DeviceSelection>,
+    /// Where clients connect.
+    pub socket: PathBuf,
+    /// The worker's binary, if not the one beside `gridpool`.
+    pub worker_bin: Option<PathBuf>,
+    /// The limits of the core.
+    pub limits: PoolConfig,
+}
+
+/// What flags, or the environment in their place, say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// `--devices` or `GRIDPOOL_DEVICES`.
+    pub devices: Option<String>,
+    /// `--socket` or `GRIDPOOL_SOCKET`.
+    pub socket: Option<PathBuf>,
+    /// `--worker-bin` or `GRIDPOOL_WORKER_BIN`.
+    pub worker_bin: Option<PathBuf>,
+}
+
+/// Why there are no settings.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The config file is wrong.
+    #[error("{}, line {line}: {reason}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong there, and what to write instead.
+        reason: String,
+    },
+    /// A flag, or its environment variable, is wrong.
+    #[error("{flag}: {reason}")]
+    Flag {
+        /// The flag.
+        flag: &'static str,
+        /// What is wrong with it, and what to write instead.
+        reason: String,
+    },
+    /// The config file gave no text.
+    #[error("{}: cannot read the config file: {reason}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// What the operating system says.
+        reason: String,
+    },
+}
+
+impl ConfigError {
+    /// The exit code of the command.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::File { .. } | Self::Unreadable { .. } => exit::CONFIG,
+            Self::Flag { .. } => exit::USAGE,
+        }
+    }
+}
+
+impl Settings {
+    /// Puts `flags` over the config file over the defaults.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for the first setting that is wrong, wherever it comes from: a bad config
+    /// file is refused even where a flag takes its place.
+    pub fn resolve(flags: Overrides, file: Option<&Path>) -> Result<Self, ConfigError> {
+        let file = file.map_or_else(|| Ok(file::FileSettings::default()), file::read)?;
+        let devices = match flags.devices {
+            Some(text) => Some(parse_devices(&text).map_err(|error| ConfigError::Flag {
+                flag: "--devices",
+                reason: error.to_string(),
+            })?),
+            None => file.devices,
+        };
+        Ok(Self {
+            devices: devices.unwrap_or_else(|| vec![DeviceSelection::AllGpus]),
+            socket: resolve_socket(flags.socket, file.socket)?,
+            worker_bin: flags.worker_bin.or(file.worker_bin),
+            limits: file.limits.unwrap_or(PoolConfig::DEFAULT),
+        })
+    }
+}
+
+fn resolve_socket(flag: Option<PathBuf>, file: Option<PathBuf>) -> Result<PathBuf, ConfigError> {
+    let Some(path) = flag else {
+        return Ok(file.unwrap_or_else(|| default_socket(env::var_os("XDG_RUNTIME_DIR"), getuid())));
+    };
+    match check_socket(&path) {
+        Ok(()) => Ok(path),
+        Err(reason) => Err(ConfigError::Flag { flag: "--socket", reason }),
+    }
+}
+
+/// `$XDG_RUNTIME_DIR/gridpool/pool.sock`, or a folder of the user's own under `/tmp`.
+fn default_socket(runtime_dir: Option<OsString>, user: Uid) -> PathBuf {
+    // The XDG specification: a path that is not absolute is to be ignored.
+    let folder = match runtime_dir.map(PathBuf::from).filter(|path| path.is_absolute()) {
+        Some(runtime) => runtime.join("gridpool"),
+        None => PathBuf::from(format!("/tmp/gridpool-{user}")),
+    };
+    folder.join("pool.sock")
+}
+
+fn check_socket(path: &Path) -> Result<(), String> {
+    match path.as_os_str().as_bytes().len() {
+        0 => Err("the path of the socket is empty".to_owned()),
+        length if length > SOCKET_PATH_BYTES_MAX => Err(format!(
+            "the path of the socket has {length} bytes; a Unix socket takes at most \
+             {SOCKET_PATH_BYTES_MAX}"
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pool.toml");
+        fs::write(&path, text).unwrap();
+        (folder, path)
+    }
+
+    #[test]
+    fn a_flag_beats_the_file_and_the_file_beats_the_default() {
+        let (folder, path) = file("devices = 'cpu:3'\nsocket = 'a.sock'\nworker_bin = '/bin/w'");
+        let settings = Settings::resolve(Overrides::default(), Some(&path)).unwrap();
+        assert_eq!(settings.devices, [DeviceSelection::Cpu(3)]);
+        assert_eq!(settings.socket, folder.path().join("a.sock"));
+        assert_eq!(settings.worker_bin, Some(PathBuf::from("/bin/w")));
+        let flags = Overrides {
+            devices: Some("1".to_owned()),
+            socket: Some(PathBuf::from("b.sock")),
+            worker_bin: Some(PathBuf::from("w")),
+        };
+        let settings = Settings::resolve(flags, Some(&path)).unwrap();
+        assert_eq!(settings.devices, [DeviceSelection::GpuIndex(1)]);
+        assert_eq!(settings.socket, PathBuf::from("b.sock"));
+        assert_eq!(settings.worker_bin, Some(PathBuf::from("w")));
+        let settings = Settings::resolve(Overrides::default(), None).unwrap();
+        assert_eq!(settings.devices, [DeviceSelection::AllGpus]);
+        assert_eq!(settings.limits, PoolConfig::DEFAULT);
+    }
+
+    #[test]
+    fn the_socket_lies_in_the_runtime_folder_or_in_one_of_the_users_own() {
+        let user = Uid::from_raw(1000);
+        let at = |runtime: &str| default_socket(Some(runtime.into()), user);
+        assert_eq!(at("/run/user/1000"), Path::new("/run/user/1000/gridpool/pool.sock"));
+        assert_eq!(at("relative"), Path::new("/tmp/gridpool-1000/pool.sock"));
+        assert_eq!(at(""), Path::new("/tmp/gridpool-1000/pool.sock"));
+        assert_eq!(default_socket(None, user), Path::new("/tmp/gridpool-1000/pool.sock"));
+    }
+
+    #[test]
+    fn a_wrong_flag_is_a_usage_error_and_a_wrong_file_a_config_error() {
+        let flags = |devices: &str, socket: &str| Overrides {
+            devices: Some(devices.to_owned()),
+            socket: Some(PathBuf::from(socket)),
+            worker_bin: None,
+        };
+        let error = Settings::resolve(flags("cpu:0", "s"), None).unwrap_err();
+        assert_eq!(error.to_string(), "--devices: `cpu:0`: cpu:N needs N from 1 to 64");
+        assert_eq!(error.exit_code(), 2);
+        let error = Settings::resolve(flags("all", &"s".repeat(108)), None).unwrap_err();
+        assert!(error.to_string().contains("at most 107"), "{error}");
+        assert_eq!(error.exit_code(), 2);
+        let (_folder, path) = file("# a comment\ndevices = 'cpu:0'");
+        let error = Settings::resolve(flags("all", "s"), Some(&path)).unwrap_err();
+        assert!(
+            error.to_string().ends_with("pool.toml, line 2: `cpu:0`: cpu:N needs N from 1 to 64")
+        );
+        assert_eq!(error.exit_code(), 78);
+        let error = Settings::resolve(Overrides::default(), Some(Path::new("/none"))).unwrap_err();
+        assert!(error.to_string().starts_with("/none: cannot read the config file: No such file"));
+        assert_eq!(error.exit_code(), 78);
+    }
+}

@@ -1,0 +1,273 @@
+//! `[limits]`: one key for every field of [`PoolConfig`], with its bounds.
+//!
+//! Owns the table of keys. May not know TOML beyond a key and a number.
+//!
+//! A time is written in seconds or milliseconds, and the key says which: `kill_timeout_s` and
+//! `kill_timeout_ms` set the same field.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::pool::config::PoolConfig;
+
+const HOUR_MS: u64 = 3_600_000;
+const DAY_MS: u64 = 24 * HOUR_MS;
+
+/// One field of the pool's config: where it is and what it may be.
+struct Limit {
+    name: &'static str,
+    field: Field,
+    /// In the field's own unit; a time in milliseconds.
+    bounds: RangeInclusive<u64>,
+}
+
+enum Field {
+    Bytes(fn(&mut PoolConfig) -> &mut u64),
+    Count(fn(&mut PoolConfig) -> &mut u32),
+    Size(fn(&mut PoolConfig) -> &mut usize),
+    Time(fn(&mut PoolConfig) -> &mut Duration),
+}
+
+const fn bytes(
+    name: &'static str,
+    field: fn(&mut PoolConfig) -> &mut u64,
+    bounds: RangeInclusive<u64>,
+) -> Limit {
+    Limit { name, field: Field::Bytes(field), bounds }
+}
+
+const fn count(
+    name: &'static str,
+    field: fn(&mut PoolConfig) -> &mut u32,
+    bounds: RangeInclusive<u64>,
+) -> Limit {
+    Limit { name, field: Field::Count(field), bounds }
+}
+
+const fn size(
+    name: &'static str,
+    field: fn(&mut PoolConfig) -> &mut usize,
+    bounds: RangeInclusive<u64>,
+) -> Limit {
+    Limit { name, field: Field::Size(field), bounds }
+}
+
+const fn time(
+    name: &'static str,
+    field: fn(&mut PoolConfig) -> &mut Duration,
+    bounds_ms: RangeInclusive<u64>,
+) -> Limit {
+    Limit { name, field: Field::Time(field), bounds: bounds_ms }
+}
+
+const LIMITS: &[Limit] = &[
+    size("queue_jobs_max", |c| &mut c.queue_jobs_max, 1..=1_000_000),
+    bytes("queue_bytes_max", |c| &mut c.queue_bytes_max, 1 << 20..=64 << 30),
+    size("client_jobs_max", |c| &mut c.client_jobs_max, 1..=1_000_000),
+    count("attempts_max", |c| &mut c.attempts_max, 1..=1_000),
+    count("poison_deaths", |c| &mut c.poison_deaths, 1..=1_000),
+    size("verdicts_kept", |c| &mut c.verdicts_kept, 0..=10_000_000),
+    count("restart_limit", |c| &mut c.restart_limit, 1..=1_000),
+    time("restart_window", |c| &mut c.restart_window, 1_000..=DAY_MS),
+    count("start_failures_max", |c| &mut c.start_failures_max, 1..=1_000),
+    time("backoff_min", |c| &mut c.backoff_min, 1..=HOUR_MS),
+    time("backoff_max", |c| &mut c.backoff_max, 1..=HOUR_MS),
+    time("ready_timeout", |c| &mut c.ready_timeout, 100..=HOUR_MS),
+    time("heartbeat_suspect", |c| &mut c.heartbeat_suspect, 10..=HOUR_MS),
+    time("heartbeat_kill", |c| &mut c.heartbeat_kill, 10..=HOUR_MS),
+    time("cancel_grace", |c| &mut c.cancel_grace, 0..=HOUR_MS),
+    time("kill_timeout", |c| &mut c.kill_timeout, 10..=HOUR_MS),
+    time("drain_timeout", |c| &mut c.drain_timeout, 0..=DAY_MS),
+];
+
+/// A key of `[limits]`: which limit, and how much one of its unit is.
+#[derive(Clone, Copy)]
+pub(super) struct Key {
+    limit: &'static Limit,
+    /// Milliseconds in one, for a time; else 1.
+    unit: u64,
+}
+
+impl Key {
+    /// The limit that `key` sets.
+    pub(super) fn find(key: &str) -> Result<Self, String> {
+        for limit in LIMITS {
+            match (&limit.field, key.strip_prefix(limit.name)) {
+                (Field::Time(_), Some("_s")) => return Ok(Self { limit, unit: 1_000 }),
+                (Field::Time(_), Some("_ms")) => return Ok(Self { limit, unit: 1 }),
+                (Field::Time(_), Some("")) => {
+                    return Err(format!("`{key}` is a time: write {key}_s or {key}_ms"));
+                }
+                (Field::Bytes(_) | Field::Count(_) | Field::Size(_), Some("")) => {
+                    return Ok(Self { limit, unit: 1 });
+                }
+                (_, _) => {}
+            }
+        }
+        Err(format!("there is no limit `{key}`{}", suggestion(key)))
+    }
+
+    /// Name of the field, the same for both units of a time.
+    pub(super) fn name(self) -> &'static str {
+        self.limit.name
+    }
+
+    /// Sets the field, if `number` is within its bounds.
+    pub(super) fn set(self, config: &mut PoolConfig, number: Option<u64>) -> Result<(), String> {
+        let value = number.and_then(|number| number.checked_mul(self.unit));
+        let value = value.filter(|value| self.limit.bounds.contains(value)).ok_or_else(|| {
+            let min = self.limit.bounds.start().div_ceil(self.unit);
+            let max = self.limit.bounds.end() / self.unit;
+            format!("needs a whole number from {min} to {max}")
+        })?;
+        let too_wide = |_| "is a number that does not fit here".to_owned();
+        match self.limit.field {
+            Field::Bytes(field) => *field(config) = value,
+            Field::Count(field) => *field(config) = value.try_into().map_err(too_wide)?,
+            Field::Size(field) => *field(config) = value.try_into().map_err(too_wide)?,
+            Field::Time(field) => *field(config) = Duration::from_millis(value),
+        }
+        Ok(())
+    }
+}
+
+/// What must hold between limits.
+pub(super) fn check(config: &PoolConfig) -> Result<(), String> {
+    if config.backoff_min > config.backoff_max {
+        return Err(format!(
+            "backoff_min ({:?}) must not be above backoff_max ({:?})",
+            config.backoff_min, config.backoff_max
+        ));
+    }
+    if config.heartbeat_suspect >= config.heartbeat_kill {
+        return Err(format!(
+            "heartbeat_suspect ({:?}) must be below heartbeat_kill ({:?})",
+            config.heartbeat_suspect, config.heartbeat_kill
+        ));
+    }
+    Ok(())
+}
+
+/// `; close to it: …`, or all keys if none is close.
+fn suggestion(key: &str) -> String {
+    let keys: Vec<String> = LIMITS
+        .iter()
+        .map(|limit| match limit.field {
+            Field::Time(_) => format!("{}_s", limit.name),
+            Field::Bytes(_) | Field::Count(_) | Field::Size(_) => limit.name.to_owned(),
+        })
+        .collect();
+    let stem = key.strip_suffix("_ms").or_else(|| key.strip_suffix("_s")).unwrap_or(key);
+    let close: Vec<&str> = LIMITS
+        .iter()
+        .zip(&keys)
+        .filter(|(limit, _)| is_close(stem, limit.name))
+        .map(|(_, key)| key.as_str())
+        .collect();
+    if close.is_empty() {
+        return format!("; the limits are {}", keys.join(", "));
+    }
+    format!("; close to it: {}", close.join(", "))
+}
+
+/// Whether start and end agree for two thirds of the longer name: a slip of the finger.
+fn is_close(key: &str, candidate: &str) -> bool {
+    let (key, candidate) = (key.as_bytes(), candidate.as_bytes());
+    let start = key.iter().zip(candidate).take_while(|(a, b)| a == b).count();
+    let ends = key[start.min(key.len())..].iter().rev().zip(candidate[start..].iter().rev());
+    let end = ends.take_while(|(a, b)| a == b).count();
+    3 * (start + end) >= 2 * key.len().max(candidate.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(config: &mut PoolConfig, key: &str, number: u64) -> Result<(), String> {
+        Key::find(key)?.set(config, Some(number))
+    }
+
+    #[test]
+    fn every_field_of_the_pool_config_has_a_key() {
+        let fields = format!("{:#?}", PoolConfig::DEFAULT);
+        let fields: Vec<&str> =
+            fields.lines().filter_map(|line| line.trim().split_once(": ")).map(|f| f.0).collect();
+        let names: Vec<&str> = LIMITS.iter().map(|limit| limit.name).collect();
+        assert_eq!(names, fields, "supervisor/src/config/limits.rs and pool/config.rs differ");
+    }
+
+    #[test]
+    fn every_key_sets_its_own_field_and_no_other() {
+        for limit in LIMITS {
+            let mut config = PoolConfig::DEFAULT;
+            let suffix = if matches!(limit.field, Field::Time(_)) { "_ms" } else { "" };
+            let number = *limit.bounds.end();
+            set(&mut config, &format!("{}{suffix}", limit.name), number).unwrap();
+            let (before, after) = (format!("{:#?}", PoolConfig::DEFAULT), format!("{config:#?}"));
+            let changed: Vec<&str> = before
+                .lines()
+                .zip(after.lines())
+                .filter(|(before, after)| before != after)
+                .filter_map(|(_, after)| after.trim().split(':').next())
+                .collect();
+            assert_eq!(changed, [limit.name]);
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_within_the_bounds() {
+        check(&PoolConfig::DEFAULT).unwrap();
+        for limit in LIMITS {
+            let mut config = PoolConfig::DEFAULT;
+            let value = match limit.field {
+                Field::Bytes(field) => *field(&mut config),
+                Field::Count(field) => u64::from(*field(&mut config)),
+                Field::Size(field) => *field(&mut config) as u64,
+                Field::Time(field) => u64::try_from(field(&mut config).as_millis()).unwrap(),
+            };
+            assert!(limit.bounds.contains(&value), "{} = {value}", limit.name);
+        }
+    }
+
+    #[test]
+    fn seconds_and_milliseconds_set_the_same_field() {
+        let mut config = PoolConfig::DEFAULT;
+        set(&mut config, "drain_timeout_s", 7).unwrap();
+        assert_eq!(config.drain_timeout, Duration::from_secs(7));
+        set(&mut config, "drain_timeout_ms", 70).unwrap();
+        assert_eq!(config.drain_timeout, Duration::from_millis(70));
+    }
+
+    #[test]
+    fn errors_give_the_bounds_in_the_unit_of_the_key_and_name_what_is_close() {
+        let mut config = PoolConfig::DEFAULT;
+        let mut error = |key, number| set(&mut config, key, number).expect_err(key);
+        assert_eq!(error("attempts_max", 0), "needs a whole number from 1 to 1000");
+        assert_eq!(error("heartbeat_kill_s", 4_000), "needs a whole number from 1 to 3600");
+        assert_eq!(error("heartbeat_kill_ms", 1), "needs a whole number from 10 to 3600000");
+        assert_eq!(error("drain_timeout_s", u64::MAX), "needs a whole number from 0 to 86400");
+        assert_eq!(
+            error("attemps_max", 1),
+            "there is no limit `attemps_max`; close to it: attempts_max"
+        );
+        assert_eq!(
+            error("drain_timeout", 1),
+            "`drain_timeout` is a time: write drain_timeout_s or drain_timeout_ms"
+        );
+        assert_eq!(
+            error("backof_max_ms", 1),
+            "there is no limit `backof_max_ms`; close to it: backoff_max_s"
+        );
+        assert!(error("x", 1).starts_with("there is no limit `x`; the limits are queue_jobs_max,"));
+        config.backoff_min = Duration::from_secs(31);
+        assert_eq!(
+            check(&config).unwrap_err(),
+            "backoff_min (31s) must not be above backoff_max (30s)"
+        );
+        config = PoolConfig { heartbeat_suspect: Duration::from_secs(5), ..PoolConfig::DEFAULT };
+        assert_eq!(
+            check(&config).unwrap_err(),
+            "heartbeat_suspect (5s) must be below heartbeat_kill (5s)"
+        );
+    }
+}
