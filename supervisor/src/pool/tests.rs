@@ -1,1 +1,260 @@
 //! The core's rules, one by one. The simulator in `tests/sim` holds them under random schedules.
+//!
+//! A test drives a [`Rig`]: a pool whose clock, workers and clients are moved by hand.
+
+mod clients;
+mod drain;
+mod jobs;
+mod workers;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, DeviceKind, JobId, JobKey, WorkerId};
+use gridpool_protocol::message::{AttemptError, Priority, Refusal};
+use gridpool_protocol::receipt::{DeviceInfo, Receipt, RunReport, Verdict};
+use gridpool_protocol::status::WorkerState;
+
+use super::Pool;
+use super::config::PoolConfig;
+use super::event::{Action, Event, Exit, ExitStatus, JobRequest, Timestamp};
+
+const SIGABRT: ExitStatus = ExitStatus::Signal(6);
+const SIGKILL: ExitStatus = ExitStatus::Signal(9);
+const SIGSEGV: ExitStatus = ExitStatus::Signal(11);
+const STICKY: ExitStatus = ExitStatus::Code(70);
+
+/// A pool with a clock, a world that does nothing by itself, and a memory of all actions.
+struct Rig {
+    pool: Pool,
+    now: Timestamp,
+    next_job: u64,
+    /// What each device's worker was last told to run and has not answered.
+    running: BTreeMap<u32, AttemptId>,
+    /// Devices whose workers give no sign of life while time passes.
+    mute: BTreeSet<u32>,
+    seen: Vec<(Timestamp, Action)>,
+}
+
+impl Rig {
+    /// A pool over `devices` devices at time 0, their workers just ordered.
+    fn starting(devices: u32, change: impl FnOnce(&mut PoolConfig)) -> Self {
+        let mut config = PoolConfig::DEFAULT;
+        change(&mut config);
+        let devices: Vec<_> = (0..devices).map(device).collect();
+        let mut rig = Self {
+            pool: Pool::new(config, &devices),
+            now: Timestamp::default(),
+            next_job: 0,
+            running: BTreeMap::new(),
+            mute: BTreeSet::new(),
+            seen: Vec::new(),
+        };
+        for client in 1..=3 {
+            rig.tell(Event::ClientConnected { client: ClientId(client) });
+        }
+        rig
+    }
+
+    /// The same with every worker READY.
+    fn with(devices: u32, change: impl FnOnce(&mut PoolConfig)) -> Self {
+        let mut rig = Self::starting(devices, change);
+        for index in 0..devices {
+            rig.ready(index);
+        }
+        rig
+    }
+
+    fn new(devices: u32) -> Self {
+        Self::with(devices, |_| {})
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.pool.handle(self.now, event);
+        while let Some(action) = self.pool.poll_action() {
+            if let Action::Dispatch { worker, attempt } = action {
+                let before = self.running.insert(worker.device.index, attempt);
+                assert_eq!(before, None, "{worker} got {attempt} while busy");
+            }
+            self.seen.push((self.now, action));
+        }
+        let late = self.pool.poll_deadline().is_some_and(|at| at <= self.now);
+        assert!(!late, "the pool left something undone at {}", self.now);
+    }
+
+    /// Lets time pass; every worker that is not mute is heard once a second.
+    fn wait(&mut self, span: Duration) {
+        let end = self.now.after(span);
+        while self.now < end {
+            let heartbeat = Timestamp(Duration::from_secs(self.now.0.as_secs() + 1));
+            let timer = self.pool.poll_deadline().unwrap_or(end);
+            self.now = timer.min(heartbeat).min(end);
+            if self.now == heartbeat {
+                for index in 0..self.devices() {
+                    let worker = self.pool.worker_on(device(index));
+                    if let Some(worker) = worker.filter(|_| !self.mute.contains(&index)) {
+                        self.tell(Event::WorkerHeard { worker });
+                    }
+                }
+            }
+            self.tell(Event::TimePassed);
+        }
+    }
+
+    fn wait_ms(&mut self, span: u64) {
+        self.wait(Duration::from_millis(span));
+    }
+
+    /// Client 1 submits an ordinary job under `key`.
+    fn submit(&mut self, key: u128) {
+        self.submit_as(1, key, |_| {});
+    }
+
+    fn submit_as(&mut self, client: u64, key: u128, change: impl FnOnce(&mut JobRequest)) {
+        self.next_job += 1;
+        let mut request = JobRequest {
+            job: JobId(self.next_job),
+            key: JobKey(key),
+            program_hash: "rot90".to_owned(),
+            items: 1,
+            cost: 10,
+            inline_bytes: 100,
+            deadline: Duration::from_secs(30),
+            priority: Priority::Normal,
+            idempotent: true,
+        };
+        change(&mut request);
+        self.tell(Event::JobSubmitted { client: ClientId(client), request });
+    }
+
+    fn cancel(&mut self, key: u128) {
+        self.tell(Event::CancelRequested { client: ClientId(1), key: JobKey(key) });
+    }
+
+    /// The device's worker becomes READY.
+    fn ready(&mut self, index: u32) {
+        let worker = self.worker(index);
+        self.tell(Event::WorkerReady { worker, device: info(index) });
+    }
+
+    /// The device's worker answers what it runs.
+    fn answer(&mut self, index: u32) {
+        self.reply(index, Ok(report()));
+    }
+
+    fn reply(&mut self, index: u32, result: Result<RunReport, AttemptError>) {
+        let worker = self.worker(index);
+        let attempt = self.running.remove(&index).expect("the worker runs something");
+        self.tell(Event::WorkerAnswered { worker, attempt, result });
+    }
+
+    /// The device's process ends.
+    fn die(&mut self, index: u32, status: ExitStatus) {
+        let worker = self.worker(index);
+        self.running.remove(&index);
+        self.tell(Event::WorkerExited { worker, exit: Exit { status, last_words: None } });
+    }
+
+    /// The device's process ends and its successor is READY as soon as it may be.
+    fn die_and_return(&mut self, index: u32, status: ExitStatus) {
+        self.die(index, status);
+        while self.state(index) == WorkerState::Backoff {
+            self.wait_ms(50);
+        }
+        self.ready(index);
+    }
+
+    fn devices(&self) -> u32 {
+        u32::try_from(self.pool.workers().len()).unwrap()
+    }
+
+    fn worker(&self, index: u32) -> WorkerId {
+        self.pool.worker_on(device(index)).expect("the device has a process")
+    }
+
+    fn state(&self, index: u32) -> WorkerState {
+        self.pool.workers()[index as usize].state
+    }
+
+    /// Which job's attempt runs where.
+    fn runs(&self, index: u32) -> Option<(u64, u32)> {
+        self.running.get(&index).map(|attempt| (attempt.job.0, attempt.number))
+    }
+
+    /// Every verdict given under `key`.
+    fn verdicts(&self, key: u128) -> Vec<Verdict> {
+        self.receipts(key).iter().map(|receipt| receipt.verdict).collect()
+    }
+
+    fn receipts(&self, key: u128) -> Vec<&Receipt> {
+        let of_key = |action| match action {
+            &Action::Finish { key: of, ref receipt, .. } if of == JobKey(key) => Some(&**receipt),
+            _ => None,
+        };
+        self.actions().filter_map(of_key).collect()
+    }
+
+    fn refusals(&self) -> Vec<&Refusal> {
+        let refused = |action| match action {
+            &Action::Refuse { ref refusal, .. } => Some(refusal),
+            _ => None,
+        };
+        self.actions().filter_map(refused).collect()
+    }
+
+    fn actions(&self) -> impl Iterator<Item = &Action> {
+        self.seen.iter().map(|(_, action)| action)
+    }
+
+    fn count(&self, what: impl Fn(&Action) -> bool) -> usize {
+        self.actions().filter(|action| what(action)).count()
+    }
+
+    fn kills(&self) -> usize {
+        self.count(|action| matches!(action, Action::Kill { .. }))
+    }
+
+    /// When each process of the device was ordered, milliseconds.
+    fn spawns(&self, index: u32) -> Vec<u128> {
+        let spawned = |(at, action): &(Timestamp, Action)| match action {
+            Action::Spawn { worker } if worker.device == device(index) => Some(at.0.as_millis()),
+            _ => None,
+        };
+        self.seen.iter().filter_map(spawned).collect()
+    }
+
+    /// Whether everything accepted has its verdict or is live, and nothing is counted twice.
+    fn assert_counters_add_up(&self, live: u64) {
+        let c = self.pool.counters();
+        let verdicts = c.ok + c.failed + c.deadline + c.poison + c.cancelled + c.device_lost;
+        assert_eq!(c.accepted, verdicts + live, "{c:?}");
+        let finished = self.count(|action| matches!(action, Action::Finish { .. }));
+        assert_eq!(verdicts, finished as u64);
+    }
+}
+
+fn device(index: u32) -> DeviceId {
+    DeviceId { kind: DeviceKind::Gpu, index }
+}
+
+fn info(index: u32) -> DeviceInfo {
+    DeviceInfo {
+        kind: DeviceKind::Gpu,
+        index,
+        name: "H200".to_owned(),
+        uuid: format!("GPU-{index}"),
+        driver: "580".to_owned(),
+    }
+}
+
+fn report() -> RunReport {
+    RunReport {
+        module_hash: "00".to_owned(),
+        joined_items: 1,
+        item_errors: 0,
+        kernels: Vec::new(),
+        h2d_bytes: 1,
+        d2h_bytes: 1,
+        service_us: 1,
+    }
+}

@@ -1,0 +1,223 @@
+//! What becomes of a worker and its device: silence, backoff, quarantine, old generations.
+
+use super::*;
+
+#[test]
+fn a_worker_that_is_silent_gets_no_job_until_it_is_heard() {
+    let mut rig = Rig::new(1);
+    rig.mute.insert(0);
+    rig.wait_ms(2_000);
+    rig.submit(1);
+    assert_eq!(rig.runs(0), None);
+    rig.tell(Event::WorkerHeard { worker: rig.worker(0) });
+    assert_eq!(rig.runs(0), Some((1, 1)));
+}
+
+#[test]
+fn a_worker_that_stays_silent_is_killed() {
+    let mut rig = Rig::new(2);
+    rig.mute.insert(0);
+    rig.wait_ms(4_999);
+    assert_eq!(rig.kills(), 0);
+    rig.wait_ms(1);
+    assert_eq!(rig.actions().last(), Some(&Action::Kill { worker: rig.worker(0) }));
+    assert_eq!(rig.kills(), 1);
+}
+
+#[test]
+fn a_worker_that_is_not_ready_in_time_is_killed() {
+    let mut rig = Rig::starting(1, |_| {});
+    rig.wait_ms(59_999);
+    assert_eq!(rig.kills(), 0);
+    rig.wait_ms(1);
+    assert_eq!(rig.kills(), 1);
+}
+
+#[test]
+fn each_restart_without_work_waits_twice_as_long_and_only_work_makes_it_free_again() {
+    let mut rig = Rig::with(1, |config| {
+        config.restart_limit = 100;
+        config.backoff_max = Duration::from_millis(500);
+    });
+    let mut waits = Vec::new();
+    for _ in 0..6 {
+        let died = rig.now.0.as_millis();
+        rig.die_and_return(0, SIGSEGV);
+        waits.push(rig.spawns(0).last().unwrap() - died);
+    }
+    assert_eq!(waits, [0, 100, 200, 400, 500, 500]);
+    rig.submit(1);
+    rig.answer(0);
+    rig.die(0, SIGSEGV);
+    assert_eq!(rig.state(0), WorkerState::Starting);
+}
+
+#[test]
+fn a_process_is_not_replaced_before_it_is_gone() {
+    let mut rig = Rig::new(1);
+    rig.mute.insert(0);
+    rig.wait_ms(5_000 + 4_999);
+    assert_eq!(rig.kills(), 1);
+    assert_eq!(rig.spawns(0), [0]);
+    rig.die(0, SIGKILL);
+    assert_eq!(rig.spawns(0), [0, 9_999]);
+}
+
+#[test]
+fn five_deaths_without_work_within_the_window_quarantine_a_device() {
+    let mut rig = Rig::new(1);
+    for _ in 0..4 {
+        rig.die_and_return(0, SIGSEGV);
+    }
+    rig.die(0, SIGSEGV);
+    assert_eq!(rig.state(0), WorkerState::Quarantined);
+    rig.wait(Duration::from_secs(3_600));
+    assert_eq!(rig.spawns(0).len(), 5);
+}
+
+#[test]
+fn deaths_spread_over_more_than_the_window_do_not_quarantine() {
+    let mut rig = Rig::new(1);
+    for _ in 0..20 {
+        rig.die_and_return(0, SIGSEGV);
+        rig.wait(Duration::from_secs(15));
+    }
+    assert_eq!(rig.state(0), WorkerState::Ready);
+}
+
+#[test]
+fn deaths_after_work_and_deaths_from_outside_do_not_quarantine() {
+    let mut rig = Rig::new(1);
+    for key in 0..20 {
+        rig.submit(key);
+        rig.answer(0);
+        rig.die_and_return(0, SIGSEGV);
+        rig.die_and_return(0, SIGKILL);
+    }
+    assert_eq!(rig.state(0), WorkerState::Ready);
+}
+
+#[test]
+fn a_wrong_configuration_or_driver_quarantines_at_once() {
+    for code in [73, 75] {
+        let mut rig = Rig::starting(1, |_| {});
+        rig.die(0, ExitStatus::Code(code));
+        assert_eq!(rig.state(0), WorkerState::Quarantined);
+    }
+}
+
+#[test]
+fn three_starts_in_a_row_that_fail_quarantine_a_device() {
+    let mut rig = Rig::starting(1, |_| {});
+    for failures in 0..3 {
+        assert_eq!(rig.state(0), WorkerState::Starting, "after {failures} failures");
+        if failures == 1 {
+            rig.tell(Event::SpawnFailed { worker: rig.worker(0), detail: "EAGAIN".to_owned() });
+        } else {
+            rig.die(0, ExitStatus::Code(72));
+        }
+        rig.wait_ms(100);
+    }
+    assert_eq!(rig.state(0), WorkerState::Quarantined);
+}
+
+#[test]
+fn a_start_that_succeeds_forgives_those_that_failed() {
+    let mut rig = Rig::starting(1, |config| config.restart_limit = 100);
+    for _ in 0..4 {
+        for _ in 0..2 {
+            rig.die(0, ExitStatus::Code(72));
+            rig.wait(Duration::from_secs(30));
+        }
+        rig.ready(0);
+        rig.die(0, SIGSEGV);
+        rig.wait(Duration::from_secs(30));
+    }
+    assert_eq!(rig.state(0), WorkerState::Starting);
+}
+
+#[test]
+fn jobs_are_lost_with_the_last_device_and_the_reason_names_it() {
+    let mut rig = Rig::starting(2, |_| {});
+    rig.submit(1);
+    rig.die(0, ExitStatus::Code(73));
+    assert_eq!(rig.verdicts(1), [], "one device is left");
+    let worker = rig.worker(1);
+    let words = "libtorch_cuda.so is mapped".to_owned();
+    let exit = Exit { status: ExitStatus::Code(73), last_words: Some(words) };
+    rig.tell(Event::WorkerExited { worker, exit });
+    assert_eq!(rig.verdicts(1), [Verdict::DeviceLost]);
+    let reason = &rig.receipts(1)[0].reason;
+    assert!(reason.contains("gpu0#1") && reason.contains("libtorch_cuda.so"), "{reason}");
+    rig.submit(2);
+    assert_eq!(rig.verdicts(2), [Verdict::DeviceLost], "a later job is told at once");
+}
+
+#[test]
+fn a_worker_that_cannot_be_killed_blocks_nothing_and_its_device_returns_when_it_ends() {
+    let mut rig = Rig::new(2);
+    rig.submit(1);
+    rig.mute.insert(0);
+    rig.wait_ms(5_000 + 4_999);
+    assert_eq!(rig.runs(1), None);
+    rig.wait_ms(1);
+    assert_eq!(rig.state(0), WorkerState::Unkillable);
+    assert_eq!(rig.runs(1), Some((1, 2)));
+    rig.answer(1);
+    rig.submit(2);
+    assert_eq!(rig.runs(1), Some((2, 1)));
+    rig.wait(Duration::from_secs(20));
+    assert_eq!(rig.spawns(0), [0], "the old process may still use the device");
+    rig.die(0, SIGKILL);
+    assert_eq!(rig.spawns(0).len(), 2);
+    rig.ready(0);
+    rig.submit(3);
+    assert_eq!(rig.runs(0), Some((3, 1)));
+}
+
+#[test]
+fn a_job_is_lost_if_the_only_device_cannot_be_killed() {
+    let mut rig = Rig::new(1);
+    rig.submit(1);
+    rig.mute.insert(0);
+    rig.wait_ms(10_000);
+    assert_eq!(rig.verdicts(1), [Verdict::DeviceLost]);
+    assert!(rig.receipts(1)[0].reason.contains("gpu0#1 does not die"));
+}
+
+#[test]
+fn what_an_old_process_says_has_no_effect_and_is_counted() {
+    let mut rig = Rig::new(1);
+    rig.submit(1);
+    let old = rig.worker(0);
+    let attempt = rig.running[&0];
+    rig.die_and_return(0, SIGKILL);
+    assert_eq!(rig.runs(0), Some((1, 2)));
+    let before = rig.seen.len();
+    let exit = Exit { status: SIGSEGV, last_words: None };
+    let result = Ok(report());
+    rig.tell(Event::WorkerHeard { worker: old });
+    rig.tell(Event::WorkerReady { worker: old, device: info(0) });
+    rig.tell(Event::WorkerAnswered { worker: old, attempt, result: result.clone() });
+    rig.tell(Event::WorkerExited { worker: old, exit });
+    assert_eq!(rig.seen.len(), before);
+    assert_eq!(rig.pool.counters().stale, 4);
+    // The right process with an attempt that it does not run is no better.
+    rig.tell(Event::WorkerAnswered { worker: rig.worker(0), attempt, result });
+    assert_eq!(rig.seen.len(), before);
+    assert_eq!(rig.pool.counters().stale, 5);
+    rig.answer(0);
+    assert_eq!(rig.verdicts(1), [Verdict::Ok]);
+}
+
+#[test]
+fn an_old_process_does_not_keep_its_silent_successor_alive() {
+    let mut rig = Rig::new(1);
+    let old = rig.worker(0);
+    rig.die_and_return(0, SIGKILL);
+    rig.mute.insert(0);
+    rig.wait_ms(4_000);
+    rig.tell(Event::WorkerHeard { worker: old });
+    rig.wait_ms(1_000);
+    assert_eq!(rig.kills(), 1);
+}
