@@ -13,8 +13,8 @@ impl Pool {
     pub(super) fn advance(&mut self, now: Timestamp) {
         self.expire_jobs(now);
         self.expire_slots(now);
-        self.end_drain(now);
         self.give_up_if_no_device(now);
+        self.end_drain(now);
         self.dispatch(now);
     }
 

@@ -96,3 +96,13 @@ fn a_drain_ends_at_once_where_there_is_no_process() {
     rig.tell(Event::DrainRequested);
     assert_eq!(leaves(&rig), 1);
 }
+
+#[test]
+fn a_drain_ends_when_the_last_device_is_lost() {
+    let mut rig = Rig::starting(1, |_| {});
+    rig.submit(1);
+    rig.tell(Event::DrainRequested);
+    rig.die(0, ExitStatus::Code(73));
+    assert_eq!(rig.verdicts(1), [Verdict::DeviceLost]);
+    assert_eq!(leaves(&rig), 1);
+}
