@@ -1,8 +1,9 @@
 //! Who waits, and who is next: a fair share of the devices for every client, whatever it submits.
 //!
 //! Each client has a clock that runs with the work done for it. The client whose clock is furthest
-//! behind goes next; one that comes back from idleness starts at the clock of the busiest-waiting
-//! others, so that nobody saves up a claim. Within a client: priority, then order of acceptance.
+//! behind goes next. One that comes back from idleness starts where the others are: no earlier than
+//! the job that went last, nor than any client that waits, so that nobody saves up a claim (start-time
+//! fair queueing). Within a client: priority, then order of acceptance.
 
 use std::collections::BTreeMap;
 
@@ -27,6 +28,8 @@ struct Share {
 pub(super) struct Queue {
     shares: BTreeMap<ClientId, Share>,
     jobs: usize,
+    /// Where the clock of a client stood when its job was taken; the furthest so far.
+    reached: u64,
 }
 
 impl Queue {
@@ -45,7 +48,7 @@ impl Queue {
             .min();
         let share = self.shares.entry(client).or_default();
         if share.waiting.is_empty() {
-            share.clock = share.clock.max(slowest.unwrap_or(0));
+            share.clock = share.clock.max(slowest.unwrap_or(0)).max(self.reached);
         }
         let replaced = share.waiting.insert(place, cost);
         assert_eq!(replaced, None, "{} is already waiting", place.job);
@@ -74,6 +77,7 @@ impl Queue {
             let next = share.waiting.iter().find(|(place, _)| may_go(place.job));
             if let Some((&place, &cost)) = next {
                 share.waiting.remove(&place);
+                self.reached = self.reached.max(share.clock);
                 share.clock = share.clock.saturating_add(cost);
                 self.jobs -= 1;
                 return Some(place.job);

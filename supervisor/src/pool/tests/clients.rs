@@ -149,6 +149,24 @@ fn a_client_with_a_long_queue_does_not_hold_up_another() {
 }
 
 #[test]
+fn a_newcomer_does_not_catch_up_on_what_others_did_before() {
+    let mut rig = Rig::new(1);
+    // Client 1 works alone, one job at a time, so nothing of it waits when client 2 comes.
+    for key in 0..50 {
+        rig.submit(key);
+        rig.answer(0);
+    }
+    for key in 100..120 {
+        rig.submit_as(2, key, |_| {});
+    }
+    rig.submit(50);
+    for _ in 0..3 {
+        rig.answer(0);
+    }
+    assert_eq!(rig.verdicts(50), [Verdict::Ok], "it waited for the newcomer's backlog");
+}
+
+#[test]
 fn a_job_of_higher_priority_overtakes_its_own_clients_jobs_alone() {
     let mut rig = Rig::new(1);
     rig.submit(1);
