@@ -205,12 +205,11 @@ impl Slot {
     }
 
     /// The process has answered: it works, so the next restart is free again.
-    pub(super) fn answered(&mut self, now: Timestamp) {
+    pub(super) fn answered(&mut self) {
         self.worked = true;
         self.jobs_done += 1;
         self.backoff_steps = 0;
         self.idle_deaths.clear();
-        self.state = SlotState::Ready { since: now };
     }
 
     /// The process has died. `counts` says whether that speaks against the device, `is_final`

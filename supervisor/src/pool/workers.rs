@@ -40,7 +40,9 @@ impl Pool {
         let slot = &mut self.slots[index];
         let device = slot.device_info();
         match &mut slot.state {
-            SlotState::Busy { attempt: running, .. } if *running == attempt => slot.answered(now),
+            SlotState::Busy { attempt: running, .. } if *running == attempt => {
+                slot.state = SlotState::Ready { since: now };
+            }
             // It answered while it was being killed: the answer counts, the process ends.
             SlotState::Killed { attempt: running, .. } if *running == Some(attempt) => {
                 *running = None;
@@ -58,6 +60,7 @@ impl Pool {
                 return;
             }
         }
+        slot.answered();
         // A job that was cancelled meanwhile has its verdict: the answer goes nowhere.
         let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
         match result {

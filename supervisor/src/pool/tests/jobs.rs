@@ -209,6 +209,21 @@ fn a_cancellation_that_crosses_the_answer_gives_one_verdict() {
 }
 
 #[test]
+fn an_answer_counts_although_its_worker_is_being_killed() {
+    let mut rig = Rig::with(1, |config| config.restart_limit = 1);
+    rig.submit(1);
+    rig.mute.insert(0);
+    rig.wait_ms(5_000);
+    assert_eq!(rig.kills(), 1);
+    rig.answer(0);
+    assert_eq!(rig.verdicts(1), [Verdict::Ok]);
+    rig.die(0, SIGKILL);
+    assert_eq!(rig.verdicts(1).len(), 1);
+    assert_eq!(rig.state(0), WorkerState::Starting, "it had done work: nothing is held against it");
+    assert_eq!(rig.pool.workers()[0].jobs_done, 1);
+}
+
+#[test]
 fn the_counters_add_up_at_every_moment() {
     let mut rig = Rig::with(2, |config| config.attempts_max = 2);
     for key in 1..=6 {
