@@ -34,6 +34,17 @@ pub(super) enum KillCause {
     Leaving,
 }
 
+/// Whose fault a death is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blame {
+    /// The device or its worker: it ended by itself, or hung.
+    Device,
+    /// Somebody outside sent SIGKILL: no mark against the device, but the next start has its turn.
+    Outside,
+    /// The pool freed the device of a job that was cancelled or late: it counts for nothing.
+    Pool,
+}
+
 /// What a slot is doing, with the data of that state alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SlotState {
@@ -212,19 +223,18 @@ impl Slot {
         self.idle_deaths.clear();
     }
 
-    /// The process has died. `counts` says whether that speaks against the device, `is_final`
-    /// whether a new process would end the same way.
+    /// The process has died. `is_final` says whether a new one would end the same way.
     pub(super) fn died(
         &mut self,
         now: Timestamp,
-        counts: bool,
+        blame: Blame,
         is_final: bool,
         config: &PoolConfig,
     ) {
-        if counts && !self.was_ready {
+        if blame == Blame::Device && !self.was_ready {
             self.start_failures += 1;
         }
-        if counts && !self.worked {
+        if blame == Blame::Device && !self.worked {
             self.idle_deaths.push_back(now);
         }
         while self.idle_deaths.front().is_some_and(|&at| now.since(at) > config.restart_window) {
@@ -236,6 +246,10 @@ impl Slot {
             || idle_deaths >= config.restart_limit
         {
             self.state = SlotState::Quarantined;
+            return;
+        }
+        if blame == Blame::Pool {
+            self.state = SlotState::Waiting { until: now };
             return;
         }
         let wait = match self.backoff_steps.checked_sub(1) {

@@ -5,7 +5,7 @@ use gridpool_protocol::message::AttemptError;
 use gridpool_protocol::receipt::{AttemptOutcome, DeviceInfo, RunReport, Verdict};
 
 use super::event::{Exit, ExitStatus, Timestamp};
-use super::slot::{KillCause, Slot, SlotState};
+use super::slot::{Blame, KillCause, Slot, SlotState};
 use super::{Phase, Pool};
 
 impl Pool {
@@ -84,7 +84,7 @@ impl Pool {
         let Some(index) = self.current_slot(now, worker) else { return };
         let slot = &mut self.slots[index];
         slot.last_fault = format!("{worker}: could not be started: {detail}");
-        slot.died(now, true, false, &self.config);
+        slot.died(now, Blame::Device, false, &self.config);
     }
 
     pub(super) fn on_exited(&mut self, now: Timestamp, worker: WorkerId, exit: &Exit) {
@@ -110,12 +110,12 @@ impl Pool {
         } else {
             let outcome = if cause == Some(KillCause::Hang) { "stopped answering" } else { "died" };
             slot.last_fault = format!("{worker} {outcome}: {exit}");
-            let counts = match cause {
-                None => !killed_from_outside,
-                Some(KillCause::Hang) => true,
-                Some(KillCause::FreeDevice | KillCause::Leaving) => false,
+            let blame = match cause {
+                None if killed_from_outside => Blame::Outside,
+                None | Some(KillCause::Hang) => Blame::Device,
+                Some(KillCause::FreeDevice | KillCause::Leaving) => Blame::Pool,
             };
-            slot.died(now, counts, exit.is_final(), &self.config);
+            slot.died(now, blame, exit.is_final(), &self.config);
         }
         let Some(attempt) = running else { return };
         let hang = cause == Some(KillCause::Hang);

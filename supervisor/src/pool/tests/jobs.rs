@@ -155,6 +155,23 @@ fn a_deadline_of_zero_has_passed_even_if_a_device_is_idle() {
 }
 
 #[test]
+fn a_running_job_is_late_at_its_deadline_and_its_worker_dies_for_nothing() {
+    let mut rig = Rig::with(1, |config| config.restart_limit = 2);
+    for key in 1..=6 {
+        rig.submit_as(1, key, |request| request.deadline = Duration::from_millis(10));
+        rig.wait_ms(10);
+        assert_eq!(rig.verdicts(key), [Verdict::Deadline]);
+        assert_eq!(outcomes(&rig, key).len(), 1);
+        assert_eq!(outcomes(&rig, key)[0].1, AttemptOutcome::Deadline);
+        assert_eq!(rig.kills(), usize::try_from(key).unwrap());
+        rig.die(0, SIGKILL);
+        // Neither quarantine nor backoff: it was the pool that killed it, for the next job's sake.
+        assert_eq!(rig.state(0), WorkerState::Starting);
+        rig.ready(0);
+    }
+}
+
+#[test]
 fn a_queued_job_that_is_cancelled_never_runs() {
     let mut rig = Rig::starting(1, |_| {});
     rig.submit(1);
