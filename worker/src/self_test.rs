@@ -1,0 +1,113 @@
+//! The test that a device passes before its worker says that it is ready: known answers, and a
+//! launch counted for every op of every program. A device that is initialised and never called
+//! fails here, not in production.
+
+use gridpool_kernels::known_answer::{self, KNOWN_ANSWERS};
+use gridpool_protocol::batch::GridBatch;
+use gridpool_protocol::output::{OutputLayout, Outputs};
+use gridpool_protocol::program::Program;
+use gridpool_protocol::shared::SharedSlice;
+
+use crate::device::{Device, Task, Work};
+use crate::fault::Fault;
+
+/// What the driver's kernels are called before the op's name; reference functions have no prefix.
+const KERNEL_PREFIX: &str = "gp_";
+
+/// Runs every known answer on `device`.
+///
+/// # Errors
+/// [`Fault::WrongAnswer`] at the first program with a wrong result or an op that was not launched;
+/// any fault of the device itself.
+pub fn self_test(device: &mut dyn Device) -> Result<(), Fault> {
+    let batch = known_answer::batch();
+    for known in KNOWN_ANSWERS {
+        let program = known.program();
+        let (outputs, work) = run_batch(device, &program, &batch)?;
+        let wrong =
+            |error: known_answer::WrongAnswer| Fault::WrongAnswer { detail: error.to_string() };
+        known.check(&outputs).map_err(wrong)?;
+        for op in program.ops() {
+            let launched = work.kernels.iter().any(|kernel| {
+                let name = kernel.name.strip_prefix(KERNEL_PREFIX).unwrap_or(&kernel.name);
+                name == op.name() && kernel.launches > 0
+            });
+            if !launched {
+                let detail = format!("`{}`: no launch of {} was counted", known.text, op.name());
+                return Err(Fault::WrongAnswer { detail });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs `program` over a batch in private memory.
+///
+/// # Errors
+/// Any fault of the device.
+///
+/// # Panics
+/// If `batch` is empty.
+pub fn run_batch(
+    device: &mut dyn Device,
+    program: &Program,
+    batch: &GridBatch,
+) -> Result<(Outputs, Work), Fault> {
+    let layout = batch.layout().expect("the caller's batch has grids");
+    let output_layout = OutputLayout::new(program, layout);
+    let mut input = vec![0; layout.bytes()];
+    let mut output = vec![0; output_layout.bytes()];
+    let input = SharedSlice::private(&mut input);
+    batch.write_to(layout, &input);
+    let work = device.run(&Task {
+        program,
+        batch: layout,
+        tables: batch.tables(),
+        input,
+        output_layout,
+        output: SharedSlice::private(&mut output),
+    })?;
+    let (tables, cells) = (batch.tables().clone(), batch.cells().to_vec());
+    let outputs = Outputs::new(program.clone(), layout, tables, cells, output);
+    Ok((outputs.expect("the output is as long as its layout says"), work))
+}
+
+#[cfg(test)]
+mod tests {
+    use gridpool_protocol::receipt::DeviceInfo;
+
+    use super::*;
+    use crate::cpu::CpuDevice;
+
+    /// Gives the right results and says nothing of how.
+    struct Silent(CpuDevice);
+
+    impl Device for Silent {
+        fn info(&self) -> &DeviceInfo {
+            self.0.info()
+        }
+
+        fn module_hash(&self) -> &str {
+            self.0.module_hash()
+        }
+
+        fn run(&mut self, task: &Task<'_>) -> Result<Work, Fault> {
+            self.0.run(task)?;
+            Ok(Work::default())
+        }
+
+        fn adopt(&mut self, arena: SharedSlice<'_>) -> Result<(), Fault> {
+            self.0.adopt(arena)
+        }
+
+        fn release(&mut self, arena: SharedSlice<'_>) -> Result<(), Fault> {
+            self.0.release(arena)
+        }
+    }
+
+    #[test]
+    fn right_results_without_a_launch_do_not_pass() {
+        let error = self_test(&mut Silent(CpuDevice::open(0, 1).unwrap())).unwrap_err();
+        assert!(error.to_string().contains("no launch of identity"), "{error}");
+    }
+}
