@@ -63,7 +63,7 @@ pub(super) enum SlotState {
     /// Asked to end.
     Stopping { kill_at: Timestamp },
     /// Killed in vain: the device is out of service until the process ends.
-    Unkillable,
+    Unkillable { cause: KillCause },
     /// No process; the next is due at `until`.
     Waiting { until: Timestamp },
 }
@@ -132,7 +132,7 @@ impl Slot {
             | SlotState::Ready { .. }
             | SlotState::Starting { .. }
             | SlotState::Stopping { .. }
-            | SlotState::Unkillable => true,
+            | SlotState::Unkillable { .. } => true,
             SlotState::Quarantined | SlotState::Stopped | SlotState::Waiting { .. } => false,
         }
     }
@@ -148,7 +148,7 @@ impl Slot {
             SlotState::Quarantined
             | SlotState::Stopped
             | SlotState::Stopping { .. }
-            | SlotState::Unkillable => false,
+            | SlotState::Unkillable { .. } => false,
         }
     }
 
@@ -160,7 +160,7 @@ impl Slot {
             | SlotState::Quarantined
             | SlotState::Stopped
             | SlotState::Stopping { .. }
-            | SlotState::Unkillable
+            | SlotState::Unkillable { .. }
             | SlotState::Waiting { .. } => false,
         }
     }
@@ -178,7 +178,7 @@ impl Slot {
             | SlotState::Starting { .. }
             | SlotState::Stopped
             | SlotState::Stopping { .. }
-            | SlotState::Unkillable
+            | SlotState::Unkillable { .. }
             | SlotState::Waiting { .. } => None,
         }
     }
@@ -193,7 +193,7 @@ impl Slot {
             SlotState::Starting { ready_by } => Some(ready_by),
             SlotState::Stopping { kill_at } => Some(kill_at),
             SlotState::Waiting { until } => Some(until),
-            SlotState::Quarantined | SlotState::Stopped | SlotState::Unkillable => None,
+            SlotState::Quarantined | SlotState::Stopped | SlotState::Unkillable { .. } => None,
         }
     }
 
@@ -272,7 +272,7 @@ impl Slot {
             SlotState::Ready { .. } => WorkerState::Ready,
             SlotState::Starting { .. } => WorkerState::Starting,
             SlotState::Stopped => WorkerState::Stopped,
-            SlotState::Unkillable => WorkerState::Unkillable,
+            SlotState::Unkillable { .. } => WorkerState::Unkillable,
             SlotState::Waiting { .. } => WorkerState::Backoff,
         }
     }

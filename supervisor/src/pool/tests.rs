@@ -187,19 +187,25 @@ impl Rig {
     }
 
     fn receipts(&self, key: u128) -> Vec<&Receipt> {
-        let of_key = |action| match action {
-            &Action::Finish { key: of, ref receipt, .. } if of == JobKey(key) => Some(&**receipt),
-            _ => None,
-        };
-        self.actions().filter_map(of_key).collect()
+        let mut receipts = Vec::new();
+        for action in self.actions() {
+            if let Action::Finish { key: of, receipt, .. } = action
+                && *of == JobKey(key)
+            {
+                receipts.push(&**receipt);
+            }
+        }
+        receipts
     }
 
     fn refusals(&self) -> Vec<&Refusal> {
-        let refused = |action| match action {
-            &Action::Refuse { ref refusal, .. } => Some(refusal),
-            _ => None,
-        };
-        self.actions().filter_map(refused).collect()
+        let mut refusals = Vec::new();
+        for action in self.actions() {
+            if let Action::Refuse { refusal, .. } = action {
+                refusals.push(refusal);
+            }
+        }
+        refusals
     }
 
     fn actions(&self) -> impl Iterator<Item = &Action> {
@@ -216,9 +222,9 @@ impl Rig {
 
     /// When each process of the device was ordered, milliseconds.
     fn spawns(&self, index: u32) -> Vec<u128> {
-        let spawned = |(at, action): &(Timestamp, Action)| match action {
-            Action::Spawn { worker } if worker.device == device(index) => Some(at.0.as_millis()),
-            _ => None,
+        let spawned = |(at, action): &(Timestamp, Action)| {
+            let Action::Spawn { worker } = action else { return None };
+            (worker.device == device(index)).then_some(at.0.as_millis())
         };
         self.seen.iter().filter_map(spawned).collect()
     }

@@ -50,7 +50,7 @@ impl Pool {
             | SlotState::Starting { .. }
             | SlotState::Stopped
             | SlotState::Stopping { .. }
-            | SlotState::Unkillable
+            | SlotState::Unkillable { .. }
             | SlotState::Waiting { .. } => unreachable!("{worker} runs {id} and is not busy"),
         }
     }
@@ -72,8 +72,10 @@ impl Pool {
                     self.kill(now, index, Some(attempt), KillCause::Hang);
                 }
                 SlotState::Stopping { .. } => self.kill(now, index, None, KillCause::Leaving),
-                SlotState::Killed { attempt, .. } => self.give_up_slot(now, index, attempt),
-                SlotState::Quarantined | SlotState::Stopped | SlotState::Unkillable => {}
+                SlotState::Killed { attempt, cause, .. } => {
+                    self.give_up_slot(now, index, attempt, cause);
+                }
+                SlotState::Quarantined | SlotState::Stopped | SlotState::Unkillable { .. } => {}
             }
         }
     }
@@ -97,10 +99,16 @@ impl Pool {
     }
 
     /// SIGKILL had no effect in time: the device is out of service, the job goes elsewhere.
-    fn give_up_slot(&mut self, now: Timestamp, index: usize, attempt: Option<AttemptId>) {
+    fn give_up_slot(
+        &mut self,
+        now: Timestamp,
+        index: usize,
+        attempt: Option<AttemptId>,
+        cause: KillCause,
+    ) {
         let slot = &mut self.slots[index];
         let worker = slot.worker();
-        slot.state = SlotState::Unkillable;
+        slot.state = SlotState::Unkillable { cause };
         slot.last_fault = format!("{worker} does not die: SIGKILL had no effect in time");
         let device = slot.device_info();
         let Some(attempt) = attempt else { return };
@@ -119,7 +127,8 @@ impl Pool {
                 self.leave(now);
             }
         }
-        let gone = |slot: &Slot| !slot.has_process() || slot.state == SlotState::Unkillable;
+        let gone =
+            |slot: &Slot| !slot.has_process() || matches!(slot.state, SlotState::Unkillable { .. });
         if self.phase == Phase::Leaving && self.slots.iter().all(gone) {
             self.phase = Phase::Left;
             self.actions.push_back(Action::Leave);
@@ -140,7 +149,7 @@ impl Pool {
                 | SlotState::Quarantined
                 | SlotState::Stopped
                 | SlotState::Stopping { .. }
-                | SlotState::Unkillable => {}
+                | SlotState::Unkillable { .. } => {}
             }
         }
     }
@@ -166,7 +175,7 @@ impl Pool {
                 SlotState::Killed { .. }
                 | SlotState::Quarantined
                 | SlotState::Stopped
-                | SlotState::Unkillable => {}
+                | SlotState::Unkillable { .. } => {}
             }
         }
     }

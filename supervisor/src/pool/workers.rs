@@ -54,7 +54,7 @@ impl Pool {
             | SlotState::Starting { .. }
             | SlotState::Stopped
             | SlotState::Stopping { .. }
-            | SlotState::Unkillable
+            | SlotState::Unkillable { .. }
             | SlotState::Waiting { .. } => {
                 self.counters.stale += 1;
                 return;
@@ -96,12 +96,12 @@ impl Pool {
         let (running, cause) = match slot.state {
             SlotState::Busy { attempt, .. } => (Some(attempt), None),
             SlotState::Killed { attempt, cause, .. } => (attempt, Some(cause)),
+            SlotState::Unkillable { cause } => (None, Some(cause)),
             SlotState::Quarantined
             | SlotState::Ready { .. }
             | SlotState::Starting { .. }
             | SlotState::Stopped
             | SlotState::Stopping { .. }
-            | SlotState::Unkillable
             | SlotState::Waiting { .. } => (None, None),
         };
         let stopping = matches!(slot.state, SlotState::Stopping { .. });

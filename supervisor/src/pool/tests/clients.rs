@@ -106,11 +106,9 @@ fn a_key_that_has_its_verdict_is_answered_from_memory() {
     rig.submit(1);
     rig.answer(0);
     rig.submit_as(2, 1, |_| {}); // the same client, connected again
-    let replayed = |action: &Action| match action {
-        Action::Replay { client, receipt, .. } => {
-            *client == ClientId(2) && receipt.verdict == Verdict::Ok
-        }
-        _ => false,
+    let replayed = |action: &Action| {
+        let Action::Replay { client, receipt, .. } = action else { return false };
+        *client == ClientId(2) && receipt.verdict == Verdict::Ok
     };
     assert_eq!(rig.count(replayed), 1);
     assert_eq!(rig.count(|action| *action == Action::Discard { job: JobId(2) }), 1);

@@ -186,6 +186,18 @@ fn a_job_is_lost_if_the_only_device_cannot_be_killed() {
 }
 
 #[test]
+fn a_hang_counts_against_its_device_even_if_the_worker_was_hard_to_kill() {
+    let mut rig = Rig::starting(1, |config| config.start_failures_max = 2);
+    for _ in 0..2 {
+        assert_eq!(rig.state(0), WorkerState::Starting);
+        rig.wait_ms(60_000 + 5_000);
+        assert_eq!(rig.state(0), WorkerState::Unkillable);
+        rig.die(0, SIGKILL);
+    }
+    assert_eq!(rig.state(0), WorkerState::Quarantined);
+}
+
+#[test]
 fn what_an_old_process_says_has_no_effect_and_is_counted() {
     let mut rig = Rig::new(1);
     rig.submit(1);
