@@ -4,7 +4,9 @@
 //! TODO-DOC
 pub mod arena;
 pub mod batch;
+pub mod chain;
 pub mod channel;
+pub mod client;
 pub mod clock;
 pub mod codec;
 pub mod exit;

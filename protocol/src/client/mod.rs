@@ -1,0 +1,202 @@
+//! The blocking client: submit jobs to a pool from any number of threads, and wait for verdicts.
+//!
+//! It has no thread of its own. Of the threads that wait, one reads the socket for all of them, so
+//! a lone job's answer takes no hand-over. If the supervisor goes away, the reading thread connects
+//! again and submits every job that has no verdict under its old key.
+//!
+//! ```no_run
+//! use gridpool_protocol::batch::{Grid, GridBatch};
+//! use gridpool_protocol::client::{Client, Job};
+//! use gridpool_protocol::program::{Program, Ties};
+//!
+//! let client = Client::connect("/run/user/1000/gridpool/pool.sock")?;
+//! let grid = Grid::from_rows(&[[1, 2, 3], [4, 5, 6]])?;
+//! let program = Program::compile("rot90 | replace(1, 7)", Ties::Cpython)?;
+//! let job = Job::new(program, GridBatch::from_grids([&grid])?)?;
+//! let answer = client.submit(job)?.wait()?;
+//! println!("{} on {}", answer.verdict(), answer.receipt.attempts[0].device.name);
+//! if let Some(outputs) = answer.outputs {
+//!     println!("{:?}", outputs.item(0)?);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod connection;
+mod error;
+mod job;
+mod link;
+mod state;
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::clock;
+use crate::frame::FrameError;
+use crate::ids::JobKey;
+use crate::message::{ClientMessage, ServerMessage};
+use crate::status::Status;
+use connection::{Connection, RETRY_EVERY};
+use state::Stage;
+
+pub use error::ClientError;
+pub use job::{Job, JobAnswer};
+
+/// A connection to a pool. Clones share it; it ends with the last of them and of its handles.
+#[derive(Clone, Debug)]
+pub struct Client {
+    connection: Arc<Connection>,
+}
+
+/// A job that was accepted. Dropping the handle cancels the job.
+#[derive(Debug)]
+pub struct JobHandle {
+    connection: Arc<Connection>,
+    key: JobKey,
+}
+
+impl Client {
+    /// Connects to the pool whose socket is at `path`.
+    ///
+    /// # Errors
+    /// [`ClientError::NoPool`] if nobody listens there.
+    pub fn connect(path: impl Into<PathBuf>) -> Result<Self, ClientError> {
+        let connection = Connection::open(path.into())?;
+        Ok(Self { connection: Arc::new(connection) })
+    }
+
+    /// Talks to a supervisor at the other end of a socket pair. A lost connection stays lost.
+    ///
+    /// # Errors
+    /// [`ClientError`] if the other end does not shake hands.
+    pub fn from_socket(socket: UnixStream) -> Result<Self, ClientError> {
+        let connection = Connection::over(socket)?;
+        Ok(Self { connection: Arc::new(connection) })
+    }
+
+    /// Submits a job and waits until it is accepted. While the pool is BUSY it tries again until the
+    /// job's deadline, unless the job says [`Job::refuse_if_busy`].
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if the pool does not take it, else what the connection says.
+    pub fn submit(&self, job: Job) -> Result<JobHandle, ClientError> {
+        let key = match job.key {
+            Some(key) => key,
+            None => random_key()?,
+        };
+        let deadline = clock::now() + job.deadline;
+        self.connection.send_job(key, job, deadline)?;
+        // From here on the handle's end is the job's end.
+        let handle = JobHandle { connection: Arc::clone(&self.connection), key };
+        handle.wait_until(|stage| match stage {
+            Stage::Accepted | Stage::Done(..) => true,
+            Stage::Refused(_) | Stage::Sent => false,
+        })?;
+        Ok(handle)
+    }
+
+    /// Describes the pool.
+    ///
+    /// # Errors
+    /// What the connection says.
+    pub fn status(&self) -> Result<Status, ClientError> {
+        let reply = self.connection.request(|request| ClientMessage::Status { request })?;
+        let message = reply.received.message;
+        if let ServerMessage::Status { status, .. } = message {
+            Ok(*status)
+        } else {
+            Err(ClientError::unexpected(&message))
+        }
+    }
+
+    /// Sends a signal to a worker (`gpu0`, or `gpu0#4`) and says to which process.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if there is no such worker or signal.
+    pub fn kill(&self, worker: &str, signal: i32) -> Result<String, ClientError> {
+        let worker = worker.to_owned();
+        self.command(|request| ClientMessage::Kill { request, worker, signal })
+    }
+
+    /// Tells the pool to finish what it has accepted and then to stop.
+    ///
+    /// # Errors
+    /// What the connection says.
+    pub fn drain(&self) -> Result<String, ClientError> {
+        self.command(|request| ClientMessage::Drain { request })
+    }
+
+    /// Waits until the pool has closed the connection, as it does when it stops, and leaves it
+    /// closed.
+    pub fn wait_closed(&self) {
+        self.connection.wait_closed();
+    }
+
+    fn command(&self, message: impl FnOnce(u64) -> ClientMessage) -> Result<String, ClientError> {
+        let message = self.connection.request(message)?.received.message;
+        if let ServerMessage::Granted { what, .. } = message {
+            Ok(what)
+        } else {
+            Err(ClientError::unexpected(&message))
+        }
+    }
+}
+
+impl JobHandle {
+    /// The job's key.
+    #[must_use]
+    pub fn key(&self) -> JobKey {
+        self.key
+    }
+
+    /// Gives the job up: the verdict will be CANCELLED, unless another is under way already.
+    ///
+    /// # Errors
+    /// What the connection says.
+    pub fn cancel(&self) -> Result<(), ClientError> {
+        self.connection.send(&ClientMessage::Cancel { key: self.key })
+    }
+
+    /// Waits for the verdict.
+    ///
+    /// # Errors
+    /// [`ClientError::Lost`] if the connection was lost and could not be made again;
+    /// [`ClientError::Refused`] if a supervisor that came in its place does not take the job.
+    pub fn wait(self) -> Result<JobAnswer, ClientError> {
+        self.wait_until(|stage| matches!(stage, Stage::Done(..)))?;
+        self.connection.take_answer(self.key)
+    }
+
+    /// Waits until the job's stage is `enough`, submitting it again as long as the pool is busy.
+    fn wait_until(&self, enough: impl Fn(&Stage) -> bool) -> Result<(), ClientError> {
+        loop {
+            let refusal =
+                self.connection.wait_for(|state| match &state.jobs.get(&self.key)?.stage {
+                    Stage::Refused(refusal) => Some(Some(refusal.clone())),
+                    stage => enough(stage).then_some(None),
+                })?;
+            let Some(refusal) = refusal else { return Ok(()) };
+            if !self.connection.may_try_again(self.key, &refusal) {
+                return Err(refusal.into());
+            }
+            self.connection.pause(RETRY_EVERY);
+            self.connection.send_again(self.key)?;
+        }
+    }
+}
+
+impl Drop for JobHandle {
+    fn drop(&mut self) {
+        self.connection.abandon(self.key);
+    }
+}
+
+/// 128 random bits.
+fn random_key() -> Result<JobKey, ClientError> {
+    let mut bytes = [0; 16];
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(|error| ClientError::Frame(FrameError::Io(error)))?;
+    Ok(JobKey(u128::from_le_bytes(bytes)))
+}

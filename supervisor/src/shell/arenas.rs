@@ -1,0 +1,142 @@
+//! Who may have how much shared memory.
+
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use gridpool_protocol::arena::{Arena, ArenaError};
+use gridpool_protocol::message::{Limit, Refusal};
+
+/// Arenas that one connection may have at a time; each costs a descriptor.
+pub(super) const CLIENT_ARENAS_MAX: usize = 128;
+
+/// The share of the memory that was available at the start which all arenas together may take: one
+/// half. One client may take half of that.
+const POOL_SHARE: u64 = 2;
+const CLIENT_SHARE: u64 = 2;
+
+/// Memory of all arenas, against its limit.
+#[derive(Debug)]
+pub(super) struct Budget {
+    limit: u64,
+    bytes: AtomicU64,
+    high: AtomicU64,
+}
+
+/// An arena that is counted until the last user lets go of it.
+#[derive(Debug)]
+pub(super) struct ClientArena {
+    arena: Arena,
+    budget: Arc<Budget>,
+}
+
+impl Budget {
+    /// Half of the memory that is available now, the cgroup's limit included.
+    pub(super) fn from_system() -> Self {
+        let available = [available_memory(), available_in_cgroup()].into_iter().flatten().min();
+        Self::new(available.unwrap_or(1 << 30) / POOL_SHARE)
+    }
+
+    fn new(limit: u64) -> Self {
+        Self { limit, bytes: AtomicU64::new(0), high: AtomicU64::new(0) }
+    }
+
+    /// Bytes now, and the most they ever were.
+    pub(super) fn bytes(&self) -> (u64, u64) {
+        (self.bytes.load(Ordering::Relaxed), self.high.load(Ordering::Relaxed))
+    }
+
+    /// Makes an arena for a client that has `own` bytes in `count` arenas.
+    pub(super) fn create(
+        self: &Arc<Self>,
+        bytes: u64,
+        own: u64,
+        count: usize,
+    ) -> Result<ClientArena, Refusal> {
+        let invalid = |error: ArenaError| Refusal::Invalid(error.to_string());
+        let bytes = Arena::rounded(bytes).map_err(invalid)?;
+        let client_limit = self.limit / CLIENT_SHARE;
+        if bytes > client_limit {
+            return Err(Refusal::Invalid(format!(
+                "an arena of {bytes} bytes; one client may have {client_limit} here \
+                 (a quarter of the memory that was free at the start): submit smaller batches"
+            )));
+        }
+        if own + bytes > client_limit || count >= CLIENT_ARENAS_MAX {
+            return Err(Refusal::Busy(Limit::Arenas));
+        }
+        let after = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if after > self.limit {
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(Refusal::Busy(Limit::Arenas));
+        }
+        match Arena::create(bytes) {
+            Ok(arena) => {
+                self.high.fetch_max(after, Ordering::Relaxed);
+                Ok(ClientArena { arena, budget: Arc::clone(self) })
+            }
+            Err(error) => {
+                self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+                tracing::warn!(%error, bytes, "no memory for an arena");
+                Err(Refusal::Busy(Limit::Arenas))
+            }
+        }
+    }
+}
+
+impl ClientArena {
+    /// Its size.
+    pub(super) fn bytes(&self) -> u64 {
+        self.arena.bytes()
+    }
+}
+
+impl AsFd for ClientArena {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.arena.as_fd()
+    }
+}
+
+impl Drop for ClientArena {
+    fn drop(&mut self) {
+        self.budget.bytes.fetch_sub(self.arena.bytes(), Ordering::Relaxed);
+    }
+}
+
+fn available_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1_024)
+}
+
+/// What the cgroup of this process leaves; `None` if it has no limit.
+fn available_in_cgroup() -> Option<u64> {
+    let path = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = path.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let read = |file: &str| fs::read_to_string(format!("/sys/fs/cgroup{path}/{file}")).ok();
+    let limit: u64 = read("memory.max")?.trim().parse().ok()?;
+    let used: u64 = read("memory.current")?.trim().parse().ok()?;
+    Some(limit.saturating_sub(used))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_gets_a_share_and_the_pool_a_limit() {
+        let budget = Arc::new(Budget::new(1 << 20));
+        let half = 1 << 19;
+        let busy = Refusal::Busy(Limit::Arenas);
+        let one = budget.create(half, 0, 0).unwrap();
+        assert_eq!(budget.create(65_536, half, 1).unwrap_err(), busy);
+        assert!(matches!(budget.create(1 << 20, 0, 0), Err(Refusal::Invalid(_))));
+        let _two = budget.create(half, 0, 0).unwrap();
+        assert_eq!(budget.create(65_536, 0, 0).unwrap_err(), busy);
+        drop(one);
+        assert!(budget.create(65_536, 0, 0).is_ok());
+        assert_eq!(budget.bytes(), (half, 1 << 20));
+        assert_eq!(budget.create(1, 0, CLIENT_ARENAS_MAX).unwrap_err(), busy);
+    }
+}

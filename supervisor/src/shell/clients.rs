@@ -1,0 +1,323 @@
+//! One thread per client connection: reads its messages, checks them, and acts on them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use gridpool_protocol::batch::{BatchLayout, PART_ALIGN};
+use gridpool_protocol::chain::Chain;
+use gridpool_protocol::codec;
+use gridpool_protocol::frame::{self, FrameError, FrameReader};
+use gridpool_protocol::ids::{ArenaId, ClientId, DeviceId, JobId, WorkerId};
+use gridpool_protocol::limits::{
+    DEADLINE_MAX, HANDSHAKE_TIMEOUT, INLINE_BYTES_MAX, PROTOCOL_VERSION,
+};
+use gridpool_protocol::message::{
+    ClientMessage, Destination, Input, Refusal, ServerMessage, Slice, Submission,
+};
+use gridpool_protocol::output::OutputLayout;
+use gridpool_protocol::program::Program;
+
+use super::arenas::ClientArena;
+use super::outbox::Outbox;
+use super::{Payload, Shared};
+use crate::pool::event::{Event, JobRequest};
+
+/// What a job costs its client's share beside its cells: about what a launch takes in cells.
+const COST_PER_JOB: u64 = 4_096;
+
+/// Takes in a connection.
+pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> {
+    let outbox = Outbox::new(socket.try_clone()?);
+    let id = ClientId(shared.next_id());
+    let mut connection = Connection {
+        id,
+        shared: Arc::clone(shared),
+        reader: FrameReader::new(socket),
+        outbox,
+        arenas: BTreeMap::new(),
+    };
+    thread::Builder::new().name(id.to_string()).spawn(move || connection.serve())?;
+    Ok(())
+}
+
+/// One client. Its arenas end with it.
+struct Connection {
+    id: ClientId,
+    shared: Arc<Shared>,
+    reader: FrameReader,
+    outbox: Outbox,
+    arenas: BTreeMap<ArenaId, Arc<ClientArena>>,
+}
+
+impl Connection {
+    fn serve(&mut self) {
+        let client = self.id;
+        if let Err(reason) = self.shake_hands() {
+            tracing::debug!(%client, reason, "connection refused");
+            self.say_closing(reason);
+            return;
+        }
+        {
+            let mut core = self.shared.lock();
+            core.clients.insert(client, self.outbox.clone());
+            let now = self.shared.timestamp();
+            core.handle(&self.shared, now, Event::ClientConnected { client });
+        }
+        let ended = self.listen();
+        {
+            let mut core = self.shared.lock();
+            core.clients.remove(&client);
+            let now = self.shared.timestamp();
+            core.handle(&self.shared, now, Event::ClientGone { client });
+        }
+        for arena in std::mem::take(&mut self.arenas).into_keys() {
+            self.forget(arena);
+        }
+        match ended {
+            Ok(()) => tracing::debug!(%client, "client has left"),
+            Err(reason) => {
+                tracing::warn!(%client, reason, "connection closed");
+                self.say_closing(reason);
+            }
+        }
+    }
+
+    fn shake_hands(&mut self) -> Result<(), String> {
+        let frame = self.reader.read(Some(HANDSHAKE_TIMEOUT));
+        let frame = frame.map_err(|error| Chain(&error).to_string())?;
+        let frame = frame.ok_or_else(|| format!("no hello within {HANDSHAKE_TIMEOUT:?}"))?;
+        match codec::decode(&frame.body) {
+            Ok(ClientMessage::Hello { version: PROTOCOL_VERSION }) => {
+                self.tell(&ServerMessage::Welcome { version: PROTOCOL_VERSION });
+                Ok(())
+            }
+            Ok(ClientMessage::Hello { version }) => Err(format!(
+                "the client speaks protocol {version}, this supervisor {PROTOCOL_VERSION}: use a \
+                 client and a supervisor of one version"
+            )),
+            Ok(_) => Err("the first message must be a hello".to_owned()),
+            Err(error) => Err(Chain(&error).to_string()),
+        }
+    }
+
+    /// Reads messages until the client leaves; the error says what it did wrong.
+    fn listen(&mut self) -> Result<(), String> {
+        loop {
+            match self.reader.read(None) {
+                Ok(Some(frame)) => {
+                    let message = codec::decode(&frame.body);
+                    self.on_message(message.map_err(|error| Chain(&error).to_string())?);
+                }
+                Ok(None) => {}
+                Err(FrameError::Closed) => return Ok(()),
+                Err(error) => return Err(Chain(&error).to_string()),
+            }
+        }
+    }
+
+    fn on_message(&mut self, message: ClientMessage) {
+        let client = self.id;
+        match message {
+            // A second hello changes nothing.
+            ClientMessage::Hello { .. } => {}
+            ClientMessage::Submit(submission) => self.on_submit(*submission),
+            ClientMessage::Cancel { key } => {
+                self.shared.post(Event::CancelRequested { client, key });
+            }
+            ClientMessage::CreateArena { request, bytes } => self.on_create_arena(request, bytes),
+            ClientMessage::DropArena { arena } => {
+                if self.arenas.remove(&arena).is_some() {
+                    self.forget(arena);
+                }
+            }
+            ClientMessage::Status { request } => {
+                let status = Box::new(self.shared.status());
+                self.tell(&ServerMessage::Status { request, status });
+            }
+            ClientMessage::Kill { request, worker, signal } => {
+                self.reply(request, self.kill(&worker, signal));
+            }
+            ClientMessage::Drain { request } => {
+                self.reply(request, Ok("draining".to_owned()));
+                self.shared.post(Event::DrainRequested);
+            }
+        }
+    }
+
+    fn on_submit(&mut self, submission: Submission) {
+        let key = submission.key;
+        let checked = self.check(&submission);
+        let (request, arenas) = match checked {
+            Ok(checked) => checked,
+            Err(why) => {
+                let refusal = Refusal::Invalid(why);
+                return self.tell(&ServerMessage::Refused { key, refusal });
+            }
+        };
+        let payload = Payload { submission, arenas, output: None };
+        let mut core = self.shared.lock();
+        core.payloads.insert(request.job, payload);
+        let event = Event::JobSubmitted { client: self.id, request };
+        core.handle(&self.shared, self.shared.timestamp(), event);
+    }
+
+    /// Everything about a submission that can be wrong without looking into shared memory.
+    fn check(
+        &self,
+        submission: &Submission,
+    ) -> Result<(JobRequest, BTreeMap<ArenaId, Arc<ClientArena>>), String> {
+        let program = Program::compile(&submission.program, submission.ties)
+            .map_err(|error| error.to_string())?;
+        let batch = BatchLayout::new(submission.items, submission.cells)
+            .map_err(|error| error.to_string())?;
+        let output_bytes = OutputLayout::new(&program, batch).bytes();
+        let mut arenas = BTreeMap::new();
+        let mut inline_bytes = 0;
+        match &submission.input {
+            Input::Inline(bytes) => {
+                let (got, want) = (bytes.0.len(), batch.bytes());
+                if got != want || got > INLINE_BYTES_MAX {
+                    return Err(format!(
+                        "an inline batch of {got} bytes; its layout takes {want}, \
+                                        and at most {INLINE_BYTES_MAX} may travel inline"
+                    ));
+                }
+                inline_bytes += got;
+            }
+            Input::Arena(slice) => self.claim(slice, batch.bytes(), &mut arenas)?,
+        }
+        match &submission.output {
+            Destination::Inline if output_bytes > INLINE_BYTES_MAX => {
+                return Err(format!(
+                    "a result of {output_bytes} bytes cannot travel inline; at \
+                                    most {INLINE_BYTES_MAX} may"
+                ));
+            }
+            Destination::Inline => inline_bytes += output_bytes,
+            Destination::Arena(slice) => {
+                self.claim(slice, output_bytes, &mut arenas)?;
+                if let Input::Arena(input) = &submission.input
+                    && slice.overlaps(input)
+                {
+                    return Err("the result would overwrite the batch".to_owned());
+                }
+            }
+        }
+        let request = JobRequest {
+            job: JobId(self.shared.next_id()),
+            key: submission.key,
+            program_hash: program.hash().to_owned(),
+            items: submission.items,
+            cost: u64::from(submission.cells) * program.ops().len() as u64 + COST_PER_JOB,
+            inline_bytes: inline_bytes as u64,
+            deadline: Duration::from_millis(submission.deadline_ms).min(DEADLINE_MAX),
+            priority: submission.priority,
+            idempotent: submission.idempotent,
+        };
+        Ok((request, arenas))
+    }
+
+    /// Checks that a slice lies in an arena of this client and is as long as it must be.
+    fn claim(
+        &self,
+        slice: &Slice,
+        want: usize,
+        claimed: &mut BTreeMap<ArenaId, Arc<ClientArena>>,
+    ) -> Result<(), String> {
+        let Slice { arena: id, offset, bytes } = *slice;
+        let arena = self.arenas.get(&id);
+        let arena = arena.ok_or_else(|| format!("{id} is no arena of this connection"))?;
+        if offset.checked_add(bytes).is_none_or(|end| end > arena.bytes()) {
+            return Err(format!(
+                "{bytes} bytes at {offset} do not lie in {id}, which has {}",
+                arena.bytes()
+            ));
+        }
+        if bytes != want as u64 || !offset.is_multiple_of(PART_ALIGN as u64) {
+            return Err(format!(
+                "a slice of {bytes} bytes at {offset}; it must have {want} bytes \
+                                and start at a multiple of {}",
+                PART_ALIGN
+            ));
+        }
+        claimed.insert(id, Arc::clone(arena));
+        Ok(())
+    }
+
+    /// Makes an arena, here on the client's own thread: committing memory takes its time.
+    fn on_create_arena(&mut self, request: u64, bytes: u64) {
+        let own = self.arenas.values().map(|arena| arena.bytes()).sum();
+        match self.shared.budget.create(bytes, own, self.arenas.len()) {
+            Ok(arena) => {
+                let id = ArenaId(self.shared.next_id());
+                let arena = Arc::new(arena);
+                let bytes = arena.bytes();
+                let message = ServerMessage::ArenaCreated { request, arena: id, bytes };
+                let body = codec::encode(&message).expect("a short message fits a frame");
+                self.outbox.send(frame::pack(&body, 1), Some(Arc::clone(&arena)));
+                self.arenas.insert(id, arena);
+            }
+            Err(refusal) => self.tell(&ServerMessage::Denied { request, refusal }),
+        }
+    }
+
+    /// Lets every worker unmap an arena.
+    fn forget(&self, arena: ArenaId) {
+        let mut core = self.shared.lock();
+        let workers: Vec<WorkerId> = core.workers.keys().copied().collect();
+        for worker in workers {
+            core.with_link(worker, |link| link.forget(arena));
+        }
+    }
+
+    fn kill(&self, worker: &str, signal: i32) -> Result<String, Refusal> {
+        let invalid = |why: String| Refusal::Invalid(why);
+        nix::sys::signal::Signal::try_from(signal)
+            .map_err(|_| invalid(format!("{signal} is no signal")))?;
+        let core = self.shared.lock();
+        let named = match worker.parse::<WorkerId>() {
+            Ok(named) => Some(named),
+            Err(_) => {
+                let device: DeviceId = worker.parse().map_err(|_| {
+                    let all: Vec<_> = core.workers.keys().map(WorkerId::to_string).collect();
+                    invalid(format!("`{worker}` is no worker; there are {}", all.join(", ")))
+                })?;
+                core.pool.worker_on(device)
+            }
+        };
+        let link = named.and_then(|named| core.workers.get(&named));
+        let (Some(named), Some(link)) = (named, link) else {
+            let all: Vec<_> = core.workers.keys().map(WorkerId::to_string).collect();
+            let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+            return Err(invalid(format!("there is no worker {worker} now; there are {all}")));
+        };
+        link.signal(signal).map_err(|error| invalid(format!("{named}: {error}")))?;
+        Ok(format!("signal {signal} sent to {named} (pid {})", link.pid))
+    }
+
+    fn reply(&self, request: u64, result: Result<String, Refusal>) {
+        self.tell(&match result {
+            Ok(what) => ServerMessage::Granted { request, what },
+            Err(refusal) => ServerMessage::Denied { request, refusal },
+        });
+    }
+
+    fn tell(&self, message: &ServerMessage) {
+        match codec::encode(message) {
+            Ok(body) => self.outbox.send(frame::pack(&body, 0), None),
+            Err(error) => {
+                tracing::error!(client = %self.id, %error, "a message that cannot be sent");
+                self.outbox.close();
+            }
+        }
+    }
+
+    fn say_closing(&self, reason: String) {
+        self.tell(&ServerMessage::Closing { reason });
+        self.outbox.close();
+    }
+}

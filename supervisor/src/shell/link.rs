@@ -1,0 +1,132 @@
+//! The supervisor's ends of one worker process.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use gridpool_protocol::channel::Sender;
+use gridpool_protocol::ids::ArenaId;
+use gridpool_protocol::message::{Lifeline, Run, ToWorker};
+use gridpool_protocol::{codec, frame};
+
+use super::arenas::ClientArena;
+use super::pidfd::PidFd;
+
+/// Why a worker cannot be spoken to. Its process is then killed: the attendant reports the rest.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+pub(super) struct LinkError {
+    what: String,
+}
+
+impl LinkError {
+    fn new(what: impl std::fmt::Display) -> Self {
+        Self { what: what.to_string() }
+    }
+}
+
+/// One worker process. Nothing here ever blocks: at most one `Run`, one `Forget` and one `Stop` are
+/// outstanding, which is far below what the channel holds.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) pid: u32,
+    pidfd: PidFd,
+    lifeline: UnixStream,
+    channel: Option<Sender<ToWorker>>,
+    /// Arenas that the worker has mapped or will have, with their sizes.
+    arenas: BTreeMap<ArenaId, u64>,
+    /// Arenas that the worker should unmap once `Forgot` has answered the `Forget` before.
+    forget_next: BTreeSet<ArenaId>,
+    forget_outstanding: bool,
+}
+
+impl Link {
+    pub(super) fn new(pid: u32, pidfd: PidFd, lifeline: UnixStream) -> Self {
+        Self {
+            pid,
+            pidfd,
+            lifeline,
+            channel: None,
+            arenas: BTreeMap::new(),
+            forget_next: BTreeSet::new(),
+            forget_outstanding: false,
+        }
+    }
+
+    /// The worker has connected.
+    pub(super) fn open(&mut self, channel: Sender<ToWorker>) {
+        self.channel = Some(channel);
+    }
+
+    /// Sends a signal to the process.
+    pub(super) fn signal(&self, signal: i32) -> std::io::Result<()> {
+        self.pidfd.send_signal(signal)
+    }
+
+    /// Bytes of arenas that the worker has mapped.
+    pub(super) fn arena_bytes(&self) -> u64 {
+        self.arenas.values().sum()
+    }
+
+    /// Hands over the arenas that the worker has not seen, then the attempt.
+    pub(super) fn run(
+        &mut self,
+        run: Run,
+        arenas: &BTreeMap<ArenaId, Arc<ClientArena>>,
+    ) -> Result<(), LinkError> {
+        for (&id, arena) in arenas {
+            if self.arenas.contains_key(&id) {
+                continue;
+            }
+            let message = Lifeline::Arena { arena: id, bytes: arena.bytes() };
+            let body = codec::encode(&message).map_err(LinkError::new)?;
+            let bytes = frame::pack(&body, 1);
+            let sent = frame::send_some(&self.lifeline, &bytes, &[arena.as_fd()]);
+            if sent.map_err(LinkError::new)? != bytes.len() {
+                return Err(LinkError::new("the worker does not take its arenas"));
+            }
+            self.arenas.insert(id, arena.bytes());
+        }
+        self.send(&ToWorker::Run(Box::new(run)))
+    }
+
+    /// Asks the worker to end.
+    pub(super) fn stop(&self) -> Result<(), LinkError> {
+        self.send(&ToWorker::Stop)
+    }
+
+    /// An arena is gone: the worker should unmap it when it next has time.
+    pub(super) fn forget(&mut self, arena: ArenaId) -> Result<(), LinkError> {
+        if self.arenas.remove(&arena).is_some() {
+            self.forget_next.insert(arena);
+        }
+        self.send_forget()
+    }
+
+    /// The worker has unmapped what it was asked to.
+    pub(super) fn forgot(&mut self) -> Result<(), LinkError> {
+        self.forget_outstanding = false;
+        self.send_forget()
+    }
+
+    fn send_forget(&mut self) -> Result<(), LinkError> {
+        /// One message stays far below the room that the channel has.
+        const ARENAS_PER_FORGET: usize = 1_024;
+        if self.forget_outstanding || self.forget_next.is_empty() {
+            return Ok(());
+        }
+        let mut arenas = Vec::new();
+        while arenas.len() < ARENAS_PER_FORGET {
+            let Some(arena) = self.forget_next.pop_first() else { break };
+            arenas.push(arena);
+        }
+        self.forget_outstanding = true;
+        self.send(&ToWorker::Forget { arenas })
+    }
+
+    fn send(&self, message: &ToWorker) -> Result<(), LinkError> {
+        let channel = self.channel.as_ref().ok_or_else(|| LinkError::new("not connected yet"))?;
+        channel.send(message).map_err(LinkError::new)
+    }
+}

@@ -1,0 +1,179 @@
+//! The pool's socket: one supervisor per path, no one else's clients, nothing stale in the way.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use gridpool_protocol::message::ServerMessage;
+use gridpool_protocol::{codec, frame};
+use nix::fcntl::{Flock, FlockArg};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::geteuid;
+
+use super::{Shared, clients};
+
+/// Connections open at a time.
+const CLIENTS_MAX: usize = 256;
+/// How long to wait before accepting again when descriptors have run out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why the pool has no socket.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Another supervisor serves it.
+    #[error(
+        "another supervisor is running at {}: use it, stop it with `gridpool drain`, or name \
+         another socket with --socket", .0.display()
+    )]
+    Taken(PathBuf),
+    /// The directory belongs to someone else or others may write to it.
+    #[error(
+        "{} is not a directory that only you may write to: mend it with `chmod 700`, or name \
+         another socket with --socket", .0.display()
+    )]
+    Directory(PathBuf),
+    /// The path is longer than a socket's may be.
+    #[error("{} is too long for a socket path (at most 107 bytes): name a shorter one with --socket", .0.display())]
+    TooLong(PathBuf),
+    /// Something that is not a socket has its name.
+    #[error("{} exists and is not a socket: remove it, or name another path with --socket", .0.display())]
+    NotSocket(PathBuf),
+    /// The system says no.
+    #[error("{}: {what}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// The error.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Holds the socket's name; gives it back when dropped.
+#[derive(Debug)]
+pub struct SocketLock {
+    socket: PathBuf,
+    _lock: Flock<File>,
+}
+
+impl Drop for SocketLock {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.socket) {
+            tracing::debug!(%error, "the socket's name was gone already");
+        }
+    }
+}
+
+/// Makes sure that nobody else serves `socket` as long as the file is held.
+fn lock(socket: &Path) -> Result<Flock<File>, ListenError> {
+    let directory = socket.parent().filter(|d| !d.as_os_str().is_empty());
+    make_private(directory.unwrap_or_else(|| Path::new(".")))?;
+    let path = socket.with_extension("lock");
+    let failed = |what| {
+        let path = path.clone();
+        move |source: io::Error| ListenError::Io { path, what, source }
+    };
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let file = file.map_err(failed("the lock file cannot be opened"))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
+        if errno == nix::Error::EWOULDBLOCK {
+            ListenError::Taken(socket.to_owned())
+        } else {
+            failed("the lock file cannot be locked")(errno.into())
+        }
+    })
+}
+
+/// A directory in which nobody else can put a socket in our place: only we may write to it, or it is
+/// a shared place with the sticky bit, such as /tmp.
+fn make_private(directory: &Path) -> Result<(), ListenError> {
+    let failed = |source| ListenError::Io {
+        path: directory.to_owned(),
+        what: "the directory cannot be made",
+        source,
+    };
+    if !directory.exists() {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    }
+    let meta = fs::metadata(directory).map_err(failed)?;
+    let ours = meta.uid() == geteuid().as_raw() && meta.mode() & 0o022 == 0;
+    let sticky = meta.mode() & 0o1000 != 0;
+    if meta.is_dir() && (ours || sticky) {
+        Ok(())
+    } else {
+        Err(ListenError::Directory(directory.to_owned()))
+    }
+}
+
+/// Opens the socket and starts the thread that accepts from it.
+pub(super) fn start(shared: &Arc<Shared>) -> Result<SocketLock, ListenError> {
+    let path = &shared.socket;
+    let failed = |what| move |source| ListenError::Io { path: path.clone(), what, source };
+    if path.as_os_str().len() > 107 {
+        return Err(ListenError::TooLong(path.clone()));
+    }
+    let lock = lock(path)?;
+    // We hold the lock, so a socket that is there was left by a supervisor that was killed.
+    match fs::symlink_metadata(path) {
+        Ok(meta) if meta.file_type().is_socket() => {
+            fs::remove_file(path).map_err(failed("the old socket cannot be removed"))?;
+        }
+        Ok(_) => return Err(ListenError::NotSocket(path.clone())),
+        Err(_) => {}
+    }
+    let listener = UnixListener::bind(path).map_err(failed("the socket cannot be opened"))?;
+    let private = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(path, private).map_err(failed("the socket cannot be made private"))?;
+    let held = SocketLock { socket: path.clone(), _lock: lock };
+    let shared = Arc::clone(shared);
+    thread::Builder::new()
+        .name("accept".into())
+        .spawn(move || accept(&listener, &shared))
+        .map_err(failed("no thread to accept connections"))?;
+    Ok(held)
+}
+
+fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
+    for connection in listener.incoming() {
+        let taken = connection.and_then(|socket| admit(socket, shared));
+        if let Err(error) = taken {
+            tracing::warn!(%error, "a connection could not be accepted");
+            pause(listener);
+        }
+    }
+}
+
+/// Out of descriptors, say: the connection waits in the socket's backlog, we do not spin.
+fn pause(listener: &UnixListener) {
+    let timeout = PollTimeout::try_from(ACCEPT_PAUSE).unwrap_or(PollTimeout::MAX);
+    // No events are asked for, so only time ends this wait.
+    let mut fds = [PollFd::new(listener.as_fd(), PollFlags::empty())];
+    if let Err(errno) = poll(&mut fds, timeout) {
+        tracing::debug!(%errno, "the pause was cut short");
+    }
+}
+
+fn admit(socket: UnixStream, shared: &Arc<Shared>) -> io::Result<()> {
+    let peer = getsockopt(&socket, PeerCredentials)?;
+    if peer.uid() != geteuid().as_raw() {
+        tracing::warn!(uid = peer.uid(), pid = peer.pid(), "another user's connection refused");
+        return Ok(());
+    }
+    if shared.lock().clients.len() >= CLIENTS_MAX {
+        let reason = format!("BUSY: the pool has {CLIENTS_MAX} connections already");
+        let body = codec::encode(&ServerMessage::Closing { reason }).map_err(io::Error::other)?;
+        frame::send_some(&socket, &frame::pack(&body, 0), &[])?;
+        return Ok(());
+    }
+    clients::start(shared, socket)
+}

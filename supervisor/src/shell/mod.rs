@@ -1,0 +1,376 @@
+//! The shell around the core: sockets, processes, clocks, threads, and no rule of its own.
+//!
+//! The core lives behind one lock. Whichever thread reads an event takes the lock, hands the event
+//! to the core and performs the actions that come out, in order, before it lets go. Nothing that
+//! may block is done under the lock: sends to a worker have room because the core sends one job at
+//! a time, sends to a client fall back to a bounded outbox, and spawning has a thread of its own.
+//!
+//! Threads: one for spawning, one for time, one per worker process ([`attendant`]), one per client
+//! connection ([`clients`]), one that accepts connections, if there is a socket.
+
+mod arenas;
+mod attendant;
+mod clients;
+mod link;
+mod listen;
+mod outbox;
+mod pidfd;
+mod spawn;
+mod timer;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use crossbeam_channel::Sender;
+use gridpool_protocol::clock;
+use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, DeviceId, JobId, WorkerId};
+use gridpool_protocol::message::{Answer, AttemptError, Inline, Run, ServerMessage, Submission};
+use gridpool_protocol::receipt::Verdict;
+use gridpool_protocol::status::{Status, SupervisorStatus};
+use gridpool_protocol::{codec, frame};
+use nix::libc::SIGKILL;
+
+use crate::pool::Pool;
+use crate::pool::config::PoolConfig;
+use crate::pool::event::{Action, Event, Timestamp};
+use arenas::{Budget, ClientArena};
+use link::Link;
+use outbox::Outbox;
+use timer::Timer;
+
+pub use listen::{ListenError, SocketLock};
+pub use spawn::WorkerCommand;
+
+/// One device of the pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolDevice {
+    /// Its name in the pool.
+    pub id: DeviceId,
+    /// `GPU-…`; empty on a CPU device.
+    pub uuid: String,
+}
+
+/// A running pool.
+#[derive(Debug)]
+pub struct Shell {
+    shared: Arc<Shared>,
+}
+
+/// What all threads of the supervisor share.
+#[derive(Debug)]
+struct Shared {
+    core: Mutex<Core>,
+    left: Condvar,
+    timer: Timer,
+    started: Instant,
+    spawner: Sender<WorkerId>,
+    budget: Arc<Budget>,
+    socket: PathBuf,
+    ids: AtomicU64,
+}
+
+/// What the lock guards: the core and everything that its actions act on.
+#[derive(Debug)]
+struct Core {
+    pool: Pool,
+    clients: BTreeMap<ClientId, Outbox>,
+    payloads: BTreeMap<JobId, Payload>,
+    workers: BTreeMap<WorkerId, Link>,
+    /// Workers that were ordered to end before their process was there.
+    doomed: BTreeSet<WorkerId>,
+    /// The moment that the timing thread sleeps until.
+    armed: Option<Timestamp>,
+    left: bool,
+}
+
+/// What the core does not look at: the job itself.
+#[derive(Debug)]
+struct Payload {
+    submission: Submission,
+    /// The arenas of its slices, kept whatever the client does.
+    arenas: BTreeMap<ArenaId, Arc<ClientArena>>,
+    /// The inline result of an attempt that was answered.
+    output: Option<Inline>,
+}
+
+impl Shell {
+    /// Starts a pool over `devices`; it serves whoever is connected to it.
+    ///
+    /// # Errors
+    /// The system's, if a thread cannot be started.
+    pub fn start(
+        config: PoolConfig,
+        command: WorkerCommand,
+        devices: Vec<PoolDevice>,
+        socket: PathBuf,
+    ) -> io::Result<Self> {
+        let ids: Vec<DeviceId> = devices.iter().map(|device| device.id).collect();
+        let (spawner, orders) = crossbeam_channel::bounded(2 * ids.len().max(1));
+        let shared = Arc::new(Shared {
+            core: Mutex::new(Core {
+                pool: Pool::new(config, &ids),
+                clients: BTreeMap::new(),
+                payloads: BTreeMap::new(),
+                workers: BTreeMap::new(),
+                doomed: BTreeSet::new(),
+                armed: None,
+                left: false,
+            }),
+            left: Condvar::new(),
+            timer: Timer::default(),
+            started: clock::now(),
+            spawner,
+            budget: Arc::new(Budget::from_system()),
+            socket,
+            ids: AtomicU64::new(1),
+        });
+        let for_spawner = Arc::clone(&shared);
+        let spawn_all = move || spawn::serve(&orders, &for_spawner, &command, &devices);
+        thread::Builder::new().name("spawn".into()).spawn(spawn_all)?;
+        let for_timer = Arc::clone(&shared);
+        thread::Builder::new().name("timer".into()).spawn(move || timer::serve(&for_timer))?;
+        shared.post(Event::TimePassed);
+        Ok(Self { shared })
+    }
+
+    /// Takes in a connection that some other means than the socket has made.
+    ///
+    /// # Errors
+    /// The system's, if a thread cannot be started.
+    pub fn connect(&self, socket: UnixStream) -> io::Result<()> {
+        clients::start(&self.shared, socket)
+    }
+
+    /// Accepts connections from the pool's socket from now on.
+    ///
+    /// # Errors
+    /// [`ListenError`] if the socket is taken or cannot be made.
+    pub fn listen(&self) -> Result<SocketLock, ListenError> {
+        listen::start(&self.shared)
+    }
+
+    /// Finishes what is accepted, then stops; a second call stops at once.
+    pub fn drain(&self) {
+        let draining = self.shared.lock().pool.is_draining();
+        self.shared.post(if draining { Event::StopRequested } else { Event::DrainRequested });
+    }
+
+    /// Waits until the pool has ended.
+    pub fn wait(&self) {
+        let mut core = self.shared.lock();
+        while !core.left {
+            core = self.shared.left.wait(core).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The pool at this moment.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.shared.status()
+    }
+}
+
+impl Clone for Shell {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        // The release build aborts on panic; in tests a poisoned core has said why already.
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn timestamp(&self) -> Timestamp {
+        Timestamp(self.started.elapsed())
+    }
+
+    /// A number that was never used for anything.
+    fn next_id(&self) -> u64 {
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Hands one event to the core and performs what comes out.
+    fn post(&self, event: Event) {
+        let mut core = self.lock();
+        core.handle(self, self.timestamp(), event);
+    }
+
+    /// A worker answered: its inline result is kept until the verdict.
+    fn answered(&self, worker: WorkerId, attempt: AttemptId, result: Result<Answer, AttemptError>) {
+        let mut core = self.lock();
+        let result = result.map(|answer| {
+            if let Some(payload) = core.payloads.get_mut(&attempt.job) {
+                payload.output = answer.output;
+            }
+            answer.report
+        });
+        core.handle(self, self.timestamp(), Event::WorkerAnswered { worker, attempt, result });
+    }
+
+    /// A worker has unmapped the arenas it was told to.
+    fn forgot(&self, worker: WorkerId) {
+        self.lock().with_link(worker, Link::forgot);
+    }
+
+    fn status(&self) -> Status {
+        let core = self.lock();
+        let mut workers = core.pool.workers();
+        for row in &mut workers {
+            let Some(link) = row.name.parse().ok().and_then(|name| core.workers.get(&name)) else {
+                continue;
+            };
+            row.pid = link.pid;
+            row.arena_bytes = link.arena_bytes();
+        }
+        let (arena_bytes, arena_bytes_high) = self.budget.bytes();
+        Status {
+            supervisor: SupervisorStatus {
+                pid: std::process::id(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                uptime_s: self.started.elapsed().as_secs_f64(),
+                socket: self.socket.display().to_string(),
+                cuda_mapped: cuda_is_mapped(),
+                draining: core.pool.is_draining(),
+                clients: u32::try_from(core.clients.len()).unwrap_or(u32::MAX),
+                arena_bytes,
+                arena_bytes_high,
+            },
+            workers,
+            queue: core.pool.queue(),
+            counters: core.pool.counters(),
+        }
+    }
+}
+
+impl Core {
+    fn handle(&mut self, shared: &Shared, now: Timestamp, event: Event) {
+        self.pool.handle(now, event);
+        while let Some(action) = self.pool.poll_action() {
+            self.perform(shared, action);
+        }
+        shared.timer.rearm(self.armed, self.pool.poll_deadline());
+    }
+
+    fn perform(&mut self, shared: &Shared, action: Action) {
+        match action {
+            Action::Accept { client, key } => self.tell(client, &ServerMessage::Accepted { key }),
+            Action::Discard { job } => {
+                self.payloads.remove(&job);
+            }
+            Action::Dispatch { worker, attempt } => self.dispatch(worker, attempt),
+            Action::Finish { client, job, key, receipt } => {
+                let output = self.payloads.remove(&job).and_then(|payload| payload.output);
+                let ok = receipt.verdict == Verdict::Ok;
+                tracing::debug!(%job, verdict = %receipt.verdict, reason = receipt.reason, "done");
+                let output = output.filter(|_| ok);
+                if let Some(client) = client {
+                    let replayed = false;
+                    self.tell(client, &ServerMessage::Done { key, receipt, output, replayed });
+                }
+            }
+            Action::Kill { worker } => {
+                tracing::warn!(%worker, "killing worker");
+                match self.workers.get(&worker) {
+                    Some(link) => kill(worker, link),
+                    None => {
+                        self.doomed.insert(worker);
+                    }
+                }
+            }
+            Action::Leave => {
+                self.left = true;
+                shared.timer.stop();
+                shared.left.notify_all();
+            }
+            Action::Refuse { client, job, key, refusal } => {
+                self.payloads.remove(&job);
+                self.tell(client, &ServerMessage::Refused { key, refusal });
+            }
+            Action::Replay { client, key, receipt } => {
+                let message = ServerMessage::Done { key, receipt, output: None, replayed: true };
+                self.tell(client, &message);
+            }
+            Action::Spawn { worker } => {
+                // The order queue has room for two orders per device; the core gives one at a time.
+                shared.spawner.try_send(worker).expect("the spawner takes every order");
+            }
+            Action::Stop { worker } => match self.workers.get(&worker) {
+                Some(_) => self.with_link(worker, |link| link.stop()),
+                None => {
+                    self.doomed.insert(worker);
+                }
+            },
+        }
+    }
+
+    fn dispatch(&mut self, worker: WorkerId, attempt: AttemptId) {
+        let payload = self.payloads.get(&attempt.job).expect("a dispatched job has its payload");
+        let submission = &payload.submission;
+        let run = Run {
+            attempt,
+            program: submission.program.clone(),
+            ties: submission.ties,
+            items: submission.items,
+            cells: submission.cells,
+            input: submission.input.clone(),
+            output: submission.output,
+        };
+        let arenas = payload.arenas.clone();
+        tracing::debug!(%attempt, %worker, "dispatch");
+        self.with_link(worker, |link| link.run(run, &arenas));
+    }
+
+    /// A worker's process is there now.
+    fn link(&mut self, worker: WorkerId, link: Link) {
+        if self.doomed.remove(&worker) {
+            kill(worker, &link);
+        }
+        self.workers.insert(worker, link);
+    }
+
+    /// Does something with a worker's link; a worker that cannot be spoken to is killed, and its
+    /// attendant reports the end.
+    fn with_link(
+        &mut self,
+        worker: WorkerId,
+        act: impl FnOnce(&mut Link) -> Result<(), link::LinkError>,
+    ) {
+        let Some(link) = self.workers.get_mut(&worker) else { return };
+        if let Err(error) = act(link) {
+            tracing::warn!(%worker, %error, "worker cannot be spoken to");
+            kill(worker, link);
+        }
+    }
+
+    /// Sends a message to a client that is still there.
+    fn tell(&self, client: ClientId, message: &ServerMessage) {
+        let Some(outbox) = self.clients.get(&client) else { return };
+        match codec::encode(message) {
+            Ok(body) => outbox.send(frame::pack(&body, 0), None),
+            Err(error) => {
+                tracing::error!(%client, %error, "a message that cannot be sent");
+                outbox.close();
+            }
+        }
+    }
+}
+
+fn kill(worker: WorkerId, link: &Link) {
+    if let Err(error) = link.signal(SIGKILL) {
+        tracing::error!(%worker, %error, "SIGKILL could not be sent");
+    }
+}
+
+/// Whether a CUDA library is mapped into this process, by looking.
+fn cuda_is_mapped() -> bool {
+    fs::read_to_string("/proc/self/maps").map_or(true, |maps| maps.contains("libcuda"))
+}

@@ -1,0 +1,148 @@
+//! What a client has still to read. A client that reads gets every message at once, from whichever
+//! thread has it; one that does not gets a bounded buffer and a thread of its own, and when the
+//! buffer is full, the end of its connection.
+
+use std::collections::VecDeque;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use gridpool_protocol::frame;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::arenas::ClientArena;
+
+/// Bytes that may wait for one client. All verdicts of 64 jobs with inline results take about 2 MiB.
+const OUTBOX_BYTES_MAX: usize = 4 << 20;
+
+/// The writing side of one connection.
+#[derive(Clone, Debug)]
+pub(super) struct Outbox {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    socket: UnixStream,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Message>,
+    bytes: usize,
+    has_thread: bool,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Message {
+    bytes: Vec<u8>,
+    sent: usize,
+    /// Kept until its descriptor has been sent.
+    arena: Option<Arc<ClientArena>>,
+}
+
+impl Message {
+    /// Sends on; whether all of it is out now.
+    fn send_some(&mut self, socket: &UnixStream) -> std::io::Result<bool> {
+        let arena = if self.sent == 0 { self.arena.as_ref() } else { None };
+        let fds: Vec<BorrowedFd<'_>> = arena.iter().map(|arena| arena.as_fd()).collect();
+        self.sent += frame::send_some(socket, &self.bytes[self.sent..], &fds)?;
+        Ok(self.sent == self.bytes.len())
+    }
+}
+
+impl Outbox {
+    pub(super) fn new(socket: UnixStream) -> Self {
+        Self { shared: Arc::new(Shared { socket, state: Mutex::default() }) }
+    }
+
+    /// Sends a packed frame now, or as soon as the client reads. Never blocks.
+    pub(super) fn send(&self, bytes: Vec<u8>, arena: Option<Arc<ClientArena>>) {
+        let mut state = self.shared.lock();
+        if state.closed {
+            return;
+        }
+        let mut message = Message { bytes, sent: 0, arena };
+        if state.waiting.is_empty() {
+            match message.send_some(&self.shared.socket) {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::debug!(%error, "client cannot be written to");
+                    return self.shared.close(&mut state);
+                }
+            }
+        }
+        state.bytes += message.bytes.len();
+        state.waiting.push_back(message);
+        if state.bytes > OUTBOX_BYTES_MAX {
+            tracing::warn!("a client does not read its replies: connection closed");
+            return self.shared.close(&mut state);
+        }
+        if !state.has_thread {
+            state.has_thread = true;
+            let shared = Arc::clone(&self.shared);
+            let spawned =
+                thread::Builder::new().name("outbox".into()).spawn(move || shared.drain());
+            if let Err(error) = spawned {
+                tracing::error!(%error, "no thread for a slow client: connection closed");
+                self.shared.close(&mut state);
+            }
+        }
+    }
+
+    /// Ends the connection: its reader sees the end of the stream.
+    pub(super) fn close(&self) {
+        self.shared.close(&mut self.shared.lock());
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close(&self, state: &mut State) {
+        state.closed = true;
+        state.waiting.clear();
+        state.bytes = 0;
+        if let Err(error) = self.socket.shutdown(Shutdown::Both) {
+            tracing::debug!(%error, "the client had closed already");
+        }
+    }
+
+    /// The body of the thread of a slow client: writes until nothing waits.
+    fn drain(&self) {
+        loop {
+            let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLOUT)];
+            match poll(&mut fds, PollTimeout::NONE) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(errno) => tracing::error!(%errno, "poll"),
+            }
+            let mut state = self.lock();
+            while let Some(message) = state.waiting.front_mut() {
+                match message.send_some(&self.socket) {
+                    Ok(true) => {
+                        let length = message.bytes.len();
+                        state.bytes -= length;
+                        state.waiting.pop_front();
+                    }
+                    Ok(false) => break,
+                    Err(error) => {
+                        tracing::debug!(%error, "client cannot be written to");
+                        self.close(&mut state);
+                    }
+                }
+            }
+            if state.waiting.is_empty() {
+                state.has_thread = false;
+                return;
+            }
+        }
+    }
+}

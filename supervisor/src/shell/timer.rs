@@ -1,0 +1,53 @@
+//! The one thread that waits for time to pass.
+
+use std::sync::{Condvar, PoisonError};
+
+use super::Shared;
+use crate::pool::event::{Event, Timestamp};
+
+/// Wakes the timing thread when the core wants to be called sooner than it sleeps.
+#[derive(Debug, Default)]
+pub(super) struct Timer {
+    changed: Condvar,
+}
+
+impl Timer {
+    /// The core's deadline has changed from `armed` to `next`, or the pool has ended.
+    pub(super) fn rearm(&self, armed: Option<Timestamp>, next: Option<Timestamp>) {
+        let sooner = match (armed, next) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(armed), Some(next)) => next < armed,
+        };
+        if sooner {
+            self.changed.notify_all();
+        }
+    }
+
+    /// The pool has ended.
+    pub(super) fn stop(&self) {
+        self.changed.notify_all();
+    }
+}
+
+/// The body of the timing thread: until the pool has been left.
+pub(super) fn serve(shared: &Shared) {
+    let mut core = shared.lock();
+    while !core.left {
+        let now = shared.timestamp();
+        let deadline = core.pool.poll_deadline();
+        if deadline.is_some_and(|at| at <= now) {
+            core.handle(shared, now, Event::TimePassed);
+            continue;
+        }
+        core.armed = deadline;
+        let changed = &shared.timer.changed;
+        core = match deadline {
+            Some(at) => {
+                let waited = changed.wait_timeout(core, at.since(now));
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+            None => changed.wait(core).unwrap_or_else(PoisonError::into_inner),
+        };
+    }
+}
