@@ -55,6 +55,15 @@ pub struct Pair {
     pub output: Option<Grid>,
 }
 
+/// Every input with the number of its first grid, all grids of all inputs being counted from 0.
+pub fn numbered(inputs: &[Input]) -> impl Iterator<Item = (usize, &Input)> {
+    inputs.iter().scan(0, |next, input| {
+        let first = *next;
+        *next += input.grid_count();
+        Some((first, input))
+    })
+}
+
 impl Input {
     /// Every grid. A list keeps its order; a task gives `train`, then `test`, pair by pair, each
     /// pair its input and then its output, if it has one.
@@ -64,6 +73,16 @@ impl Input {
             Body::Task(task) => (&[][..], Some(task)),
         };
         list.iter().chain(task.into_iter().flat_map(Task::grids))
+    }
+
+    /// Where each grid of [`Input::grids`] lies.
+    pub fn places(&self) -> impl Iterator<Item = Place> {
+        let (grids, task) = match &self.body {
+            Body::Grids(grids) => (grids.len(), None),
+            Body::Task(task) => (0, Some(task)),
+        };
+        let list = (0..grids).map(|grid| Place { grid: Some(grid), ..Place::default() });
+        list.chain(task.into_iter().flat_map(Task::places))
     }
 
     /// How many grids [`Input::grids`] gives.
@@ -83,6 +102,21 @@ impl Task {
 
     fn grids(&self) -> impl Iterator<Item = &Grid> {
         self.pairs().flat_map(|pair| [Some(&pair.input), pair.output.as_ref()]).flatten()
+    }
+
+    fn places(&self) -> impl Iterator<Item = Place> {
+        let sections = [(Section::Train, &self.train), (Section::Test, &self.test)];
+        sections.into_iter().flat_map(|(section, pairs)| {
+            pairs.iter().enumerate().flat_map(move |(number, pair)| {
+                let sides = [Side::Input, Side::Output].into_iter().take(pair.grid_count());
+                sides.map(move |side| Place {
+                    section: Some(section),
+                    pair: Some(number),
+                    side: Some(side),
+                    ..Place::default()
+                })
+            })
+        })
     }
 }
 

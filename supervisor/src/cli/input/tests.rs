@@ -295,4 +295,15 @@ fn grids_come_train_before_test_and_input_before_output() {
     let colors: Vec<u8> = input.grids().map(|grid| grid.cells()[0]).collect();
     assert_eq!(colors, [1, 2, 3, 4, 5]);
     assert_eq!(input.grid_count(), 5);
+    let places: Vec<String> = input.places().map(|place| place.to_string()).collect();
+    assert_eq!(
+        places,
+        [
+            "train pair 0, input",
+            "train pair 0, output",
+            "train pair 1, input",
+            "test pair 0, input",
+            "test pair 0, output",
+        ]
+    );
 }

@@ -1,0 +1,137 @@
+//! What came back for the grids of all inputs: jobs, each with a run of consecutive grids.
+//!
+//! Owns the way from a grid's number to its result, and which of several verdicts is the worst. May
+//! not know inputs, files or JSON.
+
+#[cfg(test)]
+#[expect(clippy::cast_possible_truncation, reason = "the grids of tests are small")]
+pub(super) mod fixtures;
+
+use std::cmp::Reverse;
+use std::ops::Range;
+
+use gridpool_protocol::output::{ItemError, MalformedOutput, Output, Outputs};
+use gridpool_protocol::receipt::{Receipt, Verdict};
+
+/// One job as it ended.
+#[derive(Clone, Debug)]
+pub struct JobResult {
+    /// Its receipt; `items` says how many grids it held.
+    pub receipt: Receipt,
+    /// Its results, if its verdict is OK.
+    pub outputs: Option<Outputs>,
+}
+
+/// All jobs of one command, in the order of their grids.
+#[derive(Clone, Debug)]
+pub struct Results {
+    jobs: Vec<JobResult>,
+    /// For every job, the number of the grid after its last.
+    ends: Vec<usize>,
+}
+
+impl Results {
+    /// The results of jobs that held all grids one after the other.
+    #[must_use]
+    pub fn new(jobs: Vec<JobResult>) -> Self {
+        let ends = jobs.iter().scan(0, |end, job| {
+            *end += job.receipt.items as usize;
+            Some(*end)
+        });
+        let ends = ends.collect();
+        Self { jobs, ends }
+    }
+
+    /// The receipts of all jobs.
+    pub fn receipts(&self) -> impl ExactSizeIterator<Item = &Receipt> {
+        self.jobs.iter().map(|job| &job.receipt)
+    }
+
+    /// The worst verdict of all jobs.
+    #[must_use]
+    pub fn worst_verdict(&self) -> Verdict {
+        worst(&self.jobs).map_or(Verdict::Ok, |receipt| receipt.verdict)
+    }
+
+    /// The worst verdict of the jobs that hold these grids.
+    #[must_use]
+    pub fn verdict(&self, grids: Range<usize>) -> Verdict {
+        self.worst_receipt(grids).map_or(Verdict::Ok, |receipt| receipt.verdict)
+    }
+
+    /// The receipt with the worst verdict of the jobs that hold these grids.
+    #[must_use]
+    pub fn worst_receipt(&self, grids: Range<usize>) -> Option<&Receipt> {
+        let last = grids.end.saturating_sub(1).max(grids.start);
+        worst(self.jobs.get(self.job_of(grids.start)..=self.job_of(last))?)
+    }
+
+    /// The result of one grid. Asked for only where [`Results::verdict`] is OK.
+    ///
+    /// # Errors
+    /// The outer error says that no result can be read, which is a fault of gridpool; the inner
+    /// one that the program has none for this grid.
+    pub fn item(&self, grid: usize) -> Result<Result<Output, ItemError>, MalformedOutput> {
+        let job = self.job_of(grid);
+        let missing = MalformedOutput { item: grid, what: "no job holds it" };
+        let outputs = self.jobs.get(job).and_then(|job| job.outputs.as_ref()).ok_or(missing)?;
+        let start = self.ends[job] - self.jobs[job].receipt.items as usize;
+        if grid - start >= outputs.len() {
+            return Err(MalformedOutput { item: grid, what: "its job has too few results" });
+        }
+        outputs.item(grid - start)
+    }
+
+    fn job_of(&self, grid: usize) -> usize {
+        self.ends.partition_point(|&end| end <= grid)
+    }
+}
+
+/// The first of the worst.
+fn worst(jobs: &[JobResult]) -> Option<&Receipt> {
+    jobs.iter().map(|job| &job.receipt).min_by_key(|receipt| Reverse(severity(receipt.verdict)))
+}
+
+/// How bad a verdict is: the more it says about the job itself, the worse.
+fn severity(verdict: Verdict) -> u8 {
+    match verdict {
+        Verdict::Ok => 0,
+        Verdict::Cancelled => 1,
+        Verdict::Deadline => 2,
+        Verdict::DeviceLost => 3,
+        Verdict::Failed => 4,
+        Verdict::Poison => 5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fixtures::{failed, grid, identity};
+    use super::*;
+
+    #[test]
+    fn a_grid_is_found_in_the_job_that_holds_it() {
+        let jobs =
+            vec![identity(&[grid(1), grid(2)]), failed(Verdict::Deadline, 1), identity(&[grid(4)])];
+        let results = Results::new(jobs);
+        for (number, color) in [(0, 1), (1, 2), (3, 4)] {
+            assert_eq!(results.item(number).unwrap().unwrap(), Output::Grid(grid(color)));
+        }
+        assert!(results.item(2).is_err());
+        assert!(results.item(4).is_err());
+        assert_eq!(results.verdict(0..2), Verdict::Ok);
+        assert_eq!(results.verdict(1..3), Verdict::Deadline);
+        assert_eq!(results.verdict(2..4), Verdict::Deadline);
+        assert_eq!(results.verdict(3..4), Verdict::Ok);
+        assert_eq!(results.worst_verdict(), Verdict::Deadline);
+    }
+
+    #[test]
+    fn the_worst_verdict_does_not_depend_on_the_order() {
+        use Verdict::{Cancelled, Failed, Poison};
+        for verdicts in [[Cancelled, Failed, Poison], [Poison, Cancelled, Failed]] {
+            let jobs = verdicts.map(|verdict| failed(verdict, 1)).to_vec();
+            assert_eq!(Results::new(jobs).worst_verdict(), Poison);
+        }
+    }
+}
