@@ -1,0 +1,64 @@
+//! The progress bar over items, on standard error.
+//!
+//! Owns how it looks. May not decide what counts as done.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
+
+/// Redraws per second at most: more only flickers.
+const REDRAWS_PER_SECOND: u8 = 10;
+
+/// A bar that fills as items come back. It draws nothing where standard error is no terminal.
+#[derive(Debug)]
+pub struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    /// A bar over `items` items; hidden if `quiet`, as `--json` and `--quiet` want it.
+    #[must_use]
+    pub fn new(items: u64, quiet: bool) -> Self {
+        let target = if quiet {
+            ProgressDrawTarget::hidden()
+        } else {
+            ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND)
+        };
+        let bar = ProgressBar::with_draw_target(Some(items), target);
+        Self { bar: bar.with_style(style()).with_finish(ProgressFinish::AndClear) }
+    }
+
+    /// Counts `items` more as done.
+    pub fn advance(&self, items: u64) {
+        self.bar.inc(items);
+    }
+
+    /// Takes the bar off the screen, so that what follows starts on a clean line. Dropping it does
+    /// the same.
+    pub fn finish(self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn style() -> ProgressStyle {
+    let template = "{bar:40} {human_pos}/{human_len} items  {per_sec}  {eta}";
+    let style = ProgressStyle::with_template(template).expect("the template is well formed");
+    style.progress_chars("█▉▊▋▌▍▎▏ ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quiet_bar_counts_and_draws_nothing() {
+        let progress = Progress::new(3, true);
+        assert!(progress.bar.is_hidden());
+        progress.advance(2);
+        assert_eq!(progress.bar.position(), 2);
+        progress.finish();
+    }
+
+    #[test]
+    fn the_template_names_only_what_exists() {
+        let _style = style();
+    }
+}

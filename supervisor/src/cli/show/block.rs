@@ -1,0 +1,93 @@
+//! Blocks of lines, side by side as far as the screen is wide.
+//!
+//! Owns layout. May not know what the lines say: a line brings its width, since escape sequences
+//! take none.
+
+use std::io::{self, Write};
+
+/// Columns between two blocks.
+const GAP: usize = 2;
+
+/// One line and the columns that it takes on the screen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) text: String,
+    pub(super) columns: usize,
+}
+
+impl From<String> for Line {
+    fn from(text: String) -> Self {
+        let columns = text.chars().count();
+        Self { text, columns }
+    }
+}
+
+/// Lines that belong together, top to bottom.
+pub(super) type Block = Vec<Line>;
+
+/// Writes blocks from left to right, and the next ones below when the screen is full. A block that
+/// is wider than the screen stands alone.
+pub(super) fn flow(out: &mut dyn Write, blocks: &[Block], columns: usize) -> io::Result<()> {
+    let mut rest = blocks;
+    while !rest.is_empty() {
+        let mut used = 0;
+        let fits = rest.iter().take_while(|block| {
+            used += width(block) + GAP;
+            used - GAP <= columns
+        });
+        let (row, below) = rest.split_at(fits.count().max(1));
+        write_row(out, row)?;
+        rest = below;
+    }
+    Ok(())
+}
+
+fn write_row(out: &mut dyn Write, row: &[Block]) -> io::Result<()> {
+    let height = row.iter().map(Vec::len).max().unwrap_or(0);
+    for number in 0..height {
+        let mut blank = 0;
+        for block in row {
+            let line = block.get(number).cloned().unwrap_or_default();
+            if line.columns > 0 {
+                write!(out, "{:blank$}{}", "", line.text)?;
+                blank = 0;
+            }
+            blank += width(block) - line.columns + GAP;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn width(block: &Block) -> usize {
+    block.iter().map(|line| line.columns).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flowed(blocks: &[&[&str]], columns: usize) -> String {
+        let block = |lines: &&[&str]| -> Block {
+            lines.iter().map(|line| Line::from((*line).to_owned())).collect()
+        };
+        let blocks: Vec<Block> = blocks.iter().map(block).collect();
+        let mut out = Vec::new();
+        flow(&mut out, &blocks, columns).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn blocks_stand_side_by_side_until_the_screen_is_full() {
+        let blocks: &[&[&str]] = &[&["aaa", "a"], &["b"], &["ccc", "c", "ccc"], &["d"]];
+        assert_eq!(flowed(blocks, 80), "aaa  b  ccc  d\na       c\n        ccc\n");
+        assert_eq!(flowed(blocks, 11), "aaa  b  ccc\na       c\n        ccc\nd\n");
+        assert_eq!(flowed(blocks, 10), "aaa  b\na\nccc  d\nc\nccc\n");
+    }
+
+    #[test]
+    fn a_block_wider_than_the_screen_stands_alone() {
+        assert_eq!(flowed(&[&["a"], &["bbbb"], &["c"]], 2), "a\nbbbb\nc\n");
+        assert_eq!(flowed(&[], 2), "");
+    }
+}

@@ -1,0 +1,115 @@
+//! The last lines: how much, how it ended, and which worker ran what, from the receipts.
+//!
+//! Owns the words. May not add anything that the receipts do not say.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use gridpool_protocol::ids::WorkerId;
+use gridpool_protocol::receipt::{AttemptOutcome, Receipt, Verdict};
+use indicatif::HumanCount;
+
+use super::super::input::{Input, numbered};
+use super::super::results::Results;
+use super::printable;
+
+/// What one worker did in all jobs together.
+#[derive(Default)]
+struct Share<'a> {
+    grids: u64,
+    /// Kernels in order of first launch, and their launches.
+    kernels: Vec<(&'a str, u64)>,
+    /// Attempts that gave no answer, by what became of them.
+    lost: BTreeMap<String, u64>,
+}
+
+/// Workers in the order of their names' numbers, `gpu2#1` before `gpu10#1`.
+type Shares<'a> = BTreeMap<(Option<WorkerId>, &'a str), Share<'a>>;
+
+pub(super) fn write(
+    out: &mut dyn Write,
+    inputs: &[Input],
+    results: &Results,
+    elapsed: Duration,
+) -> io::Result<()> {
+    let grids: usize = inputs.iter().map(Input::grid_count).sum();
+    let item_errors: u64 = results.receipts().map(|receipt| u64::from(receipt.item_errors)).sum();
+    let (inputs_count, grids) =
+        (counted(inputs.len() as u64, "input"), counted(grids as u64, "grid"));
+    write!(out, "{inputs_count}, {grids}: {}", verdicts(inputs, results).join(", "))?;
+    if item_errors > 0 {
+        write!(out, "; {}", counted(item_errors, "item error"))?;
+    }
+    writeln!(out, "; {:.2} s", elapsed.as_secs_f64())?;
+    let shares = shares(results.receipts());
+    let width = shares.keys().map(|(_, name)| name.len()).max().unwrap_or(0);
+    for ((_, name), share) in &shares {
+        if share.grids > 0 {
+            let kernels: Vec<String> = share
+                .kernels
+                .iter()
+                .map(|(name, launches)| format!("{name} x{launches}"))
+                .collect();
+            let grids = counted(share.grids, "grid");
+            writeln!(out, "{name:width$}  {grids}  {}", kernels.join(", "))?;
+        }
+        for (fate, times) in &share.lost {
+            writeln!(out, "{name:width$}  {} {fate}", counted(*times, "attempt"))?;
+        }
+    }
+    Ok(())
+}
+
+/// `398 OK`, `2 POISON`: inputs by their worst verdict.
+fn verdicts(inputs: &[Input], results: &Results) -> Vec<String> {
+    let mut counts: BTreeMap<Verdict, u64> = BTreeMap::new();
+    for (first, input) in numbered(inputs) {
+        *counts.entry(results.verdict(first..first + input.grid_count())).or_default() += 1;
+    }
+    counts.iter().map(|(verdict, count)| format!("{} {verdict}", HumanCount(*count))).collect()
+}
+
+fn shares<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Shares<'a> {
+    let mut shares = Shares::new();
+    for receipt in receipts {
+        for attempt in &receipt.attempts {
+            let name = attempt.worker.as_str();
+            let share = shares.entry((name.parse().ok(), name)).or_default();
+            if attempt.outcome != AttemptOutcome::Ok {
+                let fate = fate(attempt.outcome, &printable(&attempt.detail));
+                *share.lost.entry(fate).or_default() += 1;
+                continue;
+            }
+            share.grids += u64::from(receipt.items);
+            for kernel in &attempt.kernels {
+                let launches = u64::from(kernel.launches);
+                match share.kernels.iter_mut().find(|(name, _)| *name == kernel.name) {
+                    Some((_, sum)) => *sum += launches,
+                    None => share.kernels.push((&kernel.name, launches)),
+                }
+            }
+        }
+    }
+    shares
+}
+
+/// What became of an attempt without an answer.
+fn fate(outcome: AttemptOutcome, detail: &str) -> String {
+    let words = match outcome {
+        AttemptOutcome::Cancelled => "stopped, the job was cancelled",
+        AttemptOutcome::Deadline => "stopped at the deadline",
+        AttemptOutcome::DeviceError => "ended by a device error",
+        AttemptOutcome::Hang => "stopped, the worker did not answer",
+        AttemptOutcome::Ok => "answered",
+        AttemptOutcome::Refused => "refused by the worker",
+        AttemptOutcome::WorkerDied => "lost, the worker died",
+    };
+    if detail.is_empty() { words.to_owned() } else { format!("{words}: {detail}") }
+}
+
+/// `1 grid`, `1,333 grids`.
+fn counted(count: u64, word: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {word}{plural}", HumanCount(count))
+}

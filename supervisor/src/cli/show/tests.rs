@@ -1,0 +1,153 @@
+//! What people see, as text.
+
+use gridpool_protocol::batch::Grid;
+use gridpool_protocol::output::{ObjectCell, Output};
+use gridpool_protocol::receipt::{Attempt, AttemptOutcome};
+
+use super::super::input::{Body, Pair, Task};
+use super::super::results::JobResult;
+use super::super::results::fixtures::{answered, device, failed, grid, identity};
+use super::*;
+
+const PLAIN: Look = Look { all: false, color: false, columns: 80 };
+
+fn shown(inputs: &[Input], jobs: Vec<JobResult>, look: Look) -> String {
+    let mut out = Vec::new();
+    let elapsed = Duration::from_millis(1_234);
+    write(&mut out, inputs, &Results::new(jobs), elapsed, look).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn list(name: &str, grids: &[Grid]) -> Input {
+    Input { name: name.to_owned(), body: Body::Grids(grids.to_vec()) }
+}
+
+#[test]
+fn a_task_is_shown_pair_by_pair_and_summed_up() {
+    let (a, b) = (Grid::from_rows(&[[1, 2], [3, 4]]).unwrap(), grid(9));
+    let train = vec![Pair { input: a.clone(), output: Some(b.clone()) }];
+    let test = vec![Pair { input: b.clone(), output: None }];
+    let input = Input { name: "007bbfb7".to_owned(), body: Body::Task(Task { train, test }) };
+    assert_eq!(
+        shown(&[input], vec![identity(&[a, b.clone(), b])], PLAIN),
+        "\
+007bbfb7  OK
+train pair 0, input  train pair 0, output  test pair 0, input
+ 1 2                  9                     9
+ 3 4
+
+1 input, 3 grids: 1 OK; 1.23 s
+cpu0#1  3 grids  identity x1
+"
+    );
+}
+
+#[test]
+fn objects_are_drawn_with_their_numbers_and_listed() {
+    let cell = |color, row, col| ObjectCell { color, row, col };
+    let objects = vec![vec![cell(1, 0, 0), cell(5, 0, 1), cell(5, 1, 1)], vec![cell(2, 1, 3)]];
+    let input = Grid::from_rows(&[[1, 5, 0, 0], [0, 5, 0, 2], [0, 0, 0, 0]]).unwrap();
+    let job = answered("o_g(1)", std::slice::from_ref(&input), &[Some(Output::Objects(objects))]);
+    let text = shown(&[list("x", &[input])], vec![job], PLAIN);
+    let want = "\
+x  OK
+grid 0: 2 objects
+ 1 1 · ·
+ · 1 · 2
+1: blue, grey: 3 cells, rows 0 to 1, columns 0 to 1
+2: red: 1 cell, row 1, column 3
+";
+    assert!(text.starts_with(want), "{text}");
+    let none = answered("o_g(1)", &[grid(0)], &[Some(Output::Objects(Vec::new()))]);
+    let text = shown(&[list("x", &[grid(0)])], vec![none], PLAIN);
+    assert!(text.starts_with("x  OK\ngrid 0: 0 objects\n\n"), "{text}");
+}
+
+#[test]
+fn values_and_item_errors_stand_on_one_line() {
+    let grids = [grid(1), grid(2)];
+    let number = answered("numcolors", &grids, &[Some(Output::Number(7)), None]);
+    let colors = answered("palette", &grids, &[Some(Output::Colors(vec![8, 0])), None]);
+    let look = Look { columns: 60, ..PLAIN };
+    let text = shown(&[list("x", &grids), list("y", &grids)], vec![number, colors], look);
+    let want = "\
+x  OK
+grid 0: 7
+grid 1: BadCell in input: a cell is not a colour from 0 to 9
+
+y  OK
+grid 0: 8 0
+grid 1: BadCell in input: a cell is not a colour from 0 to 9
+
+2 inputs, 4 grids: 2 OK; 2 item errors; 1.23 s
+cpu0#1  4 grids  numcolors x1, palette x1
+";
+    assert_eq!(text, want);
+}
+
+#[test]
+fn what_is_left_out_is_counted_and_all_shows_it() {
+    let inputs: Vec<Input> = (0..6).map(|n| list(&n.to_string(), &vec![grid(n); 20])).collect();
+    let jobs = || (0..6).map(|n| identity(&vec![grid(n); 20])).collect::<Vec<_>>();
+    let text = shown(&inputs, jobs(), PLAIN);
+    assert!(text.contains("… 8 more grids are not shown; --all shows them"), "{text}");
+    assert!(text.contains("… 2 more inputs are not shown; --all shows them"), "{text}");
+    assert!(text.contains("3  OK") && !text.contains("4  OK"), "{text}");
+    let text = shown(&inputs, jobs(), Look { all: true, ..PLAIN });
+    assert!(text.contains("5  OK") && !text.contains("not shown"), "{text}");
+}
+
+/// A line as it stands on the screen: without escape sequences, which end in `m`.
+fn visible(line: &str) -> String {
+    let mut pieces = line.split('\x1b');
+    let start = pieces.next().unwrap_or_default().to_owned();
+    pieces.fold(start, |text, piece| text + piece.split_once('m').unwrap().1)
+}
+
+#[test]
+fn lines_fit_the_screen_and_colour_changes_no_character() {
+    let wide = Grid::new(1, 255, vec![5; 255]).unwrap();
+    let narrow = Grid::new(2, 7, vec![1; 14]).unwrap();
+    let grids = [wide, narrow.clone(), narrow.clone(), narrow];
+    let inputs = [list("x", &grids)];
+    let plain = Look { columns: 36, ..PLAIN };
+    let text = shown(&inputs, vec![identity(&grids)], plain);
+    assert!(text.lines().all(|line| line.chars().count() <= 36), "{text}");
+    assert!(text.contains(" 5 5…\n") && text.contains("grid 1          grid 2\n"), "{text}");
+    let colored = shown(&inputs, vec![identity(&grids)], Look { color: true, ..plain });
+    assert!(colored.contains("\x1b["));
+    assert!(colored.lines().map(visible).eq(text.lines()), "{colored}");
+}
+
+#[test]
+fn a_failed_input_says_why_and_lost_attempts_are_told() {
+    let mut job = identity(&[grid(1)]);
+    let detail = "killed by signal 9 (SIGKILL)".to_owned();
+    let lost =
+        Attempt::unreported("cpu0#1".to_owned(), device(), AttemptOutcome::WorkerDied, detail);
+    job.receipt.attempts.insert(0, lost);
+    job.receipt.attempts[1].worker = "cpu0#2".to_owned();
+    let inputs = [list("x\x1b[2J", &[grid(1)]), list("y", &[grid(2)])];
+    assert_eq!(
+        shown(&inputs, vec![failed(Verdict::Poison, 1), job], PLAIN),
+        "\
+x\u{fffd}[2J  POISON: the worker was killed
+
+y  OK
+grid 0
+ 1
+
+2 inputs, 2 grids: 1 OK, 1 POISON; 1.23 s
+cpu0#1  1 attempt lost, the worker died: killed by signal 9 (SIGKILL)
+cpu0#2  1 grid  identity x1
+"
+    );
+}
+
+#[test]
+fn colour_is_for_terminals_and_no_color_turns_it_off() {
+    assert!(wants_color(true, None));
+    assert!(wants_color(true, Some(OsStr::new(""))));
+    assert!(!wants_color(true, Some(OsStr::new("1"))));
+    assert!(!wants_color(false, None));
+}
