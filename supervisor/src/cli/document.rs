@@ -175,14 +175,14 @@ impl From<ItemError> for ErrorFields {
 #[cfg(test)]
 mod tests {
     use gridpool_protocol::batch::Grid;
+    use gridpool_protocol::client::JobAnswer;
     use gridpool_protocol::output::ObjectCell;
     use serde_json::{Value, json};
 
-    use super::super::results::JobResult;
     use super::super::results::fixtures::{answered, failed, grid, identity};
     use super::*;
 
-    fn document(inputs: &[Input], jobs: Vec<JobResult>) -> Value {
+    fn document(inputs: &[Input], jobs: Vec<JobAnswer>) -> Value {
         let mut bytes = Vec::new();
         write(&mut bytes, inputs, &Results::new(jobs)).unwrap();
         assert_eq!(bytes.iter().filter(|&&byte| byte == b'\n').count(), 1);

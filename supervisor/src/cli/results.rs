@@ -10,30 +10,23 @@ pub(super) mod fixtures;
 use std::cmp::Reverse;
 use std::ops::Range;
 
-use gridpool_protocol::output::{ItemError, MalformedOutput, Output, Outputs};
+use gridpool_protocol::client::JobAnswer;
+use gridpool_protocol::output::{ItemError, MalformedOutput, Output};
 use gridpool_protocol::receipt::{Receipt, Verdict};
 
-/// One job as it ended.
-#[derive(Clone, Debug)]
-pub struct JobResult {
-    /// Its receipt; `items` says how many grids it held.
-    pub receipt: Receipt,
-    /// Its results, if its verdict is OK.
-    pub outputs: Option<Outputs>,
-}
-
 /// All jobs of one command, in the order of their grids.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Results {
-    jobs: Vec<JobResult>,
+    jobs: Vec<JobAnswer>,
     /// For every job, the number of the grid after its last.
     ends: Vec<usize>,
 }
 
 impl Results {
-    /// The results of jobs that held all grids one after the other.
+    /// The answers to jobs that held all grids one after the other; a receipt's `items` says how
+    /// many of them its job held.
     #[must_use]
-    pub fn new(jobs: Vec<JobResult>) -> Self {
+    pub fn new(jobs: Vec<JobAnswer>) -> Self {
         let ends = jobs.iter().scan(0, |end, job| {
             *end += job.receipt.items as usize;
             Some(*end)
@@ -88,7 +81,7 @@ impl Results {
 }
 
 /// The first of the worst.
-fn worst(jobs: &[JobResult]) -> Option<&Receipt> {
+fn worst(jobs: &[JobAnswer]) -> Option<&Receipt> {
     jobs.iter().map(|job| &job.receipt).min_by_key(|receipt| Reverse(severity(receipt.verdict)))
 }
 
@@ -130,7 +123,7 @@ mod tests {
     fn the_worst_verdict_does_not_depend_on_the_order() {
         use Verdict::{Cancelled, Failed, Poison};
         for verdicts in [[Cancelled, Failed, Poison], [Poison, Cancelled, Failed]] {
-            let jobs = verdicts.map(|verdict| failed(verdict, 1)).to_vec();
+            let jobs = verdicts.map(|verdict| failed(verdict, 1)).into();
             assert_eq!(Results::new(jobs).worst_verdict(), Poison);
         }
     }

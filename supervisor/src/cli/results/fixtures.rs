@@ -1,12 +1,11 @@
 //! Results as a worker would have packed them, for the tests of what reads them.
 
 use gridpool_protocol::batch::{Grid, GridBatch};
+use gridpool_protocol::client::JobAnswer;
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::output::{NO_OP, Output, OutputLayout, Outputs};
 use gridpool_protocol::program::{Program, Ties};
 use gridpool_protocol::receipt::{Attempt, DeviceInfo, KernelUse, Receipt, RunReport, Verdict};
-
-use super::JobResult;
 
 /// A grid of one cell.
 pub(in crate::cli) fn grid(color: u8) -> Grid {
@@ -14,13 +13,13 @@ pub(in crate::cli) fn grid(color: u8) -> Grid {
 }
 
 /// A job that gave every grid back.
-pub(in crate::cli) fn identity(grids: &[Grid]) -> JobResult {
+pub(in crate::cli) fn identity(grids: &[Grid]) -> JobAnswer {
     let answers: Vec<_> = grids.iter().cloned().map(Output::Grid).map(Some).collect();
     answered("identity", grids, &answers)
 }
 
 /// A job without results.
-pub(in crate::cli) fn failed(verdict: Verdict, items: u32) -> JobResult {
+pub(in crate::cli) fn failed(verdict: Verdict, items: u32) -> JobAnswer {
     let receipt = Receipt {
         job: "job1".to_owned(),
         key: "00".to_owned(),
@@ -33,7 +32,7 @@ pub(in crate::cli) fn failed(verdict: Verdict, items: u32) -> JobResult {
         total_us: 2,
         attempts: Vec::new(),
     };
-    JobResult { receipt, outputs: None }
+    JobAnswer { receipt, outputs: None }
 }
 
 /// A job that ran on `cpu0#1` and gave these answers, `None` being an item error.
@@ -41,7 +40,7 @@ pub(in crate::cli) fn answered(
     program: &str,
     grids: &[Grid],
     answers: &[Option<Output>],
-) -> JobResult {
+) -> JobAnswer {
     let program = Program::compile(program, Ties::Cpython).unwrap();
     let batch = GridBatch::from_grids(grids).unwrap();
     let layout = OutputLayout::new(&program, batch.layout().unwrap());

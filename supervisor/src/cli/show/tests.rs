@@ -1,17 +1,17 @@
 //! What people see, as text.
 
 use gridpool_protocol::batch::Grid;
+use gridpool_protocol::client::JobAnswer;
 use gridpool_protocol::output::{ObjectCell, Output};
 use gridpool_protocol::receipt::{Attempt, AttemptOutcome};
 
 use super::super::input::{Body, Pair, Task};
-use super::super::results::JobResult;
 use super::super::results::fixtures::{answered, device, failed, grid, identity};
 use super::*;
 
 const PLAIN: Look = Look { all: false, color: false, columns: 80 };
 
-fn shown(inputs: &[Input], jobs: Vec<JobResult>, look: Look) -> String {
+fn shown(inputs: &[Input], jobs: Vec<JobAnswer>, look: Look) -> String {
     let mut out = Vec::new();
     let elapsed = Duration::from_millis(1_234);
     write(&mut out, inputs, &Results::new(jobs), elapsed, look).unwrap();
