@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Makes kernels/ptx/gridpool.ptx from kernels/cuda with one fixed compiler: NVRTC 12.0.140.
+
+    kernels/build_ptx.py              write the PTX
+    kernels/build_ptx.py --check      fail if the committed PTX is not what the sources give
+    kernels/build_ptx.py --assemble   also assemble it and print registers and spills
+
+PTX of version 8.0 for compute_60 loads on every driver from CUDA 12.0 on and every GPU since
+Pascal. The compiler comes from its PyPI wheel into target/nvrtc; nothing is installed. Sources go
+to it by name, not by path, so the result is the same in every checkout.
+"""
+
+import argparse
+import ctypes
+import glob
+import pathlib
+import re
+import subprocess
+import sys
+import zipfile
+
+KERNELS = pathlib.Path(__file__).resolve().parent
+CUDA = KERNELS / "cuda"
+PTX = KERNELS / "ptx" / "gridpool.ptx"
+CACHE = KERNELS.parent / "target" / "nvrtc"
+
+NVRTC_WHEEL = "nvidia-cuda-nvrtc-cu12==12.0.140"
+NVCC_WHEEL = "nvidia-cuda-nvcc-cu12==12.9.86"
+OPTIONS = ["--gpu-architecture=compute_60", "--std=c++17"]
+ASSEMBLE_FOR = ["sm_60", "sm_80", "sm_90"]
+
+
+def fetched(wheel: str, inside: str) -> pathlib.Path:
+    """The file `inside` of a wheel, downloaded and unpacked once."""
+    folder = CACHE / wheel.replace("==", "-")
+    if not (folder / "unpacked").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run(
+            [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, wheel],
+            check=True,
+        )
+        with zipfile.ZipFile(glob.glob(f"{folder}/*.whl")[0]) as archive:
+            archive.extractall(folder)
+        (folder / "unpacked").touch()
+    return folder / inside
+
+
+class Nvrtc:
+    """The four calls of NVRTC that make PTX of a program."""
+
+    def __init__(self) -> None:
+        self.library = ctypes.CDLL(str(fetched(NVRTC_WHEEL, "nvidia/cuda_nvrtc/lib/libnvrtc.so.12")))
+
+    def call(self, name: str, *arguments) -> None:
+        code = getattr(self.library, name)(*arguments)
+        if code != 0:
+            raise RuntimeError(f"{name} gave {code}")
+
+    def text(self, program: ctypes.c_void_p, what: str) -> str:
+        size = ctypes.c_size_t()
+        self.call(f"nvrtcGet{what}Size", program, ctypes.byref(size))
+        buffer = ctypes.create_string_buffer(size.value)
+        self.call(f"nvrtcGet{what}", program, buffer)
+        return buffer.value.decode()
+
+    def compile(self, source: pathlib.Path, headers: list[pathlib.Path]) -> str:
+        def strings(texts):
+            return (ctypes.c_char_p * len(texts))(*[text.encode() for text in texts])
+
+        program = ctypes.c_void_p()
+        self.call(
+            "nvrtcCreateProgram",
+            ctypes.byref(program),
+            source.read_bytes(),
+            source.name.encode(),
+            len(headers),
+            strings([header.read_text() for header in headers]),
+            strings([header.name for header in headers]),
+        )
+        try:
+            self.call("nvrtcCompileProgram", program, len(OPTIONS), strings(OPTIONS))
+        except RuntimeError as error:
+            raise SystemExit(f"{self.text(program, 'ProgramLog')}\n{error}") from error
+        return self.text(program, "PTX")
+
+
+def assemble() -> None:
+    ptxas = fetched(NVCC_WHEEL, "nvidia/cuda_nvcc/bin/ptxas")
+    ptxas.chmod(0o755)
+    for target in ASSEMBLE_FOR:
+        command = [ptxas, "--verbose", f"--gpu-name={target}", PTX, "--output-file=/dev/null"]
+        told = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+        kernels = re.findall(r"function '(\w+)'.*?(\d+) bytes spill stores.*?Used (\d+) registers", told, re.DOTALL)
+        for kernel, spilled, registers in kernels:
+            print(f"{target} {kernel}: {registers} registers, {spilled} bytes spilled")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="fail if the committed PTX differs")
+    parser.add_argument("--assemble", action="store_true", help="print registers and spills")
+    arguments = parser.parse_args()
+
+    ptx = Nvrtc().compile(CUDA / "gridpool.cu", sorted(CUDA.glob("*.cuh")))
+    if not arguments.check:
+        PTX.parent.mkdir(exist_ok=True)
+        PTX.write_text(ptx)
+    elif not PTX.exists() or PTX.read_text() != ptx:
+        raise SystemExit(f"{PTX.name} is not what kernels/cuda gives: run kernels/build_ptx.py and commit it")
+    if arguments.assemble:
+        assemble()
+
+
+if __name__ == "__main__":
+    main()
