@@ -218,7 +218,7 @@ impl<'de> Level<'de> for Document {
 
     fn list<A: SeqAccess<'de>>(trace: &mut Trace, list: A) -> Result<Contents, A::Error> {
         let grids = elements::<Element, A>(trace, list, |place, grid| place.grid = Some(grid));
-        let grids = grids.inspect_err(|_| trace.notice_bare_grid(Row::WANTED))?;
+        let grids = grids.inspect_err(|_| notice_bare_grid(trace))?;
         if grids.is_empty() {
             return Err(fail(trace, Cause::NoGrid));
         }
@@ -251,6 +251,15 @@ impl<'de> Level<'de> for Document {
                 Err(fail(trace, Cause::NoTask { hint }))
             }
         }
+    }
+}
+
+/// Recognises one grid where a list of grids should be: its first row holds no row.
+fn notice_bare_grid(trace: &mut Trace) {
+    let first = trace.place.grid == Some(0) && trace.place.row == Some(0);
+    let no_row = matches!(&trace.cause, Some(Cause::Type { wanted, .. }) if *wanted == Row::WANTED);
+    if first && no_row {
+        *trace = Trace { cause: Some(Cause::BareGrid), ..Trace::default() };
     }
 }
 

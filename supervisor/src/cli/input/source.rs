@@ -78,11 +78,8 @@ fn task_files(directory: &Path) -> Result<Vec<PathBuf>, Box<Flaw>> {
     let mut files = Vec::new();
     for entry in entries {
         let path = entry.map_err(unreadable)?.path();
-        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes()[0] == b'.');
-        if path.extension().is_some_and(|extension| extension == "json")
-            && !hidden
-            && path.is_file()
-        {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        if name.ends_with(b".json") && !name.starts_with(b".") && !path.is_dir() {
             files.push(path);
         }
     }

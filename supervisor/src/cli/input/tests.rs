@@ -246,6 +246,10 @@ fn a_directory_gives_its_tasks_sorted_and_named_by_stem() {
     let names: Vec<String> = inputs.into_iter().map(|input| input.name).collect();
     let typed_path = folder.path().join("b.json").display().to_string();
     assert_eq!(names, ["a", "x", "b", typed_path.as_str()]);
+    std::os::unix::fs::symlink("nowhere", folder.path().join("c.json")).unwrap();
+    let error = typed(&[folder.path()]).unwrap_err().to_string();
+    assert!(error.contains("c.json: cannot be read: No such file"), "{error}");
+    fs::remove_file(folder.path().join("c.json")).unwrap();
     write("c.json", r#"{"train": [{"input": [[10]]}]}"#);
     let error = typed(&[folder.path()]).unwrap_err().to_string();
     let want = "c.json: train pair 0, input, row 0, column 0: 10 is not a colour from 0 to 9";

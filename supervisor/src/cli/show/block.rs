@@ -26,7 +26,7 @@ impl From<String> for Line {
 pub(super) type Block = Vec<Line>;
 
 /// Writes blocks from left to right, and the next ones below when the screen is full. A block that
-/// is wider than the screen stands alone.
+/// is wider than the screen stands alone. A blank line follows pictures that have more below them.
 pub(super) fn flow(out: &mut dyn Write, blocks: &[Block], columns: usize) -> io::Result<()> {
     let mut rest = blocks;
     while !rest.is_empty() {
@@ -37,6 +37,9 @@ pub(super) fn flow(out: &mut dyn Write, blocks: &[Block], columns: usize) -> io:
         });
         let (row, below) = rest.split_at(fits.count().max(1));
         write_row(out, row)?;
+        if !below.is_empty() && row.iter().any(|block| block.len() > 1) {
+            writeln!(out)?;
+        }
         rest = below;
     }
     Ok(())
@@ -81,8 +84,8 @@ mod tests {
     fn blocks_stand_side_by_side_until_the_screen_is_full() {
         let blocks: &[&[&str]] = &[&["aaa", "a"], &["b"], &["ccc", "c", "ccc"], &["d"]];
         assert_eq!(flowed(blocks, 80), "aaa  b  ccc  d\na       c\n        ccc\n");
-        assert_eq!(flowed(blocks, 11), "aaa  b  ccc\na       c\n        ccc\nd\n");
-        assert_eq!(flowed(blocks, 10), "aaa  b\na\nccc  d\nc\nccc\n");
+        assert_eq!(flowed(blocks, 11), "aaa  b  ccc\na       c\n        ccc\n\nd\n");
+        assert_eq!(flowed(blocks, 10), "aaa  b\na\n\nccc  d\nc\nccc\n");
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub(super) trait Level<'de>: Sized {
 #[derive(Debug, Default)]
 pub(super) struct Trace {
     pub(super) place: Place,
-    cause: Option<Cause>,
+    pub(super) cause: Option<Cause>,
 }
 
 impl Trace {
@@ -66,15 +66,6 @@ impl Trace {
     pub(super) fn replace_refusal(&mut self, cause: Cause) {
         if self.cause.is_some() {
             self.cause = Some(cause);
-        }
-    }
-
-    /// Recognises a grid where a list of grids should be: its first row has no row inside.
-    pub(super) fn notice_bare_grid(&mut self, row: &str) {
-        let outermost = self.place.grid == Some(0) && self.place.row == Some(0);
-        let no_row = matches!(&self.cause, Some(Cause::Type { wanted, .. }) if *wanted == row);
-        if outermost && no_row {
-            *self = Self { place: Place::default(), cause: Some(Cause::BareGrid) };
         }
     }
 }
