@@ -1,1 +1,3 @@
-//! TBD
+//! What the tests share.
+
+pub mod oracle;

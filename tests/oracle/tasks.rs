@@ -1,0 +1,91 @@
+//! ARC task files: our own in `tests/data/tasks`, and the public training set where it lies about.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use gridpool_protocol::batch::Grid;
+use serde_json::Value;
+
+/// One task file.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// The file's name without `.json`.
+    pub name: String,
+    /// Every grid: the training pairs, then the test pairs, each input before its output.
+    pub grids: Vec<Grid>,
+}
+
+/// Our own example tasks, which are always there.
+#[must_use]
+pub fn examples() -> Vec<Task> {
+    in_folder(&data().join("tasks"))
+}
+
+/// The 400 ARC training tasks from `GRIDPOOL_ARC`, else from `../shared/arc/training` beside the
+/// repository; `None` if only the latter was looked for and is absent.
+#[must_use]
+pub fn arc_training() -> Option<Vec<Task>> {
+    if let Some(named) = env::var_os("GRIDPOOL_ARC") {
+        return Some(in_folder(&PathBuf::from(named)));
+    }
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/arc/training");
+    beside.is_dir().then(|| in_folder(&beside))
+}
+
+/// The folder `tests/data`.
+#[must_use]
+pub fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("data")
+}
+
+/// The tasks of a folder, by name.
+///
+/// # Panics
+/// If the folder cannot be read, holds no task, or holds a file that is no task.
+#[must_use]
+pub fn in_folder(folder: &Path) -> Vec<Task> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| unreadable(folder, &error));
+    let paths = entries.map(|entry| entry.expect("a folder's entries can be listed").path());
+    let is_json = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "json");
+    let mut paths: Vec<PathBuf> = paths.filter(is_json).collect();
+    paths.sort();
+    assert!(!paths.is_empty(), "{} holds no task", folder.display());
+    paths.iter().map(|path| read(path)).collect()
+}
+
+fn read(path: &Path) -> Task {
+    let text = fs::read_to_string(path).unwrap_or_else(|error| unreadable(path, &error));
+    let task: Value = serde_json::from_str(&text).unwrap_or_else(|error| unreadable(path, &error));
+    let pairs = ["train", "test"].iter().flat_map(|part| list(&task[part]));
+    let sides = pairs.flat_map(|pair| [&pair["input"], &pair["output"]]);
+    let grids = sides.filter(|side| !side.is_null()).map(grid).collect();
+    let name = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
+    Task { name, grids }
+}
+
+/// A grid from a JSON array of rows, each an array of numbers or a string of digits.
+///
+/// # Panics
+/// If `value` is no grid.
+#[must_use]
+pub fn grid(value: &Value) -> Grid {
+    let rows: Vec<Vec<u8>> = list(value).iter().map(row).collect();
+    Grid::from_rows(&rows).expect("the rows make a grid")
+}
+
+fn row(value: &Value) -> Vec<u8> {
+    match value.as_str() {
+        Some(digits) => digits.bytes().map(|digit| digit - b'0').collect(),
+        None => serde_json::from_value(value.clone()).expect("a row is a list of colours"),
+    }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().expect("a JSON array stands here")
+}
+
+#[expect(clippy::panic, reason = "broken test data fails the test that reads it, with the path")]
+fn unreadable<T>(path: &Path, error: &dyn std::error::Error) -> T {
+    panic!("{}: {error}", path.display())
+}
