@@ -1,0 +1,189 @@
+//! The house rules that no lint knows: how files look, who may name what, which way dependencies
+//! point. Each test lists every place that breaks its rule.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const LINES_MAX: usize = 450;
+const COLUMNS_MAX: usize = 120;
+const FOLDERS: [&str; 5] = ["kernels", "protocol", "supervisor", "tests", "worker"];
+
+/// What the command line offers.
+const SUBCOMMANDS: [&str; 11] = [
+    "bench", "chaos", "diagnose", "drain", "infer", "kill", "run", "serve", "status", "submit",
+    "top",
+];
+
+/// A crate's path, and the one file that may write it.
+const NAMED_ONCE: [(&str, &str); 2] =
+    [("bincode", "protocol/src/codec.rs"), ("ipc_channel", "protocol/src/channel.rs")];
+
+/// A manifest, and what it must not depend on, be it for tests alone.
+const FOREIGN: [(&str, &[&str]); 4] = [
+    ("supervisor", &["cudarc", "ort", "nvml-wrapper", "gridpool-kernels", "gridpool-worker"]),
+    ("worker", &["gridpool"]),
+    ("kernels", &["cudarc", "ort", "gridpool", "gridpool-worker", "nix"]),
+    ("protocol", &["cudarc", "ort", "gridpool", "gridpool-kernels", "gridpool-worker"]),
+];
+
+#[test]
+fn every_file_says_what_it_owns() {
+    let silent = sources().filter(|source| !source.text.starts_with("//! "));
+    none(silent.map(|source| source.path));
+}
+
+#[test]
+fn no_file_is_too_long_to_read() {
+    let long = sources().map(|source| (source.text.lines().count(), source.path));
+    let long = long.filter(|&(lines, _)| lines > LINES_MAX);
+    none(long.map(|(lines, path)| format!("{path}: {lines} lines, at most {LINES_MAX}")));
+}
+
+#[test]
+fn no_line_is_too_wide_to_read() {
+    let wide = lines_where(sources(), |line| line.chars().count() > COLUMNS_MAX);
+    none(wide);
+}
+
+#[test]
+fn nothing_is_left_to_be_done() {
+    // In halves, or this file would break its own rule.
+    let marks = [["TO", "DO"], ["FIX", "ME"], ["XX", "X"], ["#[ig", "nore"]].map(|m| m.concat());
+    none(lines_where(sources(), |line| marks.iter().any(|mark| line.contains(mark))));
+}
+
+#[test]
+fn a_crate_that_may_be_replaced_is_named_by_one_file() {
+    for (name, owner) in NAMED_ONCE {
+        let others = sources().filter(|source| source.path != owner);
+        none(lines_where(others, |line| names(line, name)));
+        let owner = sources().find(|source| source.path == owner).expect(owner);
+        assert!(owner.text.lines().any(|line| names(line, name)), "{name} is no longer used");
+    }
+}
+
+#[test]
+fn raw_cuda_calls_are_in_one_file_of_the_worker() {
+    let raw = sources().filter(|source| {
+        let mut lines = source.text.lines();
+        lines.any(|line| names(line, "cudarc") && line.contains("sys"))
+    });
+    let files: Vec<String> = raw.map(|source| source.path).collect();
+    assert!(files.len() <= 1, "{files:?}");
+    assert!(files.iter().all(|path| path.starts_with("worker/src/")), "{files:?}");
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    for (folder, foreign) in FOREIGN {
+        let dependencies = dependencies(folder);
+        assert!(dependencies.contains("gridpool-protocol") || folder == "protocol", "{folder}");
+        let found = foreign.iter().filter(|&&name| dependencies.contains(name));
+        none(found.map(|name| format!("{folder}/Cargo.toml depends on {name}")));
+    }
+}
+
+#[test]
+fn there_are_five_folders() {
+    let entries = fs::read_dir(root()).expect("the repository can be listed");
+    let paths = entries.map(|entry| entry.expect("an entry can be read").path());
+    let folders = paths.filter(|path| path.is_dir()).map(|path| name_of(&path));
+    let visible = folders.filter(|name| !name.starts_with('.') && name != "target");
+    assert_eq!(visible.collect::<BTreeSet<_>>(), FOLDERS.map(String::from).into());
+}
+
+/// Until there is a README, its commands are none.
+#[test]
+fn the_readme_types_only_commands_that_exist() {
+    let Ok(readme) = fs::read_to_string(root().join("README.md")) else { return };
+    let blocks = readme.split("```sh").skip(1).filter_map(|rest| rest.split("```").next());
+    let commands: Vec<&str> = blocks.flat_map(str::lines).collect();
+    let ours =
+        commands.iter().filter_map(|line| line.split_once("gridpool ")).map(|(_, rest)| rest);
+    let subcommands: BTreeSet<&str> = ours.filter_map(|rest| rest.split(' ').next()).collect();
+    assert!(commands.contains(&"cargo build --release"), "README says how to build");
+    assert!(subcommands.contains("run"), "README says how to run a program");
+    none(subcommands.difference(&SUBCOMMANDS.into()).map(|name| format!("gridpool {name}")));
+}
+
+struct Source {
+    /// From the repository's root, with `/`.
+    path: String,
+    text: String,
+}
+
+/// Every Rust file of the five folders.
+fn sources() -> impl Iterator<Item = Source> {
+    let mut paths = Vec::new();
+    for folder in FOLDERS {
+        collect(&root().join(folder), &mut paths);
+    }
+    assert!(paths.len() > 20, "the walk has lost its way");
+    paths.into_iter().map(|path| {
+        let text = fs::read_to_string(&path).expect("a source file is UTF-8");
+        let path = path.strip_prefix(root()).expect("the walk starts at the root");
+        Source { path: path.to_string_lossy().into_owned(), text }
+    })
+}
+
+fn collect(folder: &Path, paths: &mut Vec<PathBuf>) {
+    let entries = fs::read_dir(folder).expect("a folder can be listed");
+    for path in entries.map(|entry| entry.expect("an entry can be read").path()) {
+        if path.is_dir() && name_of(&path) != "target" {
+            collect(&path, paths);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            paths.push(path);
+        }
+    }
+}
+
+fn root() -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().expect("tests is a folder of the repository").to_owned()
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().expect("it has a name").to_string_lossy().into_owned()
+}
+
+/// `path:line` of every line that `is_bad`.
+fn lines_where(
+    sources: impl Iterator<Item = Source>,
+    is_bad: impl Fn(&str) -> bool,
+) -> Vec<String> {
+    let mut places = Vec::new();
+    for source in sources {
+        let bad = (1..).zip(source.text.lines()).filter(|(_, line)| is_bad(line));
+        places.extend(bad.map(|(number, line)| format!("{}:{number}: {line}", source.path)));
+    }
+    places
+}
+
+/// Whether `line` uses a path into the crate `name`; words in comments do not count.
+fn names(line: &str, name: &str) -> bool {
+    let code = line.split("//").next().unwrap_or_default();
+    code.contains(&format!("{name}::")) || code.contains(&format!("use {name}"))
+}
+
+/// The names in every table of dependencies of a manifest.
+fn dependencies(folder: &str) -> BTreeSet<String> {
+    let path = root().join(folder).join("Cargo.toml");
+    let manifest = fs::read_to_string(&path).expect("every package has a manifest");
+    let mut inside = false;
+    let mut names = BTreeSet::new();
+    for line in manifest.lines().map(str::trim) {
+        if let Some(table) = line.strip_prefix('[') {
+            inside = table.contains("dependencies");
+        } else if inside && !line.starts_with('#') {
+            let end = line.find([' ', '.', '=']).unwrap_or(line.len());
+            names.insert(line[..end].to_owned());
+        }
+    }
+    names
+}
+
+fn none(places: impl IntoIterator<Item = String>) {
+    let places: Vec<String> = places.into_iter().collect();
+    assert!(places.is_empty(), "\n{}", places.join("\n"));
+}
