@@ -1,7 +1,10 @@
-//! gridpool's supervisor.
+//! gridpool's supervisor and command line.
+//!
+//! [`pool`] is the core: every rule, as plain data. [`shell`] is what surrounds it: sockets,
+//! processes, threads, the clock. [`cli`] is what is typed. None of them ever loads CUDA.
 
 pub mod cli;
 pub mod config;
+pub mod devices;
 pub mod pool;
-
 pub mod shell;

@@ -1,8 +1,17 @@
-//! TBD
+//! gridpool's worker: one process, one device, one role.
+//!
+//! [`serve`] is the loop: a message in, a run on the [`device`], an answer out. [`cpu`] is the
+//! reference device on threads, [`cuda`] the GPU; both pass the same [`self_test`] before the
+//! worker says READY. [`fault`] turns every error into what becomes of the process.
 
+pub mod arenas;
 pub mod chunk;
 pub mod cpu;
+pub mod cuda;
 pub mod device;
 pub mod fault;
+pub mod probe;
+pub mod process;
 pub mod self_test;
+pub mod serve;
 mod tally;

@@ -1,2 +1,86 @@
-//! TBD
-fn main() {}
+//! `gridpool-worker`: started by the supervisor, one role per process. Not meant to be typed.
+
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use gridpool_protocol::exit;
+use gridpool_protocol::ids::{DeviceKind, WorkerId};
+use gridpool_worker::cpu::CpuDevice;
+// use gridpool_worker::cuda::CudaDevice;
+use gridpool_worker::device::Device;
+use gridpool_worker::fault::Fault;
+use gridpool_worker::probe;
+use gridpool_worker::serve::{self, Identity};
+use tracing_subscriber::EnvFilter;
+
+/// A worker process of gridpool. `gridpool` starts it; it is of no use by itself.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// Serve grid jobs on one device; standard input is the lifeline.
+    Grid {
+        /// The name of this process: `gpu0#1`.
+        #[arg(long)]
+        worker: WorkerId,
+        /// Where the supervisor waits for this worker's channel.
+        #[arg(long)]
+        bootstrap: String,
+        /// The supervisor's process id.
+        #[arg(long)]
+        supervisor_pid: u32,
+        /// Threads of a CPU device.
+        #[arg(long, default_value_t = 1)]
+        threads: usize,
+        /// The GPU that this worker must find.
+        #[arg(long, default_value = "")]
+        uuid: String,
+    },
+    /// Print the GPUs of this machine as JSON.
+    Probe,
+}
+
+fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_env("GRIDPOOL_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    match Arguments::parse().role {
+        Role::Grid { worker, bootstrap, supervisor_pid, threads, uuid } => {
+            let identity = Identity { worker, bootstrap, supervisor_pid };
+            let lifeline = match std::io::stdin().as_fd().try_clone_to_owned() {
+                Ok(lifeline) => lifeline,
+                Err(error) => {
+                    tracing::error!(%error, "standard input is not the lifeline");
+                    return ExitCode::from(exit::cli::WORKER);
+                }
+            };
+            serve::serve(&identity, lifeline, || open(worker, threads, &uuid))
+        }
+        Role::Probe => {
+            let found = serde_json::to_string(&probe::probe()).map_err(std::io::Error::other);
+            match found.and_then(|line| writeln!(std::io::stdout(), "{line}")) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    tracing::error!(%error, "standard output");
+                    ExitCode::from(exit::cli::INTERNAL)
+                }
+            }
+        }
+    }
+}
+
+fn open(worker: WorkerId, threads: usize, uuid: &str) -> Result<Box<dyn Device>, Fault> {
+    let index = worker.device.index;
+    Ok(match worker.device.kind {
+        DeviceKind::Cpu => Box::new(CpuDevice::open(index, threads)?),
+        DeviceKind::Gpu => {
+            return Err(Fault::WrongDevice { want: uuid.to_owned(), got: String::new() });
+        }
+    })
+}

@@ -172,11 +172,13 @@ impl JobHandle {
     /// Waits until the job's stage is `enough`, submitting it again as long as the pool is busy.
     fn wait_until(&self, enough: impl Fn(&Stage) -> bool) -> Result<(), ClientError> {
         loop {
-            let refusal =
-                self.connection.wait_for(|state| match &state.jobs.get(&self.key)?.stage {
-                    Stage::Refused(refusal) => Some(Some(refusal.clone())),
-                    stage => enough(stage).then_some(None),
-                })?;
+            let refusal = self.connection.wait_for(|state| {
+                let stage = &state.jobs.get(&self.key)?.stage;
+                if let Stage::Refused(refusal) = stage {
+                    return Some(Some(refusal.clone()));
+                }
+                enough(stage).then_some(None)
+            })?;
             let Some(refusal) = refusal else { return Ok(()) };
             if !self.connection.may_try_again(self.key, &refusal) {
                 return Err(refusal.into());

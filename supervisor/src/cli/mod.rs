@@ -1,7 +1,277 @@
-//! The command line's own work: reading inputs, writing results.
+//! The command line: reads what was typed, does it, and says what came of it. The one place that
+//! turns errors into exit codes.
 
+mod arguments;
 pub mod document;
 pub mod input;
 pub mod progress;
 pub mod results;
 pub mod show;
+mod status;
+mod work;
+
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+
+use clap::Parser;
+use gridpool_protocol::chain::Chain;
+use gridpool_protocol::client::{Client, ClientError};
+use gridpool_protocol::clock;
+use gridpool_protocol::exit::cli as exit;
+use gridpool_protocol::program::Program;
+use gridpool_protocol::receipt::Verdict;
+use nix::sys::signal::{SigSet, Signal};
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{ConfigError, Overrides, Settings};
+use crate::devices::{self, DevicesError};
+use crate::shell::{Ended, ListenError, Shell, WorkerCommand};
+use arguments::{Arguments, Command, PoolFlags, Work};
+use input::{Input, InputError, Stdin};
+use progress::Progress;
+use show::Look;
+use work::Plan;
+
+/// Columns where the terminal does not say.
+const COLUMNS_DEFAULT: usize = 100;
+
+/// Why a command did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+enum CommandError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Devices(#[from] DevicesError),
+    #[error(transparent)]
+    Input(#[from] InputError),
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    #[error("no worker can start:\n  {}", .0.join("\n  "))]
+    Misconfigured(Vec<String>),
+    #[error("standard output")]
+    Output(#[source] io::Error),
+    #[error("{0}")]
+    Program(gridpool_protocol::program::ProgramError),
+    #[error("{what}")]
+    System {
+        what: &'static str,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl CommandError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Client(ClientError::Refused(_)) => exit::JOB,
+            Self::Client(
+                ClientError::Closed(_) | ClientError::Lost | ClientError::NoPool { .. },
+            )
+            | Self::Devices(
+                DevicesError::NoGpu(_) | DevicesError::NoSuchGpu { .. } | DevicesError::Probe(_),
+            )
+            | Self::Listen(_) => exit::UNAVAILABLE,
+            Self::Client(
+                ClientError::Arena(_)
+                | ClientError::Batch(_)
+                | ClientError::Frame(_)
+                | ClientError::Malformed(_)
+                | ClientError::Unexpected(_)
+                | ClientError::Version { .. },
+            )
+            | Self::Output(_)
+            | Self::System { .. } => exit::INTERNAL,
+            Self::Config(error) => error.exit_code(),
+            Self::Devices(DevicesError::NoWorkerBinary(_)) | Self::Misconfigured(_) => exit::WORKER,
+            Self::Devices(DevicesError::Twice { .. }) | Self::Program(_) => exit::USAGE,
+            Self::Input(error) => error.exit_code(),
+        }
+    }
+}
+
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> CommandError {
+    move |source| CommandError::System { what, source }
+}
+
+/// Does what was typed.
+#[must_use]
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let filter = EnvFilter::try_from_env("GRIDPOOL_LOG");
+    let quiet = if matches!(arguments.command, Command::Serve { .. }) { "info" } else { "error" };
+    let filter = filter.unwrap_or_else(|_| EnvFilter::new(quiet));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    match perform(arguments.command) {
+        Ok(code) => ExitCode::from(code),
+        // Whoever read our output has had enough, as `head` does: not an error.
+        Err(CommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::from(exit::OK)
+        }
+        Err(error) => {
+            let code = error.exit_code();
+            // If standard error is closed too, the exit code has to do.
+            drop(writeln!(io::stderr(), "gridpool: {}", Chain(&error)));
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn perform(command: Command) -> Result<u8, CommandError> {
+    match command {
+        Command::Run { work, pool } => run(&work, &pool),
+        Command::Serve { pool, socket } => serve(&pool, socket.socket),
+        Command::Submit { work, socket, no_wait } => submit(&work, socket.socket, !no_wait),
+        Command::Status { socket, json } => print_status(socket.socket, json),
+        Command::Kill { worker, signal, socket } => {
+            say(&connect(socket.socket)?.kill(&worker, signal as i32)?)
+        }
+        Command::Drain { socket } => {
+            let client = connect(socket.socket)?;
+            client.drain()?;
+            client.wait_closed();
+            say("the pool has finished its jobs and stopped")
+        }
+    }
+}
+
+// ---- commands ----
+
+fn run(work: &Work, flags: &PoolFlags) -> Result<u8, CommandError> {
+    let (plan, inputs) = prepare(work, true)?;
+    let settings = Settings::resolve(flags.overrides(None), flags.config.as_deref())?;
+    let shell = start_pool(&settings)?;
+    let (ours, theirs) = UnixStream::pair().map_err(system("a socket pair"))?;
+    shell.connect(theirs).map_err(system("a thread for the client"))?;
+    let client = Client::from_socket(ours)?;
+    let code = run_plan(&client, work, &plan, &inputs);
+    let misconfigured = shell.misconfigured();
+    shell.drain();
+    shell.wait();
+    match (code, misconfigured) {
+        (Ok(exit::JOB), Some(faults)) => Err(CommandError::Misconfigured(faults)),
+        (code, _) => code,
+    }
+}
+
+fn submit(work: &Work, socket: Option<PathBuf>, wait_if_busy: bool) -> Result<u8, CommandError> {
+    let (plan, inputs) = prepare(work, wait_if_busy)?;
+    run_plan(&connect(socket)?, work, &plan, &inputs)
+}
+
+fn serve(flags: &PoolFlags, socket: Option<PathBuf>) -> Result<u8, CommandError> {
+    // Before any thread is started, so that all inherit it: the signals are for `obey_signals`.
+    let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
+    signals.thread_block().map_err(|errno| system("blocking signals")(errno.into()))?;
+    let settings = Settings::resolve(flags.overrides(socket), flags.config.as_deref())?;
+    let shell = start_pool(&settings)?;
+    let held = shell.listen()?;
+    tracing::info!(socket = %settings.socket.display(), "serving");
+    obey_signals(&shell, signals).map_err(system("a thread for signals"))?;
+    let ended = shell.wait();
+    drop(held);
+    match ended {
+        Ended::Left => Ok(exit::OK),
+        Ended::Misconfigured(faults) => Err(CommandError::Misconfigured(faults)),
+    }
+}
+
+fn print_status(socket: Option<PathBuf>, json: bool) -> Result<u8, CommandError> {
+    let status = connect(socket)?.status()?;
+    let mut out = io::stdout().lock();
+    if json {
+        serde_json::to_writer(&mut out, &status).map_err(io::Error::from)
+    } else {
+        status::write(&mut out, &status)
+    }
+    .and_then(|()| if json { writeln!(out) } else { Ok(()) })
+    .map_err(CommandError::Output)?;
+    Ok(exit::OK)
+}
+
+// ---- their parts ----
+
+/// Everything that can be wrong before a pool is touched.
+fn prepare(work: &Work, wait_if_busy: bool) -> Result<(Plan, Vec<Input>), CommandError> {
+    let program = Program::compile(&work.program, work.ties).map_err(CommandError::Program)?;
+    let mut stdin = io::stdin().lock();
+    let is_terminal = stdin.is_terminal();
+    let inputs = input::read(&work.inputs, Stdin { is_terminal, reader: &mut stdin })?;
+    let batch_items = usize::try_from(work.batch).unwrap_or(usize::MAX);
+    Ok((Plan { program, deadline: work.deadline, batch_items, wait_if_busy }, inputs))
+}
+
+/// Runs the plan and prints its results.
+fn run_plan(
+    client: &Client,
+    work: &Work,
+    plan: &Plan,
+    inputs: &[Input],
+) -> Result<u8, CommandError> {
+    let started = clock::now();
+    let items = inputs.iter().map(Input::grid_count).sum::<usize>() as u64;
+    let progress = Progress::new(items, work.quiet || work.json);
+    let results = work::run(client, plan, inputs, &progress)?;
+    progress.finish();
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let written = if work.json {
+        document::write(&mut out, inputs, &results)
+    } else {
+        let is_terminal = io::stdout().is_terminal();
+        let color = show::wants_color(is_terminal, std::env::var_os("NO_COLOR").as_deref());
+        let look = Look { all: work.all, color, columns: columns() };
+        show::write(&mut out, inputs, &results, started.elapsed(), look)
+    };
+    written.and_then(|()| out.flush()).map_err(CommandError::Output)?;
+    Ok(if results.worst_verdict() == Verdict::Ok { exit::OK } else { exit::JOB })
+}
+
+/// Starts a pool with its workers; it has no client yet.
+fn start_pool(settings: &Settings) -> Result<Shell, CommandError> {
+    let program = devices::worker_binary(settings.worker_bin.as_deref())?;
+    let pool_devices = devices::resolve(&settings.devices, &program)?;
+    crate::shell::raise_descriptor_limit();
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let cpu_devices = pool_devices.iter().filter(|device| device.uuid.is_empty()).count();
+    let command = WorkerCommand { program, cpu_threads: (cores / cpu_devices.max(1)).max(1) };
+    let limits = settings.limits.clone();
+    Shell::start(limits, command, pool_devices, settings.socket.clone())
+        .map_err(system("the pool's threads"))
+}
+
+fn connect(socket: Option<PathBuf>) -> Result<Client, CommandError> {
+    let overrides = Overrides { socket, ..Overrides::default() };
+    let none: Option<&Path> = None;
+    Ok(Client::connect(Settings::resolve(overrides, none)?.socket)?)
+}
+
+/// The first signal drains the pool, the second stops it at once.
+fn obey_signals(shell: &Shell, signals: SigSet) -> io::Result<()> {
+    let shell = shell.clone();
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        loop {
+            match signals.wait() {
+                Ok(signal) => {
+                    tracing::info!(%signal, "draining; a second signal stops at once");
+                    shell.drain();
+                }
+                Err(errno) => tracing::error!(%errno, "waiting for signals"),
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn say(what: &str) -> Result<u8, CommandError> {
+    writeln!(io::stdout(), "{what}").map_err(CommandError::Output)?;
+    Ok(exit::OK)
+}
+
+fn columns() -> usize {
+    let terminal = terminal_size::terminal_size();
+    terminal.map_or(COLUMNS_DEFAULT, |(terminal_size::Width(columns), _)| usize::from(columns))
+}

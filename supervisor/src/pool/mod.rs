@@ -217,6 +217,13 @@ impl Pool {
         self.counters
     }
 
+    /// If no device has ever been READY or may ever be, why: one sentence for each.
+    #[must_use]
+    pub fn misconfigured(&self) -> Option<Vec<String>> {
+        let all = self.slots.iter().all(Slot::is_misconfigured);
+        all.then(|| self.slots.iter().map(|slot| slot.last_fault.clone()).collect())
+    }
+
     /// Whether it has stopped accepting.
     #[must_use]
     pub fn is_draining(&self) -> bool {

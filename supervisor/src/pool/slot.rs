@@ -83,6 +83,8 @@ pub(super) struct Slot {
     worked: bool,
     /// Whether this process has been READY.
     was_ready: bool,
+    /// Whether no process here was ever READY.
+    never_ready: bool,
     start_failures: u32,
     /// Deaths without work, within the restart window.
     idle_deaths: VecDeque<Timestamp>,
@@ -102,6 +104,7 @@ impl Slot {
             last_fault: String::new(),
             worked: false,
             was_ready: false,
+            never_ready: true,
             start_failures: 0,
             idle_deaths: VecDeque::new(),
             backoff_steps: 0,
@@ -135,6 +138,11 @@ impl Slot {
             | SlotState::Unkillable { .. } => true,
             SlotState::Quarantined | SlotState::Stopped | SlotState::Waiting { .. } => false,
         }
+    }
+
+    /// Whether every process refused to start, so that the set-up is wrong and not the device.
+    pub(super) fn is_misconfigured(&self) -> bool {
+        self.state == SlotState::Quarantined && self.never_ready
     }
 
     /// Whether it may ever run a job again.
@@ -211,6 +219,7 @@ impl Slot {
     pub(super) fn ready(&mut self, now: Timestamp, info: DeviceInfo) {
         self.info = Some(info);
         self.was_ready = true;
+        self.never_ready = false;
         self.start_failures = 0;
         self.state = SlotState::Ready { since: now };
     }

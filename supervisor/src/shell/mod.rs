@@ -15,6 +15,7 @@ mod link;
 mod listen;
 mod outbox;
 mod pidfd;
+mod process;
 mod spawn;
 mod timer;
 
@@ -46,6 +47,7 @@ use outbox::Outbox;
 use timer::Timer;
 
 pub use listen::{ListenError, SocketLock};
+pub use process::raise_descriptor_limit;
 pub use spawn::WorkerCommand;
 
 /// One device of the pool.
@@ -63,11 +65,21 @@ pub struct Shell {
     shared: Arc<Shared>,
 }
 
+/// How a pool came to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was drained or stopped.
+    Left,
+    /// Every worker refused to start, each with its sentence.
+    Misconfigured(Vec<String>),
+}
+
 /// What all threads of the supervisor share.
 #[derive(Debug)]
 struct Shared {
     core: Mutex<Core>,
-    left: Condvar,
+    /// Signalled when the pool has left, or can never serve.
+    ended: Condvar,
     timer: Timer,
     started: Instant,
     spawner: Sender<WorkerId>,
@@ -112,6 +124,7 @@ impl Shell {
         socket: PathBuf,
     ) -> io::Result<Self> {
         let ids: Vec<DeviceId> = devices.iter().map(|device| device.id).collect();
+        process::keep_bootstrap_files_in(socket.parent());
         let (spawner, orders) = crossbeam_channel::bounded(2 * ids.len().max(1));
         let shared = Arc::new(Shared {
             core: Mutex::new(Core {
@@ -123,7 +136,7 @@ impl Shell {
                 armed: None,
                 left: false,
             }),
-            left: Condvar::new(),
+            ended: Condvar::new(),
             timer: Timer::default(),
             started: clock::now(),
             spawner,
@@ -162,12 +175,24 @@ impl Shell {
         self.shared.post(if draining { Event::StopRequested } else { Event::DrainRequested });
     }
 
-    /// Waits until the pool has ended.
-    pub fn wait(&self) {
+    /// Waits until the pool has ended, or can never serve.
+    pub fn wait(&self) -> Ended {
         let mut core = self.shared.lock();
-        while !core.left {
-            core = self.shared.left.wait(core).unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if core.left {
+                return Ended::Left;
+            }
+            if let Some(faults) = core.pool.misconfigured() {
+                return Ended::Misconfigured(faults);
+            }
+            core = self.shared.ended.wait(core).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Why no worker could ever start, one sentence each, if that is so.
+    #[must_use]
+    pub fn misconfigured(&self) -> Option<Vec<String>> {
+        self.shared.lock().pool.misconfigured()
     }
 
     /// The pool at this moment.
@@ -257,6 +282,9 @@ impl Core {
         while let Some(action) = self.pool.poll_action() {
             self.perform(shared, action);
         }
+        if self.pool.misconfigured().is_some() {
+            shared.ended.notify_all();
+        }
         shared.timer.rearm(self.armed, self.pool.poll_deadline());
     }
 
@@ -288,8 +316,9 @@ impl Core {
             }
             Action::Leave => {
                 self.left = true;
+                process::remove_bootstrap_files(shared.socket.parent());
                 shared.timer.stop();
-                shared.left.notify_all();
+                shared.ended.notify_all();
             }
             Action::Refuse { client, job, key, refusal } => {
                 self.payloads.remove(&job);

@@ -1,0 +1,168 @@
+//! What may be typed. Every flag has an environment variable `GRIDPOOL_…` of the same name.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use gridpool_protocol::limits::DEADLINE_MAX;
+use gridpool_protocol::program::Ties;
+use nix::sys::signal::Signal;
+
+use crate::config::Overrides;
+
+/// A pool of GPU workers that survives its workers.
+#[derive(Debug, Parser)]
+#[command(name = "gridpool", version, max_term_width = 100)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Run a program over inputs in a pool of its own, print the results, stop the pool.
+    Run {
+        #[command(flatten)]
+        work: Work,
+        #[command(flatten)]
+        pool: PoolFlags,
+    },
+    /// Serve a pool until it is drained.
+    Serve {
+        #[command(flatten)]
+        pool: PoolFlags,
+        #[command(flatten)]
+        socket: SocketFlag,
+    },
+    /// Run a program over inputs in a pool that is running.
+    Submit {
+        #[command(flatten)]
+        work: Work,
+        #[command(flatten)]
+        socket: SocketFlag,
+        /// Say BUSY at once where the pool is full, instead of trying again until the deadline.
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Show what every worker is doing.
+    Status {
+        #[command(flatten)]
+        socket: SocketFlag,
+        /// Print one JSON document.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Send a signal to a worker, to see the pool recover.
+    Kill {
+        /// The worker: `cpu0`, or `cpu0#3` for that process and no later one.
+        worker: String,
+        /// The signal, as KILL, SIGKILL or 9.
+        #[arg(long, default_value = "KILL", value_parser = parse_signal)]
+        signal: Signal,
+        #[command(flatten)]
+        socket: SocketFlag,
+    },
+    /// Finish what the pool has accepted, then stop it.
+    Drain {
+        #[command(flatten)]
+        socket: SocketFlag,
+    },
+}
+
+/// A program and what it works on.
+#[derive(Debug, Args)]
+pub(super) struct Work {
+    /// Ops joined by `|`, for instance `rot90 | replace(0, 5) | objects(true, false, true)`.
+    pub(super) program: String,
+    /// ARC task files, directories of them, JSON arrays of grids, `.npy` files (N, H, W, uint8), or
+    /// `-` for standard input.
+    #[arg(value_name = "INPUT")]
+    pub(super) inputs: Vec<PathBuf>,
+    /// Who wins when two colours are equally common: cpython or lowest.
+    #[arg(long, default_value = "cpython", env = "GRIDPOOL_TIES")]
+    pub(super) ties: Ties,
+    /// Seconds from a job's submission to its verdict; 0 has passed already.
+    #[arg(long, value_name = "SECONDS", default_value = "30", env = "GRIDPOOL_DEADLINE", value_parser = parse_seconds)]
+    pub(super) deadline: Duration,
+    /// Grids of one job; several jobs run at a time.
+    #[arg(long, value_name = "GRIDS", default_value_t = 512, env = "GRIDPOOL_BATCH", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(super) batch: u32,
+    /// Print one JSON document: results and receipts.
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Show every input and every grid, not only the first few.
+    #[arg(long, conflicts_with = "json")]
+    pub(super) all: bool,
+    /// No progress bar.
+    #[arg(long, short)]
+    pub(super) quiet: bool,
+}
+
+/// How a pool is made.
+#[derive(Debug, Args)]
+pub(super) struct PoolFlags {
+    /// `all` GPUs (the default), `0,1`, a `GPU-…` UUID, or `cpu:N` for N workers on the CPU.
+    #[arg(long, env = "GRIDPOOL_DEVICES")]
+    devices: Option<String>,
+    /// A TOML file with settings.
+    #[arg(long, value_name = "FILE", env = "GRIDPOOL_CONFIG")]
+    pub(super) config: Option<PathBuf>,
+    /// The worker's binary; without it, `gridpool-worker` beside this program.
+    #[arg(long, value_name = "FILE", env = "GRIDPOOL_WORKER_BIN")]
+    worker_bin: Option<PathBuf>,
+}
+
+/// Where a pool is.
+#[derive(Debug, Args)]
+pub(super) struct SocketFlag {
+    /// The pool's socket; without it, `$XDG_RUNTIME_DIR/gridpool/pool.sock`.
+    #[arg(long, env = "GRIDPOOL_SOCKET")]
+    pub(super) socket: Option<PathBuf>,
+}
+
+impl PoolFlags {
+    pub(super) fn overrides(&self, socket: Option<PathBuf>) -> Overrides {
+        Overrides { devices: self.devices.clone(), socket, worker_bin: self.worker_bin.clone() }
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let wrong = || {
+        format!("write a number of seconds from 0 to {}, such as 30 or 0.5", DEADLINE_MAX.as_secs())
+    };
+    let seconds: f64 = text.parse().map_err(|_| wrong())?;
+    let span = Duration::try_from_secs_f64(seconds).map_err(|_| wrong())?;
+    if span > DEADLINE_MAX { Err(wrong()) } else { Ok(span) }
+}
+
+fn parse_signal(text: &str) -> Result<Signal, String> {
+    let name = text.to_uppercase();
+    let name = if name.starts_with("SIG") { name } else { format!("SIG{name}") };
+    let by_number = || text.parse::<i32>().ok().and_then(|number| Signal::try_from(number).ok());
+    let signal = name.parse().ok().or_else(by_number);
+    signal.ok_or_else(|| format!("`{text}` is no signal: write KILL, TERM, STOP, SEGV or a number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn signals_and_deadlines_are_read_or_refused_with_a_sentence() {
+        for text in ["KILL", "sigkill", "9"] {
+            assert_eq!(parse_signal(text), Ok(Signal::SIGKILL));
+        }
+        assert!(parse_signal("FOO").unwrap_err().contains("is no signal"));
+        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
+        for text in ["-1", "x", "inf", "nan", "1e9"] {
+            assert!(parse_seconds(text).unwrap_err().contains("a number of seconds"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The arenas that this worker has been handed, and the thread that takes them from the lifeline.
+//! The lifeline's end is the supervisor's end, and so the worker's.
+
+use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use gridpool_protocol::arena::{Arena, ArenaMap};
+use gridpool_protocol::chain::Chain;
+use gridpool_protocol::exit::worker as exit;
+use gridpool_protocol::frame::{self, Frame, FrameError, FrameReader};
+use gridpool_protocol::ids::ArenaId;
+use gridpool_protocol::message::Lifeline;
+use gridpool_protocol::{clock, codec};
+
+use crate::serve::end_process;
+
+/// How long a job waits for an arena that its supervisor has sent before it.
+const ARENA_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Arenas by name. A map is kept by whoever still uses it.
+#[derive(Clone, Debug, Default)]
+pub struct Arenas {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    maps: Mutex<BTreeMap<ArenaId, Arc<ArenaMap>>>,
+    arrived: Condvar,
+}
+
+impl Arenas {
+    /// Tells the supervisor that this worker is connected, and takes arenas from then on.
+    ///
+    /// # Errors
+    /// A sentence, if the lifeline is not what it should be.
+    pub fn take_from(lifeline: UnixStream) -> Result<Self, String> {
+        let arenas = Self::default();
+        let hello = codec::encode(&Lifeline::Connected).map_err(|error| error.to_string())?;
+        frame::send_all(&lifeline, &frame::pack(&hello, 0), &[])
+            .map_err(|error| format!("lifeline: {error}"))?;
+        let taker = arenas.clone();
+        thread::Builder::new()
+            .name("lifeline".into())
+            .spawn(move || taker.serve(FrameReader::with_descriptors(lifeline)))
+            .map_err(|error| format!("no thread for the lifeline: {error}"))?;
+        Ok(arenas)
+    }
+
+    /// An arena that the supervisor has sent, waiting for its arrival if need be.
+    #[must_use]
+    pub fn find(&self, id: ArenaId) -> Option<Arc<ArenaMap>> {
+        let until = clock::now() + ARENA_TIMEOUT;
+        let mut maps = self.shared.maps.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(map) = maps.get(&id) {
+                return Some(Arc::clone(map));
+            }
+            let left = clock::until(until);
+            if left.is_zero() {
+                return None;
+            }
+            let waited = self.shared.arrived.wait_timeout(maps, left);
+            maps = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Lets go of an arena and gives its last map, if it was there.
+    #[must_use]
+    pub fn forget(&self, id: ArenaId) -> Option<Arc<ArenaMap>> {
+        self.shared.maps.lock().unwrap_or_else(PoisonError::into_inner).remove(&id)
+    }
+
+    /// The body of the thread: until the supervisor is gone.
+    fn serve(&self, mut reader: FrameReader) -> ! {
+        loop {
+            let taken = match reader.read(None) {
+                Ok(Some(frame)) => self.take(frame),
+                Ok(None) => Ok(()),
+                Err(FrameError::Closed) => end_process(exit::OK),
+                Err(error) => Err(Chain(&error).to_string()),
+            };
+            if let Err(error) = taken {
+                tracing::error!(error, "lifeline");
+                end_process(exit::PROTOCOL);
+            }
+        }
+    }
+
+    fn take(&self, frame: Frame) -> Result<(), String> {
+        let message = codec::decode(&frame.body).map_err(|error| Chain(&error).to_string())?;
+        let Lifeline::Arena { arena, bytes } = message else {
+            return Err(format!("unexpected {message:?}"));
+        };
+        let fd = frame.fds.into_iter().next().ok_or("an arena without its descriptor")?;
+        let map = Arena::accept(fd, bytes).and_then(|arena| arena.map());
+        let map = Arc::new(map.map_err(|error| Chain(&error).to_string())?);
+        self.shared.maps.lock().unwrap_or_else(PoisonError::into_inner).insert(arena, map);
+        self.shared.arrived.notify_all();
+        Ok(())
+    }
+}

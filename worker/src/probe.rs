@@ -1,0 +1,49 @@
+//! Which GPUs there are: NVML, asked in a process of its own, because a call of NVML can hang in the
+//! kernel for good. Prints one JSON document and ends.
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+use serde::Serialize;
+
+/// One GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Gpu {
+    /// NVML's index, which is the order of the PCI bus.
+    pub index: u32,
+    /// `GPU-…`.
+    pub uuid: String,
+    /// The product's name.
+    pub name: String,
+}
+
+/// What was found, or why nothing was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Found {
+    /// The GPUs, in NVML's order.
+    pub gpus: Vec<Gpu>,
+    /// The driver's version; empty without one.
+    pub driver: String,
+    /// Why there are none, where that is an error.
+    pub error: Option<String>,
+}
+
+/// Asks NVML.
+#[must_use]
+pub fn probe() -> Found {
+    match ask() {
+        Ok(found) => found,
+        Err(error) => {
+            Found { gpus: Vec::new(), driver: String::new(), error: Some(error.to_string()) }
+        }
+    }
+}
+
+fn ask() -> Result<Found, NvmlError> {
+    let nvml = Nvml::init()?;
+    let gpu = |index| {
+        let device = nvml.device_by_index(index)?;
+        Ok(Gpu { index, uuid: device.uuid()?, name: device.name()? })
+    };
+    let gpus: Result<Vec<Gpu>, NvmlError> = (0..nvml.device_count()?).map(gpu).collect();
+    Ok(Found { gpus: gpus?, driver: nvml.sys_driver_version()?, error: None })
+}

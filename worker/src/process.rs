@@ -1,0 +1,92 @@
+//! What a worker does to its process before anything else: die with its supervisor, keep no
+//! descriptor of anyone else, and make sure that no foreign CUDA library is in it.
+
+use std::fs;
+use std::io;
+
+use nix::libc;
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::unistd::{Pid, getppid};
+
+use crate::fault::Fault;
+
+/// Libraries that bring a CUDA runtime of their own into a process. The driver's `libcuda` is not
+/// among them: it is what a GPU worker opens itself.
+const FOREIGN: [&str; 12] = [
+    "libcublas",
+    "libcudart",
+    "libcudnn",
+    "libcufft",
+    "libcupti",
+    "libcusolver",
+    "libnccl",
+    "libnvinfer",
+    "libnvrtc",
+    "libonnxruntime",
+    "libtensorflow",
+    "libtorch",
+];
+
+/// Ties the process's life to its supervisor's; `false` if the supervisor is gone already.
+///
+/// The signal comes when the *thread* that spawned this process ends, which is why the supervisor
+/// spawns from one that lives as long as itself.
+///
+/// # Errors
+/// The system's.
+pub fn die_with(supervisor: u32) -> nix::Result<bool> {
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    let parent = i32::try_from(supervisor).ok().map(Pid::from_raw);
+    Ok(parent == Some(getppid()))
+}
+
+/// Keeps every descriptor but the three standard ones from outliving an exec.
+///
+/// # Errors
+/// The system's.
+pub fn mark_descriptors() -> io::Result<()> {
+    const FIRST: libc::c_uint = 3;
+    let flags = libc::CLOSE_RANGE_CLOEXEC;
+    #[expect(unsafe_code, reason = "close_range has no wrapper in std or nix")]
+    // SAFETY: with CLOSE_RANGE_CLOEXEC nothing is closed; only a flag of each descriptor is set.
+    let set = unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, flags) };
+    nix::errno::Errno::result(set).map(drop).map_err(Into::into)
+}
+
+/// Refuses a process that holds a CUDA library foreign to its role.
+///
+/// # Errors
+/// [`Fault::Contaminated`] with the library's path.
+pub fn check_contamination() -> Result<(), Fault> {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    match foreign_library(&maps) {
+        Some(library) => Err(Fault::Contaminated { library }),
+        None => Ok(()),
+    }
+}
+
+/// The first mapped file whose name is that of a foreign library.
+fn foreign_library(maps: &str) -> Option<String> {
+    let paths = maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..]));
+    let mut foreign = paths.filter(|path| {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        FOREIGN.iter().any(|library| name.starts_with(library))
+    });
+    foreign.next().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_foreign_library_is_found_by_its_file_name() {
+        let line = |path: &str| format!("7f00-7f01 r-xp 00000000 08:01 42      {path}\n");
+        let clean = line("/usr/lib/libcuda.so.1") + &line("/opt/libtorch_is_a_folder/libfine.so");
+        assert_eq!(foreign_library(&clean), None);
+        let dirty = clean + &line("/opt/cuda/lib64/libcudart.so.12");
+        assert_eq!(foreign_library(&dirty).as_deref(), Some("/opt/cuda/lib64/libcudart.so.12"));
+        assert_eq!(check_contamination(), Ok(()));
+    }
+}
