@@ -1,11 +1,12 @@
 //! gridpool's grid kernels: what each op means, and how a device computes it.
 //!
 //! - [`reference`] says what is right, on plain slices; a CPU device runs it.
-//! - `kernels/cuda` computes the same on a GPU.
+//! - `kernels/cuda` computes the same on a GPU; [`module`] holds the PTX made from it.
 //! - [`known_answer`] is the test that a device passes before it serves.
 //!
 //! Nothing here calls a driver: which device runs what, and when, is the worker's.
 
 pub mod known_answer;
+pub mod module;
 pub mod part;
 pub mod reference;
