@@ -1,6 +1,6 @@
 //! `gridpool-worker`: started by the supervisor, one role per process. Not meant to be typed.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
@@ -49,7 +49,12 @@ enum Role {
 
 fn main() -> ExitCode {
     let filter = EnvFilter::try_from_env("GRIDPOOL_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let color = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(color)
+        .with_writer(std::io::stderr)
+        .init();
     match Arguments::parse().role {
         Role::Grid { worker, bootstrap, supervisor_pid, threads, uuid } => {
             let identity = Identity { worker, bootstrap, supervisor_pid };

@@ -105,7 +105,12 @@ pub fn main() -> ExitCode {
     let filter = EnvFilter::try_from_env("GRIDPOOL_LOG");
     let quiet = if matches!(arguments.command, Command::Serve { .. }) { "info" } else { "error" };
     let filter = filter.unwrap_or_else(|_| EnvFilter::new(quiet));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    let color = io::stderr().is_terminal();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(color)
+        .with_writer(io::stderr)
+        .init();
     match perform(arguments.command) {
         Ok(code) => ExitCode::from(code),
         // Whoever read our output has had enough, as `head` does: not an error.
