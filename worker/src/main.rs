@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use gridpool_protocol::exit;
 use gridpool_protocol::ids::{DeviceKind, WorkerId};
 use gridpool_worker::cpu::CpuDevice;
-// use gridpool_worker::cuda::CudaDevice;
+use gridpool_worker::cuda::CudaDevice;
 use gridpool_worker::device::Device;
 use gridpool_worker::fault::Fault;
 use gridpool_worker::probe;
@@ -40,8 +40,8 @@ enum Role {
         #[arg(long, default_value_t = 1)]
         threads: usize,
         /// The GPU that this worker must find.
-        #[arg(long, default_value = "")]
-        uuid: String,
+        #[arg(long)]
+        uuid: Option<String>,
     },
     /// Print the GPUs of this machine as JSON.
     Probe,
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
                     return ExitCode::from(exit::cli::WORKER);
                 }
             };
-            serve::serve(&identity, lifeline, || open(worker, threads, &uuid))
+            serve::serve(&identity, lifeline, || open(worker, threads, uuid.as_deref()))
         }
         Role::Probe => {
             let found = serde_json::to_string(&probe::probe()).map_err(std::io::Error::other);
@@ -80,12 +80,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn open(worker: WorkerId, threads: usize, uuid: &str) -> Result<Box<dyn Device>, Fault> {
+fn open(worker: WorkerId, threads: usize, uuid: Option<&str>) -> Result<Box<dyn Device>, Fault> {
     let index = worker.device.index;
     Ok(match worker.device.kind {
         DeviceKind::Cpu => Box::new(CpuDevice::open(index, threads)?),
-        DeviceKind::Gpu => {
-            return Err(Fault::WrongDevice { want: uuid.to_owned(), got: String::new() });
-        }
+        DeviceKind::Gpu => Box::new(CudaDevice::open(index, uuid)?),
     })
 }
