@@ -84,7 +84,11 @@ impl Pool {
         let Some(index) = self.current_slot(now, worker) else { return };
         let slot = &mut self.slots[index];
         slot.last_fault = format!("{worker}: could not be started: {detail}");
-        slot.died(now, Blame::Device, false, &self.config);
+        if matches!(self.phase, Phase::Leaving | Phase::Left) {
+            slot.state = SlotState::Stopped;
+        } else {
+            slot.died(now, Blame::Device, false, &self.config);
+        }
     }
 
     pub(super) fn on_exited(&mut self, now: Timestamp, worker: WorkerId, exit: &Exit) {
