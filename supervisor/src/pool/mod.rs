@@ -154,7 +154,10 @@ impl Pool {
             jobs.remove(&id);
         }
         // Whatever came of an orphan, nobody was told: it counts as cancelled.
-        let verdict = if job.orphaned { Verdict::Cancelled } else { verdict };
+        let (verdict, reason) = match job.orphaned {
+            true => (Verdict::Cancelled, "its client is gone".to_owned()),
+            false => (verdict, reason),
+        };
         *self.count_of(verdict) += 1;
         let receipt = job.receipt(now, verdict, reason);
         if !job.orphaned {

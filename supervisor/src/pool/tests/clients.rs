@@ -15,6 +15,7 @@ fn the_jobs_of_a_client_that_is_gone_end_and_nobody_is_told() {
     assert_eq!(rig.verdicts(1), [], "it runs on and frees its device by itself");
     rig.answer(0);
     assert_eq!(rig.verdicts(1), [Verdict::Cancelled]);
+    assert_eq!(rig.receipts(1)[0].reason, "its client is gone");
     assert_eq!(rig.runs(0), Some((3, 1)));
     let told = rig.count(|action| matches!(action, Action::Finish { client: Some(_), .. }));
     assert_eq!(told, 0);
