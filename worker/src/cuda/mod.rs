@@ -12,6 +12,8 @@
 mod api;
 mod device;
 mod driver;
+#[cfg(test)]
+mod fake;
 mod lane;
 mod launch;
 mod memory;
