@@ -1,0 +1,118 @@
+//! What happened last, in lines that fit a screen: `time <- event`, `time -> action`.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use gridpool::pool::event::{Action, Event, Timestamp};
+use gridpool_protocol::message::AttemptError;
+
+/// Lines that a failure prints.
+const KEPT: usize = 40;
+
+#[derive(Clone, Debug, PartialEq)]
+enum Line {
+    In(Timestamp, Event),
+    Note(Timestamp, &'static str),
+    Out(Timestamp, Action),
+}
+
+/// The latest lines; all of them if it is to prove that a seed replays.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Log {
+    lines: VecDeque<Line>,
+    keeps_all: bool,
+}
+
+impl Log {
+    pub(crate) fn complete() -> Self {
+        Self { keeps_all: true, ..Self::default() }
+    }
+
+    pub(crate) fn event(&mut self, now: Timestamp, event: &Event) {
+        self.push(Line::In(now, event.clone()));
+    }
+
+    pub(crate) fn action(&mut self, now: Timestamp, action: &Action) {
+        self.push(Line::Out(now, action.clone()));
+    }
+
+    pub(crate) fn note(&mut self, now: Timestamp, what: &'static str) {
+        self.push(Line::Note(now, what));
+    }
+
+    fn push(&mut self, line: Line) {
+        if self.lines.len() == KEPT && !self.keeps_all {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(line);
+    }
+}
+
+impl fmt::Display for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in self.lines.iter().rev().take(KEPT).rev() {
+            match line {
+                Line::In(at, event) => writeln!(f, "{at} <- {}", brief_event(event))?,
+                Line::Note(at, what) => writeln!(f, "{at} -- {what}")?,
+                Line::Out(at, action) => writeln!(f, "{at} -> {}", brief_action(action))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn brief_event(event: &Event) -> String {
+    match event {
+        Event::CancelRequested { client, key } => format!("CancelRequested {client} key {}", key.0),
+        Event::ClientConnected { client } => format!("ClientConnected {client}"),
+        Event::ClientGone { client } => format!("ClientGone {client}"),
+        Event::DrainRequested => "DrainRequested".to_owned(),
+        Event::JobSubmitted { client, request: r } => {
+            let once = if r.idempotent { "" } else { " once" };
+            format!(
+                "JobSubmitted {client} {} key {} items {} cost {} bytes {} {:?} deadline {:?}{once}",
+                r.job, r.key.0, r.items, r.cost, r.inline_bytes, r.priority, r.deadline
+            )
+        }
+        Event::SpawnFailed { worker, .. } => format!("SpawnFailed {worker}"),
+        Event::StopRequested => "StopRequested".to_owned(),
+        Event::TimePassed => "TimePassed".to_owned(),
+        Event::WorkerAnswered { worker, attempt, result } => {
+            let result = match result {
+                Ok(_) => "ok",
+                Err(AttemptError::Device(_)) => "device error",
+                Err(AttemptError::Refused(_)) => "refused",
+            };
+            format!("WorkerAnswered {worker} {attempt} {result}")
+        }
+        Event::WorkerExited { worker, exit } => format!("WorkerExited {worker} {exit}"),
+        Event::WorkerHeard { worker } => format!("WorkerHeard {worker}"),
+        Event::WorkerReady { worker, .. } => format!("WorkerReady {worker}"),
+    }
+}
+
+fn brief_action(action: &Action) -> String {
+    match action {
+        Action::Accept { client, key } => format!("Accept {client} key {}", key.0),
+        Action::Discard { job } => format!("Discard {job}"),
+        Action::Dispatch { worker, attempt } => format!("Dispatch {worker} {attempt}"),
+        Action::Finish { client, job, key, receipt } => {
+            let client = client.map_or_else(|| "nobody".to_owned(), |client| client.to_string());
+            let (key, runs) = (key.0, receipt.attempts.len());
+            format!(
+                "Finish {job} key {key} {} after {runs}: {} ({client})",
+                receipt.verdict, receipt.reason
+            )
+        }
+        Action::Kill { worker } => format!("Kill {worker}"),
+        Action::Leave => "Leave".to_owned(),
+        Action::Refuse { client, job, key, refusal } => {
+            format!("Refuse {client} {job} key {}: {refusal}", key.0)
+        }
+        Action::Replay { client, key, receipt } => {
+            format!("Replay {client} key {} {}", key.0, receipt.verdict)
+        }
+        Action::Spawn { worker } => format!("Spawn {worker}"),
+        Action::Stop { worker } => format!("Stop {worker}"),
+    }
+}

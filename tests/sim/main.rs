@@ -1,0 +1,72 @@
+//! The pool's core under random schedules: a seed draws the limits, the size and the rate of every
+//! fault; a simulated world of workers, clients and a network runs against the pool; a model that sees
+//! only events and actions holds the rules. Then the faults stop, and all must settle.
+//!
+//! `SIM_SEED=n` replays one seed, `SIM_SEEDS=n` runs `n` seeds, `SIM_FIRST=n` begins there,
+//! `SIM_COVERAGE=1` prints what they reached.
+
+mod coverage;
+mod log;
+mod model;
+mod rng;
+mod run;
+mod swarm;
+mod world;
+
+use std::env;
+
+use coverage::Coverage;
+use log::Log;
+
+/// Seeds of an ordinary run.
+const SEEDS: u64 = 2_000;
+
+/// Seeds from which on everything must have been reached.
+const COVERAGE_FROM: u64 = 1_000;
+
+/// One seed in so many is run twice.
+const TWICE_EVERY: u64 = 16;
+
+#[test]
+fn every_rule_holds_under_random_schedules_and_all_settles_when_the_faults_stop() {
+    if let Some(seed) = number("SIM_SEED") {
+        let run = run::run(seed, Log::default(), Coverage::default());
+        assert!(run.broken.is_none(), "{}", run.report());
+        return;
+    }
+    let seeds = number("SIM_SEEDS").unwrap_or(SEEDS);
+    let first = number("SIM_FIRST").unwrap_or(0);
+    let mut coverage = Coverage::default();
+    let mut events = 0;
+    for seed in first..first + seeds {
+        let run = run::run(seed, Log::default(), coverage);
+        assert!(run.broken.is_none(), "{}", run.report());
+        coverage = run.coverage;
+        events += run.events;
+    }
+    print_coverage(&coverage, seeds, events);
+    if seeds >= COVERAGE_FROM {
+        assert_eq!(coverage.missed(), [] as [&str; 0], "{seeds} seeds did not reach these");
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_events_and_actions_every_time() {
+    let seeds = number("SIM_SEEDS").unwrap_or(SEEDS);
+    for seed in (0..seeds).step_by(usize::try_from(TWICE_EVERY).expect("it is small")) {
+        let [one, two] = [(), ()].map(|()| run::run(seed, Log::complete(), Coverage::default()));
+        assert!(one.log == two.log, "SIM_SEED={seed} gave two different runs");
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = env::var(name).ok()?;
+    Some(text.parse().expect("SIM_… variables are numbers"))
+}
+
+#[expect(clippy::print_stdout, reason = "asked for by whoever runs the test")]
+fn print_coverage(coverage: &Coverage, seeds: u64, events: u64) {
+    if env::var_os("SIM_COVERAGE").is_some() {
+        println!("{seeds} seeds, {events} events\n{coverage}");
+    }
+}

@@ -1,0 +1,189 @@
+//! What clients ask for and what they are told.
+
+use gridpool::pool::event::{JobRequest, Timestamp};
+use gridpool_protocol::ids::{ClientId, JobId, JobKey};
+use gridpool_protocol::message::{Limit, Refusal};
+use gridpool_protocol::receipt::{AttemptOutcome, Receipt, Verdict};
+
+use super::jobs::Job;
+use super::{Broken, Model, Phase, holds};
+
+/// What a submission must be answered with.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Reply {
+    Accept(ClientId, JobKey),
+    Refuse(ClientId, JobId, JobKey, Refusal),
+    Replay(ClientId, JobKey, Verdict),
+}
+
+impl Model {
+    pub(super) fn submitted(&mut self, now: Timestamp, client: ClientId, request: &JobRequest) {
+        let (job, key) = (request.job, request.key);
+        let same_work =
+            |program: &str, items: u32| program == request.program_hash && items == request.items;
+        if let Some(live) = self.jobs.values().find(|job| job.request.key == key) {
+            if live.client == client && same_work(&live.request.program_hash, live.request.items) {
+                self.coverage.hit("accept: same key again");
+                self.due.discard = Some(job);
+                self.due.reply = Some(Reply::Accept(client, key));
+            } else {
+                self.coverage.hit("refuse: key in use");
+                self.due.reply = Some(Reply::Refuse(client, job, key, Refusal::KeyInUse(key)));
+            }
+            return;
+        }
+        if let Some(known) = self.memory.get(&key) {
+            if same_work(&known.program_hash, known.items) {
+                self.coverage.hit("replay");
+                self.due.discard = Some(job);
+                self.due.reply = Some(Reply::Replay(client, key, known.verdict));
+            } else {
+                self.coverage.hit("refuse: key of another job");
+                let refusal = Refusal::Invalid(String::new());
+                self.due.reply = Some(Reply::Refuse(client, job, key, refusal));
+            }
+            return;
+        }
+        if let Some(refusal) = self.limit_reached(client, request) {
+            self.counters.refused_busy += u64::from(refusal != Refusal::Draining);
+            self.due.reply = Some(Reply::Refuse(client, job, key, refusal));
+            return;
+        }
+        if self.forgotten.contains(&key) {
+            self.coverage.hit("replay: forgotten");
+        }
+        self.counters.accepted += 1;
+        self.accepted.insert(job);
+        self.jobs.insert(job, Job::new(now, client, request.clone()));
+        self.fair.waits(client, request);
+        self.due.reply = Some(Reply::Accept(client, key));
+    }
+
+    /// The model counts for itself what waits and what each client has.
+    fn limit_reached(&mut self, client: ClientId, request: &JobRequest) -> Option<Refusal> {
+        if self.phase != Phase::Serving {
+            self.coverage.hit("refuse: draining");
+            return Some(Refusal::Draining);
+        }
+        let own = self.jobs.values().filter(|job| job.client == client).count();
+        let waiting = self.jobs.values().filter(|job| job.running.is_none()).count();
+        let bytes: u64 = self.jobs.values().map(|job| job.request.inline_bytes).sum();
+        let limit = if own >= self.config.client_jobs_max {
+            self.coverage.hit("refuse: BUSY client");
+            Limit::ClientJobs
+        } else if waiting >= self.config.queue_jobs_max {
+            self.coverage.hit("refuse: BUSY queue");
+            Limit::QueueJobs
+        } else if bytes + request.inline_bytes > self.config.queue_bytes_max {
+            self.coverage.hit("refuse: BUSY bytes");
+            Limit::QueueBytes
+        } else {
+            return None;
+        };
+        Some(Refusal::Busy(limit))
+    }
+
+    pub(super) fn cancel_requested(&mut self, now: Timestamp, client: ClientId, key: JobKey) {
+        let live = self.jobs.iter().find(|(_, job)| job.request.key == key);
+        let Some((&id, job)) = live else {
+            self.coverage.hit("cancel: crossed the verdict");
+            return;
+        };
+        if job.client != client {
+            self.coverage.hit("cancel: job of another client");
+            return;
+        }
+        let runs = job.running.is_some();
+        self.coverage.hit(if runs { "cancel: running" } else { "cancel: queued" });
+        let free_at = now.after(self.config.cancel_grace);
+        self.cut_off(id, free_at, AttemptOutcome::Cancelled);
+        self.end(id, Verdict::Cancelled);
+    }
+
+    pub(super) fn client_gone(&mut self, client: ClientId) {
+        self.clients.remove(&client);
+        let own: Vec<_> =
+            self.jobs.iter().filter(|(_, job)| job.client == client).map(|(&id, _)| id).collect();
+        for id in own {
+            let job = self.jobs.get_mut(&id).expect("it was just listed");
+            job.orphaned = true;
+            if job.running.is_some() {
+                self.coverage.hit("client gone: running job");
+            } else {
+                self.coverage.hit("client gone: queued job");
+                self.end(id, Verdict::Cancelled);
+            }
+        }
+        self.fair.gone(client);
+    }
+
+    pub(super) fn accepted(&mut self, client: ClientId, key: JobKey) -> Result<(), Broken> {
+        self.coverage.hit("accept");
+        let said = Reply::Accept(client, key);
+        self.a_submission_is_refused_if_and_only_if_a_limit_is_reached(&said)?;
+        self.due.reply = None;
+        Ok(())
+    }
+
+    pub(super) fn refused(
+        &mut self,
+        client: ClientId,
+        job: JobId,
+        key: JobKey,
+        refusal: &Refusal,
+    ) -> Result<(), Broken> {
+        let refusal = match refusal {
+            Refusal::Invalid(_) => Refusal::Invalid(String::new()),
+            Refusal::Busy(_) | Refusal::Draining | Refusal::KeyInUse(_) => refusal.clone(),
+        };
+        let said = Reply::Refuse(client, job, key, refusal);
+        self.a_submission_is_refused_if_and_only_if_a_limit_is_reached(&said)?;
+        self.due.reply = None;
+        Ok(())
+    }
+
+    fn a_submission_is_refused_if_and_only_if_a_limit_is_reached(
+        &self,
+        said: &Reply,
+    ) -> Result<(), Broken> {
+        let rule = "a_submission_is_refused_if_and_only_if_a_limit_is_reached";
+        let due = &self.due.reply;
+        holds(rule, due.as_ref() == Some(said), || format!("{said:?} where {due:?} is due"))
+    }
+
+    pub(super) fn replayed(
+        &mut self,
+        client: ClientId,
+        key: JobKey,
+        receipt: &Receipt,
+    ) -> Result<(), Broken> {
+        let said = Reply::Replay(client, key, receipt.verdict);
+        self.a_key_that_has_its_verdict_is_answered_from_memory(&said)?;
+        self.due.reply = None;
+        Ok(())
+    }
+
+    fn a_key_that_has_its_verdict_is_answered_from_memory(
+        &self,
+        said: &Reply,
+    ) -> Result<(), Broken> {
+        let rule = "a_key_that_has_its_verdict_is_answered_from_memory";
+        let due = &self.due.reply;
+        holds(rule, due.as_ref() == Some(said), || format!("{said:?} where {due:?} is due"))
+    }
+
+    pub(super) fn discarded(&mut self, job: JobId) -> Result<(), Broken> {
+        self.a_payload_is_discarded_if_its_submission_became_no_job(job)?;
+        self.due.discard = None;
+        Ok(())
+    }
+
+    fn a_payload_is_discarded_if_its_submission_became_no_job(
+        &self,
+        job: JobId,
+    ) -> Result<(), Broken> {
+        let rule = "a_payload_is_discarded_if_its_submission_became_no_job";
+        let due = self.due.discard;
+        holds(rule, due == Some(job), || format!("{job} was discarded where {due:?} is due"))
+    }
+}

@@ -1,0 +1,103 @@
+//! Whose turn it is. The model knows nothing of the pool's clocks: it counts what each client was
+//! given while another waited.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gridpool::pool::event::JobRequest;
+use gridpool_protocol::ids::{ClientId, JobId};
+use gridpool_protocol::message::Priority;
+
+use super::{Broken, holds};
+
+#[derive(Debug, Default)]
+pub(super) struct Fair {
+    waiting: BTreeMap<ClientId, BTreeSet<(Priority, JobId)>>,
+    /// For each client that waits and each other: what the other was given more since it waits.
+    ahead: BTreeMap<(ClientId, ClientId), i128>,
+    cost_max: u64,
+}
+
+impl Fair {
+    pub(super) fn waits(&mut self, client: ClientId, request: &JobRequest) {
+        self.cost_max = self.cost_max.max(request.cost);
+        let own = self.waiting.entry(client).or_default();
+        if own.is_empty() {
+            self.ahead.retain(|&(waiting, _), _| waiting != client);
+            for (&(_, other), ahead) in &mut self.ahead {
+                // Nobody saves up a claim by not asking.
+                if other == client {
+                    *ahead = (*ahead).max(0);
+                }
+            }
+        }
+        own.insert((request.priority, request.job));
+    }
+
+    pub(super) fn leaves(&mut self, client: ClientId, request: &JobRequest) {
+        if let Some(own) = self.waiting.get_mut(&client) {
+            own.remove(&(request.priority, request.job));
+        }
+    }
+
+    pub(super) fn gone(&mut self, client: ClientId) {
+        self.waiting.remove(&client);
+        self.ahead.retain(|&(waiting, other), _| waiting != client && other != client);
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.values().map(BTreeSet::len).sum()
+    }
+
+    /// Notes that `served` was given a device; `true` if somebody else waited.
+    pub(super) fn serves(&mut self, served: ClientId, cost: u64) -> bool {
+        let mut others = false;
+        for (&client, _) in self.waiting.iter().filter(|(_, jobs)| !jobs.is_empty()) {
+            if client != served {
+                *self.ahead.entry((client, served)).or_default() += i128::from(cost);
+                others = true;
+            }
+        }
+        for (&(client, _), ahead) in &mut self.ahead {
+            if client == served {
+                *ahead -= i128::from(cost);
+            }
+        }
+        // What the served one was given counts from its own first dispatch on, also towards those who
+        // have been given nothing yet.
+        for &other in self.waiting.keys() {
+            if other != served {
+                self.ahead.entry((served, other)).or_insert_with(|| -i128::from(cost));
+            }
+        }
+        others
+    }
+
+    /// While a client waits, no other gets two of the most costly jobs ahead of it: the bound of
+    /// start-time fair queueing.
+    pub(super) fn nobody_is_passed_over_for_ever(&self) -> Result<(), Broken> {
+        let bound = 2 * i128::from(self.cost_max);
+        for (&(client, other), &ahead) in &self.ahead {
+            let waits = self.waiting.get(&client).is_some_and(|jobs| !jobs.is_empty());
+            holds("nobody_is_passed_over_for_ever", !waits || ahead <= bound, || {
+                format!("{other} was given {ahead} more than {client}, which waits")
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn a_clients_jobs_go_by_priority_and_then_in_order(
+        &self,
+        client: ClientId,
+        request: &JobRequest,
+        fresh: impl Fn(JobId) -> bool,
+    ) -> Result<(), Broken> {
+        let rule = "a_clients_jobs_go_by_priority_and_then_in_order";
+        let own = (request.priority, request.job);
+        let first = self.waiting.get(&client).and_then(|jobs| {
+            jobs.iter().find(|&&(_, job)| job != request.job && fresh(job)).copied()
+        });
+        holds(rule, first.is_none_or(|first| own < first), || {
+            format!("{} of {client} went before {first:?}", request.job)
+        })
+    }
+}

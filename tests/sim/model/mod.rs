@@ -1,0 +1,239 @@
+//! The rules, kept by somebody who sees events and actions and never looks into the pool.
+//!
+//! For every event the model works out by itself what must follow at this very moment: which verdicts,
+//! which kills, stops and starts, what the client is told. An action that is not due breaks a rule, and
+//! so does a due action that does not come. The one thing that the pool may choose is which waiting
+//! job goes to which idle worker; that choice has rules of its own (`dispatch`, `fair`).
+//!
+//! One file per concern: `clients` what is said to clients, `jobs` what becomes of a job, `devices`
+//! what becomes of a device, `orders` starts, stops and kills, `dispatch` who runs what, `fair` whose
+//! turn it is, `settled` what holds between events.
+
+mod clients;
+mod devices;
+mod dispatch;
+mod fair;
+mod jobs;
+mod orders;
+mod settled;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use gridpool::pool::config::PoolConfig;
+use gridpool::pool::event::{Action, Event, Timestamp};
+use gridpool_protocol::ids::{ClientId, DeviceId, JobId, JobKey, WorkerId};
+use gridpool_protocol::receipt::Verdict;
+use gridpool_protocol::status::Counters;
+
+use crate::coverage::Coverage;
+use clients::Reply;
+use devices::Device;
+use fair::Fair;
+use jobs::Job;
+
+/// A rule that did not hold.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Broken {
+    pub(crate) rule: &'static str,
+    pub(crate) detail: String,
+}
+
+fn holds(rule: &'static str, ok: bool, detail: impl FnOnce() -> String) -> Result<(), Broken> {
+    if ok { Ok(()) } else { Err(Broken { rule, detail: detail() }) }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Serving,
+    Draining { until: Timestamp },
+    Leaving,
+    Left,
+}
+
+/// What must be done before the event is over.
+#[derive(Debug, Default)]
+struct Due {
+    reply: Option<Reply>,
+    discard: Option<JobId>,
+    verdicts: BTreeMap<JobId, (Job, Verdict)>,
+    kills: BTreeSet<WorkerId>,
+    spawns: BTreeSet<WorkerId>,
+    stops: BTreeSet<WorkerId>,
+    leave: bool,
+}
+
+/// What a key was used for, and what came of it.
+#[derive(Clone, Debug)]
+struct Remembered {
+    program_hash: String,
+    items: u32,
+    verdict: Verdict,
+}
+
+#[derive(Debug)]
+pub(crate) struct Model {
+    config: PoolConfig,
+    phase: Phase,
+    devices: BTreeMap<DeviceId, Device>,
+    /// Live jobs.
+    jobs: BTreeMap<JobId, Job>,
+    /// Every job that was ever accepted.
+    accepted: BTreeSet<JobId>,
+    /// Jobs that failed on a device and were tried again, ever.
+    retries: u64,
+    fair: Fair,
+    clients: BTreeSet<ClientId>,
+    memory: BTreeMap<JobKey, Remembered>,
+    memory_order: VecDeque<JobKey>,
+    /// Keys whose verdict was forgotten.
+    forgotten: BTreeSet<JobKey>,
+    due: Due,
+    counters: Counters,
+    steps: u64,
+    pub(crate) coverage: Coverage,
+}
+
+impl Model {
+    pub(crate) fn new(config: &PoolConfig, devices: &[DeviceId], coverage: Coverage) -> Self {
+        Self {
+            config: config.clone(),
+            phase: Phase::Serving,
+            devices: devices.iter().map(|&id| (id, Device::default())).collect(),
+            jobs: BTreeMap::new(),
+            accepted: BTreeSet::new(),
+            retries: 0,
+            fair: Fair::default(),
+            clients: BTreeSet::new(),
+            memory: BTreeMap::new(),
+            memory_order: VecDeque::new(),
+            forgotten: BTreeSet::new(),
+            due: Due::default(),
+            counters: Counters::default(),
+            steps: 0,
+            coverage,
+        }
+    }
+
+    /// Works out what must follow from `event` at `now`.
+    pub(crate) fn expect(&mut self, now: Timestamp, event: &Event) {
+        match *event {
+            Event::CancelRequested { client, key } => self.cancel_requested(now, client, key),
+            Event::ClientConnected { client } => {
+                self.clients.insert(client);
+            }
+            Event::ClientGone { client } => self.client_gone(client),
+            Event::DrainRequested => {
+                if self.phase == Phase::Serving {
+                    let until = now.after(self.config.drain_timeout);
+                    self.phase = Phase::Draining { until };
+                }
+            }
+            Event::JobSubmitted { client, ref request } => self.submitted(now, client, request),
+            Event::SpawnFailed { worker, .. } => self.spawn_failed(now, worker),
+            Event::StopRequested => {
+                if matches!(self.phase, Phase::Draining { .. }) {
+                    self.coverage.hit("drain: cut off by an order to stop");
+                }
+                self.leave(now);
+            }
+            Event::TimePassed => {}
+            Event::WorkerAnswered { worker, attempt, ref result } => {
+                self.answered(now, worker, attempt, result);
+            }
+            Event::WorkerExited { worker, ref exit } => self.exited(now, worker, exit),
+            Event::WorkerHeard { worker } => {
+                self.is_current(now, worker);
+            }
+            Event::WorkerReady { worker, .. } => self.ready(now, worker),
+        }
+        self.pass_time(now);
+    }
+
+    /// What time alone brings, in the order that decides ties: a job that is late at the moment its
+    /// worker is given up is late.
+    fn pass_time(&mut self, now: Timestamp) {
+        self.jobs_are_late(now);
+        for id in self.devices.keys().copied().collect::<Vec<_>>() {
+            self.device_is_due(now, id);
+        }
+        self.jobs_have_no_device();
+        self.drain_ends(now);
+    }
+
+    /// Holds one action against the rules.
+    pub(crate) fn check(&mut self, now: Timestamp, action: &Action) -> Result<(), Broken> {
+        match *action {
+            Action::Accept { client, key } => self.accepted(client, key),
+            Action::Discard { job } => self.discarded(job),
+            Action::Dispatch { worker, attempt } => self.dispatched(now, worker, attempt),
+            Action::Finish { client, job, key, ref receipt } => {
+                self.finished(now, client, job, key, receipt)
+            }
+            Action::Kill { worker } => self.killed(worker),
+            Action::Leave => self.left(),
+            Action::Refuse { client, job, key, ref refusal } => {
+                self.refused(client, job, key, refusal)
+            }
+            Action::Replay { client, key, ref receipt } => self.replayed(client, key, receipt),
+            Action::Spawn { worker } => self.spawned(worker),
+            Action::Stop { worker } => self.stopped(worker),
+        }
+    }
+
+    /// Jobs that have no verdict.
+    pub(crate) fn live_jobs(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// Whether the pool accepts jobs.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.phase == Phase::Serving
+    }
+
+    /// Whether the pool has left.
+    pub(crate) fn has_left(&self) -> bool {
+        self.phase == Phase::Left
+    }
+
+    fn drain_ends(&mut self, now: Timestamp) {
+        if let Phase::Draining { until } = self.phase {
+            if self.jobs.is_empty() {
+                self.coverage.hit("drain: finished");
+                self.phase = Phase::Leaving;
+                self.stop_all(now);
+            } else if now >= until {
+                self.coverage.hit("drain: cut off by its timeout");
+                self.leave(now);
+            }
+        }
+        if self.phase == Phase::Leaving && self.devices.values().all(Device::is_gone) {
+            if self.devices.values().any(Device::is_unkillable) {
+                self.coverage.hit("leave: an unkillable worker is left behind");
+            }
+            self.phase = Phase::Left;
+            self.due.leave = true;
+        }
+    }
+
+    /// Everything ends now.
+    fn leave(&mut self, now: Timestamp) {
+        if self.phase == Phase::Left {
+            return;
+        }
+        self.phase = Phase::Leaving;
+        self.cut_off_all(now);
+        self.kill_all(now);
+    }
+
+    fn left(&mut self) -> Result<(), Broken> {
+        self.coverage.hit("leave");
+        self.the_pool_leaves_when_every_process_is_gone_and_not_before()?;
+        self.due.leave = false;
+        Ok(())
+    }
+
+    fn the_pool_leaves_when_every_process_is_gone_and_not_before(&self) -> Result<(), Broken> {
+        let rule = "the_pool_leaves_when_every_process_is_gone_and_not_before";
+        holds(rule, self.due.leave, || format!("{:?}", self.devices))
+    }
+}

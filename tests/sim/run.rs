@@ -1,0 +1,239 @@
+//! One seed from its first event to the last: faults, then calm, then the end.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use gridpool::pool::Pool;
+use gridpool::pool::event::{Action, Event, Timestamp};
+use gridpool_protocol::ids::{DeviceId, DeviceKind, JobId};
+use gridpool_protocol::receipt::Verdict;
+
+use crate::coverage::Coverage;
+use crate::log::Log;
+use crate::model::{Broken, Model};
+use crate::rng::Rng;
+use crate::swarm::Swarm;
+use crate::world::World;
+
+/// Events after which a run counts as endless.
+const EVENTS_MAX: u64 = 100_000;
+
+/// Time after the faults in which all must settle.
+const SETTLES_WITHIN: Duration = Duration::from_secs(30);
+
+/// What came of a seed.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    seed: u64,
+    pub(crate) log: Log,
+    pub(crate) coverage: Coverage,
+    pub(crate) events: u64,
+    pub(crate) broken: Option<Broken>,
+}
+
+impl Outcome {
+    /// The rule, how to replay it, and what happened last.
+    pub(crate) fn report(&self) -> String {
+        let Some(Broken { rule, detail }) = &self.broken else { return String::new() };
+        format!("\n{}\nbroken: {rule}\n  {detail}\nreplay: SIM_SEED={}\n", self.log, self.seed)
+    }
+}
+
+/// Runs one seed. A panic of the core is a broken rule like any other.
+pub(crate) fn run(seed: u64, log: Log, coverage: Coverage) -> Outcome {
+    let mut run = Run::new(seed, log, coverage);
+    let result = catch_unwind(AssertUnwindSafe(|| run.all()));
+    let broken = match result {
+        Ok(result) => result.err(),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            let detail = text.unwrap_or_else(|| "a panic without a text".to_owned());
+            Some(Broken { rule: "the_core_does_not_panic", detail })
+        }
+    };
+    Outcome { seed, log: run.log, coverage: run.model.coverage, events: run.events, broken }
+}
+
+struct Run {
+    swarm: Swarm,
+    rng: Rng,
+    now: Timestamp,
+    pool: Pool,
+    world: World,
+    model: Model,
+    log: Log,
+    events: u64,
+    /// The latest verdict.
+    verdict: Option<(JobId, Verdict)>,
+}
+
+impl Run {
+    fn new(seed: u64, log: Log, coverage: Coverage) -> Self {
+        let mut rng = Rng::new(seed);
+        let swarm = Swarm::draw(&mut rng);
+        let devices: Vec<_> =
+            (0..swarm.devices).map(|index| DeviceId { kind: DeviceKind::Gpu, index }).collect();
+        Self {
+            now: Timestamp::default(),
+            pool: Pool::new(swarm.config.clone(), &devices),
+            world: World::new(&swarm, Rng::new(!seed)),
+            model: Model::new(&swarm.config, &devices, coverage),
+            log,
+            events: 0,
+            verdict: None,
+            swarm,
+            rng,
+        }
+    }
+
+    fn all(&mut self) -> Result<(), Broken> {
+        self.tell(Event::TimePassed)?;
+        self.with_faults()?;
+        self.log.note(self.now, "the faults stop");
+        self.world.calm(self.now);
+        self.settle()?;
+        if self.model.is_serving() {
+            self.serves_again()?;
+        }
+        self.ends()
+    }
+
+    fn with_faults(&mut self) -> Result<(), Broken> {
+        let mut steps = self.swarm.steps;
+        let mut next = self.now;
+        while steps > 0 {
+            self.until(next)?;
+            let burst = if self.rng.chance(100) { self.rng.between(2, 8) } else { 1 };
+            for _ in 0..burst.min(steps) {
+                steps -= 1;
+                if let Some(event) = self.world.act(self.now) {
+                    self.tell(event)?;
+                }
+            }
+            next = self.now.after(self.rng.millis(0, self.swarm.pause_max));
+        }
+        Ok(())
+    }
+
+    /// Nothing goes wrong any more: every accepted job gets its verdict.
+    fn settle(&mut self) -> Result<(), Broken> {
+        let limit = self.now.after(SETTLES_WITHIN);
+        while self.model.live_jobs() > 0 && self.now < limit {
+            self.turn(limit)?;
+        }
+        let live = self.model.live_jobs();
+        every_job_gets_its_verdict_once_the_faults_stop(live)
+    }
+
+    /// A healthy pool serves every client, whatever happened before.
+    fn serves_again(&mut self) -> Result<(), Broken> {
+        let config = &self.swarm.config;
+        let old_faults = config.heartbeat_kill + config.ready_timeout + 2 * config.kill_timeout;
+        self.until(self.now.after(old_faults))?;
+        for client in self.world.clients() {
+            let (job, event) = self.world.probe(self.now, client);
+            self.tell(event)?;
+            let limit = self.now.after(SETTLES_WITHIN);
+            while self.model.live_jobs() > 0 && self.now < limit {
+                self.turn(limit)?;
+            }
+            self.a_job_after_the_faults_ends_ok_if_a_device_is_left(job)?;
+        }
+        Ok(())
+    }
+
+    /// A drain without faults ends; so does one that was ordered before.
+    fn ends(&mut self) -> Result<(), Broken> {
+        self.tell(Event::DrainRequested)?;
+        let config = &self.swarm.config;
+        let limit = self.now.after(config.drain_timeout + 3 * config.kill_timeout);
+        while !self.model.has_left() && self.now < limit {
+            self.turn(limit)?;
+        }
+        self.the_pool_leaves_in_time()?;
+        self.until(self.now.after(Duration::from_millis(500)))?;
+        self.tell(Event::StopRequested)
+    }
+
+    /// Lets the network and the pool's own clock go on until `end`.
+    fn until(&mut self, end: Timestamp) -> Result<(), Broken> {
+        while self.now < end {
+            self.turn(end)?;
+        }
+        Ok(())
+    }
+
+    /// Goes to the next moment at which anything happens, at most to `end`, and lets one thing happen.
+    /// What falls on one moment happens in any order.
+    fn turn(&mut self, end: Timestamp) -> Result<(), Broken> {
+        let network = self.world.next_at();
+        let timer = self.pool.poll_deadline();
+        let at = network.into_iter().chain(timer).chain([end]).min().unwrap_or(end);
+        self.now = self.now.max(at);
+        let by_network = network.is_some_and(|at| at <= self.now);
+        let by_timer = timer.is_some_and(|at| at <= self.now);
+        if by_network && (!by_timer || self.rng.chance(500)) {
+            if let Some(event) = self.world.deliver(self.now) {
+                self.tell(event)?;
+            }
+        } else if by_timer {
+            self.tell(Event::TimePassed)?;
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, event: Event) -> Result<(), Broken> {
+        self.events += 1;
+        self.the_pool_comes_to_rest()?;
+        self.log.event(self.now, &event);
+        self.model.expect(self.now, &event);
+        self.pool.handle(self.now, event);
+        while let Some(action) = self.pool.poll_action() {
+            self.log.action(self.now, &action);
+            if let Action::Finish { job, receipt, .. } = &action {
+                self.verdict = Some((*job, receipt.verdict));
+            }
+            self.model.check(self.now, &action)?;
+            self.world.perform(self.now, &action);
+        }
+        self.model.settled(self.now, &self.pool)
+    }
+
+    fn the_pool_comes_to_rest(&self) -> Result<(), Broken> {
+        let detail = format!("{} events", self.events);
+        let rule = "the_pool_comes_to_rest";
+        if self.events < EVENTS_MAX { Ok(()) } else { Err(Broken { rule, detail }) }
+    }
+
+    fn a_job_after_the_faults_ends_ok_if_a_device_is_left(
+        &mut self,
+        job: JobId,
+    ) -> Result<(), Broken> {
+        let rule = "a_job_after_the_faults_ends_ok_if_a_device_is_left";
+        let coverage = &mut self.model.coverage;
+        match self.verdict {
+            Some((id, Verdict::Ok)) if id == job => {
+                coverage.hit("phase 2: a job after the faults ended OK");
+            }
+            // The model has seen to it that no device is left.
+            Some((id, Verdict::DeviceLost)) if id == job => {
+                coverage.hit("phase 2: no device was left");
+            }
+            _ => return Err(Broken { rule, detail: format!("{job}: {:?}", self.verdict) }),
+        }
+        Ok(())
+    }
+
+    fn the_pool_leaves_in_time(&self) -> Result<(), Broken> {
+        let rule = "the_pool_leaves_in_time";
+        let detail = format!("{} live jobs at {}", self.model.live_jobs(), self.now);
+        if self.model.has_left() { Ok(()) } else { Err(Broken { rule, detail }) }
+    }
+}
+
+fn every_job_gets_its_verdict_once_the_faults_stop(live: usize) -> Result<(), Broken> {
+    let rule = "every_job_gets_its_verdict_once_the_faults_stop";
+    let detail = format!("{live} jobs have none");
+    if live == 0 { Ok(()) } else { Err(Broken { rule, detail }) }
+}

@@ -1,0 +1,163 @@
+//! What a seed decides before anything happens: size, limits, and the rate of every fault. About half
+//! of the rates are zero, so that each fault also happens without the others.
+
+use std::time::Duration;
+
+use gridpool::pool::config::PoolConfig;
+
+use crate::rng::Rng;
+
+/// How often what goes wrong, of 1,000 cases.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rates {
+    /// The process cannot be started.
+    pub(crate) spawn_fails: u64,
+    /// It ends before it is READY.
+    pub(crate) start_crashes: u64,
+    /// It ends in a way that a new process would share.
+    pub(crate) start_is_final: u64,
+    /// It never becomes READY.
+    pub(crate) start_hangs: u64,
+    /// It dies of the job.
+    pub(crate) crashes: u64,
+    /// Somebody sends SIGKILL while it runs a job.
+    pub(crate) outside_kills: u64,
+    /// It gives no sign of life any more, job or not.
+    pub(crate) hangs: u64,
+    /// It gives signs of life and never answers.
+    pub(crate) endless: u64,
+    /// The device refuses one attempt.
+    pub(crate) device_errors: u64,
+    /// The worker refuses the batch.
+    pub(crate) refusals: u64,
+    /// The answer comes about when the job's deadline passes.
+    pub(crate) answers_at_deadline: u64,
+    /// It answers although it was sent SIGKILL already.
+    pub(crate) answers_when_killed: u64,
+    /// It answers for an attempt that it does not run.
+    pub(crate) wrong_answers: u64,
+    /// SIGKILL has no effect in time.
+    pub(crate) unkillable: u64,
+    /// It does not end when told to.
+    pub(crate) stops_ignored: u64,
+    /// What a dead process said arrives after its end.
+    pub(crate) late_messages: u64,
+    /// Jobs that kill every worker that runs them.
+    pub(crate) poisonous: u64,
+    /// Jobs that may not run twice.
+    pub(crate) not_idempotent: u64,
+    /// Jobs with little time.
+    pub(crate) short_deadlines: u64,
+    /// Submissions under a key that was used before.
+    pub(crate) repeated_keys: u64,
+    /// Steps in which a client cancels.
+    pub(crate) cancels: u64,
+    /// Steps in which a connection ends.
+    pub(crate) disconnects: u64,
+    /// Steps in which a process dies, falls silent, or an old one speaks.
+    pub(crate) chaos: u64,
+    /// Steps in which a drain is ordered.
+    pub(crate) drains: u64,
+    /// Drains after which somebody loses patience.
+    pub(crate) second_orders: u64,
+    /// Steps in which the pool is ordered to stop.
+    pub(crate) stops: u64,
+}
+
+/// One seed's configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct Swarm {
+    pub(crate) config: PoolConfig,
+    pub(crate) devices: u32,
+    pub(crate) clients: u64,
+    /// Things that clients and chaos do before the faults stop.
+    pub(crate) steps: u64,
+    /// Longest pause between two steps, milliseconds.
+    pub(crate) pause_max: u64,
+    /// Longest ordinary time of service, milliseconds.
+    pub(crate) service_max: u64,
+    pub(crate) heartbeat: Duration,
+    pub(crate) rates: Rates,
+}
+
+impl Swarm {
+    pub(crate) fn draw(rng: &mut Rng) -> Self {
+        let backoff_min = rng.pick(&[0, 1, 10, 40]);
+        let config = PoolConfig {
+            queue_jobs_max: size(rng, &[1, 3, 8, 16, 100]),
+            queue_bytes_max: rng.pick(&[0, 100, 300, 1_000, 1 << 40]),
+            client_jobs_max: size(rng, &[1, 3, 8, 16, 100]),
+            attempts_max: count(rng, 1, 5),
+            poison_deaths: count(rng, 1, 3),
+            verdicts_kept: size(rng, &[0, 1, 3, 10, 1_000]),
+            restart_limit: count(rng, 1, 8),
+            restart_window: rng.millis(50, 4_000),
+            start_failures_max: count(rng, 1, 6),
+            backoff_min: Duration::from_millis(backoff_min),
+            backoff_max: Duration::from_millis(backoff_min * rng.pick(&[1, 3, 8, 100])),
+            ready_timeout: rng.millis(100, 600),
+            heartbeat_suspect: rng.millis(150, 300),
+            heartbeat_kill: rng.millis(300, 700),
+            cancel_grace: rng.millis(0, 60),
+            kill_timeout: rng.millis(20, 300),
+            drain_timeout: rng.millis(0, 1_500),
+        };
+        Self {
+            devices: count(rng, 1, 4),
+            clients: rng.between(1, 4),
+            steps: rng.between(5, 120),
+            pause_max: rng.pick(&[0, 5, 20, 60, 120]),
+            service_max: rng.pick(&[1, 10, 50, 200]),
+            heartbeat: rng.millis(90, 149),
+            rates: Rates::draw(rng),
+            config,
+        }
+    }
+}
+
+impl Rates {
+    fn draw(rng: &mut Rng) -> Self {
+        Self {
+            spawn_fails: rate(rng, 300),
+            start_crashes: rate(rng, 300),
+            start_is_final: rate(rng, 60),
+            start_hangs: rate(rng, 300),
+            crashes: rate(rng, 400),
+            outside_kills: rate(rng, 400),
+            hangs: rate(rng, 500),
+            endless: rate(rng, 300),
+            device_errors: rate(rng, 400),
+            refusals: rate(rng, 200),
+            answers_at_deadline: rate(rng, 300),
+            answers_when_killed: rate(rng, 1_000),
+            wrong_answers: rate(rng, 300),
+            unkillable: rate(rng, 800),
+            stops_ignored: rate(rng, 800),
+            late_messages: rate(rng, 1_000),
+            poisonous: rate(rng, 300),
+            not_idempotent: rate(rng, 400),
+            short_deadlines: rate(rng, 500),
+            repeated_keys: rate(rng, 400),
+            cancels: rate(rng, 300),
+            disconnects: rate(rng, 120),
+            chaos: rate(rng, 400),
+            drains: rate(rng, 16),
+            second_orders: rate(rng, 700),
+            stops: rate(rng, 6),
+        }
+    }
+}
+
+/// Zero in half of the cases, else more often low than high.
+fn rate(rng: &mut Rng, max: u64) -> u64 {
+    let below = rng.between(1, max);
+    if rng.chance(500) { 0 } else { rng.between(1, below) }
+}
+
+fn count(rng: &mut Rng, low: u32, high: u32) -> u32 {
+    u32::try_from(rng.between(u64::from(low), u64::from(high))).expect("both ends are u32")
+}
+
+fn size(rng: &mut Rng, choices: &[usize]) -> usize {
+    rng.pick(choices)
+}

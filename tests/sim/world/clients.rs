@@ -1,0 +1,147 @@
+//! Clients: they submit, repeat themselves, cancel and go away.
+
+use std::time::Duration;
+
+use gridpool::pool::event::{Event, JobRequest, Timestamp};
+use gridpool_protocol::ids::{ClientId, JobId, JobKey};
+use gridpool_protocol::message::Priority;
+
+use super::{Delivery, Fate, World};
+
+/// Submissions that may be repeated.
+const REMEMBERED: usize = 12;
+
+impl World {
+    /// One step: what somebody does at `now`, if the pool hears of it.
+    pub(crate) fn act(&mut self, now: Timestamp) -> Option<Event> {
+        let rates = self.swarm.rates.clone();
+        if self.rng.chance(rates.drains) {
+            if self.rng.chance(rates.second_orders) {
+                let at = self.soon(now, 200);
+                self.send(at, Delivery::Event(Event::StopRequested));
+            }
+            return Some(Event::DrainRequested);
+        }
+        if self.rng.chance(rates.stops) {
+            return Some(Event::StopRequested);
+        }
+        if self.rng.chance(rates.chaos) {
+            return self.chaos(now);
+        }
+        if self.clients.is_empty() {
+            return None;
+        }
+        let client = {
+            let clients = self.clients.clone();
+            self.rng.pick(&clients)
+        };
+        if self.rng.chance(rates.disconnects) {
+            self.clients.retain(|&open| open != client);
+            let at = self.soon(now, 20);
+            self.connect(at);
+            return Some(Event::ClientGone { client });
+        }
+        if self.rng.chance(rates.cancels) {
+            return self.cancel(client);
+        }
+        Some(self.submit(now, client))
+    }
+
+    /// Opens a connection at `at`.
+    pub(super) fn connect(&mut self, at: Timestamp) {
+        self.next_client += 1;
+        let client = ClientId(self.next_client);
+        self.send(at, Delivery::Event(Event::ClientConnected { client }));
+    }
+
+    /// Open connections.
+    pub(crate) fn clients(&self) -> Vec<ClientId> {
+        self.clients.clone()
+    }
+
+    /// An ordinary job with all the time it needs.
+    pub(crate) fn probe(&mut self, now: Timestamp, client: ClientId) -> (JobId, Event) {
+        let request = JobRequest {
+            cost: 1,
+            inline_bytes: 0,
+            deadline: Duration::from_secs(600),
+            idempotent: true,
+            ..self.new_request()
+        };
+        (request.job, self.submitted(now, client, request))
+    }
+
+    fn cancel(&mut self, client: ClientId) -> Option<Event> {
+        if self.submitted.is_empty() {
+            return None;
+        }
+        let index = self.rng.below(self.submitted.len() as u64);
+        let (owner, request) = &self.submitted[usize::try_from(index).expect("it is a length")];
+        let (owner, key) = (*owner, request.key);
+        let client =
+            if self.clients.contains(&owner) && self.rng.chance(850) { owner } else { client };
+        Some(Event::CancelRequested { client, key })
+    }
+
+    fn submit(&mut self, now: Timestamp, client: ClientId) -> Event {
+        if self.submitted.is_empty() || !self.rng.chance(self.swarm.rates.repeated_keys) {
+            let request = self.new_request();
+            return self.submitted(now, client, request);
+        }
+        let index = self.rng.below(self.submitted.len() as u64);
+        let (owner, request) =
+            self.submitted[usize::try_from(index).expect("it is a length")].clone();
+        let mut request = JobRequest { job: self.new_job(), ..request };
+        if self.rng.chance(120) {
+            request.items += 1;
+        }
+        if self.rng.chance(120) {
+            request.program_hash = "vmirror".to_owned();
+        }
+        let client =
+            if self.clients.contains(&owner) && self.rng.chance(600) { owner } else { client };
+        self.submitted(now, client, request)
+    }
+
+    fn submitted(&mut self, now: Timestamp, client: ClientId, request: JobRequest) -> Event {
+        let poisonous = self.rng.chance(self.swarm.rates.poisonous);
+        let fate = Fate { deadline: now.after(request.deadline), poisonous };
+        self.fates.insert(request.job, fate);
+        if self.submitted.len() == REMEMBERED {
+            self.submitted.remove(0);
+        }
+        self.submitted.push((client, request.clone()));
+        Event::JobSubmitted { client, request }
+    }
+
+    fn new_request(&mut self) -> JobRequest {
+        let job = self.new_job();
+        self.next_key += 1;
+        let deadline = if self.rng.chance(self.swarm.rates.short_deadlines) {
+            self.rng.pick(&[0, 1, 5, 10, 20, 40, 60])
+        } else {
+            self.rng.pick(&[200, 500, 1_000, 2_000, 2_001, 3_000, 10_000])
+        };
+        JobRequest {
+            job,
+            key: JobKey(self.next_key),
+            program_hash: "rot90".to_owned(),
+            items: 1,
+            cost: self.rng.pick(&[1, 2, 10, 30, 100]),
+            inline_bytes: self.rng.pick(&[0, 0, 50, 100, 101]),
+            deadline: Duration::from_millis(deadline),
+            priority: self.rng.pick(&[
+                Priority::High,
+                Priority::Normal,
+                Priority::Normal,
+                Priority::Low,
+            ]),
+            idempotent: !self.rng.chance(self.swarm.rates.not_idempotent),
+        }
+    }
+
+    fn new_job(&mut self) -> JobId {
+        self.next_job += 1;
+        JobId(self.next_job)
+    }
+}

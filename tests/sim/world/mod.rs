@@ -1,0 +1,177 @@
+//! What is outside the pool: worker processes, clients, and a network that delays what they say.
+//!
+//! The world does what the pool's actions order and never looks into the pool.
+
+mod clients;
+mod workers;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use gridpool::pool::event::{Action, Event, JobRequest, Timestamp};
+use gridpool_protocol::ids::{AttemptId, ClientId, JobId, WorkerId};
+
+use crate::rng::Rng;
+use crate::swarm::{Rates, Swarm};
+
+/// What the network or time brings.
+#[derive(Clone, Debug)]
+enum Delivery {
+    /// The worker's next sign of life is due.
+    Beat(WorkerId),
+    /// The pool is told.
+    Event(Event),
+    /// A worker that had fallen silent goes on.
+    Wake(WorkerId),
+}
+
+/// One worker process that has not been reaped.
+#[derive(Clone, Debug, Default)]
+struct Process {
+    /// What it was last told to run.
+    running: Option<AttemptId>,
+    /// It gives no sign of life.
+    mute: bool,
+    /// Its exit is on its way.
+    ending: bool,
+}
+
+/// What the world decided about a job when it was submitted.
+#[derive(Clone, Copy, Debug)]
+struct Fate {
+    deadline: Timestamp,
+    poisonous: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct World {
+    swarm: Swarm,
+    rng: Rng,
+    network: BTreeMap<(Timestamp, u64), Delivery>,
+    sent: u64,
+    processes: BTreeMap<WorkerId, Process>,
+    /// Processes that are gone, with what they ran.
+    graves: Vec<(WorkerId, Option<AttemptId>)>,
+    fates: BTreeMap<JobId, Fate>,
+    /// Open connections.
+    clients: Vec<ClientId>,
+    next_client: u64,
+    next_job: u64,
+    next_key: u128,
+    /// The latest submissions, for repeated keys.
+    submitted: Vec<(ClientId, JobRequest)>,
+}
+
+impl World {
+    pub(crate) fn new(swarm: &Swarm, rng: Rng) -> Self {
+        let mut world = Self {
+            swarm: swarm.clone(),
+            rng,
+            network: BTreeMap::new(),
+            sent: 0,
+            processes: BTreeMap::new(),
+            graves: Vec::new(),
+            fates: BTreeMap::new(),
+            clients: Vec::new(),
+            next_client: 0,
+            next_job: 0,
+            next_key: 0,
+            submitted: Vec::new(),
+        };
+        for _ in 0..swarm.clients {
+            world.connect(Timestamp::default());
+        }
+        world
+    }
+
+    /// When the network next brings something.
+    pub(crate) fn next_at(&self) -> Option<Timestamp> {
+        self.network.first_key_value().map(|(&(at, _), _)| at)
+    }
+
+    /// Takes what the network brings at `now`; `None` if that is nothing that the pool hears.
+    pub(crate) fn deliver(&mut self, now: Timestamp) -> Option<Event> {
+        let (_, delivery) = self.network.pop_first().expect("something was on its way");
+        match delivery {
+            Delivery::Beat(worker) => {
+                let process = self.processes.get(&worker)?;
+                if process.mute {
+                    return None;
+                }
+                self.send(now.after(self.swarm.heartbeat), Delivery::Beat(worker));
+                Some(Event::WorkerHeard { worker })
+            }
+            Delivery::Event(event) => {
+                self.on_delivered(now, &event);
+                Some(event)
+            }
+            Delivery::Wake(worker) => {
+                let process = self.processes.get_mut(&worker)?;
+                process.mute = false;
+                self.send(now.after(self.swarm.heartbeat), Delivery::Beat(worker));
+                Some(Event::WorkerHeard { worker })
+            }
+        }
+    }
+
+    fn on_delivered(&mut self, now: Timestamp, event: &Event) {
+        match *event {
+            Event::ClientConnected { client } => self.clients.push(client),
+            Event::SpawnFailed { worker, .. } | Event::WorkerExited { worker, .. } => {
+                self.bury(now, worker);
+            }
+            Event::CancelRequested { .. }
+            | Event::ClientGone { .. }
+            | Event::DrainRequested
+            | Event::JobSubmitted { .. }
+            | Event::StopRequested
+            | Event::TimePassed
+            | Event::WorkerAnswered { .. }
+            | Event::WorkerHeard { .. }
+            | Event::WorkerReady { .. } => {}
+        }
+    }
+
+    /// Does what the pool orders.
+    pub(crate) fn perform(&mut self, now: Timestamp, action: &Action) {
+        match *action {
+            Action::Dispatch { worker, attempt } => self.on_dispatch(now, worker, attempt),
+            Action::Kill { worker } => self.on_kill(now, worker),
+            Action::Spawn { worker } => self.on_spawn(now, worker),
+            Action::Stop { worker } => self.on_stop(now, worker),
+            Action::Accept { .. }
+            | Action::Discard { .. }
+            | Action::Finish { .. }
+            | Action::Leave
+            | Action::Refuse { .. }
+            | Action::Replay { .. } => {}
+        }
+    }
+
+    /// From now on nothing goes wrong, and what was stuck comes loose.
+    pub(crate) fn calm(&mut self, now: Timestamp) {
+        self.swarm.rates = Rates::default();
+        for fate in self.fates.values_mut() {
+            fate.poisonous = false;
+        }
+        let soon = now.after(Duration::from_millis(100));
+        for (_, stuck) in self.network.split_off(&(soon, 0)) {
+            let at = now.after(self.rng.millis(0, 100));
+            self.send(at, stuck);
+        }
+    }
+
+    fn send(&mut self, at: Timestamp, delivery: Delivery) {
+        self.sent += 1;
+        self.network.insert((at, self.sent), delivery);
+    }
+
+    fn tell(&mut self, at: Timestamp, event: Event) {
+        self.send(at, Delivery::Event(event));
+    }
+
+    /// A moment from `now` to `max` milliseconds later.
+    fn soon(&mut self, now: Timestamp, max: u64) -> Timestamp {
+        now.after(self.rng.millis(0, max))
+    }
+}
