@@ -1,7 +1,5 @@
 //! The connection that all threads of a client share: who reads, what happens when it is lost.
 
-use std::io;
-use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,7 +9,6 @@ use super::link::{self, Endpoint, Lease, Received};
 use super::state::{Pending, Stage, State};
 use super::{ClientError, Job, JobAnswer};
 use crate::clock;
-use crate::frame::FrameError;
 use crate::ids::{ArenaId, JobKey};
 use crate::message::{ClientMessage, Refusal, ServerMessage};
 use crate::receipt::Verdict;
@@ -273,15 +270,5 @@ impl Connection {
         self.lock().broken.get_or_insert_with(|| "the pool has stopped".to_owned());
         let end: Result<(), ClientError> = self.wait_for(|_| None);
         debug_assert!(end.is_err(), "only the end of the connection ends this wait");
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if let Some(socket) = &self.lock().socket {
-            // The pool may have closed its end already.
-            let closed: io::Result<()> = socket.shutdown(Shutdown::Both);
-            drop(closed.map_err(FrameError::Io));
-        }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -33,8 +34,10 @@ const COST_PER_JOB: u64 = 4_096;
 pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> {
     let outbox = Outbox::new(socket.try_clone()?);
     let id = ClientId(shared.next_id());
+    let seat = Seat::take(shared);
     let mut connection = Connection {
         id,
+        _seat: seat,
         shared: Arc::clone(shared),
         reader: FrameReader::new(socket),
         outbox,
@@ -44,9 +47,26 @@ pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> 
     Ok(())
 }
 
+/// Counts a connection for as long as it has a thread.
+struct Seat(Arc<Shared>);
+
+impl Seat {
+    fn take(shared: &Arc<Shared>) -> Self {
+        shared.connections.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// One client. Its arenas end with it.
 struct Connection {
     id: ClientId,
+    _seat: Seat,
     shared: Arc<Shared>,
     reader: FrameReader,
     outbox: Outbox,
@@ -158,7 +178,7 @@ impl Connection {
                 return self.tell(&ServerMessage::Refused { key, refusal });
             }
         };
-        let payload = Payload { submission, arenas, output: None };
+        let payload = Payload { submission, arenas };
         let mut core = self.shared.lock();
         core.payloads.insert(request.job, payload);
         let event = Event::JobSubmitted { client: self.id, request };

@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt,
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -169,7 +170,7 @@ fn admit(socket: UnixStream, shared: &Arc<Shared>) -> io::Result<()> {
         tracing::warn!(uid = peer.uid(), pid = peer.pid(), "another user's connection refused");
         return Ok(());
     }
-    if shared.lock().clients.len() >= CLIENTS_MAX {
+    if shared.connections.load(Ordering::Relaxed) >= CLIENTS_MAX {
         let reason = format!("BUSY: the pool has {CLIENTS_MAX} connections already");
         let body = codec::encode(&ServerMessage::Closing { reason }).map_err(io::Error::other)?;
         frame::send_some(&socket, &frame::pack(&body, 0), &[])?;

@@ -24,7 +24,7 @@ use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
@@ -86,6 +86,8 @@ struct Shared {
     budget: Arc<Budget>,
     socket: PathBuf,
     ids: AtomicU64,
+    /// Open connections, those that have not shaken hands included.
+    connections: AtomicUsize,
 }
 
 /// What the lock guards: the core and everything that its actions act on.
@@ -94,6 +96,8 @@ struct Core {
     pool: Pool,
     clients: BTreeMap<ClientId, Outbox>,
     payloads: BTreeMap<JobId, Payload>,
+    /// The inline result of the answer that is being handled, for the verdict that it brings about.
+    output: Option<Inline>,
     workers: BTreeMap<WorkerId, Link>,
     /// Workers that were ordered to end before their process was there.
     doomed: BTreeSet<WorkerId>,
@@ -108,8 +112,6 @@ struct Payload {
     submission: Submission,
     /// The arenas of its slices, kept whatever the client does.
     arenas: BTreeMap<ArenaId, Arc<ClientArena>>,
-    /// The inline result of an attempt that was answered.
-    output: Option<Inline>,
 }
 
 impl Shell {
@@ -131,6 +133,7 @@ impl Shell {
                 pool: Pool::new(config, &ids),
                 clients: BTreeMap::new(),
                 payloads: BTreeMap::new(),
+                output: None,
                 workers: BTreeMap::new(),
                 doomed: BTreeSet::new(),
                 armed: None,
@@ -143,6 +146,7 @@ impl Shell {
             budget: Arc::new(Budget::from_system()),
             socket,
             ids: AtomicU64::new(1),
+            connections: AtomicUsize::new(0),
         });
         let for_spawner = Arc::clone(&shared);
         let spawn_all = move || spawn::serve(&orders, &for_spawner, &command, &devices);
@@ -229,16 +233,16 @@ impl Shared {
         core.handle(self, self.timestamp(), event);
     }
 
-    /// A worker answered: its inline result is kept until the verdict.
+    /// A worker answered. Its inline result is there while the core handles that, so an answer that
+    /// the core drops leaves nothing behind.
     fn answered(&self, worker: WorkerId, attempt: AttemptId, result: Result<Answer, AttemptError>) {
         let mut core = self.lock();
-        let result = result.map(|answer| {
-            if let Some(payload) = core.payloads.get_mut(&attempt.job) {
-                payload.output = answer.output;
-            }
-            answer.report
+        let result = result.map(|Answer { report, output }| {
+            core.output = output;
+            report
         });
         core.handle(self, self.timestamp(), Event::WorkerAnswered { worker, attempt, result });
+        core.output = None;
     }
 
     /// A worker has unmapped the arenas it was told to.
@@ -247,6 +251,7 @@ impl Shared {
     }
 
     fn status(&self) -> Status {
+        let cuda_mapped = cuda_is_mapped();
         let core = self.lock();
         let mut workers = core.pool.workers();
         for row in &mut workers {
@@ -263,7 +268,7 @@ impl Shared {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 uptime_s: self.started.elapsed().as_secs_f64(),
                 socket: self.socket.display().to_string(),
-                cuda_mapped: cuda_is_mapped(),
+                cuda_mapped,
                 draining: core.pool.is_draining(),
                 clients: u32::try_from(core.clients.len()).unwrap_or(u32::MAX),
                 arena_bytes,
@@ -296,10 +301,11 @@ impl Core {
             }
             Action::Dispatch { worker, attempt } => self.dispatch(worker, attempt),
             Action::Finish { client, job, key, receipt } => {
-                let output = self.payloads.remove(&job).and_then(|payload| payload.output);
+                self.payloads.remove(&job);
+                // At most one verdict is OK for each answer, and none without one.
                 let ok = receipt.verdict == Verdict::Ok;
+                let output = if ok { self.output.take() } else { None };
                 tracing::debug!(%job, verdict = %receipt.verdict, reason = receipt.reason, "done");
-                let output = output.filter(|_| ok);
                 if let Some(client) = client {
                     let replayed = false;
                     self.tell(client, &ServerMessage::Done { key, receipt, output, replayed });

@@ -44,6 +44,7 @@ pub(super) fn serve(
         if let Err(error) = start(shared, command, worker, device) {
             tracing::error!(%worker, %error, "worker could not be started");
             let detail = format!("{}: {error}", command.program.display());
+            shared.lock().doomed.remove(&worker);
             shared.post(Event::SpawnFailed { worker, detail });
         }
     }
