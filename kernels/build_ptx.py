@@ -35,10 +35,8 @@ def fetched(wheel: str, inside: str) -> pathlib.Path:
     folder = CACHE / wheel.replace("==", "-")
     if not (folder / "unpacked").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run(
-            [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, wheel],
-            check=True,
-        )
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        subprocess.run([*pip, "--dest", folder, wheel], check=True)
         with zipfile.ZipFile(glob.glob(f"{folder}/*.whl")[0]) as archive:
             archive.extractall(folder)
         (folder / "unpacked").touch()
@@ -49,7 +47,8 @@ class Nvrtc:
     """The four calls of NVRTC that make PTX of a program."""
 
     def __init__(self) -> None:
-        self.library = ctypes.CDLL(str(fetched(NVRTC_WHEEL, "nvidia/cuda_nvrtc/lib/libnvrtc.so.12")))
+        library = fetched(NVRTC_WHEEL, "nvidia/cuda_nvrtc/lib/libnvrtc.so.12")
+        self.library = ctypes.CDLL(str(library))
 
     def call(self, name: str, *arguments) -> None:
         code = getattr(self.library, name)(*arguments)
@@ -90,13 +89,14 @@ def assemble() -> None:
     for target in ASSEMBLE_FOR:
         command = [ptxas, "--verbose", f"--gpu-name={target}", PTX, "--output-file=/dev/null"]
         told = subprocess.run(command, check=True, capture_output=True, text=True).stderr
-        kernels = re.findall(r"function '(\w+)'.*?(\d+) bytes spill stores.*?Used (\d+) registers", told, re.DOTALL)
-        for kernel, spilled, registers in kernels:
+        pattern = r"function '(\w+)'.*?(\d+) bytes spill stores.*?Used (\d+) registers"
+        for kernel, spilled, registers in re.findall(pattern, told, re.DOTALL):
             print(f"{target} {kernel}: {registers} registers, {spilled} bytes spilled")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--check", action="store_true", help="fail if the committed PTX differs")
     parser.add_argument("--assemble", action="store_true", help="print registers and spills")
     arguments = parser.parse_args()
@@ -106,7 +106,10 @@ def main() -> None:
         PTX.parent.mkdir(exist_ok=True)
         PTX.write_text(ptx)
     elif not PTX.exists() or PTX.read_text() != ptx:
-        raise SystemExit(f"{PTX.name} is not what kernels/cuda gives: run kernels/build_ptx.py and commit it")
+        raise SystemExit(
+            "kernels/ptx/gridpool.ptx is not what kernels/cuda gives: "
+            "run kernels/build_ptx.py and commit the result"
+        )
     if arguments.assemble:
         assemble()
 

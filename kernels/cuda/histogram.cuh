@@ -138,7 +138,7 @@ extern "C" __global__ void gp_colorcount(Batch batch, Stage from, u32 color, u32
     }
 }
 
-// A palette on the device: its length, up to ten colours, zeros.
+// As in protocol/src/output.rs: a length, up to ten colours, zeros.
 constexpr u32 PALETTE_BYTES = 12;
 
 extern "C" __global__ void gp_palette(Batch batch, Stage from, u32 ties, u8 *palettes) {

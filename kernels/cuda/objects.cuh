@@ -16,11 +16,16 @@ constexpr u32 OBJECTS_WARPS = OBJECTS_THREADS / LANES;
 constexpr u32 TILES_MAX = GRID_CELLS_MAX / LANES;
 constexpr u32 NO_BACKGROUND = 255;
 
-// A forest over the cells of one grid. `volatile`: other threads change it meanwhile. Whatever they
-// do, a cell's parent stays one of its ancestors and below it in number, so a walk ends, and at the
+// A forest over the cells of one grid. `volatile`, because other threads change it meanwhile, but
+// only by atomicMin: a parent only ever falls, and stays an ancestor. So a walk ends, and at the
 // root that a walk from anywhere in the tree would reach.
 struct Forest {
     volatile u32 *parents;
+
+    // Hangs `cell` under `parent` unless it hangs lower already; gives what it hung under before.
+    __device__ u32 hang(u32 cell, u32 parent) const {
+        return atomicMin((u32 *)&parents[cell], parent);
+    }
 
     __device__ u32 root(u32 cell) const {
         for (;;) {
@@ -30,7 +35,7 @@ struct Forest {
             }
             // Each visit halves the path for the next.
             const u32 above = parents[parent];
-            parents[cell] = above;
+            hang(cell, above);
             cell = above;
         }
     }
@@ -43,7 +48,7 @@ struct Forest {
                 return;
             }
             const u32 low = min(a, b), high = max(a, b);
-            const u32 before = atomicMin((u32 *)&parents[high], low);
+            const u32 before = hang(high, low);
             if (before == high) {
                 return;
             }

@@ -35,7 +35,8 @@ __device__ void recolor(Map map, Batch batch, Stage from, Stage to) {
     }
 }
 
-extern "C" __global__ void gp_replace(Batch batch, Stage from, Stage to, u32 old_color, u32 new_color) {
+extern "C" __global__ void gp_replace(Batch batch, Stage from, Stage to, u32 old_color,
+                                      u32 new_color) {
     recolor(Replace{old_color, new_color}, batch, from, to);
 }
 

@@ -46,15 +46,21 @@ __device__ __forceinline__ void apply(Symmetry symmetry, Batch batch, Stage from
     u8 *image = to.cells + batch.offsets[item];
     const Lines lines = lines_of(symmetry, input.h, input.w);
     for (Walk cell(lane(), LANES, w); cell.at < input.area(); cell.next()) {
-        image[cell.at] = input.cells[lines.start + (int)cell.row * lines.down + (int)cell.col * lines.right];
+        const int row = cell.row, col = cell.col;
+        image[cell.at] = input.cells[lines.start + row * lines.down + col * lines.right];
     }
 }
 
-extern "C" __global__ void gp_identity(Batch batch, Stage from, Stage to) { apply(IDENTITY, batch, from, to); }
-extern "C" __global__ void gp_rot90(Batch batch, Stage from, Stage to) { apply(ROT90, batch, from, to); }
-extern "C" __global__ void gp_rot180(Batch batch, Stage from, Stage to) { apply(ROT180, batch, from, to); }
-extern "C" __global__ void gp_rot270(Batch batch, Stage from, Stage to) { apply(ROT270, batch, from, to); }
-extern "C" __global__ void gp_hmirror(Batch batch, Stage from, Stage to) { apply(HMIRROR, batch, from, to); }
-extern "C" __global__ void gp_vmirror(Batch batch, Stage from, Stage to) { apply(VMIRROR, batch, from, to); }
-extern "C" __global__ void gp_dmirror(Batch batch, Stage from, Stage to) { apply(DMIRROR, batch, from, to); }
-extern "C" __global__ void gp_cmirror(Batch batch, Stage from, Stage to) { apply(CMIRROR, batch, from, to); }
+#define SYMMETRY_KERNEL(name, symmetry)                                   \
+    extern "C" __global__ void name(Batch batch, Stage from, Stage to) { \
+        apply(symmetry, batch, from, to);                                 \
+    }
+
+SYMMETRY_KERNEL(gp_identity, IDENTITY)
+SYMMETRY_KERNEL(gp_rot90, ROT90)
+SYMMETRY_KERNEL(gp_rot180, ROT180)
+SYMMETRY_KERNEL(gp_rot270, ROT270)
+SYMMETRY_KERNEL(gp_hmirror, HMIRROR)
+SYMMETRY_KERNEL(gp_vmirror, VMIRROR)
+SYMMETRY_KERNEL(gp_dmirror, DMIRROR)
+SYMMETRY_KERNEL(gp_cmirror, CMIRROR)

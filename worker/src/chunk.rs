@@ -28,7 +28,7 @@ pub(crate) fn cut(tables: &Tables, limits: ChunkLimits) -> Vec<Chunk> {
     let mut chunks = Vec::new();
     let mut start = 0;
     while start < items {
-        let cells_end = offsets[start] as usize + limits.cells_max;
+        let cells_end = (offsets[start] as usize).saturating_add(limits.cells_max);
         let fitting = offsets[start + 1..].partition_point(|&end| end as usize <= cells_end);
         let end = start + fitting.min(limits.items_max).max(1);
         let cells = offsets[start] as usize..offsets[end] as usize;
@@ -53,7 +53,8 @@ mod tests {
             _ => Grid::new(1, area, vec![0; area]).unwrap(),
         });
         let batch = GridBatch::from_grids(&grids).unwrap();
-        for (items_max, cells_max) in [(1, 1), (3, 100), (100, 1_000), (100, 10_000), (2, 10_000)] {
+        for (items_max, cells_max) in [(1, 1), (3, 100), (100, 1_000), (2, 10_000), (2, usize::MAX)]
+        {
             let limits = ChunkLimits { items_max, cells_max };
             let chunks = cut(batch.tables(), limits);
             assert_eq!(chunks[0].items.start, 0);
@@ -61,6 +62,8 @@ mod tests {
             for pair in chunks.windows(2) {
                 assert_eq!(pair[0].items.end, pair[1].items.start);
                 assert_eq!(pair[0].cells.end, pair[1].cells.start);
+                let with_next = pair[0].cells.len() + areas[pair[1].items.start];
+                assert!(pair[0].items.len() == items_max || with_next > cells_max, "{pair:?}");
             }
             for chunk in &chunks {
                 let cells: usize = areas[chunk.items.clone()].iter().sum();

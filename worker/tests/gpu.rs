@@ -356,35 +356,40 @@ fn another_gpu_than_the_one_asked_for_is_refused() {
     assert_eq!(CudaDevice::open(0, Some(other)).unwrap_err(), want);
 }
 
-/// Prints what each kernel takes; for a person. `cargo test --release -- --ignored --nocapture`.
+/// Prints what each kernel and each reference function takes, for a person, with or without a
+/// GPU: `cargo test --release -p gridpool-worker --test gpu -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures, and asserts nothing"]
 fn kernel_times() {
-    let Some(mut gpu) = gpu() else { return };
+    const ITEMS: usize = 20_000;
     let mut random = Random(11);
-    let ragged: Vec<_> = (0..20_000)
+    let ragged: Vec<_> = (0..ITEMS)
         .map(|_| {
             let (h, w) = (3 + random.below(20), 3 + random.below(20));
             random.grid(h, w)
         })
         .collect();
-    let full: Vec<_> = (0..20_000).map(|_| random.grid(30, 30)).collect();
+    let full: Vec<_> = (0..ITEMS).map(|_| random.grid(30, 30)).collect();
+    let one_core = CpuDevice::open(0, 1).unwrap();
+    let mut devices: Vec<Box<dyn Device>> = vec![Box::new(one_core)];
+    devices.extend(gpu().map(|gpu| Box::new(gpu) as Box<dyn Device>));
     for (name, grids) in [("ragged 3..22", ragged), ("30x30", full)] {
         let grids = batch(&grids);
         for text in
             ["rot90", "vmirror", "replace(0, 5)", "mostcolor", "palette", "o_g(5)", "o_g(7)"]
         {
-            let program = compile(text, Ties::Cpython);
-            let mut memory = Memory::new(program, grids.clone());
-            gpu.adopt(SharedSlice::private(&mut memory.input)).unwrap();
-            gpu.adopt(SharedSlice::private(&mut memory.output)).unwrap();
-            memory.run(&mut gpu);
-            let work = memory.run(&mut gpu);
-            gpu.release(SharedSlice::private(&mut memory.input)).unwrap();
-            gpu.release(SharedSlice::private(&mut memory.output)).unwrap();
-            for kernel in work.kernels {
-                let rate = 20_000.0 / kernel.device_us;
-                println!("{name} {}: {:.1} us, {rate:.1} M grids/s", kernel.name, kernel.device_us);
+            for device in &mut devices {
+                let mut memory = Memory::new(compile(text, Ties::Cpython), grids.clone());
+                device.adopt(SharedSlice::private(&mut memory.input)).unwrap();
+                device.adopt(SharedSlice::private(&mut memory.output)).unwrap();
+                memory.run(device.as_mut());
+                let work = memory.run(device.as_mut());
+                device.release(SharedSlice::private(&mut memory.input)).unwrap();
+                device.release(SharedSlice::private(&mut memory.output)).unwrap();
+                for kernel in work.kernels {
+                    let (us, rate) = (kernel.device_us, 20_000.0 / kernel.device_us);
+                    println!("{name} {text} {}: {us:.1} us, {rate:.2} M grids/s", kernel.name);
+                }
             }
         }
     }
