@@ -95,10 +95,13 @@ impl Evaluator {
                 let places = self.offsets.windows(2);
                 for ((shape, status), place) in self.shapes.iter_mut().zip(&self.status).zip(places)
                 {
+                    let to = &mut self.next_cells[place[0]..place[1]];
                     if *status == STATUS_OK {
                         let from = &self.cells[place[0]..place[1]];
-                        let to = &mut self.next_cells[place[0]..place[1]];
                         *shape = symmetry::apply(symmetry, *shape, from, to);
+                    } else {
+                        // Cells of a run before lie here, perhaps another client's.
+                        to.fill(0);
                     }
                 }
                 std::mem::swap(&mut self.cells, &mut self.next_cells);
@@ -197,6 +200,7 @@ pub fn run_batch(program: &Program, batch: &GridBatch) -> Result<Outputs, BatchE
 mod tests {
     use gridpool_protocol::batch::Grid;
     use gridpool_protocol::output::Output;
+    use gridpool_protocol::program::Symmetry;
 
     use super::*;
 
@@ -248,6 +252,18 @@ mod tests {
             }
             assert_eq!(evaluator.part(Part::Status), [0, 0, 1, NO_OP, 0, 0], "{text}");
         }
+    }
+
+    #[test]
+    fn an_item_in_error_shows_no_cell_of_the_run_before() {
+        let mut evaluator = Evaluator::default();
+        for cells in [[7; 4], [255, 1, 1, 1]] {
+            evaluator.load(&[[2, 2]], |to| to.copy_from_slice(&cells));
+            evaluator.validate();
+            evaluator.apply(Op::Symmetry(Symmetry::Rot90), Ties::Cpython);
+        }
+        assert_eq!(evaluator.part(Part::Status), STATUS_BAD_CELL);
+        assert!(!evaluator.part(Part::Cells).contains(&7));
     }
 
     #[test]
