@@ -1,6 +1,6 @@
 //! gridpool's grid kernels: what each op means, and how a device computes it.
 //!
-//! - [`reference`] says what is right, on plain slices; a CPU device runs it.
+//! - [`mod@reference`] says what is right, on plain slices; a CPU device runs it.
 //! - `kernels/cuda` computes the same on a GPU; [`module`] holds the PTX made from it.
 //! - [`known_answer`] is the test that a device passes before it serves.
 //!

@@ -25,7 +25,8 @@ pub enum FaultClass {
 pub enum Fault {
     /// A CUDA library foreign to the worker's role is mapped into the process.
     #[error(
-        "{library} is mapped into this worker; a worker shares its process with no other CUDA library (is LD_PRELOAD set?)"
+        "{library} is mapped into this worker; a worker shares its process with no other CUDA \
+         library (is LD_PRELOAD set?)"
     )]
     Contaminated {
         /// The library's path.
@@ -40,7 +41,7 @@ pub enum Fault {
         code: u32,
     },
     /// The driver cannot load the kernels.
-    #[error("the driver offers CUDA {}.{}; the kernels need {}.{} or newer", have / 1000, have % 1000 / 10, need / 1000, need % 1000 / 10)]
+    #[error("the driver offers CUDA {}; the kernels need {} or newer", cuda(*have), cuda(*need))]
     DriverTooOld {
         /// What `cuDriverGetVersion` says.
         have: u32,
@@ -126,6 +127,11 @@ impl Fault {
     }
 }
 
+/// A version as `cuDriverGetVersion` counts it, as people write it.
+fn cuda(version: u32) -> String {
+    format!("{}.{}", version / 1_000, version % 1_000 / 10)
+}
+
 /// The class of a result code other than success. One that no header names is sticky: the process
 /// that ends for nothing costs less than the wrong answer of one that stays.
 fn class_of(code: u32) -> FaultClass {
@@ -167,7 +173,7 @@ fn exit_code_of(code: u32) -> i32 {
 mod tests {
     use super::*;
 
-    fn cuda(code: u32) -> Fault {
+    fn gave(code: u32) -> Fault {
         Fault::Cuda { call: "cuStreamSynchronize", code }
     }
 
@@ -187,16 +193,16 @@ mod tests {
         let must_end = [226, 700, 702, 714, 715, 716, 717, 718, 719, 721, 810, 911];
         let context_lost = [4, 201, 214, 220, 401, 709, 710, 999];
         for code in must_end.into_iter().chain(context_lost) {
-            assert_eq!(cuda(code).class(), FaultClass::Sticky, "{code}");
-            assert_eq!(cuda(code).exit_code(), exit::STICKY, "{code}");
+            assert_eq!(gave(code).class(), FaultClass::Sticky, "{code}");
+            assert_eq!(gave(code).exit_code(), exit::STICKY, "{code}");
         }
     }
 
     #[test]
     fn an_unknown_code_is_sticky_and_says_its_number() {
         for code in [9, 99, 1_000, 4_096, u32::MAX] {
-            assert_eq!(cuda(code).class(), FaultClass::Sticky);
-            assert!(cuda(code).to_string().contains(&format!("({code})")));
+            assert_eq!(gave(code).class(), FaultClass::Sticky);
+            assert!(gave(code).to_string().contains(&format!("({code})")));
         }
     }
 
@@ -213,13 +219,13 @@ mod tests {
             (919, exit::DEVICE_LOST),
         ];
         for (code, want) in cases {
-            assert_eq!(cuda(code).exit_code(), want, "{code}");
+            assert_eq!(gave(code).exit_code(), want, "{code}");
         }
     }
 
     #[test]
     fn a_fault_reads_as_a_sentence_with_the_call_and_the_name() {
-        assert_eq!(cuda(700).to_string(), "cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700)");
+        assert_eq!(gave(700).to_string(), "cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700)");
         assert_eq!(
             Fault::DriverTooOld { have: 11_040, need: 12_000 }.to_string(),
             "the driver offers CUDA 11.4; the kernels need 12.0 or newer"

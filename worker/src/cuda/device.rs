@@ -156,7 +156,8 @@ mod tests {
 
     #[test]
     fn the_version_is_found_in_both_kinds_of_kernel_module() {
-        let closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\nGCC version:  gcc version 12.2.0";
+        let closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar 5\n\
+                      GCC version:  gcc version 12.2.0";
         let open =
             "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.03  Release Build";
         assert_eq!(version_in(closed), Some("550.54.15"));

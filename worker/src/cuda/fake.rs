@@ -86,23 +86,50 @@ macro_rules! fake {
 fake!(ctx_set_current(_context: CUcontext) as "cuCtxSetCurrent");
 fake!(device_get(to: *mut CUdevice, _ordinal: c_int) as "cuDeviceGet" gives to: 0);
 fake!(device_get_count(to: *mut c_int) as "cuDeviceGetCount" gives to: 1);
-fake!(device_get_name(to: *mut c_char, _length: c_int, _device: CUdevice) as "cuDeviceGetName" gives to: 0);
-fake!(device_get_uuid(to: *mut CUuuid, _device: CUdevice) as "cuDeviceGetUuid" gives to: CUuuid { bytes: [1; 16] });
-fake!(device_primary_ctx_retain(to: *mut CUcontext, _device: CUdevice) as "cuDevicePrimaryCtxRetain" gives to: ptr::null_mut());
+fake!(
+    device_get_name(to: *mut c_char, _length: c_int, _device: CUdevice)
+    as "cuDeviceGetName" gives to: 0
+);
+fake!(
+    device_get_uuid(to: *mut CUuuid, _device: CUdevice)
+    as "cuDeviceGetUuid" gives to: CUuuid { bytes: [1; 16] }
+);
+fake!(
+    device_primary_ctx_retain(to: *mut CUcontext, _device: CUdevice)
+    as "cuDevicePrimaryCtxRetain" gives to: ptr::null_mut()
+);
 fake!(driver_get_version(to: *mut c_int) as "cuDriverGetVersion" gives to: 12_000);
 fake!(event_create(to: *mut CUevent, _flags: c_uint) as "cuEventCreate" gives to: ptr::null_mut());
-fake!(event_elapsed_time(to: *mut f32, _start: CUevent, _end: CUevent) as "cuEventElapsedTime" gives to: 0.5);
+fake!(
+    event_elapsed_time(to: *mut f32, _start: CUevent, _end: CUevent)
+    as "cuEventElapsedTime" gives to: 0.5
+);
 fake!(event_record(_event: CUevent, _stream: CUstream) as "cuEventRecord");
 fake!(init(_flags: c_uint) as "cuInit");
-fake!(mem_alloc(to: *mut CUdeviceptr, bytes: usize) as "cuMemAlloc" gives to: host_memory(bytes).expose_provenance() as CUdeviceptr);
+fake!(
+    mem_alloc(to: *mut CUdeviceptr, bytes: usize)
+    as "cuMemAlloc" gives to: host_memory(bytes).expose_provenance() as CUdeviceptr
+);
 fake!(mem_free(_address: CUdeviceptr) as "cuMemFree");
 fake!(mem_free_host(_start: *mut c_void) as "cuMemFreeHost");
-fake!(mem_host_alloc(to: *mut *mut c_void, bytes: usize, _flags: c_uint) as "cuMemHostAlloc" gives to: host_memory(bytes).cast());
+fake!(
+    mem_host_alloc(to: *mut *mut c_void, bytes: usize, _flags: c_uint)
+    as "cuMemHostAlloc" gives to: host_memory(bytes).cast()
+);
 fake!(mem_host_register(_start: *mut c_void, _bytes: usize, _flags: c_uint) as "cuMemHostRegister");
 fake!(mem_host_unregister(_start: *mut c_void) as "cuMemHostUnregister");
-fake!(module_get_function(to: *mut CUfunction, _module: CUmodule, _name: *const c_char) as "cuModuleGetFunction" gives to: ptr::null_mut());
-fake!(module_load_data(to: *mut CUmodule, _image: *const c_void) as "cuModuleLoadData" gives to: ptr::null_mut());
-fake!(stream_create(to: *mut CUstream, _flags: c_uint) as "cuStreamCreate" gives to: ptr::null_mut());
+fake!(
+    module_get_function(to: *mut CUfunction, _module: CUmodule, _name: *const c_char)
+    as "cuModuleGetFunction" gives to: ptr::null_mut()
+);
+fake!(
+    module_load_data(to: *mut CUmodule, _image: *const c_void)
+    as "cuModuleLoadData" gives to: ptr::null_mut()
+);
+fake!(
+    stream_create(to: *mut CUstream, _flags: c_uint)
+    as "cuStreamCreate" gives to: ptr::null_mut()
+);
 fake!(stream_synchronize(_stream: CUstream) as "cuStreamSynchronize");
 
 unsafe extern "C" fn launch_kernel(
