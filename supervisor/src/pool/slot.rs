@@ -1,17 +1,17 @@
 //! One device's place in the pool, whatever process serves it now.
 //!
 //! ```text
-//!            spawn          ready           dispatch
-//!  Waiting ────────► Starting ─────► Ready ──────────► Busy
-//!     ▲                 │  ▲           │  ◄──────────    │
-//!     │                 │  │           │     answer      │
-//!     │ exit            │  └───────────┼─────────────────┘
-//!     │                 │   exit, kill │ stop
-//!     │                 ▼              ▼
-//!     └───────────── Stopping ──────► Stopped       (drained)
-//!                       │
-//!                       ├──► Quarantined            (died too often without work; wrong set-up)
-//!                       └──► Unkillable             (SIGKILL had no effect in time)
+//!             due            READY           dispatch
+//!  Waiting ─────────► Starting ────────► Ready ─────────► Busy
+//!     ▲                  │                │ ▲               │
+//!     │                  │                │ └─── answer ────┤
+//!     │                  ├────────────────┴─────────────────┤
+//!     │                  │ the process ends                 │ not READY in time, silent, or its job
+//!     │                  ▼                                  ▼ is late or cancelled: SIGKILL
+//!     ├───────────── enough? ◄─────────────────────────── Killed ─── no end in 5 s ───► Unkillable
+//!     │ no               │ yes: 5 deaths without work in 60 s, 3 failed starts,
+//!     │                  ▼ or a set-up that no restart mends
+//!     └─ backoff     Quarantined         drain: any of the first row ─ stop ─► Stopping ─► Stopped
 //! ```
 
 use std::collections::VecDeque;
