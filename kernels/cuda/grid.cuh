@@ -2,8 +2,7 @@
 //
 // A chunk of a batch is laid out on the device as protocol/src/batch.rs lays out any batch. The
 // tables come from the worker's own checked copy, never from memory that a client can write, so
-// every place they name is inside the buffers. Cells are data only: no cell is used as an index
-// before gp_validate has seen it, and no later kernel looks at an item that it has marked.
+// every place they name is inside the buffers. Cells are data only: none is used as an index.
 
 #pragma once
 
@@ -26,8 +25,6 @@ struct Batch {
     u32 items;
     // Where each item's cells start, counted from the chunk's first cell; items + 1 of them.
     const u32 *offsets;
-    // (code, op) of each item.
-    u8 *status;
 };
 
 // Grids between two kernels: shapes change, places do not.
@@ -50,11 +47,6 @@ __device__ Grid grid_of(Batch batch, Stage stage, u32 item) {
     grid.w = stage.shapes[2 * item + 1];
     grid.cells = stage.cells + batch.offsets[item];
     return grid;
-}
-
-// Whether there is such an item and it is not in error.
-__device__ bool serves(Batch batch, u32 item) {
-    return item < batch.items && batch.status[2 * item] == STATUS_OK;
 }
 
 __device__ u32 lane() { return threadIdx.x % LANES; }

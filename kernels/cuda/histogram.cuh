@@ -92,7 +92,7 @@ __device__ u32 best_color(Tally mine, Order order, bool rarest) {
 
 __device__ void write_best(bool rarest, Batch batch, Stage from, u32 ties, u32 *values) {
     const u32 item = item_of_warp();
-    if (!serves(batch, item)) {
+    if (item >= batch.items) {
         return;
     }
     const Tally mine = tally(grid_of(batch, from, item));
@@ -112,7 +112,7 @@ extern "C" __global__ void gp_leastcolor(Batch batch, Stage from, u32 ties, u32 
 
 extern "C" __global__ void gp_numcolors(Batch batch, Stage from, u32 *values) {
     const u32 item = item_of_warp();
-    if (!serves(batch, item)) {
+    if (item >= batch.items) {
         return;
     }
     const Tally mine = tally(grid_of(batch, from, item));
@@ -124,7 +124,7 @@ extern "C" __global__ void gp_numcolors(Batch batch, Stage from, u32 *values) {
 
 extern "C" __global__ void gp_colorcount(Batch batch, Stage from, u32 color, u32 *values) {
     const u32 item = item_of_warp();
-    if (!serves(batch, item)) {
+    if (item >= batch.items) {
         return;
     }
     const Grid grid = grid_of(batch, from, item);
@@ -143,7 +143,7 @@ constexpr u32 PALETTE_BYTES = 12;
 
 extern "C" __global__ void gp_palette(Batch batch, Stage from, u32 ties, u8 *palettes) {
     const u32 item = item_of_warp();
-    if (!serves(batch, item)) {
+    if (item >= batch.items) {
         return;
     }
     const Tally mine = tally(grid_of(batch, from, item));

@@ -155,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(OBJECTS_THREADS)
     __shared__ u32 background;
 
     const u32 item = blockIdx.x;
-    if (!serves(batch, item)) {
+    if (item >= batch.items) {
         return;
     }
     const Grid grid = grid_of(batch, from, item);

@@ -21,7 +21,7 @@ struct Switch {
 template <class Map>
 __device__ void recolor(Map map, Batch batch, Stage from, Stage to) {
     const u32 item = item_of_warp();
-    if (!serves(batch, item)) {
+    if (item >= batch.items) {
         return;
     }
     const Grid input = grid_of(batch, from, item);

@@ -33,7 +33,7 @@ __device__ bool transposes(Symmetry symmetry) {
 // One warp an item. `symmetry` is a constant of each caller, so nothing here branches on it.
 __device__ __forceinline__ void apply(Symmetry symmetry, Batch batch, Stage from, Stage to) {
     const u32 item = item_of_warp();
-    if (!serves(batch, item)) {
+    if (item >= batch.items) {
         return;
     }
     const Grid input = grid_of(batch, from, item);

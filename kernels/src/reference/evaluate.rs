@@ -53,12 +53,14 @@ impl Evaluator {
         self.status.resize(shapes.len(), STATUS_OK);
     }
 
-    /// Marks the items that have a cell that is no colour; later ops skip them. Gives their number.
+    /// Marks the items that have a cell that is no colour and blanks them: to later ops they are
+    /// grids of zeros. Gives their number.
     pub fn validate(&mut self) -> u32 {
         let mut errors = 0;
         for (status, place) in self.status.iter_mut().zip(self.offsets.windows(2)) {
-            let cells = &self.cells[place[0]..place[1]];
+            let cells = &mut self.cells[place[0]..place[1]];
             if cells.iter().fold(0, |max, &cell| max.max(cell)) > COLOR_MAX {
+                cells.fill(0);
                 *status = STATUS_BAD_CELL;
                 errors += 1;
             }
@@ -66,7 +68,7 @@ impl Evaluator {
         errors
     }
 
-    /// Applies one op to every item that is not in error.
+    /// Applies one op to every item.
     pub fn apply(&mut self, op: Op, ties: Ties) {
         let byte = |number: u8| i32::from(number).to_le_bytes();
         let word = |number: u32| number.to_le_bytes();
@@ -92,17 +94,10 @@ impl Evaluator {
             Op::Switch { a, b } => recolor::switch(&mut self.cells, a, b),
             Op::Symmetry(symmetry) => {
                 self.next_cells.resize(self.cells.len(), 0);
-                let places = self.offsets.windows(2);
-                for ((shape, status), place) in self.shapes.iter_mut().zip(&self.status).zip(places)
-                {
+                for (shape, place) in self.shapes.iter_mut().zip(self.offsets.windows(2)) {
+                    let from = &self.cells[place[0]..place[1]];
                     let to = &mut self.next_cells[place[0]..place[1]];
-                    if *status == STATUS_OK {
-                        let from = &self.cells[place[0]..place[1]];
-                        *shape = symmetry::apply(symmetry, *shape, from, to);
-                    } else {
-                        // Cells of a run before lie here, perhaps another client's.
-                        to.fill(0);
-                    }
+                    *shape = symmetry::apply(symmetry, *shape, from, to);
                 }
                 std::mem::swap(&mut self.cells, &mut self.next_cells);
             }
@@ -124,32 +119,21 @@ impl Evaluator {
         }
     }
 
-    /// What `measure` says of every item's cells; a default for items in error.
-    fn measured<T: Default>(&self, measure: impl Fn(&[u8]) -> T) -> Vec<T> {
-        let items = self.status.iter().zip(self.offsets.windows(2));
-        let measure = |(status, place): (&[u8; 2], &[usize])| {
-            if *status == STATUS_OK {
-                measure(&self.cells[place[0]..place[1]])
-            } else {
-                T::default()
-            }
-        };
-        items.map(measure).collect()
+    /// What `measure` says of every item's cells.
+    fn measured<T>(&self, measure: impl Fn(&[u8]) -> T) -> Vec<T> {
+        let places = self.offsets.windows(2);
+        places.map(|place| measure(&self.cells[place[0]..place[1]])).collect()
     }
 
     fn label(&mut self, grouping: Grouping, ties: Ties) {
         self.counts.clear();
         self.labels.clear();
         self.labels.resize(self.cells.len(), 0);
-        let items = self.shapes.iter().zip(&self.status).zip(self.offsets.windows(2));
-        for ((&shape, status), place) in items {
-            let mut objects = 0;
-            if *status == STATUS_OK {
-                let cells = &self.cells[place[0]..place[1]];
-                let labels = &mut self.labels[place[0]..place[1]];
-                let background = grouping.without_bg.then(|| ties::mostcolor(cells, ties));
-                objects = self.labeler.label(grouping, background, shape, cells, labels);
-            }
+        for (&shape, place) in self.shapes.iter().zip(self.offsets.windows(2)) {
+            let cells = &self.cells[place[0]..place[1]];
+            let labels = &mut self.labels[place[0]..place[1]];
+            let background = grouping.without_bg.then(|| ties::mostcolor(cells, ties));
+            let objects = self.labeler.label(grouping, background, shape, cells, labels);
             self.counts.push(objects.to_le_bytes());
         }
         self.labels_low.clear();

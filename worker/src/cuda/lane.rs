@@ -185,8 +185,8 @@ impl Lane {
             batch: BatchArgument {
                 items: pass.items,
                 offsets: self.input.at(batch.offsets().start),
-                status: output(result.status()),
             },
+            status: output(result.status()),
             input: stage(&self.input),
             between: [stage(&self.between[0]), stage(&self.between[1])],
             output: StageArgument {

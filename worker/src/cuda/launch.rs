@@ -40,7 +40,6 @@ impl Module {
 pub(super) struct BatchArgument {
     pub(super) items: u32,
     pub(super) offsets: DeviceAddress,
-    pub(super) status: DeviceAddress,
 }
 
 /// `Stage` of `kernels/cuda/grid.cuh`.

@@ -14,6 +14,7 @@ use crate::fault::Fault;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
     pub(super) batch: BatchArgument,
+    pub(super) status: DeviceAddress,
     pub(super) input: StageArgument,
     /// Grids between two ops.
     pub(super) between: [StageArgument; 2],
@@ -50,7 +51,8 @@ pub(super) unsafe fn launch_program(
         unsafe { launcher.launch(driver, module, kernel, places.batch.items, arguments) }
     };
     let batch = Argument::Batch(places.batch);
-    launch(Kernel::VALIDATE, &[batch, Argument::Stage(places.input)])?;
+    let status = Argument::Address(places.status);
+    launch(Kernel::VALIDATE, &[batch, Argument::Stage(places.input), status])?;
     let last_grid_op = program.ops().iter().rposition(|op| op.gives() == Kind::Grid);
     let mut stage = places.input;
     for (index, &op) in program.ops().iter().enumerate() {
