@@ -9,8 +9,10 @@
 
 use std::ops::Range;
 
-use crate::limits::{COLOR_MAX, GRID_CELLS_MAX, JOB_CELLS_MAX, JOB_ITEMS_MAX, SIDE_MAX};
+use crate::limits::{GRID_CELLS_MAX, JOB_CELLS_MAX, JOB_ITEMS_MAX};
 use crate::shared::SharedSlice;
+
+pub use crate::grid::{Grid, GridError};
 
 /// Every part of a batch or a result starts at a multiple of this many bytes.
 pub const PART_ALIGN: usize = 16;
@@ -18,132 +20,6 @@ pub const PART_ALIGN: usize = 16;
 /// Rounds up to the next multiple of [`PART_ALIGN`].
 pub(crate) fn align(bytes: usize) -> usize {
     bytes.next_multiple_of(PART_ALIGN)
-}
-
-/// One grid: `h` rows of `w` cells, each a colour from 0 to 9.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Grid {
-    h: u8,
-    w: u8,
-    cells: Vec<u8>,
-}
-
-/// Why a grid is not a grid. Rows and columns count from 0.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GridError {
-    /// It has no row or no column.
-    #[error("the grid is empty: it needs at least one row and one column")]
-    Empty,
-    /// A row is longer or shorter than the first.
-    #[error("row {row} has {got} cells, row 0 has {want}")]
-    Ragged {
-        /// The first row that differs.
-        row: usize,
-        /// Its length.
-        got: usize,
-        /// The length of row 0.
-        want: usize,
-    },
-    /// A side is longer than [`SIDE_MAX`].
-    #[error("the grid is {h} x {w}; a side has at most {SIDE_MAX} cells")]
-    Side {
-        /// Rows.
-        h: usize,
-        /// Columns.
-        w: usize,
-    },
-    /// It has more cells than [`GRID_CELLS_MAX`].
-    #[error("the grid is {h} x {w} = {} cells; at most {GRID_CELLS_MAX} are allowed", h * w)]
-    TooLarge {
-        /// Rows.
-        h: usize,
-        /// Columns.
-        w: usize,
-    },
-    /// A cell is no colour.
-    #[error("row {row}, column {col}: {value} is not a colour from 0 to {COLOR_MAX}")]
-    Cell {
-        /// Row of the first such cell.
-        row: usize,
-        /// Its column.
-        col: usize,
-        /// What stands there.
-        value: u8,
-    },
-    /// The number of cells is not rows times columns.
-    #[error("{cells} cells do not make a grid of {h} x {w}")]
-    Length {
-        /// Rows.
-        h: usize,
-        /// Columns.
-        w: usize,
-        /// Cells given.
-        cells: usize,
-    },
-}
-
-impl Grid {
-    /// A grid of `h` rows and `w` columns from row-major cells.
-    ///
-    /// # Errors
-    /// [`GridError`] if the shape is out of bounds, does not fit the cells, or a cell is no colour.
-    pub fn new(h: usize, w: usize, cells: Vec<u8>) -> Result<Self, GridError> {
-        if h == 0 || w == 0 {
-            return Err(GridError::Empty);
-        }
-        let (Ok(rows), Ok(columns)) = (u8::try_from(h), u8::try_from(w)) else {
-            return Err(GridError::Side { h, w });
-        };
-        if h * w > GRID_CELLS_MAX {
-            return Err(GridError::TooLarge { h, w });
-        }
-        if cells.len() != h * w {
-            return Err(GridError::Length { h, w, cells: cells.len() });
-        }
-        if let Some(at) = cells.iter().position(|&cell| cell > COLOR_MAX) {
-            return Err(GridError::Cell { row: at / w, col: at % w, value: cells[at] });
-        }
-        Ok(Self { h: rows, w: columns, cells })
-    }
-
-    /// A grid from its rows.
-    ///
-    /// # Errors
-    /// As [`Grid::new`], and [`GridError::Ragged`] if the rows differ in length.
-    pub fn from_rows<R: AsRef<[u8]>>(rows: &[R]) -> Result<Self, GridError> {
-        let want = rows.first().map_or(0, |row| row.as_ref().len());
-        for (row, cells) in rows.iter().enumerate() {
-            let got = cells.as_ref().len();
-            if got != want {
-                return Err(GridError::Ragged { row, got, want });
-            }
-        }
-        let cells = rows.iter().flat_map(|row| row.as_ref()).copied().collect();
-        Self::new(rows.len(), want, cells)
-    }
-
-    /// Rows.
-    #[must_use]
-    pub fn h(&self) -> usize {
-        usize::from(self.h)
-    }
-
-    /// Columns.
-    #[must_use]
-    pub fn w(&self) -> usize {
-        usize::from(self.w)
-    }
-
-    /// The cells, row-major.
-    #[must_use]
-    pub fn cells(&self) -> &[u8] {
-        &self.cells
-    }
-
-    /// The rows, top to bottom.
-    pub fn rows(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        self.cells.chunks_exact(self.w())
-    }
 }
 
 /// Why a batch was refused. Items count from 0.
@@ -361,12 +237,12 @@ impl GridBatch {
         if items > JOB_ITEMS_MAX as usize {
             return Err(BatchError::Items { items });
         }
-        let cells = self.cells.len() as u64 + grid.cells.len() as u64;
+        let cells = self.cells.len() as u64 + grid.cells().len() as u64;
         let end = u32::try_from(cells).ok().filter(|&end| end <= JOB_CELLS_MAX);
         let end = end.ok_or(BatchError::Cells { cells })?;
-        self.tables.shapes.push([grid.h, grid.w]);
+        self.tables.shapes.push(grid.shape());
         self.tables.offsets.push(end);
-        self.cells.extend_from_slice(&grid.cells);
+        self.cells.extend_from_slice(grid.cells());
         Ok(())
     }
 
@@ -397,8 +273,7 @@ impl GridBatch {
     /// Grid `item` again.
     #[must_use]
     pub fn grid(&self, item: usize) -> Grid {
-        let [h, w] = self.tables.shapes[item];
-        Grid { h, w, cells: self.cells[self.tables.cells_of(item)].to_vec() }
+        Grid::of_shape(self.tables.shapes[item], self.cells[self.tables.cells_of(item)].to_vec())
     }
 
     /// Where its parts lie once packed.
@@ -471,23 +346,5 @@ mod tests {
         assert!(BatchLayout::new(JOB_ITEMS_MAX + 1, JOB_CELLS_MAX).is_err());
         assert!(BatchLayout::new(1, u32::MAX).is_err());
         assert!(BatchLayout::new(JOB_ITEMS_MAX, JOB_CELLS_MAX).is_ok());
-    }
-
-    #[test]
-    fn grids_out_of_bounds_are_refused_with_the_place() {
-        let text = |error: GridError| error.to_string();
-        assert_eq!(
-            text(Grid::from_rows(&[vec![1, 2], vec![3]]).unwrap_err()),
-            "row 1 has 1 cells, row 0 has 2"
-        );
-        assert_eq!(
-            text(Grid::from_rows(&[[0, 0], [0, 10]]).unwrap_err()),
-            "row 1, column 1: 10 is not a colour from 0 to 9"
-        );
-        assert_eq!(Grid::from_rows::<[u8; 0]>(&[]).unwrap_err(), GridError::Empty);
-        assert_eq!(Grid::from_rows(&[[], []] as &[[u8; 0]]).unwrap_err(), GridError::Empty);
-        assert!(matches!(Grid::new(1, 256, vec![0; 256]), Err(GridError::Side { .. })));
-        assert!(matches!(Grid::new(255, 17, vec![0; 4_335]), Err(GridError::TooLarge { .. })));
-        assert!(Grid::new(64, 64, vec![9; 4_096]).is_ok());
     }
 }

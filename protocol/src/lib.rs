@@ -3,7 +3,7 @@
 //! # Using a pool from another process
 //!
 //! [`client::Client`] is all that most users need. Compile a [`program::Program`], put
-//! [`batch::Grid`]s into a [`batch::GridBatch`], submit both as a [`client::Job`], wait, and decode
+//! [`grid::Grid`]s into a [`batch::GridBatch`], submit both as a [`client::Job`], wait, and decode
 //! the [`output::Outputs`] item by item; [`client`] shows the whole in ten lines. The
 //! [`receipt::Receipt`] says where and how the job ran.
 //!
@@ -50,6 +50,7 @@ pub mod clock;
 pub mod codec;
 pub mod exit;
 pub mod frame;
+pub mod grid;
 pub mod ids;
 pub mod limits;
 pub mod message;

@@ -82,10 +82,12 @@ pub(super) struct Work {
     #[arg(long, default_value = "cpython", env = "GRIDPOOL_TIES")]
     pub(super) ties: Ties,
     /// Seconds from a job's submission to its verdict; 0 has passed already.
-    #[arg(long, value_name = "SECONDS", default_value = "30", env = "GRIDPOOL_DEADLINE", value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "30", env = "GRIDPOOL_DEADLINE")]
+    #[arg(value_parser = parse_seconds)]
     pub(super) deadline: Duration,
     /// Grids of one job; several jobs run at a time.
-    #[arg(long, value_name = "GRIDS", default_value_t = 512, env = "GRIDPOOL_BATCH", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "GRIDS", default_value_t = 512, env = "GRIDPOOL_BATCH")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(super) batch: u32,
     /// Print one JSON document: results and receipts.
     #[arg(long)]
