@@ -11,12 +11,16 @@ use sha2::{Digest, Sha256};
 #[test]
 fn the_oracle_gives_every_known_answer() {
     let batch = batch();
+    let mut wrong = String::new();
     for known in KNOWN_ANSWERS {
         let program = known.program();
         let lines = (0..batch.len()).map(|item| line(&oracle::run(&program, &batch.grid(item))));
         let digest = hex(&Sha256::digest(lines.collect::<String>()));
-        assert_eq!(digest, known.digest, "`{}`, ties {}", known.text, known.ties);
+        if digest != known.digest {
+            wrong += &format!("{} | {} | {digest}\n", known.text, known.ties);
+        }
     }
+    assert!(wrong.is_empty(), "kernels/src/known_answer/table.rs should say:\n{wrong}");
 }
 
 #[test]
