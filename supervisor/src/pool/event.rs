@@ -60,6 +60,8 @@ pub struct JobRequest {
 pub enum ExitStatus {
     /// By itself, with this code.
     Code(i32),
+    /// By the shell's SIGKILL, because it broke the protocol. Nobody outside sent that.
+    Rejected,
     /// By a signal.
     Signal(i32),
 }
@@ -81,6 +83,7 @@ impl Exit {
         const FATAL: [i32; 5] = [4, 6, 7, 8, 11]; // ILL, ABRT, BUS, FPE, SEGV
         match self.status {
             ExitStatus::Code(code) => code == exit::worker::STICKY,
+            ExitStatus::Rejected => false,
             ExitStatus::Signal(signal) => FATAL.contains(&signal),
         }
     }
@@ -90,7 +93,7 @@ impl Exit {
     pub fn is_final(&self) -> bool {
         match self.status {
             ExitStatus::Code(code) => [exit::worker::CONFIG, exit::worker::DRIVER].contains(&code),
-            ExitStatus::Signal(_) => false,
+            ExitStatus::Rejected | ExitStatus::Signal(_) => false,
         }
     }
 }
@@ -99,6 +102,7 @@ impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.status {
             ExitStatus::Code(code) => write!(f, "exit code {code}")?,
+            ExitStatus::Rejected => write!(f, "killed by the supervisor")?,
             ExitStatus::Signal(signal) => match nix::sys::signal::Signal::try_from(signal) {
                 Ok(name) => write!(f, "signal {signal} ({name})")?,
                 Err(_) => write!(f, "signal {signal}")?,

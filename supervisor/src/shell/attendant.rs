@@ -44,11 +44,12 @@ impl Attendant {
     fn attend(self, mut child: Child, shared: &Shared) {
         let Self { worker, pidfd, lifeline, listener } = self;
         let mut last_words = None;
+        let mut rejected = false;
         match connect(worker, lifeline, listener, shared) {
             Ok(Some(channel)) => {
                 if let Err(error) = listen(worker, &channel, shared, &mut last_words) {
                     tracing::error!(%worker, %error, "worker broke the protocol");
-                    last_words = Some(error);
+                    (last_words, rejected) = (Some(error), true);
                     signal(worker, &pidfd);
                 }
             }
@@ -56,11 +57,12 @@ impl Attendant {
             Ok(None) => {}
             Err(error) => {
                 tracing::error!(%worker, %error, "worker did not connect");
-                last_words = Some(error);
+                (last_words, rejected) = (Some(error), true);
                 signal(worker, &pidfd);
             }
         }
         let status = reap(worker, &pidfd, &mut child);
+        let status = if rejected { ExitStatus::Rejected } else { status };
         let exit = Exit { status, last_words };
         tracing::debug!(%worker, %exit, "worker ended");
         shared.lock().workers.remove(&worker);

@@ -279,19 +279,18 @@ impl Connection {
                 let message = ServerMessage::ArenaCreated { request, arena: id, bytes };
                 let body = codec::encode(&message).expect("a short message fits a frame");
                 self.outbox.send(frame::pack(&body, 1), Some(Arc::clone(&arena)));
+                self.shared.lock().arenas.insert(id);
                 self.arenas.insert(id, arena);
             }
             Err(refusal) => self.tell(&ServerMessage::Denied { request, refusal }),
         }
     }
 
-    /// Lets every worker unmap an arena.
+    /// This connection has given an arena back.
     fn forget(&self, arena: ArenaId) {
         let mut core = self.shared.lock();
-        let workers: Vec<WorkerId> = core.workers.keys().copied().collect();
-        for worker in workers {
-            core.with_link(worker, |link| link.forget(arena));
-        }
+        core.arenas.remove(&arena);
+        core.forget(arena);
     }
 
     fn kill(&self, worker: &str, signal: i32) -> Result<String, Refusal> {

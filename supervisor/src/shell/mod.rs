@@ -98,6 +98,8 @@ struct Core {
     payloads: BTreeMap<JobId, Payload>,
     /// The inline result of the answer that is being handled, for the verdict that it brings about.
     output: Option<Inline>,
+    /// Arenas that their connection has not given back.
+    arenas: BTreeSet<ArenaId>,
     workers: BTreeMap<WorkerId, Link>,
     /// Workers that were ordered to end before their process was there.
     doomed: BTreeSet<WorkerId>,
@@ -134,6 +136,7 @@ impl Shell {
                 clients: BTreeMap::new(),
                 payloads: BTreeMap::new(),
                 output: None,
+                arenas: BTreeSet::new(),
                 workers: BTreeMap::new(),
                 doomed: BTreeSet::new(),
                 armed: None,
@@ -296,12 +299,10 @@ impl Core {
     fn perform(&mut self, shared: &Shared, action: Action) {
         match action {
             Action::Accept { client, key } => self.tell(client, &ServerMessage::Accepted { key }),
-            Action::Discard { job } => {
-                self.payloads.remove(&job);
-            }
+            Action::Discard { job } => self.discard(job),
             Action::Dispatch { worker, attempt } => self.dispatch(worker, attempt),
             Action::Finish { client, job, key, receipt } => {
-                self.payloads.remove(&job);
+                self.discard(job);
                 // At most one verdict is OK for each answer, and none without one.
                 let ok = receipt.verdict == Verdict::Ok;
                 let output = if ok { self.output.take() } else { None };
@@ -327,7 +328,7 @@ impl Core {
                 shared.ended.notify_all();
             }
             Action::Refuse { client, job, key, refusal } => {
-                self.payloads.remove(&job);
+                self.discard(job);
                 self.tell(client, &ServerMessage::Refused { key, refusal });
             }
             Action::Replay { client, key, receipt } => {
@@ -362,6 +363,23 @@ impl Core {
         let arenas = payload.arenas.clone();
         tracing::debug!(%attempt, %worker, "dispatch");
         self.with_link(worker, |link| link.run(run, &arenas));
+    }
+
+    /// Forgets a job, and the arenas that only it still used.
+    fn discard(&mut self, job: JobId) {
+        let Some(payload) = self.payloads.remove(&job) else { return };
+        payload.arenas.into_keys().for_each(|arena| self.forget(arena));
+    }
+
+    /// Lets every worker unmap an arena, if neither its connection nor a job uses it any more.
+    fn forget(&mut self, arena: ArenaId) {
+        let is_used = |payload: &Payload| payload.arenas.contains_key(&arena);
+        if self.arenas.contains(&arena) || self.payloads.values().any(is_used) {
+            return;
+        }
+        for worker in self.workers.keys().copied().collect::<Vec<_>>() {
+            self.with_link(worker, |link| link.forget(arena));
+        }
     }
 
     /// A worker's process is there now.

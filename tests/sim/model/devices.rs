@@ -384,6 +384,7 @@ fn backoff(restarts: u32, min: Duration, max: Duration) -> Duration {
 fn is_evidence(status: ExitStatus) -> bool {
     match status {
         ExitStatus::Code(code) => code == 70,
+        ExitStatus::Rejected => false,
         ExitStatus::Signal(signal) => matches!(signal, 4 | 6 | 7 | 8 | 11),
     }
 }

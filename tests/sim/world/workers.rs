@@ -19,11 +19,12 @@ const FATAL: [ExitStatus; 4] = [
 ];
 
 /// Ends that speak against nobody in particular.
-const ODD: [ExitStatus; 5] = [
+const ODD: [ExitStatus; 6] = [
     ExitStatus::Code(exit::worker::OK),
     ExitStatus::Code(exit::worker::DEVICE_LOST),
     ExitStatus::Code(exit::worker::DEVICE_MEMORY),
     ExitStatus::Code(exit::worker::PROTOCOL),
+    ExitStatus::Rejected,
     ExitStatus::Signal(15),
 ];
 

@@ -1,0 +1,105 @@
+//! Clients that go away: their jobs end, their memory comes back, the others notice nothing.
+
+use gridpool_protocol::message::ClientMessage;
+use gridpool_protocol::status::WorkerState;
+use gridpool_tests::oracle::samples::random_grids;
+
+use crate::jobs::{data, large_job, serves, small_job, submit};
+use crate::pool::{Pool, cpu};
+use crate::raw::{Raw, in_arena, inline, is_ok};
+
+/// Waits until no arena is left anywhere.
+fn no_arena_is_left(pool: &Pool) {
+    pool.until_status("no arena to be left", |status| {
+        status.supervisor.arena_bytes == 0 && status.workers.iter().all(|row| row.arena_bytes == 0)
+    });
+}
+
+#[test]
+fn a_client_that_vanishes_takes_its_jobs_and_its_memory_along() {
+    let pool = cpu(1).start();
+    serves(&pool.client());
+    pool.until_status("that connection to be closed", |status| status.supervisor.clients == 1);
+    let before = pool.footprint();
+    let mut raw = Raw::greeted(&pool.socket());
+    let memory = [raw.arena(1 << 20), raw.arena(1 << 20)];
+    pool.stop("cpu0");
+    let grids = random_grids(1, 100);
+    raw.submit(in_arena(1, &grids, &memory[0]));
+    pool.until_busy("cpu0");
+    raw.submit(in_arena(2, &grids, &memory[1]));
+    for key in 3..20 {
+        raw.submit(inline(key, &grids[..3]));
+    }
+    assert_eq!(pool.status().supervisor.arena_bytes, 2 << 20);
+    let other = submit(&pool.client(), large_job(2));
+
+    drop(raw);
+    let status = pool.until_status("the queue to hold the other's job", |s| s.queue.jobs == 1);
+    assert_eq!(status.counters.cancelled, 18, "all but the one that runs");
+    pool.go_on("cpu0");
+    let answer = crate::jobs::answer(other);
+    is_ok(&answer.receipt);
+    assert_eq!(pool.status().counters.cancelled, 19);
+    assert_eq!(pool.slot("cpu0").generation, 1, "the worker has done nothing wrong");
+    no_arena_is_left(&pool);
+    pool.back_to(before);
+}
+
+#[test]
+fn a_submit_that_is_killed_frees_its_place() {
+    let pool = cpu(1).limits("queue_jobs_max = 2").start();
+    pool.stop("cpu0");
+    let arguments = ["submit", "o_g(5)", "--batch", "4"];
+    let mut submit = pool.cli(&arguments).arg(data("tasks")).start();
+    pool.until_status("the queue to be full", |status| status.queue.jobs == 2);
+    submit.process.kill();
+    let status = pool.until_status("the queue to be empty", |status| status.queue.jobs == 0);
+    assert_eq!(status.counters.cancelled, 2);
+    pool.go_on("cpu0");
+    serves(&pool.client());
+    pool.until("cpu0", "ready", |slot| slot.state == WorkerState::Ready);
+    no_arena_is_left(&pool);
+}
+
+#[test]
+fn an_arena_given_back_while_its_job_waits_is_unmapped_after_the_job() {
+    let pool = cpu(2).start();
+    let mut raw = Raw::greeted(&pool.socket());
+    pool.stop("cpu0");
+    pool.stop("cpu1");
+    let grids = random_grids(3, 100);
+    let memory = [raw.arena(1), raw.arena(1), raw.arena(1)];
+    for (key, memory) in (0..).zip(&memory) {
+        raw.submit(in_arena(key, &grids, memory));
+    }
+    pool.until_busy("cpu0");
+    pool.until_busy("cpu1");
+    for memory in &memory {
+        raw.say(&ClientMessage::DropArena { arena: memory.id });
+    }
+    // Answered after the three before it.
+    raw.say(&ClientMessage::Status { request: 1 });
+    raw.hear();
+    pool.go_on("cpu0");
+    pool.go_on("cpu1");
+    for _ in &memory {
+        is_ok(&raw.hear_done().1);
+    }
+    no_arena_is_left(&pool);
+}
+
+#[test]
+fn the_arenas_of_a_client_that_stays_are_used_again() {
+    let pool = cpu(1).start();
+    let client = pool.client();
+    for seed in 0..10 {
+        is_ok(&crate::jobs::answer(submit(&client, large_job(seed))).receipt);
+    }
+    let status = pool.status();
+    let (now, high) = (status.supervisor.arena_bytes, status.supervisor.arena_bytes_high);
+    assert_eq!(now, high, "one arena was enough for ten jobs");
+    is_ok(&crate::jobs::answer(submit(&client, small_job(0))).receipt);
+    drop(client);
+    no_arena_is_left(&pool);
+}

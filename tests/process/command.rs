@@ -1,0 +1,142 @@
+//! One call of the command line: what it printed and how it ended.
+
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::binaries;
+use crate::processes::Process;
+use crate::wait::PATIENCE;
+
+/// A call of `gridpool` that is being put together. It sees no `GRIDPOOL_…` variable of ours.
+#[derive(Debug)]
+pub(crate) struct Cli {
+    command: Command,
+    stdin: Vec<u8>,
+    folder: TempDir,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// A call that is running.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) process: Process,
+    stdout: mpsc::Receiver<String>,
+    stderr: mpsc::Receiver<String>,
+    _folder: TempDir,
+}
+
+/// `gridpool` with these arguments.
+pub(crate) fn gridpool<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Cli {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let mut command = Command::new(binaries::gridpool());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("GRIDPOOL_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(arguments).env("XDG_RUNTIME_DIR", folder.path());
+    Cli { command, stdin: Vec::new(), folder }
+}
+
+impl Cli {
+    pub(crate) fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.command.arg(argument);
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    pub(crate) fn current_dir(mut self, folder: &Path) -> Self {
+        self.command.current_dir(folder);
+        self
+    }
+
+    pub(crate) fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = bytes.into();
+        self
+    }
+
+    /// Starts it.
+    pub(crate) fn start(mut self) -> Running {
+        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = self.command.spawn().expect("gridpool can be started");
+        let mut stdin = child.stdin.take().expect("it was piped");
+        let bytes = self.stdin;
+        // It may end without reading all of it.
+        thread::spawn(move || drop(stdin.write_all(&bytes)));
+        let stdout = read(child.stdout.take().expect("it was piped"));
+        let stderr = read(child.stderr.take().expect("it was piped"));
+        Running { process: Process::new(child), stdout, stderr, _folder: self.folder }
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(self) -> Finished {
+        self.start().finish()
+    }
+}
+
+fn read(mut pipe: impl Read + Send + 'static) -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipe.read_to_end(&mut bytes).expect("a pipe can be read");
+        // Nobody listens if the test has given up.
+        drop(sender.send(String::from_utf8(bytes).expect("gridpool prints UTF-8")));
+    });
+    receiver
+}
+
+impl Running {
+    /// Waits for its end and for the end of everything that inherited its output.
+    pub(crate) fn finish(mut self) -> Finished {
+        let stdout = self.stdout.recv_timeout(PATIENCE).expect("standard output ends in time");
+        let stderr = self.stderr.recv_timeout(PATIENCE).expect("standard error ends in time");
+        Finished { code: self.process.exit().code(), stdout, stderr }
+    }
+}
+
+impl Finished {
+    /// Standard output of a call that must have gone well.
+    #[track_caller]
+    pub(crate) fn output(self) -> String {
+        assert_eq!(self.code, Some(0), "{}", self.stderr);
+        assert_eq!(self.stderr, "", "a call that goes well has nothing to complain about");
+        self.stdout
+    }
+
+    /// The JSON document of a call that must have gone well.
+    #[track_caller]
+    pub(crate) fn document(self) -> Value {
+        serde_json::from_str(&self.output()).expect("one JSON document")
+    }
+
+    /// Whether it ended with this code and complained in one sentence with all these words.
+    #[track_caller]
+    pub(crate) fn complains(&self, code: i32, words: &[&str]) {
+        let Self { code: got, stdout, stderr } = self;
+        assert_eq!(*got, Some(code), "{stdout}{stderr}");
+        assert!(!stderr.contains("panicked"), "{stderr}");
+        assert!(stderr.starts_with("gridpool: ") || stderr.starts_with("error: "), "{stderr}");
+        for word in words {
+            assert!(stderr.contains(word), "`{word}` is not in: {stderr}");
+        }
+        assert_eq!(stdout, "", "a call that is refused prints no results");
+    }
+}

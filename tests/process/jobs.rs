@@ -1,0 +1,112 @@
+//! Jobs, and what must come of them.
+
+use std::path::PathBuf;
+
+use gridpool_protocol::batch::{Grid, GridBatch};
+use gridpool_protocol::client::{Client, Job, JobAnswer, JobHandle};
+use gridpool_protocol::output::{Object, ObjectCell, Output};
+use gridpool_protocol::program::{Program, Ties};
+use gridpool_protocol::receipt::Verdict;
+use gridpool_tests::oracle::samples::{SplitMix64, random_grids};
+use gridpool_tests::oracle::{self, tasks};
+use serde_json::{Value, json};
+
+use crate::wait::within;
+
+/// A program that every test may use: two kernels, and a result that shows both.
+pub(crate) const PROGRAM: &str = "rot90 | replace(1, 7)";
+
+pub(crate) fn program(text: &str) -> Program {
+    Program::compile(text, Ties::Cpython).expect("the program is well formed")
+}
+
+/// A job of a few grids, which travels inline.
+pub(crate) fn small_job(seed: u64) -> Job {
+    job(PROGRAM, &random_grids(seed, 5))
+}
+
+/// A job that travels in shared memory.
+pub(crate) fn large_job(seed: u64) -> Job {
+    job(PROGRAM, &random_grids(seed, 300))
+}
+
+/// A program that keeps a CPU worker busy for a second or two, and the grids for it.
+pub(crate) fn heavy_work() -> (String, Vec<Grid>) {
+    let text = format!("{} | numcolors", ["rot90"; 60].join(" | "));
+    let mut rng = SplitMix64::new(60);
+    let cells = |rng: &mut SplitMix64| (0..900).map(|_| rng.pick(&[0, 1, 2, 5, 9])).collect();
+    let grid = |_| Grid::new(30, 30, cells(&mut rng)).expect("it is within the limits");
+    (text, (0..2_000).map(grid).collect())
+}
+
+pub(crate) fn job(text: &str, grids: &[Grid]) -> Job {
+    let batch = GridBatch::from_grids(grids).expect("the batch is within the limits");
+    Job::new(program(text), batch).expect("the batch has a grid")
+}
+
+/// Submits a job, which must be accepted.
+pub(crate) fn submit(client: &Client, job: Job) -> JobHandle {
+    let client = client.clone();
+    within("a job to be accepted", move || client.submit(job)).expect("the pool takes the job")
+}
+
+/// The answer to a job, which must come.
+pub(crate) fn answer(handle: JobHandle) -> JobAnswer {
+    within("a verdict", move || handle.wait()).expect("the job gets its verdict")
+}
+
+/// Runs a small job, which must go well: the pool serves.
+pub(crate) fn serves(client: &Client) {
+    let grids = random_grids(7, 5);
+    is_right(&answer(submit(client, job(PROGRAM, &grids))), PROGRAM, &grids);
+}
+
+/// Whether the verdict is OK and every item is what the oracle says.
+#[track_caller]
+pub(crate) fn is_right(answer: &JobAnswer, text: &str, grids: &[Grid]) {
+    assert_eq!(answer.verdict(), Verdict::Ok, "{:?}", answer.receipt);
+    let outputs = answer.outputs.as_ref().expect("OK comes with results");
+    assert_eq!(outputs.len(), grids.len());
+    let program = program(text);
+    for (item, grid) in grids.iter().enumerate() {
+        let got = outputs.item(item).expect("the result is well formed").expect("a result");
+        assert_eq!(got, oracle::run(&program, grid), "item {item}: {grid:?}");
+    }
+}
+
+// ---- as JSON ----
+
+/// A result as the document shows it.
+pub(crate) fn shown(output: &Output) -> Value {
+    match output {
+        Output::Colors(colors) => json!(colors),
+        Output::Grid(grid) => json!(grid.rows().collect::<Vec<_>>()),
+        Output::Number(number) => json!(number),
+        Output::Objects(objects) => {
+            let cell = |cell: &ObjectCell| json!([cell.color, [cell.row, cell.col]]);
+            let object = |object: &Object| object.iter().map(cell).collect::<Vec<_>>();
+            json!(objects.iter().map(object).collect::<Vec<_>>())
+        }
+    }
+}
+
+/// Grids as a JSON array.
+pub(crate) fn as_json(grids: &[Grid]) -> String {
+    json!(grids.iter().map(|grid| grid.rows().collect::<Vec<_>>()).collect::<Vec<_>>()).to_string()
+}
+
+/// Grids of one shape as a `.npy` array.
+pub(crate) fn as_npy(grids: &[Grid]) -> Vec<u8> {
+    let (h, w) = (grids[0].h(), grids[0].w());
+    let shape = (grids.len(), h, w);
+    let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape:?}, }}");
+    let mut bytes = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    bytes.extend(format!("{header:<117}\n").bytes());
+    grids.iter().for_each(|grid| bytes.extend(grid.cells()));
+    bytes
+}
+
+/// A file of `tests/data`.
+pub(crate) fn data(path: &str) -> PathBuf {
+    tasks::data().join(path)
+}

@@ -1,0 +1,285 @@
+//! A pool of its own for one test: `gridpool serve` in a folder of its own, and its end.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::rc::Rc;
+
+use gridpool_protocol::client::Client;
+use gridpool_protocol::status::{Status, WorkerState, WorkerStatus};
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use crate::binaries;
+use crate::command::{Cli, gridpool};
+use crate::processes::{Process, descriptors, go_on, signal, stop, threads};
+use crate::wait::{eventually, within};
+
+/// No worker is taken for hung and none is passed over because it is silent: a test may stop one for
+/// as long as it likes.
+const PATIENT: &str = "heartbeat_suspect_s = 600\nheartbeat_kill_s = 3000\n";
+
+/// How a pool is started.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    devices: usize,
+    limits: String,
+    worker: PathBuf,
+    env: Vec<(&'static str, String)>,
+    folder: Rc<TempDir>,
+}
+
+/// A running pool; killed when dropped, and its log shown if the test fails.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    setup: Setup,
+    pub(crate) supervisor: Process,
+    observer: Client,
+}
+
+/// Descriptors and threads of a supervisor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Footprint {
+    descriptors: usize,
+    threads: usize,
+}
+
+/// A pool of so many CPU workers whose silence is forgiven.
+pub(crate) fn cpu(devices: usize) -> Setup {
+    Setup {
+        devices,
+        limits: PATIENT.to_owned(),
+        worker: binaries::worker().to_owned(),
+        env: Vec::new(),
+        folder: Rc::new(tempfile::tempdir().expect("a folder for temporary files")),
+    }
+}
+
+impl Setup {
+    /// More lines of `[limits]`.
+    pub(crate) fn limits(mut self, lines: &str) -> Self {
+        self.limits.push_str(lines);
+        self
+    }
+
+    /// These lines are all of `[limits]`.
+    pub(crate) fn only_limits(mut self, lines: &str) -> Self {
+        lines.clone_into(&mut self.limits);
+        self
+    }
+
+    /// Another program in the worker's place.
+    pub(crate) fn worker(mut self, program: impl Into<PathBuf>) -> Self {
+        self.worker = program.into();
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &'static str, value: &str) -> Self {
+        self.env.push((name, value.to_owned()));
+        self
+    }
+
+    /// The folder of socket, config and log.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder().join("pool.sock")
+    }
+
+    /// What the supervisors of this folder have logged.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder().join("log")).unwrap_or_default()
+    }
+
+    /// `gridpool serve`, with whatever it becomes.
+    pub(crate) fn serve(&self) -> Process {
+        let config = self.folder().join("pool.toml");
+        fs::write(&config, format!("[limits]\n{}", self.limits)).expect("a file can be written");
+        let log = File::options().create(true).append(true).open(self.folder().join("log"));
+        let mut command = Command::new(binaries::gridpool());
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("GRIDPOOL_") {
+                command.env_remove(name);
+            }
+        }
+        command
+            .args(["serve", "--devices", &format!("cpu:{}", self.devices), "--config"])
+            .arg(config)
+            .arg("--socket")
+            .arg(self.socket())
+            .arg("--worker-bin")
+            .arg(&self.worker)
+            .env("NO_COLOR", "1")
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log.expect("a log can be written"));
+        Process::new(command.spawn().expect("gridpool can be started"))
+    }
+
+    /// A pool that answers; its workers may still be starting.
+    pub(crate) fn start_early(self) -> Pool {
+        let mut supervisor = self.serve();
+        let socket = self.socket();
+        let observer = eventually("the pool to answer", || {
+            assert!(supervisor.is_running(), "the supervisor has ended:\n{}", self.log());
+            Client::connect(&socket).map_err(|error| error.to_string())
+        });
+        Pool { setup: self, supervisor, observer }
+    }
+
+    /// A pool whose workers are all READY.
+    pub(crate) fn start(self) -> Pool {
+        let pool = self.start_early();
+        pool.all_ready();
+        pool
+    }
+}
+
+impl Pool {
+    /// A connection of its own.
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(self.socket()).expect("the pool accepts connections")
+    }
+
+    /// The connection that looks at the pool; it never submits anything.
+    pub(crate) fn observer(&self) -> &Client {
+        &self.observer
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.setup.socket()
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.setup.folder()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        self.setup.log()
+    }
+
+    /// A call of the command line with `--socket`.
+    pub(crate) fn cli(&self, arguments: &[&str]) -> Cli {
+        gridpool(arguments).arg("--socket").arg(self.socket())
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        self.observer.status().expect("the pool describes itself")
+    }
+
+    /// The slot of a device such as `cpu0`.
+    pub(crate) fn slot(&self, device: &str) -> WorkerStatus {
+        let mut workers = self.status().workers.into_iter();
+        let slot = workers.find(|row| row.name.starts_with(&format!("{device}#")));
+        slot.expect("the pool has this device")
+    }
+
+    /// The process on a device.
+    pub(crate) fn pid(&self, device: &str) -> u32 {
+        let pid = self.slot(device).pid;
+        assert_ne!(pid, 0, "{device} has no process");
+        pid
+    }
+
+    /// The processes of all workers.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.status().workers.iter().map(|row| row.pid).collect()
+    }
+
+    pub(crate) fn stop(&self, device: &str) -> u32 {
+        let pid = self.pid(device);
+        stop(pid);
+        pid
+    }
+
+    pub(crate) fn go_on(&self, device: &str) {
+        go_on(self.pid(device));
+    }
+
+    /// Waits until a slot is as `is_so` says, and gives it.
+    pub(crate) fn until(
+        &self,
+        device: &str,
+        what: &str,
+        is_so: impl Fn(&WorkerStatus) -> bool,
+    ) -> WorkerStatus {
+        eventually(&format!("{device} to be {what}"), || {
+            let slot = self.slot(device);
+            if is_so(&slot) { Ok(slot) } else { Err(format!("{slot:?}")) }
+        })
+    }
+
+    /// Waits until the worker on a device runs a job.
+    pub(crate) fn until_busy(&self, device: &str) -> WorkerStatus {
+        self.until(device, "busy", |slot| slot.state == WorkerState::Busy)
+    }
+
+    /// Waits until every device has a READY worker.
+    pub(crate) fn all_ready(&self) {
+        eventually("all workers to be READY", || {
+            let workers = self.status().workers;
+            let ready = workers.iter().all(|row| row.state == WorkerState::Ready);
+            if ready { Ok(()) } else { Err(format!("{workers:?}")) }
+        });
+    }
+
+    /// Waits until the status is as `is_so` says, and gives it.
+    pub(crate) fn until_status(&self, what: &str, is_so: impl Fn(&Status) -> bool) -> Status {
+        eventually(what, || {
+            let status = self.status();
+            if is_so(&status) { Ok(status) } else { Err(format!("{status:?}")) }
+        })
+    }
+
+    /// What the supervisor holds now.
+    pub(crate) fn footprint(&self) -> Footprint {
+        let pid = self.supervisor.pid();
+        Footprint { descriptors: descriptors(pid), threads: threads(pid) }
+    }
+
+    /// Waits until the supervisor holds no more than it did.
+    pub(crate) fn back_to(&self, before: Footprint) {
+        eventually(&format!("the supervisor to hold {before:?} again"), || {
+            let now = self.footprint();
+            if now == before { Ok(()) } else { Err(format!("{now:?}")) }
+        });
+    }
+
+    /// Sends the supervisor a signal.
+    pub(crate) fn signal(&self, number: Signal) {
+        signal(self.supervisor.pid(), number);
+    }
+
+    /// Waits for the supervisor's end by itself, which must be a good one.
+    pub(crate) fn ends_well(mut self) {
+        let status = self.supervisor.exit();
+        assert_eq!(status.code(), Some(0), "{}", self.log());
+        assert!(!self.socket().exists(), "the socket is still there");
+    }
+
+    /// Kills the supervisor with SIGKILL; gives what is needed to start another in its place.
+    pub(crate) fn killed(mut self) -> Setup {
+        self.supervisor.kill();
+        self.setup.clone()
+    }
+
+    /// Waits for a supervisor that was told to end, from a thread that may hang.
+    pub(crate) fn wait_closed(&self) {
+        let observer = self.observer.clone();
+        within("the pool to close its connections", move || observer.wait_closed());
+    }
+}
+
+impl Drop for Pool {
+    #[expect(clippy::print_stderr, reason = "the log of a pool whose test fails")]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("---- log of the pool ----\n{}---- end ----", self.log());
+        }
+        // A stopped worker dies of SIGKILL all the same, with its supervisor.
+        self.supervisor.kill();
+    }
+}

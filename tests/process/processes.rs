@@ -1,0 +1,153 @@
+//! Processes as the kernel shows them.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::wait::{eventually, eventually_so};
+
+/// A child that does not outlive its test.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+}
+
+impl Process {
+    pub(crate) fn new(child: Child) -> Self {
+        Self { child }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it has not ended yet.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("a child can be waited for").is_none()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn exit(&mut self) -> ExitStatus {
+        eventually("a process to end", || {
+            self.child.try_wait().expect("a child can be waited for").ok_or("it runs")
+        })
+    }
+
+    /// Kills it, for good and with no time for last words, and waits for its end.
+    pub(crate) fn kill(&mut self) {
+        signal(self.pid(), Signal::SIGKILL);
+        self.exit();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have been waited for already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Sends a signal to a process that is there.
+pub(crate) fn signal(pid: u32, signal: Signal) {
+    let sent = kill(Pid::from_raw(i32::try_from(pid).expect("process numbers fit")), signal);
+    assert!(matches!(sent, Ok(()) | Err(Errno::ESRCH)), "{signal} to {pid}: {sent:?}");
+}
+
+/// Stops a process and waits until it stands still.
+pub(crate) fn stop(pid: u32) {
+    signal(pid, Signal::SIGSTOP);
+    eventually("a process to stand still", || match state(pid) {
+        Some('T') => Ok(()),
+        other => Err(format!("{pid} is in state {other:?}")),
+    });
+}
+
+/// Lets a stopped process go on.
+pub(crate) fn go_on(pid: u32) {
+    signal(pid, Signal::SIGCONT);
+}
+
+/// Whether a process is there and has not ended.
+pub(crate) fn lives(pid: u32) -> bool {
+    state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}
+
+/// Waits until none of these is left.
+pub(crate) fn all_gone(pids: &[u32]) {
+    eventually("processes to be gone", || {
+        let left: Vec<_> = pids.iter().filter(|&&pid| lives(pid)).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?} live")) }
+    });
+}
+
+/// Makes the next SIGSEGV from outside deadly. Rust's runtime catches the first, to tell a stack
+/// overflow from other faults, and then leaves the signal to the kernel: a fault of the process's own
+/// happens again at once, a signal from outside does not.
+pub(crate) fn spend_segv_handler(pid: u32) {
+    signal(pid, Signal::SIGSEGV);
+    eventually_so("the handler of SIGSEGV to be spent", || {
+        let caught = field(pid, "SigCgt:").expect("the process lives");
+        let mask = u64::from_str_radix(&caught, 16).expect("a mask in hexadecimal");
+        mask & (1 << (Signal::SIGSEGV as u32 - 1)) == 0
+    });
+}
+
+/// The children of a process.
+pub(crate) fn children(parent: u32) -> Vec<u32> {
+    let all = fs::read_dir("/proc").expect("/proc can be listed");
+    let pids = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let is_child = |&pid: &u32| stat(pid).is_some_and(|stat| stat[1] == parent.to_string());
+    pids.filter(is_child).filter(|&pid| lives(pid)).collect()
+}
+
+/// Processor time that a process has used, in ticks of 10 ms.
+pub(crate) fn ticks(pid: u32) -> u64 {
+    let stat = stat(pid).unwrap_or_default();
+    stat.iter().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+}
+
+/// Open descriptors.
+pub(crate) fn descriptors(pid: u32) -> usize {
+    count(pid, "fd")
+}
+
+/// Threads.
+pub(crate) fn threads(pid: u32) -> usize {
+    count(pid, "task")
+}
+
+/// What is mapped.
+pub(crate) fn maps(pid: u32) -> String {
+    fs::read_to_string(proc(pid, "maps")).expect("the process lives")
+}
+
+/// A field of `/proc/PID/status`.
+fn field(pid: u32, name: &str) -> Option<String> {
+    let status = fs::read_to_string(proc(pid, "status")).ok()?;
+    let value = status.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(value.trim().to_owned())
+}
+
+fn state(pid: u32) -> Option<char> {
+    stat(pid)?.first()?.chars().next()
+}
+
+/// The fields of `/proc/PID/stat` from the state on: the name before it may hold anything.
+fn stat(pid: u32) -> Option<Vec<String>> {
+    let text = fs::read_to_string(proc(pid, "stat")).ok()?;
+    let (_, rest) = text.rsplit_once(')')?;
+    Some(rest.split_whitespace().map(str::to_owned).collect())
+}
+
+fn count(pid: u32, folder: &str) -> usize {
+    fs::read_dir(proc(pid, folder)).expect("the process lives").count()
+}
+
+fn proc(pid: u32, file: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/{file}"))
+}

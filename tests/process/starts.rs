@@ -1,0 +1,138 @@
+//! Workers that do not start, or do not work as they should.
+
+use std::fs;
+
+use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
+use gridpool_protocol::status::WorkerState;
+use gridpool_tests::oracle::samples::random_grids;
+
+use crate::binaries;
+use crate::command::{Finished, gridpool};
+use crate::jobs::{PROGRAM, answer, data, is_right, job, serves, small_job, submit};
+use crate::pool::{Setup, cpu};
+
+/// A pool of one stub worker that has this fault.
+fn stubs(fault: &str) -> Setup {
+    let real = binaries::worker().to_str().expect("a readable path");
+    cpu(1)
+        .worker(binaries::stub_worker())
+        .env("GRIDPOOL_STUB", fault)
+        .env("GRIDPOOL_STUB_REAL", real)
+        .limits("backoff_min_ms = 1\nbackoff_max_ms = 2\n")
+}
+
+/// `gridpool run` with some other worker.
+fn run_with(worker: &str, fault: &str) -> Finished {
+    let arguments = ["run", PROGRAM, "--devices", "cpu:1", "--worker-bin", worker, "--json"];
+    let call = gridpool(arguments).arg(data("tasks/lines.json"));
+    call.env("GRIDPOOL_STUB", fault).run()
+}
+
+/// How a supervisor ends whose only worker has this fault, and its log.
+fn serve_with(setup: &Setup) -> (Option<i32>, String) {
+    let code = setup.serve().exit().code();
+    (code, setup.log())
+}
+
+#[test]
+fn a_worker_of_another_version_is_refused_with_both_versions() {
+    let words = "the worker binary is gridpool-worker 0.0.1 (protocol 1), the supervisor gridpool";
+    let finished = run_with(binaries::stub_worker(), "other-build");
+    assert_eq!(finished.code, Some(73), "{}", finished.stderr);
+    assert!(finished.stderr.contains(words), "{}", finished.stderr);
+    let (code, log) = serve_with(&stubs("other-build"));
+    assert_eq!(code, Some(73), "{log}");
+    assert!(log.contains(words) && log.contains("install both from one build"), "{log}");
+}
+
+#[test]
+fn programs_that_are_no_workers_are_given_up_with_a_sentence() {
+    let stub = binaries::stub_worker();
+    let cases = [
+        ("/bin/true", "", "cpu0#3 died: exit code 0"),
+        (stub, "exits-at-once", "cpu0#3 died: exit code 1"),
+        (stub, "does-not-greet", "it did not say who it is first"),
+        ("/etc/passwd", "", "/etc/passwd: Permission denied"),
+    ];
+    for (worker, fault, words) in cases {
+        let finished = run_with(worker, fault);
+        assert_eq!(finished.code, Some(73), "{worker} {fault}: {}", finished.stderr);
+        for words in ["gridpool: no worker can start", words] {
+            assert!(finished.stderr.contains(words), "{worker} {fault}: {}", finished.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_worker_that_never_gets_ready_is_given_up() {
+    let (code, log) = serve_with(&stubs("says-nothing").limits("ready_timeout_ms = 100"));
+    assert_eq!(code, Some(73), "{log}");
+    assert!(log.contains("gridpool: no worker can start"), "{log}");
+}
+
+#[test]
+fn a_worker_that_exits_unasked_costs_one_attempt() {
+    let pool = stubs("first-exits-on-a-job").start();
+    let grids = random_grids(31, 5);
+    let answer = answer(submit(&pool.client(), job(PROGRAM, &grids)));
+    is_right(&answer, PROGRAM, &grids);
+    let attempts: Vec<_> =
+        answer.receipt.attempts.iter().map(|a| (a.worker.as_str(), a.outcome)).collect();
+    assert_eq!(attempts, [("cpu0#1", AttemptOutcome::WorkerDied), ("cpu0#2", AttemptOutcome::Ok)]);
+    assert_eq!(answer.receipt.attempts[0].detail, "exit code 0");
+    assert_eq!(pool.slot("cpu0").restarts, 1);
+}
+
+#[test]
+fn an_answer_to_another_attempt_has_no_effect() {
+    let pool = stubs("first-answers-another-attempt").start();
+    let grids = random_grids(32, 5);
+    let answer = answer(submit(&pool.client(), job(PROGRAM, &grids)));
+    is_right(&answer, PROGRAM, &grids);
+    assert_eq!(answer.receipt.attempts.len(), 2, "{:?}", answer.receipt);
+    assert!(pool.status().counters.stale >= 1);
+}
+
+#[test]
+fn a_job_fails_when_the_device_has_refused_it_twice() {
+    let pool = stubs("device-errors").start();
+    let answer = answer(submit(&pool.client(), small_job(33)));
+    assert_eq!(answer.verdict(), Verdict::Failed);
+    assert!(answer.receipt.reason.contains("out of memory for a moment"), "{:?}", answer.receipt);
+    let outcomes: Vec<_> = answer.receipt.attempts.iter().map(|a| a.outcome).collect();
+    assert_eq!(outcomes, [AttemptOutcome::DeviceError; 2]);
+    assert_eq!(pool.slot("cpu0").restarts, 0, "the worker is whole");
+}
+
+#[test]
+fn a_device_whose_workers_always_die_of_the_first_job_is_put_out_of_service() {
+    let pool = stubs("exits-on-a-job").limits("attempts_max = 100\n").start();
+    let answer = answer(submit(&pool.client(), small_job(34)));
+    assert_eq!(answer.verdict(), Verdict::DeviceLost, "{:?}", answer.receipt);
+    assert!(answer.receipt.reason.contains("cpu0#5 died: exit code 0"), "{:?}", answer.receipt);
+    assert_eq!(answer.receipt.attempts.len(), 5);
+    assert_eq!(pool.slot("cpu0").state, WorkerState::Quarantined);
+}
+
+#[test]
+fn a_device_out_of_service_leaves_the_others_serving() {
+    // A worker that serves cpu1 and not cpu0.
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let half = folder.path().join("half");
+    let real = binaries::worker().display();
+    let script = format!("#!/bin/sh\ncase $3 in cpu0*) exit 70;; esac\nexec '{real}' \"$@\"\n");
+    write_executable(&half, &script);
+    let pool = cpu(2).worker(&half).limits("backoff_min_ms = 1\nbackoff_max_ms = 2").start_early();
+    pool.until("cpu0", "out of service", |slot| slot.state == WorkerState::Quarantined);
+    pool.until("cpu1", "ready", |slot| slot.state == WorkerState::Ready);
+    serves(&pool.client());
+    assert_eq!(pool.slot("cpu0").last_fault, "cpu0#3 died: exit code 70");
+}
+
+/// Writes a script and closes it before anyone runs it.
+fn write_executable(path: &std::path::Path, script: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::write(path, script).expect("a file can be written");
+    let executable = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(path, executable).expect("its mode can be set");
+}

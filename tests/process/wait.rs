@@ -1,0 +1,55 @@
+//! Waiting for what a test has caused, never for time to pass.
+
+use std::fmt::Display;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use gridpool_protocol::clock;
+
+/// How long anything may take before its test fails. Far more than is ever needed, so that only a
+/// fault runs into it, however busy the machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Looks until `look` gives a value. Its error says what was seen instead.
+///
+/// # Panics
+/// If it gives none in time.
+pub(crate) fn eventually<T, E: Display>(what: &str, mut look: impl FnMut() -> Result<T, E>) -> T {
+    let give_up = clock::now() + PATIENCE;
+    loop {
+        match look() {
+            Ok(value) => return value,
+            Err(seen) if clock::until(give_up).is_zero() => {
+                panic!("waited {PATIENCE:?} for {what}; last seen: {seen}")
+            }
+            Err(_) => thread::park_timeout(LOOK_EVERY),
+        }
+    }
+}
+
+/// [`eventually`] for something that is either so or not.
+pub(crate) fn eventually_so(what: &str, mut look: impl FnMut() -> bool) {
+    eventually(what, || if look() { Ok(()) } else { Err("it is not so") });
+}
+
+/// The value of a call that blocks.
+///
+/// # Panics
+/// If it does not come in time, or the call panics.
+pub(crate) fn within<T: Send + 'static>(
+    what: &str,
+    call: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let (sender, receiver) = mpsc::channel();
+    let thread = thread::spawn(move || drop(sender.send(call())));
+    match receiver.recv_timeout(PATIENCE) {
+        Ok(value) => value,
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("waited {PATIENCE:?} for {what}"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(thread.join().expect_err("it gave no value"))
+        }
+    }
+}
