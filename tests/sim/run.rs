@@ -21,6 +21,12 @@ const EVENTS_MAX: u64 = 100_000;
 /// Time after the faults in which all must settle.
 const SETTLES_WITHIN: Duration = Duration::from_secs(30);
 
+/// How often the pool must end in the middle of the faults, of 1,000 cases.
+const FAULTS_TO_THE_END: u64 = 250;
+
+/// How often somebody does not wait for the last drain, of 1,000 cases.
+const STOPS_AT_ONCE: u64 = 200;
+
 /// What came of a seed.
 #[derive(Debug)]
 pub(crate) struct Outcome {
@@ -90,11 +96,13 @@ impl Run {
     fn all(&mut self) -> Result<(), Broken> {
         self.tell(Event::TimePassed)?;
         self.with_faults()?;
-        self.log.note(self.now, "the faults stop");
-        self.world.calm(self.now);
-        self.settle()?;
-        if self.model.is_serving() {
-            self.serves_again()?;
+        if !self.rng.chance(FAULTS_TO_THE_END) {
+            self.log.note(self.now, "the faults stop");
+            self.world.calm(self.now);
+            self.settle()?;
+            if self.model.is_serving() {
+                self.serves_again()?;
+            }
         }
         self.ends()
     }
@@ -143,9 +151,14 @@ impl Run {
         Ok(())
     }
 
-    /// A drain without faults ends; so does one that was ordered before.
+    /// A drain ends in time, faults or not; so does one that was ordered before.
     fn ends(&mut self) -> Result<(), Broken> {
         self.tell(Event::DrainRequested)?;
+        if self.rng.chance(STOPS_AT_ONCE) {
+            let soon = self.now.after(self.rng.millis(0, 20));
+            self.until(soon)?;
+            self.tell(Event::StopRequested)?;
+        }
         let config = &self.swarm.config;
         let limit = self.now.after(config.drain_timeout + 3 * config.kill_timeout);
         while !self.model.has_left() && self.now < limit {

@@ -131,8 +131,13 @@ impl Model {
             Event::JobSubmitted { client, ref request } => self.submitted(now, client, request),
             Event::SpawnFailed { worker, .. } => self.spawn_failed(now, worker),
             Event::StopRequested => {
-                if matches!(self.phase, Phase::Draining { .. }) {
-                    self.coverage.hit("drain: cut off by an order to stop");
+                match self.phase {
+                    Phase::Draining { .. } => {
+                        self.coverage.hit("drain: cut off by an order to stop");
+                    }
+                    Phase::Leaving => self.coverage.hit("leaving: told to stop now"),
+                    Phase::Left => self.coverage.hit("left: told to stop now"),
+                    Phase::Serving => self.coverage.hit("serving: told to stop now"),
                 }
                 self.leave(now);
             }

@@ -9,7 +9,7 @@ use gridpool_protocol::status::{QueueStatus, WorkerState, WorkerStatus};
 use super::devices::{Device, State};
 use super::{Broken, Due, Model, Phase, holds};
 
-/// Every so many events the rows of the status are compared.
+/// Every so many events the rows of the status are compared; at the end always.
 const STATUS_EVERY: u64 = 8;
 
 impl Model {
@@ -20,7 +20,8 @@ impl Model {
         self.no_device_is_idle_while_a_job_waits_that_may_go_there(now)?;
         self.the_pool_wakes_when_something_is_due(now, pool)?;
         self.the_counters_are_right(pool)?;
-        if self.steps.is_multiple_of(STATUS_EVERY) {
+        let ending = matches!(self.phase, Phase::Leaving | Phase::Left);
+        if ending || self.steps.is_multiple_of(STATUS_EVERY) {
             self.the_status_shows_what_is(pool)?;
         }
         Ok(())
