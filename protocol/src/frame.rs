@@ -25,6 +25,12 @@ const MAGIC: [u8; 4] = *b"GPL1";
 pub const HEADER_BYTES: usize = 12;
 /// Room for one read; small messages arrive several at a time.
 const READ_BYTES: usize = 32 * 1024;
+/// Most descriptors that the kernel lets one message carry (`SCM_MAX_FD`). There is room for all of
+/// them, so that each is owned, and closed, before anything is judged.
+const MESSAGE_FDS_MAX: usize = 253;
+/// Descriptors that may wait: those of an unfinished frame, whose first part brought them, and of
+/// the one behind it.
+const WAITING_FDS_MAX: usize = 2 * FRAME_FDS_MAX;
 
 /// Why a socket gives no further frame.
 #[derive(Debug, thiserror::Error)]
@@ -109,7 +115,11 @@ pub fn send_all(socket: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io
     let mut sent = 0;
     while sent < bytes.len() {
         let fds = if sent == 0 { fds } else { &[] };
-        sent += send(socket, &bytes[sent..], fds, MsgFlags::empty())?;
+        match send(socket, &bytes[sent..], fds, MsgFlags::empty())? {
+            // Only a socket with a time limit for writing says so.
+            0 => return Err(io::ErrorKind::TimedOut.into()),
+            more => sent += more,
+        }
     }
     Ok(())
 }
@@ -140,20 +150,23 @@ pub struct FrameReader {
     socket: UnixStream,
     buffer: Vec<u8>,
     fds: VecDeque<OwnedFd>,
-    fds_max: usize,
+    /// Room for control messages; `None` if no descriptor is taken, and the kernel drops them all.
+    control: Option<Vec<u8>>,
 }
 
 impl FrameReader {
-    /// A reader that takes no descriptors: any that a peer sends are closed and end the connection.
+    /// A reader that takes no descriptors: any that a peer sends end the connection, and were never
+    /// ours.
     #[must_use]
     pub fn new(socket: UnixStream) -> Self {
-        Self { socket, buffer: Vec::new(), fds: VecDeque::new(), fds_max: 0 }
+        Self { socket, buffer: Vec::new(), fds: VecDeque::new(), control: None }
     }
 
     /// A reader that takes up to [`FRAME_FDS_MAX`] descriptors with each frame.
     #[must_use]
     pub fn with_descriptors(socket: UnixStream) -> Self {
-        Self { fds_max: FRAME_FDS_MAX, ..Self::new(socket) }
+        let control = nix::cmsg_space!([RawFd; MESSAGE_FDS_MAX]);
+        Self { control: Some(control), ..Self::new(socket) }
     }
 
     /// The socket, for the writing side.
@@ -202,8 +215,8 @@ impl FrameReader {
             return Err(FrameError::TooLong { bytes });
         }
         let want = usize::from(want);
-        if want > self.fds_max {
-            return Err(FrameError::Descriptors { got: want, want: self.fds_max });
+        if want > self.fds_allowed() {
+            return Err(FrameError::Descriptors { got: want, want: self.fds_allowed() });
         }
         let end = HEADER_BYTES + bytes;
         if self.buffer.len() < end {
@@ -245,30 +258,37 @@ impl FrameReader {
     }
 
     fn receive_into(&mut self, start: usize) -> Result<usize, FrameError> {
-        let mut space = nix::cmsg_space!([RawFd; FRAME_FDS_MAX]);
+        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
         let (bytes, truncated) = loop {
             let mut parts = [IoSliceMut::new(&mut self.buffer[start..])];
             let fd = self.socket.as_raw_fd();
-            let flags = MsgFlags::MSG_CMSG_CLOEXEC;
-            match recvmsg::<UnixAddr>(fd, &mut parts, Some(&mut space), flags) {
+            match recvmsg::<UnixAddr>(fd, &mut parts, self.control.as_deref_mut(), flags) {
                 Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno.into()),
                 Ok(message) => {
-                    for control in message.cmsgs()? {
-                        if let ControlMessageOwned::ScmRights(fds) = control {
-                            self.fds.extend(fds.into_iter().map(own));
+                    let truncated = message.flags.contains(MsgFlags::MSG_CTRUNC);
+                    if !truncated {
+                        for control in message.cmsgs()? {
+                            if let ControlMessageOwned::ScmRights(fds) = control {
+                                self.fds.extend(fds.into_iter().map(own));
+                            }
                         }
                     }
-                    break (message.bytes, message.flags.contains(MsgFlags::MSG_CTRUNC));
+                    break (message.bytes, truncated);
                 }
             }
         };
-        if truncated || self.fds.len() > self.fds_max {
-            let got = self.fds.len();
+        if truncated || self.fds.len() > WAITING_FDS_MAX {
+            let got = self.fds.len().max(1);
             self.fds.clear();
-            return Err(FrameError::Descriptors { got, want: self.fds_max });
+            return Err(FrameError::Descriptors { got, want: self.fds_allowed() });
         }
         Ok(bytes)
+    }
+
+    /// Descriptors that one frame may carry here.
+    fn fds_allowed(&self) -> usize {
+        if self.control.is_some() { FRAME_FDS_MAX } else { 0 }
     }
 }
 
@@ -283,7 +303,7 @@ fn own(fd: RawFd) -> OwnedFd {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Read, Write};
 
     use super::*;
 
@@ -321,6 +341,39 @@ mod tests {
         let (peer, mut strict) = pair();
         send_all(&peer, &pack(b"x", 0), &[passed.as_fd(), passed.as_fd()]).unwrap();
         assert!(matches!(strict.read(None), Err(FrameError::Descriptors { .. })));
+    }
+
+    #[test]
+    fn descriptors_that_nobody_asked_for_are_not_kept() {
+        // A pipe's reading end sees the end of the stream once every writing end is closed.
+        for with_descriptors in [false, true] {
+            let (peer, reader) = pair();
+            let mut reader = match with_descriptors {
+                true => FrameReader::with_descriptors(reader.socket),
+                false => reader,
+            };
+            let (mut reading, writing) = io::pipe().unwrap();
+            send_all(&peer, &pack(b"x", 0), &[writing.as_fd(); 50]).unwrap();
+            assert!(matches!(reader.read(None), Err(FrameError::Descriptors { .. })));
+            drop(writing);
+            assert_eq!(reading.read_to_end(&mut Vec::new()).unwrap(), 0);
+        }
+    }
+
+    #[test]
+    fn two_descriptors_whose_frames_straddle_a_read_both_arrive() {
+        let (peer, reader) = pair();
+        let mut reader = FrameReader::with_descriptors(reader.socket);
+        let passed = std::fs::File::open("/dev/null").unwrap();
+        let filler = vec![0; READ_BYTES - HEADER_BYTES - 6];
+        send_all(&peer, &pack(&filler, 0), &[]).unwrap();
+        send_all(&peer, &pack(b"one", 1), &[passed.as_fd()]).unwrap();
+        send_all(&peer, &pack(b"two", 1), &[passed.as_fd()]).unwrap();
+        reader.read(None).unwrap();
+        for want in [b"one", b"two"] {
+            let frame = reader.read(None).unwrap().unwrap();
+            assert_eq!((frame.body.as_slice(), frame.fds.len()), (want.as_slice(), 1));
+        }
     }
 
     #[test]

@@ -18,6 +18,11 @@ const RECONNECT_FOR: Duration = Duration::from_secs(10);
 /// Between two tries to connect, and between two submissions to a pool that is busy.
 pub(super) const RETRY_EVERY: Duration = Duration::from_millis(20);
 
+/// How long the pool may take for an answer to a question.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a pool may take to drain.
+const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(2 * 3_600);
+
 /// A connection, or the will to have one again.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -55,6 +60,7 @@ impl Connection {
     /// Reads messages, or lets another thread read, until `ready` gives something.
     pub(super) fn wait_for<T>(
         &self,
+        until: Instant,
         mut ready: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<T, ClientError> {
         let mut state = self.lock();
@@ -67,18 +73,23 @@ impl Connection {
             {
                 return Err(error);
             }
+            let patience = clock::until(until);
+            if patience.is_zero() {
+                return Err(ClientError::Silent);
+            }
             // Whoever holds the reader reads for all, and wakes all after each message.
             let Some(mut reader) = state.reader.take() else {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                let waited = self.changed.wait_timeout(state, patience);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             };
             drop(state);
-            let received = link::receive(&mut reader);
+            let received = link::receive(&mut reader, Some(patience));
             state = self.lock();
             match received {
                 Ok(received) => {
                     state.reader = Some(reader);
-                    state.on_message(received);
+                    received.into_iter().for_each(|received| state.on_message(received));
                 }
                 Err(_) => state = self.on_lost(state),
             }
@@ -125,6 +136,9 @@ impl Connection {
     ) -> Result<(), ClientError> {
         let bytes = job.arena_bytes();
         loop {
+            if self.lock().jobs.contains_key(&key) {
+                return Err(Refusal::KeyInUse(key).into());
+            }
             let lease = match bytes {
                 0 => None,
                 _ => Some(self.lease(bytes, deadline, job.wait_if_busy)?),
@@ -134,11 +148,14 @@ impl Connection {
                 Some((_, epoch)) if epoch != state.epoch => continue,
                 lease => lease.map(|(lease, _)| lease),
             };
+            let epoch = state.epoch;
+            let stage = Stage::Sent;
+            let pending = Pending { job, deadline, lease, epoch, stage, is_cancelled: false };
             if state.jobs.contains_key(&key) {
+                // Another thread was faster.
+                state.release(pending, true);
                 return Err(Refusal::KeyInUse(key).into());
             }
-            let epoch = state.epoch;
-            let pending = Pending { job, deadline, lease, epoch, stage: Stage::Sent };
             state.jobs.insert(key, pending);
             state.send_job(key);
             return Ok(());
@@ -149,6 +166,11 @@ impl Connection {
     pub(super) fn send_again(&self, key: JobKey) -> Result<(), ClientError> {
         let mut state = self.lock();
         let epoch = state.epoch;
+        // On a connection that was made meanwhile it has been submitted again already.
+        let refused = |pending: &Pending| matches!(pending.stage, Stage::Refused(_));
+        if !state.jobs.get(&key).is_some_and(refused) {
+            return Ok(());
+        }
         let Some(mut pending) = state.jobs.remove(&key) else { return Ok(()) };
         if pending.epoch != epoch {
             // Its arena was another connection's.
@@ -181,50 +203,55 @@ impl Connection {
             if let Some(lease) = self.lock().free_lease(bytes) {
                 return Ok(lease);
             }
-            match self.request(|request| ClientMessage::CreateArena { request, bytes }) {
+            match self.request(&|request| ClientMessage::CreateArena { request, bytes }) {
                 Ok(reply) => return Ok((reply.received.into_lease()?, reply.epoch)),
                 Err(ClientError::Refused(Refusal::Busy(_)))
                     if wait && clock::until(deadline) > RETRY_EVERY =>
                 {
-                    self.give_back_free_arenas()?;
+                    self.give_back_free_arenas();
                 }
-                Err(ClientError::Lost) if self.lock().broken.is_none() => {}
                 Err(error) => return Err(error),
             }
             self.pause(RETRY_EVERY);
         }
     }
 
-    fn give_back_free_arenas(&self) -> Result<(), ClientError> {
-        let free: Vec<ArenaId> = self.lock().arenas.clear().map(|lease| lease.id).collect();
-        free.into_iter().try_for_each(|arena| self.send(&ClientMessage::DropArena { arena }))
+    fn give_back_free_arenas(&self) {
+        let mut state = self.lock();
+        let free: Vec<ArenaId> = state.arenas.clear().map(|lease| lease.id).collect();
+        for arena in free {
+            state.send_or_hang_up(&ClientMessage::DropArena { arena });
+        }
     }
 
-    /// Asks one question and waits for its answer.
+    /// Asks one question and waits for its answer; asks again if the connection is lost meanwhile.
     pub(super) fn request(
         &self,
-        message: impl FnOnce(u64) -> ClientMessage,
+        message: &dyn Fn(u64) -> ClientMessage,
     ) -> Result<Reply, ClientError> {
-        let (request, epoch) = {
-            let mut state = self.lock();
-            (state.ask(message)?, state.epoch)
-        };
-        // A question is forgotten when its connection is lost.
-        let received = self.wait_for(|state| match state.replies.get(&request) {
-            Some(None) => None,
-            Some(Some(_)) | None => Some(state.replies.remove(&request).flatten()),
-        })?;
-        let received = received.ok_or(ClientError::Lost)?;
-        if let ServerMessage::Denied { refusal, .. } = received.message {
-            return Err(refusal.into());
+        let until = clock::now() + REPLY_TIMEOUT;
+        loop {
+            let (request, epoch) =
+                self.wait_for(until, |state| Some((state.ask(message)?, state.epoch)))?;
+            // A question is forgotten when its connection is lost.
+            let received = self.wait_for(until, |state| match state.replies.get(&request) {
+                Some(None) => None,
+                Some(Some(_)) | None => Some(state.replies.remove(&request).flatten()),
+            })?;
+            let Some(received) = received else { continue };
+            if let ServerMessage::Denied { refusal, .. } = received.message {
+                return Err(refusal.into());
+            }
+            return Ok(Reply { received, epoch });
         }
-        Ok(Reply { received, epoch })
     }
 
-    pub(super) fn send(&self, message: &ClientMessage) -> Result<(), ClientError> {
-        match &self.lock().socket {
-            Some(socket) => link::send(socket, message),
-            None => Err(ClientError::Lost),
+    /// Gives a job up, on this connection and on any that comes after it.
+    pub(super) fn cancel(&self, key: JobKey) {
+        let mut state = self.lock();
+        if let Some(pending) = state.jobs.get_mut(&key) {
+            pending.is_cancelled = true;
+            state.send_or_hang_up(&ClientMessage::Cancel { key });
         }
     }
 
@@ -238,37 +265,44 @@ impl Connection {
         }
     }
 
-    /// Forgets a job whose handle is gone, and cancels it if it has no verdict yet.
+    /// Forgets a job whose handle is gone, and cancels it if it has no verdict yet. Its key stays
+    /// taken until the pool's last word on it has come: that must not end a later job.
     pub(super) fn abandon(&self, key: JobKey) {
         let mut state = self.lock();
-        let Some(pending) = state.jobs.remove(&key) else { return };
-        if matches!(pending.stage, Stage::Accepted | Stage::Sent) {
-            state.send_or_hang_up(&ClientMessage::Cancel { key });
-        }
+        let Some(mut pending) = state.jobs.remove(&key) else { return };
+        let awaited = matches!(pending.stage, Stage::Accepted | Stage::Sent);
         // Only a refused job's arena is surely nobody's: a worker may still write to the others.
         let untouched = matches!(pending.stage, Stage::Refused(_));
-        state.release(pending, untouched);
+        state.release_lease(pending.lease.take(), pending.epoch, untouched);
+        if awaited && pending.epoch == state.epoch {
+            pending.stage = Stage::Abandoned;
+            state.jobs.insert(key, pending);
+            state.send_or_hang_up(&ClientMessage::Cancel { key });
+        }
     }
 
     /// The answer of a job whose verdict has come.
     pub(super) fn take_answer(&self, key: JobKey) -> Result<JobAnswer, ClientError> {
-        let mut state = self.lock();
-        let mut pending = state.jobs.remove(&key).ok_or(ClientError::Lost)?;
-        let Stage::Done(receipt, inline) = std::mem::replace(&mut pending.stage, Stage::Sent)
+        let mut pending = self.lock().jobs.remove(&key).ok_or(ClientError::Lost)?;
+        let Stage::Done(receipt, inline) = std::mem::replace(&mut pending.stage, Stage::Lost)
         else {
             return Err(ClientError::Lost);
         };
         // After any other verdict than OK, a worker that is being killed may still write there.
         let ok = receipt.verdict == Verdict::Ok;
         let outputs = ok.then(|| pending.outputs(inline)).transpose();
-        state.release(pending, ok);
+        self.lock().release(pending, ok);
         Ok(JobAnswer { receipt: *receipt, outputs: outputs? })
     }
 
     /// Waits for the end of the connection, after which there will be no other.
-    pub(super) fn wait_closed(&self) {
+    pub(super) fn wait_closed(&self) -> Result<(), ClientError> {
         self.lock().broken.get_or_insert_with(|| "the pool has stopped".to_owned());
-        let end: Result<(), ClientError> = self.wait_for(|_| None);
-        debug_assert!(end.is_err(), "only the end of the connection ends this wait");
+        let until = clock::now() + DRAIN_TIMEOUT_MAX;
+        match self.wait_for(until, |_| None::<()>) {
+            Err(ClientError::Silent) => Err(ClientError::Silent),
+            // Anything else is the end that was waited for.
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 }

@@ -26,6 +26,9 @@ pub enum ClientError {
     /// The connection was lost and could not be made again in time.
     #[error("the connection to the pool was lost; what became of this request is not known")]
     Lost,
+    /// The pool did not answer in time, although the connection stands.
+    #[error("the pool does not answer: it may be stopped or overloaded")]
+    Silent,
     /// The supervisor closed the connection and said why.
     #[error("the pool closed the connection: {0}")]
     Closed(String),

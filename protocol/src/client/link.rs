@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::ClientError;
 use crate::arena::{Arena, ArenaMap};
@@ -45,6 +46,7 @@ pub(super) fn open(path: &PathBuf) -> Result<FrameReader, ClientError> {
 
 /// Shakes hands on a connection.
 pub(super) fn greet(socket: UnixStream) -> Result<FrameReader, ClientError> {
+    socket.set_write_timeout(Some(SEND_TIMEOUT)).map_err(FrameError::Io)?;
     let mut reader = FrameReader::with_descriptors(socket);
     send(reader.socket(), &ClientMessage::Hello { version: PROTOCOL_VERSION })?;
     let Some(frame) = reader.read(Some(HANDSHAKE_TIMEOUT))? else {
@@ -67,7 +69,10 @@ pub(super) fn greet(socket: UnixStream) -> Result<FrameReader, ClientError> {
     }
 }
 
-/// Sends one message, waiting for room: the supervisor always reads.
+/// How long a message may wait for room: a supervisor that lives always reads.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Sends one message, waiting for room.
 pub(super) fn send(socket: &UnixStream, message: &ClientMessage) -> Result<(), ClientError> {
     let body = codec::encode(message)
         .map_err(|error| ClientError::Frame(FrameError::Io(io::Error::other(error))))?;
@@ -88,13 +93,12 @@ pub(super) fn decode(frame: Frame) -> Result<Received, ClientError> {
     Ok(Received { message, arena })
 }
 
-/// Waits for the next message.
-pub(super) fn receive(reader: &mut FrameReader) -> Result<Received, ClientError> {
-    loop {
-        if let Some(frame) = reader.read(None)? {
-            return decode(frame);
-        }
-    }
+/// The next message; `None` if none has begun within `patience`.
+pub(super) fn receive(
+    reader: &mut FrameReader,
+    patience: Option<Duration>,
+) -> Result<Option<Received>, ClientError> {
+    reader.read(patience)?.map(decode).transpose()
 }
 
 impl Received {

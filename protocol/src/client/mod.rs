@@ -32,10 +32,12 @@ use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::clock;
 use crate::frame::FrameError;
 use crate::ids::JobKey;
+use crate::limits::DEADLINE_MAX;
 use crate::message::{ClientMessage, ServerMessage};
 use crate::status::Status;
 use connection::{Connection, RETRY_EVERY};
@@ -43,6 +45,9 @@ use state::Stage;
 
 pub use error::ClientError;
 pub use job::{Job, JobAnswer};
+
+/// How long after its deadline a job's verdict is still waited for: a pool that lives is not late.
+const VERDICT_MARGIN: Duration = Duration::from_secs(15);
 
 /// A connection to a pool. Clones share it; it ends with the last of them and of its handles.
 #[derive(Clone, Debug)]
@@ -55,6 +60,9 @@ pub struct Client {
 pub struct JobHandle {
     connection: Arc<Connection>,
     key: JobKey,
+    deadline: Instant,
+    /// The answer has been taken: the key is no longer this handle's.
+    taken: bool,
 }
 
 impl Client {
@@ -86,13 +94,14 @@ impl Client {
             Some(key) => key,
             None => random_key()?,
         };
-        let deadline = clock::now() + job.deadline;
+        let deadline = clock::now() + job.deadline.min(DEADLINE_MAX);
         self.connection.send_job(key, job, deadline)?;
         // From here on the handle's end is the job's end.
-        let handle = JobHandle { connection: Arc::clone(&self.connection), key };
+        let connection = Arc::clone(&self.connection);
+        let handle = JobHandle { connection, key, deadline, taken: false };
         handle.wait_until(|stage| match stage {
             Stage::Accepted | Stage::Done(..) => true,
-            Stage::Refused(_) | Stage::Sent => false,
+            Stage::Abandoned | Stage::Lost | Stage::Refused(_) | Stage::Sent => false,
         })?;
         Ok(handle)
     }
@@ -102,7 +111,7 @@ impl Client {
     /// # Errors
     /// What the connection says.
     pub fn status(&self) -> Result<Status, ClientError> {
-        let reply = self.connection.request(|request| ClientMessage::Status { request })?;
+        let reply = self.connection.request(&|request| ClientMessage::Status { request })?;
         let message = reply.received.message;
         if let ServerMessage::Status { status, .. } = message {
             Ok(*status)
@@ -117,7 +126,7 @@ impl Client {
     /// [`ClientError::Refused`] if there is no such worker or signal.
     pub fn kill(&self, worker: &str, signal: i32) -> Result<String, ClientError> {
         let worker = worker.to_owned();
-        self.command(|request| ClientMessage::Kill { request, worker, signal })
+        self.command(&|request| ClientMessage::Kill { request, worker: worker.clone(), signal })
     }
 
     /// Tells the pool to finish what it has accepted and then to stop.
@@ -125,16 +134,19 @@ impl Client {
     /// # Errors
     /// What the connection says.
     pub fn drain(&self) -> Result<String, ClientError> {
-        self.command(|request| ClientMessage::Drain { request })
+        self.command(&|request| ClientMessage::Drain { request })
     }
 
     /// Waits until the pool has closed the connection, as it does when it stops, and leaves it
     /// closed.
-    pub fn wait_closed(&self) {
-        self.connection.wait_closed();
+    ///
+    /// # Errors
+    /// [`ClientError::Silent`] if it does not close within two hours.
+    pub fn wait_closed(&self) -> Result<(), ClientError> {
+        self.connection.wait_closed()
     }
 
-    fn command(&self, message: impl FnOnce(u64) -> ClientMessage) -> Result<String, ClientError> {
+    fn command(&self, message: &dyn Fn(u64) -> ClientMessage) -> Result<String, ClientError> {
         let message = self.connection.request(message)?.received.message;
         if let ServerMessage::Granted { what, .. } = message {
             Ok(what)
@@ -152,33 +164,35 @@ impl JobHandle {
     }
 
     /// Gives the job up: the verdict will be CANCELLED, unless another is under way already.
-    ///
-    /// # Errors
-    /// What the connection says.
-    pub fn cancel(&self) -> Result<(), ClientError> {
-        self.connection.send(&ClientMessage::Cancel { key: self.key })
+    pub fn cancel(&self) {
+        self.connection.cancel(self.key);
     }
 
     /// Waits for the verdict.
     ///
     /// # Errors
-    /// [`ClientError::Lost`] if the connection was lost and could not be made again;
-    /// [`ClientError::Refused`] if a supervisor that came in its place does not take the job.
-    pub fn wait(self) -> Result<JobAnswer, ClientError> {
+    /// [`ClientError::Lost`] if the connection was lost and could not be made again, or the job may
+    /// run once at most and may have; [`ClientError::Refused`] if a supervisor that came in its place
+    /// does not take the job; [`ClientError::Silent`] if no verdict comes although its time is over.
+    pub fn wait(mut self) -> Result<JobAnswer, ClientError> {
         self.wait_until(|stage| matches!(stage, Stage::Done(..)))?;
+        self.taken = true;
         self.connection.take_answer(self.key)
     }
 
     /// Waits until the job's stage is `enough`, submitting it again as long as the pool is busy.
     fn wait_until(&self, enough: impl Fn(&Stage) -> bool) -> Result<(), ClientError> {
         loop {
-            let refusal = self.connection.wait_for(|state| {
+            let refusal = self.connection.wait_for(self.deadline + VERDICT_MARGIN, |state| {
                 let stage = &state.jobs.get(&self.key)?.stage;
-                if let Stage::Refused(refusal) = stage {
-                    return Some(Some(refusal.clone()));
+                match stage {
+                    Stage::Lost => Some(Err(ClientError::Lost)),
+                    Stage::Refused(refusal) => Some(Ok(Some(refusal.clone()))),
+                    Stage::Abandoned | Stage::Accepted | Stage::Done(..) | Stage::Sent => {
+                        enough(stage).then_some(Ok(None))
+                    }
                 }
-                enough(stage).then_some(None)
-            })?;
+            })??;
             let Some(refusal) = refusal else { return Ok(()) };
             if !self.connection.may_try_again(self.key, &refusal) {
                 return Err(refusal.into());
@@ -191,7 +205,9 @@ impl JobHandle {
 
 impl Drop for JobHandle {
     fn drop(&mut self) {
-        self.connection.abandon(self.key);
+        if !self.taken {
+            self.connection.abandon(self.key);
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use super::{ClientError, Job};
 use crate::clock;
 use crate::frame::{FrameError, FrameReader};
 use crate::ids::JobKey;
+use crate::limits::HANDSHAKE_TIMEOUT;
 use crate::message::{
     ClientMessage, Destination, Inline, Input, Refusal, ServerMessage, Slice, Submission,
 };
@@ -46,15 +47,21 @@ pub(super) struct Pending {
     /// The connection it was last submitted on.
     pub(super) epoch: u64,
     pub(super) stage: Stage,
+    /// Its client gave it up: it is cancelled again wherever it is submitted again.
+    pub(super) is_cancelled: bool,
 }
 
 /// How far a job has come.
 #[derive(Debug)]
 pub(super) enum Stage {
+    /// Nobody waits for it any more; the pool's last word on it is still to come.
+    Abandoned,
     /// Accepted: a verdict will come.
     Accepted,
     /// The verdict has come.
     Done(Box<Receipt>, Option<Inline>),
+    /// It may have run, on a connection that is gone, and may not run again.
+    Lost,
     /// Not accepted.
     Refused(Refusal),
     /// Sent; not yet accepted.
@@ -119,8 +126,12 @@ impl State {
         }
     }
 
+    /// The pool's last word on a job.
     fn set_stage(&mut self, key: JobKey, stage: Stage) {
-        if let Some(pending) = self.jobs.get_mut(&key) {
+        let Some(pending) = self.jobs.get_mut(&key) else { return };
+        if matches!(pending.stage, Stage::Abandoned) {
+            self.jobs.remove(&key);
+        } else {
             pending.stage = stage;
         }
     }
@@ -138,9 +149,17 @@ impl State {
     pub(super) fn reconnect(&mut self, reader: FrameReader) -> Result<(), ClientError> {
         self.socket = Some(reader.socket().try_clone().map_err(FrameError::Io)?);
         self.reader = Some(reader);
-        let undecided = |pending: &Pending| !matches!(pending.stage, Stage::Done(..));
-        let keys = self.jobs.iter().filter(|(_, pending)| undecided(pending));
-        for key in keys.map(|(&key, _)| key).collect::<Vec<_>>() {
+        self.jobs.retain(|_, pending| !matches!(pending.stage, Stage::Abandoned));
+        for key in self.jobs.keys().copied().collect::<Vec<_>>() {
+            let Some(pending) = self.jobs.get_mut(&key) else { continue };
+            match pending.stage {
+                Stage::Accepted | Stage::Sent if !pending.job.idempotent => {
+                    pending.stage = Stage::Lost;
+                    continue;
+                }
+                Stage::Accepted | Stage::Refused(_) | Stage::Sent => {}
+                Stage::Abandoned | Stage::Done(..) | Stage::Lost => continue,
+            }
             match self.submit_again(key) {
                 Err(ClientError::Refused(refusal)) => self.set_stage(key, Stage::Refused(refusal)),
                 result => result?,
@@ -160,35 +179,35 @@ impl State {
         pending.lease = lease;
         pending.epoch = epoch;
         pending.stage = Stage::Sent;
+        let (message, is_cancelled) = (pending.submission(key), pending.is_cancelled);
         let socket = self.socket.as_ref().ok_or(ClientError::Lost)?;
-        link::send(socket, &pending.submission(key))
+        link::send(socket, &message)?;
+        if is_cancelled { link::send(socket, &ClientMessage::Cancel { key }) } else { Ok(()) }
     }
 
     /// Asks for an arena and reads until it is there, under the lock: only a fresh connection, which
     /// no other thread reads yet, does so.
     fn create_arena(&mut self, bytes: u64) -> Result<Lease, ClientError> {
-        let request = self.ask(|request| ClientMessage::CreateArena { request, bytes })?;
+        let request = self.ask(&|request| ClientMessage::CreateArena { request, bytes });
+        let request = request.ok_or(ClientError::Lost)?;
         let mut reader = self.reader.take().ok_or(ClientError::Lost)?;
         while let Some(None) = self.replies.get(&request) {
-            let received = link::receive(&mut reader)?;
-            self.on_message(received);
+            let received = link::receive(&mut reader, Some(HANDSHAKE_TIMEOUT))?;
+            self.on_message(received.ok_or(ClientError::Silent)?);
         }
         self.reader = Some(reader);
         let received = self.replies.remove(&request).flatten();
         received.ok_or(ClientError::Lost)?.into_lease()
     }
 
-    /// Sends a question and notes that its answer is awaited.
-    pub(super) fn ask(
-        &mut self,
-        message: impl FnOnce(u64) -> ClientMessage,
-    ) -> Result<u64, ClientError> {
-        let socket = self.socket.as_ref().ok_or(ClientError::Lost)?;
+    /// Sends a question and notes that its answer is awaited; `None` while there is no connection.
+    pub(super) fn ask(&mut self, message: &dyn Fn(u64) -> ClientMessage) -> Option<u64> {
+        self.socket.as_ref()?;
         let request = self.next_request;
-        link::send(socket, &message(request))?;
         self.next_request += 1;
         self.replies.insert(request, None);
-        Ok(request)
+        self.send_or_hang_up(&message(request));
+        Some(request)
     }
 
     /// Sends a job that was noted before. Without a connection, whoever makes the next one sends it.
@@ -215,7 +234,12 @@ impl State {
 
     /// Lets go of a job's arena: keeps it for the next job, or gives it back.
     pub(super) fn release(&mut self, pending: Pending, reusable: bool) {
-        let Some(lease) = pending.lease.filter(|_| pending.epoch == self.epoch) else { return };
+        self.release_lease(pending.lease, pending.epoch, reusable);
+    }
+
+    /// The same for an arena of the connection `epoch`.
+    pub(super) fn release_lease(&mut self, lease: Option<Lease>, epoch: u64, reusable: bool) {
+        let Some(lease) = lease.filter(|_| epoch == self.epoch) else { return };
         let gone = if reusable { self.arenas.keep(lease) } else { Some(lease) };
         if let Some(lease) = gone {
             self.send_or_hang_up(&ClientMessage::DropArena { arena: lease.id });

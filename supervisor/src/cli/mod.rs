@@ -81,6 +81,7 @@ impl CommandError {
                 | ClientError::Batch(_)
                 | ClientError::Frame(_)
                 | ClientError::Malformed(_)
+                | ClientError::Silent
                 | ClientError::Unexpected(_)
                 | ClientError::Version { .. },
             )
@@ -138,7 +139,7 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Drain { socket } => {
             let client = connect(socket.socket)?;
             client.drain()?;
-            client.wait_closed();
+            client.wait_closed()?;
             say("the pool has finished its jobs and stopped")
         }
     }
