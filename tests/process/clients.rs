@@ -19,8 +19,7 @@ fn no_arena_is_left(pool: &Pool) {
 fn a_client_that_vanishes_takes_its_jobs_and_its_memory_along() {
     let pool = cpu(1).start();
     serves(&pool.client());
-    pool.until_status("that connection to be closed", |status| status.supervisor.clients == 1);
-    let before = pool.footprint();
+    let before = pool.settled();
     let mut raw = Raw::greeted(&pool.socket());
     let memory = [raw.arena(1 << 20), raw.arena(1 << 20)];
     pool.stop("cpu0");

@@ -74,16 +74,31 @@ impl Cli {
     }
 
     /// Starts it.
-    pub(crate) fn start(mut self) -> Running {
-        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    pub(crate) fn start(self) -> Running {
+        self.start_into(Stdio::piped())
+    }
+
+    fn start_into(mut self, stdout: Stdio) -> Running {
+        self.command.stdin(Stdio::piped()).stdout(stdout).stderr(Stdio::piped());
         let mut child = self.command.spawn().expect("gridpool can be started");
         let mut stdin = child.stdin.take().expect("it was piped");
         let bytes = self.stdin;
         // It may end without reading all of it.
         thread::spawn(move || drop(stdin.write_all(&bytes)));
-        let stdout = read(child.stdout.take().expect("it was piped"));
+        // Nothing to read if it goes elsewhere.
+        let stdout = match child.stdout.take() {
+            Some(stdout) => read(stdout),
+            None => read(std::io::empty()),
+        };
         let stderr = read(child.stderr.take().expect("it was piped"));
         Running { process: Process::new(child), stdout, stderr, _folder: self.folder }
+    }
+
+    /// Runs it to its end, with nobody to read what it prints.
+    pub(crate) fn without_stdout(self) -> Finished {
+        let (reader, writer) = std::io::pipe().expect("a pipe can be made");
+        drop(reader);
+        self.start_into(writer.into()).finish()
     }
 
     /// Runs it to its end.

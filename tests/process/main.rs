@@ -4,17 +4,30 @@
 //! The binaries under test are those of this very build ([`binaries`]). Nothing here sleeps: a test
 //! waits for what it has caused ([`wait`]), and a job is held on its worker by stopping the worker.
 
+#![expect(
+    clippy::panic,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test that gets something else than it expects says what it got"
+)]
+
+mod bad_input;
 mod batches;
 mod binaries;
 mod clients;
 mod command;
+mod floods;
+mod frames;
+mod isolation;
 mod jobs;
+mod lifecycle;
 mod limits;
 mod pool;
 mod processes;
 mod raw;
+mod reconnect;
 mod recovery;
 mod run;
 mod starts;
+mod submissions;
 mod verdicts;
 mod wait;

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use crate::binaries;
 use crate::command::{Cli, gridpool};
+use crate::jobs::serves;
 use crate::processes::{Process, descriptors, go_on, signal, stop, threads};
 use crate::wait::{eventually, within};
 
@@ -53,6 +54,14 @@ pub(crate) fn cpu(devices: usize) -> Setup {
         env: Vec::new(),
         folder: Rc::new(tempfile::tempdir().expect("a folder for temporary files")),
     }
+}
+
+/// A pool of one worker that has served, and what it holds then.
+pub(crate) fn warm() -> (Pool, Footprint) {
+    let pool = cpu(1).start();
+    serves(&pool.client());
+    let before = pool.settled();
+    (pool, before)
 }
 
 impl Setup {
@@ -153,6 +162,11 @@ impl Pool {
         self.setup.socket()
     }
 
+    /// How it was started.
+    pub(crate) fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
     pub(crate) fn folder(&self) -> &Path {
         self.setup.folder()
     }
@@ -234,6 +248,17 @@ impl Pool {
         })
     }
 
+    /// What the supervisor holds when nobody but the observer is connected.
+    pub(crate) fn settled(&self) -> Footprint {
+        self.until_status("all others to be gone", |status| status.supervisor.clients == 1);
+        // The last thread closes its descriptors and ends some moments after it was counted out.
+        let idle = 5 + self.pids().len() + 1;
+        eventually("the threads of clients to end", || {
+            let now = self.footprint();
+            if now.threads <= idle { Ok(now) } else { Err(format!("{now:?}, {idle} threads")) }
+        })
+    }
+
     /// What the supervisor holds now.
     pub(crate) fn footprint(&self) -> Footprint {
         let pid = self.supervisor.pid();
@@ -246,6 +271,14 @@ impl Pool {
             let now = self.footprint();
             if now == before { Ok(()) } else { Err(format!("{now:?}")) }
         });
+    }
+
+    /// Whether the pool serves as before and holds no more than before, and no process of it died.
+    pub(crate) fn is_unharmed(&self, before: Footprint) {
+        serves(&self.client());
+        self.back_to(before);
+        assert!(!self.log().contains("panicked"));
+        assert!(self.status().workers.iter().all(|row| row.generation == 1));
     }
 
     /// Sends the supervisor a signal.
@@ -269,7 +302,8 @@ impl Pool {
     /// Waits for a supervisor that was told to end, from a thread that may hang.
     pub(crate) fn wait_closed(&self) {
         let observer = self.observer.clone();
-        within("the pool to close its connections", move || observer.wait_closed());
+        let closed = within("the pool to close its connections", move || observer.wait_closed());
+        closed.expect("it was the pool that closed them");
     }
 }
 

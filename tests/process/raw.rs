@@ -32,8 +32,8 @@ pub(crate) struct Raw {
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) id: ArenaId,
-    pub(crate) bytes: u64,
     pub(crate) map: ArenaMap,
+    pub(crate) arena: Arena,
 }
 
 impl Raw {
@@ -142,8 +142,8 @@ impl Raw {
     pub(crate) fn arena(&mut self, bytes: u64) -> Memory {
         self.say(&ClientMessage::CreateArena { request: 1, bytes });
         match self.try_hear_with_arena().expect("the connection is open") {
-            (ServerMessage::ArenaCreated { arena: id, bytes, .. }, Some(arena)) => {
-                Memory { id, bytes, map: arena.map().expect("it can be mapped") }
+            (ServerMessage::ArenaCreated { arena: id, .. }, Some(arena)) => {
+                Memory { id, map: arena.map().expect("it can be mapped"), arena }
             }
             (other, _) => panic!("expected an arena, got {other:?}"),
         }

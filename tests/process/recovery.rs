@@ -108,7 +108,8 @@ fn a_run_whose_worker_is_killed_ends_ok() {
     let run = gridpool(arguments).arg(input).start();
     let victim = eventually("a worker that has computed for a while", || {
         let workers = children(run.process.pid());
-        workers.iter().copied().find(|&worker| ticks(worker) > 30).ok_or(format!("{workers:?}"))
+        let busy = workers.iter().copied().find(|&worker| ticks(worker) > 30);
+        busy.ok_or_else(|| format!("{workers:?}"))
     });
     signal(victim, Signal::SIGKILL);
     let document = run.finish().document();

@@ -28,9 +28,14 @@ fn run_with(worker: &str, fault: &str) -> Finished {
     call.env("GRIDPOOL_STUB", fault).run()
 }
 
-/// How a supervisor ends whose only worker has this fault, and its log.
+/// How a supervisor ends whose only worker has this fault, and its log. It leaves nothing behind.
 fn serve_with(setup: &Setup) -> (Option<i32>, String) {
     let code = setup.serve().exit().code();
+    let entries = fs::read_dir(setup.folder()).expect("the folder can be listed");
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let left = names
+        .filter(|name| !["log", "pool.toml", "pool.lock", "pool.sock.lock"].contains(&&**name));
+    assert_eq!(left.collect::<Vec<_>>(), [""; 0]);
     (code, setup.log())
 }
 

@@ -196,10 +196,10 @@ fn clients_in_many_threads_and_processes_all_get_their_own_answers() {
     let threads: Vec<_> = (0..6)
         .map(|number: u64| {
             // Half of them share one connection, the others have their own.
-            let client = if number % 2 == 0 { shared.clone() } else { pool.client() };
+            let client = if number.is_multiple_of(2) { shared.clone() } else { pool.client() };
             std::thread::spawn(move || {
-                for seed in 0..10 {
-                    let grids = random_grids(100 * number + seed, 4 + 40 * (seed as usize % 3));
+                for (seed, items) in (0..10).zip([4, 44, 84].into_iter().cycle()) {
+                    let grids = random_grids(100 * number + seed, items);
                     is_right(&answer(submit(&client, job(PROGRAM, &grids))), PROGRAM, &grids);
                 }
             })

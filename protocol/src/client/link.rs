@@ -48,8 +48,10 @@ pub(super) fn open(path: &PathBuf) -> Result<FrameReader, ClientError> {
 pub(super) fn greet(socket: UnixStream) -> Result<FrameReader, ClientError> {
     socket.set_write_timeout(Some(SEND_TIMEOUT)).map_err(FrameError::Io)?;
     let mut reader = FrameReader::with_descriptors(socket);
-    send(reader.socket(), &ClientMessage::Hello { version: PROTOCOL_VERSION })?;
-    let Some(frame) = reader.read(Some(HANDSHAKE_TIMEOUT))? else {
+    let sent = send(reader.socket(), &ClientMessage::Hello { version: PROTOCOL_VERSION });
+    // A pool that is full says so and hangs up, perhaps before the hello is sent.
+    let read = reader.read(Some(HANDSHAKE_TIMEOUT));
+    let Some(frame) = read.or_else(|error| sent.and(Err(error.into())))? else {
         return Err(ClientError::Closed("it did not answer the hello".to_owned()));
     };
     let message = decode(frame)?.message;

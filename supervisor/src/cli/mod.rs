@@ -174,8 +174,9 @@ fn serve(flags: &PoolFlags, socket: Option<PathBuf>) -> Result<u8, CommandError>
     let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
     signals.thread_block().map_err(|errno| system("blocking signals")(errno.into()))?;
     let settings = Settings::resolve(flags.overrides(socket), flags.config.as_deref())?;
+    let claim = Shell::claim(&settings.socket)?;
     let shell = start_pool(&settings)?;
-    let held = shell.listen()?;
+    let held = shell.listen(claim)?;
     tracing::info!(socket = %settings.socket.display(), "serving");
     obey_signals(&shell, signals).map_err(system("a thread for signals"))?;
     let ended = shell.wait();

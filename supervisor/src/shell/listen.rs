@@ -59,6 +59,13 @@ pub enum ListenError {
     },
 }
 
+/// A socket that is ours, and that nobody accepts from yet.
+#[derive(Debug)]
+pub struct Claim {
+    listener: UnixListener,
+    held: SocketLock,
+}
+
 /// Holds the socket's name; gives it back when dropped.
 #[derive(Debug)]
 pub struct SocketLock {
@@ -116,12 +123,11 @@ fn make_private(directory: &Path) -> Result<(), ListenError> {
     }
 }
 
-/// Opens the socket and starts the thread that accepts from it.
-pub(super) fn start(shared: &Arc<Shared>) -> Result<SocketLock, ListenError> {
-    let path = &shared.socket;
-    let failed = |what| move |source| ListenError::Io { path: path.clone(), what, source };
+/// Opens the socket, unless another supervisor has it. Connections wait until [`start`].
+pub(super) fn claim(path: &Path) -> Result<Claim, ListenError> {
+    let failed = |what| move |source| ListenError::Io { path: path.to_owned(), what, source };
     if path.as_os_str().len() > 107 {
-        return Err(ListenError::TooLong(path.clone()));
+        return Err(ListenError::TooLong(path.to_owned()));
     }
     let lock = lock(path)?;
     // We hold the lock, so a socket that is there was left by a supervisor that was killed.
@@ -129,18 +135,28 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<SocketLock, ListenError> {
         Ok(meta) if meta.file_type().is_socket() => {
             fs::remove_file(path).map_err(failed("the old socket cannot be removed"))?;
         }
-        Ok(_) => return Err(ListenError::NotSocket(path.clone())),
+        Ok(_) => return Err(ListenError::NotSocket(path.to_owned())),
         Err(_) => {}
     }
     let listener = UnixListener::bind(path).map_err(failed("the socket cannot be opened"))?;
     let private = fs::Permissions::from_mode(0o600);
     fs::set_permissions(path, private).map_err(failed("the socket cannot be made private"))?;
-    let held = SocketLock { socket: path.clone(), _lock: lock };
+    Ok(Claim { listener, held: SocketLock { socket: path.to_owned(), _lock: lock } })
+}
+
+/// Starts the thread that accepts connections.
+pub(super) fn start(shared: &Arc<Shared>, claim: Claim) -> Result<SocketLock, ListenError> {
+    let Claim { listener, held } = claim;
+    let path = held.socket.clone();
     let shared = Arc::clone(shared);
     thread::Builder::new()
         .name("accept".into())
         .spawn(move || accept(&listener, &shared))
-        .map_err(failed("no thread to accept connections"))?;
+        .map_err(|source| ListenError::Io {
+            path,
+            what: "no thread to accept connections",
+            source,
+        })?;
     Ok(held)
 }
 

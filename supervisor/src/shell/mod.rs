@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -46,7 +46,7 @@ use link::Link;
 use outbox::Outbox;
 use timer::Timer;
 
-pub use listen::{ListenError, SocketLock};
+pub use listen::{Claim, ListenError, SocketLock};
 pub use process::raise_descriptor_limit;
 pub use spawn::WorkerCommand;
 
@@ -168,12 +168,21 @@ impl Shell {
         clients::start(&self.shared, socket)
     }
 
-    /// Accepts connections from the pool's socket from now on.
+    /// Opens a socket for a pool that is yet to be started, so that one whose socket is taken never
+    /// starts a worker.
     ///
     /// # Errors
     /// [`ListenError`] if the socket is taken or cannot be made.
-    pub fn listen(&self) -> Result<SocketLock, ListenError> {
-        listen::start(&self.shared)
+    pub fn claim(socket: &Path) -> Result<Claim, ListenError> {
+        listen::claim(socket)
+    }
+
+    /// Accepts connections from the pool's socket from now on.
+    ///
+    /// # Errors
+    /// [`ListenError`] if there is no thread for that.
+    pub fn listen(&self, claim: Claim) -> Result<SocketLock, ListenError> {
+        listen::start(&self.shared, claim)
     }
 
     /// Finishes what is accepted, then stops; a second call stops at once.
@@ -185,15 +194,17 @@ impl Shell {
     /// Waits until the pool has ended, or can never serve.
     pub fn wait(&self) -> Ended {
         let mut core = self.shared.lock();
-        loop {
+        let ended = loop {
             if core.left {
-                return Ended::Left;
+                break Ended::Left;
             }
             if let Some(faults) = core.pool.misconfigured() {
-                return Ended::Misconfigured(faults);
+                break Ended::Misconfigured(faults);
             }
             core = self.shared.ended.wait(core).unwrap_or_else(PoisonError::into_inner);
-        }
+        };
+        process::remove_bootstrap_files(self.shared.socket.parent());
+        ended
     }
 
     /// Why no worker could ever start, one sentence each, if that is so.
@@ -323,7 +334,6 @@ impl Core {
             }
             Action::Leave => {
                 self.left = true;
-                process::remove_bootstrap_files(shared.socket.parent());
                 shared.timer.stop();
                 shared.ended.notify_all();
             }

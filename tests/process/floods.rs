@@ -1,0 +1,127 @@
+//! Clients that ask for too much: of connections, of messages, of memory.
+
+use gridpool_protocol::client::{Client, ClientError};
+use gridpool_protocol::codec;
+use gridpool_protocol::frame;
+use gridpool_protocol::message::{ClientMessage, Limit, Refusal, ServerMessage};
+use gridpool_tests::oracle::samples::random_grids;
+
+use crate::jobs::{PROGRAM, data, serves};
+use crate::pool::{cpu, warm};
+use crate::raw::{Raw, inline};
+use crate::wait::within;
+
+/// As many connections as a pool takes.
+const CONNECTIONS: usize = 256;
+
+#[test]
+fn connections_beyond_the_limit_are_told_that_the_pool_is_busy() {
+    let (pool, before) = warm();
+    let served = pool.client();
+    // Those that say nothing count as well; two connections are there already.
+    let mut open: Vec<Raw> = Vec::new();
+    for number in 2..CONNECTIONS {
+        let raw = match number % 2 {
+            0 => Raw::greeted(&pool.socket()),
+            _ => Raw::connect(&pool.socket()),
+        };
+        open.push(raw);
+    }
+    // The silent ones are counted when they are accepted, in order.
+    for _ in 0..20 {
+        let sentence = Raw::connect(&pool.socket()).hear_closing();
+        assert_eq!(sentence, format!("BUSY: the pool has {CONNECTIONS} connections already"));
+    }
+    for _ in 0..20 {
+        let error = Client::connect(pool.socket()).map(drop).expect_err("the pool is full");
+        assert!(matches!(&error, ClientError::Closed(why) if why.contains("BUSY")), "{error}");
+    }
+    let call = pool.cli(&["submit", PROGRAM]).arg(data("tasks/lines.json")).run();
+    call.complains(69, &["the pool closed the connection: BUSY: the pool has 256 connections"]);
+    serves(&served);
+    drop((open, served));
+    pool.is_unharmed(before);
+}
+
+#[test]
+fn connections_that_come_and_go_leave_nothing() {
+    let (pool, before) = warm();
+    for _ in 0..100 {
+        drop(Raw::connect(&pool.socket()));
+        drop(Raw::greeted(&pool.socket()));
+        drop(pool.client());
+    }
+    pool.is_unharmed(before);
+}
+
+#[test]
+fn a_client_that_does_not_read_is_cut_off() {
+    let (pool, before) = warm();
+    let raw = Raw::greeted(&pool.socket());
+    let message = ClientMessage::Status { request: u64::MAX };
+    let question = frame::pack(&codec::encode(&message).expect("it fits a frame"), 0);
+    let questions = question.repeat(1_000);
+    let socket = raw.socket().try_clone().expect("a socket can be cloned");
+    // Each answer takes some hundred bytes; the pool keeps 4 MiB of them and no more.
+    within("the pool to hang up", move || {
+        while std::io::Write::write_all(&mut &socket, &questions).is_ok() {}
+    });
+    drop(raw);
+    pool.is_unharmed(before);
+    assert!(pool.log().contains("a client does not read its replies"), "{}", pool.log());
+}
+
+#[test]
+fn submissions_beyond_the_limit_are_busy_one_by_one() {
+    let pool = cpu(1).limits("client_jobs_max = 64").start();
+    serves(&pool.client());
+    let before = pool.settled();
+    pool.stop("cpu0");
+    let mut raw = Raw::greeted(&pool.socket());
+    let grids = random_grids(1, 2);
+    let messages: Vec<u8> = (0..1_000_u128)
+        .flat_map(|key| {
+            let message = ClientMessage::Submit(Box::new(inline(key, &grids)));
+            frame::pack(&codec::encode(&message).expect("it fits a frame"), 0)
+        })
+        .collect();
+    let socket = raw.socket().try_clone().expect("a socket can be cloned");
+    let writer = std::thread::spawn(move || std::io::Write::write_all(&mut &socket, &messages));
+    let (mut accepted, mut refused) = (0, 0);
+    for _ in 0..1_000 {
+        match raw.hear() {
+            ServerMessage::Accepted { .. } => accepted += 1,
+            ServerMessage::Refused { refusal: Refusal::Busy(Limit::ClientJobs), .. } => {
+                refused += 1
+            }
+            other => panic!("expected an answer to a submission, got {other:?}"),
+        }
+    }
+    writer.join().expect("no panic").expect("the pool reads on");
+    assert_eq!((accepted, refused), (64, 936));
+    assert_eq!(pool.status().counters.refused_busy, 936);
+    pool.go_on("cpu0");
+    for _ in 0..64 {
+        raw.hear_done();
+    }
+    drop(raw);
+    pool.is_unharmed(before);
+}
+
+#[test]
+fn arenas_that_come_and_go_leave_nothing() {
+    let (pool, before) = warm();
+    let mut raw = Raw::greeted(&pool.socket());
+    for _ in 0..200 {
+        let memory = raw.arena(1 << 20);
+        raw.say(&ClientMessage::DropArena { arena: memory.id });
+    }
+    let high = pool.status().supervisor.arena_bytes_high;
+    assert!(high <= 2 << 20, "{high} bytes at a time");
+    // An arena whose descriptor nobody reads.
+    let unread = Raw::greeted(&pool.socket());
+    unread.say(&ClientMessage::CreateArena { request: 0, bytes: 1 });
+    drop((raw, unread));
+    pool.until_status("no arena to be left", |status| status.supervisor.arena_bytes == 0);
+    pool.is_unharmed(before);
+}

@@ -1,0 +1,181 @@
+//! How a supervisor starts, ends and is killed, and what it leaves behind.
+
+use std::fs;
+
+use gridpool_protocol::client::ClientError;
+use gridpool_protocol::message::Refusal;
+use gridpool_protocol::receipt::Verdict;
+use nix::sys::signal::Signal;
+
+use crate::command::gridpool;
+use crate::jobs::{
+    PROGRAM, answer, as_npy, data, heavy_work, large_job, serves, small_job, submit,
+};
+use crate::pool::{Setup, cpu};
+use crate::processes::{all_gone, children, maps, signal, ticks};
+use crate::wait::eventually;
+
+/// What lies in the folder of a pool but for what these tests and the lock, which is nobody's, need;
+/// for a folder of the process `supervisor` its place in the name.
+fn files(setup: &Setup, supervisor: u32) -> Vec<String> {
+    let entries = fs::read_dir(setup.folder()).expect("the folder can be listed");
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let passing =
+        |name: &String| !["log", "pool.toml"].contains(&&**name) && !name.ends_with(".lock");
+    let own = |name: String| match name.strip_suffix(&supervisor.to_string()) {
+        Some(_) => "a folder of its own".to_owned(),
+        None => name,
+    };
+    let mut names: Vec<String> = names.filter(passing).map(own).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_second_supervisor_on_one_socket_is_refused_and_the_first_serves_on() {
+    let pool = cpu(1).start();
+    let mut second = pool.setup().serve();
+    assert_eq!(second.exit().code(), Some(69), "{}", pool.log());
+    let sentence =
+        format!("gridpool: another supervisor is running at {}", pool.socket().display());
+    assert!(pool.log().contains(&sentence), "{}", pool.log());
+    serves(&pool.client());
+    assert_eq!(pool.slot("cpu0").generation, 1);
+    assert_eq!(files(pool.setup(), pool.supervisor.pid()), ["a folder of its own", "pool.sock"]);
+}
+
+#[test]
+fn a_killed_supervisor_leaves_no_process_and_nothing_that_blocks_a_restart() {
+    let pool = cpu(3).start();
+    pool.stop("cpu0");
+    pool.stop("cpu1");
+    pool.stop("cpu2");
+    let client = pool.client();
+    let _jobs = [submit(&client, small_job(1)), submit(&client, large_job(2))];
+    pool.until_status("both jobs to run", |status| status.counters.attempts == 2);
+    pool.go_on("cpu2");
+    let workers = pool.pids();
+    for process in workers.iter().chain([&pool.supervisor.pid()]) {
+        assert!(!maps(*process).contains("/dev/shm/"), "shared memory with a name");
+    }
+    let setup = pool.killed();
+    all_gone(&workers);
+    assert!(setup.socket().exists(), "SIGKILL leaves no time to clean up");
+    let shared = fs::read_dir("/dev/shm").expect("it can be listed");
+    let names = shared.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let ours = |name: &String| ["gridpool", "ipc-channel"].iter().any(|ours| name.contains(ours));
+    assert_eq!(names.filter(ours).collect::<Vec<_>>(), [""; 0]);
+    drop(client);
+
+    let pool = setup.start();
+    serves(&pool.client());
+    assert_eq!(files(pool.setup(), pool.supervisor.pid()), ["a folder of its own", "pool.sock"]);
+}
+
+#[test]
+fn a_killed_run_leaves_no_process() {
+    let (text, grids) = heavy_work();
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let input = folder.path().join("grids.npy");
+    fs::write(&input, as_npy(&grids)).expect("a file can be written");
+    let mut run = gridpool(["run", &text, "--devices", "cpu:2"]).arg(input).start();
+    let workers = eventually("the workers to be busy", || {
+        let workers = children(run.process.pid());
+        let busy = workers.len() == 2 && workers.iter().all(|&worker| ticks(worker) > 10);
+        if busy { Ok(workers) } else { Err(format!("{workers:?}")) }
+    });
+    run.process.kill();
+    all_gone(&workers);
+}
+
+#[test]
+fn a_signal_drains_what_is_accepted_runs_and_the_rest_is_refused() {
+    for number in [Signal::SIGTERM, Signal::SIGINT] {
+        let pool = cpu(1).start();
+        pool.stop("cpu0");
+        let client = pool.client();
+        let jobs = [submit(&client, small_job(1)), submit(&client, large_job(2))];
+        pool.until_busy("cpu0");
+        pool.signal(number);
+        pool.until_status("the pool to drain", |status| status.supervisor.draining);
+        let refused = client.submit(small_job(3)).map(drop);
+        assert!(matches!(refused, Err(ClientError::Refused(Refusal::Draining))), "{refused:?}");
+        let call = pool.cli(&["submit", PROGRAM]).arg(data("tasks/lines.json")).run();
+        call.complains(1, &["gridpool: the pool is draining"]);
+        pool.go_on("cpu0");
+        for job in jobs {
+            assert_eq!(answer(job).verdict(), Verdict::Ok);
+        }
+        let (setup, supervisor) = (pool.setup().clone(), pool.supervisor.pid());
+        pool.ends_well();
+        assert_eq!(files(&setup, supervisor), [""; 0]);
+    }
+}
+
+#[test]
+fn a_second_signal_stops_at_once() {
+    let pool = cpu(1).start();
+    let held = pool.stop("cpu0");
+    let client = pool.client();
+    let jobs = [submit(&client, small_job(1)), submit(&client, large_job(2))];
+    pool.until_busy("cpu0");
+    pool.signal(Signal::SIGTERM);
+    pool.until_status("the pool to drain", |status| status.supervisor.draining);
+    pool.signal(Signal::SIGTERM);
+    for job in jobs {
+        let answer = answer(job);
+        assert_eq!(answer.verdict(), Verdict::Cancelled);
+        assert!(answer.receipt.reason.contains("the pool stopped"), "{:?}", answer.receipt);
+    }
+    pool.ends_well();
+    all_gone(&[held]);
+}
+
+#[test]
+fn drain_returns_when_the_pool_is_gone() {
+    let pool = cpu(1).start();
+    pool.stop("cpu0");
+    let client = pool.client();
+    let job = submit(&client, small_job(1));
+    pool.until_busy("cpu0");
+    let mut drain = pool.cli(&["drain"]).start();
+    pool.until_status("the pool to drain", |status| status.supervisor.draining);
+    assert!(drain.process.is_running(), "a job is left");
+    pool.go_on("cpu0");
+    assert_eq!(answer(job).verdict(), Verdict::Ok);
+    assert_eq!(drain.finish().output(), "the pool has finished its jobs and stopped\n");
+    pool.wait_closed();
+    pool.ends_well();
+}
+
+#[test]
+fn a_drain_that_takes_too_long_is_cut_off() {
+    let pool = cpu(1).limits("drain_timeout_ms = 100").start();
+    let held = pool.stop("cpu0");
+    let job = submit(&pool.client(), small_job(1));
+    pool.until_busy("cpu0");
+    pool.signal(Signal::SIGTERM);
+    assert_eq!(answer(job).verdict(), Verdict::Cancelled);
+    pool.ends_well();
+    all_gone(&[held]);
+}
+
+#[test]
+fn a_worker_that_does_not_stop_when_it_is_told_to_is_killed() {
+    let pool = cpu(2).limits("kill_timeout_ms = 200").start();
+    let held = pool.stop("cpu0");
+    pool.signal(Signal::SIGTERM);
+    pool.ends_well();
+    all_gone(&[held]);
+}
+
+#[test]
+fn a_pool_that_is_told_to_end_while_its_workers_start_ends() {
+    for number in [1, 2] {
+        let pool = cpu(4).start_early();
+        for _ in 0..number {
+            signal(pool.supervisor.pid(), Signal::SIGTERM);
+        }
+        pool.ends_well();
+    }
+}

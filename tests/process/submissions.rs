@@ -1,0 +1,307 @@
+//! Well-formed messages that mean harm: submissions that do not add up, and shared memory that its
+//! client scribbles over.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gridpool_protocol::batch::{Grid, GridBatch, Tables};
+use gridpool_protocol::ids::{ArenaId, JobKey};
+use gridpool_protocol::limits::{JOB_CELLS_MAX, JOB_ITEMS_MAX};
+use gridpool_protocol::message::{
+    ClientMessage, Destination, Inline, Input, Refusal, Slice, Submission,
+};
+use gridpool_protocol::output::{ItemErrorCode, Output, Outputs};
+use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
+use gridpool_tests::oracle;
+use gridpool_tests::oracle::samples::{SplitMix64, random_grids};
+use nix::fcntl::{FallocateFlags, fallocate};
+
+use crate::jobs::{PROGRAM, answer, is_right, job, program, serves, submit};
+use crate::pool::warm;
+use crate::raw::{Memory, Raw, in_arena, inline, is_ok, layout};
+
+type Change = fn(&mut Submission);
+
+fn input_slice(submission: &mut Submission) -> &mut Slice {
+    match &mut submission.input {
+        Input::Arena(slice) => slice,
+        Input::Inline(_) => unreachable!("it lies in an arena"),
+    }
+}
+
+fn output_slice(submission: &mut Submission) -> &mut Slice {
+    match &mut submission.output {
+        Destination::Arena(slice) => slice,
+        Destination::Inline => unreachable!("it lies in an arena"),
+    }
+}
+
+/// What is done to a good submission in an arena of 1 MiB, and words of the refusal.
+const BROKEN: [(Change, &str); 20] = [
+    (|s| input_slice(s).offset = 1 << 20, "do not lie in arena"),
+    (|s| input_slice(s).offset = u64::MAX - 15, "do not lie in arena"),
+    (|s| input_slice(s).bytes = u64::MAX, "do not lie in arena"),
+    (|s| output_slice(s).offset = !15, "do not lie in arena"),
+    (|s| output_slice(s).bytes = (1 << 20) + 16, "do not lie in arena"),
+    (|s| input_slice(s).bytes -= 16, "it must have"),
+    (|s| input_slice(s).bytes += 16, "it must have"),
+    (|s| output_slice(s).bytes = 0, "it must have"),
+    (|s| output_slice(s).offset += 8, "start at a multiple of 16"),
+    (|s| input_slice(s).offset += 1, "start at a multiple of 16"),
+    (|s| output_slice(s).offset = input_slice(s).offset, "would overwrite the batch"),
+    (|s| output_slice(s).offset -= 16, "would overwrite the batch"),
+    (|s| input_slice(s).arena = ArenaId(999_999), "arena999999 is no arena of this connection"),
+    (|s| output_slice(s).arena = ArenaId(0), "arena0 is no arena of this connection"),
+    (|s| (s.items, s.cells) = (0, 0), "the batch has no item"),
+    (|s| s.items = JOB_ITEMS_MAX + 1, "a job has at most 4194304"),
+    (|s| s.cells = JOB_CELLS_MAX + 1, "a job has at most"),
+    (|s| s.program = "rot91".to_owned(), "rot91"),
+    (|s| s.program = "rot90 | ".repeat(700), "at most 4096 are allowed"),
+    (|s| s.output = Destination::Inline, "cannot travel inline"),
+];
+
+#[test]
+fn submissions_that_do_not_add_up_are_refused_with_a_sentence() {
+    let (pool, before) = warm();
+    let mut raw = Raw::greeted(&pool.socket());
+    let memory = raw.arena(1 << 20);
+    let grids = random_grids(1, 300);
+    for (number, (change, words)) in BROKEN.iter().enumerate() {
+        let mut submission = in_arena(number as u128, &grids, &memory);
+        change(&mut submission);
+        raw.say(&ClientMessage::Submit(Box::new(submission)));
+        match raw.hear_refused() {
+            Refusal::Invalid(why) => assert!(why.contains(words), "case {number}: {why}"),
+            other => panic!("case {number}: expected a refusal, got {other:?}"),
+        }
+    }
+    // Inline batches that are not as long as they say, or too long for a message of this kind.
+    let small = inline(100, &random_grids(2, 3));
+    let large = inline(101, &random_grids(2, 300));
+    let mut short = small.clone();
+    short.items += 1;
+    let mut empty = small.clone();
+    empty.input = Input::Inline(Inline::default());
+    for submission in [short, empty, large] {
+        raw.say(&ClientMessage::Submit(Box::new(submission)));
+        let refusal = raw.hear_refused();
+        assert!(refusal.to_string().contains("an inline batch of"), "{refusal}");
+    }
+    // The connection is as good as before, and a deadline of half a million years is cut to size.
+    let mut good = in_arena(102, &grids, &memory);
+    good.deadline_ms = u64::MAX;
+    raw.submit(good);
+    is_ok(&raw.hear_done().1);
+    drop((raw, memory));
+    pool.is_unharmed(before);
+    assert_eq!(pool.status().counters.accepted, 3);
+}
+
+#[test]
+fn an_arena_belongs_to_its_connection() {
+    let (pool, before) = warm();
+    let mut owner = Raw::greeted(&pool.socket());
+    let mut thief = Raw::greeted(&pool.socket());
+    let memory = owner.arena(1 << 20);
+    let grids = random_grids(3, 100);
+    let submission = in_arena(1, &grids, &memory);
+    thief.say(&ClientMessage::Submit(Box::new(submission.clone())));
+    let refusal = thief.hear_refused().to_string();
+    assert_eq!(refusal, format!("{} is no arena of this connection", memory.id));
+    thief.say(&ClientMessage::DropArena { arena: memory.id });
+    thief.say(&ClientMessage::Cancel { key: JobKey(1) });
+    thief.say(&ClientMessage::Status { request: 0 });
+    thief.hear();
+    owner.submit(submission.clone());
+    is_ok(&owner.hear_done().1);
+    // Nor is it anybody's once it is given back.
+    owner.say(&ClientMessage::DropArena { arena: memory.id });
+    owner.say(&ClientMessage::DropArena { arena: memory.id });
+    owner.say(&ClientMessage::Submit(Box::new(Submission { key: JobKey(2), ..submission })));
+    assert!(owner.hear_refused().to_string().contains("is no arena of this connection"));
+    drop((owner, thief));
+    pool.is_unharmed(before);
+}
+
+#[test]
+fn a_client_cannot_cancel_the_job_of_another() {
+    let (pool, before) = warm();
+    pool.stop("cpu0");
+    let (mut owner, mut other) = (Raw::greeted(&pool.socket()), Raw::greeted(&pool.socket()));
+    owner.submit(inline(5, &random_grids(4, 3)));
+    other.say(&ClientMessage::Cancel { key: JobKey(5) });
+    other.say(&ClientMessage::Status { request: 0 });
+    other.hear();
+    pool.go_on("cpu0");
+    is_ok(&owner.hear_done().1);
+    drop((owner, other));
+    pool.is_unharmed(before);
+}
+
+#[test]
+fn tables_that_were_scribbled_over_fail_their_job_and_nothing_else() {
+    let (pool, before) = warm();
+    let mut raw = Raw::greeted(&pool.socket());
+    let memory = raw.arena(1 << 20);
+    let grids = random_grids(5, 50);
+    let place = layout(&in_arena(0, &grids, &memory));
+    let (shapes, offsets) = (place.shapes().start, place.offsets());
+    let cases: [(usize, &[u8], &str); 6] = [
+        (shapes, &[0, 3], "item 0: a grid of 0 x 3 cells is out of bounds"),
+        (shapes + 2 * 7, &[255, 255], "item 7: a grid of 255 x 255 cells is out of bounds"),
+        (shapes + 2 * 49, &[64, 64], "item 50: its cells start at"),
+        (offsets.start, &[1], "item 0: its cells start at 1; the grids before it end at 0"),
+        (offsets.start + 4 * 9, &[0xff; 4], "item 9: its cells start at 4294967295"),
+        (offsets.end - 4, &[0xff; 4], "item 50: its cells start at 4294967295"),
+    ];
+    for (number, (at, bytes, words)) in cases.into_iter().enumerate() {
+        let submission = in_arena(number as u128, &grids, &memory);
+        memory.map.all().write(at, bytes);
+        raw.submit(submission);
+        let (_, receipt, output) = raw.hear_done();
+        assert_eq!((receipt.verdict, output), (Verdict::Failed, None), "{receipt:?}");
+        assert!(receipt.reason.contains(words), "{}", receipt.reason);
+        assert_eq!(receipt.attempts.len(), 1, "another attempt would end the same way");
+        assert_eq!(receipt.attempts[0].outcome, AttemptOutcome::Refused);
+    }
+    raw.submit(in_arena(100, &grids, &memory));
+    is_ok(&raw.hear_done().1);
+    drop((raw, memory));
+    pool.is_unharmed(before);
+}
+
+#[test]
+fn a_cell_that_is_no_colour_is_an_error_of_its_item_alone() {
+    let (pool, before) = warm();
+    let mut raw = Raw::greeted(&pool.socket());
+    let memory = raw.arena(1 << 20);
+    let grids = random_grids(6, 60);
+    let batch = GridBatch::from_grids(&grids).expect("the batch is within the limits");
+    for (key, value) in [(1, 10), (2, 200), (3, 255)] {
+        let submission = in_arena(key, &grids, &memory);
+        let place = layout(&submission);
+        let bad = [0, 17, 59];
+        for item in bad {
+            let last = batch.tables().cells_of(item).end - 1;
+            memory.map.all().write(place.cells().start + last, &[value]);
+        }
+        raw.submit(submission.clone());
+        let (_, receipt, _) = raw.hear_done();
+        is_ok(&receipt);
+        assert_eq!(receipt.item_errors, 3);
+        let outputs = read_outputs(submission, &memory);
+        for (item, grid) in grids.iter().enumerate() {
+            match outputs.item(item).expect("well formed") {
+                Ok(output) => {
+                    assert!(!bad.contains(&item));
+                    assert_eq!(output, oracle::run(&program(PROGRAM), grid), "item {item}");
+                }
+                Err(error) => {
+                    assert!(bad.contains(&item));
+                    assert_eq!((error.code, &*error.op), (ItemErrorCode::BadCell, "input"));
+                }
+            }
+        }
+    }
+    drop((raw, memory));
+    pool.is_unharmed(before);
+}
+
+/// The results that a worker has written.
+fn read_outputs(mut submission: Submission, memory: &Memory) -> Outputs {
+    let (place, slice) = (layout(&submission), *output_slice(&mut submission));
+    let tables = Tables::read(place, &memory.map.all()).expect("the tables are right");
+    let (mut cells, mut bytes) = (vec![0; place.cell_count()], vec![0; to_usize(slice.bytes)]);
+    memory.map.all().read(place.cells().start, &mut cells);
+    memory.map.all().read(to_usize(slice.offset), &mut bytes);
+    Outputs::new(program(PROGRAM), place, tables, cells, bytes).expect("as long as it should be")
+}
+
+fn to_usize(number: u64) -> usize {
+    usize::try_from(number).expect("it fits")
+}
+
+#[test]
+fn memory_that_changes_while_a_job_reads_it_harms_nobody_else() {
+    let (pool, before) = warm();
+    let mut raw = Raw::greeted(&pool.socket());
+    let memory = raw.arena(1 << 20);
+    let grids = random_grids(7, 300);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut rng = SplitMix64::new(8);
+            while !done.load(Ordering::Relaxed) {
+                let at = rng.below(1 << 18);
+                memory.map.all().write(at, &rng.number().to_le_bytes());
+            }
+        });
+        let honest = pool.client();
+        let own = random_grids(9, 300);
+        for key in 0..60 {
+            raw.submit(in_arena(key, &grids, &memory));
+            let handle = submit(&honest, job(PROGRAM, &own));
+            let (_, receipt, _) = raw.hear_done();
+            assert!(matches!(receipt.verdict, Verdict::Ok | Verdict::Failed), "{receipt:?}");
+            is_right(&answer(handle), PROGRAM, &own);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    drop((raw, memory));
+    pool.is_unharmed(before);
+}
+
+#[test]
+fn memory_that_its_client_has_punched_holes_into_reads_as_zeros() {
+    let (pool, before) = warm();
+    let mut raw = Raw::greeted(&pool.socket());
+    let memory = raw.arena(1 << 20);
+    let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    let submission = in_arena(1, &random_grids(10, 300), &memory);
+    fallocate(&memory.arena, punch, 0, 1 << 20).expect("the seals allow it");
+    raw.submit(submission);
+    let (_, receipt, _) = raw.hear_done();
+    assert_eq!(receipt.verdict, Verdict::Failed);
+    assert_eq!(receipt.reason, "item 0: a grid of 0 x 0 cells is out of bounds");
+    drop((raw, memory));
+    pool.is_unharmed(before);
+}
+
+#[test]
+fn signals_go_to_workers_of_the_pool_alone() {
+    let (pool, before) = warm();
+    let cases = [
+        ("cpu0", 0, "0 is no signal"),
+        ("cpu0", 999, "999 is no signal"),
+        ("cpu0", -9, "-9 is no signal"),
+        ("cpu1", 9, "there is no worker cpu1 now; there are cpu0#1"),
+        ("cpu0#2", 9, "there is no worker cpu0#2 now; there are cpu0#1"),
+        ("", 9, "`` is no worker; there are cpu0#1"),
+        ("1", 9, "`1` is no worker; there are cpu0#1"),
+    ];
+    for (worker, signal, words) in cases {
+        let error = pool.observer().kill(worker, signal).expect_err(worker);
+        assert_eq!(error.to_string(), words);
+    }
+    pool.is_unharmed(before);
+}
+
+#[test]
+fn the_largest_grids_and_the_most_ops_are_served() {
+    let (pool, before) = warm();
+    let grid =
+        |h, w| Grid::new(h, w, (0..h * w).map(|n| u8::try_from(n % 10).unwrap_or(0)).collect());
+    let grids = [(64, 64), (255, 16), (16, 255), (1, 255), (1, 1)];
+    let grids = grids.map(|(h, w)| grid(h, w).expect("it is within the limits"));
+    let text = ["rot90"; 64].join(" | ");
+    let client = pool.client();
+    let answer = answer(submit(&client, job(&text, &grids)));
+    is_ok(&answer.receipt);
+    let outputs = answer.outputs.expect("OK comes with results");
+    for (item, grid) in grids.iter().enumerate() {
+        let turned = outputs.item(item).expect("well formed").expect("a result");
+        assert_eq!(turned, Output::Grid(grid.clone()), "64 quarter turns are 16 whole ones");
+    }
+    serves(&client);
+    drop(client);
+    pool.is_unharmed(before);
+}
