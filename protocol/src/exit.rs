@@ -9,7 +9,7 @@ pub mod worker {
     pub const STICKY: i32 = 70;
     /// The device is gone or does not answer.
     pub const DEVICE_LOST: i32 = 71;
-    /// Not enough device memory to start.
+    /// Not enough device memory, or too few threads, to start.
     pub const DEVICE_MEMORY: i32 = 72;
     /// Wrong configuration: a restart would fail the same way, so none is made.
     pub const CONFIG: i32 = 73;

@@ -75,7 +75,11 @@ pub fn worker_binary(named: Option<&Path>) -> Result<PathBuf, DevicesError> {
     const NAME: &str = "gridpool-worker";
     let beside = || std::env::current_exe().ok()?.parent().map(|folder| folder.join(NAME));
     let path = named.map(Path::to_owned).or_else(beside).unwrap_or_else(|| PathBuf::from(NAME));
-    if path.is_file() { Ok(path) } else { Err(DevicesError::NoWorkerBinary(path)) }
+    // A bare name would be looked up in PATH, and another binary be started than was looked at.
+    match path.canonicalize() {
+        Ok(whole) if whole.is_file() => Ok(whole),
+        Ok(_) | Err(_) => Err(DevicesError::NoWorkerBinary(path)),
+    }
 }
 
 /// The devices that the selections name, each once, GPUs in the order of NVML.

@@ -119,10 +119,11 @@ impl Fault {
             Self::Cuda { code, .. } => exit_code_of(*code),
             Self::DriverTooOld { .. } | Self::MissingSymbol { .. } => exit::DRIVER,
             Self::NoDriver | Self::WrongAnswer { .. } => exit::DEVICE_LOST,
-            Self::Contaminated { .. }
-            | Self::NotOneDevice { .. }
-            | Self::Threads { .. }
-            | Self::WrongDevice { .. } => exit::CONFIG,
+            // A later process may find the threads that this one did not get.
+            Self::Threads { .. } => exit::DEVICE_MEMORY,
+            Self::Contaminated { .. } | Self::NotOneDevice { .. } | Self::WrongDevice { .. } => {
+                exit::CONFIG
+            }
         }
     }
 }

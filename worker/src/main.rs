@@ -11,8 +11,8 @@ use gridpool_worker::cpu::CpuDevice;
 use gridpool_worker::cuda::CudaDevice;
 use gridpool_worker::device::Device;
 use gridpool_worker::fault::Fault;
-use gridpool_worker::probe;
 use gridpool_worker::serve::{self, Identity};
+use gridpool_worker::{probe, process};
 use tracing_subscriber::EnvFilter;
 
 /// A worker process of gridpool. `gridpool` starts it; it is of no use by itself.
@@ -55,6 +55,9 @@ fn main() -> ExitCode {
         .with_ansi(color)
         .with_writer(std::io::stderr)
         .init();
+    if let Err(errno) = process::unblock_signals() {
+        tracing::warn!(%errno, "signals stay blocked");
+    }
     match Arguments::parse().role {
         Role::Grid { worker, bootstrap, supervisor_pid, threads, uuid } => {
             let identity = Identity { worker, bootstrap, supervisor_pid };

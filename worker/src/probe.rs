@@ -40,10 +40,17 @@ pub fn probe() -> Found {
 
 fn ask() -> Result<Found, NvmlError> {
     let nvml = Nvml::init()?;
-    let gpu = |index| {
+    let gpu = |index| -> Result<Gpu, NvmlError> {
         let device = nvml.device_by_index(index)?;
         Ok(Gpu { index, uuid: device.uuid()?, name: device.name()? })
     };
-    let gpus: Result<Vec<Gpu>, NvmlError> = (0..nvml.device_count()?).map(gpu).collect();
-    Ok(Found { gpus: gpus?, driver: nvml.sys_driver_version()?, error: None })
+    let mut gpus = Vec::new();
+    for index in 0..nvml.device_count()? {
+        match gpu(index) {
+            Ok(gpu) => gpus.push(gpu),
+            // One that has fallen off the bus must not hide the others.
+            Err(error) => tracing::warn!(index, %error, "a GPU that does not answer is left out"),
+        }
+    }
+    Ok(Found { gpus, driver: nvml.sys_driver_version()?, error: None })
 }

@@ -6,7 +6,7 @@ use std::io;
 
 use nix::libc;
 use nix::sys::prctl;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getppid};
 
 use crate::fault::Fault;
@@ -27,6 +27,14 @@ const FOREIGN: [&str; 12] = [
     "libtensorflow",
     "libtorch",
 ];
+
+/// Lets every signal through again: the supervisor blocks some for itself, and a child inherits that.
+///
+/// # Errors
+/// The system's.
+pub fn unblock_signals() -> nix::Result<()> {
+    SigSet::empty().thread_set_mask()
+}
 
 /// Ties the process's life to its supervisor's; `false` if the supervisor is gone already.
 ///

@@ -268,8 +268,13 @@ impl Worker {
         ids: &[ArenaId],
     ) -> Result<(), (Fault, Option<AttemptId>)> {
         for &id in ids {
-            if let Some(map) = self.adopted.remove(&id) {
-                device.release(map.all()).map_err(|fault| (fault, None))?;
+            if let Some(map) = self.adopted.remove(&id)
+                && let Err(fault) = device.release(map.all())
+            {
+                if fault.ends_worker() {
+                    return Err((fault, None));
+                }
+                tracing::warn!(%fault, %id, "an arena could not be released");
             }
             drop(self.arenas.forget(id));
         }

@@ -60,6 +60,8 @@ pub struct JobRequest {
 pub enum ExitStatus {
     /// By itself, with this code.
     Code(i32),
+    /// By the shell's SIGKILL, because it is of another version. So would the next one be.
+    Incompatible,
     /// By the shell's SIGKILL, because it broke the protocol. Nobody outside sent that.
     Rejected,
     /// By a signal.
@@ -83,9 +85,15 @@ impl Exit {
         const FATAL: [i32; 5] = [4, 6, 7, 8, 11]; // ILL, ABRT, BUS, FPE, SEGV
         match self.status {
             ExitStatus::Code(code) => code == exit::worker::STICKY,
-            ExitStatus::Rejected => false,
+            ExitStatus::Incompatible | ExitStatus::Rejected => false,
             ExitStatus::Signal(signal) => FATAL.contains(&signal),
         }
+    }
+
+    /// Whether somebody outside sent SIGKILL: nobody's fault.
+    #[must_use]
+    pub fn is_bare_kill(&self) -> bool {
+        self.status == ExitStatus::Signal(nix::libc::SIGKILL)
     }
 
     /// Whether a new process would end the same way.
@@ -93,6 +101,7 @@ impl Exit {
     pub fn is_final(&self) -> bool {
         match self.status {
             ExitStatus::Code(code) => [exit::worker::CONFIG, exit::worker::DRIVER].contains(&code),
+            ExitStatus::Incompatible => true,
             ExitStatus::Rejected | ExitStatus::Signal(_) => false,
         }
     }
@@ -102,7 +111,9 @@ impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.status {
             ExitStatus::Code(code) => write!(f, "exit code {code}")?,
-            ExitStatus::Rejected => write!(f, "killed by the supervisor")?,
+            ExitStatus::Incompatible | ExitStatus::Rejected => {
+                write!(f, "killed by the supervisor")?;
+            }
             ExitStatus::Signal(signal) => match nix::sys::signal::Signal::try_from(signal) {
                 Ok(name) => write!(f, "signal {signal} ({name})")?,
                 Err(_) => write!(f, "signal {signal}")?,
@@ -150,6 +161,8 @@ pub enum Event {
         worker: WorkerId,
         /// Why.
         detail: String,
+        /// Whether another try would end the same way: there is no such program, say.
+        is_final: bool,
     },
     /// Stop now, whatever is running.
     StopRequested,

@@ -89,6 +89,7 @@ impl Pool {
 
     /// Takes in one event and whatever time has brought about by `now`.
     pub fn handle(&mut self, now: Timestamp, event: Event) {
+        self.excuse_pause(now);
         match event {
             Event::CancelRequested { client, key } => self.on_cancel(now, client, key),
             Event::ClientConnected { client } => {
@@ -101,7 +102,9 @@ impl Pool {
                 }
             }
             Event::JobSubmitted { client, request } => self.on_submitted(now, client, request),
-            Event::SpawnFailed { worker, detail } => self.on_spawn_failed(now, worker, &detail),
+            Event::SpawnFailed { worker, detail, is_final } => {
+                self.on_spawn_failed(now, worker, &detail, is_final);
+            }
             Event::StopRequested => self.leave(now),
             Event::TimePassed => {}
             Event::WorkerAnswered { worker, attempt, result } => {

@@ -15,6 +15,7 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
 use gridpool_protocol::receipt::DeviceInfo;
@@ -160,11 +161,12 @@ impl Slot {
         }
     }
 
-    /// Whether another device than the one a job has just failed on will soon be free.
+    /// Whether it is worth waiting for, to a job that has just failed on another device.
     pub(super) fn is_near_service(&self) -> bool {
         match self.state {
-            SlotState::Busy { .. } | SlotState::Ready { .. } | SlotState::Starting { .. } => true,
-            SlotState::Killed { .. }
+            SlotState::Ready { .. } | SlotState::Starting { .. } => true,
+            SlotState::Busy { .. }
+            | SlotState::Killed { .. }
             | SlotState::Quarantined
             | SlotState::Stopped
             | SlotState::Stopping { .. }
@@ -202,6 +204,22 @@ impl Slot {
             SlotState::Stopping { kill_at } => Some(kill_at),
             SlotState::Waiting { until } => Some(until),
             SlotState::Quarantined | SlotState::Stopped | SlotState::Unkillable { .. } => None,
+        }
+    }
+
+    /// The supervisor was not running for about `gap`: nobody is late because of that.
+    pub(super) fn excuse(&mut self, now: Timestamp, gap: Duration) {
+        self.last_heard = now;
+        match &mut self.state {
+            SlotState::Killed { give_up_at: at, .. }
+            | SlotState::Starting { ready_by: at }
+            | SlotState::Stopping { kill_at: at } => *at = at.after(gap),
+            SlotState::Busy { .. }
+            | SlotState::Quarantined
+            | SlotState::Ready { .. }
+            | SlotState::Stopped
+            | SlotState::Unkillable { .. }
+            | SlotState::Waiting { .. } => {}
         }
     }
 
@@ -262,7 +280,7 @@ impl Slot {
             return;
         }
         let wait = match self.backoff_steps.checked_sub(1) {
-            None => std::time::Duration::ZERO,
+            None => Duration::ZERO,
             Some(doublings) => config
                 .backoff_min
                 .saturating_mul(1_u32.checked_shl(doublings).unwrap_or(u32::MAX))

@@ -1,6 +1,8 @@
 //! What is always true between events: nothing late is waiting, every slot that is due has a process,
 //! every idle device has a job if one may go there, and a pool that drains ends.
 
+use std::time::Duration;
+
 use gridpool_protocol::ids::{AttemptId, DeviceId, JobId};
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 
@@ -9,7 +11,20 @@ use super::job::{Job, JobState};
 use super::slot::{KillCause, Slot, SlotState};
 use super::{Phase, Pool};
 
+/// A call that comes so much later than it was asked for means that this process was stopped, or
+/// starved: what workers have said meanwhile has not been read.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+
 impl Pool {
+    /// Gives workers the time back in which nobody listened to them.
+    pub(super) fn excuse_pause(&mut self, now: Timestamp) {
+        let gap = self.poll_deadline().map_or(Duration::ZERO, |due| now.since(due));
+        if gap >= PAUSE_MIN {
+            // And a little more, in which to read what they have said.
+            self.slots.iter_mut().for_each(|slot| slot.excuse(now, gap + PAUSE_MIN));
+        }
+    }
+
     pub(super) fn advance(&mut self, now: Timestamp) {
         self.expire_jobs(now);
         self.expire_slots(now);

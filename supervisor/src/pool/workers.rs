@@ -4,7 +4,7 @@ use gridpool_protocol::ids::{AttemptId, JobId, WorkerId};
 use gridpool_protocol::message::AttemptError;
 use gridpool_protocol::receipt::{AttemptOutcome, DeviceInfo, RunReport, Verdict};
 
-use super::event::{Exit, ExitStatus, Timestamp};
+use super::event::{Exit, Timestamp};
 use super::slot::{Blame, KillCause, Slot, SlotState};
 use super::{Phase, Pool};
 
@@ -80,14 +80,21 @@ impl Pool {
         }
     }
 
-    pub(super) fn on_spawn_failed(&mut self, now: Timestamp, worker: WorkerId, detail: &str) {
+    pub(super) fn on_spawn_failed(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        detail: &str,
+        is_final: bool,
+    ) {
         let Some(index) = self.current_slot(now, worker) else { return };
         let slot = &mut self.slots[index];
         slot.last_fault = format!("{worker}: could not be started: {detail}");
         if matches!(self.phase, Phase::Leaving | Phase::Left) {
             slot.state = SlotState::Stopped;
         } else {
-            slot.died(now, Blame::Device, false, &self.config);
+            // The system had no process or descriptor to give: not the device's fault.
+            slot.died(now, Blame::Outside, is_final, &self.config);
         }
     }
 
@@ -96,7 +103,6 @@ impl Pool {
         let Some(index) = self.current_slot(now, worker) else { return };
         let slot = &mut self.slots[index];
         let device = slot.device_info();
-        let killed_from_outside = matches!(exit.status, ExitStatus::Signal(9));
         let (running, cause) = match slot.state {
             SlotState::Busy { attempt, .. } => (Some(attempt), None),
             SlotState::Killed { attempt, cause, .. } => (attempt, Some(cause)),
@@ -115,7 +121,7 @@ impl Pool {
             let outcome = if cause == Some(KillCause::Hang) { "stopped answering" } else { "died" };
             slot.last_fault = format!("{worker} {outcome}: {exit}");
             let blame = match cause {
-                None if killed_from_outside => Blame::Outside,
+                None if exit.is_bare_kill() => Blame::Outside,
                 None | Some(KillCause::Hang) => Blame::Device,
                 Some(KillCause::FreeDevice | KillCause::Leaving) => Blame::Pool,
             };
@@ -138,6 +144,9 @@ impl Pool {
     ) {
         let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
         job.failed(device, outcome, exit.to_string());
+        if outcome == AttemptOutcome::WorkerDied && exit.is_bare_kill() {
+            job.avoid = None;
+        }
         job.deaths += u32::from(evidence);
         let why = format!("its worker ended with {exit}");
         self.retry_or_fail(now, attempt.job, &why);

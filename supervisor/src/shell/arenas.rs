@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use gridpool_protocol::arena::{Arena, ArenaError};
 use gridpool_protocol::message::{Limit, Refusal};
@@ -22,9 +22,11 @@ pub(super) struct Budget {
     limit: u64,
     bytes: AtomicU64,
     high: AtomicU64,
+    arenas: AtomicUsize,
 }
 
-/// An arena that is counted until the last user lets go of it.
+/// An arena, counted for as long as the supervisor holds it. What clients and workers still map after
+/// that is not counted.
 #[derive(Debug)]
 pub(super) struct ClientArena {
     arena: Arena,
@@ -39,12 +41,18 @@ impl Budget {
     }
 
     fn new(limit: u64) -> Self {
-        Self { limit, bytes: AtomicU64::new(0), high: AtomicU64::new(0) }
+        let zero = || AtomicU64::new(0);
+        Self { limit, bytes: zero(), high: zero(), arenas: AtomicUsize::new(0) }
     }
 
     /// Bytes now, and the most they ever were.
     pub(super) fn bytes(&self) -> (u64, u64) {
         (self.bytes.load(Ordering::Relaxed), self.high.load(Ordering::Relaxed))
+    }
+
+    /// How many there are; each takes a descriptor.
+    pub(super) fn arenas(&self) -> usize {
+        self.arenas.load(Ordering::Relaxed)
     }
 
     /// Makes an arena for a client that has `own` bytes in `count` arenas.
@@ -74,6 +82,7 @@ impl Budget {
         match Arena::create(bytes) {
             Ok(arena) => {
                 self.high.fetch_max(after, Ordering::Relaxed);
+                self.arenas.fetch_add(1, Ordering::Relaxed);
                 Ok(ClientArena { arena, budget: Arc::clone(self) })
             }
             Err(error) => {
@@ -101,6 +110,7 @@ impl AsFd for ClientArena {
 impl Drop for ClientArena {
     fn drop(&mut self) {
         self.budget.bytes.fetch_sub(self.arena.bytes(), Ordering::Relaxed);
+        self.budget.arenas.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

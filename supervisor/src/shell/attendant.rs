@@ -12,7 +12,7 @@ use std::time::Duration;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::channel::{ChannelError, Listener, Receiver};
 use gridpool_protocol::codec;
-use gridpool_protocol::frame::FrameReader;
+use gridpool_protocol::frame::{FrameError, FrameReader};
 use gridpool_protocol::ids::WorkerId;
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::message::{FromWorker, Lifeline};
@@ -44,29 +44,42 @@ impl Attendant {
     fn attend(self, mut child: Child, shared: &Shared) {
         let Self { worker, pidfd, lifeline, listener } = self;
         let mut last_words = None;
-        let mut rejected = false;
-        match connect(worker, lifeline, listener, shared) {
-            Ok(Some(channel)) => {
-                if let Err(error) = listen(worker, &channel, shared, &mut last_words) {
-                    tracing::error!(%worker, %error, "worker broke the protocol");
-                    (last_words, rejected) = (Some(error), true);
-                    signal(worker, &pidfd);
-                }
-            }
+        let heard = connect(worker, lifeline, listener, shared).and_then(|channel| match channel {
+            Some(channel) => listen(worker, &channel, shared, &mut last_words),
             // It ended, or was killed, before it connected.
-            Ok(None) => {}
-            Err(error) => {
-                tracing::error!(%worker, %error, "worker did not connect");
-                (last_words, rejected) = (Some(error), true);
-                signal(worker, &pidfd);
-            }
+            None => Ok(()),
+        });
+        let rejection = heard.err();
+        if let Some(Rejection { why, .. }) = &rejection {
+            tracing::error!(%worker, why, "worker broke the protocol");
+            last_words = Some(why.clone());
+            signal(worker, &pidfd);
         }
-        let status = reap(worker, &pidfd, &mut child);
-        let status = if rejected { ExitStatus::Rejected } else { status };
+        let (status, was_stuck) = reap(worker, &pidfd, &mut child);
+        let mut core = shared.lock();
+        let is_rejected = core.workers.remove(&worker).is_some_and(|link| link.is_rejected);
+        let status = match rejection {
+            Some(Rejection { is_final: true, .. }) => ExitStatus::Incompatible,
+            Some(Rejection { is_final: false, .. }) => ExitStatus::Rejected,
+            None if is_rejected || was_stuck => ExitStatus::Rejected,
+            None => status,
+        };
         let exit = Exit { status, last_words };
         tracing::debug!(%worker, %exit, "worker ended");
-        shared.lock().workers.remove(&worker);
-        shared.post(Event::WorkerExited { worker, exit });
+        core.handle(shared, shared.timestamp(), Event::WorkerExited { worker, exit });
+    }
+}
+
+/// What a worker did that the supervisor ends it for.
+struct Rejection {
+    why: String,
+    /// Any process of that binary would do the same.
+    is_final: bool,
+}
+
+impl From<String> for Rejection {
+    fn from(why: String) -> Self {
+        Self { why, is_final: false }
     }
 }
 
@@ -76,15 +89,20 @@ fn connect(
     lifeline: UnixStream,
     listener: Listener,
     shared: &Shared,
-) -> Result<Option<Receiver<FromWorker>>, String> {
+) -> Result<Option<Receiver<FromWorker>>, Rejection> {
+    let chain = |error: &dyn std::error::Error| Rejection::from(Chain(error).to_string());
     // Only the worker has the other end, so its death ends this read.
-    let Ok(Some(frame)) = FrameReader::new(lifeline).read(None) else { return Ok(None) };
+    let frame = match FrameReader::new(lifeline).read(None) {
+        Ok(Some(frame)) => frame,
+        Ok(None) | Err(FrameError::Closed | FrameError::Truncated) => return Ok(None),
+        Err(error) => return Err(chain(&error)),
+    };
     match codec::decode(&frame.body) {
         Ok(Lifeline::Connected) => {}
-        Ok(other @ Lifeline::Arena { .. }) => return Err(format!("it said {other:?} first")),
-        Err(error) => return Err(Chain(&error).to_string()),
+        Ok(other @ Lifeline::Arena { .. }) => return Err(format!("it said {other:?} first").into()),
+        Err(error) => return Err(chain(&error)),
     }
-    let (sender, receiver) = listener.accept().map_err(|error| Chain(&error).to_string())?;
+    let (sender, receiver) = listener.accept().map_err(|error| chain(&error))?;
     if let Some(link) = shared.lock().workers.get_mut(&worker) {
         link.open(sender);
     }
@@ -97,29 +115,30 @@ fn listen(
     channel: &Receiver<FromWorker>,
     shared: &Shared,
     last_words: &mut Option<String>,
-) -> Result<(), String> {
+) -> Result<(), Rejection> {
     let mut introduced = false;
     loop {
         let message = match channel.recv() {
             Ok(message) => message,
             Err(ChannelError::Disconnected) => return Ok(()),
-            Err(error) => return Err(Chain(&error).to_string()),
+            Err(error) => return Err(Chain(&error).to_string().into()),
         };
         if !introduced && !matches!(message, FromWorker::Hello { .. }) {
-            return Err("it did not say who it is first".to_owned());
+            return Err("it did not say who it is first".to_owned().into());
         }
         match message {
             FromWorker::Hello { version, build, worker: name } => {
                 if version != PROTOCOL_VERSION || build != env!("CARGO_PKG_VERSION") {
-                    return Err(format!(
+                    let why = format!(
                         "the worker binary is gridpool-worker {build} (protocol {version}), the \
                          supervisor gridpool {} (protocol {PROTOCOL_VERSION}): install both from \
                          one build",
                         env!("CARGO_PKG_VERSION")
-                    ));
+                    );
+                    return Err(Rejection { why, is_final: true });
                 }
                 if name != worker {
-                    return Err(format!("it calls itself {name}"));
+                    return Err(format!("it calls itself {name}").into());
                 }
                 introduced = true;
                 shared.post(Event::WorkerHeard { worker });
@@ -140,8 +159,9 @@ fn listen(
     }
 }
 
-/// Waits for the end of the process and takes its status.
-fn reap(worker: WorkerId, pidfd: &PidFd, child: &mut Child) -> ExitStatus {
+/// Waits for the end of the process and takes its status; the flag says that it lived on without its
+/// channel and was killed for that.
+fn reap(worker: WorkerId, pidfd: &PidFd, child: &mut Child) -> (ExitStatus, bool) {
     let ended = pidfd.wait(Some(EXIT_GRACE)).unwrap_or(false);
     if !ended {
         signal(worker, pidfd);
@@ -149,7 +169,7 @@ fn reap(worker: WorkerId, pidfd: &PidFd, child: &mut Child) -> ExitStatus {
             tracing::error!(%worker, %error, "waiting on a pidfd");
         }
     }
-    match child.wait() {
+    let status = match child.wait() {
         Ok(status) => match status.code() {
             Some(code) => ExitStatus::Code(code),
             None => ExitStatus::Signal(status.signal().unwrap_or(SIGKILL)),
@@ -158,7 +178,8 @@ fn reap(worker: WorkerId, pidfd: &PidFd, child: &mut Child) -> ExitStatus {
             tracing::error!(%worker, %error, "waiting for a child");
             ExitStatus::Signal(SIGKILL)
         }
-    }
+    };
+    (status, !ended)
 }
 
 fn signal(worker: WorkerId, pidfd: &PidFd) {

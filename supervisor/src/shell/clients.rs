@@ -17,7 +17,7 @@ use gridpool_protocol::limits::{
     DEADLINE_MAX, HANDSHAKE_TIMEOUT, INLINE_BYTES_MAX, PROTOCOL_VERSION,
 };
 use gridpool_protocol::message::{
-    ClientMessage, Destination, Input, Refusal, ServerMessage, Slice, Submission,
+    ClientMessage, Destination, Input, Limit, Refusal, ServerMessage, Slice, Submission,
 };
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Program;
@@ -29,6 +29,9 @@ use crate::pool::event::{Event, JobRequest};
 
 /// What a job costs its client's share beside its cells: about what a launch takes in cells.
 const COST_PER_JOB: u64 = 4_096;
+
+/// Descriptors that a connection takes, its arenas apart.
+pub(super) const DESCRIPTORS_PER_CLIENT: usize = 2;
 
 /// Takes in a connection.
 pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> {
@@ -98,7 +101,10 @@ impl Connection {
             self.forget(arena);
         }
         match ended {
-            Ok(()) => tracing::debug!(%client, "client has left"),
+            Ok(()) => {
+                tracing::debug!(%client, "client has left");
+                self.outbox.close();
+            }
             Err(reason) => {
                 tracing::warn!(%client, reason, "connection closed");
                 self.say_closing(reason);
@@ -126,7 +132,7 @@ impl Connection {
 
     /// Reads messages until the client leaves; the error says what it did wrong.
     fn listen(&mut self) -> Result<(), String> {
-        loop {
+        while self.outbox.wait_for_room() {
             match self.reader.read(None) {
                 Ok(Some(frame)) => {
                     let message = codec::decode(&frame.body);
@@ -137,6 +143,7 @@ impl Connection {
                 Err(error) => return Err(Chain(&error).to_string()),
             }
         }
+        Ok(())
     }
 
     fn on_message(&mut self, message: ClientMessage) {
@@ -271,7 +278,11 @@ impl Connection {
     /// Makes an arena, here on the client's own thread: committing memory takes its time.
     fn on_create_arena(&mut self, request: u64, bytes: u64) {
         let own = self.arenas.values().map(|arena| arena.bytes()).sum();
-        match self.shared.budget.create(bytes, own, self.arenas.len()) {
+        let made = match self.shared.has_descriptors_for(1) {
+            true => self.shared.budget.create(bytes, own, self.arenas.len()),
+            false => Err(Refusal::Busy(Limit::Arenas)),
+        };
+        match made {
             Ok(arena) => {
                 let id = ArenaId(self.shared.next_id());
                 let arena = Arc::new(arena);

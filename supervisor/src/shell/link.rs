@@ -1,11 +1,12 @@
 //! The supervisor's ends of one worker process.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use gridpool_protocol::channel::Sender;
+use gridpool_protocol::channel::{ChannelError, Sender};
 use gridpool_protocol::ids::ArenaId;
 use gridpool_protocol::message::{Lifeline, Run, ToWorker};
 use gridpool_protocol::{codec, frame};
@@ -13,16 +14,20 @@ use gridpool_protocol::{codec, frame};
 use super::arenas::ClientArena;
 use super::pidfd::PidFd;
 
-/// Why a worker cannot be spoken to. Its process is then killed: the attendant reports the rest.
+/// Why a worker cannot be spoken to.
 #[derive(Debug, thiserror::Error)]
-#[error("{what}")]
-pub(super) struct LinkError {
-    what: String,
+pub(super) enum LinkError {
+    /// It is ending: its attendant reports the rest.
+    #[error("the worker is gone")]
+    Gone,
+    /// It lives and does not do its part: it must be killed.
+    #[error("{0}")]
+    Stuck(String),
 }
 
 impl LinkError {
-    fn new(what: impl std::fmt::Display) -> Self {
-        Self { what: what.to_string() }
+    fn stuck(what: impl std::fmt::Display) -> Self {
+        Self::Stuck(what.to_string())
     }
 }
 
@@ -31,6 +36,8 @@ impl LinkError {
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) pid: u32,
+    /// The shell had to kill it: nobody outside is to blame.
+    pub(super) is_rejected: bool,
     pidfd: PidFd,
     lifeline: UnixStream,
     channel: Option<Sender<ToWorker>>,
@@ -45,6 +52,7 @@ impl Link {
     pub(super) fn new(pid: u32, pidfd: PidFd, lifeline: UnixStream) -> Self {
         Self {
             pid,
+            is_rejected: false,
             pidfd,
             lifeline,
             channel: None,
@@ -80,11 +88,15 @@ impl Link {
                 continue;
             }
             let message = Lifeline::Arena { arena: id, bytes: arena.bytes() };
-            let body = codec::encode(&message).map_err(LinkError::new)?;
+            let body = codec::encode(&message).map_err(LinkError::stuck)?;
             let bytes = frame::pack(&body, 1);
             let sent = frame::send_some(&self.lifeline, &bytes, &[arena.as_fd()]);
-            if sent.map_err(LinkError::new)? != bytes.len() {
-                return Err(LinkError::new("the worker does not take its arenas"));
+            let sent = sent.map_err(|error| match error.kind() == ErrorKind::BrokenPipe {
+                true => LinkError::Gone,
+                false => LinkError::stuck(error),
+            })?;
+            if sent != bytes.len() {
+                return Err(LinkError::stuck("the worker does not take its arenas"));
             }
             self.arenas.insert(id, arena.bytes());
         }
@@ -126,7 +138,13 @@ impl Link {
     }
 
     fn send(&self, message: &ToWorker) -> Result<(), LinkError> {
-        let channel = self.channel.as_ref().ok_or_else(|| LinkError::new("not connected yet"))?;
-        channel.send(message).map_err(LinkError::new)
+        let channel = self.channel.as_ref();
+        let channel = channel.ok_or_else(|| LinkError::stuck("it has not connected yet"))?;
+        channel.send(message).map_err(|error| match error {
+            ChannelError::Disconnected => LinkError::Gone,
+            ChannelError::Decode(_) | ChannelError::Encode(_) | ChannelError::Io(_) => {
+                LinkError::stuck(error)
+            }
+        })
     }
 }

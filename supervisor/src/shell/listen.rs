@@ -18,7 +18,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
 
-use super::{Shared, clients};
+use super::Shared;
+use super::clients::{self, DESCRIPTORS_PER_CLIENT};
 
 /// Connections open at a time.
 const CLIENTS_MAX: usize = 256;
@@ -85,7 +86,9 @@ impl Drop for SocketLock {
 fn lock(socket: &Path) -> Result<Flock<File>, ListenError> {
     let directory = socket.parent().filter(|d| !d.as_os_str().is_empty());
     make_private(directory.unwrap_or_else(|| Path::new(".")))?;
-    let path = socket.with_extension("lock");
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".lock");
+    let path = PathBuf::from(path);
     let failed = |what| {
         let path = path.clone();
         move |source: io::Error| ListenError::Io { path, what, source }
@@ -187,10 +190,16 @@ fn admit(socket: UnixStream, shared: &Arc<Shared>) -> io::Result<()> {
         return Ok(());
     }
     if shared.connections.load(Ordering::Relaxed) >= CLIENTS_MAX {
-        let reason = format!("BUSY: the pool has {CLIENTS_MAX} connections already");
-        let body = codec::encode(&ServerMessage::Closing { reason }).map_err(io::Error::other)?;
-        frame::send_some(&socket, &frame::pack(&body, 0), &[])?;
-        return Ok(());
+        return turn_away(&socket, format!("BUSY: the pool has {CLIENTS_MAX} connections already"));
+    }
+    if !shared.has_descriptors_for(DESCRIPTORS_PER_CLIENT) {
+        return turn_away(&socket, "BUSY: the pool may open no more files".to_owned());
     }
     clients::start(shared, socket)
+}
+
+/// Says why a connection is not taken in, and ends it.
+fn turn_away(socket: &UnixStream, reason: String) -> io::Result<()> {
+    let body = codec::encode(&ServerMessage::Closing { reason }).map_err(io::Error::other)?;
+    frame::send_some(socket, &frame::pack(&body, 0), &[]).map(drop)
 }

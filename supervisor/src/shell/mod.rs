@@ -42,13 +42,18 @@ use crate::pool::Pool;
 use crate::pool::config::PoolConfig;
 use crate::pool::event::{Action, Event, Timestamp};
 use arenas::{Budget, ClientArena};
-use link::Link;
+use link::{Link, LinkError};
 use outbox::Outbox;
 use timer::Timer;
 
 pub use listen::{Claim, ListenError, SocketLock};
 pub use process::raise_descriptor_limit;
 pub use spawn::WorkerCommand;
+
+/// Descriptors kept back for files, logs and accepting.
+const DESCRIPTORS_RESERVED: usize = 48;
+/// Descriptors kept back for the workers of one device: the old one's and the next one's.
+const DESCRIPTORS_PER_DEVICE: usize = 24;
 
 /// One device of the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +93,8 @@ struct Shared {
     ids: AtomicU64,
     /// Open connections, those that have not shaken hands included.
     connections: AtomicUsize,
+    /// Descriptors that connections and arenas may take; the rest is for workers and ourselves.
+    descriptors_max: usize,
 }
 
 /// What the lock guards: the core and everything that its actions act on.
@@ -150,6 +157,8 @@ impl Shell {
             socket,
             ids: AtomicU64::new(1),
             connections: AtomicUsize::new(0),
+            descriptors_max: process::descriptor_limit()
+                .saturating_sub(DESCRIPTORS_RESERVED + DESCRIPTORS_PER_DEVICE * ids.len()),
         });
         let for_spawner = Arc::clone(&shared);
         let spawn_all = move || spawn::serve(&orders, &for_spawner, &command, &devices);
@@ -239,6 +248,14 @@ impl Shared {
     /// A number that was never used for anything.
     fn next_id(&self) -> u64 {
         self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Whether connections and arenas may take so many more descriptors. ipc-channel panics where
+    /// they run out, so they must not.
+    fn has_descriptors_for(&self, more: usize) -> bool {
+        let connections = self.connections.load(Ordering::Relaxed);
+        let taken = connections * clients::DESCRIPTORS_PER_CLIENT + self.budget.arenas();
+        taken + more <= self.descriptors_max
     }
 
     /// Hands one event to the core and performs what comes out.
@@ -400,17 +417,22 @@ impl Core {
         self.workers.insert(worker, link);
     }
 
-    /// Does something with a worker's link; a worker that cannot be spoken to is killed, and its
-    /// attendant reports the end.
+    /// Does something with a worker's link; a worker that lives and cannot be spoken to is killed. In
+    /// either case its attendant reports the end.
     fn with_link(
         &mut self,
         worker: WorkerId,
-        act: impl FnOnce(&mut Link) -> Result<(), link::LinkError>,
+        act: impl FnOnce(&mut Link) -> Result<(), LinkError>,
     ) {
         let Some(link) = self.workers.get_mut(&worker) else { return };
-        if let Err(error) = act(link) {
-            tracing::warn!(%worker, %error, "worker cannot be spoken to");
-            kill(worker, link);
+        match act(link) {
+            Ok(()) => {}
+            Err(LinkError::Gone) => tracing::debug!(%worker, "worker is gone"),
+            Err(error @ LinkError::Stuck(_)) => {
+                tracing::warn!(%worker, %error, "worker cannot be spoken to");
+                link.is_rejected = true;
+                kill(worker, link);
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use gridpool_protocol::frame;
@@ -18,6 +18,9 @@ use super::arenas::ClientArena;
 /// Bytes that may wait for one client. All verdicts of 64 jobs with inline results take about 2 MiB.
 const OUTBOX_BYTES_MAX: usize = 4 << 20;
 
+/// With more than this unread, no further request of the client is read.
+const OUTBOX_BYTES_LOW: usize = 64 << 10;
+
 /// The writing side of one connection.
 #[derive(Clone, Debug)]
 pub(super) struct Outbox {
@@ -28,6 +31,8 @@ pub(super) struct Outbox {
 struct Shared {
     socket: UnixStream,
     state: Mutex<State>,
+    /// Signalled when less waits, and when the connection ends.
+    drained: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -58,7 +63,8 @@ impl Message {
 
 impl Outbox {
     pub(super) fn new(socket: UnixStream) -> Self {
-        Self { shared: Arc::new(Shared { socket, state: Mutex::default() }) }
+        let shared = Shared { socket, state: Mutex::default(), drained: Condvar::new() };
+        Self { shared: Arc::new(shared) }
     }
 
     /// Sends a packed frame now, or as soon as the client reads. Never blocks.
@@ -96,6 +102,15 @@ impl Outbox {
         }
     }
 
+    /// Waits until the client has read most of what it was sent; `false` if the connection has ended.
+    pub(super) fn wait_for_room(&self) -> bool {
+        let mut state = self.shared.lock();
+        while !state.closed && state.bytes > OUTBOX_BYTES_LOW {
+            state = self.shared.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        !state.closed
+    }
+
     /// Ends the connection: its reader sees the end of the stream.
     pub(super) fn close(&self) {
         self.shared.close(&mut self.shared.lock());
@@ -111,6 +126,7 @@ impl Shared {
         state.closed = true;
         state.waiting.clear();
         state.bytes = 0;
+        self.drained.notify_all();
         if let Err(error) = self.socket.shutdown(Shutdown::Both) {
             tracing::debug!(%error, "the client had closed already");
         }
@@ -131,6 +147,7 @@ impl Shared {
                         let length = message.bytes.len();
                         state.bytes -= length;
                         state.waiting.pop_front();
+                        self.drained.notify_all();
                     }
                     Ok(false) => break,
                     Err(error) => {

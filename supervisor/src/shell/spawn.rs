@@ -1,7 +1,7 @@
 //! Starting workers, from one thread that lives as long as the pool: a worker dies with the thread
 //! that spawned it (PDEATHSIG), and spawning without `pre_exec` takes 1 ms whatever our size.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use crossbeam_channel::Receiver;
 use gridpool_protocol::channel::Listener;
 use gridpool_protocol::ids::{DeviceKind, WorkerId};
+use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
@@ -45,7 +46,10 @@ pub(super) fn serve(
             tracing::error!(%worker, %error, "worker could not be started");
             let detail = format!("{}: {error}", command.program.display());
             shared.lock().doomed.remove(&worker);
-            shared.post(Event::SpawnFailed { worker, detail });
+            let never = [ErrorKind::NotFound, ErrorKind::PermissionDenied];
+            let is_final =
+                never.contains(&error.kind()) || error.raw_os_error() == Some(libc::ENOEXEC);
+            shared.post(Event::SpawnFailed { worker, detail, is_final });
         }
     }
 }

@@ -65,6 +65,7 @@ pub(super) struct Device {
     pub(super) jobs_done: u64,
     pub(super) was_suspect: bool,
     not_before: Timestamp,
+    pub(super) ever_ready: bool,
     worked: bool,
     was_ready: bool,
     start_failures: u32,
@@ -98,9 +99,9 @@ impl Device {
         )
     }
 
-    /// Whether it is about to be free for a job that failed elsewhere.
+    /// Whether it is worth waiting for, to a job that failed elsewhere.
     pub(super) fn is_near(&self) -> bool {
-        matches!(self.state, State::Busy { .. } | State::Ready | State::Starting { .. })
+        matches!(self.state, State::Ready | State::Starting { .. })
     }
 
     /// The job that it runs has its verdict.
@@ -154,6 +155,7 @@ impl Model {
         if matches!(device.state, State::Starting { .. }) {
             device.state = State::Ready;
             device.was_ready = true;
+            device.ever_ready = true;
             device.start_failures = 0;
         }
     }
@@ -203,7 +205,7 @@ impl Model {
     pub(super) fn spawn_failed(&mut self, now: Timestamp, worker: WorkerId) {
         if self.is_current(now, worker) {
             self.coverage.hit("spawn: could not be started");
-            self.died(now, worker.device, Fault::Worker, false);
+            self.died(now, worker.device, Fault::Outside, false);
         }
     }
 
@@ -239,6 +241,10 @@ impl Model {
                 self.coverage.hit("death: with evidence");
             }
             self.attempt_failed(attempt, worker, outcome, evidence);
+            let is_nobodys = outcome == AttemptOutcome::WorkerDied && from_outside;
+            if let Some(job) = self.jobs.get_mut(&attempt.job).filter(|_| is_nobodys) {
+                job.failed_on = None;
+            }
         }
     }
 
@@ -384,11 +390,11 @@ fn backoff(restarts: u32, min: Duration, max: Duration) -> Duration {
 fn is_evidence(status: ExitStatus) -> bool {
     match status {
         ExitStatus::Code(code) => code == 70,
-        ExitStatus::Rejected => false,
+        ExitStatus::Incompatible | ExitStatus::Rejected => false,
         ExitStatus::Signal(signal) => matches!(signal, 4 | 6 | 7 | 8 | 11),
     }
 }
 
 fn is_final(status: ExitStatus) -> bool {
-    matches!(status, ExitStatus::Code(73 | 75))
+    matches!(status, ExitStatus::Code(73 | 75) | ExitStatus::Incompatible)
 }

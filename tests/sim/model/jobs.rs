@@ -297,6 +297,8 @@ fn a_receipt_tells_what_happened(
     let seen: Vec<_> = job.attempts.iter().map(|(w, outcome)| (w.to_string(), *outcome)).collect();
     let told: Vec<_> = receipt.attempts.iter().map(|a| (a.worker.clone(), a.outcome)).collect();
     holds(rule, told == seen, || format!("{id}: told {told:?}, seen {seen:?}"))?;
+    let elsewhere = receipt.attempts.iter().find(|a| a.device.name != a.worker);
+    holds(rule, elsewhere.is_none(), || format!("{id}: not its worker's device: {elsewhere:?}"))?;
     let micros = |from: Timestamp, to: Timestamp| to.since(from).as_micros();
     let queue_us = micros(job.accepted, job.first_dispatch.unwrap_or(now));
     let total_us = micros(job.accepted, now);

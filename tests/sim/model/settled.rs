@@ -4,7 +4,7 @@
 use gridpool::pool::Pool;
 use gridpool::pool::event::Timestamp;
 use gridpool_protocol::ids::WorkerId;
-use gridpool_protocol::status::{QueueStatus, WorkerState, WorkerStatus};
+use gridpool_protocol::status::{QueueStatus, WorkerState};
 
 use super::devices::{Device, State};
 use super::{Broken, Due, Model, Phase, holds};
@@ -72,15 +72,20 @@ impl Model {
             let ok = row.name == worker.to_string()
                 && row.generation == device.generation
                 && row.jobs_done == device.jobs_done
-                && self.may_be_shown(row, device);
+                && row.restarts == device.generation.saturating_sub(1)
+                && row.state == self.shown_as(device)
+                && pool.worker_on(id) == device.has_process().then_some(worker);
             holds(rule, ok, || format!("{row:?} shows {device:?}"))?;
         }
-        Ok(())
+        let mut devices = self.devices.values();
+        let hopeless = devices.all(|device| device.is_quarantined() && !device.ever_ready);
+        let told = pool.misconfigured();
+        holds(rule, told.is_some() == hopeless, || format!("misconfigured: {told:?}"))
     }
 
-    fn may_be_shown(&self, row: &WorkerStatus, device: &Device) -> bool {
+    fn shown_as(&self, device: &Device) -> WorkerState {
         let ending = matches!(self.phase, Phase::Leaving | Phase::Left);
-        let expected = match device.state {
+        match device.state {
             State::Absent if ending => WorkerState::Stopped,
             State::Absent => WorkerState::Backoff,
             State::Busy { .. } => WorkerState::Busy,
@@ -89,8 +94,7 @@ impl Model {
             State::Ready => WorkerState::Ready,
             State::Starting { .. } => WorkerState::Starting,
             State::Unkillable { .. } => WorkerState::Unkillable,
-        };
-        row.state == expected
+        }
     }
 }
 

@@ -29,8 +29,11 @@ const ODD: [ExitStatus; 6] = [
 ];
 
 /// Ends that a new process would share.
-const FINAL: [ExitStatus; 2] =
-    [ExitStatus::Code(exit::worker::CONFIG), ExitStatus::Code(exit::worker::DRIVER)];
+const FINAL: [ExitStatus; 3] = [
+    ExitStatus::Code(exit::worker::CONFIG),
+    ExitStatus::Code(exit::worker::DRIVER),
+    ExitStatus::Incompatible,
+];
 
 /// Longer than any run: stuck in the kernel until the faults stop.
 const FOR_EVER_MS: u64 = 3_600_000;
@@ -41,7 +44,10 @@ impl World {
         let ready_at = now.after(self.rng.millis(1, 80));
         if self.rng.chance(self.swarm.rates.spawn_fails) {
             self.processes.entry(worker).or_default().ending = true;
-            self.tell(ready_at, Event::SpawnFailed { worker, detail: "EAGAIN".to_owned() });
+            self.tell(
+                ready_at,
+                Event::SpawnFailed { worker, detail: "EAGAIN".to_owned(), is_final: false },
+            );
             return;
         }
         self.send(now.after(self.swarm.heartbeat), Delivery::Beat(worker));
@@ -232,7 +238,7 @@ impl World {
                 exited(worker, status)
             }
             2 if !self.processes.contains_key(&worker) => {
-                Event::SpawnFailed { worker, detail: "late".to_owned() }
+                Event::SpawnFailed { worker, detail: "late".to_owned(), is_final: false }
             }
             _ => Event::WorkerHeard { worker },
         }
@@ -275,7 +281,7 @@ fn ready(worker: WorkerId) -> Event {
     let device = DeviceInfo {
         kind: worker.device.kind,
         index: worker.device.index,
-        name: "simulated".to_owned(),
+        name: worker.to_string(), // so that a receipt can be held against it
         uuid: String::new(),
         driver: String::new(),
     };

@@ -107,14 +107,19 @@ impl Device for CudaDevice {
 
     fn adopt(&mut self, arena: SharedSlice<'_>) -> Result<(), Fault> {
         // SAFETY: the caller keeps the arena mapped until it has released it.
-        unsafe { self.driver.register(arena.as_ptr(), arena.bytes())? };
-        self.arenas.push(addresses(&arena));
+        match unsafe { self.driver.register(arena.as_ptr(), arena.bytes()) } {
+            Ok(()) => self.arenas.push(addresses(&arena)),
+            Err(fault) if fault.ends_worker() => return Err(fault),
+            // Where pages cannot be locked, its copies go through staging, as inline ones do.
+            Err(fault) => tracing::warn!(%fault, "an arena is copied through staging"),
+        }
         Ok(())
     }
 
     fn release(&mut self, arena: SharedSlice<'_>) -> Result<(), Fault> {
         let range = addresses(&arena);
-        self.arenas.retain(|known| *known != range);
+        let Some(at) = self.arenas.iter().position(|known| *known == range) else { return Ok(()) };
+        self.arenas.swap_remove(at);
         self.driver.unregister(arena.as_ptr())
     }
 }

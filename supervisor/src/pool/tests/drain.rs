@@ -111,7 +111,11 @@ fn a_drain_ends_when_the_last_device_is_lost() {
 fn a_start_that_fails_while_the_pool_leaves_is_not_tried_again() {
     let mut rig = Rig::starting(1, |config| config.start_failures_max = 1);
     rig.tell(Event::DrainRequested);
-    rig.tell(Event::SpawnFailed { worker: rig.worker(0), detail: "EAGAIN".to_owned() });
+    rig.tell(Event::SpawnFailed {
+        worker: rig.worker(0),
+        detail: "EAGAIN".to_owned(),
+        is_final: false,
+    });
     assert_eq!(leaves(&rig), 1);
     assert_eq!(rig.state(0), WorkerState::Stopped);
     assert_eq!(rig.pool.poll_deadline(), None);

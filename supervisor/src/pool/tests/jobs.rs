@@ -27,19 +27,36 @@ fn a_job_whose_worker_died_runs_again_on_another_device() {
 }
 
 #[test]
-fn a_retried_job_waits_for_another_device_that_is_busy_but_not_for_one_that_is_gone() {
+fn a_retried_job_waits_for_another_device_that_starts_but_not_for_one_that_is_busy_or_gone() {
+    let mut rig = Rig::new(2);
+    rig.submit(1);
+    rig.die(1, SIGSEGV);
+    assert_eq!(rig.state(1), WorkerState::Starting);
+    rig.die_and_return(0, SIGSEGV);
+    assert_eq!(rig.runs(0), None, "device 1 will be ready soon");
+    rig.ready(1);
+    assert_eq!(rig.runs(1), Some((1, 2)));
+
     let mut rig = Rig::new(2);
     rig.submit(1);
     rig.submit(2);
     rig.die_and_return(0, SIGSEGV);
-    assert_eq!(rig.runs(0), None, "device 1 will be free soon");
-    rig.answer(1);
-    assert_eq!(rig.runs(1), Some((1, 2)));
+    assert_eq!(rig.runs(0), Some((1, 2)), "device 1 may be busy for long");
 
     let mut rig = Rig::new(2);
     rig.die(1, ExitStatus::Code(73));
     rig.submit(1);
     rig.die_and_return(0, SIGSEGV);
+    assert_eq!(rig.runs(0), Some((1, 2)));
+}
+
+#[test]
+fn a_bare_sigkill_gives_no_reason_to_avoid_the_device() {
+    let mut rig = Rig::new(2);
+    rig.submit(1);
+    rig.die(1, SIGSEGV);
+    assert_eq!(rig.state(1), WorkerState::Starting);
+    rig.die_and_return(0, SIGKILL);
     assert_eq!(rig.runs(0), Some((1, 2)));
 }
 

@@ -111,14 +111,38 @@ fn three_starts_in_a_row_that_fail_quarantine_a_device() {
     let mut rig = Rig::starting(1, |_| {});
     for failures in 0..3 {
         assert_eq!(rig.state(0), WorkerState::Starting, "after {failures} failures");
-        if failures == 1 {
-            rig.tell(Event::SpawnFailed { worker: rig.worker(0), detail: "EAGAIN".to_owned() });
-        } else {
-            rig.die(0, ExitStatus::Code(72));
-        }
+        rig.die(0, ExitStatus::Code(72));
         rig.wait_ms(100);
     }
     assert_eq!(rig.state(0), WorkerState::Quarantined);
+}
+
+#[test]
+fn a_system_that_can_start_no_process_delays_a_device_and_does_not_quarantine_it() {
+    let mut rig = Rig::starting(1, |_| {});
+    let fail = |rig: &mut Rig, is_final| {
+        let (worker, detail) = (rig.worker(0), "EAGAIN".to_owned());
+        rig.tell(Event::SpawnFailed { worker, detail, is_final });
+    };
+    for _ in 0..10 {
+        fail(&mut rig, false);
+        rig.wait_ms(30_000);
+        assert_eq!(rig.state(0), WorkerState::Starting);
+    }
+    fail(&mut rig, true);
+    assert_eq!(rig.state(0), WorkerState::Quarantined, "there is no such program");
+}
+
+#[test]
+fn a_supervisor_that_was_stopped_for_long_kills_nobody_for_its_own_silence() {
+    let mut rig = Rig::new(1);
+    // The clock jumps, as it does for a stopped process; nothing that was said has been read.
+    rig.now = rig.now.after(Duration::from_secs(600));
+    rig.tell(Event::TimePassed);
+    assert_eq!(rig.state(0), WorkerState::Ready);
+    rig.mute.insert(0);
+    rig.wait_ms(5_000);
+    assert_eq!(rig.state(0), WorkerState::Stopping, "silence while somebody listens");
 }
 
 #[test]
