@@ -46,3 +46,5 @@ pub const DEADLINE_DEFAULT: Duration = Duration::from_secs(30);
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the rest of a frame may take once its first byte has come.
 pub const FRAME_TIMEOUT: Duration = Duration::from_secs(5);
+/// Between two signs of life of a worker.
+pub const HEARTBEAT_EVERY: Duration = Duration::from_millis(250);

@@ -152,6 +152,15 @@ pub enum Limit {
 }
 
 impl Limit {
+    /// Whether the client's own jobs may have filled it, so that taking their answers makes room.
+    #[must_use]
+    pub fn is_own(self) -> bool {
+        match self {
+            Self::Arenas | Self::ClientJobs => true,
+            Self::QueueBytes | Self::QueueJobs => false,
+        }
+    }
+
     /// What is full, in words.
     #[must_use]
     pub fn words(self) -> &'static str {

@@ -49,12 +49,16 @@ fn folder() -> &'static Path {
 
 /// Whether a binary is there and no source that cargo lists for it is younger.
 fn is_fresh(binary: &Path) -> bool {
+    let root = format!("{}/", root().display());
     let modified = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
     let Some(built) = modified(binary) else { return false };
     let Ok(list) = fs::read_to_string(binary.with_extension("d")) else { return false };
     let Some((_, sources)) = list.split_once(": ") else { return false };
     let older = |time: SystemTime| time <= built;
-    sources.split_whitespace().all(|source| modified(Path::new(source)).is_some_and(older))
+    // Two checkouts may share one target folder.
+    let is_of_this_checkout = sources.split_whitespace().any(|source| source.starts_with(&*root));
+    is_of_this_checkout
+        && sources.split_whitespace().all(|source| modified(Path::new(source)).is_some_and(older))
 }
 
 /// Builds both, as `cargo build` does, with the profile and into the target folder of this test.

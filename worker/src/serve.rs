@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use gridpool_protocol::arena::ArenaMap;
 use gridpool_protocol::batch::{BatchLayout, Tables};
@@ -18,7 +18,7 @@ use gridpool_protocol::channel::{self, ChannelError, Receiver, Sender};
 use gridpool_protocol::clock;
 use gridpool_protocol::exit::worker as exit;
 use gridpool_protocol::ids::{ArenaId, AttemptId, WorkerId};
-use gridpool_protocol::limits::PROTOCOL_VERSION;
+use gridpool_protocol::limits::{HEARTBEAT_EVERY, PROTOCOL_VERSION};
 use gridpool_protocol::message::{
     Answer, AttemptError, Destination, FromWorker, Inline, Input, Run, Slice, ToWorker,
 };
@@ -33,9 +33,6 @@ use crate::device::{Device, Task};
 use crate::fault::Fault;
 use crate::process;
 use crate::self_test::self_test;
-
-/// Between two signs of life.
-const HEARTBEAT_EVERY: Duration = Duration::from_millis(250);
 
 /// Who this worker is and who started it.
 #[derive(Clone, Debug)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::client::{Client, ClientError, Job, JobAnswer, JobHandle};
+use gridpool_protocol::message::Refusal;
 use gridpool_protocol::program::Program;
 
 use super::input::Input;
@@ -49,11 +50,26 @@ pub(super) fn run(
         {
             take(oldest)?;
         }
-        let mut job = Job::new(plan.program.clone(), batch)?.with_deadline(plan.deadline);
-        if !plan.wait_if_busy {
-            job = job.refuse_if_busy();
+        let job = Job::new(plan.program.clone(), batch)?.with_deadline(plan.deadline);
+        loop {
+            // Room that our own earlier jobs take is got back from them, not waited for.
+            let patient = under_way.is_empty() && plan.wait_if_busy;
+            let job = if patient { job.clone() } else { job.clone().refuse_if_busy() };
+            match client.submit(job) {
+                Err(ClientError::Refused(Refusal::Busy(limit)))
+                    if plan.wait_if_busy || limit.is_own() =>
+                {
+                    match under_way.pop_front() {
+                        Some(oldest) => take(oldest)?,
+                        None => return Err(Refusal::Busy(limit).into()),
+                    }
+                }
+                submitted => {
+                    under_way.push_back(submitted?);
+                    break;
+                }
+            }
         }
-        under_way.push_back(client.submit(job)?);
     }
     under_way.into_iter().try_for_each(take)?;
     Ok(Results::new(answers))

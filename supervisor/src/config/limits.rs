@@ -8,10 +8,16 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use gridpool_protocol::limits::HEARTBEAT_EVERY;
+
 use crate::pool::config::PoolConfig;
 
 const HOUR_MS: u64 = 3_600_000;
 const DAY_MS: u64 = 24 * HOUR_MS;
+
+/// Two signs of life of a worker: less would kill workers that do all they should.
+const HEARTBEAT_MS_MIN: u64 = 500;
+const _: () = assert!(HEARTBEAT_MS_MIN as u128 == 2 * HEARTBEAT_EVERY.as_millis());
 
 /// One field of the pool's config: where it is and what it may be.
 struct Limit {
@@ -73,8 +79,8 @@ const LIMITS: &[Limit] = &[
     time("backoff_min", |c| &mut c.backoff_min, 1..=HOUR_MS),
     time("backoff_max", |c| &mut c.backoff_max, 1..=HOUR_MS),
     time("ready_timeout", |c| &mut c.ready_timeout, 100..=HOUR_MS),
-    time("heartbeat_suspect", |c| &mut c.heartbeat_suspect, 10..=HOUR_MS),
-    time("heartbeat_kill", |c| &mut c.heartbeat_kill, 10..=HOUR_MS),
+    time("heartbeat_suspect", |c| &mut c.heartbeat_suspect, HEARTBEAT_MS_MIN..=HOUR_MS),
+    time("heartbeat_kill", |c| &mut c.heartbeat_kill, HEARTBEAT_MS_MIN..=HOUR_MS),
     time("cancel_grace", |c| &mut c.cancel_grace, 0..=HOUR_MS),
     time("kill_timeout", |c| &mut c.kill_timeout, 10..=HOUR_MS),
     time("drain_timeout", |c| &mut c.drain_timeout, 0..=DAY_MS),
@@ -244,7 +250,7 @@ mod tests {
         let mut error = |key, number| set(&mut config, key, number).expect_err(key);
         assert_eq!(error("attempts_max", 0), "needs a whole number from 1 to 1000");
         assert_eq!(error("heartbeat_kill_s", 4_000), "needs a whole number from 1 to 3600");
-        assert_eq!(error("heartbeat_kill_ms", 1), "needs a whole number from 10 to 3600000");
+        assert_eq!(error("heartbeat_kill_ms", 1), "needs a whole number from 500 to 3600000");
         assert_eq!(error("drain_timeout_s", u64::MAX), "needs a whole number from 0 to 86400");
         assert_eq!(
             error("attemps_max", 1),
