@@ -55,8 +55,8 @@ fn main() -> ExitCode {
         .with_ansi(color)
         .with_writer(std::io::stderr)
         .init();
-    if let Err(errno) = process::unblock_signals() {
-        tracing::warn!(%errno, "signals stay blocked");
+    if let Err(errno) = process::reset_signals() {
+        tracing::warn!(%errno, "signals stay as they are");
     }
     match Arguments::parse().role {
         Role::Grid { worker, bootstrap, supervisor_pid, threads, uuid } => {

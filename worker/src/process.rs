@@ -6,7 +6,7 @@ use std::io;
 
 use nix::libc;
 use nix::sys::prctl;
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use nix::unistd::{Pid, getppid};
 
 use crate::fault::Fault;
@@ -28,12 +28,22 @@ const FOREIGN: [&str; 12] = [
     "libtorch",
 ];
 
-/// Lets every signal through again: the supervisor blocks some for itself, and a child inherits that.
+/// Lets every signal through, with its plain meaning: the supervisor blocks some for itself, which a
+/// child inherits, and Rust's handler for stack overflows swallows the first SIGSEGV or SIGBUS that
+/// somebody sends.
 ///
 /// # Errors
 /// The system's.
-pub fn unblock_signals() -> nix::Result<()> {
-    SigSet::empty().thread_set_mask()
+pub fn reset_signals() -> nix::Result<()> {
+    SigSet::empty().thread_set_mask()?;
+    for fatal in [Signal::SIGSEGV, Signal::SIGBUS] {
+        #[expect(unsafe_code, reason = "a handler may be any function")]
+        // SAFETY: the default action runs no code of ours.
+        unsafe {
+            signal(fatal, SigHandler::SigDfl)?;
+        }
+    }
+    Ok(())
 }
 
 /// Ties the process's life to its supervisor's; `false` if the supervisor is gone already.

@@ -76,6 +76,18 @@ fn five_deaths_without_work_within_the_window_quarantine_a_device() {
 }
 
 #[test]
+fn a_death_as_old_as_the_window_still_counts_and_an_older_one_does_not() {
+    for (older, state) in [(0, WorkerState::Quarantined), (1, WorkerState::Starting)] {
+        let mut rig = Rig::with(1, |config| config.restart_limit = 2);
+        rig.die_and_return(0, SIGSEGV);
+        rig.wait(Duration::from_millis(60_000 + older));
+        rig.die(0, SIGSEGV);
+        rig.wait_ms(100);
+        assert_eq!(rig.state(0), state);
+    }
+}
+
+#[test]
 fn deaths_spread_over_more_than_the_window_do_not_quarantine() {
     let mut rig = Rig::new(1);
     for _ in 0..20 {
