@@ -114,6 +114,36 @@ struct Source {
     text: String,
 }
 
+#[test]
+fn every_test_that_the_readme_names_exists() {
+    let readme = fs::read_to_string(root().join("README.md")).expect("README.md");
+    // Between backquotes, long and in snake case: the name of a test.
+    let is_test = |name: &&str| {
+        name.len() > 24
+            && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    };
+    let named: BTreeSet<&str> = readme.split('`').filter(is_test).collect();
+    assert!(named.len() >= 8, "README names its tests: {named:?}");
+    let all: String = sources().map(|source| source.text).collect();
+    none(named.into_iter().filter(|name| !all.contains(&format!("fn {name}("))).map(str::to_owned));
+}
+
+#[test]
+fn the_life_of_a_worker_is_drawn_once() {
+    let readme = fs::read_to_string(root().join("README.md")).expect("README.md");
+    let slot = fs::read_to_string(root().join("supervisor/src/pool/slot.rs")).expect("slot.rs");
+    let drawing = |text: &str| {
+        let (_, after) = text.split_once("```text\n").expect("a drawing");
+        after.split_once("```").expect("an end of the drawing").0.to_owned()
+    };
+    let in_readme = drawing(readme.split_once("## The life of a worker").expect("a heading").1);
+    let in_code = drawing(&slot);
+    let in_code: Vec<_> = in_code.lines().map(|line| line.trim_start_matches("//!")).collect();
+    let in_code: String =
+        in_code.iter().map(|l| format!("{}\n", l.strip_prefix(' ').unwrap_or(l))).collect();
+    assert_eq!(in_readme, in_code.trim_end_matches(|c| c == ' ' || c == '\n').to_owned() + "\n");
+}
+
 /// Every Rust file of the five folders.
 fn sources() -> impl Iterator<Item = Source> {
     let mut paths = Vec::new();

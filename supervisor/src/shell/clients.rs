@@ -22,9 +22,10 @@ use gridpool_protocol::message::{
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Program;
 
+use super::Shared;
 use super::arenas::ClientArena;
+use super::core::Payload;
 use super::outbox::Outbox;
-use super::{Payload, Shared};
 use crate::pool::event::{Event, JobRequest};
 
 /// What a job costs its client's share beside its cells: about what a launch takes in cells.
