@@ -7,7 +7,7 @@
 # Works on a copy under target/mutants; the working tree is only read.
 set -euo pipefail
 
-seeds=${1:-500}
+seeds=${1:-2000}
 only=${2:-}
 root=$(cd "$(dirname "$0")/../.." && pwd)
 copy=$root/target/mutants/gridpool
@@ -131,9 +131,18 @@ mutant 'quarantine one death early' slot.rs 's/idle_deaths >= config/idle_deaths
 mutant 'quarantine one failed start late' slot.rs 's/start_failures >= config/start_failures > config/'
 mutant 'failed starts are not forgiven' slot.rs 's/self\.start_failures = 0;//'
 mutant 'old deaths count for ever' slot.rs 's/now\.since\(at\) > config\.restart_window/false/'
-mutant 'a bare SIGKILL counts against the device' workers.rs 's/None if killed_from_outside => Blame::Outside/None if killed_from_outside => Blame::Device/'
+mutant 'a bare SIGKILL counts against the device' workers.rs 's/None if exit\.is_bare_kill\(\) => Blame::Outside/None if exit.is_bare_kill() => Blame::Device/'
 mutant 'freeing a device counts against it' workers.rs 's/=> Blame::Pool/=> Blame::Device/'
 mutant 'exit code 73 is tried again' event.rs 's/\[exit::worker::CONFIG, exit::worker::DRIVER\]/[exit::worker::DRIVER]/'
+mutant 'a program that is not there is started again' workers.rs 's/Blame::Outside, is_final,/Blame::Outside, false,/'
+mutant 'a start that failed for want of descriptors counts' workers.rs 's/Blame::Outside, is_final,/Blame::Device, is_final,/'
+mutant 'a job of a worker killed from outside avoids its device' workers.rs 's/job\.avoid = None;//'
+mutant 'a pause is not excused' upkeep.rs 's/if gap >= PAUSE_MIN \{/if gap > PAUSE_MIN * 1_000 {/'
+mutant 'a short pause is excused' upkeep.rs 's/if gap >= PAUSE_MIN \{/if gap * 2 >= PAUSE_MIN {/'
+mutant 'a pause excuses silence alone' slot.rs 's/\*at = at\.after\(gap\)/_ = (at, gap)/'
+mutant 'the report names the wrong worker' mod.rs 's/find\(\|slot\| slot\.device == device\);\n(\s+)slot\.filter/find(|slot| slot.device <= device);\n$1slot.filter/'
+mutant 'a device that was READY once counts as misconfigured' slot.rs 's/self\.never_ready = false;//'
+mutant 'a receipt does not name the device' slot.rs 's/self\.info = Some\(info\);/let _ = info;/'
 mutant 'no backoff' slot.rs 's/now\.after\(wait\)/now.after(wait * 0)/'
 mutant 'the first restart waits' slot.rs 's/self\.backoff_steps\.checked_sub\(1\)/self.backoff_steps.checked_sub(0)/'
 mutant 'the backoff has no cap' slot.rs 's/\.min\(config\.backoff_max\)//'

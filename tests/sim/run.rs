@@ -27,6 +27,9 @@ const FAULTS_TO_THE_END: u64 = 250;
 /// How often somebody does not wait for the last drain, of 1,000 cases.
 const STOPS_AT_ONCE: u64 = 200;
 
+/// Longest time for which nobody calls the pool.
+const PAUSE_MAX_MS: u64 = 2_500;
+
 /// What came of a seed.
 #[derive(Debug)]
 pub(crate) struct Outcome {
@@ -70,6 +73,8 @@ struct Run {
     model: Model,
     log: Log,
     events: u64,
+    /// What a pause may have added to the time that workers have.
+    slack: Duration,
     /// The latest verdict.
     verdict: Option<(JobId, Verdict)>,
 }
@@ -87,6 +92,7 @@ impl Run {
             model: Model::new(&swarm.config, &devices, coverage),
             log,
             events: 0,
+            slack: Duration::ZERO,
             verdict: None,
             swarm,
             rng,
@@ -119,6 +125,11 @@ impl Run {
                     self.tell(event)?;
                 }
             }
+            if self.rng.chance(self.swarm.rates.pauses) {
+                self.log.note(self.now, "the supervisor is stopped for a while");
+                self.now = self.now.after(self.rng.millis(1, PAUSE_MAX_MS));
+                self.slack = 3 * Duration::from_millis(PAUSE_MAX_MS);
+            }
             next = self.now.after(self.rng.millis(0, self.swarm.pause_max));
         }
         Ok(())
@@ -138,7 +149,7 @@ impl Run {
     fn serves_again(&mut self) -> Result<(), Broken> {
         let config = &self.swarm.config;
         let old_faults = config.heartbeat_kill + config.ready_timeout + 2 * config.kill_timeout;
-        self.until(self.now.after(old_faults))?;
+        self.until(self.now.after(old_faults + self.slack))?;
         for client in self.world.clients() {
             let (job, event) = self.world.probe(self.now, client);
             self.tell(event)?;
@@ -160,7 +171,8 @@ impl Run {
             self.tell(Event::StopRequested)?;
         }
         let config = &self.swarm.config;
-        let limit = self.now.after(config.drain_timeout + 3 * config.kill_timeout);
+        let limit = config.drain_timeout + 3 * config.kill_timeout + self.slack;
+        let limit = self.now.after(limit);
         while !self.model.has_left() && self.now < limit {
             self.turn(limit)?;
         }

@@ -12,6 +12,8 @@ use crate::rng::Rng;
 pub(crate) struct Rates {
     /// The process cannot be started.
     pub(crate) spawn_fails: u64,
+    /// It cannot be started, and never will be.
+    pub(crate) spawn_is_final: u64,
     /// It ends before it is READY.
     pub(crate) start_crashes: u64,
     /// It ends in a way that a new process would share.
@@ -56,6 +58,8 @@ pub(crate) struct Rates {
     pub(crate) disconnects: u64,
     /// Steps in which a process dies, falls silent, or an old one speaks.
     pub(crate) chaos: u64,
+    /// Steps after which the supervisor itself is stopped for a while.
+    pub(crate) pauses: u64,
     /// Steps in which a drain is ordered.
     pub(crate) drains: u64,
     /// Drains after which somebody loses patience.
@@ -76,6 +80,8 @@ pub(crate) struct Swarm {
     pub(crate) pause_max: u64,
     /// Longest ordinary time of service, milliseconds.
     pub(crate) service_max: u64,
+    /// What jobs cost; equal costs make the bound on unfairness tight.
+    pub(crate) costs: [u64; 3],
     pub(crate) heartbeat: Duration,
     pub(crate) rates: Rates,
 }
@@ -108,6 +114,7 @@ impl Swarm {
             steps: rng.between(5, 120),
             pause_max: rng.pick(&[0, 5, 20, 60, 120]),
             service_max: rng.pick(&[1, 10, 50, 200]),
+            costs: rng.pick(&[[10, 10, 10], [5, 10, 20], [1, 10, 100]]),
             heartbeat: rng.millis(90, 149),
             rates: Rates::draw(rng),
             config,
@@ -119,6 +126,7 @@ impl Rates {
     fn draw(rng: &mut Rng) -> Self {
         Self {
             spawn_fails: rate(rng, 300),
+            spawn_is_final: rate(rng, 30),
             start_crashes: rate(rng, 300),
             start_is_final: rate(rng, 60),
             start_hangs: rate(rng, 300),
@@ -141,6 +149,7 @@ impl Rates {
             cancels: rate(rng, 300),
             disconnects: rate(rng, 120),
             chaos: rate(rng, 400),
+            pauses: rate(rng, 60),
             drains: rate(rng, 16),
             second_orders: rate(rng, 700),
             stops: rate(rng, 6),

@@ -118,6 +118,21 @@ impl Device {
         }
     }
 
+    /// Nobody listened for `gap`: the worker is not late because of that.
+    pub(super) fn excuse(&mut self, now: Timestamp, gap: Duration) {
+        self.heard = now;
+        match &mut self.state {
+            State::Killed { give_up_at: at, .. }
+            | State::Starting { by: at }
+            | State::Stopping { by: at } => *at = at.after(gap),
+            State::Absent
+            | State::Busy { .. }
+            | State::Quarantined
+            | State::Ready
+            | State::Unkillable { .. } => {}
+        }
+    }
+
     /// When something must happen here without any event.
     pub(super) fn wakes_at(&self, model: &Model) -> Option<Timestamp> {
         let silent = self.heard.after(model.config.heartbeat_kill);
@@ -202,10 +217,14 @@ impl Model {
         self.attempt_answered(attempt, worker, result, now);
     }
 
-    pub(super) fn spawn_failed(&mut self, now: Timestamp, worker: WorkerId) {
+    pub(super) fn spawn_failed(&mut self, now: Timestamp, worker: WorkerId, is_final: bool) {
         if self.is_current(now, worker) {
-            self.coverage.hit("spawn: could not be started");
-            self.died(now, worker.device, Fault::Outside, false);
+            self.coverage.hit(if is_final {
+                "spawn: can never be started"
+            } else {
+                "spawn: could not be started"
+            });
+            self.died(now, worker.device, Fault::Outside, is_final);
         }
     }
 

@@ -18,6 +18,7 @@ mod orders;
 mod settled;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use gridpool::pool::config::PoolConfig;
 use gridpool::pool::event::{Action, Event, Timestamp};
@@ -88,6 +89,10 @@ pub(crate) struct Model {
     /// Keys whose verdict was forgotten.
     forgotten: BTreeSet<JobKey>,
     due: Due,
+    /// When the pool last asked to be called.
+    wakes: Option<Timestamp>,
+    /// It is called later than it asked for: the supervisor was stopped, or starved.
+    late: bool,
     counters: Counters,
     steps: u64,
     pub(crate) coverage: Coverage,
@@ -108,6 +113,8 @@ impl Model {
             memory_order: VecDeque::new(),
             forgotten: BTreeSet::new(),
             due: Due::default(),
+            wakes: None,
+            late: false,
             counters: Counters::default(),
             steps: 0,
             coverage,
@@ -116,6 +123,7 @@ impl Model {
 
     /// Works out what must follow from `event` at `now`.
     pub(crate) fn expect(&mut self, now: Timestamp, event: &Event) {
+        self.excuses_pause(now);
         match *event {
             Event::CancelRequested { client, key } => self.cancel_requested(now, client, key),
             Event::ClientConnected { client } => {
@@ -129,7 +137,9 @@ impl Model {
                 }
             }
             Event::JobSubmitted { client, ref request } => self.submitted(now, client, request),
-            Event::SpawnFailed { worker, .. } => self.spawn_failed(now, worker),
+            Event::SpawnFailed { worker, is_final, .. } => {
+                self.spawn_failed(now, worker, is_final);
+            }
             Event::StopRequested => {
                 match self.phase {
                     Phase::Draining { .. } => {
@@ -152,6 +162,19 @@ impl Model {
             Event::WorkerReady { worker, .. } => self.ready(now, worker),
         }
         self.pass_time(now);
+    }
+
+    /// After a pause of a second or more, workers get that time back, and a second to be heard in.
+    fn excuses_pause(&mut self, now: Timestamp) {
+        const PAUSE_MIN: Duration = Duration::from_secs(1);
+        let gap = self.wakes.map_or(Duration::ZERO, |wakes| now.since(wakes));
+        self.late = !gap.is_zero();
+        if gap >= PAUSE_MIN {
+            self.coverage.hit("pause: excused");
+            self.devices.values_mut().for_each(|device| device.excuse(now, gap + PAUSE_MIN));
+        } else if self.late {
+            self.coverage.hit("pause: short");
+        }
     }
 
     /// What time alone brings, in the order that decides ties: a job that is late at the moment its

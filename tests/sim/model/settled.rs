@@ -19,6 +19,7 @@ impl Model {
         what_is_due_is_done_at_once(&self.due)?;
         self.no_device_is_idle_while_a_job_waits_that_may_go_there(now)?;
         self.the_pool_wakes_when_something_is_due(now, pool)?;
+        self.wakes = pool.poll_deadline();
         self.the_counters_are_right(pool)?;
         let ending = matches!(self.phase, Phase::Leaving | Phase::Left);
         if ending || self.steps.is_multiple_of(STATUS_EVERY) {

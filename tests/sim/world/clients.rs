@@ -127,7 +127,7 @@ impl World {
             key: JobKey(self.next_key),
             program_hash: "rot90".to_owned(),
             items: 1,
-            cost: self.rng.pick(&[1, 2, 10, 30, 100]),
+            cost: self.rng.pick(&self.swarm.costs),
             inline_bytes: self.rng.pick(&[0, 0, 50, 100, 101]),
             deadline: Duration::from_millis(deadline),
             priority: self.rng.pick(&[

@@ -42,12 +42,11 @@ impl World {
     pub(super) fn on_spawn(&mut self, now: Timestamp, worker: WorkerId) {
         self.processes.insert(worker, Process::default());
         let ready_at = now.after(self.rng.millis(1, 80));
-        if self.rng.chance(self.swarm.rates.spawn_fails) {
+        let is_final = self.rng.chance(self.swarm.rates.spawn_is_final);
+        if is_final || self.rng.chance(self.swarm.rates.spawn_fails) {
             self.processes.entry(worker).or_default().ending = true;
-            self.tell(
-                ready_at,
-                Event::SpawnFailed { worker, detail: "EAGAIN".to_owned(), is_final: false },
-            );
+            let detail = if is_final { "ENOENT" } else { "EAGAIN" }.to_owned();
+            self.tell(ready_at, Event::SpawnFailed { worker, detail, is_final });
             return;
         }
         self.send(now.after(self.swarm.heartbeat), Delivery::Beat(worker));
