@@ -141,7 +141,7 @@ fn the_life_of_a_worker_is_drawn_once() {
     let in_code: Vec<_> = in_code.lines().map(|line| line.trim_start_matches("//!")).collect();
     let in_code: String =
         in_code.iter().map(|l| format!("{}\n", l.strip_prefix(' ').unwrap_or(l))).collect();
-    assert_eq!(in_readme, in_code.trim_end_matches(|c| c == ' ' || c == '\n').to_owned() + "\n");
+    assert_eq!(in_readme, in_code.trim_end_matches([' ', '\n']).to_owned() + "\n");
 }
 
 /// Every Rust file of the five folders.
