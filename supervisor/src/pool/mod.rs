@@ -5,7 +5,7 @@
 //! same times give the same actions. Every call of [`Pool::handle`] is followed by
 //! [`Pool::poll_action`] until that gives `None`, before the next event.
 //!
-//! `handle` first does what the event says, then [`Pool::advance`] restores what is always true
+//! `handle` first does what the event says, then `advance` restores what is always true
 //! between events: nothing late is still waiting, every slot that is due has a process, every idle
 //! device has a job if one may go there.
 

@@ -5,8 +5,8 @@
 //! may block is done under the lock: sends to a worker have room because the core sends one job at
 //! a time, sends to a client fall back to a bounded outbox, and spawning has a thread of its own.
 //!
-//! Threads: one for spawning, one for time, one per worker process ([`attendant`]), one per client
-//! connection ([`clients`]), one that accepts connections, if there is a socket.
+//! Threads: one for spawning, one for time, one per worker process (`attendant`), one per client
+//! connection (`clients`), one that accepts connections, if there is a socket.
 
 mod arenas;
 mod attendant;
