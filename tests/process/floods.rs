@@ -1,5 +1,8 @@
 //! Clients that ask for too much: of connections, of messages, of memory.
 
+use std::io::Write;
+use std::net::Shutdown;
+
 use gridpool_protocol::client::{Client, ClientError};
 use gridpool_protocol::codec;
 use gridpool_protocol::frame;
@@ -9,7 +12,7 @@ use gridpool_tests::oracle::samples::random_grids;
 use crate::jobs::{PROGRAM, data, serves};
 use crate::pool::{cpu, warm};
 use crate::raw::{Raw, inline};
-use crate::wait::within;
+use crate::wait::eventually;
 
 /// As many connections as a pool takes.
 const CONNECTIONS: usize = 256;
@@ -55,20 +58,57 @@ fn connections_that_come_and_go_leave_nothing() {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_cut_off() {
+fn a_client_that_does_not_read_is_not_read_either() {
+    const WRITTEN_MAX: usize = 4 << 20;
     let (pool, before) = warm();
-    let raw = Raw::greeted(&pool.socket());
-    let message = ClientMessage::Status { request: u64::MAX };
-    let question = frame::pack(&codec::encode(&message).expect("it fits a frame"), 0);
-    let questions = question.repeat(1_000);
-    let socket = raw.socket().try_clone().expect("a socket can be cloned");
-    // Each answer takes some hundred bytes; the pool keeps 4 MiB of them and no more.
-    within("the pool to hang up", move || {
-        while std::io::Write::write_all(&mut &socket, &questions).is_ok() {}
+    let mut raw = Raw::greeted(&pool.socket());
+    let question = |request| {
+        let message = ClientMessage::Status { request };
+        frame::pack(&codec::encode(&message).expect("it fits a frame"), 0)
+    };
+    let questions: Vec<u8> = (0..200_000).flat_map(question).collect();
+    let other = pool.client();
+    raw.socket().set_nonblocking(true).expect("a mode can be set");
+    let mut written = 0;
+    eventually("the pool to stop reading", || {
+        let before = written;
+        while let Ok(bytes) = (&mut raw.socket()).write(&questions[written..]) {
+            written += bytes;
+            assert!(written < WRITTEN_MAX, "the pool holds the answers to {written} bytes");
+        }
+        // Whoever reads is answered meanwhile.
+        serves(&other);
+        if written == before { Ok(()) } else { Err(format!("{written} bytes are written")) }
     });
-    drop(raw);
+    raw.socket().set_nonblocking(false).expect("a mode can be set");
+    // Once it reads, it gets every answer, in order; the last question is cut off in the middle.
+    raw.socket().shutdown(Shutdown::Write).expect("it is open");
+    let mut answers = 0;
+    while let Ok(ServerMessage::Status { request, .. }) = raw.try_hear() {
+        assert_eq!(request, answers);
+        answers += 1;
+    }
+    let asked = (0..200_000).scan(0, |end, request| {
+        *end += question(request).len();
+        Some(*end)
+    });
+    assert_eq!(usize::try_from(answers), Ok(asked.take_while(|&end| end <= written).count()));
+    drop((raw, other));
     pool.is_unharmed(before);
-    assert!(pool.log().contains("a client does not read its replies"), "{}", pool.log());
+}
+
+#[test]
+fn a_client_that_leaves_without_reading_leaves_nothing() {
+    let (pool, before) = warm();
+    for _ in 0..20 {
+        let raw = Raw::greeted(&pool.socket());
+        let message = ClientMessage::Status { request: 0 };
+        let question = frame::pack(&codec::encode(&message).expect("it fits a frame"), 0);
+        raw.socket().set_nonblocking(true).expect("a mode can be set");
+        // What does not fit is of no interest.
+        drop((&mut raw.socket()).write(&question.repeat(5_000)));
+    }
+    pool.is_unharmed(before);
 }
 
 #[test]
@@ -86,7 +126,7 @@ fn submissions_beyond_the_limit_are_busy_one_by_one() {
         })
         .collect();
     let socket = raw.socket().try_clone().expect("a socket can be cloned");
-    let writer = std::thread::spawn(move || std::io::Write::write_all(&mut &socket, &messages));
+    let writer = std::thread::spawn(move || (&mut &socket).write_all(&messages));
     let (mut accepted, mut refused) = (0, 0);
     for _ in 0..1_000 {
         match raw.hear() {

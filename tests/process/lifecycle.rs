@@ -1,8 +1,10 @@
 //! How a supervisor starts, ends and is killed, and what it leaves behind.
 
 use std::fs;
+use std::time::Duration;
 
 use gridpool_protocol::client::ClientError;
+use gridpool_protocol::clock;
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::Verdict;
 use nix::sys::signal::Signal;
@@ -12,8 +14,8 @@ use crate::jobs::{
     PROGRAM, answer, as_npy, data, heavy_work, large_job, serves, small_job, submit,
 };
 use crate::pool::{Setup, cpu};
-use crate::processes::{all_gone, children, maps, signal, ticks};
-use crate::wait::eventually;
+use crate::processes::{all_gone, children, go_on, maps, signal, stop, ticks};
+use crate::wait::{eventually, eventually_so};
 
 /// What lies in the folder of a pool but for what these tests and the lock, which is nobody's, need;
 /// for a folder of the process `supervisor` its place in the name.
@@ -167,6 +169,18 @@ fn a_worker_that_does_not_stop_when_it_is_told_to_is_killed() {
     pool.signal(Signal::SIGTERM);
     pool.ends_well();
     all_gone(&[held]);
+}
+
+#[test]
+fn a_supervisor_that_stood_still_does_not_take_its_workers_for_hung() {
+    let limits = "heartbeat_suspect_ms = 1500\nheartbeat_kill_ms = 2000";
+    let pool = cpu(2).only_limits(limits).start();
+    stop(pool.supervisor.pid());
+    let end = clock::now() + Duration::from_secs(4);
+    eventually_so("it to have stood still long enough", || clock::until(end).is_zero());
+    go_on(pool.supervisor.pid());
+    serves(&pool.client());
+    assert_eq!(pool.status().counters.restarts, 0);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::wait::{eventually, eventually_so};
+use crate::wait::eventually;
 
 /// A child that does not outlive its test.
 #[derive(Debug)]
@@ -85,18 +85,6 @@ pub(crate) fn all_gone(pids: &[u32]) {
     });
 }
 
-/// Makes the next SIGSEGV from outside deadly. Rust's runtime catches the first, to tell a stack
-/// overflow from other faults, and then leaves the signal to the kernel: a fault of the process's own
-/// happens again at once, a signal from outside does not.
-pub(crate) fn spend_segv_handler(pid: u32) {
-    signal(pid, Signal::SIGSEGV);
-    eventually_so("the handler of SIGSEGV to be spent", || {
-        let caught = field(pid, "SigCgt:").expect("the process lives");
-        let mask = u64::from_str_radix(&caught, 16).expect("a mask in hexadecimal");
-        mask & (1 << (Signal::SIGSEGV as u32 - 1)) == 0
-    });
-}
-
 /// The children of a process.
 pub(crate) fn children(parent: u32) -> Vec<u32> {
     let all = fs::read_dir("/proc").expect("/proc can be listed");
@@ -124,13 +112,6 @@ pub(crate) fn threads(pid: u32) -> usize {
 /// What is mapped.
 pub(crate) fn maps(pid: u32) -> String {
     fs::read_to_string(proc(pid, "maps")).expect("the process lives")
-}
-
-/// A field of `/proc/PID/status`.
-fn field(pid: u32, name: &str) -> Option<String> {
-    let status = fs::read_to_string(proc(pid, "status")).ok()?;
-    let value = status.lines().find_map(|line| line.strip_prefix(name))?;
-    Some(value.trim().to_owned())
 }
 
 fn state(pid: u32) -> Option<char> {

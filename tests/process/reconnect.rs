@@ -58,6 +58,21 @@ fn a_client_that_was_idle_uses_the_next_supervisor() {
 }
 
 #[test]
+fn a_job_that_may_run_once_is_not_submitted_again() {
+    let pool = cpu(1).start();
+    pool.stop("cpu0");
+    let client = pool.client();
+    let once = submit(&client, small_job(1).at_most_once());
+    pool.until_busy("cpu0");
+    let often = submit(&client, small_job(2));
+    let pool = replaced(pool);
+    let error = within("an answer", move || once.wait()).expect_err("it may have run already");
+    assert!(matches!(error, ClientError::Lost), "{error}");
+    assert!(answer(often).outputs.is_some());
+    assert_eq!(pool.status().counters.accepted, 1);
+}
+
+#[test]
 fn a_submit_survives_its_supervisor() {
     let pool = cpu(1).start();
     pool.stop("cpu0");

@@ -12,7 +12,7 @@ use crate::jobs::{
     PROGRAM, answer, as_npy, data, heavy_work, is_right, job, large_job, serves, small_job, submit,
 };
 use crate::pool::{Pool, cpu};
-use crate::processes::{children, go_on, lives, signal, spend_segv_handler, ticks};
+use crate::processes::{children, go_on, lives, signal, ticks};
 use crate::wait::{eventually, eventually_so};
 
 /// The device that runs the only job of a pool of two whose workers are stopped, and the other.
@@ -127,7 +127,6 @@ fn a_run_whose_worker_is_killed_ends_ok() {
 #[test]
 fn a_job_that_kills_two_workers_is_poison_and_the_pool_goes_on() {
     let pool = cpu(2).start();
-    pool.pids().into_iter().for_each(spend_segv_handler);
     pool.stop("cpu0");
     pool.stop("cpu1");
     let task = data("tasks/quarter_turn.json");
@@ -181,16 +180,26 @@ fn a_worker_that_stops_answering_is_killed_and_its_job_runs_elsewhere() {
 }
 
 #[test]
-fn a_worker_killed_in_its_idleness_is_replaced() {
+fn a_worker_killed_in_its_idleness_by_any_signal_is_replaced() {
+    let signals = [
+        (Signal::SIGKILL, "signal 9 (SIGKILL)"),
+        (Signal::SIGTERM, "signal 15 (SIGTERM)"),
+        (Signal::SIGINT, "signal 2 (SIGINT)"),
+        (Signal::SIGHUP, "signal 1 (SIGHUP)"),
+        (Signal::SIGABRT, "signal 6 (SIGABRT)"),
+        (Signal::SIGBUS, "signal 7 (SIGBUS)"),
+        (Signal::SIGSEGV, "signal 11 (SIGSEGV)"),
+    ];
     let pool = cpu(1).start();
-    for generation in 2..5 {
-        signal(pool.pid("cpu0"), Signal::SIGKILL);
-        pool.until("cpu0", "replaced", |slot| {
+    for (generation, (number, words)) in (2..).zip(signals) {
+        signal(pool.pid("cpu0"), number);
+        let slot = pool.until("cpu0", "replaced", |slot| {
             slot.generation == generation && slot.state == WorkerState::Ready
         });
+        assert_eq!(slot.last_fault, format!("cpu0#{} died: {words}", generation - 1));
         serves(&pool.client());
     }
-    assert_eq!(pool.slot("cpu0").jobs_done, 3);
+    assert_eq!(pool.slot("cpu0").jobs_done, 7);
 }
 
 #[test]
