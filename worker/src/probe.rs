@@ -33,7 +33,12 @@ pub fn probe() -> Found {
     match ask() {
         Ok(found) => found,
         Err(error) => {
-            Found { gpus: Vec::new(), driver: String::new(), error: Some(error.to_string()) }
+            let error = if matches!(error, NvmlError::LibloadingError(_)) {
+                "there is no NVIDIA driver here: libnvidia-ml.so.1 is missing".to_owned()
+            } else {
+                error.to_string()
+            };
+            Found { gpus: Vec::new(), driver: String::new(), error: Some(error) }
         }
     }
 }

@@ -24,7 +24,7 @@ use gridpool_protocol::message::{
 };
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Program;
-use gridpool_protocol::receipt::RunReport;
+use gridpool_protocol::receipt::{KernelUse, RunReport};
 use gridpool_protocol::shared::SharedSlice;
 use nix::libc;
 
@@ -239,7 +239,7 @@ impl Worker {
             module_hash: device.module_hash().to_owned(),
             joined_items: run.items,
             item_errors: work.item_errors,
-            kernels: work.kernels,
+            kernels: work.kernels.into_iter().map(rounded).collect(),
             h2d_bytes: work.h2d_bytes,
             d2h_bytes: work.d2h_bytes,
             service_us: u64::try_from(arrived.elapsed().as_micros()).unwrap_or(u64::MAX),
@@ -298,4 +298,9 @@ impl Worker {
 fn part<'a>(map: &'a ArenaMap, slice: &Slice) -> Result<SharedSlice<'a>, Failure> {
     let part = map.all().part(slice.offset, slice.bytes);
     part.ok_or_else(|| Failure::Refused(format!("{slice:?} does not lie in its arena")))
+}
+
+/// The time in whole nanoseconds: no clock here is finer.
+fn rounded(kernel: KernelUse) -> KernelUse {
+    KernelUse { device_us: (kernel.device_us * 1e3).round() / 1e3, ..kernel }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use gridpool_protocol::limits::DEADLINE_MAX;
-use gridpool_protocol::program::Ties;
+use gridpool_protocol::program::{OPS, OpSpec, Ties};
 use nix::sys::signal::Signal;
 
 use crate::config::Overrides;
@@ -21,6 +21,7 @@ pub(super) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// Run a program over inputs in a pool of its own, print the results, stop the pool.
+    #[command(after_help = ops())]
     Run {
         #[command(flatten)]
         work: Work,
@@ -35,6 +36,7 @@ pub(super) enum Command {
         socket: SocketFlag,
     },
     /// Run a program over inputs in a pool that is running.
+    #[command(after_help = ops())]
     Submit {
         #[command(flatten)]
         work: Work,
@@ -58,6 +60,7 @@ pub(super) enum Command {
         worker: String,
         /// The signal, as KILL, SIGKILL or 9.
         #[arg(long, default_value = "KILL", value_parser = parse_signal)]
+        #[arg(allow_negative_numbers = true)]
         signal: Signal,
         #[command(flatten)]
         socket: SocketFlag,
@@ -83,7 +86,7 @@ pub(super) struct Work {
     pub(super) ties: Ties,
     /// Seconds from a job's submission to its verdict; 0 has passed already.
     #[arg(long, value_name = "SECONDS", default_value = "30", env = "GRIDPOOL_DEADLINE")]
-    #[arg(value_parser = parse_seconds)]
+    #[arg(value_parser = parse_seconds, allow_negative_numbers = true)]
     pub(super) deadline: Duration,
     /// Grids of one job; several jobs run at a time.
     #[arg(long, value_name = "GRIDS", default_value_t = 512, env = "GRIDPOOL_BATCH")]
@@ -126,6 +129,13 @@ impl PoolFlags {
     pub(super) fn overrides(&self, socket: Option<PathBuf>) -> Overrides {
         Overrides { devices: self.devices.clone(), socket, worker_bin: self.worker_bin.clone() }
     }
+}
+
+/// The list of ops, for `--help`.
+fn ops() -> String {
+    let width = OPS.iter().map(|op| op.signature().len()).max().unwrap_or(0);
+    let line = |op: &OpSpec| format!("  {:width$}  {}", op.signature(), op.meaning);
+    format!("Ops:\n{}", OPS.iter().map(line).collect::<Vec<_>>().join("\n"))
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {

@@ -21,6 +21,7 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::client::{Client, ClientError};
 use gridpool_protocol::clock;
 use gridpool_protocol::exit::cli as exit;
+use gridpool_protocol::message::Refusal;
 use gridpool_protocol::program::Program;
 use gridpool_protocol::receipt::Verdict;
 use nix::sys::signal::{SigSet, Signal};
@@ -57,6 +58,8 @@ enum CommandError {
     Output(#[source] io::Error),
     #[error("{0}")]
     Program(gridpool_protocol::program::ProgramError),
+    #[error(transparent)]
+    Unfinished(#[from] work::Unfinished),
     #[error("{what}")]
     System {
         what: &'static str,
@@ -68,30 +71,38 @@ enum CommandError {
 impl CommandError {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Client(ClientError::Refused(_)) => exit::JOB,
-            Self::Client(
-                ClientError::Closed(_) | ClientError::Lost | ClientError::NoPool { .. },
-            )
-            | Self::Devices(
+            Self::Client(error) | Self::Unfinished(work::Unfinished { source: error, .. }) => {
+                exit_code_of(error)
+            }
+            Self::Config(error) => error.exit_code(),
+            Self::Devices(
                 DevicesError::NoGpu(_) | DevicesError::NoSuchGpu { .. } | DevicesError::Probe(_),
             )
             | Self::Listen(_) => exit::UNAVAILABLE,
-            Self::Client(
-                ClientError::Arena(_)
-                | ClientError::Batch(_)
-                | ClientError::Frame(_)
-                | ClientError::Malformed(_)
-                | ClientError::Silent
-                | ClientError::Unexpected(_)
-                | ClientError::Version { .. },
-            )
-            | Self::Output(_)
-            | Self::System { .. } => exit::INTERNAL,
-            Self::Config(error) => error.exit_code(),
             Self::Devices(DevicesError::NoWorkerBinary(_)) | Self::Misconfigured(_) => exit::WORKER,
             Self::Devices(DevicesError::Twice { .. }) | Self::Program(_) => exit::USAGE,
             Self::Input(error) => error.exit_code(),
+            Self::Output(_) | Self::System { .. } => exit::INTERNAL,
         }
+    }
+}
+
+fn exit_code_of(error: &ClientError) -> u8 {
+    match error {
+        ClientError::Refused(Refusal::Draining)
+        | ClientError::Closed(_)
+        | ClientError::Lost
+        | ClientError::NoPool { .. }
+        | ClientError::Silent => exit::UNAVAILABLE,
+        ClientError::Refused(Refusal::Busy(_) | Refusal::Invalid(_) | Refusal::KeyInUse(_)) => {
+            exit::JOB
+        }
+        ClientError::Arena(_)
+        | ClientError::Batch(_)
+        | ClientError::Frame(_)
+        | ClientError::Malformed(_)
+        | ClientError::Unexpected(_)
+        | ClientError::Version { .. } => exit::INTERNAL,
     }
 }
 

@@ -27,15 +27,67 @@ pub(super) struct Plan {
     pub(super) wait_if_busy: bool,
 }
 
+/// Why not every grid was run.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{source}; {done} of {all} grids were done and are not shown: submit them all again{advice}",
+    advice = self.advice()
+)]
+pub(super) struct Unfinished {
+    pub(super) source: ClientError,
+    /// Grids whose jobs have a verdict.
+    done: u64,
+    all: u64,
+}
+
+impl Unfinished {
+    fn advice(&self) -> &'static str {
+        match &self.source {
+            ClientError::Refused(Refusal::Busy(_)) => {
+                ", without --no-wait to wait for room, or raise the pool's limit"
+            }
+            ClientError::Refused(Refusal::Draining) => ", to another pool",
+            ClientError::Arena(_)
+            | ClientError::Batch(_)
+            | ClientError::Closed(_)
+            | ClientError::Frame(_)
+            | ClientError::Lost
+            | ClientError::Malformed(_)
+            | ClientError::NoPool { .. }
+            | ClientError::Refused(Refusal::Invalid(_) | Refusal::KeyInUse(_))
+            | ClientError::Silent
+            | ClientError::Unexpected(_)
+            | ClientError::Version { .. } => "",
+        }
+    }
+}
+
 /// Runs the plan over all inputs.
 pub(super) fn run(
     client: &Client,
     plan: &Plan,
     inputs: &[Input],
     progress: &Progress,
-) -> Result<Results, ClientError> {
+) -> Result<Results, Unfinished> {
+    let mut answers = Vec::new();
+    match submit_all(client, plan, inputs, progress, &mut answers) {
+        Ok(()) => Ok(Results::new(answers)),
+        Err(source) => Err(Unfinished {
+            source,
+            done: answers.iter().map(|answer| u64::from(answer.receipt.items)).sum(),
+            all: inputs.iter().map(Input::grid_count).sum::<usize>() as u64,
+        }),
+    }
+}
+
+fn submit_all(
+    client: &Client,
+    plan: &Plan,
+    inputs: &[Input],
+    progress: &Progress,
+    answers: &mut Vec<JobAnswer>,
+) -> Result<(), ClientError> {
     let mut under_way: VecDeque<JobHandle> = VecDeque::new();
-    let mut answers: Vec<JobAnswer> = Vec::new();
     let mut take = |handle: JobHandle| -> Result<(), ClientError> {
         let answer = handle.wait()?;
         progress.advance(u64::from(answer.receipt.items));
@@ -71,8 +123,7 @@ pub(super) fn run(
             }
         }
     }
-    under_way.into_iter().try_for_each(take)?;
-    Ok(Results::new(answers))
+    under_way.into_iter().try_for_each(take)
 }
 
 /// The grids of one job, at least one.

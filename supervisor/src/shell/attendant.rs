@@ -12,6 +12,7 @@ use std::time::Duration;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::channel::{ChannelError, Listener, Receiver};
 use gridpool_protocol::codec;
+use gridpool_protocol::exit;
 use gridpool_protocol::frame::{FrameError, FrameReader};
 use gridpool_protocol::ids::WorkerId;
 use gridpool_protocol::limits::PROTOCOL_VERSION;
@@ -65,7 +66,11 @@ impl Attendant {
             None => status,
         };
         let exit = Exit { status, last_words };
-        tracing::debug!(%worker, %exit, "worker ended");
+        if exit.status == ExitStatus::Code(exit::worker::OK) {
+            tracing::debug!(%worker, %exit, "worker ended");
+        } else {
+            tracing::warn!(%worker, %exit, "worker died");
+        }
         core.handle(shared, shared.timestamp(), Event::WorkerExited { worker, exit });
     }
 }

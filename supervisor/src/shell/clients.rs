@@ -170,6 +170,7 @@ impl Connection {
                 self.reply(request, self.kill(&worker, signal));
             }
             ClientMessage::Drain { request } => {
+                tracing::info!(%client, "draining");
                 self.reply(request, Ok("draining".to_owned()));
                 self.shared.post(Event::DrainRequested);
             }
