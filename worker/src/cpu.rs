@@ -52,7 +52,10 @@ impl CpuDevice {
         let info = DeviceInfo {
             kind: DeviceKind::Cpu,
             index,
-            name: format!("{}, {threads} threads", processor()),
+            name: match threads {
+                1 => format!("{}, 1 thread", processor()),
+                _ => format!("{}, {threads} threads", processor()),
+            },
             uuid: String::new(),
             driver: String::new(),
         };
