@@ -103,7 +103,7 @@ fn a_signal_drains_what_is_accepted_runs_and_the_rest_is_refused() {
         let refused = client.submit(small_job(3)).map(drop);
         assert!(matches!(refused, Err(ClientError::Refused(Refusal::Draining))), "{refused:?}");
         let call = pool.cli(&["submit", PROGRAM]).arg(data("tasks/lines.json")).run();
-        call.complains(1, &["gridpool: the pool is draining"]);
+        call.complains(69, &["gridpool: the pool is draining", "to another pool"]);
         pool.go_on("cpu0");
         for job in jobs {
             assert_eq!(answer(job).verdict(), Verdict::Ok);
