@@ -29,6 +29,7 @@ fn a_full_queue_is_busy_at_once_for_who_will_not_wait_and_patience_for_others() 
     let task = data("tasks/lines.json");
     let call = pool.cli(&["submit", PROGRAM, "--no-wait"]).arg(&task).run();
     call.complains(1, &["gridpool: BUSY: the queue is full"]);
+    assert_eq!(call.stderr.matches("the queue is full").count(), 1, "{}", call.stderr);
 
     // Both of these have been refused by the time that the queue gets room.
     let patient = pool.cli(&["submit", PROGRAM, "--json"]).arg(&task).start();

@@ -71,7 +71,7 @@ enum CommandError {
 impl CommandError {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Client(error) | Self::Unfinished(work::Unfinished { source: error, .. }) => {
+            Self::Client(error) | Self::Unfinished(work::Unfinished { cause: error, .. }) => {
                 exit_code_of(error)
             }
             Self::Config(error) => error.exit_code(),

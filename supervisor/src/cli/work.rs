@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use gridpool_protocol::batch::{Grid, GridBatch};
+use gridpool_protocol::chain::Chain;
 use gridpool_protocol::client::{Client, ClientError, Job, JobAnswer, JobHandle};
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::program::Program;
@@ -30,11 +31,13 @@ pub(super) struct Plan {
 /// Why not every grid was run.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{source}; {done} of {all} grids were done and are not shown: submit them all again{advice}",
-    advice = self.advice()
+    "{}; {done} of {all} grids were done and are not shown: submit them all again{}",
+    Chain(.cause),
+    self.advice()
 )]
 pub(super) struct Unfinished {
-    pub(super) source: ClientError,
+    /// Said by this error itself, before the rest, and so not its source.
+    pub(super) cause: ClientError,
     /// Grids whose jobs have a verdict.
     done: u64,
     all: u64,
@@ -42,7 +45,7 @@ pub(super) struct Unfinished {
 
 impl Unfinished {
     fn advice(&self) -> &'static str {
-        match &self.source {
+        match &self.cause {
             ClientError::Refused(Refusal::Busy(_)) => {
                 ", without --no-wait to wait for room, or raise the pool's limit"
             }
@@ -72,8 +75,8 @@ pub(super) fn run(
     let mut answers = Vec::new();
     match submit_all(client, plan, inputs, progress, &mut answers) {
         Ok(()) => Ok(Results::new(answers)),
-        Err(source) => Err(Unfinished {
-            source,
+        Err(cause) => Err(Unfinished {
+            cause,
             done: answers.iter().map(|answer| u64::from(answer.receipt.items)).sum(),
             all: inputs.iter().map(Input::grid_count).sum::<usize>() as u64,
         }),
