@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use gridpool_protocol::clock;
@@ -52,6 +52,9 @@ pub use spawn::WorkerCommand;
 const DESCRIPTORS_RESERVED: usize = 48;
 /// Descriptors kept back for the workers of one device: the old one's and the next one's.
 const DESCRIPTORS_PER_DEVICE: usize = 24;
+
+/// How long a pool that has ended waits for clients to read their last verdicts.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One device of the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,6 +177,10 @@ impl Shell {
             }
             core = self.shared.ended.wait(core).unwrap_or_else(PoisonError::into_inner);
         };
+        let outboxes: Vec<_> = core.clients.values().cloned().collect();
+        drop(core);
+        let until = clock::now() + FLUSH_TIMEOUT;
+        outboxes.iter().for_each(|outbox| outbox.flush(until));
         process::remove_bootstrap_files(self.shared.socket.parent());
         ended
     }

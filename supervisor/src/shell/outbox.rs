@@ -8,8 +8,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Instant;
 
-use gridpool_protocol::frame;
+use gridpool_protocol::{clock, frame};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -109,6 +110,15 @@ impl Outbox {
             state = self.shared.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         !state.closed
+    }
+
+    /// Waits until the client has been sent everything, or its connection or the time has ended.
+    pub(super) fn flush(&self, until: Instant) {
+        let mut state = self.shared.lock();
+        while !state.closed && !state.waiting.is_empty() && !clock::until(until).is_zero() {
+            let waited = self.shared.drained.wait_timeout(state, clock::until(until));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// Ends the connection: its reader sees the end of the stream.
