@@ -13,7 +13,7 @@ use super::{Phase, Pool};
 
 /// A call that comes so much later than it was asked for means that this process was stopped, or
 /// starved: what workers have said meanwhile has not been read.
-const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MIN: Duration = Duration::from_millis(100);
 
 impl Pool {
     /// Gives workers the time back in which nobody listened to them.

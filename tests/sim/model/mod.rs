@@ -166,7 +166,7 @@ impl Model {
 
     /// After a pause of a second or more, workers get that time back, and a second to be heard in.
     fn excuses_pause(&mut self, now: Timestamp) {
-        const PAUSE_MIN: Duration = Duration::from_secs(1);
+        const PAUSE_MIN: Duration = Duration::from_millis(100);
         let gap = self.wakes.map_or(Duration::ZERO, |wakes| now.since(wakes));
         self.late = !gap.is_zero();
         if gap >= PAUSE_MIN {
