@@ -1,11 +1,14 @@
 //! The packed ragged batch: how grids of any shape lie in one piece of memory, without padding.
 //!
 //! ```text
-//! [ shapes: (h, w) as u8, items pairs ] [ offsets: items + 1 u32, little-endian ] [ cells: u8 ]
+//! [ shapes: (h, w) as u8, one for each grid ] [ offsets: grids + 1 u32, little-endian ] [ cells: u8 ]
 //! ```
 //!
-//! Grid `i` is `h * w` cells, row-major, from `offsets[i]`; `offsets[items]` is the number of cells.
-//! Each part starts at a multiple of [`PART_ALIGN`] bytes.
+//! Grid `i` is `h * w` cells, row-major, from `offsets[i]`; `offsets[grids]` is the number of cells.
+//! Each part starts at a multiple of [`PART_ALIGN`] bytes. An item is one grid, or, for a program over
+//! pairs, two: the input and the output. An output that is missing has shape (0, 0).
+
+mod error;
 
 use std::ops::Range;
 
@@ -13,6 +16,7 @@ use crate::limits::{GRID_CELLS_MAX, JOB_CELLS_MAX, JOB_ITEMS_MAX};
 use crate::shared::SharedSlice;
 
 pub use crate::grid::{Grid, GridError};
+pub use error::BatchError;
 
 /// Every part of a batch or a result starts at a multiple of this many bytes.
 pub const PART_ALIGN: usize = 16;
@@ -22,67 +26,25 @@ pub(crate) fn align(bytes: usize) -> usize {
     bytes.next_multiple_of(PART_ALIGN)
 }
 
-/// Why a batch was refused. Items count from 0.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BatchError {
-    /// It has no item.
-    #[error("the batch has no item")]
-    Empty,
-    /// It has more items than [`JOB_ITEMS_MAX`].
-    #[error("the batch has {items} items; a job has at most {JOB_ITEMS_MAX}")]
-    Items {
-        /// Items given.
-        items: usize,
-    },
-    /// It has more cells than [`JOB_CELLS_MAX`].
-    #[error("the batch has {cells} cells; a job has at most {JOB_CELLS_MAX}")]
-    Cells {
-        /// Cells given.
-        cells: u64,
-    },
-    /// The memory is not as long as its layout.
-    #[error("the batch lies in {got} bytes; {want} are needed")]
-    Bytes {
-        /// Bytes given.
-        got: usize,
-        /// Bytes that the layout takes.
-        want: usize,
-    },
-    /// A shape has a zero side or too many cells.
-    #[error("item {item}: a grid of {h} x {w} cells is out of bounds")]
-    Shape {
-        /// The item.
-        item: usize,
-        /// Its rows.
-        h: u8,
-        /// Its columns.
-        w: u8,
-    },
-    /// An offset is not where the grids before it end.
-    #[error("item {item}: its cells start at {got}; the grids before it end at {want}")]
-    Offset {
-        /// The item; the number of items for the end of the last one.
-        item: usize,
-        /// What the table says.
-        got: u32,
-        /// What the shapes say.
-        want: u32,
-    },
-}
-
-/// Where the parts of a batch lie, from two numbers that are within the limits.
+/// Where the parts of a batch lie, from numbers that are within the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchLayout {
     items: u32,
+    grids_per_item: u32,
     cells: u32,
 }
 
 impl BatchLayout {
-    /// The layout of `items` grids with `cells` cells in all.
+    /// The layout of `items` items of `grids_per_item` grids (1, or 2 for pairs) with `cells` cells
+    /// in all.
     ///
     /// # Errors
     /// [`BatchError`] if a number is zero or over its limit.
-    pub fn new(items: u32, cells: u32) -> Result<Self, BatchError> {
+    ///
+    /// # Panics
+    /// If `grids_per_item` is neither 1 nor 2.
+    pub fn new(items: u32, grids_per_item: u32, cells: u32) -> Result<Self, BatchError> {
+        assert!(matches!(grids_per_item, 1 | 2), "an item is a grid or a pair");
         if items == 0 {
             return Err(BatchError::Empty);
         }
@@ -92,13 +54,25 @@ impl BatchLayout {
         if cells < items || cells > JOB_CELLS_MAX {
             return Err(BatchError::Cells { cells: u64::from(cells) });
         }
-        Ok(Self { items, cells })
+        Ok(Self { items, grids_per_item, cells })
     }
 
-    /// Grids.
+    /// Items: grids, or pairs.
     #[must_use]
     pub fn items(&self) -> usize {
         self.items as usize
+    }
+
+    /// Grids of one item: 1, or 2 if items are pairs.
+    #[must_use]
+    pub fn grids_per_item(&self) -> usize {
+        self.grids_per_item as usize
+    }
+
+    /// Grids of all items, missing ones included.
+    #[must_use]
+    pub fn grids(&self) -> usize {
+        self.items() * self.grids_per_item()
     }
 
     /// Cells of all grids together.
@@ -110,14 +84,14 @@ impl BatchLayout {
     /// The bytes of the shapes.
     #[must_use]
     pub fn shapes(&self) -> Range<usize> {
-        0..2 * self.items()
+        0..2 * self.grids()
     }
 
     /// The bytes of the offsets.
     #[must_use]
     pub fn offsets(&self) -> Range<usize> {
         let start = align(self.shapes().end);
-        start..start + 4 * (self.items() + 1)
+        start..start + 4 * (self.grids() + 1)
     }
 
     /// The bytes of the cells.
@@ -164,21 +138,23 @@ impl Tables {
 
     fn check(&self, layout: BatchLayout) -> Result<(), BatchError> {
         let mut want: u32 = 0;
-        for (item, (&[h, w], &got)) in self.shapes.iter().zip(&self.offsets).enumerate() {
+        for (grid, (&[h, w], &got)) in self.shapes.iter().zip(&self.offsets).enumerate() {
             let cells = usize::from(h) * usize::from(w);
-            if cells == 0 || cells > GRID_CELLS_MAX {
-                return Err(BatchError::Shape { item, h, w });
+            let may_miss = grid % layout.grids_per_item() == 1;
+            let is_missing = may_miss && [h, w] == MISSING;
+            if !is_missing && (cells == 0 || cells > GRID_CELLS_MAX) {
+                return Err(BatchError::Shape { grid, h, w });
             }
             if got != want {
-                return Err(BatchError::Offset { item, got, want });
+                return Err(BatchError::Offset { grid, got, want });
             }
-            // No overflow: 2^22 items of 2^12 cells would pass u32, so the sum saturates and then
+            // No overflow: 2^23 grids of 2^12 cells would pass u32, so the sum saturates and then
             // differs from the layout's, which is at most 2^30.
             want = want.saturating_add(u32::from(h) * u32::from(w));
         }
-        let (item, got) = (self.shapes.len(), self.offsets[self.shapes.len()]);
+        let (grid, got) = (self.shapes.len(), self.offsets[self.shapes.len()]);
         if got != want || want != layout.cells {
-            return Err(BatchError::Offset { item, got, want });
+            return Err(BatchError::Offset { grid, got, want });
         }
         Ok(())
     }
@@ -195,67 +171,142 @@ impl Tables {
         &self.offsets
     }
 
-    /// The cells of grid `item`.
+    /// The cells of grid `grid`.
     #[must_use]
-    pub fn cells_of(&self, item: usize) -> Range<usize> {
-        self.offsets[item] as usize..self.offsets[item + 1] as usize
+    pub fn cells_of(&self, grid: usize) -> Range<usize> {
+        self.offsets[grid] as usize..self.offsets[grid + 1] as usize
     }
 }
 
-/// A batch in private memory, built grid by grid.
+/// The shape of an output that a pair does not have.
+const MISSING: [u8; 2] = [0, 0];
+
+/// A batch in private memory, built grid by grid, or pair by pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GridBatch {
+    grids_per_item: u32,
     tables: Tables,
     cells: Vec<u8>,
 }
 
-impl Default for GridBatch {
-    fn default() -> Self {
-        Self { tables: Tables { shapes: Vec::new(), offsets: vec![0] }, cells: Vec::new() }
-    }
-}
-
 impl GridBatch {
+    /// A batch that will hold items of so many grids: 1, or 2 for pairs.
+    ///
+    /// # Panics
+    /// If it is neither.
+    #[must_use]
+    pub fn of_items(grids_per_item: u32) -> Self {
+        assert!(matches!(grids_per_item, 1 | 2), "an item is a grid or a pair");
+        let tables = Tables { shapes: Vec::new(), offsets: vec![0] };
+        Self { grids_per_item, tables, cells: Vec::new() }
+    }
+
     /// A batch of `grids`, in their order.
     ///
     /// # Errors
     /// [`BatchError::Items`] or [`BatchError::Cells`] if they are too many for one job.
     pub fn from_grids<'a>(grids: impl IntoIterator<Item = &'a Grid>) -> Result<Self, BatchError> {
-        let mut batch = Self::default();
+        let mut batch = Self::of_items(1);
         for grid in grids {
             batch.push(grid)?;
         }
         Ok(batch)
     }
 
+    /// A batch of pairs (input, output), in their order. An output may be missing.
+    ///
+    /// # Errors
+    /// [`BatchError::Items`] or [`BatchError::Cells`] if they are too many for one job.
+    pub fn from_pairs<'a>(
+        pairs: impl IntoIterator<Item = (&'a Grid, Option<&'a Grid>)>,
+    ) -> Result<Self, BatchError> {
+        let mut batch = Self::of_items(2);
+        for (input, output) in pairs {
+            batch.push_pair(input, output)?;
+        }
+        Ok(batch)
+    }
+
+    /// A batch of tables that were checked, as [`Tables::read`] does, and their cells.
+    ///
+    /// # Panics
+    /// If there are not as many cells as the tables say.
+    #[must_use]
+    pub fn from_parts(grids_per_item: u32, tables: Tables, cells: Vec<u8>) -> Self {
+        let want = tables.offsets.last().map_or(0, |&end| end as usize);
+        assert_eq!(cells.len(), want, "the tables say how many cells there are");
+        Self { grids_per_item, tables, cells }
+    }
+
     /// Adds one grid at the end.
     ///
     /// # Errors
-    /// [`BatchError::Items`] or [`BatchError::Cells`] if it is one too many for one job.
+    /// [`BatchError::Items`] or [`BatchError::Cells`] if it is one too many for one job;
+    /// [`BatchError::Shape`] if it is empty.
+    ///
+    /// # Panics
+    /// If this is a batch of pairs.
     pub fn push(&mut self, grid: &Grid) -> Result<(), BatchError> {
-        let items = self.tables.shapes.len() + 1;
-        if items > JOB_ITEMS_MAX as usize {
-            return Err(BatchError::Items { items });
-        }
-        let cells = self.cells.len() as u64 + grid.cells().len() as u64;
-        let end = u32::try_from(cells).ok().filter(|&end| end <= JOB_CELLS_MAX);
-        let end = end.ok_or(BatchError::Cells { cells })?;
-        self.tables.shapes.push(grid.shape());
-        self.tables.offsets.push(end);
-        self.cells.extend_from_slice(grid.cells());
+        assert_eq!(self.grids_per_item, 1, "a batch of pairs takes pairs");
+        self.check_next(grid.cells().len(), grid)?;
+        self.push_grid(Some(grid));
         Ok(())
     }
 
-    /// Grids.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.tables.shapes.len()
+    /// Adds one pair at the end.
+    ///
+    /// # Errors
+    /// As for [`GridBatch::push`].
+    ///
+    /// # Panics
+    /// If this is a batch of single grids.
+    pub fn push_pair(&mut self, input: &Grid, output: Option<&Grid>) -> Result<(), BatchError> {
+        assert_eq!(self.grids_per_item, 2, "a batch of single grids takes grids");
+        let cells = input.cells().len() + output.map_or(0, |grid| grid.cells().len());
+        self.check_next(cells, input)?;
+        if output.is_some_and(Grid::is_empty) {
+            return Err(BatchError::Shape { grid: self.tables.shapes.len() + 1, h: 0, w: 0 });
+        }
+        self.push_grid(Some(input));
+        self.push_grid(output);
+        Ok(())
     }
 
-    /// Whether it has no grid.
+    /// Whether one more item, with `cells` cells in all, fits.
+    fn check_next(&self, cells: usize, first: &Grid) -> Result<(), BatchError> {
+        if first.is_empty() {
+            return Err(BatchError::Shape { grid: self.tables.shapes.len(), h: 0, w: 0 });
+        }
+        if self.len() == JOB_ITEMS_MAX as usize {
+            return Err(BatchError::Items { items: self.len() + 1 });
+        }
+        let cells = (self.cells.len() + cells) as u64;
+        if cells > u64::from(JOB_CELLS_MAX) { Err(BatchError::Cells { cells }) } else { Ok(()) }
+    }
+
+    fn push_grid(&mut self, grid: Option<&Grid>) {
+        self.tables.shapes.push(grid.map_or(MISSING, Grid::shape));
+        self.cells.extend_from_slice(grid.map_or(&[], Grid::cells));
+        let end = u32::try_from(self.cells.len()).expect("`check_next` has let it in");
+        self.tables.offsets.push(end);
+    }
+
+    /// Items: grids, or pairs.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.tables.shapes.len() / self.grids_per_item as usize
+    }
+
+    /// Whether it has no item.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Grids of one item: 1, or 2 if items are pairs.
+    #[must_use]
+    pub fn grids_per_item(&self) -> u32 {
+        self.grids_per_item
     }
 
     /// Shapes and offsets.
@@ -270,20 +321,22 @@ impl GridBatch {
         &self.cells
     }
 
-    /// Grid `item` again.
+    /// Grid `grid` again; a missing output is empty. Of pairs, those of item `i` are `2 * i` and the
+    /// next.
     #[must_use]
-    pub fn grid(&self, item: usize) -> Grid {
-        Grid::of_shape(self.tables.shapes[item], self.cells[self.tables.cells_of(item)].to_vec())
+    pub fn grid(&self, grid: usize) -> Grid {
+        Grid::of_shape(self.tables.shapes[grid], self.cells[self.tables.cells_of(grid)].to_vec())
     }
 
     /// Where its parts lie once packed.
     ///
     /// # Errors
-    /// [`BatchError::Empty`] if it has no grid.
+    /// [`BatchError::Empty`] if it has no item.
     pub fn layout(&self) -> Result<BatchLayout, BatchError> {
         let items =
             u32::try_from(self.len()).map_err(|_| BatchError::Items { items: self.len() })?;
-        BatchLayout::new(items, self.tables.offsets[self.len()])
+        let cells = self.tables.offsets[self.tables.shapes.len()];
+        BatchLayout::new(items, self.grids_per_item, cells)
     }
 
     /// Writes the batch as `layout` says, from the start of `memory`.
@@ -341,10 +394,27 @@ mod tests {
 
     #[test]
     fn layouts_out_of_bounds_are_refused() {
-        assert!(BatchLayout::new(0, 0).is_err());
-        assert!(BatchLayout::new(2, 1).is_err());
-        assert!(BatchLayout::new(JOB_ITEMS_MAX + 1, JOB_CELLS_MAX).is_err());
-        assert!(BatchLayout::new(1, u32::MAX).is_err());
-        assert!(BatchLayout::new(JOB_ITEMS_MAX, JOB_CELLS_MAX).is_ok());
+        assert!(BatchLayout::new(0, 1, 0).is_err());
+        assert!(BatchLayout::new(2, 1, 1).is_err());
+        assert!(BatchLayout::new(JOB_ITEMS_MAX + 1, 1, JOB_CELLS_MAX).is_err());
+        assert!(BatchLayout::new(1, 1, u32::MAX).is_err());
+        assert!(BatchLayout::new(JOB_ITEMS_MAX, 2, JOB_CELLS_MAX).is_ok());
+    }
+
+    #[test]
+    fn a_missing_output_reads_back_and_a_missing_input_does_not() {
+        let grid = Grid::from_rows(&[[1, 2]]).unwrap();
+        let batch = GridBatch::from_pairs([(&grid, None), (&grid, Some(&grid))]).unwrap();
+        let layout = batch.layout().unwrap();
+        assert_eq!((layout.items(), layout.grids(), layout.cell_count()), (2, 4, 6));
+        let mut memory = vec![0; layout.bytes()];
+        batch.write_to(layout, &SharedSlice::private(&mut memory));
+        let tables = Tables::read(layout, &SharedSlice::private(&mut memory)).unwrap();
+        assert_eq!(tables.shapes(), [[1, 2], [0, 0], [1, 2], [1, 2]]);
+        let single = BatchLayout::new(4, 1, 6).unwrap();
+        assert!(Tables::read(single, &SharedSlice::private(&mut memory)).is_err());
+        assert!(GridBatch::from_pairs([(&Grid::empty(), None)]).is_err());
+        assert!(GridBatch::from_pairs([(&grid, Some(&Grid::empty()))]).is_err());
+        assert!(GridBatch::from_grids([&Grid::empty()]).is_err());
     }
 }

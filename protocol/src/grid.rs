@@ -3,7 +3,10 @@
 use crate::limits::{COLOR_MAX, GRID_CELLS_MAX, SIDE_MAX};
 
 /// One grid: `h` rows of `w` cells, each a colour from 0 to 9.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+///
+/// The empty grid has neither rows nor columns. Ops may give it; none but `canvas` takes it, and a
+/// batch has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Grid {
     h: u8,
     w: u8,
@@ -88,6 +91,18 @@ impl Grid {
         Ok(Self { h: rows, w: columns, cells })
     }
 
+    /// The grid without cells.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// Whether it has no cells.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.cells.is_empty()
+    }
+
     /// A grid from its rows.
     ///
     /// # Errors
@@ -134,7 +149,7 @@ impl Grid {
 
     /// The rows, top to bottom.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        self.cells.chunks_exact(self.w())
+        self.cells.chunks_exact(self.w().max(1))
     }
 }
 
@@ -158,5 +173,6 @@ mod tests {
         assert!(matches!(Grid::new(1, 256, vec![0; 256]), Err(GridError::Side { .. })));
         assert!(matches!(Grid::new(255, 17, vec![0; 4_335]), Err(GridError::TooLarge { .. })));
         assert!(Grid::new(64, 64, vec![9; 4_096]).is_ok());
+        assert_eq!(Grid::empty().rows().len(), 0);
     }
 }

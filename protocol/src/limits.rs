@@ -20,6 +20,14 @@ pub const JOB_CELLS_MAX: u32 = 1 << 30;
 
 /// Most ops of one program.
 pub const PROGRAM_OPS_MAX: usize = 64;
+/// Largest factor of `upscale`, `hupscale` and `vupscale`.
+pub const UPSCALE_MAX: u8 = 30;
+/// Largest factor of `downscale`.
+pub const DOWNSCALE_MAX: u8 = 255;
+/// Most parts of `hsplit` and `vsplit`.
+pub const SPLIT_MAX: u8 = 30;
+/// Farthest that one `shift` or `move` goes, in rows or columns.
+pub const SHIFT_MAX: i16 = 255;
 /// Longest text of a program, in bytes.
 pub const PROGRAM_BYTES_MAX: usize = 4_096;
 /// Deepest nesting of arguments in a program.

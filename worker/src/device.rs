@@ -50,7 +50,8 @@ pub trait Device {
     fn module_hash(&self) -> &str;
 
     /// Runs `task`. Every byte of every part of the output that the kind has is written, except
-    /// high label bytes of items with at most 255 objects and the places of items in error.
+    /// high label bytes of values with at most 255 objects, what values in error have besides their
+    /// status, and, where the result is packed, room that no value needed.
     ///
     /// # Errors
     /// A [`Fault`]; the output is then garbage.

@@ -201,8 +201,9 @@ impl Worker {
     ) -> Result<Answer, Failure> {
         let refused = |error: &dyn std::error::Error| Failure::Refused(error.to_string());
         let program = Program::compile(&run.program, run.ties).map_err(|error| refused(&error))?;
-        let batch = BatchLayout::new(run.items, run.cells).map_err(|error| refused(&error))?;
-        let output_layout = OutputLayout::new(&program, batch);
+        let batch = BatchLayout::new(run.items, program.grids_per_item(), run.cells)
+            .map_err(|error| refused(&error))?;
+        let output_layout = OutputLayout::new(&program, batch).map_err(|error| refused(&error))?;
 
         // The maps live until the run is over, whatever is forgotten meanwhile.
         let in_arena = match &run.input {

@@ -17,6 +17,7 @@ pub struct Job {
     pub(super) program: Program,
     pub(super) batch: Arc<GridBatch>,
     pub(super) layout: BatchLayout,
+    pub(super) output_layout: OutputLayout,
     pub(super) key: Option<JobKey>,
     pub(super) deadline: Duration,
     pub(super) priority: Priority,
@@ -28,10 +29,13 @@ impl Job {
     /// `program` over `batch`, with the default deadline of 30 s from submission.
     ///
     /// # Errors
-    /// [`BatchError`] if the batch has no grid.
+    /// [`BatchError`] if the batch is empty, its items are not what the program takes, or their
+    /// results may be too large for one job.
     pub fn new(program: Program, batch: GridBatch) -> Result<Self, BatchError> {
+        let layout = batch.layout()?;
         Ok(Self {
-            layout: batch.layout()?,
+            layout,
+            output_layout: OutputLayout::new(&program, layout)?,
             program,
             batch: Arc::new(batch),
             key: None,
@@ -80,12 +84,8 @@ impl Job {
 
     /// Bytes of shared memory that it needs; 0 if it travels inline.
     pub(super) fn arena_bytes(&self) -> u64 {
-        let (input, output) = (self.layout.bytes(), self.output_layout().bytes());
+        let (input, output) = (self.layout.bytes(), self.output_layout.bytes());
         if input.max(output) <= INLINE_BYTES_MAX { 0 } else { input as u64 + output as u64 }
-    }
-
-    pub(super) fn output_layout(&self) -> OutputLayout {
-        OutputLayout::new(&self.program, self.layout)
     }
 }
 

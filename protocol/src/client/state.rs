@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::link::{self, ArenaCache, Lease, Received};
@@ -260,7 +261,7 @@ impl Pending {
                     bytes: bytes as u64,
                 };
                 let bytes = job.layout.bytes();
-                let result = slice(bytes, job.output_layout().bytes());
+                let result = slice(bytes, job.output_layout.bytes());
                 (Input::Arena(slice(0, bytes)), Destination::Arena(result))
             }
             None => {
@@ -289,14 +290,13 @@ impl Pending {
         let job = &self.job;
         let bytes = match (&self.lease, inline) {
             (Some(lease), _) => {
-                let mut bytes = vec![0; job.output_layout().bytes()];
+                let mut bytes = vec![0; job.output_layout.bytes()];
                 lease.map.all().read(job.layout.bytes(), &mut bytes);
                 bytes
             }
             (None, Some(Inline(bytes))) => bytes,
             (None, None) => return Err(ClientError::Unexpected("OK without a result".to_owned())),
         };
-        let (tables, cells) = (job.batch.tables().clone(), job.batch.cells().to_vec());
-        Ok(Outputs::new(job.program.clone(), job.layout, tables, cells, bytes)?)
+        Ok(Outputs::new(job.program.clone(), Arc::clone(&job.batch), bytes)?)
     }
 }

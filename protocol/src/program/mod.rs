@@ -1,19 +1,36 @@
-//! Programs: ops joined by `|`, applied per grid on the device with no host round trip between them.
+//! Programs: ops joined by `|`, applied per item on the device with no host round trip between them.
 //!
 //! The compiler lives here so that a bad program is refused by the client before anything is sent,
 //! and again by the supervisor, with the same words.
 
+mod compile;
+mod error;
+mod extent;
+mod kind;
 mod ops;
+mod parameter;
 mod parse;
+mod table;
+#[cfg(test)]
+mod tests;
+mod typing;
+mod variants;
 
 use std::fmt;
-use std::ops::Range;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-pub use ops::{Grouping, Kind, OPS, Op, OpSpec, Parameter, REFUSED, Symmetry};
+use crate::batch::BatchError;
+
+pub use error::ProgramError;
+pub use extent::Extent;
+pub use kind::{Kind, Type};
+pub use ops::Op;
+pub use parameter::Parameter;
+pub use table::{Family, OPS, OpSpec, REFUSED};
+pub use variants::{Frame, Grouping, Half, Key, Measure, Symmetry};
 
 /// Who wins when two colours are equally common, and in which order a palette is listed.
 ///
@@ -49,10 +66,37 @@ impl FromStr for Ties {
     }
 }
 
+/// One instruction of a program, with what it takes and gives for every item and the room for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// What to do.
+    pub op: Op,
+    /// To each element of a tuple, one by one, rather than to all that the item has.
+    pub applied: bool,
+    /// What every item has before the step.
+    pub takes: Type,
+    /// What every item has after the step.
+    pub gives: Type,
+    /// The room of the pictures that it takes, if `takes` is a grid, an object or a patch.
+    pub from: Extent,
+    /// The room of the ground, which is of use if `takes` or `gives` has one.
+    pub ground: Extent,
+    /// The room of the pictures that it gives, if `gives` is a grid, an object or a patch.
+    pub to: Extent,
+}
+
+/// The canonical text of the step.
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.applied { write!(f, "apply({})", self.op) } else { self.op.fmt(f) }
+    }
+}
+
 /// A program that has been checked: names, arity, argument kinds, and the kinds between ops.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    ops: Vec<Op>,
+    takes: Type,
+    steps: Vec<Step>,
     ties: Ties,
     text: String,
     hash: String,
@@ -65,40 +109,50 @@ impl Program {
     /// A [`ProgramError`] that points at the first wrong place and says what to write instead.
     ///
     /// ```
-    /// use gridpool_protocol::program::{Program, Ties};
+    /// use gridpool_protocol::program::{Program, Ties, Type};
     /// let program = Program::compile("transpose|p_g", Ties::Cpython).unwrap();
     /// assert_eq!(program.text(), "dmirror | palette");
+    /// let program = Program::compile("mapply(rot90 | fill(5, ofcolor(0)))", Ties::Cpython).unwrap();
+    /// assert_eq!(program.text(), "apply(rot90) | apply(ofcolor(0)) | apply(fill(5))");
+    /// assert_eq!(program.takes(), Type::PAIR);
     /// let error = Program::compile("rot90 | flip", Ties::Cpython).unwrap_err();
     /// assert_eq!(error.span(), 8..12);
     /// ```
     pub fn compile(text: &str, ties: Ties) -> Result<Self, ProgramError> {
         let calls = parse::calls(text)?;
-        let mut kind = Kind::Grid;
-        let mut ops = Vec::with_capacity(calls.len());
-        for call in &calls {
-            let spec = lookup(text, call)?;
-            let arguments = check_arguments(text, call, spec)?;
-            if spec.takes != kind {
-                let message = format!(
-                    "`{}` works on {}, but what comes before it gives {kind}",
-                    spec.name, spec.takes
-                );
-                return Err(ProgramError::new(text, call.span.clone(), message));
-            }
-            let op = (spec.build)(&arguments);
-            kind = op.gives();
-            ops.push(op);
-        }
-        let canonical: Vec<_> = ops.iter().map(Op::to_string).collect();
+        let (takes, steps) = compile::compile(text, &calls)?;
+        let canonical: Vec<_> = steps.iter().map(Step::to_string).collect();
         let canonical = canonical.join(" | ");
         let hash = hex(&Sha256::digest(format!("gridpool program 1\n{ties}\n{canonical}\n")));
-        Ok(Self { ops, ties, text: canonical, hash })
+        Ok(Self { takes, steps, ties, text: canonical, hash })
+    }
+
+    /// What every item is: a grid, or a pair of grids.
+    #[must_use]
+    pub fn takes(&self) -> Type {
+        self.takes
+    }
+
+    /// Grids of one item: 1, or 2 if items are pairs.
+    #[must_use]
+    pub fn grids_per_item(&self) -> u32 {
+        if self.takes == Type::PAIR { 2 } else { 1 }
+    }
+
+    /// Whether items of so many grids are what it takes.
+    ///
+    /// # Errors
+    /// [`BatchError::ItemType`] if they are not.
+    pub fn check_items(&self, grids_per_item: usize) -> Result<(), BatchError> {
+        let has = if grids_per_item == 2 { Type::PAIR } else { Type::one(Kind::Grid) };
+        let wants = self.takes;
+        if has == wants { Ok(()) } else { Err(BatchError::ItemType { wants, has }) }
     }
 
     /// The instructions, at least one.
     #[must_use]
-    pub fn ops(&self) -> &[Op] {
-        &self.ops
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
     }
 
     /// How ties are broken.
@@ -107,7 +161,7 @@ impl Program {
         self.ties
     }
 
-    /// The canonical text: synonyms resolved, spaces normal.
+    /// The canonical text: synonyms resolved, one step after the other, spaces normal.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -119,230 +173,35 @@ impl Program {
         &self.hash
     }
 
-    /// The kind of every item's result.
+    /// What every item's result is.
     #[must_use]
-    pub fn gives(&self) -> Kind {
-        self.ops.last().map_or(Kind::Grid, |op| op.gives())
+    pub fn gives(&self) -> Type {
+        self.last().gives
     }
 
-    /// Whether the last op sees grids that differ from the input, so that a list of objects needs
-    /// the cells sent back beside the labels.
+    /// The room of the result's pictures, of its ground where it is a list of objects.
     #[must_use]
-    pub fn changes_cells_before_last(&self) -> bool {
-        let before = &self.ops[..self.ops.len().saturating_sub(1)];
-        before.iter().any(|op| *op != Op::Symmetry(Symmetry::Identity))
+    pub fn extent(&self) -> Extent {
+        if self.gives().kind == Kind::Objects { self.last().ground } else { self.last().to }
     }
-}
 
-fn lookup(text: &str, call: &parse::Call) -> Result<&'static OpSpec, ProgramError> {
-    if let Some(spec) = OPS.iter().find(|spec| spec.name == call.name) {
-        return Ok(spec);
+    /// Whether a list of objects is of grids that differ from the input, so that their cells must be
+    /// sent back beside the labels.
+    #[must_use]
+    pub fn changes_ground(&self) -> bool {
+        let is_change = |step: &&Step| {
+            step.gives.kind == Kind::Grid && step.op != Op::Symmetry(Symmetry::Identity)
+        };
+        self.steps.iter().any(|step| is_change(&step))
     }
-    if let Some((_, sentence)) = REFUSED.iter().find(|(name, _)| *name == call.name) {
-        return Err(ProgramError::new(text, call.span.clone(), (*sentence).to_owned()));
-    }
-    let message = format!("there is no op `{}`", call.name);
-    let close = close_names(&call.name);
-    let help = if close.is_empty() {
-        let all: Vec<_> = OPS.iter().map(OpSpec::signature).collect();
-        format!("the ops are {}", all.join(", "))
-    } else {
-        format!("close to it: {}", close.join(", "))
-    };
-    Err(ProgramError::new(text, call.span.clone(), message).with_help(help))
-}
 
-fn check_arguments(text: &str, call: &parse::Call, spec: &OpSpec) -> Result<Vec<u8>, ProgramError> {
-    let (got, want) = (call.arguments.len(), spec.parameters.len());
-    if got != want {
-        let plural = if want == 1 { "argument" } else { "arguments" };
-        let message = format!("`{}` takes {want} {plural}, got {got}", spec.name);
-        return Err(ProgramError::new(text, call.whole.clone(), message)
-            .with_help(format!("write {}", spec.signature())));
+    fn last(&self) -> &Step {
+        self.steps.last().expect("a program has at least one step")
     }
-    let pairs = spec.parameters.iter().zip(&call.arguments);
-    pairs
-        .map(|(parameter, argument)| {
-            parameter.accept(argument).ok_or_else(|| {
-                let got = &text[argument.span.clone()];
-                let message = format!(
-                    "`{}` of `{}` is {}, got `{got}`",
-                    parameter.name(),
-                    spec.name,
-                    parameter.wants()
-                );
-                ProgramError::new(text, argument.span.clone(), message)
-            })
-        })
-        .collect()
-}
-
-/// Names at a small edit distance, or that share a prefix, nearest first.
-fn close_names(name: &str) -> Vec<&'static str> {
-    let lower = name.to_lowercase();
-    let mut close: Vec<(usize, &str)> = OPS
-        .iter()
-        .map(|spec| (edit_distance(&lower, spec.name), spec.name))
-        .filter(|&(distance, candidate)| {
-            distance <= 2.max(candidate.len() / 3)
-                || (lower.len() >= 3 && candidate.starts_with(&lower))
-        })
-        .collect();
-    close.sort_unstable();
-    close.into_iter().map(|(_, name)| name).take(4).collect()
-}
-
-/// Levenshtein distance in characters.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let change = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// Lower-case hexadecimal digits.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Why a program does not compile, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProgramError {
-    text: String,
-    span: Range<usize>,
-    message: String,
-    help: Option<String>,
-}
-
-impl ProgramError {
-    fn new(text: &str, span: Range<usize>, message: String) -> Self {
-        Self { text: text.to_owned(), span, message, help: None }
-    }
-
-    fn with_help(mut self, help: String) -> Self {
-        self.help = Some(help);
-        self
-    }
-
-    /// The place in the text, in bytes.
-    #[must_use]
-    pub fn span(&self) -> Range<usize> {
-        self.span.clone()
-    }
-
-    /// The sentence alone, without the drawing.
-    #[must_use]
-    pub fn message(&self) -> &str {
-        &self.message
-    }
-}
-
-/// The sentence, then the program with the wrong place underlined, then what to write instead.
-impl fmt::Display for ProgramError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)?;
-        if !self.text.is_empty() {
-            let shown: String =
-                self.text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-            let before = self.text[..self.span.start].chars().count();
-            let marked = self.text[self.span.clone()].chars().count().max(1);
-            write!(f, "\n  {shown}\n  {}{}", " ".repeat(before), "^".repeat(marked))?;
-        }
-        match &self.help {
-            Some(help) => write!(f, "\n  {help}"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl std::error::Error for ProgramError {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn error(text: &str) -> ProgramError {
-        Program::compile(text, Ties::Cpython).expect_err(text)
-    }
-
-    #[test]
-    fn canonical_text_compiles_to_the_same_program() {
-        for spec in OPS {
-            let arguments = match spec.parameters.len() {
-                0 => String::new(),
-                1 => "(3)".to_owned(),
-                2 => "(1,2)".to_owned(),
-                _ => "( true ,false,true )".to_owned(),
-            };
-            let text = format!("rot90|{}{arguments}", spec.name);
-            let program = Program::compile(&text, Ties::Lowest).unwrap();
-            let again = Program::compile(program.text(), Ties::Lowest).unwrap();
-            assert_eq!(program, again);
-            assert_eq!(program.gives(), spec.gives());
-        }
-    }
-
-    #[test]
-    fn synonyms_share_a_hash_and_tie_modes_do_not() {
-        let hash = |text, ties| Program::compile(text, ties).unwrap().hash().to_owned();
-        assert_eq!(hash("o_g(5)", Ties::Cpython), hash("objects(true,false,true)", Ties::Cpython));
-        assert_eq!(hash("transpose", Ties::Cpython), hash(" dmirror ", Ties::Cpython));
-        assert_ne!(hash("rot90", Ties::Cpython), hash("rot90", Ties::Lowest));
-    }
-
-    #[test]
-    fn errors_point_at_the_place_and_say_what_to_write() {
-        let cases = [
-            ("rot9", 0..4, "there is no op `rot9`", "close to it: rot90"),
-            ("rot90 | flip", 8..12, "`flip` is a boolean not", ""),
-            ("replace(1)", 0..10, "`replace` takes 2 arguments, got 1", "write replace(old, new)"),
-            ("replace(1, 12)", 11..13, "`new` of `replace` is a colour from 0 to 9, got `12`", ""),
-            ("replace(-1, 2)", 8..10, "`old` of `replace` is a colour from 0 to 9, got `-1`", ""),
-            ("objects(1, true, true)", 8..9, "`univalued` of `objects` is `true` or `false`", ""),
-            ("objects(True, true, true)", 8..12, "write `true` or `false` instead of `True`", ""),
-            ("o_g(8)", 4..5, "`type` of `o_g` is a number from 0 to 7, got `8`", ""),
-            (
-                "palette | rot90",
-                10..15,
-                "`rot90` works on a grid, but what comes before it gives a list of colours",
-                "",
-            ),
-            ("rot90 |", 7..7, "expected an op, found the end", ""),
-            ("", 0..0, "expected an op, found the end", ""),
-            ("rot90 rot90", 6..7, "expected `|` or the end, found `r`", ""),
-            ("rot90(", 5..6, "expected an op, found the end", ""),
-            ("replace(1, 2", 7..8, "this bracket is never closed", ""),
-            ("rot90)", 5..6, "this bracket closes nothing", ""),
-            ("replace(99999999999999999999, 1)", 8..28, "is not a number that fits", ""),
-            ("größe", 0..7, "there is no op `größe`", ""),
-            ("replace(rot90, 1)", 8..13, "is a colour from 0 to 9, got `rot90`", ""),
-        ];
-        for (text, span, message, help) in cases {
-            let error = error(text);
-            assert!(error.message.contains(message), "{text}: {error}");
-            if text != "rot90(" {
-                assert_eq!(error.span, span, "{text}: {error}");
-            }
-            assert!(error.to_string().contains(help), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn size_and_depth_are_bounded() {
-        let long = vec!["rot90"; crate::limits::PROGRAM_OPS_MAX + 1].join("|");
-        assert!(error(&long).message.contains("at most 64 ops"));
-        let deep = format!("{}1{}", "replace(".repeat(100), ")".repeat(100));
-        assert!(error(&deep).message.contains("nest deeper"));
-        let huge = "x".repeat(5_000);
-        assert!(error(&huge).message.contains("at most 4096"));
-    }
 }

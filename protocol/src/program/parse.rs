@@ -3,13 +3,13 @@
 //! ```text
 //! program  = call { "|" call }
 //! call     = name [ "(" [ argument { "," argument } ] ")" ]
-//! argument = number | "true" | "false" | call
+//! argument = number | "true" | "false" | program
 //! ```
 
 use std::ops::Range;
 
-use super::ProgramError;
-use crate::limits::{PROGRAM_BYTES_MAX, PROGRAM_DEPTH_MAX, PROGRAM_OPS_MAX};
+use super::error::ProgramError;
+use crate::limits::{PROGRAM_BYTES_MAX, PROGRAM_DEPTH_MAX};
 
 /// A name with arguments, and where it stands in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(super) struct Argument {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
-    Call(Call),
+    Calls(Vec<Call>),
     Flag(bool),
     Number(i64),
 }
@@ -48,28 +48,14 @@ pub(super) fn calls(text: &str) -> Result<Vec<Call>, ProgramError> {
             ),
         ));
     }
-    let mut calls = Vec::new();
-    loop {
-        calls.push(parser.call(0)?);
-        if calls.len() > PROGRAM_OPS_MAX {
-            let message = format!("a program has at most {PROGRAM_OPS_MAX} ops");
-            return Err(parser.error(parser.at..parser.at, message));
-        }
-        match parser.next() {
-            None => return Ok(calls),
-            Some('|') => parser.advance(),
-            Some(other) => {
-                let message = match other {
-                    ')' => "this bracket closes nothing".to_owned(),
-                    ',' => {
-                        "a comma stands between arguments only; ops are joined by `|`".to_owned()
-                    }
-                    _ => format!("expected `|` or the end, found `{other}`"),
-                };
-                return Err(parser.error(parser.here(), message));
-            }
-        }
-    }
+    let calls = parser.chain(0)?;
+    let Some(other) = parser.next() else { return Ok(calls) };
+    let message = match other {
+        ')' => "this bracket closes nothing".to_owned(),
+        ',' => "a comma stands between arguments only; ops are joined by `|`".to_owned(),
+        _ => format!("expected `|` or the end, found `{other}`"),
+    };
+    Err(parser.error(parser.here(), message))
 }
 
 struct Parser<'a> {
@@ -78,6 +64,16 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
+    /// Calls joined by `|`.
+    fn chain(&mut self, depth: usize) -> Result<Vec<Call>, ProgramError> {
+        let mut calls = vec![self.call(depth)?];
+        while self.next() == Some('|') {
+            self.advance();
+            calls.push(self.call(depth)?);
+        }
+        Ok(calls)
+    }
+
     fn call(&mut self, depth: usize) -> Result<Call, ProgramError> {
         let (name, span) = self.word();
         if name.is_empty() {
@@ -155,9 +151,9 @@ impl Parser<'_> {
                 }
                 _ => {
                     self.at = back;
-                    let call = self.call(depth)?;
-                    span = call.whole.clone();
-                    Value::Call(call)
+                    let calls = self.chain(depth)?;
+                    span.end = calls.last().map_or(span.end, |call| call.whole.end);
+                    Value::Calls(calls)
                 }
             }
         };

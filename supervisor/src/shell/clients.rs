@@ -201,9 +201,10 @@ impl Connection {
     ) -> Result<(JobRequest, BTreeMap<ArenaId, Arc<ClientArena>>), String> {
         let program = Program::compile(&submission.program, submission.ties)
             .map_err(|error| error.to_string())?;
-        let batch = BatchLayout::new(submission.items, submission.cells)
-            .map_err(|error| error.to_string())?;
-        let output_bytes = OutputLayout::new(&program, batch).bytes();
+        let (items, grids, cells) = (submission.items, program.grids_per_item(), submission.cells);
+        let batch = BatchLayout::new(items, grids, cells).map_err(|error| error.to_string())?;
+        let output = OutputLayout::new(&program, batch).map_err(|error| error.to_string())?;
+        let output_bytes = output.bytes();
         let mut arenas = BTreeMap::new();
         let mut inline_bytes = 0;
         match &submission.input {
