@@ -10,7 +10,8 @@ use super::ops::Op;
 use super::variants::Frame;
 
 /// A value that needs as much as the largest grid is given that, whatever its input was.
-const WHOLE: u32 = GRID_CELLS_MAX as u32;
+const WHOLE: u32 = 4_096;
+const _: () = assert!(WHOLE as usize == GRID_CELLS_MAX);
 
 /// Room for the pictures of a batch at some step.
 ///

@@ -193,8 +193,10 @@ const COLOR: &[Parameter] = &[Parameter::Color("color")];
 const KEY: &[Parameter] = &[Parameter::Key("key")];
 const FACTOR: &[Parameter] = &[number("factor", 1, UPSCALE_MAX as i16)];
 const PARTS: &[Parameter] = &[number("parts", 1, SPLIT_MAX as i16)];
-const SIDE: i16 = SIDE_MAX as i16;
-const LARGEST: i16 = GRID_CELLS_MAX as i16;
+const SIDE: i16 = 255;
+const LARGEST: i16 = 4_096;
+const _: () = assert!(SIDE.unsigned_abs() as usize == SIDE_MAX);
+const _: () = assert!(LARGEST.unsigned_abs() as usize == GRID_CELLS_MAX);
 const OFFSET: &[Parameter] =
     &[number("rows", -SHIFT_MAX, SHIFT_MAX), number("cols", -SHIFT_MAX, SHIFT_MAX)];
 
