@@ -54,7 +54,7 @@ impl Parameter {
         }
     }
 
-    /// A value that it accepts, as [`Parameter::accept`] gives it.
+    /// A value that it accepts, as a checked argument holds it.
     #[must_use]
     pub fn example(self) -> i16 {
         match self {
