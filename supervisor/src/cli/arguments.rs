@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use gridpool_protocol::limits::DEADLINE_MAX;
-use gridpool_protocol::program::{OPS, OpSpec, Ties};
+use gridpool_protocol::program::Ties;
 use nix::sys::signal::Signal;
 
+use super::ops;
 use crate::config::Overrides;
 
 /// A pool of GPU workers that survives its workers.
@@ -21,7 +22,7 @@ pub(super) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// Run a program over inputs in a pool of its own, print the results, stop the pool.
-    #[command(after_help = ops())]
+    #[command(after_help = ops::help())]
     Run {
         #[command(flatten)]
         work: Work,
@@ -36,7 +37,7 @@ pub(super) enum Command {
         socket: SocketFlag,
     },
     /// Run a program over inputs in a pool that is running.
-    #[command(after_help = ops())]
+    #[command(after_help = ops::help())]
     Submit {
         #[command(flatten)]
         work: Work,
@@ -45,6 +46,15 @@ pub(super) enum Command {
         /// Say BUSY at once where the pool is full, instead of trying again until the deadline.
         #[arg(long)]
         no_wait: bool,
+    },
+    /// List the ops: how they are written, what they work on, what comes of it.
+    Ops {
+        /// Print one JSON document.
+        #[arg(long)]
+        json: bool,
+        /// Print the table of the README.
+        #[arg(long, conflicts_with = "json")]
+        markdown: bool,
     },
     /// Show what every worker is doing.
     Status {
@@ -77,8 +87,8 @@ pub(super) enum Command {
 pub(super) struct Work {
     /// Ops joined by `|`, for instance `rot90 | replace(0, 5) | objects(true, false, true)`.
     pub(super) program: String,
-    /// ARC task files, directories of them, JSON arrays of grids, `.npy` files (N, H, W, uint8), or
-    /// `-` for standard input.
+    /// ARC task files, directories of them, JSON arrays of grids or of pairs (`{"input": grid,
+    /// "output": grid}`), `.npy` files (N, H, W, uint8), or `-` for standard input.
     #[arg(value_name = "INPUT")]
     pub(super) inputs: Vec<PathBuf>,
     /// Who wins when two colours are equally common: cpython or lowest.
@@ -88,14 +98,14 @@ pub(super) struct Work {
     #[arg(long, value_name = "SECONDS", default_value = "30", env = "GRIDPOOL_DEADLINE")]
     #[arg(value_parser = parse_seconds, allow_negative_numbers = true)]
     pub(super) deadline: Duration,
-    /// Grids of one job; several jobs run at a time.
-    #[arg(long, value_name = "GRIDS", default_value_t = 512, env = "GRIDPOOL_BATCH")]
+    /// Items of one job, be they grids or pairs; several jobs run at a time.
+    #[arg(long, value_name = "ITEMS", default_value_t = 512, env = "GRIDPOOL_BATCH")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(super) batch: u32,
     /// Print one JSON document: results and receipts.
     #[arg(long)]
     pub(super) json: bool,
-    /// Show every input and every grid, not only the first few.
+    /// Show every input and every item, not only the first few.
     #[arg(long, conflicts_with = "json")]
     pub(super) all: bool,
     /// No progress bar.
@@ -129,13 +139,6 @@ impl PoolFlags {
     pub(super) fn overrides(&self, socket: Option<PathBuf>) -> Overrides {
         Overrides { devices: self.devices.clone(), socket, worker_bin: self.worker_bin.clone() }
     }
-}
-
-/// The list of ops, for `--help`.
-fn ops() -> String {
-    let width = OPS.iter().map(|op| op.signature().len()).max().unwrap_or(0);
-    let line = |op: &OpSpec| format!("  {:width$}  {}", op.signature(), op.meaning);
-    format!("Ops:\n{}", OPS.iter().map(line).collect::<Vec<_>>().join("\n"))
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {

@@ -1,28 +1,47 @@
-//! INPUT arguments: what a user may name, and the grids that come of it in one fixed order.
+//! INPUT arguments: what a user may name, and the items that come of it in one fixed order.
 //!
-//! Owns the types of an input and the walk over its grids. May not know programs, jobs or workers.
+//! Owns the types of an input and the walk over its grids and pairs. May not know jobs or workers.
 //!
-//! The order of the grids is part of the interface: whoever submits them and whoever puts results
-//! back in their place both follow [`Input::grids`].
+//! The order of the items is part of the interface: whoever submits them and whoever puts results
+//! back in their place both follow [`Inputs::items`].
 
 mod error;
 mod json;
+mod names;
 mod npy;
 mod source;
 #[cfg(test)]
 mod tests;
 
 use gridpool_protocol::batch::Grid;
+use gridpool_protocol::program::{Op, Program};
 
 pub use error::{Cause, Flaw, InputError, Place, Section, Side};
 pub use source::{INPUT_BYTES_MAX, Stdin, read};
+
+/// All inputs of one command, each of which has the items that the program takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inputs {
+    list: Vec<Input>,
+    unit: Unit,
+}
+
+/// What one item is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// A grid, be it of a list or of either side of a pair.
+    Grid,
+    /// A pair of grids.
+    Pair,
+}
 
 /// One thing that the user named, or one task of a directory or combined file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
     /// What results call it: a task of a directory is called by its file's name without `.json`, a
     /// task of a combined file by its key, anything else by its path as typed (`-` for standard
-    /// input). Names need not differ.
+    /// input). Where names would be equal, as much of their paths stands before them as tells them
+    /// apart.
     pub name: String,
     /// What it holds.
     pub body: Body,
@@ -33,6 +52,8 @@ pub struct Input {
 pub enum Body {
     /// A list of grids, at least one.
     Grids(Vec<Grid>),
+    /// A list of pairs, at least one.
+    Pairs(Vec<Pair>),
     /// An ARC task.
     Task(Task),
 }
@@ -55,75 +76,163 @@ pub struct Pair {
     pub output: Option<Grid>,
 }
 
-/// Every input with the number of its first grid, all grids of all inputs being counted from 0.
-pub fn numbered(inputs: &[Input]) -> impl Iterator<Item = (usize, &Input)> {
-    inputs.iter().scan(0, |next, input| {
-        let first = *next;
-        *next += input.grid_count();
-        Some((first, input))
-    })
+/// What a program works on at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item<'a> {
+    /// One grid.
+    Grid(&'a Grid),
+    /// Two grids, of which the second may be missing.
+    Pair(&'a Pair),
+}
+
+impl Inputs {
+    /// The inputs as `program` takes them.
+    ///
+    /// # Errors
+    /// [`InputError::NeedsPairs`] if it takes pairs and one of them holds plain grids.
+    pub fn new(list: Vec<Input>, program: &Program) -> Result<Self, InputError> {
+        let unit = if program.takes().tuple.is_some() { Unit::Pair } else { Unit::Grid };
+        let plain = |input: &&Input| matches!(input.body, Body::Grids(_));
+        match list.iter().find(plain) {
+            Some(input) if unit == Unit::Pair => Err(InputError::NeedsPairs {
+                input: if input.name == "-" { "standard input" } else { &input.name }.to_owned(),
+                grids: input.grids().count(),
+                instead: over_grids(program),
+            }),
+            _ => Ok(Self { list, unit }),
+        }
+    }
+
+    /// Every input, in the order of the results.
+    #[must_use]
+    pub fn list(&self) -> &[Input] {
+        &self.list
+    }
+
+    /// What one item is.
+    #[must_use]
+    pub fn unit(&self) -> Unit {
+        self.unit
+    }
+
+    /// Every input with the number of its first item, all items of all inputs counting from 0.
+    pub fn numbered(&self) -> impl Iterator<Item = (usize, &Input)> {
+        self.list.iter().scan(0, |next, input| {
+            let first = *next;
+            *next += input.item_count(self.unit);
+            Some((first, input))
+        })
+    }
+
+    /// Every item.
+    pub fn items(&self) -> impl Iterator<Item = Item<'_>> {
+        let grids = self.list.iter().filter(|_| self.unit == Unit::Grid).flat_map(Input::grids);
+        let pairs = self.list.iter().filter(|_| self.unit == Unit::Pair).flat_map(Input::pairs);
+        grids.map(Item::Grid).chain(pairs.map(Item::Pair))
+    }
+
+    /// How many items [`Inputs::items`] gives.
+    #[must_use]
+    pub fn item_count(&self) -> usize {
+        self.list.iter().map(|input| input.item_count(self.unit)).sum()
+    }
+}
+
+impl Item<'_> {
+    /// Its cells, those of both grids of a pair.
+    #[must_use]
+    pub fn cells(&self) -> usize {
+        match self {
+            Self::Grid(grid) => grid.cells().len(),
+            Self::Pair(pair) => pair.grids().map(|grid| grid.cells().len()).sum(),
+        }
+    }
+}
+
+/// The program over grids that does to a grid what `program` does to one side of a pair; `None` if
+/// it needs both sides.
+fn over_grids(program: &Program) -> Option<String> {
+    let mut steps = program.steps().iter();
+    let mut ops = Vec::new();
+    for step in steps.by_ref() {
+        if matches!(step.op, Op::NthElement { .. }) {
+            break;
+        }
+        if !step.applied {
+            return None;
+        }
+        ops.push(step.op.to_string());
+    }
+    ops.extend(steps.map(|step| step.to_string()));
+    Some(if ops.is_empty() { "identity".to_owned() } else { ops.join(" | ") })
 }
 
 impl Input {
     /// Every grid. A list keeps its order; a task gives `train`, then `test`, pair by pair, each
     /// pair its input and then its output, if it has one.
     pub fn grids(&self) -> impl Iterator<Item = &Grid> {
-        let (list, task) = match &self.body {
-            Body::Grids(grids) => (grids.as_slice(), None),
-            Body::Task(task) => (&[][..], Some(task)),
-        };
-        list.iter().chain(task.into_iter().flat_map(Task::grids))
+        let list = if let Body::Grids(grids) = &self.body { grids.as_slice() } else { &[] };
+        list.iter().chain(self.pairs().flat_map(Pair::grids))
     }
 
-    /// Where each grid of [`Input::grids`] lies.
-    pub fn places(&self) -> impl Iterator<Item = Place> {
-        let (grids, task) = match &self.body {
-            Body::Grids(grids) => (grids.len(), None),
-            Body::Task(task) => (0, Some(task)),
-        };
+    /// Every pair, those of a task's `train` before those of its `test`.
+    pub fn pairs(&self) -> impl Iterator<Item = &Pair> {
+        self.sections().into_iter().flat_map(|(_, pairs)| pairs)
+    }
+
+    /// Where each item lies.
+    pub fn places(&self, unit: Unit) -> impl Iterator<Item = Place> {
+        let grids = if let Body::Grids(grids) = &self.body { grids.len() } else { 0 };
         let list = (0..grids).map(|grid| Place { grid: Some(grid), ..Place::default() });
-        list.chain(task.into_iter().flat_map(Task::places))
+        let pairs = self.sections().into_iter().flat_map(move |(section, pairs)| {
+            pairs.iter().enumerate().flat_map(move |(number, pair)| {
+                let place = Place { section, pair: Some(number), ..Place::default() };
+                pair.sides(unit).map(move |side| Place { side, ..place.clone() })
+            })
+        });
+        list.chain(pairs)
     }
 
-    /// How many grids [`Input::grids`] gives.
+    /// How many items it has.
     #[must_use]
-    pub fn grid_count(&self) -> usize {
+    pub fn item_count(&self, unit: Unit) -> usize {
         match &self.body {
             Body::Grids(grids) => grids.len(),
-            Body::Task(task) => task.pairs().map(Pair::grid_count).sum(),
+            Body::Pairs(_) | Body::Task(_) => self.pairs().map(|pair| pair.item_count(unit)).sum(),
+        }
+    }
+
+    /// The lists of pairs, each with its name in a task.
+    fn sections(&self) -> Vec<(Option<Section>, &[Pair])> {
+        match &self.body {
+            Body::Grids(_) => Vec::new(),
+            Body::Pairs(pairs) => vec![(None, pairs)],
+            Body::Task(Task { train, test }) => {
+                vec![(Some(Section::Train), train), (Some(Section::Test), test)]
+            }
         }
     }
 }
 
-impl Task {
-    fn pairs(&self) -> impl Iterator<Item = &Pair> {
-        self.train.iter().chain(&self.test)
-    }
-
-    fn grids(&self) -> impl Iterator<Item = &Grid> {
-        self.pairs().flat_map(|pair| [Some(&pair.input), pair.output.as_ref()]).flatten()
-    }
-
-    fn places(&self) -> impl Iterator<Item = Place> {
-        let sections = [(Section::Train, &self.train), (Section::Test, &self.test)];
-        sections.into_iter().flat_map(|(section, pairs)| {
-            pairs.iter().enumerate().flat_map(move |(number, pair)| {
-                let sides = [Side::Input, Side::Output].into_iter().take(pair.grid_count());
-                sides.map(move |side| Place {
-                    section: Some(section),
-                    pair: Some(number),
-                    side: Some(side),
-                    ..Place::default()
-                })
-            })
-        })
-    }
-}
-
 impl Pair {
-    /// One or two.
+    /// The input and then the output, if there is one.
+    fn grids(&self) -> impl Iterator<Item = &Grid> {
+        std::iter::once(&self.input).chain(&self.output)
+    }
+
+    /// How many items it makes: as a pair one, else one or two.
     #[must_use]
-    pub fn grid_count(&self) -> usize {
-        1 + usize::from(self.output.is_some())
+    pub fn item_count(&self, unit: Unit) -> usize {
+        self.sides(unit).count()
+    }
+
+    /// The side of each item that it makes, no side being both.
+    fn sides(&self, unit: Unit) -> impl Iterator<Item = Option<Side>> + use<> {
+        let sides = match (unit, &self.output) {
+            (Unit::Grid, None) => &[Some(Side::Input)][..],
+            (Unit::Grid, Some(_)) => &[Some(Side::Input), Some(Side::Output)],
+            (Unit::Pair, _) => &[None],
+        };
+        sides.iter().copied()
     }
 }

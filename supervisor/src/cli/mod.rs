@@ -4,10 +4,12 @@
 mod arguments;
 pub mod document;
 pub mod input;
+mod ops;
 pub mod progress;
 pub mod results;
 pub mod show;
 mod status;
+mod text;
 mod work;
 
 use std::io::{self, IsTerminal, Write};
@@ -31,7 +33,7 @@ use crate::config::{ConfigError, Overrides, Settings};
 use crate::devices::{self, DevicesError};
 use crate::shell::{Ended, ListenError, Shell, WorkerCommand};
 use arguments::{Arguments, Command, PoolFlags, Work};
-use input::{Input, InputError, Stdin};
+use input::{InputError, Inputs, Stdin};
 use progress::Progress;
 use show::Look;
 use work::Plan;
@@ -143,6 +145,7 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Run { work, pool } => run(&work, &pool),
         Command::Serve { pool, socket } => serve(&pool, socket.socket),
         Command::Submit { work, socket, no_wait } => submit(&work, socket.socket, !no_wait),
+        Command::Ops { json, markdown } => print_ops(json, markdown),
         Command::Status { socket, json } => print_status(socket.socket, json),
         Command::Kill { worker, signal, socket } => {
             say(&connect(socket.socket)?.kill(&worker, signal as i32)?)
@@ -198,27 +201,32 @@ fn serve(flags: &PoolFlags, socket: Option<PathBuf>) -> Result<u8, CommandError>
     }
 }
 
+fn print_ops(json: bool, markdown: bool) -> Result<u8, CommandError> {
+    if json {
+        return say_json(&ops::document());
+    }
+    let text = if markdown { ops::markdown() } else { ops::screen(columns()) };
+    say(text.trim_end())
+}
+
 fn print_status(socket: Option<PathBuf>, json: bool) -> Result<u8, CommandError> {
     let status = connect(socket)?.status()?;
-    let mut out = io::stdout().lock();
     if json {
-        serde_json::to_writer(&mut out, &status).map_err(io::Error::from)
-    } else {
-        status::write(&mut out, &status)
+        return say_json(&status);
     }
-    .and_then(|()| if json { writeln!(out) } else { Ok(()) })
-    .map_err(CommandError::Output)?;
+    status::write(&mut io::stdout().lock(), &status).map_err(CommandError::Output)?;
     Ok(exit::OK)
 }
 
 // ---- their parts ----
 
 /// Everything that can be wrong before a pool is touched.
-fn prepare(work: &Work, wait_if_busy: bool) -> Result<(Plan, Vec<Input>), CommandError> {
+fn prepare(work: &Work, wait_if_busy: bool) -> Result<(Plan, Inputs), CommandError> {
     let program = Program::compile(&work.program, work.ties).map_err(CommandError::Program)?;
     let mut stdin = io::stdin().lock();
     let is_terminal = stdin.is_terminal();
     let inputs = input::read(&work.inputs, Stdin { is_terminal, reader: &mut stdin })?;
+    let inputs = Inputs::new(inputs, &program)?;
     let batch_items = usize::try_from(work.batch).unwrap_or(usize::MAX);
     Ok((Plan { program, deadline: work.deadline, batch_items, wait_if_busy }, inputs))
 }
@@ -228,11 +236,10 @@ fn run_plan(
     client: &Client,
     work: &Work,
     plan: &Plan,
-    inputs: &[Input],
+    inputs: &Inputs,
 ) -> Result<u8, CommandError> {
     let started = clock::now();
-    let items = inputs.iter().map(Input::grid_count).sum::<usize>() as u64;
-    let progress = Progress::new(items, work.quiet || work.json);
+    let progress = Progress::new(inputs.item_count() as u64, work.quiet || work.json);
     let results = work::run(client, plan, inputs, &progress)?;
     progress.finish();
     let mut out = io::BufWriter::new(io::stdout().lock());
@@ -282,6 +289,12 @@ fn obey_signals(shell: &Shell, signals: SigSet) -> io::Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// One document on one line.
+fn say_json(what: &impl serde::Serialize) -> Result<u8, CommandError> {
+    let text = serde_json::to_string(what).map_err(|error| CommandError::Output(error.into()))?;
+    say(&text)
 }
 
 fn say(what: &str) -> Result<u8, CommandError> {

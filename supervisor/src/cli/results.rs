@@ -1,29 +1,34 @@
-//! What came back for the grids of all inputs: jobs, each with a run of consecutive grids.
+//! What came back for the items of all inputs: jobs, each with a run of consecutive items.
 //!
-//! Owns the way from a grid's number to its result, and which of several verdicts is the worst. May
+//! Owns the way from an item's number to its result, and which of several verdicts is the worst. May
 //! not know inputs, files or JSON.
 
 #[cfg(test)]
-#[expect(clippy::cast_possible_truncation, reason = "the grids of tests are small")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the grids of tests are small"
+)]
 pub(super) mod fixtures;
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use gridpool_protocol::client::JobAnswer;
 use gridpool_protocol::output::{ItemError, MalformedOutput, Output};
 use gridpool_protocol::receipt::{Receipt, Verdict};
 
-/// All jobs of one command, in the order of their grids.
+/// All jobs of one command, in the order of their items.
 #[derive(Debug)]
 pub struct Results {
     jobs: Vec<JobAnswer>,
-    /// For every job, the number of the grid after its last.
+    /// For every job, the number of the item after its last.
     ends: Vec<usize>,
 }
 
 impl Results {
-    /// The answers to jobs that held all grids one after the other; a receipt's `items` says how
+    /// The answers to jobs that held all items one after the other; a receipt's `items` says how
     /// many of them its job held.
     #[must_use]
     pub fn new(jobs: Vec<JobAnswer>) -> Self {
@@ -46,37 +51,55 @@ impl Results {
         worst(&self.jobs).map_or(Verdict::Ok, |receipt| receipt.verdict)
     }
 
-    /// The worst verdict of the jobs that hold these grids.
+    /// The worst verdict of the jobs that hold these items.
     #[must_use]
-    pub fn verdict(&self, grids: Range<usize>) -> Verdict {
-        self.worst_receipt(grids).map_or(Verdict::Ok, |receipt| receipt.verdict)
+    pub fn verdict(&self, items: Range<usize>) -> Verdict {
+        self.worst_receipt(items).map_or(Verdict::Ok, |receipt| receipt.verdict)
     }
 
-    /// The receipt with the worst verdict of the jobs that hold these grids.
+    /// The receipt with the worst verdict of the jobs that hold these items.
     #[must_use]
-    pub fn worst_receipt(&self, grids: Range<usize>) -> Option<&Receipt> {
-        let last = grids.end.saturating_sub(1).max(grids.start);
-        worst(self.jobs.get(self.job_of(grids.start)..=self.job_of(last))?)
+    pub fn worst_receipt(&self, items: Range<usize>) -> Option<&Receipt> {
+        let last = items.end.saturating_sub(1).max(items.start);
+        worst(self.jobs.get(self.job_of(items.start)..=self.job_of(last))?)
     }
 
-    /// The result of one grid. Asked for only where [`Results::verdict`] is OK.
+    /// The result of one item. Asked for only where [`Results::verdict`] is OK.
     ///
     /// # Errors
     /// The outer error says that no result can be read, which is a fault of gridpool; the inner
-    /// one that the program has none for this grid.
-    pub fn item(&self, grid: usize) -> Result<Result<Output, ItemError>, MalformedOutput> {
-        let job = self.job_of(grid);
-        let missing = MalformedOutput { item: grid, what: "no job holds it" };
+    /// one that the program has none for this item.
+    pub fn item(&self, item: usize) -> Result<Result<Output, ItemError>, MalformedOutput> {
+        let job = self.job_of(item);
+        let missing = MalformedOutput { item, what: "no job holds it" };
         let outputs = self.jobs.get(job).and_then(|job| job.outputs.as_ref()).ok_or(missing)?;
         let start = self.ends[job] - self.jobs[job].receipt.items as usize;
-        if grid - start >= outputs.len() {
-            return Err(MalformedOutput { item: grid, what: "its job has too few results" });
+        if item - start >= outputs.len() {
+            return Err(MalformedOutput { item, what: "its job has too few results" });
         }
-        outputs.item(grid - start)
+        outputs.item(item - start)
     }
 
-    fn job_of(&self, grid: usize) -> usize {
-        self.ends.partition_point(|&end| end <= grid)
+    /// How many items have no result, by the name of the error.
+    ///
+    /// # Errors
+    /// As the outer error of [`Results::item`].
+    pub fn item_errors(&self) -> Result<BTreeMap<&'static str, u64>, MalformedOutput> {
+        let mut counts = BTreeMap::new();
+        // A receipt says how many there are; only where there are some does it pay to look.
+        let with_errors = self.jobs.iter().filter(|job| job.receipt.item_errors > 0);
+        for outputs in with_errors.filter_map(|job| job.outputs.as_ref()) {
+            for item in 0..outputs.len() {
+                if let Err(error) = outputs.item(item)? {
+                    *counts.entry(error.code.name()).or_default() += 1;
+                }
+            }
+        }
+        Ok(counts)
+    }
+
+    fn job_of(&self, item: usize) -> usize {
+        self.ends.partition_point(|&end| end <= item)
     }
 }
 
@@ -103,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_grid_is_found_in_the_job_that_holds_it() {
+    fn an_item_is_found_in_the_job_that_holds_it() {
         let jobs =
             vec![identity(&[grid(1), grid(2)]), failed(Verdict::Deadline, 1), identity(&[grid(4)])];
         let results = Results::new(jobs);

@@ -14,17 +14,18 @@ use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use gridpool_protocol::output::MalformedOutput;
 use gridpool_protocol::receipt::Verdict;
 use indicatif::HumanCount;
 
 use self::block::{Block, flow};
-use super::input::{Input, numbered};
+use super::input::{Input, Inputs, Unit};
 use super::results::Results;
 
 /// Inputs that are shown unless all are asked for.
 pub const INPUTS_SHOWN_MAX: usize = 4;
-/// Grids of one input that are shown unless all are asked for.
-pub const GRIDS_SHOWN_MAX: usize = 12;
+/// Items of one input that are shown unless all are asked for.
+pub const ITEMS_SHOWN_MAX: usize = 12;
 /// Objects of one grid that are listed unless all are asked for.
 pub const OBJECTS_SHOWN_MAX: usize = 12;
 
@@ -58,17 +59,18 @@ pub fn wants_color(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
 /// Those of `out`; [`io::ErrorKind::InvalidData`] if a result cannot be read.
 pub fn write(
     out: &mut dyn Write,
-    inputs: &[Input],
+    inputs: &Inputs,
     results: &Results,
     elapsed: Duration,
     look: Look,
 ) -> io::Result<()> {
-    let shown = inputs.len().min(look.at_most(INPUTS_SHOWN_MAX));
-    for (first, input) in numbered(inputs).take(shown) {
-        write_input(out, first, input, results, look)?;
+    let count = inputs.list().len();
+    let shown = count.min(look.at_most(INPUTS_SHOWN_MAX));
+    for (first, input) in inputs.numbered().take(shown) {
+        write_input(out, first, input, inputs.unit(), results, look)?;
     }
-    if shown < inputs.len() {
-        let more = HumanCount((inputs.len() - shown) as u64);
+    if shown < count {
+        let more = HumanCount((count - shown) as u64);
         writeln!(out, "… {more} more inputs are not shown; --all shows them\n")?;
     }
     summary::write(out, inputs, results, elapsed)
@@ -78,28 +80,47 @@ fn write_input(
     out: &mut dyn Write,
     first: usize,
     input: &Input,
+    unit: Unit,
     results: &Results,
     look: Look,
 ) -> io::Result<()> {
     let name = printable(&input.name);
-    let receipt = results.worst_receipt(first..first + input.grid_count());
+    let items = input.item_count(unit);
+    let receipt = results.worst_receipt(first..first + items);
     if let Some(receipt) = receipt.filter(|receipt| receipt.verdict != Verdict::Ok) {
         return writeln!(out, "{name}  {}: {}\n", receipt.verdict, printable(&receipt.reason));
     }
     writeln!(out, "{name}  {}", Verdict::Ok)?;
-    let shown = input.grid_count().min(look.at_most(GRIDS_SHOWN_MAX));
-    let blocks = input.places().take(shown).zip(first..).map(|(place, grid)| {
-        let item = results.item(grid);
-        let item = item.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        Ok(picture::of(&place.to_string(), &item, look))
+    let shown = items.min(look.at_most(ITEMS_SHOWN_MAX));
+    let blocks = input.places(unit).take(shown).zip(first..).map(|(place, item)| {
+        let result = results.item(item).map_err(invalid)?;
+        Ok(picture::of(&place.to_string(), &result, look))
     });
     let blocks: Vec<Block> = blocks.collect::<io::Result<_>>()?;
     flow(out, &blocks, look.columns)?;
-    if shown < input.grid_count() {
-        let more = HumanCount((input.grid_count() - shown) as u64);
-        writeln!(out, "… {more} more grids are not shown; --all shows them")?;
+    if shown < items {
+        let more = HumanCount((items - shown) as u64);
+        writeln!(out, "… {more} more {}s are not shown; --all shows them", item_word(unit))?;
     }
     writeln!(out)
+}
+
+fn invalid(error: MalformedOutput) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// What one item is called.
+fn item_word(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Grid => "grid",
+        Unit::Pair => "pair",
+    }
+}
+
+/// `1 grid`, `1,333 grids`.
+fn counted(count: u64, word: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {word}{plural}", HumanCount(count))
 }
 
 /// A name or a reason from outside, with nothing in it that steers a terminal.

@@ -1,16 +1,18 @@
-//! From inputs to results: cuts the grids of all inputs into jobs, keeps a bounded number of them
+//! From inputs to results: cuts the items of all inputs into jobs, keeps a bounded number of them
 //! under way, and puts the answers back in order.
 
 use std::collections::VecDeque;
+use std::iter::Peekable;
 use std::time::Duration;
 
-use gridpool_protocol::batch::{Grid, GridBatch};
+use gridpool_protocol::batch::{BatchLayout, GridBatch};
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::client::{Client, ClientError, Job, JobAnswer, JobHandle};
 use gridpool_protocol::message::Refusal;
+use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Program;
 
-use super::input::Input;
+use super::input::{Inputs, Item, Pair};
 use super::progress::Progress;
 use super::results::Results;
 
@@ -18,6 +20,8 @@ use super::results::Results;
 const JOBS_UNDER_WAY_MAX: usize = 32;
 /// Cells of one job; a job is cut earlier where its grids are large.
 const JOB_CELLS_MAX: usize = 16 << 20;
+/// Bytes of the results of one job, which is cut earlier where they may be large.
+const RESULT_BYTES_MAX: usize = 64 << 20;
 
 /// How the jobs are made.
 #[derive(Clone, Debug)]
@@ -28,17 +32,17 @@ pub(super) struct Plan {
     pub(super) wait_if_busy: bool,
 }
 
-/// Why not every grid was run.
+/// Why not every item was run.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{}; {done} of {all} grids were done and are not shown: submit them all again{}",
+    "{}; {done} of {all} items were done and are not shown: submit them all again{}",
     Chain(.cause),
     self.advice()
 )]
 pub(super) struct Unfinished {
     /// Said by this error itself, before the rest, and so not its source.
     pub(super) cause: ClientError,
-    /// Grids whose jobs have a verdict.
+    /// Items whose jobs have a verdict.
     done: u64,
     all: u64,
 }
@@ -69,7 +73,7 @@ impl Unfinished {
 pub(super) fn run(
     client: &Client,
     plan: &Plan,
-    inputs: &[Input],
+    inputs: &Inputs,
     progress: &Progress,
 ) -> Result<Results, Unfinished> {
     let mut answers = Vec::new();
@@ -78,7 +82,7 @@ pub(super) fn run(
         Err(cause) => Err(Unfinished {
             cause,
             done: answers.iter().map(|answer| u64::from(answer.receipt.items)).sum(),
-            all: inputs.iter().map(Input::grid_count).sum::<usize>() as u64,
+            all: inputs.item_count() as u64,
         }),
     }
 }
@@ -86,7 +90,7 @@ pub(super) fn run(
 fn submit_all(
     client: &Client,
     plan: &Plan,
-    inputs: &[Input],
+    inputs: &Inputs,
     progress: &Progress,
     answers: &mut Vec<JobAnswer>,
 ) -> Result<(), ClientError> {
@@ -97,9 +101,9 @@ fn submit_all(
         answers.push(answer);
         Ok(())
     };
-    let mut grids = inputs.iter().flat_map(Input::grids).peekable();
-    while grids.peek().is_some() {
-        let batch = next_batch(&mut grids, plan.batch_items)?;
+    let mut items = inputs.items().peekable();
+    while items.peek().is_some() {
+        let batch = next_batch(&mut items, &plan.program, plan.batch_items)?;
         if under_way.len() == JOBS_UNDER_WAY_MAX
             && let Some(oldest) = under_way.pop_front()
         {
@@ -129,34 +133,71 @@ fn submit_all(
     under_way.into_iter().try_for_each(take)
 }
 
-/// The grids of one job, at least one.
+/// The items of one job, at least one.
 fn next_batch<'a>(
-    grids: &mut std::iter::Peekable<impl Iterator<Item = &'a Grid>>,
+    items: &mut Peekable<impl Iterator<Item = Item<'a>>>,
+    program: &Program,
     items_max: usize,
 ) -> Result<GridBatch, ClientError> {
-    let mut batch = GridBatch::default();
-    while let Some(grid) = grids.next_if(|grid| {
-        batch.is_empty()
-            || batch.len() < items_max && batch.cells().len() + grid.cells().len() <= JOB_CELLS_MAX
+    let mut batch = GridBatch::of_items(program.grids_per_item());
+    while let Some(item) = items.next_if(|item| {
+        let cells = batch.cells().len() + item.cells();
+        batch.is_empty() || batch.len() < items_max && fits(program, cells, batch.len() + 1)
     }) {
-        batch.push(grid)?;
+        match item {
+            Item::Grid(grid) => batch.push(grid)?,
+            Item::Pair(Pair { input, output }) => batch.push_pair(input, output.as_ref())?,
+        }
     }
     Ok(batch)
 }
 
+/// Whether so many items of so many cells, and what the program makes of them, fit one job.
+fn fits(program: &Program, cells: usize, items: usize) -> bool {
+    let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let batch = BatchLayout::new(number(items), program.grids_per_item(), number(cells));
+    let result = batch.and_then(|batch| OutputLayout::new(program, batch));
+    cells <= JOB_CELLS_MAX && result.is_ok_and(|result| result.bytes() <= RESULT_BYTES_MAX)
+}
+
 #[cfg(test)]
 mod tests {
+    use gridpool_protocol::batch::Grid;
+    use gridpool_protocol::program::Ties;
+
     use super::*;
 
-    #[test]
-    fn grids_are_cut_into_jobs_in_order_and_none_is_lost() {
-        let grids: Vec<Grid> =
-            (0..10).map(|n| Grid::new(1, n + 1, vec![0; n + 1]).unwrap()).collect();
-        let mut rest = grids.iter().peekable();
+    /// The sizes of the batches that the items are cut into.
+    fn sizes<'a>(items: impl Iterator<Item = Item<'a>>, program: &str, max: usize) -> Vec<usize> {
+        let program = Program::compile(program, Ties::Cpython).unwrap();
+        let mut rest = items.peekable();
         let mut sizes = Vec::new();
         while rest.peek().is_some() {
-            sizes.push(next_batch(&mut rest, 4).unwrap().len());
+            sizes.push(next_batch(&mut rest, &program, max).unwrap().len());
         }
-        assert_eq!(sizes, [4, 4, 2]);
+        sizes
+    }
+
+    #[test]
+    fn items_are_cut_into_jobs_in_order_and_none_is_lost() {
+        let grids: Vec<Grid> =
+            (0..10).map(|n| Grid::new(1, n + 1, vec![0; n + 1]).unwrap()).collect();
+        assert_eq!(sizes(grids.iter().map(Item::Grid), "rot90", 4), [4, 4, 2]);
+        let pair = |grid: &Grid| Pair { input: grid.clone(), output: Some(grid.clone()) };
+        let pairs: Vec<Pair> = grids.iter().map(pair).collect();
+        assert_eq!(sizes(pairs.iter().map(Item::Pair), "first", 4), [4, 4, 2]);
+    }
+
+    #[test]
+    fn a_job_is_cut_where_its_results_may_be_large() {
+        let grid = Grid::new(64, 64, vec![1; 4_096]).unwrap();
+        let items = || std::iter::repeat_n(Item::Grid(&grid), 10_000);
+        assert_eq!(sizes(items(), "rot90", usize::MAX), [4_096, 4_096, 1_808]);
+        // Each of the 30 parts might be as large as the grid.
+        assert_eq!(sizes(items(), "hsplit(30)", usize::MAX)[..2], [545, 545]);
+        let small = Grid::new(1, 1, vec![1]).unwrap();
+        let items = std::iter::repeat_n(Item::Grid(&small), 100_000);
+        // 900 cells of room, and 8 bytes of status, shape and offset.
+        assert_eq!(sizes(items, "upscale(30)", usize::MAX), [73_908, 26_092]);
     }
 }

@@ -242,7 +242,7 @@ impl Connection {
             key: submission.key,
             program_hash: program.hash().to_owned(),
             items: submission.items,
-            cost: u64::from(submission.cells) * program.ops().len() as u64 + COST_PER_JOB,
+            cost: u64::from(submission.cells) * program.steps().len() as u64 + COST_PER_JOB,
             inline_bytes: inline_bytes as u64,
             deadline: Duration::from_millis(submission.deadline_ms).min(DEADLINE_MAX),
             priority: submission.priority,

@@ -23,10 +23,25 @@ pub enum InputError {
     },
     /// No INPUT was named and nothing is piped in.
     #[error(
-        "no input: name an ARC task file, a directory of them, a JSON array of grids or a .npy \
-         file, or pipe one of them into standard input"
+        "no input: name an ARC task file, a directory of them, a JSON array of grids or of pairs \
+         or a .npy file, or pipe one of them into standard input"
     )]
     Missing,
+    /// The program takes pairs, and there are none.
+    #[error(
+        "{input}: the program takes pairs, and this holds {}: give a task, a directory of tasks or \
+         an array of pairs, [{{\"input\": grid, \"output\": grid}}]{}",
+        if *.grids == 1 { "1 plain grid".to_owned() } else { format!("{grids} plain grids") },
+        .instead.as_ref().map_or(String::new(), |program| format!(", or run `{program}` on it"))
+    )]
+    NeedsPairs {
+        /// The input's name.
+        input: String,
+        /// How many grids it holds.
+        grids: usize,
+        /// The program over grids that does the same to each, if there is one.
+        instead: Option<String>,
+    },
     /// `-` was named more than once.
     #[error("`-` is named twice, but standard input can be read only once")]
     StdinTwice,
@@ -37,7 +52,7 @@ impl InputError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Bad { .. } => exit::DATA,
+            Self::Bad { .. } | Self::NeedsPairs { .. } => exit::DATA,
             Self::Missing | Self::StdinTwice => exit::USAGE,
         }
     }
@@ -74,7 +89,7 @@ pub struct Place {
     pub task: Option<String>,
     /// The section of the task.
     pub section: Option<Section>,
-    /// The pair of the section.
+    /// The pair of the section, or of a list of pairs.
     pub pair: Option<usize>,
     /// The side of the pair.
     pub side: Option<Side>,
@@ -89,10 +104,15 @@ pub struct Place {
 /// `task 007bbfb7, train pair 1, input, row 2, column 0`, as far as each part is known.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pair = self.pair.map_or(String::new(), |pair| format!(" pair {pair}"));
+        let pair = self.pair.map(|pair| format!("pair {pair}"));
+        let pair = match (self.section, pair) {
+            (Some(section), Some(pair)) => Some(format!("{section} {pair}")),
+            (Some(section), None) => Some(section.to_string()),
+            (None, pair) => pair,
+        };
         let parts = [
             self.task.as_ref().map(|task| format!("task {}", task.escape_debug())),
-            self.section.map(|section| format!("{section}{pair}")),
+            pair,
             self.side.map(|side| side.to_string()),
             self.grid.map(|grid| format!("grid {grid}")),
             self.row.map(|row| format!("row {row}")),
@@ -158,6 +178,9 @@ impl fmt::Display for Side {
 /// What is wrong at a place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
+    /// A pair where a list of them should be.
+    #[error("this is one pair where a list of pairs should be: put it into [ ]")]
+    BarePair,
     /// A list of grids holds something that looks like a row.
     #[error("this is one grid where a list of grids should be: put it into one more pair of [ ]")]
     BareGrid,
@@ -185,6 +208,9 @@ pub enum Cause {
     /// A file that is larger than [`INPUT_BYTES_MAX`].
     #[error("it has more than {INPUT_BYTES_MAX} bytes, the most that is read: split it")]
     FileTooLarge,
+    /// A grid in a list of pairs.
+    #[error("this is a grid in a list of pairs: keep grids and pairs in files of their own")]
+    GridAmongPairs,
     /// A pair has no input, or another key is missing.
     #[error("the key `{key}` is missing")]
     MissingKey {
@@ -228,11 +254,9 @@ pub enum Cause {
         /// What is wrong.
         reason: String,
     },
-    /// An array of pairs.
-    #[error(
-        "a list of pairs is not read; write a task, {{\"train\": [pairs]}}, or a list of grids"
-    )]
-    Pairs,
+    /// A pair in a list of grids.
+    #[error("this is a pair in a list of grids: keep grids and pairs in files of their own")]
+    PairAmongGrids,
     /// The operating system gave no bytes.
     #[error("cannot be read: {reason}")]
     Read {

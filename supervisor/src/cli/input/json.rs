@@ -9,13 +9,15 @@ use gridpool_protocol::batch::Grid;
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess};
 
 use self::level::{Level, Trace, at, elements, fail};
-use super::{Cause, Flaw, Pair, Section, Side, Task};
+use super::{Cause, Flaw, Pair, Place, Section, Side, Task};
 
 /// What one JSON document, or `.npy` array, holds.
 #[derive(Debug)]
 pub(super) enum Contents {
     /// A list of grids.
     Grids(Vec<Grid>),
+    /// A list of pairs.
+    Pairs(Vec<Pair>),
     /// One task.
     Task(Task),
     /// Tasks by name, in the order of the file.
@@ -80,6 +82,18 @@ impl<'de> Level<'de> for Rows {
     }
 }
 
+/// The rows of a pair's output, which is absent and not null where there is none.
+struct OutputRows;
+
+impl<'de> Level<'de> for OutputRows {
+    type Value = Grid;
+    const WANTED: &'static str = "a grid, a list of rows (a pair without one has no key `output`)";
+
+    fn list<A: SeqAccess<'de>>(trace: &mut Trace, list: A) -> Result<Grid, A::Error> {
+        Rows::list(trace, list)
+    }
+}
+
 /// `{"input": grid, "output": grid}`, the output if there is one.
 struct PairObject;
 
@@ -90,16 +104,19 @@ impl<'de> Level<'de> for PairObject {
     fn object<A: MapAccess<'de>>(trace: &mut Trace, mut object: A) -> Result<Pair, A::Error> {
         let (mut input, mut output) = (None, None);
         while let Some(key) = object.next_key::<String>()? {
-            let (side, slot) = match key.as_str() {
-                "input" => (Side::Input, &mut input),
-                "output" => (Side::Output, &mut output),
-                _ => {
+            let (side, slot) = match side_of(&key) {
+                Some(side @ Side::Input) => (side, &mut input),
+                Some(side @ Side::Output) => (side, &mut output),
+                None => {
                     let wanted = "a pair has `input` and `output`";
                     skip_remark(trace, &mut object, key, wanted)?;
                     continue;
                 }
             };
-            let grid = object.next_value_seed(at::<Rows>(trace));
+            let grid = match side {
+                Side::Input => object.next_value_seed(at::<Rows>(trace)),
+                Side::Output => object.next_value_seed(at::<OutputRows>(trace)),
+            };
             let grid = grid.inspect_err(|_| trace.place.side = Some(side))?;
             if slot.replace(grid).is_some() {
                 return Err(fail(trace, Cause::DuplicateKey { key: side.key() }));
@@ -161,6 +178,10 @@ impl Sections {
     }
 }
 
+fn side_of(key: &str) -> Option<Side> {
+    [Side::Input, Side::Output].into_iter().find(|side| side.key() == key)
+}
+
 fn section_of(key: &str) -> Option<Section> {
     [Section::Train, Section::Test].into_iter().find(|section| section.key() == key)
 }
@@ -193,19 +214,49 @@ impl<'de> Level<'de> for TaskOrRemark {
     }
 }
 
-/// One element of a list of grids.
-struct Element;
+/// One element of a list: a grid or a pair, as the first of the list was.
+enum Element {
+    Grid(Grid),
+    Pair(Pair),
+}
 
 impl<'de> Level<'de> for Element {
-    type Value = Grid;
-    const WANTED: &'static str = Rows::WANTED;
+    type Value = Self;
+    const WANTED: &'static str =
+        "a grid (a list of rows) or a pair (an object with `input` and `output`)";
 
-    fn list<A: SeqAccess<'de>>(trace: &mut Trace, list: A) -> Result<Grid, A::Error> {
-        Rows::list(trace, list)
+    fn list<A: SeqAccess<'de>>(trace: &mut Trace, list: A) -> Result<Self, A::Error> {
+        Rows::list(trace, list).map(Self::Grid)
     }
 
-    fn object<A: MapAccess<'de>>(trace: &mut Trace, _pair: A) -> Result<Grid, A::Error> {
-        Err(fail(trace, Cause::Pairs))
+    fn object<A: MapAccess<'de>>(trace: &mut Trace, object: A) -> Result<Self, A::Error> {
+        let pair = PairObject::object(trace, object);
+        // Which pair it is, only the list knows.
+        pair.map(Self::Pair).inspect_err(|_| trace.place.pair = Some(0))
+    }
+}
+
+/// The elements of a list, if they are all grids or all pairs.
+fn of_one_kind(elements: Vec<Element>) -> Result<Contents, Box<Flaw>> {
+    let (mut grids, mut pairs) = (Vec::new(), Vec::new());
+    for (number, element) in elements.into_iter().enumerate() {
+        match element {
+            Element::Grid(grid) if pairs.is_empty() => grids.push(grid),
+            Element::Pair(pair) if grids.is_empty() => pairs.push(pair),
+            Element::Grid(_) => {
+                let place = Place { grid: Some(number), ..Place::default() };
+                return Err(Flaw { place, cause: Cause::GridAmongPairs }.into());
+            }
+            Element::Pair(_) => {
+                let place = Place { pair: Some(number), ..Place::default() };
+                return Err(Flaw { place, cause: Cause::PairAmongGrids }.into());
+            }
+        }
+    }
+    match (grids.is_empty(), pairs.is_empty()) {
+        (true, true) => Err(Cause::NoGrid.into()),
+        (_, true) => Ok(Contents::Grids(grids)),
+        (_, false) => Ok(Contents::Pairs(pairs)),
     }
 }
 
@@ -214,15 +265,18 @@ struct Document;
 
 impl<'de> Level<'de> for Document {
     type Value = Contents;
-    const WANTED: &'static str = "a task, tasks by name, or a list of grids";
+    const WANTED: &'static str = "a task, tasks by name, or a list of grids or of pairs";
 
     fn list<A: SeqAccess<'de>>(trace: &mut Trace, list: A) -> Result<Contents, A::Error> {
-        let grids = elements::<Element, A>(trace, list, |place, grid| place.grid = Some(grid));
-        let grids = grids.inspect_err(|_| notice_bare_grid(trace))?;
-        if grids.is_empty() {
-            return Err(fail(trace, Cause::NoGrid));
-        }
-        Ok(Contents::Grids(grids))
+        let elements = elements::<Element, A>(trace, list, |place, number| match &mut place.pair {
+            Some(pair) => *pair = number,
+            None => place.grid = Some(number),
+        });
+        let elements = elements.inspect_err(|_| notice_bare_grid(trace))?;
+        of_one_kind(elements).map_err(|flaw| {
+            trace.place = flaw.place;
+            fail(trace, flaw.cause)
+        })
     }
 
     fn object<A: MapAccess<'de>>(trace: &mut Trace, mut object: A) -> Result<Contents, A::Error> {
@@ -237,7 +291,11 @@ impl<'de> Level<'de> for Document {
                 Ok(Some(task)) => tasks.push((key, task)),
                 Ok(None) => {}
                 Err(error) => {
-                    trace.place.task = Some(key);
+                    if side_of(&key).is_some() && trace.wanted(TaskOrRemark::WANTED) {
+                        trace.cause = Some(Cause::BarePair);
+                    } else {
+                        trace.place.task = Some(key);
+                    }
                     return Err(error);
                 }
             }
@@ -257,8 +315,7 @@ impl<'de> Level<'de> for Document {
 /// Recognises one grid where a list of grids should be: its first row holds no row.
 fn notice_bare_grid(trace: &mut Trace) {
     let first = trace.place.grid == Some(0) && trace.place.row == Some(0);
-    let no_row = matches!(&trace.cause, Some(Cause::Type { wanted, .. }) if *wanted == Row::WANTED);
-    if first && no_row {
+    if first && trace.wanted(Row::WANTED) {
         *trace = Trace { cause: Some(Cause::BareGrid), ..Trace::default() };
     }
 }

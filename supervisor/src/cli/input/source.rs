@@ -8,10 +8,14 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::json::{self, Contents};
+use super::names::{self, Name};
 use super::{Body, Cause, Flaw, Input, InputError, npy};
 
 /// Largest file, or standard input, that is read: room for a `.npy` of a million 30 x 30 grids.
 pub const INPUT_BYTES_MAX: u64 = 1 << 30;
+
+/// What is read before all names are known.
+type Unnamed = Vec<(Name, Body)>;
 
 /// Standard input as the command found it.
 pub struct Stdin<'a> {
@@ -35,6 +39,12 @@ impl std::fmt::Debug for Stdin<'_> {
 /// # Errors
 /// [`InputError`] for the first argument that is not good in every part.
 pub fn read(arguments: &[PathBuf], stdin: Stdin<'_>) -> Result<Vec<Input>, InputError> {
+    let (names, bodies): (Vec<Name>, Vec<Body>) = read_all(arguments, stdin)?.into_iter().unzip();
+    let named = names::distinct(names).into_iter().zip(bodies);
+    Ok(named.map(|(name, body)| Input { name, body }).collect())
+}
+
+fn read_all(arguments: &[PathBuf], stdin: Stdin<'_>) -> Result<Unnamed, InputError> {
     let dash = Path::new("-");
     if arguments.is_empty() {
         return if stdin.is_terminal { Err(InputError::Missing) } else { read_stdin(stdin) };
@@ -52,23 +62,24 @@ pub fn read(arguments: &[PathBuf], stdin: Stdin<'_>) -> Result<Vec<Input>, Input
         } else if path.is_dir() {
             inputs.append(&mut read_directory(path)?);
         } else {
-            inputs.append(&mut read_file(path, path.display().to_string())?);
+            inputs.append(&mut read_file(path, Name::fixed(path.display().to_string()))?);
         }
     }
     Ok(inputs)
 }
 
-fn read_stdin(stdin: Stdin<'_>) -> Result<Vec<Input>, InputError> {
-    let inputs = take_bytes(stdin.reader).and_then(|bytes| decode(&bytes, "-".to_owned()));
+fn read_stdin(stdin: Stdin<'_>) -> Result<Unnamed, InputError> {
+    let name = Name::fixed("-".to_owned());
+    let bytes = take_bytes(stdin.reader);
+    let inputs = bytes.and_then(|bytes| decode(&bytes, Path::new("-"), name));
     inputs.map_err(|flaw| bad("standard input".to_owned(), flaw))
 }
 
-fn read_directory(directory: &Path) -> Result<Vec<Input>, InputError> {
+fn read_directory(directory: &Path) -> Result<Unnamed, InputError> {
     let files = task_files(directory).map_err(|flaw| bad(directory.display().to_string(), flaw))?;
     let mut inputs = Vec::with_capacity(files.len());
     for path in files {
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        inputs.append(&mut read_file(&path, stem)?);
+        inputs.append(&mut read_file(&path, Name::of_file(&path))?);
     }
     Ok(inputs)
 }
@@ -90,14 +101,14 @@ fn task_files(directory: &Path) -> Result<Vec<PathBuf>, Box<Flaw>> {
     Ok(files)
 }
 
-fn read_file(path: &Path, name: String) -> Result<Vec<Input>, InputError> {
+fn read_file(path: &Path, name: Name) -> Result<Unnamed, InputError> {
     let claims_npy = path.extension().is_some_and(|extension| extension == "npy");
     let inputs = File::open(path).map_err(unreadable).and_then(take_bytes).and_then(|bytes| {
         if claims_npy && !npy::has_magic(&bytes) {
             let reason = "it does not begin with \\x93NUMPY".to_owned();
             return Err(Cause::NotNpy { reason }.into());
         }
-        decode(&bytes, name)
+        decode(&bytes, path, name)
     });
     inputs.map_err(|flaw| bad(path.display().to_string(), flaw))
 }
@@ -113,17 +124,20 @@ fn take_bytes(reader: impl Read) -> Result<Vec<u8>, Box<Flaw>> {
     }
 }
 
-fn decode(bytes: &[u8], name: String) -> Result<Vec<Input>, Box<Flaw>> {
+/// What the bytes of `file` hold: one thing of this name, or tasks under names of their own.
+fn decode(bytes: &[u8], file: &Path, name: Name) -> Result<Unnamed, Box<Flaw>> {
     let contents = if npy::has_magic(bytes) {
         Contents::Grids(npy::grids(bytes)?)
     } else {
         json::read(bytes)?
     };
     Ok(match contents {
-        Contents::Grids(grids) => vec![Input { name, body: Body::Grids(grids) }],
-        Contents::Task(task) => vec![Input { name, body: Body::Task(task) }],
+        Contents::Grids(grids) => vec![(name, Body::Grids(grids))],
+        Contents::Pairs(pairs) => vec![(name, Body::Pairs(pairs))],
+        Contents::Task(task) => vec![(name, Body::Task(task))],
         Contents::Tasks(tasks) => {
-            tasks.into_iter().map(|(name, task)| Input { name, body: Body::Task(task) }).collect()
+            let named = |(key, task)| (Name::under(file, key), Body::Task(task));
+            tasks.into_iter().map(named).collect()
         }
     })
 }

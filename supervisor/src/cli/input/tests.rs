@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use gridpool_protocol::batch::Grid;
+use gridpool_protocol::program::{Program, Ties};
 use ndarray::{Array, Array2, Array3, Dimension, ShapeBuilder};
 use ndarray_npy::{WritableElement, WriteNpyExt};
 
@@ -47,7 +48,7 @@ fn a_task_keeps_its_pairs_in_order_and_may_lack_outputs_and_sections() {
         test: vec![Pair { input: grid(&[[3]]), output: None }],
     };
     assert_eq!(inputs, [Input { name: "-".to_owned(), body: Body::Task(task) }]);
-    assert_eq!(piped(br#"{"test": [{"input": [[3]]}]}"#).unwrap()[0].grid_count(), 1);
+    assert_eq!(piped(br#"{"test": [{"input": [[3]]}]}"#).unwrap()[0].item_count(Unit::Grid), 1);
 }
 
 #[test]
@@ -75,16 +76,20 @@ fn wrong_json_is_told_by_task_pair_side_row_and_column() {
         (r#"{"train": [{"input": [[1,"#, "line 1, column 25: not JSON: EOF while parsing"),
         ("[[[1]]] []", "line 1, column 9: not JSON: trailing characters"),
         // The wrong thing in a place.
-        ("3", "expected a task, tasks by name, or a list of grids, found 3"),
-        ("\"a\"", "expected a task, tasks by name, or a list of grids, found \"a\""),
-        ("null", "expected a task, tasks by name, or a list of grids, found null"),
-        ("[3]", "grid 0: expected a grid, a list of rows, found 3"),
+        ("3", "expected a task, tasks by name, or a list of grids or of pairs, found 3"),
+        ("\"a\"", "expected a task, tasks by name, or a list of grids or of pairs, found \"a\""),
+        ("null", "expected a task, tasks by name, or a list of grids or of pairs, found null"),
+        ("[3]", "grid 0: expected a grid (a list of rows) or a pair (an object with `input`"),
         ("[[1, 2], [3, 4]]", "this is one grid where a list of grids should be: put it"),
         ("[[[1]], [2]]", "grid 1, row 0: expected a row, a list of colours, found 2"),
         (r#"{"train": 3}"#, "train: expected a list of pairs, found 3"),
         (r#"{"train": [[[1]]]}"#, "train pair 0: expected a pair, an object with `input`"),
         (r#"{"train": [{"input": {}}]}"#, "train pair 0, input: expected a grid, a list of rows"),
-        (r#"{"train": [{"input": [[1]], "output": null}]}"#, "train pair 0, output: expected"),
+        (
+            r#"{"train": [{"input": [[1]], "output": null}]}"#,
+            "train pair 0, output: expected a grid, a list of rows (a pair without one has no key \
+             `output`), found null",
+        ),
         (r#"{"a": [[[1]]]}"#, "task a: expected a task, an object with `train` and `test`, found"),
         // Something missing, or too much of it.
         ("[]", "it holds no grid"),
@@ -98,7 +103,18 @@ fn wrong_json_is_told_by_task_pair_side_row_and_column() {
         (r#"{"train": [], "a": {"train": [{"input": [[1]]}]}}"#, "it is both a task"),
         (r#"{"a": {"trian": []}}"#, "task a: there is no key `trian` here: a task has `train`"),
         (r#"{"test": [{"ouput": [[1]]}]}"#, "test pair 0: there is no key `ouput` here: a pair"),
-        (r#"[{"input": [[1]], "output": [[1]]}]"#, "grid 0: a list of pairs is not read; write"),
+        // Lists of pairs.
+        (r#"{"input": [[1]], "output": [[1]]}"#, "this is one pair where a list of pairs should"),
+        (r#"[{"input": [[1]]}, [[1]]]"#, "grid 1: this is a grid in a list of pairs: keep"),
+        (r#"[[[1]], [[2]], {"input": [[1]]}]"#, "pair 2: this is a pair in a list of grids: keep"),
+        (r#"[{"output": [[1]]}]"#, "pair 0: the key `input` is missing"),
+        (r#"[{"input": [[1]]}, {}]"#, "pair 1: the key `input` is missing"),
+        (r#"[{"input": [[1]]}, null]"#, "grid 1: expected a grid (a list of rows) or a pair (an"),
+        (r#"[{"input": [[1]]}, {"input": [[1, 10]]}]"#, "pair 1, input, row 0, column 1: 10 is"),
+        (r#"[{"input": [[1]], "output": []}]"#, "pair 0, output: the grid is empty"),
+        (r#"[{"input": [[1]], "output": null}]"#, "pair 0, output: expected a grid, a list of"),
+        (r#"[{"input": [[1]], "grid": [[1]]}]"#, "pair 0: there is no key `grid` here: a pair has"),
+        (r#"[{"train": [{"input": [[1]]}]}]"#, "pair 0: there is no key `train` here: a pair has"),
         // Shapes.
         ("[[]]", "grid 0: the grid is empty: it needs at least one row and one column"),
         ("[[[]]]", "grid 0: the grid is empty"),
@@ -145,7 +161,7 @@ fn grids_over_the_limits_are_refused_and_grids_at_them_are_read() {
         format!("[[{}]]", vec![row; h].join(",")).into_bytes()
     };
     for (h, w) in [(64, 64), (255, 16), (1, 255)] {
-        assert_eq!(piped(&text(h, w)).unwrap()[0].grid_count(), 1);
+        assert_eq!(piped(&text(h, w)).unwrap()[0].item_count(Unit::Grid), 1);
     }
     assert_eq!(refusal(&text(256, 1)), "grid 0: the grid is 256 x 1; a side has at most 255 cells");
     assert_eq!(
@@ -288,20 +304,39 @@ fn standard_input_is_read_when_named_or_when_something_is_piped() {
     assert_eq!((&error, error.exit_code()), (&InputError::Missing, 2));
 }
 
+fn pair(input: u8, output: Option<u8>) -> Pair {
+    Pair { input: grid(&[[input]]), output: output.map(|output| grid(&[[output]])) }
+}
+
+/// One task and one list of pairs.
+fn of_pairs() -> Vec<Input> {
+    let task = Task { train: vec![pair(1, Some(2)), pair(3, None)], test: vec![pair(4, Some(5))] };
+    let body = Body::Pairs(vec![pair(6, None), pair(7, Some(8))]);
+    let named = |name: &str, body| Input { name: name.to_owned(), body };
+    vec![named("task", Body::Task(task)), named("list", body)]
+}
+
+fn inputs(list: Vec<Input>, program: &str) -> Result<Inputs, InputError> {
+    Inputs::new(list, &Program::compile(program, Ties::Cpython).unwrap())
+}
+
 #[test]
 fn grids_come_train_before_test_and_input_before_output() {
-    let pair = |input: u8, output: Option<u8>| Pair {
-        input: grid(&[[input]]),
-        output: output.map(|output| grid(&[[output]])),
-    };
-    let task = Task { train: vec![pair(1, Some(2)), pair(3, None)], test: vec![pair(4, Some(5))] };
-    let input = Input { name: String::new(), body: Body::Task(task) };
-    let colors: Vec<u8> = input.grids().map(|grid| grid.cells()[0]).collect();
-    assert_eq!(colors, [1, 2, 3, 4, 5]);
-    assert_eq!(input.grid_count(), 5);
-    let places: Vec<String> = input.places().map(|place| place.to_string()).collect();
+    let inputs = inputs(of_pairs(), "rot90").unwrap();
+    let colors: Vec<u8> = inputs
+        .items()
+        .map(|item| match item {
+            Item::Grid(grid) => grid.cells()[0],
+            Item::Pair(pair) => panic!("{pair:?} is no grid"),
+        })
+        .collect();
+    assert_eq!(colors, [1, 2, 3, 4, 5, 6, 7, 8]);
+    let firsts: Vec<usize> = inputs.numbered().map(|(first, _)| first).collect();
+    assert_eq!((firsts, inputs.item_count()), (vec![0, 5], 8));
+    let places = |input: &Input| input.places(Unit::Grid).map(|p| p.to_string()).collect();
+    let places: Vec<Vec<String>> = inputs.list().iter().map(places).collect();
     assert_eq!(
-        places,
+        places[0],
         [
             "train pair 0, input",
             "train pair 0, output",
@@ -310,4 +345,62 @@ fn grids_come_train_before_test_and_input_before_output() {
             "test pair 0, output",
         ]
     );
+    assert_eq!(places[1], ["pair 0, input", "pair 1, input", "pair 1, output"]);
+}
+
+#[test]
+fn to_a_program_over_pairs_an_item_is_a_pair_with_or_without_output() {
+    let inputs = inputs(of_pairs(), "apply(rot90) | first").unwrap();
+    let cells: Vec<usize> = inputs.items().map(|item| item.cells()).collect();
+    assert_eq!(cells, [2, 1, 2, 1, 2]);
+    let firsts: Vec<usize> = inputs.numbered().map(|(first, _)| first).collect();
+    assert_eq!((firsts, inputs.item_count()), (vec![0, 3], 5));
+    let places = |input: &Input| input.places(Unit::Pair).map(|p| p.to_string()).collect();
+    let places: Vec<Vec<String>> = inputs.list().iter().map(places).collect();
+    assert_eq!(
+        places,
+        [vec!["train pair 0", "train pair 1", "test pair 0"], vec!["pair 0", "pair 1"]]
+    );
+}
+
+#[test]
+fn plain_grids_are_refused_by_a_program_over_pairs_with_what_would_work() {
+    let cases = [
+        ("first", ", or run `identity` on it"),
+        ("second | rot90 | o_g(0)", ", or run `rot90 | objects(false, false, false)` on it"),
+        ("apply(rot90 | hmirror)", ", or run `rot90 | hmirror` on it"),
+        (
+            "mapply(rot90) | nth(1) | hsplit(2) | apply(trim)",
+            ", or run `rot90 | hsplit(2) | apply(trim)` on it",
+        ),
+        ("hconcat | rot90", ""),
+        ("apply(rot90) | cellwise(0)", ""),
+    ];
+    for (program, instead) in cases {
+        let mixed = [of_pairs(), piped(b"[[[1]], [[2]]]").unwrap()].concat();
+        let error = inputs(mixed, program).unwrap_err();
+        assert_eq!(error.exit_code(), 65);
+        let want = format!(
+            "standard input: the program takes pairs, and this holds 2 plain grids: give a task, a \
+             directory of tasks or an array of pairs, [{{\"input\": grid, \"output\": grid}}]{instead}"
+        );
+        assert_eq!(error.to_string(), want);
+    }
+    let array = npy(&Array2::<u8>::zeros((2, 2)));
+    let error = inputs(piped(&array).unwrap(), "first").unwrap_err().to_string();
+    assert!(error.contains("this holds 1 plain grid: give"), "{error}");
+}
+
+#[test]
+fn files_of_one_name_in_two_directories_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    for directory in ["one", "two"] {
+        fs::create_dir(folder.path().join(directory)).unwrap();
+        let file = folder.path().join(directory).join("a.json");
+        fs::write(file, r#"{"train": [{"input": [[1]]}]}"#).unwrap();
+    }
+    fs::write(folder.path().join("two/b.json"), r#"{"train": [{"input": [[1]]}]}"#).unwrap();
+    let inputs = typed(&[&folder.path().join("one"), &folder.path().join("two")]).unwrap();
+    let names: Vec<&str> = inputs.iter().map(|input| input.name.as_str()).collect();
+    assert_eq!(names, ["one/a", "two/a", "b"]);
 }

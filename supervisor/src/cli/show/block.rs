@@ -25,9 +25,10 @@ impl From<String> for Line {
 /// Lines that belong together, top to bottom.
 pub(super) type Block = Vec<Line>;
 
-/// Writes blocks from left to right, and the next ones below when the screen is full. A block that
-/// is wider than the screen stands alone. A blank line follows pictures that have more below them.
-pub(super) fn flow(out: &mut dyn Write, blocks: &[Block], columns: usize) -> io::Result<()> {
+/// Blocks from left to right, and the next ones below when the screen is full, as one block. A block
+/// that is wider than the screen stands alone. A blank line follows pictures that have more below.
+pub(super) fn arrange(blocks: &[Block], columns: usize) -> Block {
+    let mut lines = Block::new();
     let mut rest = blocks;
     while !rest.is_empty() {
         let mut used = 0;
@@ -36,30 +37,36 @@ pub(super) fn flow(out: &mut dyn Write, blocks: &[Block], columns: usize) -> io:
             used - GAP <= columns
         });
         let (row, below) = rest.split_at(fits.count().max(1));
-        write_row(out, row)?;
+        lines.append(&mut beside(row));
         if !below.is_empty() && row.iter().any(|block| block.len() > 1) {
-            writeln!(out)?;
+            lines.push(Line::default());
         }
         rest = below;
     }
-    Ok(())
+    lines
 }
 
-fn write_row(out: &mut dyn Write, row: &[Block]) -> io::Result<()> {
+/// Writes blocks as [`arrange`] lays them out.
+pub(super) fn flow(out: &mut dyn Write, blocks: &[Block], columns: usize) -> io::Result<()> {
+    arrange(blocks, columns).iter().try_for_each(|line| writeln!(out, "{}", line.text))
+}
+
+/// Blocks side by side, their first lines on one line.
+fn beside(row: &[Block]) -> Block {
     let height = row.iter().map(Vec::len).max().unwrap_or(0);
-    for number in 0..height {
-        let mut blank = 0;
+    let mut lines = vec![Line::default(); height];
+    for (number, joined) in lines.iter_mut().enumerate() {
+        let mut start = 0;
         for block in row {
-            let line = block.get(number).cloned().unwrap_or_default();
-            if line.columns > 0 {
-                write!(out, "{:blank$}{}", "", line.text)?;
-                blank = 0;
+            if let Some(line) = block.get(number).filter(|line| line.columns > 0) {
+                let blank = start - joined.columns;
+                joined.text.push_str(&format!("{:blank$}{}", "", line.text));
+                joined.columns = start + line.columns;
             }
-            blank += width(block) - line.columns + GAP;
+            start += width(block) + GAP;
         }
-        writeln!(out)?;
     }
-    Ok(())
+    lines
 }
 
 fn width(block: &Block) -> usize {

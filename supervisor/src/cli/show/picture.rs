@@ -1,13 +1,15 @@
-//! One result as a block of lines: a grid in colour, objects with their numbers, values on a line.
+//! One result as a block of lines: cells as pictures in colour, objects with their numbers, values
+//! on a line, a tuple's values side by side.
 //!
 //! Owns what a result looks like. May not know inputs or jobs.
 
 use gridpool_protocol::batch::Grid;
-use gridpool_protocol::output::{ItemError, Object, Output};
+use gridpool_protocol::output::{ItemError, Object, ObjectCell, Output};
 
-use super::block::{Block, Line};
+use super::block::{Block, Line, arrange};
 use super::paint::{self, Brush};
-use super::{Look, OBJECTS_SHOWN_MAX};
+use super::{Look, OBJECTS_SHOWN_MAX, counted};
+use crate::cli::text::wrap;
 
 /// Columns of one cell of a grid.
 const CELL_COLUMNS: usize = 2;
@@ -18,12 +20,69 @@ type Cell = (String, Option<u8>);
 /// The result of one item under its title.
 pub(super) fn of(title: &str, item: &Result<Output, ItemError>, look: Look) -> Block {
     match item {
-        Ok(Output::Colors(colors)) => vec![palette(title, colors, look)],
-        Ok(Output::Grid(grid)) => grid_block(title, grid, look),
-        Ok(Output::Number(number)) => vec![format!("{title}: {number}").into()],
-        Ok(Output::Objects(objects)) => objects_block(title, objects, look),
-        Err(error) => vec![format!("{title}: {} in {error}", error.code.name()).into()],
+        Ok(output) => value(title, output, look),
+        Err(error) => {
+            let text = format!("{title}: {} in {error}", error.code.name());
+            wrap(&text, look.columns).into_iter().map(Line::from).collect()
+        }
     }
+}
+
+fn value(title: &str, output: &Output, look: Look) -> Block {
+    match output {
+        Output::Colors(colors) => vec![palette(title, colors, look)],
+        Output::Flag(_) | Output::Number(_) | Output::Vector { .. } => {
+            vec![format!("{title}: {}", word(output)).into()]
+        }
+        Output::Grid(grid) => grid_block(title, grid, look),
+        Output::Object(cells) => {
+            let cells = cells.iter().map(|&ObjectCell { color, row, col }| {
+                ((row, col), (format!("{color:>CELL_COLUMNS$}"), Some(color)))
+            });
+            cells_block(title, "an empty object", &cells.collect::<Vec<_>>(), look)
+        }
+        Output::Objects(objects) => objects_block(title, objects, look),
+        Output::Patch(places) => {
+            let mark = format!("{:>CELL_COLUMNS$}", '#');
+            let cells = places.iter().map(|place| ((place.row, place.col), (mark.clone(), None)));
+            cells_block(title, "an empty patch", &cells.collect::<Vec<_>>(), look)
+        }
+        Output::Tuple(values) => tuple_block(title, values, look),
+    }
+}
+
+/// A value that needs no picture; empty for others.
+fn word(output: &Output) -> String {
+    match output {
+        Output::Flag(flag) => flag.to_string(),
+        Output::Number(number) => number.to_string(),
+        Output::Vector { row, col } => format!("({row}, {col})"),
+        Output::Colors(_)
+        | Output::Grid(_)
+        | Output::Object(_)
+        | Output::Objects(_)
+        | Output::Patch(_)
+        | Output::Tuple(_) => String::new(),
+    }
+}
+
+/// Words on one line; else the values side by side, each under the op that picks it.
+fn tuple_block(title: &str, values: &[Output], look: Look) -> Block {
+    let words: Vec<String> = values.iter().map(word).collect();
+    if words.iter().all(|word| !word.is_empty()) {
+        return vec![format!("{title}: {}", words.join(", ")).into()];
+    }
+    let picked = values.iter().enumerate().map(|(index, output)| {
+        let pick = match index {
+            0 => "first".to_owned(),
+            1 => "second".to_owned(),
+            _ => format!("nth({index})"),
+        };
+        value(&pick, output, look)
+    });
+    let mut block = vec![title.to_owned().into()];
+    block.extend(arrange(&picked.collect::<Vec<_>>(), look.columns));
+    block
 }
 
 fn palette(title: &str, colors: &[u8], look: Look) -> Line {
@@ -32,10 +91,16 @@ fn palette(title: &str, colors: &[u8], look: Look) -> Line {
     for &color in colors {
         brush.put(&format!("{color:>CELL_COLUMNS$}"), Some(color));
     }
+    if colors.is_empty() {
+        brush.put(" no colour", None);
+    }
     brush.finish()
 }
 
 fn grid_block(title: &str, grid: &Grid, look: Look) -> Block {
+    if grid.is_empty() {
+        return vec![format!("{title}: an empty grid").into()];
+    }
     let cell = |&color: &u8| (format!("{color:>CELL_COLUMNS$}"), Some(color));
     let mut block = vec![title.to_owned().into()];
     block.extend(grid.rows().map(|row| picture_row(row.iter().map(cell), CELL_COLUMNS, look)));
@@ -57,13 +122,56 @@ fn picture_row(cells: impl ExactSizeIterator<Item = Cell>, columns: usize, look:
     brush.finish()
 }
 
-/// The picture of all objects, every cell showing its object's number, and a line for each object.
-/// The picture ends with the last row and column that an object reaches.
+/// How many cells and where the upper left corner of their box is, then the box.
+fn cells_block(title: &str, empty: &str, cells: &[((i32, i32), Cell)], look: Look) -> Block {
+    let Some(corner) = corner(cells.iter().map(|(place, _)| *place)) else {
+        return vec![format!("{title}: {empty}").into()];
+    };
+    let (row, column) = corner;
+    let mut block = vec![
+        format!("{title}: {}", counted(cells.len() as u64, "cell")).into(),
+        format!("at row {row}, column {column}").into(),
+    ];
+    for row in picture(cells.iter().cloned(), corner, CELL_COLUMNS) {
+        block.push(picture_row(row.into_iter(), CELL_COLUMNS, look));
+    }
+    block
+}
+
+/// The upper left corner of the box of some places.
+fn corner(places: impl Iterator<Item = (i32, i32)>) -> Option<(i32, i32)> {
+    places.reduce(|(top, left), (row, column)| (top.min(row), left.min(column)))
+}
+
+/// The rows of a picture that begins at `corner` and ends with the last row and column of a cell;
+/// a dot where there is none.
+fn picture(
+    cells: impl Iterator<Item = ((i32, i32), Cell)> + Clone,
+    (top, left): (i32, i32),
+    columns: usize,
+) -> Vec<Vec<Cell>> {
+    let offset = |from: i32, at: i32| usize::try_from(at - from).expect("no cell is before it");
+    let places = || cells.clone().map(|((row, col), _)| (offset(top, row), offset(left, col)));
+    let h = places().map(|(row, _)| row + 1).max().unwrap_or(0);
+    let w = places().map(|(_, column)| column + 1).max().unwrap_or(0);
+    let mut rows = vec![vec![(format!("{:>columns$}", '·'), None); w]; h];
+    for ((row, column), cell) in places().zip(cells.map(|(_, cell)| cell)) {
+        rows[row][column] = cell;
+    }
+    rows
+}
+
+/// The picture of all objects from the grid's first cell on, every cell showing its object's number,
+/// and a line for each object.
 fn objects_block(title: &str, objects: &[Object], look: Look) -> Block {
-    let plural = if objects.len() == 1 { "object" } else { "objects" };
-    let mut block = vec![format!("{title}: {} {plural}", objects.len()).into()];
+    let mut block = vec![format!("{title}: {}", counted(objects.len() as u64, "object")).into()];
     let columns = CELL_COLUMNS.max(1 + objects.len().to_string().len());
-    for row in labelled(objects, columns) {
+    let cells = (1..).zip(objects).flat_map(|(number, object): (u32, _)| {
+        object.iter().map(move |&ObjectCell { color, row, col }| {
+            ((row, col), (format!("{number:>columns$}"), Some(color)))
+        })
+    });
+    for row in picture(cells, (0, 0), columns) {
         block.push(picture_row(row.into_iter(), columns, look));
     }
     let shown = objects.len().min(look.at_most(OBJECTS_SHOWN_MAX));
@@ -76,35 +184,20 @@ fn objects_block(title: &str, objects: &[Object], look: Look) -> Block {
     block
 }
 
-fn labelled(objects: &[Object], columns: usize) -> Vec<Vec<Cell>> {
-    let cells = || objects.iter().flatten();
-    let h = cells().map(|cell| usize::from(cell.row) + 1).max().unwrap_or(0);
-    let w = cells().map(|cell| usize::from(cell.col) + 1).max().unwrap_or(0);
-    let mut rows = vec![vec![(format!("{:>columns$}", '·'), None); w]; h];
-    for (number, object) in (1..).zip(objects) {
-        for cell in object {
-            let place = &mut rows[usize::from(cell.row)][usize::from(cell.col)];
-            *place = (format!("{number:>columns$}"), Some(cell.color));
-        }
-    }
-    rows
-}
-
 /// `blue, grey: 12 cells, rows 0 to 3, columns 2 to 4`.
 fn describe(object: &Object) -> String {
     let mut colors: Vec<u8> = object.iter().map(|cell| cell.color).collect();
     colors.sort_unstable();
     colors.dedup();
     let colors: Vec<&str> = colors.into_iter().map(paint::name).collect();
-    let cells = object.len();
-    let plural = if cells == 1 { "cell" } else { "cells" };
+    let cells = counted(object.len() as u64, "cell");
     let rows = span("row", object.iter().map(|cell| cell.row));
     let columns = span("column", object.iter().map(|cell| cell.col));
-    format!("{}: {cells} {plural}, {rows}, {columns}", colors.join(", "))
+    format!("{}: {cells}, {rows}, {columns}", colors.join(", "))
 }
 
 /// `rows 0 to 3`, or `row 2` for one.
-fn span(word: &str, places: impl Iterator<Item = u8> + Clone) -> String {
+fn span(word: &str, places: impl Iterator<Item = i32> + Clone) -> String {
     let (from, to) = (places.clone().min().unwrap_or(0), places.max().unwrap_or(0));
     if from == to { format!("{word} {from}") } else { format!("{word}s {from} to {to}") }
 }

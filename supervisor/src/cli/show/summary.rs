@@ -10,14 +10,14 @@ use gridpool_protocol::ids::WorkerId;
 use gridpool_protocol::receipt::{AttemptOutcome, Receipt, Verdict};
 use indicatif::HumanCount;
 
-use super::super::input::{Input, numbered};
+use super::super::input::Inputs;
 use super::super::results::Results;
-use super::printable;
+use super::{counted, invalid, item_word, printable};
 
 /// What one worker did in all jobs together.
 #[derive(Default)]
 struct Share<'a> {
-    grids: u64,
+    items: u64,
     /// Kernels in order of first launch, and their launches.
     kernels: Vec<(&'a str, u64)>,
     /// Attempts that gave no answer, by what became of them.
@@ -29,30 +29,32 @@ type Shares<'a> = BTreeMap<(Option<WorkerId>, &'a str), Share<'a>>;
 
 pub(super) fn write(
     out: &mut dyn Write,
-    inputs: &[Input],
+    inputs: &Inputs,
     results: &Results,
     elapsed: Duration,
 ) -> io::Result<()> {
-    let grids: usize = inputs.iter().map(Input::grid_count).sum();
-    let item_errors: u64 = results.receipts().map(|receipt| u64::from(receipt.item_errors)).sum();
-    let (inputs_count, grids) =
-        (counted(inputs.len() as u64, "input"), counted(grids as u64, "grid"));
-    write!(out, "{inputs_count}, {grids}: {}", verdicts(inputs, results).join(", "))?;
-    if item_errors > 0 {
-        write!(out, "; {}", counted(item_errors, "item error"))?;
+    let items = |count: u64| counted(count, item_word(inputs.unit()));
+    let (input_count, item_count) = (inputs.list().len() as u64, inputs.item_count() as u64);
+    write!(out, "{}, {}: ", counted(input_count, "input"), items(item_count))?;
+    write!(out, "{}", verdicts(inputs, results).join(", "))?;
+    let errors = results.item_errors().map_err(invalid)?;
+    if !errors.is_empty() {
+        let codes = errors.iter().map(|(code, count)| format!("{} {code}", HumanCount(*count)));
+        let codes = codes.collect::<Vec<_>>().join(", ");
+        write!(out, "; {}: {codes}", counted(errors.values().sum(), "item error"))?;
     }
     writeln!(out, "; {:.2} s", elapsed.as_secs_f64())?;
     let shares = shares(results.receipts());
     let width = shares.keys().map(|(_, name)| name.len()).max().unwrap_or(0);
     for ((_, name), share) in &shares {
-        if share.grids > 0 {
+        if share.items > 0 {
             let kernels: Vec<String> = share
                 .kernels
                 .iter()
                 .map(|(name, launches)| format!("{name} x{launches}"))
                 .collect();
-            let grids = counted(share.grids, "grid");
-            writeln!(out, "{name:width$}  {grids}  {}", kernels.join(", "))?;
+            let items = items(share.items);
+            writeln!(out, "{name:width$}  {items}  {}", kernels.join(", "))?;
         }
         for (fate, times) in &share.lost {
             writeln!(out, "{name:width$}  {} {fate}", counted(*times, "attempt"))?;
@@ -62,10 +64,11 @@ pub(super) fn write(
 }
 
 /// `398 OK`, `2 POISON`: inputs by their worst verdict.
-fn verdicts(inputs: &[Input], results: &Results) -> Vec<String> {
+fn verdicts(inputs: &Inputs, results: &Results) -> Vec<String> {
     let mut counts: BTreeMap<Verdict, u64> = BTreeMap::new();
-    for (first, input) in numbered(inputs) {
-        *counts.entry(results.verdict(first..first + input.grid_count())).or_default() += 1;
+    for (first, input) in inputs.numbered() {
+        let items = first..first + input.item_count(inputs.unit());
+        *counts.entry(results.verdict(items)).or_default() += 1;
     }
     counts.iter().map(|(verdict, count)| format!("{} {verdict}", HumanCount(*count))).collect()
 }
@@ -81,7 +84,7 @@ fn shares<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Shares<'a> {
                 *share.lost.entry(fate).or_default() += 1;
                 continue;
             }
-            share.grids += u64::from(receipt.items);
+            share.items += u64::from(receipt.items);
             for kernel in &attempt.kernels {
                 let launches = u64::from(kernel.launches);
                 match share.kernels.iter_mut().find(|(name, _)| *name == kernel.name) {
@@ -106,10 +109,4 @@ fn fate(outcome: AttemptOutcome, detail: &str) -> String {
         AttemptOutcome::WorkerDied => "lost, the worker died",
     };
     if detail.is_empty() { words.to_owned() } else { format!("{words}: {detail}") }
-}
-
-/// `1 grid`, `1,333 grids`.
-fn counted(count: u64, word: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{} {word}{plural}", HumanCount(count))
 }

@@ -2,20 +2,36 @@
 
 use gridpool_protocol::batch::Grid;
 use gridpool_protocol::client::JobAnswer;
-use gridpool_protocol::output::{ObjectCell, Output};
+use gridpool_protocol::output::{ObjectCell, Output, PatchCell};
+use gridpool_protocol::program::{Program, Ties};
 use gridpool_protocol::receipt::{Attempt, AttemptOutcome};
 
 use super::super::input::{Body, Pair, Task};
-use super::super::results::fixtures::{answered, device, failed, grid, identity};
+use super::super::results::fixtures::{answered, device, failed, grid, identity, paired};
 use super::*;
 
 const PLAIN: Look = Look { all: false, color: false, columns: 80 };
 
+/// What is shown of the results of a program over grids.
 fn shown(inputs: &[Input], jobs: Vec<JobAnswer>, look: Look) -> String {
+    shown_of("identity", inputs, jobs, look)
+}
+
+fn shown_of(program: &str, inputs: &[Input], jobs: Vec<JobAnswer>, look: Look) -> String {
+    let program = Program::compile(program, Ties::Cpython).unwrap();
+    let inputs = Inputs::new(inputs.to_vec(), &program).unwrap();
     let mut out = Vec::new();
     let elapsed = Duration::from_millis(1_234);
-    write(&mut out, inputs, &Results::new(jobs), elapsed, look).unwrap();
+    write(&mut out, &inputs, &Results::new(jobs), elapsed, look).unwrap();
     String::from_utf8(out).unwrap()
+}
+
+/// One grid, and what is shown of the result of a program.
+fn one(program: &str, grid: &Grid, output: Output) -> String {
+    let job = answered(program, std::slice::from_ref(grid), &[Some(output)]);
+    let text = shown(&[list("x", std::slice::from_ref(grid))], vec![job], PLAIN);
+    let (result, _) = text.split_once("\n\n1 input").unwrap();
+    result.strip_prefix("x  OK\n").unwrap().to_owned()
 }
 
 fn list(name: &str, grids: &[Grid]) -> Input {
@@ -79,10 +95,84 @@ y  OK
 grid 0: 8 0
 grid 1: BadCell in input: a cell is not a colour from 0 to 9
 
-2 inputs, 4 grids: 2 OK; 2 item errors; 1.23 s
+2 inputs, 4 grids: 2 OK; 2 item errors: 2 BadCell; 1.23 s
 cpu0#1  4 grids  numcolors x1, palette x1
 ";
     assert_eq!(text, want);
+}
+
+#[test]
+fn an_object_and_a_patch_are_drawn_as_their_box_and_where_it_lies() {
+    let grid = Grid::from_rows(&[[0, 3, 3], [4, 0, 0]]).unwrap();
+    let cell = |color, row, col| ObjectCell { color, row, col };
+    let object = vec![cell(3, -1, 1), cell(3, -1, 2), cell(4, 0, 0)];
+    assert_eq!(
+        one("asobject | shift(-1, 0)", &grid, Output::Object(object)),
+        "grid 0: 3 cells\nat row -1, column 0\n · 3 3\n 4 · ·"
+    );
+    let patch = [(0, 0), (1, 1), (1, 2)].map(|(row, col)| PatchCell { row, col });
+    assert_eq!(
+        one("ofcolor(0)", &grid, Output::Patch(patch.into())),
+        "grid 0: 3 cells\nat row 0, column 0\n # · ·\n · # #"
+    );
+}
+
+#[test]
+fn what_is_empty_is_said_in_words() {
+    let grid = grid(1);
+    assert_eq!(one("trim", &grid, Output::Grid(Grid::empty())), "grid 0: an empty grid");
+    assert_eq!(one("ofcolor(0)", &grid, Output::Patch(Vec::new())), "grid 0: an empty patch");
+    let merged = one("o_g(1) | merge", &grid, Output::Object(Vec::new()));
+    assert_eq!(merged, "grid 0: an empty object");
+    let colors = one("o_g(1) | merge | palette", &grid, Output::Colors(Vec::new()));
+    assert_eq!(colors, "grid 0: no colour");
+}
+
+#[test]
+fn flags_and_vectors_are_words_and_so_are_tuples_of_them() {
+    let grid = grid(1);
+    assert_eq!(one("square", &grid, Output::Flag(true)), "grid 0: true");
+    assert_eq!(one("shape", &grid, Output::Vector { row: 1, col: 1 }), "grid 0: (1, 1)");
+    let heights = Output::Tuple(vec![Output::Number(3), Output::Number(-1)]);
+    assert_eq!(one("vsplit(2) | apply(height)", &grid, heights), "grid 0: 3, -1");
+}
+
+#[test]
+fn a_tuple_stands_side_by_side_under_the_ops_that_pick_its_elements() {
+    let (a, b) = (Grid::from_rows(&[[1, 2], [3, 4]]).unwrap(), grid(9));
+    let train = vec![Pair { input: a.clone(), output: Some(b.clone()) }];
+    let test = vec![Pair { input: b.clone(), output: None }];
+    let pairs = [train.clone(), test.clone()].concat();
+    let input = Input { name: "007bbfb7".to_owned(), body: Body::Task(Task { train, test }) };
+    let both = Output::Tuple(vec![Output::Grid(a.clone()), Output::Grid(b)]);
+    let job = paired("apply(identity)", &pairs, &[Some(both), None]);
+    assert_eq!(
+        shown_of("apply(identity)", &[input], vec![job], PLAIN),
+        "\
+007bbfb7  OK
+train pair 0   test pair 0: BadCell in input: a cell is not a colour from 0 to 9
+first  second
+ 1 2    9
+ 3 4
+
+1 input, 2 pairs: 1 OK; 1 item error: 1 BadCell; 1.23 s
+cpu0#1  2 pairs  identity x1
+"
+    );
+    let parts = vec![Output::Grid(a), Output::Grid(Grid::empty()), Output::Grid(grid(7))];
+    assert_eq!(
+        one("hsplit(3)", &Grid::new(2, 4, vec![0; 8]).unwrap(), Output::Tuple(parts)),
+        "grid 0\nfirst  second: an empty grid  nth(2)\n 1 2                           7\n 3 4"
+    );
+}
+
+#[test]
+fn a_long_item_error_is_wrapped_at_the_screen() {
+    let grids = [grid(1)];
+    let job = answered("numcolors", &grids, &[None]);
+    let text = shown(&[list("x", &grids)], vec![job], Look { columns: 40, ..PLAIN });
+    let want = "x  OK\ngrid 0: BadCell in input: a cell is not\na colour from 0 to 9\n";
+    assert!(text.starts_with(want), "{text}");
 }
 
 #[test]

@@ -62,6 +62,11 @@ impl Trace {
         self.cause.map(|cause| Box::new(Flaw { place: self.place, cause }))
     }
 
+    /// Whether something else stood where `wanted` should be.
+    pub(super) fn wanted(&self, wanted: &str) -> bool {
+        matches!(&self.cause, Some(Cause::Type { wanted: missed, .. }) if *missed == wanted)
+    }
+
     /// Puts a better cause in the place of a refusal; an error in the JSON text stays one.
     pub(super) fn replace_refusal(&mut self, cause: Cause) {
         if self.cause.is_some() {
