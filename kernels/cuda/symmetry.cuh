@@ -1,16 +1,12 @@
-// The eight symmetries of the square, each from one index formula.
+// The eight symmetries of the square, each from one index formula. Objects and patches stay where
+// their box lies.
 // Mirrors kernels/src/reference/symmetry.rs.
 
 #pragma once
 
-#include "grid.cuh"
+#include "step.cuh"
 
 enum Symmetry { IDENTITY, ROT90, ROT180, ROT270, HMIRROR, VMIRROR, DMIRROR, CMIRROR };
-
-// Cell (i, j) of the image is cell `start + i * down + j * right` of the input.
-struct Lines {
-    int start, down, right;
-};
 
 __device__ Lines lines_of(Symmetry symmetry, int h, int w) {
     switch (symmetry) {
@@ -30,37 +26,20 @@ __device__ bool transposes(Symmetry symmetry) {
     return symmetry == ROT90 || symmetry == ROT270 || symmetry == DMIRROR || symmetry == CMIRROR;
 }
 
-// One warp an item. `symmetry` is a constant of each caller, so nothing here branches on it.
-__device__ __forceinline__ void apply(Symmetry symmetry, Batch batch, Stage from, Stage to) {
-    const u32 item = item_of_warp();
-    if (item >= batch.items) {
-        return;
-    }
-    const Grid input = grid_of(batch, from, item);
-    const u32 h = transposes(symmetry) ? input.w : input.h;
-    const u32 w = transposes(symmetry) ? input.h : input.w;
-    if (lane() == 0) {
-        to.shapes[2 * item] = h;
-        to.shapes[2 * item + 1] = w;
-    }
-    u8 *image = to.cells + batch.offsets[item];
-    const Lines lines = lines_of(symmetry, input.h, input.w);
-    for (Walk cell(lane(), LANES, w); cell.at < input.area(); cell.next()) {
-        const int row = cell.row, col = cell.col;
-        image[cell.at] = input.cells[lines.start + row * lines.down + col * lines.right];
-    }
+__device__ __noinline__ void apply(const Step &step, Symmetry symmetry) {
+    each_picture(step, [=](Picture from, u8 *to) {
+        const u32 h = transposes(symmetry) ? from.w : from.h;
+        const u32 w = transposes(symmetry) ? from.h : from.w;
+        draw_lines(from.cells, lines_of(symmetry, from.h, from.w), h, w, to, w);
+        return made(h, w, from.row, from.col);
+    });
 }
 
-#define SYMMETRY_KERNEL(name, symmetry)                                   \
-    extern "C" __global__ void name(Batch batch, Stage from, Stage to) { \
-        apply(symmetry, batch, from, to);                                 \
-    }
-
-SYMMETRY_KERNEL(gp_identity, IDENTITY)
-SYMMETRY_KERNEL(gp_rot90, ROT90)
-SYMMETRY_KERNEL(gp_rot180, ROT180)
-SYMMETRY_KERNEL(gp_rot270, ROT270)
-SYMMETRY_KERNEL(gp_hmirror, HMIRROR)
-SYMMETRY_KERNEL(gp_vmirror, VMIRROR)
-SYMMETRY_KERNEL(gp_dmirror, DMIRROR)
-SYMMETRY_KERNEL(gp_cmirror, CMIRROR)
+KERNEL(gp_identity, apply(step, IDENTITY))
+KERNEL(gp_rot90, apply(step, ROT90))
+KERNEL(gp_rot180, apply(step, ROT180))
+KERNEL(gp_rot270, apply(step, ROT270))
+KERNEL(gp_hmirror, apply(step, HMIRROR))
+KERNEL(gp_vmirror, apply(step, VMIRROR))
+KERNEL(gp_dmirror, apply(step, DMIRROR))
+KERNEL(gp_cmirror, apply(step, CMIRROR))

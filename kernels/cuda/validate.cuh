@@ -1,29 +1,35 @@
-// Marks the items whose cells are not all colours and blanks them: to every later kernel such an
-// item is a grid of zeros, and what an earlier job left in the buffers shows nowhere. Runs before
-// every program, over the device's own copy of the cells: what a client writes after that no
-// longer matters.
+// Marks the grids that no op may see: those with a cell that is no colour, and the missing outputs
+// of pairs. Runs before every program, over the device's own copy of the cells: what a client
+// writes after that no longer matters.
 
 #pragma once
 
-#include "grid.cuh"
+#include "step.cuh"
 
-// One warp an item. Writes the (code, op) of every item.
-extern "C" __global__ void gp_validate(Batch batch, Stage input, u8 *status) {
-    const u32 item = item_of_warp();
-    if (item >= batch.items) {
-        return;
+// Stands for the op where a value was bad before the first.
+constexpr u32 NO_OP = 255;
+
+__device__ u32 input_code(Picture grid) {
+    if (grid.is_empty()) {
+        return MISSING_OUTPUT;
     }
-    const Grid grid = grid_of(batch, input, item);
     bool bad = false;
     for (u32 at = lane(); at < grid.area(); at += LANES) {
         bad |= grid.cells[at] >= COLORS;
     }
-    const bool any_bad = __any_sync(ALL_LANES, bad);
-    if (lane() == 0) {
-        status[2 * item] = any_bad ? STATUS_BAD_CELL : STATUS_OK;
-        status[2 * item + 1] = any_bad ? NO_OP : 0;
+    return __any_sync(ALL_LANES, bad) ? BAD_CELL : OK;
+}
+
+// One warp a grid.
+__device__ __noinline__ void validate(const Step &step) {
+    const u32 value = value_of(Warp());
+    if (value >= step.values) {
+        return;
     }
-    for (u32 at = lane(); any_bad && at < grid.area(); at += LANES) {
-        grid.cells[at] = 0;
+    const u32 code = input_code(picture_of(step.offsets, step.from, value));
+    if (lane() == 0) {
+        step.status[value] = status_of(code, NO_OP);
     }
 }
+
+KERNEL(gp_validate, validate(step))

@@ -1,0 +1,148 @@
+// Parts of a grid. A part that has no cell is the empty grid.
+// Mirrors kernels/src/reference/cut.rs.
+
+#pragma once
+
+#include "step.cuh"
+
+// A run of lines, of which a grid of `lines` lines has those before its end.
+struct Run {
+    u32 start, length;
+
+    __device__ Run clipped(u32 lines) const {
+        const u32 from = min(start, lines);
+        return {from, min(length, lines - from)};
+    }
+};
+
+__device__ inline Made crop(Picture from, Run rows, Run cols, u8 *to) {
+    rows = rows.clipped(from.h);
+    cols = cols.clipped(from.w);
+    const int start = rows.start * from.w + cols.start, pitch = from.w;
+    draw_lines(from.cells, {start, pitch, 1}, rows.length, cols.length, to, cols.length);
+    return made_grid(rows.length, cols.length);
+}
+
+__device__ inline Run all() { return {0, SIDE_MAX}; }
+
+__device__ inline Run first_half(u32 lines) { return {0, lines / 2}; }
+
+// An odd middle line is in neither half.
+__device__ inline Run second_half(u32 lines) { return {lines - lines / 2, lines / 2}; }
+
+// Part `part` of `parts`: one line is left out between two of them unless they come out even, and
+// the last may be cut.
+__device__ inline Run split(u32 lines, u32 parts, u32 part) {
+    const u32 length = lines / parts, left_out = lines % parts != 0;
+    return {part * (length + left_out), length};
+}
+
+enum Window { CROP, TOP, BOTTOM, LEFT, RIGHT, TRIM };
+
+__device__ __noinline__ void window(const Step &step, Window window) {
+    each_picture(step, [&](Picture from, u8 *to) {
+        Run rows = all(), cols = all();
+        switch (window) {
+        case CROP:
+            rows = {u32(step.args[0]), u32(step.args[2])};
+            cols = {u32(step.args[1]), u32(step.args[3])};
+            break;
+        case TOP: rows = first_half(from.h); break;
+        case BOTTOM: rows = second_half(from.h); break;
+        case LEFT: cols = first_half(from.w); break;
+        case RIGHT: cols = second_half(from.w); break;
+        case TRIM:
+            rows = {1, max(from.h, 2u) - 2};
+            cols = {1, max(from.w, 2u) - 2};
+            break;
+        }
+        return crop(from, rows, cols, to);
+    });
+}
+
+// The ground's window over the box of an object or a patch.
+__device__ __noinline__ void subgrid(const Step &step) {
+    each_picture(step, [&](Picture from, u8 *to) {
+        if (from.is_empty()) {
+            return failed(EMPTY_ARG);
+        }
+        if (from.row < 0 || from.col < 0) {
+            return failed(BAD_CROP);
+        }
+        const Picture ground = picture_of(step.offsets, step.ground, value_of(Warp()));
+        return crop(ground, {u32(from.row), from.h}, {u32(from.col), from.w}, to);
+    });
+}
+
+// One warp for each part, all parts of one grid.
+__device__ __noinline__ void split_rows_or_columns(const Step &step, bool columns) {
+    const u32 value = value_of(Warp());
+    if (value >= step.values) {
+        return;
+    }
+    const u32 parts = step.width, part = value % parts;
+    picture_from(Warp(), step, value / parts, [=](Picture from, u8 *to) {
+        const Run rows = columns ? all() : split(from.h, parts, part);
+        const Run cols = columns ? split(from.w, parts, part) : all();
+        return crop(from, rows, cols, to);
+    });
+}
+
+// Every `step.args[0]`th row and column.
+__device__ __noinline__ void downscale(const Step &step) {
+    const u32 factor = step.args[0];
+    each_picture(step, [=](Picture from, u8 *to) {
+        const u32 h = (from.h + factor - 1) / factor, w = (from.w + factor - 1) / factor;
+        draw_lines(from.cells, {0, int(factor * from.w), int(factor)}, h, w, to, w);
+        return made_grid(h, w);
+    });
+}
+
+// What a warp needs in shared memory to drop lines of a grid.
+struct KeptLines {
+    Ranks<(SIDE_MAX + LANES) / LANES> rows, cols;
+};
+
+// Whether a line has two colours. It has `cells` cells, `pitch` apart.
+__device__ inline bool is_mixed(const u8 *line, u32 cells, u32 pitch) {
+    bool mixed = false;
+#pragma unroll 1
+    for (u32 at = 1; at < cells; at += 1) {
+        mixed |= line[at * pitch] != line[0];
+    }
+    return mixed;
+}
+
+// Drops the rows and columns of one colour, judged on the grid as it came.
+__device__ __noinline__ void compress(const Step &step) {
+    __shared__ KeptLines kept_of_warps[BLOCK_WARPS];
+    KeptLines &kept = kept_of_warps[threadIdx.x / LANES];
+    each_picture(step, [&](Picture from, u8 *to) {
+        kept.rows.mark(Warp(), from.h, [&](u32 row) {
+            return is_mixed(from.cells + row * from.w, from.w, 1);
+        });
+        kept.cols.mark(Warp(), from.w, [&](u32 col) {
+            return is_mixed(from.cells + col, from.h, from.w);
+        });
+        const u32 w = kept.cols.count;
+        for (Walk walk(Warp(), from.h, from.w); walk.has_cell(); walk.next()) {
+            if (kept.rows.has(walk.row) && kept.cols.has(walk.col)) {
+                const u32 row = kept.rows.rank(walk.row), col = kept.cols.rank(walk.col);
+                to[row * w + col] = from.cells[walk.at];
+            }
+        }
+        return made_grid(kept.rows.count, w);
+    });
+}
+
+KERNEL(gp_crop, window(step, CROP))
+KERNEL(gp_tophalf, window(step, TOP))
+KERNEL(gp_bottomhalf, window(step, BOTTOM))
+KERNEL(gp_lefthalf, window(step, LEFT))
+KERNEL(gp_righthalf, window(step, RIGHT))
+KERNEL(gp_trim, window(step, TRIM))
+KERNEL(gp_subgrid, subgrid(step))
+KERNEL(gp_hsplit, split_rows_or_columns(step, true))
+KERNEL(gp_vsplit, split_rows_or_columns(step, false))
+KERNEL(gp_downscale, downscale(step))
+KERNEL(gp_compress, compress(step))

@@ -1,0 +1,69 @@
+// Patches made of the box of an object or a patch. That of an empty one is empty.
+// Mirrors kernels/src/reference/frame.rs.
+
+#pragma once
+
+#include "step.cuh"
+
+enum Frame { BACKDROP, BOX, CORNERS, DELTA, INBOX, OUTBOX };
+
+// A box by its upper left corner and its sides.
+struct Rectangle {
+    int row, col;
+    u32 h, w;
+};
+
+// The first line and the number of lines of a side of the box one place inside: between the lines
+// next to the ends, which change their order where there are fewer than three.
+__device__ inline void shrink(int &start, u32 &lines) {
+    const int first = 1, last = int(lines) - 2;
+    start += min(first, last);
+    lines = abs(last - first) + 1;
+}
+
+__device__ inline Rectangle rectangle_of(Frame frame, Picture from) {
+    Rectangle box = {from.row, from.col, from.h, from.w};
+    if (frame == INBOX) {
+        shrink(box.row, box.h);
+        shrink(box.col, box.w);
+    } else if (frame == OUTBOX) {
+        box = {from.row - 1, from.col - 1, from.h + 2, from.w + 2};
+    }
+    return box;
+}
+
+__device__ __noinline__ void frame(const Step &step, Frame frame) {
+    each_picture(step, [=](Picture from, u8 *to) {
+        if (from.is_empty()) {
+            return failed(OK);
+        }
+        const Rectangle box = rectangle_of(frame, from);
+        if (!fits(box.h, box.w)) {
+            return failed(OVERFLOW_ERROR);
+        }
+        draw(Warp(), box.h, box.w, to, [=](const Walk &walk) -> u32 {
+            const bool at_row = walk.row == 0 || walk.row == box.h - 1;
+            const bool at_col = walk.col == 0 || walk.col == box.w - 1;
+            const bool has = frame == BACKDROP || (frame == CORNERS ? at_row && at_col
+                                                                   : at_row || at_col);
+            return has ? 0 : HOLE;
+        });
+        return made(box.h, box.w, box.row, box.col);
+    });
+}
+
+__device__ __noinline__ void delta(const Step &step) {
+    each_picture(step, [](Picture from, u8 *to) {
+        return draw_tight(Warp(), from.h, from.w, from.row, from.col, to,
+                          [=](const Walk &walk) -> u32 {
+                              return from.cells[walk.at] == HOLE ? 0 : HOLE;
+                          });
+    });
+}
+
+KERNEL(gp_backdrop, frame(step, BACKDROP))
+KERNEL(gp_box, frame(step, BOX))
+KERNEL(gp_corners, frame(step, CORNERS))
+KERNEL(gp_delta, delta(step))
+KERNEL(gp_inbox, frame(step, INBOX))
+KERNEL(gp_outbox, frame(step, OUTBOX))

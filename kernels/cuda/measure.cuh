@@ -1,0 +1,131 @@
+// What one can ask of a picture: where its box lies, how large it is, what shape it has.
+// Mirrors kernels/src/reference/measure.rs.
+
+#pragma once
+
+#include "histogram.cuh"
+
+enum Measure {
+    HEIGHT_OF,
+    WIDTH_OF,
+    SHAPE_OF,
+    SQUARE,
+    PORTRAIT,
+    HLINE,
+    VLINE,
+    UPPERMOST_OF,
+    LOWERMOST_OF,
+    LEFTMOST_OF,
+    RIGHTMOST_OF,
+    ULCORNER,
+    URCORNER,
+    LLCORNER,
+    LRCORNER,
+    CENTER,
+    CENTEROFMASS,
+    COLOR_OF,
+};
+
+// A row and a column in one word, the row in the lower half.
+__device__ inline Measured vector(int row, int col) {
+    return measured((row & 0xffff) | col << 16);
+}
+
+__device__ inline int floor_div(int number, int by) {
+    return number / by - (number % by < 0);
+}
+
+__device__ inline Measured center_of_mass(Picture from) {
+    i32 rows = 0, cols = 0, cells = 0;
+#pragma unroll 1
+    for (Walk walk(Warp(), from.h, from.w); walk.has_cell(); walk.next()) {
+        if (from.cells[walk.at] != HOLE) {
+            rows += from.row + int(walk.row);
+            cols += from.col + int(walk.col);
+            cells += 1;
+        }
+    }
+    cells = Warp().sum(cells);
+    return vector(floor_div(Warp().sum(rows), cells), floor_div(Warp().sum(cols), cells));
+}
+
+// The first cell lies in the first row: boxes are tight.
+__device__ inline u32 first_color(Picture from) {
+    u32 first = from.w - 1;
+#pragma unroll 1
+    for (u32 at = lane(); at < from.w; at += LANES) {
+        first = from.cells[at] == HOLE ? first : min(first, at);
+    }
+    return from.cells[Warp().least(first)];
+}
+
+// What every picture has, the empty one too. `is_grid`: it has no holes.
+__device__ inline Measured of_any(Measure measure, Picture from, bool is_grid) {
+    const u32 h = from.h, w = from.w;
+    switch (measure) {
+    case HEIGHT_OF: return measured(h);
+    case WIDTH_OF: return measured(w);
+    case SHAPE_OF: return vector(h, w);
+    case PORTRAIT: return measured(h > w);
+    case SQUARE: return measured(h == w && (is_grid || count_cells(from) == h * w));
+    case HLINE: return measured(h == 1 && count_cells(from) == w);
+    default: return measured(w == 1 && count_cells(from) == h);
+    }
+}
+
+// What only a cell has.
+__device__ inline Measured of_some(Measure measure, Picture from) {
+    if (from.is_empty()) {
+        return {EMPTY_ARG, 0};
+    }
+    const int top = from.row, left = from.col, h = from.h, w = from.w;
+    const int bottom = top + h - 1, right = left + w - 1;
+    switch (measure) {
+    case UPPERMOST_OF: return measured(top);
+    case LOWERMOST_OF: return measured(bottom);
+    case LEFTMOST_OF: return measured(left);
+    case RIGHTMOST_OF: return measured(right);
+    case ULCORNER: return vector(top, left);
+    case URCORNER: return vector(top, right);
+    case LLCORNER: return vector(bottom, left);
+    case LRCORNER: return vector(bottom, right);
+    case CENTER: return vector(top + h / 2, left + w / 2);
+    case CENTEROFMASS: return center_of_mass(from);
+    default: return measured(first_color(from));
+    }
+}
+
+__device__ __noinline__ void measure(const Step &step, Measure measure) {
+    each_number(step, [&](Picture from) {
+        return measure < UPPERMOST_OF ? of_any(measure, from, step.takes == GRID)
+                                      : of_some(measure, from);
+    });
+}
+
+// Objects of a list, or cells of an object or a patch.
+__device__ __noinline__ void size(const Step &step) {
+    each_number(step, [&](Picture from) {
+        const u32 value = value_of(Warp());
+        return measured(step.takes == OBJECTS ? step.counts[value] : count_cells(from));
+    });
+}
+
+KERNEL(gp_height, measure(step, HEIGHT_OF))
+KERNEL(gp_width, measure(step, WIDTH_OF))
+KERNEL(gp_shape, measure(step, SHAPE_OF))
+KERNEL(gp_square, measure(step, SQUARE))
+KERNEL(gp_portrait, measure(step, PORTRAIT))
+KERNEL(gp_hline, measure(step, HLINE))
+KERNEL(gp_vline, measure(step, VLINE))
+KERNEL(gp_uppermost, measure(step, UPPERMOST_OF))
+KERNEL(gp_lowermost, measure(step, LOWERMOST_OF))
+KERNEL(gp_leftmost, measure(step, LEFTMOST_OF))
+KERNEL(gp_rightmost, measure(step, RIGHTMOST_OF))
+KERNEL(gp_ulcorner, measure(step, ULCORNER))
+KERNEL(gp_urcorner, measure(step, URCORNER))
+KERNEL(gp_llcorner, measure(step, LLCORNER))
+KERNEL(gp_lrcorner, measure(step, LRCORNER))
+KERNEL(gp_center, measure(step, CENTER))
+KERNEL(gp_centerofmass, measure(step, CENTEROFMASS))
+KERNEL(gp_color, measure(step, COLOR_OF))
+KERNEL(gp_size, size(step))

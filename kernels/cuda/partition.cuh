@@ -1,0 +1,31 @@
+// The cells of each colour as one object, numbered in canonical order.
+// Mirrors kernels/src/reference/partition.rs.
+
+#pragma once
+
+#include "ties.cuh"
+
+// One warp a value. Lane c knows what becomes of colour c.
+__device__ __noinline__ void partition(const Step &step, bool foreground_only) {
+    each_objects(Warp(), step, [&](Picture grid, Labels labels) {
+        Tally mine = tally(grid.cells, grid.area());
+        if (foreground_only) {
+            const u32 background = best_color(mine, order_of(mine, step.ties), false);
+            mine.count = lane() == background ? 0 : mine.count;
+        }
+        const u32 label = mine.count == 0 ? 0 : arrival_of(mine) + 1;
+        const u32 objects = __popc(__ballot_sync(ALL_LANES, mine.count != 0));
+        for (u32 base = 0; base < grid.area(); base += LANES) {
+            const u32 at = base + lane();
+            const u32 color = at < grid.area() ? grid.cells[at] : 0;
+            const u32 of_cell = __shfl_sync(ALL_LANES, label, color);
+            if (at < grid.area()) {
+                labels.set(at, of_cell);
+            }
+        }
+        return objects;
+    });
+}
+
+KERNEL(gp_partition, partition(step, false))
+KERNEL(gp_fgpartition, partition(step, true))

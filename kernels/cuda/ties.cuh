@@ -1,0 +1,119 @@
+// In which order CPython would list the colours of a picture, and which of equally common ones
+// wins. Mirrors kernels/src/reference/ties.rs, where the rules are explained.
+//
+// One warp a value. Lane c knows colour c, as in histogram.cuh.
+
+#pragma once
+
+#include "histogram.cuh"
+
+constexpr u32 SMALL_SET_MAX = 4;
+constexpr u32 SMALL_SET_SLOTS = 8;
+
+// The order of the colours that occur: ascending keys.
+struct Order {
+    // The key of this lane's colour, if it occurs.
+    u32 key;
+    // All keys, one bit each.
+    u32 keys;
+
+    __device__ u32 position() const { return __popc(keys & ((1u << key) - 1)); }
+};
+
+// How many of the colours that occur have their first cell before this lane's colour.
+__device__ inline u32 arrival_of(Tally mine) {
+    const u32 present = __ballot_sync(ALL_LANES, mine.count != 0);
+    u32 arrival = 0;
+#pragma unroll 1
+    for (u32 other = 0; other < COLORS; other += 1) {
+        const u32 first = __shfl_sync(ALL_LANES, mine.first, other);
+        arrival += (present >> other & 1) && first < mine.first;
+    }
+    return arrival;
+}
+
+__device__ __noinline__ Order order_of(Tally mine, u32 ties) {
+    const u32 present = __ballot_sync(ALL_LANES, mine.count != 0);
+    const u32 colors = __popc(present);
+    Order order = {lane(), present};
+    if (ties == TIES_LOWEST || colors > SMALL_SET_MAX) {
+        return order;
+    }
+    const u32 arrival = arrival_of(mine);
+    order.keys = 0;
+#pragma unroll 1
+    for (u32 next = 0; next < colors; next += 1) {
+        const bool arrives = mine.count != 0 && arrival == next;
+        const u32 color = __ffs(__ballot_sync(ALL_LANES, arrives)) - 1;
+        u32 slot = color % SMALL_SET_SLOTS;
+#pragma unroll 1
+        while (order.keys >> slot & 1) {
+            slot = (5 * slot + 1) % SMALL_SET_SLOTS;
+        }
+        order.keys |= 1u << slot;
+        if (arrives) {
+            order.key = slot;
+        }
+    }
+    return order;
+}
+
+// The commonest or the rarest colour; among equals the first in order. The same in every lane.
+// The picture must have a cell.
+__device__ inline u32 best_color(Tally mine, Order order, bool rarest) {
+    const u32 merit = rarest ? PICTURE_CELLS_MAX + 1 - mine.count : mine.count;
+    const u32 score = mine.count == 0 ? 0 : merit * LANES + (LANES - 1 - order.key);
+    return __ffs(__ballot_sync(ALL_LANES, score == Warp().most(score))) - 1;
+}
+
+__device__ __noinline__ u32 most_color(const u8 *cells, u32 area, u32 ties) {
+    const Tally mine = tally(cells, area);
+    return best_color(mine, order_of(mine, ties), false);
+}
+
+__device__ __noinline__ void best_colors(const Step &step, bool rarest) {
+    each_number(step, [&](Picture from) -> Measured {
+        if (from.is_empty()) {
+            return {EMPTY_ARG, 0};
+        }
+        const Tally mine = tally(from.cells, from.area());
+        return measured(best_color(mine, order_of(mine, step.ties), rarest));
+    });
+}
+
+// As in protocol/src/output.rs: a length, up to ten colours, zeros.
+constexpr u32 PALETTE_BYTES = 12;
+
+// Each byte is written by one lane: the length, the zeros behind the colours, the colours.
+__device__ inline void write_palette(Tally mine, Order order, u8 *palette) {
+    const u32 colors = __popc(order.keys);
+    if (lane() == 0) {
+        palette[0] = colors;
+    } else if (lane() > colors && lane() < PALETTE_BYTES) {
+        palette[lane()] = 0;
+    }
+    if (mine.count != 0) {
+        palette[1 + order.position()] = lane();
+    }
+}
+
+__device__ __noinline__ void palettes(const Step &step) {
+    const u32 value = value_of(Warp());
+    if (value >= step.values) {
+        return;
+    }
+    const u32 status = judge(step, {value, 1});
+    Tally mine = {0, 0};
+    if (status == OK) {
+        const Picture from = picture_of(step.offsets, step.from, value);
+        mine = tally(from.cells, from.area());
+    }
+    write_palette(mine, order_of(mine, step.ties), step.palettes + PALETTE_BYTES * value);
+    if (lane() == 0) {
+        step.status[value] = status;
+    }
+}
+
+KERNEL(gp_mostcolor, best_colors(step, false))
+KERNEL(gp_leastcolor, best_colors(step, true))
+KERNEL(gp_palette, palettes(step))
