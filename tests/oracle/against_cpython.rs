@@ -4,10 +4,9 @@ use std::fs;
 use std::io::{self, Write};
 
 use gridpool_protocol::batch::Grid;
-use gridpool_protocol::output::{Object, Output};
 use gridpool_protocol::program::{Program, Ties, hex};
-use gridpool_tests::oracle::{self, colors, picture::Picture, python_set::PythonSet, tasks};
-use serde_json::{Map, Value, json};
+use gridpool_tests::oracle::{Item, cells, colors, python_set::PythonSet, tasks, text};
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 #[test]
@@ -19,53 +18,127 @@ fn a_set_lists_its_colours_as_cpython_does() {
     for line in lines {
         let fields: Vec<Vec<u8>> = line.split(' ').map(colors_of).collect();
         let [sequence, order, most, least] = fields.try_into().expect("four fields");
-        let picture = Picture::of(&Grid::from_rows(&[&sequence]).unwrap());
+        let cells = cells::of_grid(&Grid::from_rows(&[&sequence]).unwrap());
         let set: PythonSet = sequence.into_iter().collect();
         assert_eq!(set.iter().collect::<Vec<_>>(), order, "{line}");
-        assert_eq!(colors::most_common(&picture, Ties::Cpython), most[0], "{line}");
-        assert_eq!(colors::least_common(&picture, Ties::Cpython), least[0], "{line}");
+        assert_eq!(colors::most_common(&cells, Ties::Cpython), Some(most[0]), "{line}");
+        assert_eq!(colors::least_common(&cells, Ties::Cpython), Some(least[0]), "{line}");
     }
 }
 
 #[test]
 fn every_op_gives_what_cpython_gives() {
     let fixture = fixture();
-    let cases = fixture["grids"].as_array().expect("a list of grids");
-    assert!(cases.len() >= 40, "the fixture has been cut short");
+    let programs = strings(&fixture["grid_programs"]);
+    let cases = list(&fixture["grids"]);
+    assert!(cases.len() >= 33 && programs.len() >= 854, "the fixture has been cut short");
     for case in cases {
-        let grid = tasks::grid(&case["grid"]);
-        for (text, result) in object(&case["cpython"]) {
-            let lowest = object(&case["lowest_where_it_differs"]).get(text).unwrap_or(result);
-            for (ties, want) in [(Ties::Cpython, result), (Ties::Lowest, lowest)] {
-                let got = as_the_script_writes_it(&oracle::run(&compile(text, ties), &grid));
-                assert_eq!(&got, want, "{text}, ties {ties}, on {}", case["grid"]);
-            }
-        }
+        check(&programs, &OwnedItem::read(&case["grid"]), case);
     }
 }
 
 #[test]
-fn every_arc_grid_gives_what_cpython_gave() {
+fn every_op_on_pairs_gives_what_cpython_gives() {
+    let fixture = fixture();
+    let programs = strings(&fixture["pair_programs"]);
+    let cases = list(&fixture["pairs"]);
+    assert!(cases.len() >= 25 && programs.len() >= 44, "the fixture has been cut short");
+    for case in cases {
+        check(&programs, &OwnedItem::read(&case["pair"]), case);
+    }
+}
+
+#[test]
+fn random_chains_give_what_cpython_gives() {
+    let fixture = fixture();
+    let cases = list(&fixture["random"]);
+    assert!(cases.len() >= 500, "the fixture has been cut short");
+    for case in cases {
+        let program = case["program"].as_str().expect("a program");
+        check(&[program], &OwnedItem::read(&case["item"]), case);
+    }
+}
+
+#[test]
+fn every_arc_grid_and_pair_gives_what_cpython_gave() {
     let Some(tasks) = tasks::arc_training() else {
         return say("the ARC training tasks are absent: not compared with CPython");
     };
     let fixture = fixture();
-    let texts = strings(&fixture["arc_programs"]);
-    let programs: Vec<Program> = texts.iter().map(|text| compile(text, Ties::Cpython)).collect();
+    let compiled = |name: &str| -> Vec<Program> {
+        strings(&fixture[name]).iter().map(|text| compile(text, Ties::Cpython)).collect()
+    };
+    let (of_grids, of_pairs) = (compiled("arc_grid_programs"), compiled("arc_pair_programs"));
     let digests = object(&fixture["arc"]);
     assert_eq!(tasks.len(), digests.len());
+    let mut by_program = vec![Sha256::new(); of_grids.len() + of_pairs.len()];
+    let mut wrong_tasks = Vec::new();
     for task in &tasks {
-        let mut digest = Sha256::new();
-        for grid in &task.grids {
-            for program in &programs {
-                let result = as_the_script_writes_it(&oracle::run(program, grid));
-                digest.update(format!("{result}\n"));
+        let mut of_task = Sha256::new();
+        for (program, digest) in of_grids.iter().chain(&of_pairs).zip(&mut by_program) {
+            let items: Vec<Item<'_>> = if program.grids_per_item() == 1 {
+                task.grids.iter().map(Item::from).collect()
+            } else {
+                task.items().map(Item::from).collect()
+            };
+            for item in items {
+                let line = text::line(program, item) + "\n";
+                of_task.update(&line);
+                digest.update(&line);
             }
         }
-        assert_eq!(hex(&digest.finalize()[..8]), digests[&task.name], "task {}", task.name);
+        if short(of_task) != digests[&task.name] {
+            wrong_tasks.push(&task.name);
+        }
     }
+    // A program that is wrong anywhere names itself.
+    let want = object(&fixture["arc_by_program"]);
+    let texts = [strings(&fixture["arc_grid_programs"]), strings(&fixture["arc_pair_programs"])];
+    let got = texts.concat().into_iter().zip(by_program);
+    let wrong: Vec<&str> =
+        got.filter_map(|(text, digest)| (short(digest) != want[text]).then_some(text)).collect();
+    assert!(wrong.is_empty() && wrong_tasks.is_empty(), "{wrong:?} on {wrong_tasks:?}");
     let grids: usize = tasks.iter().map(|task| task.grids.len()).sum();
-    say(&format!("{} ARC tasks, {grids} grids, {} programs", tasks.len(), programs.len()));
+    let programs = of_grids.len() + of_pairs.len();
+    say(&format!("{} ARC tasks, {grids} grids, {programs} programs", tasks.len()));
+}
+
+/// An item of the fixture.
+enum OwnedItem {
+    Grid(Grid),
+    Pair(Grid, Option<Grid>),
+}
+
+impl OwnedItem {
+    /// A grid is a list of strings; a pair is two grids or a grid and null.
+    fn read(value: &Value) -> Self {
+        let parts = list(value);
+        if parts[0].is_string() {
+            return Self::Grid(tasks::grid(value));
+        }
+        Self::Pair(tasks::grid(&parts[0]), (!parts[1].is_null()).then(|| tasks::grid(&parts[1])))
+    }
+
+    fn item(&self) -> Item<'_> {
+        match self {
+            Self::Grid(grid) => Item::Grid(grid),
+            Self::Pair(input, output) => Item::Pair(input, output.as_ref()),
+        }
+    }
+}
+
+/// Every program on one item under both tie modes, against the case's lines.
+fn check(programs: &[&str], item: &OwnedItem, case: &Value) {
+    let lines = strings(&case["cpython"]);
+    assert_eq!(lines.len(), programs.len());
+    let differ = object(&case["lowest_where_it_differs"]);
+    for (&text, cpython) in programs.iter().zip(lines) {
+        let lowest = differ.get(text).map_or(cpython, |line| line.as_str().expect("a line"));
+        for (ties, want) in [(Ties::Cpython, cpython), (Ties::Lowest, lowest)] {
+            let got = text::line(&compile(text, ties), item.item());
+            assert_eq!(got, want, "`{text}`, ties {ties}, on {:?}", item.item());
+        }
+    }
 }
 
 fn fixture() -> Value {
@@ -74,34 +147,27 @@ fn fixture() -> Value {
 }
 
 fn compile(text: &str, ties: Ties) -> Program {
-    Program::compile(text, ties).expect("the fixture's programs compile")
+    Program::compile(text, ties).expect(text)
+}
+
+fn short(digest: Sha256) -> String {
+    hex(&digest.finalize()[..8])
 }
 
 fn object(value: &Value) -> &Map<String, Value> {
     value.as_object().expect("a JSON object")
 }
 
+fn list(value: &Value) -> &Vec<Value> {
+    value.as_array().expect("a JSON array")
+}
+
 fn strings(value: &Value) -> Vec<&str> {
-    let list = value.as_array().expect("a JSON array");
-    list.iter().map(|item| item.as_str().expect("a string")).collect()
+    list(value).iter().map(|item| item.as_str().expect("a string")).collect()
 }
 
 fn colors_of(digits: &str) -> Vec<u8> {
     digits.bytes().map(|digit| digit - b'0').collect()
-}
-
-/// Rows as strings of digits, an object as one flat list: color, row, col, color, row, …
-fn as_the_script_writes_it(output: &Output) -> Value {
-    let digits = |row: &[u8]| row.iter().map(u8::to_string).collect::<String>();
-    let flat = |object: &Object| -> Vec<u8> {
-        object.iter().flat_map(|cell| [cell.color, cell.row, cell.col]).collect()
-    };
-    match output {
-        Output::Colors(colors) => json!(colors),
-        Output::Grid(grid) => grid.rows().map(digits).collect(),
-        Output::Number(number) => json!(number),
-        Output::Objects(objects) => objects.iter().map(flat).collect(),
-    }
 }
 
 /// Past libtest's capture, so that a run without the ARC tasks says so.

@@ -5,32 +5,33 @@ use std::collections::BTreeSet;
 
 use gridpool_protocol::program::Ties;
 
-use super::picture::Picture;
+use super::cells::Cells;
 use super::python_set::PythonSet;
 
 /// The distinct colours, in the order in which `ties` looks at them.
 #[must_use]
-pub fn palette(picture: &Picture, ties: Ties) -> Vec<u8> {
+pub fn palette(cells: &Cells, ties: Ties) -> Vec<u8> {
+    let colors = cells.values().copied();
     match ties {
-        Ties::Cpython => picture.colors().collect::<PythonSet>().iter().collect(),
-        Ties::Lowest => picture.colors().collect::<BTreeSet<u8>>().into_iter().collect(),
+        Ties::Cpython => colors.collect::<PythonSet>().iter().collect(),
+        Ties::Lowest => colors.collect::<BTreeSet<u8>>().into_iter().collect(),
     }
 }
 
-/// `max(palette, key=count)`: the first of the palette that no other outnumbers.
+/// `max(palette, key=count)`: the first of the palette that no other outnumbers; `None` of no cells.
 #[must_use]
-pub fn most_common(picture: &Picture, ties: Ties) -> u8 {
-    let palette = palette(picture, ties).into_iter();
-    palette.min_by_key(|&color| Reverse(count(picture, color))).expect("a grid has a cell")
+pub fn most_common(cells: &Cells, ties: Ties) -> Option<u8> {
+    palette(cells, ties).into_iter().min_by_key(|&color| Reverse(count(cells, color)))
 }
 
-/// `min(palette, key=count)`: the first of the palette that outnumbers no other.
+/// `min(palette, key=count)`: the first of the palette that outnumbers no other; `None` of no cells.
 #[must_use]
-pub fn least_common(picture: &Picture, ties: Ties) -> u8 {
-    let palette = palette(picture, ties).into_iter();
-    palette.min_by_key(|&color| count(picture, color)).expect("a grid has a cell")
+pub fn least_common(cells: &Cells, ties: Ties) -> Option<u8> {
+    palette(cells, ties).into_iter().min_by_key(|&color| count(cells, color))
 }
 
-fn count(picture: &Picture, color: u8) -> usize {
-    picture.colors().filter(|&c| c == color).count()
+/// How many cells have this colour.
+#[must_use]
+pub fn count(cells: &Cells, color: u8) -> usize {
+    cells.values().filter(|&&c| c == color).count()
 }

@@ -1,58 +1,107 @@
 //! A second, deliberately naive implementation of every op, to judge the fast ones by.
 //!
 //! Written from the definitions of the ops and compared with real CPython (`tests/data/cpython.json`);
-//! it shares no code with `gridpool-kernels` and is in no hurry: a grid is a set of cells, an object
-//! grows cell by cell, and a Python set is built as CPython builds it.
+//! it shares no code with `gridpool-kernels` and is in no hurry: grids, objects and patches are maps
+//! from places to colours, an object grows cell by cell, and a Python set is built as CPython builds it.
 
+pub mod cells;
+pub mod chains;
 pub mod colors;
+pub mod grids;
+pub mod measure;
 pub mod objects;
-pub mod picture;
+pub mod patches;
 pub mod python_set;
 pub mod samples;
+mod step;
 pub mod tasks;
+pub mod text;
+pub mod value;
 
 use gridpool_protocol::batch::Grid;
-use gridpool_protocol::output::Output;
-use gridpool_protocol::program::{Op, Program, Ties};
+use gridpool_protocol::output::{ItemErrorCode, Output};
+use gridpool_protocol::program::{Op, Program};
 
-use picture::Picture;
+use step::{Found, join, split};
 
-/// What `program` gives for `grid`.
-///
-/// # Panics
-/// If an op follows one that gives no grid; [`Program::compile`] lets no such program through.
-#[must_use]
-pub fn run(program: &Program, grid: &Grid) -> Output {
-    program.ops().iter().fold(Output::Grid(grid.clone()), |before, &op| match before {
-        Output::Grid(grid) => step(op, program.ties(), &grid),
-        Output::Colors(_) | Output::Number(_) | Output::Objects(_) => {
-            unreachable!("{op} follows an op that gives no grid")
-        }
-    })
+pub use value::Value;
+
+/// One item of a batch: a grid, or a pair.
+#[derive(Clone, Copy, Debug)]
+pub enum Item<'a> {
+    /// A grid.
+    Grid(&'a Grid),
+    /// Input and output; the latter may be missing.
+    Pair(&'a Grid, Option<&'a Grid>),
 }
 
-fn step(op: Op, ties: Ties, grid: &Grid) -> Output {
-    let picture = Picture::of(grid);
-    match op {
-        Op::ColorCount { color } => number(picture.colors().filter(|&c| c == color).count()),
-        Op::LeastColor => Output::Number(colors::least_common(&picture, ties).into()),
-        Op::MostColor => Output::Number(colors::most_common(&picture, ties).into()),
-        Op::NumColors => number(colors::palette(&picture, ties).len()),
-        Op::Objects(grouping) => Output::Objects(objects::objects(&picture, grouping, ties)),
-        Op::Palette => Output::Colors(colors::palette(&picture, ties)),
-        Op::Replace { old, new } => {
-            let repaint = |c| if c == old { new } else { c };
-            Output::Grid(picture.recolored(repaint).to_grid())
-        }
-        Op::Switch { a, b } => {
-            let other = |c| if c == a { b } else { a };
-            let swap = |c| if c == a || c == b { other(c) } else { c };
-            Output::Grid(picture.recolored(swap).to_grid())
-        }
-        Op::Symmetry(symmetry) => Output::Grid(picture.moved(symmetry).to_grid()),
+impl<'a> From<&'a Grid> for Item<'a> {
+    fn from(grid: &'a Grid) -> Self {
+        Self::Grid(grid)
     }
 }
 
-fn number(count: usize) -> Output {
-    Output::Number(i32::try_from(count).expect("a grid has at most 4,096 cells"))
+impl<'a> From<(&'a Grid, Option<&'a Grid>)> for Item<'a> {
+    fn from((input, output): (&'a Grid, Option<&'a Grid>)) -> Self {
+        Self::Pair(input, output)
+    }
+}
+
+/// Why a value, or an item, has no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What kind of error.
+    pub code: ItemErrorCode,
+    /// The index of the step that failed; `None` for the input.
+    pub step: Option<usize>,
+}
+
+/// What `program` gives for an item: of several values in error, the first one's error.
+///
+/// # Errors
+/// [`Failure`] if there is no result.
+pub fn run<'a>(program: &Program, item: impl Into<Item<'a>>) -> Result<Output, Failure> {
+    let values: Result<Vec<Value>, Failure> = values(program, item.into()).into_iter().collect();
+    let mut outputs = values?.iter().map(Value::to_output).collect::<Vec<_>>();
+    if program.gives().tuple.is_some() {
+        return Ok(Output::Tuple(outputs));
+    }
+    Ok(outputs.remove(0))
+}
+
+/// Every value of an item's result, or what became of it.
+#[must_use]
+pub fn values(program: &Program, item: Item<'_>) -> Vec<Result<Value, Failure>> {
+    let missing = Err(Failure { code: ItemErrorCode::MissingOutput, step: None });
+    let found = |grid| Ok(Found::grid(cells::of_grid(grid)));
+    let mut state = match item {
+        Item::Grid(grid) => vec![found(grid)],
+        Item::Pair(input, output) => vec![found(input), output.map_or(missing, found)],
+    };
+    for (at, step) in program.steps().iter().enumerate() {
+        let failure = |code| Failure { code, step: Some(at) };
+        let on_tuple = step.takes.tuple.is_some() && !step.applied;
+        state = match (step.op, on_tuple) {
+            (Op::NthElement { index }, _) => vec![state[usize::from(index)].clone()],
+            (op, true) => {
+                let elements: Result<Vec<Found>, Failure> = state.into_iter().collect();
+                let joined = elements.and_then(|elements| join(op, &elements).map_err(failure));
+                vec![joined]
+            }
+            (Op::HSplit { parts } | Op::VSplit { parts }, false) => {
+                let [whole] = &state[..] else { unreachable!("a tuple is not split") };
+                match whole.as_ref().map(|whole| split(step.op, whole)) {
+                    Ok(Some(Ok(parts))) => parts.into_iter().map(Ok).collect(),
+                    Ok(Some(Err(code))) => vec![Err(failure(code)); parts.into()],
+                    Ok(None) => unreachable!("only a grid is split"),
+                    Err(before) => vec![Err(*before); parts.into()],
+                }
+            }
+            (op, false) => {
+                let one = |found: Found| found.step(op, program.ties()).map_err(failure);
+                state.into_iter().map(|element| element.and_then(one)).collect()
+            }
+        };
+    }
+    state.into_iter().map(|element| element.map(|found| found.value)).collect()
 }

@@ -1,50 +1,112 @@
-//! Connected components, grown one ring of neighbours at a time.
+//! Lists of objects: connected components, grown one ring of neighbours at a time, and cells of one
+//! colour; then choosing among them.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use gridpool_protocol::output::{Object, ObjectCell};
-use gridpool_protocol::program::{Grouping, Ties};
+use gridpool_protocol::output::ItemErrorCode;
+use gridpool_protocol::program::{Grouping, Key, Ties};
 
-use super::colors::most_common;
-use super::picture::{Cell, Picture};
+use super::cells::{Bounds, Cells, Place};
+use super::colors::{most_common, palette};
 
-/// The objects of `picture` by their first cell, the cells of each row-major.
+/// The objects of `grid` by their first cell.
 ///
-/// Both orders come from the sets: the first free cell in row-major order starts the next object.
+/// The first free cell in row-major order starts the next object.
 #[must_use]
-pub fn objects(picture: &Picture, grouping: Grouping, ties: Ties) -> Vec<Object> {
-    let background = grouping.without_bg.then(|| most_common(picture, ties));
-    let is_free = |&&(_, _, color): &&Cell| Some(color) != background;
-    let mut free: BTreeSet<Cell> = picture.cells().iter().filter(is_free).copied().collect();
+pub fn objects(grid: &Cells, grouping: Grouping, ties: Ties) -> Vec<Cells> {
+    let background = if grouping.without_bg { most_common(grid, ties) } else { None };
+    let mut free = grid.clone();
+    free.retain(|_, &mut color| Some(color) != background);
     let mut objects = Vec::new();
-    while let Some(first) = free.pop_first() {
-        let mut object = BTreeSet::from([first]);
-        let mut ring = vec![first];
+    while let Some((start, color)) = free.pop_first() {
+        let mut object = Cells::from([(start, color)]);
+        let mut ring = BTreeSet::from([start]);
         while !ring.is_empty() {
-            ring = ring.iter().flat_map(|&cell| touching(&free, cell, grouping)).collect();
-            // A cell that two of the ring touch is free only once.
-            ring.retain(|cell| free.remove(cell));
-            object.extend(&ring);
+            let around = ring.iter().flat_map(|&place| neighbors(place, grouping.diagonal));
+            let fits = |c: u8| !grouping.univalued || c == color;
+            ring = around.filter(|place| free.get(place).is_some_and(|&c| fits(c))).collect();
+            for place in &ring {
+                object.extend(free.remove_entry(place));
+            }
         }
-        objects.push(object.into_iter().map(object_cell).collect());
+        objects.push(object);
     }
     objects
 }
 
-/// The free cells that belong to the object of `cell` because they touch it.
-fn touching(free: &BTreeSet<Cell>, cell: Cell, grouping: Grouping) -> Vec<Cell> {
-    let (row, col, color) = cell;
-    let (left, right) = (col.saturating_sub(1), col + 1);
-    let around = (row.saturating_sub(1)..=row + 1)
-        .flat_map(|r| free.range((r, left, u8::MIN)..=(r, right, u8::MAX)));
-    around
-        .filter(|&&(r, c, _)| grouping.diagonal || r == row || c == col)
-        .filter(|&&(_, _, v)| !grouping.univalued || v == color)
-        .copied()
-        .collect()
+fn neighbors((row, col): Place, diagonal: bool) -> Vec<Place> {
+    let straight = [(row - 1, col), (row + 1, col), (row, col - 1), (row, col + 1)];
+    let slanting = [(row - 1, col - 1), (row - 1, col + 1), (row + 1, col - 1), (row + 1, col + 1)];
+    if diagonal { [straight, slanting].concat() } else { straight.to_vec() }
 }
 
-fn object_cell((row, col, color): Cell) -> ObjectCell {
-    let side = |n: usize| u8::try_from(n).expect("a grid's sides fit a byte");
-    ObjectCell { color, row: side(row), col: side(col) }
+/// The cells of each colour but `background`, by their first cell.
+#[must_use]
+pub fn partition(grid: &Cells, background: Option<u8>) -> Vec<Cells> {
+    let colors = palette(grid, Ties::Lowest).into_iter().filter(|&c| Some(c) != background);
+    let of = |color| grid.iter().filter(move |&(_, &c)| c == color).map(|(&p, &c)| (p, c));
+    let mut objects: Vec<Cells> = colors.map(|color| of(color).collect()).collect();
+    objects.sort_by_key(|object| object.keys().next().copied());
+    objects
+}
+
+/// The colour of the first cell.
+#[must_use]
+pub fn color(object: &Cells) -> Option<u8> {
+    object.values().next().copied()
+}
+
+/// The first of the objects with the greatest key.
+///
+/// # Errors
+/// [`ItemErrorCode::EmptyArg`] if there is none.
+pub fn arg_max(objects: &[Cells], key: Key) -> Result<Cells, ItemErrorCode> {
+    let greatest = objects.iter().min_by_key(|object| Reverse(measure(object, key)));
+    greatest.cloned().ok_or(ItemErrorCode::EmptyArg)
+}
+
+/// The first of the objects with the least key.
+///
+/// # Errors
+/// [`ItemErrorCode::EmptyArg`] if there is none.
+pub fn arg_min(objects: &[Cells], key: Key) -> Result<Cells, ItemErrorCode> {
+    let least = objects.iter().min_by_key(|object| measure(object, key));
+    least.cloned().ok_or(ItemErrorCode::EmptyArg)
+}
+
+fn measure(object: &Cells, key: Key) -> i32 {
+    let bounds = Bounds::of(object).expect("an object of a list has a cell");
+    match key {
+        Key::Color => color(object).expect("an object of a list has a cell").into(),
+        Key::Height => bounds.h(),
+        Key::Leftmost => bounds.left,
+        Key::Lowermost => bounds.bottom,
+        Key::Rightmost => bounds.right,
+        Key::Size => i32::try_from(object.len()).expect("an object has few cells"),
+        Key::Uppermost => bounds.top,
+        Key::Width => bounds.w(),
+    }
+}
+
+/// `objects[index]` as Python counts, from the end if `index` is negative.
+///
+/// # Errors
+/// [`ItemErrorCode::BadIndex`] if there is no such object; [`ItemErrorCode::EmptyArg`] if there is no
+/// first or last one.
+pub fn nth(objects: &[Cells], index: i16) -> Result<Cells, ItemErrorCode> {
+    let missing = match index {
+        0 | -1 => ItemErrorCode::EmptyArg,
+        _ => ItemErrorCode::BadIndex,
+    };
+    let from_start = usize::try_from(index).ok();
+    let from_end = || objects.len().checked_sub(usize::from(index.unsigned_abs()));
+    let at = from_start.or_else(from_end).ok_or(missing)?;
+    objects.get(at).cloned().ok_or(missing)
+}
+
+/// All cells of all objects.
+#[must_use]
+pub fn merge(objects: &[Cells]) -> Cells {
+    objects.iter().flatten().map(|(&place, &color)| (place, color)).collect()
 }

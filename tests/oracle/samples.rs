@@ -75,6 +75,31 @@ pub fn random_grids(seed: u64, count: usize) -> Vec<Grid> {
     (0..count).map(|_| random_grid(&mut rng)).collect()
 }
 
+/// A random pair: two grids of one shape that have much in common, two of any shapes, or an input
+/// alone.
+pub fn random_pair(rng: &mut SplitMix64) -> (Grid, Option<Grid>) {
+    let input = random_grid(rng);
+    let output = match rng.below(4) {
+        0 => None,
+        1 => Some(random_grid(rng)),
+        _ => {
+            let cells = input.cells().iter();
+            let color = rng.below(10);
+            let other = u8::try_from(color).expect("a colour fits a byte");
+            let cells = cells.map(|&cell| if rng.below(3) == 0 { other } else { cell }).collect();
+            Some(Grid::new(input.h(), input.w(), cells).expect("as large as the input"))
+        }
+    };
+    (input, output)
+}
+
+/// `count` random pairs; the same seed gives the same pairs.
+#[must_use]
+pub fn random_pairs(seed: u64, count: usize) -> Vec<(Grid, Option<Grid>)> {
+    let mut rng = SplitMix64::new(seed);
+    (0..count).map(|_| random_pair(&mut rng)).collect()
+}
+
 /// Named grids at the edges of the definitions (workload.md 5.4).
 #[must_use]
 pub fn adversarial() -> Vec<(&'static str, Grid)> {

@@ -12,8 +12,17 @@ use serde_json::Value;
 pub struct Task {
     /// The file's name without `.json`.
     pub name: String,
-    /// Every grid: the training pairs, then the test pairs, each input before its output.
+    /// Every pair: those for training, then those for the test, whose outputs may be missing.
+    pub pairs: Vec<(Grid, Option<Grid>)>,
+    /// Every grid: of each pair the input, then the output.
     pub grids: Vec<Grid>,
+}
+
+impl Task {
+    /// Its pairs as a batch and the oracle take them.
+    pub fn items(&self) -> impl Iterator<Item = (&Grid, Option<&Grid>)> {
+        self.pairs.iter().map(|(input, output)| (input, output.as_ref()))
+    }
 }
 
 /// Our own example tasks, which are always there.
@@ -58,10 +67,13 @@ fn read(path: &Path) -> Task {
     let text = fs::read_to_string(path).unwrap_or_else(|error| unreadable(path, &error));
     let task: Value = serde_json::from_str(&text).unwrap_or_else(|error| unreadable(path, &error));
     let pairs = ["train", "test"].iter().flat_map(|part| list(&task[part]));
-    let sides = pairs.flat_map(|pair| [&pair["input"], &pair["output"]]);
-    let grids = sides.filter(|side| !side.is_null()).map(grid).collect();
+    let side = |side: &Value| (!side.is_null()).then(|| grid(side));
+    let pairs: Vec<(Grid, Option<Grid>)> =
+        pairs.map(|pair| (grid(&pair["input"]), side(&pair["output"]))).collect();
+    let sides = pairs.iter().flat_map(|(input, output)| [Some(input), output.as_ref()]);
+    let grids = sides.flatten().cloned().collect();
     let name = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
-    Task { name, grids }
+    Task { name, pairs, grids }
 }
 
 /// A grid from a JSON array of rows, each an array of numbers or a string of digits.
