@@ -1,6 +1,6 @@
-//! A small batch, programs that together use every op, and digests of the right results.
+//! Two small batches, programs that together use every op, and digests of the right results.
 //!
-//! A worker runs it before it says that it is ready: a device that loads the kernels and computes
+//! A worker runs them before it says that it is ready: a device that loads the kernels and computes
 //! something else must not serve. The digests were made by the reference implementation and are
 //! checked by an independent one in `tests`; nothing here runs on a device.
 //!
@@ -8,11 +8,16 @@
 //! in order, each ended by a line feed; numbers are decimal:
 //!
 //! ```text
-//! grid H W C C C …             h * w cells, row-major
+//! grid H W C C C …             h * w cells, row-major; an empty grid is `grid 0 0`
 //! number N
+//! flag B                       true or false
+//! vector R J                   row and column, or height and width
 //! colors C C …
-//! objects C,R,J;C,R,J C,R,J …  objects parted by spaces, their cells (colour, row, column) by `;`
-//! error CODE OP                the code's name, the op's canonical text or `input`
+//! object C,R,J;C,R,J;…         cells (colour, row, column), row-major, parted by `;`
+//! objects C,R,J;… C,R,J;… …    each as `object` writes it, parted by spaces
+//! patch R,J;R,J;…              places (row, column), row-major
+//! tuple [VALUE] [VALUE] …      each element as the lines above write it
+//! error CODE OP                the code's name, the step's canonical text or `input`
 //! ```
 //!
 //! A list without members is its bare word.
@@ -22,13 +27,14 @@ mod table;
 use std::fmt::Write;
 
 use gridpool_protocol::batch::{Grid, GridBatch};
-use gridpool_protocol::output::{ItemError, MalformedOutput, Output, Outputs};
-use gridpool_protocol::program::{Program, Ties, hex};
+use gridpool_protocol::output::{ItemError, MalformedOutput, Object, Output, Outputs};
+use gridpool_protocol::program::{Program, Ties, Type, hex};
 use sha2::{Digest, Sha256};
 
 pub use table::KNOWN_ANSWERS;
 
-/// One program and the digest of its right results for [`batch`].
+/// One program and the digest of its right results for [`batch`], or for [`pair_batch`] if it takes
+/// pairs.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownAnswer {
     /// The program.
@@ -72,7 +78,16 @@ impl KnownAnswer {
         Program::compile(self.text, self.ties).expect("known answers are of programs that compile")
     }
 
-    /// Compares what a device gave for [`batch`] with what is right.
+    /// Whether it is for [`pair_batch`] rather than for [`batch`].
+    ///
+    /// # Panics
+    /// Never, as [`KnownAnswer::program`].
+    #[must_use]
+    pub fn takes_pairs(&self) -> bool {
+        self.program().takes() == Type::PAIR
+    }
+
+    /// Compares what a device gave for the program's batch with what is right.
     ///
     /// # Errors
     /// [`WrongAnswer`], which names the program.
@@ -101,26 +116,58 @@ pub fn canonical_text(outputs: &Outputs) -> Result<String, MalformedOutput> {
 
 fn write_item(text: &mut String, item: &Result<Output, ItemError>) {
     match item {
-        Ok(Output::Colors(colors)) => {
+        Ok(output) => write_output(text, output),
+        Err(error) => push(text, format_args!("error {} {}", error.code.name(), error.op)),
+    }
+}
+
+fn write_output(text: &mut String, output: &Output) {
+    match output {
+        Output::Colors(colors) => {
             text.push_str("colors");
             colors.iter().for_each(|color| push(text, format_args!(" {color}")));
         }
-        Ok(Output::Grid(grid)) => {
+        Output::Flag(flag) => push(text, format_args!("flag {flag}")),
+        Output::Grid(grid) => {
             push(text, format_args!("grid {} {}", grid.h(), grid.w()));
             grid.cells().iter().for_each(|cell| push(text, format_args!(" {cell}")));
         }
-        Ok(Output::Number(number)) => push(text, format_args!("number {number}")),
-        Ok(Output::Objects(objects)) => {
+        Output::Number(number) => push(text, format_args!("number {number}")),
+        Output::Object(object) => {
+            text.push_str("object");
+            write_object(text, object);
+        }
+        Output::Objects(objects) => {
             text.push_str("objects");
-            for object in objects {
-                for (at, cell) in object.iter().enumerate() {
-                    let parted = if at == 0 { ' ' } else { ';' };
-                    push(text, format_args!("{parted}{},{},{}", cell.color, cell.row, cell.col));
-                }
+            objects.iter().for_each(|object| write_object(text, object));
+        }
+        Output::Patch(places) => {
+            text.push_str("patch");
+            for (at, place) in places.iter().enumerate() {
+                push(text, format_args!("{}{},{}", parted(at), place.row, place.col));
             }
         }
-        Err(error) => push(text, format_args!("error {} {}", error.code.name(), error.op)),
+        Output::Tuple(elements) => {
+            text.push_str("tuple");
+            for element in elements {
+                text.push_str(" [");
+                write_output(text, element);
+                text.push(']');
+            }
+        }
+        Output::Vector { row, col } => push(text, format_args!("vector {row} {col}")),
     }
+}
+
+fn write_object(text: &mut String, object: &Object) {
+    for (at, cell) in object.iter().enumerate() {
+        push(text, format_args!("{}{},{},{}", parted(at), cell.color, cell.row, cell.col));
+    }
+}
+
+/// What stands before member `at` of a list of cells.
+fn parted(at: usize) -> char {
+    if at == 0 { ' ' } else { ';' }
 }
 
 fn push(text: &mut String, arguments: std::fmt::Arguments<'_>) {
@@ -168,6 +215,28 @@ pub fn batch() -> GridBatch {
     GridBatch::from_grids(&grids).expect("a few small grids fit a job")
 }
 
+/// The pairs of the test: alike, of other sizes, too large to be joined, and one without an output.
+///
+/// # Panics
+/// Never: a test builds it.
+#[must_use]
+pub fn pair_batch() -> GridBatch {
+    let waves = |h, w| grid(h, w, |i, j| (i * i + 3 * j) % 7);
+    let stripes = |h, w| grid(h, w, |i, j| if (i + j) % 3 == 0 { 2 } else { 8 * (j % 2) });
+    let pairs = [
+        (grid(2, 3, |i, j| 3 * i + j), Some(grid(2, 3, |i, j| 3 * i + j * j))),
+        (stripes(3, 2), Some(waves(2, 3))),
+        (waves(1, 7), None),
+        (stripes(4, 5), Some(waves(6, 5))),
+        (waves(5, 9), Some(stripes(7, 11))),
+        (spiral(15), Some(grid(15, 15, |i, j| (i + j) % 2))),
+        (waves(16, 255), Some(stripes(16, 255))),
+        (grid(64, 64, |i, j| (i * j) % 10), Some(grid(1, 1, |_, _| 9))),
+    ];
+    let pairs = pairs.iter().map(|(input, output)| (input, output.as_ref()));
+    GridBatch::from_pairs(pairs).expect("a few small grids fit a job")
+}
+
 fn grid(h: usize, w: usize, color: impl Fn(usize, usize) -> usize) -> Grid {
     let cells = (0..h * w).map(|at| color(at / w, at % w));
     let cells = cells.map(|color| u8::try_from(color).expect("colours are small")).collect();
@@ -186,75 +255,4 @@ fn spiral(side: usize) -> Grid {
 }
 
 #[cfg(test)]
-mod tests {
-    use gridpool_protocol::program::{OPS, Op};
-
-    use super::*;
-    use crate::reference::run_batch;
-
-    #[test]
-    fn the_reference_gives_every_known_answer() {
-        let batch = batch();
-        for known in KNOWN_ANSWERS {
-            known.check(&run_batch(&known.program(), &batch).unwrap()).unwrap();
-        }
-    }
-
-    #[test]
-    fn every_op_and_both_tie_modes_are_asked_for() {
-        let programs: Vec<_> = KNOWN_ANSWERS.iter().map(KnownAnswer::program).collect();
-        let ops: Vec<Op> = programs.iter().flat_map(|p| p.ops().iter().copied()).collect();
-        for spec in OPS {
-            let canonical = Program::compile(&with_arguments(spec), Ties::Lowest).unwrap();
-            assert!(ops.iter().any(|op| op.name() == canonical.ops()[0].name()), "{}", spec.name);
-        }
-        for ties in [Ties::Cpython, Ties::Lowest] {
-            for name in ["mostcolor", "leastcolor", "palette"] {
-                let asks = |p: &Program| p.ties() == ties && p.text().contains(name);
-                assert!(programs.iter().any(asks), "{name} under {ties}");
-            }
-        }
-        for code in 0..8 {
-            let grouping = gridpool_protocol::program::Grouping::from_code(code).unwrap();
-            assert!(ops.contains(&Op::Objects(grouping)), "o_g({code})");
-        }
-    }
-
-    fn with_arguments(spec: &gridpool_protocol::program::OpSpec) -> String {
-        match spec.parameters.len() {
-            0 => spec.name.to_owned(),
-            1 => format!("{}(3)", spec.name),
-            2 => format!("{}(1, 2)", spec.name),
-            _ => format!("{}(true, false, true)", spec.name),
-        }
-    }
-
-    #[test]
-    fn one_changed_cell_is_noticed() {
-        let mut grids: Vec<Grid> = (0..batch().len()).map(|item| batch().grid(item)).collect();
-        let last = grids.last_mut().unwrap();
-        let mut cells = last.cells().to_vec();
-        cells[4_000] = (cells[4_000] + 1) % 10;
-        *last = Grid::new(64, 64, cells).unwrap();
-        let changed = GridBatch::from_grids(&grids).unwrap();
-        let known = &KNOWN_ANSWERS[0];
-        let error = known.check(&run_batch(&known.program(), &changed).unwrap()).unwrap_err();
-        assert!(error.to_string().contains(known.text));
-    }
-
-    #[test]
-    fn the_batch_has_what_it_promises() {
-        let batch = batch();
-        assert_eq!(batch.len(), 25);
-        let program = Program::compile("o_g(5)", Ties::Cpython).unwrap();
-        let outputs = run_batch(&program, &batch).unwrap();
-        let counts = (0..batch.len()).map(|item| match outputs.item(item).unwrap().unwrap() {
-            Output::Objects(objects) => objects.len(),
-            Output::Colors(_) | Output::Grid(_) | Output::Number(_) => panic!("not objects"),
-        });
-        let counts: Vec<usize> = counts.collect();
-        assert!(counts.contains(&0) && counts.iter().any(|&count| count > 255), "{counts:?}");
-        // The spirals are one object, or two where the path is commoner than the ground.
-        assert!(counts[19] <= 2 && counts[20] <= 2, "{counts:?}");
-    }
-}
+mod tests;

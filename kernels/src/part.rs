@@ -6,33 +6,64 @@ use std::ops::Range;
 
 use gridpool_protocol::output::{OutputLayout, PALETTE_BYTES};
 
-/// One part of a packed result (see `gridpool_protocol::output`).
+/// One part of a result (see `gridpool_protocol::output`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// `(code, op)` of every item.
+    /// `(code, op)` of every value.
     Status,
-    /// `(h, w)` of every grid.
+    /// `(h, w)` of every picture.
     Shapes,
-    /// A number for every item.
-    Values,
-    /// A palette for every item.
+    /// `(row, col)` of every object and patch.
+    Origins,
+    /// Where every value's cells start, if the result is packed.
+    Offsets,
+    /// A number, flag or vector for every value.
+    Numbers,
+    /// A palette for every value.
     Palettes,
-    /// The number of objects of every item.
+    /// The number of objects of every value.
     Counts,
     /// Low bytes of the labels.
     LabelsLow,
     /// High bytes of the labels.
     LabelsHigh,
-    /// Cells of the grids.
+    /// Cells of the pictures.
     Cells,
+}
+
+/// A run of neighbouring items and where their cells lie in the input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The items.
+    pub items: Range<usize>,
+    /// The cells of their grids.
+    pub cells: Range<usize>,
+}
+
+impl Run {
+    /// The room of the run in the parts that have cells. If the result is packed, the run's values
+    /// lie at its start one behind the other and may leave a rest.
+    ///
+    /// # Panics
+    /// If the run is none of the batch that `layout` is for.
+    #[must_use]
+    pub fn room(&self, layout: &OutputLayout) -> Range<usize> {
+        let start = |cells: usize, items: usize| {
+            let start = layout.extent().start(cells, items);
+            usize::try_from(start).expect("a result has at most 2^30 cells")
+        };
+        start(self.cells.start, self.items.start)..start(self.cells.end, self.items.end)
+    }
 }
 
 impl Part {
     /// All parts, in the order in which they lie.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Status,
         Self::Shapes,
-        Self::Values,
+        Self::Origins,
+        Self::Offsets,
+        Self::Numbers,
         Self::Palettes,
         Self::Counts,
         Self::LabelsLow,
@@ -46,7 +77,9 @@ impl Part {
         match self {
             Self::Status => layout.status(),
             Self::Shapes => layout.shapes(),
-            Self::Values => layout.values(),
+            Self::Origins => layout.origins(),
+            Self::Offsets => layout.offsets(),
+            Self::Numbers => layout.numbers(),
             Self::Palettes => layout.palettes(),
             Self::Counts => layout.counts(),
             Self::LabelsLow => layout.labels_low(),
@@ -55,23 +88,32 @@ impl Part {
         }
     }
 
-    /// Where the part of `items`, whose cells are `cells` of the batch, lies in it; `None` if this
-    /// kind of result does not have the part.
+    /// Bytes that the part has for every value, or `None` if it has cells.
     #[must_use]
-    pub fn span(
-        self,
-        layout: &OutputLayout,
-        items: &Range<usize>,
-        cells: &Range<usize>,
-    ) -> Option<Range<usize>> {
+    pub fn bytes_per_value(self) -> Option<usize> {
+        match self {
+            Self::Status | Self::Shapes | Self::Counts => Some(2),
+            Self::Origins | Self::Offsets | Self::Numbers => Some(4),
+            Self::Palettes => Some(PALETTE_BYTES),
+            Self::LabelsLow | Self::LabelsHigh | Self::Cells => None,
+        }
+    }
+
+    /// Where the part of `run` lies; `None` if this kind of result does not have the part.
+    #[must_use]
+    pub fn span(self, layout: &OutputLayout, run: &Run) -> Option<Range<usize>> {
         let whole = self.range(layout);
-        let inner = match self {
-            Self::Status | Self::Shapes | Self::Counts => 2 * items.start..2 * items.end,
-            Self::Values => 4 * items.start..4 * items.end,
-            Self::Palettes => PALETTE_BYTES * items.start..PALETTE_BYTES * items.end,
-            Self::LabelsLow | Self::LabelsHigh | Self::Cells => cells.clone(),
+        if whole.is_empty() {
+            return None;
+        }
+        let inner = match self.bytes_per_value() {
+            Some(bytes) => {
+                let per_item = bytes * layout.width();
+                per_item * run.items.start..per_item * run.items.end
+            }
+            None => run.room(layout),
         };
-        (!whole.is_empty()).then(|| whole.start + inner.start..whole.start + inner.end)
+        Some(whole.start + inner.start..whole.start + inner.end)
     }
 }
 
@@ -84,16 +126,35 @@ mod tests {
 
     #[test]
     fn neighbouring_runs_fill_every_part_without_a_gap() {
-        for text in ["rot90", "palette", "mostcolor", "o_g(5)", "rot90 | o_g(5)"] {
+        let programs = [
+            "rot90",
+            "palette",
+            "mostcolor",
+            "square",
+            "shape",
+            "o_g(5)",
+            "rot90 | o_g(5)",
+            "trim",
+            "upscale(3)",
+            "ofcolor(1) | outbox",
+            "hsplit(3) | apply(o_g(5))",
+            "first",
+            "apply(rot90)",
+            "apply(ofcolor(1))",
+            "hconcat",
+            "apply(mostcolor)",
+        ];
+        for text in programs {
             let program = Program::compile(text, Ties::Cpython).unwrap();
-            let layout = OutputLayout::new(&program, BatchLayout::new(7, 100).unwrap());
+            let batch = BatchLayout::new(7, program.grids_per_item(), 100).unwrap();
+            let layout = OutputLayout::new(&program, batch).unwrap();
             for part in Part::ALL {
-                let first = part.span(&layout, &(0..3), &(0..41));
-                let second = part.span(&layout, &(3..7), &(41..100));
+                let first = part.span(&layout, &Run { items: 0..3, cells: 0..41 });
+                let second = part.span(&layout, &Run { items: 3..7, cells: 41..100 });
                 match (first, second) {
                     (Some(first), Some(second)) => {
                         assert_eq!(first.end, second.start, "{text} {part:?}");
-                        assert_eq!(first.start..second.end, part.range(&layout));
+                        assert_eq!(first.start..second.end, part.range(&layout), "{text} {part:?}");
                     }
                     (first, second) => {
                         assert_eq!((first, second), (None, None));

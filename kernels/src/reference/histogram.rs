@@ -1,11 +1,11 @@
-//! How often each colour occurs.
+//! How often each colour occurs. Holes of an object are no colour.
 //!
 //! Mirrors the first half of `kernels/cuda/histogram.cuh`.
 
 /// Colours there are.
 pub const COLORS: usize = 10;
 
-/// Cells of each colour in one grid.
+/// Cells of each colour in one picture.
 pub type Histogram = [u32; COLORS];
 
 /// Counts every colour.
@@ -34,6 +34,7 @@ pub fn distinct(counts: &Histogram) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::picture::HOLE;
     use super::*;
 
     #[test]
@@ -46,6 +47,7 @@ mod tests {
             assert_eq!(counts[usize::from(color)] as usize, want);
         }
         assert_eq!(histogram(&[3; 4_096])[3], 4_096);
+        assert_eq!(histogram(&[HOLE, 3, HOLE]).iter().sum::<u32>(), 1);
     }
 
     #[test]

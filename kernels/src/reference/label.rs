@@ -4,7 +4,7 @@
 //! second numbers the components. Labels are made in row-major order and the lower one always
 //! wins, so the components are in order of their first cells by construction.
 //!
-//! Mirrors `kernels/cuda/objects.cuh`.
+//! Mirrors `kernels/cuda/label.cuh`.
 
 use gridpool_protocol::program::Grouping;
 

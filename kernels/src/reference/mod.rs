@@ -1,13 +1,29 @@
-//! The reference implementation of every op, per grid, on plain slices.
+//! The reference implementation of every op, per value, on plain slices: one module per family.
 //!
 //! It says what right is: the kernels in `kernels/cuda` mirror it module by module, and a CPU
 //! device runs it as it stands. So it is written to be read first and to be fast second; it
-//! allocates nothing per grid. It knows nothing of threads, clocks or shared memory.
+//! allocates nothing per value. It knows nothing of threads, clocks or shared memory.
+//!
+//! An op reads [`picture::Picture`]s, borrowed, and pushes what it makes to
+//! [`picture::Pictures`], or changes cells in place where their number stays. [`evaluate`] says
+//! which op is which function, and carries values from one step to the next.
 
+pub mod cut;
+#[cfg(test)]
+mod drawing;
 pub mod evaluate;
+pub mod frame;
 pub mod histogram;
+pub mod join;
 pub mod label;
+pub mod measure;
+pub mod paint;
+pub mod partition;
+pub mod patch;
+pub mod picture;
 pub mod recolor;
+pub mod scale;
+pub mod select;
 pub mod symmetry;
 pub mod ties;
 
@@ -37,10 +53,52 @@ pub fn source_hash() -> &'static str {
 
 const SOURCES: &[(&str, &str)] = &[
     ("mod", include_str!("mod.rs")),
+    ("cut", include_str!("cut.rs")),
     ("evaluate", include_str!("evaluate.rs")),
+    ("evaluate/result", include_str!("evaluate/result.rs")),
+    ("evaluate/values", include_str!("evaluate/values.rs")),
+    ("frame", include_str!("frame.rs")),
     ("histogram", include_str!("histogram.rs")),
+    ("join", include_str!("join.rs")),
     ("label", include_str!("label.rs")),
+    ("measure", include_str!("measure.rs")),
+    ("paint", include_str!("paint.rs")),
+    ("partition", include_str!("partition.rs")),
+    ("patch", include_str!("patch.rs")),
+    ("picture", include_str!("picture.rs")),
+    ("picture/buffer", include_str!("picture/buffer.rs")),
     ("recolor", include_str!("recolor.rs")),
+    ("scale", include_str!("scale.rs")),
+    ("select", include_str!("select.rs")),
     ("symmetry", include_str!("symmetry.rs")),
     ("ties", include_str!("ties.rs")),
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    fn collect(folder: &Path, prefix: &str, names: &mut BTreeSet<String>) {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            let name = format!("{prefix}{}", path.file_stem().unwrap().to_string_lossy());
+            if path.is_dir() {
+                collect(&path, &format!("{name}/"), names);
+            } else if !name.ends_with("tests") && name != "drawing" {
+                names.insert(name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_hash_is_of_every_source() {
+        let mut names = BTreeSet::new();
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/reference");
+        collect(&folder, "", &mut names);
+        let hashed: BTreeSet<_> = SOURCES.iter().map(|(name, _)| (*name).to_owned()).collect();
+        assert_eq!(hashed, names);
+    }
+}

@@ -6,14 +6,22 @@ use gridpool_protocol::program::Symmetry;
 
 use super::Shape;
 
-/// Writes the image of `from` under `symmetry` to `to` and gives its shape.
+/// Writes the image of `from` under `symmetry` to `to` and gives its shape. Objects and patches are
+/// mirrored within their boxes; the empty picture is its own image.
 ///
 /// # Panics
 /// If `from` or `to` has not as many cells as `shape` says.
 pub fn apply(symmetry: Symmetry, shape: Shape, from: &[u8], to: &mut [u8]) -> Shape {
     let [h, w] = shape;
     let columns = usize::from(w);
-    assert_eq!(from.len(), usize::from(h) * columns, "a grid has as many cells as its shape says");
+    assert_eq!(
+        from.len(),
+        usize::from(h) * columns,
+        "a picture has as many places as its shape says"
+    );
+    if from.is_empty() {
+        return shape;
+    }
     match symmetry {
         Symmetry::Identity => to.copy_from_slice(from),
         Symmetry::Rot180 => {
@@ -108,6 +116,7 @@ mod tests {
             let (shape, cells) = image(symmetry, [1, 3], &[1, 2, 3]);
             assert_eq!(shape, if symmetry.transposes() { [3, 1] } else { [1, 3] });
             assert!(cells == [1, 2, 3] || cells == [3, 2, 1]);
+            assert_eq!(image(symmetry, [0, 0], &[]), ([0, 0], vec![]));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The order of a grid's colours, and which of equally common ones wins.
+//! The order of a picture's colours, and which of equally common ones wins. Holes of an object are
+//! no colour.
 //!
 //! The DSL takes the first best in the order in which CPython iterates a set of small integers
 //! (workload.md 2.4, N1). That order is a fact about CPython's table: up to four entries lie in
@@ -10,6 +11,7 @@
 use gridpool_protocol::program::Ties;
 
 use super::histogram::{COLORS, Histogram, distinct, histogram};
+use super::picture::HOLE;
 
 /// Entries that a CPython set holds before it leaves its first eight slots.
 const SMALL_SET_MAX: u32 = 4;
@@ -45,34 +47,40 @@ impl FromIterator<u8> for Palette {
     }
 }
 
-/// The distinct colours of a grid, in the order of `ties`.
+/// The distinct colours of a picture, in the order of `ties`.
 #[must_use]
 pub fn palette(cells: &[u8], ties: Ties) -> Palette {
     ordered(cells, &histogram(cells), ties)
 }
 
-/// The commonest colour; among equals the first in the order of `ties`.
+/// The commonest colour; among equals the first in the order of `ties`. `None` if there is no cell.
 #[must_use]
-pub fn mostcolor(cells: &[u8], ties: Ties) -> u8 {
+pub fn mostcolor(cells: &[u8], ties: Ties) -> Option<u8> {
     first_best(cells, ties, |count, best| count > best)
 }
 
-/// The rarest colour that occurs; among equals the first in the order of `ties`.
+/// The commonest colour of a grid that is not empty: what the DSL takes for its background.
+///
+/// # Panics
+/// If the grid is empty.
 #[must_use]
-pub fn leastcolor(cells: &[u8], ties: Ties) -> u8 {
+pub fn background(cells: &[u8], ties: Ties) -> u8 {
+    mostcolor(cells, ties).expect("a grid with a background has a cell")
+}
+
+/// The rarest colour that occurs; among equals the first in the order of `ties`. `None` if there is
+/// no cell.
+#[must_use]
+pub fn leastcolor(cells: &[u8], ties: Ties) -> Option<u8> {
     first_best(cells, ties, |count, best| count < best)
 }
 
-fn first_best(cells: &[u8], ties: Ties, better: impl Fn(u32, u32) -> bool) -> u8 {
+fn first_best(cells: &[u8], ties: Ties, better: impl Fn(u32, u32) -> bool) -> Option<u8> {
     let counts = histogram(cells);
     let order = ordered(cells, &counts, ties);
     let count = |color: u8| counts[usize::from(color)];
-    let best = order
-        .colors()
-        .iter()
-        .copied()
-        .reduce(|best, color| if better(count(color), count(best)) { color } else { best });
-    best.expect("a grid has at least one cell")
+    let colors = order.colors().iter().copied();
+    colors.reduce(|best, color| if better(count(color), count(best)) { color } else { best })
 }
 
 fn ordered(cells: &[u8], counts: &Histogram, ties: Ties) -> Palette {
@@ -89,7 +97,7 @@ fn ordered(cells: &[u8], counts: &Histogram, ties: Ties) -> Palette {
 fn first_appearances(cells: &[u8], colors: u32) -> Palette {
     let mut seen = Palette::default();
     for &cell in cells {
-        if !seen.colors().contains(&cell) {
+        if !seen.colors().contains(&cell) && cell != HOLE {
             seen.push(cell);
             if u32::from(seen.len) == colors {
                 break;
@@ -161,12 +169,22 @@ mod tests {
 
     #[test]
     fn ties_go_to_the_first_in_order() {
-        assert_eq!(mostcolor(&[8, 0], Ties::Cpython), 8);
-        assert_eq!(leastcolor(&[8, 0], Ties::Cpython), 8);
-        assert_eq!(mostcolor(&[0, 8], Ties::Cpython), 0);
-        assert_eq!(mostcolor(&[8, 0], Ties::Lowest), 0);
-        assert_eq!(mostcolor(&[5, 3, 3, 5, 1], Ties::Cpython), 3);
-        assert_eq!(leastcolor(&[5, 3, 3, 5, 1], Ties::Cpython), 1);
-        assert_eq!(mostcolor(&[7], Ties::Cpython), 7);
+        assert_eq!(mostcolor(&[8, 0], Ties::Cpython), Some(8));
+        assert_eq!(leastcolor(&[8, 0], Ties::Cpython), Some(8));
+        assert_eq!(mostcolor(&[0, 8], Ties::Cpython), Some(0));
+        assert_eq!(mostcolor(&[8, 0], Ties::Lowest), Some(0));
+        assert_eq!(mostcolor(&[5, 3, 3, 5, 1], Ties::Cpython), Some(3));
+        assert_eq!(leastcolor(&[5, 3, 3, 5, 1], Ties::Cpython), Some(1));
+        assert_eq!(mostcolor(&[7], Ties::Cpython), Some(7));
+    }
+
+    #[test]
+    fn holes_are_no_colour() {
+        let cells = [HOLE, 9, HOLE, 1, HOLE];
+        assert_eq!(palette(&cells, Ties::Cpython).colors(), [9, 1]);
+        assert_eq!(mostcolor(&cells, Ties::Cpython), Some(9));
+        assert_eq!(leastcolor(&cells, Ties::Lowest), Some(1));
+        assert_eq!((mostcolor(&[], Ties::Cpython), leastcolor(&[], Ties::Lowest)), (None, None));
+        assert!(palette(&[], Ties::Cpython).colors().is_empty());
     }
 }
