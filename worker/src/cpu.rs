@@ -6,14 +6,14 @@
 use std::fs;
 use std::time::Instant;
 
-use gridpool_kernels::part::Part;
+use gridpool_kernels::part::{Part, Run};
 use gridpool_kernels::reference::{self, Evaluator};
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::receipt::DeviceInfo;
 use gridpool_protocol::shared::SharedSlice;
 use rayon::prelude::*;
 
-use crate::chunk::{Chunk, ChunkLimits, cut};
+use crate::chunk::{ChunkLimits, cut};
 use crate::device::{Device, Task, Work};
 use crate::fault::Fault;
 use crate::tally::Tally;
@@ -25,7 +25,8 @@ const VALIDATE: &str = "validate";
 const CHUNKS_PER_THREAD: usize = 4;
 /// A chunk smaller than this costs more to hand over than to compute.
 const CHUNK_CELLS_MIN: usize = 8 * 1024;
-/// A chunk of this size, its image and its labels stay in a core's second-level cache.
+/// A chunk of this size, its image and its labels stay in a core's second-level cache. Chunks of
+/// programs that make grids grow have as much room for what they make.
 const CHUNK_CELLS_MAX: usize = 64 * 1024;
 
 /// Threads that run the reference implementation.
@@ -76,7 +77,8 @@ impl Device for CpuDevice {
         let share =
             task.batch.cell_count() / (self.threads.current_num_threads() * CHUNKS_PER_THREAD);
         let cells_max = share.clamp(CHUNK_CELLS_MIN, CHUNK_CELLS_MAX);
-        let chunks = cut(task.tables, ChunkLimits { items_max: usize::MAX, cells_max });
+        let limits = ChunkLimits { items_max: usize::MAX, cells_max };
+        let chunks = cut(task.program, task.tables, limits);
         let done = if let [only] = chunks.as_slice() {
             run_chunk(&mut self.evaluator, task, only)
         } else {
@@ -121,21 +123,29 @@ impl Done {
 }
 
 /// Reads a chunk's cells once, applies the program, writes each part of the result once.
-fn run_chunk(evaluator: &mut Evaluator, task: &Task<'_>, chunk: &Chunk) -> Done {
+fn run_chunk(evaluator: &mut Evaluator, task: &Task<'_>, chunk: &Run) -> Done {
     let mut tally = Tally::default();
-    evaluator.load(&task.tables.shapes()[chunk.items.clone()], |cells| {
+    let grids_per_item = task.batch.grids_per_item();
+    let grids = chunk.items.start * grids_per_item..chunk.items.end * grids_per_item;
+    evaluator.load(grids_per_item, &task.tables.shapes()[grids], |cells| {
         task.input.read(task.batch.cells().start + chunk.cells.start, cells);
     });
-    let item_errors = timed(&mut tally, VALIDATE, || evaluator.validate());
-    for &op in task.program.ops() {
-        timed(&mut tally, op.name(), || evaluator.apply(op, task.program.ties()));
+    timed(&mut tally, VALIDATE, || evaluator.validate());
+    let steps = task.program.steps();
+    for (at, step) in steps.iter().enumerate() {
+        timed(&mut tally, step.op.name(), || {
+            evaluator.apply(step, at, task.program.ties());
+            if at + 1 == steps.len() {
+                evaluator.finish(&task.output_layout, chunk);
+            }
+        });
     }
     for part in Part::ALL {
-        if let Some(span) = part.span(&task.output_layout, &chunk.items, &chunk.cells) {
+        if let Some(span) = part.span(&task.output_layout, chunk) {
             task.output.write(span.start, evaluator.part(part));
         }
     }
-    Done { tally, item_errors }
+    Done { tally, item_errors: evaluator.item_errors() }
 }
 
 fn timed<T>(tally: &mut Tally, name: &str, call: impl FnOnce() -> T) -> T {
@@ -156,9 +166,9 @@ fn processor() -> String {
 
 #[cfg(test)]
 mod tests {
-    use gridpool_kernels::known_answer;
+    use gridpool_kernels::known_answer::{self, KNOWN_ANSWERS};
     use gridpool_protocol::batch::{Grid, GridBatch, Tables};
-    use gridpool_protocol::output::{NO_OP, OutputLayout};
+    use gridpool_protocol::output::{ItemErrorCode, NO_OP, OutputLayout, Outputs};
     use gridpool_protocol::program::{Program, Ties};
 
     use super::*;
@@ -169,31 +179,87 @@ mod tests {
         self_test(&mut CpuDevice::open(0, 2).unwrap()).unwrap();
     }
 
+    /// 3,000 items, those of the self-test in another order.
+    fn many(takes_pairs: bool) -> GridBatch {
+        if !takes_pairs {
+            let known = known_answer::batch();
+            let grids: Vec<Grid> = (0..3_000).map(|i| known.grid(i * 7 % known.len())).collect();
+            return GridBatch::from_grids(&grids).unwrap();
+        }
+        let known = known_answer::pair_batch();
+        let grids: Vec<Grid> = (0..2 * known.len()).map(|at| known.grid(at)).collect();
+        let pairs = (0..3_000).map(|i| 2 * (i * 3 % known.len()));
+        let pairs = pairs.map(|at| (&grids[at], Some(&grids[at + 1])));
+        GridBatch::from_pairs(pairs.map(|(a, b)| (a, b.filter(|b| !b.is_empty())))).unwrap()
+    }
+
+    fn errors(outputs: &Outputs) -> usize {
+        (0..outputs.len()).filter(|&item| outputs.item(item).unwrap().is_err()).count()
+    }
+
     #[test]
     fn many_chunks_on_threads_give_what_one_run_gives() {
-        let known = known_answer::batch();
-        let grids: Vec<Grid> = (0..3_000).map(|i| known.grid(i * 7 % known.len())).collect();
-        let batch = GridBatch::from_grids(&grids).unwrap();
         let mut device = CpuDevice::open(0, 3).unwrap();
-        for text in ["rot90 | replace(0, 5)", "palette", "leastcolor", "rot90 | o_g(5)", "o_g(4)"] {
+        for text in [
+            "rot90 | replace(0, 5)",
+            "palette",
+            "leastcolor",
+            "rot90 | o_g(5)",
+            "o_g(4)",
+            "o_g(5) | argmax(size) | outbox",
+            "ofcolor(2) | subgrid",
+            "hsplit(3) | apply(o_g(7) | size)",
+            "trim | o_g(6)",
+            "cellwise(7)",
+            "apply(hmirror)",
+            "apply(fgpartition)",
+            "vconcat",
+        ] {
             let program = Program::compile(text, Ties::Cpython).unwrap();
+            let batch = many(program.grids_per_item() == 2);
             let (outputs, work) = run_batch(&mut device, &program, &batch).unwrap();
             let want = reference::run_batch(&program, &batch).unwrap();
-            assert_eq!(outputs.packed(), want.packed(), "{text}");
+            for item in 0..want.len() {
+                assert_eq!(outputs.item(item), want.item(item), "{text}: item {item}");
+            }
             assert!(work.kernels.iter().all(|kernel| kernel.launches > 1), "{text}: {work:?}");
+            assert_eq!(work.item_errors as usize, errors(&want), "{text}");
+        }
+    }
+
+    #[test]
+    fn results_in_place_are_the_same_bytes_in_any_chunks() {
+        let mut device = CpuDevice::open(0, 2).unwrap();
+        for text in ["rot90 | fill(3, ofcolor(0))", "rot90 | o_g(5)", "apply(rot90)"] {
+            let program = Program::compile(text, Ties::Cpython).unwrap();
+            let batch = many(program.grids_per_item() == 2);
+            let (outputs, _) = run_batch(&mut device, &program, &batch).unwrap();
+            let want = reference::run_batch(&program, &batch).unwrap();
+            assert_eq!(outputs.packed(), want.packed(), "{text}");
         }
     }
 
     #[test]
     fn a_report_names_each_function_and_counts_its_calls() {
         let batch = GridBatch::from_grids([&Grid::from_rows(&[[1, 2]]).unwrap()]).unwrap();
-        let program = Program::compile("rot90 | replace(1, 3) | rot90", Ties::Cpython).unwrap();
+        let program = Program::compile("rot90 | fill(3, ofcolor(1)) | rot90", Ties::Cpython);
         let mut device = CpuDevice::open(1, 1).unwrap();
-        let (_, work) = run_batch(&mut device, &program, &batch).unwrap();
+        let (_, work) = run_batch(&mut device, &program.unwrap(), &batch).unwrap();
         let calls: Vec<_> = work.kernels.iter().map(|k| (k.name.as_str(), k.launches)).collect();
-        assert_eq!(calls, [(VALIDATE, 1), ("rot90", 2), ("replace", 1)]);
+        assert_eq!(calls, [(VALIDATE, 1), ("rot90", 2), ("ofcolor", 1), ("fill", 1)]);
         assert_eq!((work.h2d_bytes, work.d2h_bytes, work.item_errors), (0, 0, 0));
         assert_eq!(device.info().id().to_string(), "cpu1");
+    }
+
+    #[test]
+    fn an_item_in_error_is_counted_once() {
+        let known = known_answer::pair_batch();
+        let mut device = CpuDevice::open(0, 1).unwrap();
+        for known_answer in KNOWN_ANSWERS.iter().filter(|known| known.takes_pairs()) {
+            let program = known_answer.program();
+            let (outputs, work) = run_batch(&mut device, &program, &known).unwrap();
+            assert_eq!(work.item_errors as usize, errors(&outputs), "{}", program.text());
+        }
     }
 
     #[test]
@@ -202,7 +268,7 @@ mod tests {
         let batch = GridBatch::from_grids([&grid, &grid, &grid]).unwrap();
         let program = Program::compile("vmirror", Ties::Cpython).unwrap();
         let layout = batch.layout().unwrap();
-        let output_layout = OutputLayout::new(&program, layout);
+        let output_layout = OutputLayout::new(&program, layout).unwrap();
         let (mut input, mut output) = (vec![0; layout.bytes()], vec![0; output_layout.bytes()]);
         batch.write_to(layout, &SharedSlice::private(&mut input));
         input[layout.cells().start + 3] = 10;
@@ -218,7 +284,8 @@ mod tests {
         };
         let work = CpuDevice::open(0, 1).unwrap().run(&task).unwrap();
         assert_eq!(work.item_errors, 1);
-        assert_eq!(output[output_layout.status()], [0, 0, 1, NO_OP, 0, 0]);
+        let bad = ItemErrorCode::BadCell as u8;
+        assert_eq!(output[output_layout.status()], [0, 0, bad, NO_OP, 0, 0]);
         let cells = &output[output_layout.cells()];
         assert_eq!((&cells[..2], &cells[4..]), (&[2, 1][..], &[2, 1][..]));
     }

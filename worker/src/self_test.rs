@@ -1,6 +1,8 @@
-//! The test that a device passes before its worker says that it is ready: known answers, and a
-//! launch counted for every op of every program. A device that is initialised and never called
+//! The test that a device passes before its worker says that it is ready: known answers for grids
+//! and for pairs, and a launch counted for the op of every step of every program. A device that is initialised and never called
 //! fails here, not in production.
+
+use std::sync::Arc;
 
 use gridpool_kernels::known_answer::{self, KNOWN_ANSWERS};
 use gridpool_protocol::batch::GridBatch;
@@ -20,14 +22,16 @@ const KERNEL_PREFIX: &str = "gp_";
 /// [`Fault::WrongAnswer`] at the first program with a wrong result or an op that was not launched;
 /// any fault of the device itself.
 pub fn self_test(device: &mut dyn Device) -> Result<(), Fault> {
-    let batch = known_answer::batch();
+    let (grids, pairs) = (known_answer::batch(), known_answer::pair_batch());
     for known in KNOWN_ANSWERS {
         let program = known.program();
-        let (outputs, work) = run_batch(device, &program, &batch)?;
+        let batch = if known.takes_pairs() { &pairs } else { &grids };
+        let (outputs, work) = run_batch(device, &program, batch)?;
         let wrong =
             |error: known_answer::WrongAnswer| Fault::WrongAnswer { detail: error.to_string() };
         known.check(&outputs).map_err(wrong)?;
-        for op in program.ops() {
+        for step in program.steps() {
+            let op = step.op;
             let launched = work.kernels.iter().any(|kernel| {
                 let name = kernel.name.strip_prefix(KERNEL_PREFIX).unwrap_or(&kernel.name);
                 name == op.name() && kernel.launches > 0
@@ -47,14 +51,15 @@ pub fn self_test(device: &mut dyn Device) -> Result<(), Fault> {
 /// Any fault of the device.
 ///
 /// # Panics
-/// If `batch` is empty.
+/// If `batch` is empty, has not what the program takes, or its result might be too large for a job.
 pub fn run_batch(
     device: &mut dyn Device,
     program: &Program,
     batch: &GridBatch,
 ) -> Result<(Outputs, Work), Fault> {
     let layout = batch.layout().expect("the caller's batch has grids");
-    let output_layout = OutputLayout::new(program, layout);
+    let output_layout =
+        OutputLayout::new(program, layout).expect("the caller's batch suits its program");
     let mut input = vec![0; layout.bytes()];
     let mut output = vec![0; output_layout.bytes()];
     let input = SharedSlice::private(&mut input);
@@ -67,8 +72,7 @@ pub fn run_batch(
         output_layout,
         output: SharedSlice::private(&mut output),
     })?;
-    let (tables, cells) = (batch.tables().clone(), batch.cells().to_vec());
-    let outputs = Outputs::new(program.clone(), layout, tables, cells, output);
+    let outputs = Outputs::new(program.clone(), Arc::new(batch.clone()), output);
     Ok((outputs.expect("the output is as long as its layout says"), work))
 }
 
