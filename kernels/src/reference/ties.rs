@@ -97,11 +97,12 @@ fn ordered(cells: &[u8], counts: &Histogram, ties: Ties) -> Palette {
 fn first_appearances(cells: &[u8], colors: u32) -> Palette {
     let mut seen = Palette::default();
     for &cell in cells {
-        if !seen.colors().contains(&cell) && cell != HOLE {
-            seen.push(cell);
-            if u32::from(seen.len) == colors {
-                break;
-            }
+        if seen.colors().contains(&cell) || cell == HOLE {
+            continue;
+        }
+        seen.push(cell);
+        if u32::from(seen.len) == colors {
+            break;
         }
     }
     seen

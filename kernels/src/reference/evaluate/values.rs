@@ -61,15 +61,9 @@ impl Evaluator {
     pub(super) fn mirror(&mut self, symmetry: Symmetry) {
         let of_grids = self.kind == Kind::Grid;
         let pictures = if of_grids { &mut self.grids } else { &mut self.pieces };
-        self.next.take_places_of(pictures);
-        for value in 0..pictures.len() {
-            let picture = pictures.get(value);
-            let place = self.next.place_mut(value);
-            let (to, rest) = place.split_at_mut(picture.cells.len());
-            let shape = symmetry::apply(symmetry, picture.shape, picture.cells, to);
-            rest.fill(0);
-            self.next.set(value, shape, picture.origin);
-        }
+        pictures.write_images(&mut self.next, |shape, from, to| {
+            symmetry::apply(symmetry, shape, from, to)
+        });
         std::mem::swap(pictures, &mut self.next);
     }
 
@@ -251,10 +245,11 @@ impl Evaluator {
         let mut numbers = std::mem::take(&mut self.numbers);
         let mut status = std::mem::take(&mut self.status);
         numbers.clear();
+        let pictures = self.pictures();
         for (value, status) in status.iter_mut().enumerate() {
             let mut number = [0; 4];
             if *status == STATUS_OK {
-                match measure(self.pictures().get(value)) {
+                match measure(pictures.get(value)) {
                     Ok(measured) => number = measured.to_bytes(),
                     Err(error) => *status = [error as u8, self.at],
                 }

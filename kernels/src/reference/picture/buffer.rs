@@ -52,14 +52,20 @@ impl Pictures {
         fill(&mut self.cells);
     }
 
-    /// Takes the places of `other`, each with an empty picture in it and whatever bytes.
-    pub fn take_places_of(&mut self, other: &Self) {
-        self.shapes.clear();
-        self.shapes.resize(other.len(), [0, 0]);
-        self.origins.clear();
-        self.origins.resize(other.len(), [0, 0]);
-        self.starts.clone_from(&other.starts);
-        self.cells.resize(other.cells.len(), 0);
+    /// Has `image` make a picture of the same area of each of these, in the same place of `to`, and
+    /// say its shape. The rest of a place is wiped.
+    pub fn write_images(&self, to: &mut Self, image: impl Fn(Shape, &[u8], &mut [u8]) -> Shape) {
+        to.shapes.clone_from(&self.shapes);
+        to.origins.clone_from(&self.origins);
+        to.starts.clone_from(&self.starts);
+        to.cells.resize(self.cells.len(), 0);
+        for (shape, place) in to.shapes.iter_mut().zip(self.starts.windows(2)) {
+            let (start, end) = (place[0], place[0] + area(*shape));
+            *shape = image(*shape, &self.cells[start..end], &mut to.cells[start..end]);
+            if end < place[1] {
+                to.cells[end..place[1]].fill(0);
+            }
+        }
     }
 
     /// How many there are.
@@ -75,6 +81,7 @@ impl Pictures {
     }
 
     /// One of them.
+    #[inline]
     #[must_use]
     pub fn get(&self, value: usize) -> Picture<'_> {
         let (shape, start) = (self.shapes[value], self.starts[value]);
@@ -111,12 +118,6 @@ impl Pictures {
     #[must_use]
     pub fn place(&self, value: usize) -> Range<usize> {
         self.starts[value]..self.starts[value + 1]
-    }
-
-    /// The bytes of a place, the unused rest included.
-    pub fn place_mut(&mut self, value: usize) -> &mut [u8] {
-        let place = self.place(value);
-        &mut self.cells[place]
     }
 
     /// All shapes.
