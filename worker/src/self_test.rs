@@ -1,6 +1,6 @@
 //! The test that a device passes before its worker says that it is ready: known answers for grids
-//! and for pairs, and a launch counted for the op of every step of every program. A device that is initialised and never called
-//! fails here, not in production.
+//! and for pairs, and a launch counted for the op of every step of every program. A device that is
+//! initialised and never called fails here, not in production.
 
 use std::sync::Arc;
 
