@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the example inputs beside it: tasks/, grids.json, grids.npy, and bad/ with what is refused.
+"""Writes the example inputs beside it: tasks/, grids.json, grids.npy, pairs.json, and bad/.
 
     python3 tests/data/make_inputs.py
 
 Needs Python 3.8 or later and nothing else; the same seed gives the same files. The tasks have the
-format of ARC and are our own; each is named for what its outputs show.
+format of ARC and are our own; each is named for what its outputs show. What is in bad/ is refused.
 """
 
 import json
@@ -114,6 +114,15 @@ GRIDS = [
     noise(10, 13, [0, 0, 0, 1, 2, 9]),
 ]
 
+# The second has no output; the fourth's output is smaller than its input, the fifth's wider.
+PAIRS = [
+    {"input": [[1, 2, 3], [4, 5, 6]], "output": [[4, 1], [5, 2], [6, 3]]},
+    {"input": [[7, 0], [0, 7]]},
+    {"input": [[8, 0], [0, 8]], "output": [[8, 0], [0, 9]]},
+    {"input": [[0, 3, 0], [3, 3, 3], [0, 3, 0]], "output": [[3]]},
+    {"input": [[5]], "output": [[5, 0, 5], [0, 5, 0]]},
+]
+
 # Of what is refused: one thing wrong with each. Arrays of grids unless the name says otherwise.
 BAD = {
     "not_json.json": "[[[1, 2], [3, 4]]",
@@ -130,6 +139,12 @@ BAD = {
     "no_grids.json": [],
     "task_without_train_and_test.json": {"training": []},
     "task_without_input.json": {"train": [{"output": [[1]]}], "test": [{"input": [[1]]}]},
+    "one_pair.json": {"input": [[1]], "output": [[1]]},
+    "pair_among_grids.json": [[[1]], {"input": [[1]]}],
+    "pair_with_empty_output.json": [{"input": [[1]], "output": []}],
+    "pair_with_other_key.json": [{"input": [[1]]}, {"input": [[1]], "grid": [[1]]}],
+    "pair_with_output_null.json": [{"input": [[1]], "output": None}],
+    "pair_without_input.json": [{"input": [[1]]}, {"output": [[1]]}],
     "task_ragged.json": {"train": [{"input": [[1]], "output": [[1, 2], [3]]}], "test": []},
 }
 
@@ -156,6 +171,7 @@ def main():
     for make in TASKS:
         write(HERE / "tasks" / f"{make.__name__}.json", make())
     write(HERE / "grids.json", GRIDS)
+    write(HERE / "pairs.json", PAIRS)
     cells = bytes(RNG.choice([0, 0, 1, 8]) for _ in range(5 * 4 * 6))
     write(HERE / "grids.npy", npy((5, 4, 6), "|u1", cells))
     bad = HERE / "bad"

@@ -10,7 +10,7 @@ use crate::jobs::{PROGRAM, data, small_job, submit};
 use crate::pool::cpu;
 
 /// Every file of `tests/data/bad`, and words of the sentence that it is refused with.
-const FILES: [(&str, &[&str]); 20] = [
+const FILES: [(&str, &[&str]); 26] = [
     ("cell_10.json", &["grid 0, row 1, column 0: 10 is not a colour from 0 to 9"]),
     ("cell_10.npy", &["grid 0, row 1, column 0: 10 is not a colour from 0 to 9"]),
     ("cell_fraction.json", &["grid 0, row 0, column 1: 1.5 is not a colour"]),
@@ -24,6 +24,12 @@ const FILES: [(&str, &[&str]); 20] = [
     ("folder_without_tasks", &["it holds no task"]),
     ("no_grids.json", &["it holds no grid"]),
     ("not_json.json", &["line 2, column 0: not JSON"]),
+    ("one_pair.json", &["this is one pair where a list of pairs should be: put it into [ ]"]),
+    ("pair_among_grids.json", &["pair 1: this is a pair in a list of grids: keep grids and"]),
+    ("pair_with_empty_output.json", &["pair 0, output: the grid is empty"]),
+    ("pair_with_other_key.json", &["pair 1: there is no key `grid` here: a pair has `input`"]),
+    ("pair_with_output_null.json", &["pair 0, output: expected a grid", "no key `output`", "null"]),
+    ("pair_without_input.json", &["pair 1: the key `input` is missing"]),
     ("ragged.json", &["grid 1: row 1 has 2 cells, row 0 has 3"]),
     ("side_256.json", &["grid 0: the grid is 1 x 256; a side has at most 255 cells"]),
     ("task_ragged.json", &["train pair 0, output: row 1 has 1 cells, row 0 has 2"]),
@@ -88,7 +94,7 @@ fn input_that_is_not_there_is_named() {
 
 #[test]
 fn bad_programs_are_usage_errors_that_point_at_the_place() {
-    let cases: [(&str, &[&str]); 11] = [
+    let cases: [(&str, &[&str]); 30] = [
         ("rot91", &["there is no op `rot91`\n  rot91\n  ^^^^^\n  close to it: rot90"]),
         ("hmirror | frobnicate", &["frobnicate\n            ^^^^^^^^^^"]),
         ("flip", &["`flip` is a boolean not", "hmirror", "vmirror"]),
@@ -100,6 +106,25 @@ fn bad_programs_are_usage_errors_that_point_at_the_place() {
         ("rot90 |", &["expected an op"]),
         ("", &["expected an op"]),
         ("rot90)", &["this bracket closes nothing"]),
+        ("rot90 | hconcat", &["`hconcat` works on a pair or tuple of grids", "gives a grid"]),
+        ("first | second", &["`second` works on a list of objects or a pair", "gives a grid"]),
+        ("o_g(1) | subgrid", &["`subgrid` works on an object or a patch", "a list of objects"]),
+        ("ofcolor(3) | paint", &["`paint` works on an object, but", "gives a patch"]),
+        ("ofcolor(1) | o_g(1)", &["`o_g` works on a grid, but", "gives a patch"]),
+        ("shape | rot90", &["`rot90` works on a grid, but", "gives a vector"]),
+        ("square | height", &["`height` works on a grid, an object or a patch", "gives a flag"]),
+        ("fill(5)", &["`fill` works on an object or a patch, but a program starts with a grid"]),
+        ("hsplit(2) | rot90", &["gives a pair of grids\n", "for each of them write apply(rot90)"]),
+        ("hsplit(3) | cellwise(0)", &["works on a pair of grids", "gives a tuple of 3 grids"]),
+        ("rot90 | apply(rot90)", &["`apply` works on a pair or tuple", "gives a grid"]),
+        ("apply(palette | rot90)", &["\n  apply(palette | rot90)\n                  ^^^^^"]),
+        ("apply(hsplit(2))", &["inside `apply` each element must stay one value"]),
+        ("nth(2)", &["a pair of grids has elements 0 to 1, or -2 to -1, not 2"]),
+        ("fill(5, palette)", &["`fill` needs an object or a patch here, got a list of colours"]),
+        ("fill(5, rot90 | ofcolor(1))", &["`rot90` would change the grid that `fill` works on"]),
+        ("upscale(31)", &["`factor` of `upscale` is a number from 1 to 30, got `31`"]),
+        ("canvas(0, 255, 255)", &["a grid of 255 x 255 has more than 4096 cells"]),
+        ("o_g(1) | argmax(weight)", &["`key` of `argmax` is one of size, height", "got `weight`"]),
     ];
     for (text, words) in cases {
         run(text).arg(data("tasks/lines.json")).run().complains(2, words);

@@ -2,13 +2,13 @@
 //! the number of workers.
 
 use gridpool_protocol::batch::Grid;
-use gridpool_tests::oracle;
 use gridpool_tests::oracle::samples::{SplitMix64, random_grids};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::command::gridpool;
-use crate::jobs::{as_json, program, shown};
+use crate::documents::says;
+use crate::jobs::{as_json, program};
 
 const PROGRAM: &str = "rot90 | o_g(5)";
 const GRIDS: usize = 4_096;
@@ -95,6 +95,6 @@ fn is_what_the_oracle_says(results: &str, grids: &[Grid]) {
     let results = list(results);
     assert_eq!(results.len(), grids.len());
     for (item, (got, grid)) in results.iter().zip(grids).enumerate() {
-        assert_eq!(got, &shown(&oracle::run(&program, grid)), "item {item}");
+        assert_eq!(got, &says(&program, grid), "item {item}");
     }
 }

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::client::{Client, Job, JobAnswer, JobHandle};
-use gridpool_protocol::output::{Object, ObjectCell, Output};
 use gridpool_protocol::program::{Program, Ties};
 use gridpool_protocol::receipt::Verdict;
 use gridpool_tests::oracle::samples::{SplitMix64, random_grids};
-use gridpool_tests::oracle::{self, tasks};
-use serde_json::{Value, json};
+use gridpool_tests::oracle::tasks;
+use serde_json::json;
 
+use crate::documents::{self, says};
 use crate::wait::within;
 
 /// A program that every test may use: two kernels, and a result that shows both.
@@ -69,26 +69,11 @@ pub(crate) fn is_right(answer: &JobAnswer, text: &str, grids: &[Grid]) {
     assert_eq!(outputs.len(), grids.len());
     let program = program(text);
     for (item, grid) in grids.iter().enumerate() {
-        let got = outputs.item(item).expect("the result is well formed").expect("a result");
-        assert_eq!(got, oracle::run(&program, grid), "item {item}: {grid:?}");
+        assert_eq!(documents::item(outputs, item), says(&program, grid), "item {item}: {grid:?}");
     }
 }
 
 // ---- as JSON ----
-
-/// A result as the document shows it.
-pub(crate) fn shown(output: &Output) -> Value {
-    match output {
-        Output::Colors(colors) => json!(colors),
-        Output::Grid(grid) => json!(grid.rows().collect::<Vec<_>>()),
-        Output::Number(number) => json!(number),
-        Output::Objects(objects) => {
-            let cell = |cell: &ObjectCell| json!([cell.color, [cell.row, cell.col]]);
-            let object = |object: &Object| object.iter().map(cell).collect::<Vec<_>>();
-            json!(objects.iter().map(object).collect::<Vec<_>>())
-        }
-    }
-}
 
 /// Grids as a JSON array.
 pub(crate) fn as_json(grids: &[Grid]) -> String {

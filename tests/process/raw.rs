@@ -153,12 +153,17 @@ impl Raw {
 /// A well-formed job of these grids, inline.
 pub(crate) fn inline(key: u128, grids: &[Grid]) -> Submission {
     let batch = GridBatch::from_grids(grids).expect("the batch is within the limits");
-    let layout = batch.layout().expect("the batch has a grid");
+    inline_batch(key, PROGRAM, &batch)
+}
+
+/// A well-formed job of this batch, inline.
+pub(crate) fn inline_batch(key: u128, program: &str, batch: &GridBatch) -> Submission {
+    let layout = batch.layout().expect("the batch has an item");
     let mut bytes = vec![0; layout.bytes()];
     batch.write_to(layout, &SharedSlice::private(&mut bytes));
     Submission {
         key: JobKey(key),
-        program: PROGRAM.to_owned(),
+        program: program.to_owned(),
         ties: Ties::Cpython,
         items: u32::try_from(layout.items()).expect("a few"),
         cells: u32::try_from(layout.cell_count()).expect("a few"),
@@ -180,7 +185,7 @@ pub(crate) fn in_arena(key: u128, grids: &[Grid], memory: &Memory) -> Submission
         offset: offset as u64,
         bytes: bytes as u64,
     };
-    let output = OutputLayout::new(&program(PROGRAM), layout).bytes();
+    let output = OutputLayout::new(&program(PROGRAM), layout).expect("a small result").bytes();
     Submission {
         input: Input::Arena(slice(0, layout.bytes())),
         output: Destination::Arena(slice(layout.bytes(), output)),
@@ -190,7 +195,7 @@ pub(crate) fn in_arena(key: u128, grids: &[Grid], memory: &Memory) -> Submission
 
 /// Where a job in an arena keeps its batch.
 pub(crate) fn layout(submission: &Submission) -> BatchLayout {
-    BatchLayout::new(submission.items, submission.cells).expect("it is within the limits")
+    BatchLayout::new(submission.items, 1, submission.cells).expect("it is within the limits")
 }
 
 /// Whether a verdict is OK.

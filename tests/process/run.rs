@@ -5,20 +5,31 @@ use std::fs;
 
 use gridpool_protocol::batch::Grid;
 use gridpool_protocol::program::{Program, Ties};
-use gridpool_tests::oracle::{self, tasks};
+use gridpool_tests::oracle::tasks;
 use serde_json::{Value, json};
 
 use crate::command::gridpool;
-use crate::jobs::{PROGRAM, as_json, data, program, shown};
+use crate::documents::{by_oracle, entry, read, says};
+use crate::jobs::{PROGRAM, as_json, data, program};
 
-/// One of each kind of result.
-const PROGRAMS: [&str; 6] = [
+/// At least one of each kind of result, some of which may be empty or in error.
+const PROGRAMS: [&str; 16] = [
     PROGRAM,
     "o_g(5)",
     "cmirror | objects(true, false, true)",
     "palette",
     "switch(1, 2) | leastcolor",
     "colorcount(0)",
+    "tophalf",
+    "upscale(2) | trim",
+    "fill(7, ofcolor(0))",
+    "ofcolor(2) | outbox",
+    "o_g(5) | argmax(size) | subgrid",
+    "partition | last | shift(-1, 3)",
+    "o_g(1) | merge | centerofmass",
+    "dmirror | portrait",
+    "hsplit(3)",
+    "vsplit(2) | apply(o_g(5)) | apply(size)",
 ];
 
 #[test]
@@ -36,7 +47,8 @@ fn every_example_comes_back_in_its_own_shape_as_the_oracle_says() {
             .iter()
             .map(|task| entry(&task.name, task_output(&program, &task.name)))
             .collect();
-        want.push(entry(&data("grids.json").display().to_string(), json_output(&program)));
+        let list = by_oracle(&program, &read(&data("grids.json")));
+        want.push(entry(&data("grids.json").display().to_string(), list));
         want.push(entry(&data("grids.npy").display().to_string(), npy_output(&program)));
         assert_eq!(got.len(), want.len());
         for (got, want) in got.iter().zip(&want) {
@@ -156,32 +168,8 @@ fn standard_input_is_read_where_no_file_is_named_and_where_it_is() {
 
 // ---- what the oracle says ----
 
-fn entry(name: &str, output: Value) -> Value {
-    json!({"input": name, "verdict": "OK", "output": output})
-}
-
-fn result(program: &Program, grid: &Value) -> Value {
-    shown(&oracle::run(program, &tasks::grid(grid)))
-}
-
-/// A task with each grid replaced by its result; a pair without output stays without.
 fn task_output(program: &Program, name: &str) -> Value {
-    let path = data(&format!("tasks/{name}.json"));
-    let mut task = read(&fs::read_to_string(path).expect("an example"));
-    for part in ["train", "test"] {
-        for pair in task[part].as_array_mut().expect("a list of pairs") {
-            for (_, grid) in pair.as_object_mut().expect("a pair") {
-                *grid = result(program, grid);
-            }
-        }
-    }
-    task
-}
-
-fn json_output(program: &Program) -> Value {
-    let grids = read(&fs::read_to_string(data("grids.json")).expect("an example"));
-    let grids = grids.as_array().expect("a list of grids");
-    grids.iter().map(|grid| result(program, grid)).collect()
+    by_oracle(program, &read(&data(&format!("tasks/{name}.json"))))
 }
 
 /// The example array has 5 grids of 4 x 6 cells, which are the end of the file.
@@ -189,11 +177,7 @@ fn npy_output(program: &Program) -> Value {
     let bytes = fs::read(data("grids.npy")).expect("an example");
     let cells = &bytes[bytes.len() - 5 * 4 * 6..];
     let grid = |cells: &[u8]| Grid::new(4, 6, cells.to_vec()).expect("a grid");
-    cells.chunks(4 * 6).map(|cells| shown(&oracle::run(program, &grid(cells)))).collect()
-}
-
-fn read(text: &str) -> Value {
-    serde_json::from_str(text).expect("JSON")
+    cells.chunks(4 * 6).map(|cells| says(program, &grid(cells))).collect()
 }
 
 fn keys(value: &Value) -> BTreeSet<&str> {

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 use gridpool_protocol::status::WorkerState;
 use gridpool_tests::oracle::samples::random_grids;
@@ -41,7 +42,8 @@ fn serve_with(setup: &Setup) -> (Option<i32>, String) {
 
 #[test]
 fn a_worker_of_another_version_is_refused_with_both_versions() {
-    let words = "the worker binary is gridpool-worker 0.0.1 (protocol 1), the supervisor gridpool";
+    let build = format!("gridpool-worker 0.0.1 (protocol {PROTOCOL_VERSION})");
+    let words = &format!("the worker binary is {build}, the supervisor gridpool");
     let finished = run_with(binaries::stub_worker(), "other-build");
     assert_eq!(finished.code, Some(73), "{}", finished.stderr);
     assert!(finished.stderr.contains(words), "{}", finished.stderr);

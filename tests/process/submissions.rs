@@ -1,9 +1,10 @@
 //! Well-formed messages that mean harm: submissions that do not add up, and shared memory that its
 //! client scribbles over.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gridpool_protocol::batch::{Grid, GridBatch, Tables};
+use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::ids::{ArenaId, JobKey};
 use gridpool_protocol::limits::{JOB_CELLS_MAX, JOB_ITEMS_MAX};
 use gridpool_protocol::message::{
@@ -17,7 +18,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 
 use crate::jobs::{PROGRAM, answer, is_right, job, program, serves, submit};
 use crate::pool::warm;
-use crate::raw::{Memory, Raw, in_arena, inline, is_ok, layout};
+use crate::raw::{Memory, Raw, in_arena, inline, inline_batch, is_ok, layout};
 
 type Change = fn(&mut Submission);
 
@@ -146,12 +147,12 @@ fn tables_that_were_scribbled_over_fail_their_job_and_nothing_else() {
     let place = layout(&in_arena(0, &grids, &memory));
     let (shapes, offsets) = (place.shapes().start, place.offsets());
     let cases: [(usize, &[u8], &str); 6] = [
-        (shapes, &[0, 3], "item 0: a grid of 0 x 3 cells is out of bounds"),
-        (shapes + 2 * 7, &[255, 255], "item 7: a grid of 255 x 255 cells is out of bounds"),
-        (shapes + 2 * 49, &[64, 64], "item 50: its cells start at"),
-        (offsets.start, &[1], "item 0: its cells start at 1; the grids before it end at 0"),
-        (offsets.start + 4 * 9, &[0xff; 4], "item 9: its cells start at 4294967295"),
-        (offsets.end - 4, &[0xff; 4], "item 50: its cells start at 4294967295"),
+        (shapes, &[0, 3], "grid 0: 0 x 3 cells are out of bounds"),
+        (shapes + 2 * 7, &[255, 255], "grid 7: 255 x 255 cells are out of bounds"),
+        (shapes + 2 * 49, &[64, 64], "grid 50: its cells start at"),
+        (offsets.start, &[1], "grid 0: its cells start at 1; the grids before it end at 0"),
+        (offsets.start + 4 * 9, &[0xff; 4], "grid 9: its cells start at 4294967295"),
+        (offsets.end - 4, &[0xff; 4], "grid 50: its cells start at 4294967295"),
     ];
     for (number, (at, bytes, words)) in cases.into_iter().enumerate() {
         let submission = in_arena(number as u128, &grids, &memory);
@@ -166,6 +167,45 @@ fn tables_that_were_scribbled_over_fail_their_job_and_nothing_else() {
     raw.submit(in_arena(100, &grids, &memory));
     is_ok(&raw.hear_done().1);
     drop((raw, memory));
+    pool.is_unharmed(before);
+}
+
+#[test]
+fn a_pair_may_lack_its_output_and_never_its_input() {
+    let (pool, before) = warm();
+    let mut raw = Raw::greeted(&pool.socket());
+    let grids = random_grids(11, 4);
+    let pairs = [(&grids[0], Some(&grids[1])), (&grids[2], None), (&grids[3], Some(&grids[0]))];
+    let batch = GridBatch::from_pairs(pairs).expect("the batch is within the limits");
+    let good = inline_batch(1, "second", &batch);
+    raw.submit(good.clone());
+    let (_, receipt, output) = raw.hear_done();
+    is_ok(&receipt);
+    assert_eq!((receipt.items, receipt.item_errors), (3, 1));
+    let bytes = output.expect("OK comes with results").0;
+    let outputs = Outputs::new(program("second"), Arc::new(batch), bytes).expect("as long");
+    let (error, last) = (outputs.item(1).expect("well formed"), outputs.item(2));
+    assert_eq!(error.expect_err("no output").code, ItemErrorCode::MissingOutput);
+    assert_eq!(last.expect("well formed"), Ok(Output::Grid(grids[0].clone())));
+
+    // The shape of the input or of half an output is taken away.
+    for (key, at, words) in [(2, 4, "grid 2: 0 x 0 cells"), (3, 2, "grid 1: 0 x ")] {
+        let mut bad = good.clone();
+        bad.key = JobKey(key);
+        let Input::Inline(Inline(bytes)) = &mut bad.input else { panic!("it is inline") };
+        let width = if key == 2 { 2 } else { 1 };
+        bytes[at..at + width].fill(0);
+        raw.submit(bad);
+        let (_, receipt, _) = raw.hear_done();
+        assert_eq!(receipt.verdict, Verdict::Failed);
+        assert!(receipt.reason.starts_with(words), "{}", receipt.reason);
+    }
+    // The same bytes to a program over grids are another layout.
+    let mut grids = good;
+    (grids.key, grids.program) = (JobKey(4), PROGRAM.to_owned());
+    raw.say(&ClientMessage::Submit(Box::new(grids)));
+    assert!(raw.hear_refused().to_string().contains("an inline batch of"));
+    drop(raw);
     pool.is_unharmed(before);
 }
 
@@ -188,12 +228,12 @@ fn a_cell_that_is_no_colour_is_an_error_of_its_item_alone() {
         let (_, receipt, _) = raw.hear_done();
         is_ok(&receipt);
         assert_eq!(receipt.item_errors, 3);
-        let outputs = read_outputs(submission, &memory);
+        let outputs = read_outputs(submission, &memory, &grids);
         for (item, grid) in grids.iter().enumerate() {
             match outputs.item(item).expect("well formed") {
                 Ok(output) => {
                     assert!(!bad.contains(&item));
-                    assert_eq!(output, oracle::run(&program(PROGRAM), grid), "item {item}");
+                    assert_eq!(Ok(output), oracle::run(&program(PROGRAM), grid), "item {item}");
                 }
                 Err(error) => {
                     assert!(bad.contains(&item));
@@ -206,14 +246,13 @@ fn a_cell_that_is_no_colour_is_an_error_of_its_item_alone() {
     pool.is_unharmed(before);
 }
 
-/// The results that a worker has written.
-fn read_outputs(mut submission: Submission, memory: &Memory) -> Outputs {
-    let (place, slice) = (layout(&submission), *output_slice(&mut submission));
-    let tables = Tables::read(place, &memory.map.all()).expect("the tables are right");
-    let (mut cells, mut bytes) = (vec![0; place.cell_count()], vec![0; to_usize(slice.bytes)]);
-    memory.map.all().read(place.cells().start, &mut cells);
+/// The results that a worker has written, of these grids.
+fn read_outputs(mut submission: Submission, memory: &Memory, grids: &[Grid]) -> Outputs {
+    let slice = *output_slice(&mut submission);
+    let mut bytes = vec![0; to_usize(slice.bytes)];
     memory.map.all().read(to_usize(slice.offset), &mut bytes);
-    Outputs::new(program(PROGRAM), place, tables, cells, bytes).expect("as long as it should be")
+    let batch = GridBatch::from_grids(grids).expect("the batch is within the limits");
+    Outputs::new(program(PROGRAM), Arc::new(batch), bytes).expect("as long as it should be")
 }
 
 fn to_usize(number: u64) -> usize {
@@ -261,7 +300,7 @@ fn memory_that_its_client_has_punched_holes_into_reads_as_zeros() {
     raw.submit(submission);
     let (_, receipt, _) = raw.hear_done();
     assert_eq!(receipt.verdict, Verdict::Failed);
-    assert_eq!(receipt.reason, "item 0: a grid of 0 x 0 cells is out of bounds");
+    assert_eq!(receipt.reason, "grid 0: 0 x 0 cells are out of bounds");
     drop((raw, memory));
     pool.is_unharmed(before);
 }

@@ -1,0 +1,122 @@
+//! The 13 forms of the reports' own benchmark (workload.md 1.4) on real pairs, through `submit` to a
+//! pool of processes: the right results, and a receipt that names the op which was launched.
+
+use std::env;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use gridpool_kernels::reference::run_batch;
+use gridpool_protocol::program::Program;
+use serde_json::Value;
+
+use crate::binaries::root;
+use crate::documents::{self, Item, batch, by_oracle, entry, items, placed, read};
+use crate::jobs::{data, program};
+use crate::pool::{Pool, cpu};
+
+/// Each form as a program over pairs, and the ops whose launches must be in the receipt. The reports'
+/// `flip` is a mirror, in the DSL's words `vmirror`.
+const FORMS: [(&str, &[&str]); 13] = [
+    ("mapply(rot90)", &["rot90"]),
+    ("mapply(vmirror)", &["vmirror"]),
+    ("mapply(rot180)", &["rot180"]),
+    ("mapply(identity)", &["identity"]),
+    ("mapply(rot90) | mapply(rot90)", &["rot90"]),
+    ("mapply(objects(true, false, true))", &["objects"]),
+    ("first", &["nth"]),
+    ("second", &["nth"]),
+    ("first | o_g(0)", &["nth", "objects"]),
+    ("apply(o_g(1))", &["objects"]),
+    ("apply(o_g(2))", &["objects"]),
+    ("second | o_g(3)", &["nth", "objects"]),
+    ("apply(rot90 | objects(true, false, true))", &["rot90", "objects"]),
+];
+
+#[test]
+fn the_reports_forms_run_on_the_example_tasks_as_the_oracle_says() {
+    let pool = cpu(2).start();
+    let names: Vec<PathBuf> = json_files(&data("tasks"));
+    for (form, ops) in FORMS {
+        let program = program(form);
+        let want = names.iter().map(|path| entry(&stem(path), by_oracle(&program, &read(path))));
+        runs(&pool, &data("tasks"), &program, ops, &want.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn the_reports_forms_run_on_every_arc_task_as_the_reference_says() {
+    let Some(folder) = arc_training() else {
+        return say("the ARC training tasks are absent: the forms ran on the examples alone");
+    };
+    let pool = cpu(2).start();
+    let paths = json_files(&folder);
+    let tasks: Vec<Value> = paths.iter().map(|path| read(path)).collect();
+    for (form, ops) in FORMS {
+        let program = program(form);
+        let pairs: Vec<Item> = tasks.iter().flat_map(|task| items(&program, task)).collect();
+        let outputs = run_batch(&program, &batch(&program, &pairs)).expect("the batch has pairs");
+        let mut results = (0..outputs.len()).map(|item| documents::item(&outputs, item));
+        let want = paths.iter().zip(&tasks);
+        let want =
+            want.map(|(path, task)| entry(&stem(path), placed(&program, task, &mut results)));
+        runs(&pool, &folder, &program, ops, &want.collect::<Vec<_>>());
+    }
+    say(&format!("{} ARC tasks, {} forms", tasks.len(), FORMS.len()));
+}
+
+/// Submits all tasks of a folder, and compares results and receipts.
+fn runs(pool: &Pool, folder: &Path, program: &Program, ops: &[&str], want: &[Value]) {
+    let text = program.text();
+    let document = pool.cli(&["submit", text, "--json"]).arg(folder).run().document();
+    let got = document["results"].as_array().expect("a list of results");
+    assert_eq!(got.len(), want.len(), "{text}");
+    for (got, want) in got.iter().zip(want) {
+        assert!(
+            got == want,
+            "`{text}` of {}:\n{}\n{}",
+            want["input"],
+            got["output"],
+            want["output"]
+        );
+    }
+    let pairs = |task: &Value| ["train", "test"].map(|part| task["output"][part].clone());
+    let pairs = want.iter().flat_map(pairs).filter_map(|pairs| Some(pairs.as_array()?.len()));
+    let receipts = document["receipts"].as_array().expect("a list of receipts");
+    let items = receipts.iter().filter_map(|receipt| receipt["items"].as_u64());
+    assert_eq!(items.sum::<u64>(), pairs.sum::<usize>() as u64, "{text}");
+    let steps = program.steps().iter();
+    for receipt in receipts {
+        let kernels = receipt["attempts"][0]["kernels"].as_array().expect("a list of kernels");
+        for op in ops {
+            let launches = kernels.iter().filter(|kernel| kernel["name"] == *op);
+            let launches: u64 = launches.filter_map(|kernel| kernel["launches"].as_u64()).sum();
+            let times = steps.clone().filter(|step| step.op.name() == *op).count() as u64;
+            assert!(launches >= times.max(1), "`{text}` did not launch {op}: {receipt}");
+        }
+    }
+}
+
+/// The folder that [`gridpool_tests::oracle::tasks::arc_training`] reads.
+fn arc_training() -> Option<PathBuf> {
+    let named = env::var_os("GRIDPOOL_ARC").map(PathBuf::from);
+    named.or_else(|| Some(root().join("../shared/arc/training")).filter(|beside| beside.is_dir()))
+}
+
+/// The tasks of a folder in the order of their names.
+fn json_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("a folder can be listed");
+    let paths = entries.map(|entry| entry.expect("an entry can be read").path());
+    let is_json = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "json");
+    let mut paths: Vec<PathBuf> = paths.filter(is_json).collect();
+    paths.sort();
+    paths
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().expect("a file has a name").to_string_lossy().into_owned()
+}
+
+/// Said where the test runner does not swallow it.
+fn say(what: &str) {
+    drop(writeln!(io::stderr(), "{what}"));
+}
