@@ -2,19 +2,27 @@
 
 use std::collections::BTreeSet;
 
-use gridpool_kernels::known_answer::{KNOWN_ANSWERS, batch};
+use gridpool_kernels::known_answer::{KNOWN_ANSWERS, KnownAnswer, batch, pair_batch};
+use gridpool_protocol::batch::Grid;
 use gridpool_protocol::output::{Object, Output};
-use gridpool_protocol::program::{OPS, hex};
-use gridpool_tests::oracle;
+use gridpool_protocol::program::{OPS, Op, Program, Ties, hex};
+use gridpool_tests::oracle::{self, Failure, Item};
 use sha2::{Digest, Sha256};
 
 #[test]
 fn the_oracle_gives_every_known_answer() {
-    let batch = batch();
+    let grids = grids_of(&batch());
+    let pairs = grids_of(&pair_batch());
     let mut wrong = String::new();
     for known in KNOWN_ANSWERS {
         let program = known.program();
-        let lines = (0..batch.len()).map(|item| line(&oracle::run(&program, &batch.grid(item))));
+        let items: Vec<Item<'_>> = if program.grids_per_item() == 2 {
+            let output = |grid| Some(grid).filter(|grid: &&Grid| !grid.is_empty());
+            pairs.chunks(2).map(|pair| Item::Pair(&pair[0], output(&pair[1]))).collect()
+        } else {
+            grids.iter().map(Item::Grid).collect()
+        };
+        let lines = items.iter().map(|&item| line(&program, &oracle::run(&program, item)));
         let digest = hex(&Sha256::digest(lines.collect::<String>()));
         if digest != known.digest {
             wrong += &format!("{} | {} | {digest}\n", known.text, known.ties);
@@ -25,28 +33,80 @@ fn the_oracle_gives_every_known_answer() {
 
 #[test]
 fn no_op_is_without_a_known_answer() {
-    let programs: Vec<_> = KNOWN_ANSWERS.iter().map(|known| known.program()).collect();
-    let asked: BTreeSet<_> = programs.iter().flat_map(|p| p.ops()).map(|op| op.name()).collect();
-    let synonyms = ["o_g", "p_g", "transpose"];
-    let names = OPS.iter().map(|spec| spec.name).filter(|name| !synonyms.contains(name));
-    assert_eq!(asked, names.collect());
+    let programs: Vec<Program> = KNOWN_ANSWERS.iter().map(KnownAnswer::program).collect();
+    let steps = || programs.iter().flat_map(Program::steps);
+    let asked: BTreeSet<&str> = steps().map(|step| step.op.name()).collect();
+    let by_another_name =
+        ["transpose", "p_g", "o_g", "apply", "mapply", "first", "second", "last", "get_nth_t"];
+    let names = OPS.iter().map(|spec| spec.name).filter(|name| !by_another_name.contains(name));
+    assert_eq!(names.filter(|name| !asked.contains(name)).collect::<Vec<_>>(), [""; 0]);
+    assert!(asked.contains("nth") && asked.contains("nth_object"));
+    assert!(steps().any(|step| step.applied), "nothing is applied to a pair");
+    let groupings: BTreeSet<u8> = steps()
+        .filter_map(|step| if let Op::Objects(g) = step.op { Some(g.code()) } else { None })
+        .collect();
+    assert_eq!(groupings, (0..8).collect());
+}
+
+#[test]
+fn both_ways_to_break_ties_have_known_answers_that_differ() {
+    for name in ["mostcolor", "leastcolor", "palette"] {
+        let digest = |ties| {
+            let known = KNOWN_ANSWERS.iter().find(|k| k.text == name && k.ties == ties);
+            known.map(|known| known.digest).ok_or((name, ties))
+        };
+        let [cpython, lowest] = [Ties::Cpython, Ties::Lowest].map(digest);
+        assert_ne!(cpython.unwrap(), lowest.unwrap(), "{name}: the batch has no tie that matters");
+    }
+    // Whatever looks for the background.
+    for name in ["underfill", "cover", "fgpartition", "underpaint", "move"] {
+        let asks = |known: &&KnownAnswer| known.text.contains(name);
+        assert!(KNOWN_ANSWERS.iter().any(|known| asks(&known)), "{name}");
+    }
+}
+
+fn grids_of(batch: &gridpool_protocol::batch::GridBatch) -> Vec<Grid> {
+    (0..batch.tables().shapes().len()).map(|grid| batch.grid(grid)).collect()
 }
 
 /// One item in the canonical text that the head of `kernels/src/known_answer.rs` lays down.
-fn line(output: &Output) -> String {
-    let spaced = |numbers: &[u8]| numbers.iter().map(|n| format!(" {n}")).collect::<String>();
-    match output {
-        Output::Colors(colors) => format!("colors{}\n", spaced(colors)),
-        Output::Grid(grid) => format!("grid {} {}{}\n", grid.h(), grid.w(), spaced(grid.cells())),
-        Output::Number(number) => format!("number {number}\n"),
-        Output::Objects(objects) => {
-            let objects: Vec<String> = objects.iter().map(cells).collect();
-            format!("objects{}\n", objects.concat())
+fn line(program: &Program, result: &Result<Output, Failure>) -> String {
+    match result {
+        Ok(output) => text(output) + "\n",
+        Err(Failure { code, step: None }) => format!("error {} input\n", code.name()),
+        Err(Failure { code, step: Some(step) }) => {
+            format!("error {} {}\n", code.name(), program.steps()[*step])
         }
     }
 }
 
+fn text(output: &Output) -> String {
+    let spaced = |numbers: &[u8]| numbers.iter().map(|n| format!(" {n}")).collect::<String>();
+    match output {
+        Output::Colors(colors) => format!("colors{}", spaced(colors)),
+        Output::Flag(flag) => format!("flag {flag}"),
+        Output::Grid(grid) => format!("grid {} {}{}", grid.h(), grid.w(), spaced(grid.cells())),
+        Output::Number(number) => format!("number {number}"),
+        Output::Object(object) => format!("object{}", cells(object)),
+        Output::Objects(objects) => {
+            format!("objects{}", objects.iter().map(cells).collect::<String>())
+        }
+        Output::Patch(places) => {
+            let places = places.iter().map(|place| format!("{},{}", place.row, place.col));
+            format!("patch{}", list(places.collect()))
+        }
+        Output::Tuple(elements) => {
+            let elements = elements.iter().map(|element| format!(" [{}]", text(element)));
+            format!("tuple{}", elements.collect::<String>())
+        }
+        Output::Vector { row, col } => format!("vector {row} {col}"),
+    }
+}
+
 fn cells(object: &Object) -> String {
-    let cells = object.iter().map(|cell| format!("{},{},{}", cell.color, cell.row, cell.col));
-    format!(" {}", cells.collect::<Vec<_>>().join(";"))
+    list(object.iter().map(|c| format!("{},{},{}", c.color, c.row, c.col)).collect())
+}
+
+fn list(members: Vec<String>) -> String {
+    if members.is_empty() { String::new() } else { format!(" {}", members.join(";")) }
 }

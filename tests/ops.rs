@@ -1,93 +1,287 @@
-//! The reference implementation against the oracle: every op, alone and in chains, on every grid
-//! there is. What the reference gives is then what every device must give.
+//! The reference implementation against the oracle: every op, alone and in chains, on every grid and
+//! pair there is. What the reference gives is then what every device must give.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io::{self, Write};
+use std::thread;
 
 use gridpool_kernels::reference::run_batch;
 use gridpool_protocol::batch::{Grid, GridBatch};
-use gridpool_protocol::output::Output;
-use gridpool_protocol::program::{Kind, OPS, OpSpec, Parameter, Program, Ties};
+use gridpool_protocol::output::{ItemErrorCode, NO_OP, Output, Outputs};
+use gridpool_protocol::program::{Kind, OPS, Program, Ties, Type};
+use gridpool_tests::oracle::chains::random_program;
+use gridpool_tests::oracle::programs::{every_op, from_every_origin, under_both_ties};
 use gridpool_tests::oracle::samples::{self, SplitMix64};
-use gridpool_tests::oracle::{self, tasks};
-
-const TIES: [Ties; 2] = [Ties::Cpython, Ties::Lowest];
-
-/// Ops after ops: shapes turn, colours merge, and the background changes before it is looked for.
-const CHAINS: &[&str] = &[
-    "rot90 | replace(0, 5) | objects(true, false, true)",
-    "rot270 | rot270 | rot270 | vmirror | cmirror",
-    "switch(0, 8) | palette",
-    "replace(9, 1) | mostcolor",
-    "dmirror | replace(3, 0) | leastcolor",
-    "hmirror | switch(1, 9) | o_g(7)",
-    "replace(1, 0) | replace(2, 0) | replace(3, 0) | o_g(1)",
-    "cmirror | switch(2, 2) | o_g(4)",
-    "rot180 | replace(8, 0) | numcolors",
-    "vmirror | switch(0, 1) | colorcount(0)",
-];
+use gridpool_tests::oracle::{self, Item, compare, compare::Pair, tasks};
 
 #[test]
 fn every_op_agrees_on_the_grids_that_break_implementations() {
-    let grids: Vec<Grid> = samples::adversarial().into_iter().map(|(_, grid)| grid).collect();
-    check(&programs_of_every_op(), &grids);
+    let (grids, pairs) = adversarial();
+    check(&every_op(1, 3), &grids, &pairs);
 }
 
 #[test]
-fn every_op_agrees_under_every_argument() {
-    let grids = samples::random_grids(1, 60);
-    check(&under_both_ties(OPS.iter().flat_map(calls)), &grids);
+fn every_op_agrees_under_many_arguments() {
+    let mut rng = SplitMix64::new(2);
+    let grids: Vec<Grid> = (0..12).map(|_| samples::random_grid(&mut rng)).collect();
+    let pairs: Vec<Pair> = (0..12).map(|_| samples::random_pair(&mut rng)).collect();
+    check(&every_op(3, 120), &grids, &pairs);
 }
 
 #[test]
-fn every_op_agrees_on_random_grids() {
-    check(&programs_of_every_op(), &samples::random_grids(2, 1_000));
+fn every_op_agrees_from_every_origin_on_random_grids() {
+    check(&from_every_origin(4), &samples::random_grids(5, 250), &samples::random_pairs(6, 250));
 }
 
 #[test]
-fn random_chains_agree_on_random_grids() {
-    let mut rng = SplitMix64::new(3);
-    for _ in 0..1_000 {
-        let program = random_chain(&mut rng);
-        let grids: Vec<Grid> = (0..8).map(|_| samples::random_grid(&mut rng)).collect();
-        check(&[program], &grids);
+fn random_chains_agree_on_random_grids_and_pairs() {
+    let seed = 7;
+    say(&format!("random chains: seed {seed}"));
+    let mut rng = SplitMix64::new(seed);
+    let mut steps = 0;
+    for at in 0..3_000 {
+        let of_grids = at % 3 > 0;
+        let takes = if of_grids { Type::one(Kind::Grid) } else { Type::PAIR };
+        let program = random_program(&mut rng, takes, 8);
+        steps += program.steps().len();
+        let grids: Vec<Grid> = (0..6).map(|_| samples::random_grid(&mut rng)).collect();
+        let pairs: Vec<Pair> = (0..6).map(|_| samples::random_pair(&mut rng)).collect();
+        check(&[program], &grids, &pairs);
     }
+    assert!(steps > 9_000, "the chains have become short: {steps} steps");
 }
 
 #[test]
 fn every_op_agrees_on_the_example_tasks() {
-    let grids: Vec<Grid> = tasks::examples().into_iter().flat_map(|task| task.grids).collect();
-    check(&programs_of_every_op(), &grids);
+    check_tasks(&tasks::examples());
 }
 
 #[test]
-fn every_op_agrees_on_every_arc_grid() {
-    let Some(tasks) = tasks::arc_training() else {
-        return say("the ARC training tasks are absent: the ops ran on made grids alone");
-    };
-    let mut programs = programs_of_every_op();
-    programs.retain(|program| program.ties() == Ties::Cpython);
-    let grids: Vec<Grid> = tasks.iter().flat_map(|task| task.grids.iter().cloned()).collect();
-    check(&programs, &grids);
-    let (tasks, grids, programs) = (tasks.len(), grids.len(), programs.len());
-    say(&format!("{tasks} ARC tasks, {grids} grids, {programs} programs"));
+fn every_op_agrees_on_the_arc_tasks() {
+    match tasks::arc_training() {
+        Some(tasks) => check_tasks(&tasks),
+        None => say("the ARC training tasks are absent: not compared on them"),
+    }
 }
 
 #[test]
-fn the_sample_grids_have_as_many_objects_as_they_are_drawn_with() {
+fn an_item_gives_the_same_alone_and_among_others() {
+    let mut rng = SplitMix64::new(8);
+    for _ in 0..300 {
+        let program = random_program(&mut rng, Type::PAIR, 6);
+        let pairs: Vec<Pair> = (0..5).map(|_| samples::random_pair(&mut rng)).collect();
+        let together = run_pairs(&program, &pairs);
+        for (item, pair) in pairs.iter().enumerate() {
+            let alone = run_pairs(&program, std::slice::from_ref(pair));
+            let text = program.text();
+            assert_eq!(together.item(item), alone.item(0), "`{text}`, item {item}: {pair:?}");
+        }
+    }
+}
+
+#[test]
+fn a_cell_that_is_no_colour_fails_its_item_alone_and_first() {
+    let grid = Grid::from_rows(&[[1, 2], [3, 4]]).unwrap();
+    let batch = GridBatch::from_pairs(vec![(&grid, Some(&grid)); 4]).unwrap();
+    let mut cells = batch.cells().to_vec();
+    // Item 1 has a bad input, item 2 a bad output, item 3 both.
+    for at in [8 + 3, 16 + 4, 24 + 2, 24 + 5] {
+        cells[at] = 10 + u8::try_from(at).unwrap();
+    }
+    let batch = GridBatch::from_parts(2, batch.tables().clone(), cells);
+    let bad = (ItemErrorCode::BadCell as u8, NO_OP);
+    let cases: &[(&str, &[(u8, u8)])] = &[
+        ("first", &[(0, 0), bad, (0, 0), bad]),
+        ("second | rot90", &[(0, 0), (0, 0), bad, bad]),
+        ("hconcat", &[(0, 0), bad, bad, bad]),
+        ("vconcat | palette", &[(0, 0), bad, bad, bad]),
+        ("cellwise(0) | o_g(5)", &[(0, 0), bad, bad, bad]),
+        ("apply(rot90)", &[(0, 0), (0, 0), bad, (0, 0), (0, 0), bad, bad, bad]),
+        // The first error stays, whatever would fail later.
+        ("apply(canvas(0, 64, 64)) | first | upscale(2)", &[(3, 2), bad, (3, 2), bad]),
+    ];
+    for (text, want) in cases {
+        let outputs = reference(&compile(text), &batch);
+        assert_eq!(compare::statuses(&outputs, &compare::layout(&compile(text), &batch)), *want);
+    }
+}
+
+#[test]
+fn item_errors_name_the_code_and_the_step() {
+    use ItemErrorCode::{BadCrop, BadIndex, BadShape, EmptyArg, MissingOutput, Overflow};
+    let input: Option<usize> = None;
+    let cases = [
+        ("tophalf | rot90", Some((EmptyArg, Some(1)))),
+        ("tophalf", None),
+        ("tophalf | canvas(1, 2, 2)", None),
+        ("compress | identity", Some((EmptyArg, Some(1)))),
+        ("trim | trim | hsplit(3) | first", Some((EmptyArg, Some(1)))),
+        ("o_g(5) | first", Some((EmptyArg, Some(1)))),
+        ("o_g(5) | last", Some((EmptyArg, Some(1)))),
+        ("o_g(5) | nth(0)", Some((EmptyArg, Some(1)))),
+        ("o_g(5) | nth(-1)", Some((EmptyArg, Some(1)))),
+        ("o_g(5) | nth(1)", Some((BadIndex, Some(1)))),
+        ("o_g(5) | nth(-2)", Some((BadIndex, Some(1)))),
+        ("o_g(4) | nth(1)", Some((BadIndex, Some(1)))),
+        ("o_g(4) | nth(-1)", None),
+        ("rot90 | o_g(5) | argmax(size)", Some((EmptyArg, Some(2)))),
+        ("o_g(5) | argmin(color) | subgrid", Some((EmptyArg, Some(1)))),
+        ("o_g(5) | merge", None),
+        ("o_g(5) | merge | subgrid", Some((EmptyArg, Some(2)))),
+        ("o_g(5) | merge | fill(3) | mostcolor", None),
+        ("o_g(5) | merge | color", Some((EmptyArg, Some(2)))),
+        ("o_g(5) | merge | mostcolor", Some((EmptyArg, Some(2)))),
+        ("o_g(5) | merge | palette", None),
+        ("ofcolor(9) | uppermost", Some((EmptyArg, Some(1)))),
+        ("ofcolor(9) | centerofmass", Some((EmptyArg, Some(1)))),
+        ("ofcolor(9) | shape", None),
+        ("ofcolor(9) | outbox | box | delta | corners | size", None),
+        ("asindices | shift(-1, 0) | subgrid", Some((BadCrop, Some(2)))),
+        ("asindices | shift(0, -1) | subgrid", Some((BadCrop, Some(2)))),
+        ("asindices | shift(5, 0) | subgrid", None),
+        ("asindices | shift(5, 0) | subgrid | height", Some((EmptyArg, Some(3)))),
+        ("upscale(30)", None),
+        ("upscale(30) | upscale(2)", None),
+        ("upscale(30) | upscale(3)", Some((Overflow, Some(1)))),
+        ("hupscale(30) | hupscale(9)", Some((Overflow, Some(1)))),
+        ("vupscale(30) | vupscale(9) | rot90", Some((Overflow, Some(1)))),
+        ("canvas(1, 16, 255) | asindices | outbox", Some((Overflow, Some(2)))),
+        ("hsplit(2) | hconcat", Some((EmptyArg, Some(1)))),
+        ("hsplit(2) | second", None),
+        ("hsplit(2) | apply(rot90)", Some((EmptyArg, Some(1)))),
+        ("crop(9, 9, 1, 1) | hsplit(2)", Some((EmptyArg, Some(1)))),
+    ];
+    let flat = Grid::from_rows(&[[4]]).unwrap();
+    for (text, want) in cases {
+        assert_failure(text, Item::from(&flat), want);
+    }
+    let wide = Grid::from_rows(&[[1, 2, 3]]).unwrap();
+    let high = Grid::from_rows(&[[1], [2]]).unwrap();
+    let pair_cases = [
+        ("cellwise(0)", Some((BadShape, Some(0)))),
+        ("vconcat", Some((BadShape, Some(0)))),
+        ("hconcat", None),
+        ("apply(rot90) | vconcat", Some((BadShape, Some(1)))),
+        ("apply(tophalf) | cellwise(0)", Some((EmptyArg, Some(1)))),
+        ("apply(tophalf) | vconcat", Some((EmptyArg, Some(1)))),
+        ("apply(o_g(4) | nth(2)) | apply(subgrid)", Some((BadIndex, Some(1)))),
+        ("apply(asindices | shift(0, -1)) | apply(subgrid)", Some((BadCrop, Some(2)))),
+        ("apply(canvas(1, 17, 128)) | hconcat", Some((Overflow, Some(1)))),
+        ("apply(canvas(1, 32, 64)) | vconcat", None),
+        ("apply(canvas(1, 33, 64)) | vconcat", Some((Overflow, Some(1)))),
+    ];
+    for (text, want) in pair_cases {
+        assert_failure(text, Item::Pair(&wide, Some(&high)), want);
+    }
+    let missing = [
+        ("first", None),
+        ("nth(-2) | rot90", None),
+        ("second", Some((MissingOutput, input))),
+        ("last | rot90", Some((MissingOutput, input))),
+        ("hconcat", Some((MissingOutput, input))),
+        ("vconcat | palette", Some((MissingOutput, input))),
+        ("cellwise(3)", Some((MissingOutput, input))),
+        ("apply(rot90)", Some((MissingOutput, input))),
+        ("apply(rot90) | first", None),
+        ("apply(canvas(1, 2, 2)) | second", Some((MissingOutput, input))),
+        // Of two elements in error, the first one's.
+        ("apply(trim | rot90)", Some((EmptyArg, Some(1)))),
+        ("apply(trim | rot90) | hconcat", Some((EmptyArg, Some(1)))),
+    ];
+    for (text, want) in missing {
+        assert_failure(text, Item::Pair(&wide, None), want);
+    }
+}
+
+#[test]
+fn grids_grow_up_to_4096_cells_and_sides_of_255() {
+    let of = |h: usize, w: usize| Grid::new(h, w, vec![3; h * w]).unwrap();
+    let cases = [
+        (32, 32, "upscale(2)", Some((64, 64))),
+        (32, 33, "upscale(2)", None),
+        (33, 32, "upscale(2)", None),
+        (1, 85, "hupscale(3)", Some((1, 255))),
+        (1, 128, "hupscale(2)", None),
+        (85, 1, "vupscale(3)", Some((255, 1))),
+        (128, 1, "vupscale(2)", None),
+        (64, 32, "hupscale(2)", Some((64, 64))),
+        (64, 33, "hupscale(2)", None),
+        (62, 62, "asindices | outbox", Some((64, 64))),
+        (62, 63, "asindices | outbox", None),
+        (14, 253, "asindices | outbox", Some((16, 255))),
+        (14, 254, "asindices | outbox", None),
+        (254, 2, "asobject | outbox", None),
+        (253, 14, "asobject | outbox", Some((255, 16))),
+        (1, 254, "asindices | inbox", Some((3, 252))),
+        (16, 16, "asobject | upscale(4)", Some((64, 64))),
+        (16, 17, "asobject | upscale(4)", None),
+        (1, 128, "asobject | upscale(2)", None),
+        (32, 64, "canvas(1, 64, 64)", Some((64, 64))),
+        (64, 64, "identity", Some((64, 64))),
+        (255, 16, "rot90", Some((16, 255))),
+    ];
+    for (h, w, text, want) in cases {
+        let want = want.ok_or(ItemErrorCode::Overflow).map_err(|code| (code, h, w, text));
+        let grid = of(h, w);
+        check(&under_both_ties([text.to_owned()]), std::slice::from_ref(&grid), &[]);
+        let shape = format!("{text}{}", if text.contains('|') { " | shape" } else { "" });
+        let got = oracle::run(&compile(&shape), &grid);
+        let got = got.map_err(|failure| (failure.code, h, w, text));
+        let got = got.map(|output| match output {
+            Output::Grid(grid) => (grid.h(), grid.w()),
+            Output::Vector { row, col } => {
+                (usize::try_from(row).unwrap(), usize::try_from(col).unwrap())
+            }
+            Output::Colors(_)
+            | Output::Flag(_)
+            | Output::Number(_)
+            | Output::Object(_)
+            | Output::Objects(_)
+            | Output::Patch(_)
+            | Output::Tuple(_) => unreachable!("{text} gives a grid or a shape"),
+        });
+        assert_eq!(got, want, "{text} on {h} x {w}");
+    }
+    let pairs = [
+        ((64, 32), (64, 32), "hconcat", true),
+        ((64, 32), (64, 33), "hconcat", false),
+        ((64, 32), (1, 200), "hconcat", true),
+        ((1, 128), (1, 127), "hconcat", true),
+        ((1, 128), (1, 128), "hconcat", false),
+        ((32, 64), (32, 64), "vconcat", true),
+        ((33, 64), (32, 64), "vconcat", false),
+        ((128, 1), (127, 1), "vconcat", true),
+        ((128, 1), (128, 1), "vconcat", false),
+    ];
+    for ((h, w), (other_h, other_w), text, fits) in pairs {
+        let pair = (of(h, w), Some(of(other_h, other_w)));
+        check(&[compile(text)], &[], std::slice::from_ref(&pair));
+        let got = oracle::run(&compile(text), (&pair.0, pair.1.as_ref()));
+        assert_eq!(got.is_ok(), fits, "{text}: {h} x {w} and {other_h} x {other_w}");
+    }
+}
+
+#[test]
+fn known_counts_of_objects_on_grids_that_break_implementations() {
     let cases = [
         ("checkerboard", "o_g(4)", 900),
         ("checkerboard", "o_g(5)", 450),
         ("checkerboard", "o_g(6)", 2),
         ("checkerboard", "o_g(7)", 1),
         ("checkerboard", "o_g(2)", 1),
+        ("checkerboard", "partition", 2),
+        ("checkerboard", "fgpartition", 1),
         ("largest checkerboard, 4,096 objects", "o_g(4)", 4_096),
+        ("largest checkerboard, 4,096 objects", "o_g(4) | sizefilter(1)", 4_096),
+        ("largest checkerboard, 4,096 objects", "o_g(4) | colorfilter(9)", 2_048),
         ("spiral", "replace(1, 2) | o_g(4)", 2),
         ("snake", "o_g(5)", 15),
         ("snake", "switch(0, 1) | o_g(4)", 16),
         ("comb", "o_g(5)", 15),
         ("concentric rings", "o_g(4)", 15),
+        ("concentric rings", "partition", 10),
         ("all one colour", "o_g(5)", 0),
+        ("all one colour", "fgpartition", 0),
         ("one maroon cell", "o_g(7)", 0),
         ("one maroon cell", "o_g(6)", 1),
         ("only corners touch", "o_g(5)", 2),
@@ -100,7 +294,8 @@ fn the_sample_grids_have_as_many_objects_as_they_are_drawn_with() {
     for (name, text, want) in cases {
         let (_, grid) = grids.iter().find(|(known, _)| *known == name).expect(name);
         let batch = GridBatch::from_grids([grid]).unwrap();
-        let outputs = run_batch(&compile(text, Ties::Lowest), &batch).unwrap();
+        let program = Program::compile(text, Ties::Lowest).unwrap();
+        let outputs = reference(&program, &batch);
         let Output::Objects(objects) = outputs.item(0).unwrap().unwrap() else {
             panic!("`{text}` gives objects");
         };
@@ -108,79 +303,70 @@ fn the_sample_grids_have_as_many_objects_as_they_are_drawn_with() {
     }
 }
 
-/// Runs every program over all grids as one batch, and compares item by item.
-fn check(programs: &[Program], grids: &[Grid]) {
-    let batch = GridBatch::from_grids(grids).expect("the grids fit one job");
-    for program in programs {
-        let outputs = run_batch(program, &batch).expect("the batch has grids");
-        for (item, grid) in grids.iter().enumerate() {
-            let got = outputs.item(item).expect("the result is well formed");
-            let want: Result<Output, _> = Ok(oracle::run(program, grid));
-            let (text, ties) = (program.text(), program.ties());
-            assert_eq!(got, want, "`{text}`, ties {ties}, item {item}: {grid:?}");
-        }
+#[test]
+fn no_op_of_the_table_is_left_out() {
+    let programs = every_op(1, 3);
+    let steps = programs.iter().flat_map(|program| program.steps());
+    let used: BTreeSet<&str> = steps.map(|step| step.op.name()).collect();
+    assert!(used.contains("nth") && used.contains("nth_object"));
+    let applied = programs.iter().any(|program| program.steps()[0].applied);
+    assert!(applied, "`apply` is no step, but its steps say so");
+    let by_another_name =
+        ["transpose", "p_g", "o_g", "apply", "mapply", "first", "second", "last", "get_nth_t"];
+    let names = OPS.iter().map(|spec| spec.name).filter(|name| !by_another_name.contains(name));
+    assert_eq!(names.filter(|name| !used.contains(name)).count(), 0, "{used:?}");
+}
+
+// ---- how it is compared ----
+
+/// Every program over all grids, or all pairs.
+fn check(programs: &[Program], grids: &[Grid], pairs: &[Pair]) {
+    compare::check(&reference, programs, grids, pairs);
+}
+
+fn reference(program: &Program, batch: &GridBatch) -> Outputs {
+    run_batch(program, batch).expect("the batch has items that the program takes")
+}
+
+fn run_pairs(program: &Program, pairs: &[Pair]) -> Outputs {
+    let batch = GridBatch::from_pairs(compare::borrowed(pairs)).expect("the pairs fit one job");
+    reference(program, &batch)
+}
+
+/// Of the oracle and of the reference alike.
+fn assert_failure(text: &str, item: Item<'_>, want: Option<(ItemErrorCode, Option<usize>)>) {
+    let program = compile(text);
+    let got = oracle::run(&program, item).err().map(|failure| (failure.code, failure.step));
+    assert_eq!(got, want, "{text} on {item:?}");
+    match item {
+        Item::Grid(grid) => check(&[program], std::slice::from_ref(grid), &[]),
+        Item::Pair(input, output) => check(&[program], &[], &[(input.clone(), output.cloned())]),
     }
 }
 
-fn compile(text: &str, ties: Ties) -> Program {
-    Program::compile(text, ties).expect("the tests' programs compile")
+fn adversarial() -> (Vec<Grid>, Vec<Pair>) {
+    let grids: Vec<Grid> = samples::adversarial().into_iter().map(|(_, grid)| grid).collect();
+    let others = grids.iter().cycle().skip(7);
+    let mut pairs: Vec<Pair> =
+        grids.iter().zip(others).map(|(a, b)| (a.clone(), Some(b.clone()))).collect();
+    pairs.extend(grids.iter().step_by(5).map(|grid| (grid.clone(), None)));
+    pairs.extend(grids.iter().step_by(3).map(|grid| (grid.clone(), Some(grid.clone()))));
+    (grids, pairs)
 }
 
-/// Every op, all eight groupings of objects, two of the colours that it may name, and the chains.
-fn programs_of_every_op() -> Vec<Program> {
-    let mut rng = SplitMix64::new(4);
-    let ops = OPS.iter().flat_map(|spec| {
-        let mut calls = calls(spec);
-        rng.shuffle(&mut calls);
-        let names_colors = spec.parameters.iter().any(|p| matches!(p, Parameter::Color(_)));
-        calls.truncate(if names_colors { 2 } else { 8 });
-        calls
+fn check_tasks(tasks: &[tasks::Task]) {
+    let grids: Vec<Grid> = tasks.iter().flat_map(|task| task.grids.clone()).collect();
+    let pairs: Vec<Pair> = tasks.iter().flat_map(|task| task.pairs.clone()).collect();
+    let (programs, grids, pairs) = (every_op(10, 1), &grids[..], &pairs[..]);
+    thread::scope(|scope| {
+        let check_some = |some| scope.spawn(move || check(some, grids, pairs));
+        programs.chunks(programs.len().div_ceil(2)).map(check_some).for_each(drop);
     });
-    under_both_ties(ops.chain(CHAINS.iter().map(|&text| text.to_owned())))
+    say(&format!("{} tasks, {} grids, {} pairs", tasks.len(), grids.len(), pairs.len()));
 }
 
-/// Each program once with each way to break ties; synonyms are one program.
-fn under_both_ties(texts: impl Iterator<Item = String>) -> Vec<Program> {
-    let programs = texts.flat_map(|text| TIES.map(|ties| compile(&text, ties)));
-    let unique: BTreeMap<String, Program> =
-        programs.map(|program| (program.hash().to_owned(), program)).collect();
-    unique.into_values().collect()
-}
-
-/// The op with every list of arguments that the compiler takes.
-fn calls(spec: &OpSpec) -> Vec<String> {
-    let mut calls = vec![spec.name.to_owned()];
-    for (position, parameter) in spec.parameters.iter().enumerate() {
-        let values: Vec<String> = match *parameter {
-            Parameter::Flag(_) => vec!["false".to_owned(), "true".to_owned()],
-            Parameter::Color(_) => (0..=9).map(|color| color.to_string()).collect(),
-            Parameter::UpTo(_, max) => (0..=max).map(|number| number.to_string()).collect(),
-        };
-        let before = if position == 0 { "(" } else { ", " };
-        let longer = |call: String| values.iter().map(move |v| format!("{call}{before}{v}"));
-        calls = calls.into_iter().flat_map(longer).collect();
-    }
-    let end = if spec.parameters.is_empty() { "" } else { ")" };
-    calls.into_iter().map(|call| call + end).collect()
-}
-
-/// One to seven ops that give a grid, then any op.
-fn random_chain(rng: &mut SplitMix64) -> Program {
-    let on_grids: Vec<&OpSpec> = OPS.iter().filter(|spec| spec.gives() == Kind::Grid).collect();
-    let mut ops: Vec<String> = (0..=rng.below(7))
-        .map(|_| {
-            let spec = rng.pick(&on_grids);
-            random_call(rng, spec)
-        })
-        .collect();
-    let last = &OPS[rng.below(OPS.len())];
-    ops.push(random_call(rng, last));
-    compile(&ops.join(" | "), rng.pick(&TIES))
-}
-
-fn random_call(rng: &mut SplitMix64, spec: &OpSpec) -> String {
-    let calls = calls(spec);
-    calls[rng.below(calls.len())].clone()
+fn compile(text: &str) -> Program {
+    Program::compile(text, Ties::Cpython).expect("the tests' programs compile")
 }
 
 /// Past libtest's capture, so that a run without the ARC tasks says so.

@@ -7,10 +7,13 @@
 pub mod cells;
 pub mod chains;
 pub mod colors;
+pub mod compare;
+pub mod equalities;
 pub mod grids;
 pub mod measure;
 pub mod objects;
 pub mod patches;
+pub mod programs;
 pub mod python_set;
 pub mod samples;
 mod step;
@@ -61,8 +64,21 @@ pub struct Failure {
 /// # Errors
 /// [`Failure`] if there is no result.
 pub fn run<'a>(program: &Program, item: impl Into<Item<'a>>) -> Result<Output, Failure> {
-    let values: Result<Vec<Value>, Failure> = values(program, item.into()).into_iter().collect();
-    let mut outputs = values?.iter().map(Value::to_output).collect::<Vec<_>>();
+    output(program, &values(program, item.into()))
+}
+
+/// The item's result, of its values.
+///
+/// # Errors
+/// The first [`Failure`] among them.
+///
+/// # Panics
+/// If they are not as many as the program gives.
+pub fn output(program: &Program, values: &[Result<Value, Failure>]) -> Result<Output, Failure> {
+    let outputs: Result<Vec<Output>, &Failure> =
+        values.iter().map(|value| value.as_ref().map(Value::to_output)).collect();
+    let mut outputs = outputs.map_err(|failure| *failure)?;
+    assert_eq!(outputs.len(), program.gives().width(), "the type says how many values there are");
     if program.gives().tuple.is_some() {
         return Ok(Output::Tuple(outputs));
     }

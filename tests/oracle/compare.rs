@@ -1,0 +1,117 @@
+//! A device's results against the oracle's: every item as a client decodes it, every value's status,
+//! and what the bytes must be besides.
+
+use gridpool_protocol::batch::{Grid, GridBatch};
+use gridpool_protocol::output::{NO_OP, OutputLayout, Outputs};
+use gridpool_protocol::program::Program;
+
+use super::{Failure, Item, Value};
+
+/// A pair, as tests keep it.
+pub type Pair = (Grid, Option<Grid>);
+/// What computes the results of a batch.
+pub type Runner = dyn Fn(&Program, &GridBatch) -> Outputs;
+
+/// Pairs as batches take them.
+pub fn borrowed(pairs: &[Pair]) -> impl Iterator<Item = (&Grid, Option<&Grid>)> {
+    pairs.iter().map(|(input, output)| (input, output.as_ref()))
+}
+
+/// Runs every program over all grids, or all pairs, as one batch; compares item by item and value by
+/// value, and where the values lie.
+///
+/// # Panics
+/// At the first difference.
+pub fn check(run: &Runner, programs: &[Program], grids: &[Grid], pairs: &[Pair]) {
+    for program in programs {
+        let (batch, items) = if program.grids_per_item() == 1 {
+            (GridBatch::from_grids(grids), grids.iter().map(Item::from).collect())
+        } else {
+            (GridBatch::from_pairs(borrowed(pairs)), borrowed(pairs).map(Item::from).collect())
+        };
+        let items: Vec<Item<'_>> = items;
+        if items.is_empty() {
+            continue;
+        }
+        let batch = batch.expect("the items fit one job");
+        let outputs = run(program, &batch);
+        let layout = layout(program, &batch);
+        let mut statuses = statuses(&outputs, &layout).into_iter();
+        let mut end = 0;
+        for (at, &item) in items.iter().enumerate() {
+            let what =
+                || format!("`{}`, ties {}, item {at}: {item:?}", program.text(), program.ties());
+            let got = outputs.item(at).expect("the result is well formed");
+            let values = super::values(program, item);
+            let want = super::output(program, &values);
+            match (&got, &want) {
+                (Ok(got), Ok(want)) => assert_eq!(got, want, "{}", what()),
+                (Err(got), Err(want)) => {
+                    let op = want.step.map(|step| program.steps()[step].to_string());
+                    let op = op.unwrap_or_else(|| "input".to_owned());
+                    assert_eq!((got.code, &got.op), (want.code, &op), "{}", what());
+                }
+                _ => unreachable!("{got:?}, not {want:?}: {}", what()),
+            }
+            for (k, value) in values.iter().enumerate() {
+                let got = statuses.next().expect("a status for every value");
+                assert_eq!(got, status(value), "element {k} of {}", what());
+                end = check_place(&outputs, &layout, at * layout.width() + k, end, value);
+            }
+        }
+        assert!(end <= layout.room(), "{}: {end} cells of {}", program.text(), layout.room());
+    }
+}
+
+/// Checks what lies at value `v`, of which those before it end at `end`; gives where it ends.
+fn check_place(
+    outputs: &Outputs,
+    layout: &OutputLayout,
+    v: usize,
+    end: usize,
+    value: &Result<Value, Failure>,
+) -> usize {
+    let bytes = outputs.packed();
+    let word = |part: std::ops::Range<usize>, size: usize| {
+        if part.is_empty() { vec![] } else { bytes[part][v * size..(v + 1) * size].to_vec() }
+    };
+    let shape = word(layout.shapes(), 2);
+    if value.is_err() {
+        let words = [shape.clone(), word(layout.counts(), 2), word(layout.numbers(), 4)];
+        assert!(
+            words.concat().iter().all(|&byte| byte == 0),
+            "value {v} failed and left {words:?}"
+        );
+    }
+    if shape == [0, 0] {
+        assert!(word(layout.origins(), 4).iter().all(|&byte| byte == 0), "value {v} is empty");
+    }
+    if !layout.is_packed() {
+        return end;
+    }
+    let offset = word(layout.offsets(), 4);
+    let start = u32::from_le_bytes(offset.try_into().expect("an offset has four bytes"));
+    assert_eq!(start as usize, end, "value {v} starts where the one before it ends");
+    end + usize::from(shape[0]) * usize::from(shape[1])
+}
+
+/// `(code, op)` of every value, as the bytes have them.
+#[must_use]
+pub fn statuses(outputs: &Outputs, layout: &OutputLayout) -> Vec<(u8, u8)> {
+    outputs.packed()[layout.status()].as_chunks::<2>().0.iter().map(|&[c, o]| (c, o)).collect()
+}
+
+fn status(value: &Result<Value, Failure>) -> (u8, u8) {
+    let op = |step: Option<usize>| step.map_or(NO_OP, |s| u8::try_from(s).expect("at most 64 ops"));
+    value.as_ref().err().map_or((0, 0), |failure| (failure.code as u8, op(failure.step)))
+}
+
+/// Where the parts of a result lie.
+///
+/// # Panics
+/// If there is none for such a batch.
+#[must_use]
+pub fn layout(program: &Program, batch: &GridBatch) -> OutputLayout {
+    let layout = batch.layout().expect("the batch has items");
+    OutputLayout::new(program, layout).expect("the result fits one job")
+}
