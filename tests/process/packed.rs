@@ -5,7 +5,8 @@ use gridpool_kernels::reference::run_batch;
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::client::{Client, Job, JobHandle};
 use gridpool_protocol::limits::INLINE_BYTES_MAX;
-use gridpool_protocol::program::Program;
+use gridpool_protocol::program::{Kind, Program, Type};
+use gridpool_tests::oracle::chains::random_program;
 use gridpool_tests::oracle::samples::{SplitMix64, random_grids, random_pairs};
 
 use crate::documents::{Item, batch, item};
@@ -106,5 +107,29 @@ fn the_largest_results_are_served_and_one_cell_more_is_an_overflow() {
         assert_eq!(got, crate::documents::says(&program, grid), "item {number}");
         let large = 64 * grid.h() * grid.w() > 4_096 || 8 * grid.h().max(grid.w()) > 255;
         assert_eq!(got.get("error").is_some(), large, "item {number}");
+    }
+}
+
+#[test]
+fn random_programs_give_through_a_pool_what_the_reference_gives() {
+    let pool = cpu(2).start();
+    let client = pool.client();
+    let grids: Vec<Item> = random_grids(34, 700).into_iter().map(Item::Grid).collect();
+    let pairs = random_pairs(35, 700).into_iter();
+    let pairs: Vec<Item> = pairs.map(|(input, output)| Item::Pair(input, output)).collect();
+    let mut rng = SplitMix64::new(36);
+    for number in 0..120 {
+        let of_pairs = number % 3 == 0;
+        let takes = if of_pairs { Type::PAIR } else { Type::one(Kind::Grid) };
+        let program = random_program(&mut rng, takes, 6);
+        let batch = batch(&program, if of_pairs { &pairs } else { &grids });
+        let reference = run_batch(&program, &batch).expect("the batch has items");
+        let answer = answer(submit_batch(&client, &program, batch));
+        is_ok(&answer.receipt);
+        let outputs = answer.outputs.expect("OK comes with results");
+        for at in 0..outputs.len() {
+            let (got, want) = (item(&outputs, at), item(&reference, at));
+            assert!(got == want, "`{}`, item {at}: {got}\n{want}", program.text());
+        }
     }
 }
