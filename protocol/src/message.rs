@@ -65,16 +65,14 @@ pub enum Priority {
     Low,
 }
 
-/// A job as its client submits it.
+/// A program over a batch: handed from the client through the supervisor to a worker as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Submission {
-    /// The client's name for it.
-    pub key: JobKey,
+pub struct Call {
     /// The program's text.
     pub program: String,
     /// How the program breaks ties.
     pub ties: Ties,
-    /// Grids of the batch.
+    /// Items of the batch: grids, or pairs if the program takes pairs.
     pub items: u32,
     /// Cells of all grids together.
     pub cells: u32,
@@ -82,6 +80,15 @@ pub struct Submission {
     pub input: Input,
     /// Where the packed result goes.
     pub output: Destination,
+}
+
+/// A job as its client submits it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Submission {
+    /// The client's name for it.
+    pub key: JobKey,
+    /// What to run over what.
+    pub call: Call,
     /// From acceptance; zero is a deadline that has passed.
     pub deadline_ms: u64,
     /// Order among the client's own jobs.
@@ -277,18 +284,8 @@ pub enum ToWorker {
 pub struct Run {
     /// The attempt.
     pub attempt: AttemptId,
-    /// The program's text.
-    pub program: String,
-    /// How it breaks ties.
-    pub ties: Ties,
-    /// Grids of the batch.
-    pub items: u32,
-    /// Cells of all grids together.
-    pub cells: u32,
-    /// The packed batch.
-    pub input: Input,
-    /// Where the packed result goes.
-    pub output: Destination,
+    /// What to run over what.
+    pub call: Call,
 }
 
 /// Worker to supervisor, over ipc-channel.

@@ -20,7 +20,7 @@ use gridpool_protocol::exit::worker as exit;
 use gridpool_protocol::ids::{ArenaId, AttemptId, WorkerId};
 use gridpool_protocol::limits::{HEARTBEAT_EVERY, PROTOCOL_VERSION};
 use gridpool_protocol::message::{
-    Answer, AttemptError, Destination, FromWorker, Inline, Input, Run, Slice, ToWorker,
+    Answer, AttemptError, Call, Destination, FromWorker, Inline, Input, Run, Slice, ToWorker,
 };
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Program;
@@ -181,7 +181,7 @@ impl Worker {
         arrived: Instant,
     ) -> Result<(), (Fault, Option<AttemptId>)> {
         let attempt = run.attempt;
-        let result = match self.compute(device, run, arrived) {
+        let result = match self.compute(device, run.call, arrived) {
             Ok(answer) => Ok(answer),
             Err(Failure::Fault(fault)) if fault.ends_worker() => {
                 return Err((fault, Some(attempt)));
@@ -196,25 +196,26 @@ impl Worker {
     fn compute(
         &mut self,
         device: &mut dyn Device,
-        run: Run,
+        call: Call,
         arrived: Instant,
     ) -> Result<Answer, Failure> {
         let refused = |error: &dyn std::error::Error| Failure::Refused(error.to_string());
-        let program = Program::compile(&run.program, run.ties).map_err(|error| refused(&error))?;
-        let batch = BatchLayout::new(run.items, program.grids_per_item(), run.cells)
+        let program =
+            Program::compile(&call.program, call.ties).map_err(|error| refused(&error))?;
+        let batch = BatchLayout::new(call.items, program.grids_per_item(), call.cells)
             .map_err(|error| refused(&error))?;
         let output_layout = OutputLayout::new(&program, batch).map_err(|error| refused(&error))?;
 
         // The maps live until the run is over, whatever is forgotten meanwhile.
-        let in_arena = match &run.input {
+        let in_arena = match &call.input {
             Input::Arena(slice) => Some((self.adopt(device, slice.arena)?, *slice)),
             Input::Inline(_) => None,
         };
-        let out_arena = match &run.output {
+        let out_arena = match &call.output {
             Destination::Arena(slice) => Some((self.adopt(device, slice.arena)?, *slice)),
             Destination::Inline => None,
         };
-        let mut in_bytes = match run.input {
+        let mut in_bytes = match call.input {
             Input::Arena(_) => Vec::new(),
             Input::Inline(Inline(bytes)) => bytes,
         };
@@ -238,7 +239,7 @@ impl Worker {
         let work = device.run(&task)?;
         let report = RunReport {
             module_hash: device.module_hash().to_owned(),
-            joined_items: run.items,
+            joined_items: call.items,
             item_errors: work.item_errors,
             kernels: work.kernels.into_iter().map(rounded).collect(),
             h2d_bytes: work.h2d_bytes,

@@ -65,7 +65,7 @@ impl ItemErrorCode {
             }
             Self::BadCrop => "the patch starts above or left of the grid".to_owned(),
             Self::BadIndex => "the list has no object of that number".to_owned(),
-            Self::BadShape => "the grids of the pair do not fit each other".to_owned(),
+            Self::BadShape => "the grids do not fit each other".to_owned(),
         }
     }
 

@@ -1,3 +1,5 @@
+//! Texts that compile and texts that do not.
+
 use super::*;
 
 fn error(text: &str) -> ProgramError {

@@ -199,15 +199,16 @@ impl Connection {
         &self,
         submission: &Submission,
     ) -> Result<(JobRequest, BTreeMap<ArenaId, Arc<ClientArena>>), String> {
-        let program = Program::compile(&submission.program, submission.ties)
-            .map_err(|error| error.to_string())?;
-        let (items, grids, cells) = (submission.items, program.grids_per_item(), submission.cells);
+        let call = &submission.call;
+        let program =
+            Program::compile(&call.program, call.ties).map_err(|error| error.to_string())?;
+        let (items, grids, cells) = (call.items, program.grids_per_item(), call.cells);
         let batch = BatchLayout::new(items, grids, cells).map_err(|error| error.to_string())?;
         let output = OutputLayout::new(&program, batch).map_err(|error| error.to_string())?;
         let output_bytes = output.bytes();
         let mut arenas = BTreeMap::new();
         let mut inline_bytes = 0;
-        match &submission.input {
+        match &call.input {
             Input::Inline(bytes) => {
                 let (got, want) = (bytes.0.len(), batch.bytes());
                 if got != want || got > INLINE_BYTES_MAX {
@@ -220,7 +221,7 @@ impl Connection {
             }
             Input::Arena(slice) => self.claim(slice, batch.bytes(), &mut arenas)?,
         }
-        match &submission.output {
+        match &call.output {
             Destination::Inline if output_bytes > INLINE_BYTES_MAX => {
                 return Err(format!(
                     "a result of {output_bytes} bytes cannot travel inline; at \
@@ -230,7 +231,7 @@ impl Connection {
             Destination::Inline => inline_bytes += output_bytes,
             Destination::Arena(slice) => {
                 self.claim(slice, output_bytes, &mut arenas)?;
-                if let Input::Arena(input) = &submission.input
+                if let Input::Arena(input) = &call.input
                     && slice.overlaps(input)
                 {
                     return Err("the result would overwrite the batch".to_owned());
@@ -241,8 +242,8 @@ impl Connection {
             job: JobId(self.shared.next_id()),
             key: submission.key,
             program_hash: program.hash().to_owned(),
-            items: submission.items,
-            cost: u64::from(submission.cells) * program.steps().len() as u64 + COST_PER_JOB,
+            items: call.items,
+            cost: u64::from(call.cells) * program.steps().len() as u64 + COST_PER_JOB,
             inline_bytes: inline_bytes as u64,
             deadline: Duration::from_millis(submission.deadline_ms).min(DEADLINE_MAX),
             priority: submission.priority,

@@ -123,16 +123,7 @@ impl Core {
 
     fn dispatch(&mut self, worker: WorkerId, attempt: AttemptId) {
         let payload = self.payloads.get(&attempt.job).expect("a dispatched job has its payload");
-        let submission = &payload.submission;
-        let run = Run {
-            attempt,
-            program: submission.program.clone(),
-            ties: submission.ties,
-            items: submission.items,
-            cells: submission.cells,
-            input: submission.input.clone(),
-            output: submission.output,
-        };
+        let run = Run { attempt, call: payload.submission.call.clone() };
         let arenas = payload.arenas.clone();
         tracing::debug!(%attempt, %worker, "dispatch");
         self.with_link(worker, |link| link.run(run, &arenas));
