@@ -108,6 +108,20 @@ fn what_the_readme_types_exists() {
     }
 }
 
+#[test]
+fn the_programs_that_the_readme_shows_compile() {
+    let readme = fs::read_to_string(root().join("README.md")).expect("there is a README");
+    let (_, programs) = readme.split_once("## Programs").expect("a part on programs");
+    let block = programs.split("```").nth(1).expect("a block of examples");
+    // A program, three spaces or more, and what it does.
+    let lines = block.lines().filter_map(|line| line.split_once("   "));
+    let shown: Vec<&str> = lines.map(|(program, _)| program).collect();
+    assert!(shown.len() >= 6, "{shown:?}");
+    for program in shown {
+        Program::compile(program, Ties::Cpython).expect(program);
+    }
+}
+
 struct Source {
     /// From the repository's root, with `/`.
     path: String,
