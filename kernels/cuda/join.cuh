@@ -7,9 +7,15 @@
 
 #include "step.cuh"
 
+// Element `step.args[0]` as it is, an empty grid too, whatever became of the others.
 __device__ __noinline__ void nth_element(const Step &step) {
-    const u32 source = value_of(Warp()) * step.width_before + step.args[0];
-    picture_from(Warp(), step, source, [](Picture from, u8 *to) {
+    const u32 value = value_of(Warp());
+    if (value >= step.values) {
+        return;
+    }
+    const u32 source = value * step.width_before + step.args[0];
+    give_picture(Warp(), step, value, step.status_before[source], [&](u8 *to) {
+        const Picture from = picture_of(step.offsets, step.from, source);
         draw_lines(from.cells, {0, int(from.w), 1}, from.h, from.w, to, from.w);
         return made_like(from);
     });

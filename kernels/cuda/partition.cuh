@@ -13,7 +13,8 @@ __device__ __noinline__ void partition(const Step &step, bool foreground_only) {
             const u32 background = best_color(mine, order_of(mine, step.ties), false);
             mine.count = lane() == background ? 0 : mine.count;
         }
-        const u32 label = mine.count == 0 ? 0 : arrival_of(mine) + 1;
+        const u32 arrival = arrival_of(mine);
+        const u32 label = mine.count == 0 ? 0 : arrival + 1;
         const u32 objects = __popc(__ballot_sync(ALL_LANES, mine.count != 0));
         for (u32 base = 0; base < grid.area(); base += LANES) {
             const u32 at = base + lane();

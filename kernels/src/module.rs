@@ -173,11 +173,8 @@ pub fn must_pack(program: &Program) -> bool {
 
 /// The kernels that one chunk of a batch launches for `program`, in order.
 pub fn kernels_of(program: &Program) -> impl Iterator<Item = &'static Kernel> {
-    let packing: &[_] = if must_pack(program) {
-        &[Kernel::ADD_AREAS, Kernel::PLACE, Kernel::PACK]
-    } else {
-        &[]
-    };
+    let packing: &[_] =
+        if must_pack(program) { &[Kernel::ADD_AREAS, Kernel::PLACE, Kernel::PACK] } else { &[] };
     let ops = program.steps().iter().map(|step| Kernel::of(step.op));
     std::iter::once(Kernel::VALIDATE).chain(ops).chain(packing.iter().copied())
 }
@@ -250,7 +247,8 @@ mod tests {
 
     #[test]
     fn blocks_cover_every_value_and_no_more() {
-        let kernel = |text| Kernel::of(Program::compile(text, Ties::Cpython).unwrap().steps()[0].op);
+        let kernel =
+            |text| Kernel::of(Program::compile(text, Ties::Cpython).unwrap().steps()[0].op);
         let blocks = |kernel: &Kernel| [1, 4, 5, 4_097].map(|values| kernel.blocks(values));
         assert_eq!(blocks(kernel("rot90")), [1, 1, 2, 1_025]);
         assert_eq!(blocks(kernel("o_g(5)")), [1, 4, 5, 4_097]);

@@ -85,6 +85,12 @@ pub enum Fault {
         /// The UUID found.
         got: String,
     },
+    /// The device gave what no kernel gives.
+    #[error("the device gave {detail}")]
+    WrongResult {
+        /// What it gave, and why it cannot be.
+        detail: String,
+    },
 }
 
 impl Fault {
@@ -93,7 +99,9 @@ impl Fault {
     pub fn class(&self) -> FaultClass {
         match self {
             Self::Cuda { code, .. } => class_of(*code),
-            Self::NoDriver | Self::WrongAnswer { .. } => FaultClass::Device,
+            Self::NoDriver | Self::WrongAnswer { .. } | Self::WrongResult { .. } => {
+                FaultClass::Device
+            }
             Self::Contaminated { .. }
             | Self::DriverTooOld { .. }
             | Self::MissingSymbol { .. }
@@ -118,7 +126,9 @@ impl Fault {
         match self {
             Self::Cuda { code, .. } => exit_code_of(*code),
             Self::DriverTooOld { .. } | Self::MissingSymbol { .. } => exit::DRIVER,
-            Self::NoDriver | Self::WrongAnswer { .. } => exit::DEVICE_LOST,
+            Self::NoDriver | Self::WrongAnswer { .. } | Self::WrongResult { .. } => {
+                exit::DEVICE_LOST
+            }
             // A later process may find the threads that this one did not get.
             Self::Threads { .. } => exit::DEVICE_MEMORY,
             Self::Contaminated { .. } | Self::NotOneDevice { .. } | Self::WrongDevice { .. } => {

@@ -6,12 +6,15 @@
 
 #![expect(clippy::print_stdout, reason = "a test that was skipped says so")]
 
-use std::env;
+mod random;
 
-use gridpool_kernels::known_answer::{self, KNOWN_ANSWERS};
+use std::env;
+use std::sync::Arc;
+
+use gridpool_kernels::known_answer::{self, KNOWN_ANSWERS, KnownAnswer};
 use gridpool_kernels::module::kernels_of;
 use gridpool_protocol::batch::{Grid, GridBatch, Tables};
-use gridpool_protocol::output::{NO_OP, OutputLayout, Outputs};
+use gridpool_protocol::output::{ItemErrorCode, NO_OP, OutputLayout, Outputs};
 use gridpool_protocol::program::{Program, Ties};
 use gridpool_protocol::shared::SharedSlice;
 use gridpool_worker::chunk::ChunkLimits;
@@ -20,6 +23,7 @@ use gridpool_worker::cuda::CudaDevice;
 use gridpool_worker::device::{Device, Task, Work};
 use gridpool_worker::fault::Fault;
 use gridpool_worker::self_test::{run_batch, self_test};
+use random::Random;
 
 /// The GPU, or `None` where there is none and none is required.
 fn gpu() -> Option<CudaDevice> {
@@ -36,39 +40,23 @@ fn cpu() -> CpuDevice {
     CpuDevice::open(0, 4).expect("threads start")
 }
 
-/// Numbers that look random and are the same in every run (xorshift64).
-struct Random(u64);
+/// The same grids for both kinds of program.
+struct Batches {
+    grids: GridBatch,
+    pairs: GridBatch,
+}
 
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 33).expect("31 bits fit") % bound
+impl Batches {
+    fn of(grids: &[Grid]) -> Self {
+        let next = grids.iter().skip(1).chain(&grids[..1]);
+        // Every fifth pair has no output.
+        let pairs = grids.iter().zip(next).enumerate();
+        let pairs = pairs.map(|(at, (input, output))| (input, (at % 5 != 3).then_some(output)));
+        Self { grids: batch(grids), pairs: GridBatch::from_pairs(pairs).expect("pairs fit a job") }
     }
 
-    /// A grid of up to ten colours that come in runs, as in ARC's grids, so that objects grow.
-    fn grid(&mut self, h: usize, w: usize) -> Grid {
-        let colors = 1 + self.below(10);
-        let palette: Vec<usize> = (0..colors).map(|_| self.below(10)).collect();
-        let change = 1 + self.below(4);
-        let mut cells = Vec::with_capacity(h * w);
-        let mut color = palette[0];
-        for _ in 0..h * w {
-            if self.below(change) == 0 {
-                color = palette[self.below(colors)];
-            }
-            cells.push(u8::try_from(color).expect("colours are small"));
-        }
-        Grid::new(h, w, cells).expect("the sides are within the limits")
-    }
-
-    fn ragged(&mut self, items: usize) -> Vec<Grid> {
-        let grid = |_| {
-            let (h, w) = (1 + self.below(30), 1 + self.below(30));
-            self.grid(h, w)
-        };
-        (0..items).map(grid).collect()
+    fn for_program(&self, program: &Program) -> &GridBatch {
+        if program.grids_per_item() == 2 { &self.pairs } else { &self.grids }
     }
 }
 
@@ -76,31 +64,38 @@ fn batch(grids: &[Grid]) -> GridBatch {
     GridBatch::from_grids(grids).expect("the tests' batches fit a job")
 }
 
-/// The programs of the known-answer test: every op, every grouping, both tie modes, two chains.
+/// The programs of the known-answer test: every op, every grouping, both tie modes, chains.
 fn programs() -> Vec<Program> {
-    KNOWN_ANSWERS.iter().map(known_answer::KnownAnswer::program).collect()
+    KNOWN_ANSWERS.iter().map(KnownAnswer::program).collect()
 }
 
-fn compile(text: &str, ties: Ties) -> Program {
-    Program::compile(text, ties).expect("the tests' programs compile")
+fn compile(text: &str) -> Program {
+    Program::compile(text, Ties::Cpython).expect("the tests' programs compile")
 }
 
 fn assert_same(program: &Program, got: &Outputs, want: &Outputs) {
+    assert_eq!(got.len(), want.len());
     for item in 0..want.len() {
         let want = want.item(item).expect("the reference is well formed");
         assert_eq!(got.item(item).as_ref(), Ok(&want), "{} item {item}", program.text());
     }
 }
 
-/// Runs `programs` over `grids` on both devices and compares every item.
-fn compare(gpu: &mut CudaDevice, programs: &[Program], grids: &[Grid]) {
-    let (mut cpu, batch) = (cpu(), batch(grids));
+/// Runs `programs` over `grids` on both devices and compares every item. Gives how many items had
+/// a result and how many an error.
+fn compare(gpu: &mut CudaDevice, programs: &[Program], grids: &[Grid]) -> (usize, usize) {
+    let (mut cpu, batches) = (cpu(), Batches::of(grids));
+    let (mut results, mut errors) = (0, 0);
     for program in programs {
-        let (got, work) = run_batch(gpu, program, &batch).expect("the GPU runs it");
-        let (want, _) = run_batch(&mut cpu, program, &batch).expect("the CPU runs it");
+        let batch = batches.for_program(program);
+        let (got, work) = run_batch(gpu, program, batch).expect("the GPU runs it");
+        let (want, reference) = run_batch(&mut cpu, program, batch).expect("the CPU runs it");
         assert_same(program, &got, &want);
-        assert_eq!(work.item_errors, 0);
+        assert_eq!(work.item_errors, reference.item_errors, "{}", program.text());
+        errors += work.item_errors as usize;
+        results += want.len() - work.item_errors as usize;
     }
+    (results, errors)
 }
 
 #[test]
@@ -114,9 +109,12 @@ fn the_gpu_passes_the_self_test() {
 fn every_op_agrees_with_the_reference_at_every_batch_size() {
     let Some(mut gpu) = gpu() else { return };
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    for items in [1, 2, 5, 29, 31, 32, 33, 120, 4_096] {
+    for items in [1, 2, 5, 31, 32, 33, 120, 2_048] {
         compare(&mut gpu, &programs(), &random.ragged(items));
     }
+    // More than one tile of values to place.
+    let many = ["trim", "apply(ofcolor(3))", "hsplit(3)"].map(compile);
+    compare(&mut gpu, &many, &random.ragged(9_000));
 }
 
 #[test]
@@ -148,9 +146,12 @@ fn the_hardest_grids_for_labels_agree() {
         grids.push(grid(h, w, &|i, j| j == w - 1 || i % 2 == 0));
     }
     // Many rounds: what threads do in which order differs from launch to launch.
-    let repeated: Vec<_> = grids.iter().cycle().take(40 * grids.len()).cloned().collect();
-    let objects: Vec<_> = (0..8).map(|t| compile(&format!("o_g({t})"), Ties::Cpython)).collect();
-    compare(&mut gpu, &objects, &repeated);
+    let repeated: Vec<_> = grids.iter().cycle().take(20 * grids.len()).cloned().collect();
+    let ends = ["", " | colorfilter(1)", " | sizefilter(1)", " | argmin(leftmost)", " | nth(-300)"];
+    let programs: Vec<_> = (0..8)
+        .flat_map(|grouping| ends.map(|end| compile(&format!("o_g({grouping}){end}"))))
+        .collect();
+    compare(&mut gpu, &programs, &repeated);
 }
 
 #[test]
@@ -162,69 +163,49 @@ fn colours_that_tie_agree_in_every_order_of_arrival() {
         // Each colour equally often, in a random order.
         let (colors, often) = (1 + random.below(6), 1 + random.below(12));
         let mut cells: Vec<u8> = (0..10).collect();
-        for at in 0..10 {
-            cells.swap(at, at + random.below(10 - at));
-        }
+        random.shuffle(&mut cells);
         let mut cells = cells[..colors].repeat(often);
-        for at in 0..cells.len() {
-            let other = at + random.below(cells.len() - at);
-            cells.swap(at, other);
-        }
+        random.shuffle(&mut cells);
         grids.push(Grid::new(1, cells.len(), cells).unwrap());
     }
-    let names = ["mostcolor", "leastcolor", "palette", "o_g(1)"];
-    let programs: Vec<_> = [Ties::Cpython, Ties::Lowest]
-        .iter()
-        .flat_map(|&ties| names.map(|name| compile(name, ties)))
-        .collect();
+    let names = ["mostcolor", "leastcolor", "palette", "o_g(1)", "fgpartition", "asobject | cover"];
+    let in_both = |name| [Ties::Cpython, Ties::Lowest].map(|ties| Program::compile(name, ties));
+    let programs: Vec<_> =
+        names.iter().flat_map(|name| in_both(name)).map(Result::unwrap).collect();
     compare(&mut gpu, &programs, &grids);
 }
 
 #[test]
-fn ops_chain_without_a_host_between_them() {
+fn random_programs_agree_item_by_item() {
     let Some(mut gpu) = gpu() else { return };
     let mut random = Random(99);
-    let middle = [
-        "rot90",
-        "rot180",
-        "rot270",
-        "hmirror",
-        "vmirror",
-        "dmirror",
-        "cmirror",
-        "identity",
-        "replace(0, 3)",
-        "switch(1, 8)",
-        "replace(5, 0)",
-    ];
-    let last = ["mostcolor", "palette", "numcolors", "colorcount(3)", "o_g(5)", "o_g(6)", "rot90"];
-    let grids = random.ragged(300);
-    let programs: Vec<_> = (0..60)
-        .map(|_| {
-            let length = 1 + random.below(12);
-            let mut ops: Vec<_> = (0..length).map(|_| middle[random.below(middle.len())]).collect();
-            ops.push(last[random.below(last.len())]);
-            compile(&ops.join(" | "), Ties::Cpython)
-        })
-        .collect();
-    compare(&mut gpu, &programs, &grids);
-    let longest = vec!["rot90"; 64].join(" | ");
-    compare(&mut gpu, &[compile(&longest, Ties::Cpython)], &grids);
+    let mut grids = random.ragged(60);
+    for (h, w) in [(64, 64), (1, 255), (255, 16), (1, 1), (2, 2)] {
+        grids.push(random.grid(h, w));
+    }
+    let programs: Vec<_> = (0..1_200).map(|_| random.program(10)).collect();
+    let (results, errors) = compare(&mut gpu, &programs, &grids);
+    println!("{results} results, {errors} errors");
+    assert!(results > 10_000 && errors > 1_000, "{results} results, {errors} errors");
+    let longest = compile(&vec!["rot90"; 64].join(" | "));
+    compare(&mut gpu, &[longest], &grids);
 }
 
 #[test]
 fn neither_order_nor_chunks_change_a_result() {
     let Some(mut gpu) = gpu() else { return };
     let mut random = Random(3);
-    let grids = random.ragged(500);
+    let mut programs = programs();
+    programs.extend((0..100).map(|_| random.program(6)));
+    let grids = random.ragged(130);
+    let batches = Batches::of(&grids);
+    let run =
+        |gpu: &mut CudaDevice, program: &Program, batch| run_batch(gpu, program, batch).unwrap();
+    let want = |program| run(&mut gpu, program, batches.for_program(program)).0;
+    let wanted: Vec<_> = programs.iter().map(want).collect();
     let reversed: Vec<_> = grids.iter().rev().cloned().collect();
-    let (straight, reversed) = (batch(&grids), batch(&reversed));
-    let run = |gpu: &mut CudaDevice, program: &Program, batch: &GridBatch| {
-        run_batch(gpu, program, batch).unwrap()
-    };
-    let wanted: Vec<_> =
-        programs().iter().map(|program| run(&mut gpu, program, &straight).0).collect();
-    for (program, want) in programs().iter().zip(&wanted) {
+    let reversed = batch(&reversed);
+    for (program, want) in programs.iter().zip(&wanted).filter(|(p, _)| p.grids_per_item() == 1) {
         let (got, _) = run(&mut gpu, program, &reversed);
         for item in 0..want.len() {
             assert_eq!(got.item(want.len() - 1 - item), want.item(item), "{}", program.text());
@@ -232,76 +213,124 @@ fn neither_order_nor_chunks_change_a_result() {
     }
     for (items_max, cells_max) in [(1, usize::MAX), (7, usize::MAX), (usize::MAX, 1_000)] {
         gpu = gpu.with_chunk_limits(ChunkLimits { items_max, cells_max });
-        for (program, want) in programs().iter().zip(&wanted) {
-            let (got, work) = run(&mut gpu, program, &straight);
+        for (program, want) in programs.iter().zip(&wanted) {
+            let (got, work) = run(&mut gpu, program, batches.for_program(program));
             assert_same(program, &got, want);
             assert!(work.kernels.iter().all(|kernel| kernel.launches > 1), "{work:?}");
         }
     }
 }
 
+#[test]
+fn every_error_has_its_code() {
+    use ItemErrorCode::{BadCrop, BadIndex, BadShape, EmptyArg, MissingOutput, Overflow};
+    let Some(mut gpu) = gpu() else { return };
+    let full = |h, w| Grid::new(h, w, vec![5; h * w]).unwrap();
+    let grids = [full(64, 64), full(1, 255), full(255, 1), full(2, 2)];
+    let batches = Batches::of(&grids);
+    let cases: [(&str, [Option<ItemErrorCode>; 4]); 15] = [
+        ("upscale(2)", [Some(Overflow), Some(Overflow), Some(Overflow), None]),
+        ("hupscale(16)", [Some(Overflow), Some(Overflow), None, None]),
+        ("vupscale(2)", [Some(Overflow), None, Some(Overflow), None]),
+        ("asindices | outbox", [Some(Overflow), Some(Overflow), Some(Overflow), None]),
+        ("asobject | upscale(30)", [Some(Overflow), Some(Overflow), Some(Overflow), None]),
+        ("vsplit(2) | hconcat", [None, Some(EmptyArg), None, None]),
+        ("tophalf | rot90", [None, Some(EmptyArg), None, None]),
+        ("trim | palette", [None, Some(EmptyArg), Some(EmptyArg), Some(EmptyArg)]),
+        ("o_g(5) | first", [Some(EmptyArg); 4]),
+        ("o_g(5) | nth(3)", [Some(BadIndex); 4]),
+        ("asobject | shift(-1, 0) | subgrid", [Some(BadCrop); 4]),
+        ("ofcolor(3) | center", [Some(EmptyArg); 4]),
+        ("second", [None, None, None, Some(MissingOutput)]),
+        ("vconcat", [Some(BadShape), Some(BadShape), Some(BadShape), Some(MissingOutput)]),
+        ("cellwise(0)", [Some(BadShape), Some(BadShape), Some(BadShape), Some(MissingOutput)]),
+    ];
+    for (text, want) in cases {
+        let program = compile(text);
+        let batch = batches.for_program(&program);
+        let (outputs, work) = run_batch(&mut gpu, &program, batch).unwrap();
+        let code = |item| outputs.item(item).unwrap().err().map(|error| error.code);
+        assert_eq!([0, 1, 2, 3].map(code), want, "{text}");
+        assert_eq!(work.item_errors as usize, want.iter().flatten().count(), "{text}");
+        assert_same(&program, &outputs, &run_batch(&mut cpu(), &program, batch).unwrap().0);
+    }
+}
+
 /// A batch and its result in memory of the test's own.
 struct Memory {
     program: Program,
-    batch: GridBatch,
+    batch: Arc<GridBatch>,
     input: Vec<u8>,
     output: Vec<u8>,
 }
 
 impl Memory {
-    fn new(program: Program, batch: GridBatch) -> Self {
+    fn new(program: &Program, batch: &GridBatch) -> Self {
         let layout = batch.layout().expect("the batch has grids");
         let mut input = vec![0; layout.bytes()];
         batch.write_to(layout, &SharedSlice::private(&mut input));
-        let output = vec![0xee; OutputLayout::new(&program, layout).bytes()];
-        Self { program, batch, input, output }
+        let parts = OutputLayout::new(program, layout).expect("the result fits a job");
+        let output = vec![0xee; parts.bytes()];
+        Self { program: program.clone(), batch: Arc::new(batch.clone()), input, output }
+    }
+
+    fn parts(&self) -> OutputLayout {
+        let layout = self.batch.layout().expect("the batch has grids");
+        OutputLayout::new(&self.program, layout).expect("the result fits a job")
     }
 
     fn run(&mut self, device: &mut dyn Device) -> Work {
-        let layout = self.batch.layout().expect("the batch has grids");
+        let (layout, output_layout) = (self.batch.layout().expect("it has grids"), self.parts());
         let input = SharedSlice::private(&mut self.input);
         let task = Task {
             program: &self.program,
             batch: layout,
             tables: &Tables::read(layout, &input).expect("the tables are right"),
             input,
-            output_layout: OutputLayout::new(&self.program, layout),
+            output_layout,
             output: SharedSlice::private(&mut self.output),
         };
         device.run(&task).expect("the device runs it")
     }
 
     fn outputs(&self) -> Outputs {
-        let (tables, cells) = (self.batch.tables().clone(), self.batch.cells().to_vec());
-        let layout = self.batch.layout().expect("the batch has grids");
-        let outputs =
-            Outputs::new(self.program.clone(), layout, tables, cells, self.output.clone());
-        outputs.expect("the output is as long as its layout")
+        let (program, bytes) = (self.program.clone(), self.output.clone());
+        Outputs::new(program, Arc::clone(&self.batch), bytes).expect("it has the layout's length")
     }
 }
 
 #[test]
-fn a_bad_cell_fails_its_item_alone_under_every_op() {
+fn a_bad_cell_fails_its_item_alone_and_shows_nothing_of_an_earlier_job() {
     let Some(mut gpu) = gpu() else { return };
     let mut random = Random(17);
-    let grids = random.ragged(200);
+    let batches = Batches::of(&random.ragged(200));
     for program in programs() {
-        let mut memory = Memory::new(program.clone(), batch(&grids));
-        let cells = memory.batch.layout().unwrap().cells();
-        for item in (0..grids.len()).step_by(3) {
-            let place = memory.batch.tables().cells_of(item);
+        let batch = batches.for_program(&program);
+        let mut memory = Memory::new(&program, batch);
+        memory.run(&mut gpu);
+        let cells = memory.parts().cells();
+        let in_place = !cells.is_empty() && !memory.parts().is_packed();
+        let per_item = batch.grids_per_item() as usize;
+        let start = batch.layout().unwrap().cells().start;
+        for item in (0..batch.len()).step_by(3) {
+            let place = batch.tables().cells_of(per_item * item);
             let value = [10, 16, 127, 128, 255][item % 5];
-            memory.input[cells.start + place.start + random.below(place.len())] = value;
+            memory.input[start + place.start + random.below(place.len())] = value;
         }
+        memory.output.fill(0xee);
         let work = memory.run(&mut gpu);
-        let got = memory.output.clone();
+        let (got, outputs) = (memory.output.clone(), memory.outputs());
         let on_cpu = memory.run(&mut cpu());
-        assert_eq!((work.item_errors, on_cpu.item_errors), (67, 67));
-        // Byte for byte: what stands in an item's place does not depend on earlier jobs either.
-        assert!(got == memory.output, "{}", program.text());
-        for item in 0..grids.len() {
-            let want = if item % 3 == 0 { [1, NO_OP] } else { [0, 0] };
-            assert_eq!(got[2 * item..2 * item + 2], want, "{} item {item}", program.text());
+        assert_eq!(work.item_errors, on_cpu.item_errors, "{}", program.text());
+        assert_same(&program, &outputs, &memory.outputs());
+        // Of a pair the program may use the other grid alone.
+        let failed = (0..batch.len()).step_by(3).filter(|_| per_item == 1);
+        for item in failed {
+            let width = memory.parts().width();
+            let status = &got[2 * width * item..2 * width * (item + 1)];
+            assert_eq!(status, [1, NO_OP].repeat(width), "{} item {item}", program.text());
+            let mut shown = batch.tables().cells_of(item).map(|at| got[cells.start + at]);
+            assert!(!in_place || shown.all(|cell| cell == 0), "{} item {item}", program.text());
         }
     }
 }
@@ -311,8 +340,9 @@ fn adopted_arenas_give_the_same_result_and_the_same_bytes_are_counted() {
     let Some(mut gpu) = gpu() else { return };
     let mut random = Random(23);
     for program in programs() {
-        let mut staged = Memory::new(program.clone(), batch(&random.ragged(400)));
-        let mut direct = Memory::new(program.clone(), staged.batch.clone());
+        let batches = Batches::of(&random.ragged(400));
+        let mut staged = Memory::new(&program, batches.for_program(&program));
+        let mut direct = Memory::new(&program, batches.for_program(&program));
         let slow = staged.run(&mut gpu);
         gpu.adopt(SharedSlice::private(&mut direct.input)).unwrap();
         gpu.adopt(SharedSlice::private(&mut direct.output)).unwrap();
@@ -320,11 +350,23 @@ fn adopted_arenas_give_the_same_result_and_the_same_bytes_are_counted() {
         gpu.release(SharedSlice::private(&mut direct.input)).unwrap();
         gpu.release(SharedSlice::private(&mut direct.output)).unwrap();
         assert_same(&program, &direct.outputs(), &staged.outputs());
-        let layout = staged.batch.layout().unwrap();
-        assert!(slow.h2d_bytes >= layout.cells().len() as u64);
+        assert!(slow.h2d_bytes >= staged.batch.cells().len() as u64);
         // Only padding between parts may differ.
-        let padding = |a: u64, b: u64| a.abs_diff(b) <= 16 * 8;
+        let padding = |a: u64, b: u64| a.abs_diff(b) <= 16 * 12;
         assert!(padding(slow.h2d_bytes, fast.h2d_bytes) && padding(slow.d2h_bytes, fast.d2h_bytes));
+    }
+}
+
+#[test]
+fn of_a_packed_result_no_more_comes_back_than_there_is() {
+    let Some(mut gpu) = gpu() else { return };
+    let grids = vec![Random(1).grid(30, 30); 1_000];
+    for (text, bytes_per_item) in
+        [("crop(3, 4, 2, 5)", 18), ("ofcolor(3) | normalize | subgrid", 908)]
+    {
+        let (_, work) = run_batch(&mut gpu, &compile(text), &batch(&grids)).unwrap();
+        let most = 1_000 * bytes_per_item + 16 * 12;
+        assert!(work.d2h_bytes <= most, "{text}: {} bytes", work.d2h_bytes);
     }
 }
 
@@ -333,9 +375,9 @@ fn a_receipt_names_every_kernel_of_the_program_with_its_launches_and_time() {
     let Some(gpu) = gpu() else { return };
     let limits = ChunkLimits { items_max: 100, cells_max: usize::MAX };
     let mut gpu = gpu.with_chunk_limits(limits);
-    let grids = batch(&Random(5).ragged(250));
+    let batches = Batches::of(&Random(5).ragged(250));
     for program in programs() {
-        let (_, work) = run_batch(&mut gpu, &program, &grids).unwrap();
+        let (_, work) = run_batch(&mut gpu, &program, batches.for_program(&program)).unwrap();
         for kernel in kernels_of(&program) {
             let in_one_chunk = kernels_of(&program).filter(|other| *other == kernel).count();
             let row = work.kernels.iter().find(|row| row.name == kernel.name).unwrap();

@@ -17,9 +17,10 @@ use crate::chunk::{ChunkLimits, cut};
 use crate::device::{Device, Task, Work};
 use crate::fault::Fault;
 
-/// Large enough to amortise launches, small enough that a batch of any size needs a few hundred
-/// megabytes of device memory at most.
-const CHUNK_LIMITS: ChunkLimits = ChunkLimits { items_max: 1 << 20, cells_max: 16 << 20 };
+/// Large enough to amortise launches, small enough that a batch of any size needs little of a
+/// device's memory: some 300 MiB at most, for the chunk, three stages between two steps, two planes
+/// of labels and three of the result.
+const CHUNK_LIMITS: ChunkLimits = ChunkLimits { items_max: 1 << 20, cells_max: 32 << 20 };
 
 /// The one GPU that this process sees, with the kernels loaded.
 #[derive(Debug)]
@@ -94,7 +95,7 @@ impl Device for CudaDevice {
         let direct =
             Direct { input: self.is_adopted(&task.input), output: self.is_adopted(&task.output) };
         let mut done = Done::default();
-        for chunk in cut(task.tables, self.chunk_limits) {
+        for chunk in cut(task.program, task.tables, self.chunk_limits) {
             self.lane.run(&self.module, task, &chunk, direct, &mut done)?;
         }
         Ok(Work {

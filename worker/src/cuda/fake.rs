@@ -24,6 +24,8 @@ use crate::self_test::{run_batch, self_test};
 struct Script {
     /// This call gives this code.
     failure: Option<(&'static str, u32)>,
+    /// This byte comes back in the place of every byte of device memory.
+    garbage: Option<u8>,
     /// All calls so far.
     calls: Vec<&'static str>,
 }
@@ -157,6 +159,10 @@ unsafe extern "C" fn memcpy_dtoh_async(
     let from = ptr::with_exposed_provenance::<u8>(usize::try_from(from).unwrap());
     // SAFETY: the address came from `mem_alloc`, and `Lane` keeps to its buffers.
     unsafe { ptr::copy_nonoverlapping(from, to.cast::<u8>(), bytes) };
+    if let Some(byte) = SCRIPT.with_borrow(|script| script.garbage) {
+        // SAFETY: as for the copy.
+        unsafe { to.cast::<u8>().write_bytes(byte, bytes) };
+    }
     answer("cuMemcpyDtoHAsync")
 }
 
@@ -222,6 +228,37 @@ fn reported_launches_are_the_launch_calls_that_were_made() {
         work.kernels.iter().map(|k| (k.name.as_str(), k.launches, k.device_us)).collect();
     let want = [("gp_validate", 1, 500.0), ("gp_rot90", 2, 1_000.0), ("gp_replace", 1, 500.0)];
     assert_eq!(rows, want);
+}
+
+#[test]
+fn a_packed_result_takes_its_kernels_and_a_second_copy_for_what_they_found() {
+    let program = Program::compile("crop(0, 0, 1, 2) | ofcolor(1)", Ties::Cpython).unwrap();
+    let mut device = open().unwrap();
+    take_calls();
+    let (_, work) = run_batch(&mut device, &program, &batch()).unwrap();
+    let names: Vec<_> = work.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+    let want = ["gp_validate", "gp_crop", "gp_ofcolor", "gp_add_areas", "gp_place", "gp_pack"];
+    assert_eq!(names, want);
+    let calls = take_calls();
+    assert_eq!(launches(&calls), want.len());
+    // Nothing was computed, so there are no cells to copy.
+    assert_eq!(calls.iter().filter(|call| **call == "cuMemcpyDtoHAsync").count(), 2);
+}
+
+#[test]
+fn an_area_that_no_result_has_is_a_fault_and_never_a_length() {
+    for text in ["crop(0, 0, 1, 2)", "ofcolor(1)", "upscale(2) | objects(true, true, true)"] {
+        let program = Program::compile(text, Ties::Cpython).unwrap();
+        let mut device = open().unwrap();
+        for byte in [1, 127, 128, 255] {
+            SCRIPT.with_borrow_mut(|script| script.garbage = Some(byte));
+            let error = run_batch(&mut device, &program, &batch()).unwrap_err();
+            assert!(matches!(error, Fault::WrongResult { .. }), "{error}");
+            assert!(error.ends_worker());
+        }
+        SCRIPT.with_borrow_mut(|script| script.garbage = None);
+        run_batch(&mut device, &program, &batch()).unwrap();
+    }
 }
 
 #[test]

@@ -5,14 +5,12 @@
 
 use std::ffi::c_void;
 
-use gridpool_kernels::module::{KERNELS, Kernel, PTX};
+use gridpool_kernels::module::{BLOCK_THREADS, KERNELS, Kernel, PTX};
+use gridpool_protocol::program::Extent;
 
 use super::driver::{DeviceAddress, Driver, Event, FunctionHandle, Stream};
 use crate::fault::Fault;
 use crate::tally::Tally;
-
-/// Arguments of the kernel that takes most.
-const ARGUMENTS_MAX: usize = 10;
 
 /// The loaded kernels.
 #[derive(Debug)]
@@ -34,41 +32,72 @@ impl Module {
     }
 }
 
-/// `Batch` of `kernels/cuda/grid.cuh`.
-#[derive(Clone, Copy, Debug, Default)]
+/// `Extent` of `kernels/cuda/step.cuh`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub(super) struct BatchArgument {
-    pub(super) items: u32,
-    pub(super) offsets: DeviceAddress,
+pub(super) struct ExtentArgument {
+    per_cell: u32,
+    per_value: u32,
+    width: u32,
+    grids: u32,
 }
 
-/// `Stage` of `kernels/cuda/grid.cuh`.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub(super) struct StageArgument {
-    pub(super) shapes: DeviceAddress,
-    pub(super) cells: DeviceAddress,
-}
-
-/// One argument of a kernel.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Argument {
-    Address(DeviceAddress),
-    Batch(BatchArgument),
-    Number(u32),
-    Stage(StageArgument),
-}
-
-impl Argument {
-    fn as_ptr(&self) -> *const c_void {
-        match self {
-            Self::Address(address) => (&raw const *address).cast(),
-            Self::Batch(batch) => (&raw const *batch).cast(),
-            Self::Number(number) => (&raw const *number).cast(),
-            Self::Stage(stage) => (&raw const *stage).cast(),
+impl From<Extent> for ExtentArgument {
+    fn from(extent: Extent) -> Self {
+        let aligned = extent.is_aligned();
+        Self {
+            per_cell: extent.per_cell(),
+            per_value: extent.per_value(),
+            // Where each value comes of one grid, grids are as good as items.
+            width: if aligned { 1 } else { extent.width() },
+            grids: if aligned { 1 } else { extent.grids_per_item() },
         }
     }
 }
+
+/// `Pictures` of `kernels/cuda/step.cuh`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct PicturesArgument {
+    pub(super) shapes: DeviceAddress,
+    pub(super) origins: DeviceAddress,
+    pub(super) cells: DeviceAddress,
+    pub(super) extent: ExtentArgument,
+}
+
+/// `Step` of `kernels/cuda/step.cuh`, where the fields are explained: the one argument of every
+/// kernel. What is 0 or null by default is not used by a kernel that serves no values.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct StepArgument {
+    pub(super) values: u32,
+    pub(super) width_before: u32,
+    pub(super) width: u32,
+    pub(super) takes: u32,
+    pub(super) op: u32,
+    pub(super) ties: u32,
+    pub(super) args: [i32; 4],
+    pub(super) blanks: u32,
+    pub(super) base: u32,
+    pub(super) offsets: DeviceAddress,
+    pub(super) status_before: DeviceAddress,
+    pub(super) status: DeviceAddress,
+    pub(super) from: PicturesArgument,
+    pub(super) ground: PicturesArgument,
+    pub(super) to: PicturesArgument,
+    pub(super) counts: DeviceAddress,
+    pub(super) labels_low: DeviceAddress,
+    pub(super) labels_high: DeviceAddress,
+    pub(super) numbers: DeviceAddress,
+    pub(super) palettes: DeviceAddress,
+    pub(super) sums: DeviceAddress,
+    pub(super) places: DeviceAddress,
+    pub(super) packed_low: DeviceAddress,
+    pub(super) packed_high: DeviceAddress,
+}
+
+// The kernels assert the same of theirs.
+const _: () = assert!(size_of::<StepArgument>() == 264);
 
 /// Launches into one stream, counted and timed.
 #[derive(Debug)]
@@ -89,46 +118,40 @@ impl Launcher {
         self.launched.clear();
     }
 
-    /// Starts every kernel over no items.
+    /// Starts every kernel over no values.
     pub(super) fn launch_all_over_nothing(
         &mut self,
         driver: &Driver,
         module: &Module,
     ) -> Result<(), Fault> {
-        // Every kernel reads the number of items first, from its first argument, and with none
-        // reads nothing more; what follows only has to be long enough to be copied.
-        let batch = [Argument::Batch(BatchArgument::default())];
-        let rest = [Argument::Stage(StageArgument::default()); ARGUMENTS_MAX - 1];
-        for kernel in &KERNELS {
-            // SAFETY: over no items no address is used.
-            unsafe { self.launch(driver, module, kernel, 0, &[&batch[..], &rest[..]].concat())? };
+        for kernel in KERNELS {
+            // SAFETY: every kernel reads the number of values first, and with none uses no address.
+            unsafe { self.launch(driver, module, kernel, &StepArgument::default())? };
         }
         Ok(())
     }
 
-    /// Starts `kernel` over `items` items.
+    /// Starts `kernel` over the values of `step`.
     ///
     /// # Safety
-    /// `arguments` must be of the kinds that the kernel takes, in its order, and what they name on
-    /// the device must be as long as the kernel needs for `items` items, until the stream has been
-    /// waited for.
+    /// What `step` names on the device must be as long as the kernel needs for these values, until
+    /// the stream has been waited for.
     pub(super) unsafe fn launch(
         &mut self,
         driver: &Driver,
         module: &Module,
         kernel: &'static Kernel,
-        items: u32,
-        arguments: &[Argument],
+        step: &StepArgument,
     ) -> Result<(), Fault> {
         if self.launched.is_empty() {
             self.mark(driver)?;
         }
-        let mut pointers: Vec<_> = arguments.iter().map(|a| a.as_ptr().cast_mut()).collect();
         let function = module.function(kernel)?;
-        // At least one block, so that a launch over no items, which loads a kernel, is a launch.
-        let blocks = kernel.blocks(items).max(1);
-        // SAFETY: the caller vouches for the arguments; `pointers` points at them.
-        unsafe { driver.launch(function, blocks, kernel.threads, &mut pointers, self.stream)? };
+        // At least one block, so that a launch over no values, which loads a kernel, is a launch.
+        let blocks = kernel.blocks(step.values).max(1);
+        let mut arguments = [(&raw const *step).cast_mut().cast::<c_void>()];
+        // SAFETY: the caller vouches for the addresses; every kernel takes one `Step` by value.
+        unsafe { driver.launch(function, blocks, BLOCK_THREADS, &mut arguments, self.stream)? };
         self.launched.push(kernel);
         self.mark(driver)
     }

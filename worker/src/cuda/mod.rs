@@ -2,14 +2,17 @@
 //!
 //! - `api` is the driver's functions by address; the only file that names cudarc.
 //! - `driver` calls them: every result is checked, every failure a [`Fault`](crate::fault::Fault).
-//! - `memory` is buffers that grow; `launch` starts kernels, counts and times them;
-//!   `schedule` says which ones for a program; `lane` takes a chunk of a batch through copies and
-//!   kernels; `device` is the [`Device`](crate::device::Device).
+//! - `memory` is buffers that grow; `scratch` says how much of them a program needs between steps.
+//! - `schedule` lists the kernels of a program with what each works on, `arguments` the numbers
+//!   that an op passes; `launch` starts kernels, counts and times them.
+//! - `lane` takes a chunk of a batch through copies and kernels; `device` is the
+//!   [`Device`](crate::device::Device).
 //!
 //! Nothing here calls the driver from a `Drop`: after a sticky fault such a call can block for
 //! ever. What a process holds on a device goes with the process.
 
 mod api;
+mod arguments;
 mod device;
 mod driver;
 #[cfg(test)]
@@ -18,5 +21,6 @@ mod lane;
 mod launch;
 mod memory;
 mod schedule;
+mod scratch;
 
 pub use device::CudaDevice;
