@@ -35,11 +35,11 @@ __device__ inline Rectangle rectangle_of(Frame frame, Picture from) {
 __device__ __noinline__ void frame(const Step &step, Frame frame) {
     each_picture(step, [=](Picture from, u8 *to) {
         if (from.is_empty()) {
-            return failed(OK);
+            return empty_picture();
         }
         const Rectangle box = rectangle_of(frame, from);
         if (!fits(box.h, box.w)) {
-            return failed(OVERFLOW_ERROR);
+            return failed(OVERFLOW);
         }
         draw(Warp(), box.h, box.w, to, [=](const Walk &walk) -> u32 {
             const bool at_row = walk.row == 0 || walk.row == box.h - 1;

@@ -48,7 +48,7 @@ __device__ __noinline__ void hconcat(const Step &step) {
             w += grid.w;
         }
         if (!fits(h, w)) {
-            return failed(OVERFLOW_ERROR);
+            return failed(OVERFLOW);
         }
         u32 col = 0;
 #pragma unroll 1
@@ -77,7 +77,7 @@ __device__ __noinline__ void vconcat(const Step &step) {
             return failed(BAD_SHAPE);
         }
         if (!fits(h, w)) {
-            return failed(OVERFLOW_ERROR);
+            return failed(OVERFLOW);
         }
         u32 row = 0;
 #pragma unroll 1

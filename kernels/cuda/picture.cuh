@@ -35,7 +35,7 @@ enum Code : u32 {
     OK,
     BAD_CELL,
     MISSING_OUTPUT,
-    OVERFLOW_ERROR,
+    OVERFLOW,
     EMPTY_ARG,
     BAD_CROP,
     BAD_INDEX,
@@ -51,10 +51,12 @@ struct Made {
 
 __device__ Made failed(u32 code) { return {code, 0, 0, 0, 0}; }
 
+__device__ Made empty_picture() { return {OK, 0, 0, 0, 0}; }
+
 // A picture with an empty side is the empty picture.
 __device__ Made made(u32 h, u32 w, int row, int col) {
     if (h == 0 || w == 0) {
-        return failed(OK);
+        return empty_picture();
     }
     return {OK, h, w, row, col};
 }
@@ -142,7 +144,7 @@ __device__ Made draw_tight(Team team, u32 h, u32 w, int row, int col, u8 *to, Ce
     left = team.least(left);
     right = team.most(right);
     if (bottom == 0) {
-        return failed(OK);
+        return empty_picture();
     }
     const u32 tight_w = right - left;
 #pragma unroll 1

@@ -10,7 +10,7 @@ __device__ __noinline__ void upscale(const Step &step, u32 down, u32 right) {
     each_picture(step, [=](Picture from, u8 *to) {
         const u32 h = from.h * down, w = from.w * right;
         if (!fits(h, w)) {
-            return failed(OVERFLOW_ERROR);
+            return failed(OVERFLOW);
         }
         draw(Warp(), h, w, to, [=](const Walk &walk) {
             return from.cells[walk.row / down * from.w + walk.col / right];

@@ -154,7 +154,7 @@ __device__ void blank(Team team, const u32 *offsets, u32 value, u8 *plane) {
 // An op that makes a picture: `op(to)` writes its cells from `to` on.
 template <class Team, class Op>
 __device__ void give_picture(Team team, const Step &step, u32 value, u32 status, Op op) {
-    Made picture = failed(OK);
+    Made picture = empty_picture();
     if (status == OK) {
         picture = op(step.to.cells + step.to.extent.start(step.offsets, value));
         status = status_of(picture.code, step.op);
