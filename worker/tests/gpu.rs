@@ -378,10 +378,14 @@ fn a_receipt_names_every_kernel_of_the_program_with_its_launches_and_time() {
     let batches = Batches::of(&Random(5).ragged(250));
     for program in programs() {
         let (_, work) = run_batch(&mut gpu, &program, batches.for_program(&program)).unwrap();
+        let row = |name| work.kernels.iter().find(|row| row.name == name).unwrap();
+        // A hundred items at a time; fewer where an item has several values.
+        let chunks = row("gp_validate").launches as usize;
+        assert!((3..=25).contains(&chunks), "{work:?}");
         for kernel in kernels_of(&program) {
             let in_one_chunk = kernels_of(&program).filter(|other| *other == kernel).count();
-            let row = work.kernels.iter().find(|row| row.name == kernel.name).unwrap();
-            assert_eq!(row.launches as usize, 3 * in_one_chunk, "{}", kernel.name);
+            let row = row(kernel.name);
+            assert_eq!(row.launches as usize, chunks * in_one_chunk, "{}", kernel.name);
             assert!(row.device_us > 0.0 && row.device_us < 1e6, "{row:?}");
         }
     }

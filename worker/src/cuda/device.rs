@@ -18,8 +18,8 @@ use crate::device::{Device, Task, Work};
 use crate::fault::Fault;
 
 /// Large enough to amortise launches, small enough that a batch of any size needs little of a
-/// device's memory: some 300 MiB at most, for the chunk, three stages between two steps, two planes
-/// of labels and three of the result.
+/// device's memory: half a gigabyte at most, for the chunk, three stages between two steps, two
+/// planes of labels and three of the result.
 const CHUNK_LIMITS: ChunkLimits = ChunkLimits { items_max: 1 << 20, cells_max: 32 << 20 };
 
 /// The one GPU that this process sees, with the kernels loaded.

@@ -112,10 +112,15 @@ impl<'a> Pass<'a> {
         self.result.counts().end
     }
 
-    /// Where the area of a packed result lies among the sums, and in staging.
+    /// Bytes of the result that may come back through staging.
+    fn staged_bytes(&self) -> usize {
+        if self.direct.output { self.result.status().end } else { self.result.bytes() }
+    }
+
+    /// Where the area of a packed result lies in the scratch, behind the sums, and in staging.
     fn area_places(&self) -> (usize, usize) {
         let tiles = self.result.values_count().div_ceil(TILE_VALUES as usize);
-        (self.scratch.sums.start + 4 * tiles, self.result.bytes())
+        (self.scratch.sums.start + 4 * tiles, self.staged_bytes())
     }
 }
 
@@ -183,7 +188,7 @@ impl Lane {
         self.output.reserve(driver, result.bytes())?;
         let staged_input = if pass.direct.input { batch.offsets().end } else { batch.bytes() };
         self.input_staging.reserve(driver, staged_input)?;
-        self.output_staging.reserve(driver, result.bytes() + AREA_BYTES)
+        self.output_staging.reserve(driver, pass.staged_bytes() + AREA_BYTES)
     }
 
     /// Tables come from the worker's checked copy, offsets counted from the chunk's first cell.
