@@ -154,9 +154,16 @@ proptest! {
         for (op, (row, col)) in vectors {
             prop_assert_eq!(ask(op), Ok(Output::Vector { row, col }), "{}", op);
         }
+        let places: Vec<(i32, i32)> =
+            object(ask("recolor(0)").unwrap()).iter().map(place).collect();
+        let size = i32::try_from(places.len()).unwrap();
+        prop_assert_eq!(ask("size"), Ok(Output::Number(size)));
+        // The mean rounded down, whatever its sign: no less than it, and less than one more.
         let (row, col) = vector(ask("centerofmass").unwrap());
-        prop_assert!((top..=bottom).contains(&row) && (left..=right).contains(&col));
-        let size = number(&format!("{piece} | size"), &grid);
+        let rows: i32 = places.iter().map(|(row, _)| row).sum();
+        let cols: i32 = places.iter().map(|(_, col)| col).sum();
+        prop_assert!((row * size..(row + 1) * size).contains(&rows));
+        prop_assert!((col * size..(col + 1) * size).contains(&cols));
         prop_assert_eq!(ask("square"), Ok(Output::Flag(h == w && size == h * w)));
         prop_assert_eq!(ask("portrait"), Ok(Output::Flag(h > w)));
         prop_assert_eq!(ask("hline"), Ok(Output::Flag(h == 1 && size == w)));

@@ -5,6 +5,7 @@ use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::output::{NO_OP, OutputLayout, Outputs};
 use gridpool_protocol::program::Program;
 
+use super::cells::{self, Bounds, Cells};
 use super::{Failure, Item, Value};
 
 /// A pair, as tests keep it.
@@ -83,8 +84,8 @@ fn check_place(
             "value {v} failed and left {words:?}"
         );
     }
-    if shape == [0, 0] {
-        assert!(word(layout.origins(), 4).iter().all(|&byte| byte == 0), "value {v} is empty");
+    if let Ok(Value::Grid(cells) | Value::Object(cells) | Value::Patch(cells)) = value {
+        check_box(cells, &shape, &word(layout.origins(), 4));
     }
     if !layout.is_packed() {
         return end;
@@ -93,6 +94,17 @@ fn check_place(
     let start = u32::from_le_bytes(offset.try_into().expect("an offset has four bytes"));
     assert_eq!(start as usize, end, "value {v} starts where the one before it ends");
     end + usize::from(shape[0]) * usize::from(shape[1])
+}
+
+/// Pictures are tight: their box, of which the bytes tell, has a cell on each of its four sides.
+fn check_box(cells: &Cells, shape: &[u8], origin: &[u8]) {
+    let (h, w) = cells::shape(cells);
+    let shape: Vec<i32> = shape.iter().map(|&side| side.into()).collect();
+    assert_eq!(shape, [h, w], "the shape of {cells:?}");
+    let words = origin.as_chunks::<2>().0.iter();
+    let origin: Vec<i32> = words.map(|&word| i16::from_le_bytes(word).into()).collect();
+    let corner = Bounds::of(cells).map_or([0, 0], |bounds| [bounds.top, bounds.left]);
+    assert!(origin.is_empty() || origin == corner, "the origin {origin:?} of {cells:?}");
 }
 
 /// `(code, op)` of every value, as the bytes have them.
