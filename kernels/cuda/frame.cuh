@@ -41,12 +41,12 @@ __device__ __noinline__ void frame(const Step &step, Frame frame) {
         if (!fits(box.h, box.w)) {
             return failed(OVERFLOW);
         }
+        // A place lies on none of the border lines, on one, or, in a corner, on two.
+        const u32 lines_wanted = frame == BACKDROP ? 0 : frame == CORNERS ? 2 : 1;
         draw(Warp(), box.h, box.w, to, [=](const Walk &walk) -> u32 {
-            const bool at_row = walk.row == 0 || walk.row == box.h - 1;
-            const bool at_col = walk.col == 0 || walk.col == box.w - 1;
-            const bool has = frame == BACKDROP || (frame == CORNERS ? at_row && at_col
-                                                                   : at_row || at_col);
-            return has ? 0 : HOLE;
+            const u32 at_row = walk.row == 0 || walk.row == box.h - 1;
+            const u32 at_col = walk.col == 0 || walk.col == box.w - 1;
+            return at_row + at_col >= lines_wanted ? 0 : HOLE;
         });
         return made(box.h, box.w, box.row, box.col);
     });
