@@ -270,27 +270,33 @@ def random_cases(rng):
 
 
 def task_digests(file):
-    """A digest of every program on every grid or pair of a task; the Rust side hashes the same."""
+    """A digest of every program on all grids, or pairs, of a task; the Rust side makes the same."""
     task = json.loads(file.read_text())
-    items = [[tuple(map(tuple, pair[side])) for side in ("input", "output")] for pair in task["train"] + task["test"]]
-    lines = []
-    for program in ARC_GRID_PROGRAMS:
-        lines.append([dsl.show(dsl.run(program, grid)) for pair in items for grid in pair])
-    for program in ON_PAIRS:
-        lines.append([dsl.show(dsl.run(program, pair)) for pair in items])
-    return file.stem, ["".join(f"{line}\n" for line in of_program) for of_program in lines]
+    pairs = [[tuple(map(tuple, pair[side])) for side in ("input", "output")] for pair in task["train"] + task["test"]]
+    grids = [grid for pair in pairs for grid in pair]
+    digests = []
+    for programs, items in ((ARC_GRID_PROGRAMS, grids), (ON_PAIRS, pairs)):
+        for program in programs:
+            lines = "".join(dsl.show(dsl.run(program, item)) + "\n" for item in items)
+            digests.append(hashlib.sha256(lines.encode()).digest())
+    return file.stem, digests
 
 
 def arc_digests(folder):
-    by_program = [hashlib.sha256() for _ in ARC_GRID_PROGRAMS + ON_PAIRS]
-    by_task = {}
+    """By task and by program, so that a difference says where to look."""
     with multiprocessing.Pool(2) as pool:
-        for name, lines in pool.imap(task_digests, sorted(folder.glob("*.json"))):
-            by_task[name] = hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
-            for digest, text in zip(by_program, lines):
-                digest.update(text.encode())
-    of_programs = dict(zip(ARC_GRID_PROGRAMS + ON_PAIRS, (d.hexdigest()[:16] for d in by_program)))
-    return {"arc_grid_programs": ARC_GRID_PROGRAMS, "arc_pair_programs": ON_PAIRS, "arc_by_program": of_programs, "arc": by_task}
+        tasks = list(pool.imap(task_digests, sorted(folder.glob("*.json"))))
+    programs = zip(ARC_GRID_PROGRAMS + ON_PAIRS, zip(*(digests for _, digests in tasks)))
+    return {
+        "arc_grid_programs": ARC_GRID_PROGRAMS,
+        "arc_pair_programs": ON_PAIRS,
+        "arc_by_program": {program: joint(digests) for program, digests in programs},
+        "arc": {name: joint(digests) for name, digests in tasks},
+    }
+
+
+def joint(digests):
+    return hashlib.sha256(b"".join(digests)).hexdigest()[:16]
 
 
 def main():

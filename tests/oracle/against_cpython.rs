@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::thread;
 
 use gridpool_protocol::batch::Grid;
 use gridpool_protocol::program::{Program, Ties, hex};
-use gridpool_tests::oracle::{Item, cells, colors, python_set::PythonSet, tasks, text};
+use gridpool_tests::oracle::tasks::{self, Task};
+use gridpool_tests::oracle::{Item, cells, colors, python_set::PythonSet, text};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -69,38 +71,49 @@ fn every_arc_grid_and_pair_gives_what_cpython_gave() {
         strings(&fixture[name]).iter().map(|text| compile(text, Ties::Cpython)).collect()
     };
     let (of_grids, of_pairs) = (compiled("arc_grid_programs"), compiled("arc_pair_programs"));
-    let digests = object(&fixture["arc"]);
-    assert_eq!(tasks.len(), digests.len());
-    let mut by_program = vec![Sha256::new(); of_grids.len() + of_pairs.len()];
-    let mut wrong_tasks = Vec::new();
-    for task in &tasks {
-        let mut of_task = Sha256::new();
-        for (program, digest) in of_grids.iter().chain(&of_pairs).zip(&mut by_program) {
-            let items: Vec<Item<'_>> = if program.grids_per_item() == 1 {
-                task.grids.iter().map(Item::from).collect()
-            } else {
-                task.items().map(Item::from).collect()
-            };
-            for item in items {
-                let line = text::line(program, item) + "\n";
-                of_task.update(&line);
-                digest.update(&line);
-            }
-        }
-        if short(of_task) != digests[&task.name] {
-            wrong_tasks.push(&task.name);
-        }
-    }
-    // A program that is wrong anywhere names itself.
-    let want = object(&fixture["arc_by_program"]);
+    let programs = [of_grids, of_pairs].concat();
+    // A row of digests for every task, one for every program; half of the rows in each thread.
+    let row = |task: &Task| programs.iter().map(|program| digest(program, task)).collect();
+    let half = |tasks: &[Task]| -> Vec<Vec<[u8; 32]>> { tasks.iter().map(row).collect() };
+    let (first, second) = tasks.split_at(tasks.len() / 2);
+    let rows = thread::scope(|scope| {
+        let first = scope.spawn(|| half(first));
+        let second = half(second);
+        [first.join().expect("no digest panics"), second].concat()
+    });
+    let of_tasks = object(&fixture["arc"]);
+    assert_eq!(tasks.len(), of_tasks.len());
+    let wrong_task = |(task, row): &(&Task, &Vec<_>)| joint(row.iter()) != of_tasks[&task.name];
+    let wrong_tasks = tasks.iter().zip(&rows).filter(wrong_task).map(|(task, _)| &task.name);
+    let of_programs = object(&fixture["arc_by_program"]);
     let texts = [strings(&fixture["arc_grid_programs"]), strings(&fixture["arc_pair_programs"])];
-    let got = texts.concat().into_iter().zip(by_program);
-    let wrong: Vec<&str> =
-        got.filter_map(|(text, digest)| (short(digest) != want[text]).then_some(text)).collect();
-    assert!(wrong.is_empty() && wrong_tasks.is_empty(), "{wrong:?} on {wrong_tasks:?}");
+    let texts = texts.concat().into_iter().enumerate();
+    let wrong_programs = texts.filter_map(|(at, text)| {
+        (joint(rows.iter().map(|row| &row[at])) != of_programs[text]).then_some(text)
+    });
+    let (wrong_programs, wrong_tasks) =
+        (wrong_programs.collect::<Vec<_>>(), wrong_tasks.collect::<Vec<_>>());
+    assert!(wrong_programs.is_empty(), "{wrong_programs:?} on {wrong_tasks:?}");
+    assert!(wrong_tasks.is_empty(), "{wrong_tasks:?}");
     let grids: usize = tasks.iter().map(|task| task.grids.len()).sum();
-    let programs = of_grids.len() + of_pairs.len();
-    say(&format!("{} ARC tasks, {grids} grids, {programs} programs", tasks.len()));
+    say(&format!("{} ARC tasks, {grids} grids, {} programs", tasks.len(), programs.len()));
+}
+
+/// Of what a program gives for all grids, or all pairs, of a task.
+fn digest(program: &Program, task: &Task) -> [u8; 32] {
+    let items: Vec<Item<'_>> = if program.grids_per_item() == 1 {
+        task.grids.iter().map(Item::from).collect()
+    } else {
+        task.items().map(Item::from).collect()
+    };
+    let lines = items.into_iter().map(|item| text::line(program, item) + "\n");
+    Sha256::digest(lines.collect::<String>()).into()
+}
+
+/// One short digest of several.
+fn joint<'a>(digests: impl Iterator<Item = &'a [u8; 32]>) -> String {
+    let digests: Vec<[u8; 32]> = digests.copied().collect();
+    hex(&Sha256::digest(digests.as_flattened())[..8])
 }
 
 /// An item of the fixture.
@@ -148,10 +161,6 @@ fn fixture() -> Value {
 
 fn compile(text: &str, ties: Ties) -> Program {
     Program::compile(text, ties).expect(text)
-}
-
-fn short(digest: Sha256) -> String {
-    hex(&digest.finalize()[..8])
 }
 
 fn object(value: &Value) -> &Map<String, Value> {
