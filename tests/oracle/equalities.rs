@@ -13,7 +13,6 @@ pub const EQUAL: &[(&str, &str)] = &[
     ("hmirror | dmirror", "rot90"),
     ("hmirror | vmirror", "rot180"),
     ("dmirror | cmirror", "rot180"),
-    ("transpose", "dmirror"),
     // Recolouring.
     ("replace(4, 4)", "identity"),
     ("replace(1, 2) | replace(1, 3)", "replace(1, 2)"),
@@ -57,7 +56,7 @@ pub const EQUAL: &[(&str, &str)] = &[
     ("upscale(2) | compress", "compress | upscale(2)"),
     ("upscale(2) | mostcolor", "mostcolor"),
     ("downscale(255)", "crop(0, 0, 1, 1)"),
-    ("canvas(3, 4, 5)", "canvas(0, 5, 4) | dmirror | replace(0, 3)"),
+    ("canvas(3, 4, 5)", "canvas(0, 4, 1) | hupscale(5) | replace(0, 3)"),
     // Joining.
     (
         "hupscale(2) | hsplit(2) | vconcat",
@@ -103,6 +102,12 @@ pub const EQUAL: &[(&str, &str)] = &[
     ("asindices | square", "square"),
     ("asobject | portrait", "portrait"),
     ("asindices | width", "width"),
+    ("dmirror | width", "height"),
+    ("asindices | shift(0, 1) | fill(3) | crop(0, 0, 255, 1)", "crop(0, 0, 255, 1)"),
+    (
+        "asindices | shift(-1, 0) | cover | rot180 | crop(0, 0, 1, 255)",
+        "rot180 | crop(0, 0, 1, 255)",
+    ),
     ("asindices | center", "asobject | center"),
     ("asindices | ulcorner", "canvas(1, 2, 2) | asindices | ulcorner"),
 ];
