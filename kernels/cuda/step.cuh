@@ -23,7 +23,7 @@ struct Extent {
         const u32 item = value / width, element = value % width;
         const u32 before = offsets[item * grids];
         const u32 cells = offsets[(item + 1) * grids] - before;
-        return per_cell * (width * before + element * cells) + per_value * value;
+        return per_cell * before + per_cell * element * cells / width + per_value * value;
     }
 };
 

@@ -16,7 +16,10 @@ const _: () = assert!(WHOLE as usize == GRID_CELLS_MAX);
 /// Room for the pictures of a batch at some step.
 ///
 /// A value has at most `per_cell * cells + per_value` cells. While it is aligned, value `v` comes of
-/// grid `v` of the input, and `cells` are that grid's; else they are those of all grids of its item.
+/// grid `v` of the input, and `cells` are that grid's; else they are an equal share of those of all
+/// grids of its item, for a tuple that is not aligned is made of the parts of one grid. So the values
+/// of an item start at `per_cell` times the cells before the item, plus their share of its own, plus
+/// `per_value` for each value before them (`Extent` of `kernels/cuda/step.cuh`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     per_cell: u32,
@@ -90,9 +93,7 @@ impl Extent {
     #[must_use]
     pub fn capacity(self, cells: usize, items: usize) -> u64 {
         let (cells, items) = (cells as u64, items as u64);
-        let counted = if self.aligned { cells } else { cells * u64::from(self.width) };
-        u64::from(self.per_cell) * counted
-            + u64::from(self.per_value) * items * u64::from(self.width)
+        u64::from(self.per_cell) * cells + u64::from(self.per_value) * items * u64::from(self.width)
     }
 
     /// Where the values of the items after these start: the room of the items before them.
@@ -122,12 +123,8 @@ impl Extent {
             let outlined = by(5);
             outlined.sized(outlined.per_cell, outlined.per_value + 4)
         } else if let Op::HConcat | Op::VConcat = op {
-            if self.aligned {
-                // The grids of an aligned pair have the item's cells between them.
-                moved.sized(self.per_cell, self.per_value.saturating_mul(self.width))
-            } else {
-                by(self.width)
-            }
+            // The grids of a tuple have the item's cells between them.
+            moved.sized(self.per_cell, self.per_value.saturating_mul(self.width))
         } else {
             moved
         }
@@ -198,7 +195,7 @@ mod tests {
             ("asobject | outbox", (5, 4, true)),
             ("upscale(2) | asobject | outbox | fill(1)", (4, 0, true)),
             ("hsplit(3)", (1, 0, false)),
-            ("hsplit(3) | hconcat", (3, 0, true)),
+            ("hsplit(3) | hconcat", (1, 0, true)),
             ("hconcat", (1, 0, false)),
             ("apply(canvas(0, 2, 2)) | vconcat", (0, 8, false)),
             ("first", (1, 0, false)),
