@@ -193,8 +193,9 @@ mod tests {
         let grid = Grid::new(64, 64, vec![1; 4_096]).unwrap();
         let items = || std::iter::repeat_n(Item::Grid(&grid), 10_000);
         assert_eq!(sizes(items(), "rot90", usize::MAX), [4_096, 4_096, 1_808]);
-        // Each of the 30 parts might be as large as the grid.
-        assert_eq!(sizes(items(), "hsplit(30)", usize::MAX)[..2], [545, 545]);
+        // 27,000 cells of room for 30 canvases, and 8 bytes for each of status, shape and offset.
+        let canvases = "hsplit(30) | apply(canvas(0, 30, 30))";
+        assert_eq!(sizes(items(), canvases, usize::MAX)[..2], [2_463, 2_463]);
         let small = Grid::new(1, 1, vec![1]).unwrap();
         let items = std::iter::repeat_n(Item::Grid(&small), 100_000);
         // 900 cells of room, and 8 bytes of status, shape and offset.
