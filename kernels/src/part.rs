@@ -27,7 +27,7 @@ pub enum Part {
     LabelsLow,
     /// High bytes of the labels.
     LabelsHigh,
-    /// Cells of the pictures.
+    /// Cells of the pictures; of lists of objects those of their grids.
     Cells,
 }
 
@@ -49,7 +49,7 @@ impl Run {
     #[must_use]
     pub fn room(&self, layout: &OutputLayout) -> Range<usize> {
         let start = |cells: usize, items: usize| {
-            let start = layout.extent().start(cells, items);
+            let start = layout.extent().capacity(cells, items);
             usize::try_from(start).expect("a result has at most 2^30 cells")
         };
         start(self.cells.start, self.items.start)..start(self.cells.end, self.items.end)

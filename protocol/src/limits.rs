@@ -15,6 +15,8 @@ pub const GRID_CELLS_MAX: usize = 4_096;
 
 /// Most items of one job.
 pub const JOB_ITEMS_MAX: u32 = 1 << 22;
+/// Most values that the results of one job have: two for each item that gives a pair.
+pub const JOB_VALUES_MAX: u32 = 2 * JOB_ITEMS_MAX;
 /// Most cells of one job, all items together.
 pub const JOB_CELLS_MAX: u32 = 1 << 30;
 

@@ -1,6 +1,6 @@
 //! Why a batch was refused.
 
-use crate::limits::{JOB_CELLS_MAX, JOB_ITEMS_MAX};
+use crate::limits::{JOB_CELLS_MAX, JOB_ITEMS_MAX, JOB_VALUES_MAX};
 use crate::program::Type;
 
 /// Why a batch was refused. Grids count from 0.
@@ -29,9 +29,9 @@ pub enum BatchError {
         /// Cells given.
         cells: u64,
     },
-    /// The results of its items may have more values than [`JOB_ITEMS_MAX`].
+    /// The results of its items may have more values than [`JOB_VALUES_MAX`].
     #[error(
-        "the result has {values} values; a job has at most {JOB_ITEMS_MAX}: submit fewer items at once"
+        "the result has {values} values; a job has at most {JOB_VALUES_MAX}: submit fewer items at once"
     )]
     Values {
         /// Values of all items.

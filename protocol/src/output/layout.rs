@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::PALETTE_BYTES;
 use crate::batch::{BatchError, BatchLayout, align};
-use crate::limits::{JOB_CELLS_MAX, JOB_ITEMS_MAX};
+use crate::limits::{JOB_CELLS_MAX, JOB_VALUES_MAX};
 use crate::program::{Extent, Kind, Program};
 
 /// Where the parts of a result lie. Parts that the kind does not have are empty.
@@ -32,13 +32,10 @@ impl OutputLayout {
     pub fn new(program: &Program, batch: BatchLayout) -> Result<Self, BatchError> {
         program.check_items(batch.grids_per_item())?;
         let kind = program.gives().kind;
-        let has_cells = match kind {
-            Kind::Grid | Kind::Object | Kind::Objects | Kind::Patch => true,
-            Kind::Colors | Kind::Flag | Kind::Number | Kind::Vector => false,
-        };
+        let has_cells = kind.has_cells();
         let width = program.gives().width();
         let values = batch.items() * width;
-        if values > JOB_ITEMS_MAX as usize * batch.grids_per_item() {
+        if values > JOB_VALUES_MAX as usize {
             return Err(BatchError::Values { values });
         }
         let extent = program.extent().clamped(batch.cell_count(), batch.items());
@@ -52,7 +49,7 @@ impl OutputLayout {
             width,
             extent,
             room: usize::try_from(cells).expect("2^30 cells can be counted"),
-            packed: has_cells && !extent.is_in_place(),
+            packed: program.is_packed(),
             with_cells: has_cells && (kind != Kind::Objects || program.changes_ground()),
         })
     }
@@ -102,11 +99,7 @@ impl OutputLayout {
     /// `(h, w)` of every picture, or of the grid of every list of objects.
     #[must_use]
     pub fn shapes(&self) -> Range<usize> {
-        let has = match self.kind {
-            Kind::Grid | Kind::Object | Kind::Objects | Kind::Patch => true,
-            Kind::Colors | Kind::Flag | Kind::Number | Kind::Vector => false,
-        };
-        self.after(&self.status(), has, 2)
+        self.after(&self.status(), self.kind.has_cells(), 2)
     }
 
     /// `(row, col)` of every object and patch.

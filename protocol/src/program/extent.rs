@@ -96,10 +96,24 @@ impl Extent {
         u64::from(self.per_cell) * cells + u64::from(self.per_value) * items * u64::from(self.width)
     }
 
-    /// Where the values of the items after these start: the room of the items before them.
+    /// Where the cells of a value start, `offsets` being those of the input's grids and their end.
+    /// One past the last value gives the room of all.
+    ///
+    /// # Panics
+    /// If there are too few offsets.
     #[must_use]
-    pub fn start(self, cells_before: usize, items_before: usize) -> u64 {
-        self.capacity(cells_before, items_before)
+    pub fn start_of(self, offsets: &[u32], value: usize) -> u64 {
+        let (width, grids) = if self.aligned { (1, 1) } else { (self.width, self.grids_per_item) };
+        let (item, element) = (value / width as usize, value as u64 % u64::from(width));
+        let before_item = |item: usize| u64::from(offsets[item * grids as usize]);
+        let per_cell = u64::from(self.per_cell);
+        let share = match element {
+            0 => 0,
+            _ => {
+                per_cell * element * (before_item(item + 1) - before_item(item)) / u64::from(width)
+            }
+        };
+        per_cell * before_item(item) + share + u64::from(self.per_value) * value as u64
     }
 
     /// The room after `op`, which gives `gives`; `self` is that of its argument's picture, or of its
@@ -214,8 +228,28 @@ mod tests {
         for text in ["upscale(3)", "apply(trim)", "hsplit(4)", "hconcat", "asobject | outbox"] {
             let extent = extent(text).clamped(100, 7);
             let (first, all) = (extent.capacity(41, 3), extent.capacity(100, 7));
-            assert_eq!(extent.start(41, 3) + extent.capacity(59, 4), all, "{text}");
+            assert_eq!(first + extent.capacity(59, 4), all, "{text}");
             assert!(first < all);
+        }
+    }
+
+    #[test]
+    fn values_start_where_the_room_of_those_before_them_ends() {
+        // Of three items; a pair has two grids, the second of which may be missing.
+        let (singles, pairs) = ([0, 7, 8, 20], [0, 7, 7, 8, 20, 33, 34]);
+        for text in ["upscale(3)", "hsplit(4)", "asobject | outbox", "hsplit(3) | apply(trim)"] {
+            let extent = extent(text);
+            let width = extent.width() as usize;
+            assert_eq!(extent.start_of(&singles, 3 * width), extent.capacity(20, 3), "{text}");
+            assert_eq!(extent.start_of(&singles, width), extent.capacity(7, 1), "{text}");
+        }
+        for text in
+            ["apply(upscale(2))", "first | hsplit(3)", "hconcat", "apply(asobject | outbox)"]
+        {
+            let extent = extent(text);
+            let width = extent.width() as usize;
+            assert_eq!(extent.start_of(&pairs, 3 * width), extent.capacity(34, 3), "{text}");
+            assert_eq!(extent.start_of(&pairs, width), extent.capacity(7, 1), "{text}");
         }
     }
 

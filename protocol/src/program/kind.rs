@@ -63,6 +63,12 @@ impl Kind {
         }
     }
 
+    /// Whether it is, or is found in, a picture: a box of cells.
+    #[must_use]
+    pub fn has_cells(self) -> bool {
+        self == Self::Grid || self.has_ground()
+    }
+
     fn plural(self) -> &'static str {
         match self {
             Self::Grid => "grids",

@@ -185,6 +185,12 @@ impl Program {
         if self.gives().kind == Kind::Objects { self.last().ground } else { self.last().to }
     }
 
+    /// Whether results lie where a run of the program puts them, rather than where the input lies.
+    #[must_use]
+    pub fn is_packed(&self) -> bool {
+        self.gives().kind.has_cells() && !self.extent().is_in_place()
+    }
+
     /// Whether a list of objects is of grids that differ from the input, so that their cells must be
     /// sent back beside the labels.
     #[must_use]
