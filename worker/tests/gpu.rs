@@ -191,6 +191,29 @@ fn random_programs_agree_item_by_item() {
     compare(&mut gpu, &[longest], &grids);
 }
 
+/// The parts of a result have room for its last width only: a step before it must not write there.
+#[test]
+fn steps_wider_than_their_result_agree_after_a_small_job() {
+    let Some(mut gpu) = gpu() else { return };
+    let mut random = Random(31);
+    // The device's memory is no larger than the largest job so far.
+    let small: Vec<_> = (0..400).map(|_| random.grid(1, 1)).collect();
+    compare(&mut gpu, &[compile("hsplit(30)")], &small);
+    for (split, h, w) in [("hsplit(30)", 1, 30), ("vsplit(30)", 30, 1)] {
+        let narrow: Vec<_> = (0..2_500).map(|_| random.grid(h, w)).collect();
+        let programs = [
+            "apply(o_g(5) | merge | paint) | first",
+            "apply(o_g(5) | argmax(size) | fill(3)) | last | o_g(4) | colorfilter(3)",
+            "apply(fgpartition | colorfilter(2) | merge | subgrid) | nth(7) | palette",
+            "apply(partition | first | cover) | hconcat | ofcolor(0) | size",
+            "apply(o_g(4) | sizefilter(1))",
+            "apply(o_g(5) | size)",
+        ];
+        let programs = programs.map(|rest| compile(&format!("{split} | {rest}")));
+        compare(&mut gpu, &programs, &narrow);
+    }
+}
+
 #[test]
 fn neither_order_nor_chunks_change_a_result() {
     let Some(mut gpu) = gpu() else { return };

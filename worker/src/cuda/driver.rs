@@ -56,11 +56,6 @@ impl DeviceAddress {
     pub(super) fn plus(self, bytes: usize) -> Self {
         Self(self.0 + bytes as CUdeviceptr)
     }
-
-    /// This address, or `other` if this one is null.
-    pub(super) fn or(self, other: Self) -> Self {
-        if self == Self::default() { other } else { self }
-    }
 }
 
 fn checked(call: &'static str, code: u32) -> Result<(), Fault> {

@@ -1,25 +1,10 @@
 //! Grids and programs that look random and are the same in every run.
 
 use gridpool_protocol::batch::Grid;
-use gridpool_protocol::program::{Program, Ties};
+use gridpool_protocol::program::{Key, OPS, Parameter, Program, Ties};
 
-/// Every op, and after a colon what its arguments are: colours `c`, lengths `n`, factors `f`, shifts
-/// `s`, sizes `z`, indices `i`, keys `k`, booleans `b`, an op on a tuple's elements `o`. Ops that lead
-/// on to many others are there more than once.
-const OPS: &str = "
-    identity hmirror vmirror dmirror cmirror rot90 rot180 rot270 replace:cc switch:cc mostcolor
-    leastcolor palette numcolors colorcount:c objects:bbb objects:bbb objects:bbb partition
-    fgpartition colorfilter:c sizefilter:z argmax:k argmin:k first last second nth:i merge size
-    ofcolor:c asindices asobject toindices toobject recolor:c shift:ss shift:ss normalize
-    backdrop delta box inbox outbox corners fill:c underfill:c cover paint underpaint move:ss
-    subgrid crop:nnnn tophalf bottomhalf lefthalf righthalf trim compress upscale:f hupscale:f
-    vupscale:f downscale:f canvas:cff hsplit:f vsplit:f hconcat vconcat cellwise:c apply:o
-    apply:o apply:o height width shape square portrait hline vline uppermost lowermost leftmost
-    rightmost ulcorner urcorner llcorner lrcorner center centerofmass color
-";
-
-const KEYS: [&str; 8] =
-    ["size", "height", "width", "color", "uppermost", "lowermost", "leftmost", "rightmost"];
+/// Ops that lead on to many others: they are drawn more often.
+const OFTEN: [&str; 4] = ["objects", "shift", "apply", "apply"];
 
 /// xorshift64.
 pub(crate) struct Random(pub(crate) u64);
@@ -85,25 +70,33 @@ impl Random {
     }
 
     fn op(&mut self) -> String {
-        let ops: Vec<_> = OPS.split_whitespace().collect();
+        let often = |name: &&str| OPS.iter().find(|op| op.name == *name).expect("it is an op");
+        let ops: Vec<_> = OPS.iter().chain(OFTEN.iter().map(often)).collect();
         let op = ops[self.below(ops.len())];
-        let Some((name, arguments)) = op.split_once(':') else { return op.to_owned() };
-        let arguments: Vec<_> = arguments.chars().map(|kind| self.argument(kind)).collect();
-        format!("{name}({})", arguments.join(", "))
+        if op.parameters.is_empty() {
+            return op.name.to_owned();
+        }
+        let arguments: Vec<_> = op.parameters.iter().map(|p| self.argument(*p)).collect();
+        format!("{}({})", op.name, arguments.join(", "))
     }
 
-    fn argument(&mut self, kind: char) -> String {
-        let small = |n: usize| i32::try_from(n).expect("arguments are small");
-        match kind {
-            'b' => (self.below(2) == 0).to_string(),
-            'c' => self.below(10).to_string(),
-            'f' => (1 + self.below(4)).to_string(),
-            'i' => (small(self.below(7)) - 3).to_string(),
-            'k' => KEYS[self.below(KEYS.len())].to_owned(),
-            'n' => self.below(20).to_string(),
-            'o' => self.op(),
-            's' => (small(self.below(15)) - 7).to_string(),
-            _ => self.below(6).to_string(),
+    fn argument(&mut self, parameter: Parameter) -> String {
+        let small = |n: usize| i16::try_from(n).expect("arguments are small");
+        match parameter {
+            Parameter::Flag(_) => (self.below(2) == 0).to_string(),
+            Parameter::Color(_) => self.below(10).to_string(),
+            Parameter::Key(_) => Key::ALL[self.below(Key::ALL.len())].name().to_owned(),
+            Parameter::Program(_) => self.op(),
+            // Tuples as wide as they may be, and pictures as large.
+            Parameter::Number { name: "factor" | "parts", max, .. } => {
+                [1, 2, 3, 4, max][self.below(5)].to_string()
+            }
+            // Around 0 most: of what lies far off, the edges of grids leave little.
+            Parameter::Number { min, max, .. } => {
+                let near = small(self.below(15)) - 7;
+                let number = if min < 0 { near } else { min + small(self.below(8)) };
+                number.clamp(min, max).to_string()
+            }
         }
     }
 }
