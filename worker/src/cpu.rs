@@ -4,6 +4,7 @@
 //! is one call of it over a chunk of the batch; its time is the sum over threads.
 
 use std::fs;
+use std::ops::Range;
 use std::time::Instant;
 
 use gridpool_kernels::part::{Part, Run};
@@ -80,15 +81,15 @@ impl Device for CpuDevice {
         let limits = ChunkLimits { items_max: usize::MAX, cells_max };
         let chunks = cut(task.program, task.tables, limits);
         let done = if let [only] = chunks.as_slice() {
-            run_chunk(&mut self.evaluator, task, only)
+            run_chunk(&mut self.evaluator, task, only)?
         } else {
             self.threads.install(|| {
                 let chunks = chunks.par_iter();
                 let done = chunks.map_init(Evaluator::default, |evaluator, chunk| {
                     run_chunk(evaluator, task, chunk)
                 });
-                done.reduce(Done::default, Done::merged)
-            })
+                done.try_reduce(Done::default, |a, b| Ok(a.merged(b)))
+            })?
         };
         Ok(Work {
             kernels: done.tally.into_uses(),
@@ -123,7 +124,7 @@ impl Done {
 }
 
 /// Reads a chunk's cells once, applies the program, writes each part of the result once.
-fn run_chunk(evaluator: &mut Evaluator, task: &Task<'_>, chunk: &Run) -> Done {
+fn run_chunk(evaluator: &mut Evaluator, task: &Task<'_>, chunk: &Run) -> Result<Done, Fault> {
     let mut tally = Tally::default();
     let grids_per_item = task.batch.grids_per_item();
     let grids = chunk.items.start * grids_per_item..chunk.items.end * grids_per_item;
@@ -142,10 +143,22 @@ fn run_chunk(evaluator: &mut Evaluator, task: &Task<'_>, chunk: &Run) -> Done {
     }
     for part in Part::ALL {
         if let Some(span) = part.span(&task.output_layout, chunk) {
-            task.output.write(span.start, evaluator.part(part));
+            write_part(task, part, span, evaluator.part(part))?;
         }
     }
-    Done { tally, item_errors: evaluator.item_errors() }
+    Ok(Done { tally, item_errors: evaluator.item_errors() })
+}
+
+/// Puts a part of a chunk's result in its place, and never into that of its neighbours. Of a packed
+/// result a part may leave a rest of its room.
+fn write_part(task: &Task<'_>, part: Part, span: Range<usize>, bytes: &[u8]) -> Result<(), Fault> {
+    if bytes.len() > span.len() {
+        let (found, room) = (bytes.len(), span.len());
+        let detail = format!("{found} bytes of {part:?} where there is room for {room}");
+        return Err(Fault::WrongResult { detail });
+    }
+    task.output.write(span.start, bytes);
+    Ok(())
 }
 
 fn timed<T>(tally: &mut Tally, name: &str, call: impl FnOnce() -> T) -> T {
@@ -288,5 +301,28 @@ mod tests {
         assert_eq!(output[output_layout.status()], [0, 0, bad, NO_OP, 0, 0]);
         let cells = &output[output_layout.cells()];
         assert_eq!((&cells[..2], &cells[4..]), (&[2, 1][..], &[2, 1][..]));
+    }
+
+    #[test]
+    fn a_part_that_is_longer_than_its_room_is_a_fault_and_not_written() {
+        let program = Program::compile("vmirror", Ties::Cpython).unwrap();
+        let batch = GridBatch::from_grids([&Grid::from_rows(&[[1, 2]]).unwrap()]).unwrap();
+        let layout = batch.layout().unwrap();
+        let output_layout = OutputLayout::new(&program, layout).unwrap();
+        let (mut input, mut output) = (vec![0; layout.bytes()], vec![9; output_layout.bytes()]);
+        batch.write_to(layout, &SharedSlice::private(&mut input));
+        let shared = SharedSlice::private(&mut input);
+        let task = Task {
+            program: &program,
+            batch: layout,
+            tables: &Tables::read(layout, &shared).unwrap(),
+            input: shared,
+            output_layout,
+            output: SharedSlice::private(&mut output),
+        };
+        let error = write_part(&task, Part::Status, 0..2, &[0; 3]).unwrap_err();
+        assert!(matches!(error, Fault::WrongResult { .. }), "{error}");
+        write_part(&task, Part::Status, 0..2, &[0; 2]).unwrap();
+        assert_eq!(output[..3], [0, 0, 9]);
     }
 }
