@@ -14,11 +14,18 @@ pub struct ProgramError {
 
 impl ProgramError {
     pub(super) fn new(text: &str, span: Range<usize>, message: String) -> Self {
-        Self { text: text.to_owned(), span, message, help: None }
+        Self { text: text.to_owned(), span, message: one_line(&message), help: None }
+    }
+
+    pub(super) fn with_any_help(self, help: Option<String>) -> Self {
+        match help {
+            Some(help) => self.with_help(help),
+            None => self,
+        }
     }
 
     pub(super) fn with_help(mut self, help: String) -> Self {
-        self.help = Some(help);
+        self.help = Some(one_line(&help));
         self
     }
 
@@ -40,8 +47,7 @@ impl fmt::Display for ProgramError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
         if !self.text.is_empty() {
-            let shown: String =
-                self.text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            let shown = one_line(&self.text);
             let before = self.text[..self.span.start].chars().count();
             let marked = self.text[self.span.clone()].chars().count().max(1);
             write!(f, "\n  {shown}\n  {}{}", " ".repeat(before), "^".repeat(marked))?;
@@ -54,3 +60,8 @@ impl fmt::Display for ProgramError {
 }
 
 impl std::error::Error for ProgramError {}
+
+/// The text as it is shown: tabs and line ends in a program as spaces.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

@@ -69,6 +69,19 @@ impl Kind {
         self == Self::Grid || self.has_ground()
     }
 
+    fn singular(self) -> &'static str {
+        match self {
+            Self::Grid => "grid",
+            Self::Objects => "list of objects",
+            Self::Object => "object",
+            Self::Patch => "patch",
+            Self::Number => "number",
+            Self::Vector => "vector",
+            Self::Flag => "flag",
+            Self::Colors => "list of colours",
+        }
+    }
+
     fn plural(self) -> &'static str {
         match self {
             Self::Grid => "grids",
@@ -86,16 +99,8 @@ impl Kind {
 /// In words, with its article.
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Grid => "a grid",
-            Self::Objects => "a list of objects",
-            Self::Object => "an object",
-            Self::Patch => "a patch",
-            Self::Number => "a number",
-            Self::Vector => "a vector",
-            Self::Flag => "a flag",
-            Self::Colors => "a list of colours",
-        })
+        let article = if *self == Self::Object { "an" } else { "a" };
+        write!(f, "{article} {}", self.singular())
     }
 }
 
@@ -136,6 +141,7 @@ impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.tuple {
             None => self.kind.fmt(f),
+            Some(1) => write!(f, "a tuple of 1 {}", self.kind.singular()),
             Some(2) => write!(f, "a pair of {}", self.kind.plural()),
             Some(values) => write!(f, "a tuple of {values} {}", self.kind.plural()),
         }

@@ -4,9 +4,11 @@
 //! and again by the supervisor, with the same words.
 
 mod compile;
+mod complaint;
 mod error;
 mod extent;
 mod kind;
+mod names;
 mod ops;
 mod parameter;
 mod parse;

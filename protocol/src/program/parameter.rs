@@ -54,6 +54,14 @@ impl Parameter {
         }
     }
 
+    /// Whether a number may stand there.
+    pub(super) fn is_number(self) -> bool {
+        match self {
+            Self::Color(_) | Self::Number { .. } => true,
+            Self::Flag(_) | Self::Key(_) | Self::Program(_) => false,
+        }
+    }
+
     /// A value that it accepts, as a checked argument holds it.
     #[must_use]
     pub fn example(self) -> i16 {

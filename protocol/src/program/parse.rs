@@ -8,7 +8,9 @@
 
 use std::ops::Range;
 
+use super::complaint::short;
 use super::error::ProgramError;
+use super::table::OPS;
 use crate::limits::{PROGRAM_BYTES_MAX, PROGRAM_DEPTH_MAX};
 
 /// A name with arguments, and where it stands in the text.
@@ -81,7 +83,9 @@ impl Parser<'_> {
                 None => "expected an op, found the end".to_owned(),
                 Some(found) => format!("expected an op, found `{found}`"),
             };
-            return Err(self.error(self.here(), message));
+            let error = self.error(self.here(), message);
+            let brackets = "brackets stand only after the name of an op".to_owned();
+            return Err(error.with_any_help((self.next() == Some('(')).then_some(brackets)));
         }
         if name.starts_with(|c: char| c.is_ascii_digit()) {
             return Err(self.error(span, format!("expected an op, found the number `{name}`")));
@@ -106,6 +110,10 @@ impl Parser<'_> {
             return Ok(());
         }
         loop {
+            if let Some(help) = self.vector_help(&call.name) {
+                let message = "expected an op or a number, found `(`".to_owned();
+                return Err(self.error(self.here(), message).with_help(help));
+            }
             call.arguments.push(self.argument(depth + 1)?);
             match self.next() {
                 Some(',') => self.advance(),
@@ -116,11 +124,39 @@ impl Parser<'_> {
                 }
                 Some(found) => {
                     let message = format!("expected `,` or `)`, found `{found}`");
-                    return Err(self.error(self.here(), message));
+                    let error = self.error(self.here(), message);
+                    let named = (found == '=').then(|| self.named_help(call, open.end));
+                    return Err(error.with_any_help(named));
                 }
                 None => return Err(self.error(open, "this bracket is never closed".to_owned())),
             }
         }
+    }
+
+    /// What to write for a bracket around numbers.
+    fn vector_help(&mut self, name: &str) -> Option<String> {
+        let inner = self.next().and_then(|_| self.text[self.at..].strip_prefix('('))?;
+        let is_number = |c: char| c == '-' || c.is_ascii_digit();
+        let spec = OPS.iter().find(|spec| spec.name == name)?;
+        let signature = spec.signature();
+        let help = format!("vectors are written as plain numbers: {signature}");
+        inner.trim_start().starts_with(is_number).then_some(help)
+    }
+
+    /// What to write for `name=value`, whose name is the last argument read and whose `=` is next.
+    fn named_help(&self, call: &Call, open: usize) -> String {
+        let name = call.arguments.last().map_or(open, |argument| argument.span.start);
+        let rest = self.text[self.at + 1..].trim_start();
+        let length = rest.find([',', ')', '(', '|', '=']).unwrap_or(rest.len());
+        let more = if rest[length..].starts_with(',') { ", …" } else { "" };
+        let value = match rest[..length].trim_end() {
+            "" => return "arguments have no names here: write the value alone".to_owned(),
+            "True" | "T" => "true",
+            "False" | "F" => "false",
+            value => value,
+        };
+        let call = format!("{}({}{value}", call.name, &self.text[open..name]);
+        format!("arguments have no names here: write {}{more})", short(&call))
     }
 
     fn argument(&mut self, depth: usize) -> Result<Argument, ProgramError> {

@@ -114,6 +114,11 @@ impl OpSpec {
         takes.filter_map(|takes| Some((takes, self.gives(takes)?))).collect()
     }
 
+    /// Whether it works on values of the type, as far as that can be told without its arguments.
+    pub(super) fn works_on(&self, takes: Type) -> bool {
+        self.gives(takes).is_some()
+    }
+
     /// A program that ends with the op, as short as can be.
     #[must_use]
     pub fn example(&self) -> String {
