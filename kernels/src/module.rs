@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use gridpool_protocol::program::{Kind, Op, Program, hex};
+use gridpool_protocol::program::{Op, Program, hex};
 use sha2::{Digest, Sha256};
 
 /// PTX 8.0 for compute capability 6.0 and up, made from `kernels/cuda` by `kernels/build_ptx.py`.
@@ -160,21 +160,10 @@ impl Kernel {
     }
 }
 
-/// Whether the sizes of `program`'s results follow from nothing but a run of it, so that they must
-/// be packed after it.
-#[must_use]
-pub fn must_pack(program: &Program) -> bool {
-    let has_cells = match program.gives().kind {
-        Kind::Grid | Kind::Object | Kind::Objects | Kind::Patch => true,
-        Kind::Colors | Kind::Flag | Kind::Number | Kind::Vector => false,
-    };
-    has_cells && !program.extent().is_in_place()
-}
-
 /// The kernels that one chunk of a batch launches for `program`, in order.
 pub fn kernels_of(program: &Program) -> impl Iterator<Item = &'static Kernel> {
     let packing: &[_] =
-        if must_pack(program) { &[Kernel::ADD_AREAS, Kernel::PLACE, Kernel::PACK] } else { &[] };
+        if program.is_packed() { &[Kernel::ADD_AREAS, Kernel::PLACE, Kernel::PACK] } else { &[] };
     let ops = program.steps().iter().map(|step| Kernel::of(step.op));
     std::iter::once(Kernel::VALIDATE).chain(ops).chain(packing.iter().copied())
 }
@@ -251,7 +240,7 @@ mod tests {
             ("first", true),
         ] {
             let program = Program::compile(text, Ties::Cpython).unwrap();
-            assert_eq!(must_pack(&program), packs, "{text}");
+            assert_eq!(program.is_packed(), packs, "{text}");
             let packing = [Kernel::ADD_AREAS, Kernel::PLACE, Kernel::PACK];
             let kernels: Vec<_> = kernels_of(&program).collect();
             assert_eq!(kernels.ends_with(&packing), packs, "{text}");
@@ -271,7 +260,7 @@ mod tests {
     #[test]
     fn what_the_host_passes_as_a_number_has_that_number_in_the_kernels() {
         use gridpool_protocol::output::ItemErrorCode;
-        use gridpool_protocol::program::Key;
+        use gridpool_protocol::program::{Key, Kind};
         let step = include_str!("../cuda/step.cuh");
         assert!(step.contains("enum Kind : u32 { GRID, OBJECTS, OBJECT, PATCH };"));
         let kinds = [Kind::Grid, Kind::Objects, Kind::Object, Kind::Patch];
