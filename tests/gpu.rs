@@ -12,6 +12,7 @@ use std::thread;
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::output::Outputs;
 use gridpool_protocol::program::{Kind, OPS, OpSpec, Program, Ties, Type};
+use gridpool_tests::oracle::programs::FORMS;
 use gridpool_tests::oracle::samples::{self, SplitMix64};
 use gridpool_tests::oracle::{chains, tasks};
 use gridpool_worker::cpu::CpuDevice;
@@ -26,23 +27,6 @@ const CHAINS: usize = 2_000;
 const CHAIN_CALLS_MAX: usize = 10;
 const CHAIN_ITEMS: usize = 4_000;
 const SEED: u64 = 11;
-
-/// The 13 forms of the reports' own benchmark, each as it is written for pairs.
-const FORMS: &[&str] = &[
-    "mapply(rot90)",
-    "mapply(vmirror)",
-    "mapply(rot180)",
-    "mapply(identity)",
-    "mapply(rot90 | rot90)",
-    "mapply(objects(true, false, true))",
-    "first",
-    "second",
-    "mapply(o_g(0))",
-    "mapply(o_g(1))",
-    "mapply(o_g(2))",
-    "mapply(o_g(3))",
-    "mapply(rot90 | objects(true, false, true))",
-];
 
 /// What each kind of item gives batches of.
 struct Inputs {
@@ -106,7 +90,7 @@ fn every_op_gives_the_same_on_every_task_and_on_100_000_random_grids() {
             .collect(),
     };
     let examples: Vec<String> = OPS.iter().flat_map(examples).collect();
-    let texts = examples.iter().map(String::as_str).chain(FORMS.iter().copied());
+    let texts = examples.iter().map(String::as_str).chain(FORMS.iter().map(|(text, _)| *text));
     let mut programs = 0;
     for text in texts {
         for ties in [Ties::Cpython, Ties::Lowest] {

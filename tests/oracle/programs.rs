@@ -10,6 +10,25 @@ use super::samples::SplitMix64;
 /// Both ways to break ties.
 pub const TIES: [Ties; 2] = [Ties::Cpython, Ties::Lowest];
 
+/// The 13 forms of the reports' own benchmark (workload.md 1.4), each as a program over pairs, and the
+/// ops whose launches must be in the receipt. The reports' `flip` is a mirror, in the DSL's words
+/// `vmirror`.
+pub const FORMS: [(&str, &[&str]); 13] = [
+    ("mapply(rot90)", &["rot90"]),
+    ("mapply(vmirror)", &["vmirror"]),
+    ("mapply(rot180)", &["rot180"]),
+    ("mapply(identity)", &["identity"]),
+    ("mapply(rot90) | mapply(rot90)", &["rot90"]),
+    ("mapply(objects(true, false, true))", &["objects"]),
+    ("first", &["nth"]),
+    ("second", &["nth"]),
+    ("first | o_g(0)", &["nth", "objects"]),
+    ("apply(o_g(1))", &["objects"]),
+    ("apply(o_g(2))", &["objects"]),
+    ("second | o_g(3)", &["nth", "objects"]),
+    ("apply(rot90 | objects(true, false, true))", &["rot90", "objects"]),
+];
+
 /// Programs that give a list of objects: few and many, of one colour and of several, none.
 pub const LISTS: &[&str] =
     &["o_g(5)", "o_g(4)", "o_g(3)", "fgpartition", "partition", "o_g(7) | sizefilter(1)"];

@@ -7,30 +7,13 @@ use std::path::{Path, PathBuf};
 
 use gridpool_kernels::reference::run_batch;
 use gridpool_protocol::program::Program;
+use gridpool_tests::oracle::programs::FORMS;
 use serde_json::Value;
 
 use crate::binaries::root;
 use crate::documents::{self, Item, batch, by_oracle, entry, items, placed, read};
 use crate::jobs::{data, program};
 use crate::pool::{Pool, cpu};
-
-/// Each form as a program over pairs, and the ops whose launches must be in the receipt. The reports'
-/// `flip` is a mirror, in the DSL's words `vmirror`.
-const FORMS: [(&str, &[&str]); 13] = [
-    ("mapply(rot90)", &["rot90"]),
-    ("mapply(vmirror)", &["vmirror"]),
-    ("mapply(rot180)", &["rot180"]),
-    ("mapply(identity)", &["identity"]),
-    ("mapply(rot90) | mapply(rot90)", &["rot90"]),
-    ("mapply(objects(true, false, true))", &["objects"]),
-    ("first", &["nth"]),
-    ("second", &["nth"]),
-    ("first | o_g(0)", &["nth", "objects"]),
-    ("apply(o_g(1))", &["objects"]),
-    ("apply(o_g(2))", &["objects"]),
-    ("second | o_g(3)", &["nth", "objects"]),
-    ("apply(rot90 | objects(true, false, true))", &["rot90", "objects"]),
-];
 
 #[test]
 fn the_reports_forms_run_on_the_example_tasks_as_the_oracle_says() {
