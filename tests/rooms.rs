@@ -45,7 +45,7 @@ fn no_picture_needs_more_than_its_room_after_any_step() {
 /// Runs the steps as a program of their own and compares each value's area with its room.
 fn check(steps: &[Step], ties: Ties, batch: &GridBatch) {
     let last = steps.last().expect("at least one");
-    if !matches!(last.gives.kind, Kind::Grid | Kind::Object | Kind::Patch) {
+    if !last.gives.kind.is_picture() {
         return;
     }
     let text = steps.iter().map(Step::to_string).collect::<Vec<_>>().join(" | ");

@@ -4,7 +4,7 @@
 
 use gridpool_kernels::part::Run;
 use gridpool_protocol::batch::Tables;
-use gridpool_protocol::program::{Kind, Program};
+use gridpool_protocol::program::Program;
 
 /// How large a chunk may be, as it comes and after every step. One item is always allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,15 +49,10 @@ fn is_within(program: &Program, run: &Run, limits: ChunkLimits) -> bool {
     let may_have =
         |values: usize, room: u64| values <= limits.items_max && room <= limits.cells_max as u64;
     may_have(items * program.takes().width(), cells as u64)
-        && program.steps().iter().all(|step| {
-            let room = match step.gives.kind {
-                Kind::Grid | Kind::Object | Kind::Patch => {
-                    step.to.clamped(cells, items).capacity(cells, items)
-                }
-                Kind::Colors | Kind::Flag | Kind::Number | Kind::Objects | Kind::Vector => 0,
-            };
-            may_have(items * step.gives.width(), room)
-        })
+        && program
+            .steps()
+            .iter()
+            .all(|step| may_have(items * step.gives.width(), step.room(cells, items)))
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ impl<'t> At<'t> {
     /// The argument that stands where a program for a patch may stand, and those before it.
     pub(super) fn patch_argument(self) -> Option<(&'t Argument, &'t [Argument])> {
         let one_more = self.call.arguments.len() == self.spec.parameters.len() + 1;
-        let may = self.spec.takes_patch_program() && one_more;
+        let may = one_more && self.spec.takes_patch_program();
         self.call.arguments.split_last().filter(|_| may)
     }
 

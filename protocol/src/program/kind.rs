@@ -63,7 +63,13 @@ impl Kind {
         }
     }
 
-    /// Whether it is, or is found in, a picture: a box of cells.
+    /// Whether it is a picture: a box of cells.
+    #[must_use]
+    pub fn is_picture(self) -> bool {
+        self.has_cells() && self != Self::Objects
+    }
+
+    /// Whether it is, or is found in, a picture.
     #[must_use]
     pub fn has_cells(self) -> bool {
         self == Self::Grid || self.has_ground()

@@ -87,6 +87,17 @@ pub struct Step {
     pub to: Extent,
 }
 
+impl Step {
+    /// Room for the pictures that it gives for so many cells and items, in cells; 0 if it gives none.
+    #[must_use]
+    pub fn room(&self, cells: usize, items: usize) -> u64 {
+        if !self.gives.kind.is_picture() {
+            return 0;
+        }
+        self.to.clamped(cells, items).capacity(cells, items)
+    }
+}
+
 /// The canonical text of the step.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

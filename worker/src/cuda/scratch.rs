@@ -28,16 +28,10 @@ impl Demand {
         let mut most = Self { values: items * program.takes().width(), cells: 0, labels: 0 };
         for step in program.steps() {
             most.values = most.values.max(items * step.gives.width());
-            match step.gives.kind {
-                Kind::Grid | Kind::Object | Kind::Patch => {
-                    let room = step.to.clamped(cells, items).capacity(cells, items);
-                    most.cells = most.cells.max(room);
-                }
-                Kind::Objects => {
-                    let room = step.ground.clamped(cells, items).capacity(cells, items);
-                    most.labels = most.labels.max(room);
-                }
-                Kind::Colors | Kind::Flag | Kind::Number | Kind::Vector => {}
+            most.cells = most.cells.max(step.room(cells, items));
+            if step.gives.kind == Kind::Objects {
+                let room = step.ground.clamped(cells, items).capacity(cells, items);
+                most.labels = most.labels.max(room);
             }
         }
         most
@@ -80,10 +74,11 @@ impl ScratchLayout {
         let demand = Demand::of(program, batch.cell_count(), batch.items());
         let bytes = |cells: u64| usize::try_from(cells).expect("a chunk's room is bounded");
         let in_result = step_in_place(program, result);
-        let stages = program.steps().iter().enumerate().filter(|&(at, step)| {
-            Some(at) != in_result
-                && matches!(step.gives.kind, Kind::Grid | Kind::Object | Kind::Patch)
-        });
+        let stages = program
+            .steps()
+            .iter()
+            .enumerate()
+            .filter(|&(at, step)| Some(at) != in_result && step.gives.kind.is_picture());
         let stages = stages.count().min(STAGES_MAX);
         let tiles = demand.values.div_ceil(TILE_VALUES as usize);
 

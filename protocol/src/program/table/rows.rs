@@ -129,9 +129,9 @@ pub const OPS: &[OpSpec] = &[
         &[number("type", 0, 7)],
         "objects by type = 4 univalued + 2 diagonal + 1 without_bg",
         |a| {
-            let code = a.byte(0);
-            let (univalued, diagonal, without_bg) = (code & 4 != 0, code & 2 != 0, code & 1 != 0);
-            Op::Objects(Grouping { univalued, diagonal, without_bg })
+            Op::Objects(
+                Grouping::from_code(a.byte(0)).expect("the parameter's bounds are the codes"),
+            )
         },
     )),
     row(Objects, "partition", &[], "one object for each colour", |_| Op::Partition),
