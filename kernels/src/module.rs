@@ -198,9 +198,9 @@ mod tests {
     }
 
     /// Once `box` and `outbox` came out as `corners` on an H200 with driver 580.159.04. The PTX, of
-    /// `c ? p && q : p || q`, was correct by reading; why it went wrong is not known, and with a
-    /// `ptxas` it was not seen again. `frame.cuh` says it in another way since. This test finds but
-    /// the `selp` of -1 and 0 that NVRTC 12.0.140 makes of that line, not what else a driver might
+    /// `c ? p && q : p || q`, was correct by reading; why it went wrong is not known: no assembler
+    /// was tried on it but that driver's. `frame.cuh` says it in another way since. This test finds
+    /// but the `selp` of -1 and 0 that NVRTC 12.0.140 makes of that line, not what else a driver might
     /// get wrong: against that stand the known answers, which a worker's device must give before
     /// the worker says READY.
     #[test]
