@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// Version of the wire format. Both sides must name the same one.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// Highest colour of a cell.
 pub const COLOR_MAX: u8 = 9;
@@ -41,6 +41,12 @@ pub const INLINE_BYTES_MAX: usize = 16 * 1024;
 pub const FRAME_BYTES_MAX: usize = 256 * 1024;
 /// File descriptors that one frame may carry.
 pub const FRAME_FDS_MAX: usize = 1;
+
+/// Most attempts that join one launch.
+pub const JOIN_MAX: usize = 64;
+/// Largest inline payload, in and out, of all attempts of one launch. Two launches are outstanding at
+/// a time, and both must lie in the channel's buffer, or the supervisor would wait for a worker.
+pub const JOIN_INLINE_BYTES_MAX: usize = 48 * 1024;
 
 /// Smallest arena; requests are rounded up to it.
 pub const ARENA_BYTES_MIN: u64 = 64 * 1024;

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::codec;
 use crate::ids::{ArenaId, AttemptId, JobKey, WorkerId};
 use crate::program::Ties;
-use crate::receipt::{DeviceInfo, Receipt, RunReport};
-use crate::status::Status;
+use crate::receipt::{DeviceInfo, ItemRange, Receipt, RunReport};
+use crate::status::{Status, WorkerMemory};
 
 /// Bytes inside a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,13 +65,21 @@ pub enum Priority {
     Low,
 }
 
-/// A program over a batch: handed from the client through the supervisor to a worker as it is.
+/// A program over a batch, as its client describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
     /// The program's text.
     pub program: String,
     /// How the program breaks ties.
     pub ties: Ties,
+    /// What to run it over.
+    pub payload: Payload,
+}
+
+/// A batch and the place of its result: handed from the client through the supervisor to a worker
+/// as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Payload {
     /// Items of the batch: grids, or pairs if the program takes pairs.
     pub items: u32,
     /// Cells of all grids together.
@@ -268,7 +276,7 @@ pub enum ServerMessage {
 /// Supervisor to worker, over ipc-channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToWorker {
-    /// Run one attempt and answer.
+    /// Run these attempts and answer each.
     Run(Box<Run>),
     /// Unmap these arenas, then say `Forgot`.
     Forget {
@@ -279,13 +287,26 @@ pub enum ToWorker {
     Stop,
 }
 
-/// One attempt.
+/// Attempts of one program, perhaps of many jobs, that a worker runs in one launch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
+    /// The program's text.
+    pub program: String,
+    /// How the program breaks ties.
+    pub ties: Ties,
+    /// At least one, at most [`JOIN_MAX`](crate::limits::JOIN_MAX). Each gets an answer of its own.
+    pub members: Vec<Member>,
+}
+
+/// One attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
     /// The attempt.
     pub attempt: AttemptId,
-    /// What to run over what.
-    pub call: Call,
+    /// The whole batch and the place of the whole result.
+    pub payload: Payload,
+    /// The items that this attempt is about: it reads no other, and writes no other's result.
+    pub part: ItemRange,
 }
 
 /// Worker to supervisor, over ipc-channel.
@@ -306,8 +327,11 @@ pub enum FromWorker {
         device: DeviceInfo,
     },
     /// Alive. Sent every 250 ms from a thread of its own.
-    Heartbeat,
-    /// The answer to one `Run`.
+    Heartbeat {
+        /// What the worker holds.
+        memory: WorkerMemory,
+    },
+    /// The answer to one attempt of a `Run`.
     Answer {
         /// The attempt.
         attempt: AttemptId,

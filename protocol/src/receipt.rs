@@ -73,6 +73,29 @@ pub struct KernelUse {
     pub device_us: f64,
 }
 
+/// Neighbouring items of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ItemRange {
+    /// The first.
+    pub start: u32,
+    /// One past the last.
+    pub end: u32,
+}
+
+impl ItemRange {
+    /// How many there are.
+    #[must_use]
+    pub fn len(self) -> u32 {
+        self.end.saturating_sub(self.start)
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// What one attempt did.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
@@ -90,6 +113,8 @@ pub struct RunReport {
     pub d2h_bytes: u64,
     /// From the message's arrival in the worker to its answer, microseconds.
     pub service_us: u64,
+    /// Buffers made or enlarged and arenas registered for it; 0 once a worker has seen the like.
+    pub allocations: u32,
 }
 
 /// How one attempt ended.
@@ -106,6 +131,8 @@ pub enum AttemptOutcome {
     Hang,
     /// It answered.
     Ok,
+    /// Its worker was stopped, or died, because of another attempt.
+    Preempted,
     /// The worker refused the batch.
     Refused,
     /// Its worker ended without an answer.
@@ -123,6 +150,8 @@ pub struct Attempt {
     pub detail: String,
     /// The device.
     pub device: DeviceInfo,
+    /// The items that it was about: all, or a part of a batch that was split.
+    pub part: ItemRange,
     /// See [`RunReport::module_hash`]; empty if the worker never answered, as all that follows.
     pub module_hash: String,
     /// See [`RunReport::joined_items`].
@@ -135,6 +164,8 @@ pub struct Attempt {
     pub d2h_bytes: u64,
     /// See [`RunReport::service_us`].
     pub service_us: u64,
+    /// See [`RunReport::allocations`].
+    pub allocations: u32,
 }
 
 impl Attempt {
@@ -143,6 +174,7 @@ impl Attempt {
     pub fn unreported(
         worker: String,
         device: DeviceInfo,
+        part: ItemRange,
         outcome: AttemptOutcome,
         detail: String,
     ) -> Self {
@@ -151,18 +183,25 @@ impl Attempt {
             outcome,
             detail,
             device,
+            part,
             module_hash: String::new(),
             joined_items: 0,
             kernels: Vec::new(),
             h2d_bytes: 0,
             d2h_bytes: 0,
             service_us: 0,
+            allocations: 0,
         }
     }
 
     /// An attempt that answered.
     #[must_use]
-    pub fn answered(worker: String, device: DeviceInfo, report: RunReport) -> Self {
+    pub fn answered(
+        worker: String,
+        device: DeviceInfo,
+        part: ItemRange,
+        report: RunReport,
+    ) -> Self {
         Self {
             module_hash: report.module_hash,
             joined_items: report.joined_items,
@@ -170,7 +209,8 @@ impl Attempt {
             h2d_bytes: report.h2d_bytes,
             d2h_bytes: report.d2h_bytes,
             service_us: report.service_us,
-            ..Self::unreported(worker, device, AttemptOutcome::Ok, String::new())
+            allocations: report.allocations,
+            ..Self::unreported(worker, device, part, AttemptOutcome::Ok, String::new())
         }
     }
 }

@@ -38,6 +38,8 @@ pub struct SupervisorStatus {
     pub arena_bytes: u64,
     /// The most they ever were.
     pub arena_bytes_high: u64,
+    /// The most bytes that ever waited for one client to read them.
+    pub outbox_bytes_high: u64,
 }
 
 /// The device of a worker slot, as it was asked for.
@@ -98,6 +100,25 @@ pub struct WorkerStatus {
     pub last_fault: String,
     /// Bytes of arenas mapped now.
     pub arena_bytes: u64,
+    /// What its process holds.
+    pub memory: WorkerMemory,
+}
+
+/// What a worker process holds beside its arenas, as it said last, and the most it ever held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerMemory {
+    /// Bytes of buffers on the device.
+    pub device_bytes: u64,
+    /// The most they ever were.
+    pub device_bytes_high: u64,
+    /// Bytes of page-locked buffers on the host.
+    pub pinned_bytes: u64,
+    /// The most they ever were.
+    pub pinned_bytes_high: u64,
+    /// Bytes of arenas registered with the device's driver.
+    pub registered_bytes: u64,
+    /// The most they ever were.
+    pub registered_bytes_high: u64,
 }
 
 /// What waits.
@@ -105,8 +126,12 @@ pub struct WorkerStatus {
 pub struct QueueStatus {
     /// Jobs.
     pub jobs: u64,
-    /// Their inline payload.
+    /// The most that ever waited.
+    pub jobs_high: u64,
+    /// Inline payload of all jobs without a verdict.
     pub bytes: u64,
+    /// The most it ever was.
+    pub bytes_high: u64,
 }
 
 /// Sums since the supervisor started. `accepted` is the sum of the six verdicts and of the jobs that
@@ -131,6 +156,10 @@ pub struct Counters {
     pub refused_busy: u64,
     /// Attempts begun.
     pub attempts: u64,
+    /// Launches ordered; each of one attempt or of several that were joined.
+    pub runs: u64,
+    /// Attempts that shared a launch with another job's.
+    pub joined: u64,
     /// Processes started after the first of their device.
     pub restarts: u64,
     /// Messages of processes that are gone, dropped.

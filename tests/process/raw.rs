@@ -12,8 +12,8 @@ use gridpool_protocol::frame::{self, FrameError, FrameReader};
 use gridpool_protocol::ids::{ArenaId, JobKey};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::message::{
-    Call, ClientMessage, Destination, Inline, Input, Priority, Refusal, ServerMessage, Slice,
-    Submission,
+    Call, ClientMessage, Destination, Inline, Input, Payload, Priority, Refusal, ServerMessage,
+    Slice, Submission,
 };
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Ties;
@@ -167,10 +167,12 @@ pub(crate) fn inline_batch(key: u128, program: &str, batch: &GridBatch) -> Submi
         call: Call {
             program: program.to_owned(),
             ties: Ties::Cpython,
-            items: u32::try_from(layout.items()).expect("a few"),
-            cells: u32::try_from(layout.cell_count()).expect("a few"),
-            input: Input::Inline(Inline(bytes)),
-            output: Destination::Inline,
+            payload: Payload {
+                items: u32::try_from(layout.items()).expect("a few"),
+                cells: u32::try_from(layout.cell_count()).expect("a few"),
+                input: Input::Inline(Inline(bytes)),
+                output: Destination::Inline,
+            },
         },
         deadline_ms: 60_000,
         priority: Priority::Normal,
@@ -190,14 +192,14 @@ pub(crate) fn in_arena(key: u128, grids: &[Grid], memory: &Memory) -> Submission
     };
     let output = OutputLayout::new(&program(PROGRAM), layout).expect("a small result").bytes();
     let mut submission = inline(key, grids);
-    submission.call.input = Input::Arena(slice(0, layout.bytes()));
-    submission.call.output = Destination::Arena(slice(layout.bytes(), output));
+    submission.call.payload.input = Input::Arena(slice(0, layout.bytes()));
+    submission.call.payload.output = Destination::Arena(slice(layout.bytes(), output));
     submission
 }
 
 /// Where a job in an arena keeps its batch.
 pub(crate) fn layout(submission: &Submission) -> BatchLayout {
-    BatchLayout::new(submission.call.items, 1, submission.call.cells)
+    BatchLayout::new(submission.call.payload.items, 1, submission.call.payload.cells)
         .expect("it is within the limits")
 }
 

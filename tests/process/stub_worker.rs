@@ -9,8 +9,9 @@ use std::process::{Command, ExitCode};
 use gridpool_protocol::channel::{self, Receiver, Sender};
 use gridpool_protocol::ids::{AttemptId, WorkerId};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
-use gridpool_protocol::message::{AttemptError, FromWorker, Lifeline, Run, ToWorker};
+use gridpool_protocol::message::{AttemptError, FromWorker, Lifeline, ToWorker};
 use gridpool_protocol::receipt::DeviceInfo;
+use gridpool_protocol::status::WorkerMemory;
 use gridpool_protocol::{codec, frame};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
@@ -30,7 +31,9 @@ fn main() -> ExitCode {
     match fault {
         "exits-at-once" => return ExitCode::from(1),
         "says-nothing" => wait_for_ever(),
-        "does-not-greet" => drop(connect().0.send(&FromWorker::Heartbeat)),
+        "does-not-greet" => {
+            drop(connect().0.send(&FromWorker::Heartbeat { memory: WorkerMemory::default() }))
+        }
         _ => {
             serve(&greeted(worker, build), worker, fault);
             return ExitCode::SUCCESS;
@@ -51,7 +54,7 @@ fn serve((replies, requests): &Ends, worker: WorkerId, fault: &str) {
     say(replies, &FromWorker::Ready { device });
     while let Ok(request) = requests.recv() {
         let ToWorker::Run(run) = request else { return };
-        let Run { attempt, .. } = *run;
+        let attempt = run.members[0].attempt;
         match fault {
             "exits-on-a-job" => return,
             "answers-another-attempt" => {

@@ -23,14 +23,14 @@ use crate::raw::{Memory, Raw, in_arena, inline, inline_batch, is_ok, layout};
 type Change = fn(&mut Submission);
 
 fn input_slice(submission: &mut Submission) -> &mut Slice {
-    match &mut submission.call.input {
+    match &mut submission.call.payload.input {
         Input::Arena(slice) => slice,
         Input::Inline(_) => unreachable!("it lies in an arena"),
     }
 }
 
 fn output_slice(submission: &mut Submission) -> &mut Slice {
-    match &mut submission.call.output {
+    match &mut submission.call.payload.output {
         Destination::Arena(slice) => slice,
         Destination::Inline => unreachable!("it lies in an arena"),
     }
@@ -52,12 +52,12 @@ const BROKEN: [(Change, &str); 20] = [
     (|s| output_slice(s).offset -= 16, "would overwrite the batch"),
     (|s| input_slice(s).arena = ArenaId(999_999), "arena999999 is no arena of this connection"),
     (|s| output_slice(s).arena = ArenaId(0), "arena0 is no arena of this connection"),
-    (|s| (s.call.items, s.call.cells) = (0, 0), "the batch has no item"),
-    (|s| s.call.items = JOB_ITEMS_MAX + 1, "a job has at most 4194304"),
-    (|s| s.call.cells = JOB_CELLS_MAX + 1, "a job has at most"),
+    (|s| (s.call.payload.items, s.call.payload.cells) = (0, 0), "the batch has no item"),
+    (|s| s.call.payload.items = JOB_ITEMS_MAX + 1, "a job has at most 4194304"),
+    (|s| s.call.payload.cells = JOB_CELLS_MAX + 1, "a job has at most"),
     (|s| s.call.program = "rot91".to_owned(), "rot91"),
     (|s| s.call.program = "rot90 | ".repeat(700), "at most 4096 are allowed"),
-    (|s| s.call.output = Destination::Inline, "cannot travel inline"),
+    (|s| s.call.payload.output = Destination::Inline, "cannot travel inline"),
 ];
 
 #[test]
@@ -79,9 +79,9 @@ fn submissions_that_do_not_add_up_are_refused_with_a_sentence() {
     let small = inline(100, &random_grids(2, 3));
     let large = inline(101, &random_grids(2, 300));
     let mut short = small.clone();
-    short.call.items += 1;
+    short.call.payload.items += 1;
     let mut empty = small.clone();
-    empty.call.input = Input::Inline(Inline::default());
+    empty.call.payload.input = Input::Inline(Inline::default());
     for submission in [short, empty, large] {
         raw.say(&ClientMessage::Submit(Box::new(submission)));
         let refusal = raw.hear_refused();
@@ -192,7 +192,9 @@ fn a_pair_may_lack_its_output_and_never_its_input() {
     for (key, at, words) in [(2, 4, "grid 2: 0 x 0 cells"), (3, 2, "grid 1: 0 x ")] {
         let mut bad = good.clone();
         bad.key = JobKey(key);
-        let Input::Inline(Inline(bytes)) = &mut bad.call.input else { panic!("it is inline") };
+        let Input::Inline(Inline(bytes)) = &mut bad.call.payload.input else {
+            panic!("it is inline")
+        };
         let width = if key == 2 { 2 } else { 1 };
         bytes[at..at + width].fill(0);
         raw.submit(bad);

@@ -26,6 +26,7 @@ use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Program;
 use gridpool_protocol::receipt::{KernelUse, RunReport};
 use gridpool_protocol::shared::SharedSlice;
+use gridpool_protocol::status::WorkerMemory;
 use nix::libc;
 
 use crate::arenas::Arenas;
@@ -141,7 +142,8 @@ impl Worker {
         let (stop, stopped) = mpsc::channel::<()>();
         let beat = move || {
             while stopped.recv_timeout(HEARTBEAT_EVERY) == Err(RecvTimeoutError::Timeout) {
-                if replies.send(&FromWorker::Heartbeat).is_err() {
+                if replies.send(&FromWorker::Heartbeat { memory: WorkerMemory::default() }).is_err()
+                {
                     return;
                 }
             }
@@ -180,8 +182,23 @@ impl Worker {
         run: Run,
         arrived: Instant,
     ) -> Result<(), (Fault, Option<AttemptId>)> {
-        let attempt = run.attempt;
-        let result = match self.compute(device, run.call, arrived) {
+        let Run { program, ties, members } = run;
+        for member in members {
+            let attempt = member.attempt;
+            let call = Call { program: program.clone(), ties, payload: member.payload };
+            self.run_one(device, attempt, call, arrived)?;
+        }
+        Ok(())
+    }
+
+    fn run_one(
+        &mut self,
+        device: &mut dyn Device,
+        attempt: AttemptId,
+        call: Call,
+        arrived: Instant,
+    ) -> Result<(), (Fault, Option<AttemptId>)> {
+        let result = match self.compute(device, call, arrived) {
             Ok(answer) => Ok(answer),
             Err(Failure::Fault(fault)) if fault.ends_worker() => {
                 return Err((fault, Some(attempt)));
@@ -202,20 +219,21 @@ impl Worker {
         let refused = |error: &dyn std::error::Error| Failure::Refused(error.to_string());
         let program =
             Program::compile(&call.program, call.ties).map_err(|error| refused(&error))?;
-        let batch = BatchLayout::new(call.items, program.grids_per_item(), call.cells)
-            .map_err(|error| refused(&error))?;
+        let batch =
+            BatchLayout::new(call.payload.items, program.grids_per_item(), call.payload.cells)
+                .map_err(|error| refused(&error))?;
         let output_layout = OutputLayout::new(&program, batch).map_err(|error| refused(&error))?;
 
         // The maps live until the run is over, whatever is forgotten meanwhile.
-        let in_arena = match &call.input {
+        let in_arena = match &call.payload.input {
             Input::Arena(slice) => Some((self.adopt(device, slice.arena)?, *slice)),
             Input::Inline(_) => None,
         };
-        let out_arena = match &call.output {
+        let out_arena = match &call.payload.output {
             Destination::Arena(slice) => Some((self.adopt(device, slice.arena)?, *slice)),
             Destination::Inline => None,
         };
-        let mut in_bytes = match call.input {
+        let mut in_bytes = match call.payload.input {
             Input::Arena(_) => Vec::new(),
             Input::Inline(Inline(bytes)) => bytes,
         };
@@ -239,12 +257,13 @@ impl Worker {
         let work = device.run(&task)?;
         let report = RunReport {
             module_hash: device.module_hash().to_owned(),
-            joined_items: call.items,
+            joined_items: call.payload.items,
             item_errors: work.item_errors,
             kernels: work.kernels.into_iter().map(rounded).collect(),
             h2d_bytes: work.h2d_bytes,
             d2h_bytes: work.d2h_bytes,
             service_us: u64::try_from(arrived.elapsed().as_micros()).unwrap_or(u64::MAX),
+            allocations: 0,
         };
         Ok(Answer { report, output: out_arena.is_none().then_some(Inline(out_bytes)) })
     }

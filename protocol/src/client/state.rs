@@ -14,7 +14,8 @@ use crate::frame::{FrameError, FrameReader};
 use crate::ids::JobKey;
 use crate::limits::HANDSHAKE_TIMEOUT;
 use crate::message::{
-    Call, ClientMessage, Destination, Inline, Input, Refusal, ServerMessage, Slice, Submission,
+    Call, ClientMessage, Destination, Inline, Input, Payload, Refusal, ServerMessage, Slice,
+    Submission,
 };
 use crate::output::Outputs;
 use crate::receipt::{Receipt, Verdict};
@@ -270,16 +271,19 @@ impl Pending {
                 (Input::Inline(Inline(bytes)), Destination::Inline)
             }
         };
+        let count = |n: usize| u32::try_from(n).expect("a layout counts in 32 bits");
         let left = clock::until(self.deadline).as_millis();
         ClientMessage::Submit(Box::new(Submission {
             key,
             call: Call {
                 program: job.program.text().to_owned(),
                 ties: job.program.ties(),
-                items: u32::try_from(job.layout.items()).expect("a layout's items fit u32"),
-                cells: u32::try_from(job.layout.cell_count()).expect("a layout's cells fit u32"),
-                input,
-                output,
+                payload: Payload {
+                    items: count(job.layout.items()),
+                    cells: count(job.layout.cell_count()),
+                    input,
+                    output,
+                },
             },
             deadline_ms: u64::try_from(left).unwrap_or(u64::MAX),
             priority: job.priority,

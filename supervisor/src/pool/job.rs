@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, WorkerId};
 use gridpool_protocol::receipt::{
-    Attempt, AttemptOutcome, DeviceInfo, Receipt, RunReport, Verdict,
+    Attempt, AttemptOutcome, DeviceInfo, ItemRange, Receipt, RunReport, Verdict,
 };
 
 use super::event::{JobRequest, Timestamp};
@@ -75,14 +75,24 @@ impl Job {
     pub(super) fn answered(&mut self, device: DeviceInfo, report: RunReport) {
         let worker = self.running_on();
         self.item_errors = report.item_errors;
-        self.attempts.push(Attempt::answered(worker.to_string(), device, report));
+        self.attempts.push(Attempt::answered(worker.to_string(), device, self.part(), report));
     }
 
     /// The running attempt ended without an answer.
     pub(super) fn failed(&mut self, device: DeviceInfo, outcome: AttemptOutcome, detail: String) {
         let worker = self.running_on();
-        self.attempts.push(Attempt::unreported(worker.to_string(), device, outcome, detail));
+        self.attempts.push(Attempt::unreported(
+            worker.to_string(),
+            device,
+            self.part(),
+            outcome,
+            detail,
+        ));
         self.avoid = Some(worker.device);
+    }
+
+    fn part(&self) -> ItemRange {
+        ItemRange { start: 0, end: self.request.items }
     }
 
     fn running_on(&self) -> WorkerId {

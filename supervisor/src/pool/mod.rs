@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use gridpool_protocol::ids::{ClientId, DeviceId, JobId, JobKey, WorkerId};
 use gridpool_protocol::receipt::Verdict;
-use gridpool_protocol::status::{Counters, QueueStatus, SlotDevice, WorkerStatus};
+use gridpool_protocol::status::{Counters, QueueStatus, SlotDevice, WorkerMemory, WorkerStatus};
 
 use config::PoolConfig;
 use event::{Action, Event, Timestamp};
@@ -200,6 +200,7 @@ impl Pool {
             restarts: slot.generation.saturating_sub(1),
             last_fault: slot.last_fault.clone(),
             arena_bytes: 0,
+            memory: WorkerMemory::default(),
         };
         self.slots.iter().map(row).collect()
     }
@@ -214,7 +215,11 @@ impl Pool {
     /// What waits.
     #[must_use]
     pub fn queue(&self) -> QueueStatus {
-        QueueStatus { jobs: self.queue.len() as u64, bytes: self.inline_bytes }
+        QueueStatus {
+            jobs: self.queue.len() as u64,
+            bytes: self.inline_bytes,
+            ..QueueStatus::default()
+        }
     }
 
     /// Sums since the start.

@@ -262,5 +262,6 @@ fn report() -> RunReport {
         h2d_bytes: 1,
         d2h_bytes: 1,
         service_us: 1,
+        allocations: 0,
     }
 }

@@ -17,14 +17,14 @@ use gridpool_protocol::limits::{
     DEADLINE_MAX, HANDSHAKE_TIMEOUT, INLINE_BYTES_MAX, PROTOCOL_VERSION,
 };
 use gridpool_protocol::message::{
-    ClientMessage, Destination, Input, Limit, Refusal, ServerMessage, Slice, Submission,
+    ClientMessage, Destination, Input, Limit, Payload, Refusal, ServerMessage, Slice, Submission,
 };
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Program;
 
 use super::Shared;
 use super::arenas::ClientArena;
-use super::core::Payload;
+use super::core::Held;
 use super::outbox::Outbox;
 use crate::pool::event::{Event, JobRequest};
 
@@ -187,9 +187,9 @@ impl Connection {
                 return self.tell(&ServerMessage::Refused { key, refusal });
             }
         };
-        let payload = Payload { submission, arenas };
+        let held = Held { submission, arenas };
         let mut core = self.shared.lock();
-        core.payloads.insert(request.job, payload);
+        core.payloads.insert(request.job, held);
         let event = Event::JobSubmitted { client: self.id, request };
         core.handle(&self.shared, self.shared.timestamp(), event);
     }
@@ -202,13 +202,15 @@ impl Connection {
         let call = &submission.call;
         let program =
             Program::compile(&call.program, call.ties).map_err(|error| error.to_string())?;
-        let (items, grids, cells) = (call.items, program.grids_per_item(), call.cells);
+        let Payload { items, cells, .. } = &call.payload;
+        let (items, cells) = (*items, *cells);
+        let grids = program.grids_per_item();
         let batch = BatchLayout::new(items, grids, cells).map_err(|error| error.to_string())?;
         let output = OutputLayout::new(&program, batch).map_err(|error| error.to_string())?;
         let output_bytes = output.bytes();
         let mut arenas = BTreeMap::new();
         let mut inline_bytes = 0;
-        match &call.input {
+        match &call.payload.input {
             Input::Inline(bytes) => {
                 let (got, want) = (bytes.0.len(), batch.bytes());
                 if got != want || got > INLINE_BYTES_MAX {
@@ -221,7 +223,7 @@ impl Connection {
             }
             Input::Arena(slice) => self.claim(slice, batch.bytes(), &mut arenas)?,
         }
-        match &call.output {
+        match &call.payload.output {
             Destination::Inline if output_bytes > INLINE_BYTES_MAX => {
                 return Err(format!(
                     "a result of {output_bytes} bytes cannot travel inline; at \
@@ -231,7 +233,7 @@ impl Connection {
             Destination::Inline => inline_bytes += output_bytes,
             Destination::Arena(slice) => {
                 self.claim(slice, output_bytes, &mut arenas)?;
-                if let Input::Arena(input) = &call.input
+                if let Input::Arena(input) = &call.payload.input
                     && slice.overlaps(input)
                 {
                     return Err("the result would overwrite the batch".to_owned());
@@ -242,8 +244,8 @@ impl Connection {
             job: JobId(self.shared.next_id()),
             key: submission.key,
             program_hash: program.hash().to_owned(),
-            items: call.items,
-            cost: u64::from(call.cells) * program.steps().len() as u64 + COST_PER_JOB,
+            items: call.payload.items,
+            cost: u64::from(call.payload.cells) * program.steps().len() as u64 + COST_PER_JOB,
             inline_bytes: inline_bytes as u64,
             deadline: Duration::from_millis(submission.deadline_ms).min(DEADLINE_MAX),
             priority: submission.priority,

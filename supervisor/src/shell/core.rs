@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId, WorkerId};
-use gridpool_protocol::message::{Inline, Run, ServerMessage, Submission};
-use gridpool_protocol::receipt::Verdict;
+use gridpool_protocol::message::{Inline, Member, Run, ServerMessage, Submission};
+use gridpool_protocol::receipt::{ItemRange, Verdict};
 use gridpool_protocol::{codec, frame};
 use nix::libc::SIGKILL;
 
@@ -22,7 +22,7 @@ use crate::pool::event::{Action, Event, Timestamp};
 pub(super) struct Core {
     pub(super) pool: Pool,
     pub(super) clients: BTreeMap<ClientId, Outbox>,
-    pub(super) payloads: BTreeMap<JobId, Payload>,
+    pub(super) payloads: BTreeMap<JobId, Held>,
     /// The inline result of the answer that is being handled, for the verdict that it brings about.
     pub(super) output: Option<Inline>,
     /// Arenas that their connection has not given back.
@@ -37,7 +37,7 @@ pub(super) struct Core {
 
 /// What the core does not look at: the job itself.
 #[derive(Debug)]
-pub(super) struct Payload {
+pub(super) struct Held {
     pub(super) submission: Submission,
     /// The arenas of its slices, kept whatever the client does.
     pub(super) arenas: BTreeMap<ArenaId, Arc<ClientArena>>,
@@ -122,22 +122,25 @@ impl Core {
     }
 
     fn dispatch(&mut self, worker: WorkerId, attempt: AttemptId) {
-        let payload = self.payloads.get(&attempt.job).expect("a dispatched job has its payload");
-        let run = Run { attempt, call: payload.submission.call.clone() };
-        let arenas = payload.arenas.clone();
+        let held = self.payloads.get(&attempt.job).expect("a dispatched job has its payload");
+        let call = &held.submission.call;
+        let part = ItemRange { start: 0, end: call.payload.items };
+        let members = vec![Member { attempt, payload: call.payload.clone(), part }];
+        let run = Run { program: call.program.clone(), ties: call.ties, members };
+        let arenas = held.arenas.clone();
         tracing::debug!(%attempt, %worker, "dispatch");
         self.with_link(worker, |link| link.run(run, &arenas));
     }
 
     /// Forgets a job, and the arenas that only it still used.
     fn discard(&mut self, job: JobId) {
-        let Some(payload) = self.payloads.remove(&job) else { return };
-        payload.arenas.into_keys().for_each(|arena| self.forget(arena));
+        let Some(held) = self.payloads.remove(&job) else { return };
+        held.arenas.into_keys().for_each(|arena| self.forget(arena));
     }
 
     /// Lets every worker unmap an arena, if neither its connection nor a job uses it any more.
     pub(super) fn forget(&mut self, arena: ArenaId) {
-        let is_used = |payload: &Payload| payload.arenas.contains_key(&arena);
+        let is_used = |held: &Held| held.arenas.contains_key(&arena);
         if self.arenas.contains(&arena) || self.payloads.values().any(is_used) {
             return;
         }

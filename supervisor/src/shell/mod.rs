@@ -273,6 +273,7 @@ impl Shared {
                 clients: u32::try_from(core.clients.len()).unwrap_or(u32::MAX),
                 arena_bytes,
                 arena_bytes_high,
+                outbox_bytes_high: 0,
             },
             workers,
             queue: core.pool.queue(),

@@ -60,7 +60,8 @@ impl Model {
         holds(rule, told.accepted == verdicts + live, || format!("{told:?} and {live} live"))?;
         let jobs = self.jobs.values().filter(|job| job.running.is_none()).count() as u64;
         let bytes = self.jobs.values().map(|job| job.request.inline_bytes).sum();
-        let (told, own) = (pool.queue(), QueueStatus { jobs, bytes });
+        let told = pool.queue();
+        let own = QueueStatus { jobs, bytes, ..told };
         holds(rule, told == own, || format!("told {told:?}, counted {own:?}"))?;
         let draining = self.phase != Phase::Serving;
         holds(rule, pool.is_draining() == draining, || format!("draining: {draining}"))

@@ -7,7 +7,9 @@ use gridpool_protocol::client::JobAnswer;
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::output::{HOLE, NO_OP, Output, OutputLayout, Outputs};
 use gridpool_protocol::program::{Program, Ties};
-use gridpool_protocol::receipt::{Attempt, DeviceInfo, KernelUse, Receipt, RunReport, Verdict};
+use gridpool_protocol::receipt::{
+    Attempt, DeviceInfo, ItemRange, KernelUse, Receipt, RunReport, Verdict,
+};
 
 use crate::cli::input::Pair;
 
@@ -170,11 +172,15 @@ fn of_batch(program: &str, batch: &GridBatch, answers: &[Option<Output>]) -> Job
         h2d_bytes: 0,
         d2h_bytes: 0,
         service_us: 3,
+        allocations: 0,
     };
     let mut job = failed(Verdict::Ok, answers.len() as u32);
     job.receipt.reason = String::new();
     job.receipt.item_errors = errors as u32;
-    job.receipt.attempts.push(Attempt::answered("cpu0#1".to_owned(), device(), report));
+    job.receipt.attempts.push({
+        let part = ItemRange { start: 0, end: answers.len() as u32 };
+        Attempt::answered("cpu0#1".to_owned(), device(), part, report)
+    });
     job.outputs = Some(Outputs::new(program, Arc::new(batch.clone()), packer.bytes).unwrap());
     job
 }

@@ -105,6 +105,7 @@ fn fate(outcome: AttemptOutcome, detail: &str) -> String {
         AttemptOutcome::DeviceError => "ended by a device error",
         AttemptOutcome::Hang => "stopped, the worker did not answer",
         AttemptOutcome::Ok => "answered",
+        AttemptOutcome::Preempted => "stopped because of another attempt",
         AttemptOutcome::Refused => "refused by the worker",
         AttemptOutcome::WorkerDied => "lost, the worker died",
     };

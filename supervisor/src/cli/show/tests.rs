@@ -4,7 +4,7 @@ use gridpool_protocol::batch::Grid;
 use gridpool_protocol::client::JobAnswer;
 use gridpool_protocol::output::{ObjectCell, Output, PatchCell};
 use gridpool_protocol::program::{Program, Ties};
-use gridpool_protocol::receipt::{Attempt, AttemptOutcome};
+use gridpool_protocol::receipt::{Attempt, AttemptOutcome, ItemRange};
 
 use super::super::input::{Body, Pair, Task};
 use super::super::results::fixtures::{answered, device, failed, grid, identity, paired};
@@ -213,8 +213,13 @@ fn lines_fit_the_screen_and_colour_changes_no_character() {
 fn a_failed_input_says_why_and_lost_attempts_are_told() {
     let mut job = identity(&[grid(1)]);
     let detail = "killed by signal 9 (SIGKILL)".to_owned();
-    let lost =
-        Attempt::unreported("cpu0#1".to_owned(), device(), AttemptOutcome::WorkerDied, detail);
+    let lost = Attempt::unreported(
+        "cpu0#1".to_owned(),
+        device(),
+        ItemRange::default(),
+        AttemptOutcome::WorkerDied,
+        detail,
+    );
     job.receipt.attempts.insert(0, lost);
     job.receipt.attempts[1].worker = "cpu0#2".to_owned();
     let inputs = [list("x\x1b[2J", &[grid(1)]), list("y", &[grid(2)])];
