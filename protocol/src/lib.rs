@@ -39,10 +39,11 @@
 //! of their own, the lifeline, whose end is the end of both.
 //!
 //! [`limits`] names every bound. [`exit`] lists the exit codes. [`status`] is what
-//! `gridpool status --json` prints.
+//! `gridpool status --json` prints, [`bench`] what the parts of `gridpool bench` say to each other.
 
 pub mod arena;
 pub mod batch;
+pub mod bench;
 pub mod chain;
 pub mod channel;
 pub mod client;
