@@ -9,6 +9,9 @@
 //! pairs, two: the input and the output. An output that is missing has shape (0, 0).
 
 mod error;
+mod packed;
+mod source;
+mod writer;
 
 use std::ops::Range;
 
@@ -17,6 +20,9 @@ use crate::shared::SharedSlice;
 
 pub use crate::grid::{Grid, GridError};
 pub use error::BatchError;
+pub(crate) use packed::PackedBatch;
+pub(crate) use source::Source;
+pub use writer::BatchWriter;
 
 /// Every part of a batch or a result starts at a multiple of this many bytes.
 pub const PART_ALIGN: usize = 16;
@@ -177,6 +183,9 @@ impl Tables {
         self.offsets[grid] as usize..self.offsets[grid + 1] as usize
     }
 }
+
+/// Offsets that are turned into bytes at a time, on the stack.
+const OFFSETS_AT_ONCE: usize = 1_024;
 
 /// The shape of an output that a pair does not have.
 const MISSING: [u8; 2] = [0, 0];
@@ -345,8 +354,15 @@ impl GridBatch {
     /// If `memory` is shorter than `layout.bytes()`.
     pub fn write_to(&self, layout: BatchLayout, memory: &SharedSlice<'_>) {
         memory.write(layout.shapes().start, self.tables.shapes.as_flattened());
-        let offsets: Vec<[u8; 4]> = self.tables.offsets.iter().map(|o| o.to_le_bytes()).collect();
-        memory.write(layout.offsets().start, offsets.as_flattened());
+        let mut at = layout.offsets().start;
+        for offsets in self.tables.offsets.chunks(OFFSETS_AT_ONCE) {
+            let mut bytes = [[0; 4]; OFFSETS_AT_ONCE];
+            for (bytes, offset) in bytes.iter_mut().zip(offsets) {
+                *bytes = offset.to_le_bytes();
+            }
+            memory.write(at, bytes[..offsets.len()].as_flattened());
+            at += size_of_val(offsets);
+        }
         memory.write(layout.cells().start, &self.cells);
     }
 }

@@ -28,12 +28,16 @@
 //!
 //! [`PART_ALIGN`]: crate::batch::PART_ALIGN
 
+mod bytes;
+mod compare;
 mod decode;
 mod layout;
+mod plain;
 mod value;
 
 pub use decode::{MalformedOutput, Outputs};
 pub use layout::OutputLayout;
+pub use plain::Labels;
 pub use value::{ItemError, ItemErrorCode, Object, ObjectCell, Output, PatchCell};
 
 /// Bytes of one palette: a count, ten colours, one byte of padding.

@@ -83,6 +83,19 @@ impl<'a> SharedSlice<'a> {
         }
     }
 
+    /// Copies all of `from` to the start.
+    ///
+    /// # Panics
+    /// If it is longer than this slice.
+    pub fn copy_from(&self, from: &SharedSlice<'_>) {
+        let into = self.at(0, from.bytes);
+        #[expect(unsafe_code, reason = "a copy between two memories that others may write")]
+        // SAFETY: both ranges are mapped and were checked, and `copy` lets them overlap.
+        unsafe {
+            ptr::copy(from.start.as_ptr(), into, from.bytes);
+        }
+    }
+
     /// The first byte, for driver calls that copy by address.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
@@ -113,6 +126,14 @@ mod tests {
         let mut back = [0; 2];
         slice.read(14, &mut back);
         assert_eq!(back, [7, 9]);
+    }
+
+    #[test]
+    fn one_slice_is_copied_to_another_even_onto_itself() {
+        let mut memory = [1, 2, 3, 4];
+        let all = SharedSlice::private(&mut memory);
+        all.part(1, 3).unwrap().copy_from(&all.part(0, 3).unwrap());
+        assert_eq!(memory, [1, 1, 2, 3]);
     }
 
     #[test]

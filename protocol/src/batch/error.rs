@@ -73,4 +73,32 @@ pub enum BatchError {
         /// What the shapes say.
         want: u32,
     },
+    /// Its writer was given other grids than were announced.
+    #[error("the batch was announced with {want} grids; {got} were written")]
+    Grids {
+        /// Grids written, or one more than announced.
+        got: usize,
+        /// Grids announced.
+        want: usize,
+    },
+    /// Its writer was given more cells than were announced.
+    #[error("the batch was announced with at most {want} cells; {got} were to be written")]
+    Full {
+        /// Cells of the grids up to the first that does not fit.
+        got: u64,
+        /// Cells announced.
+        want: usize,
+    },
+    /// A grid has other cells than its shape says.
+    #[error("grid {grid}: {cells} cells do not make a grid of {h} x {w}")]
+    Length {
+        /// The grid.
+        grid: usize,
+        /// Cells given.
+        cells: usize,
+        /// Its rows.
+        h: u8,
+        /// Its columns.
+        w: u8,
+    },
 }

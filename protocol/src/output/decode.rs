@@ -1,12 +1,18 @@
 //! The results of one job: packed bytes, decoded item by item when asked.
+//!
+//! Owns what the bytes mean. They lie in shared memory or in private; of shared memory each item's own
+//! bytes are copied once and then looked at. Whatever they are, they give a value or an error.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::bytes::Bytes;
 use super::layout::OutputLayout;
 use super::value::{ItemError, ItemErrorCode, Object, ObjectCell, Output, PatchCell};
 use super::{HOLE, PALETTE_BYTES};
-use crate::batch::{Grid, GridBatch};
+use crate::batch::{Grid, GridBatch, Source};
+use crate::lease::Lease;
 use crate::limits::{COLOR_MAX, GRID_CELLS_MAX};
 use crate::program::{Kind, Program, Step};
 
@@ -21,20 +27,24 @@ pub struct MalformedOutput {
 }
 
 /// The results of one job: packed bytes, decoded item by item when asked.
+///
+/// The bytes of a large result stay in the shared memory that the worker wrote them to, until the last
+/// clone is dropped; only then can the memory serve another job. [`Outputs::into_private`] frees it
+/// earlier.
 #[derive(Clone, Debug)]
 pub struct Outputs {
-    program: Program,
-    layout: OutputLayout,
+    pub(super) program: Arc<Program>,
+    pub(super) layout: OutputLayout,
     /// Its cells are looked at only for objects of the unchanged input.
-    batch: Arc<GridBatch>,
-    bytes: Vec<u8>,
+    pub(super) source: Source,
+    pub(super) bytes: Bytes,
 }
 
 /// The shape of one value and where its cells lie in the parts that have cells.
-struct Place {
-    h: usize,
-    w: usize,
-    cells: Range<usize>,
+pub(super) struct Place {
+    pub(super) h: usize,
+    pub(super) w: usize,
+    pub(super) cells: Range<usize>,
 }
 
 impl Outputs {
@@ -47,13 +57,33 @@ impl Outputs {
         batch: Arc<GridBatch>,
         bytes: Vec<u8>,
     ) -> Result<Self, MalformedOutput> {
+        Self::inline(Arc::new(program), Source::Private(batch), bytes)
+    }
+
+    /// The results of `program` over a batch, in private memory.
+    pub(crate) fn inline(
+        program: Arc<Program>,
+        source: Source,
+        bytes: Vec<u8>,
+    ) -> Result<Self, MalformedOutput> {
         let malformed = |what| MalformedOutput { item: 0, what };
-        let layout = batch.layout().and_then(|layout| OutputLayout::new(&program, layout));
+        let layout = source.layout().and_then(|layout| OutputLayout::new(&program, layout));
         let layout = layout.map_err(|_| malformed("the program has none for such a batch"))?;
         if bytes.len() != layout.bytes() {
             return Err(malformed("wrong length"));
         }
-        Ok(Self { program, layout, batch, bytes })
+        Ok(Self { program, layout, source, bytes: Bytes::Private(Arc::new(bytes)) })
+    }
+
+    /// The results of `program` over a batch, from the start of shared memory with room for them.
+    pub(crate) fn leased(
+        program: Arc<Program>,
+        layout: OutputLayout,
+        source: Source,
+        lease: Arc<Lease>,
+    ) -> Self {
+        assert!(lease.bytes().bytes() >= layout.bytes(), "the arena was asked for with that size");
+        Self { program, layout, source, bytes: Bytes::Leased(lease) }
     }
 
     /// How many items there are.
@@ -68,10 +98,21 @@ impl Outputs {
         self.len() == 0
     }
 
-    /// The packed bytes.
+    /// The packed bytes; a copy of them if they lie in shared memory.
     #[must_use]
-    pub fn packed(&self) -> &[u8] {
-        &self.bytes
+    pub fn packed(&self) -> Cow<'_, [u8]> {
+        self.bytes.all(self.layout.bytes())
+    }
+
+    /// The same results in private memory: what lay in shared memory is copied, and that memory is
+    /// free for another job once no other clone holds it.
+    #[must_use]
+    pub fn into_private(self) -> Self {
+        let bytes = match &self.bytes {
+            Bytes::Leased(_) => Bytes::Private(Arc::new(self.packed().into_owned())),
+            Bytes::Private(bytes) => Bytes::Private(Arc::clone(bytes)),
+        };
+        Self { bytes, ..self }
     }
 
     /// Decodes one item.
@@ -83,14 +124,11 @@ impl Outputs {
     /// # Panics
     /// If `item` is not below [`Outputs::len`].
     pub fn item(&self, item: usize) -> Result<Result<Output, ItemError>, MalformedOutput> {
-        let width = self.layout.width();
-        let values = item * width..(item + 1) * width;
-        let malformed = |what| MalformedOutput { item, what };
-        for value in values.clone() {
-            if let Some(error) = self.error(value).map_err(malformed)? {
-                return Ok(Err(error));
-            }
+        if let Some(error) = self.item_error(item)? {
+            return Ok(Err(error));
         }
+        let malformed = |what| MalformedOutput { item, what };
+        let values = self.values_of(item);
         if self.program.gives().tuple.is_none() {
             return self.value(values.start).map(Ok).map_err(malformed);
         }
@@ -98,7 +136,26 @@ impl Outputs {
         elements.map(|elements| Ok(Output::Tuple(elements))).map_err(malformed)
     }
 
-    fn error(&self, value: usize) -> Result<Option<ItemError>, &'static str> {
+    /// Why an item has no result, if it has none: of a tuple, the error of its first element without
+    /// one. Nothing else of the item is looked at.
+    ///
+    /// # Errors
+    /// [`MalformedOutput`] if its status is none.
+    ///
+    /// # Panics
+    /// If `item` is not below [`Outputs::len`].
+    pub fn item_error(&self, item: usize) -> Result<Option<ItemError>, MalformedOutput> {
+        let malformed = |what| MalformedOutput { item, what };
+        let mut errors = self.values_of(item).map(|value| self.error(value));
+        errors.find_map(Result::transpose).transpose().map_err(malformed)
+    }
+
+    fn values_of(&self, item: usize) -> Range<usize> {
+        let width = self.layout.width();
+        item * width..(item + 1) * width
+    }
+
+    pub(super) fn error(&self, value: usize) -> Result<Option<ItemError>, &'static str> {
         let [byte, at] = self.word(self.layout.status(), value);
         if byte == 0 {
             return Ok(None);
@@ -145,17 +202,17 @@ impl Outputs {
         if place.cells.is_empty() {
             return Ok(Grid::empty());
         }
-        let cells = self.plane(self.layout.cells(), &place).to_vec();
+        let cells = self.plane(self.layout.cells(), &place);
         Grid::new(place.h, place.w, cells).map_err(|_| "not a grid")
     }
 
     fn object(&self, value: usize) -> Result<Object, &'static str> {
         let place = self.place(value)?;
         let [top, left] = vector(self.word(self.layout.origins(), value));
-        let cells = self.plane(self.layout.cells(), &place).iter().enumerate();
-        let cells = cells.filter(|&(_, &color)| color != HOLE);
+        let cells = self.plane(self.layout.cells(), &place).into_iter().enumerate();
+        let cells = cells.filter(|&(_, color)| color != HOLE);
         let cells: Object = cells
-            .map(|(at, &color)| ObjectCell {
+            .map(|(at, color)| ObjectCell {
                 color,
                 row: top + side(at / place.w),
                 col: left + side(at % place.w),
@@ -170,40 +227,58 @@ impl Outputs {
 
     fn objects(&self, value: usize) -> Result<Vec<Object>, &'static str> {
         let place = self.place(value)?;
-        let count = usize::from(u16::from_le_bytes(self.word(self.layout.counts(), value)));
-        if count > place.cells.len() {
-            return Err("more objects than cells");
-        }
-        let low = self.plane(self.layout.labels_low(), &place);
-        let high = self.plane(self.layout.labels_high(), &place);
+        let count = self.count(value);
+        let labels = self.labels(&place, count)?;
         let colors = if self.layout.cells().is_empty() {
-            let cells = self.batch.cells().get(place.cells.clone());
-            cells.ok_or("its shape does not fit its place")?
+            let colors = self.source.cells(place.cells.clone());
+            colors.ok_or("its shape does not fit its place")?
         } else {
             self.plane(self.layout.cells(), &place)
         };
         let mut objects: Vec<Object> = vec![Vec::new(); count];
-        for (at, &color) in colors.iter().enumerate() {
-            let high = if count > usize::from(u8::MAX) { high[at] } else { 0 };
-            let label = usize::from(u16::from_le_bytes([low[at], high]));
-            if label == 0 {
-                continue;
+        for (at, (label, color)) in labels.into_iter().zip(colors).enumerate() {
+            if label > 0 {
+                let (row, col) = (side(at / place.w), side(at % place.w));
+                objects[usize::from(label) - 1].push(ObjectCell { color, row, col });
             }
-            let object = objects.get_mut(label - 1).ok_or("a label above the count")?;
-            object.push(ObjectCell { color, row: side(at / place.w), col: side(at % place.w) });
         }
         if objects.iter().any(Vec::is_empty) { Err("an object without cells") } else { Ok(objects) }
     }
 
+    /// How many objects a value says that it has.
+    pub(super) fn count(&self, value: usize) -> usize {
+        usize::from(u16::from_le_bytes(self.word(self.layout.counts(), value)))
+    }
+
+    /// The label of every cell of a value of `count` objects; none is above that.
+    pub(super) fn labels(&self, place: &Place, count: usize) -> Result<Vec<u16>, &'static str> {
+        if count > place.cells.len() {
+            return Err("more objects than cells");
+        }
+        let low = self.plane(self.layout.labels_low(), place).into_iter();
+        let labels: Vec<u16> = if count > usize::from(u8::MAX) {
+            let high = self.plane(self.layout.labels_high(), place);
+            low.zip(high).map(|(low, high)| u16::from_le_bytes([low, high])).collect()
+        } else {
+            low.map(u16::from).collect()
+        };
+        if labels.iter().any(|&label| usize::from(label) > count) {
+            return Err("a label above the count");
+        }
+        Ok(labels)
+    }
+
     /// The shape of a value and where its cells lie, all of them within the parts.
-    fn place(&self, value: usize) -> Result<Place, &'static str> {
+    pub(super) fn place(&self, value: usize) -> Result<Place, &'static str> {
         let [h, w] = self.word(self.layout.shapes(), value);
         let (h, w) = (usize::from(h), usize::from(w));
         let (start, end) = if self.layout.is_packed() {
             let start = u32::from_le_bytes(self.word(self.layout.offsets(), value)) as usize;
             (start, self.layout.room())
         } else {
-            let cells = self.batch.tables().cells_of(value);
+            let tables =
+                self.source.tables().map_err(|_| "the tables of its batch were changed")?;
+            let cells = tables.cells_of(value);
             (cells.start, cells.end)
         };
         if h * w > GRID_CELLS_MAX || start + h * w > end {
@@ -213,13 +288,25 @@ impl Outputs {
     }
 
     /// The `N` bytes of a value in a part with one entry per value.
-    fn word<const N: usize>(&self, part: Range<usize>, value: usize) -> [u8; N] {
-        self.bytes[part].as_chunks::<N>().0[value]
+    pub(super) fn word<const N: usize>(&self, part: Range<usize>, value: usize) -> [u8; N] {
+        assert!(N * (value + 1) <= part.len(), "the results have no value {value}");
+        let mut word = [0; N];
+        self.bytes.read(part.start + N * value, &mut word);
+        word
     }
 
     /// The bytes of a value in a part with one byte per cell.
-    fn plane(&self, part: Range<usize>, place: &Place) -> &[u8] {
-        &self.bytes[part][place.cells.clone()]
+    fn plane(&self, part: Range<usize>, place: &Place) -> Vec<u8> {
+        let mut plane = Vec::new();
+        self.plane_into(part, place, &mut plane);
+        plane
+    }
+
+    /// The same, in place of what `plane` held.
+    pub(super) fn plane_into(&self, part: Range<usize>, place: &Place, plane: &mut Vec<u8>) {
+        assert!(place.cells.end <= part.len(), "`place` checks against the room");
+        plane.resize(place.cells.len(), 0);
+        self.bytes.read(part.start + place.cells.start, plane);
     }
 }
 
@@ -233,123 +320,4 @@ fn side(n: usize) -> i32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::NO_OP;
-    use super::*;
-    use crate::program::Ties;
-
-    fn outputs(text: &str, edit: impl Fn(&OutputLayout, &mut Vec<u8>)) -> Outputs {
-        let program = Program::compile(text, Ties::Cpython).unwrap();
-        let grid = Grid::from_rows(&[[1, 1, 0], [0, 2, 2]]).unwrap();
-        let batch = if program.grids_per_item() == 2 {
-            GridBatch::from_pairs([(&grid, Some(&grid))])
-        } else {
-            GridBatch::from_grids([&grid])
-        };
-        let batch = Arc::new(batch.unwrap());
-        let parts = OutputLayout::new(&program, batch.layout().unwrap()).unwrap();
-        let mut bytes = vec![0; parts.bytes()];
-        edit(&parts, &mut bytes);
-        Outputs::new(program, batch, bytes).unwrap()
-    }
-
-    fn decoded(text: &str, edit: impl Fn(&OutputLayout, &mut Vec<u8>)) -> Output {
-        outputs(text, edit).item(0).unwrap().unwrap()
-    }
-
-    fn put(bytes: &mut [u8], part: Range<usize>, start: &[u8]) {
-        bytes[part][..start.len()].copy_from_slice(start);
-    }
-
-    #[test]
-    fn objects_decode_from_labels_and_the_inputs_colours() {
-        let objects = decoded("o_g(5)", |parts, bytes| {
-            put(bytes, parts.shapes(), &[2, 3]);
-            put(bytes, parts.counts(), &[2, 0]);
-            put(bytes, parts.labels_low(), &[1, 1, 0, 0, 2, 2]);
-            assert!(parts.cells().is_empty() && parts.offsets().is_empty());
-        });
-        let cell = |color, row, col| ObjectCell { color, row, col };
-        let first = vec![cell(1, 0, 0), cell(1, 0, 1)];
-        assert_eq!(objects, Output::Objects(vec![first, vec![cell(2, 1, 1), cell(2, 1, 2)]]));
-    }
-
-    #[test]
-    fn packed_grids_lie_where_their_offsets_say() {
-        let grid = decoded("upscale(2)", |parts, bytes| {
-            assert_eq!(parts.cells().len(), 24);
-            put(bytes, parts.shapes(), &[1, 2]);
-            put(bytes, parts.offsets(), &[22, 0, 0, 0]);
-            bytes[parts.cells()][22..].copy_from_slice(&[7, 8]);
-        });
-        assert_eq!(grid, Output::Grid(Grid::from_rows(&[[7, 8]]).unwrap()));
-        assert_eq!(decoded("trim", |_, _| {}), Output::Grid(Grid::empty()));
-    }
-
-    #[test]
-    fn objects_and_patches_lie_at_their_origin_and_have_holes() {
-        let fill = |parts: &OutputLayout, bytes: &mut Vec<u8>| {
-            put(bytes, parts.shapes(), &[2, 2]);
-            put(bytes, parts.origins(), &[0xff, 0xff, 5, 0]);
-            put(bytes, parts.cells(), &[3, HOLE, HOLE, 0]);
-        };
-        let cell = |color, row, col| ObjectCell { color, row, col };
-        assert_eq!(decoded("asobject", fill), Output::Object(vec![cell(3, -1, 5), cell(0, 0, 6)]));
-        let place = |row, col| PatchCell { row, col };
-        assert_eq!(decoded("asindices", fill), Output::Patch(vec![place(-1, 5), place(0, 6)]));
-    }
-
-    #[test]
-    fn numbers_flags_vectors_and_tuples_decode() {
-        let set = |parts: &OutputLayout, bytes: &mut Vec<u8>| {
-            put(bytes, parts.numbers(), &[1, 0, 0xfe, 0xff]);
-        };
-        assert_eq!(decoded("square", set), Output::Flag(true));
-        assert_eq!(decoded("shape", set), Output::Vector { row: 1, col: -2 });
-        let pair = Output::Tuple(vec![Output::Number(1), Output::Number(0)]);
-        let first = |parts: &OutputLayout, bytes: &mut Vec<u8>| put(bytes, parts.numbers(), &[1]);
-        assert_eq!(decoded("apply(width)", first), pair);
-    }
-
-    #[test]
-    fn scribbled_results_are_errors_and_never_panic() {
-        let texts = ["rot90", "upscale(3)", "palette", "mostcolor", "o_g(5)", "rot90 | o_g(5)"];
-        let more =
-            ["ofcolor(1)", "first | o_g(5)", "apply(o_g(4))", "hsplit(3)", "asobject | center"];
-        for text in texts.into_iter().chain(more) {
-            for seed in 0..64_u8 {
-                let outputs = outputs(text, |_, bytes| {
-                    let mut next = seed;
-                    for byte in bytes {
-                        next = next.wrapping_mul(13).wrapping_add(seed);
-                        *byte = next;
-                    }
-                });
-                let _decoded = outputs.item(0);
-            }
-        }
-    }
-
-    #[test]
-    fn an_item_error_names_the_op_and_the_first_element_wins() {
-        let status = |codes: [u8; 4]| {
-            outputs("apply(rot90) | apply(trim)", move |parts, bytes| {
-                put(bytes, parts.status(), &codes);
-            })
-        };
-        let error = |codes| status(codes).item(0).unwrap().unwrap_err();
-        let bad = error([0, 0, 1, NO_OP]);
-        assert_eq!((bad.code, bad.op.as_str()), (ItemErrorCode::BadCell, "input"));
-        let empty = error([4, 1, 1, NO_OP]);
-        assert_eq!((empty.code, empty.op.as_str()), (ItemErrorCode::EmptyArg, "apply(trim)"));
-        assert!(status([99, 0, 0, 0]).item(0).is_err());
-    }
-
-    #[test]
-    fn a_batch_of_other_items_has_no_results() {
-        let program = Program::compile("first", Ties::Cpython).unwrap();
-        let grid = Grid::from_rows(&[[1]]).unwrap();
-        let batch = Arc::new(GridBatch::from_grids([&grid]).unwrap());
-        assert!(Outputs::new(program, batch, vec![0; 64]).is_err());
-    }
-}
+mod tests;
