@@ -9,12 +9,12 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg};
 
 use crate::clock;
@@ -25,6 +25,11 @@ const MAGIC: [u8; 4] = *b"GPL1";
 pub const HEADER_BYTES: usize = 12;
 /// Room for one read; small messages arrive several at a time.
 const READ_BYTES: usize = 32 * 1024;
+/// A buffer that a long frame has made larger than this is given up once it is empty.
+const KEPT_BYTES_MAX: usize = 2 * READ_BYTES;
+/// Longest that one read sleeps before it looks at the clock. All longer waits are the same to the
+/// socket, which then need not be told of each.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// Most descriptors that the kernel lets one message carry (`SCM_MAX_FD`). There is room for all of
 /// them, so that each is owned, and closed, before anything is judged.
 const MESSAGE_FDS_MAX: usize = 253;
@@ -148,10 +153,15 @@ fn send(
 #[derive(Debug)]
 pub struct FrameReader {
     socket: UnixStream,
+    /// Zeroed once and used again; what has been read lies in `filled`.
     buffer: Vec<u8>,
+    filled: Range<usize>,
     fds: VecDeque<OwnedFd>,
     /// Room for control messages; `None` if no descriptor is taken, and the kernel drops them all.
     control: Option<Vec<u8>>,
+    /// What the socket was last told of how long a read may sleep.
+    sleep: Option<Duration>,
+    spin: Duration,
 }
 
 impl FrameReader {
@@ -159,7 +169,15 @@ impl FrameReader {
     /// ours.
     #[must_use]
     pub fn new(socket: UnixStream) -> Self {
-        Self { socket, buffer: Vec::new(), fds: VecDeque::new(), control: None }
+        Self {
+            socket,
+            buffer: Vec::new(),
+            filled: 0..0,
+            fds: VecDeque::new(),
+            control: None,
+            sleep: None,
+            spin: Duration::ZERO,
+        }
     }
 
     /// A reader that takes up to [`FRAME_FDS_MAX`] descriptors with each frame.
@@ -175,6 +193,11 @@ impl FrameReader {
         &self.socket
     }
 
+    /// How long each read looks for bytes before it sleeps.
+    pub fn set_spin(&mut self, spin: Duration) {
+        self.spin = spin;
+    }
+
     /// The next frame; `None` if none has begun within `patience`. Without patience it waits for
     /// ever. A frame that has begun must be finished within [`FRAME_TIMEOUT`].
     ///
@@ -187,23 +210,24 @@ impl FrameReader {
             if let Some(frame) = self.take_frame()? {
                 return Ok(Some(frame));
             }
-            let begun = !self.buffer.is_empty();
+            let begun = !self.filled.is_empty();
             if begun && finish.is_none() {
                 finish = Some(clock::now() + FRAME_TIMEOUT);
             }
-            if !self.wait(if begun { finish } else { first })? {
-                return if begun { Err(FrameError::Stalled) } else { Ok(None) };
-            }
-            if self.receive()? == 0 {
-                let truncated = !self.buffer.is_empty();
-                return Err(if truncated { FrameError::Truncated } else { FrameError::Closed });
+            match self.receive_until(if begun { finish } else { first })? {
+                None if begun => return Err(FrameError::Stalled),
+                None => return Ok(None),
+                Some(0) if begun => return Err(FrameError::Truncated),
+                Some(0) => return Err(FrameError::Closed),
+                Some(_) => {}
             }
         }
     }
 
     /// A whole frame from the buffer, if there is one.
     fn take_frame(&mut self) -> Result<Option<Frame>, FrameError> {
-        let Some((header, _)) = self.buffer.split_first_chunk::<HEADER_BYTES>() else {
+        let bytes = &self.buffer[self.filled.clone()];
+        let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
             return Ok(None);
         };
         let [m0, m1, m2, m3, want, _, _, _, l0, l1, l2, l3] = *header;
@@ -218,52 +242,82 @@ impl FrameReader {
         if want > self.fds_allowed() {
             return Err(FrameError::Descriptors { got: want, want: self.fds_allowed() });
         }
-        let end = HEADER_BYTES + bytes;
-        if self.buffer.len() < end {
-            return Ok(None);
-        }
+        let Some(body) = rest.get(..bytes) else { return Ok(None) };
         if self.fds.len() < want {
             return Err(FrameError::Descriptors { got: self.fds.len(), want });
         }
-        let body = self.buffer[HEADER_BYTES..end].to_vec();
-        self.buffer.drain(..end);
+        let body = body.to_vec();
+        self.filled.start += HEADER_BYTES + bytes;
         Ok(Some(Frame { body, fds: self.fds.drain(..want).collect() }))
     }
 
-    /// Waits for bytes; `false` if `deadline` passed first.
-    fn wait(&self, deadline: Option<Instant>) -> Result<bool, FrameError> {
-        let Some(deadline) = deadline else { return Ok(true) };
+    /// One read into the buffer; `Some(0)` at the end of the stream, `None` if nothing has come by
+    /// `deadline`. A read that sleeps costs one system call, not a poll besides.
+    fn receive_until(&mut self, deadline: Option<Instant>) -> Result<Option<usize>, FrameError> {
+        self.make_room();
+        if !self.spin.is_zero() {
+            let spin = clock::now() + self.spin;
+            while !clock::until(spin).is_zero() {
+                if let Some(bytes) = self.receive(MsgFlags::MSG_DONTWAIT)? {
+                    return Ok(Some(bytes));
+                }
+                std::hint::spin_loop();
+            }
+        }
         loop {
-            let left = clock::until(deadline);
-            // Rounded up, so that the last millisecond is slept and not spun.
-            let left = left.as_nanos().div_ceil(1_000_000);
-            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-            let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
-            match poll(&mut fds, timeout) {
-                Ok(0) if clock::until(deadline).is_zero() => return Ok(false),
-                Ok(0) | Err(Errno::EINTR) => {}
-                Ok(_) => return Ok(true),
-                Err(errno) => return Err(errno.into()),
+            let left = deadline.map(clock::until);
+            let flags = if left == Some(Duration::ZERO) {
+                MsgFlags::MSG_DONTWAIT
+            } else {
+                self.set_sleep(left.map(|left| left.min(SLEEP_MAX)))?;
+                MsgFlags::empty()
+            };
+            let received = self.receive(flags)?;
+            match left {
+                Some(left) if received.is_none() && !left.is_zero() => {}
+                // Only a socket that never sleeps says so, and none of ours is one.
+                None if received.is_none() => {
+                    return Err(FrameError::Io(io::ErrorKind::WouldBlock.into()));
+                }
+                Some(_) | None => return Ok(received),
             }
         }
     }
 
-    /// One read into the buffer; 0 at the end of the stream.
-    fn receive(&mut self) -> Result<usize, FrameError> {
-        let old = self.buffer.len();
-        self.buffer.resize(old + READ_BYTES, 0);
-        let received = self.receive_into(old);
-        self.buffer.truncate(old + *received.as_ref().unwrap_or(&0));
-        received
+    /// Tells the socket how long a read may sleep; `None` is for ever.
+    fn set_sleep(&mut self, sleep: Option<Duration>) -> Result<(), FrameError> {
+        if sleep != self.sleep {
+            self.socket.set_read_timeout(sleep).map_err(FrameError::Io)?;
+            self.sleep = sleep;
+        }
+        Ok(())
     }
 
-    fn receive_into(&mut self, start: usize) -> Result<usize, FrameError> {
-        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    /// Room for one read behind what has been read.
+    fn make_room(&mut self) {
+        if self.filled.is_empty() {
+            self.filled = 0..0;
+            if self.buffer.len() > KEPT_BYTES_MAX {
+                self.buffer = Vec::new();
+            }
+        } else if self.filled.start > 0 {
+            self.buffer.copy_within(self.filled.clone(), 0);
+            self.filled = 0..self.filled.len();
+        }
+        if self.buffer.len() < self.filled.end + READ_BYTES {
+            self.buffer.resize(self.filled.end + READ_BYTES, 0);
+        }
+    }
+
+    /// One read behind what has been read; `None` if nothing has come.
+    fn receive(&mut self, flags: MsgFlags) -> Result<Option<usize>, FrameError> {
+        let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
         let (bytes, truncated) = loop {
-            let mut parts = [IoSliceMut::new(&mut self.buffer[start..])];
+            let mut parts = [IoSliceMut::new(&mut self.buffer[self.filled.end..])];
             let fd = self.socket.as_raw_fd();
             match recvmsg::<UnixAddr>(fd, &mut parts, self.control.as_deref_mut(), flags) {
                 Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return Ok(None),
                 Err(errno) => return Err(errno.into()),
                 Ok(message) => {
                     let truncated = message.flags.contains(MsgFlags::MSG_CTRUNC);
@@ -283,7 +337,8 @@ impl FrameReader {
             self.fds.clear();
             return Err(FrameError::Descriptors { got, want: self.fds_allowed() });
         }
-        Ok(bytes)
+        self.filled.end += bytes;
+        Ok(Some(bytes))
     }
 
     /// Descriptors that one frame may carry here.
@@ -302,100 +357,4 @@ fn own(fd: RawFd) -> OwnedFd {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::{Read, Write};
-
-    use super::*;
-
-    fn pair() -> (UnixStream, FrameReader) {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        (ours, FrameReader::new(theirs))
-    }
-
-    #[test]
-    fn frames_arrive_whole_whatever_the_pieces() {
-        let (mut peer, mut reader) = pair();
-        let mut bytes = pack(b"first", 0);
-        bytes.extend(pack(&[7; 70_000], 0));
-        let feeder = std::thread::spawn(move || {
-            for piece in bytes.chunks(4_999) {
-                peer.write_all(piece).unwrap();
-            }
-        });
-        assert_eq!(reader.read(None).unwrap().unwrap().body, b"first");
-        assert_eq!(reader.read(None).unwrap().unwrap().body, [7; 70_000]);
-        assert!(matches!(reader.read(None), Err(FrameError::Closed)));
-        feeder.join().unwrap();
-    }
-
-    #[test]
-    fn descriptors_arrive_with_their_frame_and_only_where_they_are_allowed() {
-        let (peer, reader) = pair();
-        let mut reader = FrameReader::with_descriptors(reader.socket);
-        let passed = std::fs::File::open("/dev/null").unwrap();
-        send_all(&peer, &pack(b"x", 1), &[passed.as_fd()]).unwrap();
-        assert_eq!(reader.read(None).unwrap().unwrap().fds.len(), 1);
-        send_all(&peer, &pack(b"x", 1), &[]).unwrap();
-        assert!(matches!(reader.read(None), Err(FrameError::Descriptors { got: 0, want: 1 })));
-
-        let (peer, mut strict) = pair();
-        send_all(&peer, &pack(b"x", 0), &[passed.as_fd(), passed.as_fd()]).unwrap();
-        assert!(matches!(strict.read(None), Err(FrameError::Descriptors { .. })));
-    }
-
-    #[test]
-    fn descriptors_that_nobody_asked_for_are_not_kept() {
-        // A pipe's reading end sees the end of the stream once every writing end is closed.
-        for with_descriptors in [false, true] {
-            let (peer, reader) = pair();
-            let mut reader = match with_descriptors {
-                true => FrameReader::with_descriptors(reader.socket),
-                false => reader,
-            };
-            let (mut reading, writing) = io::pipe().unwrap();
-            send_all(&peer, &pack(b"x", 0), &[writing.as_fd(); 50]).unwrap();
-            assert!(matches!(reader.read(None), Err(FrameError::Descriptors { .. })));
-            drop(writing);
-            assert_eq!(reading.read_to_end(&mut Vec::new()).unwrap(), 0);
-        }
-    }
-
-    #[test]
-    fn two_descriptors_whose_frames_straddle_a_read_both_arrive() {
-        let (peer, reader) = pair();
-        let mut reader = FrameReader::with_descriptors(reader.socket);
-        let passed = std::fs::File::open("/dev/null").unwrap();
-        let filler = vec![0; READ_BYTES - HEADER_BYTES - 6];
-        send_all(&peer, &pack(&filler, 0), &[]).unwrap();
-        send_all(&peer, &pack(b"one", 1), &[passed.as_fd()]).unwrap();
-        send_all(&peer, &pack(b"two", 1), &[passed.as_fd()]).unwrap();
-        reader.read(None).unwrap();
-        for want in [b"one", b"two"] {
-            let frame = reader.read(None).unwrap().unwrap();
-            assert_eq!((frame.body.as_slice(), frame.fds.len()), (want.as_slice(), 1));
-        }
-    }
-
-    #[test]
-    fn hostile_headers_and_half_frames_are_errors() {
-        let cases: [(&[u8], &str); 4] = [
-            (b"GET / HTTP/1.1\r\n", "not a gridpool frame"),
-            (b"GPL1\0\0\0\0\xff\xff\xff\xff", "a frame of 4294967295 bytes"),
-            (b"GPL1\xff\0\0\0\0\0\0\0", "a frame with 255 descriptors"),
-            (b"GPL1\0\0\0\0\x05\0\0\0ab", "closed inside a frame"),
-        ];
-        for (bytes, message) in cases {
-            let (mut peer, mut reader) = pair();
-            peer.write_all(bytes).unwrap();
-            drop(peer);
-            let error = reader.read(None).unwrap_err().to_string();
-            assert!(error.contains(message), "{error}");
-        }
-    }
-
-    #[test]
-    fn silence_before_a_frame_is_no_error() {
-        let (_peer, mut reader) = pair();
-        assert!(reader.read(Some(Duration::from_millis(1))).unwrap().is_none());
-    }
-}
+mod tests;

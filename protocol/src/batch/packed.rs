@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{BatchError, BatchLayout, Tables};
 use crate::lease::Lease;
+use crate::shared::SharedSlice;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -36,10 +37,15 @@ impl PackedBatch {
 
     /// Copies it to memory of another connection, where it lies from now on.
     pub(crate) fn move_to(&self, lease: Arc<Lease>) {
-        let old = self.lease();
-        let batch = old.bytes().part(0, self.layout.bytes() as u64);
-        lease.bytes().copy_from(&batch.expect("it lies there whole"));
+        self.write_to(&lease.bytes());
         *self.lease.lock().unwrap_or_else(PoisonError::into_inner) = lease;
+    }
+
+    /// Copies all of it to the start of `memory`.
+    pub(crate) fn write_to(&self, memory: &SharedSlice<'_>) {
+        let lease = self.lease();
+        let batch = lease.bytes().part(0, self.layout.bytes() as u64);
+        memory.copy_from(&batch.expect("it lies there whole"));
     }
 
     /// Its shapes and offsets.

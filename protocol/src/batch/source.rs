@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{BatchError, BatchLayout, GridBatch, PackedBatch, Tables};
+use crate::shared::SharedSlice;
 
 /// See the module's text.
 #[derive(Clone, Debug)]
@@ -27,6 +28,14 @@ impl Source {
         match self {
             Self::Packed(batch) => batch.tables(),
             Self::Private(batch) => Ok(batch.tables()),
+        }
+    }
+
+    /// Copies the packed batch to the start of `memory`.
+    pub(crate) fn write_to(&self, layout: BatchLayout, memory: &SharedSlice<'_>) {
+        match self {
+            Self::Packed(batch) => batch.write_to(memory),
+            Self::Private(batch) => batch.write_to(layout, memory),
         }
     }
 

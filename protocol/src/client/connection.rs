@@ -2,14 +2,19 @@
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::link::{self, Endpoint, Lease, Received};
+use super::keys::Keys;
+use super::link::{self, Endpoint, Received};
+use super::rooms::{Needs, Rooms};
 use super::state::{Pending, Stage, State};
+use super::wire::Wire;
 use super::{ClientError, Job, JobAnswer};
+use crate::batch::Source;
 use crate::clock;
-use crate::ids::{ArenaId, JobKey};
+use crate::ids::JobKey;
+use crate::lease::Lease;
 use crate::message::{ClientMessage, Refusal, ServerMessage};
 use crate::receipt::Verdict;
 
@@ -27,6 +32,8 @@ const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(2 * 3_600);
 #[derive(Debug)]
 pub(super) struct Connection {
     endpoint: Endpoint,
+    pub(super) wire: Arc<Wire>,
+    keys: Keys,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -41,16 +48,28 @@ pub(super) struct Reply {
 impl Connection {
     pub(super) fn open(path: PathBuf) -> Result<Self, ClientError> {
         let state = State::new(link::open(&path)?)?;
-        Ok(Self::with(Endpoint::Path(path), state))
+        Self::with(Endpoint::Path(path), state)
     }
 
     pub(super) fn over(socket: UnixStream) -> Result<Self, ClientError> {
         let state = State::new(link::greet(socket)?)?;
-        Ok(Self::with(Endpoint::Given, state))
+        Self::with(Endpoint::Given, state)
     }
 
-    fn with(endpoint: Endpoint, state: State) -> Self {
-        Self { endpoint, state: Mutex::new(state), changed: Condvar::new() }
+    fn with(endpoint: Endpoint, state: State) -> Result<Self, ClientError> {
+        let wire = Arc::clone(&state.wire);
+        let keys = Keys::new()?;
+        Ok(Self { endpoint, wire, keys, state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    /// A key that no job of any client has.
+    pub(super) fn next_key(&self) -> JobKey {
+        self.keys.next()
+    }
+
+    /// How long the reading thread looks for a message before it sleeps.
+    pub(super) fn set_spin(&self, spin: Duration) {
+        self.lock().spin = spin;
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -68,8 +87,8 @@ impl Connection {
             if let Some(value) = ready(&mut state) {
                 return Ok(value);
             }
-            if state.socket.is_none()
-                && let Some(error) = state.why_broken()
+            if let Some(error) = state.why_broken()
+                && !self.wire.is_open()
             {
                 return Err(error);
             }
@@ -79,10 +98,10 @@ impl Connection {
             }
             // Whoever holds the reader reads for all, and wakes all after each message.
             let Some(mut reader) = state.reader.take() else {
-                let waited = self.changed.wait_timeout(state, patience);
-                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                state = self.sleep(state, patience);
                 continue;
             };
+            reader.set_spin(state.spin);
             drop(state);
             let received = link::receive(&mut reader, Some(patience));
             state = self.lock();
@@ -93,8 +112,20 @@ impl Connection {
                 }
                 Err(_) => state = self.on_lost(state),
             }
-            self.changed.notify_all();
+            // It is a system call even where nobody sleeps.
+            if state.sleepers > 0 {
+                self.changed.notify_all();
+            }
         }
+    }
+
+    /// Sleeps until something has changed, or that long.
+    fn sleep<'a>(&self, mut state: MutexGuard<'a, State>, span: Duration) -> MutexGuard<'a, State> {
+        state.sleepers += 1;
+        let waited = self.changed.wait_timeout(state, span);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        state.sleepers -= 1;
+        state
     }
 
     /// The connection is gone, and this thread was its reader. Makes it again and submits what has
@@ -119,8 +150,7 @@ impl Connection {
             if clock::until(give_up).is_zero() {
                 state.broken.get_or_insert_default();
             } else if state.broken.is_none() {
-                let waited = self.changed.wait_timeout(state, RETRY_EVERY);
-                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                state = self.sleep(state, RETRY_EVERY);
             }
         }
         state.disconnect();
@@ -134,28 +164,24 @@ impl Connection {
         job: Job,
         deadline: Instant,
     ) -> Result<(), ClientError> {
-        let bytes = job.arena_bytes();
         loop {
             if self.lock().jobs.contains_key(&key) {
                 return Err(Refusal::KeyInUse(key).into());
             }
-            let lease = match bytes {
-                0 => None,
-                _ => Some(self.lease(bytes, deadline, job.wait_if_busy)?),
-            };
+            let rooms = self.rooms(&job, deadline)?;
+            // Not under the lock: it takes its time.
+            rooms.pack(&job);
             let mut state = self.lock();
-            let lease = match lease {
-                Some((_, epoch)) if epoch != state.epoch => continue,
-                lease => lease.map(|(lease, _)| lease),
-            };
-            let epoch = state.epoch;
-            let stage = Stage::Sent;
-            let pending = Pending { job, deadline, lease, epoch, stage, is_cancelled: false };
+            let epoch = self.wire.epoch();
+            if !rooms.are_of(epoch) {
+                continue;
+            }
             if state.jobs.contains_key(&key) {
                 // Another thread was faster.
-                state.release(pending, true);
                 return Err(Refusal::KeyInUse(key).into());
             }
+            let stage = Stage::Sent;
+            let pending = Pending { job, deadline, rooms, epoch, stage, is_cancelled: false };
             state.jobs.insert(key, pending);
             state.send_job(key);
             return Ok(());
@@ -165,7 +191,7 @@ impl Connection {
     /// Sends a job once more that the pool refused for the moment.
     pub(super) fn send_again(&self, key: JobKey) -> Result<(), ClientError> {
         let mut state = self.lock();
-        let epoch = state.epoch;
+        let epoch = self.wire.epoch();
         // On a connection that was made meanwhile it has been submitted again already.
         let refused = |pending: &Pending| matches!(pending.stage, Stage::Refused(_));
         if !state.jobs.get(&key).is_some_and(refused) {
@@ -173,7 +199,7 @@ impl Connection {
         }
         let Some(mut pending) = state.jobs.remove(&key) else { return Ok(()) };
         if pending.epoch != epoch {
-            // Its arena was another connection's.
+            // Its arenas were another connection's.
             drop(state);
             return self.send_job(key, pending.job, pending.deadline);
         }
@@ -192,36 +218,55 @@ impl Connection {
         passing && pending.is_some_and(|pending| clock::until(pending.deadline) > RETRY_EVERY)
     }
 
-    /// An arena with room for `bytes`, and the connection it belongs to.
-    fn lease(
-        &self,
-        bytes: u64,
-        deadline: Instant,
-        wait: bool,
-    ) -> Result<(Lease, u64), ClientError> {
+    /// The shared memory that a job needs. Where the pool has none to spare it waits for some until the
+    /// job's deadline if the job does, and holds none meanwhile.
+    fn rooms(&self, job: &Job, deadline: Instant) -> Result<Rooms, ClientError> {
         loop {
-            if let Some(lease) = self.lock().free_lease(bytes) {
-                return Ok(lease);
-            }
-            match self.request(&|request| ClientMessage::CreateArena { request, bytes }) {
-                Ok(reply) => return Ok((reply.received.into_lease()?, reply.epoch)),
+            match self.rooms_now(job) {
                 Err(ClientError::Refused(Refusal::Busy(_)))
-                    if wait && clock::until(deadline) > RETRY_EVERY =>
+                    if job.wait_if_busy && clock::until(deadline) > RETRY_EVERY =>
                 {
-                    self.give_back_free_arenas();
+                    self.wire.give_back_free();
+                    self.pause(RETRY_EVERY);
                 }
-                Err(error) => return Err(error),
+                rooms => return rooms,
             }
-            self.pause(RETRY_EVERY);
         }
     }
 
-    fn give_back_free_arenas(&self) {
-        let mut state = self.lock();
-        let free: Vec<ArenaId> = state.arenas.clear().map(|lease| lease.id).collect();
-        for arena in free {
-            state.send_or_hang_up(&ClientMessage::DropArena { arena });
+    fn rooms_now(&self, job: &Job) -> Result<Rooms, ClientError> {
+        let needs = Needs::of(job);
+        let input = match &job.source {
+            Source::Packed(batch) => {
+                let lease = batch.lease();
+                if !self.wire.has_lent(&lease) {
+                    let why =
+                        "the batch was loaded by another client: load it by the one that submits";
+                    return Err(Refusal::Invalid(why.to_owned()).into());
+                }
+                if lease.memory().epoch == self.wire.epoch() {
+                    Some(lease)
+                } else {
+                    let lease = self.lease(batch.layout().bytes() as u64)?;
+                    batch.move_to(Arc::clone(&lease));
+                    Some(lease)
+                }
+            }
+            Source::Private(_) => needs.input.map(|bytes| self.lease(bytes)).transpose()?,
+        };
+        let output = needs.output.map(|bytes| self.lease(bytes)).transpose()?;
+        Ok(Rooms { input, output })
+    }
+
+    /// An arena with room for `bytes`: a free one, or one that the pool makes.
+    pub(super) fn lease(&self, bytes: u64) -> Result<Arc<Lease>, ClientError> {
+        if let Some(lease) = self.wire.lend_free(bytes) {
+            return Ok(lease);
         }
+        let reply = self.request(&|request| ClientMessage::CreateArena { request, bytes })?;
+        let (id, map) = reply.received.into_arena()?;
+        map.populate();
+        Ok(self.wire.lend_new(id, map, reply.epoch))
     }
 
     /// Asks one question and waits for its answer; asks again if the connection is lost meanwhile.
@@ -232,7 +277,7 @@ impl Connection {
         let until = clock::now() + REPLY_TIMEOUT;
         loop {
             let (request, epoch) =
-                self.wait_for(until, |state| Some((state.ask(message)?, state.epoch)))?;
+                self.wait_for(until, |state| Some((state.ask(message)?, state.wire.epoch())))?;
             // A question is forgotten when its connection is lost.
             let received = self.wait_for(until, |state| match state.replies.get(&request) {
                 Some(None) => None,
@@ -251,7 +296,7 @@ impl Connection {
         let mut state = self.lock();
         if let Some(pending) = state.jobs.get_mut(&key) {
             pending.is_cancelled = true;
-            state.send_or_hang_up(&ClientMessage::Cancel { key });
+            self.wire.send_or_hang_up(&ClientMessage::Cancel { key });
         }
     }
 
@@ -260,8 +305,8 @@ impl Connection {
         let until = clock::now() + span;
         let mut state = self.lock();
         while !clock::until(until).is_zero() {
-            let waited = self.changed.wait_timeout(state, clock::until(until));
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let left = clock::until(until);
+            state = self.sleep(state, left);
         }
     }
 
@@ -271,13 +316,15 @@ impl Connection {
         let mut state = self.lock();
         let Some(mut pending) = state.jobs.remove(&key) else { return };
         let awaited = matches!(pending.stage, Stage::Accepted | Stage::Sent);
-        // Only a refused job's arena is surely nobody's: a worker may still write to the others.
-        let untouched = matches!(pending.stage, Stage::Refused(_));
-        state.release_lease(pending.lease.take(), pending.epoch, untouched);
-        if awaited && pending.epoch == state.epoch {
+        // Only a refused job's arenas are surely nobody's: a worker may still write to the others.
+        if !matches!(pending.stage, Stage::Refused(_)) {
+            pending.rooms.spoil(&pending.job);
+        }
+        pending.rooms = Rooms::default();
+        if awaited && pending.epoch == self.wire.epoch() {
             pending.stage = Stage::Abandoned;
             state.jobs.insert(key, pending);
-            state.send_or_hang_up(&ClientMessage::Cancel { key });
+            self.wire.send_or_hang_up(&ClientMessage::Cancel { key });
         }
     }
 
@@ -288,11 +335,13 @@ impl Connection {
         else {
             return Err(ClientError::Lost);
         };
-        // After any other verdict than OK, a worker that is being killed may still write there.
-        let ok = receipt.verdict == Verdict::Ok;
-        let outputs = ok.then(|| pending.outputs(inline)).transpose();
-        self.lock().release(pending, ok);
-        Ok(JobAnswer { receipt: *receipt, outputs: outputs? })
+        if receipt.verdict != Verdict::Ok {
+            // A worker that is being killed may still write there.
+            pending.rooms.spoil(&pending.job);
+            return Ok(JobAnswer { receipt: *receipt, outputs: None });
+        }
+        let outputs = pending.outputs(inline)?;
+        Ok(JobAnswer { receipt: *receipt, outputs: Some(outputs) })
     }
 
     /// Waits for the end of the connection, after which there will be no other.

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::batch::{BatchError, BatchLayout, GridBatch};
+use super::LoadedBatch;
+use crate::batch::{BatchError, BatchLayout, GridBatch, Source};
 use crate::ids::JobKey;
-use crate::limits::{DEADLINE_DEFAULT, INLINE_BYTES_MAX};
+use crate::limits::DEADLINE_DEFAULT;
 use crate::message::Priority;
 use crate::output::{OutputLayout, Outputs};
 use crate::program::Program;
@@ -14,8 +15,8 @@ use crate::receipt::{Receipt, Verdict};
 /// A program over a batch, and how it should be run.
 #[derive(Clone, Debug)]
 pub struct Job {
-    pub(super) program: Program,
-    pub(super) batch: Arc<GridBatch>,
+    pub(super) program: Arc<Program>,
+    pub(super) source: Source,
     pub(super) layout: BatchLayout,
     pub(super) output_layout: OutputLayout,
     pub(super) key: Option<JobKey>,
@@ -26,18 +27,32 @@ pub struct Job {
 }
 
 impl Job {
-    /// `program` over `batch`, with the default deadline of 30 s from submission.
+    /// `program` over `batch`, with the default deadline of 30 s from submission. A small batch travels
+    /// in the message; any other is packed into shared memory when it is submitted.
     ///
     /// # Errors
     /// [`BatchError`] if the batch is empty, its items are not what the program takes, or their
     /// results may be too large for one job.
     pub fn new(program: Program, batch: GridBatch) -> Result<Self, BatchError> {
-        let layout = batch.layout()?;
+        Self::of(program, Source::Private(Arc::new(batch)))
+    }
+
+    /// The same over a batch that lies in shared memory already, of the client that will be told to
+    /// submit the job. Nothing is copied, however many jobs there are.
+    ///
+    /// # Errors
+    /// As for [`Job::new`].
+    pub fn over(program: Program, batch: &LoadedBatch) -> Result<Self, BatchError> {
+        Self::of(program, Source::Packed(Arc::clone(&batch.batch)))
+    }
+
+    fn of(program: Program, source: Source) -> Result<Self, BatchError> {
+        let layout = source.layout()?;
         Ok(Self {
             layout,
             output_layout: OutputLayout::new(&program, layout)?,
-            program,
-            batch: Arc::new(batch),
+            program: Arc::new(program),
+            source,
             key: None,
             deadline: DEADLINE_DEFAULT,
             priority: Priority::Normal,
@@ -80,12 +95,6 @@ impl Job {
     pub fn refuse_if_busy(mut self) -> Self {
         self.wait_if_busy = false;
         self
-    }
-
-    /// Bytes of shared memory that it needs; 0 if it travels inline.
-    pub(super) fn arena_bytes(&self) -> u64 {
-        let (input, output) = (self.layout.bytes(), self.output_layout.bytes());
-        if input.max(output) <= INLINE_BYTES_MAX { 0 } else { input as u64 + output as u64 }
     }
 }
 

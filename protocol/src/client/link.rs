@@ -1,6 +1,5 @@
 //! One connection to a supervisor, before and after it is shared between threads.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -30,14 +29,6 @@ pub(super) struct Received {
     pub(super) arena: Option<ArenaMap>,
 }
 
-/// A mapped arena of this connection.
-#[derive(Debug)]
-pub(super) struct Lease {
-    pub(super) id: ArenaId,
-    pub(super) bytes: u64,
-    pub(super) map: ArenaMap,
-}
-
 /// Opens a connection and shakes hands.
 pub(super) fn open(path: &PathBuf) -> Result<FrameReader, ClientError> {
     let no_pool = |source| ClientError::NoPool { path: path.clone(), source };
@@ -48,7 +39,8 @@ pub(super) fn open(path: &PathBuf) -> Result<FrameReader, ClientError> {
 pub(super) fn greet(socket: UnixStream) -> Result<FrameReader, ClientError> {
     socket.set_write_timeout(Some(SEND_TIMEOUT)).map_err(FrameError::Io)?;
     let mut reader = FrameReader::with_descriptors(socket);
-    let sent = send(reader.socket(), &ClientMessage::Hello { version: PROTOCOL_VERSION });
+    let hello = encode(&ClientMessage::Hello { version: PROTOCOL_VERSION });
+    let sent = hello.and_then(|hello| send_frame(reader.socket(), &hello));
     // A pool that is full says so and hangs up, perhaps before the hello is sent.
     let read = reader.read(Some(HANDSHAKE_TIMEOUT));
     let Some(frame) = read.or_else(|error| sent.and(Err(error.into())))? else {
@@ -74,12 +66,16 @@ pub(super) fn greet(socket: UnixStream) -> Result<FrameReader, ClientError> {
 /// How long a message may wait for room: a supervisor that lives always reads.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sends one message, waiting for room.
-pub(super) fn send(socket: &UnixStream, message: &ClientMessage) -> Result<(), ClientError> {
+/// One message as bytes for the socket.
+pub(super) fn encode(message: &ClientMessage) -> Result<Vec<u8>, ClientError> {
     let body = codec::encode(message)
         .map_err(|error| ClientError::Frame(FrameError::Io(io::Error::other(error))))?;
-    frame::send_all(socket, &frame::pack(&body, 0), &[])
-        .map_err(|error| ClientError::Frame(FrameError::Io(error)))
+    Ok(frame::pack(&body, 0))
+}
+
+/// Sends an encoded message, waiting for room.
+pub(super) fn send_frame(socket: &UnixStream, frame: &[u8]) -> Result<(), ClientError> {
+    frame::send_all(socket, frame, &[]).map_err(|error| ClientError::Frame(FrameError::Io(error)))
 }
 
 /// Decodes a frame and maps the arena beside it.
@@ -105,42 +101,10 @@ pub(super) fn receive(
 
 impl Received {
     /// The arena that was asked for.
-    pub(super) fn into_lease(self) -> Result<Lease, ClientError> {
+    pub(super) fn into_arena(self) -> Result<(ArenaId, ArenaMap), ClientError> {
         match (&self.message, self.arena) {
-            (&ServerMessage::ArenaCreated { arena, bytes, .. }, Some(map)) => {
-                Ok(Lease { id: arena, bytes, map })
-            }
+            (&ServerMessage::ArenaCreated { arena, .. }, Some(map)) => Ok((arena, map)),
             (message, _) => Err(ClientError::unexpected(message)),
         }
-    }
-}
-
-/// Free arenas of one connection, kept for the next job: a worker has registered them already.
-#[derive(Debug, Default)]
-pub(super) struct ArenaCache {
-    free: VecDeque<Lease>,
-}
-
-/// Free arenas kept.
-const FREE_ARENAS_MAX: usize = 8;
-
-impl ArenaCache {
-    /// The smallest free arena with room, unless it would waste more than it holds.
-    pub(super) fn take(&mut self, bytes: u64) -> Option<Lease> {
-        let fits = |lease: &Lease| lease.bytes >= bytes && lease.bytes / 4 <= bytes.max(1 << 16);
-        let best = self.free.iter().enumerate().filter(|(_, lease)| fits(lease));
-        let (index, _) = best.min_by_key(|(_, lease)| lease.bytes)?;
-        self.free.remove(index)
-    }
-
-    /// Keeps an arena for later; gives back the one that must go for it, if any.
-    pub(super) fn keep(&mut self, lease: Lease) -> Option<Lease> {
-        self.free.push_back(lease);
-        if self.free.len() > FREE_ARENAS_MAX { self.free.pop_front() } else { None }
-    }
-
-    /// Gives back everything.
-    pub(super) fn clear(&mut self) -> impl Iterator<Item = Lease> {
-        self.free.drain(..)
     }
 }

@@ -24,30 +24,39 @@
 mod connection;
 mod error;
 mod job;
+mod keys;
 mod link;
+mod loaded;
+mod rooms;
 mod state;
+mod wire;
 
-use std::fs::File;
-use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::batch::{BatchError, BatchLayout, BatchWriter, GridBatch, PackedBatch};
 use crate::clock;
-use crate::frame::FrameError;
 use crate::ids::JobKey;
+use crate::lease::Lease;
 use crate::limits::DEADLINE_MAX;
-use crate::message::{ClientMessage, ServerMessage};
+use crate::message::{ClientMessage, Refusal, ServerMessage};
 use crate::status::Status;
 use connection::{Connection, RETRY_EVERY};
 use state::Stage;
 
 pub use error::ClientError;
 pub use job::{Job, JobAnswer};
+pub use loaded::LoadedBatch;
 
 /// How long after its deadline a job's verdict is still waited for: a pool that lives is not late.
 const VERDICT_MARGIN: Duration = Duration::from_secs(15);
+
+/// Longest time that a thread looks for a message before it sleeps.
+pub const SPIN_MAX: Duration = Duration::from_millis(1);
+/// Fewest cores of a machine where a thread may look for a message without sleeping.
+pub const SPIN_CORES_MIN: usize = 4;
 
 /// A connection to a pool. Clones share it; it ends with the last of them and of its handles.
 #[derive(Clone, Debug)]
@@ -90,20 +99,93 @@ impl Client {
     /// # Errors
     /// [`ClientError::Refused`] if the pool does not take it, else what the connection says.
     pub fn submit(&self, job: Job) -> Result<JobHandle, ClientError> {
-        let key = match job.key {
-            Some(key) => key,
-            None => random_key()?,
-        };
-        let deadline = clock::now() + job.deadline.min(DEADLINE_MAX);
-        self.connection.send_job(key, job, deadline)?;
-        // From here on the handle's end is the job's end.
-        let connection = Arc::clone(&self.connection);
-        let handle = JobHandle { connection, key, deadline, taken: false };
+        let handle = self.send(job)?;
         handle.wait_until(|stage| match stage {
             Stage::Accepted | Stage::Done(..) => true,
             Stage::Abandoned | Stage::Lost | Stage::Refused(_) | Stage::Sent => false,
         })?;
         Ok(handle)
+    }
+
+    /// Submits a job and waits for its verdict: the same as [`Client::submit`] and then
+    /// [`JobHandle::wait`], without a stop where it is accepted.
+    ///
+    /// # Errors
+    /// Those of both.
+    pub fn run(&self, job: Job) -> Result<JobAnswer, ClientError> {
+        self.send(job)?.wait()
+    }
+
+    /// Sends a job without waiting for a word on it.
+    fn send(&self, job: Job) -> Result<JobHandle, ClientError> {
+        let key = job.key.unwrap_or_else(|| self.connection.next_key());
+        let deadline = clock::now() + job.deadline.min(DEADLINE_MAX);
+        self.connection.send_job(key, job, deadline)?;
+        // From here on the handle's end is the job's end.
+        let connection = Arc::clone(&self.connection);
+        Ok(JobHandle { connection, key, deadline, taken: false })
+    }
+
+    /// Packs a batch into shared memory, for any number of jobs ([`Job::over`]).
+    ///
+    /// # Errors
+    /// [`ClientError::Batch`] if it is empty; [`ClientError::Refused`] if the pool has no shared memory
+    /// to spare.
+    pub fn load(&self, batch: &GridBatch) -> Result<LoadedBatch, ClientError> {
+        let layout = batch.layout()?;
+        let lease = self.lease(layout)?;
+        batch.write_to(layout, &lease.bytes());
+        Ok(LoadedBatch { batch: Arc::new(PackedBatch::new(layout, lease)) })
+    }
+
+    /// Has `fill` write a batch straight into shared memory: as many items as `room` says, with at most
+    /// so many cells.
+    ///
+    /// # Errors
+    /// As for [`Client::load`]; [`ClientError::Batch`] also with what `fill` or the writer said.
+    pub fn build(
+        &self,
+        room: BatchLayout,
+        fill: impl FnOnce(&mut BatchWriter<'_>) -> Result<(), BatchError>,
+    ) -> Result<LoadedBatch, ClientError> {
+        let lease = self.lease(room)?;
+        let mut writer = BatchWriter::new(room, lease.bytes());
+        fill(&mut writer)?;
+        let layout = writer.finish()?;
+        Ok(LoadedBatch { batch: Arc::new(PackedBatch::new(layout, lease)) })
+    }
+
+    /// Shared memory for a batch. Free arenas are given back for it, but nothing is waited for.
+    fn lease(&self, layout: BatchLayout) -> Result<Arc<Lease>, ClientError> {
+        let bytes = layout.bytes() as u64;
+        match self.connection.lease(bytes) {
+            Err(ClientError::Refused(Refusal::Busy(_)))
+                if self.connection.wire.give_back_free() =>
+            {
+                self.connection.lease(bytes)
+            }
+            leased => leased,
+        }
+    }
+
+    /// Has the thread that reads for all look for a message for so long before it sleeps, at most
+    /// [`SPIN_MAX`]: an answer that comes meanwhile costs no wake-up, and that thread's core costs
+    /// something. Nothing changes on a machine with fewer than [`SPIN_CORES_MIN`] cores, where it would
+    /// take the worker's. Off unless asked for. For all clones of this client.
+    #[must_use]
+    pub fn with_spin(self, spin: Duration) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        if cores >= SPIN_CORES_MIN {
+            self.connection.set_spin(spin.min(SPIN_MAX));
+        }
+        self
+    }
+
+    /// How many arenas the pool has made for this client so far. It stops growing once there are as many
+    /// as jobs and results hold at a time.
+    #[must_use]
+    pub fn arenas_made(&self) -> u64 {
+        self.connection.wire.made()
     }
 
     /// Describes the pool.
@@ -209,12 +291,4 @@ impl Drop for JobHandle {
             self.connection.abandon(self.key);
         }
     }
-}
-
-/// 128 random bits.
-fn random_key() -> Result<JobKey, ClientError> {
-    let mut bytes = [0; 16];
-    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|error| ClientError::Frame(FrameError::Io(error)))?;
-    Ok(JobKey(u128::from_le_bytes(bytes)))
 }

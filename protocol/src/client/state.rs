@@ -1,42 +1,39 @@
-//! What the lock of a connection guards: its socket, the jobs without a verdict, open questions and
-//! free arenas.
+//! What the lock of a connection guards: its reading side, the jobs without a verdict, open questions.
 
 use std::collections::BTreeMap;
-use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::link::{self, ArenaCache, Lease, Received};
+use super::link::{self, Received};
+use super::rooms::{Needs, Rooms};
+use super::wire::Wire;
 use super::{ClientError, Job};
+use crate::batch::Source;
 use crate::clock;
 use crate::frame::{FrameError, FrameReader};
 use crate::ids::JobKey;
+use crate::lease::Lease;
 use crate::limits::HANDSHAKE_TIMEOUT;
-use crate::message::{
-    Call, ClientMessage, Destination, Inline, Input, Payload, Refusal, ServerMessage, Slice,
-    Submission,
-};
+use crate::message::{Call, ClientMessage, Inline, Payload, Refusal, ServerMessage, Submission};
 use crate::output::Outputs;
 use crate::receipt::{Receipt, Verdict};
-use crate::shared::SharedSlice;
 
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct State {
-    /// The writing side; `None` while there is no connection.
-    pub(super) socket: Option<UnixStream>,
+    pub(super) wire: Arc<Wire>,
     /// The reading side; `None` while some thread reads, or there is no connection.
     pub(super) reader: Option<FrameReader>,
-    /// Counts connections: an arena is never used on another one than its own.
-    pub(super) epoch: u64,
     /// Jobs whose handles live, with all that is needed to submit them again.
     pub(super) jobs: BTreeMap<JobKey, Pending>,
     /// Questions, each with its answer once that has come.
     pub(super) replies: BTreeMap<u64, Option<Received>>,
     /// Why there will never be another connection; empty if it was simply lost.
     pub(super) broken: Option<String>,
-    pub(super) arenas: ArenaCache,
+    /// How long the reading thread looks for a message before it sleeps.
+    pub(super) spin: Duration,
+    /// Threads that sleep until another has read a message.
+    pub(super) sleepers: usize,
     next_request: u64,
 }
 
@@ -45,7 +42,7 @@ pub(super) struct State {
 pub(super) struct Pending {
     pub(super) job: Job,
     pub(super) deadline: Instant,
-    pub(super) lease: Option<Lease>,
+    pub(super) rooms: Rooms,
     /// The connection it was last submitted on.
     pub(super) epoch: u64,
     pub(super) stage: Stage,
@@ -72,14 +69,15 @@ pub(super) enum Stage {
 
 impl State {
     pub(super) fn new(reader: FrameReader) -> Result<Self, ClientError> {
+        let socket = reader.socket().try_clone().map_err(FrameError::Io)?;
         Ok(Self {
-            socket: Some(reader.socket().try_clone().map_err(FrameError::Io)?),
+            wire: Arc::new(Wire::new(socket)),
             reader: Some(reader),
-            epoch: 0,
             jobs: BTreeMap::new(),
             replies: BTreeMap::new(),
             broken: None,
-            arenas: ArenaCache::default(),
+            spin: Duration::ZERO,
+            sleepers: 0,
             next_request: 0,
         })
     }
@@ -140,16 +138,14 @@ impl State {
 
     /// The connection is gone, and with it its arenas and open questions.
     pub(super) fn disconnect(&mut self) {
-        self.socket = None;
+        self.wire.close();
         self.reader = None;
-        self.epoch += 1;
-        self.arenas.clear().for_each(drop);
         self.replies.clear();
     }
 
     /// Takes over a new connection and submits what has no verdict.
     pub(super) fn reconnect(&mut self, reader: FrameReader) -> Result<(), ClientError> {
-        self.socket = Some(reader.socket().try_clone().map_err(FrameError::Io)?);
+        self.wire.open(reader.socket().try_clone().map_err(FrameError::Io)?);
         self.reader = Some(reader);
         self.jobs.retain(|_, pending| !matches!(pending.stage, Stage::Abandoned));
         for key in self.jobs.keys().copied().collect::<Vec<_>>() {
@@ -170,26 +166,37 @@ impl State {
         Ok(())
     }
 
-    /// Submits a job on the present connection, with an arena of that connection.
+    /// Submits a job on the present connection, with arenas of that connection.
     fn submit_again(&mut self, key: JobKey) -> Result<(), ClientError> {
-        let lease = match self.jobs[&key].job.arena_bytes() {
-            0 => None,
-            bytes => Some(self.create_arena(bytes)?),
+        let job = self.jobs[&key].job.clone();
+        let needs = Needs::of(&job);
+        let input = match &job.source {
+            Source::Packed(batch) if batch.lease().memory().epoch == self.wire.epoch() => {
+                Some(batch.lease())
+            }
+            Source::Packed(batch) => {
+                let lease = self.create_arena(batch.layout().bytes() as u64)?;
+                batch.move_to(Arc::clone(&lease));
+                Some(lease)
+            }
+            Source::Private(_) => needs.input.map(|bytes| self.create_arena(bytes)).transpose()?,
         };
-        let epoch = self.epoch;
+        let output = needs.output.map(|bytes| self.create_arena(bytes)).transpose()?;
+        let rooms = Rooms { input, output };
+        rooms.pack(&job);
+        let epoch = self.wire.epoch();
         let Some(pending) = self.jobs.get_mut(&key) else { return Ok(()) };
-        pending.lease = lease;
+        pending.rooms = rooms;
         pending.epoch = epoch;
         pending.stage = Stage::Sent;
         let (message, is_cancelled) = (pending.submission(key), pending.is_cancelled);
-        let socket = self.socket.as_ref().ok_or(ClientError::Lost)?;
-        link::send(socket, &message)?;
-        if is_cancelled { link::send(socket, &ClientMessage::Cancel { key }) } else { Ok(()) }
+        self.wire.send(&message)?;
+        if is_cancelled { self.wire.send(&ClientMessage::Cancel { key }) } else { Ok(()) }
     }
 
     /// Asks for an arena and reads until it is there, under the lock: only a fresh connection, which
     /// no other thread reads yet, does so.
-    fn create_arena(&mut self, bytes: u64) -> Result<Lease, ClientError> {
+    fn create_arena(&mut self, bytes: u64) -> Result<Arc<Lease>, ClientError> {
         let request = self.ask(&|request| ClientMessage::CreateArena { request, bytes });
         let request = request.ok_or(ClientError::Lost)?;
         let mut reader = self.reader.take().ok_or(ClientError::Lost)?;
@@ -199,78 +206,35 @@ impl State {
         }
         self.reader = Some(reader);
         let received = self.replies.remove(&request).flatten();
-        received.ok_or(ClientError::Lost)?.into_lease()
+        let (id, map) = received.ok_or(ClientError::Lost)?.into_arena()?;
+        Ok(self.wire.lend_new(id, map, self.wire.epoch()))
     }
 
     /// Sends a question and notes that its answer is awaited; `None` while there is no connection.
     pub(super) fn ask(&mut self, message: &dyn Fn(u64) -> ClientMessage) -> Option<u64> {
-        self.socket.as_ref()?;
+        if !self.wire.is_open() {
+            return None;
+        }
         let request = self.next_request;
         self.next_request += 1;
         self.replies.insert(request, None);
-        self.send_or_hang_up(&message(request));
+        self.wire.send_or_hang_up(&message(request));
         Some(request)
     }
 
     /// Sends a job that was noted before. Without a connection, whoever makes the next one sends it.
     pub(super) fn send_job(&self, key: JobKey) {
         if let Some(pending) = self.jobs.get(&key) {
-            self.send_or_hang_up(&pending.submission(key));
-        }
-    }
-
-    /// Sends a message, or hangs up if that fails, so that the reading thread connects again.
-    pub(super) fn send_or_hang_up(&self, message: &ClientMessage) {
-        let Some(socket) = &self.socket else { return };
-        if link::send(socket, message).is_err() {
-            // It fails only if the other end has hung up already.
-            drop(socket.shutdown(Shutdown::Both));
-        }
-    }
-
-    /// A free arena of the present connection.
-    pub(super) fn free_lease(&mut self, bytes: u64) -> Option<(Lease, u64)> {
-        let lease = self.arenas.take(bytes)?;
-        Some((lease, self.epoch))
-    }
-
-    /// Lets go of a job's arena: keeps it for the next job, or gives it back.
-    pub(super) fn release(&mut self, pending: Pending, reusable: bool) {
-        self.release_lease(pending.lease, pending.epoch, reusable);
-    }
-
-    /// The same for an arena of the connection `epoch`.
-    pub(super) fn release_lease(&mut self, lease: Option<Lease>, epoch: u64, reusable: bool) {
-        let Some(lease) = lease.filter(|_| epoch == self.epoch) else { return };
-        let gone = if reusable { self.arenas.keep(lease) } else { Some(lease) };
-        if let Some(lease) = gone {
-            self.send_or_hang_up(&ClientMessage::DropArena { arena: lease.id });
+            self.wire.send_or_hang_up(&pending.submission(key));
         }
     }
 }
 
 impl Pending {
-    /// The message that submits the job, its batch written to where the message says.
+    /// The message that submits the job.
     pub(super) fn submission(&self, key: JobKey) -> ClientMessage {
         let job = &self.job;
-        let (input, output) = match &self.lease {
-            Some(lease) => {
-                job.batch.write_to(job.layout, &lease.map.all());
-                let slice = |offset: usize, bytes: usize| Slice {
-                    arena: lease.id,
-                    offset: offset as u64,
-                    bytes: bytes as u64,
-                };
-                let bytes = job.layout.bytes();
-                let result = slice(bytes, job.output_layout.bytes());
-                (Input::Arena(slice(0, bytes)), Destination::Arena(result))
-            }
-            None => {
-                let mut bytes = vec![0; job.layout.bytes()];
-                job.batch.write_to(job.layout, &SharedSlice::private(&mut bytes));
-                (Input::Inline(Inline(bytes)), Destination::Inline)
-            }
-        };
+        let (input, output) = self.rooms.named(job);
         let count = |n: usize| u32::try_from(n).expect("a layout counts in 32 bits");
         let left = clock::until(self.deadline).as_millis();
         ClientMessage::Submit(Box::new(Submission {
@@ -291,18 +255,16 @@ impl Pending {
         }))
     }
 
-    /// The results, copied out of the arena or taken from the answer.
+    /// The results, where they lie or from the answer.
     pub(super) fn outputs(&self, inline: Option<Inline>) -> Result<Outputs, ClientError> {
         let job = &self.job;
-        let bytes = match (&self.lease, inline) {
+        let (program, source) = (Arc::clone(&job.program), job.source.clone());
+        match (&self.rooms.output, inline) {
             (Some(lease), _) => {
-                let mut bytes = vec![0; job.output_layout.bytes()];
-                lease.map.all().read(job.layout.bytes(), &mut bytes);
-                bytes
+                Ok(Outputs::leased(program, job.output_layout, source, Arc::clone(lease)))
             }
-            (None, Some(Inline(bytes))) => bytes,
-            (None, None) => return Err(ClientError::Unexpected("OK without a result".to_owned())),
-        };
-        Ok(Outputs::new(job.program.clone(), Arc::clone(&job.batch), bytes)?)
+            (None, Some(Inline(bytes))) => Ok(Outputs::inline(program, source, bytes)?),
+            (None, None) => Err(ClientError::Unexpected("OK without a result".to_owned())),
+        }
     }
 }
