@@ -28,6 +28,7 @@ struct Limit {
 }
 
 enum Field {
+    /// Bytes, or what jobs cost.
     Bytes(fn(&mut PoolConfig) -> &mut u64),
     Count(fn(&mut PoolConfig) -> &mut u32),
     Size(fn(&mut PoolConfig) -> &mut usize),
@@ -84,6 +85,10 @@ const LIMITS: &[Limit] = &[
     time("cancel_grace", |c| &mut c.cancel_grace, 0..=HOUR_MS),
     time("kill_timeout", |c| &mut c.kill_timeout, 10..=HOUR_MS),
     time("drain_timeout", |c| &mut c.drain_timeout, 0..=DAY_MS),
+    bytes("part_cost_min", |c| &mut c.part_cost_min, 1..=1 << 40),
+    count("parts_per_device", |c| &mut c.parts_per_device, 1..=64),
+    bytes("feed_cost_max", |c| &mut c.feed_cost_max, 0..=1 << 40),
+    bytes("join_cost_max", |c| &mut c.join_cost_max, 0..=1 << 40),
 ];
 
 /// A key of `[limits]`: which limit, and how much one of its unit is.

@@ -7,8 +7,8 @@ use gridpool_protocol::message::{Limit, Refusal};
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 
 use super::event::{Action, JobRequest, Timestamp};
-use super::job::{Job, JobState};
-use super::{Phase, Pool};
+use super::job::Job;
+use super::{Phase, Pool, part};
 
 impl Pool {
     pub(super) fn on_submitted(&mut self, now: Timestamp, client: ClientId, request: JobRequest) {
@@ -27,7 +27,7 @@ impl Pool {
             return;
         }
         if let Some(receipt) = self.verdicts.find(key) {
-            if receipt.program_hash == request.program_hash && receipt.items == request.items {
+            if *receipt.program_hash == *request.program_hash && receipt.items == request.items {
                 let receipt = Box::new(receipt.clone());
                 self.actions.push_back(Action::Discard { job });
                 self.actions.push_back(Action::Replay { client, key, receipt });
@@ -45,10 +45,14 @@ impl Pool {
         self.inline_bytes += request.inline_bytes;
         self.keys.insert(key, job);
         self.client_jobs.entry(client).or_default().insert(job);
-        let new = Job::new(now, client, request);
+        self.bytes_high = self.bytes_high.max(self.inline_bytes);
+        let devices = self.slots.iter().filter(|slot| slot.may_serve()).count();
+        let parts = part::cut(&request, devices, &self.config);
+        let new = Job::new(now, client, request, parts);
         self.deadlines.insert((new.deadline, job));
+        let parts = new.parts.len();
         self.jobs.insert(job, new);
-        self.enqueue(job);
+        (0..parts).for_each(|part| self.enqueue(job, part));
         self.actions.push_back(Action::Accept { client, key });
     }
 
@@ -60,7 +64,7 @@ impl Pool {
         let own = self.client_jobs.get(&client).map_or(0, BTreeSet::len);
         let limit = if own >= self.config.client_jobs_max {
             Limit::ClientJobs
-        } else if self.queue.len() >= self.config.queue_jobs_max {
+        } else if self.queue.jobs() >= self.config.queue_jobs_max {
             Limit::QueueJobs
         } else if self.inline_bytes + request.inline_bytes > self.config.queue_bytes_max {
             Limit::QueueBytes
@@ -84,20 +88,17 @@ impl Pool {
         if self.jobs[&job].client != client {
             return;
         }
-        let free_at = now.after(self.config.cancel_grace);
-        self.end_attempt_early(job, free_at, AttemptOutcome::Cancelled);
+        self.end_early(now, job, AttemptOutcome::Cancelled);
         self.finish(now, job, Verdict::Cancelled, "cancelled by its client".to_owned());
     }
 
     pub(super) fn on_client_gone(&mut self, now: Timestamp, client: ClientId) {
         let Some(jobs) = self.client_jobs.remove(&client) else { return };
         for id in jobs {
-            let job = self.jobs.get_mut(&id).expect("a client's jobs are live");
-            job.orphaned = true;
-            // A running one ends by itself and frees its device; its result goes nowhere.
-            if job.state == JobState::Queued {
-                self.finish(now, id, Verdict::Cancelled, "its client is gone".to_owned());
-            }
+            self.jobs.get_mut(&id).expect("a client's jobs are live").orphaned = true;
+            // What runs ends by itself and frees its device; its result goes nowhere.
+            self.unqueue(id);
+            self.finish_if_ended(now, id);
         }
         self.queue.forget(client);
     }

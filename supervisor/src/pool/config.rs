@@ -39,6 +39,16 @@ pub struct PoolConfig {
     pub kill_timeout: Duration,
     /// From the order to drain to its end; what is left is then cut off.
     pub drain_timeout: Duration,
+    /// Cost of the smallest part that is worth a message and a launch of its own: a job of twice that
+    /// may be split.
+    pub part_cost_min: u64,
+    /// A job is split into at most so many parts for every device, so that a slow one holds up little.
+    pub parts_per_device: u32,
+    /// A worker is sent a second batch while the first runs only if neither costs more: what lies in
+    /// its channel cannot be taken by a device that is idle sooner.
+    pub feed_cost_max: u64,
+    /// Cost of all jobs that join one launch.
+    pub join_cost_max: u64,
 }
 
 impl PoolConfig {
@@ -61,5 +71,9 @@ impl PoolConfig {
         cancel_grace: Duration::from_millis(250),
         kill_timeout: Duration::from_secs(5),
         drain_timeout: Duration::from_secs(30),
+        part_cost_min: 32 << 20,
+        parts_per_device: 3,
+        feed_cost_max: 64 << 20,
+        join_cost_max: 16 << 20,
     };
 }

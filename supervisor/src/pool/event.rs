@@ -1,12 +1,13 @@
 //! What the core is told and what it orders: past tense in, imperative out.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool_protocol::exit;
 use gridpool_protocol::ids::{AttemptId, ClientId, JobId, JobKey, WorkerId};
 use gridpool_protocol::message::{AttemptError, Priority, Refusal};
-use gridpool_protocol::receipt::{DeviceInfo, Receipt, RunReport};
+use gridpool_protocol::receipt::{DeviceInfo, ItemRange, Receipt, RunReport};
 
 /// Time since the pool started. A number, not an `Instant`, so that a log of events replays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,8 +40,8 @@ pub struct JobRequest {
     pub job: JobId,
     /// The client's name for it.
     pub key: JobKey,
-    /// Hash of the program.
-    pub program_hash: String,
+    /// Hash of the program. Jobs whose programs have one hash may join one launch.
+    pub program_hash: Arc<str>,
     /// Grids of the batch.
     pub items: u32,
     /// What it costs a client's share: cells and a constant.
@@ -53,6 +54,9 @@ pub struct JobRequest {
     pub priority: Priority,
     /// Whether it may run more than once.
     pub idempotent: bool,
+    /// Whether parts of it may run on several workers: each writes its own items' places of the
+    /// result, so that must lie in shared memory.
+    pub divisible: bool,
 }
 
 /// How a process ended.
@@ -198,6 +202,15 @@ pub enum Event {
     },
 }
 
+/// One attempt to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// Which run of which job.
+    pub attempt: AttemptId,
+    /// The items of the job that it is about.
+    pub part: ItemRange,
+}
+
 /// Something to do.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
@@ -214,12 +227,12 @@ pub enum Action {
         /// Which.
         job: JobId,
     },
-    /// Send the job to the worker.
+    /// Send the worker attempts to run in one launch: their jobs have one program.
     Dispatch {
         /// To whom.
         worker: WorkerId,
-        /// Which run of which job.
-        attempt: AttemptId,
+        /// At least one.
+        attempts: Vec<Assignment>,
     },
     /// Give the verdict and forget the payload.
     Finish {

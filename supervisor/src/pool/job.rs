@@ -1,22 +1,21 @@
 //! One accepted job, from acceptance to its verdict.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, WorkerId};
+use gridpool_protocol::ids::{AttemptId, ClientId, WorkerId};
+use gridpool_protocol::limits::JOIN_INLINE_BYTES_MAX;
 use gridpool_protocol::receipt::{
-    Attempt, AttemptOutcome, DeviceInfo, ItemRange, Receipt, RunReport, Verdict,
+    Attempt, AttemptOutcome, DeviceInfo, Receipt, RunReport, Verdict,
 };
 
-use super::event::{JobRequest, Timestamp};
+use super::config::PoolConfig;
+use super::event::{Assignment, JobRequest, Timestamp};
+use super::part::{Part, PartState};
 
-/// Where a job is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum JobState {
-    /// Waiting for a device.
-    Queued,
-    /// Sent to a worker.
-    Running(WorkerId),
-}
+/// Attempts that a receipt shows, so that the verdict fits a frame; the oldest of those that gave
+/// nothing are left out first.
+const ATTEMPTS_SHOWN_MAX: usize = 128;
 
 /// One accepted job.
 #[derive(Clone, Debug)]
@@ -26,17 +25,16 @@ pub(super) struct Job {
     pub(super) client: ClientId,
     /// The client's connection is gone: nobody waits for the verdict.
     pub(super) orphaned: bool,
-    pub(super) state: JobState,
+    /// At least one, in order of their items.
+    pub(super) parts: Vec<Part>,
     pub(super) deadline: Timestamp,
-    /// The device of the last attempt, where that failed.
-    pub(super) avoid: Option<DeviceId>,
     /// Deaths of workers with evidence against this job.
     pub(super) deaths: u32,
-    /// Attempts that the device refused and that left the worker whole.
-    pub(super) device_errors: u32,
-    /// Attempts begun.
-    pub(super) begun: u32,
-    /// Items with an error in place of a result, once it was answered.
+    /// A worker died that ran it together with others, so it joins nobody any more.
+    pub(super) alone: bool,
+    /// Attempts of all parts begun: the number of the latest.
+    begun: u32,
+    /// Items with an error in place of a result, in the parts that were answered.
     item_errors: u32,
     accepted: Timestamp,
     dispatched: Option<Timestamp>,
@@ -44,15 +42,19 @@ pub(super) struct Job {
 }
 
 impl Job {
-    pub(super) fn new(now: Timestamp, client: ClientId, request: JobRequest) -> Self {
+    pub(super) fn new(
+        now: Timestamp,
+        client: ClientId,
+        request: JobRequest,
+        parts: Vec<Part>,
+    ) -> Self {
         Self {
             client,
             orphaned: false,
-            state: JobState::Queued,
+            parts,
             deadline: now.after(request.deadline),
-            avoid: None,
             deaths: 0,
-            device_errors: 0,
+            alone: false,
             begun: 0,
             item_errors: 0,
             accepted: now,
@@ -62,61 +64,118 @@ impl Job {
         }
     }
 
-    /// Begins the next attempt, on `worker`.
-    pub(super) fn begin(&mut self, now: Timestamp, worker: WorkerId) -> AttemptId {
-        assert_eq!(self.state, JobState::Queued, "{} is already running", self.request.job);
+    /// The program under which it may share a launch with other jobs, if it may.
+    pub(super) fn joins(&self, config: &PoolConfig) -> Option<Arc<str>> {
+        let may = self.parts.len() == 1
+            && self.request.idempotent
+            && !self.alone
+            && self.request.cost <= config.join_cost_max
+            && self.request.inline_bytes <= JOIN_INLINE_BYTES_MAX as u64;
+        may.then(|| Arc::clone(&self.request.program_hash))
+    }
+
+    /// The part that `attempt` runs.
+    pub(super) fn part_of(&self, attempt: AttemptId) -> Option<usize> {
+        let runs = |part: &Part| match part.state {
+            PartState::Running { number, .. } => number == attempt.number,
+            PartState::Ended | PartState::Queued => false,
+        };
+        self.parts.iter().position(runs)
+    }
+
+    /// Its attempts in workers' hands, each with the part and the worker.
+    pub(super) fn running(&self) -> impl Iterator<Item = (usize, AttemptId, WorkerId)> {
+        let job = self.request.job;
+        let runs = move |(index, part): (usize, &Part)| match part.state {
+            PartState::Running { number, worker } => {
+                Some((index, AttemptId { job, number }, worker))
+            }
+            PartState::Ended | PartState::Queued => None,
+        };
+        self.parts.iter().enumerate().filter_map(runs)
+    }
+
+    /// Whether no part waits or runs.
+    pub(super) fn has_ended(&self) -> bool {
+        self.parts.iter().all(|part| part.state == PartState::Ended)
+    }
+
+    /// Begins the next attempt of a part, on `worker`.
+    pub(super) fn begin(&mut self, now: Timestamp, part: usize, worker: WorkerId) -> Assignment {
         self.begun += 1;
         self.dispatched.get_or_insert(now);
-        self.state = JobState::Running(worker);
-        AttemptId { job: self.request.job, number: self.begun }
+        let (job, number) = (self.request.job, self.begun);
+        let part = &mut self.parts[part];
+        assert_eq!(part.state, PartState::Queued, "a part of {job} is already running");
+        part.tries += 1;
+        part.state = PartState::Running { number, worker };
+        Assignment { attempt: AttemptId { job, number }, part: part.items }
     }
 
-    /// The running attempt was answered.
-    pub(super) fn answered(&mut self, device: DeviceInfo, report: RunReport) {
-        let worker = self.running_on();
-        self.item_errors = report.item_errors;
-        self.attempts.push(Attempt::answered(worker.to_string(), device, self.part(), report));
+    /// The running attempt of a part was answered.
+    pub(super) fn answered(&mut self, part: usize, device: DeviceInfo, report: RunReport) {
+        let (worker, part) = self.end(part);
+        let items = part.items;
+        self.item_errors = self.item_errors.saturating_add(report.item_errors);
+        self.note(Attempt::answered(worker.to_string(), device, items, report));
     }
 
-    /// The running attempt ended without an answer.
-    pub(super) fn failed(&mut self, device: DeviceInfo, outcome: AttemptOutcome, detail: String) {
-        let worker = self.running_on();
-        self.attempts.push(Attempt::unreported(
-            worker.to_string(),
-            device,
-            self.part(),
-            outcome,
-            detail,
-        ));
-        self.avoid = Some(worker.device);
+    /// The running attempt of a part ended without an answer.
+    pub(super) fn failed(
+        &mut self,
+        part: usize,
+        device: DeviceInfo,
+        outcome: AttemptOutcome,
+        detail: String,
+    ) {
+        let (worker, part) = self.end(part);
+        part.avoid = Some(worker.device);
+        let items = part.items;
+        self.note(Attempt::unreported(worker.to_string(), device, items, outcome, detail));
     }
 
-    fn part(&self) -> ItemRange {
-        ItemRange { start: 0, end: self.request.items }
+    /// The running attempt of a part ended because of another's: it counts for nothing.
+    pub(super) fn preempted(&mut self, part: usize, device: DeviceInfo, detail: String) {
+        let (worker, part) = self.end(part);
+        part.tries -= 1;
+        let items = part.items;
+        let outcome = AttemptOutcome::Preempted;
+        self.note(Attempt::unreported(worker.to_string(), device, items, outcome, detail));
     }
 
-    fn running_on(&self) -> WorkerId {
-        match self.state {
-            JobState::Running(worker) => worker,
-            JobState::Queued => unreachable!("{} has no attempt to end", self.request.job),
+    fn end(&mut self, part: usize) -> (WorkerId, &mut Part) {
+        let job = self.request.job;
+        let part = &mut self.parts[part];
+        match std::mem::replace(&mut part.state, PartState::Ended) {
+            PartState::Running { worker, .. } => (worker, part),
+            PartState::Ended | PartState::Queued => unreachable!("{job} has no attempt to end"),
         }
     }
 
+    fn note(&mut self, attempt: Attempt) {
+        if self.attempts.len() == ATTEMPTS_SHOWN_MAX {
+            let useless = |attempt: &Attempt| attempt.outcome != AttemptOutcome::Ok;
+            let oldest = self.attempts.iter().position(useless).unwrap_or(0);
+            self.attempts.remove(oldest);
+        }
+        self.attempts.push(attempt);
+    }
+
     /// The proof that goes with `verdict`.
-    pub(super) fn receipt(&self, now: Timestamp, verdict: Verdict, reason: String) -> Receipt {
+    pub(super) fn into_receipt(self, now: Timestamp, verdict: Verdict, reason: String) -> Receipt {
         let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
         let waited = self.dispatched.unwrap_or(now).since(self.accepted);
         Receipt {
             job: self.request.job.to_string(),
             key: self.request.key.to_string(),
-            program_hash: self.request.program_hash.clone(),
+            program_hash: self.request.program_hash.to_string(),
             items: self.request.items,
             item_errors: self.item_errors,
             verdict,
             reason,
             queue_us: micros(waited),
             total_us: micros(now.since(self.accepted)),
-            attempts: self.attempts.clone(),
+            attempts: self.attempts,
         }
     }
 }

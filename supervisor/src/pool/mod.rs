@@ -11,8 +11,12 @@
 
 mod clients;
 pub mod config;
+mod dispatch;
 pub mod event;
 mod job;
+mod losses;
+mod outstanding;
+mod part;
 mod queue;
 mod slot;
 #[cfg(test)]
@@ -29,8 +33,9 @@ use gridpool_protocol::status::{Counters, QueueStatus, SlotDevice, WorkerMemory,
 
 use config::PoolConfig;
 use event::{Action, Event, Timestamp};
-use job::{Job, JobState};
-use queue::{Place, Queue};
+use job::Job;
+use part::PartState;
+use queue::{Place, Queue, Waiting};
 use slot::Slot;
 use verdicts::Verdicts;
 
@@ -62,6 +67,10 @@ pub struct Pool {
     /// Live jobs of every open connection.
     client_jobs: BTreeMap<ClientId, BTreeSet<JobId>>,
     inline_bytes: u64,
+    /// The most that it ever was.
+    bytes_high: u64,
+    /// The most jobs that ever waited from one event to the next.
+    jobs_high: usize,
     verdicts: Verdicts,
     counters: Counters,
     actions: VecDeque<Action>,
@@ -80,6 +89,8 @@ impl Pool {
             queue: Queue::default(),
             client_jobs: BTreeMap::new(),
             inline_bytes: 0,
+            bytes_high: 0,
+            jobs_high: 0,
             verdicts: Verdicts::new(config.verdicts_kept),
             counters: Counters::default(),
             actions: VecDeque::new(),
@@ -136,20 +147,30 @@ impl Pool {
         slots.chain(job).chain(drain).min()
     }
 
-    fn enqueue(&mut self, id: JobId) {
+    fn enqueue(&mut self, id: JobId, part: usize) {
         let job = self.jobs.get_mut(&id).expect("the job is live");
-        job.state = JobState::Queued;
-        let place = Place { priority: job.request.priority, job: id };
-        self.queue.insert(job.client, place, job.request.cost);
+        job.parts[part].state = PartState::Queued;
+        let waiting = Waiting { cost: job.parts[part].cost, joins: job.joins(&self.config) };
+        self.queue.insert(job.client, place(job, part), waiting);
     }
 
-    /// The one place that gives a verdict.
+    /// Takes whatever waits of a job out of the queue.
+    fn unqueue(&mut self, id: JobId) {
+        let job = self.jobs.get_mut(&id).expect("the job is live");
+        for part in 0..job.parts.len() {
+            if job.parts[part].state == PartState::Queued {
+                self.queue.remove(job.client, place(job, part));
+                job.parts[part].state = PartState::Ended;
+            }
+        }
+    }
+
+    /// The one place that gives a verdict. Whatever ran was answered or cut off before.
     fn finish(&mut self, now: Timestamp, id: JobId, verdict: Verdict, reason: String) {
+        self.unqueue(id);
         let job = self.jobs.remove(&id).expect("a verdict is for a live job");
+        assert!(job.has_ended(), "{id} gets its verdict and runs on");
         let (client, key) = (job.client, job.request.key);
-        let place = Place { priority: job.request.priority, job: id };
-        let waited = self.queue.remove(client, place);
-        assert_eq!(waited, job.state == JobState::Queued, "{id} is queued or runs, not both");
         self.deadlines.remove(&(job.deadline, id));
         self.keys.remove(&key);
         self.inline_bytes -= job.request.inline_bytes;
@@ -162,11 +183,11 @@ impl Pool {
             false => (verdict, reason),
         };
         *self.count_of(verdict) += 1;
-        let receipt = job.receipt(now, verdict, reason);
-        if !job.orphaned {
+        let client = (!job.orphaned).then_some(client);
+        let receipt = job.into_receipt(now, verdict, reason);
+        if client.is_some() {
             self.verdicts.remember(key, receipt.clone());
         }
-        let client = (!job.orphaned).then_some(client);
         self.actions.push_back(Action::Finish { client, job: id, key, receipt: Box::new(receipt) });
     }
 
@@ -216,9 +237,10 @@ impl Pool {
     #[must_use]
     pub fn queue(&self) -> QueueStatus {
         QueueStatus {
-            jobs: self.queue.len() as u64,
+            jobs: self.queue.jobs() as u64,
+            jobs_high: self.jobs_high as u64,
             bytes: self.inline_bytes,
-            ..QueueStatus::default()
+            bytes_high: self.bytes_high,
         }
     }
 
@@ -228,11 +250,17 @@ impl Pool {
         self.counters
     }
 
-    /// If no device has ever been READY or may ever be, why: one sentence for each.
+    /// Whether no device has ever been READY or may ever be.
+    #[must_use]
+    pub fn is_misconfigured(&self) -> bool {
+        self.slots.iter().all(Slot::is_misconfigured)
+    }
+
+    /// If that is so, why: one sentence for each.
     #[must_use]
     pub fn misconfigured(&self) -> Option<Vec<String>> {
-        let all = self.slots.iter().all(Slot::is_misconfigured);
-        all.then(|| self.slots.iter().map(|slot| slot.last_fault.clone()).collect())
+        self.is_misconfigured()
+            .then(|| self.slots.iter().map(|slot| slot.last_fault.clone()).collect())
     }
 
     /// Whether it has stopped accepting.
@@ -240,4 +268,9 @@ impl Pool {
     pub fn is_draining(&self) -> bool {
         self.phase != Phase::Serving
     }
+}
+
+fn place(job: &Job, part: usize) -> Place {
+    let part = u32::try_from(part).expect("a job has few parts");
+    Place { priority: job.request.priority, job: job.request.job, part }
 }

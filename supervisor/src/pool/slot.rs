@@ -23,16 +23,28 @@ use gridpool_protocol::status::WorkerState;
 
 use super::config::PoolConfig;
 use super::event::Timestamp;
+use super::losses::LossKind;
+use super::outstanding::{Answered, Batch, Outstanding};
 
 /// Why a worker was killed: decides what its death counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KillCause {
-    /// The job it ran was cancelled or late, and has its verdict already.
+    /// A job it ran has its verdict already, and the worker would not come to its end.
     FreeDevice,
     /// It said nothing for too long, or was not READY in time.
     Hang,
     /// The pool ends.
     Leaving,
+}
+
+impl KillCause {
+    /// What the loss of the worker means for whatever it was running.
+    pub(super) fn loss(self) -> LossKind {
+        match self {
+            Self::FreeDevice | Self::Leaving => LossKind::Freed,
+            Self::Hang => LossKind::Hung,
+        }
+    }
 }
 
 /// Whose fault a death is.
@@ -49,10 +61,10 @@ pub(super) enum Blame {
 /// What a slot is doing, with the data of that state alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SlotState {
-    /// Running `attempt`. `free_at` is set once the job has its verdict and the device must be freed.
-    Busy { attempt: AttemptId, free_at: Option<Timestamp> },
-    /// SIGKILL was sent; the attempt it ran, if that still matters.
-    Killed { give_up_at: Timestamp, attempt: Option<AttemptId>, cause: KillCause },
+    /// Running what it was sent.
+    Busy { outstanding: Outstanding },
+    /// SIGKILL was sent; it may still answer what it had.
+    Killed { give_up_at: Timestamp, outstanding: Option<Outstanding>, cause: KillCause },
     /// Out of service for good.
     Quarantined,
     /// Idle.
@@ -193,11 +205,96 @@ impl Slot {
         }
     }
 
+    /// What its outstanding batch costs, if it may be sent a second one beside that: it is heard, has
+    /// one batch that is soon over, and will not be killed for the sake of its device.
+    pub(super) fn feeds_beside(&self, now: Timestamp, config: &PoolConfig) -> Option<u64> {
+        match &self.state {
+            SlotState::Busy { outstanding: Outstanding { front, second: None } } => {
+                let may = now.since(self.last_heard) < config.heartbeat_suspect
+                    && front.cost <= config.feed_cost_max
+                    && !front.is_cut_off();
+                may.then_some(front.cost)
+            }
+            SlotState::Busy { .. }
+            | SlotState::Killed { .. }
+            | SlotState::Quarantined
+            | SlotState::Ready { .. }
+            | SlotState::Starting { .. }
+            | SlotState::Stopped
+            | SlotState::Stopping { .. }
+            | SlotState::Unkillable { .. }
+            | SlotState::Waiting { .. } => None,
+        }
+    }
+
+    /// A batch was sent to it.
+    pub(super) fn send(&mut self, batch: Batch) {
+        match &mut self.state {
+            SlotState::Busy { outstanding } if outstanding.second.is_none() => {
+                outstanding.second = Some(batch);
+            }
+            SlotState::Ready { .. } => {
+                self.state = SlotState::Busy { outstanding: Outstanding::new(batch) };
+            }
+            SlotState::Busy { .. }
+            | SlotState::Killed { .. }
+            | SlotState::Quarantined
+            | SlotState::Starting { .. }
+            | SlotState::Stopped
+            | SlotState::Stopping { .. }
+            | SlotState::Unkillable { .. }
+            | SlotState::Waiting { .. } => unreachable!("{} takes no batch", self.worker()),
+        }
+    }
+
+    /// What its process had not answered; to be asked when the state is left for good.
+    pub(super) fn take_outstanding(&mut self) -> Option<Outstanding> {
+        match std::mem::replace(&mut self.state, SlotState::Stopped) {
+            SlotState::Busy { outstanding } => Some(outstanding),
+            SlotState::Killed { outstanding, .. } => outstanding,
+            SlotState::Quarantined
+            | SlotState::Ready { .. }
+            | SlotState::Starting { .. }
+            | SlotState::Stopped
+            | SlotState::Stopping { .. }
+            | SlotState::Unkillable { .. }
+            | SlotState::Waiting { .. } => None,
+        }
+    }
+
+    /// The job of an attempt has its verdict. The worker has `grace` to come to the attempt's end; if
+    /// the job is late and nobody else is on the worker, none.
+    pub(super) fn cut_off(
+        &mut self,
+        now: Timestamp,
+        attempt: AttemptId,
+        grace: Duration,
+        is_late: bool,
+    ) {
+        match &mut self.state {
+            SlotState::Busy { outstanding } => {
+                let at_once = is_late && outstanding.is_single();
+                outstanding.cut_off(attempt, if at_once { now } else { now.after(grace) });
+            }
+            // It dies anyway.
+            SlotState::Killed { .. } => {}
+            SlotState::Quarantined
+            | SlotState::Ready { .. }
+            | SlotState::Starting { .. }
+            | SlotState::Stopped
+            | SlotState::Stopping { .. }
+            | SlotState::Unkillable { .. }
+            | SlotState::Waiting { .. } => unreachable!("{} does not run {attempt}", self.worker()),
+        }
+    }
+
     /// The next moment at which time alone changes something here.
     pub(super) fn wakes_at(&self, config: &PoolConfig) -> Option<Timestamp> {
         let silent = self.last_heard.after(config.heartbeat_kill);
         match self.state {
-            SlotState::Busy { free_at, .. } => Some(free_at.map_or(silent, |at| at.min(silent))),
+            SlotState::Busy { ref outstanding } => {
+                Some(outstanding.free_at().map_or(silent, |at| at.min(silent)))
+            }
             SlotState::Killed { give_up_at, .. } => Some(give_up_at),
             SlotState::Ready { .. } => Some(silent),
             SlotState::Starting { ready_by } => Some(ready_by),
@@ -242,12 +339,48 @@ impl Slot {
         self.state = SlotState::Ready { since: now };
     }
 
-    /// The process has answered: it works, so the next restart is free again.
-    pub(super) fn answered(&mut self) {
+    /// The process has answered: it works, so the next restart is free again. `false` if it was not
+    /// asked, or not yet.
+    pub(super) fn answered(
+        &mut self,
+        now: Timestamp,
+        attempt: AttemptId,
+        config: &PoolConfig,
+    ) -> bool {
+        let answered = match &mut self.state {
+            SlotState::Busy { outstanding } => {
+                let answered = outstanding.answer(now, attempt, config.cancel_grace);
+                if answered == Answered::Last {
+                    self.state = SlotState::Ready { since: now };
+                }
+                answered
+            }
+            // It answered while it was being killed: the answer counts, the process ends.
+            SlotState::Killed { outstanding: all @ Some(_), .. } => {
+                let outstanding = all.as_mut().expect("the pattern says so");
+                let answered = outstanding.answer(now, attempt, config.cancel_grace);
+                if answered == Answered::Last {
+                    *all = None;
+                }
+                answered
+            }
+            SlotState::Killed { outstanding: None, .. }
+            | SlotState::Quarantined
+            | SlotState::Ready { .. }
+            | SlotState::Starting { .. }
+            | SlotState::Stopped
+            | SlotState::Stopping { .. }
+            | SlotState::Unkillable { .. }
+            | SlotState::Waiting { .. } => Answered::Unknown,
+        };
+        if answered == Answered::Unknown {
+            return false;
+        }
         self.worked = true;
         self.jobs_done += 1;
         self.backoff_steps = 0;
         self.idle_deaths.clear();
+        true
     }
 
     /// The process has died. `is_final` says whether a new one would end the same way.

@@ -5,9 +5,11 @@
 mod clients;
 mod drain;
 mod jobs;
+mod joins;
+mod parts;
 mod workers;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, DeviceKind, JobId, JobKey, WorkerId};
@@ -17,7 +19,7 @@ use gridpool_protocol::status::WorkerState;
 
 use super::Pool;
 use super::config::PoolConfig;
-use super::event::{Action, Event, Exit, ExitStatus, JobRequest, Timestamp};
+use super::event::{Action, Assignment, Event, Exit, ExitStatus, JobRequest, Timestamp};
 
 const SIGABRT: ExitStatus = ExitStatus::Signal(6);
 const SIGKILL: ExitStatus = ExitStatus::Signal(9);
@@ -29,17 +31,18 @@ struct Rig {
     pool: Pool,
     now: Timestamp,
     next_job: u64,
-    /// What each device's worker was last told to run and has not answered.
-    running: BTreeMap<u32, AttemptId>,
+    /// What each device's worker was told to run and has not answered, batch by batch.
+    running: BTreeMap<u32, VecDeque<Vec<Assignment>>>,
     /// Devices whose workers give no sign of life while time passes.
     mute: BTreeSet<u32>,
     seen: Vec<(Timestamp, Action)>,
 }
 
 impl Rig {
-    /// A pool over `devices` devices at time 0, their workers just ordered.
+    /// A pool over `devices` devices at time 0, their workers just ordered. A worker has one attempt
+    /// at a time, unless `change` allows more.
     fn starting(devices: u32, change: impl FnOnce(&mut PoolConfig)) -> Self {
-        let mut config = PoolConfig::DEFAULT;
+        let mut config = PoolConfig { feed_cost_max: 0, join_cost_max: 0, ..PoolConfig::DEFAULT };
         change(&mut config);
         let devices: Vec<_> = (0..devices).map(device).collect();
         let mut rig = Self {
@@ -72,9 +75,10 @@ impl Rig {
     fn tell(&mut self, event: Event) {
         self.pool.handle(self.now, event);
         while let Some(action) = self.pool.poll_action() {
-            if let Action::Dispatch { worker, attempt } = action {
-                let before = self.running.insert(worker.device.index, attempt);
-                assert_eq!(before, None, "{worker} got {attempt} while busy");
+            if let Action::Dispatch { worker, attempts } = &action {
+                let batches = self.running.entry(worker.device.index).or_default();
+                batches.push_back(attempts.clone());
+                assert!(batches.len() <= 2, "{worker} got a third batch: {attempts:?}");
             }
             self.seen.push((self.now, action));
         }
@@ -115,13 +119,14 @@ impl Rig {
         let mut request = JobRequest {
             job: JobId(self.next_job),
             key: JobKey(key),
-            program_hash: "rot90".to_owned(),
+            program_hash: "rot90".into(),
             items: 1,
             cost: 10,
             inline_bytes: 100,
             deadline: Duration::from_secs(30),
             priority: Priority::Normal,
             idempotent: true,
+            divisible: true,
         };
         change(&mut request);
         self.tell(Event::JobSubmitted { client: ClientId(client), request });
@@ -137,14 +142,19 @@ impl Rig {
         self.tell(Event::WorkerReady { worker, device: info(index) });
     }
 
-    /// The device's worker answers what it runs.
+    /// The device's worker answers the first attempt that it runs.
     fn answer(&mut self, index: u32) {
         self.reply(index, Ok(report()));
     }
 
     fn reply(&mut self, index: u32, result: Result<RunReport, AttemptError>) {
         let worker = self.worker(index);
-        let attempt = self.running.remove(&index).expect("the worker runs something");
+        let batches = self.running.get_mut(&index).expect("the worker runs something");
+        let front = batches.front_mut().expect("the worker runs something");
+        let attempt = front.remove(0).attempt;
+        if front.is_empty() {
+            batches.pop_front();
+        }
         self.tell(Event::WorkerAnswered { worker, attempt, result });
     }
 
@@ -176,9 +186,20 @@ impl Rig {
         self.pool.workers()[index as usize].state
     }
 
+    /// The first attempt that the device's worker runs.
+    fn attempt(&self, index: u32) -> Option<AttemptId> {
+        Some(self.running.get(&index)?.front()?.first()?.attempt)
+    }
+
     /// Which job's attempt runs where.
     fn runs(&self, index: u32) -> Option<(u64, u32)> {
-        self.running.get(&index).map(|attempt| (attempt.job.0, attempt.number))
+        self.attempt(index).map(|attempt| (attempt.job.0, attempt.number))
+    }
+
+    /// The jobs of every batch that the device's worker has, front first.
+    fn batches(&self, index: u32) -> Vec<Vec<u64>> {
+        let jobs = |batch: &Vec<Assignment>| batch.iter().map(|sent| sent.attempt.job.0).collect();
+        self.running.get(&index).into_iter().flatten().map(jobs).collect()
     }
 
     /// Every verdict given under `key`.

@@ -3,11 +3,9 @@
 
 use std::time::Duration;
 
-use gridpool_protocol::ids::{AttemptId, DeviceId, JobId};
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 
 use super::event::{Action, Timestamp};
-use super::job::{Job, JobState};
 use super::slot::{KillCause, Slot, SlotState};
 use super::{Phase, Pool};
 
@@ -31,6 +29,7 @@ impl Pool {
         self.give_up_if_no_device(now);
         self.end_drain(now);
         self.dispatch(now);
+        self.jobs_high = self.jobs_high.max(self.queue.jobs());
     }
 
     fn expire_jobs(&mut self, now: Timestamp) {
@@ -38,35 +37,8 @@ impl Pool {
             if at > now {
                 return;
             }
-            self.end_attempt_early(id, now, AttemptOutcome::Deadline);
+            self.end_early(now, id, AttemptOutcome::Deadline);
             self.finish(now, id, Verdict::Deadline, "its deadline passed".to_owned());
-        }
-    }
-
-    /// Notes that the running attempt of `id`, if any, will be cut off, and when its worker dies if
-    /// it has not answered by then.
-    pub(super) fn end_attempt_early(
-        &mut self,
-        id: JobId,
-        free_at: Timestamp,
-        outcome: AttemptOutcome,
-    ) {
-        let job = self.jobs.get_mut(&id).expect("the job is live");
-        let JobState::Running(worker) = job.state else { return };
-        let slot = self.slots.iter_mut().find(|slot| slot.worker() == worker);
-        let slot = slot.expect("a running job's worker has a slot");
-        let device = slot.device_info();
-        job.failed(device, outcome, String::new());
-        match &mut slot.state {
-            SlotState::Busy { free_at: at, .. } => *at = Some(free_at),
-            SlotState::Killed { attempt, .. } => *attempt = None,
-            SlotState::Quarantined
-            | SlotState::Ready { .. }
-            | SlotState::Starting { .. }
-            | SlotState::Stopped
-            | SlotState::Stopping { .. }
-            | SlotState::Unkillable { .. }
-            | SlotState::Waiting { .. } => unreachable!("{worker} runs {id} and is not busy"),
         }
     }
 
@@ -76,20 +48,18 @@ impl Pool {
             if slot.wakes_at(&self.config).is_none_or(|at| at > now) {
                 continue;
             }
-            match slot.state {
+            match &slot.state {
                 SlotState::Waiting { .. } => self.spawn(now, index),
-                SlotState::Starting { .. } => self.kill(now, index, None, KillCause::Hang),
-                SlotState::Ready { .. } => self.kill(now, index, None, KillCause::Hang),
-                SlotState::Busy { free_at: Some(at), .. } if at <= now => {
-                    self.kill(now, index, None, KillCause::FreeDevice);
+                SlotState::Starting { .. } | SlotState::Ready { .. } => {
+                    self.kill(now, index, KillCause::Hang);
                 }
-                SlotState::Busy { attempt, .. } => {
-                    self.kill(now, index, Some(attempt), KillCause::Hang);
+                SlotState::Busy { outstanding } => {
+                    let must_free = outstanding.free_at().is_some_and(|at| at <= now);
+                    let cause = if must_free { KillCause::FreeDevice } else { KillCause::Hang };
+                    self.kill(now, index, cause);
                 }
-                SlotState::Stopping { .. } => self.kill(now, index, None, KillCause::Leaving),
-                SlotState::Killed { attempt, cause, .. } => {
-                    self.give_up_slot(now, index, attempt, cause);
-                }
+                SlotState::Stopping { .. } => self.kill(now, index, KillCause::Leaving),
+                SlotState::Killed { .. } => self.give_up_slot(now, index),
                 SlotState::Quarantined | SlotState::Stopped | SlotState::Unkillable { .. } => {}
             }
         }
@@ -106,31 +76,12 @@ impl Pool {
         self.actions.push_back(Action::Spawn { worker: slot.worker() });
     }
 
-    fn kill(&mut self, now: Timestamp, index: usize, attempt: Option<AttemptId>, cause: KillCause) {
+    fn kill(&mut self, now: Timestamp, index: usize, cause: KillCause) {
         let give_up_at = now.after(self.config.kill_timeout);
         let slot = &mut self.slots[index];
-        slot.state = SlotState::Killed { give_up_at, attempt, cause };
+        let outstanding = slot.take_outstanding();
+        slot.state = SlotState::Killed { give_up_at, outstanding, cause };
         self.actions.push_back(Action::Kill { worker: slot.worker() });
-    }
-
-    /// SIGKILL had no effect in time: the device is out of service, the job goes elsewhere.
-    fn give_up_slot(
-        &mut self,
-        now: Timestamp,
-        index: usize,
-        attempt: Option<AttemptId>,
-        cause: KillCause,
-    ) {
-        let slot = &mut self.slots[index];
-        let worker = slot.worker();
-        slot.state = SlotState::Unkillable { cause };
-        slot.last_fault = format!("{worker} does not die: SIGKILL had no effect in time");
-        let device = slot.device_info();
-        let Some(attempt) = attempt else { return };
-        let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
-        job.failed(device, AttemptOutcome::Hang, "its worker cannot be killed".to_owned());
-        job.deaths += 1;
-        self.retry_or_fail(now, attempt.job, "its worker cannot be killed");
     }
 
     fn end_drain(&mut self, now: Timestamp) {
@@ -176,7 +127,7 @@ impl Pool {
         }
         self.phase = Phase::Leaving;
         for id in self.jobs.keys().copied().collect::<Vec<_>>() {
-            self.end_attempt_early(id, now, AttemptOutcome::Cancelled);
+            self.end_early(now, id, AttemptOutcome::Cancelled);
             let reason = "the pool stopped before it was finished".to_owned();
             self.finish(now, id, Verdict::Cancelled, reason);
         }
@@ -185,7 +136,7 @@ impl Pool {
                 SlotState::Busy { .. }
                 | SlotState::Ready { .. }
                 | SlotState::Starting { .. }
-                | SlotState::Stopping { .. } => self.kill(now, index, None, KillCause::Leaving),
+                | SlotState::Stopping { .. } => self.kill(now, index, KillCause::Leaving),
                 SlotState::Waiting { .. } => self.slots[index].state = SlotState::Stopped,
                 SlotState::Killed { .. }
                 | SlotState::Quarantined
@@ -201,46 +152,8 @@ impl Pool {
         }
         let faults: Vec<_> = self.slots.iter().map(|slot| slot.last_fault.as_str()).collect();
         let reason = format!("no device is left: {}", faults.join("; "));
-        for id in self.queue.jobs().collect::<Vec<_>>() {
+        for id in self.queue.all_jobs() {
             self.finish(now, id, Verdict::DeviceLost, reason.clone());
         }
     }
-
-    fn dispatch(&mut self, now: Timestamp) {
-        loop {
-            let slots = &self.slots;
-            let jobs = &self.jobs;
-            let config = &self.config;
-            let idle = || {
-                slots.iter().filter_map(|slot| Some((slot.idle_since(now, config)?, slot.device)))
-            };
-            if idle().next().is_none() {
-                return;
-            }
-            let chosen = |id: JobId| place_for(&jobs[&id], slots, idle());
-            let Some(id) = self.queue.take(|id| chosen(id).is_some()) else { return };
-            let device = place_for(&jobs[&id], slots, idle()).expect("the job was just placed");
-            let slot = self.slots.iter_mut().find(|slot| slot.device == device);
-            let slot = slot.expect("the device was just listed");
-            let worker = slot.worker();
-            let job = self.jobs.get_mut(&id).expect("queued jobs are live");
-            let attempt = job.begin(now, worker);
-            slot.state = SlotState::Busy { attempt, free_at: None };
-            self.counters.attempts += 1;
-            self.actions.push_back(Action::Dispatch { worker, attempt });
-        }
-    }
-}
-
-/// The device for a job among the idle ones: the longest idle, but not the one its last attempt
-/// failed on while another is about to be free.
-fn place_for(
-    job: &Job,
-    slots: &[Slot],
-    idle: impl Iterator<Item = (Timestamp, DeviceId)>,
-) -> Option<DeviceId> {
-    let choice = idle.min_by_key(|&(since, device)| (job.avoid == Some(device), since, device));
-    let (_, device) = choice?;
-    let elsewhere = || slots.iter().any(|s| Some(s.device) != job.avoid && s.is_near_service());
-    (job.avoid != Some(device) || !elsewhere()).then_some(device)
 }

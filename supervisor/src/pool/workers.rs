@@ -1,10 +1,11 @@
-//! What workers do: get ready, answer, die. And what becomes of a job whose attempt was lost.
+//! What workers do: get ready, answer, die. What becomes of an attempt that is lost is in `losses`.
 
-use gridpool_protocol::ids::{AttemptId, JobId, WorkerId};
+use gridpool_protocol::ids::{AttemptId, WorkerId};
 use gridpool_protocol::message::AttemptError;
 use gridpool_protocol::receipt::{AttemptOutcome, DeviceInfo, RunReport, Verdict};
 
 use super::event::{Exit, Timestamp};
+use super::losses::{Loss, LossKind};
 use super::slot::{Blame, KillCause, Slot, SlotState};
 use super::{Phase, Pool};
 
@@ -38,44 +39,28 @@ impl Pool {
     ) {
         let Some(index) = self.current_slot(now, worker) else { return };
         let slot = &mut self.slots[index];
-        let device = slot.device_info();
-        match &mut slot.state {
-            SlotState::Busy { attempt: running, .. } if *running == attempt => {
-                slot.state = SlotState::Ready { since: now };
-            }
-            // It answered while it was being killed: the answer counts, the process ends.
-            SlotState::Killed { attempt: running, .. } if *running == Some(attempt) => {
-                *running = None;
-            }
-            SlotState::Busy { .. }
-            | SlotState::Killed { .. }
-            | SlotState::Quarantined
-            | SlotState::Ready { .. }
-            | SlotState::Starting { .. }
-            | SlotState::Stopped
-            | SlotState::Stopping { .. }
-            | SlotState::Unkillable { .. }
-            | SlotState::Waiting { .. } => {
-                self.counters.stale += 1;
-                return;
-            }
+        if !slot.answered(now, attempt, &self.config) {
+            self.counters.stale += 1;
+            return;
         }
-        slot.answered();
-        // A job that was cancelled meanwhile has its verdict: the answer goes nowhere.
+        // A job that was cut off meanwhile has its verdict: the answer goes nowhere.
         let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
+        let device = slot.device_info();
+        let part = job.part_of(attempt).expect("a live job's attempt is its part's");
         match result {
             Ok(report) => {
-                job.answered(device, report);
-                self.finish(now, attempt.job, Verdict::Ok, String::new());
+                job.answered(part, device, report);
+                self.finish_if_ended(now, attempt.job);
             }
             Err(AttemptError::Refused(why)) => {
-                job.failed(device, AttemptOutcome::Refused, why.clone());
+                job.failed(part, device, AttemptOutcome::Refused, why.clone());
+                self.end_early(now, attempt.job, AttemptOutcome::Preempted);
                 self.finish(now, attempt.job, Verdict::Failed, why);
             }
             Err(AttemptError::Device(why)) => {
-                job.failed(device, AttemptOutcome::DeviceError, why.clone());
-                job.device_errors += 1;
-                self.retry_or_fail(now, attempt.job, &why);
+                job.failed(part, device, AttemptOutcome::DeviceError, why.clone());
+                job.parts[part].device_errors += 1;
+                self.retry_or_fail(now, attempt.job, part, &why);
             }
         }
     }
@@ -103,18 +88,18 @@ impl Pool {
         let Some(index) = self.current_slot(now, worker) else { return };
         let slot = &mut self.slots[index];
         let device = slot.device_info();
-        let (running, cause) = match slot.state {
-            SlotState::Busy { attempt, .. } => (Some(attempt), None),
-            SlotState::Killed { attempt, cause, .. } => (attempt, Some(cause)),
-            SlotState::Unkillable { cause } => (None, Some(cause)),
-            SlotState::Quarantined
+        let cause = match slot.state {
+            SlotState::Killed { cause, .. } | SlotState::Unkillable { cause } => Some(cause),
+            SlotState::Busy { .. }
+            | SlotState::Quarantined
             | SlotState::Ready { .. }
             | SlotState::Starting { .. }
             | SlotState::Stopped
             | SlotState::Stopping { .. }
-            | SlotState::Waiting { .. } => (None, None),
+            | SlotState::Waiting { .. } => None,
         };
         let stopping = matches!(slot.state, SlotState::Stopping { .. });
+        let outstanding = slot.take_outstanding();
         if leaving || stopping {
             slot.state = SlotState::Stopped;
         } else {
@@ -127,51 +112,13 @@ impl Pool {
             };
             slot.died(now, blame, exit.is_final(), &self.config);
         }
-        let Some(attempt) = running else { return };
-        let hang = cause == Some(KillCause::Hang);
-        let outcome = if hang { AttemptOutcome::Hang } else { AttemptOutcome::WorkerDied };
-        self.on_attempt_lost(now, attempt, device, outcome, hang || exit.is_evidence(), exit);
-    }
-
-    pub(super) fn on_attempt_lost(
-        &mut self,
-        now: Timestamp,
-        attempt: AttemptId,
-        device: DeviceInfo,
-        outcome: AttemptOutcome,
-        evidence: bool,
-        exit: &Exit,
-    ) {
-        let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
-        job.failed(device, outcome, exit.to_string());
-        if outcome == AttemptOutcome::WorkerDied && exit.is_bare_kill() {
-            job.avoid = None;
-        }
-        job.deaths += u32::from(evidence);
-        let why = format!("its worker ended with {exit}");
-        self.retry_or_fail(now, attempt.job, &why);
-    }
-
-    /// Puts a job whose attempt was lost back into the queue, or ends it.
-    pub(super) fn retry_or_fail(&mut self, now: Timestamp, id: JobId, why: &str) {
-        /// Attempts that may end in a device error of their own before the job fails.
-        const DEVICE_ERRORS_MAX: u32 = 2;
-        let job = &self.jobs[&id];
-        let begun = job.begun;
-        let (verdict, reason) = if job.orphaned {
-            (Verdict::Cancelled, "its client is gone".to_owned())
-        } else if job.deaths >= self.config.poison_deaths {
-            (Verdict::Poison, format!("{} workers died of it alone; {why}", job.deaths))
-        } else if !job.request.idempotent {
-            (Verdict::Failed, format!("{why}; it may not run twice"))
-        } else if job.device_errors >= DEVICE_ERRORS_MAX {
-            (Verdict::Failed, why.to_owned())
-        } else if begun >= self.config.attempts_max {
-            (Verdict::Failed, format!("{begun} attempts were lost; {why}"))
-        } else {
-            self.enqueue(id);
-            return;
+        let Some(outstanding) = outstanding else { return };
+        let kind = match cause {
+            Some(cause) => cause.loss(),
+            None if exit.is_bare_kill() => LossKind::Killed,
+            None => LossKind::Died { evidence: exit.is_evidence() },
         };
-        self.finish(now, id, verdict, reason);
+        let why = format!("its worker ended with {exit}");
+        self.on_lost(now, outstanding, &Loss { device, kind, detail: exit.to_string(), why });
     }
 }

@@ -152,7 +152,7 @@ fn listen(
                 tracing::info!(%worker, device = device.name, uuid = device.uuid, "worker ready");
                 shared.post(Event::WorkerReady { worker, device });
             }
-            FromWorker::Heartbeat { .. } => shared.post(Event::WorkerHeard { worker }),
+            FromWorker::Heartbeat { memory } => shared.heard(worker, memory),
             FromWorker::Answer { attempt, result } => shared.answered(worker, attempt, result),
             FromWorker::Forgot => shared.forgot(worker),
             FromWorker::Dying { code, message, attempt } => {

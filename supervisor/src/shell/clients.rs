@@ -20,12 +20,12 @@ use gridpool_protocol::message::{
     ClientMessage, Destination, Input, Limit, Payload, Refusal, ServerMessage, Slice, Submission,
 };
 use gridpool_protocol::output::OutputLayout;
-use gridpool_protocol::program::Program;
 
 use super::Shared;
 use super::arenas::ClientArena;
 use super::core::Held;
 use super::outbox::Outbox;
+use super::programs::Programs;
 use crate::pool::event::{Event, JobRequest};
 
 /// What a job costs its client's share beside its cells: about what a launch takes in cells.
@@ -36,7 +36,7 @@ pub(super) const DESCRIPTORS_PER_CLIENT: usize = 2;
 
 /// Takes in a connection.
 pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> {
-    let outbox = Outbox::new(socket.try_clone()?);
+    let outbox = Outbox::new(socket.try_clone()?, Arc::clone(&shared.outbox_bytes_high));
     let id = ClientId(shared.next_id());
     let seat = Seat::take(shared);
     let mut connection = Connection {
@@ -46,6 +46,7 @@ pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> 
         reader: FrameReader::new(socket),
         outbox,
         arenas: BTreeMap::new(),
+        programs: Programs::default(),
     };
     thread::Builder::new().name(id.to_string()).spawn(move || connection.serve())?;
     Ok(())
@@ -75,6 +76,7 @@ struct Connection {
     reader: FrameReader,
     outbox: Outbox,
     arenas: BTreeMap<ArenaId, Arc<ClientArena>>,
+    programs: Programs,
 }
 
 impl Connection {
@@ -189,24 +191,25 @@ impl Connection {
         };
         let held = Held { submission, arenas };
         let mut core = self.shared.lock();
-        core.payloads.insert(request.job, held);
+        core.hold(request.job, held);
         let event = Event::JobSubmitted { client: self.id, request };
         core.handle(&self.shared, self.shared.timestamp(), event);
     }
 
     /// Everything about a submission that can be wrong without looking into shared memory.
     fn check(
-        &self,
+        &mut self,
         submission: &Submission,
     ) -> Result<(JobRequest, BTreeMap<ArenaId, Arc<ClientArena>>), String> {
         let call = &submission.call;
-        let program =
-            Program::compile(&call.program, call.ties).map_err(|error| error.to_string())?;
+        let compiled = self.programs.find(&call.program, call.ties);
+        let compiled = compiled.map_err(|error| error.to_string())?;
+        let program = &compiled.program;
         let Payload { items, cells, .. } = &call.payload;
         let (items, cells) = (*items, *cells);
         let grids = program.grids_per_item();
         let batch = BatchLayout::new(items, grids, cells).map_err(|error| error.to_string())?;
-        let output = OutputLayout::new(&program, batch).map_err(|error| error.to_string())?;
+        let output = OutputLayout::new(program, batch).map_err(|error| error.to_string())?;
         let output_bytes = output.bytes();
         let mut arenas = BTreeMap::new();
         let mut inline_bytes = 0;
@@ -243,13 +246,14 @@ impl Connection {
         let request = JobRequest {
             job: JobId(self.shared.next_id()),
             key: submission.key,
-            program_hash: program.hash().to_owned(),
+            program_hash: Arc::clone(&compiled.hash),
             items: call.payload.items,
             cost: u64::from(call.payload.cells) * program.steps().len() as u64 + COST_PER_JOB,
             inline_bytes: inline_bytes as u64,
             deadline: Duration::from_millis(submission.deadline_ms).min(DEADLINE_MAX),
             priority: submission.priority,
             idempotent: submission.idempotent,
+            divisible: matches!(call.payload.output, Destination::Arena(_)),
         };
         Ok((request, arenas))
     }
@@ -296,7 +300,7 @@ impl Connection {
                 let message = ServerMessage::ArenaCreated { request, arena: id, bytes };
                 let body = codec::encode(&message).expect("a short message fits a frame");
                 self.outbox.send(frame::pack(&body, 1), Some(Arc::clone(&arena)));
-                self.shared.lock().arenas.insert(id);
+                self.shared.lock().use_arena(id);
                 self.arenas.insert(id, arena);
             }
             Err(refusal) => self.tell(&ServerMessage::Denied { request, refusal }),
@@ -305,9 +309,7 @@ impl Connection {
 
     /// This connection has given an arena back.
     fn forget(&self, arena: ArenaId) {
-        let mut core = self.shared.lock();
-        core.arenas.remove(&arena);
-        core.forget(arena);
+        self.shared.lock().forget(arena);
     }
 
     fn kill(&self, worker: &str, signal: i32) -> Result<String, Refusal> {

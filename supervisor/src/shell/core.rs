@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId, WorkerId};
+use gridpool_protocol::ids::{ArenaId, ClientId, JobId, WorkerId};
 use gridpool_protocol::message::{Inline, Member, Run, ServerMessage, Submission};
-use gridpool_protocol::receipt::{ItemRange, Verdict};
+use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::{codec, frame};
 use nix::libc::SIGKILL;
 
@@ -15,21 +15,23 @@ use super::arenas::ClientArena;
 use super::link::{Link, LinkError};
 use super::outbox::Outbox;
 use crate::pool::Pool;
-use crate::pool::event::{Action, Event, Timestamp};
+use crate::pool::event::{Action, Assignment, Event, Timestamp};
 
 /// What the lock guards: the core and everything that its actions act on.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) pool: Pool,
     pub(super) clients: BTreeMap<ClientId, Outbox>,
-    pub(super) payloads: BTreeMap<JobId, Held>,
+    payloads: BTreeMap<JobId, Held>,
     /// The inline result of the answer that is being handled, for the verdict that it brings about.
     pub(super) output: Option<Inline>,
-    /// Arenas that their connection has not given back.
-    pub(super) arenas: BTreeSet<ArenaId>,
+    /// How many use an arena: the connection that has not given it back, and every job over it.
+    arenas: BTreeMap<ArenaId, usize>,
     pub(super) workers: BTreeMap<WorkerId, Link>,
     /// Workers that were ordered to end before their process was there.
     pub(super) doomed: BTreeSet<WorkerId>,
+    /// What is done once the runs of an event are on their way; empty between events.
+    rest: Vec<Action>,
     /// The moment that the timing thread sleeps until.
     pub(super) armed: Option<Timestamp>,
     pub(super) left: bool,
@@ -50,31 +52,51 @@ impl Core {
             clients: BTreeMap::new(),
             payloads: BTreeMap::new(),
             output: None,
-            arenas: BTreeSet::new(),
+            arenas: BTreeMap::new(),
             workers: BTreeMap::new(),
             doomed: BTreeSet::new(),
+            rest: Vec::new(),
             armed: None,
             left: false,
         }
     }
 
-    /// Hands one event to the core and performs what comes out, in order.
+    /// Hands one event to the core and performs what comes out: the runs first, since a device waits
+    /// for them, then the rest. Both in order; none of the rest undoes what a run needs, because the
+    /// core finishes no job that it sends.
     pub(super) fn handle(&mut self, shared: &Shared, now: Timestamp, event: Event) {
         self.pool.handle(now, event);
+        let mut rest = std::mem::take(&mut self.rest);
         while let Some(action) = self.pool.poll_action() {
-            self.perform(shared, action);
+            match action {
+                Action::Dispatch { worker, attempts } => self.dispatch(worker, &attempts),
+                other @ (Action::Accept { .. }
+                | Action::Discard { .. }
+                | Action::Finish { .. }
+                | Action::Kill { .. }
+                | Action::Leave
+                | Action::Refuse { .. }
+                | Action::Replay { .. }
+                | Action::Spawn { .. }
+                | Action::Stop { .. }) => rest.push(other),
+            }
         }
-        if self.pool.misconfigured().is_some() {
+        rest.drain(..).for_each(|action| self.perform(shared, action));
+        self.rest = rest;
+        if self.pool.is_misconfigured() {
             shared.ended.notify_all();
         }
-        shared.timer.rearm(self.armed, self.pool.poll_deadline());
+        let next = self.pool.poll_deadline();
+        if shared.timer.rearm(self.armed, next) {
+            self.armed = next;
+        }
     }
 
     fn perform(&mut self, shared: &Shared, action: Action) {
         match action {
             Action::Accept { client, key } => self.tell(client, &ServerMessage::Accepted { key }),
             Action::Discard { job } => self.discard(job),
-            Action::Dispatch { worker, attempt } => self.dispatch(worker, attempt),
+            Action::Dispatch { worker, attempts } => self.dispatch(worker, &attempts),
             Action::Finish { client, job, key, receipt } => {
                 self.discard(job);
                 // At most one verdict is OK for each answer, and none without one.
@@ -121,15 +143,26 @@ impl Core {
         }
     }
 
-    fn dispatch(&mut self, worker: WorkerId, attempt: AttemptId) {
-        let held = self.payloads.get(&attempt.job).expect("a dispatched job has its payload");
-        let call = &held.submission.call;
-        let part = ItemRange { start: 0, end: call.payload.items };
-        let members = vec![Member { attempt, payload: call.payload.clone(), part }];
-        let run = Run { program: call.program.clone(), ties: call.ties, members };
-        let arenas = held.arenas.clone();
-        tracing::debug!(%attempt, %worker, "dispatch");
-        self.with_link(worker, |link| link.run(run, &arenas));
+    fn dispatch(&mut self, worker: WorkerId, attempts: &[Assignment]) {
+        let payloads = &self.payloads;
+        let held = |job| payloads.get(&job).expect("a dispatched job has its payload");
+        let first = &held(attempts[0].attempt.job).submission.call;
+        let member = |&Assignment { attempt, part }: &Assignment| Member {
+            attempt,
+            payload: held(attempt.job).submission.call.payload.clone(),
+            part,
+        };
+        let members = attempts.iter().map(member).collect();
+        let run = Run { program: first.program.clone(), ties: first.ties, members };
+        let arenas = attempts.iter().flat_map(|sent| &held(sent.attempt.job).arenas);
+        tracing::debug!(%worker, first = %attempts[0].attempt, joined = attempts.len(), "dispatch");
+        act(&mut self.workers, worker, |link| link.run(run, arenas));
+    }
+
+    /// Keeps a job, and its arenas for as long.
+    pub(super) fn hold(&mut self, job: JobId, held: Held) {
+        held.arenas.keys().for_each(|&arena| self.use_arena(arena));
+        self.payloads.insert(job, held);
     }
 
     /// Forgets a job, and the arenas that only it still used.
@@ -138,12 +171,19 @@ impl Core {
         held.arenas.into_keys().for_each(|arena| self.forget(arena));
     }
 
-    /// Lets every worker unmap an arena, if neither its connection nor a job uses it any more.
+    /// Somebody uses an arena, until [`Core::forget`].
+    pub(super) fn use_arena(&mut self, arena: ArenaId) {
+        *self.arenas.entry(arena).or_default() += 1;
+    }
+
+    /// Somebody uses an arena no more. The last one lets every worker unmap it.
     pub(super) fn forget(&mut self, arena: ArenaId) {
-        let is_used = |held: &Held| held.arenas.contains_key(&arena);
-        if self.arenas.contains(&arena) || self.payloads.values().any(is_used) {
+        let uses = self.arenas.get_mut(&arena).expect("an arena is given back by who uses it");
+        *uses -= 1;
+        if *uses > 0 {
             return;
         }
+        self.arenas.remove(&arena);
         for worker in self.workers.keys().copied().collect::<Vec<_>>() {
             self.with_link(worker, |link| link.forget(arena));
         }
@@ -157,23 +197,13 @@ impl Core {
         self.workers.insert(worker, link);
     }
 
-    /// Does something with a worker's link; a worker that lives and cannot be spoken to is killed. In
-    /// either case its attendant reports the end.
+    /// Does something with a worker's link.
     pub(super) fn with_link(
         &mut self,
         worker: WorkerId,
-        act: impl FnOnce(&mut Link) -> Result<(), LinkError>,
+        what: impl FnOnce(&mut Link) -> Result<(), LinkError>,
     ) {
-        let Some(link) = self.workers.get_mut(&worker) else { return };
-        match act(link) {
-            Ok(()) => {}
-            Err(LinkError::Gone) => tracing::debug!(%worker, "worker is gone"),
-            Err(error @ LinkError::Stuck(_)) => {
-                tracing::warn!(%worker, %error, "worker cannot be spoken to");
-                link.is_rejected = true;
-                kill(worker, link);
-            }
-        }
+        act(&mut self.workers, worker, what);
     }
 
     /// Sends a message to a client that is still there.
@@ -185,6 +215,25 @@ impl Core {
                 tracing::error!(%client, %error, "a message that cannot be sent");
                 outbox.close();
             }
+        }
+    }
+}
+
+/// Does something with a worker's link; a worker that lives and cannot be spoken to is killed. In
+/// either case its attendant reports the end.
+fn act(
+    workers: &mut BTreeMap<WorkerId, Link>,
+    worker: WorkerId,
+    what: impl FnOnce(&mut Link) -> Result<(), LinkError>,
+) {
+    let Some(link) = workers.get_mut(&worker) else { return };
+    match what(link) {
+        Ok(()) => {}
+        Err(LinkError::Gone) => tracing::debug!(%worker, "worker is gone"),
+        Err(error @ LinkError::Stuck(_)) => {
+            tracing::warn!(%worker, %error, "worker cannot be spoken to");
+            link.is_rejected = true;
+            kill(worker, link);
         }
     }
 }

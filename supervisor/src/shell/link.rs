@@ -9,10 +9,14 @@ use std::sync::Arc;
 use gridpool_protocol::channel::{ChannelError, Sender};
 use gridpool_protocol::ids::ArenaId;
 use gridpool_protocol::message::{Lifeline, Run, ToWorker};
+use gridpool_protocol::status::WorkerMemory;
 use gridpool_protocol::{codec, frame};
 
 use super::arenas::ClientArena;
 use super::pidfd::PidFd;
+
+/// Arenas that one `Forget` names.
+const ARENAS_PER_FORGET: usize = 1_024;
 
 /// Why a worker cannot be spoken to.
 #[derive(Debug, thiserror::Error)]
@@ -31,8 +35,9 @@ impl LinkError {
     }
 }
 
-/// One worker process. Nothing here ever blocks: at most one `Run`, one `Forget` and one `Stop` are
-/// outstanding, which is far below what the channel holds.
+/// One worker process. Nothing here ever blocks: at most two `Run`s, one `Forget` and one `Stop` are
+/// outstanding. The largest of these fit the channel unread, and their arenas the lifeline; a test
+/// tries both.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) pid: u32,
@@ -46,6 +51,8 @@ pub(super) struct Link {
     /// Arenas that the worker should unmap once `Forgot` has answered the `Forget` before.
     forget_next: BTreeSet<ArenaId>,
     forget_outstanding: bool,
+    /// What its process holds, as it said last.
+    pub(super) memory: WorkerMemory,
 }
 
 impl Link {
@@ -59,6 +66,7 @@ impl Link {
             arenas: BTreeMap::new(),
             forget_next: BTreeSet::new(),
             forget_outstanding: false,
+            memory: WorkerMemory::default(),
         }
     }
 
@@ -77,11 +85,11 @@ impl Link {
         self.arenas.values().sum()
     }
 
-    /// Hands over the arenas that the worker has not seen, then the attempt.
-    pub(super) fn run(
+    /// Hands over the arenas that the worker has not seen, then the attempts.
+    pub(super) fn run<'a>(
         &mut self,
         run: Run,
-        arenas: &BTreeMap<ArenaId, Arc<ClientArena>>,
+        arenas: impl Iterator<Item = (&'a ArenaId, &'a Arc<ClientArena>)>,
     ) -> Result<(), LinkError> {
         for (&id, arena) in arenas {
             if self.arenas.contains_key(&id) {
@@ -123,8 +131,6 @@ impl Link {
     }
 
     fn send_forget(&mut self) -> Result<(), LinkError> {
-        /// One message stays far below the room that the channel has.
-        const ARENAS_PER_FORGET: usize = 1_024;
         if self.forget_outstanding || self.forget_next.is_empty() {
             return Ok(());
         }

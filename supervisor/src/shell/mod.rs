@@ -2,8 +2,9 @@
 //!
 //! The core lives behind one lock. Whichever thread reads an event takes the lock, hands the event
 //! to the core and performs the actions that come out, in order, before it lets go. Nothing that
-//! may block is done under the lock: sends to a worker have room because the core sends one job at
-//! a time, sends to a client fall back to a bounded outbox, and spawning has a thread of its own.
+//! may block is done under the lock: sends to a worker have room because the core has at most two
+//! batches outstanding, sends to a client fall back to a bounded outbox, and spawning has a thread of
+//! its own.
 //!
 //! Threads: one for spawning, one for time, one per worker process (`attendant`), one per client
 //! connection (`clients`), one that accepts connections, if there is a socket.
@@ -17,6 +18,7 @@ mod listen;
 mod outbox;
 mod pidfd;
 mod process;
+mod programs;
 mod spawn;
 mod timer;
 
@@ -33,7 +35,7 @@ use crossbeam_channel::Sender;
 use gridpool_protocol::clock;
 use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
 use gridpool_protocol::message::{Answer, AttemptError};
-use gridpool_protocol::status::{Status, SupervisorStatus};
+use gridpool_protocol::status::{Status, SupervisorStatus, WorkerMemory};
 
 use crate::pool::Pool;
 use crate::pool::config::PoolConfig;
@@ -92,6 +94,8 @@ struct Shared {
     budget: Arc<Budget>,
     socket: PathBuf,
     ids: AtomicU64,
+    /// The most bytes that ever waited for one client.
+    outbox_bytes_high: Arc<AtomicU64>,
     /// Open connections, those that have not shaken hands included.
     connections: AtomicUsize,
     /// Descriptors that connections and arenas may take; the rest is for workers and ourselves.
@@ -121,6 +125,7 @@ impl Shell {
             budget: Arc::new(Budget::from_system()),
             socket,
             ids: AtomicU64::new(1),
+            outbox_bytes_high: Arc::default(),
             connections: AtomicUsize::new(0),
             descriptors_max: process::descriptor_limit()
                 .saturating_sub(DESCRIPTORS_RESERVED + DESCRIPTORS_PER_DEVICE * ids.len()),
@@ -245,6 +250,16 @@ impl Shared {
         core.output = None;
     }
 
+    /// A worker gave a sign of life and said what it holds.
+    fn heard(&self, worker: WorkerId, memory: WorkerMemory) {
+        let mut core = self.lock();
+        core.with_link(worker, |link| {
+            link.memory = memory;
+            Ok(())
+        });
+        core.handle(self, self.timestamp(), Event::WorkerHeard { worker });
+    }
+
     /// A worker has unmapped the arenas it was told to.
     fn forgot(&self, worker: WorkerId) {
         self.lock().with_link(worker, Link::forgot);
@@ -260,6 +275,7 @@ impl Shared {
             };
             row.pid = link.pid;
             row.arena_bytes = link.arena_bytes();
+            row.memory = link.memory;
         }
         let (arena_bytes, arena_bytes_high) = self.budget.bytes();
         Status {
@@ -273,7 +289,7 @@ impl Shared {
                 clients: u32::try_from(core.clients.len()).unwrap_or(u32::MAX),
                 arena_bytes,
                 arena_bytes_high,
-                outbox_bytes_high: 0,
+                outbox_bytes_high: self.outbox_bytes_high.load(Ordering::Relaxed),
             },
             workers,
             queue: core.pool.queue(),

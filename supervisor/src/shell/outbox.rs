@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
@@ -34,6 +35,8 @@ struct Shared {
     state: Mutex<State>,
     /// Signalled when less waits, and when the connection ends.
     drained: Condvar,
+    /// The most bytes that ever waited in any outbox.
+    bytes_high: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -63,9 +66,10 @@ impl Message {
 }
 
 impl Outbox {
-    pub(super) fn new(socket: UnixStream) -> Self {
-        let shared = Shared { socket, state: Mutex::default(), drained: Condvar::new() };
-        Self { shared: Arc::new(shared) }
+    /// `bytes_high` keeps the most bytes that ever waited in any outbox.
+    pub(super) fn new(socket: UnixStream, bytes_high: Arc<AtomicU64>) -> Self {
+        let (state, drained) = (Mutex::default(), Condvar::new());
+        Self { shared: Arc::new(Shared { socket, state, drained, bytes_high }) }
     }
 
     /// Sends a packed frame now, or as soon as the client reads. Never blocks.
@@ -86,6 +90,7 @@ impl Outbox {
             }
         }
         state.bytes += message.bytes.len();
+        self.shared.bytes_high.fetch_max(state.bytes as u64, Ordering::Relaxed);
         state.waiting.push_back(message);
         if state.bytes > OUTBOX_BYTES_MAX {
             tracing::warn!("a client does not read its replies: connection closed");

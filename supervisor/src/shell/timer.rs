@@ -12,8 +12,9 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    /// The core's deadline has changed from `armed` to `next`, or the pool has ended.
-    pub(super) fn rearm(&self, armed: Option<Timestamp>, next: Option<Timestamp>) {
+    /// Wakes the timing thread if it sleeps until `armed`, which is after `next`; whether it did. To
+    /// sleep too short harms nothing, so a deadline that has moved away costs no system call.
+    pub(super) fn rearm(&self, armed: Option<Timestamp>, next: Option<Timestamp>) -> bool {
         let sooner = match (armed, next) {
             (_, None) => false,
             (None, Some(_)) => true,
@@ -22,6 +23,7 @@ impl Timer {
         if sooner {
             self.changed.notify_all();
         }
+        sooner
     }
 
     /// The pool has ended.

@@ -97,7 +97,7 @@ fn a_live_key_is_in_use_for_another_client_and_for_another_job() {
     rig.submit(1);
     rig.submit_as(2, 1, |_| {});
     rig.submit_as(1, 1, |request| request.items = 2);
-    rig.submit_as(1, 1, |request| request.program_hash = "hmirror".to_owned());
+    rig.submit_as(1, 1, |request| request.program_hash = "hmirror".into());
     assert_eq!(rig.refusals(), [&Refusal::KeyInUse(JobKey(1)); 3]);
 }
 

@@ -238,7 +238,7 @@ fn what_an_old_process_says_has_no_effect_and_is_counted() {
     let mut rig = Rig::new(1);
     rig.submit(1);
     let old = rig.worker(0);
-    let attempt = rig.running[&0];
+    let attempt = rig.attempt(0).unwrap();
     rig.die_and_return(0, SIGKILL);
     assert_eq!(rig.runs(0), Some((1, 2)));
     let before = rig.seen.len();

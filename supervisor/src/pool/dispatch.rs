@@ -1,0 +1,117 @@
+//! Who runs what, where: idle devices first, then a second batch for those that will soon be done; and
+//! whoever waits for the same program joins.
+
+use gridpool_protocol::ids::DeviceId;
+use gridpool_protocol::limits::{JOIN_INLINE_BYTES_MAX, JOIN_MAX};
+
+use super::Pool;
+use super::event::{Action, Timestamp};
+use super::job::Job;
+use super::outstanding::Batch;
+use super::part::Part;
+use super::queue::Place;
+use super::slot::Slot;
+
+impl Pool {
+    /// Sends what may be sent. Nobody waits for others to join him: those who join were waiting.
+    pub(super) fn dispatch(&mut self, now: Timestamp) {
+        while !self.queue.is_empty() {
+            let is_idle = |slot: &Slot| slot.idle_since(now, &self.config).is_some();
+            let chosen = match self.slots.iter().any(is_idle) {
+                true => self.take_for_idle(now),
+                false => self.take_for_busy(now),
+            };
+            let Some((lead, index)) = chosen else { return };
+            self.send(now, lead, index);
+        }
+    }
+
+    /// The next part that may go to an idle device, and the device.
+    fn take_for_idle(&mut self, now: Timestamp) -> Option<(Place, usize)> {
+        let (slots, jobs, config) = (&self.slots, &self.jobs, &self.config);
+        let idle = || {
+            let idle = slots.iter().enumerate();
+            idle.filter_map(|(index, slot)| Some((slot.idle_since(now, config)?, index)))
+        };
+        let place_of = |place: Place| place_for(part_at(&jobs[&place.job], place), slots, idle());
+        let place = self.queue.take(|place| place_of(place).is_some())?;
+        let index = place_of(place).expect("the part was just placed");
+        Some((place, index))
+    }
+
+    /// The very next part, if it is small and a worker that runs something small may hold it until
+    /// then; and that worker's device. Were any other part taken, a large one might wait for ever: a
+    /// device that is always fed is never idle.
+    fn take_for_busy(&mut self, now: Timestamp) -> Option<(Place, usize)> {
+        let (slots, jobs, config) = (&self.slots, &self.jobs, &self.config);
+        let place_of = |place: Place| {
+            let job = &jobs[&place.job];
+            let part = part_at(job, place);
+            // Whatever is sent so early may have to be taken back: that is an attempt.
+            if part.cost > config.feed_cost_max || !job.request.idempotent {
+                return None;
+            }
+            let others = slots.iter().enumerate().filter(|(_, slot)| !avoids(part, slot.device));
+            let open = others.filter_map(|(i, slot)| Some((slot.feeds_beside(now, config)?, i)));
+            open.min().map(|(_, index)| index)
+        };
+        let place = self.queue.take_first(|place| place_of(place).is_some())?;
+        let index = place_of(place).expect("the part was just placed");
+        Some((place, index))
+    }
+
+    /// Sends a part that was taken from the queue, and whatever joins it.
+    fn send(&mut self, now: Timestamp, lead: Place, index: usize) {
+        let worker = self.slots[index].worker();
+        let joins = self.jobs[&lead.job].joins(&self.config);
+        let mut batch = Batch::default();
+        let mut attempts = Vec::new();
+        let mut inline_bytes = 0;
+        let mut next = Some(lead);
+        while let Some(place) = next {
+            let job = self.jobs.get_mut(&place.job).expect("queued jobs are live");
+            let part = place.part as usize;
+            let assignment = job.begin(now, part, worker);
+            batch.add(assignment.attempt, job.parts[part].cost);
+            inline_bytes += job.request.inline_bytes;
+            attempts.push(assignment);
+            let Some(program) = joins.as_ref().filter(|_| attempts.len() < JOIN_MAX) else { break };
+            let (jobs, config) = (&self.jobs, &self.config);
+            let fits = |place: Place| {
+                let job = &jobs[&place.job];
+                let part = part_at(job, place);
+                batch.cost.saturating_add(part.cost) <= config.join_cost_max
+                    && inline_bytes + job.request.inline_bytes <= JOIN_INLINE_BYTES_MAX as u64
+                    && !avoids(part, worker.device)
+            };
+            next = self.queue.take_joining(program, config.join_cost_max, fits);
+        }
+        self.counters.attempts += attempts.len() as u64;
+        self.counters.runs += 1;
+        self.counters.joined += if attempts.len() > 1 { attempts.len() as u64 } else { 0 };
+        self.slots[index].send(batch);
+        self.actions.push_back(Action::Dispatch { worker, attempts });
+    }
+}
+
+fn part_at(job: &Job, place: Place) -> &Part {
+    &job.parts[place.part as usize]
+}
+
+fn avoids(part: &Part, device: DeviceId) -> bool {
+    part.avoid == Some(device)
+}
+
+/// The device for a part among the idle ones: the longest idle, but not the one its last attempt
+/// failed on while another is about to be free.
+fn place_for(
+    part: &Part,
+    slots: &[Slot],
+    idle: impl Iterator<Item = (Timestamp, usize)>,
+) -> Option<usize> {
+    let unwanted = |index: usize| avoids(part, slots[index].device);
+    let (_, index) = idle.min_by_key(|&(since, index)| (unwanted(index), since, index))?;
+    let elsewhere =
+        || slots.iter().any(|slot| !avoids(part, slot.device) && slot.is_near_service());
+    (!unwanted(index) || !elsewhere()).then_some(index)
+}

@@ -1,0 +1,103 @@
+//! What a worker was sent and has not answered: the batch that it runs, and at most one more that
+//! waits in its channel. Knows attempts and times; may not know jobs.
+
+use std::time::Duration;
+
+use gridpool_protocol::ids::AttemptId;
+
+use super::event::Timestamp;
+
+/// One attempt in a worker's hands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sent {
+    pub(super) attempt: AttemptId,
+    /// Set once its job has a verdict: the worker dies if it has not answered by then. Counts in the
+    /// front batch alone.
+    free_at: Option<Timestamp>,
+}
+
+/// Attempts that a worker runs in one launch and has not answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Batch {
+    pub(super) sent: Vec<Sent>,
+    /// Of all attempts that were sent, those answered included.
+    pub(super) cost: u64,
+}
+
+impl Batch {
+    /// Adds an attempt before the batch is sent.
+    pub(super) fn add(&mut self, attempt: AttemptId, cost: u64) {
+        self.sent.push(Sent { attempt, free_at: None });
+        self.cost = self.cost.saturating_add(cost);
+    }
+
+    /// Whether a job of it has its verdict already.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.sent.iter().any(|sent| sent.free_at.is_some())
+    }
+}
+
+/// What came of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answered {
+    /// It was the last one: the worker has nothing left.
+    Last,
+    /// The worker has more to do.
+    Left,
+    /// The front batch has no such attempt, or had its answer already.
+    Unknown,
+}
+
+/// One or two batches. The worker answers all of the front one before it begins the second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Outstanding {
+    pub(super) front: Batch,
+    pub(super) second: Option<Batch>,
+}
+
+impl Outstanding {
+    pub(super) fn new(front: Batch) -> Self {
+        Self { front, second: None }
+    }
+
+    /// Strikes an answered attempt off. With the last of the front batch the second one begins: what
+    /// was cut off in it has `grace` from now on.
+    pub(super) fn answer(
+        &mut self,
+        now: Timestamp,
+        attempt: AttemptId,
+        grace: Duration,
+    ) -> Answered {
+        let Some(at) = self.front.sent.iter().position(|sent| sent.attempt == attempt) else {
+            return Answered::Unknown;
+        };
+        self.front.sent.swap_remove(at);
+        if !self.front.sent.is_empty() {
+            return Answered::Left;
+        }
+        let Some(mut next) = self.second.take() else { return Answered::Last };
+        for sent in &mut next.sent {
+            sent.free_at = sent.free_at.map(|_| now.after(grace));
+        }
+        self.front = next;
+        Answered::Left
+    }
+
+    /// The attempt's job has its verdict; its place must be free at `at`.
+    pub(super) fn cut_off(&mut self, attempt: AttemptId, at: Timestamp) {
+        let second = self.second.iter_mut().flat_map(|batch| &mut batch.sent);
+        let mut all = self.front.sent.iter_mut().chain(second);
+        let sent = all.find(|sent| sent.attempt == attempt);
+        sent.expect("a running attempt is in its worker's hands").free_at = Some(at);
+    }
+
+    /// When the worker must die, if what was cut off in the front batch is not answered by then.
+    pub(super) fn free_at(&self) -> Option<Timestamp> {
+        self.front.sent.iter().filter_map(|sent| sent.free_at).min()
+    }
+
+    /// Whether the worker has nothing else to do than one attempt.
+    pub(super) fn is_single(&self) -> bool {
+        self.front.sent.len() == 1 && self.second.is_none()
+    }
+}

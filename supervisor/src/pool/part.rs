@@ -1,0 +1,71 @@
+//! A part of a job: some neighbouring items that one attempt runs. Owns how a job is cut, and what one
+//! part has been through; may not know the other parts.
+
+use gridpool_protocol::ids::{DeviceId, WorkerId};
+use gridpool_protocol::receipt::ItemRange;
+
+use super::config::PoolConfig;
+use super::event::JobRequest;
+
+/// Most parts of one job: with all of them in the receipt, the verdict still fits a frame.
+pub(super) const PARTS_MAX: u32 = 64;
+
+/// Where a part is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PartState {
+    /// Answered, or given up together with its job.
+    Ended,
+    /// Waiting for a device.
+    Queued,
+    /// Sent to a worker, as the job's attempt of this number.
+    Running { number: u32, worker: WorkerId },
+}
+
+/// A part of a job; all of it, for most jobs.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) items: ItemRange,
+    pub(super) cost: u64,
+    pub(super) state: PartState,
+    /// The device of the last attempt, where that failed.
+    pub(super) avoid: Option<DeviceId>,
+    /// Attempts begun, but those that ended for another's sake.
+    pub(super) tries: u32,
+    /// Attempts that the device refused and that left the worker whole.
+    pub(super) device_errors: u32,
+}
+
+/// Cuts a job for a pool that has `devices` to run it: into parts equal in items, for of their cells
+/// the core knows nothing. Idle devices take one part after the other, which evens out the rest.
+///
+/// A job is cut when it is accepted, and not again: whatever devices come and go, a receipt shows parts
+/// that do not overlap.
+pub(super) fn cut(request: &JobRequest, devices: usize, config: &PoolConfig) -> Vec<Part> {
+    let count = count(request, devices, config);
+    let items = u64::from(request.items);
+    // The `of` of the whole that lies before part `index`.
+    let before = |of: u64, index: u32| {
+        let share = u128::from(of) * u128::from(index) / u128::from(count);
+        u64::try_from(share).expect("a share is no larger than the whole")
+    };
+    let item = |index| u32::try_from(before(items, index)).expect("it is one of the job's items");
+    let part = |index| Part {
+        items: ItemRange { start: item(index), end: item(index + 1) },
+        cost: before(request.cost, index + 1) - before(request.cost, index),
+        state: PartState::Ended,
+        avoid: None,
+        tries: 0,
+        device_errors: 0,
+    };
+    (0..count).map(part).collect()
+}
+
+fn count(request: &JobRequest, devices: usize, config: &PoolConfig) -> u32 {
+    if devices < 2 || !request.divisible || !request.idempotent {
+        return 1;
+    }
+    let devices = u32::try_from(devices).unwrap_or(u32::MAX);
+    let most = devices.saturating_mul(config.parts_per_device).min(request.items).min(PARTS_MAX);
+    let worth = u32::try_from(request.cost / config.part_cost_min).unwrap_or(u32::MAX);
+    worth.min(most).max(1)
+}
