@@ -170,7 +170,7 @@ fn timed<T>(tally: &mut Tally, name: &str, call: impl FnOnce() -> T) -> T {
 }
 
 /// The processor's name as Linux gives it.
-fn processor() -> String {
+pub(crate) fn processor() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = text.lines().find_map(|line| line.strip_prefix("model name"));
     let name = model.map(|line| line.trim_start_matches([' ', '\t', ':']));

@@ -5,6 +5,7 @@
 //! worker says READY. [`fault`] turns every error into what becomes of the process.
 
 pub mod arenas;
+pub mod bench;
 pub mod chunk;
 pub mod cpu;
 pub mod cuda;

@@ -5,8 +5,10 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit;
 use gridpool_protocol::ids::{DeviceKind, WorkerId};
+use gridpool_worker::bench::{self, BenchError};
 use gridpool_worker::cpu::CpuDevice;
 use gridpool_worker::cuda::CudaDevice;
 use gridpool_worker::device::Device;
@@ -43,6 +45,30 @@ enum Role {
         #[arg(long)]
         uuid: Option<String>,
     },
+    /// Measure for `gridpool bench`: a line of JSON for each row.
+    Bench {
+        /// What to measure, as JSON.
+        #[arg(long)]
+        plan: String,
+        /// The process id of `gridpool bench`.
+        #[arg(long)]
+        supervisor_pid: u32,
+    },
+    /// Measure what a GPU can copy, or the CPU's memory, as standard input says.
+    Limits {
+        /// The GPU that this process must find; without it, the CPU is measured.
+        #[arg(long)]
+        uuid: Option<String>,
+        /// How often each measurement is repeated.
+        #[arg(long)]
+        repetitions: u32,
+        /// Shorter repetitions.
+        #[arg(long)]
+        quick: bool,
+        /// The process id of `gridpool bench`.
+        #[arg(long)]
+        supervisor_pid: u32,
+    },
     /// Print the GPUs of this machine as JSON.
     Probe,
 }
@@ -70,6 +96,13 @@ fn main() -> ExitCode {
             };
             serve::serve(&identity, lifeline, || open(worker, threads, uuid.as_deref()))
         }
+        Role::Bench { plan, supervisor_pid } => {
+            measure(supervisor_pid, || bench::run(&plan, &mut std::io::stdout()))
+        }
+        Role::Limits { uuid, repetitions, quick, supervisor_pid } => measure(supervisor_pid, || {
+            let (mut input, mut out) = (std::io::stdin().lock(), std::io::stdout());
+            bench::limits::serve(uuid.as_deref(), repetitions, quick, &mut input, &mut out)
+        }),
         Role::Probe => {
             let found = serde_json::to_string(&probe::probe()).map_err(std::io::Error::other);
             match found.and_then(|line| writeln!(std::io::stdout(), "{line}")) {
@@ -79,6 +112,23 @@ fn main() -> ExitCode {
                     ExitCode::from(exit::cli::INTERNAL)
                 }
             }
+        }
+    }
+}
+
+/// Measures for a supervisor, and not after its end.
+fn measure(supervisor: u32, work: impl FnOnce() -> Result<(), BenchError>) -> ExitCode {
+    match process::die_with(supervisor) {
+        Ok(true) => {}
+        Ok(false) => return ExitCode::from(exit::cli::INTERNAL),
+        Err(errno) => tracing::warn!(%errno, "this process may outlive its supervisor"),
+    }
+    match work() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Its supervisor shows the last line to whoever typed the command.
+            drop(writeln!(std::io::stderr(), "{}", Chain(&error)));
+            ExitCode::from(exit::cli::INTERNAL)
         }
     }
 }

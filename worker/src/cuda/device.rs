@@ -131,14 +131,14 @@ fn addresses(slice: &SharedSlice<'_>) -> Range<usize> {
 }
 
 /// `GPU-` and the 16 bytes in groups of 4, 2, 2, 2 and 6, as NVML and `nvidia-smi` write it.
-fn uuid_text(uuid: [u8; 16]) -> String {
+pub(super) fn uuid_text(uuid: [u8; 16]) -> String {
     let groups = [&uuid[..4], &uuid[4..6], &uuid[6..8], &uuid[8..10], &uuid[10..]];
     format!("GPU-{}", groups.map(gridpool_protocol::program::hex).join("-"))
 }
 
 /// The kernel module's version as the kernel module gives it, or `unknown` where it is hidden from
 /// this process.
-fn driver_version() -> String {
+pub(super) fn driver_version() -> String {
     let text = fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
     version_in(&text).unwrap_or("unknown").to_owned()
 }

@@ -19,8 +19,10 @@ mod driver;
 mod fake;
 mod lane;
 mod launch;
+mod limits;
 mod memory;
 mod schedule;
 mod scratch;
 
 pub use device::CudaDevice;
+pub use limits::{CopyLimits, LimitError};

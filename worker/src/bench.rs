@@ -1,0 +1,130 @@
+//! The measuring side of `gridpool bench`: a process that is given a [`Plan`] and prints a
+//! [`Line`] for each thing that it does.
+//!
+//! - `workload` makes the grids, `programs` names what runs over them.
+//! - `native` is the reference library on all cores: a baseline, and what every result is compared with
+//!   before anything is timed. `library` measures it.
+//! - `load` keeps jobs under way in a pool, `evidence` adds up their receipts, `pool` makes rows of them.
+//! - `repeat` warms up and repeats; `memory` says what a row may take.
+//! - `limits` measures what the machine can do, in a process of its own for each device.
+//!
+//! What a row means in proportion to another is not known here: `gridpool bench` puts them together.
+
+mod evidence;
+mod library;
+pub mod limits;
+mod load;
+mod memory;
+mod native;
+mod pool;
+mod programs;
+mod repeat;
+mod workload;
+
+use std::env;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use gridpool_protocol::batch::BatchError;
+use gridpool_protocol::bench::{Line, Plan, Row, Subject, Workload};
+use gridpool_protocol::client::ClientError;
+
+use pool::Pool;
+use workload::{Source, TasksError};
+
+/// The grids that everything is measured on.
+const WORKLOADS: [Workload; 2] = [Workload::Arc, Workload::Square];
+/// Most items of the batch that native rates are measured with: more make no core faster.
+const NATIVE_ITEMS_MAX: u32 = 100_000;
+/// The variable that names a folder of real tasks.
+const TASKS: &str = "GRIDPOOL_ARC";
+
+/// Why the measuring came to an end before its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// A batch of bench is no batch.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// The pool cannot be talked to.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// A device, or the machine, cannot be measured.
+    #[error(transparent)]
+    Limits(#[from] crate::cuda::LimitError),
+    /// What it is told is no plan.
+    #[error("the plan: {0}")]
+    Plan(#[source] serde_json::Error),
+    /// Nobody reads, or nobody says what to measure.
+    #[error("standard input or output")]
+    Output(#[from] io::Error),
+    /// The real grids cannot be had.
+    #[error("{0}")]
+    Tasks(String),
+}
+
+impl From<TasksError> for BenchError {
+    fn from(error: TasksError) -> Self {
+        Self::Tasks(gridpool_protocol::chain::Chain(&error).to_string())
+    }
+}
+
+/// Does what the plan says, a line of JSON for each step.
+///
+/// # Errors
+/// [`BenchError`] at the first thing that keeps it from going on; a wrong result is a row.
+pub fn run(plan: &str, out: &mut dyn Write) -> Result<(), BenchError> {
+    let plan: Plan = serde_json::from_str(plan).map_err(BenchError::Plan)?;
+    let tasks = env::var_os(TASKS).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let source = Source::open(tasks.as_deref())?;
+    let mut report = Report { out };
+    match &plan.subject {
+        Subject::Library => library::measure(&plan, &source, &mut report),
+        Subject::Pool { socket, devices, kind, rows } => {
+            let pool =
+                Pool { plan: &plan, source: &source, socket, devices: *devices, kind: *kind };
+            pool.measure(*rows, &mut report)
+        }
+        Subject::Resident { .. } => Ok(()),
+    }
+}
+
+/// Items of the batch that native rates are measured with.
+fn native_batch(plan: &Plan) -> u32 {
+    let largest = plan.batches.iter().copied().max().unwrap_or(NATIVE_ITEMS_MAX);
+    largest.clamp(1, NATIVE_ITEMS_MAX)
+}
+
+/// A count as a number to divide by; exact up to 2^53.
+#[expect(clippy::cast_precision_loss, reason = "no count here comes near 2^53")]
+fn count(count: u64) -> f64 {
+    count as f64
+}
+
+/// Where the lines go.
+struct Report<'a> {
+    out: &'a mut dyn Write,
+}
+
+impl Report<'_> {
+    /// Says which row comes next.
+    fn doing(&mut self, row: &Row) -> Result<(), BenchError> {
+        let workload = row.workload.map(|workload| workload.to_string()).unwrap_or_default();
+        let batch = row.batch.unwrap_or(1);
+        let devices = if row.devices == 1 { "device" } else { "devices" };
+        self.line(&Line::Doing(format!(
+            "{} on {} {devices}: {}, {workload}, jobs of {batch}",
+            row.runner, row.devices, row.name
+        )))
+    }
+
+    fn row(&mut self, row: Row) -> Result<(), BenchError> {
+        self.line(&Line::Row(Box::new(row)))
+    }
+
+    fn line(&mut self, line: &Line) -> Result<(), BenchError> {
+        let text = serde_json::to_string(line).map_err(io::Error::other)?;
+        writeln!(self.out, "{text}")?;
+        Ok(self.out.flush()?)
+    }
+}

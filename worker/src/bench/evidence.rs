@@ -1,0 +1,206 @@
+//! What receipts say of where jobs ran, added up; and the refusal to believe in a device that no
+//! receipt shows at work.
+
+use gridpool_protocol::bench::{Hops, Launches, Proof};
+use gridpool_protocol::ids::DeviceKind;
+use gridpool_protocol::receipt::{Attempt, AttemptOutcome, Receipt, Verdict};
+
+/// Receipts of jobs, added up.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Evidence {
+    proof: Proof,
+    /// Launches by kernel, in shares: of one that jobs joined, each has its items' share.
+    launches: Vec<(String, f64)>,
+}
+
+impl Evidence {
+    /// Adds a job's receipt. The error says why it proves nothing: the job did not end OK, ran on
+    /// another kind of device, or no launch was counted.
+    pub(super) fn add(&mut self, receipt: &Receipt, kind: DeviceKind) -> Result<(), String> {
+        if receipt.verdict != Verdict::Ok {
+            return Err(format!("a job ended {}: {}", receipt.verdict, receipt.reason));
+        }
+        self.proof.jobs += 1;
+        self.proof.item_errors += u64::from(receipt.item_errors);
+        let mut ran = false;
+        for attempt in receipt.attempts.iter().filter(|a| a.outcome == AttemptOutcome::Ok) {
+            self.add_attempt(attempt, kind)?;
+            ran = true;
+        }
+        if ran { Ok(()) } else { Err("a job ended OK and its receipt names no worker".to_owned()) }
+    }
+
+    fn add_attempt(&mut self, attempt: &Attempt, kind: DeviceKind) -> Result<(), String> {
+        let (worker, device) = (&attempt.worker, &attempt.device);
+        if device.kind != kind {
+            let (got, name) = (device.kind, &device.name);
+            return Err(format!("{worker} ran it on a {got} ({name}) in a pool of {kind} devices"));
+        }
+        if attempt.kernels.iter().all(|kernel| kernel.launches == 0) {
+            return Err(format!("{worker} answered, and its launch counters did not move"));
+        }
+        if !self.proof.workers.contains(worker) {
+            self.proof.workers.push(worker.clone());
+            let uuid = if device.uuid.is_empty() { "" } else { " " };
+            self.proof.devices.push(format!("{kind} {}{uuid}{}", device.name, device.uuid));
+        }
+        let share = f64::from(attempt.part.len()) / f64::from(attempt.joined_items.max(1));
+        for kernel in &attempt.kernels {
+            self.launch(&kernel.name, f64::from(kernel.launches) * share.min(1.0));
+        }
+        self.proof.h2d_bytes += attempt.h2d_bytes;
+        self.proof.d2h_bytes += attempt.d2h_bytes;
+        self.proof.allocations += u64::from(attempt.allocations);
+        Ok(())
+    }
+
+    fn launch(&mut self, name: &str, share: f64) {
+        match self.launches.iter_mut().find(|(known, _)| known == name) {
+            Some((_, sum)) => *sum += share,
+            None => self.launches.push((name.to_owned(), share)),
+        }
+    }
+
+    /// Adds another sum to this one.
+    pub(super) fn merge(&mut self, other: Self) {
+        let (ours, theirs) = (&mut self.proof, other.proof);
+        for (worker, device) in theirs.workers.into_iter().zip(theirs.devices) {
+            if !ours.workers.contains(&worker) {
+                ours.workers.push(worker);
+                ours.devices.push(device);
+            }
+        }
+        ours.jobs += theirs.jobs;
+        ours.h2d_bytes += theirs.h2d_bytes;
+        ours.d2h_bytes += theirs.d2h_bytes;
+        ours.allocations += theirs.allocations;
+        ours.item_errors += theirs.item_errors;
+        for (name, share) in other.launches {
+            self.launch(&name, share);
+        }
+    }
+
+    /// The sum, with the launches that the supervisor counted meanwhile.
+    pub(super) fn into_proof(mut self, runs: u64) -> Proof {
+        self.proof.workers.sort_unstable();
+        let launches = |(name, sum): (String, f64)| Launches { name, launches: whole(sum) };
+        self.proof.kernels = self.launches.into_iter().map(launches).collect();
+        Proof { runs, ..self.proof }
+    }
+}
+
+/// The nearest whole number of launches. Shares add up to one but for rounding; a launch of which other
+/// clients had the rest counts for a share.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a sum of positive shares, and `as` ends at the largest number"
+)]
+fn whole(sum: f64) -> u64 {
+    sum.round().max(1.0) as u64
+}
+
+/// Where a job's time went that its client saw take `took_us`. Parts of a split job ran side by side:
+/// the longest counts.
+pub(super) fn hops(receipt: &Receipt, took_us: f64) -> Hops {
+    let us = |us: u64| u32::try_from(us).map_or(f64::from(u32::MAX), f64::from);
+    let answered = receipt.attempts.iter().filter(|a| a.outcome == AttemptOutcome::Ok);
+    let longest = answered.max_by_key(|attempt| attempt.service_us);
+    let service_us = longest.map_or(0.0, |attempt| us(attempt.service_us));
+    let kernels = longest.map_or(&[][..], |attempt| &attempt.kernels);
+    let device_us: f64 = kernels.iter().map(|kernel| kernel.device_us).sum();
+    let (queue_us, total_us) = (us(receipt.queue_us), us(receipt.total_us));
+    Hops {
+        client_us: took_us - total_us,
+        queue_us,
+        channel_us: total_us - queue_us - service_us,
+        // On a CPU device the functions' times are sums over threads.
+        worker_us: (service_us - device_us).max(0.0),
+        device_us: device_us.min(service_us),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gridpool_protocol::receipt::{DeviceInfo, ItemRange, KernelUse, RunReport};
+
+    use super::*;
+
+    fn receipt(kind: DeviceKind, launches: u32, items: u32, joined_items: u32) -> Receipt {
+        let device = DeviceInfo {
+            kind,
+            index: 0,
+            name: "a device".to_owned(),
+            uuid: String::new(),
+            driver: String::new(),
+        };
+        let report = RunReport {
+            module_hash: String::new(),
+            joined_items,
+            item_errors: 0,
+            kernels: vec![KernelUse { name: "rot90".to_owned(), launches, device_us: 5.0 }],
+            h2d_bytes: 10,
+            d2h_bytes: 20,
+            service_us: 40,
+            allocations: 0,
+        };
+        let part = ItemRange { start: 0, end: items };
+        Receipt {
+            job: "1".to_owned(),
+            key: "1".to_owned(),
+            program_hash: String::new(),
+            items,
+            item_errors: 0,
+            verdict: Verdict::Ok,
+            reason: String::new(),
+            queue_us: 3,
+            total_us: 60,
+            attempts: vec![Attempt::answered("gpu0#1".to_owned(), device, part, report)],
+        }
+    }
+
+    #[test]
+    fn a_launch_that_jobs_joined_counts_once() {
+        let mut evidence = Evidence::default();
+        for _ in 0..3 {
+            evidence.add(&receipt(DeviceKind::Gpu, 2, 5, 15), DeviceKind::Gpu).unwrap();
+        }
+        let mut other = Evidence::default();
+        other.add(&receipt(DeviceKind::Gpu, 2, 7, 7), DeviceKind::Gpu).unwrap();
+        evidence.merge(other);
+        let proof = evidence.into_proof(2);
+        assert_eq!(proof.kernels, [Launches { name: "rot90".to_owned(), launches: 4 }]);
+        assert_eq!((proof.jobs, proof.runs, proof.h2d_bytes, proof.d2h_bytes), (4, 2, 40, 80));
+        assert_eq!(proof.workers, ["gpu0#1"]);
+    }
+
+    #[test]
+    fn a_device_that_did_nothing_or_is_another_proves_nothing() {
+        let refused = |receipt: &Receipt| {
+            Evidence::default().add(receipt, DeviceKind::Gpu).expect_err("it proves nothing")
+        };
+        let still = refused(&receipt(DeviceKind::Gpu, 0, 1, 1));
+        assert!(still.contains("launch counters did not move"), "{still}");
+        let other = refused(&receipt(DeviceKind::Cpu, 1, 1, 1));
+        assert!(other.contains("on a cpu (a device) in a pool of gpu devices"), "{other}");
+        let mut failed = receipt(DeviceKind::Gpu, 1, 1, 1);
+        failed.verdict = Verdict::Failed;
+        assert!(refused(&failed).contains("FAILED"));
+        let mut nobody = receipt(DeviceKind::Gpu, 1, 1, 1);
+        nobody.attempts.clear();
+        assert!(refused(&nobody).contains("names no worker"));
+    }
+
+    #[test]
+    fn hops_add_up_to_what_the_client_saw() {
+        let hops = hops(&receipt(DeviceKind::Gpu, 1, 1, 1), 75.0);
+        let want = Hops {
+            client_us: 15.0,
+            queue_us: 3.0,
+            channel_us: 17.0,
+            worker_us: 35.0,
+            device_us: 5.0,
+        };
+        assert_eq!(hops, want);
+    }
+}

@@ -1,0 +1,130 @@
+//! The reference library in this process, on all cores: what a user has without a pool, and what every
+//! result of a pool is compared with.
+//!
+//! Owns how the batch is shared out to threads. May not use the CPU device: that is what it is
+//! compared with.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use gridpool_kernels::part::{Part, Run};
+use gridpool_kernels::reference::Evaluator;
+use gridpool_protocol::batch::{BatchError, GridBatch};
+use gridpool_protocol::output::{OutputLayout, Outputs};
+use gridpool_protocol::program::Program;
+use gridpool_protocol::shared::SharedSlice;
+use rayon::prelude::*;
+
+/// A thread's cells at a time: they, what is made of them, and their labels stay in its cache.
+const CHUNK_CELLS: usize = 32 * 1024;
+
+thread_local! {
+    /// Its buffers are kept, so that a run after the first allocates nothing.
+    static EVALUATOR: RefCell<Evaluator> = RefCell::default();
+}
+
+/// A program over a batch, ready to be run as often as one likes.
+#[derive(Debug)]
+pub(super) struct Library {
+    program: Program,
+    batch: Arc<GridBatch>,
+    layout: OutputLayout,
+    chunks: Vec<Run>,
+    output: Vec<u8>,
+}
+
+impl Library {
+    /// Makes room for the result.
+    pub(super) fn new(program: &Program, batch: Arc<GridBatch>) -> Result<Self, BatchError> {
+        let layout = OutputLayout::new(program, batch.layout()?)?;
+        let chunks = chunks(&batch);
+        let output = vec![0; layout.bytes()];
+        Ok(Self { program: program.clone(), batch, layout, chunks, output })
+    }
+
+    /// Runs it on all cores.
+    pub(super) fn run(&mut self) {
+        let output = SharedSlice::private(&mut self.output);
+        let (program, batch, layout) = (&self.program, self.batch.as_ref(), &self.layout);
+        self.chunks.par_iter().for_each(|chunk| {
+            EVALUATOR.with_borrow_mut(|evaluator| {
+                run_chunk(evaluator, program, batch, layout, chunk, &output);
+            });
+        });
+    }
+
+    /// The result of the last run.
+    pub(super) fn into_outputs(self) -> Outputs {
+        let outputs = Outputs::new(self.program, self.batch, self.output);
+        outputs.expect("the output is as long as its layout says")
+    }
+}
+
+/// What `program` gives for `batch`.
+pub(super) fn outputs(program: &Program, batch: Arc<GridBatch>) -> Result<Outputs, BatchError> {
+    let mut library = Library::new(program, batch)?;
+    library.run();
+    Ok(library.into_outputs())
+}
+
+/// Neighbouring items with about [`CHUNK_CELLS`] cells each.
+fn chunks(batch: &GridBatch) -> Vec<Run> {
+    let offsets = batch.tables().offsets();
+    let mut chunks = Vec::new();
+    let mut start = 0;
+    while start < batch.len() {
+        let first = offsets[start] as usize;
+        let rest = &offsets[start + 1..];
+        let more = rest.partition_point(|&end| end as usize - first <= CHUNK_CELLS);
+        let end = start + more.max(1);
+        chunks.push(Run { items: start..end, cells: first..offsets[end] as usize });
+        start = end;
+    }
+    chunks
+}
+
+fn run_chunk(
+    evaluator: &mut Evaluator,
+    program: &Program,
+    batch: &GridBatch,
+    layout: &OutputLayout,
+    chunk: &Run,
+    output: &SharedSlice<'_>,
+) {
+    evaluator.load(1, &batch.tables().shapes()[chunk.items.clone()], |cells| {
+        cells.copy_from_slice(&batch.cells()[chunk.cells.clone()]);
+    });
+    evaluator.validate();
+    for (at, step) in program.steps().iter().enumerate() {
+        evaluator.apply(step, at, program.ties());
+    }
+    evaluator.finish(layout, chunk);
+    for part in Part::ALL {
+        if let Some(span) = part.span(layout, chunk) {
+            output.write(span.start, evaluator.part(part));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gridpool_kernels::reference;
+    use gridpool_protocol::bench::Workload;
+
+    use super::*;
+    use crate::bench::programs::PROGRAMS;
+    use crate::bench::workload::Source;
+
+    #[test]
+    fn all_cores_give_what_one_gives() {
+        let source = Source::open(None).unwrap();
+        let batch = Arc::new(source.batch(Workload::Arc, 0..3_000));
+        for program in PROGRAMS.map(|entry| entry.program()) {
+            let got = outputs(&program, Arc::clone(&batch)).unwrap();
+            let want = reference::run_batch(&program, &batch).unwrap();
+            for item in 0..want.len() {
+                assert_eq!(got.item(item), want.item(item), "{}: item {item}", program.text());
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! What a GPU can do with nothing in the way: copies one way and both ways, and the shortest way there
+//! and back with one launch between.
+//!
+//! It uses what a worker uses, sealed memory registered with the driver, three streams and chunks of
+//! a worker's size, and nothing else of a worker: no tables, no checks, no scheduling.
+
+#![expect(unsafe_code, reason = "copies and one kernel over memory that this type alone has")]
+
+use std::ffi::c_void;
+use std::time::Duration;
+
+use gridpool_kernels::module::CUDA_VERSION_MIN;
+use gridpool_protocol::arena::{Arena, ArenaError, ArenaMap};
+use gridpool_protocol::bench::Measure;
+use gridpool_protocol::clock;
+
+use super::device::{driver_version, uuid_text};
+use super::driver::{DeviceAddress, Driver, FunctionHandle, Stream};
+use crate::fault::Fault;
+
+/// Bytes of one copy: chunks of 7 to 45 MB reach the whole of the bus.
+const CHUNK_BYTES: usize = 16 << 20;
+/// Memory on each side, so that no cache holds it.
+const HOST_BYTES: usize = 256 << 20;
+/// Streams, as a worker has lanes.
+const LANES: usize = 3;
+/// Chunks in a stream behind each other: it must not run dry while another is waited for.
+const QUEUED: usize = 2;
+/// Cells of the grid that goes there and back.
+const GRID_CELLS: usize = 900;
+const THREADS: u32 = 128;
+
+/// Copies each byte once: the least that a kernel can do and be seen to have done.
+const ECHO: &str = "
+.version 6.0
+.target sm_60
+.address_size 64
+.visible .entry gp_echo(.param .u64 from, .param .u64 to, .param .u32 bytes)
+{
+    .reg .pred %p;
+    .reg .u16 %cell;
+    .reg .u32 %block, %threads, %thread, %at, %bytes;
+    .reg .u64 %from, %to, %offset;
+    mov.u32 %block, %ctaid.x;
+    mov.u32 %threads, %ntid.x;
+    mov.u32 %thread, %tid.x;
+    mad.lo.u32 %at, %block, %threads, %thread;
+    ld.param.u32 %bytes, [bytes];
+    setp.ge.u32 %p, %at, %bytes;
+    @%p bra DONE;
+    ld.param.u64 %from, [from];
+    ld.param.u64 %to, [to];
+    cvt.u64.u32 %offset, %at;
+    add.u64 %from, %from, %offset;
+    add.u64 %to, %to, %offset;
+    ld.global.u8 %cell, [%from];
+    st.global.u8 [%to], %cell;
+DONE:
+    ret;
+}
+";
+
+/// Why there is no limit.
+#[derive(Debug, thiserror::Error)]
+pub enum LimitError {
+    /// A call of the driver failed, or the GPU is another.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    /// There is no memory to copy.
+    #[error("memory to copy")]
+    Memory(#[from] ArenaError),
+}
+
+/// The only GPU that this process sees, and memory to copy.
+#[derive(Debug)]
+pub struct CopyLimits {
+    driver: Driver,
+    name: String,
+    version: String,
+    lanes: [(Stream, DeviceAddress); LANES],
+    input: ArenaMap,
+    output: ArenaMap,
+    echo: FunctionHandle,
+}
+
+impl CopyLimits {
+    /// Opens the only visible GPU, which must be `uuid`, and registers memory with it.
+    ///
+    /// # Errors
+    /// [`LimitError`]: a [`Fault`] of the driver, or no memory.
+    pub fn open(uuid: &str) -> Result<Self, LimitError> {
+        let driver = Driver::open(CUDA_VERSION_MIN)?;
+        let device = driver.only_device()?;
+        let got = uuid_text(driver.uuid(device)?);
+        if got != uuid {
+            return Err(Fault::WrongDevice { want: uuid.to_owned(), got }.into());
+        }
+        driver.enter_context(device)?;
+        let lane = || Ok::<_, Fault>((driver.stream()?, driver.allocate(CHUNK_BYTES)?));
+        let (input, output) = (registered(&driver)?, registered(&driver)?);
+        let module = driver.load_module(ECHO)?;
+        Ok(Self {
+            name: driver.name(device)?,
+            version: driver_version(),
+            lanes: [lane()?, lane()?, lane()?],
+            input,
+            output,
+            echo: driver.function(module, "gp_echo")?,
+            driver,
+        })
+    }
+
+    /// The product's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The driver's version.
+    #[must_use]
+    pub fn driver_version(&self) -> &str {
+        &self.version
+    }
+
+    /// Copies for about `span`; bytes in a second, both ways together.
+    ///
+    /// # Errors
+    /// [`LimitError::Fault`] of the driver.
+    pub fn copy(&mut self, measure: Measure, span: Duration) -> Result<f64, LimitError> {
+        let started = clock::now();
+        let mut copied = 0.0;
+        let mut at = 0;
+        while started.elapsed() < span {
+            for (stream, buffer) in self.lanes {
+                self.driver.synchronize(stream)?;
+                for _ in 0..QUEUED {
+                    copied += self.copy_chunk(measure, at, buffer, stream)?;
+                    at = (at + CHUNK_BYTES) % HOST_BYTES;
+                }
+            }
+        }
+        for (stream, _) in self.lanes {
+            self.driver.synchronize(stream)?;
+        }
+        Ok(copied / started.elapsed().as_secs_f64())
+    }
+
+    /// Starts the copies of one chunk and gives their bytes.
+    fn copy_chunk(
+        &self,
+        measure: Measure,
+        at: usize,
+        buffer: DeviceAddress,
+        stream: Stream,
+    ) -> Result<f64, Fault> {
+        const BYTES: f64 = (CHUNK_BYTES as u32) as f64;
+        let (inward, outward) = match measure {
+            Measure::In => (true, false),
+            Measure::Out => (false, true),
+            Measure::Both | Measure::RoundTrip => (true, true),
+        };
+        if inward {
+            let from = self.input.all().as_ptr().wrapping_add(at);
+            // SAFETY: `at` is a whole chunk before the memory's end, the buffer holds one, and both
+            // live as long as the process.
+            unsafe { self.driver.copy_to_device(buffer, from, CHUNK_BYTES, stream)? };
+        }
+        if outward {
+            let to = self.output.all().as_ptr().wrapping_add(at);
+            // SAFETY: as above; nobody reads the memory meanwhile.
+            unsafe { self.driver.copy_to_host(to, buffer, CHUNK_BYTES, stream)? };
+        }
+        Ok(if inward && outward { 2.0 * BYTES } else { BYTES })
+    }
+
+    /// Sends one grid through a kernel and back, `count` times after a tenth as many to warm up; the
+    /// microseconds of each.
+    ///
+    /// # Errors
+    /// [`LimitError::Fault`] of the driver, or that another grid came back.
+    pub fn round_trips(&mut self, count: u32) -> Result<Vec<f64>, LimitError> {
+        let mut times = Vec::new();
+        for trip in 0..count + count / 10 {
+            let grid = [trip.to_le_bytes()[0]; GRID_CELLS];
+            self.input.all().write(0, &grid);
+            let started = clock::now();
+            self.round_trip()?;
+            let took_us = started.elapsed().as_secs_f64() * 1e6;
+            let mut back = [0; GRID_CELLS];
+            self.output.all().read(0, &mut back);
+            if back != grid {
+                let detail = "the grid that was copied there and back is another".to_owned();
+                return Err(Fault::WrongAnswer { detail }.into());
+            }
+            if trip >= count / 10 {
+                times.push(took_us);
+            }
+        }
+        Ok(times)
+    }
+
+    fn round_trip(&self) -> Result<(), Fault> {
+        let [(stream, mut from), (_, mut to), _] = self.lanes;
+        let mut bytes = u32::try_from(GRID_CELLS).expect("a grid has few cells");
+        let blocks = bytes.div_ceil(THREADS);
+        // SAFETY: memory and buffers are longer than a grid and live as long as the process.
+        unsafe {
+            self.driver.copy_to_device(from, self.input.all().as_ptr(), GRID_CELLS, stream)?;
+        }
+        let mut arguments = [
+            (&raw mut from).cast::<c_void>(),
+            (&raw mut to).cast::<c_void>(),
+            (&raw mut bytes).cast::<c_void>(),
+        ];
+        // SAFETY: the kernel takes two addresses and a length; both buffers are longer.
+        unsafe { self.driver.launch(self.echo, blocks, THREADS, &mut arguments, stream)? };
+        // SAFETY: as for the copy to the device.
+        unsafe { self.driver.copy_to_host(self.output.all().as_ptr(), to, GRID_CELLS, stream)? };
+        self.driver.synchronize(stream)
+    }
+}
+
+/// Memory as a client's arena is, known to the driver.
+fn registered(driver: &Driver) -> Result<ArenaMap, LimitError> {
+    let map = Arena::create(HOST_BYTES as u64)?.map()?;
+    // SAFETY: the map lives as long as the process: nothing here unmaps it before the end.
+    unsafe { driver.register(map.all().as_ptr(), HOST_BYTES)? };
+    Ok(map)
+}
