@@ -24,6 +24,7 @@ mod item_errors;
 mod jobs;
 mod lifecycle;
 mod limits;
+mod loaded;
 mod packed;
 mod pairs;
 mod pool;

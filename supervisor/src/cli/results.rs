@@ -90,7 +90,7 @@ impl Results {
         let with_errors = self.jobs.iter().filter(|job| job.receipt.item_errors > 0);
         for outputs in with_errors.filter_map(|job| job.outputs.as_ref()) {
             for item in 0..outputs.len() {
-                if let Err(error) = outputs.item(item)? {
+                if let Some(error) = outputs.item_error(item)? {
                     *counts.entry(error.code.name()).or_default() += 1;
                 }
             }

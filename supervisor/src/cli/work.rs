@@ -9,7 +9,7 @@ use gridpool_protocol::batch::{BatchLayout, GridBatch};
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::client::{Client, ClientError, Job, JobAnswer, JobHandle};
 use gridpool_protocol::message::Refusal;
-use gridpool_protocol::output::OutputLayout;
+use gridpool_protocol::output::{OutputLayout, Outputs};
 use gridpool_protocol::program::Program;
 
 use super::input::{Inputs, Item, Pair};
@@ -95,10 +95,10 @@ fn submit_all(
     answers: &mut Vec<JobAnswer>,
 ) -> Result<(), ClientError> {
     let mut under_way: VecDeque<JobHandle> = VecDeque::new();
-    let mut take = |handle: JobHandle| -> Result<(), ClientError> {
+    let mut take = |handle: JobHandle, keep: fn(Outputs) -> Outputs| -> Result<(), ClientError> {
         let answer = handle.wait()?;
         progress.advance(u64::from(answer.receipt.items));
-        answers.push(answer);
+        answers.push(JobAnswer { outputs: answer.outputs.map(keep), ..answer });
         Ok(())
     };
     let mut items = inputs.items().peekable();
@@ -107,7 +107,7 @@ fn submit_all(
         if under_way.len() == JOBS_UNDER_WAY_MAX
             && let Some(oldest) = under_way.pop_front()
         {
-            take(oldest)?;
+            take(oldest, Outputs::into_private)?;
         }
         let job = Job::new(plan.program.clone(), batch)?.with_deadline(plan.deadline);
         loop {
@@ -119,7 +119,7 @@ fn submit_all(
                     if plan.wait_if_busy || limit.is_own() =>
                 {
                     match under_way.pop_front() {
-                        Some(oldest) => take(oldest)?,
+                        Some(oldest) => take(oldest, Outputs::into_private)?,
                         None => return Err(Refusal::Busy(limit).into()),
                     }
                 }
@@ -130,7 +130,8 @@ fn submit_all(
             }
         }
     }
-    under_way.into_iter().try_for_each(take)
+    // Only now does nobody else need the shared memory that results lie in.
+    under_way.into_iter().try_for_each(|handle| take(handle, |outputs| outputs))
 }
 
 /// The items of one job, at least one.
