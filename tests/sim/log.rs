@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use gridpool::pool::event::{Action, Event, Timestamp};
+use gridpool::pool::event::{Action, Assignment, Event, Timestamp};
 use gridpool_protocol::message::AttemptError;
 
 /// Lines that a failure prints.
@@ -69,9 +69,18 @@ fn brief_event(event: &Event) -> String {
         Event::DrainRequested => "DrainRequested".to_owned(),
         Event::JobSubmitted { client, request: r } => {
             let once = if r.idempotent { "" } else { " once" };
+            let whole = if r.divisible { "" } else { " whole" };
             format!(
-                "JobSubmitted {client} {} key {} items {} cost {} bytes {} {:?} deadline {:?}{once}",
-                r.job, r.key.0, r.items, r.cost, r.inline_bytes, r.priority, r.deadline
+                "JobSubmitted {client} {} key {} {} items {} cost {} bytes {} {:?} deadline {:?}\
+                 {once}{whole}",
+                r.job,
+                r.key.0,
+                r.program_hash,
+                r.items,
+                r.cost,
+                r.inline_bytes,
+                r.priority,
+                r.deadline
             )
         }
         Event::SpawnFailed { worker, .. } => format!("SpawnFailed {worker}"),
@@ -95,7 +104,13 @@ fn brief_action(action: &Action) -> String {
     match action {
         Action::Accept { client, key } => format!("Accept {client} key {}", key.0),
         Action::Discard { job } => format!("Discard {job}"),
-        Action::Dispatch { worker, attempt } => format!("Dispatch {worker} {attempt}"),
+        Action::Dispatch { worker, attempts } => {
+            let brief = |sent: &Assignment| {
+                format!(" {} {}..{}", sent.attempt, sent.part.start, sent.part.end)
+            };
+            let all: String = attempts.iter().map(brief).collect();
+            format!("Dispatch {worker}{all}")
+        }
         Action::Finish { client, job, key, receipt } => {
             let client = client.map_or_else(|| "nobody".to_owned(), |client| client.to_string());
             let (key, runs) = (key.0, receipt.attempts.len());

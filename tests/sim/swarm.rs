@@ -48,6 +48,8 @@ pub(crate) struct Rates {
     pub(crate) poisonous: u64,
     /// Jobs that may not run twice.
     pub(crate) not_idempotent: u64,
+    /// Jobs whose result cannot be written in parts.
+    pub(crate) indivisible: u64,
     /// Jobs with little time.
     pub(crate) short_deadlines: u64,
     /// Submissions under a key that was used before.
@@ -82,6 +84,10 @@ pub(crate) struct Swarm {
     pub(crate) service_max: u64,
     /// What jobs cost; equal costs make the bound on unfairness tight.
     pub(crate) costs: [u64; 3],
+    /// How many items they have.
+    pub(crate) items: [u32; 3],
+    /// Programs that jobs name.
+    pub(crate) programs: u64,
     pub(crate) heartbeat: Duration,
     pub(crate) rates: Rates,
 }
@@ -107,6 +113,10 @@ impl Swarm {
             cancel_grace: rng.millis(0, 60),
             kill_timeout: rng.millis(20, 300),
             drain_timeout: rng.millis(0, 1_500),
+            part_cost_min: rng.pick(&[1, 5, 10, 40, 1 << 40]),
+            parts_per_device: count(rng, 1, 3),
+            feed_cost_max: rng.pick(&[0, 5, 20, 60, 1_000]),
+            join_cost_max: rng.pick(&[0, 10, 30, 100, 1_000]),
         };
         Self {
             devices: count(rng, 1, 4),
@@ -115,6 +125,8 @@ impl Swarm {
             pause_max: rng.pick(&[0, 5, 20, 60, 120]),
             service_max: rng.pick(&[1, 10, 50, 200]),
             costs: rng.pick(&[[10, 10, 10], [5, 10, 20], [1, 10, 100]]),
+            items: rng.pick(&[[1, 1, 1], [1, 2, 9], [5, 50, 100]]),
+            programs: rng.between(1, 3),
             heartbeat: rng.millis(90, 149),
             rates: Rates::draw(rng),
             config,
@@ -144,6 +156,7 @@ impl Rates {
             late_messages: rate(rng, 1_000),
             poisonous: rate(rng, 300),
             not_idempotent: rate(rng, 400),
+            indivisible: rate(rng, 500),
             short_deadlines: rate(rng, 500),
             repeated_keys: rate(rng, 400),
             cancels: rate(rng, 300),

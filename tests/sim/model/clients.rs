@@ -20,7 +20,7 @@ impl Model {
     pub(super) fn submitted(&mut self, now: Timestamp, client: ClientId, request: &JobRequest) {
         let (job, key) = (request.job, request.key);
         let same_work =
-            |program: &str, items: u32| program == request.program_hash && items == request.items;
+            |program: &str, items: u32| program == &*request.program_hash && items == request.items;
         if let Some(live) = self.jobs.values().find(|job| job.request.key == key) {
             if live.client == client && same_work(&live.request.program_hash, live.request.items) {
                 self.coverage.hit("accept: same key again");
@@ -54,8 +54,15 @@ impl Model {
         }
         self.counters.accepted += 1;
         self.accepted.insert(job);
-        self.jobs.insert(job, Job::new(now, client, request.clone()));
-        self.fair.waits(client, request);
+        let devices = self.devices.values().filter(|device| device.may_serve()).count();
+        let new = Job::new(now, client, request.clone(), devices, &self.config);
+        if new.parts_due > 1 {
+            self.coverage.hit("split: accepted");
+        }
+        self.fair.waits(client, request, new.part_cost_max());
+        self.jobs.insert(job, new);
+        let bytes = self.jobs.values().map(|job| job.request.inline_bytes).sum();
+        self.bytes_high = self.bytes_high.max(bytes);
         self.due.reply = Some(Reply::Accept(client, key));
     }
 
@@ -66,7 +73,7 @@ impl Model {
             return Some(Refusal::Draining);
         }
         let own = self.jobs.values().filter(|job| job.client == client).count();
-        let waiting = self.jobs.values().filter(|job| job.running.is_none()).count();
+        let waiting = self.jobs.values().filter(|job| job.waits()).count();
         let bytes: u64 = self.jobs.values().map(|job| job.request.inline_bytes).sum();
         let limit = if own >= self.config.client_jobs_max {
             self.coverage.hit("refuse: BUSY client");
@@ -93,10 +100,12 @@ impl Model {
             self.coverage.hit("cancel: job of another client");
             return;
         }
-        let runs = job.running.is_some();
-        self.coverage.hit(if runs { "cancel: running" } else { "cancel: queued" });
-        let free_at = now.after(self.config.cancel_grace);
-        self.cut_off(id, free_at, AttemptOutcome::Cancelled);
+        self.coverage.hit(match (job.runs(), job.parts_due) {
+            (true, 1) => "cancel: running",
+            (true, _) => "cancel: parts running",
+            (false, _) => "cancel: queued",
+        });
+        self.cut_off(now, id, AttemptOutcome::Cancelled);
         self.end(id, Verdict::Cancelled);
     }
 
@@ -107,8 +116,13 @@ impl Model {
         for id in own {
             let job = self.jobs.get_mut(&id).expect("it was just listed");
             job.orphaned = true;
-            if job.running.is_some() {
-                self.coverage.hit("client gone: running job");
+            if job.runs() {
+                let split = job.parts_due > 1;
+                self.coverage.hit(if split {
+                    "client gone: parts running"
+                } else {
+                    "client gone: running job"
+                });
             } else {
                 self.coverage.hit("client gone: queued job");
                 self.end(id, Verdict::Cancelled);

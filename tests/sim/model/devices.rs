@@ -5,8 +5,10 @@ use std::time::Duration;
 use gridpool::pool::event::{Exit, ExitStatus, Timestamp};
 use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
 use gridpool_protocol::message::AttemptError;
-use gridpool_protocol::receipt::{AttemptOutcome, RunReport};
+use gridpool_protocol::receipt::RunReport;
 
+use super::hands::{Batch, Hands};
+use super::losses::Loss;
 use super::{Model, Phase};
 
 /// Why the pool killed a worker.
@@ -28,20 +30,18 @@ enum Fault {
     Worker,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum State {
     /// No process; the next may start at `Device::not_before`.
     #[default]
     Absent,
     Busy {
-        attempt: AttemptId,
-        /// Set once the job has its verdict.
-        free_at: Option<Timestamp>,
+        hands: Hands,
     },
     Killed {
         give_up_at: Timestamp,
-        /// What it ran, if its end still matters to a job.
-        attempt: Option<AttemptId>,
+        /// What it may still answer.
+        hands: Hands,
         why: Why,
     },
     Quarantined,
@@ -104,17 +104,24 @@ impl Device {
         matches!(self.state, State::Ready | State::Starting { .. })
     }
 
-    /// The job that it runs has its verdict.
-    pub(super) fn frees(&mut self, at: Timestamp) {
-        match &mut self.state {
-            State::Busy { free_at, .. } => *free_at = Some(at),
-            State::Killed { attempt, .. } => *attempt = None,
+    /// What it was sent and has not answered.
+    pub(super) fn hands(&self) -> &[Batch] {
+        match &self.state {
+            State::Busy { hands } | State::Killed { hands, .. } => &hands.0,
             State::Absent
             | State::Quarantined
             | State::Ready
             | State::Starting { .. }
             | State::Stopping { .. }
-            | State::Unkillable { .. } => {}
+            | State::Unkillable { .. } => &[],
+        }
+    }
+
+    /// The job of an attempt that it has in hand has its verdict.
+    pub(super) fn frees(&mut self, attempt: AttemptId, at: Timestamp) {
+        if let State::Busy { hands } = &mut self.state {
+            let all = hands.0.iter_mut().flat_map(|batch| &mut batch.attempts);
+            all.filter(|(id, _)| *id == attempt).for_each(|(_, free_at)| *free_at = Some(at));
         }
     }
 
@@ -139,7 +146,7 @@ impl Device {
         match self.state {
             State::Absent => matches!(model.phase, Phase::Serving | Phase::Draining { .. })
                 .then_some(self.not_before),
-            State::Busy { free_at, .. } => Some(free_at.unwrap_or(silent).min(silent)),
+            State::Busy { ref hands } => Some(hands.free_at().unwrap_or(silent).min(silent)),
             State::Killed { give_up_at, .. } => Some(give_up_at),
             State::Ready => Some(silent),
             State::Starting { by } | State::Stopping { by } => Some(by),
@@ -188,27 +195,35 @@ impl Model {
             }
             return;
         }
+        let free_at = now.after(self.config.cancel_grace);
         let device = self.devices.get_mut(&worker.device).expect("devices stay");
-        match &mut device.state {
-            State::Busy { attempt: running, .. } if *running == attempt => {
-                device.state = State::Ready;
-            }
-            State::Killed { attempt: running, .. } if *running == Some(attempt) => {
-                *running = None;
-                self.coverage.hit("answer: while being killed");
+        let waits = device.hands().iter().skip(1).flat_map(|batch| &batch.attempts);
+        if waits.into_iter().any(|&(id, _)| id == attempt) {
+            self.coverage.hit("answer: of the batch that waits");
+        }
+        let known = match &mut device.state {
+            State::Busy { hands } => hands.answered(attempt, free_at),
+            State::Killed { hands, .. } => {
+                let known = hands.answered(attempt, free_at);
+                if known {
+                    self.coverage.hit("answer: while being killed");
+                }
+                known
             }
             State::Absent
-            | State::Busy { .. }
-            | State::Killed { .. }
             | State::Quarantined
             | State::Ready
             | State::Starting { .. }
             | State::Stopping { .. }
-            | State::Unkillable { .. } => {
-                self.coverage.hit("answer: not the attempt it runs");
-                self.counters.stale += 1;
-                return;
-            }
+            | State::Unkillable { .. } => false,
+        };
+        if !known {
+            self.coverage.hit("answer: not the attempt it runs");
+            self.counters.stale += 1;
+            return;
+        }
+        if matches!(&device.state, State::Busy { hands } if hands.0.is_empty()) {
+            device.state = State::Ready;
         }
         device.jobs_done += 1;
         device.worked = true;
@@ -235,35 +250,28 @@ impl Model {
         }
         let from_outside = exit.status == ExitStatus::Signal(9);
         let by_itself = if from_outside { Fault::Outside } else { Fault::Worker };
-        let (lost, fault) = match self.devices[&worker.device].state {
-            State::Busy { attempt, .. } => {
+        let device = self.devices.get_mut(&worker.device).expect("devices stay");
+        let (lost, fault) = match std::mem::take(&mut device.state) {
+            State::Busy { hands } => {
                 let evidence = is_evidence(exit.status);
-                (Some((attempt, AttemptOutcome::WorkerDied, evidence)), by_itself)
+                (Some((hands, Loss::Died { evidence, from_outside })), by_itself)
             }
-            State::Killed { attempt, why: Why::Hang, .. } => {
-                (attempt.map(|attempt| (attempt, AttemptOutcome::Hang, true)), Fault::Worker)
+            State::Killed { hands, why: Why::Hang, .. } => {
+                (Some((hands, Loss::Hung)), Fault::Worker)
             }
             State::Unkillable { why: Why::Hang } => {
                 self.coverage.hit("device: back after being unkillable");
                 (None, Fault::Worker)
             }
-            State::Killed { .. } | State::Stopping { .. } | State::Unkillable { .. } => {
-                (None, Fault::Nobody)
-            }
+            State::Killed { hands, .. } => (Some((hands, Loss::Freed)), Fault::Nobody),
+            State::Stopping { .. } | State::Unkillable { .. } => (None, Fault::Nobody),
             State::Absent | State::Quarantined | State::Ready | State::Starting { .. } => {
                 (None, by_itself)
             }
         };
         self.died(now, worker.device, fault, is_final(exit.status));
-        if let Some((attempt, outcome, evidence)) = lost {
-            if evidence {
-                self.coverage.hit("death: with evidence");
-            }
-            self.attempt_failed(attempt, worker, outcome, evidence);
-            let is_nobodys = outcome == AttemptOutcome::WorkerDied && from_outside;
-            if let Some(job) = self.jobs.get_mut(&attempt.job).filter(|_| is_nobodys) {
-                job.failed_on = None;
-            }
+        if let Some((hands, loss)) = lost {
+            self.hands_lost(now, worker, hands, loss);
         }
     }
 
@@ -311,26 +319,29 @@ impl Model {
         if self.devices[&id].wakes_at(self).is_none_or(|at| at > now) {
             return;
         }
-        match self.devices[&id].state {
+        match self.devices[&id].state.clone() {
             State::Absent => self.spawn(now, id),
-            State::Busy { attempt, free_at: Some(at) } if at <= now => {
-                let late = self.due.verdicts.contains_key(&attempt.job);
-                self.coverage.hit(if late { "kill: late job" } else { "kill: grace over" });
-                self.kill(now, id, None, Why::FreeDevice);
+            State::Busy { hands } => {
+                if hands.free_at().is_some_and(|at| at <= now) {
+                    let late = self.due.verdicts.keys();
+                    let front = hands.front();
+                    let is_late = late.into_iter().any(|&job| front.has(job));
+                    self.coverage.hit(if is_late { "kill: late job" } else { "kill: grace over" });
+                    self.kill(now, id, Why::FreeDevice);
+                } else {
+                    self.coverage.hit("kill: hang");
+                    self.kill(now, id, Why::Hang);
+                }
             }
-            State::Busy { attempt, .. } => {
-                self.coverage.hit("kill: hang");
-                self.kill(now, id, Some(attempt), Why::Hang);
-            }
-            State::Killed { attempt, why, .. } => self.give_up(id, attempt, why),
-            State::Ready => self.kill(now, id, None, Why::Hang),
+            State::Killed { hands, why, .. } => self.give_up(now, id, hands, why),
+            State::Ready => self.kill(now, id, Why::Hang),
             State::Starting { .. } => {
                 self.coverage.hit("kill: not READY in time");
-                self.kill(now, id, None, Why::Hang);
+                self.kill(now, id, Why::Hang);
             }
             State::Stopping { .. } => {
                 self.coverage.hit("kill: stop ignored");
-                self.kill(now, id, None, Why::Leaving);
+                self.kill(now, id, Why::Leaving);
             }
             State::Quarantined | State::Unkillable { .. } => {}
         }
@@ -352,21 +363,21 @@ impl Model {
         self.due.spawns.insert(WorkerId { device: id, generation: device.generation });
     }
 
-    fn kill(&mut self, now: Timestamp, id: DeviceId, attempt: Option<AttemptId>, why: Why) {
+    fn kill(&mut self, now: Timestamp, id: DeviceId, why: Why) {
         let give_up_at = now.after(self.config.kill_timeout);
         let device = self.devices.get_mut(&id).expect("devices stay");
-        device.state = State::Killed { give_up_at, attempt, why };
+        let hands = Hands(device.hands().to_vec());
+        device.state = State::Killed { give_up_at, hands, why };
         self.due.kills.insert(WorkerId { device: id, generation: device.generation });
     }
 
-    fn give_up(&mut self, id: DeviceId, attempt: Option<AttemptId>, why: Why) {
+    fn give_up(&mut self, now: Timestamp, id: DeviceId, hands: Hands, why: Why) {
         self.coverage.hit("worker: unkillable");
         let device = self.devices.get_mut(&id).expect("devices stay");
         device.state = State::Unkillable { why };
         let worker = WorkerId { device: id, generation: device.generation };
-        if let Some(attempt) = attempt {
-            self.attempt_failed(attempt, worker, AttemptOutcome::Hang, true);
-        }
+        let loss = if why == Why::Hang { Loss::Hung } else { Loss::Freed };
+        self.hands_lost(now, worker, hands, loss);
     }
 
     pub(super) fn stop_all(&mut self, now: Timestamp) {
@@ -387,7 +398,7 @@ impl Model {
                 | State::Starting { .. }
                 | State::Stopping { .. } => {
                     self.coverage.hit("kill: leaving");
-                    self.kill(now, id, None, Why::Leaving);
+                    self.kill(now, id, Why::Leaving);
                 }
                 State::Absent
                 | State::Killed { .. }

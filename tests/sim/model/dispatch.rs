@@ -1,10 +1,12 @@
-//! Who may run what, where.
+//! Who may run what, where. With whom, and behind whom, is in `sharing`.
 
-use gridpool::pool::event::Timestamp;
-use gridpool_protocol::ids::{AttemptId, WorkerId};
+use gridpool::pool::event::{Assignment, Timestamp};
+use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
+use gridpool_protocol::receipt::ItemRange;
 
 use super::devices::{Device, State};
-use super::jobs::Job;
+use super::hands::{Batch, Hands};
+use super::jobs::{Job, Part};
 use super::{Broken, Model, holds};
 
 impl Model {
@@ -12,47 +14,132 @@ impl Model {
         &mut self,
         now: Timestamp,
         worker: WorkerId,
-        attempt: AttemptId,
+        sent: &[Assignment],
     ) -> Result<(), Broken> {
-        let job = self.a_job_without_acceptance_or_with_a_verdict_never_runs(attempt)?;
+        let rule = "a_batch_has_a_member";
+        let lead = sent.first().ok_or_else(|| Broken { rule, detail: worker.to_string() })?;
+        let second = !self.only_a_ready_worker_of_this_generation_gets_a_job(worker)?;
+        self.a_suspect_gets_no_job(now, worker)?;
+        let mut batch = Batch { sent: sent.len(), ..Batch::default() };
+        for (position, &Assignment { attempt, part }) in sent.iter().enumerate() {
+            let job = self.a_job_without_acceptance_or_with_a_verdict_never_runs(attempt)?;
+            batch.attempts.push((attempt, None));
+            batch.cost += job.cost(part);
+            self.an_attempt_may_begin(now, worker, attempt, part)?;
+            if position > 0 {
+                self.nobody_joins_where_his_last_attempt_failed(worker, attempt, part)?;
+            }
+        }
+        self.a_launch_of_several_has_one_program_and_keeps_its_limits(sent, &batch)?;
+        if second {
+            self.a_second_batch_is_sent_if_nobody_idles_and_both_are_short(now, worker, &batch)?;
+            self.a_second_batch_goes_where_least_is_outstanding(now, worker, sent)?;
+            self.what_is_sent_early_may_be_taken_back(sent)?;
+        }
+        self.note_dispatch(worker, second, batch);
+
+        // A part that was tried before may be kept back for another device, and may thus be overtaken.
+        let nothing_is_kept_back = self.devices.len() == 1 || self.retries == 0;
+        let job = &self.jobs[&lead.attempt.job];
         let (client, request) = (job.client, job.request.clone());
-        a_job_runs_on_one_worker_at_a_time(attempt, job)?;
+        let fresh = |id| self.retries == 0 || self.jobs[&id].begun == 0;
+        self.fair.a_clients_jobs_go_by_priority_and_then_in_order(client, &request, fresh)?;
+        for &Assignment { attempt, part } in sent {
+            self.begins(now, worker, attempt, part)?;
+        }
+        if nothing_is_kept_back {
+            self.fair.nobody_is_passed_over_for_ever(self.config.join_cost_max)?;
+            self.whoever_may_join_a_launch_of_his_client_does(worker, sent)?;
+        }
+        Ok(())
+    }
+
+    fn note_dispatch(&mut self, worker: WorkerId, second: bool, batch: Batch) {
+        let members = batch.attempts.len();
+        let coverage = &mut self.coverage;
+        match (second, members) {
+            (true, 1) => coverage.hit("dispatch: second batch"),
+            (true, _) => coverage.hit("dispatch: joined as second batch"),
+            (false, 1) => {}
+            (false, _) => coverage.hit("dispatch: joined"),
+        }
+        let device = self.devices.get_mut(&worker.device).expect("devices stay");
+        if let State::Busy { hands } = &mut device.state {
+            hands.0.push(batch);
+        } else {
+            device.state = State::Busy { hands: Hands(vec![batch]) };
+        }
+        if std::mem::take(&mut device.was_suspect) {
+            coverage.hit("dispatch: worker that was suspect before");
+        }
+        self.counters.attempts += members as u64;
+        self.counters.runs += 1;
+        self.counters.joined += if members > 1 { members as u64 } else { 0 };
+    }
+
+    /// What must hold of each attempt, whoever is beside it.
+    fn an_attempt_may_begin(
+        &self,
+        now: Timestamp,
+        worker: WorkerId,
+        attempt: AttemptId,
+        items: ItemRange,
+    ) -> Result<(), Broken> {
+        let job = &self.jobs[&attempt.job];
         attempts_are_numbered_from_one(attempt, job)?;
-        self.a_job_is_tried_no_more_often_than_attempts_max(attempt, job)?;
-        self.a_job_with_evidence_of_poison_is_not_tried_again(attempt, job)?;
         a_job_that_may_not_run_twice_is_dispatched_once(attempt, job)?;
         a_job_that_is_late_is_not_started(now, attempt, job)?;
-        self.a_retried_job_avoids_the_device_it_failed_on_while_another_is_near(worker, job)?;
-        self.only_an_idle_ready_worker_of_this_generation_gets_a_job(worker)?;
-        self.a_suspect_gets_no_job(now, worker)?;
+        self.a_job_with_evidence_of_poison_is_not_tried_again(attempt, job)?;
+        let Some(part) = job.parts.iter().find(|part| part.items == items) else {
+            return parts_are_equal_and_come_in_order_without_gap_or_overlap(attempt, job, items);
+        };
+        a_part_runs_on_one_worker_at_a_time_until_it_is_answered(attempt, part)?;
+        self.a_part_is_tried_no_more_often_than_attempts_max(attempt, part)?;
+        self.a_retried_part_avoids_the_device_it_failed_on_while_another_is_near(worker, part)
+    }
 
-        let failed_on = job.failed_on;
-        let device = self.devices.get_mut(&worker.device).expect("devices stay");
-        device.state = State::Busy { attempt, free_at: None };
-        self.coverage.hit(match failed_on {
+    fn begins(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        attempt: AttemptId,
+        items: ItemRange,
+    ) -> Result<(), Broken> {
+        let job = self.jobs.get_mut(&attempt.job).expect("it was just found");
+        job.begun += 1;
+        job.first_dispatch.get_or_insert(now);
+        if job.parts_due > 1 {
+            self.coverage.hit("dispatch: a part");
+        }
+        if job.shared_a_death {
+            self.coverage.hit("dispatch: alone after a shared death");
+        }
+        let at = job.parts.iter().position(|part| part.items == items);
+        let at = at.unwrap_or_else(|| {
+            job.parts.push(Part {
+                items,
+                running: None,
+                answered: false,
+                tries: 0,
+                device_errors: 0,
+                failed_on: None,
+            });
+            job.parts.len() - 1
+        });
+        let part = &mut job.parts[at];
+        part.running = Some((attempt, worker));
+        part.tries += 1;
+        self.coverage.hit(match part.failed_on {
             None => "dispatch",
             Some(device) if device == worker.device => "dispatch: again on the same device",
             Some(_) => "dispatch: again on another device",
         });
-        if std::mem::take(&mut device.was_suspect) {
-            self.coverage.hit("dispatch: worker that was suspect before");
+        let (client, cost) = (job.client, job.cost(items));
+        if !job.waits() {
+            self.fair.leaves(client, &job.request);
         }
-        self.counters.attempts += 1;
-        let job = self.jobs.get_mut(&attempt.job).expect("it was just found");
-        job.running = Some(worker);
-        job.begun += 1;
-        job.first_dispatch.get_or_insert(now);
-
-        // A job that was tried before may be kept back for another device, and may thus be overtaken.
-        let nothing_is_kept_back = self.devices.len() == 1 || self.retries == 0;
-        let fresh = |id| nothing_is_kept_back || self.jobs[&id].begun == 0;
-        self.fair.a_clients_jobs_go_by_priority_and_then_in_order(client, &request, fresh)?;
-        self.fair.leaves(client, &request);
-        if self.fair.serves(client, request.cost) {
+        if self.fair.serves(client, cost) {
             self.coverage.hit("fairness: somebody else waited");
-        }
-        if nothing_is_kept_back {
-            self.fair.nobody_is_passed_over_for_ever()?;
         }
         Ok(())
     }
@@ -62,17 +149,17 @@ impl Model {
         attempt: AttemptId,
     ) -> Result<&Job, Broken> {
         let rule = "a_job_without_acceptance_or_with_a_verdict_never_runs";
-        let job = self.jobs.get(&attempt.job);
+        let job = self.jobs.get(&attempt.job).filter(|job| job.waits());
         job.ok_or_else(|| Broken { rule, detail: format!("{attempt} was dispatched") })
     }
 
-    fn a_job_is_tried_no_more_often_than_attempts_max(
+    fn a_part_is_tried_no_more_often_than_attempts_max(
         &self,
         attempt: AttemptId,
-        job: &Job,
+        part: &Part,
     ) -> Result<(), Broken> {
-        let rule = "a_job_is_tried_no_more_often_than_attempts_max";
-        holds(rule, job.begun < self.config.attempts_max, || attempt.to_string())
+        let rule = "a_part_is_tried_no_more_often_than_attempts_max";
+        holds(rule, part.tries < self.config.attempts_max, || attempt.to_string())
     }
 
     fn a_job_with_evidence_of_poison_is_not_tried_again(
@@ -84,31 +171,36 @@ impl Model {
         holds(rule, job.evidence < self.config.poison_deaths, || attempt.to_string())
     }
 
-    fn a_retried_job_avoids_the_device_it_failed_on_while_another_is_near(
+    fn a_retried_part_avoids_the_device_it_failed_on_while_another_is_near(
         &self,
         worker: WorkerId,
-        job: &Job,
+        part: &Part,
     ) -> Result<(), Broken> {
-        let rule = "a_retried_job_avoids_the_device_it_failed_on_while_another_is_near";
-        let same = job.failed_on == Some(worker.device);
-        holds(rule, !same || !self.another_is_near(worker), || {
-            format!("{} went to {worker} again", job.request.job)
+        let rule = "a_retried_part_avoids_the_device_it_failed_on_while_another_is_near";
+        let same = part.failed_on == Some(worker.device);
+        holds(rule, !same || !self.another_is_near(worker.device), || {
+            format!("{:?} went to {worker} again", part.items)
         })
     }
 
-    fn another_is_near(&self, worker: WorkerId) -> bool {
-        let mut others = self.devices.iter().filter(|(id, _)| **id != worker.device);
+    fn another_is_near(&self, than: DeviceId) -> bool {
+        let mut others = self.devices.iter().filter(|(id, _)| **id != than);
         others.any(|(_, device)| device.is_near())
     }
 
-    fn only_an_idle_ready_worker_of_this_generation_gets_a_job(
+    /// Whether it has nothing else.
+    fn only_a_ready_worker_of_this_generation_gets_a_job(
         &self,
         worker: WorkerId,
-    ) -> Result<(), Broken> {
-        let rule = "only_an_idle_ready_worker_of_this_generation_gets_a_job";
+    ) -> Result<bool, Broken> {
+        let rule = "only_a_ready_worker_of_this_generation_gets_a_job";
         let device = &self.devices[&worker.device];
-        let ok = device.state == State::Ready && device.generation == worker.generation;
-        holds(rule, ok, || format!("{worker}: {device:?}"))
+        let ready = device.state == State::Ready;
+        let ok = ready || matches!(device.state, State::Busy { .. });
+        holds(rule, ok && device.generation == worker.generation, || {
+            format!("{worker}: {device:?}")
+        })?;
+        Ok(ready)
     }
 
     fn a_suspect_gets_no_job(&self, now: Timestamp, worker: WorkerId) -> Result<(), Broken> {
@@ -118,8 +210,12 @@ impl Model {
         })
     }
 
-    fn is_suspect(&self, now: Timestamp, device: &Device) -> bool {
+    pub(super) fn is_suspect(&self, now: Timestamp, device: &Device) -> bool {
         now.since(device.heard) >= self.config.heartbeat_suspect
+    }
+
+    pub(super) fn is_idle(&self, now: Timestamp, device: &Device) -> bool {
+        device.state == State::Ready && !self.is_suspect(now, device)
     }
 
     /// Checked once everything that the event brought is done.
@@ -128,35 +224,52 @@ impl Model {
         now: Timestamp,
     ) -> Result<(), Broken> {
         let rule = "no_device_is_idle_while_a_job_waits_that_may_go_there";
-        let waiting: Vec<_> = self.jobs.values().filter(|job| job.running.is_none()).collect();
-        let (mut idle, mut suspects) = (Vec::new(), Vec::new());
+        let waiting: Vec<_> = self.jobs.values().filter(|job| job.waits()).collect();
+        let mut suspects = Vec::new();
         for (&id, device) in &self.devices {
-            if device.state == State::Ready {
-                let worker = WorkerId { device: id, generation: device.generation };
-                let suspect = self.is_suspect(now, device);
-                if suspect { suspects.push(worker) } else { idle.push(worker) }
+            if device.state != State::Ready {
+                continue;
             }
-        }
-        for &worker in &idle {
-            for job in &waiting {
-                let kept_back =
-                    job.failed_on == Some(worker.device) && self.another_is_near(worker);
-                holds(rule, kept_back, || format!("{} waits and {worker} idles", job.request.job))?;
+            if self.is_suspect(now, device) {
+                suspects.push(id);
+                continue;
             }
+            let kept_back = |part: &Part| part.failed_on == Some(id) && self.another_is_near(id);
+            let idles = |job: &&&Job| job.has_fresh_part() || !job.waiting().all(kept_back);
+            let left = waiting.iter().find(idles);
+            holds(rule, left.is_none(), || format!("{left:?} waits and {id} idles"))?;
         }
         if !suspects.is_empty() && !waiting.is_empty() {
             self.coverage.hit("suspect: a job waits although a worker is READY");
         }
-        for worker in suspects {
-            self.devices.get_mut(&worker.device).expect("devices stay").was_suspect = true;
+        for id in suspects {
+            self.devices.get_mut(&id).expect("devices stay").was_suspect = true;
         }
         Ok(())
     }
 }
 
-fn a_job_runs_on_one_worker_at_a_time(attempt: AttemptId, job: &Job) -> Result<(), Broken> {
-    let rule = "a_job_runs_on_one_worker_at_a_time";
-    holds(rule, job.running.is_none(), || format!("{attempt} beside {:?}", job.running))
+fn parts_are_equal_and_come_in_order_without_gap_or_overlap(
+    attempt: AttemptId,
+    job: &Job,
+    items: ItemRange,
+) -> Result<(), Broken> {
+    let rule = "parts_are_equal_and_come_in_order_without_gap_or_overlap";
+    let least = job.request.items / job.parts_due;
+    let is_last = job.parts.len() + 1 == job.parts_due as usize;
+    let ok = job.parts.len() < job.parts_due as usize
+        && items.start == job.parts.last().map_or(0, |part| part.items.end)
+        && (least..=least + 1).contains(&items.len())
+        && is_last == (items.end == job.request.items);
+    holds(rule, ok, || format!("{attempt} of {items:?} after {job:?}"))
+}
+
+fn a_part_runs_on_one_worker_at_a_time_until_it_is_answered(
+    attempt: AttemptId,
+    part: &Part,
+) -> Result<(), Broken> {
+    let rule = "a_part_runs_on_one_worker_at_a_time_until_it_is_answered";
+    holds(rule, part.running.is_none() && !part.answered, || format!("{attempt} beside {part:?}"))
 }
 
 fn attempts_are_numbered_from_one(attempt: AttemptId, job: &Job) -> Result<(), Broken> {

@@ -18,8 +18,9 @@ pub(super) struct Fair {
 }
 
 impl Fair {
-    pub(super) fn waits(&mut self, client: ClientId, request: &JobRequest) {
-        self.cost_max = self.cost_max.max(request.cost);
+    /// A part of a job waits; no part of it costs more than `cost_max`.
+    pub(super) fn waits(&mut self, client: ClientId, request: &JobRequest, cost_max: u64) {
+        self.cost_max = self.cost_max.max(cost_max);
         let own = self.waiting.entry(client).or_default();
         if own.is_empty() {
             self.ahead.retain(|&(waiting, _), _| waiting != client);
@@ -33,6 +34,7 @@ impl Fair {
         own.insert((request.priority, request.job));
     }
 
+    /// No part of the job waits.
     pub(super) fn leaves(&mut self, client: ClientId, request: &JobRequest) {
         if let Some(own) = self.waiting.get_mut(&client) {
             own.remove(&(request.priority, request.job));
@@ -72,10 +74,11 @@ impl Fair {
         others
     }
 
-    /// While a client waits, no other gets two of the most costly jobs ahead of it: the bound of
-    /// start-time fair queueing.
-    pub(super) fn nobody_is_passed_over_for_ever(&self) -> Result<(), Broken> {
-        let bound = 2 * i128::from(self.cost_max);
+    /// While a client waits, no other gets two of the most costly parts ahead of it: the bound of
+    /// start-time fair queueing. Joining others may bring it as much as a launch of joined jobs costs
+    /// ahead once more.
+    pub(super) fn nobody_is_passed_over_for_ever(&self, join_cost_max: u64) -> Result<(), Broken> {
+        let bound = 2 * (i128::from(self.cost_max) + i128::from(join_cost_max));
         for (&(client, other), &ahead) in &self.ahead {
             let waits = self.waiting.get(&client).is_some_and(|jobs| !jobs.is_empty());
             holds("nobody_is_passed_over_for_ever", !waits || ahead <= bound, || {

@@ -1,15 +1,35 @@
-//! What becomes of a job: attempts, evidence, its one verdict and the receipt.
+//! What becomes of a job: its parts, its one verdict and the receipt.
 
+use gridpool::pool::config::PoolConfig;
 use gridpool::pool::event::{JobRequest, Timestamp};
 use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, JobId, JobKey, WorkerId};
 use gridpool_protocol::message::AttemptError;
-use gridpool_protocol::receipt::{AttemptOutcome, Receipt, RunReport, Verdict};
+use gridpool_protocol::receipt::{AttemptOutcome, ItemRange, Receipt, RunReport, Verdict};
 
 use super::devices::State;
 use super::{Broken, Model, Remembered, Reply, holds};
 
-/// Device errors that one job may meet before it fails.
-const DEVICE_ERRORS_MAX: u32 = 2;
+/// Most parts of one job.
+const PARTS_MAX: u64 = 64;
+
+/// A part of a job, known from its first dispatch on.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) items: ItemRange,
+    pub(super) running: Option<(AttemptId, WorkerId)>,
+    pub(super) answered: bool,
+    /// Attempts that count.
+    pub(super) tries: u32,
+    pub(super) device_errors: u32,
+    /// Where its last attempt failed.
+    pub(super) failed_on: Option<DeviceId>,
+}
+
+impl Part {
+    fn waits(&self) -> bool {
+        self.running.is_none() && !self.answered
+    }
+}
 
 /// One accepted job.
 #[derive(Clone, Debug)]
@@ -18,36 +38,99 @@ pub(super) struct Job {
     pub(super) request: JobRequest,
     pub(super) orphaned: bool,
     pub(super) deadline: Timestamp,
-    pub(super) running: Option<WorkerId>,
+    /// Into how many parts it must be cut.
+    pub(super) parts_due: u32,
+    /// Those that have been dispatched, in order of their items.
+    pub(super) parts: Vec<Part>,
     pub(super) begun: u32,
     pub(super) evidence: u32,
-    /// Where its last attempt failed.
-    pub(super) failed_on: Option<DeviceId>,
+    /// Its worker died while it ran others with it.
+    pub(super) shared_a_death: bool,
     pub(super) first_dispatch: Option<Timestamp>,
     accepted: Timestamp,
-    device_errors: u32,
     item_errors: u32,
-    attempts: Vec<(WorkerId, AttemptOutcome)>,
+    pub(super) attempts: Vec<(WorkerId, AttemptOutcome, ItemRange)>,
 }
 
 impl Job {
-    pub(super) fn new(now: Timestamp, client: ClientId, request: JobRequest) -> Self {
+    pub(super) fn new(
+        now: Timestamp,
+        client: ClientId,
+        request: JobRequest,
+        devices: usize,
+        config: &PoolConfig,
+    ) -> Self {
         Self {
             client,
             orphaned: false,
             deadline: now.after(request.deadline),
-            running: None,
+            parts_due: parts_due(&request, devices as u64, config),
+            parts: Vec::new(),
             begun: 0,
             evidence: 0,
-            failed_on: None,
+            shared_a_death: false,
             first_dispatch: None,
             accepted: now,
-            device_errors: 0,
             item_errors: 0,
             attempts: Vec::new(),
             request,
         }
     }
+
+    /// Whether some of it runs.
+    pub(super) fn runs(&self) -> bool {
+        self.parts.iter().any(|part| part.running.is_some())
+    }
+
+    /// Parts that wait and were dispatched before.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &Part> {
+        self.parts.iter().filter(|part| !self.orphaned && part.waits())
+    }
+
+    /// Whether a part waits that was never dispatched.
+    pub(super) fn has_fresh_part(&self) -> bool {
+        !self.orphaned && self.parts.len() < self.parts_due as usize
+    }
+
+    /// Whether any part of it waits.
+    pub(super) fn waits(&self) -> bool {
+        self.has_fresh_part() || self.waiting().next().is_some()
+    }
+
+    /// The part that `attempt` runs.
+    pub(super) fn part_of(&mut self, attempt: AttemptId) -> &mut Part {
+        let runs = |part: &&mut Part| part.running.is_some_and(|(id, _)| id == attempt);
+        self.parts.iter_mut().find(runs).expect("an attempt in a worker's hands is a part's")
+    }
+
+    /// What its items cost, a share of the whole.
+    pub(super) fn cost(&self, items: ItemRange) -> u64 {
+        let until = |item: u32| match item == self.request.items {
+            true => self.request.cost,
+            false => self.request.cost * u64::from(item) / u64::from(self.request.items),
+        };
+        until(items.end) - until(items.start)
+    }
+
+    /// No part costs more.
+    pub(super) fn part_cost_max(&self) -> u64 {
+        let items = self.request.items.div_ceil(self.parts_due);
+        (self.request.cost * u64::from(items)).div_ceil(self.request.items.into())
+    }
+
+    /// Whether it may share a launch.
+    pub(super) fn may_join(&self) -> bool {
+        self.parts_due == 1 && self.request.idempotent && !self.shared_a_death
+    }
+}
+
+/// A large job is worth so many parts: as many as it has times the least cost of one, at most some for
+/// each device that may serve when it is accepted, and at most one an item.
+fn parts_due(request: &JobRequest, devices: u64, config: &PoolConfig) -> u32 {
+    let may = devices > 1 && request.idempotent && request.divisible;
+    let most = [devices * u64::from(config.parts_per_device), request.items.into(), PARTS_MAX];
+    let due = most.into_iter().fold(request.cost / config.part_cost_min, u64::min);
+    if may { u32::try_from(due.max(1)).expect("there are few") } else { 1 }
 }
 
 impl Model {
@@ -66,61 +149,35 @@ impl Model {
         if job.deadline == now {
             self.coverage.hit("answer: at the deadline");
         }
+        let part = job.part_of(attempt);
+        let items = part.items;
         match result {
             Ok(report) => {
-                job.attempts.push((worker, AttemptOutcome::Ok));
-                job.item_errors = report.item_errors;
-                self.end(attempt.job, Verdict::Ok);
+                part.running = None;
+                part.answered = true;
+                job.attempts.push((worker, AttemptOutcome::Ok, items));
+                job.item_errors += report.item_errors;
+                if job.runs() || job.waits() {
+                    self.coverage.hit("split: a part was answered before the others");
+                } else {
+                    if job.parts_due > 1 && !job.orphaned {
+                        self.coverage.hit("split: all parts were answered");
+                    }
+                    self.end(attempt.job, Verdict::Ok);
+                }
             }
             Err(AttemptError::Refused(_)) => {
                 self.coverage.hit("answer: refused");
-                job.attempts.push((worker, AttemptOutcome::Refused));
-                self.end(attempt.job, Verdict::Failed);
+                part.running = None;
+                job.attempts.push((worker, AttemptOutcome::Refused, items));
+                self.fail(now, attempt.job, Verdict::Failed);
             }
             Err(AttemptError::Device(_)) => {
                 self.coverage.hit("answer: device error");
-                job.device_errors += 1;
-                self.attempt_failed(attempt, worker, AttemptOutcome::DeviceError, false);
+                part.device_errors += 1;
+                self.attempt_failed(now, attempt, worker, AttemptOutcome::DeviceError, false);
             }
         }
-    }
-
-    /// The attempt gave nothing: the job runs again or ends.
-    pub(super) fn attempt_failed(
-        &mut self,
-        attempt: AttemptId,
-        worker: WorkerId,
-        outcome: AttemptOutcome,
-        evidence: bool,
-    ) {
-        let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
-        job.attempts.push((worker, outcome));
-        job.evidence += u32::from(evidence);
-        job.failed_on = Some(worker.device);
-        let verdict = if job.orphaned {
-            self.coverage.hit("retry: job of a client that is gone");
-            Verdict::Cancelled
-        } else if job.evidence >= self.config.poison_deaths {
-            Verdict::Poison
-        } else if !job.request.idempotent {
-            self.coverage.hit("retry: may not run twice");
-            Verdict::Failed
-        } else if job.device_errors >= DEVICE_ERRORS_MAX {
-            Verdict::Failed
-        } else if job.begun >= self.config.attempts_max {
-            self.coverage.hit("retry: last attempt");
-            Verdict::Failed
-        } else {
-            job.running = None;
-            self.retries += 1;
-            let job = &self.jobs[&attempt.job];
-            self.fair.waits(job.client, &job.request);
-            if self.fair.waiting() > self.config.queue_jobs_max {
-                self.coverage.hit("retry: queue above its limit");
-            }
-            return;
-        };
-        self.end(attempt.job, verdict);
     }
 
     pub(super) fn jobs_are_late(&mut self, now: Timestamp) {
@@ -128,21 +185,28 @@ impl Model {
             self.jobs.iter().filter(|(_, job)| job.deadline <= now).map(|(&id, _)| id).collect();
         for id in late {
             let job = &self.jobs[&id];
-            self.coverage.hit(match job.running {
-                None if job.accepted == now => "deadline: at submission",
-                None => "deadline: queued",
-                Some(worker) => match self.devices[&worker.device].state {
-                    State::Killed { .. } => "deadline: while its worker is being killed",
-                    State::Absent
-                    | State::Busy { .. }
-                    | State::Quarantined
-                    | State::Ready
-                    | State::Starting { .. }
-                    | State::Stopping { .. }
-                    | State::Unkillable { .. } => "deadline: running",
-                },
-            });
-            self.cut_off(id, now, AttemptOutcome::Deadline);
+            let workers = job.parts.iter().filter_map(|part| part.running);
+            for (attempt, worker) in workers {
+                let device = &self.devices[&worker.device];
+                let batches = device.hands();
+                let in_front = batches[0].attempts.iter().any(|&(id, _)| id == attempt);
+                let dies = matches!(device.state, State::Killed { .. });
+                self.coverage.hit(match (dies, in_front, batches[0].attempts.len()) {
+                    (true, ..) => "deadline: while its worker is being killed",
+                    (false, false, _) => "deadline: sent and not begun",
+                    (false, true, 1) => "deadline: running",
+                    (false, true, _) => "deadline: beside others in its launch",
+                });
+            }
+            if !job.runs() {
+                let at_once = job.accepted == now;
+                self.coverage.hit(if at_once {
+                    "deadline: at submission"
+                } else {
+                    "deadline: queued"
+                });
+            }
+            self.cut_off(now, id, AttemptOutcome::Deadline);
             self.end(id, Verdict::Deadline);
         }
     }
@@ -152,7 +216,7 @@ impl Model {
             return;
         }
         let waiting: Vec<_> =
-            self.jobs.iter().filter(|(_, job)| job.running.is_none()).map(|(&id, _)| id).collect();
+            self.jobs.iter().filter(|(_, job)| job.waits()).map(|(&id, _)| id).collect();
         for id in waiting {
             self.end(id, Verdict::DeviceLost);
         }
@@ -160,26 +224,30 @@ impl Model {
 
     pub(super) fn cut_off_all(&mut self, now: Timestamp) {
         for id in self.jobs.keys().copied().collect::<Vec<_>>() {
-            self.cut_off(id, now, AttemptOutcome::Cancelled);
+            self.cut_off(now, id, AttemptOutcome::Cancelled);
             self.end(id, Verdict::Cancelled);
         }
     }
 
-    /// The job ends before its attempt does; its device must be free at `free_at`.
-    pub(super) fn cut_off(&mut self, id: JobId, free_at: Timestamp, outcome: AttemptOutcome) {
+    /// The job ends before its attempts do. Their devices must be free after a grace; if the job is
+    /// late and has its worker to itself, at once.
+    pub(super) fn cut_off(&mut self, now: Timestamp, id: JobId, outcome: AttemptOutcome) {
         let job = self.jobs.get_mut(&id).expect("it is live");
-        let Some(worker) = job.running else { return };
-        job.attempts.push((worker, outcome));
-        let device = self.devices.get_mut(&worker.device).expect("devices stay");
-        device.frees(free_at);
+        for part in &mut job.parts {
+            let Some((attempt, worker)) = part.running.take() else { continue };
+            job.attempts.push((worker, outcome, part.items));
+            let device = self.devices.get_mut(&worker.device).expect("devices stay");
+            let own = device.hands().iter().map(|batch| batch.attempts.len()).sum::<usize>() == 1;
+            let at_once = own && outcome == AttemptOutcome::Deadline;
+            let grace = self.config.cancel_grace;
+            device.frees(attempt, if at_once { now } else { now.after(grace) });
+        }
     }
 
     /// From here on a verdict is due.
     pub(super) fn end(&mut self, id: JobId, verdict: Verdict) {
         let job = self.jobs.remove(&id).expect("it is live");
-        if job.running.is_none() {
-            self.fair.leaves(job.client, &job.request);
-        }
+        self.fair.leaves(job.client, &job.request);
         let verdict = if job.orphaned { Verdict::Cancelled } else { verdict };
         let (counter, name) = match verdict {
             Verdict::Cancelled => (&mut self.counters.cancelled, "verdict CANCELLED"),
@@ -195,7 +263,7 @@ impl Model {
     }
 
     fn remember(&mut self, request: &JobRequest, verdict: Verdict) {
-        let (program_hash, items) = (request.program_hash.clone(), request.items);
+        let (program_hash, items) = (request.program_hash.to_string(), request.items);
         self.memory.insert(request.key, Remembered { program_hash, items, verdict });
         self.memory_order.push_back(request.key);
         while self.memory_order.len() > self.config.verdicts_kept {
@@ -222,6 +290,7 @@ impl Model {
         a_verdict_is_the_one_that_the_events_call_for(id, verdict, receipt)?;
         self.a_deadline_verdict_comes_at_the_deadline(now, id, &job, receipt)?;
         a_client_that_is_gone_is_told_nothing(id, &job, client)?;
+        every_item_of_an_ok_job_was_answered_by_exactly_one_attempt(id, &job, receipt)?;
         a_receipt_tells_what_happened(now, id, key, &job, receipt)
     }
 
@@ -301,8 +370,10 @@ fn a_receipt_tells_what_happened(
     receipt: &Receipt,
 ) -> Result<(), Broken> {
     let rule = "a_receipt_tells_what_happened";
-    let seen: Vec<_> = job.attempts.iter().map(|(w, outcome)| (w.to_string(), *outcome)).collect();
-    let told: Vec<_> = receipt.attempts.iter().map(|a| (a.worker.clone(), a.outcome)).collect();
+    let seen =
+        job.attempts.iter().map(|&(worker, outcome, part)| (worker.to_string(), outcome, part));
+    let told = receipt.attempts.iter().map(|a| (a.worker.clone(), a.outcome, a.part));
+    let (seen, told): (Vec<_>, Vec<_>) = (seen.collect(), told.collect());
     holds(rule, told == seen, || format!("{id}: told {told:?}, seen {seen:?}"))?;
     let elsewhere = receipt.attempts.iter().find(|a| a.device.name != a.worker);
     holds(rule, elsewhere.is_none(), || format!("{id}: not its worker's device: {elsewhere:?}"))?;
@@ -312,11 +383,27 @@ fn a_receipt_tells_what_happened(
     let ok = receipt.job == id.to_string()
         && key == job.request.key
         && receipt.key == key.to_string()
-        && receipt.program_hash == job.request.program_hash
+        && *receipt.program_hash == *job.request.program_hash
         && receipt.items == job.request.items
         && receipt.item_errors == job.item_errors
         && u128::from(receipt.queue_us) == queue_us
         && u128::from(receipt.total_us) == total_us
         && receipt.reason.is_empty() == (receipt.verdict == Verdict::Ok);
     holds(rule, ok, || format!("{id}: {receipt:?}, waited {queue_us} in all {total_us}"))
+}
+
+fn every_item_of_an_ok_job_was_answered_by_exactly_one_attempt(
+    id: JobId,
+    job: &Job,
+    receipt: &Receipt,
+) -> Result<(), Broken> {
+    let rule = "every_item_of_an_ok_job_was_answered_by_exactly_one_attempt";
+    if receipt.verdict != Verdict::Ok {
+        return Ok(());
+    }
+    let ok = receipt.attempts.iter().filter(|attempt| attempt.outcome == AttemptOutcome::Ok);
+    let mut parts: Vec<_> = ok.map(|attempt| (attempt.part.start, attempt.part.end)).collect();
+    parts.sort_unstable();
+    let end = parts.iter().try_fold(0, |at, &(start, end)| (start == at).then_some(end));
+    holds(rule, end == Some(job.request.items), || format!("{id}: {parts:?}"))
 }

@@ -6,16 +6,20 @@
 //! job goes to which idle worker; that choice has rules of its own (`dispatch`, `fair`).
 //!
 //! One file per concern: `clients` what is said to clients, `jobs` what becomes of a job, `devices`
-//! what becomes of a device, `orders` starts, stops and kills, `dispatch` who runs what, `fair` whose
-//! turn it is, `settled` what holds between events.
+//! what becomes of a device, `hands` what a worker has in hand, `losses` what it takes with it, `orders`
+//! starts, stops and kills, `dispatch` who runs what, `sharing` with whom, `fair` whose turn it is,
+//! `settled` what holds between events.
 
 mod clients;
 mod devices;
 mod dispatch;
 mod fair;
+mod hands;
 mod jobs;
+mod losses;
 mod orders;
 mod settled;
+mod sharing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -84,6 +88,9 @@ pub(crate) struct Model {
     retries: u64,
     fair: Fair,
     clients: BTreeSet<ClientId>,
+    /// The most jobs that waited between two events, and the most inline bytes.
+    jobs_high: u64,
+    bytes_high: u64,
     memory: BTreeMap<JobKey, Remembered>,
     memory_order: VecDeque<JobKey>,
     /// Keys whose verdict was forgotten.
@@ -109,6 +116,8 @@ impl Model {
             retries: 0,
             fair: Fair::default(),
             clients: BTreeSet::new(),
+            jobs_high: 0,
+            bytes_high: 0,
             memory: BTreeMap::new(),
             memory_order: VecDeque::new(),
             forgotten: BTreeSet::new(),
@@ -193,7 +202,7 @@ impl Model {
         match *action {
             Action::Accept { client, key } => self.accepted(client, key),
             Action::Discard { job } => self.discarded(job),
-            Action::Dispatch { worker, attempt } => self.dispatched(now, worker, attempt),
+            Action::Dispatch { worker, ref attempts } => self.dispatched(now, worker, attempts),
             Action::Finish { client, job, key, ref receipt } => {
                 self.finished(now, client, job, key, receipt)
             }

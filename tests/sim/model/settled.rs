@@ -18,6 +18,9 @@ impl Model {
         self.steps += 1;
         what_is_due_is_done_at_once(&self.due)?;
         self.no_device_is_idle_while_a_job_waits_that_may_go_there(now)?;
+        self.a_worker_that_may_have_a_second_batch_gets_one_if_only_such_wait(now)?;
+        let waiting = self.jobs.values().filter(|job| job.waits()).count();
+        self.jobs_high = self.jobs_high.max(waiting as u64);
         self.the_pool_wakes_when_something_is_due(now, pool)?;
         self.wakes = pool.poll_deadline();
         self.the_counters_are_right(pool)?;
@@ -58,10 +61,13 @@ impl Model {
             told.ok + told.failed + told.deadline + told.poison + told.cancelled + told.device_lost;
         let live = self.jobs.len() as u64;
         holds(rule, told.accepted == verdicts + live, || format!("{told:?} and {live} live"))?;
-        let jobs = self.jobs.values().filter(|job| job.running.is_none()).count() as u64;
-        let bytes = self.jobs.values().map(|job| job.request.inline_bytes).sum();
+        let own = QueueStatus {
+            jobs: self.jobs.values().filter(|job| job.waits()).count() as u64,
+            jobs_high: self.jobs_high,
+            bytes: self.jobs.values().map(|job| job.request.inline_bytes).sum(),
+            bytes_high: self.bytes_high,
+        };
         let told = pool.queue();
-        let own = QueueStatus { jobs, bytes, ..told };
         holds(rule, told == own, || format!("told {told:?}, counted {own:?}"))?;
         let draining = self.phase != Phase::Serving;
         holds(rule, pool.is_draining() == draining, || format!("draining: {draining}"))
@@ -82,7 +88,8 @@ impl Model {
         let mut devices = self.devices.values();
         let hopeless = devices.all(|device| device.is_quarantined() && !device.ever_ready);
         let told = pool.misconfigured();
-        holds(rule, told.is_some() == hopeless, || format!("misconfigured: {told:?}"))
+        let same = told.is_some() == pool.is_misconfigured();
+        holds(rule, same && told.is_some() == hopeless, || format!("misconfigured: {told:?}"))
     }
 
     fn shown_as(&self, device: &Device) -> WorkerState {

@@ -96,7 +96,7 @@ impl World {
             request.items += 1;
         }
         if self.rng.chance(120) {
-            request.program_hash = "vmirror".to_owned();
+            request.program_hash = "vmirror".into();
         }
         let client =
             if self.clients.contains(&owner) && self.rng.chance(600) { owner } else { client };
@@ -125,10 +125,10 @@ impl World {
         JobRequest {
             job,
             key: JobKey(self.next_key),
-            program_hash: "rot90".to_owned(),
-            items: 1,
+            program_hash: format!("p{}", self.rng.below(self.swarm.programs)).into(),
+            items: self.rng.pick(&self.swarm.items),
             cost: self.rng.pick(&self.swarm.costs),
-            inline_bytes: self.rng.pick(&[0, 0, 50, 100, 101]),
+            inline_bytes: self.rng.pick(&[0, 0, 50, 100, 101, 30_000]),
             deadline: Duration::from_millis(deadline),
             priority: self.rng.pick(&[
                 Priority::High,
@@ -137,6 +137,7 @@ impl World {
                 Priority::Low,
             ]),
             idempotent: !self.rng.chance(self.swarm.rates.not_idempotent),
+            divisible: !self.rng.chance(self.swarm.rates.indivisible),
         }
     }
 

@@ -28,12 +28,24 @@ enum Delivery {
 /// One worker process that has not been reaped.
 #[derive(Clone, Debug, Default)]
 struct Process {
-    /// What it was last told to run.
-    running: Option<AttemptId>,
+    /// What it was last told to run, and before that: its latest two batches.
+    running: Vec<AttemptId>,
+    before: Vec<AttemptId>,
+    /// When it is done with all that it was told.
+    done_at: Timestamp,
+    /// It runs something that never ends.
+    stuck: bool,
     /// It gives no sign of life.
     mute: bool,
     /// Its exit is on its way.
     ending: bool,
+}
+
+impl Process {
+    /// All that it may have in hand.
+    fn hands(&self) -> Vec<AttemptId> {
+        self.before.iter().chain(&self.running).copied().collect()
+    }
 }
 
 /// What the world decided about a job when it was submitted.
@@ -51,7 +63,7 @@ pub(crate) struct World {
     sent: u64,
     processes: BTreeMap<WorkerId, Process>,
     /// Processes that are gone, with what they ran.
-    graves: Vec<(WorkerId, Option<AttemptId>)>,
+    graves: Vec<(WorkerId, Vec<AttemptId>)>,
     fates: BTreeMap<JobId, Fate>,
     /// Open connections.
     clients: Vec<ClientId>,
@@ -135,7 +147,7 @@ impl World {
     /// Does what the pool orders.
     pub(crate) fn perform(&mut self, now: Timestamp, action: &Action) {
         match *action {
-            Action::Dispatch { worker, attempt } => self.on_dispatch(now, worker, attempt),
+            Action::Dispatch { worker, ref attempts } => self.on_dispatch(now, worker, attempts),
             Action::Kill { worker } => self.on_kill(now, worker),
             Action::Spawn { worker } => self.on_spawn(now, worker),
             Action::Stop { worker } => self.on_stop(now, worker),
@@ -155,6 +167,9 @@ impl World {
             fate.poisonous = false;
         }
         let soon = now.after(Duration::from_millis(100));
+        for process in self.processes.values_mut() {
+            process.done_at = process.done_at.min(soon);
+        }
         for (_, stuck) in self.network.split_off(&(soon, 0)) {
             let at = now.after(self.rng.millis(0, 100));
             self.send(at, stuck);

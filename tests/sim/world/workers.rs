@@ -1,6 +1,6 @@
 //! Worker processes: how they start, serve, fail and end.
 
-use gridpool::pool::event::{Event, Exit, ExitStatus, Timestamp};
+use gridpool::pool::event::{Assignment, Event, Exit, ExitStatus, Timestamp};
 use gridpool_protocol::exit;
 use gridpool_protocol::ids::{AttemptId, WorkerId};
 use gridpool_protocol::message::AttemptError;
@@ -61,33 +61,61 @@ impl World {
         }
     }
 
-    pub(super) fn on_dispatch(&mut self, now: Timestamp, worker: WorkerId, attempt: AttemptId) {
+    /// The worker is told to run a batch, which it begins when it is done with the one before.
+    pub(super) fn on_dispatch(&mut self, now: Timestamp, worker: WorkerId, sent: &[Assignment]) {
         let Some(process) = self.processes.get_mut(&worker) else { return };
-        let before = process.running.replace(attempt);
-        if process.mute {
+        let attempts: Vec<_> = sent.iter().map(|sent| sent.attempt).collect();
+        process.before = std::mem::replace(&mut process.running, attempts.clone());
+        if process.mute || process.stuck {
             return;
         }
-        let fate = self.fates[&attempt.job];
-        let service_max = self.swarm.service_max;
-        let mut at = self.soon(now, service_max);
+        let begins = process.done_at.max(now);
+        let (before, service_max) = (process.before.clone(), self.swarm.service_max);
         if self.rng.chance(self.swarm.rates.wrong_answers) {
-            let other = self.some_other_attempt(attempt, before);
+            let at = self.soon(begins, service_max);
+            let other = self.some_other_attempt(&attempts, &before);
             self.answer(now, at, worker, other);
         }
-        if fate.poisonous || self.rng.chance(self.swarm.rates.crashes) {
-            let status = self.rng.pick(&FATAL);
-            self.end(at, worker, status);
-        } else if self.rng.chance(self.swarm.rates.outside_kills) {
-            self.end(at, worker, SIGKILL);
-        } else if self.rng.chance(self.swarm.rates.hangs) {
-            self.processes.entry(worker).or_default().mute = true;
-        } else if !self.rng.chance(self.swarm.rates.endless) {
+        let mut ends = self.soon(begins, service_max);
+        let mut answers = Vec::new();
+        for &attempt in &attempts {
             if self.rng.chance(self.swarm.rates.answers_at_deadline) {
                 let about = self.rng.pick(&[-1, 0, 0, 1]);
-                at = shifted(fate.deadline, about).max(now);
+                ends = shifted(self.fates[&attempt.job].deadline, about).max(ends);
             }
+            answers.push((ends, attempt));
+            ends = self.soon(ends, 2);
+        }
+        let poisonous = attempts.iter().any(|attempt| self.fates[&attempt.job].poisonous);
+        let mut dies_at = None;
+        if poisonous || self.rng.chance(self.swarm.rates.crashes) {
+            dies_at = Some(self.rng.pick(&FATAL));
+        } else if self.rng.chance(self.swarm.rates.outside_kills) {
+            dies_at = Some(SIGKILL);
+        }
+        if let Some(status) = dies_at {
+            let taken = ends.since(begins).as_millis();
+            let at = self.soon(begins, u64::try_from(taken).expect("it is a short time"));
+            answers.retain(|&(answered_at, _)| answered_at < at);
+            self.end(at, worker, status);
+        } else if self.rng.chance(self.swarm.rates.hangs) {
+            self.processes.entry(worker).or_default().mute = true;
+            return;
+        } else if self.rng.chance(self.swarm.rates.endless) {
+            let answered = self.rng.below(answers.len() as u64);
+            answers.truncate(usize::try_from(answered).expect("it is a length"));
+            self.processes.entry(worker).or_default().stuck = true;
+        }
+        self.processes.entry(worker).or_default().done_at = ends;
+        let again = self.rng.chance(self.swarm.rates.wrong_answers);
+        // Inside a batch they may come in any order.
+        if self.rng.chance(300) {
+            let times: Vec<_> = answers.iter().map(|&(at, _)| at).rev().collect();
+            answers.iter_mut().zip(times).for_each(|(answer, at)| answer.0 = at);
+        }
+        for (at, attempt) in answers {
             self.answer(now, at, worker, attempt);
-            if self.rng.chance(self.swarm.rates.wrong_answers) {
+            if again {
                 let again = self.soon(at, 30);
                 self.answer(now, again, worker, attempt);
             }
@@ -96,7 +124,7 @@ impl World {
 
     pub(super) fn on_kill(&mut self, now: Timestamp, worker: WorkerId) {
         let Some(process) = self.processes.get(&worker) else { return };
-        let running = process.running;
+        let hands = process.hands();
         let stuck = self.rng.chance(self.swarm.rates.unkillable);
         let dies_at = if stuck {
             let given_up = now.after(self.swarm.config.kill_timeout);
@@ -105,12 +133,12 @@ impl World {
         } else {
             self.soon(now, 15)
         };
-        if let Some(attempt) = running
-            && self.rng.chance(self.swarm.rates.answers_when_killed)
-        {
-            let within = if stuck { 600 } else { 15 };
-            let at = self.soon(now, within).min(dies_at);
-            self.answer(now, at, worker, attempt);
+        for attempt in hands {
+            if self.rng.chance(self.swarm.rates.answers_when_killed) {
+                let within = if stuck { 600 } else { 15 };
+                let at = self.soon(now, within).min(dies_at);
+                self.answer(now, at, worker, attempt);
+            }
         }
         if self.rng.chance(self.swarm.rates.late_messages) {
             let at = self.soon(now, 600).min(dies_at);
@@ -146,7 +174,7 @@ impl World {
             }
         }
         if self.rng.chance(self.swarm.rates.late_messages) {
-            if let Some(attempt) = process.running {
+            for attempt in process.hands() {
                 let late = self.soon(now, 300);
                 self.answer(now, late, worker, attempt);
             }
@@ -154,7 +182,7 @@ impl World {
             let event = self.any_word(worker);
             self.tell(late, event);
         }
-        self.graves.push((worker, process.running));
+        self.graves.push((worker, process.hands()));
     }
 
     /// Something goes wrong by itself, or somebody long dead speaks.
@@ -186,20 +214,21 @@ impl World {
             return None;
         }
         let graves = self.graves.clone();
-        let (worker, attempt) = self.rng.pick(&graves);
+        let index = usize::try_from(self.rng.below(graves.len() as u64)).expect("it is a length");
+        let (worker, attempts) = &graves[index];
+        let worker = *worker;
         let successor = self
             .processes
             .iter()
             .find(|(id, _)| id.device == worker.device)
             .map(|(_, process)| process);
-        let current = successor.and_then(|process| process.running);
-        match (attempt.or(current), current) {
-            (Some(old), now) if self.rng.chance(600) => {
-                let attempt = self.rng.pick(&[old, now.unwrap_or(old)]);
-                Some(Event::WorkerAnswered { worker, attempt, result: Ok(report()) })
-            }
-            _ => Some(self.any_word(worker)),
+        let current = successor.map(Process::hands).unwrap_or_default();
+        let choices: Vec<_> = attempts.iter().chain(&current).copied().collect();
+        if !choices.is_empty() && self.rng.chance(600) {
+            let attempt = self.rng.pick(&choices);
+            return Some(Event::WorkerAnswered { worker, attempt, result: Ok(report()) });
         }
+        Some(self.any_word(worker))
     }
 
     fn answer(&mut self, now: Timestamp, at: Timestamp, worker: WorkerId, attempt: AttemptId) {
@@ -243,14 +272,18 @@ impl World {
         }
     }
 
-    /// An attempt that the worker does not run: its last one, an earlier or a later one of the same
-    /// job, or what another worker runs.
-    fn some_other_attempt(&mut self, running: AttemptId, before: Option<AttemptId>) -> AttemptId {
-        let earlier = AttemptId { number: running.number - 1, ..running };
-        let later = AttemptId { number: running.number + 1, ..running };
-        let elsewhere = self.processes.values().filter_map(|process| process.running);
-        let mut choices: Vec<_> = elsewhere.chain(before).filter(|&a| a != running).collect();
+    /// An attempt that the worker does not run yet or no more: of its batch before, an earlier or a
+    /// later one of the same job, or what another worker runs.
+    fn some_other_attempt(&mut self, running: &[AttemptId], before: &[AttemptId]) -> AttemptId {
+        let some = self.rng.pick(running);
+        let earlier = AttemptId { number: some.number - 1, ..some };
+        let later = AttemptId { number: some.number + 1, ..some };
+        let elsewhere = self.processes.values().flat_map(Process::hands);
+        let mut choices: Vec<_> = elsewhere.filter(|a| !running.contains(a)).collect();
+        choices.extend(before);
         choices.extend([earlier, later]);
+        // Of a batch that waits behind another, every attempt is such a one.
+        choices.push(some);
         self.rng.pick(&choices)
     }
 }

@@ -1,0 +1,149 @@
+//! Who may share a launch, and who may wait in a worker's channel.
+
+use gridpool::pool::event::{Assignment, Timestamp};
+use gridpool_protocol::ids::{AttemptId, WorkerId};
+use gridpool_protocol::limits::{JOIN_INLINE_BYTES_MAX, JOIN_MAX};
+use gridpool_protocol::receipt::ItemRange;
+
+use super::devices::{Device, State};
+use super::hands::Batch;
+use super::jobs::Job;
+use super::{Broken, Model, holds};
+
+impl Model {
+    pub(super) fn nobody_joins_where_his_last_attempt_failed(
+        &self,
+        worker: WorkerId,
+        attempt: AttemptId,
+        items: ItemRange,
+    ) -> Result<(), Broken> {
+        let rule = "nobody_joins_where_his_last_attempt_failed";
+        let parts = &self.jobs[&attempt.job].parts;
+        let part = parts.iter().find(|part| part.items == items);
+        let same = part.is_some_and(|part| part.failed_on == Some(worker.device));
+        holds(rule, !same, || format!("{attempt} joined on {worker}"))
+    }
+
+    pub(super) fn a_launch_of_several_has_one_program_and_keeps_its_limits(
+        &self,
+        sent: &[Assignment],
+        batch: &Batch,
+    ) -> Result<(), Broken> {
+        let rule = "a_launch_of_several_has_one_program_and_keeps_its_limits";
+        if sent.len() == 1 {
+            return Ok(());
+        }
+        let jobs: Vec<_> = sent.iter().map(|sent| &self.jobs[&sent.attempt.job]).collect();
+        let program = &jobs[0].request.program_hash;
+        let one_program = jobs.iter().all(|job| job.request.program_hash == *program);
+        let inline: u64 = jobs.iter().map(|job| job.request.inline_bytes).sum();
+        let ok = one_program
+            && sent.len() <= JOIN_MAX
+            && batch.cost <= self.config.join_cost_max
+            && inline <= JOIN_INLINE_BYTES_MAX as u64
+            && jobs.iter().all(|job| job.may_join());
+        holds(rule, ok, || format!("{sent:?}: {jobs:?}"))
+    }
+
+    /// Only of the launch's own client is it known that it is not too far ahead of those who wait.
+    pub(super) fn whoever_may_join_a_launch_of_his_client_does(
+        &self,
+        worker: WorkerId,
+        sent: &[Assignment],
+    ) -> Result<(), Broken> {
+        let rule = "whoever_may_join_a_launch_of_his_client_does";
+        let lead = &self.jobs[&sent[0].attempt.job];
+        let cost = |job: &Job| job.request.cost;
+        if !lead.may_join() || cost(lead) > self.config.join_cost_max || sent.len() == JOIN_MAX {
+            return Ok(());
+        }
+        let jobs = sent.iter().map(|sent| &self.jobs[&sent.attempt.job]);
+        let (total, inline) = jobs.fold((0, 0), |(total, bytes), job| {
+            (total + cost(job), bytes + job.request.inline_bytes)
+        });
+        let second = self.devices[&worker.device].hands().len() > 1;
+        let short = if second { self.config.feed_cost_max } else { u64::MAX };
+        let mut left_out = self.jobs.values().filter(|job| {
+            job.client == lead.client
+                && job.waits()
+                && job.may_join()
+                && job.request.program_hash == lead.request.program_hash
+                && total + cost(job) <= self.config.join_cost_max.min(short)
+                && inline + job.request.inline_bytes <= JOIN_INLINE_BYTES_MAX as u64
+                && job.parts.iter().all(|part| part.failed_on != Some(worker.device))
+        });
+        let left_out = left_out.next();
+        holds(rule, left_out.is_none(), || format!("{sent:?} without {left_out:?}"))
+    }
+
+    /// Whether a worker may have a second batch.
+    fn is_open(&self, now: Timestamp, device: &Device) -> bool {
+        let State::Busy { hands } = &device.state else { return false };
+        let [front] = &hands.0[..] else { return false };
+        front.cost <= self.config.feed_cost_max
+            && front.attempts.iter().all(|(_, free_at)| free_at.is_none())
+            && !self.is_suspect(now, device)
+    }
+
+    pub(super) fn a_second_batch_is_sent_if_nobody_idles_and_both_are_short(
+        &self,
+        now: Timestamp,
+        worker: WorkerId,
+        batch: &Batch,
+    ) -> Result<(), Broken> {
+        let rule = "a_second_batch_is_sent_if_nobody_idles_and_both_are_short";
+        let device = &self.devices[&worker.device];
+        let ok = self.is_open(now, device)
+            && batch.cost <= self.config.feed_cost_max
+            && !self.devices.values().any(|device| self.is_idle(now, device));
+        holds(rule, ok, || format!("{batch:?} to {worker}: {:?}", self.devices))
+    }
+
+    pub(super) fn a_second_batch_goes_where_least_is_outstanding(
+        &self,
+        now: Timestamp,
+        worker: WorkerId,
+        sent: &[Assignment],
+    ) -> Result<(), Broken> {
+        let rule = "a_second_batch_goes_where_least_is_outstanding";
+        let parts = &self.jobs[&sent[0].attempt.job].parts;
+        let part = parts.iter().find(|part| part.items == sent[0].part);
+        let failed_on = part.and_then(|part| part.failed_on);
+        let load = |device: &Device| device.hands()[0].cost;
+        let open = self
+            .devices
+            .iter()
+            .filter(|(id, device)| Some(**id) != failed_on && self.is_open(now, device));
+        let least = open.map(|(_, device)| load(device)).min();
+        let own = load(&self.devices[&worker.device]);
+        holds(rule, least == Some(own), || format!("{sent:?} to {worker}: {:?}", self.devices))
+    }
+
+    pub(super) fn what_is_sent_early_may_be_taken_back(
+        &self,
+        sent: &[Assignment],
+    ) -> Result<(), Broken> {
+        let rule = "what_is_sent_early_may_be_taken_back";
+        let again = |sent: &Assignment| self.jobs[&sent.attempt.job].request.idempotent;
+        holds(rule, sent.iter().all(again), || format!("{sent:?}"))
+    }
+
+    /// If all that waits is short and may go anywhere, whose turn it is does not matter.
+    pub(super) fn a_worker_that_may_have_a_second_batch_gets_one_if_only_such_wait(
+        &self,
+        now: Timestamp,
+    ) -> Result<(), Broken> {
+        let rule = "a_worker_that_may_have_a_second_batch_gets_one_if_only_such_wait";
+        let mut waiting = self.jobs.values().filter(|job| job.waits()).peekable();
+        let some_wait = waiting.peek().is_some();
+        let all_short = waiting.all(|job| {
+            job.request.idempotent
+                && job.part_cost_max() <= self.config.feed_cost_max
+                && job.waiting().all(|part| part.failed_on.is_none())
+        });
+        let is_idle = self.devices.values().any(|device| self.is_idle(now, device));
+        let is_open = self.devices.values().any(|device| self.is_open(now, device));
+        let unused = some_wait && all_short && !is_idle && is_open;
+        holds(rule, !unused, || format!("{:?}", self.devices))
+    }
+}
