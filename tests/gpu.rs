@@ -66,7 +66,7 @@ impl Devices {
         let (want, reference) = run(&mut self.cpu);
         let (got, work) = run(&mut self.gpu);
         assert_same(program, batch, &got, &want);
-        assert_eq!(work.item_errors, reference.item_errors, "{}", program.text());
+        assert_eq!(work.sum().item_errors, reference.sum().item_errors, "{}", program.text());
         for step in program.steps() {
             let name = format!("gp_{}", step.op.name());
             let launched = work.kernels.iter().any(|k| k.name == name && k.launches > 0);

@@ -1,51 +1,197 @@
-//! Cuts a batch into runs of neighbouring items that a device works on one after the other, so
-//! that a batch, and what a program makes of it, may be larger than the device's memory. Plain
-//! arithmetic.
+//! Cuts a task into chunks that a device works on one after the other: neighbouring items of one
+//! member, or all of several small ones, so that a task, and what a program makes of it, may be larger
+//! than the device's memory.
+//!
+//! Nobody reads a whole batch's tables first: a [`Feed`] guesses from the mean how many items make a
+//! chunk, reads the tables of those, and takes fewer where they are larger than that.
+
+use std::ops::Range;
 
 use gridpool_kernels::part::Run;
-use gridpool_protocol::batch::Tables;
 use gridpool_protocol::program::Program;
+use gridpool_protocol::tables::{read_range, shift_offsets};
 
-/// How large a chunk may be, as it comes and after every step. One item is always allowed.
+use crate::device::{Refusal, Task};
+
+/// How large a chunk may be. One item is always allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkLimits {
-    /// Most items, and most values of all items together.
+    /// Most items, and most values of all items together after every step.
     pub items_max: usize,
     /// Most cells of all items together, and most room for cells where a step makes new pictures.
     pub cells_max: usize,
 }
 
-/// Cuts a batch for `program` into chunks, in order, each as large as `limits` allow.
-pub(crate) fn cut(program: &Program, tables: &Tables, limits: ChunkLimits) -> Vec<Run> {
-    let grids_per_item = program.takes().width();
-    let items = tables.shapes().len() / grids_per_item;
-    let cells_before = |item: usize| tables.offsets()[item * grids_per_item] as usize;
-    let run = |start: usize, end: usize| Run {
-        items: start..end,
-        cells: cells_before(start)..cells_before(end),
-    };
-    let mut chunks = Vec::new();
-    let mut start = 0;
-    while start < items {
-        // The longest that fits, by bisection: more items never need less.
-        let (mut fits, mut too_long) = (start + 1, items + 1);
-        while too_long - fits > 1 {
-            let end = fits.midpoint(too_long);
-            if is_within(program, &run(start, end), limits) {
-                fits = end;
-            } else {
-                too_long = end;
-            }
-        }
-        chunks.push(run(start, fits));
-        start = fits;
-    }
-    chunks
+/// Neighbouring items of one member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) member: usize,
+    pub(crate) items: Range<usize>,
 }
 
-/// Whether a run needs no more than `limits` allow, before the first step and after each.
-fn is_within(program: &Program, run: &Run, limits: ChunkLimits) -> bool {
-    let (items, cells) = (run.items.len(), run.cells.len());
+/// Neighbouring items of one member as a part of a chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) member: usize,
+    /// In the member's batch.
+    pub(crate) of_batch: Run,
+    /// In the chunk.
+    pub(crate) of_chunk: Run,
+}
+
+/// Items and cells, counted from the start of a chunk.
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
+    items: usize,
+    cells: usize,
+}
+
+/// What of a task is still to be done.
+#[derive(Debug)]
+pub(crate) struct Feed<'a> {
+    task: &'a Task<'a>,
+    limits: ChunkLimits,
+    /// Most cells of a chunk as it comes; what its steps make has the limits.
+    cells_in_max: usize,
+    /// Not begun, in order; of the first perhaps a part is done.
+    rest: &'a mut Vec<Span>,
+    /// How many of `rest` are done.
+    done: usize,
+    /// Of the first of the rest and those after it, what the next chunk may take.
+    windows: usize,
+    last_window: Range<usize>,
+}
+
+impl<'a> Feed<'a> {
+    /// Of `task` what `rest` names, in that order.
+    pub(crate) fn new(
+        task: &'a Task<'a>,
+        rest: &'a mut Vec<Span>,
+        limits: ChunkLimits,
+        cells_in_max: usize,
+    ) -> Self {
+        Self { task, limits, cells_in_max, rest, done: 0, windows: 0, last_window: 0..0 }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.done == self.rest.len()
+    }
+
+    /// Decides how far the next chunk may reach, and gives how many grids have tables there.
+    pub(crate) fn plan(&mut self) -> usize {
+        let (mut size, mut grids) = (Size::default(), 0);
+        self.windows = 0;
+        for span in &self.rest[self.done..] {
+            let batch = self.task.members[span.member].batch();
+            let mean = batch.cell_count().div_ceil(batch.items());
+            let items = self.longest(size, span.items.len(), |items| items * mean);
+            if items == 0 {
+                break;
+            }
+            size = Size { items: size.items + items, cells: size.cells + items * mean };
+            grids += items * batch.grids_per_item();
+            self.windows += 1;
+            self.last_window = span.items.start..span.items.start + items;
+            if items < span.items.len() {
+                break;
+            }
+        }
+        grids
+    }
+
+    /// Reads the tables of what was planned, one member's behind the other's, and says in `pieces` what
+    /// the chunk is made of. Offsets count from the chunk's first cell. A member with bad tables is
+    /// `refused` and left out, then and later.
+    pub(crate) fn fill(
+        &mut self,
+        shapes: &mut [[u8; 2]],
+        offsets: &mut [[u8; 4]],
+        pieces: &mut Vec<Piece>,
+        mut refuse: impl FnMut(usize, Refusal),
+    ) {
+        pieces.clear();
+        let mut size = Size::default();
+        for window in (1..=self.windows).rev() {
+            let Span { member, items } = self.rest[self.done].clone();
+            let items = if window == 1 { self.last_window.clone() } else { items };
+            let batch = self.task.members[member].batch();
+            let per_item = batch.grids_per_item();
+            let grids = size.items * per_item..(size.items + items.len()) * per_item;
+            let (shapes, offsets) =
+                (&mut shapes[grids.clone()], &mut offsets[grids.start..=grids.end]);
+            let input = self.task.members[member].input();
+            let cells = match read_range(batch, items.clone(), &input, shapes, offsets) {
+                Ok(cells) => cells,
+                Err(error) => {
+                    refuse(member, error.into());
+                    offsets[0] = number(size.cells).to_le_bytes();
+                    self.done += 1;
+                    continue;
+                }
+            };
+            let start = |at: usize| u32::from_le_bytes(offsets[at * per_item]) as usize;
+            let taken = self.longest(size, items.len(), |items| start(items) - cells.start);
+            let end = start(taken);
+            if taken > 0 {
+                let after =
+                    Size { items: size.items + taken, cells: size.cells + end - cells.start };
+                let by = number(size.cells).wrapping_sub(number(cells.start));
+                shift_offsets(&mut offsets[..=taken * per_item], by);
+                pieces.push(Piece {
+                    member,
+                    of_batch: Run {
+                        items: items.start..items.start + taken,
+                        cells: cells.start..end,
+                    },
+                    of_chunk: Run {
+                        items: size.items..after.items,
+                        cells: size.cells..after.cells,
+                    },
+                });
+                size = after;
+                self.advance(taken);
+            } else {
+                offsets[0] = number(size.cells).to_le_bytes();
+            }
+            if taken < items.len() {
+                break;
+            }
+        }
+    }
+
+    /// So many items of the first of the rest are done.
+    fn advance(&mut self, items: usize) {
+        let first = &mut self.rest[self.done].items;
+        first.start += items;
+        if first.start == first.end {
+            self.done += 1;
+        }
+    }
+
+    /// How many of `most` more items fit behind `before`, by bisection: more items never need less.
+    fn longest(&self, before: Size, most: usize, cells: impl Fn(usize) -> usize) -> usize {
+        let fits = |items: usize| {
+            let after = Size { items: before.items + items, cells: before.cells + cells(items) };
+            after.cells <= self.cells_in_max && is_within(self.task.program, after, self.limits)
+        };
+        if fits(most) {
+            return most;
+        }
+        let (mut fit, mut too_many) = (usize::from(before.items == 0), most);
+        while too_many - fit > 1 {
+            let middle = fit.midpoint(too_many);
+            if fits(middle) {
+                fit = middle;
+            } else {
+                too_many = middle;
+            }
+        }
+        fit
+    }
+}
+
+/// Whether so much needs no more than `limits` allow, before the first step and after each.
+fn is_within(program: &Program, Size { items, cells }: Size, limits: ChunkLimits) -> bool {
     let may_have =
         |values: usize, room: u64| values <= limits.items_max && room <= limits.cells_max as u64;
     may_have(items * program.takes().width(), cells as u64)
@@ -55,82 +201,10 @@ fn is_within(program: &Program, run: &Run, limits: ChunkLimits) -> bool {
             .all(|step| may_have(items * step.gives.width(), step.room(cells, items)))
 }
 
-#[cfg(test)]
-mod tests {
-    use gridpool_protocol::batch::{Grid, GridBatch};
-    use gridpool_protocol::program::Ties;
-
-    use super::*;
-
-    fn compile(text: &str) -> Program {
-        Program::compile(text, Ties::Cpython).unwrap()
-    }
-
-    fn grid(area: usize) -> Grid {
-        match area {
-            4_096 => Grid::new(64, 64, vec![0; area]).unwrap(),
-            900 => Grid::new(30, 30, vec![0; area]).unwrap(),
-            _ => Grid::new(1, area, vec![0; area]).unwrap(),
-        }
-    }
-
-    const AREAS: [usize; 11] = [1, 1, 30, 900, 4_096, 1, 2, 3, 64, 64, 1];
-
-    #[test]
-    fn chunks_follow_each_other_and_keep_the_limits() {
-        let batch = GridBatch::from_grids(&AREAS.map(grid)).unwrap();
-        for (items_max, cells_max) in [(1, 1), (3, 100), (100, 1_000), (2, 10_000), (2, usize::MAX)]
-        {
-            let limits = ChunkLimits { items_max, cells_max };
-            let chunks = cut(&compile("rot90"), batch.tables(), limits);
-            assert_eq!(chunks[0].items.start, 0);
-            assert_eq!(chunks.last().unwrap().items.end, AREAS.len());
-            for pair in chunks.windows(2) {
-                assert_eq!(pair[0].items.end, pair[1].items.start);
-                assert_eq!(pair[0].cells.end, pair[1].cells.start);
-                let with_next = pair[0].cells.len() + AREAS[pair[1].items.start];
-                assert!(pair[0].items.len() == items_max || with_next > cells_max, "{pair:?}");
-            }
-            for chunk in &chunks {
-                let cells: usize = AREAS[chunk.items.clone()].iter().sum();
-                assert_eq!(chunk.cells.len(), cells);
-                assert!(chunk.items.len() <= items_max);
-                assert!(cells <= cells_max || chunk.items.len() == 1);
-            }
-        }
-    }
-
-    #[test]
-    fn a_pair_stays_in_one_chunk() {
-        let grids = AREAS.map(grid);
-        let pairs = grids.iter().map(|grid| (grid, (grid.w() > 1).then_some(grid)));
-        let batch = GridBatch::from_pairs(pairs).unwrap();
-        let limits = ChunkLimits { items_max: 4, cells_max: 200 };
-        let chunks = cut(&compile("hconcat"), batch.tables(), limits);
-        let ends: Vec<_> = chunks.iter().map(|c| (c.items.end, c.cells.end)).collect();
-        let want =
-            [(2, 2), (3, 62), (4, 1_862), (5, 10_054), (7, 10_059), (9, 10_193), (11, 10_322)];
-        assert_eq!(ends, want);
-    }
-
-    #[test]
-    fn a_chunk_is_shorter_where_a_step_makes_its_grids_grow() {
-        let batch = GridBatch::from_grids(&vec![grid(30); 1_000]).unwrap();
-        let limits = ChunkLimits { items_max: 1_000, cells_max: 60_000 };
-        for (text, items) in [
-            ("rot90", 1_000),
-            ("upscale(2)", 500),
-            ("upscale(2) | palette", 500),
-            // A grid has at most 4,096 cells, however often it may have grown.
-            ("upscale(30) | upscale(30)", 14),
-            ("ofcolor(0) | outbox | subgrid", 389),
-            ("hsplit(10) | first", 100),
-            ("hsplit(10) | apply(mostcolor)", 100),
-            ("canvas(1, 10, 100)", 60),
-        ] {
-            let chunks = cut(&compile(text), batch.tables(), limits);
-            assert_eq!(chunks[0].items.len(), items, "{text}");
-            assert_eq!(chunks.last().unwrap().items.end, 1_000, "{text}");
-        }
-    }
+/// A number of cells, of which a batch has at most 2^30.
+fn number(cells: usize) -> u32 {
+    u32::try_from(cells).expect("a chunk has no more cells than a batch")
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,8 @@
 
 use std::fs;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use gridpool_kernels::part::{Part, Run};
@@ -12,11 +14,11 @@ use gridpool_kernels::reference::{self, Evaluator};
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::receipt::DeviceInfo;
 use gridpool_protocol::shared::SharedSlice;
-use rayon::prelude::*;
 
-use crate::chunk::{ChunkLimits, cut};
-use crate::device::{Device, Task, Work};
+use crate::chunk::{ChunkLimits, Feed, Piece, Span};
+use crate::device::{Device, MemberWork, Refusal, Task, TaskMember, Work};
 use crate::fault::Fault;
+use crate::gauges::Gauges;
 use crate::tally::Tally;
 
 /// The step before the first op, as reports name it.
@@ -35,8 +37,19 @@ const CHUNK_CELLS_MAX: usize = 64 * 1024;
 pub struct CpuDevice {
     info: DeviceInfo,
     threads: rayon::ThreadPool,
-    /// For batches of one chunk, which run on the caller's thread.
+    /// One for each thread; the first also for tasks of one chunk, which run on the caller's thread.
+    desks: Vec<Mutex<Desk>>,
+    gauges: Arc<Gauges>,
+}
+
+/// What one thread works with, kept from run to run.
+#[derive(Debug, Default)]
+struct Desk {
     evaluator: Evaluator,
+    shapes: Vec<[u8; 2]>,
+    offsets: Vec<[u8; 4]>,
+    pieces: Vec<Piece>,
+    rest: Vec<Span>,
 }
 
 impl CpuDevice {
@@ -61,7 +74,25 @@ impl CpuDevice {
             uuid: String::new(),
             driver: String::new(),
         };
-        Ok(Self { info, threads: pool.map_err(refused)?, evaluator: Evaluator::default() })
+        let threads = pool.map_err(refused)?;
+        let desks = (0..threads.current_num_threads()).map(|_| Mutex::default()).collect();
+        Ok(Self { info, threads, desks, gauges: Arc::default() })
+    }
+
+    /// What threads take one after the other: items of about `cells_max` cells.
+    fn spans(task: &Task<'_>, cells_max: usize) -> Vec<Span> {
+        let mut spans = Vec::new();
+        for (at, member) in task.members.iter().enumerate() {
+            let items = member.items();
+            let step = (cells_max * member.batch().items() / member.batch().cell_count()).max(1);
+            spans.extend(
+                items
+                    .clone()
+                    .step_by(step)
+                    .map(|start| Span { member: at, items: start..items.end.min(start + step) }),
+            );
+        }
+        spans
     }
 }
 
@@ -74,29 +105,33 @@ impl Device for CpuDevice {
         reference::source_hash()
     }
 
+    fn gauges(&self) -> Arc<Gauges> {
+        Arc::clone(&self.gauges)
+    }
+
     fn run(&mut self, task: &Task<'_>) -> Result<Work, Fault> {
-        let share =
-            task.batch.cell_count() / (self.threads.current_num_threads() * CHUNKS_PER_THREAD);
+        let cells: usize = task.members.iter().map(cells_expected).sum();
+        let share = cells / (self.desks.len() * CHUNKS_PER_THREAD);
         let cells_max = share.clamp(CHUNK_CELLS_MIN, CHUNK_CELLS_MAX);
         let limits = ChunkLimits { items_max: usize::MAX, cells_max };
-        let chunks = cut(task.program, task.tables, limits);
-        let done = if let [only] = chunks.as_slice() {
-            run_chunk(&mut self.evaluator, task, only)?
-        } else {
-            self.threads.install(|| {
-                let chunks = chunks.par_iter();
-                let done = chunks.map_init(Evaluator::default, |evaluator, chunk| {
-                    run_chunk(evaluator, task, chunk)
-                });
-                done.try_reduce(Done::default, |a, b| Ok(a.merged(b)))
-            })?
+        let spans = Self::spans(task, cells_max);
+        let next = AtomicUsize::new(0);
+        let work_off = |desk: usize| {
+            let mut desk = self.desks[desk].lock().unwrap_or_else(PoisonError::into_inner);
+            let mut done = Done::new(task.members.len());
+            while let Some(span) = spans.get(next.fetch_add(1, Ordering::Relaxed)) {
+                desk.run(task, span, limits, &mut done)?;
+            }
+            Ok(done)
         };
-        Ok(Work {
-            kernels: done.tally.into_uses(),
-            item_errors: done.item_errors,
-            h2d_bytes: 0,
-            d2h_bytes: 0,
-        })
+        let done = if cells <= cells_max {
+            work_off(0)?
+        } else {
+            let of_threads = self.threads.broadcast(|thread| work_off(thread.index()));
+            let none = Done::new(task.members.len());
+            of_threads.into_iter().try_fold(none, |all, done| Ok(all.merged(done?)))?
+        };
+        Ok(Work { kernels: done.tally.into_uses(), allocations: 0, members: done.members })
     }
 
     fn adopt(&mut self, _arena: SharedSlice<'_>) -> Result<(), Fault> {
@@ -108,56 +143,117 @@ impl Device for CpuDevice {
     }
 }
 
-#[derive(Default)]
+/// The cells of a part, if its grids are like those of the whole.
+fn cells_expected(member: &TaskMember<'_>) -> usize {
+    member.batch().cell_count() * member.items().len() / member.batch().items()
+}
+
+/// What one thread has done.
 struct Done {
     tally: Tally,
-    item_errors: u32,
+    members: Vec<Result<MemberWork, Refusal>>,
 }
 
 impl Done {
-    fn merged(self, other: Self) -> Self {
-        Self {
-            tally: self.tally.merged(other.tally),
-            item_errors: self.item_errors + other.item_errors,
+    fn new(members: usize) -> Self {
+        Self { tally: Tally::default(), members: vec![Ok(MemberWork::default()); members] }
+    }
+
+    fn merged(mut self, other: Self) -> Self {
+        for (member, of_other) in self.members.iter_mut().zip(other.members) {
+            match (&mut *member, of_other) {
+                (Ok(sum), Ok(more)) => sum.item_errors += more.item_errors,
+                (Ok(_), Err(refusal)) => *member = Err(refusal),
+                (Err(_), Ok(_) | Err(_)) => {}
+            }
         }
+        Self { tally: self.tally.merged(other.tally), members: self.members }
     }
 }
 
-/// Reads a chunk's cells once, applies the program, writes each part of the result once.
-fn run_chunk(evaluator: &mut Evaluator, task: &Task<'_>, chunk: &Run) -> Result<Done, Fault> {
-    let mut tally = Tally::default();
-    let grids_per_item = task.batch.grids_per_item();
-    let grids = chunk.items.start * grids_per_item..chunk.items.end * grids_per_item;
-    evaluator.load(grids_per_item, &task.tables.shapes()[grids], |cells| {
-        task.input.read(task.batch.cells().start + chunk.cells.start, cells);
+impl Desk {
+    /// Runs neighbouring items of one member, in chunks if they are larger than was expected.
+    fn run(
+        &mut self,
+        task: &Task<'_>,
+        span: &Span,
+        limits: ChunkLimits,
+        done: &mut Done,
+    ) -> Result<(), Fault> {
+        let Self { evaluator, shapes, offsets, pieces, rest } = self;
+        rest.clear();
+        rest.push(span.clone());
+        let mut feed = Feed::new(task, rest, limits, limits.cells_max);
+        while !feed.is_empty() {
+            let grids = feed.plan();
+            if shapes.len() < grids {
+                shapes.resize(grids, [0; 2]);
+                offsets.resize(grids + 1, [0; 4]);
+            }
+            feed.fill(shapes, offsets, pieces, |member, refusal| {
+                done.members[member] = Err(refusal);
+            });
+            for piece in &*pieces {
+                let member = &task.members[piece.member];
+                let grids = piece.of_batch.items.len() * member.batch().grids_per_item();
+                let tally = &mut done.tally;
+                let errors =
+                    run_chunk(evaluator, task, member, &piece.of_batch, &shapes[..grids], tally)?;
+                if let Ok(sum) = &mut done.members[piece.member] {
+                    sum.item_errors += errors;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads a chunk's cells once, applies the program, writes each part of the result once. Gives how many
+/// items have an error.
+fn run_chunk(
+    evaluator: &mut Evaluator,
+    task: &Task<'_>,
+    member: &TaskMember<'_>,
+    chunk: &Run,
+    shapes: &[[u8; 2]],
+    tally: &mut Tally,
+) -> Result<u32, Fault> {
+    let batch = member.batch();
+    evaluator.load(batch.grids_per_item(), shapes, |cells| {
+        member.input().read(batch.cells().start + chunk.cells.start, cells);
     });
-    timed(&mut tally, VALIDATE, || evaluator.validate());
+    timed(tally, VALIDATE, || evaluator.validate());
     let steps = task.program.steps();
     for (at, step) in steps.iter().enumerate() {
-        timed(&mut tally, step.op.name(), || {
+        timed(tally, step.op.name(), || {
             evaluator.apply(step, at, task.program.ties());
             if at + 1 == steps.len() {
-                evaluator.finish(&task.output_layout, chunk);
+                evaluator.finish(member.output_layout(), chunk);
             }
         });
     }
     for part in Part::ALL {
-        if let Some(span) = part.span(&task.output_layout, chunk) {
-            write_part(task, part, span, evaluator.part(part))?;
+        if let Some(span) = part.span(member.output_layout(), chunk) {
+            write_part(member, part, span, evaluator.part(part))?;
         }
     }
-    Ok(Done { tally, item_errors: evaluator.item_errors() })
+    Ok(evaluator.item_errors())
 }
 
 /// Puts a part of a chunk's result in its place, and never into that of its neighbours. Of a packed
 /// result a part may leave a rest of its room.
-fn write_part(task: &Task<'_>, part: Part, span: Range<usize>, bytes: &[u8]) -> Result<(), Fault> {
+fn write_part(
+    member: &TaskMember<'_>,
+    part: Part,
+    span: Range<usize>,
+    bytes: &[u8],
+) -> Result<(), Fault> {
     if bytes.len() > span.len() {
         let (found, room) = (bytes.len(), span.len());
         let detail = format!("{found} bytes of {part:?} where there is room for {room}");
         return Err(Fault::WrongResult { detail });
     }
-    task.output.write(span.start, bytes);
+    member.output().write(span.start, bytes);
     Ok(())
 }
 
@@ -178,151 +274,4 @@ pub(crate) fn processor() -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use gridpool_kernels::known_answer::{self, KNOWN_ANSWERS};
-    use gridpool_protocol::batch::{Grid, GridBatch, Tables};
-    use gridpool_protocol::output::{ItemErrorCode, NO_OP, OutputLayout, Outputs};
-    use gridpool_protocol::program::{Program, Ties};
-
-    use super::*;
-    use crate::self_test::{run_batch, self_test};
-
-    #[test]
-    fn it_passes_its_self_test() {
-        self_test(&mut CpuDevice::open(0, 2).unwrap()).unwrap();
-    }
-
-    /// 3,000 items, those of the self-test in another order.
-    fn many(takes_pairs: bool) -> GridBatch {
-        if !takes_pairs {
-            let known = known_answer::batch();
-            let grids: Vec<Grid> = (0..3_000).map(|i| known.grid(i * 7 % known.len())).collect();
-            return GridBatch::from_grids(&grids).unwrap();
-        }
-        let known = known_answer::pair_batch();
-        let grids: Vec<Grid> = (0..2 * known.len()).map(|at| known.grid(at)).collect();
-        let pairs = (0..3_000).map(|i| 2 * (i * 3 % known.len()));
-        let pairs = pairs.map(|at| (&grids[at], Some(&grids[at + 1])));
-        GridBatch::from_pairs(pairs.map(|(a, b)| (a, b.filter(|b| !b.is_empty())))).unwrap()
-    }
-
-    fn errors(outputs: &Outputs) -> usize {
-        (0..outputs.len()).filter(|&item| outputs.item(item).unwrap().is_err()).count()
-    }
-
-    #[test]
-    fn many_chunks_on_threads_give_what_one_run_gives() {
-        let mut device = CpuDevice::open(0, 3).unwrap();
-        for text in [
-            "rot90 | replace(0, 5)",
-            "palette",
-            "leastcolor",
-            "rot90 | o_g(5)",
-            "o_g(4)",
-            "o_g(5) | argmax(size) | outbox",
-            "ofcolor(2) | subgrid",
-            "hsplit(3) | apply(o_g(7) | size)",
-            "trim | o_g(6)",
-            "cellwise(7)",
-            "apply(hmirror)",
-            "apply(fgpartition)",
-            "vconcat",
-        ] {
-            let program = Program::compile(text, Ties::Cpython).unwrap();
-            let batch = many(program.grids_per_item() == 2);
-            let (outputs, work) = run_batch(&mut device, &program, &batch).unwrap();
-            let want = reference::run_batch(&program, &batch).unwrap();
-            for item in 0..want.len() {
-                assert_eq!(outputs.item(item), want.item(item), "{text}: item {item}");
-            }
-            assert!(work.kernels.iter().all(|kernel| kernel.launches > 1), "{text}: {work:?}");
-            assert_eq!(work.item_errors as usize, errors(&want), "{text}");
-        }
-    }
-
-    #[test]
-    fn results_in_place_are_the_same_bytes_in_any_chunks() {
-        let mut device = CpuDevice::open(0, 2).unwrap();
-        for text in ["rot90 | fill(3, ofcolor(0))", "rot90 | o_g(5)", "apply(rot90)"] {
-            let program = Program::compile(text, Ties::Cpython).unwrap();
-            let batch = many(program.grids_per_item() == 2);
-            let (outputs, _) = run_batch(&mut device, &program, &batch).unwrap();
-            let want = reference::run_batch(&program, &batch).unwrap();
-            assert_eq!(outputs.packed(), want.packed(), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_report_names_each_function_and_counts_its_calls() {
-        let batch = GridBatch::from_grids([&Grid::from_rows(&[[1, 2]]).unwrap()]).unwrap();
-        let program = Program::compile("rot90 | fill(3, ofcolor(1)) | rot90", Ties::Cpython);
-        let mut device = CpuDevice::open(1, 1).unwrap();
-        let (_, work) = run_batch(&mut device, &program.unwrap(), &batch).unwrap();
-        let calls: Vec<_> = work.kernels.iter().map(|k| (k.name.as_str(), k.launches)).collect();
-        assert_eq!(calls, [(VALIDATE, 1), ("rot90", 2), ("ofcolor", 1), ("fill", 1)]);
-        assert_eq!((work.h2d_bytes, work.d2h_bytes, work.item_errors), (0, 0, 0));
-        assert_eq!(device.info().id().to_string(), "cpu1");
-    }
-
-    #[test]
-    fn an_item_in_error_is_counted_once() {
-        let known = known_answer::pair_batch();
-        let mut device = CpuDevice::open(0, 1).unwrap();
-        for known_answer in KNOWN_ANSWERS.iter().filter(|known| known.takes_pairs()) {
-            let program = known_answer.program();
-            let (outputs, work) = run_batch(&mut device, &program, &known).unwrap();
-            assert_eq!(work.item_errors as usize, errors(&outputs), "{}", program.text());
-        }
-    }
-
-    #[test]
-    fn a_bad_cell_is_counted_and_its_neighbours_are_right() {
-        let grid = Grid::from_rows(&[[1, 2]]).unwrap();
-        let batch = GridBatch::from_grids([&grid, &grid, &grid]).unwrap();
-        let program = Program::compile("vmirror", Ties::Cpython).unwrap();
-        let layout = batch.layout().unwrap();
-        let output_layout = OutputLayout::new(&program, layout).unwrap();
-        let (mut input, mut output) = (vec![0; layout.bytes()], vec![0; output_layout.bytes()]);
-        batch.write_to(layout, &SharedSlice::private(&mut input));
-        input[layout.cells().start + 3] = 10;
-        let shared = SharedSlice::private(&mut input);
-        let tables = Tables::read(layout, &shared).unwrap();
-        let task = Task {
-            program: &program,
-            batch: layout,
-            tables: &tables,
-            input: shared,
-            output_layout,
-            output: SharedSlice::private(&mut output),
-        };
-        let work = CpuDevice::open(0, 1).unwrap().run(&task).unwrap();
-        assert_eq!(work.item_errors, 1);
-        let bad = ItemErrorCode::BadCell as u8;
-        assert_eq!(output[output_layout.status()], [0, 0, bad, NO_OP, 0, 0]);
-        let cells = &output[output_layout.cells()];
-        assert_eq!((&cells[..2], &cells[4..]), (&[2, 1][..], &[2, 1][..]));
-    }
-
-    #[test]
-    fn a_part_that_is_longer_than_its_room_is_a_fault_and_not_written() {
-        let program = Program::compile("vmirror", Ties::Cpython).unwrap();
-        let batch = GridBatch::from_grids([&Grid::from_rows(&[[1, 2]]).unwrap()]).unwrap();
-        let layout = batch.layout().unwrap();
-        let output_layout = OutputLayout::new(&program, layout).unwrap();
-        let (mut input, mut output) = (vec![0; layout.bytes()], vec![9; output_layout.bytes()]);
-        batch.write_to(layout, &SharedSlice::private(&mut input));
-        let shared = SharedSlice::private(&mut input);
-        let task = Task {
-            program: &program,
-            batch: layout,
-            tables: &Tables::read(layout, &shared).unwrap(),
-            input: shared,
-            output_layout,
-            output: SharedSlice::private(&mut output),
-        };
-        let error = write_part(&task, Part::Status, 0..2, &[0; 3]).unwrap_err();
-        assert!(matches!(error, Fault::WrongResult { .. }), "{error}");
-        write_part(&task, Part::Status, 0..2, &[0; 2]).unwrap();
-        assert_eq!(output[..3], [0, 0, 9]);
-    }
-}
+mod tests;

@@ -4,15 +4,26 @@
 //! reference device on threads, [`cuda`] the GPU; both pass the same [`self_test`] before the
 //! worker says READY. [`fault`] turns every error into what becomes of the process.
 
+// Tests of devices share code with `tests/`, which knows this crate by its name.
+#[cfg(test)]
+extern crate self as gridpool_worker;
+
 pub mod arenas;
+mod attempts;
 pub mod bench;
 pub mod chunk;
 pub mod cpu;
 pub mod cuda;
 pub mod device;
 pub mod fault;
+pub mod gauges;
 pub mod probe;
 pub mod process;
+mod programs;
 pub mod self_test;
 pub mod serve;
 mod tally;
+
+#[cfg(test)]
+#[path = "../tests/members/mod.rs"]
+mod members;

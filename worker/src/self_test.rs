@@ -10,7 +10,7 @@ use gridpool_protocol::output::{OutputLayout, Outputs};
 use gridpool_protocol::program::Program;
 use gridpool_protocol::shared::SharedSlice;
 
-use crate::device::{Device, Task, Work};
+use crate::device::{Device, Task, TaskMember, Work};
 use crate::fault::Fault;
 
 /// What the driver's kernels are called before the op's name; reference functions have no prefix.
@@ -63,15 +63,11 @@ pub fn run_batch(
     let mut input = vec![0; layout.bytes()];
     let mut output = vec![0; output_layout.bytes()];
     let input = SharedSlice::private(&mut input);
+    let place = SharedSlice::private(&mut output);
     batch.write_to(layout, &input);
-    let work = device.run(&Task {
-        program,
-        batch: layout,
-        tables: batch.tables(),
-        input,
-        output_layout,
-        output: SharedSlice::private(&mut output),
-    })?;
+    let member = TaskMember::new(program, layout, 0..layout.items(), input, place);
+    let member = member.expect("the places have the layouts' lengths");
+    let work = device.run(&Task { program, members: &[member] })?;
     let outputs = Outputs::new(program.clone(), Arc::new(batch.clone()), output);
     Ok((outputs.expect("the output is as long as its layout says"), work))
 }
@@ -82,6 +78,7 @@ mod tests {
 
     use super::*;
     use crate::cpu::CpuDevice;
+    use crate::gauges::Gauges;
 
     /// Gives the right results and says nothing of how.
     struct Silent(CpuDevice);
@@ -95,9 +92,12 @@ mod tests {
             self.0.module_hash()
         }
 
+        fn gauges(&self) -> Arc<Gauges> {
+            self.0.gauges()
+        }
+
         fn run(&mut self, task: &Task<'_>) -> Result<Work, Fault> {
-            self.0.run(task)?;
-            Ok(Work::default())
+            Ok(Work { kernels: Vec::new(), ..self.0.run(task)? })
         }
 
         fn adopt(&mut self, arena: SharedSlice<'_>) -> Result<(), Fault> {

@@ -6,33 +6,29 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Instant;
 
 use gridpool_protocol::arena::ArenaMap;
-use gridpool_protocol::batch::{BatchLayout, Tables};
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::channel::{self, ChannelError, Receiver, Sender};
 use gridpool_protocol::clock;
 use gridpool_protocol::exit::worker as exit;
 use gridpool_protocol::ids::{ArenaId, AttemptId, WorkerId};
 use gridpool_protocol::limits::{HEARTBEAT_EVERY, PROTOCOL_VERSION};
-use gridpool_protocol::message::{
-    Answer, AttemptError, Call, Destination, FromWorker, Inline, Input, Run, Slice, ToWorker,
-};
-use gridpool_protocol::output::OutputLayout;
+use gridpool_protocol::message::{AttemptError, FromWorker, Member, Run, ToWorker};
 use gridpool_protocol::program::Program;
-use gridpool_protocol::receipt::{KernelUse, RunReport};
-use gridpool_protocol::shared::SharedSlice;
-use gridpool_protocol::status::WorkerMemory;
 use nix::libc;
 
 use crate::arenas::Arenas;
-use crate::device::{Device, Task};
+use crate::attempts::{Hold, run_together};
+use crate::device::Device;
 use crate::fault::Fault;
+use crate::gauges::Gauges;
 use crate::process;
+use crate::programs::Programs;
 use crate::self_test::self_test;
 
 /// Who this worker is and who started it.
@@ -95,23 +91,31 @@ fn connect(
     };
     replies.send(&hello).map_err(|error| Chain(&error).to_string())?;
     let arenas = Arenas::take_from(UnixStream::from(lifeline))?;
-    let worker = Worker { replies, arenas, adopted: BTreeMap::new() };
+    let (programs, adopted) = (Programs::default(), BTreeMap::new());
+    let worker = Worker { replies, arenas, programs, adopted };
     Ok(Some((worker, requests)))
 }
 
 struct Worker {
     replies: Sender<FromWorker>,
     arenas: Arenas,
+    programs: Programs,
     /// Arenas that the device knows.
     adopted: BTreeMap<ArenaId, Arc<ArenaMap>>,
 }
 
-/// Why a run gave no answer.
+/// Why an attempt is not run.
 enum Failure {
-    /// The batch is not what was said.
-    Refused(String),
+    /// It is not what was said.
+    Attempt(AttemptError),
     /// The device says no.
     Fault(Fault),
+}
+
+impl From<AttemptError> for Failure {
+    fn from(error: AttemptError) -> Self {
+        Self::Attempt(error)
+    }
 }
 
 impl From<Fault> for Failure {
@@ -126,9 +130,11 @@ impl Worker {
         &mut self,
         open: impl FnOnce() -> Result<Box<dyn Device>, Fault>,
     ) -> Result<Box<dyn Device>, Fault> {
-        let stop_beating = self.beat()?;
+        let gauges = Arc::default();
+        let stop_beating = self.beat(Arc::clone(&gauges))?;
         process::check_contamination()?;
         let mut device = open()?;
+        gauges.get_or_init(|| device.gauges());
         self_test(device.as_mut())?;
         self.say(&FromWorker::Ready { device: device.info().clone() });
         // The heart beats as long as the process lives.
@@ -136,14 +142,15 @@ impl Worker {
         Ok(device)
     }
 
-    /// Starts the thread that gives signs of life.
-    fn beat(&self) -> Result<mpsc::Sender<()>, Fault> {
+    /// Starts the thread that gives signs of life, and says in them what the device holds once there is
+    /// one.
+    fn beat(&self, gauges: Arc<OnceLock<Arc<Gauges>>>) -> Result<mpsc::Sender<()>, Fault> {
         let replies = self.replies.clone();
         let (stop, stopped) = mpsc::channel::<()>();
         let beat = move || {
             while stopped.recv_timeout(HEARTBEAT_EVERY) == Err(RecvTimeoutError::Timeout) {
-                if replies.send(&FromWorker::Heartbeat { memory: WorkerMemory::default() }).is_err()
-                {
+                let memory = gauges.get().map_or_else(Default::default, |gauges| gauges.memory());
+                if replies.send(&FromWorker::Heartbeat { memory }).is_err() {
                     return;
                 }
             }
@@ -175,7 +182,8 @@ impl Worker {
         }
     }
 
-    /// Runs one attempt and answers. The error is a fault that ends the worker.
+    /// Runs attempts together and answers each, in their order. The error is a fault that ends the
+    /// worker.
     fn run(
         &mut self,
         device: &mut dyn Device,
@@ -183,89 +191,43 @@ impl Worker {
         arrived: Instant,
     ) -> Result<(), (Fault, Option<AttemptId>)> {
         let Run { program, ties, members } = run;
-        for member in members {
-            let attempt = member.attempt;
-            let call = Call { program: program.clone(), ties, payload: member.payload };
-            self.run_one(device, attempt, call, arrived)?;
-        }
-        Ok(())
-    }
-
-    fn run_one(
-        &mut self,
-        device: &mut dyn Device,
-        attempt: AttemptId,
-        call: Call,
-        arrived: Instant,
-    ) -> Result<(), (Fault, Option<AttemptId>)> {
-        let result = match self.compute(device, call, arrived) {
-            Ok(answer) => Ok(answer),
-            Err(Failure::Fault(fault)) if fault.ends_worker() => {
-                return Err((fault, Some(attempt)));
+        let attempts: Vec<_> = members.iter().map(|member| member.attempt).collect();
+        // Of several that ran together none is the one that was running.
+        let suspect = if let [only] = attempts.as_slice() { Some(*only) } else { None };
+        let results = match self.programs.compile(&program, ties) {
+            Ok(program) => {
+                let fatal = |fault| (fault, suspect);
+                let mut holds = Vec::with_capacity(members.len());
+                for member in members {
+                    holds.push(self.hold(device, &program, member).map_err(fatal)?);
+                }
+                run_together(device, &program, holds, arrived).map_err(fatal)?
             }
-            Err(Failure::Fault(fault)) => Err(AttemptError::Device(fault.to_string())),
-            Err(Failure::Refused(why)) => Err(AttemptError::Refused(why)),
+            Err(error) => {
+                let refused = AttemptError::Refused(error.to_string());
+                attempts.iter().map(|_| Err(refused.clone())).collect()
+            }
         };
-        self.say(&FromWorker::Answer { attempt, result });
+        for (attempt, result) in attempts.into_iter().zip(results) {
+            self.say(&FromWorker::Answer { attempt, result });
+        }
         Ok(())
     }
 
-    fn compute(
+    /// Holds what an attempt works on. The outer error is a fault that ends the worker.
+    fn hold(
         &mut self,
         device: &mut dyn Device,
-        call: Call,
-        arrived: Instant,
-    ) -> Result<Answer, Failure> {
-        let refused = |error: &dyn std::error::Error| Failure::Refused(error.to_string());
-        let program =
-            Program::compile(&call.program, call.ties).map_err(|error| refused(&error))?;
-        let batch =
-            BatchLayout::new(call.payload.items, program.grids_per_item(), call.payload.cells)
-                .map_err(|error| refused(&error))?;
-        let output_layout = OutputLayout::new(&program, batch).map_err(|error| refused(&error))?;
-
-        // The maps live until the run is over, whatever is forgotten meanwhile.
-        let in_arena = match &call.payload.input {
-            Input::Arena(slice) => Some((self.adopt(device, slice.arena)?, *slice)),
-            Input::Inline(_) => None,
-        };
-        let out_arena = match &call.payload.output {
-            Destination::Arena(slice) => Some((self.adopt(device, slice.arena)?, *slice)),
-            Destination::Inline => None,
-        };
-        let mut in_bytes = match call.payload.input {
-            Input::Arena(_) => Vec::new(),
-            Input::Inline(Inline(bytes)) => bytes,
-        };
-        let mut out_bytes = match out_arena {
-            Some(_) => Vec::new(),
-            None => vec![0; output_layout.bytes()],
-        };
-        let input = match &in_arena {
-            Some((map, slice)) => part(map, slice)?,
-            None => SharedSlice::private(&mut in_bytes),
-        };
-        let output = match &out_arena {
-            Some((map, slice)) => part(map, slice)?,
-            None => SharedSlice::private(&mut out_bytes),
-        };
-        if output.bytes() != output_layout.bytes() {
-            return Err(Failure::Refused("the place for the result has another size".to_owned()));
+        program: &Program,
+        member: Member,
+    ) -> Result<Result<Hold, AttemptError>, Fault> {
+        let held = Hold::new(program, member, |slice| self.adopt(device, slice.arena));
+        match held {
+            Ok(hold) => Ok(Ok(hold)),
+            Err(Failure::Attempt(error)) => Ok(Err(error)),
+            Err(Failure::Fault(fault)) if fault.ends_worker() => Err(fault),
+            Err(Failure::Fault(fault)) => Ok(Err(AttemptError::Device(fault.to_string()))),
         }
-        let tables = Tables::read(batch, &input).map_err(|error| refused(&error))?;
-        let task = Task { program: &program, batch, tables: &tables, input, output_layout, output };
-        let work = device.run(&task)?;
-        let report = RunReport {
-            module_hash: device.module_hash().to_owned(),
-            joined_items: call.payload.items,
-            item_errors: work.item_errors,
-            kernels: work.kernels.into_iter().map(rounded).collect(),
-            h2d_bytes: work.h2d_bytes,
-            d2h_bytes: work.d2h_bytes,
-            service_us: u64::try_from(arrived.elapsed().as_micros()).unwrap_or(u64::MAX),
-            allocations: 0,
-        };
-        Ok(Answer { report, output: out_arena.is_none().then_some(Inline(out_bytes)) })
     }
 
     /// An arena that the device knows.
@@ -274,7 +236,7 @@ impl Worker {
             return Ok(Arc::clone(map));
         }
         let map = self.arenas.find(id);
-        let map = map.ok_or_else(|| Failure::Refused(format!("{id} never arrived")))?;
+        let map = map.ok_or_else(|| AttemptError::Refused(format!("{id} never arrived")))?;
         device.adopt(map.all())?;
         self.adopted.insert(id, Arc::clone(&map));
         Ok(map)
@@ -313,15 +275,4 @@ impl Worker {
             tracing::debug!(error = %Chain(&error), "the supervisor does not listen");
         }
     }
-}
-
-/// The part of an arena that a slice names.
-fn part<'a>(map: &'a ArenaMap, slice: &Slice) -> Result<SharedSlice<'a>, Failure> {
-    let part = map.all().part(slice.offset, slice.bytes);
-    part.ok_or_else(|| Failure::Refused(format!("{slice:?} does not lie in its arena")))
-}
-
-/// The time in whole nanoseconds: no clock here is finer.
-fn rounded(kernel: KernelUse) -> KernelUse {
-    KernelUse { device_us: (kernel.device_us * 1e3).round() / 1e3, ..kernel }
 }

@@ -6,23 +6,25 @@
 
 #![expect(clippy::print_stdout, reason = "a test that was skipped says so")]
 
+mod lanes;
+mod members;
 mod random;
 
 use std::env;
-use std::sync::Arc;
 
 use gridpool_kernels::known_answer::{self, KNOWN_ANSWERS, KnownAnswer};
 use gridpool_kernels::module::kernels_of;
-use gridpool_protocol::batch::{Grid, GridBatch, Tables};
-use gridpool_protocol::output::{ItemErrorCode, NO_OP, OutputLayout, Outputs};
+use gridpool_protocol::batch::{Grid, GridBatch};
+use gridpool_protocol::output::{ItemErrorCode, NO_OP, Outputs};
 use gridpool_protocol::program::{Program, Ties};
 use gridpool_protocol::shared::SharedSlice;
 use gridpool_worker::chunk::ChunkLimits;
 use gridpool_worker::cpu::CpuDevice;
 use gridpool_worker::cuda::CudaDevice;
-use gridpool_worker::device::{Device, Task, Work};
+use gridpool_worker::device::{Device, MemberWork};
 use gridpool_worker::fault::Fault;
 use gridpool_worker::self_test::{run_batch, self_test};
+use members::{Source, run_together};
 use random::Random;
 
 /// The GPU, or `None` where there is none and none is required.
@@ -91,9 +93,9 @@ fn compare(gpu: &mut CudaDevice, programs: &[Program], grids: &[Grid]) -> (usize
         let (got, work) = run_batch(gpu, program, batch).expect("the GPU runs it");
         let (want, reference) = run_batch(&mut cpu, program, batch).expect("the CPU runs it");
         assert_same(program, &got, &want);
-        assert_eq!(work.item_errors, reference.item_errors, "{}", program.text());
-        errors += work.item_errors as usize;
-        results += want.len() - work.item_errors as usize;
+        assert_eq!(work.sum().item_errors, reference.sum().item_errors, "{}", program.text());
+        errors += work.sum().item_errors as usize;
+        results += want.len() - work.sum().item_errors as usize;
     }
     (results, errors)
 }
@@ -274,52 +276,15 @@ fn every_error_has_its_code() {
         let (outputs, work) = run_batch(&mut gpu, &program, batch).unwrap();
         let code = |item| outputs.item(item).unwrap().err().map(|error| error.code);
         assert_eq!([0, 1, 2, 3].map(code), want, "{text}");
-        assert_eq!(work.item_errors as usize, want.iter().flatten().count(), "{text}");
+        assert_eq!(work.sum().item_errors as usize, want.iter().flatten().count(), "{text}");
         assert_same(&program, &outputs, &run_batch(&mut cpu(), &program, batch).unwrap().0);
     }
 }
 
-/// A batch and its result in memory of the test's own.
-struct Memory {
-    program: Program,
-    batch: Arc<GridBatch>,
-    input: Vec<u8>,
-    output: Vec<u8>,
-}
-
-impl Memory {
-    fn new(program: &Program, batch: &GridBatch) -> Self {
-        let layout = batch.layout().expect("the batch has grids");
-        let mut input = vec![0; layout.bytes()];
-        batch.write_to(layout, &SharedSlice::private(&mut input));
-        let parts = OutputLayout::new(program, layout).expect("the result fits a job");
-        let output = vec![0xee; parts.bytes()];
-        Self { program: program.clone(), batch: Arc::new(batch.clone()), input, output }
-    }
-
-    fn parts(&self) -> OutputLayout {
-        let layout = self.batch.layout().expect("the batch has grids");
-        OutputLayout::new(&self.program, layout).expect("the result fits a job")
-    }
-
-    fn run(&mut self, device: &mut dyn Device) -> Work {
-        let (layout, output_layout) = (self.batch.layout().expect("it has grids"), self.parts());
-        let input = SharedSlice::private(&mut self.input);
-        let task = Task {
-            program: &self.program,
-            batch: layout,
-            tables: &Tables::read(layout, &input).expect("the tables are right"),
-            input,
-            output_layout,
-            output: SharedSlice::private(&mut self.output),
-        };
-        device.run(&task).expect("the device runs it")
-    }
-
-    fn outputs(&self) -> Outputs {
-        let (program, bytes) = (self.program.clone(), self.output.clone());
-        Outputs::new(program, Arc::clone(&self.batch), bytes).expect("it has the layout's length")
-    }
+/// Runs one source alone; gives what was done for it.
+fn run_alone(device: &mut dyn Device, source: &mut Source) -> MemberWork {
+    let work = run_together(device, std::slice::from_mut(source)).expect("the device runs it");
+    work.members[0].clone().expect("the tables are right")
 }
 
 #[test]
@@ -329,10 +294,10 @@ fn a_bad_cell_fails_its_item_alone_and_shows_nothing_of_an_earlier_job() {
     let batches = Batches::of(&random.ragged(200));
     for program in programs() {
         let batch = batches.for_program(&program);
-        let mut memory = Memory::new(&program, batch);
-        memory.run(&mut gpu);
-        let cells = memory.parts().cells();
-        let in_place = !cells.is_empty() && !memory.parts().is_packed();
+        let mut memory = Source::whole(&program, batch);
+        run_alone(&mut gpu, &mut memory);
+        let cells = memory.result().cells();
+        let in_place = !cells.is_empty() && !memory.result().is_packed();
         let per_item = batch.grids_per_item() as usize;
         let start = batch.layout().unwrap().cells().start;
         for item in (0..batch.len()).step_by(3) {
@@ -341,15 +306,15 @@ fn a_bad_cell_fails_its_item_alone_and_shows_nothing_of_an_earlier_job() {
             memory.input[start + place.start + random.below(place.len())] = value;
         }
         memory.output.fill(0xee);
-        let work = memory.run(&mut gpu);
+        let work = run_alone(&mut gpu, &mut memory);
         let (got, outputs) = (memory.output.clone(), memory.outputs());
-        let on_cpu = memory.run(&mut cpu());
+        let on_cpu = run_alone(&mut cpu(), &mut memory);
         assert_eq!(work.item_errors, on_cpu.item_errors, "{}", program.text());
         assert_same(&program, &outputs, &memory.outputs());
         // Of a pair the program may use the other grid alone.
         let failed = (0..batch.len()).step_by(3).filter(|_| per_item == 1);
         for item in failed {
-            let width = memory.parts().width();
+            let width = memory.result().width();
             let status = &got[2 * width * item..2 * width * (item + 1)];
             assert_eq!(status, [1, NO_OP].repeat(width), "{} item {item}", program.text());
             let mut shown = batch.tables().cells_of(item).map(|at| got[cells.start + at]);
@@ -364,12 +329,12 @@ fn adopted_arenas_give_the_same_result_and_the_same_bytes_are_counted() {
     let mut random = Random(23);
     for program in programs() {
         let batches = Batches::of(&random.ragged(400));
-        let mut staged = Memory::new(&program, batches.for_program(&program));
-        let mut direct = Memory::new(&program, batches.for_program(&program));
-        let slow = staged.run(&mut gpu);
+        let mut staged = Source::whole(&program, batches.for_program(&program));
+        let mut direct = Source::whole(&program, batches.for_program(&program));
+        let slow = run_alone(&mut gpu, &mut staged);
         gpu.adopt(SharedSlice::private(&mut direct.input)).unwrap();
         gpu.adopt(SharedSlice::private(&mut direct.output)).unwrap();
-        let fast = direct.run(&mut gpu);
+        let fast = run_alone(&mut gpu, &mut direct);
         gpu.release(SharedSlice::private(&mut direct.input)).unwrap();
         gpu.release(SharedSlice::private(&mut direct.output)).unwrap();
         assert_same(&program, &direct.outputs(), &staged.outputs());
@@ -389,7 +354,8 @@ fn of_a_packed_result_no_more_comes_back_than_there_is() {
     {
         let (_, work) = run_batch(&mut gpu, &compile(text), &batch(&grids)).unwrap();
         let most = 1_000 * bytes_per_item + 16 * 12;
-        assert!(work.d2h_bytes <= most, "{text}: {} bytes", work.d2h_bytes);
+        let bytes = work.sum().d2h_bytes;
+        assert!(bytes <= most, "{text}: {bytes} bytes");
     }
 }
 

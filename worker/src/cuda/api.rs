@@ -62,6 +62,9 @@ api! {
     cuMemFreeHost as mem_free_host(*mut c_void);
     cuMemFree_v2 as mem_free(CUdeviceptr);
     cuMemHostAlloc as mem_host_alloc(*mut *mut c_void, usize, c_uint);
+    cuMemHostGetDevicePointer_v2 as mem_host_get_device_pointer(
+        *mut CUdeviceptr, *mut c_void, c_uint
+    );
     cuMemHostRegister_v2 as mem_host_register(*mut c_void, usize, c_uint);
     cuMemHostUnregister as mem_host_unregister(*mut c_void);
     cuMemcpyDtoHAsync_v2 as memcpy_dtoh_async(*mut c_void, CUdeviceptr, usize, CUstream);
@@ -69,6 +72,7 @@ api! {
     cuModuleGetFunction as module_get_function(*mut CUfunction, CUmodule, *const c_char);
     cuModuleLoadData as module_load_data(*mut CUmodule, *const c_void);
     cuStreamCreate as stream_create(*mut CUstream, c_uint);
+    cuStreamQuery as stream_query(CUstream);
     cuStreamSynchronize as stream_synchronize(CUstream);
 }
 

@@ -1,37 +1,83 @@
-//! The GPU of a worker: opened once, checked, and then given batches.
+//! The GPU of a worker: opened once, checked, and then given tasks.
 
 #![expect(unsafe_code, reason = "registers arenas with the driver")]
 
 use std::fs;
 use std::ops::Range;
+use std::sync::Arc;
 
 use gridpool_kernels::module::{CUDA_VERSION_MIN, module_hash};
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::receipt::DeviceInfo;
 use gridpool_protocol::shared::SharedSlice;
 
-use super::driver::Driver;
-use super::lane::{Direct, Done, Lane};
+use super::course;
+use super::driver::{DeviceAddress, Driver};
+use super::lane::{Done, Lane};
 use super::launch::Module;
-use crate::chunk::{ChunkLimits, cut};
+use super::memory::Allocator;
+use crate::chunk::ChunkLimits;
 use crate::device::{Device, Task, Work};
 use crate::fault::Fault;
+use crate::gauges::Gauges;
+use crate::tally::Tally;
 
-/// Large enough to amortise launches, small enough that a batch of any size needs little of a
-/// device's memory: half a gigabyte at most, for the chunk, three stages between two steps, two
-/// planes of labels and three of the result.
+/// So that a task of any size needs little of a device's memory: of each lane the chunk, three stages
+/// between two steps, two planes of labels and three of the result.
 const CHUNK_LIMITS: ChunkLimits = ChunkLimits { items_max: 1 << 20, cells_max: 32 << 20 };
+
+/// Cells of a chunk as it comes. Measured bare on an H200, chunks of 7 to 45 MB fill the bus, smaller
+/// ones lose to the cost of each copy; what the first takes to come in and the last to go out, when
+/// only one way of the bus is busy, grows with them.
+const CHUNK_CELLS: usize = 12 << 20;
+
+/// A task that is no more than a few chunks is cut into smaller ones, down to this, for the same reason.
+const CHUNK_CELLS_MIN: usize = 1 << 20;
+
+/// Chunks under way: one comes in, one is computed, one goes out, and one is being prepared or waited
+/// for.
+const LANES: usize = 4;
+
+/// Chunks of a task for each lane, if it has cells enough.
+const CHUNKS_PER_LANE: usize = 2;
 
 /// The one GPU that this process sees, with the kernels loaded.
 #[derive(Debug)]
 pub struct CudaDevice {
-    driver: Driver,
     info: DeviceInfo,
-    module: Module,
-    lane: Lane,
-    chunk_limits: ChunkLimits,
-    /// Addresses of registered arenas.
-    arenas: Vec<Range<usize>>,
+    pub(super) gpu: Gpu,
+    pub(super) lanes: Vec<Lane>,
+    pub(super) chunk_limits: ChunkLimits,
+}
+
+/// What all lanes share.
+#[derive(Debug)]
+pub(super) struct Gpu {
+    pub(super) driver: Driver,
+    pub(super) module: Module,
+    pub(super) allocator: Allocator,
+    arenas: Vec<Registered>,
+}
+
+/// An arena that the driver knows.
+#[derive(Debug)]
+struct Registered {
+    /// Here.
+    addresses: Range<usize>,
+    /// For kernels.
+    on_device: DeviceAddress,
+}
+
+impl Gpu {
+    /// Where kernels find memory that lies in a registered arena.
+    pub(super) fn mapped(&self, slice: &SharedSlice<'_>) -> Option<DeviceAddress> {
+        let range = addresses(slice);
+        let lies_in = |arena: &&Registered| {
+            arena.addresses.start <= range.start && range.end <= arena.addresses.end
+        };
+        let arena = self.arenas.iter().find(lies_in)?;
+        Some(arena.on_device.plus(range.start - arena.addresses.start))
+    }
 }
 
 impl CudaDevice {
@@ -65,9 +111,12 @@ impl CudaDevice {
         };
         driver.enter_context(device)?;
         let module = Module::load(&driver)?;
-        let mut lane = Lane::open(driver)?;
-        lane.load_kernels(&module)?;
-        Ok(Self { driver, info, module, lane, chunk_limits: CHUNK_LIMITS, arenas: Vec::new() })
+        let lanes = (0..LANES).map(|_| Lane::open(driver)).collect::<Result<_, Fault>>()?;
+        let allocator = Allocator::new(driver);
+        let gpu = Gpu { driver, module, allocator, arenas: Vec::new() };
+        let mut device = Self { info, gpu, lanes, chunk_limits: CHUNK_LIMITS };
+        device.load_kernels()?;
+        Ok(device)
     }
 
     /// The same device with smaller chunks, so that a test of many chunks need not be large.
@@ -76,9 +125,24 @@ impl CudaDevice {
         Self { chunk_limits, ..self }
     }
 
-    fn is_adopted(&self, slice: &SharedSlice<'_>) -> bool {
-        let range = addresses(slice);
-        self.arenas.iter().any(|arena| arena.start <= range.start && range.end <= arena.end)
+    /// Launches every kernel over no values: a driver loads a kernel at its first launch, and a
+    /// failure to do so should end a worker before it serves.
+    fn load_kernels(&mut self) -> Result<(), Fault> {
+        let Gpu { driver, module, .. } = &self.gpu;
+        let lane = &mut self.lanes[0];
+        let stream = lane.stream();
+        lane.launcher().launch_all_over_nothing(driver, module)?;
+        driver.synchronize(stream)?;
+        lane.launcher().collect(driver, &mut Tally::default())
+    }
+
+    /// Most cells of a chunk of `task`.
+    pub(super) fn cells_in_max(&self, task: &Task<'_>) -> usize {
+        let cells = task.members.iter().map(|member| {
+            member.batch().cell_count() / member.batch().items() * member.items().len()
+        });
+        let share = cells.sum::<usize>() / (self.lanes.len() * CHUNKS_PER_LANE);
+        share.clamp(CHUNK_CELLS_MIN, CHUNK_CELLS)
     }
 }
 
@@ -91,25 +155,33 @@ impl Device for CudaDevice {
         module_hash()
     }
 
+    fn gauges(&self) -> Arc<Gauges> {
+        Arc::clone(self.gpu.allocator.gauges())
+    }
+
     fn run(&mut self, task: &Task<'_>) -> Result<Work, Fault> {
-        let direct =
-            Direct { input: self.is_adopted(&task.input), output: self.is_adopted(&task.output) };
-        let mut done = Done::default();
-        for chunk in cut(task.program, task.tables, self.chunk_limits) {
-            self.lane.run(&self.module, task, &chunk, direct, &mut done)?;
-        }
+        let mut done = Done::new(task.members.len());
+        let cells_in_max = self.cells_in_max(task);
+        let Self { gpu, lanes, chunk_limits, .. } = self;
+        course::run(gpu, lanes, task, *chunk_limits, cells_in_max, &mut done)?;
         Ok(Work {
             kernels: done.tally.into_uses(),
-            item_errors: done.item_errors,
-            h2d_bytes: done.h2d_bytes,
-            d2h_bytes: done.d2h_bytes,
+            allocations: gpu.allocator.take_count(),
+            members: done.members,
         })
     }
 
     fn adopt(&mut self, arena: SharedSlice<'_>) -> Result<(), Fault> {
+        let Gpu { driver, allocator, arenas, .. } = &mut self.gpu;
         // SAFETY: the caller keeps the arena mapped until it has released it.
-        match unsafe { self.driver.register(arena.as_ptr(), arena.bytes()) } {
-            Ok(()) => self.arenas.push(addresses(&arena)),
+        match unsafe { driver.register(arena.as_ptr(), arena.bytes()) } {
+            Ok(()) => {
+                // SAFETY: the arena has just been registered.
+                let on_device = unsafe { driver.mapped(arena.as_ptr())? };
+                arenas.push(Registered { addresses: addresses(&arena), on_device });
+                allocator.gauges().registered.add(arena.bytes());
+                allocator.count();
+            }
             Err(fault) if fault.ends_worker() => return Err(fault),
             // Where pages cannot be locked, its copies go through staging, as inline ones do.
             Err(fault) => tracing::warn!(%fault, "an arena is copied through staging"),
@@ -118,10 +190,13 @@ impl Device for CudaDevice {
     }
 
     fn release(&mut self, arena: SharedSlice<'_>) -> Result<(), Fault> {
+        let Gpu { driver, allocator, arenas, .. } = &mut self.gpu;
         let range = addresses(&arena);
-        let Some(at) = self.arenas.iter().position(|known| *known == range) else { return Ok(()) };
-        self.arenas.swap_remove(at);
-        self.driver.unregister(arena.as_ptr())
+        let known = arenas.iter().position(|known| known.addresses == range);
+        let Some(at) = known else { return Ok(()) };
+        arenas.swap_remove(at);
+        allocator.gauges().registered.subtract(arena.bytes());
+        driver.unregister(arena.as_ptr())
     }
 }
 

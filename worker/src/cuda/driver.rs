@@ -13,9 +13,14 @@ use super::api::Api;
 use crate::fault::Fault;
 
 const CUDA_SUCCESS: u32 = 0;
-/// The driver's own default; named because the alternatives are a trap: write-combined host memory
-/// is read at a hundredth of the speed.
+/// What a stream says that has work left: no failure.
+const CUDA_NOT_READY: u32 = 600;
+/// The driver's own default.
 const DEFAULT_FLAGS: c_uint = 0;
+/// Kernels may write to the host's memory, which `CU_MEMHOSTALLOC_DEVICEMAP` and
+/// `CU_MEMHOSTREGISTER_DEVICEMAP` say with the same bit. Nothing else is asked for: write-combined host
+/// memory is read at a hundredth of the speed.
+const DEVICE_MAP: c_uint = 2;
 /// No implicit order with the legacy default stream.
 const STREAM_NON_BLOCKING: c_uint = 1;
 const DEVICE_NAME_BYTES: usize = 256;
@@ -42,6 +47,14 @@ pub(super) struct FunctionHandle(CUfunction);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream(CUstream);
 
+impl Stream {
+    /// The driver's handle.
+    #[cfg(test)]
+    pub(super) fn handle(self) -> CUstream {
+        self.0
+    }
+}
+
 /// A point in a stream, with a time once the stream has passed it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event(CUevent);
@@ -52,6 +65,12 @@ pub(super) struct Event(CUevent);
 pub(super) struct DeviceAddress(CUdeviceptr);
 
 impl DeviceAddress {
+    /// The address as a number.
+    #[cfg(test)]
+    pub(super) fn number(self) -> CUdeviceptr {
+        self.0
+    }
+
     /// The address `bytes` further on.
     pub(super) fn plus(self, bytes: usize) -> Self {
         Self(self.0 + bytes as CUdeviceptr)
@@ -176,6 +195,16 @@ impl Driver {
         checked("cuStreamSynchronize", code)
     }
 
+    /// Whether everything in `stream` is done.
+    pub(super) fn is_done(&self, stream: Stream) -> Result<bool, Fault> {
+        // SAFETY: the stream is never destroyed.
+        let code = unsafe { (self.api.stream_query)(stream.0) };
+        if code == CUDA_NOT_READY {
+            return Ok(false);
+        }
+        checked("cuStreamQuery", code).map(|()| true)
+    }
+
     /// A new event that takes times.
     pub(super) fn event(&self) -> Result<Event, Fault> {
         let mut event = ptr::null_mut();
@@ -224,7 +253,7 @@ impl Driver {
     pub(super) fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>, Fault> {
         let mut start = ptr::null_mut();
         // SAFETY: the call writes one address.
-        let code = unsafe { (self.api.mem_host_alloc)(&raw mut start, bytes, DEFAULT_FLAGS) };
+        let code = unsafe { (self.api.mem_host_alloc)(&raw mut start, bytes, DEVICE_MAP) };
         checked("cuMemHostAlloc", code)?;
         let start = NonNull::new(start.cast::<u8>());
         let start = start.ok_or(Fault::Cuda { call: "cuMemHostAlloc", code })?;
@@ -250,8 +279,21 @@ impl Driver {
     pub(super) unsafe fn register(&self, start: *mut u8, bytes: usize) -> Result<(), Fault> {
         // SAFETY: by this function's own contract.
         let code =
-            unsafe { (self.api.mem_host_register)(start.cast::<c_void>(), bytes, DEFAULT_FLAGS) };
+            unsafe { (self.api.mem_host_register)(start.cast::<c_void>(), bytes, DEVICE_MAP) };
         checked("cuMemHostRegister", code)
+    }
+
+    /// Where kernels find page-locked or registered memory of the host.
+    ///
+    /// # Safety
+    /// `start` must come from [`Driver::allocate_host`] or be what [`Driver::register`] was given.
+    pub(super) unsafe fn mapped(&self, start: *mut u8) -> Result<DeviceAddress, Fault> {
+        let mut address: CUdeviceptr = 0;
+        let find = self.api.mem_host_get_device_pointer;
+        // SAFETY: the call writes one address; the rest by this function's own contract.
+        let code = unsafe { find(&raw mut address, start.cast::<c_void>(), DEFAULT_FLAGS) };
+        checked("cuMemHostGetDevicePointer", code)?;
+        Ok(DeviceAddress(address))
     }
 
     /// Undoes [`Driver::register`]; fails if there was none at this address.

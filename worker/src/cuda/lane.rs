@@ -1,28 +1,29 @@
-//! Takes one chunk of a batch through the device: tables and cells in, kernels, parts out.
+//! Takes chunks through the device, one at a time: tables and cells in, kernels, parts out.
 //!
-//! A chunk is laid out on the device as the protocol lays out any batch and any result. A lane has
-//! one stream and buffers of its own, so that several lanes can overlap.
+//! A lane has a stream and buffers of its own, so that several overlap. It starts work and is asked
+//! later whether that is done; until then nothing of its buffers, nor of what the chunk's members
+//! gave it, may be touched.
 
-#![expect(unsafe_code, reason = "starts copies and kernels over this lane's own buffers")]
+#![expect(unsafe_code, reason = "starts kernels over this lane's own buffers")]
+
+mod copies;
 
 use std::ops::Range;
 
-use gridpool_kernels::module::TILE_VALUES;
-use gridpool_kernels::part::{Part, Run};
-use gridpool_protocol::batch::BatchLayout;
-use gridpool_protocol::output::OutputLayout;
+use gridpool_kernels::part::Part;
 
+use super::deliver;
+use super::device::Gpu;
 use super::driver::{DeviceAddress, Driver, Stream};
-use super::launch::{Launcher, Module};
+use super::launch::Launcher;
 use super::memory::{DeviceBuffer, PinnedBuffer};
+use super::pass::{Ends, InputLayout, Pass};
 use super::schedule::{Places, ResultPlaces, ScratchPlaces, StagePlaces, launches};
 use super::scratch::{ScratchLayout, step_in_place};
-use crate::device::Task;
+use crate::chunk::{Feed, Piece};
+use crate::device::{MemberWork, Refusal, Task};
 use crate::fault::Fault;
 use crate::tally::Tally;
-
-/// Of the area of a packed result, behind the staged parts.
-const AREA_BYTES: usize = 4;
 
 /// One stream and the memory that a chunk needs.
 #[derive(Debug)]
@@ -35,92 +36,51 @@ pub(super) struct Lane {
     output: DeviceBuffer,
     input_staging: PinnedBuffer,
     output_staging: PinnedBuffer,
+    /// High bytes of labels, which kernels write themselves, where no arena takes them.
+    high_labels: PinnedBuffer,
+    /// What the chunk is made of; kept from chunk to chunk.
+    pieces: Vec<Piece>,
+    flight: Option<Flight>,
 }
 
-/// Which ends of a task lie in arenas that the device copies by itself.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Direct {
-    pub(super) input: bool,
-    pub(super) output: bool,
+/// A chunk under way.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) pass: Pass,
+    pub(super) bytes: Bytes,
+    /// Of each piece the cells in the chunk's result, once that is known.
+    pub(super) areas: Vec<Range<usize>>,
+    stage: Stage,
 }
 
-/// What a lane has done, chunk after chunk.
+/// How far a chunk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The tables of a packed result are on their way; what they say is to be copied after that.
+    Tables,
+    /// All that is to be copied is on its way.
+    All,
+}
+
+/// Bytes copied for a chunk.
 #[derive(Debug, Default)]
+pub(super) struct Bytes {
+    /// To the device and back, for all pieces together.
+    pub(super) shared: [u64; 2],
+    /// The same for each piece alone.
+    pub(super) own: Vec<[u64; 2]>,
+}
+
+/// What a run has done, chunk after chunk.
+#[derive(Debug)]
 pub(super) struct Done {
     pub(super) tally: Tally,
-    pub(super) item_errors: u32,
-    pub(super) h2d_bytes: u64,
-    pub(super) d2h_bytes: u64,
+    pub(super) members: Vec<Result<MemberWork, Refusal>>,
 }
 
-/// A chunk of a task, with the layouts that it has on the device.
-struct Pass<'a> {
-    task: &'a Task<'a>,
-    chunk: &'a Run,
-    direct: Direct,
-    batch: BatchLayout,
-    result: OutputLayout,
-    scratch: ScratchLayout,
-}
-
-/// A part of a chunk's result: where it lies there and in the task's.
-struct Copy {
-    part: Part,
-    from: Range<usize>,
-    to: Range<usize>,
-}
-
-impl<'a> Pass<'a> {
-    fn new(task: &'a Task<'a>, chunk: &'a Run, direct: Direct) -> Self {
-        let count = |n: usize| u32::try_from(n).expect("a chunk is no larger than its batch");
-        let (items, cells) = (count(chunk.items.len()), count(chunk.cells.len()));
-        let batch = BatchLayout::new(items, count(task.batch.grids_per_item()), cells)
-            .expect("a part of a batch is a batch");
-        let result = OutputLayout::new(task.program, batch)
-            .expect("the result of a part is no larger than that of the whole");
-        let scratch = ScratchLayout::new(task.program, &batch, &result);
-        Self { task, chunk, direct, batch, result, scratch }
-    }
-
-    /// The grids of the chunk's items.
-    fn grids(&self) -> Range<usize> {
-        let per_item = self.batch.grids_per_item();
-        per_item * self.chunk.items.start..per_item * self.chunk.items.end
-    }
-
-    /// The parts that the result has. Of those with cells only the first `area` bytes if the
-    /// result is packed.
-    fn copies(&self, area: usize) -> impl Iterator<Item = Copy> {
-        Part::ALL.into_iter().filter_map(move |part| {
-            let to = part.span(&self.task.output_layout, self.chunk)?;
-            let from = part.range(&self.result);
-            let has_cells = part.bytes_per_value().is_none();
-            let bytes = if has_cells && self.result.is_packed() { area } else { from.len() };
-            let cut = |range: Range<usize>| range.start..range.start + bytes;
-            Some(Copy { part, from: cut(from), to: cut(to) })
-        })
-    }
-
-    /// Whether a part comes back through staging. The status always does: it is counted, and an
-    /// arena could change under the count.
-    fn stages(&self, part: Part) -> bool {
-        !self.direct.output || part == Part::Status
-    }
-
-    /// Where the parts with cells start: all before them are copied as they are.
-    fn fixed_bytes(&self) -> usize {
-        self.result.counts().end
-    }
-
-    /// Bytes of the result that may come back through staging.
-    fn staged_bytes(&self) -> usize {
-        if self.direct.output { self.result.status().end } else { self.result.bytes() }
-    }
-
-    /// Where the area of a packed result lies in the scratch, behind the sums, and in staging.
-    fn area_places(&self) -> (usize, usize) {
-        let tiles = self.result.values_count().div_ceil(TILE_VALUES as usize);
-        (self.scratch.sums.start + 4 * tiles, self.staged_bytes())
+impl Done {
+    pub(super) fn new(members: usize) -> Self {
+        Self { tally: Tally::default(), members: vec![Ok(MemberWork::default()); members] }
     }
 }
 
@@ -136,112 +96,195 @@ impl Lane {
             output: DeviceBuffer::default(),
             input_staging: PinnedBuffer::default(),
             output_staging: PinnedBuffer::default(),
+            high_labels: PinnedBuffer::default(),
+            pieces: Vec::new(),
+            flight: None,
         })
     }
 
-    /// Launches every kernel over no values: a driver loads a kernel at its first launch, and a
-    /// failure to do so should end a worker before it serves.
-    pub(super) fn load_kernels(&mut self, module: &Module) -> Result<(), Fault> {
-        self.launcher.launch_all_over_nothing(&self.driver, module)?;
-        self.driver.synchronize(self.stream)?;
-        self.launcher.collect(&self.driver, &mut Tally::default())
+    pub(super) fn launcher(&mut self) -> &mut Launcher {
+        &mut self.launcher
     }
 
-    /// Takes a chunk from its first copy to its last and waits for it.
-    pub(super) fn run(
+    pub(super) fn stream(&self) -> Stream {
+        self.stream
+    }
+
+    /// Takes the next chunk of `feed` and starts all that can be started without waiting.
+    pub(super) fn begin(
         &mut self,
-        module: &Module,
+        gpu: &mut Gpu,
         task: &Task<'_>,
-        chunk: &Run,
-        direct: Direct,
+        feed: &mut Feed<'_>,
         done: &mut Done,
     ) -> Result<(), Fault> {
-        let pass = Pass::new(task, chunk, direct);
-        self.reserve(&pass)?;
-        self.fill_input_staging(&pass);
-        let started = self.start(module, &pass, done);
-        self.wait(started)?;
-        self.launcher.collect(&self.driver, &mut done.tally)?;
-        let area = self.area(&pass)?;
-        if area > 0 {
-            let started = self.download_packed(&pass, area, done);
-            self.wait(started)?;
+        assert!(self.flight.is_none(), "a lane takes one chunk at a time");
+        let grids_max = feed.plan();
+        self.read_tables(gpu, grids_max, feed, done)?;
+        if self.pieces.is_empty() {
+            return Ok(());
         }
-        self.empty_output_staging(&pass, area, done);
+        let ends = self.pieces.iter().map(|piece| {
+            let member = &task.members[piece.member];
+            let input = gpu.mapped(&member.input()).is_some();
+            Ends { input, output: gpu.mapped(&member.output()) }
+        });
+        let pass = Pass::new(task.program, &self.pieces, grids_max, ends.collect());
+        self.reserve(gpu, &pass)?;
+        self.stage_cells(task, &pass);
+        let bytes = Bytes { own: vec![[0; 2]; self.pieces.len()], ..Bytes::default() };
+        let stage = if pass.is_one_go() { Stage::All } else { Stage::Tables };
+        let mut flight = Flight { pass, bytes, areas: Vec::new(), stage };
+        let started = self.start(gpu, task, &mut flight);
+        // Whatever has failed, the stream may hold work.
+        self.flight = Some(flight);
+        started
+    }
+
+    fn start(&mut self, gpu: &Gpu, task: &Task<'_>, flight: &mut Flight) -> Result<(), Fault> {
+        let Flight { pass, bytes, stage, .. } = flight;
+        self.upload(task, pass, bytes)?;
+        self.compute(gpu, task, pass)?;
+        match stage {
+            Stage::All => {
+                // Of a packed result the whole room: how much of it is used is not known.
+                let all: Vec<_> =
+                    self.pieces.iter().map(|piece| piece.of_chunk.room(&pass.result)).collect();
+                self.download(task, pass, bytes, &all, |_| true)
+            }
+            Stage::Tables => {
+                self.download(task, pass, bytes, &[], |part| part.bytes_per_value().is_some())
+            }
+        }
+    }
+
+    /// Whether the chunk is done, if there is one. Of a packed result whose tables have come the rest
+    /// is started.
+    pub(super) fn poll(&mut self, task: &Task<'_>) -> Result<bool, Fault> {
+        let Some(flight) = &self.flight else { return Ok(true) };
+        let stage = flight.stage;
+        if !self.driver.is_done(self.stream)? {
+            return Ok(false);
+        }
+        match stage {
+            Stage::All => Ok(true),
+            Stage::Tables => self.start_rest(task).map(|()| false),
+        }
+    }
+
+    /// Whether a chunk is under way whose end cannot simply be waited for.
+    pub(super) fn waits_for_tables(&self) -> bool {
+        self.flight.as_ref().is_some_and(|flight| !flight.pass.is_one_go())
+    }
+
+    /// Waits for the chunk, if there is one, puts its results in place, and gives where it lies.
+    pub(super) fn finish(
+        &mut self,
+        task: &Task<'_>,
+        done: &mut Done,
+    ) -> Result<Option<Pass>, Fault> {
+        let Some(flight) = &self.flight else { return Ok(None) };
+        let stage = flight.stage;
+        self.driver.synchronize(self.stream)?;
+        if stage == Stage::Tables {
+            self.start_rest(task)?;
+            self.driver.synchronize(self.stream)?;
+        }
+        let flight = self.flight.take().expect("it was there above");
+        self.launcher.collect(&self.driver, &mut done.tally)?;
+        self.deliver(task, flight, done).map(Some)
+    }
+
+    /// Waits for whatever is under way after a failure that ends nothing: it still uses the memory of
+    /// the task's members. Gives up the chunk.
+    pub(super) fn settle(&mut self) -> Result<(), Fault> {
+        self.launcher.reset();
+        match self.flight.take() {
+            Some(_) => self.driver.synchronize(self.stream),
+            None => Ok(()),
+        }
+    }
+
+    /// The tables of the next chunk, from members' memory to where the device copies them from: the
+    /// only copy of them on the host.
+    fn read_tables(
+        &mut self,
+        gpu: &mut Gpu,
+        grids_max: usize,
+        feed: &mut Feed<'_>,
+        done: &mut Done,
+    ) -> Result<(), Fault> {
+        let layout = InputLayout::new(grids_max);
+        self.input_staging.reserve(&mut gpu.allocator, layout.cells_start())?;
+        let staging = &mut self.input_staging.bytes()[..layout.tables_end()];
+        let (shapes, offsets) = staging.split_at_mut(layout.offsets_start());
+        let shapes = shapes[..2 * grids_max].as_chunks_mut::<2>().0;
+        let offsets = offsets.as_chunks_mut::<4>().0;
+        feed.fill(shapes, offsets, &mut self.pieces, |member, refusal| {
+            done.members[member] = Err(refusal);
+        });
         Ok(())
     }
 
-    /// Waits for what was started, after a lesser failure too: it still uses the task's memory.
-    /// After a failure that ends the worker no call is made.
-    fn wait(&self, started: Result<(), Fault>) -> Result<(), Fault> {
-        if started.as_ref().is_err_and(Fault::ends_worker) {
-            return started;
-        }
-        self.driver.synchronize(self.stream).and(started)
+    fn reserve(&mut self, gpu: &mut Gpu, pass: &Pass) -> Result<(), Fault> {
+        let allocator = &mut gpu.allocator;
+        let input_bytes = pass.input.cells_start() + pass.batch.cell_count();
+        let is_staged = pass.ends.iter().any(|ends| !ends.input);
+        let staged = if is_staged { input_bytes } else { pass.input.cells_start() };
+        self.input_staging.reserve(allocator, staged)?;
+        self.input.reserve(allocator, input_bytes)?;
+        self.scratch.reserve(allocator, pass.scratch.bytes)?;
+        self.output.reserve(allocator, pass.output_bytes())?;
+        self.output_staging.reserve(allocator, pass.staged_output_bytes())?;
+        let high_bytes =
+            if pass.only_output().is_some() { 0 } else { pass.part(Part::LabelsHigh).len() };
+        self.high_labels.reserve(allocator, high_bytes)
     }
 
-    fn reserve(&mut self, pass: &Pass<'_>) -> Result<(), Fault> {
-        let driver = &self.driver;
-        let (batch, result) = (&pass.batch, &pass.result);
-        self.input.reserve(driver, batch.bytes())?;
-        self.scratch.reserve(driver, pass.scratch.bytes)?;
-        self.output.reserve(driver, result.bytes())?;
-        let staged_input = if pass.direct.input { batch.offsets().end } else { batch.bytes() };
-        self.input_staging.reserve(driver, staged_input)?;
-        self.output_staging.reserve(driver, pass.staged_bytes() + AREA_BYTES)
-    }
-
-    /// Tables come from the worker's checked copy, offsets counted from the chunk's first cell.
-    fn fill_input_staging(&mut self, pass: &Pass<'_>) {
-        let Pass { task, chunk, batch, .. } = pass;
-        let grids = pass.grids();
-        let staging = self.input_staging.bytes();
-        let shapes = &task.tables.shapes()[grids.clone()];
-        staging[batch.shapes()].copy_from_slice(shapes.as_flattened());
-        let offsets = &task.tables.offsets()[grids.start..=grids.end];
-        let places = staging[batch.offsets()].as_chunks_mut::<4>().0;
-        for (place, offset) in places.iter_mut().zip(offsets) {
-            *place = (offset - offsets[0]).to_le_bytes();
-        }
-        if !pass.direct.input {
-            let from = task.batch.cells().start + chunk.cells.start;
-            task.input.read(from, &mut staging[batch.cells()]);
+    /// Cells that the device cannot copy from where they lie.
+    fn stage_cells(&mut self, task: &Task<'_>, pass: &Pass) {
+        for (piece, _) in self.pieces.iter().zip(&pass.ends).filter(|(_, ends)| !ends.input) {
+            let member = &task.members[piece.member];
+            let from = member.batch().cells().start + piece.of_batch.cells.start;
+            let to = cells_of(pass, piece);
+            member.input().read(from, &mut self.input_staging.bytes()[to]);
         }
     }
 
-    /// Puts the copies and kernels of a chunk into the stream, but for what only its area tells.
-    fn start(&mut self, module: &Module, pass: &Pass<'_>, done: &mut Done) -> Result<(), Fault> {
-        self.upload(pass, done)?;
+    /// Puts the kernels of a chunk into the stream.
+    pub(super) fn compute(&mut self, gpu: &Gpu, task: &Task<'_>, pass: &Pass) -> Result<(), Fault> {
+        let places = self.places(task, pass);
+        #[cfg(test)]
+        super::fake::will_compute(self.stream, task.program, &places);
         self.launcher.reset();
-        for (kernel, step) in launches(pass.task.program, &self.places(pass)) {
-            // SAFETY: `reserve` has made every buffer as long as the layouts say, and `run` waits.
-            unsafe { self.launcher.launch(&self.driver, module, kernel, &step)? };
+        for (kernel, step) in launches(task.program, &places) {
+            // SAFETY: `reserve` has made every buffer as long as the layouts say, and they stay as
+            // they are until the stream has been waited for.
+            unsafe { self.launcher.launch(&self.driver, &gpu.module, kernel, &step)? };
         }
-        self.download(pass, done)
+        Ok(())
     }
 
-    fn places(&self, pass: &Pass<'_>) -> Places {
-        let (batch, scratch) = (&pass.batch, &pass.scratch);
-        let items = u32::try_from(batch.items()).expect("a batch counts its items in 32 bits");
-        let base = pass.chunk.room(&pass.task.output_layout).start;
-        let base = u32::try_from(base).expect("a result has at most 2^30 cells");
+    fn places(&self, task: &Task<'_>, pass: &Pass) -> Places {
+        let items = u32::try_from(pass.batch.items()).expect("a batch counts its items in 32 bits");
+        let sums = self.output.at(pass.sums_start());
         Places {
             items,
-            cells: batch.cell_count(),
+            cells: pass.batch.cell_count(),
             input: StagePlaces {
-                shapes: self.input.at(batch.shapes().start),
+                shapes: self.input.at(0),
                 origins: DeviceAddress::default(),
-                cells: self.input.at(batch.cells().start),
+                cells: self.input.at(pass.input.cells_start()),
             },
-            offsets: self.input.at(batch.offsets().start),
-            scratch: self.scratch_places(scratch),
-            result: self.result_places(&pass.result),
-            base: pass.result.is_packed().then_some(base),
-            step_in_place: step_in_place(pass.task.program, &pass.result),
+            offsets: self.input.at(pass.input.offsets_start()),
+            scratch: self.scratch_places(&pass.scratch, sums),
+            result: self.result_places(task, pass),
+            base: pass.result.is_packed().then_some(0),
+            step_in_place: step_in_place(task.program, &pass.result),
         }
     }
 
-    fn scratch_places(&self, layout: &ScratchLayout) -> ScratchPlaces {
+    fn scratch_places(&self, layout: &ScratchLayout, sums: DeviceAddress) -> ScratchPlaces {
         let at = |part: &Range<usize>| self.scratch.at(part.start);
         ScratchPlaces {
             status: layout.status.each_ref().map(at),
@@ -253,146 +296,81 @@ impl Lane {
             counts: at(&layout.counts),
             labels_low: at(&layout.labels_low),
             labels_high: at(&layout.labels_high),
-            sums: at(&layout.sums),
+            sums,
         }
     }
 
-    fn result_places(&self, layout: &OutputLayout) -> ResultPlaces {
-        let at = |part: Range<usize>| {
-            if part.is_empty() { DeviceAddress::default() } else { self.output.at(part.start) }
+    fn result_places(&self, task: &Task<'_>, pass: &Pass) -> ResultPlaces {
+        let at = |part: Part| {
+            let place = pass.part(part);
+            if place.is_empty() { DeviceAddress::default() } else { self.output.at(place.start) }
         };
         ResultPlaces {
-            status: at(layout.status()),
-            shapes: at(layout.shapes()),
-            origins: at(layout.origins()),
-            offsets: at(layout.offsets()),
-            numbers: at(layout.numbers()),
-            palettes: at(layout.palettes()),
-            counts: at(layout.counts()),
-            labels_low: at(layout.labels_low()),
-            labels_high: at(layout.labels_high()),
-            cells: at(layout.cells()),
+            status: at(Part::Status),
+            shapes: at(Part::Shapes),
+            origins: at(Part::Origins),
+            offsets: at(Part::Offsets),
+            numbers: at(Part::Numbers),
+            palettes: at(Part::Palettes),
+            counts: at(Part::Counts),
+            labels_low: at(Part::LabelsLow),
+            labels_high: self.high_labels_place(task, pass),
+            cells: at(Part::Cells),
         }
     }
 
-    fn upload(&mut self, pass: &Pass<'_>, done: &mut Done) -> Result<(), Fault> {
-        let batch = &pass.batch;
-        let staging = self.input_staging.bytes().as_ptr();
-        let staged = if pass.direct.input { batch.offsets().end } else { batch.cells().end };
-        self.copy_in(self.input.at(0), staging, staged, done)?;
-        if pass.direct.input {
-            let first = pass.task.batch.cells().start + pass.chunk.cells.start;
-            let cells = pass.task.input.as_ptr().wrapping_add(first);
-            self.copy_in(self.input.at(batch.cells().start), cells, batch.cells().len(), done)?;
+    /// Where kernels write the second bytes of labels, few as they are: to the host's own memory.
+    fn high_labels_place(&self, task: &Task<'_>, pass: &Pass) -> DeviceAddress {
+        let piece = &self.pieces[0];
+        let layout = task.members[piece.member].output_layout();
+        match (Part::LabelsHigh.span(layout, &piece.of_batch), pass.only_output()) {
+            (None, _) => DeviceAddress::default(),
+            (Some(span), Some(output)) => output.plus(span.start),
+            (Some(_), None) => self.high_labels.on_device(),
         }
-        Ok(())
     }
 
-    /// Copies back all of a result in place; of a packed one the parts without cells and its area.
-    fn download(&mut self, pass: &Pass<'_>, done: &mut Done) -> Result<(), Fault> {
-        let packed = pass.result.is_packed();
-        if packed {
-            let (from, to) = pass.area_places();
-            let to = self.staged(to);
-            self.copy_out(to, self.scratch.at(from), AREA_BYTES, done)?;
-        }
-        if !pass.direct.output {
-            let bytes = if packed { pass.fixed_bytes() } else { pass.result.bytes() };
-            let to = self.staged(0);
-            return self.copy_out(to, self.output.at(0), bytes, done);
-        }
-        self.copy_parts(pass, 0, done, |part| !packed || part.bytes_per_value().is_some())
-    }
-
-    /// Copies back the cells of a packed result.
-    fn download_packed(
-        &mut self,
-        pass: &Pass<'_>,
-        area: usize,
-        done: &mut Done,
-    ) -> Result<(), Fault> {
-        self.copy_parts(pass, area, done, |part| part.bytes_per_value().is_none())
-    }
-
-    fn copy_parts(
-        &mut self,
-        pass: &Pass<'_>,
-        area: usize,
-        done: &mut Done,
-        wanted: impl Fn(Part) -> bool,
-    ) -> Result<(), Fault> {
-        for Copy { part, from, to } in pass.copies(area).filter(|copy| wanted(copy.part)) {
-            let host = if pass.stages(part) {
-                self.staged(from.start)
-            } else {
-                pass.task.output.as_ptr().wrapping_add(to.start)
-            };
-            self.copy_out(host, self.output.at(from.start), from.len(), done)?;
-        }
-        Ok(())
-    }
-
-    /// A byte of the output's staging.
-    fn staged(&mut self, offset: usize) -> *mut u8 {
-        self.output_staging.bytes()[offset..].as_mut_ptr()
-    }
-
-    /// The area of a packed result, as the device has added it up; 0 if it is in place. What comes
-    /// from the device is bounded before it is a length.
-    fn area(&mut self, pass: &Pass<'_>) -> Result<usize, Fault> {
-        if !pass.result.is_packed() {
-            return Ok(0);
-        }
-        let (_, at) = pass.area_places();
-        let bytes = self.output_staging.bytes()[at..].first_chunk().expect("`reserve` made room");
-        let area = u32::from_le_bytes(*bytes) as usize;
-        let room = pass.chunk.room(&pass.task.output_layout).len().min(pass.result.room());
-        if area > room {
-            let detail = format!("a result of {area} cells where there is room for {room}");
-            return Err(Fault::WrongResult { detail });
-        }
-        Ok(area)
-    }
-
-    fn copy_in(
-        &self,
-        to: DeviceAddress,
-        from: *const u8,
-        bytes: usize,
-        done: &mut Done,
-    ) -> Result<(), Fault> {
-        // SAFETY: callers name parts of buffers that `reserve` made long enough, or of the task's
-        // input by its checked layout; `run` waits for the stream before either changes.
-        unsafe { self.driver.copy_to_device(to, from, bytes, self.stream)? };
-        done.h2d_bytes += bytes as u64;
-        Ok(())
-    }
-
-    fn copy_out(
-        &self,
-        to: *mut u8,
-        from: DeviceAddress,
-        bytes: usize,
-        done: &mut Done,
-    ) -> Result<(), Fault> {
-        // SAFETY: as for `copy_in`, with the task's output.
-        unsafe { self.driver.copy_to_host(to, from, bytes, self.stream)? };
-        done.d2h_bytes += bytes as u64;
-        Ok(())
-    }
-
-    /// Puts the staged parts in place and counts the items in error.
-    fn empty_output_staging(&mut self, pass: &Pass<'_>, area: usize, done: &mut Done) {
+    /// Starts the copies of what a packed result's tables say there is.
+    fn start_rest(&mut self, task: &Task<'_>) -> Result<(), Fault> {
+        let mut flight = self.flight.take().expect("a chunk is under way");
         let staging = self.output_staging.bytes();
-        for Copy { part, from, to } in pass.copies(area) {
-            if pass.stages(part) {
-                pass.task.output.write(to.start, &staging[from]);
-            }
-        }
-        let status = staging[pass.result.status()].as_chunks::<2>().0;
-        let items = status.chunks_exact(pass.result.width());
-        let has_error = |values: &&[[u8; 2]]| values.iter().any(|&[code, _]| code != 0);
-        let errors = items.filter(has_error).count();
-        done.item_errors += u32::try_from(errors).expect("no more errors than items");
+        let areas = deliver::areas(task, &self.pieces, &flight.pass, staging);
+        let started = areas.and_then(|areas| {
+            flight.stage = Stage::All;
+            let Flight { pass, bytes, .. } = &mut flight;
+            self.download(task, pass, bytes, &areas, |part| part.bytes_per_value().is_none())?;
+            flight.areas = areas;
+            Ok(())
+        });
+        self.flight = Some(flight);
+        started
     }
+
+    /// Puts what came through staging in place, and adds up what was done.
+    fn deliver(
+        &mut self,
+        task: &Task<'_>,
+        mut flight: Flight,
+        done: &mut Done,
+    ) -> Result<Pass, Fault> {
+        let Self { pieces, input_staging, output_staging, high_labels, .. } = self;
+        if flight.areas.is_empty() {
+            flight.areas = deliver::areas(task, pieces, &flight.pass, output_staging.bytes())?;
+        }
+        let came = deliver::Came {
+            pass: &flight.pass,
+            areas: &flight.areas,
+            input: input_staging.bytes(),
+            output: output_staging.bytes(),
+            high_labels: high_labels.bytes(),
+        };
+        deliver::deliver(task, pieces, came, &flight.bytes, done)?;
+        Ok(flight.pass)
+    }
+}
+
+/// Where the cells of a piece lie in the chunk's input.
+fn cells_of(pass: &Pass, piece: &Piece) -> Range<usize> {
+    let start = pass.input.cells_start();
+    start + piece.of_chunk.cells.start..start + piece.of_chunk.cells.end
 }

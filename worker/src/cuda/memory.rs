@@ -1,19 +1,55 @@
-//! Buffers that are kept between batches and grow when a batch needs more. Growing loses the
-//! content. Nothing is freed on `Drop`.
+//! Buffers that are kept from chunk to chunk and grow when one needs more: a worker that has seen the
+//! like makes none. Nothing is freed on `Drop`.
 
 #![expect(unsafe_code, reason = "frees and views memory that the driver gave to this type alone")]
 
 use std::ptr::NonNull;
 use std::slice;
+use std::sync::Arc;
 
 use super::driver::{DeviceAddress, Driver};
 use crate::fault::Fault;
+use crate::gauges::Gauges;
 
 /// Small batches that differ in size should not each allocate.
 const BUFFER_BYTES_MIN: usize = 64 * 1024;
+/// Buffers up to this size double; larger ones grow by it.
+const GROWTH_BYTES_MAX: usize = 32 << 20;
 
 fn grown(bytes: usize) -> usize {
+    if bytes > GROWTH_BYTES_MAX {
+        return bytes.next_multiple_of(GROWTH_BYTES_MAX);
+    }
     bytes.next_power_of_two().max(BUFFER_BYTES_MIN)
+}
+
+/// The driver's memory, and account of what was taken.
+#[derive(Debug)]
+pub(super) struct Allocator {
+    driver: Driver,
+    gauges: Arc<Gauges>,
+    /// Since they were last taken.
+    allocations: u32,
+}
+
+impl Allocator {
+    pub(super) fn new(driver: Driver) -> Self {
+        Self { driver, gauges: Arc::default(), allocations: 0 }
+    }
+
+    pub(super) fn gauges(&self) -> &Arc<Gauges> {
+        &self.gauges
+    }
+
+    /// One more, be it a buffer or an arena that was registered.
+    pub(super) fn count(&mut self) {
+        self.allocations += 1;
+    }
+
+    /// How many there were since the last call.
+    pub(super) fn take_count(&mut self) -> u32 {
+        std::mem::take(&mut self.allocations)
+    }
 }
 
 /// Memory on the device.
@@ -24,20 +60,23 @@ pub(super) struct DeviceBuffer {
 }
 
 impl DeviceBuffer {
-    /// Makes the buffer at least `bytes` long.
+    /// Makes the buffer at least `bytes` long; growing loses what it held.
     ///
-    /// The device must not be using it: every batch is waited for before the next.
-    pub(super) fn reserve(&mut self, driver: &Driver, bytes: usize) -> Result<(), Fault> {
+    /// The device must not be using it: a lane is waited for before its next chunk.
+    pub(super) fn reserve(&mut self, allocator: &mut Allocator, bytes: usize) -> Result<(), Fault> {
         if bytes <= self.bytes {
             return Ok(());
         }
         let old = std::mem::take(self);
         if old.bytes > 0 {
             // SAFETY: the address came from `allocate`, and the buffer has just forgotten it.
-            unsafe { driver.free(old.start)? };
+            unsafe { allocator.driver.free(old.start)? };
+            allocator.gauges.device.subtract(old.bytes);
         }
-        self.start = driver.allocate(grown(bytes))?;
+        self.start = allocator.driver.allocate(grown(bytes))?;
         self.bytes = grown(bytes);
+        allocator.gauges.device.add(self.bytes);
+        allocator.count();
         Ok(())
     }
 
@@ -47,40 +86,75 @@ impl DeviceBuffer {
     }
 }
 
-/// Page-locked memory on the host, which the device copies at full speed.
+/// Page-locked memory on the host, which the device copies at full speed and kernels can write.
 #[derive(Debug)]
 pub(super) struct PinnedBuffer {
     start: NonNull<u8>,
+    device: DeviceAddress,
     bytes: usize,
 }
 
 impl Default for PinnedBuffer {
     fn default() -> Self {
-        Self { start: NonNull::dangling(), bytes: 0 }
+        Self { start: NonNull::dangling(), device: DeviceAddress::default(), bytes: 0 }
     }
 }
 
 impl PinnedBuffer {
-    /// Makes the buffer at least `bytes` long.
+    /// Makes the buffer at least `bytes` long; what it holds stays.
     ///
-    /// The device must not be using it: every batch is waited for before the next.
-    pub(super) fn reserve(&mut self, driver: &Driver, bytes: usize) -> Result<(), Fault> {
+    /// The device must not be using it: a lane is waited for before its next chunk.
+    pub(super) fn reserve(&mut self, allocator: &mut Allocator, bytes: usize) -> Result<(), Fault> {
         if bytes <= self.bytes {
             return Ok(());
         }
-        let old = std::mem::take(self);
+        let driver = allocator.driver;
+        let start = driver.allocate_host(grown(bytes))?;
+        // SAFETY: `allocate_host` has just given this address.
+        let device = unsafe { driver.mapped(start.as_ptr())? };
+        let mut old = std::mem::replace(self, Self { start, device, bytes: grown(bytes) });
+        allocator.gauges.pinned.add(self.bytes);
+        allocator.count();
         if old.bytes > 0 {
-            // SAFETY: the address came from `allocate_host`, and the buffer has just forgotten it.
+            self.bytes()[..old.bytes].copy_from_slice(old.bytes());
+            allocator.gauges.pinned.subtract(old.bytes);
+            // SAFETY: the address came from `allocate_host`, and nothing else knows it any more.
             unsafe { driver.free_host(old.start)? };
         }
-        self.start = driver.allocate_host(grown(bytes))?;
-        self.bytes = grown(bytes);
         Ok(())
     }
 
-    /// All of it. No copy from or to it may be under way.
+    /// All of it. No copy from or to it may be under way, and no kernel that writes it.
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: `bytes` bytes from `start` are this buffer's alone, and were zeroed when made.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+    }
+
+    /// A byte, for a copy by address.
+    pub(super) fn at(&self, offset: usize) -> *mut u8 {
+        self.start.as_ptr().wrapping_add(offset)
+    }
+
+    /// Where kernels find the first byte.
+    pub(super) fn on_device(&self) -> DeviceAddress {
+        self.device
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_grow_in_few_steps_and_waste_no_more_than_one() {
+        for (bytes, want) in [
+            (1, 64 << 10),
+            (65 << 10, 128 << 10),
+            (17 << 20, 32 << 20),
+            ((32 << 20) + 1, 64 << 20),
+            (65 << 20, 96 << 20),
+        ] {
+            assert_eq!(grown(bytes), want);
+        }
     }
 }

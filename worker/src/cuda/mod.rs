@@ -5,14 +5,17 @@
 //! - `memory` is buffers that grow; `scratch` says how much of them a program needs between steps.
 //! - `schedule` lists the kernels of a program with what each works on, `arguments` the numbers
 //!   that an op passes; `launch` starts kernels, counts and times them.
-//! - `lane` takes a chunk of a batch through copies and kernels; `device` is the
-//!   [`Device`](crate::device::Device).
+//! - `lane` takes a chunk through copies and kernels, whose places `pass` works out; `deliver` puts
+//!   what came back in place; `course` sends chunks round the lanes.
+//! - `device` is the [`Device`](crate::device::Device); `resident` times kernels alone.
 //!
 //! Nothing here calls the driver from a `Drop`: after a sticky fault such a call can block for
 //! ever. What a process holds on a device goes with the process.
 
 mod api;
 mod arguments;
+mod course;
+mod deliver;
 mod device;
 mod driver;
 #[cfg(test)]
@@ -21,8 +24,11 @@ mod lane;
 mod launch;
 mod limits;
 mod memory;
+mod pass;
+mod resident;
 mod schedule;
 mod scratch;
 
 pub use device::CudaDevice;
 pub use limits::{CopyLimits, LimitError};
+pub use resident::Resident;

@@ -270,7 +270,7 @@ impl<'a> Course<'a> {
 #[cfg(test)]
 #[expect(dead_code, reason = "the tests of a GPU draw grids too")]
 #[path = "../../tests/random/mod.rs"]
-mod random;
+pub(super) mod random;
 
 #[cfg(test)]
 mod tests;

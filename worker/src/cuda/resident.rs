@@ -1,0 +1,77 @@
+//! Times a program's kernels over a chunk that lies on the device already: what they would reach if no
+//! bus were in the way.
+
+use gridpool_protocol::batch::GridBatch;
+use gridpool_protocol::output::OutputLayout;
+use gridpool_protocol::program::Program;
+use gridpool_protocol::receipt::KernelUse;
+use gridpool_protocol::shared::SharedSlice;
+
+use super::device::CudaDevice;
+use super::lane::Done;
+use crate::chunk::{Feed, Span};
+use crate::device::{Task, TaskMember};
+use crate::fault::Fault;
+use crate::tally::Tally;
+
+/// One program over one chunk, again and again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resident {
+    /// Items of the chunk: those of the batch, or as many of its first as a chunk takes.
+    pub items: usize,
+    /// What the ends of the program read and write: tables and cells in, the result out.
+    pub bytes: u64,
+    /// All launches of all repetitions.
+    pub kernels: Vec<KernelUse>,
+    /// Microseconds from before the first kernel to after the last one, of each repetition.
+    pub device_us: Vec<f64>,
+}
+
+impl CudaDevice {
+    /// Copies one chunk of `batch` to the device, then launches the kernels of `program` over it
+    /// `repetitions` times with no copy in between. One repetition before the first is not timed.
+    ///
+    /// # Errors
+    /// A [`Fault`] of the driver.
+    ///
+    /// # Panics
+    /// If `batch` is empty, has not what the program takes, or its result might be too large for a job.
+    pub fn time_resident(
+        &mut self,
+        program: &Program,
+        batch: &GridBatch,
+        repetitions: u32,
+    ) -> Result<Resident, Fault> {
+        let layout = batch.layout().expect("the caller's batch has grids");
+        let result = OutputLayout::new(program, layout).expect("the batch suits its program");
+        let (mut input, mut output) = (vec![0; layout.bytes()], vec![0; result.bytes()]);
+        let (input, output) = (SharedSlice::private(&mut input), SharedSlice::private(&mut output));
+        batch.write_to(layout, &input);
+        let member = TaskMember::new(program, layout, 0..layout.items(), input, output);
+        let members = [member.expect("the places have the layouts' lengths")];
+        let task = Task { program, members: &members };
+        let mut rest = vec![Span { member: 0, items: 0..layout.items() }];
+        let mut done = Done::new(1);
+
+        let Self { gpu, lanes, chunk_limits, .. } = self;
+        let driver = gpu.driver;
+        let lane = &mut lanes[0];
+        let mut feed = Feed::new(&task, &mut rest, *chunk_limits, chunk_limits.cells_max);
+        lane.begin(gpu, &task, &mut feed, &mut done)?;
+        let pass = lane.finish(&task, &mut done)?.expect("a batch that was checked makes a chunk");
+        let copied = done.members[0].as_ref().expect("a batch that was checked is not refused");
+        let bytes = copied.h2d_bytes + copied.d2h_bytes;
+
+        let (start, end) = (driver.event()?, driver.event()?);
+        let (mut tally, mut device_us) = (Tally::default(), Vec::new());
+        for _ in 0..repetitions {
+            driver.record(start, lane.stream())?;
+            lane.compute(gpu, &task, &pass)?;
+            driver.record(end, lane.stream())?;
+            driver.synchronize(lane.stream())?;
+            lane.launcher().collect(&driver, &mut tally)?;
+            device_us.push(driver.elapsed_us(start, end)?);
+        }
+        Ok(Resident { items: pass.batch.items(), bytes, kernels: tally.into_uses(), device_us })
+    }
+}
