@@ -99,10 +99,12 @@ fn main() -> ExitCode {
         Role::Bench { plan, supervisor_pid } => {
             measure(supervisor_pid, || bench::run(&plan, &mut std::io::stdout()))
         }
-        Role::Limits { uuid, repetitions, quick, supervisor_pid } => measure(supervisor_pid, || {
-            let (mut input, mut out) = (std::io::stdin().lock(), std::io::stdout());
-            bench::limits::serve(uuid.as_deref(), repetitions, quick, &mut input, &mut out)
-        }),
+        Role::Limits { uuid, repetitions, quick, supervisor_pid } => {
+            measure(supervisor_pid, || {
+                let (mut input, mut out) = (std::io::stdin().lock(), std::io::stdout());
+                bench::limits::serve(uuid.as_deref(), repetitions, quick, &mut input, &mut out)
+            })
+        }
         Role::Probe => {
             let found = serde_json::to_string(&probe::probe()).map_err(std::io::Error::other);
             match found.and_then(|line| writeln!(std::io::stdout(), "{line}")) {
