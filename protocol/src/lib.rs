@@ -7,6 +7,10 @@
 //! the [`output::Outputs`] item by item; [`client`] shows the whole in ten lines. The
 //! [`receipt::Receipt`] says where and how the job ran.
 //!
+//! A large batch, or one that many programs run over, is packed into shared memory once
+//! ([`client::Client::load`]) or written there in the first place ([`client::Client::build`]); results
+//! stay where the worker has put them until they are asked for.
+//!
 //! What a client can rely on:
 //! - `submit` returns once the job is *accepted*. From then on it gets exactly one verdict
 //!   ([`receipt::Verdict`]) while the supervisor and the connection live.
@@ -39,7 +43,7 @@
 //! of their own, the lifeline, whose end is the end of both.
 //!
 //! [`limits`] names every bound. [`exit`] lists the exit codes. [`status`] is what
-//! `gridpool status --json` prints, [`bench`] what the parts of `gridpool bench` say to each other.
+//! `gridpool status --json` prints, [`mod@bench`] what the parts of `gridpool bench` say to each other.
 
 pub mod arena;
 pub mod batch;

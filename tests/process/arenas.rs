@@ -1,0 +1,163 @@
+//! Shared memory whose client does with it what it must not, while a job is over it: its own results
+//! may be garbage, nobody else's are, and the pool serves on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gridpool_protocol::batch::{Grid, GridBatch};
+use gridpool_protocol::ids::ArenaId;
+use gridpool_protocol::message::{ClientMessage, Destination, Input, Refusal, Submission};
+use gridpool_protocol::output::{OutputLayout, Outputs};
+use gridpool_protocol::receipt::Verdict;
+use gridpool_tests::oracle::samples::{SplitMix64, random_grids};
+use nix::fcntl::{FallocateFlags, fallocate};
+
+use crate::jobs::{PROGRAM, answer, heavy_work, is_right, job, program, submit};
+use crate::pool::{cpu, warm};
+use crate::raw::{Memory, Raw, in_arena, is_ok, layout};
+
+/// Room for 2,000 grids of 30 x 30, and for what comes of them.
+const ROOM: u64 = 8 << 20;
+
+/// The same job with another program, whose result goes behind the batch.
+fn with_program(mut submission: Submission, text: &str) -> Submission {
+    let batch = layout(&submission);
+    let result = OutputLayout::new(&program(text), batch).expect("a small result").bytes();
+    text.clone_into(&mut submission.call.program);
+    if let Destination::Arena(slice) = &mut submission.call.payload.output {
+        slice.bytes = result as u64;
+    }
+    submission
+}
+
+fn punch(memory: &Memory) {
+    let how = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    let bytes = i64::try_from(memory.arena.bytes()).expect("a few megabytes");
+    fallocate(&memory.arena, how, 0, bytes).expect("the seals allow it");
+}
+
+/// What lies where the result of a job goes, as a client reads it.
+fn read_back(submission: &Submission, memory: &Memory, grids: &[Grid]) -> Outputs {
+    let Destination::Arena(slice) = &submission.call.payload.output else {
+        panic!("it goes to an arena")
+    };
+    let place = memory.map.all().part(slice.offset, slice.bytes).expect("it lies in the arena");
+    let mut bytes = vec![0; place.bytes()];
+    place.read(0, &mut bytes);
+    let batch = GridBatch::from_grids(grids).expect("the batch is within the limits");
+    let program = program(&submission.call.program);
+    Outputs::new(program, Arc::new(batch), bytes).expect("as long as it should be")
+}
+
+#[test]
+fn holes_punched_while_a_job_runs_are_its_clients_own_loss() {
+    let (pool, before) = warm();
+    let mut raw = Raw::greeted(&pool.socket());
+    let memory = raw.arena(ROOM);
+    let honest = pool.client();
+    let (heavy, grids) = heavy_work();
+    let own = random_grids(51, 300);
+    for key in 0..4 {
+        raw.submit(with_program(in_arena(key, &grids, &memory), &heavy));
+        pool.until_busy("cpu0");
+        let neighbour = submit(&honest, job("o_g(5)", &own));
+        punch(&memory);
+        let (_, receipt, _) = raw.hear_done();
+        assert!(matches!(receipt.verdict, Verdict::Ok | Verdict::Failed), "{receipt:?}");
+        is_right(&answer(neighbour), "o_g(5)", &own);
+    }
+    // The memory is as good as new for whoever fills it again.
+    let again = with_program(in_arena(9, &own, &memory), "o_g(5)");
+    raw.submit(again.clone());
+    is_ok(&raw.hear_done().1);
+    let outputs = read_back(&again, &memory, &own);
+    assert!((0..own.len()).all(|item| outputs.item(item).expect("well formed").is_ok()));
+    drop((raw, memory, honest));
+    pool.is_unharmed(before);
+}
+
+#[test]
+fn a_client_that_dies_while_it_fills_its_arena_leaves_the_others_as_they_were() {
+    let pool = cpu(1).start();
+    let mut raw = Raw::greeted(&pool.socket());
+    let memory = raw.arena(ROOM);
+    let (heavy, grids) = heavy_work();
+    let honest = pool.client();
+    let own = random_grids(52, 300);
+    raw.submit(with_program(in_arena(1, &grids, &memory), &heavy));
+    pool.until_busy("cpu0");
+    let neighbour = submit(&honest, job(PROGRAM, &own));
+    // A batch half written over the one that runs, and no more word of it.
+    memory.map.all().write(0, &vec![0xee; usize::try_from(ROOM / 2).expect("a few megabytes")]);
+    drop((raw, memory));
+    is_right(&answer(neighbour), PROGRAM, &own);
+    assert_eq!(pool.status().counters.poison, 0);
+    drop(honest);
+    pool.until_status("no arena to be left", |status| status.supervisor.arena_bytes == 0);
+}
+
+#[test]
+fn an_arena_that_is_too_small_for_what_is_said_is_refused() {
+    let (pool, before) = warm();
+    let mut raw = Raw::greeted(&pool.socket());
+    let (large, small) = (raw.arena(1 << 20), raw.arena(1));
+    let (_, mut grids) = heavy_work();
+    grids.truncate(100);
+    let name = |submission: &mut Submission, input: ArenaId, output: ArenaId| {
+        if let Input::Arena(slice) = &mut submission.call.payload.input {
+            slice.arena = input;
+        }
+        if let Destination::Arena(slice) = &mut submission.call.payload.output {
+            slice.arena = output;
+        }
+    };
+    let good = in_arena(1, &grids, &large);
+    for (input, output) in [(small.id, large.id), (large.id, small.id), (small.id, small.id)] {
+        let mut bad = good.clone();
+        name(&mut bad, input, output);
+        raw.say(&ClientMessage::Submit(Box::new(bad)));
+        let refusal = raw.hear_refused();
+        let Refusal::Invalid(why) = refusal else { panic!("{refusal}") };
+        assert!(why.contains(&format!("do not lie in {}, which has 65536", small.id)), "{why}");
+    }
+    raw.submit(good);
+    is_ok(&raw.hear_done().1);
+    drop((raw, large, small));
+    pool.is_unharmed(before);
+}
+
+#[test]
+fn results_that_are_scribbled_over_while_they_are_written_decode_or_are_errors() {
+    let (pool, before) = warm();
+    let mut raw = Raw::greeted(&pool.socket());
+    let memory = raw.arena(1 << 20);
+    let grids = random_grids(54, 200);
+    let done = AtomicBool::new(false);
+    let texts = ["o_g(5)", "upscale(2) | o_g(1)", "trim", "palette", "o_g(1) | argmax(size)"];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut rng = SplitMix64::new(55);
+            while !done.load(Ordering::Relaxed) {
+                let at = rng.below((1 << 20) - 8);
+                memory.map.all().write(at, &rng.number().to_le_bytes());
+            }
+        });
+        let honest = pool.client();
+        let own = random_grids(56, 300);
+        for (key, text) in (0..).zip(texts.iter().cycle().take(30)) {
+            let submission = with_program(in_arena(key, &grids, &memory), text);
+            raw.submit(submission.clone());
+            let neighbour = submit(&honest, job("o_g(5)", &own));
+            let (_, receipt, _) = raw.hear_done();
+            assert!(matches!(receipt.verdict, Verdict::Ok | Verdict::Failed), "{receipt:?}");
+            let outputs = read_back(&submission, &memory, &grids);
+            // Garbage is an answer or an error, never a panic.
+            (0..outputs.len()).for_each(|item| drop(outputs.item(item)));
+            drop(outputs.first_difference(&outputs));
+            is_right(&answer(neighbour), "o_g(5)", &own);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    drop((raw, memory));
+    pool.is_unharmed(before);
+}
