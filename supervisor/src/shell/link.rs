@@ -154,3 +154,70 @@ impl Link {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use gridpool_protocol::channel::{self, Listener};
+    use gridpool_protocol::ids::{AttemptId, JobId};
+    use gridpool_protocol::limits::{JOIN_INLINE_BYTES_MAX, JOIN_MAX, PROGRAM_BYTES_MAX};
+    use gridpool_protocol::message::{Destination, Inline, Input, Member, Payload, Slice};
+    use gridpool_protocol::program::Ties;
+    use gridpool_protocol::receipt::ItemRange;
+
+    use super::super::arenas::Budget;
+    use super::*;
+
+    /// The longest message that the core may order: all numbers take as many bytes as any do.
+    fn largest_run() -> Run {
+        let slice = Slice { arena: ArenaId(u64::MAX), offset: u64::MAX, bytes: u64::MAX };
+        let member = |number| Member {
+            attempt: AttemptId { job: JobId(u64::MAX), number: u32::MAX },
+            payload: Payload {
+                items: u32::MAX,
+                cells: u32::MAX,
+                input: match number {
+                    0 => Input::Inline(Inline(vec![1; JOIN_INLINE_BYTES_MAX])),
+                    _ => Input::Arena(slice),
+                },
+                output: Destination::Arena(slice),
+            },
+            part: ItemRange { start: u32::MAX, end: u32::MAX },
+        };
+        let members = (0..JOIN_MAX).map(member).collect();
+        Run { program: "x".repeat(PROGRAM_BYTES_MAX), ties: Ties::Cpython, members }
+    }
+
+    #[test]
+    fn all_that_may_be_outstanding_is_sent_to_a_worker_that_reads_nothing() {
+        let (listener, name) = Listener::open().unwrap();
+        let (_replies, _unread) = channel::connect(&name).unwrap();
+        let (sender, _receiver) = listener.accept().unwrap();
+        let (lifeline, _worker) = UnixStream::pair().unwrap();
+        let budget = Arc::new(Budget::from_system());
+        // Every member may bring two arenas that the worker has not seen. One descriptor does for all.
+        let arena = Arc::new(budget.create(1, 0, 0).unwrap());
+        let arenas: Vec<_> = (0..4 * JOIN_MAX as u64).map(ArenaId).collect();
+        let pidfd = PidFd::open(std::process::id()).unwrap();
+        let mut link = Link::new(std::process::id(), pidfd, lifeline);
+        link.open(sender);
+        let (done, sent) = mpsc::channel();
+        // Not joined: it may be waiting for ever.
+        thread::spawn(move || {
+            for arenas in arenas.chunks(2 * JOIN_MAX) {
+                link.run(largest_run(), arenas.iter().map(|id| (id, &arena))).unwrap();
+            }
+            for id in 0..ARENAS_PER_FORGET as u64 {
+                link.forget_next.insert(ArenaId(u64::MAX - id));
+            }
+            link.send_forget().unwrap();
+            link.stop().unwrap();
+            done.send(()).unwrap();
+        });
+        let patience = Duration::from_secs(60);
+        assert_eq!(sent.recv_timeout(patience), Ok(()), "a send waits for the worker");
+    }
+}
