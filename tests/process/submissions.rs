@@ -302,7 +302,8 @@ fn memory_that_its_client_has_punched_holes_into_reads_as_zeros() {
     raw.submit(submission);
     let (_, receipt, _) = raw.hear_done();
     assert_eq!(receipt.verdict, Verdict::Failed);
-    assert_eq!(receipt.reason, "grid 0: 0 x 0 cells are out of bounds");
+    // Several threads look at it; which of them is first is chance.
+    assert!(receipt.reason.ends_with(": 0 x 0 cells are out of bounds"), "{}", receipt.reason);
     drop((raw, memory));
     pool.is_unharmed(before);
 }
