@@ -8,7 +8,7 @@ use gridpool_protocol::limits::DEADLINE_MAX;
 use gridpool_protocol::program::Ties;
 use nix::sys::signal::Signal;
 
-use super::ops;
+use super::{bench, ops};
 use crate::config::Overrides;
 
 /// A pool of GPU workers that survives its workers.
@@ -21,6 +21,14 @@ pub(super) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
+    /// Measure this machine and pools on it: their limits, the CPU alone, rates and latencies.
+    #[command(after_help = bench::COLUMNS)]
+    Bench {
+        #[command(flatten)]
+        bench: bench::BenchFlags,
+        #[command(flatten)]
+        pool: PoolFlags,
+    },
     /// Run a program over inputs in a pool of its own, print the results, stop the pool.
     #[command(after_help = ops::help())]
     Run {

@@ -2,6 +2,7 @@
 //! turns errors into exit codes.
 
 mod arguments;
+mod bench;
 pub mod document;
 pub mod input;
 mod ops;
@@ -45,6 +46,8 @@ const COLUMNS_DEFAULT: usize = 100;
 #[derive(Debug, thiserror::Error)]
 enum CommandError {
     #[error(transparent)]
+    Bench(#[from] bench::BenchError),
+    #[error(transparent)]
     Client(#[from] ClientError),
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -73,6 +76,7 @@ enum CommandError {
 impl CommandError {
     fn exit_code(&self) -> u8 {
         match self {
+            Self::Bench(error) => error.exit_code(),
             Self::Client(error) | Self::Unfinished(work::Unfinished { cause: error, .. }) => {
                 exit_code_of(error)
             }
@@ -142,6 +146,9 @@ pub fn main() -> ExitCode {
 
 fn perform(command: Command) -> Result<u8, CommandError> {
     match command {
+        Command::Bench { bench, pool } => {
+            bench::run(&bench, &Settings::resolve(pool.overrides(None), pool.config.as_deref())?)
+        }
         Command::Run { work, pool } => run(&work, &pool),
         Command::Serve { pool, socket } => serve(&pool, socket.socket),
         Command::Submit { work, socket, no_wait } => submit(&work, socket.socket, !no_wait),

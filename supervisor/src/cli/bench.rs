@@ -1,0 +1,296 @@
+//! `gridpool bench`: what the machine can do, what its cores do alone, and what pools over its devices
+//! do, in one run and one table.
+//!
+//! - `flags` is what may be typed. `child` starts the processes that measure: this one holds neither a
+//!   reference nor CUDA. `limits` puts those of the devices together.
+//! - `ledger` says what a row means beside the others; `table`, `plot` and a JSON document show them.
+//!
+//! Owns the order of things and the exit code. May not measure anything itself.
+
+mod child;
+mod flags;
+mod ledger;
+mod limits;
+mod machine;
+mod plot;
+mod table;
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use gridpool_protocol::bench::{Line, Plan, PoolRows, Row, Subject};
+use gridpool_protocol::clock;
+use gridpool_protocol::exit::cli as exit;
+use gridpool_protocol::ids::{DeviceId, DeviceKind};
+use gridpool_protocol::status::WorkerState;
+use indicatif::ProgressBar;
+use serde::Serialize;
+
+use super::{CommandError, system};
+use crate::config::Settings;
+use crate::devices;
+use crate::shell::{PoolDevice, Shell, WorkerCommand};
+use child::{ChildError, Measurer};
+use ledger::Ledger;
+use limits::Measurers;
+use machine::Machine;
+use table::Table;
+
+pub(super) use flags::{BenchFlags, COLUMNS};
+
+/// How many devices are measured together, where there are as many.
+const COUNTS: [usize; 4] = [1, 2, 4, 8];
+/// How long the workers of a pool may take until all are ready: eight GPUs that start together take 5 s.
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
+/// Between two looks at whether they are.
+const READY_EVERY: Duration = Duration::from_millis(20);
+
+/// Why there is no table, or why it cannot be trusted.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BenchError {
+    #[error(transparent)]
+    Child(#[from] ChildError),
+    #[error("the picture {}", path.display())]
+    Plot {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the workers of a pool were not ready within {} s: {why}", READY_TIMEOUT.as_secs())]
+    Unready { why: String },
+    #[error("{0} rows are wrong: they have no rate, and say why")]
+    Wrong(usize),
+}
+
+impl BenchError {
+    pub(super) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Child(ChildError::Ended { code: Some(code), .. }) => match u8::try_from(*code) {
+                Ok(exit::USAGE) => exit::USAGE,
+                Ok(_) | Err(_) => exit::INTERNAL,
+            },
+            Self::Child(_) | Self::Plot { .. } | Self::Unready { .. } | Self::Wrong(_) => {
+                exit::INTERNAL
+            }
+        }
+    }
+}
+
+/// Measures and shows everything.
+pub(super) fn run(flags: &BenchFlags, settings: &Settings) -> Result<u8, CommandError> {
+    let worker = devices::worker_binary(settings.worker_bin.as_deref())?;
+    let pool_devices = devices::resolve(&settings.devices, &worker)?;
+    let folder = tempfile::Builder::new().prefix("gridpool-bench-").tempdir();
+    let folder = folder.map_err(system("a folder for the pools' sockets"))?;
+    let mut bench = Bench {
+        flags,
+        settings,
+        worker,
+        socket: folder.path().join("pool.sock"),
+        machine: Machine::here(),
+        ledger: Ledger::default(),
+        table: Table::default(),
+        progress: ProgressBar::new_spinner(),
+    };
+    bench.measure(&pool_devices)?;
+    bench.finish()
+}
+
+struct Bench<'a> {
+    flags: &'a BenchFlags,
+    settings: &'a Settings,
+    worker: PathBuf,
+    socket: PathBuf,
+    machine: Machine,
+    ledger: Ledger,
+    table: Table,
+    progress: ProgressBar,
+}
+
+/// Everything, for other programs.
+#[derive(Serialize)]
+struct Document<'a> {
+    machine: &'a Machine,
+    quick: bool,
+    rows: &'a [Row],
+}
+
+impl Bench<'_> {
+    fn measure(&mut self, all: &[PoolDevice]) -> Result<(), CommandError> {
+        if !self.flags.json {
+            say(&self.progress, |out| writeln!(out, "{}\n", self.machine.line()))?;
+        }
+        let kind = all.first().map_or(DeviceKind::Cpu, |device| device.id.kind);
+        let counts = counts(all.len());
+        self.limits(all, kind, &counts)?;
+        self.process(Subject::Library, "")?;
+        let cores = self.machine.cores;
+        let native =
+            PoolDevice { id: DeviceId { kind: DeviceKind::Cpu, index: 0 }, uuid: String::new() };
+        self.pool(&[native], cores, PoolRows::Native)?;
+        for (at, &count) in counts.iter().enumerate() {
+            let rows = if at == 0 { PoolRows::All } else { PoolRows::Large };
+            self.pool(&all[..count], (cores / all.len()).max(1), rows)?;
+        }
+        match all.first() {
+            Some(PoolDevice { id: DeviceId { kind: DeviceKind::Gpu, index }, uuid }) => {
+                let subject = Subject::Resident { index: *index, uuid: uuid.clone() };
+                self.process(subject, uuid)
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn limits(
+        &mut self,
+        all: &[PoolDevice],
+        kind: DeviceKind,
+        counts: &[usize],
+    ) -> Result<(), CommandError> {
+        let Self { flags, progress, worker, .. } = self;
+        let uuids: Vec<String> = match kind {
+            DeviceKind::Cpu => Vec::new(),
+            DeviceKind::Gpu => all.iter().map(|device| device.uuid.clone()).collect(),
+        };
+        progress.set_message("limits");
+        let measurers = Measurers::start(worker, &uuids, flags.repetitions, flags.quick);
+        let doing = |what: &str| progress.set_message(format!("limits: {what}"));
+        let limits = measurers.and_then(|m| m.measure(counts, kind == DeviceKind::Gpu, doing));
+        let limits = limits.map_err(BenchError::from)?;
+        if kind == DeviceKind::Gpu {
+            self.machine.gpus = limits.devices;
+            self.machine.driver = limits.driver;
+        }
+        limits.rows.into_iter().try_for_each(|row| self.row(row))
+    }
+
+    /// Starts a pool, has it measured, and stops it.
+    fn pool(
+        &mut self,
+        pool_devices: &[PoolDevice],
+        cpu_threads: usize,
+        rows: PoolRows,
+    ) -> Result<(), CommandError> {
+        let claim = Shell::claim(&self.socket)?;
+        let command = WorkerCommand { program: self.worker.clone(), cpu_threads };
+        let limits = self.settings.limits.clone();
+        self.progress.set_message("workers start");
+        let shell = Shell::start(limits, command, pool_devices.to_vec(), self.socket.clone());
+        let shell = shell.map_err(system("the pool's threads"))?;
+        let held = shell.listen(claim)?;
+        let kind = pool_devices.first().map_or(DeviceKind::Cpu, |device| device.id.kind);
+        let subject = Subject::Pool {
+            socket: self.socket.clone(),
+            devices: u32::try_from(pool_devices.len()).unwrap_or(u32::MAX),
+            kind,
+            rows,
+        };
+        let measured = wait_ready(&shell).and_then(|()| self.process(subject, ""));
+        shell.drain();
+        shell.wait();
+        drop(held);
+        measured
+    }
+
+    /// Has a process measure, and takes its rows.
+    fn process(&mut self, subject: Subject, uuid: &str) -> Result<(), CommandError> {
+        let Self { flags, .. } = self;
+        let plan = Plan {
+            subject,
+            ops: flags.ops.clone(),
+            batches: flags.batches(),
+            repetitions: flags.repetitions,
+            quick: flags.quick,
+        };
+        let plan =
+            serde_json::to_string(&plan).map_err(|error| CommandError::Output(error.into()))?;
+        let process = Measurer::start(&self.worker, &["bench", "--plan", &plan], uuid);
+        let mut process = process.map_err(BenchError::from)?;
+        while let Some(line) = process.next().map_err(BenchError::from)? {
+            match line {
+                Line::Doing(what) => self.progress.set_message(what),
+                Line::Row(row) => self.row(*row)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn row(&mut self, row: Row) -> Result<(), CommandError> {
+        let row = self.ledger.add(row);
+        self.progress.tick();
+        if self.flags.json {
+            return Ok(());
+        }
+        say(&self.progress, |out| self.table.row(out, row))
+    }
+
+    /// The document, the picture, and the exit code.
+    fn finish(&mut self) -> Result<u8, CommandError> {
+        self.progress.finish_and_clear();
+        let (rows, machine) = (&self.ledger.rows, &self.machine);
+        if self.flags.json {
+            super::say_json(&Document { machine, quick: self.flags.quick, rows })?;
+        }
+        if let Some(path) = &self.flags.plot
+            && let Some(svg) = plot::svg(rows, machine)
+        {
+            let failed = |source| BenchError::Plot { path: path.clone(), source };
+            fs::write(path, svg).map_err(failed)?;
+        }
+        match self.ledger.faults() {
+            0 => Ok(exit::OK),
+            faults => Err(BenchError::Wrong(faults).into()),
+        }
+    }
+}
+
+/// 1, 2, 4, 8 as far as there are so many, and all.
+fn counts(all: usize) -> Vec<usize> {
+    let mut counts: Vec<usize> = COUNTS.into_iter().filter(|&count| count < all).collect();
+    counts.push(all);
+    counts
+}
+
+/// Waits until every worker is ready: what is measured is not how they start.
+fn wait_ready(shell: &Shell) -> Result<(), CommandError> {
+    let until = clock::now() + READY_TIMEOUT;
+    loop {
+        if let Some(faults) = shell.misconfigured() {
+            return Err(CommandError::Misconfigured(faults));
+        }
+        let workers = shell.status().workers;
+        let late = workers.into_iter().find(|worker| worker.state != WorkerState::Ready);
+        let Some(late) = late else { return Ok(()) };
+        if clock::until(until).is_zero() {
+            let why = format!("{}, {:?}; {}", late.name, late.state, late.last_fault);
+            return Err(BenchError::Unready { why }.into());
+        }
+        // Nothing tells when a worker is ready but its status. The error says that the time is over.
+        let paused = crossbeam_channel::never::<()>().recv_timeout(READY_EVERY);
+        debug_assert!(paused.is_err(), "nobody sends");
+    }
+}
+
+/// Prints with the spinner off the screen.
+fn say(
+    progress: &ProgressBar,
+    print: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), CommandError> {
+    progress.suspend(|| print(&mut io::stdout().lock())).map_err(CommandError::Output)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_counts_are_powers_of_two_and_all() {
+        let wants: [(usize, &[usize]); 5] =
+            [(1, &[1]), (2, &[1, 2]), (3, &[1, 2, 3]), (8, &[1, 2, 4, 8]), (9, &[1, 2, 4, 8, 9])];
+        for (all, want) in wants {
+            assert_eq!(counts(all), want);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! A measuring process: started, read line by line, and never waited for without an end.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use serde::de::DeserializeOwned;
+
+/// How long a process may be silent: the largest batch on one core, compared and timed.
+const SILENCE_MAX: Duration = Duration::from_secs(900);
+/// Lines that may wait to be read.
+const LINES_MAX: usize = 64;
+/// Bytes of its complaints that are kept.
+const COMPLAINT_BYTES_MAX: u64 = 64 * 1024;
+
+/// Why a measuring process did not measure.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::cli) enum ChildError {
+    /// It ended with an error of its own.
+    #[error("{complaint}")]
+    Ended {
+        /// What it said last, or how it ended.
+        complaint: String,
+        /// Its exit code, if it had one.
+        code: Option<i32>,
+    },
+    /// It could not be started, told, or waited for.
+    #[error("the measuring process {}", program)]
+    System {
+        /// The binary.
+        program: String,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// It says nothing any more.
+    #[error("the measuring process has said nothing for {} s, and was ended", SILENCE_MAX.as_secs())]
+    Silent,
+    /// What it says is nothing that bench knows.
+    #[error("the measuring process is of another build: {0}")]
+    Strange(#[source] serde_json::Error),
+}
+
+/// A process that prints a line of JSON for each thing it does.
+#[derive(Debug)]
+pub(super) struct Measurer {
+    program: String,
+    child: Child,
+    stdin: ChildStdin,
+    lines: Receiver<io::Result<String>>,
+    complaint: Receiver<String>,
+}
+
+impl Measurer {
+    /// Starts the worker's binary in a role, with no GPU to be seen but `uuid`.
+    pub(super) fn start(worker: &Path, role: &[&str], uuid: &str) -> Result<Self, ChildError> {
+        let program = worker.display().to_string();
+        let system = |source| ChildError::System { program: program.clone(), source };
+        let mut child = Command::new(worker)
+            .args(role)
+            .args(["--supervisor-pid", &std::process::id().to_string()])
+            .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+            .env("CUDA_VISIBLE_DEVICES", uuid)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(system)?;
+        let stdin = child.stdin.take().expect("it was piped");
+        let stdout = child.stdout.take().expect("it was piped");
+        let stderr = child.stderr.take().expect("it was piped");
+        let (line, lines) = crossbeam_channel::bounded(LINES_MAX);
+        let (said, complaint) = crossbeam_channel::bounded(1);
+        let read_lines = move || {
+            for text in BufReader::new(stdout).lines() {
+                if line.send(text).is_err() {
+                    return;
+                }
+            }
+        };
+        let read_complaint = move || {
+            let mut text = String::new();
+            let read = stderr.take(COMPLAINT_BYTES_MAX).read_to_string(&mut text);
+            // Whoever has given up on the process does not listen either.
+            drop(said.send(read.map_or_else(|error| error.to_string(), |_| text)));
+        };
+        thread::Builder::new().name("measurer".into()).spawn(read_lines).map_err(system)?;
+        thread::Builder::new().name("complaints".into()).spawn(read_complaint).map_err(system)?;
+        Ok(Self { program, child, stdin, lines, complaint })
+    }
+
+    /// Tells it something, on a line.
+    pub(super) fn tell(&mut self, what: &impl serde::Serialize) -> Result<(), ChildError> {
+        let text = serde_json::to_string(what).map_err(io::Error::other);
+        let told = text.and_then(|text| writeln!(self.stdin, "{text}"));
+        match told {
+            Ok(()) => Ok(()),
+            // It has ended: its own words say more.
+            Err(_) => Err(self.ended()),
+        }
+    }
+
+    /// The next thing it says; `None` once it has ended well.
+    pub(super) fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ChildError> {
+        match self.lines.recv_timeout(SILENCE_MAX) {
+            Ok(Ok(line)) => serde_json::from_str(&line).map(Some).map_err(ChildError::Strange),
+            Ok(Err(source)) => Err(ChildError::System { program: self.program.clone(), source }),
+            Err(RecvTimeoutError::Timeout) => Err(ChildError::Silent),
+            Err(RecvTimeoutError::Disconnected) => match self.child.wait() {
+                Ok(status) if status.success() => Ok(None),
+                Ok(_) | Err(_) => Err(self.ended()),
+            },
+        }
+    }
+
+    /// The answer to what it was told; its end is none.
+    pub(super) fn answer<T: DeserializeOwned>(&mut self) -> Result<T, ChildError> {
+        let answer = self.next()?;
+        answer.ok_or_else(|| ChildError::Ended {
+            complaint: format!("{} ended before it had measured", self.program),
+            code: Some(0),
+        })
+    }
+
+    /// Why it has ended.
+    fn ended(&mut self) -> ChildError {
+        let status = match self.child.wait() {
+            Ok(status) => status,
+            Err(source) => return ChildError::System { program: self.program.clone(), source },
+        };
+        let said = self.complaint.recv_timeout(SILENCE_MAX).unwrap_or_default();
+        let last = said.lines().rev().find(|line| !line.trim().is_empty());
+        let complaint = match last {
+            Some(line) => line.to_owned(),
+            None => format!("{}: {status}", self.program),
+        };
+        ChildError::Ended { complaint, code: status.code() }
+    }
+}
+
+impl Drop for Measurer {
+    /// Nothing that it still measures is wanted.
+    fn drop(&mut self) {
+        let ended = self.child.kill().and_then(|()| self.child.wait());
+        if let Err(error) = ended {
+            tracing::warn!(%error, "a measuring process could not be ended");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! All rows so far, and what a new one means beside them.
+
+use gridpool_protocol::bench::{Row, Section, Unit, Workload};
+
+use super::limits::both_ways;
+
+/// The rows in the order in which they came.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    pub(super) rows: Vec<Row>,
+}
+
+impl Ledger {
+    /// Adds a row, with its proportions to those before it.
+    pub(super) fn add(&mut self, mut row: Row) -> &Row {
+        let rate = row.value.filter(|_| row.unit == Unit::ItemsPerSecond).map(|value| value.median);
+        let native = row.workload.and_then(|workload| self.native(workload, &row.name));
+        row.to_native = rate.zip(native).map(|(rate, native)| rate / native);
+        if row.section == Section::EndToEnd {
+            let moved = rate.zip(row.bytes_per_item).map(|(rate, bytes)| rate * bytes);
+            let limit = both_ways(&self.rows, row.devices);
+            row.of_limit = moved.zip(limit).map(|(moved, limit)| moved / limit);
+        }
+        self.rows.push(row);
+        self.rows.last().expect("it was just pushed")
+    }
+
+    /// The better native rate of a program so far.
+    fn native(&self, workload: Workload, name: &str) -> Option<f64> {
+        let rows = self.rows.iter().filter(|row| {
+            row.section == Section::Native && row.name == name && row.workload == Some(workload)
+        });
+        rows.filter_map(|row| row.value).map(|value| value.median).reduce(f64::max)
+    }
+
+    /// How many rows are wrong.
+    pub(super) fn faults(&self) -> usize {
+        self.rows.iter().filter(|row| row.fault.is_some()).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gridpool_protocol::bench::Spread;
+
+    use super::*;
+
+    fn row(section: Section, runner: &str, rate: f64) -> Row {
+        Row {
+            workload: Some(Workload::Arc),
+            value: Spread::of(vec![rate]),
+            ..Row::new(section, "rot90", runner, Unit::ItemsPerSecond)
+        }
+    }
+
+    #[test]
+    fn a_rate_is_compared_with_the_better_native_one_and_with_the_bus() {
+        let mut ledger = Ledger::default();
+        let bus = Row::new(Section::Limits, "copy both ways at once", "", Unit::BytesPerSecond);
+        ledger.add(Row { value: Spread::of(vec![1_000.0]), ..bus });
+        assert_eq!(ledger.add(row(Section::Native, "library", 10.0)).to_native, None);
+        assert_eq!(ledger.add(row(Section::Native, "cpu:1 pool", 8.0)).to_native, Some(0.8));
+        let mut pool = row(Section::EndToEnd, "pool", 40.0);
+        pool.bytes_per_item = Some(20.0);
+        let added = ledger.add(pool.clone());
+        assert_eq!((added.to_native, added.of_limit), (Some(4.0), Some(0.8)));
+        let added = ledger.add(Row { devices: 2, ..pool });
+        assert_eq!(added.of_limit, None, "two devices were not measured");
+        assert_eq!(ledger.faults(), 0);
+    }
+}
