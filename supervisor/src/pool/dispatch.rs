@@ -17,12 +17,13 @@ impl Pool {
     pub(super) fn dispatch(&mut self, now: Timestamp) {
         while !self.queue.is_empty() {
             let is_idle = |slot: &Slot| slot.idle_since(now, &self.config).is_some();
-            let chosen = match self.slots.iter().any(is_idle) {
-                true => self.take_for_idle(now),
-                false => self.take_for_busy(now),
+            let join_cost_max = self.config.join_cost_max;
+            let (chosen, cost_max) = match self.slots.iter().any(is_idle) {
+                true => (self.take_for_idle(now), join_cost_max),
+                false => (self.take_for_busy(now), join_cost_max.min(self.config.feed_cost_max)),
             };
             let Some((lead, index)) = chosen else { return };
-            self.send(now, lead, index);
+            self.send(now, lead, index, cost_max);
         }
     }
 
@@ -60,8 +61,9 @@ impl Pool {
         Some((place, index))
     }
 
-    /// Sends a part that was taken from the queue, and whatever joins it.
-    fn send(&mut self, now: Timestamp, lead: Place, index: usize) {
+    /// Sends a part that was taken from the queue, and whatever joins it as long as all of that costs
+    /// at most `cost_max`.
+    fn send(&mut self, now: Timestamp, lead: Place, index: usize, cost_max: u64) {
         let worker = self.slots[index].worker();
         let joins = self.jobs[&lead.job].joins(&self.config);
         let mut batch = Batch::default();
@@ -76,15 +78,15 @@ impl Pool {
             inline_bytes += job.request.inline_bytes;
             attempts.push(assignment);
             let Some(program) = joins.as_ref().filter(|_| attempts.len() < JOIN_MAX) else { break };
-            let (jobs, config) = (&self.jobs, &self.config);
+            let jobs = &self.jobs;
             let fits = |place: Place| {
                 let job = &jobs[&place.job];
                 let part = part_at(job, place);
-                batch.cost.saturating_add(part.cost) <= config.join_cost_max
+                batch.cost.saturating_add(part.cost) <= cost_max
                     && inline_bytes + job.request.inline_bytes <= JOIN_INLINE_BYTES_MAX as u64
                     && !avoids(part, worker.device)
             };
-            next = self.queue.take_joining(program, config.join_cost_max, fits);
+            next = self.queue.take_joining(program, self.config.join_cost_max, fits);
         }
         self.counters.attempts += attempts.len() as u64;
         self.counters.runs += 1;

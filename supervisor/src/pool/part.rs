@@ -42,16 +42,22 @@ pub(super) struct Part {
 /// that do not overlap.
 pub(super) fn cut(request: &JobRequest, devices: usize, config: &PoolConfig) -> Vec<Part> {
     let count = count(request, devices, config);
-    let items = u64::from(request.items);
-    // The `of` of the whole that lies before part `index`.
-    let before = |of: u64, index: u32| {
-        let share = u128::from(of) * u128::from(index) / u128::from(count);
+    let share = |of: u64, part: u32, whole: u32| {
+        let share = u128::from(of) * u128::from(part) / u128::from(whole.max(1));
         u64::try_from(share).expect("a share is no larger than the whole")
     };
-    let item = |index| u32::try_from(before(items, index)).expect("it is one of the job's items");
+    let item = |index| {
+        let item = share(request.items.into(), index, count);
+        u32::try_from(item).expect("it is one of the job's items")
+    };
+    // What the items before part `index` cost.
+    let cost = |index| match index == count {
+        true => request.cost,
+        false => share(request.cost, item(index), request.items),
+    };
     let part = |index| Part {
         items: ItemRange { start: item(index), end: item(index + 1) },
-        cost: before(request.cost, index + 1) - before(request.cost, index),
+        cost: cost(index + 1) - cost(index),
         state: PartState::Ended,
         avoid: None,
         tries: 0,
