@@ -20,6 +20,23 @@
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! For many programs over the same grids, and for grids by the million, pack them once:
+//!
+//! ```no_run
+//! # use gridpool_protocol::{batch::GridBatch, client::{Client, Job}, program::{Program, Ties}};
+//! # fn solve(client: &Client, batch: &GridBatch) -> Result<(), Box<dyn std::error::Error>> {
+//! let loaded = client.load(batch)?;
+//! for text in ["rot90", "objects(true, false, true)"] {
+//!     let job = Job::over(Program::compile(text, Ties::Cpython)?, &loaded)?;
+//!     let outputs = client.run(job)?.outputs.ok_or("no verdict OK")?;
+//!     println!("{} items", outputs.len());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Results stay in the shared memory that the worker wrote; dropping them frees it for the next job.
 
 mod connection;
 mod error;

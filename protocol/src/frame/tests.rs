@@ -96,3 +96,31 @@ fn silence_before_a_frame_is_no_error() {
     let (_peer, mut reader) = pair();
     assert!(reader.read(Some(Duration::from_millis(1))).unwrap().is_none());
 }
+
+#[test]
+fn a_reader_that_looks_before_it_sleeps_reads_the_same() {
+    let (peer, mut reader) = pair();
+    reader.set_spin(Duration::from_micros(50));
+    assert!(reader.read(Some(Duration::ZERO)).unwrap().is_none());
+    assert!(reader.read(Some(Duration::from_millis(1))).unwrap().is_none());
+    send_all(&peer, &pack(b"here", 0), &[]).unwrap();
+    assert_eq!(reader.read(Some(Duration::ZERO)).unwrap().unwrap().body, b"here");
+    let feeder = std::thread::spawn(move || send_all(&peer, &pack(&[7; 100_000], 0), &[]).unwrap());
+    assert_eq!(reader.read(None).unwrap().unwrap().body, [7; 100_000]);
+    feeder.join().unwrap();
+    assert!(matches!(reader.read(None), Err(FrameError::Closed)));
+}
+
+#[test]
+fn a_long_frame_does_not_keep_its_memory() {
+    let (peer, mut reader) = pair();
+    let feeder = std::thread::spawn(move || {
+        send_all(&peer, &pack(&[7; FRAME_BYTES_MAX], 0), &[]).unwrap();
+        send_all(&peer, &pack(b"short", 0), &[]).unwrap();
+    });
+    assert_eq!(reader.read(None).unwrap().unwrap().body.len(), FRAME_BYTES_MAX);
+    assert_eq!(reader.read(None).unwrap().unwrap().body, b"short");
+    assert!(matches!(reader.read(None), Err(FrameError::Closed)));
+    assert!(reader.buffer.len() <= KEPT_BYTES_MAX, "{} bytes", reader.buffer.len());
+    feeder.join().unwrap();
+}
