@@ -9,6 +9,7 @@ use std::env;
 use std::io::{self, Write};
 use std::thread;
 
+use gridpool_kernels::module::kernels_of;
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::output::Outputs;
 use gridpool_protocol::program::{Kind, OPS, OpSpec, Program, Ties, Type};
@@ -67,10 +68,9 @@ impl Devices {
         let (got, work) = run(&mut self.gpu);
         assert_same(program, batch, &got, &want);
         assert_eq!(work.sum().item_errors, reference.sum().item_errors, "{}", program.text());
-        for step in program.steps() {
-            let name = format!("gp_{}", step.op.name());
-            let launched = work.kernels.iter().any(|k| k.name == name && k.launches > 0);
-            assert!(launched, "{}: no launch of {name}", program.text());
+        for kernel in kernels_of(program, 1) {
+            let launched = work.kernels.iter().any(|k| k.name == kernel.name && k.launches > 0);
+            assert!(launched, "{}: no launch of {}", program.text(), kernel.name);
         }
         self.compared += batch.len();
     }

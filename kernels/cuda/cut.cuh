@@ -3,7 +3,7 @@
 
 #pragma once
 
-#include "step.cuh"
+#include "cells.cuh"
 
 // A run of lines, of which a grid of `lines` lines has those before its end.
 struct Run {
@@ -37,65 +37,39 @@ __device__ inline Run split(u32 lines, u32 parts, u32 part) {
     return {part * (length + left_out), length};
 }
 
-enum Window { CROP, TOP, BOTTOM, LEFT, RIGHT, TRIM };
+enum Half { TOP, BOTTOM, LEFT, RIGHT };
 
-__device__ __noinline__ void window(const Step &step, Window window) {
-    each_picture(step, [&](Picture from, u8 *to) {
-        Run rows = all(), cols = all();
-        switch (window) {
-        case CROP:
-            rows = {u32(step.args[0]), u32(step.args[2])};
-            cols = {u32(step.args[1]), u32(step.args[3])};
-            break;
-        case TOP: rows = first_half(from.h); break;
-        case BOTTOM: rows = second_half(from.h); break;
-        case LEFT: cols = first_half(from.w); break;
-        case RIGHT: cols = second_half(from.w); break;
-        case TRIM:
-            rows = {1, max(from.h, 2u) - 2};
-            cols = {1, max(from.w, 2u) - 2};
-            break;
-        }
-        return crop(from, rows, cols, to);
-    });
+__device__ inline Made half(Picture from, Half half, u8 *to) {
+    Run rows = all(), cols = all();
+    switch (half) {
+    case TOP: rows = first_half(from.h); break;
+    case BOTTOM: rows = second_half(from.h); break;
+    case LEFT: cols = first_half(from.w); break;
+    case RIGHT: cols = second_half(from.w); break;
+    }
+    return crop(from, rows, cols, to);
+}
+
+__device__ inline Made trim(Picture from, u8 *to) {
+    return crop(from, {1, max(from.h, 2u) - 2}, {1, max(from.w, 2u) - 2}, to);
 }
 
 // The ground's window over the box of an object or a patch.
-__device__ __noinline__ void subgrid(const Step &step) {
-    each_picture(step, [&](Picture from, u8 *to) {
-        if (from.is_empty()) {
-            return failed(EMPTY_ARG);
-        }
-        if (from.row < 0 || from.col < 0) {
-            return failed(BAD_CROP);
-        }
-        const Picture ground = picture_of(step.offsets, step.ground, value_of(Warp()));
-        return crop(ground, {u32(from.row), from.h}, {u32(from.col), from.w}, to);
-    });
-}
-
-// One warp for each part, all parts of one grid.
-__device__ __noinline__ void split_rows_or_columns(const Step &step, bool columns) {
-    const u32 value = value_of(Warp());
-    if (value >= step.values) {
-        return;
+__device__ inline Made subgrid(Picture ground, Picture from, u8 *to) {
+    if (from.is_empty()) {
+        return failed(EMPTY_ARG);
     }
-    const u32 parts = step.width, part = value % parts;
-    picture_from(Warp(), step, value / parts, [=](Picture from, u8 *to) {
-        const Run rows = columns ? all() : split(from.h, parts, part);
-        const Run cols = columns ? split(from.w, parts, part) : all();
-        return crop(from, rows, cols, to);
-    });
+    if (from.row < 0 || from.col < 0) {
+        return failed(BAD_CROP);
+    }
+    return crop(ground, {u32(from.row), from.h}, {u32(from.col), from.w}, to);
 }
 
-// Every `step.args[0]`th row and column.
-__device__ __noinline__ void downscale(const Step &step) {
-    const u32 factor = step.args[0];
-    each_picture(step, [=](Picture from, u8 *to) {
-        const u32 h = (from.h + factor - 1) / factor, w = (from.w + factor - 1) / factor;
-        draw_lines(from.cells, {0, int(factor * from.w), int(factor)}, h, w, to, w);
-        return made_grid(h, w);
-    });
+// Every `factor`th row and column.
+__device__ inline Made downscale(Picture from, u32 factor, u8 *to) {
+    const u32 h = (from.h + factor - 1) / factor, w = (from.w + factor - 1) / factor;
+    draw_lines(from.cells, {0, int(factor * from.w), int(factor)}, h, w, to, w);
+    return made_grid(h, w);
 }
 
 // What a warp needs in shared memory to drop lines of a grid.
@@ -114,35 +88,18 @@ __device__ inline bool is_mixed(const u8 *line, u32 cells, u32 pitch) {
 }
 
 // Drops the rows and columns of one colour, judged on the grid as it came.
-__device__ __noinline__ void compress(const Step &step) {
-    __shared__ KeptLines kept_of_warps[BLOCK_WARPS];
-    KeptLines &kept = kept_of_warps[threadIdx.x / LANES];
-    each_picture(step, [&](Picture from, u8 *to) {
-        kept.rows.mark(Warp(), from.h, [&](u32 row) {
-            return is_mixed(from.cells + row * from.w, from.w, 1);
-        });
-        kept.cols.mark(Warp(), from.w, [&](u32 col) {
-            return is_mixed(from.cells + col, from.h, from.w);
-        });
-        const u32 w = kept.cols.count;
-        for (Walk walk(Warp(), from.h, from.w); walk.has_cell(); walk.next()) {
-            if (kept.rows.has(walk.row) && kept.cols.has(walk.col)) {
-                const u32 row = kept.rows.rank(walk.row), col = kept.cols.rank(walk.col);
-                to[row * w + col] = from.cells[walk.at];
-            }
-        }
-        return made_grid(kept.rows.count, w);
+__device__ inline Made compress(Picture from, KeptLines &kept, u8 *to) {
+    kept.rows.mark(from.h, [&](u32 row) {
+        return is_mixed(from.cells + row * from.w, from.w, 1);
     });
+    kept.cols.mark(from.w, [&](u32 col) { return is_mixed(from.cells + col, from.h, from.w); });
+    const u32 w = kept.cols.count;
+#pragma unroll 1
+    for (Walk walk(from.h, from.w); walk.has_cell(); walk.next()) {
+        if (kept.rows.has(walk.row) && kept.cols.has(walk.col)) {
+            const u32 row = kept.rows.rank(walk.row), col = kept.cols.rank(walk.col);
+            to[row * w + col] = from.cells[walk.at];
+        }
+    }
+    return made_grid(kept.rows.count, w);
 }
-
-KERNEL(gp_crop, window(step, CROP))
-KERNEL(gp_tophalf, window(step, TOP))
-KERNEL(gp_bottomhalf, window(step, BOTTOM))
-KERNEL(gp_lefthalf, window(step, LEFT))
-KERNEL(gp_righthalf, window(step, RIGHT))
-KERNEL(gp_trim, window(step, TRIM))
-KERNEL(gp_subgrid, subgrid(step))
-KERNEL(gp_hsplit, split_rows_or_columns(step, true))
-KERNEL(gp_vsplit, split_rows_or_columns(step, false))
-KERNEL(gp_downscale, downscale(step))
-KERNEL(gp_compress, compress(step))

@@ -3,9 +3,9 @@
 
 #pragma once
 
-#include "step.cuh"
+#include "picture.cuh"
 
-enum Frame { BACKDROP, BOX, CORNERS, DELTA, INBOX, OUTBOX };
+enum Frame { BACKDROP, BOX, CORNERS, INBOX, OUTBOX };
 
 // A box by its upper left corner and its sides.
 struct Rectangle {
@@ -32,38 +32,27 @@ __device__ inline Rectangle rectangle_of(Frame frame, Picture from) {
     return box;
 }
 
-__device__ __noinline__ void frame(const Step &step, Frame frame) {
-    each_picture(step, [=](Picture from, u8 *to) {
-        if (from.is_empty()) {
-            return empty_picture();
-        }
-        const Rectangle box = rectangle_of(frame, from);
-        if (!fits(box.h, box.w)) {
-            return failed(OVERFLOW);
-        }
-        // A place lies on none of the border lines, on one, or, in a corner, on two.
-        const u32 lines_wanted = frame == BACKDROP ? 0 : frame == CORNERS ? 2 : 1;
-        draw(Warp(), box.h, box.w, to, [=](const Walk &walk) -> u32 {
-            const u32 at_row = walk.row == 0 || walk.row == box.h - 1;
-            const u32 at_col = walk.col == 0 || walk.col == box.w - 1;
-            return at_row + at_col >= lines_wanted ? 0 : HOLE;
-        });
-        return made(box.h, box.w, box.row, box.col);
+__device__ inline Made frame(Picture from, Frame frame, u32 room, u8 *to) {
+    if (from.is_empty()) {
+        return empty_picture();
+    }
+    const Rectangle box = rectangle_of(frame, from);
+    const u32 code = judge_size(box.h, box.w, room);
+    if (code != OK) {
+        return failed(code);
+    }
+    // A place lies on none of the border lines, on one, or, in a corner, on two.
+    const u32 lines_wanted = frame == BACKDROP ? 0 : frame == CORNERS ? 2 : 1;
+    draw(box.h, box.w, to, [=](const Walk &walk) -> u32 {
+        const u32 at_row = walk.row == 0 || walk.row == box.h - 1;
+        const u32 at_col = walk.col == 0 || walk.col == box.w - 1;
+        return at_row + at_col >= lines_wanted ? 0 : HOLE;
     });
+    return made(box.h, box.w, box.row, box.col);
 }
 
-__device__ __noinline__ void delta(const Step &step) {
-    each_picture(step, [](Picture from, u8 *to) {
-        return draw_tight(Warp(), from.h, from.w, from.row, from.col, to,
-                          [=](const Walk &walk) -> u32 {
-                              return from.cells[walk.at] == HOLE ? 0 : HOLE;
-                          });
+__device__ inline Made delta(Picture from, u8 *to) {
+    return draw_tight(from.h, from.w, from.row, from.col, to, [=](const Walk &walk) -> u32 {
+        return from.cells[walk.at] == HOLE ? 0 : HOLE;
     });
 }
-
-KERNEL(gp_backdrop, frame(step, BACKDROP))
-KERNEL(gp_box, frame(step, BOX))
-KERNEL(gp_corners, frame(step, CORNERS))
-KERNEL(gp_delta, delta(step))
-KERNEL(gp_inbox, frame(step, INBOX))
-KERNEL(gp_outbox, frame(step, OUTBOX))

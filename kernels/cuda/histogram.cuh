@@ -5,7 +5,7 @@
 
 #pragma once
 
-#include "step.cuh"
+#include "picture.cuh"
 
 // What a lane knows of its colour.
 struct Tally {
@@ -14,23 +14,28 @@ struct Tally {
     u32 first;
 };
 
+// A colour has four bits. Each lane learns the four bits of all cells of 32, and from them which
+// cells are of its own colour.
 __device__ __noinline__ Tally tally(const u8 *cells, u32 area) {
+    const u32 flip_0 = lane() & 1 ? 0 : ALL_LANES, flip_1 = lane() & 2 ? 0 : ALL_LANES;
+    const u32 flip_2 = lane() & 4 ? 0 : ALL_LANES, flip_3 = lane() & 8 ? 0 : ALL_LANES;
     Tally mine = {0, 0};
 #pragma unroll 1
     for (u32 base = 0; base < area; base += LANES) {
         const u32 at = base + lane();
         const u32 color = at < area ? cells[at] : HOLE;
-        u32 found = 0;
-#pragma unroll 1
-        for (u32 candidate = 0; candidate < COLORS; candidate += 1) {
-            const u32 those = __ballot_sync(ALL_LANES, color == candidate);
-            found = lane() == candidate ? those : found;
-        }
+        const u32 bits_0 = __ballot_sync(ALL_LANES, color & 1) ^ flip_0;
+        const u32 bits_1 = __ballot_sync(ALL_LANES, color & 2) ^ flip_1;
+        const u32 bits_2 = __ballot_sync(ALL_LANES, color & 4) ^ flip_2;
+        const u32 bits_3 = __ballot_sync(ALL_LANES, color & 8) ^ flip_3;
+        const u32 found = bits_0 & bits_1 & bits_2 & bits_3;
         if (mine.count == 0 && found != 0) {
             mine.first = base + __ffs(found) - 1;
         }
         mine.count += __popc(found);
     }
+    // Holes have the bits of 15.
+    mine.count = lane() < COLORS ? mine.count : 0;
     return mine;
 }
 
@@ -40,22 +45,12 @@ __device__ inline u32 count_color(Picture from, u32 color) {
     for (u32 at = lane(); at < from.area(); at += LANES) {
         count += from.cells[at] == color;
     }
-    return Warp().sum(count);
+    return sum_of_warp(count);
 }
 
 __device__ inline u32 count_cells(Picture from) { return from.area() - count_color(from, HOLE); }
 
-__device__ __noinline__ void colorcount(const Step &step) {
-    const u32 color = step.args[0];
-    each_number(step, [=](Picture from) { return measured(count_color(from, color)); });
+__device__ inline u32 count_colors(Picture from) {
+    const Tally mine = tally(from.cells, from.area());
+    return __popc(__ballot_sync(ALL_LANES, mine.count != 0));
 }
-
-__device__ __noinline__ void numcolors(const Step &step) {
-    each_number(step, [](Picture from) {
-        const Tally mine = tally(from.cells, from.area());
-        return measured(__popc(__ballot_sync(ALL_LANES, mine.count != 0)));
-    });
-}
-
-KERNEL(gp_colorcount, colorcount(step))
-KERNEL(gp_numcolors, numcolors(step))

@@ -2,9 +2,9 @@
 // Mirrors kernels/src/reference/label.rs in what it gives, not in how: here every cell is a node
 // of a forest in shared memory, and neighbours of one object unite their trees.
 //
-// Whatever the order in which threads get there, the root of a finished tree is the object's
-// smallest cell, because a root is only ever hung under a smaller one. So the result does not
-// depend on it, and counting roots up to a cell gives the object's number.
+// Whatever the order in which lanes get there, the root of a finished tree is the object's smallest
+// cell, because a root is only ever hung under a smaller one. So the result does not depend on it,
+// and counting roots up to a cell gives the object's number.
 
 #pragma once
 
@@ -12,7 +12,7 @@
 
 constexpr u32 NO_BACKGROUND = 255;
 
-// A forest over the cells of one grid. `volatile`, because other threads change it meanwhile, but
+// A forest over the cells of one grid. `volatile`, because other lanes change it meanwhile, but
 // only by atomicMin: a parent only ever falls, and stays an ancestor. So a walk ends, and at the
 // root that a walk from anywhere in the tree would reach.
 struct Forest {
@@ -29,10 +29,7 @@ struct Forest {
             if (parent == cell) {
                 return cell;
             }
-            // Each visit halves the path for the next.
-            const u32 above = parents[parent];
-            hang(cell, above);
-            cell = above;
+            cell = parent;
         }
     }
 
@@ -48,14 +45,15 @@ struct Forest {
             if (before == high) {
                 return;
             }
-            // Another thread was first: `high` hung under `before`, which must meet `low` too.
+            // Another lane was first: `high` hung under `before`, which must meet `low` too.
             a = before;
             b = low;
         }
     }
 };
 
-// Which neighbours belong to one object.
+// Which neighbours belong to one object. Among the cells that it holds, to join is to be alike: if
+// two cells join a third, they join each other.
 struct Grouping {
     bool univalued, diagonal;
     u32 background;
@@ -67,78 +65,98 @@ struct Grouping {
     }
 };
 
-// Every cell unites with those of its neighbours that come before it.
-__device__ inline void unite_neighbours(Block block, Forest forest, Picture grid,
-                                        Grouping grouping) {
+// Hangs every cell under the first of its row that reaches it without a gap, so that only rows
+// remain to be united.
+__device__ inline void hang_rows(Forest forest, Picture grid, Grouping grouping) {
+    u32 carried = 0;
+#pragma unroll 1
+    for (Walk cell(grid.h, grid.w); any_lane(cell.has_cell()); cell.next()) {
+        bool continues = false;
+        if (cell.has_cell() && cell.col > 0) {
+            const u32 color = grid.cells[cell.at];
+            continues = grouping.holds(color) && grouping.joins(color, grid.cells[cell.at - 1]);
+        }
+        const u32 starts = __ballot_sync(ALL_LANES, !continues);
+        const u32 up_to_here = starts & (ALL_LANES >> (LANES - 1 - lane()));
+        const u32 first = cell.at - lane() + LANES - 1 - __clz(up_to_here);
+        const u32 parent = up_to_here == 0 ? carried : first;
+        if (cell.has_cell()) {
+            forest.parents[cell.at] = parent;
+        }
+        carried = __shfl_sync(ALL_LANES, parent, LANES - 1);
+    }
+}
+
+// Unites every cell with those of the row above that it joins, but for those that its neighbours
+// unite it with: the left one with what lies above both, and each with what lies above itself.
+__device__ inline void unite_rows(Forest forest, Picture grid, Grouping grouping) {
     const u32 w = grid.w;
-    for (Walk cell(block, grid.h, w); cell.has_cell(); cell.next()) {
+#pragma unroll 1
+    for (Walk cell(grid.h, w); cell.has_cell(); cell.next()) {
         const u32 at = cell.at;
         const u32 color = grid.cells[at];
-        if (!grouping.holds(color)) {
+        if (cell.row == 0 || !grouping.holds(color)) {
             continue;
         }
-        if (cell.col > 0 && grouping.joins(color, grid.cells[at - 1])) {
-            forest.unite(at, at - 1);
-        }
-        if (cell.row == 0) {
-            continue;
-        }
-        if (grouping.joins(color, grid.cells[at - w])) {
-            forest.unite(at, at - w);
-        }
-        if (grouping.diagonal && cell.col > 0 && grouping.joins(color, grid.cells[at - w - 1])) {
-            forest.unite(at, at - w - 1);
-        }
-        if (grouping.diagonal && cell.col + 1 < w && grouping.joins(color, grid.cells[at - w + 1])) {
-            forest.unite(at, at - w + 1);
+        const u8 *here = grid.cells + at, *above = here - w;
+        const bool has_left = cell.col > 0, has_right = cell.col + 1 < w;
+        const bool left = has_left && grouping.joins(color, here[-1]);
+        const bool above_left = has_left && grouping.joins(color, above[-1]);
+        if (grouping.joins(color, above[0])) {
+            if (!left || !above_left) {
+                forest.unite(at, at - w);
+            }
+        } else if (grouping.diagonal) {
+            if (above_left && !left) {
+                forest.unite(at, at - w - 1);
+            }
+            const bool above_right = has_right && grouping.joins(color, above[1]);
+            if (above_right && !grouping.joins(color, here[1])) {
+                forest.unite(at, at - w + 1);
+            }
         }
     }
 }
 
-// What a block needs in shared memory to label one grid.
-struct Labeler {
-    u32 parents[PICTURE_CELLS_MAX];
-    Ranks<PICTURE_CELLS_MAX / LANES> roots;
-
-    // Gives the number of objects.
-    __device__ u32 label(Block block, Picture grid, Grouping grouping, Labels labels) {
-        const Forest forest = {parents};
-        for (u32 at = block.rank(); at < grid.area(); at += block.SIZE) {
-            parents[at] = at;
-        }
-        block.sync();
-        unite_neighbours(block, forest, grid, grouping);
-        block.sync();
-        roots.mark(block, grid.area(), [&](u32 at) {
-            return grouping.holds(grid.cells[at]) && forest.parents[at] == at;
-        });
-        for (u32 at = block.rank(); at < grid.area(); at += block.SIZE) {
-            const bool held = grouping.holds(grid.cells[at]);
-            labels.set(at, held ? roots.rank(forest.root(at)) + 1 : 0);
-        }
-        return roots.count;
-    }
-};
-
-// The colour that `without_bg` leaves out. One warp finds it and the others wait.
-__device__ inline u32 background_of(Block block, Picture grid, bool without_bg, u32 ties) {
-    u32 background = NO_BACKGROUND;
-    if (without_bg && block.in_first_warp()) {
-        background = most_color(grid.cells, grid.area(), ties);
-    }
-    return block.least(background);
-}
-
-// One block a value.
-__device__ __noinline__ void objects(const Step &step) {
-    __shared__ Labeler labeler;
-    __shared__ Slots slots;
-    const Block block(slots);
-    each_objects(block, step, [&](Picture grid, Labels labels) {
-        const u32 background = background_of(block, grid, step.args[2], step.ties);
-        const Grouping grouping = {step.args[0] != 0, step.args[1] != 0, background};
-        return labeler.label(block, grid, grouping, labels);
+// Gives the number of objects. Their labels, for each cell the object's number from 1 or 0, end up
+// as half words where the parents were, which are whole words.
+template <u32 CELLS>
+__device__ u32 label(Picture grid, Grouping grouping, u32 *parents, Ranks<CELLS / LANES> &roots) {
+    const Forest forest = {parents};
+    hang_rows(forest, grid, grouping);
+    __syncwarp();
+    unite_rows(forest, grid, grouping);
+    __syncwarp();
+    roots.mark(grid.area(), [&](u32 at) {
+        return grouping.holds(grid.cells[at]) && forest.parents[at] == at;
     });
+#pragma unroll 1
+    for (u32 at = lane(); at < grid.area(); at += LANES) {
+        forest.hang(at, forest.root(at));
+    }
+    __syncwarp();
+    u16 *labels = reinterpret_cast<u16 *>(parents);
+#pragma unroll 1
+    for (u32 base = 0; base < grid.area(); base += LANES) {
+        const u32 at = base + lane();
+        u32 label = 0;
+        if (at < grid.area() && grouping.holds(grid.cells[at])) {
+            label = roots.rank(parents[at]) + 1;
+        }
+        // The labels of these cells lie over the parents of cells up to these.
+        __syncwarp();
+        if (at < grid.area()) {
+            labels[at] = label;
+        }
+        __syncwarp();
+    }
+    return roots.count;
 }
 
-KERNEL(gp_objects, objects(step))
+template <u32 CELLS>
+__device__ u32 objects(Picture grid, bool univalued, bool diagonal, bool without_bg, u32 ties,
+                       u32 *parents, Ranks<CELLS / LANES> &roots) {
+    const u32 background =
+        without_bg ? most_color(grid.cells, grid.area(), ties) : NO_BACKGROUND;
+    return label<CELLS>(grid, {univalued, diagonal, background}, parents, roots);
+}

@@ -26,6 +26,14 @@ enum Measure {
     COLOR_OF,
 };
 
+// A number, and whether there is one.
+struct Measured {
+    u32 code;
+    i32 number;
+};
+
+__device__ inline Measured measured(i32 number) { return {OK, number}; }
+
 // A row and a column in one word, the row in the lower half.
 __device__ inline Measured vector(int row, int col) {
     return measured((row & 0xffff) | col << 16);
@@ -38,15 +46,15 @@ __device__ inline int floor_div(int number, int by) {
 __device__ inline Measured center_of_mass(Picture from) {
     i32 rows = 0, cols = 0, cells = 0;
 #pragma unroll 1
-    for (Walk walk(Warp(), from.h, from.w); walk.has_cell(); walk.next()) {
+    for (Walk walk(from.h, from.w); walk.has_cell(); walk.next()) {
         if (from.cells[walk.at] != HOLE) {
             rows += from.row + int(walk.row);
             cols += from.col + int(walk.col);
             cells += 1;
         }
     }
-    cells = Warp().sum(cells);
-    return vector(floor_div(Warp().sum(rows), cells), floor_div(Warp().sum(cols), cells));
+    cells = sum_of_warp(cells);
+    return vector(floor_div(sum_of_warp(rows), cells), floor_div(sum_of_warp(cols), cells));
 }
 
 // The first cell lies in the first row: boxes are tight.
@@ -56,7 +64,7 @@ __device__ inline u32 first_color(Picture from) {
     for (u32 at = lane(); at < from.w; at += LANES) {
         first = from.cells[at] == HOLE ? first : min(first, at);
     }
-    return from.cells[Warp().least(first)];
+    return from.cells[least_of_warp(first)];
 }
 
 // What every picture has, the empty one too. `is_grid`: it has no holes.
@@ -95,37 +103,6 @@ __device__ inline Measured of_some(Measure measure, Picture from) {
     }
 }
 
-__device__ __noinline__ void measure(const Step &step, Measure measure) {
-    each_number(step, [&](Picture from) {
-        return measure < UPPERMOST_OF ? of_any(measure, from, step.takes == GRID)
-                                      : of_some(measure, from);
-    });
+__device__ inline Measured measure(Measure measure, Picture from, bool is_grid) {
+    return measure < UPPERMOST_OF ? of_any(measure, from, is_grid) : of_some(measure, from);
 }
-
-// Objects of a list, or cells of an object or a patch.
-__device__ __noinline__ void size(const Step &step) {
-    each_number(step, [&](Picture from) {
-        const u32 value = value_of(Warp());
-        return measured(step.takes == OBJECTS ? step.counts[value] : count_cells(from));
-    });
-}
-
-KERNEL(gp_height, measure(step, HEIGHT_OF))
-KERNEL(gp_width, measure(step, WIDTH_OF))
-KERNEL(gp_shape, measure(step, SHAPE_OF))
-KERNEL(gp_square, measure(step, SQUARE))
-KERNEL(gp_portrait, measure(step, PORTRAIT))
-KERNEL(gp_hline, measure(step, HLINE))
-KERNEL(gp_vline, measure(step, VLINE))
-KERNEL(gp_uppermost, measure(step, UPPERMOST_OF))
-KERNEL(gp_lowermost, measure(step, LOWERMOST_OF))
-KERNEL(gp_leftmost, measure(step, LEFTMOST_OF))
-KERNEL(gp_rightmost, measure(step, RIGHTMOST_OF))
-KERNEL(gp_ulcorner, measure(step, ULCORNER))
-KERNEL(gp_urcorner, measure(step, URCORNER))
-KERNEL(gp_llcorner, measure(step, LLCORNER))
-KERNEL(gp_lrcorner, measure(step, LRCORNER))
-KERNEL(gp_center, measure(step, CENTER))
-KERNEL(gp_centerofmass, measure(step, CENTEROFMASS))
-KERNEL(gp_color, measure(step, COLOR_OF))
-KERNEL(gp_size, size(step))

@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include "cells.cuh"
 #include "step.cuh"
 
 // As in kernels/src/module.rs.
@@ -19,71 +20,64 @@ __device__ inline u32 area_of(const Step &step, u32 value) {
 // Leaves the area of every tile in step.sums. One block a tile.
 __device__ __noinline__ void add_areas(const Step &step) {
     __shared__ Slots slots;
-    const Block block(slots);
     u32 sum = 0, all = 0;
 #pragma unroll 1
-    for (u32 at = block.rank(); at < TILE_VALUES; at += block.SIZE) {
+    for (u32 at = threadIdx.x; at < TILE_VALUES; at += BLOCK_THREADS) {
         sum += area_of(step, blockIdx.x * TILE_VALUES + at);
     }
-    block.sum_before(sum, all);
-    if (block.rank() == 0 && blockIdx.x * TILE_VALUES < step.values) {
+    sum_before_in_block(slots, sum, all);
+    if (threadIdx.x == 0 && blockIdx.x * TILE_VALUES < step.values) {
         step.sums[blockIdx.x] = all;
     }
 }
 
-// Gives every value its place, counted as the whole result counts, and leaves the area of all
+// Gives every value its place, counted from the first of the chunk, and leaves the area of all
 // behind the sums. One block a tile.
 __device__ __noinline__ void place(const Step &step) {
     __shared__ Slots slots;
-    const Block block(slots);
     const u32 first = blockIdx.x * TILE_VALUES;
     if (first >= step.values) {
         return;
     }
     u32 sum = 0, start = 0;
 #pragma unroll 1
-    for (u32 tile = block.rank(); tile < blockIdx.x; tile += block.SIZE) {
+    for (u32 tile = threadIdx.x; tile < blockIdx.x; tile += BLOCK_THREADS) {
         sum += step.sums[tile];
     }
-    block.sum_before(sum, start);
+    sum_before_in_block(slots, sum, start);
 #pragma unroll 1
-    for (u32 base = first; base < first + TILE_VALUES; base += block.SIZE) {
-        const u32 value = base + block.rank();
+    for (u32 base = first; base < first + TILE_VALUES; base += BLOCK_THREADS) {
+        const u32 value = base + threadIdx.x;
         u32 all = 0;
-        const u32 before = block.sum_before(area_of(step, value), all);
+        const u32 before = sum_before_in_block(slots, area_of(step, value), all);
         if (value < step.values) {
-            step.places[value] = step.base + start + before;
+            step.places[value] = start + before;
         }
         start += all;
     }
     const u32 tiles = (step.values + TILE_VALUES - 1) / TILE_VALUES;
-    if (block.rank() == 0 && blockIdx.x == tiles - 1) {
+    if (threadIdx.x == 0 && blockIdx.x == tiles - 1) {
         step.sums[tiles] = start;
-    }
-}
-
-__device__ inline void copy_cells(const u8 *from, u32 cells, u8 *to) {
-#pragma unroll 1
-    for (u32 at = lane(); at < cells; at += LANES) {
-        to[at] = from[at];
     }
 }
 
 // Gathers the planes that the result has. One warp a value.
 __device__ __noinline__ void pack(const Step &step) {
-    const u32 value = value_of(Warp());
+    const u32 value = value_of_warp();
     if (value >= step.values) {
         return;
     }
     const u32 from = step.from.extent.start(step.offsets, value);
-    const u32 to = step.places[value] - step.base;
+    const u32 to = step.places[value];
     const u32 cells = area_of(step, value);
     if (step.to.cells) {
         copy_cells(step.from.cells + from, cells, step.to.cells + to);
     }
     if (step.packed_low) {
         copy_cells(step.labels_low + from, cells, step.packed_low + to);
-        copy_cells(step.labels_high + from, cells, step.packed_high + to);
+        if (step.counts[value] > 255) {
+            copy_cells(step.labels_high + from, cells, step.packed_high + to);
+        }
     }
 }
 

@@ -22,59 +22,46 @@ struct Brush {
     u32 color;
 };
 
-// The ground of this warp's value, and its commonest colour.
+// A grid to paint on, and its commonest colour, looked for where it is asked.
 struct Ground {
     Picture grid;
     u32 background;
+
+    __device__ Ground(Picture grid, bool wants_background, u32 ties)
+        : grid(grid),
+          background(wants_background ? most_color(grid.cells, grid.area(), ties) : HOLE) {}
 };
 
-__device__ inline Ground ground_of(const Step &step) {
-    const Picture grid = picture_of(step.offsets, step.ground, value_of(Warp()));
-    return {grid, most_color(grid.cells, grid.area(), step.ties)};
-}
-
-__device__ __noinline__ void paint(const Step &step, Brush brush) {
-    each_picture(step, [&](Picture from, u8 *to) {
-        const Ground ground = ground_of(step);
-        draw(Warp(), ground.grid.h, ground.grid.w, to, [&](const Walk &walk) {
-            const u32 below = ground.grid.cells[walk.at];
-            const u32 own = from.at_place(walk.row, walk.col);
-            const bool stays = brush.only_background && below != ground.background;
-            if (own == HOLE || stays) {
-                return below;
-            }
-            switch (brush.paint) {
-            case BACKGROUND: return ground.background;
-            case ONE_COLOR: return brush.color;
-            case OWN_COLORS: break;
-            }
-            return own;
-        });
-        return made_grid(ground.grid.h, ground.grid.w);
+__device__ inline Made paint(Picture on, Brush brush, u32 ties, Picture from, u8 *to) {
+    const bool asks = brush.only_background || brush.paint == BACKGROUND;
+    const Ground ground(on, asks, ties);
+    draw(on.h, on.w, to, [&](const Walk &walk) {
+        const u32 below = on.cells[walk.at];
+        const u32 own = from.at_place(walk.row, walk.col);
+        const bool stays = brush.only_background && below != ground.background;
+        if (own == HOLE || stays) {
+            return below;
+        }
+        switch (brush.paint) {
+        case BACKGROUND: return ground.background;
+        case ONE_COLOR: return brush.color;
+        case OWN_COLORS: break;
+        }
+        return own;
     });
+    return made_grid(on.h, on.w);
 }
 
-// Covers the object and paints it `step.args` further on.
-__device__ __noinline__ void move(const Step &step) {
-    const int rows = step.args[0], cols = step.args[1];
-    each_picture(step, [&](Picture from, u8 *to) {
-        const Ground ground = ground_of(step);
-        draw(Warp(), ground.grid.h, ground.grid.w, to, [&](const Walk &walk) -> u32 {
-            const int i = walk.row, j = walk.col;
-            const u32 moved = from.at_place(i - rows, j - cols);
-            if (moved != HOLE) {
-                return moved;
-            }
-            const bool covered = from.at_place(i, j) != HOLE;
-            return covered ? ground.background : ground.grid.cells[walk.at];
-        });
-        return made_grid(ground.grid.h, ground.grid.w);
+// Covers the object and paints it (rows, cols) further on.
+__device__ inline Made move(Picture on, int rows, int cols, u32 ties, Picture from, u8 *to) {
+    const Ground ground(on, true, ties);
+    draw(on.h, on.w, to, [&](const Walk &walk) -> u32 {
+        const int i = walk.row, j = walk.col;
+        const u32 moved = from.at_place(i - rows, j - cols);
+        if (moved != HOLE) {
+            return moved;
+        }
+        return from.at_place(i, j) != HOLE ? ground.background : on.cells[walk.at];
     });
+    return made_grid(on.h, on.w);
 }
-
-KERNEL(gp_fill, paint(step, {ONE_COLOR, false, u32(step.args[0])}))
-KERNEL(gp_underfill, paint(step, {ONE_COLOR, true, u32(step.args[0])}))
-KERNEL(gp_cover, paint(step, {BACKGROUND, false, 0}))
-KERNEL(gp_paint, paint(step, {OWN_COLORS, false, 0}))
-KERNEL(gp_underpaint, paint(step, {OWN_COLORS, true, 0}))
-KERNEL(gp_move, move(step))

@@ -1,4 +1,4 @@
-// Pictures: what a grid, an object and a patch have in common, and how threads walk over one.
+// Pictures: what a grid, an object and a patch have in common, and how a warp walks over one.
 // Mirrors kernels/src/reference/picture.rs.
 //
 // A picture is a box of h * w bytes, row-major, whose upper left corner lies at (row, col). A byte
@@ -42,6 +42,9 @@ enum Code : u32 {
     BAD_SHAPE,
 };
 
+// A picture is larger than where it should be drawn: never an item's own.
+constexpr u32 NO_ROOM = 255;
+
 // What an op made of a value: nothing but a code, or a picture, whose cells it has written.
 struct Made {
     u32 code;
@@ -49,45 +52,58 @@ struct Made {
     int row, col;
 };
 
-__device__ Made failed(u32 code) { return {code, 0, 0, 0, 0}; }
+__device__ inline Made failed(u32 code) { return {code, 0, 0, 0, 0}; }
 
-__device__ Made empty_picture() { return {OK, 0, 0, 0, 0}; }
+__device__ inline Made empty_picture() { return {OK, 0, 0, 0, 0}; }
 
 // A picture with an empty side is the empty picture.
-__device__ Made made(u32 h, u32 w, int row, int col) {
+__device__ inline Made made(u32 h, u32 w, int row, int col) {
     if (h == 0 || w == 0) {
         return empty_picture();
     }
     return {OK, h, w, row, col};
 }
 
-__device__ Made made_grid(u32 h, u32 w) { return made(h, w, 0, 0); }
+__device__ inline Made made_grid(u32 h, u32 w) { return made(h, w, 0, 0); }
 
 // The same box as `from`, in the same place.
-__device__ Made made_like(Picture from) { return {OK, from.h, from.w, from.row, from.col}; }
+__device__ inline Made made_like(Picture from) { return {OK, from.h, from.w, from.row, from.col}; }
 
-__device__ bool fits(u32 h, u32 w) {
-    return h <= SIDE_MAX && w <= SIDE_MAX && h * w <= PICTURE_CELLS_MAX;
+// Whether there may be a grid of that size, and whether it may be drawn in `room` cells.
+__device__ inline u32 judge_size(u32 h, u32 w, u32 room) {
+    const bool fits = h <= SIDE_MAX && w <= SIDE_MAX && h * w <= PICTURE_CELLS_MAX;
+    return !fits ? OVERFLOW : h * w > room ? NO_ROOM : OK;
 }
 
-// The cells of an h x w box that one thread of a team serves: every `size`th, row-major. Knows row
-// and column without a division for each cell.
+// Divides numbers below 4,096 by one of 1 to 255, exactly: the factor exceeds 2^20 / by by at most
+// 1, so the product's error is below 4096 * 255 < 2^20. The approximate quotient has an error of at
+// most a quarter of the least distance to the next whole number, unless that is exact, when one
+// less does as well.
+struct Divisor {
+    u32 factor;
+
+    __device__ explicit Divisor(u32 by) : factor(u32(__fdividef(1048576.0f, float(by))) + 1) {}
+
+    __device__ u32 quotient(u32 number) const { return number * factor >> 20; }
+};
+
+// The cells of an h x w box that one lane serves: every 32nd, row-major. Knows row and column
+// without a division for each cell.
 struct Walk {
     u32 at, row, col;
 
-    template <class Team>
-    __device__ Walk(Team team, u32 h, u32 w)
-        : at(team.rank()), area(h * w), size(team.SIZE), w(max(w, 1u)) {
-        row = at / this->w;
-        col = at % this->w;
-        rows = size / this->w;
-        cols = size % this->w;
+    __device__ Walk(u32 h, u32 w) : at(lane()), area(h * w), w(max(w, 1u)) {
+        const Divisor by(this->w);
+        row = by.quotient(at);
+        col = at - row * this->w;
+        rows = by.quotient(LANES);
+        cols = LANES - rows * this->w;
     }
 
     __device__ bool has_cell() const { return at < area; }
 
     __device__ void next() {
-        at += size;
+        at += LANES;
         row += rows;
         col += cols;
         if (col >= w) {
@@ -97,14 +113,14 @@ struct Walk {
     }
 
 private:
-    u32 area, size, w, rows, cols;
+    u32 area, w, rows, cols;
 };
 
 // Writes an h x w box: `cell` gives the byte for a place of it.
-template <class Team, class Cell>
-__device__ void draw(Team team, u32 h, u32 w, u8 *to, Cell cell) {
+template <class Cell>
+__device__ void draw(u32 h, u32 w, u8 *to, Cell cell) {
 #pragma unroll 1
-    for (Walk walk(team, h, w); walk.has_cell(); walk.next()) {
+    for (Walk walk(h, w); walk.has_cell(); walk.next()) {
         to[walk.at] = cell(walk);
     }
 }
@@ -114,11 +130,11 @@ struct Lines {
     int start, down, right;
 };
 
-// Writes an image of h x w, in rows of `pitch`. The one loop of all ops that only move cells.
+// Writes an image of h x w, in rows of `pitch`.
 __device__ __noinline__ void draw_lines(const u8 *from, Lines lines, u32 h, u32 w, u8 *to,
                                         u32 pitch) {
 #pragma unroll 1
-    for (Walk walk(Warp(), h, w); walk.has_cell(); walk.next()) {
+    for (Walk walk(h, w); walk.has_cell(); walk.next()) {
         const int row = walk.row, col = walk.col;
         to[walk.row * pitch + walk.col] =
             from[lines.start + row * lines.down + col * lines.right];
@@ -127,11 +143,11 @@ __device__ __noinline__ void draw_lines(const u8 *from, Lines lines, u32 h, u32 
 
 // Writes what is left of an h x w box at (row, col) when border lines without a cell are dropped.
 // `cell` gives a colour or HOLE for a place of the box, and the same each time it is asked.
-template <class Team, class Cell>
-__device__ Made draw_tight(Team team, u32 h, u32 w, int row, int col, u8 *to, Cell cell) {
+template <class Cell>
+__device__ Made draw_tight(u32 h, u32 w, int row, int col, u8 *to, Cell cell) {
     u32 top = h, bottom = 0, left = w, right = 0;
 #pragma unroll 1
-    for (Walk walk(team, h, w); walk.has_cell(); walk.next()) {
+    for (Walk walk(h, w); walk.has_cell(); walk.next()) {
         if (cell(walk) != HOLE) {
             top = min(top, walk.row);
             bottom = max(bottom, walk.row + 1);
@@ -139,16 +155,16 @@ __device__ Made draw_tight(Team team, u32 h, u32 w, int row, int col, u8 *to, Ce
             right = max(right, walk.col + 1);
         }
     }
-    top = team.least(top);
-    bottom = team.most(bottom);
-    left = team.least(left);
-    right = team.most(right);
+    top = least_of_warp(top);
+    bottom = most_of_warp(bottom);
+    left = least_of_warp(left);
+    right = most_of_warp(right);
     if (bottom == 0) {
         return empty_picture();
     }
     const u32 tight_w = right - left;
 #pragma unroll 1
-    for (Walk walk(team, h, w); walk.has_cell(); walk.next()) {
+    for (Walk walk(h, w); walk.has_cell(); walk.next()) {
         const u32 i = walk.row - top, j = walk.col - left;
         if (i < bottom - top && j < tight_w) {
             to[i * tight_w + j] = cell(walk);

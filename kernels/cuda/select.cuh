@@ -1,8 +1,8 @@
 // Objects chosen from a list: all of a kind, the best, the nth, or all in one.
 // Mirrors kernels/src/reference/select.rs.
 //
-// One block a value. Labels are made by these kernels alone and never pass the number of objects,
-// which never passes PICTURE_CELLS_MAX: so they may be indices.
+// Labels are made by these functions and their like alone and never pass the number of objects,
+// which never passes the cells of the grid: so they may be indices.
 
 #pragma once
 
@@ -13,27 +13,36 @@ enum Key { COLOR, HEIGHT, LEFTMOST, LOWERMOST, RIGHTMOST, SIZE, UPPERMOST, WIDTH
 
 constexpr u32 KEY_MAX = PICTURE_CELLS_MAX;
 
-// What a block needs in shared memory to know one key of every object; object 1 has index 0.
+// A list of objects: of each cell of its ground the object's number from 1, or 0.
+struct List {
+    Picture grid;
+    u16 *labels;
+    u32 objects;
+};
+
+// One key of the objects from `first` on, as many as there is room for, in shared memory.
+template <u32 ROOM>
 struct Keys {
     // The least and the greatest row or column of its cells; the greatest may be a count instead.
-    u32 least[PICTURE_CELLS_MAX];
-    u32 most[PICTURE_CELLS_MAX];
+    u32 least[ROOM];
+    u32 most[ROOM];
 
-    __device__ void find(Block block, Key key, Picture grid, Labels labels, u32 objects) {
+    __device__ void find(Key key, const List &list, u32 first) {
+        const u32 objects = min(list.objects - first, ROOM);
 #pragma unroll 1
-        for (u32 index = block.rank(); index < objects; index += block.SIZE) {
+        for (u32 index = lane(); index < objects; index += LANES) {
             least[index] = PICTURE_CELLS_MAX;
             most[index] = 0;
         }
-        block.sync();
+        __syncwarp();
 #pragma unroll 1
-        for (Walk cell(block, grid.h, grid.w); cell.has_cell(); cell.next()) {
-            const u32 label = labels.at(cell.at);
-            if (label != 0) {
-                add(key, label - 1, cell);
+        for (Walk cell(list.grid.h, list.grid.w); cell.has_cell(); cell.next()) {
+            const u32 index = list.labels[cell.at] - 1 - first;
+            if (index < objects) {
+                add(key, index, cell);
             }
         }
-        block.sync();
+        __syncwarp();
     }
 
     // The key of an object. Of a height or width one less, which compares alike.
@@ -65,97 +74,85 @@ private:
     }
 };
 
-// Keeps the objects whose key is step.args[0], in their order.
-__device__ __noinline__ void filter(const Step &step, Key key) {
-    __shared__ Keys keys;
-    __shared__ Ranks<PICTURE_CELLS_MAX / LANES> kept;
-    __shared__ Slots slots;
-    const Block block(slots);
-    each_objects(block, step, [&](Picture grid, Labels labels) {
-        const u32 objects = step.counts[value_of(block)];
-        keys.find(block, key, grid, labels, objects);
-        kept.mark(block, objects, [&](u32 index) {
-            return keys.of(key, grid, index) == u32(step.args[0]);
-        });
+// Calls `see(index, key)` for every object of a list, each by one lane.
+template <u32 ROOM, class See>
+__device__ void each_key(Keys<ROOM> &keys, Key key, const List &list, See see) {
 #pragma unroll 1
-        for (u32 at = block.rank(); at < grid.area(); at += block.SIZE) {
-            const u32 label = labels.at(at);
-            const bool stays = label != 0 && kept.has(label - 1);
-            labels.set(at, stays ? kept.rank(label - 1) + 1 : 0);
+    for (u32 first = 0; first < list.objects; first += ROOM) {
+        keys.find(key, list, first);
+#pragma unroll 1
+        for (u32 index = lane(); index < min(list.objects - first, ROOM); index += LANES) {
+            see(first + index, keys.of(key, list.grid, index));
         }
-        return kept.count;
+        __syncwarp();
+    }
+}
+
+// Keeps the objects whose key is `wanted`, in their order; gives how many there are.
+template <u32 CELLS, u32 ROOM>
+__device__ u32 filter(Keys<ROOM> &keys, Key key, u32 wanted, const List &list,
+                      Ranks<CELLS / LANES> &kept) {
+    const u32 words = (list.objects + LANES - 1) / LANES;
+#pragma unroll 1
+    for (u32 word = lane(); word < words; word += LANES) {
+        kept.tiles[word] = 0;
+    }
+    __syncwarp();
+    each_key(keys, key, list, [&](u32 index, u32 found) {
+        if (found == wanted) {
+            atomicOr(&kept.tiles[index / LANES], 1u << index % LANES);
+        }
     });
+    kept.add_up(words);
+    __syncwarp();
+#pragma unroll 1
+    for (u32 at = lane(); at < list.grid.area(); at += LANES) {
+        const u32 label = list.labels[at];
+        const bool stays = label != 0 && kept.has(label - 1);
+        list.labels[at] = stays ? kept.rank(label - 1) + 1 : 0;
+    }
+    return kept.count;
 }
 
 // The object that `holds` says of each label whether it belongs to.
 template <class Holds>
-__device__ Made draw_object(Block block, Picture grid, Labels labels, u8 *to, Holds holds) {
-    return draw_tight(block, grid.h, grid.w, 0, 0, to, [&](const Walk &walk) -> u32 {
-        return holds(labels.at(walk.at)) ? grid.cells[walk.at] : HOLE;
+__device__ Made draw_object(const List &list, u8 *to, Holds holds) {
+    return draw_tight(list.grid.h, list.grid.w, 0, 0, to, [&](const Walk &walk) -> u32 {
+        return holds(list.labels[walk.at]) ? list.grid.cells[walk.at] : HOLE;
     });
 }
 
-// An op that makes one object of several: `op(grid, labels, objects, to)`.
-template <class Op>
-__device__ void each_selected(Block block, const Step &step, Op op) {
-    const u32 value = value_of(block);
-    picture_from(block, step, value, [&](Picture grid, u8 *to) {
-        return op(grid, labels_of(step, value), step.counts[value], to);
-    });
+__device__ __noinline__ Made one_object(const List &list, u32 index, u8 *to) {
+    return draw_object(list, to, [=](u32 label) { return label == index + 1; });
 }
 
 // The first object of the greatest or the least key.
-__device__ __noinline__ void best_object(const Step &step, bool least) {
-    __shared__ Keys keys;
-    __shared__ Slots slots;
-    const Block block(slots);
-    const Key key = Key(step.args[0]);
-    each_selected(block, step, [&](Picture grid, Labels labels, u32 objects, u8 *to) {
-        if (objects == 0) {
-            return failed(EMPTY_ARG);
-        }
-        keys.find(block, key, grid, labels, objects);
-        u32 best = 0;
-#pragma unroll 1
-        for (u32 index = block.rank(); index < objects; index += block.SIZE) {
-            const u32 found = keys.of(key, grid, index);
-            const u32 merit = least ? KEY_MAX - found : found;
-            best = max(best, merit * PICTURE_CELLS_MAX + (PICTURE_CELLS_MAX - 1 - index));
-        }
-        const u32 index = PICTURE_CELLS_MAX - 1 - block.most(best) % PICTURE_CELLS_MAX;
-        return draw_object(block, grid, labels, to, [=](u32 label) { return label == index + 1; });
+template <u32 ROOM>
+__device__ Made best_object(Keys<ROOM> &keys, Key key, bool least, const List &list, u8 *to) {
+    if (list.objects == 0) {
+        return failed(EMPTY_ARG);
+    }
+    u32 best = 0;
+    each_key(keys, key, list, [&](u32 index, u32 found) {
+        const u32 merit = least ? KEY_MAX - found : found;
+        best = max(best, merit * PICTURE_CELLS_MAX + (PICTURE_CELLS_MAX - 1 - index));
     });
+    const u32 index = PICTURE_CELLS_MAX - 1 - most_of_warp(best) % PICTURE_CELLS_MAX;
+    return one_object(list, index, to);
 }
 
-// Object `step.args[0]`, counted from 0, or from the end if it is negative.
-__device__ __noinline__ void nth_object(const Step &step) {
-    __shared__ Slots slots;
-    const Block block(slots);
-    const i32 nth = step.args[0];
-    each_selected(block, step, [&](Picture grid, Labels labels, u32 objects, u8 *to) {
-        const i32 count = objects;
-        const i32 index = nth < 0 ? count + nth : nth;
-        if (index < 0 || index >= count) {
-            const bool is_end = nth == 0 || nth == -1;
-            return failed(is_end ? EMPTY_ARG : BAD_INDEX);
-        }
-        const u32 wanted = index + 1;
-        return draw_object(block, grid, labels, to, [=](u32 label) { return label == wanted; });
-    });
+// The object of that number, counted from 0, or from the end if it is negative.
+__device__ inline Made nth_object(i32 nth, const List &list, u8 *to) {
+    const i32 count = list.objects;
+    const i32 index = nth < 0 ? count + nth : nth;
+    if (index < 0 || index >= count) {
+        const bool is_end = nth == 0 || nth == -1;
+        return failed(is_end ? EMPTY_ARG : BAD_INDEX);
+    }
+    return one_object(list, index, to);
 }
 
 // All cells of all objects.
-__device__ __noinline__ void merge(const Step &step) {
-    __shared__ Slots slots;
-    const Block block(slots);
-    each_selected(block, step, [&](Picture grid, Labels labels, u32, u8 *to) {
-        return draw_object(block, grid, labels, to, [](u32 label) { return label != 0; });
-    });
+__device__ inline Made merge(const List &list, u8 *to) {
+    return draw_object(list, to, [](u32 label) { return label != 0; });
 }
-
-KERNEL(gp_colorfilter, filter(step, COLOR))
-KERNEL(gp_sizefilter, filter(step, SIZE))
-KERNEL(gp_argmax, best_object(step, false))
-KERNEL(gp_argmin, best_object(step, true))
-KERNEL(gp_nth_object, nth_object(step))
-KERNEL(gp_merge, merge(step))

@@ -7,6 +7,8 @@
 
 #include "histogram.cuh"
 
+enum Ties : u32 { TIES_CPYTHON, TIES_LOWEST };
+
 constexpr u32 SMALL_SET_MAX = 4;
 constexpr u32 SMALL_SET_SLOTS = 8;
 
@@ -63,22 +65,23 @@ __device__ __noinline__ Order order_of(Tally mine, u32 ties) {
 __device__ inline u32 best_color(Tally mine, Order order, bool rarest) {
     const u32 merit = rarest ? PICTURE_CELLS_MAX + 1 - mine.count : mine.count;
     const u32 score = mine.count == 0 ? 0 : merit * LANES + (LANES - 1 - order.key);
-    return __ffs(__ballot_sync(ALL_LANES, score == Warp().most(score))) - 1;
+    return __ffs(__ballot_sync(ALL_LANES, score == most_of_warp(score))) - 1;
 }
 
+// The order matters only where two colours are equally common.
 __device__ __noinline__ u32 most_color(const u8 *cells, u32 area, u32 ties) {
     const Tally mine = tally(cells, area);
+    const u32 winners = __ballot_sync(ALL_LANES, mine.count == most_of_warp(mine.count));
+    if ((winners & (winners - 1)) == 0) {
+        return __ffs(winners) - 1;
+    }
     return best_color(mine, order_of(mine, ties), false);
 }
 
-__device__ __noinline__ void best_colors(const Step &step, bool rarest) {
-    each_number(step, [&](Picture from) -> Measured {
-        if (from.is_empty()) {
-            return {EMPTY_ARG, 0};
-        }
-        const Tally mine = tally(from.cells, from.area());
-        return measured(best_color(mine, order_of(mine, step.ties), rarest));
-    });
+// The same of a picture, which must have a cell.
+__device__ inline u32 best_color_of(Picture from, bool rarest, u32 ties) {
+    const Tally mine = tally(from.cells, from.area());
+    return best_color(mine, order_of(mine, ties), rarest);
 }
 
 // As in protocol/src/output.rs: a length, up to ten colours, zeros.
@@ -96,24 +99,3 @@ __device__ inline void write_palette(Tally mine, Order order, u8 *palette) {
         palette[1 + order.position()] = lane();
     }
 }
-
-__device__ __noinline__ void palettes(const Step &step) {
-    const u32 value = value_of(Warp());
-    if (value >= step.values) {
-        return;
-    }
-    const u32 status = judge(step, {value, 1});
-    Tally mine = {0, 0};
-    if (status == OK) {
-        const Picture from = picture_of(step.offsets, step.from, value);
-        mine = tally(from.cells, from.area());
-    }
-    write_palette(mine, order_of(mine, step.ties), step.palettes + PALETTE_BYTES * value);
-    if (lane() == 0) {
-        step.status[value] = status;
-    }
-}
-
-KERNEL(gp_mostcolor, best_colors(step, false))
-KERNEL(gp_leastcolor, best_colors(step, true))
-KERNEL(gp_palette, palettes(step))

@@ -1,9 +1,10 @@
 //! The kernels of a GPU as one PTX module: its text, its hash, its entry points, and which of them
 //! a program launches. Loading and launching are the worker's.
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
-use gridpool_protocol::program::{Op, Program, hex};
+use gridpool_protocol::program::{Extent, Op, Program, hex};
 use sha2::{Digest, Sha256};
 
 /// PTX 8.0 for compute capability 6.0 and up, made from `kernels/cuda` by `kernels/build_ptx.py`.
@@ -19,10 +20,18 @@ pub const BLOCK_THREADS: u32 = 128;
 /// `kernels/cuda/pack.cuh`.
 pub const TILE_VALUES: u32 = 4_096;
 
+/// Most cells of a value that takes little shared memory: `SMALL_CELLS` of `kernels/cuda/chain.cuh`.
+pub const SMALL_CELLS: u32 = 1_024;
+
+/// Warps of a block with room for any value, and the values that each looks at: constants of
+/// `kernels/cuda/chain.cuh`.
+const LARGE_WARPS: u32 = 2;
+const LARGE_VALUES_PER_WARP: u32 = 4;
+
 /// One entry point of the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// Its name in the module and in receipts: the op's, after `gp_`.
+    /// Its name in the module and in receipts.
     pub name: &'static str,
     /// Values that one block serves.
     values_per_block: u32,
@@ -33,11 +42,6 @@ const fn warp(name: &'static str) -> Kernel {
     Kernel { name, values_per_block: 4 }
 }
 
-/// One block a value: where the places of many objects are held beside each other.
-const fn block(name: &'static str) -> Kernel {
-    Kernel { name, values_per_block: 1 }
-}
-
 /// One block a tile of values.
 const fn tile(name: &'static str) -> Kernel {
     Kernel { name, values_per_block: TILE_VALUES }
@@ -45,112 +49,111 @@ const fn tile(name: &'static str) -> Kernel {
 
 /// Every entry point of the module.
 pub const KERNELS: &[Kernel] = &[
-    warp("gp_validate"),
+    warp("gp_chain"),
+    Kernel { name: "gp_chain_large", values_per_block: LARGE_WARPS * LARGE_VALUES_PER_WARP },
     tile("gp_add_areas"),
     tile("gp_place"),
     warp("gp_pack"),
-    block("gp_argmax"),
-    block("gp_argmin"),
-    warp("gp_asindices"),
-    warp("gp_asobject"),
-    warp("gp_backdrop"),
-    warp("gp_bottomhalf"),
-    warp("gp_box"),
-    warp("gp_canvas"),
     warp("gp_cellwise"),
-    warp("gp_center"),
-    warp("gp_centerofmass"),
-    warp("gp_cmirror"),
-    warp("gp_color"),
-    warp("gp_colorcount"),
-    block("gp_colorfilter"),
-    warp("gp_compress"),
-    warp("gp_corners"),
-    warp("gp_cover"),
-    warp("gp_crop"),
-    warp("gp_delta"),
-    warp("gp_dmirror"),
-    warp("gp_downscale"),
-    warp("gp_fgpartition"),
-    warp("gp_fill"),
     warp("gp_hconcat"),
-    warp("gp_height"),
-    warp("gp_hline"),
-    warp("gp_hmirror"),
     warp("gp_hsplit"),
-    warp("gp_hupscale"),
-    warp("gp_identity"),
-    warp("gp_inbox"),
-    warp("gp_leastcolor"),
-    warp("gp_lefthalf"),
-    warp("gp_leftmost"),
-    warp("gp_llcorner"),
-    warp("gp_lowermost"),
-    warp("gp_lrcorner"),
-    block("gp_merge"),
-    warp("gp_mostcolor"),
-    warp("gp_move"),
-    warp("gp_normalize"),
     warp("gp_nth"),
-    block("gp_nth_object"),
-    warp("gp_numcolors"),
-    block("gp_objects"),
-    warp("gp_ofcolor"),
-    warp("gp_outbox"),
-    warp("gp_paint"),
-    warp("gp_palette"),
-    warp("gp_partition"),
-    warp("gp_portrait"),
-    warp("gp_recolor"),
-    warp("gp_replace"),
-    warp("gp_righthalf"),
-    warp("gp_rightmost"),
-    warp("gp_rot180"),
-    warp("gp_rot270"),
-    warp("gp_rot90"),
-    warp("gp_shape"),
-    warp("gp_shift"),
-    warp("gp_size"),
-    block("gp_sizefilter"),
-    warp("gp_square"),
-    warp("gp_subgrid"),
-    warp("gp_switch"),
-    warp("gp_toindices"),
-    warp("gp_toobject"),
-    warp("gp_tophalf"),
-    warp("gp_trim"),
-    warp("gp_ulcorner"),
-    warp("gp_underfill"),
-    warp("gp_underpaint"),
-    warp("gp_uppermost"),
-    warp("gp_upscale"),
-    warp("gp_urcorner"),
     warp("gp_vconcat"),
-    warp("gp_vline"),
-    warp("gp_vmirror"),
     warp("gp_vsplit"),
-    warp("gp_vupscale"),
-    warp("gp_width"),
+];
+
+/// The op of a chain that stands for any number of symmetries and recolourings.
+pub const IMAGE: &str = "image";
+
+/// The ops of a chain, each at the place that is its code there: `Opcode` of
+/// `kernels/cuda/chain.cuh`.
+pub const CHAIN_OPS: &[&str] = &[
+    IMAGE,
+    "argmax",
+    "argmin",
+    "asindices",
+    "asobject",
+    "backdrop",
+    "bottomhalf",
+    "box",
+    "canvas",
+    "center",
+    "centerofmass",
+    "color",
+    "colorcount",
+    "colorfilter",
+    "compress",
+    "corners",
+    "cover",
+    "crop",
+    "delta",
+    "downscale",
+    "fgpartition",
+    "fill",
+    "height",
+    "hline",
+    "hupscale",
+    "inbox",
+    "leastcolor",
+    "lefthalf",
+    "leftmost",
+    "llcorner",
+    "lowermost",
+    "lrcorner",
+    "merge",
+    "mostcolor",
+    "move",
+    "normalize",
+    "nth_object",
+    "numcolors",
+    "objects",
+    "ofcolor",
+    "outbox",
+    "paint",
+    "palette",
+    "partition",
+    "portrait",
+    "recolor",
+    "righthalf",
+    "rightmost",
+    "shape",
+    "shift",
+    "size",
+    "sizefilter",
+    "square",
+    "subgrid",
+    "toindices",
+    "toobject",
+    "tophalf",
+    "trim",
+    "ulcorner",
+    "underfill",
+    "underpaint",
+    "uppermost",
+    "upscale",
+    "urcorner",
+    "vline",
+    "vupscale",
+    "width",
 ];
 
 impl Kernel {
-    /// Checks the cells of a batch before a program runs.
-    pub const VALIDATE: &'static Self = &KERNELS[0];
+    /// Runs a chain over the values that have at most [`SMALL_CELLS`] cells at every op.
+    pub const CHAIN: &'static Self = &KERNELS[0];
+    /// Runs it over those that [`Kernel::CHAIN`] has left.
+    pub const CHAIN_LARGE: &'static Self = &KERNELS[1];
     /// The first of three that pack a result whose sizes were not known before: adds up areas.
-    pub const ADD_AREAS: &'static Self = &KERNELS[1];
+    pub const ADD_AREAS: &'static Self = &KERNELS[2];
     /// The second: gives every value its place.
-    pub const PLACE: &'static Self = &KERNELS[2];
+    pub const PLACE: &'static Self = &KERNELS[3];
     /// The third: gathers the cells.
-    pub const PACK: &'static Self = &KERNELS[3];
+    pub const PACK: &'static Self = &KERNELS[4];
 
-    /// The kernel of `op`.
-    ///
-    /// # Panics
-    /// Never: a test asks for every op.
+    /// The kernel of an op that makes grids of several grids, or several of one; `None` of one that
+    /// chains do.
     #[must_use]
-    pub fn of(op: Op) -> &'static Self {
-        let named = |kernel: &&Self| kernel.name.strip_prefix("gp_") == Some(op.name());
-        KERNELS.iter().find(named).expect("every op has a kernel")
+    pub fn of_tuples(op: Op) -> Option<&'static Self> {
+        KERNELS[5..].iter().find(|kernel| kernel.name.strip_prefix("gp_") == Some(op.name()))
     }
 
     /// Blocks that serve `values` values.
@@ -160,12 +163,69 @@ impl Kernel {
     }
 }
 
+/// The code of `op` in a chain.
+///
+/// # Panics
+/// If the op has a kernel of its own: see [`Kernel::of_tuples`].
+#[must_use]
+pub fn chain_code(op: Op) -> u8 {
+    let name = match op {
+        Op::Symmetry(_) | Op::Replace { .. } | Op::Switch { .. } => IMAGE,
+        other => other.name(),
+    };
+    let code = CHAIN_OPS.iter().position(|known| *known == name);
+    let code = code.expect("every op is of a chain or has a kernel of its own");
+    u8::try_from(code).expect("there are fewer than 256 ops")
+}
+
+/// Steps of a program that one launch does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Segment {
+    /// Ops that make one value of one value. The first segment of a program is one, if need be of no
+    /// step, for it looks at the cells.
+    Chain(Range<usize>),
+    /// An op on tuples.
+    Tuple(usize, &'static Kernel),
+}
+
+/// The segments of a program, in order, without a gap.
+#[must_use]
+pub fn segments(program: &Program) -> Vec<Segment> {
+    let mut segments = vec![Segment::Chain(0..0)];
+    for (at, step) in program.steps().iter().enumerate() {
+        match (Kernel::of_tuples(step.op), segments.last_mut()) {
+            (Some(kernel), _) => segments.push(Segment::Tuple(at, kernel)),
+            (None, Some(Segment::Chain(steps))) => steps.end = at + 1,
+            (None, Some(Segment::Tuple(..)) | None) => segments.push(Segment::Chain(at..at + 1)),
+        }
+    }
+    segments
+}
+
+/// Whether no value of `program` has more than [`SMALL_CELLS`] cells in a chain, over grids of at
+/// most `area_max`.
+#[must_use]
+pub fn is_small(program: &Program, area_max: usize) -> bool {
+    let fits = |extent: Extent| extent.value_max(area_max) <= u64::from(SMALL_CELLS);
+    area_max <= SMALL_CELLS as usize
+        && program.steps().iter().all(|step| {
+            fits(step.from) && fits(step.ground) && (!step.gives.kind.is_picture() || fits(step.to))
+        })
+}
+
 /// The kernels that one chunk of a batch launches for `program`, in order.
-pub fn kernels_of(program: &Program) -> impl Iterator<Item = &'static Kernel> {
+pub fn kernels_of(program: &Program, area_max: usize) -> impl Iterator<Item = &'static Kernel> {
+    let chain: &[_] = match is_small(program, area_max) {
+        true => &[Kernel::CHAIN],
+        false => &[Kernel::CHAIN, Kernel::CHAIN_LARGE],
+    };
     let packing: &[_] =
         if program.is_packed() { &[Kernel::ADD_AREAS, Kernel::PLACE, Kernel::PACK] } else { &[] };
-    let ops = program.steps().iter().map(|step| Kernel::of(step.op));
-    std::iter::once(Kernel::VALIDATE).chain(ops).chain(packing.iter().copied())
+    let launched = segments(program).into_iter().flat_map(move |segment| match segment {
+        Segment::Chain(_) => chain.to_vec(),
+        Segment::Tuple(_, kernel) => vec![kernel],
+    });
+    launched.chain(packing.iter().copied())
 }
 
 /// SHA-256 of [`PTX`], in hexadecimal: what receipts of GPU devices name.
@@ -177,6 +237,8 @@ pub fn module_hash() -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use gridpool_protocol::program::Ties;
 
     use super::*;
@@ -211,18 +273,54 @@ mod tests {
     }
 
     #[test]
-    fn every_op_has_a_kernel_of_its_name_and_every_kernel_an_op() {
-        let mut unused: Vec<_> = KERNELS[4..].iter().map(|kernel| kernel.name).collect();
+    fn every_op_is_of_a_chain_or_has_a_kernel_and_every_code_and_kernel_an_op() {
+        let mut codes: BTreeSet<u8> = BTreeSet::new();
+        let mut kernels: BTreeSet<&str> = BTreeSet::new();
         for known in KNOWN_ANSWERS {
             let program = known.program();
-            let kernels: Vec<_> = kernels_of(&program).map(|kernel| kernel.name).collect();
-            let steps = program.steps();
-            let ops: Vec<_> = steps.iter().map(|step| format!("gp_{}", step.op.name())).collect();
-            assert_eq!(kernels[0], "gp_validate");
-            assert_eq!(kernels[1..=steps.len()], ops);
-            unused.retain(|name| !kernels.contains(name));
+            for step in program.steps() {
+                match Kernel::of_tuples(step.op) {
+                    Some(kernel) => drop(kernels.insert(kernel.name)),
+                    None => drop(codes.insert(chain_code(step.op))),
+                }
+            }
         }
-        assert!(unused.is_empty(), "{unused:?}");
+        assert!(codes.into_iter().map(usize::from).eq(0..CHAIN_OPS.len()));
+        assert_eq!(kernels.len(), KERNELS.len() - 5);
+    }
+
+    #[test]
+    fn segments_follow_each_other_and_the_first_is_a_chain() {
+        let text = |text: &str| {
+            let program = Program::compile(text, Ties::Cpython).unwrap();
+            let segments = segments(&program);
+            let texts = segments.into_iter().map(|segment| match segment {
+                Segment::Chain(steps) => format!("{steps:?}"),
+                Segment::Tuple(step, kernel) => format!("{step} {}", kernel.name),
+            });
+            texts.collect::<Vec<_>>().join(", ")
+        };
+        assert_eq!(text("rot90 | o_g(5) | size"), "0..3");
+        assert_eq!(text("first"), "0..0, 0 gp_nth");
+        let joined = "trim | hsplit(3) | apply(rot90) | apply(trim) | hconcat | palette";
+        assert_eq!(text(joined), "0..1, 1 gp_hsplit, 2..4, 4 gp_hconcat, 5..6");
+    }
+
+    #[test]
+    fn a_chain_is_small_only_if_no_op_can_make_more_of_the_largest_grid() {
+        for (text, area_max, small) in [
+            ("rot90", 1_024, true),
+            ("rot90", 1_025, false),
+            ("upscale(2)", 256, true),
+            ("upscale(2)", 257, false),
+            ("upscale(2) | width", 257, false),
+            ("ofcolor(1) | outbox", 900, false),
+            ("canvas(1, 60, 60) | width", 1, false),
+            ("o_g(5) | argmax(size) | fill(1)", 1_024, true),
+        ] {
+            let program = Program::compile(text, Ties::Cpython).unwrap();
+            assert_eq!(is_small(&program, area_max), small, "{text} over {area_max}");
+        }
     }
 
     #[test]
@@ -242,44 +340,53 @@ mod tests {
             let program = Program::compile(text, Ties::Cpython).unwrap();
             assert_eq!(program.is_packed(), packs, "{text}");
             let packing = [Kernel::ADD_AREAS, Kernel::PLACE, Kernel::PACK];
-            let kernels: Vec<_> = kernels_of(&program).collect();
+            let kernels: Vec<_> = kernels_of(&program, 900).collect();
             assert_eq!(kernels.ends_with(&packing), packs, "{text}");
         }
     }
 
     #[test]
     fn blocks_cover_every_value_and_no_more() {
-        let kernel =
-            |text| Kernel::of(Program::compile(text, Ties::Cpython).unwrap().steps()[0].op);
         let blocks = |kernel: &Kernel| [1, 4, 5, 4_097].map(|values| kernel.blocks(values));
-        assert_eq!(blocks(kernel("rot90")), [1, 1, 2, 1_025]);
-        assert_eq!(blocks(kernel("o_g(5)")), [1, 4, 5, 4_097]);
+        assert_eq!(blocks(Kernel::CHAIN), [1, 1, 2, 1_025]);
+        assert_eq!(blocks(Kernel::CHAIN_LARGE), [1, 1, 1, 513]);
         assert_eq!(blocks(Kernel::PLACE), [1, 1, 1, 2]);
     }
 
     #[test]
     fn what_the_host_passes_as_a_number_has_that_number_in_the_kernels() {
         use gridpool_protocol::output::ItemErrorCode;
-        use gridpool_protocol::program::{Key, Kind};
+        use gridpool_protocol::program::{Key, Kind, Symmetry};
         let step = include_str!("../cuda/step.cuh");
-        assert!(step.contains("enum Kind : u32 { GRID, OBJECTS, OBJECT, PATCH };"));
-        let kinds = [Kind::Grid, Kind::Objects, Kind::Object, Kind::Patch];
-        assert_eq!(kinds.map(|kind| kind as u32), [0, 1, 2, 3]);
-        assert!(step.contains("enum Ties : u32 { TIES_CPYTHON, TIES_LOWEST };"));
+        let kinds = "GRID, OBJECTS, OBJECT, PATCH, NUMBER, VECTOR, FLAG, PALETTE";
+        assert!(step.contains(&format!("enum Kind : u8 {{ {kinds} }};")));
+        assert!(Kind::ALL.into_iter().map(|kind| kind as u8).eq(0..8));
+        let chain = include_str!("../cuda/chain.cuh");
+        let codes = listed(chain, "enum Opcode : u8 {");
+        assert!(codes.eq(CHAIN_OPS.iter().map(|op| format!("OP_{}", op.to_uppercase()))));
+        let symmetries = listed(include_str!("../cuda/symmetry.cuh"), "enum Symmetry : u8 {");
+        assert!(symmetries.eq(Symmetry::ALL.map(|symmetry| symmetry.name().to_uppercase())));
+        let ties = include_str!("../cuda/ties.cuh");
+        assert!(ties.contains("enum Ties : u32 { TIES_CPYTHON, TIES_LOWEST };"));
         assert_eq!([Ties::Cpython, Ties::Lowest].map(|ties| ties as u32), [0, 1]);
         let mut keys = Key::ALL;
         keys.sort_by_key(|&key| key as u32);
         let keys = keys.map(|key| key.name().to_uppercase()).join(", ");
         assert!(include_str!("../cuda/select.cuh").contains(&format!("enum Key {{ {keys} }};")));
         let picture = include_str!("../cuda/picture.cuh");
-        let (_, codes) = picture.split_once("enum Code : u32 {").expect("the codes are there");
-        let (codes, _) = codes.split_once("};").expect("they end");
-        let codes = codes.split(',').map(|name| name.trim().replace('_', ""));
-        let codes: Vec<_> = codes.filter(|name| !name.is_empty()).collect();
+        let codes: Vec<_> =
+            listed(picture, "enum Code : u32 {").map(|n| n.replace('_', "")).collect();
         let upper = |code: ItemErrorCode| code.name().to_uppercase();
         assert_eq!(codes[0], "OK");
         assert_eq!(codes[1..], ItemErrorCode::ALL.map(upper));
         assert!(ItemErrorCode::ALL.into_iter().map(|code| code as u8).eq(1..=7));
+    }
+
+    /// The names of an enum of the kernels.
+    fn listed<'a>(source: &'a str, start: &str) -> impl Iterator<Item = String> + use<'a> {
+        let (_, names) = source.split_once(start).expect("the enum is there");
+        let (names, _) = names.split_once("};").expect("it ends");
+        names.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty())
     }
 
     #[test]
@@ -288,5 +395,9 @@ mod tests {
         assert!(team.contains(&format!("BLOCK_THREADS = {BLOCK_THREADS};")));
         let pack = include_str!("../cuda/pack.cuh");
         assert!(pack.contains(&format!("TILE_VALUES = {TILE_VALUES};")));
+        let chain = include_str!("../cuda/chain.cuh");
+        assert!(chain.contains(&format!("SMALL_CELLS = {SMALL_CELLS};")));
+        assert!(chain.contains(&format!("LARGE_WARPS = {LARGE_WARPS};")));
+        assert!(chain.contains(&format!("LARGE_VALUES_PER_WARP = {LARGE_VALUES_PER_WARP};")));
     }
 }

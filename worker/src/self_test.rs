@@ -5,16 +5,15 @@
 use std::sync::Arc;
 
 use gridpool_kernels::known_answer::{self, KNOWN_ANSWERS};
+use gridpool_kernels::module::kernels_of;
 use gridpool_protocol::batch::GridBatch;
+use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::output::{OutputLayout, Outputs};
 use gridpool_protocol::program::Program;
 use gridpool_protocol::shared::SharedSlice;
 
 use crate::device::{Device, Task, TaskMember, Work};
 use crate::fault::Fault;
-
-/// What the driver's kernels are called before the op's name; reference functions have no prefix.
-const KERNEL_PREFIX: &str = "gp_";
 
 /// Runs every known answer on `device`.
 ///
@@ -30,19 +29,24 @@ pub fn self_test(device: &mut dyn Device) -> Result<(), Fault> {
         let wrong =
             |error: known_answer::WrongAnswer| Fault::WrongAnswer { detail: error.to_string() };
         known.check(&outputs).map_err(wrong)?;
-        for step in program.steps() {
-            let op = step.op;
-            let launched = work.kernels.iter().any(|kernel| {
-                let name = kernel.name.strip_prefix(KERNEL_PREFIX).unwrap_or(&kernel.name);
-                name == op.name() && kernel.launches > 0
-            });
+        for name in expected_launches(device.info().kind, &program) {
+            let launched =
+                work.kernels.iter().any(|kernel| kernel.name == name && kernel.launches > 0);
             if !launched {
-                let detail = format!("`{}`: no launch of {} was counted", known.text, op.name());
+                let detail = format!("`{}`: no launch of {name} was counted", known.text);
                 return Err(Fault::WrongAnswer { detail });
             }
         }
     }
     Ok(())
+}
+
+/// What a device must have launched to have run `program`.
+fn expected_launches(kind: DeviceKind, program: &Program) -> Vec<&'static str> {
+    match kind {
+        DeviceKind::Cpu => program.steps().iter().map(|step| step.op.name()).collect(),
+        DeviceKind::Gpu => kernels_of(program, 0).map(|kernel| kernel.name).collect(),
+    }
 }
 
 /// Runs `program` over a batch in private memory.

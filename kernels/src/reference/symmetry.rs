@@ -110,6 +110,18 @@ mod tests {
     }
 
     #[test]
+    fn two_symmetries_after_each_other_are_the_one_that_is_said_to_be_both() {
+        let cells: Vec<u8> = (0..35).collect();
+        for first in Symmetry::ALL {
+            let (shape, once) = image(first, [5, 7], &cells);
+            for next in Symmetry::ALL {
+                let both = image(first.then(next), [5, 7], &cells);
+                assert_eq!(image(next, shape, &once), both, "{first:?} and then {next:?}");
+            }
+        }
+    }
+
+    #[test]
     fn lines_and_single_cells_keep_their_cells() {
         for symmetry in Symmetry::ALL {
             assert_eq!(image(symmetry, [1, 1], &[7]), ([1, 1], vec![7]));

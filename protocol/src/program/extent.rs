@@ -96,6 +96,14 @@ impl Extent {
         u64::from(self.per_cell) * cells + u64::from(self.per_value) * items * u64::from(self.width)
     }
 
+    /// The most cells of one value, where no grid of the batch has more than `area_max`.
+    #[must_use]
+    pub fn value_max(self, area_max: usize) -> u64 {
+        let grids = if self.aligned { 1 } else { self.grids_per_item };
+        let cells = u64::from(self.per_cell) * u64::from(grids) * area_max as u64;
+        (cells + u64::from(self.per_value)).min(WHOLE.into())
+    }
+
     /// Where the cells of a value start, `offsets` being those of the input's grids and their end.
     /// One past the last value gives the room of all.
     ///

@@ -1,16 +1,100 @@
-//! The numbers that an op passes to its kernel. Plain data; the compiler has checked their ranges.
+//! What a kernel is told of the ops that it does. Plain data; the compiler has checked the ranges.
 
-use gridpool_protocol::program::{Grouping, Op};
+use std::ops::Range;
 
-/// `args` of `Step` in `kernels/cuda/step.cuh`, in the order in which the op is written.
-pub(super) fn arguments(op: Op) -> [i32; 4] {
-    let one = |number: i32| [number, 0, 0, 0];
-    let two = |a: i32, b: i32| [a, b, 0, 0];
-    match op {
-        Op::ArgMax(key) | Op::ArgMin(key) => one(key as i32),
-        Op::Canvas { color, height, width } => {
-            [i32::from(color), i32::from(height), i32::from(width), 0]
+use gridpool_kernels::module::chain_code;
+use gridpool_protocol::limits::COLOR_MAX;
+use gridpool_protocol::program::{Grouping, Kind, Op, Program, Symmetry};
+
+use super::launch::OpArgument;
+
+/// The ops of a chain: those of the steps, neighbouring symmetries and recolourings made one.
+///
+/// One is as good as many: none of them fails but the first, on an empty grid, and then the others do
+/// not run.
+pub(super) fn chain(program: &Program, steps: Range<usize>) -> Vec<OpArgument> {
+    let mut ops: Vec<OpArgument> = Vec::with_capacity(steps.len());
+    let mut last: Option<(Kind, Image)> = None;
+    for at in steps {
+        let step = &program.steps()[at];
+        let kind = step.gives.kind;
+        let image = Image::of(step.op);
+        match (image, last, ops.last_mut()) {
+            (Some(next), Some((before, image)), Some(op)) if before == kind => {
+                let both = image.then(next);
+                op.args = both.arguments();
+                last = Some((kind, both));
+            }
+            _ => {
+                let args = image.map_or_else(|| arguments(step.op), Image::arguments);
+                ops.push(OpArgument { args, ..op(program, at, chain_code(step.op)) });
+                last = image.map(|image| (kind, image));
+            }
         }
+    }
+    ops
+}
+
+/// The op of a kernel of its own.
+pub(super) fn of_tuples(program: &Program, at: usize) -> OpArgument {
+    OpArgument { args: arguments(program.steps()[at].op), ..op(program, at, 0) }
+}
+
+fn op(program: &Program, at: usize, code: u8) -> OpArgument {
+    let place = u8::try_from(at).expect("a program has at most 64 steps");
+    let gives = program.steps()[at].gives.kind as u8;
+    OpArgument { code, place, gives, ..OpArgument::default() }
+}
+
+/// A symmetry and new colours for old.
+#[derive(Clone, Copy)]
+struct Image {
+    symmetry: Symmetry,
+    colors: [u8; COLOR_MAX as usize + 1],
+}
+
+impl Image {
+    /// What `op` does, if it is no more than that.
+    fn of(op: Op) -> Option<Self> {
+        let mut image =
+            Self { symmetry: Symmetry::Identity, colors: std::array::from_fn(|c| c as u8) };
+        if let Op::Symmetry(symmetry) = op {
+            image.symmetry = symmetry;
+        } else if let Op::Replace { old, new } = op {
+            image.colors[usize::from(old)] = new;
+        } else if let Op::Switch { a, b } = op {
+            image.colors.swap(usize::from(a), usize::from(b));
+        } else {
+            return None;
+        }
+        Some(image)
+    }
+
+    fn then(self, next: Self) -> Self {
+        Self {
+            symmetry: self.symmetry.then(next.symmetry),
+            colors: self.colors.map(|color| next.colors[usize::from(color)]),
+        }
+    }
+
+    /// The symmetry's number, and `ColorMap` of `kernels/cuda/cells.cuh`: four bits a colour.
+    fn arguments(self) -> [i16; 4] {
+        let symmetry = Symmetry::ALL.iter().position(|known| *known == self.symmetry);
+        let symmetry = symmetry.expect("it is one of the eight");
+        let colors =
+            self.colors.iter().rev().fold(0_u64, |bits, &color| bits << 4 | u64::from(color));
+        let bits = |shift: u32| (colors >> shift & 0xffff) as u16;
+        [symmetry as u16, bits(0), bits(16), bits(32)].map(u16::cast_signed)
+    }
+}
+
+/// `args` of `Op` in `kernels/cuda/step.cuh`, in the order in which the op is written.
+fn arguments(op: Op) -> [i16; 4] {
+    let one = |number: i16| [number, 0, 0, 0];
+    let two = |a: i16, b: i16| [a, b, 0, 0];
+    match op {
+        Op::ArgMax(key) | Op::ArgMin(key) => one(key as i16),
+        Op::Canvas { color, height, width } => [color, height, width, 0].map(i16::from),
         Op::CellWise { fallback: number }
         | Op::ColorCount { color: number }
         | Op::ColorFilter { color: number }
@@ -23,14 +107,14 @@ pub(super) fn arguments(op: Op) -> [i32; 4] {
         | Op::UnderFill { color: number }
         | Op::Upscale { factor: number }
         | Op::VUpscale { factor: number } => one(number.into()),
-        Op::Crop { row, col, height, width } => [row, col, height, width].map(i32::from),
+        Op::Crop { row, col, height, width } => [row, col, height, width].map(i16::from),
         Op::Move { rows, cols } | Op::Shift { rows, cols } => two(rows.into(), cols.into()),
         Op::NthObject { index } => one(index.into()),
         Op::Objects(Grouping { univalued, diagonal, without_bg }) => {
             [univalued.into(), diagonal.into(), without_bg.into(), 0]
         }
         Op::Replace { old: a, new: b } | Op::Switch { a, b } => two(a.into(), b.into()),
-        Op::SizeFilter { size } => one(size.into()),
+        Op::SizeFilter { size } => one(size.cast_signed()),
         // Splits know how many parts they make from the width of what they give.
         Op::HSplit { .. } | Op::VSplit { .. } => [0; 4],
         Op::AsIndices

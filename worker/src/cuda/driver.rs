@@ -65,6 +65,9 @@ pub(super) struct Event(CUevent);
 pub(super) struct DeviceAddress(CUdeviceptr);
 
 impl DeviceAddress {
+    /// No address.
+    pub(super) const NULL: Self = Self(0);
+
     /// The address as a number.
     #[cfg(test)]
     pub(super) fn number(self) -> CUdeviceptr {

@@ -175,7 +175,7 @@ fn compute(program: &Program, places: &Places) {
             write(number(place) + labels.start, &bytes[labels]);
         }
     }
-    if places.base.is_some() {
+    if program.is_packed() {
         let tiles = layout.values_count().div_ceil(TILE_VALUES as usize);
         let part = if layout.cells().is_empty() { Part::LabelsLow } else { Part::Cells };
         let area = u32::try_from(evaluator.part(part).len()).unwrap();

@@ -11,6 +11,7 @@ mod copies;
 use std::ops::Range;
 
 use gridpool_kernels::part::Part;
+use gridpool_protocol::program::Program;
 
 use super::deliver;
 use super::device::Gpu;
@@ -19,7 +20,7 @@ use super::launch::Launcher;
 use super::memory::{DeviceBuffer, PinnedBuffer};
 use super::pass::{Ends, InputLayout, Pass};
 use super::schedule::{Places, ResultPlaces, ScratchPlaces, StagePlaces, launches};
-use super::scratch::{ScratchLayout, step_in_place};
+use super::scratch::ScratchLayout;
 use crate::chunk::{Feed, Piece};
 use crate::device::{MemberWork, Refusal, Task};
 use crate::fault::Fault;
@@ -129,7 +130,9 @@ impl Lane {
             let input = gpu.mapped(&member.input()).is_some();
             Ends { input, output: gpu.mapped(&member.output()) }
         });
-        let pass = Pass::new(task.program, &self.pieces, grids_max, ends.collect());
+        let ends = ends.collect();
+        let area_max = self.area_max(task.program);
+        let pass = Pass::new(task.program, &self.pieces, grids_max, area_max, ends);
         self.reserve(gpu, &pass)?;
         self.stage_cells(task, &pass);
         let bytes = Bytes { own: vec![[0; 2]; self.pieces.len()], ..Bytes::default() };
@@ -226,6 +229,15 @@ impl Lane {
         Ok(())
     }
 
+    /// Cells of the largest grid of the chunk whose tables have been read.
+    fn area_max(&mut self, program: &Program) -> usize {
+        let items = self.pieces.last().map_or(0, |piece| piece.of_chunk.items.end);
+        let grids = items * program.takes().width();
+        let shapes = self.input_staging.bytes()[..2 * grids].as_chunks::<2>().0;
+        let area = |shape: &[u8; 2]| u16::from(shape[0]) * u16::from(shape[1]);
+        usize::from(shapes.iter().map(area).max().unwrap_or(0))
+    }
+
     fn reserve(&mut self, gpu: &mut Gpu, pass: &Pass) -> Result<(), Fault> {
         let allocator = &mut gpu.allocator;
         let input_bytes = pass.input.cells_start() + pass.batch.cell_count();
@@ -271,16 +283,14 @@ impl Lane {
         Places {
             items,
             cells: pass.batch.cell_count(),
+            area_max: pass.area_max,
             input: StagePlaces {
                 shapes: self.input.at(0),
-                origins: DeviceAddress::default(),
                 cells: self.input.at(pass.input.cells_start()),
             },
             offsets: self.input.at(pass.input.offsets_start()),
             scratch: self.scratch_places(&pass.scratch, sums),
             result: self.result_places(task, pass),
-            base: pass.result.is_packed().then_some(0),
-            step_in_place: step_in_place(task.program, &pass.result),
         }
     }
 
@@ -288,12 +298,10 @@ impl Lane {
         let at = |part: &Range<usize>| self.scratch.at(part.start);
         ScratchPlaces {
             status: layout.status.each_ref().map(at),
-            stages: layout.stages.each_ref().map(|stage| StagePlaces {
-                shapes: at(&stage.shapes),
-                origins: at(&stage.origins),
-                cells: at(&stage.cells),
-            }),
-            counts: at(&layout.counts),
+            stages: layout
+                .stages
+                .each_ref()
+                .map(|stage| StagePlaces { shapes: at(&stage.shapes), cells: at(&stage.cells) }),
             labels_low: at(&layout.labels_low),
             labels_high: at(&layout.labels_high),
             sums,

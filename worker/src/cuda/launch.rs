@@ -6,6 +6,7 @@
 use std::ffi::c_void;
 
 use gridpool_kernels::module::{BLOCK_THREADS, KERNELS, Kernel, PTX};
+use gridpool_protocol::limits::PROGRAM_OPS_MAX;
 use gridpool_protocol::program::Extent;
 
 use super::driver::{DeviceAddress, Driver, Event, FunctionHandle, Stream};
@@ -33,13 +34,20 @@ impl Module {
 }
 
 /// `Extent` of `kernels/cuda/step.cuh`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct ExtentArgument {
     per_cell: u32,
     per_value: u32,
     width: u32,
     grids: u32,
+}
+
+impl Default for ExtentArgument {
+    /// No room; a place in it can be worked out and is 0.
+    fn default() -> Self {
+        Self { per_cell: 0, per_value: 0, width: 1, grids: 1 }
+    }
 }
 
 impl From<Extent> for ExtentArgument {
@@ -65,25 +73,34 @@ pub(super) struct PicturesArgument {
     pub(super) extent: ExtentArgument,
 }
 
+/// `Op` of `kernels/cuda/step.cuh`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct OpArgument {
+    pub(super) code: u8,
+    pub(super) place: u8,
+    pub(super) gives: u8,
+    pub(super) unused: u8,
+    pub(super) args: [i16; 4],
+}
+
 /// `Step` of `kernels/cuda/step.cuh`, where the fields are explained: the one argument of every
 /// kernel. What is 0 or null by default is not used by a kernel that serves no values.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct StepArgument {
     pub(super) values: u32,
     pub(super) width_before: u32,
     pub(super) width: u32,
-    pub(super) takes: u32,
-    pub(super) op: u32,
     pub(super) ties: u32,
-    pub(super) args: [i32; 4],
     pub(super) blanks: u32,
-    pub(super) base: u32,
+    pub(super) validates: u32,
+    pub(super) op_count: u32,
+    pub(super) unused: u32,
     pub(super) offsets: DeviceAddress,
     pub(super) status_before: DeviceAddress,
     pub(super) status: DeviceAddress,
     pub(super) from: PicturesArgument,
-    pub(super) ground: PicturesArgument,
     pub(super) to: PicturesArgument,
     pub(super) counts: DeviceAddress,
     pub(super) labels_low: DeviceAddress,
@@ -94,10 +111,43 @@ pub(super) struct StepArgument {
     pub(super) places: DeviceAddress,
     pub(super) packed_low: DeviceAddress,
     pub(super) packed_high: DeviceAddress,
+    pub(super) ops: [OpArgument; PROGRAM_OPS_MAX],
 }
 
 // The kernels assert the same of theirs.
-const _: () = assert!(size_of::<StepArgument>() == 264);
+const _: () = assert!(size_of::<StepArgument>() == 208 + 12 * PROGRAM_OPS_MAX);
+
+impl Default for StepArgument {
+    fn default() -> Self {
+        let null = DeviceAddress::default();
+        let pictures = PicturesArgument::default();
+        Self {
+            values: 0,
+            width_before: 1,
+            width: 1,
+            ties: 0,
+            blanks: 0,
+            validates: 0,
+            op_count: 0,
+            unused: 0,
+            offsets: null,
+            status_before: null,
+            status: null,
+            from: pictures,
+            to: pictures,
+            counts: null,
+            labels_low: null,
+            labels_high: null,
+            numbers: null,
+            palettes: null,
+            sums: null,
+            places: null,
+            packed_low: null,
+            packed_high: null,
+            ops: [OpArgument::default(); PROGRAM_OPS_MAX],
+        }
+    }
+}
 
 /// Launches into one stream, counted and timed.
 #[derive(Debug)]

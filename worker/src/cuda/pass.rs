@@ -71,6 +71,8 @@ pub(super) struct Pass {
     pub(super) batch: BatchLayout,
     pub(super) result: OutputLayout,
     pub(super) scratch: ScratchLayout,
+    /// Cells of its largest grid.
+    pub(super) area_max: usize,
     /// Of each piece, in their order.
     pub(super) ends: Vec<Ends>,
 }
@@ -81,6 +83,7 @@ impl Pass {
         program: &Program,
         pieces: &[Piece],
         grids_max: usize,
+        area_max: usize,
         ends: Vec<Ends>,
     ) -> Self {
         let count = |n: usize| u32::try_from(n).expect("a chunk is no larger than a batch");
@@ -90,8 +93,8 @@ impl Pass {
             .expect("a chunk is no larger than a batch");
         let result =
             OutputLayout::new(program, batch).expect("the result of a chunk is within its limits");
-        let scratch = ScratchLayout::new(program, &batch, &result);
-        Self { input: InputLayout::new(grids_max), batch, result, scratch, ends }
+        let scratch = ScratchLayout::new(program, &batch);
+        Self { input: InputLayout::new(grids_max), batch, result, scratch, area_max, ends }
     }
 
     /// Where the result starts behind the sums, so that the area of a packed one, the last of the sums,

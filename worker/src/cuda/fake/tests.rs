@@ -22,7 +22,7 @@ fn count(calls: &[&str], name: &str) -> usize {
 }
 
 fn program() -> Program {
-    Program::compile("rot90 | replace(1, 2) | rot90", Ties::Cpython).unwrap()
+    Program::compile("hsplit(2) | apply(rot90) | hconcat", Ties::Cpython).unwrap()
 }
 
 fn batch() -> GridBatch {
@@ -38,7 +38,9 @@ fn reported_launches_are_the_launch_calls_that_were_made() {
     assert_eq!(reported as usize, launches(&take_calls()));
     let rows: Vec<_> =
         work.kernels.iter().map(|k| (k.name.as_str(), k.launches, k.device_us)).collect();
-    let want = [("gp_validate", 1, 500.0), ("gp_rot90", 2, 1_000.0), ("gp_replace", 1, 500.0)];
+    let mut want = vec![("gp_chain", 2, 1_000.0)];
+    want.extend(["gp_hsplit", "gp_hconcat"].map(|name| (name, 1, 500.0)));
+    want.extend(["gp_add_areas", "gp_place", "gp_pack"].map(|name| (name, 1, 500.0)));
     assert_eq!(rows, want);
 }
 
@@ -49,7 +51,7 @@ fn a_packed_result_takes_its_kernels_and_no_second_copy_if_it_is_small() {
     take_calls();
     let (_, work) = run_batch(&mut device, &program, &batch()).unwrap();
     let names: Vec<_> = work.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
-    let want = ["gp_validate", "gp_crop", "gp_ofcolor", "gp_add_areas", "gp_place", "gp_pack"];
+    let want = ["gp_chain", "gp_add_areas", "gp_place", "gp_pack"];
     assert_eq!(names, want);
     let calls = take_calls();
     assert_eq!(launches(&calls), want.len());
@@ -115,7 +117,7 @@ fn after_a_lesser_fault_the_stream_is_waited_for_and_the_next_report_is_clean() 
     assert_eq!(take_calls().last(), Some(&"cuStreamSynchronize"));
     fail("", 0);
     let (_, work) = run_batch(&mut device, &program(), &batch()).unwrap();
-    assert_eq!(work.kernels.iter().map(|kernel| kernel.launches).sum::<u32>(), 4);
+    assert_eq!(work.kernels.iter().map(|kernel| kernel.launches).sum::<u32>(), 7);
 }
 
 #[test]

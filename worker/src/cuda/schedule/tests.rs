@@ -4,12 +4,13 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use gridpool_kernels::known_answer::{KNOWN_ANSWERS, KnownAnswer};
-use gridpool_kernels::module::{TILE_VALUES, kernels_of};
+use gridpool_kernels::module::{TILE_VALUES, chain_code, kernels_of};
 use gridpool_protocol::batch::BatchLayout;
+use gridpool_protocol::limits::GRID_CELLS_MAX;
 use gridpool_protocol::output::{OutputLayout, PALETTE_BYTES};
 use gridpool_protocol::program::{Extent, Ties};
 
-use super::super::scratch::{ScratchLayout, step_in_place};
+use super::super::scratch::ScratchLayout;
 use super::random::Random;
 use super::*;
 
@@ -27,7 +28,7 @@ impl Memory {
     fn new(program: &Program, items: u32, cells: u32) -> Option<Self> {
         let batch = BatchLayout::new(items, program.grids_per_item(), cells).unwrap();
         let result = OutputLayout::new(program, batch).ok()?;
-        let layout = ScratchLayout::new(program, &batch, &result);
+        let layout = ScratchLayout::new(program, &batch);
         let mut parts = Vec::new();
         let mut last = DeviceAddress::default();
         // Every place has room until 2^40 bytes further on, so that no two are mistaken.
@@ -36,20 +37,14 @@ impl Memory {
             parts.push((last, range.len()));
             last
         };
-        let input = StagePlaces {
-            shapes: at(batch.shapes()),
-            origins: DeviceAddress::default(),
-            cells: at(batch.cells()),
-        };
+        let input = StagePlaces { shapes: at(batch.shapes()), cells: at(batch.cells()) };
         let offsets = at(batch.offsets());
         let scratch = ScratchPlaces {
             status: layout.status.clone().map(&mut at),
-            stages: layout.stages.clone().map(|stage| StagePlaces {
-                shapes: at(stage.shapes),
-                origins: at(stage.origins),
-                cells: at(stage.cells),
-            }),
-            counts: at(layout.counts.clone()),
+            stages: layout
+                .stages
+                .clone()
+                .map(|stage| StagePlaces { shapes: at(stage.shapes), cells: at(stage.cells) }),
             labels_low: at(layout.labels_low.clone()),
             labels_high: at(layout.labels_high.clone()),
             sums: at(layout.sums.clone()),
@@ -60,11 +55,10 @@ impl Memory {
         let places = Places {
             items,
             cells: batch.cell_count(),
+            area_max: batch.cell_count().min(GRID_CELLS_MAX),
             input,
             offsets,
             scratch,
-            base: result.is_packed().then_some(50),
-            step_in_place: step_in_place(program, &result),
             result: ResultPlaces {
                 status: part(result.status()),
                 shapes: part(result.shapes()),
@@ -128,37 +122,48 @@ fn each_program(check: impl Fn(&Program, &Memory, &[StepArgument])) {
             let Some(memory) = Memory::new(program, items, cells) else { continue };
             let launches = launches(program, &memory.places);
             let names: Vec<_> = launches.iter().map(|(kernel, _)| kernel.name).collect();
-            let want: Vec<_> = kernels_of(program).map(|kernel| kernel.name).collect();
-            assert_eq!(names, want);
+            let want = kernels_of(program, memory.places.area_max).map(|kernel| kernel.name);
+            assert_eq!(names, want.collect::<Vec<_>>());
             let steps: Vec<_> = launches.into_iter().map(|(_, step)| step).collect();
             check(program, &memory, &steps);
         }
     }
 }
 
-/// The parts that the kernel of a step writes, each with the bytes that it has for the step's
-/// values; null where it writes nothing.
-fn written(memory: &Memory, step: &Step, argument: &StepArgument) -> Vec<(DeviceAddress, usize)> {
-    let values = argument.values as usize;
-    let status = (argument.status, 2 * values);
-    let shapes = (argument.to.shapes, 2 * values);
-    let mut written = vec![status];
-    match step.gives.kind {
-        Kind::Grid | Kind::Object | Kind::Patch => {
-            let cells = (argument.to.cells, memory.room(step.to));
-            written.extend([shapes, (argument.to.origins, 4 * values), cells]);
-        }
-        Kind::Objects => {
-            let labels = [argument.labels_low, argument.labels_high];
-            written.extend([shapes, (argument.counts, 2 * values)]);
-            written.extend(labels.map(|plane| (plane, memory.room(step.ground))));
-        }
-        Kind::Colors => written.push((argument.palettes, PALETTE_BYTES * values)),
-        Kind::Flag | Kind::Number | Kind::Vector => {
-            written.push((argument.numbers, 4 * values));
-        }
-    }
-    written
+/// Launches that make or move values, those that only pack left out.
+fn makers<'a>(program: &Program, launches: &'a [StepArgument]) -> &'a [StepArgument] {
+    &launches[..launches.len() - if program.is_packed() { 3 } else { 0 }]
+}
+
+/// The last step that a launch does, by the place of its last op.
+fn last_step(launch: &StepArgument) -> Option<usize> {
+    let ops = &launch.ops[..launch.op_count as usize];
+    ops.last().map(|op| usize::from(op.place))
+}
+
+/// The parts that a launch writes, each with the bytes that it may write there; null where it writes
+/// nothing.
+fn written(
+    memory: &Memory,
+    program: &Program,
+    launch: &StepArgument,
+) -> Vec<(DeviceAddress, usize)> {
+    let values = launch.values as usize;
+    let room = last_step(launch).map_or(0, |at| {
+        // Neighbouring images are one op, at the place of the first: all have one room.
+        memory.room(room_left(program, at))
+    });
+    vec![
+        (launch.status, 2 * values),
+        (launch.to.shapes, 2 * values),
+        (launch.to.origins, 4 * values),
+        (launch.to.cells, room),
+        (launch.counts, 2 * values),
+        (launch.labels_low, room),
+        (launch.labels_high, room),
+        (launch.numbers, 4 * values),
+        (launch.palettes, PALETTE_BYTES * values),
+    ]
 }
 
 /// The same of the three kernels that pack.
@@ -176,21 +181,19 @@ fn all_written(
     memory: &Memory,
     launches: &[StepArgument],
 ) -> Vec<Vec<(DeviceAddress, usize)>> {
-    let (validate, others) = launches.split_first().unwrap();
-    let (steps, packs) = others.split_at(program.steps().len());
-    let first = vec![(validate.status, 2 * validate.values as usize)];
-    let steps = program.steps().iter().zip(steps);
-    let steps = steps.map(|(step, argument)| written(memory, step, argument));
-    let packs = packs.iter().map(|argument| packed(memory, argument));
-    std::iter::once(first).chain(steps).chain(packs).collect()
+    let makers = makers(program, launches);
+    let made = makers.iter().map(|launch| written(memory, program, launch));
+    let packs = launches[makers.len()..].iter().map(|argument| packed(memory, argument));
+    made.chain(packs).collect()
 }
+
+const NULL: DeviceAddress = DeviceAddress::NULL;
 
 #[test]
 fn every_part_has_room_for_all_that_is_written_there() {
     each_program(|program, memory, launches| {
         for (at, parts) in all_written(program, memory, launches).iter().enumerate() {
-            let named = parts.iter().filter(|(part, _)| *part != DeviceAddress::default());
-            for &(part, bytes) in named {
+            for &(part, bytes) in parts.iter().filter(|(part, _)| *part != NULL) {
                 let (text, room) = (program.text(), memory.bytes_at(part));
                 assert!(bytes <= room, "{text} launch {at}: {bytes} bytes in room for {room}");
             }
@@ -199,64 +202,72 @@ fn every_part_has_room_for_all_that_is_written_there() {
 }
 
 #[test]
-fn only_the_last_step_names_numbers_and_palettes() {
+fn every_step_is_an_op_of_one_launch_or_an_image_made_one_with_those_before_it() {
     each_program(|program, _, launches| {
-        for argument in &launches[..program.steps().len()] {
-            let null = DeviceAddress::default();
-            assert_eq!((argument.numbers, argument.palettes), (null, null));
+        let makers = makers(program, launches);
+        let mut places = Vec::new();
+        for (at, launch) in makers.iter().enumerate() {
+            let ops = &launch.ops[..launch.op_count as usize];
+            if at > 0 && makers[at - 1].status == launch.status {
+                assert_eq!(ops, &makers[at - 1].ops[..ops.len()], "a second try does the same");
+            } else {
+                places.extend(ops.iter().map(|op| usize::from(op.place)));
+            }
+        }
+        assert_eq!(places[0], 0, "{}", program.text());
+        places.push(program.steps().len());
+        for pair in places.windows(2) {
+            let merged = &program.steps()[pair[0]..pair[1]];
+            let are_images = || merged.iter().all(|step| chain_code(step.op) == 0);
+            assert!(merged.len() == 1 || are_images(), "{}", program.text());
         }
     });
 }
 
 #[test]
-fn no_step_writes_pictures_where_it_reads() {
-    each_program(|program, memory, steps| {
-        let places = &memory.places;
-        for step in steps {
-            for read in [step.from, step.ground] {
-                for (read, written) in [
-                    (read.cells, step.to.cells),
-                    (read.shapes, step.to.shapes),
-                    (read.origins, step.to.origins),
-                ] {
-                    let null = DeviceAddress::default();
-                    assert!(read != written || read == null, "{}", program.text());
-                }
-            }
-            assert_ne!(step.to.cells, places.input.cells, "{}", program.text());
+fn only_the_last_launch_names_parts_of_the_result_that_are_no_pictures() {
+    each_program(|program, memory, launches| {
+        let result_status = memory.places.result.status;
+        for launch in makers(program, launches).iter().filter(|l| l.status != result_status) {
+            let parts = [launch.numbers, launch.palettes, launch.counts, launch.labels_low];
+            assert_eq!(parts, [NULL; 4], "{}", program.text());
         }
     });
 }
 
 #[test]
-fn each_status_is_read_where_the_step_before_wrote_it_and_the_last_is_the_results() {
-    each_program(|program, memory, steps| {
-        let count = program.steps().len();
-        for (at, step) in steps[1..=count].iter().enumerate() {
-            assert_eq!(step.status_before, steps[at].status, "{}", program.text());
-            assert_ne!(step.status_before, step.status, "{}", program.text());
+fn no_launch_writes_where_it_reads() {
+    each_program(|program, memory, launches| {
+        for launch in makers(program, launches) {
+            assert!(launch.from.cells != launch.to.cells, "{}", program.text());
+            assert!(launch.from.shapes != launch.to.shapes, "{}", program.text());
+            assert_ne!(launch.to.cells, memory.places.input.cells, "{}", program.text());
+            assert_ne!(launch.status, launch.status_before, "{}", program.text());
         }
-        assert_eq!(steps[count].status, memory.places.result.status, "{}", program.text());
     });
 }
 
 #[test]
-fn each_step_reads_what_the_one_before_made() {
-    each_program(|program, memory, steps| {
-        let mut cells = memory.places.input.cells;
-        for (step, argument) in program.steps().iter().zip(&steps[1..]) {
-            if step.takes.kind != Kind::Objects {
-                assert_eq!(argument.from.cells, cells, "{}", program.text());
+fn each_launch_reads_what_the_one_before_made_and_the_first_looks_at_the_cells() {
+    each_program(|program, memory, launches| {
+        let makers = makers(program, launches);
+        let mut made = (memory.places.input.cells, memory.places.input.shapes);
+        let mut status = None;
+        for (at, launch) in makers.iter().enumerate() {
+            let is_second_try = at > 0 && makers[at - 1].status == launch.status;
+            if !is_second_try {
+                assert_eq!(launch.validates, u32::from(at == 0), "{}", program.text());
+                assert_eq!((launch.from.cells, launch.from.shapes), made, "{}", program.text());
+                assert!(status.is_none_or(|s| s == launch.status_before), "{}", program.text());
             }
-            if argument.to.cells != DeviceAddress::default() {
-                cells = argument.to.cells;
+            if launch.to.cells != NULL {
+                made = (launch.to.cells, launch.to.shapes);
             }
+            status = Some(launch.status);
         }
-        let lists = |step: &StepArgument| (step.counts, step.labels_low, step.labels_high);
-        for (at, step) in program.steps().iter().enumerate() {
-            if step.takes.kind == Kind::Objects {
-                assert_eq!(lists(&steps[at]), lists(&steps[at + 1]), "{}", program.text());
-            }
+        assert_eq!(status, Some(memory.places.result.status), "{}", program.text());
+        for pack in &launches[makers.len()..] {
+            assert_eq!((pack.from.cells, pack.from.shapes), made, "{}", program.text());
         }
     });
 }
@@ -279,7 +290,28 @@ fn every_part_of_the_result_is_written() {
             result.cells,
         ] {
             let is_written = written.iter().any(|(address, _)| *address == part);
-            assert!(is_written || part == DeviceAddress::default(), "{}", program.text());
+            assert!(is_written || part == NULL, "{}", program.text());
         }
     });
+}
+
+#[test]
+fn neighbouring_symmetries_and_recolourings_are_one_op() {
+    let codes = |text: &str| {
+        let program = Program::compile(text, Ties::Cpython).unwrap();
+        let ops = arguments::chain(&program, 0..program.steps().len());
+        ops.into_iter().map(|op| (op.place, op.code == 0, op.args)).collect::<Vec<_>>()
+    };
+    // Colours 7 to 0, 4 bits each, and then 9 and 8.
+    let one = |place, symmetry, low: u32, high| {
+        let bits = [low as u16, (low >> 16) as u16, high].map(u16::cast_signed);
+        (place, true, [symmetry, bits[0], bits[1], bits[2]])
+    };
+    assert_eq!(codes("rot90 | rot90 | hmirror"), [one(0, 5, 0x7654_3210, 0x98)]);
+    assert_eq!(codes("replace(0, 5) | switch(5, 9)"), [one(0, 0, 0x7694_3219, 0x58)]);
+    let apart = codes("rot90 | trim | identity | replace(9, 0)");
+    assert_eq!(apart.len(), 3);
+    assert_eq!(apart[2], one(2, 0, 0x7654_3210, 0x08));
+    // An object and the grid that it is painted on are not of one kind.
+    assert_eq!(codes("asobject | hmirror | paint | hmirror").len(), 4);
 }

@@ -1,0 +1,499 @@
+// A chain: ops that make one value of one value, done one after the other by one warp, which keeps
+// the value in shared memory from the first to the last.
+//
+// A value comes as a grid and ends as whatever its last op gives. The grid that an object, a patch
+// or a list of objects was found in, its ground, is kept beside it.
+
+#pragma once
+
+#include "cut.cuh"
+#include "frame.cuh"
+#include "measure.cuh"
+#include "paint.cuh"
+#include "partition.cuh"
+#include "patch.cuh"
+#include "scale.cuh"
+#include "select.cuh"
+#include "step.cuh"
+#include "symmetry.cuh"
+
+// The ops of a chain, in the order of kernels/src/module.rs.
+enum Opcode : u8 {
+    OP_IMAGE,
+    OP_ARGMAX,
+    OP_ARGMIN,
+    OP_ASINDICES,
+    OP_ASOBJECT,
+    OP_BACKDROP,
+    OP_BOTTOMHALF,
+    OP_BOX,
+    OP_CANVAS,
+    OP_CENTER,
+    OP_CENTEROFMASS,
+    OP_COLOR,
+    OP_COLORCOUNT,
+    OP_COLORFILTER,
+    OP_COMPRESS,
+    OP_CORNERS,
+    OP_COVER,
+    OP_CROP,
+    OP_DELTA,
+    OP_DOWNSCALE,
+    OP_FGPARTITION,
+    OP_FILL,
+    OP_HEIGHT,
+    OP_HLINE,
+    OP_HUPSCALE,
+    OP_INBOX,
+    OP_LEASTCOLOR,
+    OP_LEFTHALF,
+    OP_LEFTMOST,
+    OP_LLCORNER,
+    OP_LOWERMOST,
+    OP_LRCORNER,
+    OP_MERGE,
+    OP_MOSTCOLOR,
+    OP_MOVE,
+    OP_NORMALIZE,
+    OP_NTH_OBJECT,
+    OP_NUMCOLORS,
+    OP_OBJECTS,
+    OP_OFCOLOR,
+    OP_OUTBOX,
+    OP_PAINT,
+    OP_PALETTE,
+    OP_PARTITION,
+    OP_PORTRAIT,
+    OP_RECOLOR,
+    OP_RIGHTHALF,
+    OP_RIGHTMOST,
+    OP_SHAPE,
+    OP_SHIFT,
+    OP_SIZE,
+    OP_SIZEFILTER,
+    OP_SQUARE,
+    OP_SUBGRID,
+    OP_TOINDICES,
+    OP_TOOBJECT,
+    OP_TOPHALF,
+    OP_TRIM,
+    OP_ULCORNER,
+    OP_UNDERFILL,
+    OP_UNDERPAINT,
+    OP_UPPERMOST,
+    OP_UPSCALE,
+    OP_URCORNER,
+    OP_VLINE,
+    OP_VUPSCALE,
+    OP_WIDTH,
+};
+
+// Stands for the op where a value was bad before the first.
+constexpr u32 NO_OP = 255;
+
+// The status of a value that needs more room than its kernel has: the next one does it.
+constexpr u32 LATER = 0xffff;
+
+// The slots that labels take, one bit each: half words for the cells of one.
+constexpr u32 LABEL_SLOTS = 0b00110;
+
+// What a warp needs in shared memory for values of at most CELLS cells at every op.
+template <u32 CELLS>
+struct Desk {
+    // A picture may lie in its slot as its source or its target lies in its sixteen bytes. The
+    // parents of a labelling take all slots but the first.
+    static constexpr u32 SLOTS = 5;
+    static constexpr u32 SLOT_BYTES = CELLS + 16;
+
+    alignas(16) u8 slots[SLOTS][SLOT_BYTES];
+    union {
+        Ranks<CELLS / LANES> ranks;
+        KeptLines lines;
+    };
+
+    __device__ u8 *slot(u32 at) { return slots[at]; }
+    __device__ u32 *parents() { return reinterpret_cast<u32 *>(slots[1]); }
+    __device__ u16 *labels() { return reinterpret_cast<u16 *>(slots[1]); }
+};
+
+constexpr u32 NO_SLOT = 31;
+
+// The value that a warp works on: all lanes know all of it.
+struct Value {
+    u32 kind;
+    // The grid, or the ground, and its slot.
+    Picture grid;
+    u32 grid_slot;
+    // The object or patch, and its slot.
+    Picture piece;
+    u32 piece_slot;
+    // Objects of the list, whose labels lie in the desk.
+    u32 objects;
+    i32 number;
+
+    __device__ const Picture &picture() const {
+        return kind == OBJECT || kind == PATCH ? piece : grid;
+    }
+
+    __device__ u32 slots_taken() const {
+        return 1u << grid_slot | 1u << piece_slot | (kind == OBJECTS ? LABEL_SLOTS : 0);
+    }
+
+    __device__ u32 free_slot() const { return __ffs(~slots_taken()) - 1; }
+
+    // The free slot after that one.
+    __device__ u32 second_free_slot() const {
+        const u32 free = ~slots_taken();
+        return __ffs(free & (free - 1)) - 1;
+    }
+};
+
+__device__ inline ColorMap color_map(const Op &op) {
+    return {u32(u16(op.args[1])) | u32(u16(op.args[2])) << 16, u32(u16(op.args[3]))};
+}
+
+// The frame, half or measure that an op's code names.
+__device__ inline Frame frame_of(u32 code) {
+    switch (code) {
+    case OP_BACKDROP: return BACKDROP;
+    case OP_BOX: return BOX;
+    case OP_CORNERS: return CORNERS;
+    case OP_INBOX: return INBOX;
+    default: return OUTBOX;
+    }
+}
+
+__device__ inline Measure measure_of(u32 code) {
+    switch (code) {
+    case OP_HEIGHT: return HEIGHT_OF;
+    case OP_WIDTH: return WIDTH_OF;
+    case OP_SHAPE: return SHAPE_OF;
+    case OP_SQUARE: return SQUARE;
+    case OP_PORTRAIT: return PORTRAIT;
+    case OP_HLINE: return HLINE;
+    case OP_VLINE: return VLINE;
+    case OP_UPPERMOST: return UPPERMOST_OF;
+    case OP_LOWERMOST: return LOWERMOST_OF;
+    case OP_LEFTMOST: return LEFTMOST_OF;
+    case OP_RIGHTMOST: return RIGHTMOST_OF;
+    case OP_ULCORNER: return ULCORNER;
+    case OP_URCORNER: return URCORNER;
+    case OP_LLCORNER: return LLCORNER;
+    case OP_LRCORNER: return LRCORNER;
+    case OP_CENTER: return CENTER;
+    case OP_CENTEROFMASS: return CENTEROFMASS;
+    default: return COLOR_OF;
+    }
+}
+
+// An op that makes a picture, written from `to` on.
+template <u32 CELLS>
+__device__ Made make_picture(const Op &op, u32 ties, const Value &value, Desk<CELLS> &desk,
+                             u8 *to) {
+    const Picture from = value.picture();
+    const Picture ground = value.grid;
+    const List list = {ground, desk.labels(), value.objects};
+    const i16 *args = op.args;
+    switch (op.code) {
+    case OP_IMAGE: return image(from, Symmetry(args[0]), color_map(op), to);
+    case OP_ARGMAX:
+    case OP_ARGMIN: {
+        auto &keys = *reinterpret_cast<Keys<CELLS / 8> *>(desk.slot(value.second_free_slot()));
+        return best_object(keys, Key(args[0]), op.code == OP_ARGMIN, list, to);
+    }
+    case OP_NTH_OBJECT: return nth_object(args[0], list, to);
+    case OP_MERGE: return merge(list, to);
+    case OP_ASINDICES:
+    case OP_TOINDICES: return redraw(from, 0, from.row, from.col, to);
+    case OP_ASOBJECT: return redraw(from, HOLE, from.row, from.col, to);
+    case OP_RECOLOR: return redraw(from, args[0], from.row, from.col, to);
+    case OP_SHIFT: return redraw(from, HOLE, from.row + args[0], from.col + args[1], to);
+    case OP_NORMALIZE: return redraw(from, HOLE, 0, 0, to);
+    case OP_OFCOLOR: return ofcolor(from, args[0], to);
+    case OP_TOOBJECT: return toobject(ground, from, to);
+    case OP_DELTA: return delta(from, to);
+    case OP_BACKDROP:
+    case OP_BOX:
+    case OP_CORNERS:
+    case OP_INBOX:
+    case OP_OUTBOX: return frame(from, frame_of(op.code), CELLS, to);
+    case OP_TOPHALF: return half(from, TOP, to);
+    case OP_BOTTOMHALF: return half(from, BOTTOM, to);
+    case OP_LEFTHALF: return half(from, LEFT, to);
+    case OP_RIGHTHALF: return half(from, RIGHT, to);
+    case OP_TRIM: return trim(from, to);
+    case OP_CROP:
+        return crop(from, {u32(args[0]), u32(args[2])}, {u32(args[1]), u32(args[3])}, to);
+    case OP_SUBGRID: return subgrid(ground, from, to);
+    case OP_COMPRESS: return compress(from, desk.lines, to);
+    case OP_DOWNSCALE: return downscale(from, args[0], to);
+    case OP_UPSCALE: return upscale(from, args[0], args[0], CELLS, to);
+    case OP_HUPSCALE: return upscale(from, 1, args[0], CELLS, to);
+    case OP_VUPSCALE: return upscale(from, args[0], 1, CELLS, to);
+    case OP_CANVAS: return canvas(args[0], args[1], args[2], CELLS, to);
+    case OP_FILL: return paint(ground, {ONE_COLOR, false, u32(args[0])}, ties, from, to);
+    case OP_UNDERFILL: return paint(ground, {ONE_COLOR, true, u32(args[0])}, ties, from, to);
+    case OP_COVER: return paint(ground, {BACKGROUND, false, 0}, ties, from, to);
+    case OP_PAINT: return paint(ground, {OWN_COLORS, false, 0}, ties, from, to);
+    case OP_UNDERPAINT: return paint(ground, {OWN_COLORS, true, 0}, ties, from, to);
+    default: return move(ground, args[0], args[1], ties, from, to);
+    }
+}
+
+// An op that makes a list of objects, their labels in the desk; gives how many there are.
+template <u32 CELLS>
+__device__ u32 make_objects(const Op &op, u32 ties, Value &value, Desk<CELLS> &desk) {
+    const i16 *args = op.args;
+    if (op.code == OP_COLORFILTER || op.code == OP_SIZEFILTER) {
+        const List list = {value.grid, desk.labels(), value.objects};
+        auto &keys = *reinterpret_cast<Keys<CELLS / 8> *>(desk.slot(value.free_slot()));
+        const Key key = op.code == OP_SIZEFILTER ? SIZE : COLOR;
+        return filter<CELLS>(keys, key, args[0], list, desk.ranks);
+    }
+    if (value.grid_slot != 0) {
+        // The parents take all other slots.
+        u8 *to = desk.slot(0) + misplaced(value.grid.cells, 16);
+        copy_around(value.grid.cells, value.grid.area(), to);
+        value.grid.cells = to;
+        value.grid_slot = 0;
+        __syncwarp();
+    }
+    if (op.code == OP_OBJECTS) {
+        return objects<CELLS>(value.grid, args[0], args[1], args[2], ties, desk.parents(),
+                              desk.ranks);
+    }
+    return partition(value.grid, op.code == OP_FGPARTITION, ties, desk.labels());
+}
+
+// An op that makes a number, a flag or a vector.
+__device__ inline Measured make_number(const Op &op, u32 ties, const Value &value) {
+    const Picture from = value.picture();
+    switch (op.code) {
+    case OP_COLORCOUNT: return measured(count_color(from, op.args[0]));
+    case OP_NUMCOLORS: return measured(count_colors(from));
+    case OP_SIZE: return measured(value.kind == OBJECTS ? value.objects : count_cells(from));
+    case OP_MOSTCOLOR:
+    case OP_LEASTCOLOR:
+        if (from.is_empty()) {
+            return {EMPTY_ARG, 0};
+        }
+        return measured(best_color_of(from, op.code == OP_LEASTCOLOR, ties));
+    default: return measure(measure_of(op.code), from, value.kind == GRID);
+    }
+}
+
+// Does one op; gives its code. `last`: where a grid may be drawn that needs no slot, or null.
+template <u32 CELLS>
+__device__ u32 perform(const Op &op, u32 ties, Value &value, Desk<CELLS> &desk, u32 skew,
+                       u8 *last) {
+    u32 code = OK;
+    switch (op.gives) {
+    case GRID:
+    case OBJECT:
+    case PATCH: {
+        const u32 slot = last ? NO_SLOT : value.free_slot();
+        u8 *to = last ? last : desk.slot(slot) + skew;
+        const Made made = make_picture(op, ties, value, desk, to);
+        const Picture picture = {made.h, made.w, made.row, made.col, to};
+        code = made.code;
+        if (op.gives == GRID) {
+            value.grid = picture;
+            value.grid_slot = slot;
+            value.piece_slot = NO_SLOT;
+        } else {
+            value.piece = picture;
+            value.piece_slot = slot;
+        }
+        break;
+    }
+    case OBJECTS: value.objects = make_objects(op, ties, value, desk); break;
+    // Written at the end, from the grid.
+    case PALETTE: break;
+    default: {
+        const Measured result = make_number(op, ties, value);
+        code = result.code;
+        value.number = result.number;
+    }
+    }
+    value.kind = op.gives;
+    __syncwarp();
+    return code;
+}
+
+// Whether a cell is no colour. What lies around the grid may say so too: then its cells are looked
+// at one by one.
+__device__ inline bool has_bad_cell(const u8 *cells, u32 area) {
+    const u32 before = misplaced(cells, 4);
+    bool suspect = false;
+    for (u32 at = 4 * lane(); at < before + area; at += 4 * LANES) {
+        const u32 word = *reinterpret_cast<const u32 *>(cells - before + at);
+        suspect |= ((word & 0x7f7f7f7f) + 0x76767676 | word) & 0x80808080;
+    }
+    if (!any_lane(suspect)) {
+        return false;
+    }
+    bool bad = false;
+    for (u32 at = lane(); at < area; at += LANES) {
+        bad |= cells[at] >= COLORS;
+    }
+    return any_lane(bad);
+}
+
+// The status of a value before the first op, and the value: its cells taken to slot 0, where they
+// lie in their sixteen bytes as before.
+template <u32 CELLS>
+__device__ u32 load(const Step &step, u32 index, Value &value, Desk<CELLS> &desk) {
+    value.kind = GRID;
+    value.grid = picture_of(step.offsets, step.from, index);
+    value.piece_slot = NO_SLOT;
+    const u32 area = value.grid.area();
+    if (area > CELLS) {
+        return LATER;
+    }
+    if (!step.validates && step.status_before[index] != OK) {
+        return step.status_before[index];
+    }
+    u8 *to = desk.slot(0) + misplaced(value.grid.cells, 16);
+    copy_around(value.grid.cells, area, to);
+    value.grid.cells = to;
+    __syncwarp();
+    if (step.validates && area == 0) {
+        return status_of(MISSING_OUTPUT, NO_OP);
+    }
+    return step.validates && has_bad_cell(to, area) ? status_of(BAD_CELL, NO_OP) : OK;
+}
+
+// Low bytes of labels, four at a time.
+__device__ inline void write_labels(const u16 *labels, u32 area, u8 *to) {
+    each_word(
+        to, area,
+        [=](u32 at, u32 *place) {
+            u32 word = 0;
+#pragma unroll
+            for (u32 byte = 0; byte < 4; byte += 1) {
+                word |= (labels[at + byte] & 0xff) << 8 * byte;
+            }
+            *place = word;
+        },
+        [=](u32 at, u8 *place) { *place = labels[at]; });
+}
+
+// Writes what the chain has made of a value to where the next launch, or the host, finds it.
+template <u32 CELLS>
+__device__ void write(const Step &step, u32 index, const Value &value, Desk<CELLS> &desk) {
+    if (step.palettes) {
+        const Picture &grid = value.grid;
+        Tally mine = {0, 0};
+        if (value.kind == PALETTE) {
+            mine = tally(grid.cells, grid.area());
+        }
+        write_palette(mine, order_of(mine, step.ties), step.palettes + PALETTE_BYTES * index);
+    }
+    if (step.numbers && lane() == 0) {
+        step.numbers[index] = value.number;
+    }
+    const u32 start = step.to.extent.start(step.offsets, index);
+    const Picture &picture = value.picture();
+    if (step.to.cells && picture.cells != step.to.cells + start) {
+        copy_cells(picture.cells, picture.area(), step.to.cells + start);
+    }
+    write_shape(step.to, index, {OK, picture.h, picture.w, picture.row, picture.col});
+    if (!step.counts) {
+        return;
+    }
+    if (lane() == 0) {
+        step.counts[index] = value.objects;
+    }
+    write_labels(desk.labels(), picture.area(), step.labels_low + start);
+    if (value.objects > 255) {
+#pragma unroll 1
+        for (u32 at = lane(); at < picture.area(); at += LANES) {
+            step.labels_high[start + at] = desk.labels()[at] >> 8;
+        }
+    }
+}
+
+// The same for a value that has failed.
+__device__ inline void write_nothing(const Step &step, u32 index) {
+    if (step.blanks && step.to.cells) {
+        blank(step.offsets, index, step.to.cells);
+    }
+    if (step.blanks && step.counts) {
+        blank(step.offsets, index, step.labels_low);
+    }
+    write_shape(step.to, index, empty_picture());
+    if (step.palettes && lane() < PALETTE_BYTES) {
+        step.palettes[PALETTE_BYTES * index + lane()] = 0;
+    }
+    if (lane() == 0 && step.numbers) {
+        step.numbers[index] = 0;
+    }
+    if (lane() == 0 && step.counts) {
+        step.counts[index] = 0;
+    }
+}
+
+// `index` is a value of the step.
+template <u32 CELLS>
+__device__ void run_chain(const Step &step, u32 index, Desk<CELLS> &desk) {
+    Value value = {};
+    u32 status = load(step, index, value, desk);
+    const u32 skew = misplaced(value.grid.cells, 16);
+    for (u32 at = 0; at < step.op_count && status == OK; at += 1) {
+        const Op &op = step.ops[at];
+        if (value.kind == GRID && value.grid.is_empty() && op.code != OP_CANVAS) {
+            status = status_of(EMPTY_ARG, op.place);
+            break;
+        }
+        // An image has the size of what it is an image of: at the end it needs no slot.
+        const bool is_last = at + 1 == step.op_count && op.code == OP_IMAGE && op.gives == GRID;
+        u8 *last = nullptr;
+        if (is_last && step.to.cells) {
+            last = step.to.cells + step.to.extent.start(step.offsets, index);
+        }
+        const u32 code = perform(op, step.ties, value, desk, skew, last);
+        status = code == NO_ROOM ? LATER : status_of(code, op.place);
+    }
+    if (status == OK) {
+        write(step, index, value, desk);
+    } else if (status != LATER) {
+        write_nothing(step, index);
+    }
+    if (lane() == 0) {
+        step.status[index] = status;
+    }
+}
+
+// A value that has at most SMALL_CELLS cells at every op takes little shared memory. As in
+// kernels/src/module.rs.
+constexpr u32 SMALL_CELLS = 1024;
+
+__device__ inline void chain(const Step &step) {
+    __shared__ Desk<SMALL_CELLS> desks[BLOCK_WARPS];
+    if (value_of_warp() < step.values) {
+        run_chain(step, value_of_warp(), desks[warp()]);
+    }
+}
+
+// The values that found no room: any value has room here, and fewer warps do. Each warp looks at
+// a few values, of which it may find none.
+constexpr u32 LARGE_WARPS = 2;
+constexpr u32 LARGE_VALUES_PER_WARP = 4;
+
+__device__ inline void chain_large(const Step &step) {
+    __shared__ Desk<PICTURE_CELLS_MAX> desks[LARGE_WARPS];
+    if (warp() >= LARGE_WARPS) {
+        return;
+    }
+    const u32 first = (blockIdx.x * LARGE_WARPS + warp()) * LARGE_VALUES_PER_WARP;
+#pragma unroll 1
+    for (u32 index = first; index < min(first + LARGE_VALUES_PER_WARP, step.values); index += 1) {
+        if (step.status[index] == LATER) {
+            run_chain(step, index, desks[warp()]);
+        }
+        __syncwarp();
+    }
+}
+
+KERNEL(gp_chain, chain(step))
+KERNEL(gp_chain_large, chain_large(step))
