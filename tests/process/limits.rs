@@ -14,7 +14,7 @@ use crate::wait::within;
 
 #[test]
 fn a_full_queue_is_busy_at_once_for_who_will_not_wait_and_patience_for_others() {
-    let pool = cpu(1).limits("queue_jobs_max = 1").start();
+    let pool = cpu(1).limits("queue_jobs_max = 1\nfeed_cost_max = 0").start();
     pool.stop("cpu0");
     let client = pool.client();
     let running = submit(&client, small_job(1));
@@ -49,7 +49,7 @@ fn a_full_queue_is_busy_at_once_for_who_will_not_wait_and_patience_for_others() 
 
 #[test]
 fn patience_ends_with_the_deadline() {
-    let pool = cpu(1).limits("queue_jobs_max = 1").start();
+    let pool = cpu(1).limits("queue_jobs_max = 1\nfeed_cost_max = 0").start();
     pool.stop("cpu0");
     let client = pool.client();
     let _running = submit(&client, small_job(5));

@@ -34,6 +34,7 @@ mod raw;
 mod reconnect;
 mod recovery;
 mod run;
+mod sharing;
 mod starts;
 mod submissions;
 mod verdicts;

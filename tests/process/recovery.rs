@@ -121,7 +121,12 @@ fn a_run_whose_worker_is_killed_ends_ok() {
         attempts.iter().map(|attempt| attempt["outcome"].as_str().expect("a text")).collect()
     });
     let retried: Vec<Vec<&str>> = outcomes.filter(|outcomes: &Vec<_>| outcomes.len() > 1).collect();
-    assert_eq!(retried, [["worker_died", "ok"]], "one job was on the worker");
+    // What ran in one launch lost an attempt; what waited behind it in the channel did not.
+    assert!(retried.contains(&vec!["worker_died", "ok"]), "{retried:?}");
+    let once = [["worker_died", "ok"], ["preempted", "ok"]];
+    assert!(
+        retried.iter().all(|outcomes| once.contains(&outcomes[..].try_into().unwrap_or([""; 2])))
+    );
 }
 
 #[test]

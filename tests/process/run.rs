@@ -107,7 +107,7 @@ fn is_true(attempt: &Value, receipt: &Value) {
     assert!(keys(attempt).is_superset(&fields.into()), "{attempt}");
     assert!(["cpu0#1", "cpu1#1"].map(Value::from).contains(&attempt["worker"]), "{attempt}");
     assert_eq!(attempt["outcome"], "ok");
-    assert_eq!(attempt["joined_items"], receipt["items"]);
+    assert!(attempt["joined_items"].as_u64() >= receipt["items"].as_u64(), "{attempt}");
     assert_eq!((&attempt["h2d_bytes"], &attempt["d2h_bytes"]), (&json!(0), &json!(0)));
     assert_eq!(attempt["module_hash"].as_str().map(str::len), Some(64), "{attempt}");
     assert!(attempt["service_us"].as_u64() <= receipt["total_us"].as_u64(), "{receipt}");

@@ -61,7 +61,7 @@ fn a_deadline_that_passes_while_the_job_runs_frees_the_device() {
 
 #[test]
 fn a_deadline_that_passes_in_the_queue_costs_no_attempt() {
-    let pool = cpu(1).start();
+    let pool = cpu(1).limits("feed_cost_max = 0").start();
     pool.stop("cpu0");
     let client = pool.client();
     let running = submit(&client, small_job(3));
@@ -76,7 +76,7 @@ fn a_deadline_that_passes_in_the_queue_costs_no_attempt() {
 
 #[test]
 fn a_cancelled_job_is_cancelled_wherever_it_is() {
-    let pool = cpu(1).limits("cancel_grace_ms = 50").start();
+    let pool = cpu(1).limits("cancel_grace_ms = 50\nfeed_cost_max = 0").start();
     let held = pool.stop("cpu0");
     let client = pool.client();
     let running = submit(&client, large_job(5));
@@ -171,7 +171,7 @@ fn a_key_names_one_job_for_all_clients() {
 
 #[test]
 fn priority_orders_the_jobs_of_a_client() {
-    let pool = cpu(1).start();
+    let pool = cpu(1).limits("feed_cost_max = 0").start();
     pool.stop("cpu0");
     let mut raw = Raw::greeted(&pool.socket());
     let grids = random_grids(14, 2);

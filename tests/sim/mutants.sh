@@ -196,7 +196,6 @@ mutant 'parts join each other' job.rs 's/self\.parts\.len\(\) == 1\n\s+&& //'
 mutant 'a job that may not run twice joins' job.rs 's/&& self\.request\.idempotent\n//'
 mutant 'a job that shared a death joins again' job.rs 's/&& !self\.alone\n//'
 mutant 'who joins is not charged' queue.rs 's/(find\(\|&\(_, place\)\| fits\(place\)\)\n\s+\}\)\?;\n\s+)self\.charge\(client, place\);/$1let clock = self.shares[\&client].clock;\n        self.take_out(client, place, clock);/'
-mutant 'a client far ahead joins' queue.rs 's/clock - slowest <= lead_max/clock - slowest <= lead_max.max(u64::MAX)/'
 mutant 'a job joins where it failed' dispatch.rs 's/\n\s+&& !avoids\(part, worker\.device\)//'
 mutant 'nobody ever joins' queue.rs 's/self\.joining\(program, ClientId\(0\)\)\.next\(\)\?;/self.joining(program, ClientId(u64::MAX)).next()?;/'
 

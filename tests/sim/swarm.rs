@@ -7,6 +7,9 @@ use gridpool::pool::config::PoolConfig;
 
 use crate::rng::Rng;
 
+/// How many seeds, of 1,000, are about nothing but the fair share of a crowd.
+const CROWDED: u64 = 30;
+
 /// How often what goes wrong, of 1,000 cases.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rates {
@@ -94,6 +97,9 @@ pub(crate) struct Swarm {
 
 impl Swarm {
     pub(crate) fn draw(rng: &mut Rng) -> Self {
+        if rng.chance(CROWDED) {
+            return Self::crowded(rng);
+        }
         let backoff_min = rng.pick(&[0, 1, 10, 40]);
         let config = PoolConfig {
             queue_jobs_max: size(rng, &[1, 3, 8, 16, 100]),
@@ -130,6 +136,30 @@ impl Swarm {
             heartbeat: rng.millis(90, 149),
             rates: Rates::draw(rng),
             config,
+        }
+    }
+}
+
+impl Swarm {
+    /// Nothing goes wrong and everybody has a long queue: whose turn it is decides everything.
+    fn crowded(rng: &mut Rng) -> Self {
+        Self {
+            config: PoolConfig {
+                client_jobs_max: 1_000,
+                feed_cost_max: rng.pick(&[0, 10, 100]),
+                join_cost_max: rng.pick(&[20, 40, 80]),
+                ..PoolConfig::DEFAULT
+            },
+            devices: 1,
+            clients: 3,
+            steps: rng.between(200, 400),
+            pause_max: rng.pick(&[0, 1]),
+            service_max: 10,
+            costs: [10, 10, 10],
+            items: [1, 1, 1],
+            programs: rng.between(2, 3),
+            heartbeat: Duration::from_millis(250),
+            rates: Rates::default(),
         }
     }
 }
