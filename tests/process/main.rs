@@ -13,6 +13,7 @@
 mod arenas;
 mod bad_input;
 mod batches;
+mod bench;
 mod binaries;
 mod clients;
 mod command;

@@ -1,16 +1,22 @@
 //! A worker that misbehaves as `GRIDPOOL_STUB` says. Where the word begins with `first-`, only the
-//! first process of a device does; the others become the worker of `GRIDPOOL_STUB_REAL`.
+//! first process of a device does; the others become the worker of `GRIDPOOL_STUB_REAL`. So does any
+//! process that is not to serve jobs.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
+use gridpool_protocol::batch::BatchLayout;
 use gridpool_protocol::channel::{self, Receiver, Sender};
 use gridpool_protocol::ids::{AttemptId, WorkerId};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
-use gridpool_protocol::message::{AttemptError, FromWorker, Lifeline, ToWorker};
-use gridpool_protocol::receipt::DeviceInfo;
+use gridpool_protocol::message::{
+    Answer, AttemptError, Destination, FromWorker, Inline, Lifeline, Member, Payload, Run, ToWorker,
+};
+use gridpool_protocol::output::OutputLayout;
+use gridpool_protocol::program::Program;
+use gridpool_protocol::receipt::{DeviceInfo, KernelUse, RunReport};
 use gridpool_protocol::status::WorkerMemory;
 use gridpool_protocol::{codec, frame};
 use nix::sys::prctl;
@@ -20,6 +26,9 @@ type Ends = (Sender<FromWorker>, Receiver<ToWorker>);
 
 fn main() -> ExitCode {
     prctl::set_pdeathsig(Signal::SIGKILL).expect("a worker ends with its supervisor");
+    if std::env::args().nth(1).as_deref() != Some("grid") {
+        become_real();
+    }
     let worker: WorkerId = argument("--worker").parse().expect("a worker's name");
     let fault = std::env::var("GRIDPOOL_STUB").expect("GRIDPOOL_STUB says what to do");
     let fault = match fault.strip_prefix("first-") {
@@ -66,9 +75,34 @@ fn serve((replies, requests): &Ends, worker: WorkerId, fault: &str) {
                 let why = "out of memory for a moment".to_owned();
                 refuse(replies, attempt, AttemptError::Device(why));
             }
+            "launches-nothing" => run.members.iter().for_each(|m| answer(replies, &run, m, 0)),
+            "gives-zeros" => run.members.iter().for_each(|m| answer(replies, &run, m, 1)),
             other => unreachable!("no fault is called {other}"),
         }
     }
+}
+
+/// Says that a member is done, and gives zeros for its result.
+fn answer(replies: &Sender<FromWorker>, run: &Run, member: &Member, launches: u32) {
+    let Payload { items, cells, .. } = member.payload;
+    let program = Program::compile(&run.program, run.ties).expect("the supervisor compiled it");
+    let batch = BatchLayout::new(items, 1, cells).expect("the supervisor checked it");
+    let layout = OutputLayout::new(&program, batch).expect("the supervisor checked it");
+    let kernels = vec![KernelUse { name: "zeros".to_owned(), launches, device_us: 1.0 }];
+    let report = RunReport {
+        module_hash: String::new(),
+        joined_items: items,
+        item_errors: 0,
+        kernels,
+        h2d_bytes: 0,
+        d2h_bytes: 0,
+        service_us: 1,
+        allocations: 0,
+    };
+    let output =
+        (member.payload.output == Destination::Inline).then(|| Inline(vec![0; layout.bytes()]));
+    let result = Ok(Answer { report, output });
+    say(replies, &FromWorker::Answer { attempt: member.attempt, result });
 }
 
 fn refuse(replies: &Sender<FromWorker>, attempt: AttemptId, error: AttemptError) {

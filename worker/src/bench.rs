@@ -6,7 +6,7 @@
 //!   before anything is timed. `library` measures it.
 //! - `load` keeps jobs under way in a pool, `evidence` adds up their receipts, `pool` makes rows of them.
 //! - `repeat` warms up and repeats; `memory` says what a row may take.
-//! - `limits` measures what the machine can do, in a process of its own for each device.
+//! - `resident` times the kernels alone. `limits` measures what the machine can do, in a process of its own for each device.
 //!
 //! What a row means in proportion to another is not known here: `gridpool bench` puts them together.
 
@@ -19,6 +19,7 @@ mod native;
 mod pool;
 mod programs;
 mod repeat;
+mod resident;
 mod workload;
 
 use std::env;
@@ -28,6 +29,7 @@ use std::path::PathBuf;
 use gridpool_protocol::batch::BatchError;
 use gridpool_protocol::bench::{Line, Plan, Row, Subject, Workload};
 use gridpool_protocol::client::ClientError;
+use gridpool_protocol::exit::cli as exit;
 
 use pool::Pool;
 use workload::{Source, TasksError};
@@ -41,7 +43,6 @@ const TASKS: &str = "GRIDPOOL_ARC";
 
 /// Why the measuring came to an end before its end.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum BenchError {
     /// A batch of bench is no batch.
     #[error(transparent)]
@@ -49,9 +50,20 @@ pub enum BenchError {
     /// The pool cannot be talked to.
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// A device cannot be used.
+    #[error(transparent)]
+    Device(#[from] crate::fault::Fault),
     /// A device, or the machine, cannot be measured.
     #[error(transparent)]
     Limits(#[from] crate::cuda::LimitError),
+    /// No program has such a name.
+    #[error("--ops {ops}: no program of bench has that in its name: there are {names}")]
+    NoProgram {
+        /// What was asked for.
+        ops: String,
+        /// What there is.
+        names: String,
+    },
     /// What it is told is no plan.
     #[error("the plan: {0}")]
     Plan(#[source] serde_json::Error),
@@ -61,6 +73,23 @@ pub enum BenchError {
     /// The real grids cannot be had.
     #[error("{0}")]
     Tasks(String),
+}
+
+impl BenchError {
+    /// The exit code of the process.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::NoProgram { .. } => exit::USAGE,
+            Self::Tasks(_) => exit::DATA,
+            Self::Batch(_)
+            | Self::Client(_)
+            | Self::Device(_)
+            | Self::Limits(_)
+            | Self::Output(_)
+            | Self::Plan(_) => exit::INTERNAL,
+        }
+    }
 }
 
 impl From<TasksError> for BenchError {
@@ -75,6 +104,9 @@ impl From<TasksError> for BenchError {
 /// [`BenchError`] at the first thing that keeps it from going on; a wrong result is a row.
 pub fn run(plan: &str, out: &mut dyn Write) -> Result<(), BenchError> {
     let plan: Plan = serde_json::from_str(plan).map_err(BenchError::Plan)?;
+    if programs::chosen(&plan).next().is_none() {
+        return Err(BenchError::NoProgram { ops: plan.ops.join(","), names: programs::names() });
+    }
     let tasks = env::var_os(TASKS).filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let source = Source::open(tasks.as_deref())?;
     let mut report = Report { out };
@@ -85,7 +117,9 @@ pub fn run(plan: &str, out: &mut dyn Write) -> Result<(), BenchError> {
                 Pool { plan: &plan, source: &source, socket, devices: *devices, kind: *kind };
             pool.measure(*rows, &mut report)
         }
-        Subject::Resident { .. } => Ok(()),
+        Subject::Resident { index, uuid } => {
+            resident::measure(&plan, &source, *index, uuid, &mut report)
+        }
     }
 }
 

@@ -130,7 +130,7 @@ fn measure(supervisor: u32, work: impl FnOnce() -> Result<(), BenchError>) -> Ex
         Err(error) => {
             // Its supervisor shows the last line to whoever typed the command.
             drop(writeln!(std::io::stderr(), "{}", Chain(&error)));
-            ExitCode::from(exit::cli::INTERNAL)
+            ExitCode::from(error.exit_code())
         }
     }
 }

@@ -68,7 +68,7 @@ impl BenchError {
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Child(ChildError::Ended { code: Some(code), .. }) => match u8::try_from(*code) {
-                Ok(exit::USAGE) => exit::USAGE,
+                Ok(code @ (exit::USAGE | exit::DATA)) => code,
                 Ok(_) | Err(_) => exit::INTERNAL,
             },
             Self::Child(_) | Self::Plot { .. } | Self::Unready { .. } | Self::Wrong(_) => {

@@ -103,7 +103,7 @@ fn whole(sum: f64) -> u64 {
 /// Where a job's time went that its client saw take `took_us`. Parts of a split job ran side by side:
 /// the longest counts.
 pub(super) fn hops(receipt: &Receipt, took_us: f64) -> Hops {
-    let us = |us: u64| u32::try_from(us).map_or(f64::from(u32::MAX), f64::from);
+    let us = super::count;
     let answered = receipt.attempts.iter().filter(|a| a.outcome == AttemptOutcome::Ok);
     let longest = answered.max_by_key(|attempt| attempt.service_us);
     let service_us = longest.map_or(0.0, |attempt| us(attempt.service_us));

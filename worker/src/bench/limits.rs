@@ -14,7 +14,7 @@ use crate::cuda::CopyLimits;
 
 /// How long one repetition copies, and in a quick run.
 const SPAN: Duration = Duration::from_millis(300);
-const SPAN_QUICK: Duration = Duration::from_millis(50);
+const SPAN_QUICK: Duration = Duration::from_millis(20);
 /// Round trips that are timed, after a tenth as many that are not.
 const ROUND_TRIPS: u32 = 5_000;
 /// Bytes that each thread of a CPU copies from and to: more than its share of any cache.

@@ -16,15 +16,16 @@ use super::repeat::{Phase, Repeat, latency};
 use super::workload::Source;
 use super::{BenchError, Report, WORKLOADS, count, native_batch};
 
-/// Items under way at a time, as far as the numbers of jobs below allow.
+/// Items under way at a time, as far as the number of jobs below allows, and in a quick run.
 const ITEMS_UNDER_WAY: u32 = 400_000;
+const ITEMS_UNDER_WAY_QUICK: u32 = 4_000;
 /// Jobs under way at a time at most: what a pool allows one client, here shared by several.
 const JOBS_UNDER_WAY_MAX: u32 = 64;
 /// Batches of at most so many items have a row for the latency of one job.
 const LATENCY_ITEMS_MAX: u32 = 999;
 /// Single jobs of one latency row, and in a quick run.
 const LATENCY_JOBS: u32 = 2_000;
-const LATENCY_JOBS_QUICK: u32 = 200;
+const LATENCY_JOBS_QUICK: u32 = 100;
 /// How long a client that spins looks for its answer: longer than any job of a row with it takes.
 const SPIN: Duration = Duration::from_millis(1);
 /// Who measures with such a client.
@@ -45,6 +46,12 @@ pub(super) struct Pool<'a> {
 }
 
 impl Pool<'_> {
+    /// How many jobs of so many items are under way at a time.
+    fn jobs_under_way(&self, batch: u32) -> u32 {
+        let items = if self.plan.quick { ITEMS_UNDER_WAY_QUICK } else { ITEMS_UNDER_WAY };
+        (items / batch).clamp(1, JOBS_UNDER_WAY_MAX)
+    }
+
     /// Measures all the rows that are wanted.
     pub(super) fn measure(
         &self,
@@ -61,43 +68,56 @@ impl Pool<'_> {
                 Ok(())
             }
             PoolRows::Large => self.rates(report, |batch| batch >= LARGE_ITEMS),
-            PoolRows::Native => {
-                let batch = native_batch(self.plan);
-                self.each(report, [batch].into_iter(), |batch| {
-                    (Section::Native, jobs_under_way(batch))
-                })
-            }
+            PoolRows::Native => self.rates_in(Section::Native, report, &[native_batch(self.plan)]),
         }
     }
 
     fn rates(&self, report: &mut Report<'_>, is_wanted: fn(u32) -> bool) -> Result<(), BenchError> {
         let batches = self.plan.batches.iter().copied().filter(|&batch| is_wanted(batch));
-        self.each(report, batches, |batch| (Section::EndToEnd, jobs_under_way(batch)))
+        self.rates_in(Section::EndToEnd, report, &batches.collect::<Vec<_>>())
     }
 
+    fn rates_in(
+        &self,
+        section: Section,
+        report: &mut Report<'_>,
+        batches: &[u32],
+    ) -> Result<(), BenchError> {
+        self.each(report, batches, |entry, workload, batch| {
+            let jobs = self.jobs_under_way(batch);
+            Shape { section, entry, workload, batch, jobs, spin: Duration::ZERO }
+        })
+    }
+
+    /// The smallest batch a second time, with a client that spins.
     fn latencies(&self, report: &mut Report<'_>) -> Result<(), BenchError> {
         let batches = self.plan.batches.iter().copied();
-        let small = batches.filter(|&batch| batch <= LATENCY_ITEMS_MAX);
-        self.each(report, small, |_| (Section::Latency, 1))
+        let small: Vec<u32> = batches.filter(|&batch| batch <= LATENCY_ITEMS_MAX).collect();
+        let smallest: Vec<u32> = small.iter().copied().min().into_iter().collect();
+        for (batches, spin) in [(&small, Duration::ZERO), (&smallest, SPIN)] {
+            self.each(report, batches, |entry, workload, batch| Shape {
+                section: Section::Latency,
+                entry,
+                workload,
+                batch,
+                jobs: 1,
+                spin,
+            })?;
+        }
+        Ok(())
     }
 
     /// One row for each workload, program and batch size.
     fn each(
         &self,
         report: &mut Report<'_>,
-        batches: impl Iterator<Item = u32> + Clone,
-        how: fn(u32) -> (Section, u32),
+        batches: &[u32],
+        shape: impl Fn(&'static Entry, Workload, u32) -> Shape<'static>,
     ) -> Result<(), BenchError> {
         for workload in WORKLOADS {
             for entry in programs::chosen(self.plan) {
-                for batch in batches.clone() {
-                    let (section, jobs) = how(batch);
-                    let spin = Duration::ZERO;
-                    let shape = Shape { section, entry, workload, batch, jobs, spin };
-                    self.row(report, shape)?;
-                    if section == Section::Latency && batch == 1 {
-                        self.row(report, Shape { spin: SPIN, ..shape })?;
-                    }
+                for &batch in batches {
+                    self.row(report, shape(entry, workload, batch))?;
                 }
             }
         }
@@ -264,11 +284,6 @@ impl Shape<'_> {
     }
 }
 
-/// How many jobs of so many items are under way at a time.
-fn jobs_under_way(batch: u32) -> u32 {
-    (ITEMS_UNDER_WAY / batch).clamp(1, JOBS_UNDER_WAY_MAX)
-}
-
 /// The percentiles of all times, and the mean hops of the middle half.
 fn with_hops(mut all: Vec<(f64, Hops)>) -> Option<Latency> {
     all.sort_by(|(a, _), (b, _)| a.total_cmp(b));
@@ -289,11 +304,28 @@ fn with_hops(mut all: Vec<(f64, Hops)>) -> Option<Latency> {
 
 #[cfg(test)]
 mod tests {
+    use gridpool_protocol::bench::Subject;
+
     use super::*;
 
     #[test]
     fn large_batches_go_alone_and_small_ones_together() {
-        assert_eq!([1, 32, 1_000, 100_000, 1_000_000].map(jobs_under_way), [64, 64, 64, 4, 1]);
+        let plan = |quick| Plan {
+            subject: Subject::Library,
+            ops: Vec::new(),
+            batches: Vec::new(),
+            repetitions: 5,
+            quick,
+        };
+        let source = Source::open(None).unwrap();
+        let jobs = |quick| {
+            let (plan, socket) = (plan(quick), Path::new(""));
+            let kind = DeviceKind::Cpu;
+            let pool = Pool { plan: &plan, source: &source, socket, devices: 1, kind };
+            [1, 32, 1_000, 100_000, 1_000_000].map(|batch| pool.jobs_under_way(batch))
+        };
+        assert_eq!(jobs(false), [64, 64, 64, 4, 1]);
+        assert_eq!(jobs(true), [64, 64, 4, 1, 1]);
     }
 
     #[test]

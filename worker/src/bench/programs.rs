@@ -63,6 +63,11 @@ pub(super) fn is_wanted(plan: &Plan, entry: &Entry) -> bool {
     }
 }
 
+/// The names of all.
+pub(super) fn names() -> String {
+    PROGRAMS.map(|entry| entry.name).join(", ")
+}
+
 /// The programs that the plan wants.
 pub(super) fn chosen(plan: &Plan) -> impl Iterator<Item = &'static Entry> {
     PROGRAMS.iter().filter(|entry| is_wanted(plan, entry))

@@ -153,7 +153,7 @@ impl CopyLimits {
         buffer: DeviceAddress,
         stream: Stream,
     ) -> Result<f64, Fault> {
-        const BYTES: f64 = (CHUNK_BYTES as u32) as f64;
+        let bytes = f64::from(u32::try_from(CHUNK_BYTES).expect("a chunk has 16 MiB"));
         let (inward, outward) = match measure {
             Measure::In => (true, false),
             Measure::Out => (false, true),
@@ -170,7 +170,7 @@ impl CopyLimits {
             // SAFETY: as above; nobody reads the memory meanwhile.
             unsafe { self.driver.copy_to_host(to, buffer, CHUNK_BYTES, stream)? };
         }
-        Ok(if inward && outward { 2.0 * BYTES } else { BYTES })
+        Ok(if inward && outward { 2.0 * bytes } else { bytes })
     }
 
     /// Sends one grid through a kernel and back, `count` times after a tenth as many to warm up; the

@@ -87,16 +87,15 @@ fn heading(row: &Row) -> String {
 
 /// What says which row it is.
 fn known(row: &Row) -> Vec<Cell> {
-    let count = |count: Option<u32>| count.map(|count| si(f64::from(count)));
     let mut cells = Vec::new();
     if row.section == Section::Limits {
         cells.push(cell("devices", 9, Some(row.devices.to_string())));
         return cells;
     }
     cells.push(cell("grids", 6, row.workload.map(|workload| workload.to_string())));
-    cells.push(cell("batch", 6, count(row.batch)));
+    cells.push(cell("batch", 7, row.batch.map(items)));
     if row.section == Section::EndToEnd {
-        cells.push(cell("jobs", 5, count(row.jobs)));
+        cells.push(cell("jobs", 5, row.jobs.map(|jobs| jobs.to_string())));
     }
     cells
 }
@@ -193,6 +192,15 @@ pub(super) fn si(number: f64) -> String {
     format!("{scaled:.digits$}{suffix}")
 }
 
+/// A number of items as one types it: `100k`.
+fn items(items: u32) -> String {
+    match items {
+        _ if items.is_multiple_of(1_000_000) => format!("{}M", items / 1_000_000),
+        _ if items.is_multiple_of(1_000) => format!("{}k", items / 1_000),
+        _ => items.to_string(),
+    }
+}
+
 /// A proportion to two digits where it is small.
 fn proportion(proportion: f64) -> String {
     if proportion < 9.95 { format!("{proportion:.2}") } else { si(proportion) }
@@ -279,5 +287,6 @@ mod tests {
         for (number, want) in cases {
             assert_eq!(si(number), want);
         }
+        assert_eq!([32, 4_096, 100_000, 1_000_000].map(items), ["32", "4096", "100k", "1M"]);
     }
 }
