@@ -372,7 +372,7 @@ unsafe extern "C" fn memcpy_htod_async(
     code
 }
 
-const FAKE: Api = Api {
+pub(super) const FAKE: Api = Api {
     ctx_set_current,
     device_get,
     device_get_count,

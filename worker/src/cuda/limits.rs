@@ -89,7 +89,11 @@ impl CopyLimits {
     /// # Errors
     /// [`LimitError`]: a [`Fault`] of the driver, or no memory.
     pub fn open(uuid: &str) -> Result<Self, LimitError> {
-        let driver = Driver::open(CUDA_VERSION_MIN)?;
+        Self::over(Driver::open(CUDA_VERSION_MIN)?, uuid, HOST_BYTES)
+    }
+
+    /// The same over a driver that is given, with so much memory.
+    fn over(driver: Driver, uuid: &str, host_bytes: usize) -> Result<Self, LimitError> {
         let device = driver.only_device()?;
         let got = uuid_text(driver.uuid(device)?);
         if got != uuid {
@@ -97,7 +101,8 @@ impl CopyLimits {
         }
         driver.enter_context(device)?;
         let lane = || Ok::<_, Fault>((driver.stream()?, driver.allocate(CHUNK_BYTES)?));
-        let (input, output) = (registered(&driver)?, registered(&driver)?);
+        let memory = || registered(&driver, host_bytes);
+        let (input, output) = (memory()?, memory()?);
         let module = driver.load_module(ECHO)?;
         Ok(Self {
             name: driver.name(device)?,
@@ -135,7 +140,7 @@ impl CopyLimits {
                 self.driver.synchronize(stream)?;
                 for _ in 0..QUEUED {
                     copied += self.copy_chunk(measure, at, buffer, stream)?;
-                    at = (at + CHUNK_BYTES) % HOST_BYTES;
+                    at = (at + CHUNK_BYTES) % self.input.all().bytes();
                 }
             }
         }
@@ -221,9 +226,40 @@ impl CopyLimits {
 }
 
 /// Memory as a client's arena is, known to the driver.
-fn registered(driver: &Driver) -> Result<ArenaMap, LimitError> {
-    let map = Arena::create(HOST_BYTES as u64)?.map()?;
+fn registered(driver: &Driver, bytes: usize) -> Result<ArenaMap, LimitError> {
+    let map = Arena::create(bytes as u64)?.map()?;
     // SAFETY: the map lives as long as the process: nothing here unmaps it before the end.
-    unsafe { driver.register(map.all().as_ptr(), HOST_BYTES)? };
+    unsafe { driver.register(map.all().as_ptr(), bytes)? };
     Ok(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake::FAKE;
+    use super::*;
+
+    /// What the fake driver says of itself.
+    const UUID: &str = "GPU-01010101-0101-0101-0101-010101010101";
+
+    fn open(uuid: &str) -> Result<CopyLimits, LimitError> {
+        let driver = Driver::over(FAKE, CUDA_VERSION_MIN).unwrap();
+        CopyLimits::over(driver, uuid, 2 * CHUNK_BYTES)
+    }
+
+    #[test]
+    fn a_kernel_that_does_nothing_is_no_round_trip() {
+        let mut limits = open(UUID).unwrap();
+        for measure in [Measure::In, Measure::Out, Measure::Both] {
+            assert!(limits.copy(measure, Duration::ZERO).unwrap().is_finite());
+            assert!(limits.copy(measure, Duration::from_millis(1)).unwrap() > 0.0);
+        }
+        let error = limits.round_trips(10).unwrap_err();
+        assert!(error.to_string().contains("is another"), "{error}");
+    }
+
+    #[test]
+    fn limits_are_those_of_the_gpu_that_was_named() {
+        let error = open("GPU-other").unwrap_err();
+        assert!(error.to_string().contains("started for GPU-other"), "{error}");
+    }
 }

@@ -83,11 +83,20 @@ impl Measurers {
             }
             for (measure, name) in wanted {
                 doing(&format!("{name}, {count} at once"));
-                let rates = self.rates(count, *measure)?;
+                let rates = rates(&mut self.all[..count], *measure)?;
                 let mut row = self.row(name, Unit::BytesPerSecond, count);
                 row.value = Spread::of(rates);
                 rows.push(row);
             }
+        }
+        // The first alone is among the counts.
+        for at in 1..if is_gpu { self.all.len() } else { 0 } {
+            let name = format!("both ways, device {at} alone");
+            doing(&name);
+            let rates = rates(&mut self.all[at..=at], Measure::Both)?;
+            let mut row = self.row(&name, Unit::BytesPerSecond, 1);
+            row.value = Spread::of(rates);
+            rows.push(row);
         }
         if is_gpu {
             doing(ROUND_TRIP);
@@ -106,22 +115,22 @@ impl Measurers {
         let devices = u32::try_from(count).unwrap_or(u32::MAX);
         Row { devices, ..Row::new(Section::Limits, name, &self.devices[0], unit) }
     }
+}
 
-    /// The sums over `count` devices, repetition by repetition.
-    fn rates(&mut self, count: usize, measure: Measure) -> Result<Vec<f64>, ChildError> {
-        for process in &mut self.all[..count] {
-            process.tell(&measure)?;
-        }
-        let mut sums: Vec<f64> = Vec::new();
-        for process in &mut self.all[..count] {
-            let measured: Measured = process.answer()?;
-            sums.resize(measured.bytes_per_second.len(), 0.0);
-            for (sum, rate) in sums.iter_mut().zip(measured.bytes_per_second) {
-                *sum += rate;
-            }
-        }
-        Ok(sums)
+/// The sums over devices that are told at once, repetition by repetition.
+fn rates(processes: &mut [Measurer], measure: Measure) -> Result<Vec<f64>, ChildError> {
+    for process in &mut *processes {
+        process.tell(&measure)?;
     }
+    let mut sums: Vec<f64> = Vec::new();
+    for process in processes {
+        let measured: Measured = process.answer()?;
+        sums.resize(measured.bytes_per_second.len(), 0.0);
+        for (sum, rate) in sums.iter_mut().zip(measured.bytes_per_second) {
+            *sum += rate;
+        }
+    }
+    Ok(sums)
 }
 
 /// Bytes in a second that `devices` devices copy both ways at once.
