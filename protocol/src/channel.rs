@@ -7,16 +7,18 @@
 
 use std::io;
 use std::marker::PhantomData;
+use std::time::Duration;
 
-use ipc_channel::IpcError;
 use ipc_channel::ipc::{
     IpcBytesReceiver, IpcBytesSender, IpcOneShotServer, IpcSender, bytes_channel,
 };
+use ipc_channel::{IpcError, TryRecvError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::codec::{self, DecodeError, EncodeError};
 use crate::message::{FromWorker, ToWorker};
+use crate::spin::{Ask, Vigil};
 
 /// Why a channel gives or takes no further message.
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +72,20 @@ impl<T: Serialize> Sender<T> {
 #[derive(Debug)]
 pub struct Receiver<T> {
     bytes: IpcBytesReceiver,
+    vigil: Vigil,
     message: PhantomData<fn() -> T>,
+}
+
+impl<T> Receiver<T> {
+    fn new(bytes: IpcBytesReceiver) -> Self {
+        Self { bytes, vigil: Vigil::new(Duration::ZERO), message: PhantomData }
+    }
+
+    /// How long it may look for a message before it sleeps: see [`crate::spin`]. Without this it
+    /// sleeps at once.
+    pub fn set_spin(&mut self, spin: Duration) {
+        self.vigil.set_limit(spin);
+    }
 }
 
 impl<T: DeserializeOwned> Receiver<T> {
@@ -78,10 +93,20 @@ impl<T: DeserializeOwned> Receiver<T> {
     ///
     /// # Errors
     /// [`ChannelError`]; the channel is then of no further use.
-    pub fn recv(&self) -> Result<T, ChannelError> {
+    pub fn recv(&mut self) -> Result<T, ChannelError> {
+        let bytes = &self.bytes;
         loop {
-            match self.bytes.recv() {
-                Ok(bytes) => return codec::decode(&bytes).map_err(ChannelError::Decode),
+            let received = self.vigil.wait(|ask| match ask {
+                Ask::Now => match bytes.try_recv() {
+                    Ok(message) => Ok(Some(message)),
+                    Err(TryRecvError::Empty) => Ok(None),
+                    Err(TryRecvError::IpcError(error)) => Err(error),
+                },
+                Ask::Sleeping => bytes.recv().map(Some),
+            });
+            match received {
+                Ok(Some(message)) => return codec::decode(&message).map_err(ChannelError::Decode),
+                Ok(None) => {}
                 Err(IpcError::Disconnected) => return Err(ChannelError::Disconnected),
                 Err(IpcError::Io(error)) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(IpcError::Io(error)) => return Err(ChannelError::Io(error)),
@@ -128,10 +153,7 @@ impl Listener {
             IpcError::Io(error) => ChannelError::Io(error),
             IpcError::SerializationError(error) => ChannelError::Io(io::Error::other(error)),
         })?;
-        Ok((
-            Sender { bytes: sender, message: PhantomData },
-            Receiver { bytes: receiver, message: PhantomData },
-        ))
+        Ok((Sender { bytes: sender, message: PhantomData }, Receiver::new(receiver)))
     }
 }
 
@@ -148,21 +170,19 @@ pub fn connect(name: &str) -> Result<(Sender<FromWorker>, Receiver<ToWorker>), C
         IpcError::Io(error) => ChannelError::Io(error),
         IpcError::SerializationError(error) => ChannelError::Io(io::Error::other(error)),
     })?;
-    Ok((
-        Sender { bytes: to_supervisor, message: PhantomData },
-        Receiver { bytes: from_supervisor, message: PhantomData },
-    ))
+    Ok((Sender { bytes: to_supervisor, message: PhantomData }, Receiver::new(from_supervisor)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spin;
 
     #[test]
     fn messages_cross_and_a_closed_end_is_noticed() {
         let (listener, name) = Listener::open().unwrap();
-        let (to_supervisor, from_supervisor) = connect(&name).unwrap();
-        let (to_worker, from_worker) = listener.accept().unwrap();
+        let (to_supervisor, mut from_supervisor) = connect(&name).unwrap();
+        let (to_worker, mut from_worker) = listener.accept().unwrap();
         to_worker.send(&ToWorker::Stop).unwrap();
         assert_eq!(from_supervisor.recv().unwrap(), ToWorker::Stop);
         to_supervisor.send(&FromWorker::Forgot).unwrap();
@@ -171,5 +191,26 @@ mod tests {
         assert!(matches!(from_worker.recv(), Err(ChannelError::Disconnected)));
         drop(from_supervisor);
         assert!(to_worker.send(&ToWorker::Stop).is_err());
+    }
+
+    #[test]
+    fn a_receiver_that_looks_before_it_sleeps_receives_the_same() {
+        let (listener, name) = Listener::open().unwrap();
+        let (to_supervisor, _from_supervisor) = connect(&name).unwrap();
+        let (_to_worker, mut from_worker) = listener.accept().unwrap();
+        from_worker.vigil = spin::tests::hopeful();
+        // The second is longer than one packet.
+        let long = "x".repeat(250_000);
+        let dying = |message| FromWorker::Dying { code: 1, message, attempt: None };
+        let messages = [FromWorker::Forgot, dying(long), FromWorker::Forgot];
+        let sent = messages.clone();
+        let sender = std::thread::spawn(move || {
+            sent.iter().for_each(|message| to_supervisor.send(message).unwrap());
+        });
+        for message in messages {
+            assert_eq!(from_worker.recv().unwrap(), message);
+        }
+        sender.join().unwrap();
+        assert!(matches!(from_worker.recv(), Err(ChannelError::Disconnected)));
     }
 }

@@ -19,6 +19,7 @@ use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, 
 
 use crate::clock;
 use crate::limits::{FRAME_BYTES_MAX, FRAME_FDS_MAX, FRAME_TIMEOUT};
+use crate::spin::{Ask, Vigil};
 
 const MAGIC: [u8; 4] = *b"GPL1";
 /// Bytes before the body.
@@ -161,7 +162,7 @@ pub struct FrameReader {
     control: Option<Vec<u8>>,
     /// What the socket was last told of how long a read may sleep.
     sleep: Option<Duration>,
-    spin: Duration,
+    vigil: Vigil,
 }
 
 impl FrameReader {
@@ -176,7 +177,7 @@ impl FrameReader {
             fds: VecDeque::new(),
             control: None,
             sleep: None,
-            spin: Duration::ZERO,
+            vigil: Vigil::new(Duration::ZERO),
         }
     }
 
@@ -193,9 +194,10 @@ impl FrameReader {
         &self.socket
     }
 
-    /// How long each read looks for bytes before it sleeps.
+    /// How long a read may look for bytes before it sleeps, beyond its patience too: see [`crate::spin`].
+    /// Without this it sleeps at once.
     pub fn set_spin(&mut self, spin: Duration) {
-        self.spin = spin;
+        self.vigil.set_limit(spin);
     }
 
     /// The next frame; `None` if none has begun within `patience`. Without patience it waits for
@@ -255,15 +257,17 @@ impl FrameReader {
     /// `deadline`. A read that sleeps costs one system call, not a poll besides.
     fn receive_until(&mut self, deadline: Option<Instant>) -> Result<Option<usize>, FrameError> {
         self.make_room();
-        if !self.spin.is_zero() {
-            let spin = clock::now() + self.spin;
-            while !clock::until(spin).is_zero() {
-                if let Some(bytes) = self.receive(MsgFlags::MSG_DONTWAIT)? {
-                    return Ok(Some(bytes));
-                }
-                std::hint::spin_loop();
-            }
-        }
+        let mut vigil = self.vigil;
+        let received = vigil.wait(|ask| match ask {
+            Ask::Now => self.receive(MsgFlags::MSG_DONTWAIT),
+            Ask::Sleeping => self.sleep_until(deadline),
+        });
+        self.vigil = vigil;
+        received
+    }
+
+    /// One read that sleeps until `deadline`, and may wake up before it to look at the clock.
+    fn sleep_until(&mut self, deadline: Option<Instant>) -> Result<Option<usize>, FrameError> {
         loop {
             let left = deadline.map(clock::until);
             let flags = if left == Some(Duration::ZERO) {

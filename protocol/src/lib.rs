@@ -64,5 +64,6 @@ pub mod output;
 pub mod program;
 pub mod receipt;
 pub mod shared;
+pub mod spin;
 pub mod status;
 pub mod tables;

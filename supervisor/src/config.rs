@@ -10,10 +10,11 @@
 //! socket = "/run/gridpool.sock"    # paths are relative to the file's folder
 //! worker_bin = "gridpool-worker"
 //!
-//! [limits]                         # the fields of `PoolConfig`; times end in _s or _ms
+//! [limits]                         # the fields of `PoolConfig`; times end in _s, _ms or _us
 //! queue_jobs_max = 1024
 //! drain_timeout_s = 30
 //! heartbeat_kill_ms = 5000
+//! spin_us = 200
 //! ```
 
 mod devices;

@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use gridpool_protocol::chain::Chain;
@@ -38,6 +39,9 @@ enum Role {
         /// The supervisor's process id.
         #[arg(long)]
         supervisor_pid: u32,
+        /// How long it may look for a message before it sleeps, in microseconds.
+        #[arg(long, default_value_t = 0)]
+        spin_us: u32,
         /// Threads of a CPU device.
         #[arg(long, default_value_t = 1)]
         threads: usize,
@@ -85,8 +89,9 @@ fn main() -> ExitCode {
         tracing::warn!(%errno, "signals stay as they are");
     }
     match Arguments::parse().role {
-        Role::Grid { worker, bootstrap, supervisor_pid, threads, uuid } => {
-            let identity = Identity { worker, bootstrap, supervisor_pid };
+        Role::Grid { worker, bootstrap, supervisor_pid, spin_us, threads, uuid } => {
+            let spin = Duration::from_micros(spin_us.into());
+            let identity = Identity { worker, bootstrap, supervisor_pid, spin };
             let lifeline = match std::io::stdin().as_fd().try_clone_to_owned() {
                 Ok(lifeline) => lifeline,
                 Err(error) => {

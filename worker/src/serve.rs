@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gridpool_protocol::arena::ArenaMap;
 use gridpool_protocol::chain::Chain;
@@ -40,6 +40,8 @@ pub struct Identity {
     pub bootstrap: String,
     /// The supervisor's process.
     pub supervisor_pid: u32,
+    /// How long it may look for a message before it sleeps.
+    pub spin: Duration,
 }
 
 /// Serves until the supervisor says stop or is gone. `open` opens the device.
@@ -49,8 +51,8 @@ pub fn serve(
     open: impl FnOnce() -> Result<Box<dyn Device>, Fault>,
 ) -> ! {
     let code = match connect(identity, lifeline) {
-        Ok(Some((mut worker, requests))) => match worker.start(open) {
-            Ok(mut device) => worker.serve(&requests, device.as_mut()),
+        Ok(Some((mut worker, mut requests))) => match worker.start(open) {
+            Ok(mut device) => worker.serve(&mut requests, device.as_mut()),
             Err(fault) => worker.last_words(&fault, None),
         },
         Ok(None) => exit::OK,
@@ -82,8 +84,9 @@ fn connect(
         return Ok(None);
     }
     process::mark_descriptors().map_err(|error| format!("close_range: {error}"))?;
-    let (replies, requests) =
+    let (replies, mut requests) =
         channel::connect(&identity.bootstrap).map_err(|error| Chain(&error).to_string())?;
+    requests.set_spin(identity.spin);
     let hello = FromWorker::Hello {
         version: PROTOCOL_VERSION,
         build: env!("CARGO_PKG_VERSION").to_owned(),
@@ -160,7 +163,7 @@ impl Worker {
         Ok(stop)
     }
 
-    fn serve(&mut self, requests: &Receiver<ToWorker>, device: &mut dyn Device) -> i32 {
+    fn serve(&mut self, requests: &mut Receiver<ToWorker>, device: &mut dyn Device) -> i32 {
         loop {
             let request = match requests.recv() {
                 Ok(request) => request,

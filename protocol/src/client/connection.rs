@@ -67,7 +67,7 @@ impl Connection {
         self.keys.next()
     }
 
-    /// How long the reading thread looks for a message before it sleeps.
+    /// How long the reading thread may look for a message before it sleeps.
     pub(super) fn set_spin(&self, spin: Duration) {
         self.lock().spin = spin;
     }

@@ -70,11 +70,6 @@ pub use loaded::LoadedBatch;
 /// How long after its deadline a job's verdict is still waited for: a pool that lives is not late.
 const VERDICT_MARGIN: Duration = Duration::from_secs(15);
 
-/// Longest time that a thread looks for a message before it sleeps.
-pub const SPIN_MAX: Duration = Duration::from_millis(1);
-/// Fewest cores of a machine where a thread may look for a message without sleeping.
-pub const SPIN_CORES_MIN: usize = 4;
-
 /// A connection to a pool. Clones share it; it ends with the last of them and of its handles.
 #[derive(Clone, Debug)]
 pub struct Client {
@@ -185,16 +180,15 @@ impl Client {
         }
     }
 
-    /// Has the thread that reads for all look for a message for so long before it sleeps, at most
-    /// [`SPIN_MAX`]: an answer that comes meanwhile costs no wake-up, and that thread's core costs
-    /// something. Nothing changes on a machine with fewer than [`SPIN_CORES_MIN`] cores, where it would
-    /// take the worker's. Off unless asked for. For all clones of this client.
+    /// Has the thread that reads for all look for a message for at most so long before it sleeps, and
+    /// at most [`SPIN_MAX`](crate::spin::SPIN_MAX): an answer that comes meanwhile costs no wake-up. It
+    /// looks only if the last message came within that time, and only where the host has cores to
+    /// spare ([`CORES_PER_LOOKOUT`](crate::spin::CORES_PER_LOOKOUT)), so a client whose jobs take long
+    /// burns nothing. Zero sleeps always. Without this it is
+    /// [`SPIN_DEFAULT`](crate::spin::SPIN_DEFAULT). For all clones of this client.
     #[must_use]
     pub fn with_spin(self, spin: Duration) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        if cores >= SPIN_CORES_MIN {
-            self.connection.set_spin(spin.min(SPIN_MAX));
-        }
+        self.connection.set_spin(spin);
         self
     }
 

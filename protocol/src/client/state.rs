@@ -17,6 +17,7 @@ use crate::limits::HANDSHAKE_TIMEOUT;
 use crate::message::{Call, ClientMessage, Inline, Payload, Refusal, ServerMessage, Submission};
 use crate::output::Outputs;
 use crate::receipt::{Receipt, Verdict};
+use crate::spin::SPIN_DEFAULT;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ pub(super) struct State {
     pub(super) replies: BTreeMap<u64, Option<Received>>,
     /// Why there will never be another connection; empty if it was simply lost.
     pub(super) broken: Option<String>,
-    /// How long the reading thread looks for a message before it sleeps.
+    /// How long the reading thread may look for a message before it sleeps.
     pub(super) spin: Duration,
     /// Threads that sleep until another has read a message.
     pub(super) sleepers: usize,
@@ -76,7 +77,7 @@ impl State {
             jobs: BTreeMap::new(),
             replies: BTreeMap::new(),
             broken: None,
-            spin: Duration::ZERO,
+            spin: SPIN_DEFAULT,
             sleepers: 0,
             next_request: 0,
         })

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::os::fd::AsFd;
 
 use super::*;
+use crate::spin;
 
 fn pair() -> (UnixStream, FrameReader) {
     let (ours, theirs) = UnixStream::pair().unwrap();
@@ -100,9 +101,10 @@ fn silence_before_a_frame_is_no_error() {
 #[test]
 fn a_reader_that_looks_before_it_sleeps_reads_the_same() {
     let (peer, mut reader) = pair();
-    reader.set_spin(Duration::from_micros(50));
+    reader.vigil = spin::tests::hopeful();
     assert!(reader.read(Some(Duration::ZERO)).unwrap().is_none());
     assert!(reader.read(Some(Duration::from_millis(1))).unwrap().is_none());
+    reader.vigil = spin::tests::hopeful();
     send_all(&peer, &pack(b"here", 0), &[]).unwrap();
     assert_eq!(reader.read(Some(Duration::ZERO)).unwrap().unwrap().body, b"here");
     let feeder = std::thread::spawn(move || send_all(&peer, &pack(&[7; 100_000], 0), &[]).unwrap());

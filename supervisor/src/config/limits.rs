@@ -9,6 +9,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use gridpool_protocol::limits::HEARTBEAT_EVERY;
+use gridpool_protocol::spin::{SPIN_DEFAULT, SPIN_MAX};
 
 use crate::pool::config::PoolConfig;
 
@@ -18,6 +19,10 @@ const DAY_MS: u64 = 24 * HOUR_MS;
 /// Two signs of life of a worker: less would kill workers that do all they should.
 const HEARTBEAT_MS_MIN: u64 = 500;
 const _: () = assert!(HEARTBEAT_MS_MIN as u128 == 2 * HEARTBEAT_EVERY.as_millis());
+/// A thread looks for no longer, whatever is asked of it.
+const SPIN_US_MAX: u64 = 1_000;
+const _: () = assert!(SPIN_US_MAX as u128 == SPIN_MAX.as_micros());
+const _: () = assert!(PoolConfig::DEFAULT.spin_us as u128 == SPIN_DEFAULT.as_micros());
 
 /// One field of the pool's config: where it is and what it may be.
 struct Limit {
@@ -89,6 +94,7 @@ const LIMITS: &[Limit] = &[
     count("parts_per_device", |c| &mut c.parts_per_device, 1..=64),
     bytes("feed_cost_max", |c| &mut c.feed_cost_max, 0..=1 << 40),
     bytes("join_cost_max", |c| &mut c.join_cost_max, 0..=1 << 40),
+    count("spin_us", |c| &mut c.spin_us, 0..=SPIN_US_MAX),
 ];
 
 /// A key of `[limits]`: which limit, and how much one of its unit is.

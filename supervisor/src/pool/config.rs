@@ -49,6 +49,9 @@ pub struct PoolConfig {
     pub feed_cost_max: u64,
     /// Cost of all jobs that join one launch.
     pub join_cost_max: u64,
+    /// How long a thread or worker that waits for a message may look for it before it sleeps, in
+    /// microseconds; 0 is not at all. The core has no use for it, the shell does.
+    pub spin_us: u32,
 }
 
 impl PoolConfig {
@@ -75,5 +78,6 @@ impl PoolConfig {
         parts_per_device: 3,
         feed_cost_max: 64 << 20,
         join_cost_max: 16 << 20,
+        spin_us: 200,
     };
 }

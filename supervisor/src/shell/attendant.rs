@@ -46,7 +46,7 @@ impl Attendant {
         let Self { worker, pidfd, lifeline, listener } = self;
         let mut last_words = None;
         let heard = connect(worker, lifeline, listener, shared).and_then(|channel| match channel {
-            Some(channel) => listen(worker, &channel, shared, &mut last_words),
+            Some(mut channel) => listen(worker, &mut channel, shared, &mut last_words),
             // It ended, or was killed, before it connected.
             None => Ok(()),
         });
@@ -107,7 +107,8 @@ fn connect(
         Ok(other @ Lifeline::Arena { .. }) => return Err(format!("it said {other:?} first").into()),
         Err(error) => return Err(chain(&error)),
     }
-    let (sender, receiver) = listener.accept().map_err(|error| chain(&error))?;
+    let (sender, mut receiver) = listener.accept().map_err(|error| chain(&error))?;
+    receiver.set_spin(shared.spin);
     if let Some(link) = shared.lock().workers.get_mut(&worker) {
         link.open(sender);
     }
@@ -117,7 +118,7 @@ fn connect(
 /// Turns what the worker says into events until it says no more.
 fn listen(
     worker: WorkerId,
-    channel: &Receiver<FromWorker>,
+    channel: &mut Receiver<FromWorker>,
     shared: &Shared,
     last_words: &mut Option<String>,
 ) -> Result<(), Rejection> {

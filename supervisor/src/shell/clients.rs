@@ -39,11 +39,13 @@ pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> 
     let outbox = Outbox::new(socket.try_clone()?, Arc::clone(&shared.outbox_bytes_high));
     let id = ClientId(shared.next_id());
     let seat = Seat::take(shared);
+    let mut reader = FrameReader::new(socket);
+    reader.set_spin(shared.spin);
     let mut connection = Connection {
         id,
         _seat: seat,
         shared: Arc::clone(shared),
-        reader: FrameReader::new(socket),
+        reader,
         outbox,
         arenas: BTreeMap::new(),
         programs: Programs::default(),

@@ -35,6 +35,7 @@ use crossbeam_channel::Sender;
 use gridpool_protocol::clock;
 use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
 use gridpool_protocol::message::{Answer, AttemptError};
+use gridpool_protocol::spin;
 use gridpool_protocol::status::{Status, SupervisorStatus, WorkerMemory};
 
 use crate::pool::Pool;
@@ -94,6 +95,10 @@ struct Shared {
     budget: Arc<Budget>,
     socket: PathBuf,
     ids: AtomicU64,
+    /// How long a thread may look for a message before it sleeps.
+    spin: Duration,
+    /// The same for a worker's.
+    worker_spin: Duration,
     /// The most bytes that ever waited for one client.
     outbox_bytes_high: Arc<AtomicU64>,
     /// Open connections, those that have not shaken hands included.
@@ -114,6 +119,10 @@ impl Shell {
         socket: PathBuf,
     ) -> io::Result<Self> {
         let ids: Vec<DeviceId> = devices.iter().map(|device| device.id).collect();
+        let spin = Duration::from_micros(config.spin_us.into());
+        // Each worker has one thread that looks; they share the host like the threads of one process.
+        let few = ids.len() <= spin::lookouts_max();
+        let worker_spin = if few { spin } else { Duration::ZERO };
         process::keep_bootstrap_files_in(socket.parent());
         let (spawner, orders) = crossbeam_channel::bounded(2 * ids.len().max(1));
         let shared = Arc::new(Shared {
@@ -125,6 +134,8 @@ impl Shell {
             budget: Arc::new(Budget::from_system()),
             socket,
             ids: AtomicU64::new(1),
+            spin,
+            worker_spin,
             outbox_bytes_high: Arc::default(),
             connections: AtomicUsize::new(0),
             descriptors_max: process::descriptor_limit()

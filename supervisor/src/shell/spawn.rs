@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use gridpool_protocol::channel::Listener;
@@ -63,7 +64,7 @@ fn start(
 ) -> io::Result<()> {
     let (listener, name) = Listener::open()?;
     let (ours, theirs) = UnixStream::pair()?;
-    let child = spawn(command, worker, device, &name, theirs.into())?;
+    let child = spawn(command, worker, device, &name, theirs.into(), shared.worker_spin)?;
     let pid = child.id();
     tracing::debug!(%worker, pid, "worker started");
     let attended = PidFd::open(pid).and_then(|pidfd| {
@@ -94,6 +95,7 @@ fn spawn(
     device: &PoolDevice,
     bootstrap: &str,
     lifeline: OwnedFd,
+    spin: Duration,
 ) -> io::Result<Child> {
     let mut process = Command::new(&command.program);
     process
@@ -101,6 +103,7 @@ fn spawn(
         .args(["--worker", &worker.to_string()])
         .args(["--bootstrap", bootstrap])
         .args(["--supervisor-pid", &std::process::id().to_string()])
+        .args(["--spin-us", &spin.as_micros().to_string()])
         .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         .stdin(Stdio::from(lifeline))
         .stdout(Stdio::null())
