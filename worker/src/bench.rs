@@ -37,7 +37,7 @@ use workload::{Source, TasksError};
 /// The grids that everything is measured on.
 const WORKLOADS: [Workload; 2] = [Workload::Arc, Workload::Square];
 /// Most items of the batch that native rates are measured with: more make no core faster.
-const NATIVE_ITEMS_MAX: u32 = 100_000;
+const NATIVE_ITEMS_MAX: u32 = 50_000;
 /// The variable that names a folder of real tasks.
 const TASKS: &str = "GRIDPOOL_ARC";
 

@@ -19,6 +19,8 @@ use super::{BenchError, Report, WORKLOADS, count, native_batch};
 /// Items under way at a time, as far as the number of jobs below allows, and in a quick run.
 const ITEMS_UNDER_WAY: u32 = 400_000;
 const ITEMS_UNDER_WAY_QUICK: u32 = 4_000;
+/// Jobs under way at a time where the CPU's cores are measured: one more than they work on.
+const JOBS_UNDER_WAY_NATIVE: u32 = 2;
 /// Jobs under way at a time at most: what a pool allows one client, here shared by several.
 const JOBS_UNDER_WAY_MAX: u32 = 64;
 /// Batches of at most so many items have a row for the latency of one job.
@@ -84,7 +86,14 @@ impl Pool<'_> {
         batches: &[u32],
     ) -> Result<(), BenchError> {
         self.each(report, batches, |entry, workload, batch| {
-            let jobs = self.jobs_under_way(batch);
+            let jobs = match section {
+                Section::Native => JOBS_UNDER_WAY_NATIVE,
+                Section::EndToEnd
+                | Section::Latency
+                | Section::Limits
+                | Section::Resident
+                | Section::Scheduling => self.jobs_under_way(batch),
+            };
             Shape { section, entry, workload, batch, jobs, spin: Duration::ZERO }
         })
     }
