@@ -25,8 +25,10 @@ pub(super) fn run(
     let mut rest: Vec<_> = members.map(|(member, of)| Span { member, items: of.items() }).collect();
     let mut feed = Feed::new(task, &mut rest, limits, cells_in_max);
     let ran = go_round(gpu, lanes, task, &mut feed, done);
-    if ran.as_ref().is_err_and(|fault| !fault.ends_worker()) {
-        lanes.iter_mut().try_for_each(Lane::settle)?;
+    match &ran {
+        Ok(()) => {}
+        Err(fault) if fault.ends_worker() => lanes.iter_mut().for_each(Lane::forget),
+        Err(_) => lanes.iter_mut().try_for_each(Lane::settle)?,
     }
     ran
 }

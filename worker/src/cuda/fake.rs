@@ -28,6 +28,7 @@ use super::driver::{DeviceAddress, Driver, Stream};
 use super::schedule::Places;
 use crate::fault::Fault;
 
+mod results;
 mod tests;
 
 #[derive(Default)]
@@ -40,6 +41,8 @@ struct Script {
     garbage: Option<u8>,
     /// Launches have results.
     computes: bool,
+    /// The offset of this value of a packed result is said to be another.
+    misplaced: Option<(usize, u32)>,
     /// All calls so far.
     calls: Vec<&'static str>,
     /// What the next launch in a stream computes.
@@ -180,6 +183,9 @@ fn compute(program: &Program, places: &Places) {
         let part = if layout.cells().is_empty() { Part::LabelsLow } else { Part::Cells };
         let area = u32::try_from(evaluator.part(part).len()).unwrap();
         write(number(places.scratch.sums) + 4 * tiles, &area.to_le_bytes());
+        if let Some((value, offset)) = SCRIPT.with_borrow(|script| script.misplaced) {
+            write(number(places.result.offsets) + 4 * value, &offset.to_le_bytes());
+        }
     }
 }
 
@@ -200,7 +206,11 @@ fn place_of(part: Part, places: &Places) -> DeviceAddress {
 }
 
 fn launches(calls: &[&str]) -> usize {
-    calls.iter().filter(|call| **call == "cuLaunchKernel").count()
+    count(calls, "cuLaunchKernel")
+}
+
+fn count(calls: &[&str], name: &str) -> usize {
+    calls.iter().filter(|call| **call == name).count()
 }
 
 /// Notes a call; its code is 0 unless the script says otherwise.

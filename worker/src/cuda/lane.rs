@@ -208,6 +208,11 @@ impl Lane {
         }
     }
 
+    /// Gives up the chunk without another call.
+    pub(super) fn forget(&mut self) {
+        self.flight = None;
+    }
+
     /// The tables of the next chunk, from members' memory to where the device copies them from: the
     /// only copy of them on the host.
     fn read_tables(
