@@ -320,6 +320,11 @@ __device__ u32 perform(const Op &op, u32 ties, Value &value, Desk<CELLS> &desk, 
     return code;
 }
 
+// Not 0 if one of four cells is no colour.
+__device__ inline u32 over_colors(u32 word) {
+    return ((word & 0x7f7f7f7f) + 0x76767676 | word) & 0x80808080;
+}
+
 // Whether a cell is no colour. What lies around the grid may say so too: then its cells are looked
 // at one by one.
 __device__ inline bool has_bad_cell(const u8 *cells, u32 area) {
@@ -327,7 +332,7 @@ __device__ inline bool has_bad_cell(const u8 *cells, u32 area) {
     bool suspect = false;
     for (u32 at = 4 * lane(); at < before + area; at += 4 * LANES) {
         const u32 word = *reinterpret_cast<const u32 *>(cells - before + at);
-        suspect |= ((word & 0x7f7f7f7f) + 0x76767676 | word) & 0x80808080;
+        suspect |= over_colors(word) != 0;
     }
     if (!any_lane(suspect)) {
         return false;
@@ -339,28 +344,59 @@ __device__ inline bool has_bad_cell(const u8 *cells, u32 area) {
     return any_lane(bad);
 }
 
-// The status of a value before the first op, and the value: its cells taken to slot 0, where they
-// lie in their sixteen bytes as before.
+// A grid before the first op.
+struct Arrival {
+    u32 h, w;
+    const u8 *cells;
+    // Of a launch that is not the first.
+    u32 status;
+
+    __device__ u32 area() const { return h * w; }
+};
+
+__device__ inline Arrival arrival_of(const Step &step, u32 index) {
+    Arrival grid;
+    const u32 shape = reinterpret_cast<const u16 *>(step.from.shapes)[index];
+    grid.h = shape & 0xff;
+    grid.w = shape >> 8;
+    grid.cells = step.from.cells + step.from.extent.start(step.offsets, index);
+    grid.status = step.validates ? OK : step.status_before[index];
+    return grid;
+}
+
+// What lane `from` knows of a grid, for all lanes.
+__device__ inline Arrival arrival_at(const Arrival &mine, u32 from) {
+    Arrival grid;
+    grid.h = __shfl_sync(ALL_LANES, mine.h, from);
+    grid.w = __shfl_sync(ALL_LANES, mine.w, from);
+    grid.cells = reinterpret_cast<const u8 *>(
+        __shfl_sync(ALL_LANES, reinterpret_cast<u64>(mine.cells), from));
+    grid.status = __shfl_sync(ALL_LANES, mine.status, from);
+    return grid;
+}
+
+// Takes a grid's cells to slot 0, where they lie in their sixteen bytes as they do in memory.
 template <u32 CELLS>
-__device__ u32 load(const Step &step, u32 index, Value &value, Desk<CELLS> &desk) {
-    value.kind = GRID;
-    value.grid = picture_of(step.offsets, step.from, index);
-    value.piece_slot = NO_SLOT;
-    const u32 area = value.grid.area();
-    if (area > CELLS) {
+__device__ void take(const Arrival &grid, Desk<CELLS> &desk) {
+    if (grid.area() <= CELLS) {
+        copy_around(grid.cells, grid.area(), desk.slot(0) + misplaced(grid.cells, 16));
+    }
+    __syncwarp();
+}
+
+// The status of a grid whose cells lie in slot 0.
+template <u32 CELLS>
+__device__ u32 status_before(const Step &step, const Arrival &grid, const u8 *cells) {
+    if (grid.area() > CELLS) {
         return LATER;
     }
-    if (!step.validates && step.status_before[index] != OK) {
-        return step.status_before[index];
+    if (!step.validates) {
+        return grid.status;
     }
-    u8 *to = desk.slot(0) + misplaced(value.grid.cells, 16);
-    copy_around(value.grid.cells, area, to);
-    value.grid.cells = to;
-    __syncwarp();
-    if (step.validates && area == 0) {
+    if (grid.area() == 0) {
         return status_of(MISSING_OUTPUT, NO_OP);
     }
-    return step.validates && has_bad_cell(to, area) ? status_of(BAD_CELL, NO_OP) : OK;
+    return has_bad_cell(cells, grid.area()) ? status_of(BAD_CELL, NO_OP) : OK;
 }
 
 // Low bytes of labels, four at a time.
@@ -433,12 +469,15 @@ __device__ inline void write_nothing(const Step &step, u32 index) {
     }
 }
 
-// `index` is a value of the step.
+// `index` is a value of the step, whose cells lie in slot 0.
 template <u32 CELLS>
-__device__ void run_chain(const Step &step, u32 index, Desk<CELLS> &desk) {
+__device__ void run_chain(const Step &step, u32 index, const Arrival &grid, Desk<CELLS> &desk) {
+    const u32 skew = misplaced(grid.cells, 16);
     Value value = {};
-    u32 status = load(step, index, value, desk);
-    const u32 skew = misplaced(value.grid.cells, 16);
+    value.kind = GRID;
+    value.grid = {grid.h, grid.w, 0, 0, desk.slot(0) + skew};
+    value.piece_slot = NO_SLOT;
+    u32 status = status_before<CELLS>(step, grid, value.grid.cells);
     for (u32 at = 0; at < step.op_count && status == OK; at += 1) {
         const Op &op = step.ops[at];
         if (value.kind == GRID && value.grid.is_empty() && op.code != OP_CANVAS) {
@@ -470,8 +509,20 @@ constexpr u32 SMALL_CELLS = 1024;
 
 __device__ inline void chain(const Step &step) {
     __shared__ Desk<SMALL_CELLS> desks[BLOCK_WARPS];
-    if (value_of_warp() < step.values) {
-        run_chain(step, value_of_warp(), desks[warp()]);
+    Desk<SMALL_CELLS> &desk = desks[warp()];
+    const u32 first = value_of_warp() * step.values_per_warp;
+    if (first >= step.values) {
+        return;
+    }
+    const u32 count = min(step.values_per_warp, step.values - first);
+    // Each lane finds one grid.
+    const Arrival mine = arrival_of(step, first + min(lane(), count - 1));
+#pragma unroll 1
+    for (u32 at = 0; at < count; at += 1) {
+        const Arrival grid = arrival_at(mine, at);
+        take(grid, desk);
+        run_chain(step, first + at, grid, desk);
+        __syncwarp();
     }
 }
 
@@ -489,11 +540,13 @@ __device__ inline void chain_large(const Step &step) {
 #pragma unroll 1
     for (u32 index = first; index < min(first + LARGE_VALUES_PER_WARP, step.values); index += 1) {
         if (step.status[index] == LATER) {
-            run_chain(step, index, desks[warp()]);
+            const Arrival grid = arrival_of(step, index);
+            take(grid, desks[warp()]);
+            run_chain(step, index, grid, desks[warp()]);
         }
         __syncwarp();
     }
 }
 
-KERNEL(gp_chain, chain(step))
+KERNEL_OF(gp_chain, 9, chain(step))
 KERNEL(gp_chain_large, chain_large(step))

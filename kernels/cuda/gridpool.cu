@@ -2,6 +2,10 @@
 
 #include "chain.cuh"
 
+#include "images.cuh"
+
+#include "lists.cuh"
+
 #include "join.cuh"
 
 #include "pack.cuh"

@@ -118,10 +118,10 @@ __device__ inline void unite_rows(Forest forest, Picture grid, Grouping grouping
     }
 }
 
-// Gives the number of objects. Their labels, for each cell the object's number from 1 or 0, end up
-// as half words where the parents were, which are whole words.
+// Unites all cells of each object, and marks the roots.
 template <u32 CELLS>
-__device__ u32 label(Picture grid, Grouping grouping, u32 *parents, Ranks<CELLS / LANES> &roots) {
+__device__ void unite_all(Picture grid, Grouping grouping, u32 *parents,
+                          Ranks<CELLS / LANES> &roots) {
     const Forest forest = {parents};
     hang_rows(forest, grid, grouping);
     __syncwarp();
@@ -130,6 +130,14 @@ __device__ u32 label(Picture grid, Grouping grouping, u32 *parents, Ranks<CELLS 
     roots.mark(grid.area(), [&](u32 at) {
         return grouping.holds(grid.cells[at]) && forest.parents[at] == at;
     });
+}
+
+// Gives the number of objects. Their labels, for each cell the object's number from 1 or 0, end up
+// as half words where the parents were, which are whole words.
+template <u32 CELLS>
+__device__ u32 label(Picture grid, Grouping grouping, u32 *parents, Ranks<CELLS / LANES> &roots) {
+    unite_all<CELLS>(grid, grouping, parents, roots);
+    const Forest forest = {parents};
 #pragma unroll 1
     for (u32 at = lane(); at < grid.area(); at += LANES) {
         forest.hang(at, forest.root(at));

@@ -68,7 +68,9 @@ struct Step {
     u32 validates;
     // How many of `ops` there are; those of a kernel of its own have one.
     u32 op_count;
-    u32 unused;
+    // How many neighbouring values a warp of a chain, or of images, serves one after the other; at
+    // most one a lane.
+    u32 values_per_warp;
     // Of the input's grids, from the chunk's first cell.
     const u32 *offsets;
     // Code and op of each value before and after.
@@ -94,8 +96,12 @@ static_assert(sizeof(Step) == STEP_HEAD_BYTES + OPS_MAX * sizeof(Op),
               "StepArgument of worker/src/cuda/launch.rs has this size");
 
 // A kernel copies its argument to shared memory, where a warp may pick any op.
-#define KERNEL(name, call)                                                                       \
-    extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) name(const Step argument) {      \
+#define KERNEL(name, call) KERNEL_OF(name, 1, call)
+
+// The same where at least `blocks` should find room beside each other.
+#define KERNEL_OF(name, blocks, call)                                                            \
+    extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, blocks)                          \
+        name(const Step argument) {                                                              \
         __shared__ Step step;                                                                    \
         copy_step(argument, step);                                                               \
         call;                                                                                    \

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use gridpool_protocol::program::{Extent, Op, Program, hex};
+use gridpool_protocol::program::{Extent, Kind, Op, Program, Step, hex};
 use sha2::{Digest, Sha256};
 
 /// PTX 8.0 for compute capability 6.0 and up, made from `kernels/cuda` by `kernels/build_ptx.py`.
@@ -15,6 +15,9 @@ pub const CUDA_VERSION_MIN: u32 = 12_000;
 
 /// Threads of a block, of every kernel: `BLOCK_THREADS` of `kernels/cuda/team.cuh`.
 pub const BLOCK_THREADS: u32 = 128;
+
+/// A device has room for about so many warps; more values than that are served in rounds.
+const WARPS_WANTED: u32 = 4_096;
 
 /// Values whose areas one block of [`Kernel::ADD_AREAS`] adds up: `TILE_VALUES` of
 /// `kernels/cuda/pack.cuh`.
@@ -35,22 +38,36 @@ pub struct Kernel {
     pub name: &'static str,
     /// Values that one block serves.
     values_per_block: u32,
+    /// It serves so many times that many at most, one after the other, where there are plenty.
+    rounds_max: u32,
 }
 
 /// One warp a value.
 const fn warp(name: &'static str) -> Kernel {
-    Kernel { name, values_per_block: 4 }
+    rounds(name, 1)
+}
+
+/// One warp a value, and up to `rounds_max` one after the other.
+const fn rounds(name: &'static str, rounds_max: u32) -> Kernel {
+    Kernel { name, values_per_block: 4, rounds_max }
 }
 
 /// One block a tile of values.
 const fn tile(name: &'static str) -> Kernel {
-    Kernel { name, values_per_block: TILE_VALUES }
+    tile_of(name, TILE_VALUES)
+}
+
+/// One block so many values.
+const fn tile_of(name: &'static str, values_per_block: u32) -> Kernel {
+    Kernel { name, values_per_block, rounds_max: 1 }
 }
 
 /// Every entry point of the module.
 pub const KERNELS: &[Kernel] = &[
-    warp("gp_chain"),
-    Kernel { name: "gp_chain_large", values_per_block: LARGE_WARPS * LARGE_VALUES_PER_WARP },
+    rounds("gp_chain", 8),
+    tile_of("gp_chain_large", LARGE_WARPS * LARGE_VALUES_PER_WARP),
+    rounds("gp_images", 16),
+    rounds("gp_lists", 8),
     tile("gp_add_areas"),
     tile("gp_place"),
     warp("gp_pack"),
@@ -142,24 +159,34 @@ impl Kernel {
     pub const CHAIN: &'static Self = &KERNELS[0];
     /// Runs it over those that [`Kernel::CHAIN`] has left.
     pub const CHAIN_LARGE: &'static Self = &KERNELS[1];
+    /// Runs a chain of symmetries and recolourings alone over the grids of the input.
+    pub const IMAGES: &'static Self = &KERNELS[2];
+    /// Lists the objects of the grids of the input; [`Kernel::CHAIN_LARGE`] those of large ones.
+    pub const LISTS: &'static Self = &KERNELS[3];
     /// The first of three that pack a result whose sizes were not known before: adds up areas.
-    pub const ADD_AREAS: &'static Self = &KERNELS[2];
+    pub const ADD_AREAS: &'static Self = &KERNELS[4];
     /// The second: gives every value its place.
-    pub const PLACE: &'static Self = &KERNELS[3];
+    pub const PLACE: &'static Self = &KERNELS[5];
     /// The third: gathers the cells.
-    pub const PACK: &'static Self = &KERNELS[4];
+    pub const PACK: &'static Self = &KERNELS[6];
 
     /// The kernel of an op that makes grids of several grids, or several of one; `None` of one that
     /// chains do.
     #[must_use]
     pub fn of_tuples(op: Op) -> Option<&'static Self> {
-        KERNELS[5..].iter().find(|kernel| kernel.name.strip_prefix("gp_") == Some(op.name()))
+        KERNELS[7..].iter().find(|kernel| kernel.name.strip_prefix("gp_") == Some(op.name()))
+    }
+
+    /// How often a block serves its number of values, so that blocks are many and not too many.
+    #[must_use]
+    pub fn rounds(&self, values: u32) -> u32 {
+        (values / WARPS_WANTED).clamp(1, self.rounds_max)
     }
 
     /// Blocks that serve `values` values.
     #[must_use]
     pub fn blocks(&self, values: u32) -> u32 {
-        values.div_ceil(self.values_per_block)
+        values.div_ceil(self.values_per_block * self.rounds(values))
     }
 }
 
@@ -178,12 +205,12 @@ pub fn chain_code(op: Op) -> u8 {
     u8::try_from(code).expect("there are fewer than 256 ops")
 }
 
-/// Steps of a program that one launch does.
+/// Steps of a program that one launch does, or two where some values need more room than others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Segment {
-    /// Ops that make one value of one value. The first segment of a program is one, if need be of no
-    /// step, for it looks at the cells.
-    Chain(Range<usize>),
+    /// Ops that make one value of one value, and the kernel for values that need little room. The
+    /// first segment of a program is one, if need be of no step, for it looks at the cells.
+    Chain(Range<usize>, &'static Kernel),
     /// An op on tuples.
     Tuple(usize, &'static Kernel),
 }
@@ -191,15 +218,30 @@ pub enum Segment {
 /// The segments of a program, in order, without a gap.
 #[must_use]
 pub fn segments(program: &Program) -> Vec<Segment> {
-    let mut segments = vec![Segment::Chain(0..0)];
+    let mut segments = vec![Segment::Chain(0..0, Kernel::CHAIN)];
     for (at, step) in program.steps().iter().enumerate() {
         match (Kernel::of_tuples(step.op), segments.last_mut()) {
             (Some(kernel), _) => segments.push(Segment::Tuple(at, kernel)),
-            (None, Some(Segment::Chain(steps))) => steps.end = at + 1,
-            (None, Some(Segment::Tuple(..)) | None) => segments.push(Segment::Chain(at..at + 1)),
+            (None, Some(Segment::Chain(steps, _))) => steps.end = at + 1,
+            (None, Some(Segment::Tuple(..)) | None) => {
+                segments.push(Segment::Chain(at..at + 1, Kernel::CHAIN));
+            }
         }
     }
+    if let Some(Segment::Chain(steps, kernel)) = segments.first_mut() {
+        *kernel = first_kernel(program, &program.steps()[steps.clone()]);
+    }
     segments
+}
+
+/// The kernel for the first segment: the commonest of all have one of their own.
+fn first_kernel(program: &Program, steps: &[Step]) -> &'static Kernel {
+    let is_image = |step: &Step| step.gives.kind == Kind::Grid && chain_code(step.op) == 0;
+    match steps {
+        [Step { op: Op::Objects(_), .. }] if !program.is_packed() => Kernel::LISTS,
+        [_, ..] if steps.iter().all(is_image) => Kernel::IMAGES,
+        _ => Kernel::CHAIN,
+    }
 }
 
 /// Whether no value of `program` has more than [`SMALL_CELLS`] cells in a chain, over grids of at
@@ -215,14 +257,12 @@ pub fn is_small(program: &Program, area_max: usize) -> bool {
 
 /// The kernels that one chunk of a batch launches for `program`, in order.
 pub fn kernels_of(program: &Program, area_max: usize) -> impl Iterator<Item = &'static Kernel> {
-    let chain: &[_] = match is_small(program, area_max) {
-        true => &[Kernel::CHAIN],
-        false => &[Kernel::CHAIN, Kernel::CHAIN_LARGE],
-    };
+    let is_small = is_small(program, area_max);
     let packing: &[_] =
         if program.is_packed() { &[Kernel::ADD_AREAS, Kernel::PLACE, Kernel::PACK] } else { &[] };
     let launched = segments(program).into_iter().flat_map(move |segment| match segment {
-        Segment::Chain(_) => chain.to_vec(),
+        Segment::Chain(_, kernel) if is_small || kernel == Kernel::IMAGES => vec![kernel],
+        Segment::Chain(_, kernel) => vec![kernel, Kernel::CHAIN_LARGE],
         Segment::Tuple(_, kernel) => vec![kernel],
     });
     launched.chain(packing.iter().copied())
@@ -286,7 +326,7 @@ mod tests {
             }
         }
         assert!(codes.into_iter().map(usize::from).eq(0..CHAIN_OPS.len()));
-        assert_eq!(kernels.len(), KERNELS.len() - 5);
+        assert_eq!(kernels.len(), KERNELS.len() - 7);
     }
 
     #[test]
@@ -295,15 +335,20 @@ mod tests {
             let program = Program::compile(text, Ties::Cpython).unwrap();
             let segments = segments(&program);
             let texts = segments.into_iter().map(|segment| match segment {
-                Segment::Chain(steps) => format!("{steps:?}"),
+                Segment::Chain(steps, kernel) => format!("{steps:?} {}", &kernel.name[3..]),
                 Segment::Tuple(step, kernel) => format!("{step} {}", kernel.name),
             });
             texts.collect::<Vec<_>>().join(", ")
         };
-        assert_eq!(text("rot90 | o_g(5) | size"), "0..3");
-        assert_eq!(text("first"), "0..0, 0 gp_nth");
+        assert_eq!(text("rot90 | o_g(5) | size"), "0..3 chain");
+        assert_eq!(text("rot90 | replace(1, 2)"), "0..2 images");
+        assert_eq!(text("apply(rot90)"), "0..1 images");
+        assert_eq!(text("o_g(5)"), "0..1 lists");
+        assert_eq!(text("apply(o_g(5))"), "0..1 lists");
+        assert_eq!(text("rot90 | o_g(5)"), "0..2 chain");
+        assert_eq!(text("first"), "0..0 chain, 0 gp_nth");
         let joined = "trim | hsplit(3) | apply(rot90) | apply(trim) | hconcat | palette";
-        assert_eq!(text(joined), "0..1, 1 gp_hsplit, 2..4, 4 gp_hconcat, 5..6");
+        assert_eq!(text(joined), "0..1 chain, 1 gp_hsplit, 2..4 chain, 4 gp_hconcat, 5..6 chain");
     }
 
     #[test]
@@ -349,6 +394,8 @@ mod tests {
     fn blocks_cover_every_value_and_no_more() {
         let blocks = |kernel: &Kernel| [1, 4, 5, 4_097].map(|values| kernel.blocks(values));
         assert_eq!(blocks(Kernel::CHAIN), [1, 1, 2, 1_025]);
+        assert_eq!(Kernel::CHAIN.blocks(100_000), 3_125);
+        assert_eq!(Kernel::IMAGES.blocks(12_288), 1_024);
         assert_eq!(blocks(Kernel::CHAIN_LARGE), [1, 1, 1, 513]);
         assert_eq!(blocks(Kernel::PLACE), [1, 1, 1, 2]);
     }
@@ -356,7 +403,7 @@ mod tests {
     #[test]
     fn what_the_host_passes_as_a_number_has_that_number_in_the_kernels() {
         use gridpool_protocol::output::ItemErrorCode;
-        use gridpool_protocol::program::{Key, Kind, Symmetry};
+        use gridpool_protocol::program::{Key, Symmetry};
         let step = include_str!("../cuda/step.cuh");
         let kinds = "GRID, OBJECTS, OBJECT, PATCH, NUMBER, VECTOR, FLAG, PALETTE";
         assert!(step.contains(&format!("enum Kind : u8 {{ {kinds} }};")));

@@ -72,11 +72,12 @@ pub(super) fn launches(program: &Program, places: &Places) -> Vec<(&'static Kern
     let is_small = is_small(program, places.area_max);
     for (order, segment) in segments(program).into_iter().enumerate() {
         match segment {
-            Segment::Chain(steps) => {
+            Segment::Chain(steps, kernel) => {
                 let ops = arguments::chain(program, steps.clone());
-                let step = course.launch(order, steps.end.checked_sub(1), &ops);
-                launches.push((Kernel::CHAIN, step));
-                if !is_small {
+                let mut step = course.launch(order, steps.end.checked_sub(1), &ops);
+                step.values_per_warp = kernel.rounds(step.values);
+                launches.push((kernel, step));
+                if !is_small && kernel != Kernel::IMAGES {
                     launches.push((Kernel::CHAIN_LARGE, step));
                 }
             }

@@ -30,8 +30,8 @@ impl Demand {
         let mut most = Self { values, cells: 0, stages: 0, labels: 0 };
         for segment in segments(program) {
             let last = match segment {
-                Segment::Chain(steps) if steps.is_empty() => continue,
-                Segment::Chain(steps) => steps.end - 1,
+                Segment::Chain(steps, _) if steps.is_empty() => continue,
+                Segment::Chain(steps, _) => steps.end - 1,
                 Segment::Tuple(at, _) => at,
             };
             let step = &program.steps()[last];
