@@ -329,7 +329,7 @@ fn a_result_that_would_lie_in_its_neighbours_room_is_a_fault() {
         if is_adopted {
             sources.iter_mut().for_each(|source| adopt(&mut device, &mut source.output));
         }
-        for misplaced in [(0, 1), (1, 3), (1, 5), (2, 7), (2, 9), (2, 13), (1, u32::MAX)] {
+        for misplaced in [(0, 1), (1, 3), (1, 5), (2, 3), (2, 7), (2, 9), (2, 13), (1, u32::MAX)] {
             SCRIPT.with_borrow_mut(|script| script.misplaced = Some(misplaced));
             let error = run_together(&mut device, &mut sources).unwrap_err();
             assert!(matches!(error, Fault::WrongResult { .. }), "{misplaced:?}");
