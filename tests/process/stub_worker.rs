@@ -44,7 +44,7 @@ fn main() -> ExitCode {
             drop(connect().0.send(&FromWorker::Heartbeat { memory: WorkerMemory::default() }))
         }
         _ => {
-            serve(&greeted(worker, build), worker, fault);
+            serve(&mut greeted(worker, build), worker, fault);
             return ExitCode::SUCCESS;
         }
     }
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
 }
 
 /// Takes jobs and does something else with them.
-fn serve((replies, requests): &Ends, worker: WorkerId, fault: &str) {
+fn serve((replies, requests): &mut Ends, worker: WorkerId, fault: &str) {
     let device = DeviceInfo {
         kind: worker.device.kind,
         index: worker.device.index,
