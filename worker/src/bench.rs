@@ -6,7 +6,8 @@
 //!   before anything is timed. `library` measures it.
 //! - `load` keeps jobs under way in a pool, `evidence` adds up their receipts, `pool` makes rows of them.
 //! - `repeat` warms up and repeats; `memory` says what a row may take.
-//! - `resident` times the kernels alone. `limits` measures what the machine can do, in a process of its own for each device.
+//! - `resident` times the kernels alone. `limits` measures what the machine can do, in a process of its
+//!   own for each device.
 //!
 //! What a row means in proportion to another is not known here: `gridpool bench` puts them together.
 

@@ -6,6 +6,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
+/// The variable that names a folder of real tasks; the measuring processes inherit it.
+const TASKS: &str = "GRIDPOOL_ARC";
+/// What is said of grids that are from no task.
+const MADE: &str = "made by bench";
+
 /// The machine and the day.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Machine {
@@ -19,6 +24,8 @@ pub(super) struct Machine {
     pub(super) cores: usize,
     /// The names of the GPUs that were measured.
     pub(super) gpus: Vec<String>,
+    /// Where the ragged grids are from: a folder of real tasks, or made for bench.
+    pub(super) arc_grids: String,
     /// The NVIDIA driver's version; empty where no GPU was measured.
     pub(super) driver: String,
 }
@@ -37,19 +44,21 @@ impl Machine {
             cpu: processor(),
             cores: thread::available_parallelism().map_or(1, usize::from),
             gpus: Vec::new(),
+            arc_grids: std::env::var(TASKS).unwrap_or_else(|_| MADE.to_owned()),
             driver: String::new(),
         }
     }
 
     /// All of it in one line.
     pub(super) fn line(&self) -> String {
-        let Self { version, date, cpu, cores, gpus, driver } = self;
+        let Self { version, date, cpu, cores, gpus, driver, arc_grids } = self;
         let gpus = match gpus.as_slice() {
             [] => String::new(),
             [only] => format!("{only}, driver {driver}; "),
             [first, ..] => format!("{} x {first}, driver {driver}; ", gpus.len()),
         };
-        format!("{gpus}{cores} cores, {cpu}; gridpool {version}; {date}")
+        let arc = if arc_grids == MADE { "" } else { "; real ARC grids" };
+        format!("{gpus}{cores} cores, {cpu}; gridpool {version}; {date}{arc}")
     }
 }
 
