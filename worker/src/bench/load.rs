@@ -114,7 +114,7 @@ pub(super) enum Answers {
 
 impl Load {
     /// Makes `jobs` jobs of a kind, loads their batches, and works out what must come back. The
-    /// clients look for messages for the time of `spin` before they sleep.
+    /// clients look for messages for at most `spin` before they sleep; if it is zero, as they do by default.
     pub(super) fn prepare(
         socket: &Path,
         device: DeviceKind,
@@ -125,7 +125,8 @@ impl Load {
         let threads = jobs.min(THREADS_MAX);
         let mut lanes = Vec::new();
         for thread in 0..threads {
-            let client = Client::connect(socket)?.with_spin(spin);
+            let client = Client::connect(socket)?;
+            let client = if spin.is_zero() { client } else { client.with_spin(spin) };
             let own = (thread..jobs).step_by(threads as usize);
             let slots = own.map(|number| Slot::new(&client, kind, number, jobs));
             lanes.push(Lane { slots: slots.collect::<Result<_, _>>()?, client });
