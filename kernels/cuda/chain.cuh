@@ -192,17 +192,21 @@ __device__ Made make_picture(const Op &op, u32 ties, const Value &value, Desk<CE
                              u8 *to) {
     const Picture from = value.picture();
     const Picture ground = value.grid;
+    known_as_shared(from.cells);
+    known_as_shared(ground.cells);
     const List list = {ground, desk.labels(), value.objects};
     const i16 *args = op.args;
+    Choice choice;
     switch (op.code) {
     case OP_IMAGE: return image(from, Symmetry(args[0]), color_map(op), to);
     case OP_ARGMAX:
     case OP_ARGMIN: {
         auto &keys = *reinterpret_cast<Keys<CELLS / 8> *>(desk.slot(value.second_free_slot()));
-        return best_object(keys, Key(args[0]), op.code == OP_ARGMIN, list, to);
+        choice = best_object(keys, Key(args[0]), op.code == OP_ARGMIN, list);
+        break;
     }
-    case OP_NTH_OBJECT: return nth_object(args[0], list, to);
-    case OP_MERGE: return merge(list, to);
+    case OP_NTH_OBJECT: choice = nth_object(args[0], list); break;
+    case OP_MERGE: return draw_object(list, 1, PICTURE_CELLS_MAX, to);
     case OP_ASINDICES:
     case OP_TOINDICES: return redraw(from, 0, from.row, from.col, to);
     case OP_ASOBJECT: return redraw(from, HOLE, from.row, from.col, to);
@@ -238,11 +242,16 @@ __device__ Made make_picture(const Op &op, u32 ties, const Value &value, Desk<CE
     case OP_UNDERPAINT: return paint(ground, {OWN_COLORS, true, 0}, ties, from, to);
     default: return move(ground, args[0], args[1], ties, from, to);
     }
+    if (choice.code != OK) {
+        return failed(choice.code);
+    }
+    return draw_object(list, choice.index + 1, choice.index + 1, to);
 }
 
 // An op that makes a list of objects, their labels in the desk; gives how many there are.
 template <u32 CELLS>
 __device__ u32 make_objects(const Op &op, u32 ties, Value &value, Desk<CELLS> &desk) {
+    known_as_shared(value.grid.cells);
     const i16 *args = op.args;
     if (op.code == OP_COLORFILTER || op.code == OP_SIZEFILTER) {
         const List list = {value.grid, desk.labels(), value.objects};
@@ -268,6 +277,7 @@ __device__ u32 make_objects(const Op &op, u32 ties, Value &value, Desk<CELLS> &d
 // An op that makes a number, a flag or a vector.
 __device__ inline Measured make_number(const Op &op, u32 ties, const Value &value) {
     const Picture from = value.picture();
+    known_as_shared(from.cells);
     switch (op.code) {
     case OP_COLORCOUNT: return measured(count_color(from, op.args[0]));
     case OP_NUMCOLORS: return measured(count_colors(from));

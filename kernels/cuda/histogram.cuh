@@ -17,6 +17,7 @@ struct Tally {
 // A colour has four bits. Each lane learns the four bits of all cells of 32, and from them which
 // cells are of its own colour.
 __device__ __noinline__ Tally tally(const u8 *cells, u32 area) {
+    cells = known_as_shared(cells);
     const u32 flip_0 = lane() & 1 ? 0 : ALL_LANES, flip_1 = lane() & 2 ? 0 : ALL_LANES;
     const u32 flip_2 = lane() & 4 ? 0 : ALL_LANES, flip_3 = lane() & 8 ? 0 : ALL_LANES;
     Tally mine = {0, 0};

@@ -114,45 +114,40 @@ __device__ u32 filter(Keys<ROOM> &keys, Key key, u32 wanted, const List &list,
     return kept.count;
 }
 
-// The object that `holds` says of each label whether it belongs to.
-template <class Holds>
-__device__ Made draw_object(const List &list, u8 *to, Holds holds) {
-    return draw_tight(list.grid.h, list.grid.w, 0, 0, to, [&](const Walk &walk) -> u32 {
-        return holds(list.labels[walk.at]) ? list.grid.cells[walk.at] : HOLE;
+// The cells with labels from `least` to `most`.
+__device__ inline Made draw_object(const List &list, u32 least, u32 most, u8 *to) {
+    return draw_tight(list.grid.h, list.grid.w, 0, 0, to, [=](const Walk &walk) -> u32 {
+        return list.labels[walk.at] - least <= most - least ? list.grid.cells[walk.at] : HOLE;
     });
 }
 
-__device__ __noinline__ Made one_object(const List &list, u32 index, u8 *to) {
-    return draw_object(list, to, [=](u32 label) { return label == index + 1; });
-}
+// One object by its index, or why there is none.
+struct Choice {
+    u32 code, index;
+};
 
 // The first object of the greatest or the least key.
 template <u32 ROOM>
-__device__ Made best_object(Keys<ROOM> &keys, Key key, bool least, const List &list, u8 *to) {
+__device__ Choice best_object(Keys<ROOM> &keys, Key key, bool least, const List &list) {
     if (list.objects == 0) {
-        return failed(EMPTY_ARG);
+        return {EMPTY_ARG, 0};
     }
     u32 best = 0;
     each_key(keys, key, list, [&](u32 index, u32 found) {
         const u32 merit = least ? KEY_MAX - found : found;
         best = max(best, merit * PICTURE_CELLS_MAX + (PICTURE_CELLS_MAX - 1 - index));
     });
-    const u32 index = PICTURE_CELLS_MAX - 1 - most_of_warp(best) % PICTURE_CELLS_MAX;
-    return one_object(list, index, to);
+    return {OK, PICTURE_CELLS_MAX - 1 - most_of_warp(best) % PICTURE_CELLS_MAX};
 }
 
 // The object of that number, counted from 0, or from the end if it is negative.
-__device__ inline Made nth_object(i32 nth, const List &list, u8 *to) {
+__device__ inline Choice nth_object(i32 nth, const List &list) {
     const i32 count = list.objects;
     const i32 index = nth < 0 ? count + nth : nth;
     if (index < 0 || index >= count) {
         const bool is_end = nth == 0 || nth == -1;
-        return failed(is_end ? EMPTY_ARG : BAD_INDEX);
+        return {is_end ? EMPTY_ARG : BAD_INDEX, 0};
     }
-    return one_object(list, index, to);
+    return {OK, u32(index)};
 }
 
-// All cells of all objects.
-__device__ inline Made merge(const List &list, u8 *to) {
-    return draw_object(list, to, [](u32 label) { return label != 0; });
-}

@@ -21,6 +21,13 @@ constexpr u32 ALL_LANES = 0xffffffff;
 constexpr u32 BLOCK_THREADS = 128;
 constexpr u32 BLOCK_WARPS = BLOCK_THREADS / LANES;
 
+// Tells the compiler that memory is shared: it is reached by shorter addresses.
+template <class T>
+__device__ inline T *known_as_shared(T *address) {
+    __builtin_assume(__isShared(address));
+    return address;
+}
+
 __device__ inline u32 lane() { return threadIdx.x % LANES; }
 
 __device__ inline u32 warp() { return threadIdx.x / LANES; }

@@ -196,10 +196,8 @@ impl Kernel {
 /// If the op has a kernel of its own: see [`Kernel::of_tuples`].
 #[must_use]
 pub fn chain_code(op: Op) -> u8 {
-    let name = match op {
-        Op::Symmetry(_) | Op::Replace { .. } | Op::Switch { .. } => IMAGE,
-        other => other.name(),
-    };
+    let is_image = matches!(op, Op::Symmetry(_) | Op::Replace { .. } | Op::Switch { .. });
+    let name = if is_image { IMAGE } else { op.name() };
     let code = CHAIN_OPS.iter().position(|known| *known == name);
     let code = code.expect("every op is of a chain or has a kernel of its own");
     u8::try_from(code).expect("there are fewer than 256 ops")

@@ -145,11 +145,14 @@ mod tests {
         (layout, memory)
     }
 
+    /// Where the cells lie, the shapes and the offsets.
+    type Read = (Range<usize>, Vec<[u8; 2]>, Vec<u32>);
+
     fn read(
         layout: BatchLayout,
         memory: &mut [u8],
         items: Range<usize>,
-    ) -> Result<(Range<usize>, Vec<[u8; 2]>, Vec<u32>), BatchError> {
+    ) -> Result<Read, BatchError> {
         let grids = items.len() * layout.grids_per_item();
         let (mut shapes, mut offsets) = (vec![[9; 2]; grids], vec![[9; 4]; grids + 1]);
         let memory = SharedSlice::private(memory);

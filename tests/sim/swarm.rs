@@ -108,6 +108,7 @@ impl Swarm {
             attempts_max: count(rng, 1, 5),
             poison_deaths: count(rng, 1, 3),
             verdicts_kept: size(rng, &[0, 1, 3, 10, 1_000]),
+            spin_us: 0,
             restart_limit: count(rng, 1, 8),
             restart_window: rng.millis(50, 4_000),
             start_failures_max: count(rng, 1, 6),

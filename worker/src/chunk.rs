@@ -2,7 +2,7 @@
 //! member, or all of several small ones, so that a task, and what a program makes of it, may be larger
 //! than the device's memory.
 //!
-//! Nobody reads a whole batch's tables first: a [`Feed`] guesses from the mean how many items make a
+//! Nobody reads a whole batch's tables first: a `Feed` guesses from the mean how many items make a
 //! chunk, reads the tables of those, and takes fewer where they are larger than that.
 
 use std::ops::Range;

@@ -57,7 +57,7 @@ impl Image {
     /// What `op` does, if it is no more than that.
     fn of(op: Op) -> Option<Self> {
         let mut image =
-            Self { symmetry: Symmetry::Identity, colors: std::array::from_fn(|c| c as u8) };
+            Self { symmetry: Symmetry::Identity, colors: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9] };
         if let Op::Symmetry(symmetry) = op {
             image.symmetry = symmetry;
         } else if let Op::Replace { old, new } = op {
@@ -83,8 +83,10 @@ impl Image {
         let symmetry = symmetry.expect("it is one of the eight");
         let colors =
             self.colors.iter().rev().fold(0_u64, |bits, &color| bits << 4 | u64::from(color));
-        let bits = |shift: u32| (colors >> shift & 0xffff) as u16;
-        [symmetry as u16, bits(0), bits(16), bits(32)].map(u16::cast_signed)
+        let [a, b, c, d, e, f, ..] = colors.to_le_bytes();
+        let symmetry = i16::try_from(symmetry).expect("there are eight");
+        let colors = [[a, b], [c, d], [e, f]].map(i16::from_le_bytes);
+        [symmetry, colors[0], colors[1], colors[2]]
     }
 }
 
@@ -108,8 +110,8 @@ fn arguments(op: Op) -> [i16; 4] {
         | Op::Upscale { factor: number }
         | Op::VUpscale { factor: number } => one(number.into()),
         Op::Crop { row, col, height, width } => [row, col, height, width].map(i16::from),
-        Op::Move { rows, cols } | Op::Shift { rows, cols } => two(rows.into(), cols.into()),
-        Op::NthObject { index } => one(index.into()),
+        Op::Move { rows, cols } | Op::Shift { rows, cols } => two(rows, cols),
+        Op::NthObject { index } => one(index),
         Op::Objects(Grouping { univalued, diagonal, without_bg }) => {
             [univalued.into(), diagonal.into(), without_bg.into(), 0]
         }

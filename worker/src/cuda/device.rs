@@ -29,7 +29,7 @@ const CHUNK_LIMITS: ChunkLimits = ChunkLimits { items_max: 1 << 20, cells_max: 3
 /// Cells of a chunk as it comes. Measured bare on an H200, chunks of 7 to 45 MB fill the bus, smaller
 /// ones lose to the cost of each copy; what the first takes to come in and the last to go out, when
 /// only one way of the bus is busy, grows with them.
-const CHUNK_CELLS: usize = 12 << 20;
+const CHUNK_CELLS: usize = 7 << 20;
 
 /// A task that is no more than a few chunks is cut into smaller ones, down to this, for the same reason.
 const CHUNK_CELLS_MIN: usize = 1 << 20;

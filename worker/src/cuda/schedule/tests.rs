@@ -303,8 +303,9 @@ fn neighbouring_symmetries_and_recolourings_are_one_op() {
         ops.into_iter().map(|op| (op.place, op.code == 0, op.args)).collect::<Vec<_>>()
     };
     // Colours 7 to 0, 4 bits each, and then 9 and 8.
-    let one = |place, symmetry, low: u32, high| {
-        let bits = [low as u16, (low >> 16) as u16, high].map(u16::cast_signed);
+    let one = |place, symmetry, low: u32, high: u8| {
+        let [a, b, c, d] = low.to_le_bytes();
+        let bits = [[a, b], [c, d], [high, 0]].map(i16::from_le_bytes);
         (place, true, [symmetry, bits[0], bits[1], bits[2]])
     };
     assert_eq!(codes("rot90 | rot90 | hmirror"), [one(0, 5, 0x7654_3210, 0x98)]);
