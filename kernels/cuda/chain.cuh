@@ -317,8 +317,8 @@ __device__ u32 perform(const Op &op, u32 ties, Value &value, Desk<CELLS> &desk, 
         break;
     }
     case OBJECTS: value.objects = make_objects(op, ties, value, desk); break;
-    // Written at the end, from the grid.
-    case PALETTE: break;
+    // Written at the end, from where the grid is.
+    case PALETTE: value.grid = value.picture(); break;
     default: {
         const Measured result = make_number(op, ties, value);
         code = result.code;

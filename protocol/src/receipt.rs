@@ -107,9 +107,9 @@ pub struct RunReport {
     pub item_errors: u32,
     /// Kernels in order of first launch.
     pub kernels: Vec<KernelUse>,
-    /// Bytes copied to the device.
+    /// Bytes copied to the device, or read by kernels over the bus.
     pub h2d_bytes: u64,
-    /// Bytes copied back.
+    /// Bytes copied back, or written by kernels over the bus.
     pub d2h_bytes: u64,
     /// From the message's arrival in the worker to its answer, microseconds.
     pub service_us: u64,

@@ -259,6 +259,10 @@ pub const KNOWN_ANSWERS: &[KnownAnswer] = &[
         "o_g(5) | first | vline",
         "620b8a5302ce02ab4e2736450f48effc7e2ba1db194cec34f8830e8a5d7f3e08",
     ),
+    cpython(
+        "o_g(5) | first | palette",
+        "8e9af5e51c7882450f2cd89fdab081a290b2e5a43ceae287789e01a2a66d5e60",
+    ),
     cpython("first", "9355a36b2e91ac4cbb35d93ca89aba52fc777e0dab85cd92b0d6c63e999ad00c"),
     cpython(
         "second | replace(2, 3)",

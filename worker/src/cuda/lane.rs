@@ -285,15 +285,14 @@ impl Lane {
     fn places(&self, task: &Task<'_>, pass: &Pass) -> Places {
         let items = u32::try_from(pass.batch.items()).expect("a batch counts its items in 32 bits");
         let sums = self.output.at(pass.sums_start());
+        let near = pass.is_near().then(|| self.input_staging.on_device());
+        let input = near.unwrap_or_else(|| self.input.at(0));
         Places {
             items,
             cells: pass.batch.cell_count(),
             area_max: pass.area_max,
-            input: StagePlaces {
-                shapes: self.input.at(0),
-                cells: self.input.at(pass.input.cells_start()),
-            },
-            offsets: self.input.at(pass.input.offsets_start()),
+            input: StagePlaces { shapes: input, cells: input.plus(pass.input.cells_start()) },
+            offsets: input.plus(pass.input.offsets_start()),
             scratch: self.scratch_places(&pass.scratch, sums),
             result: self.result_places(task, pass),
         }
@@ -314,9 +313,11 @@ impl Lane {
     }
 
     fn result_places(&self, task: &Task<'_>, pass: &Pass) -> ResultPlaces {
+        let near = pass.is_near().then(|| self.output_staging.on_device());
+        let output = near.unwrap_or_else(|| self.output.at(0));
         let at = |part: Part| {
             let place = pass.part(part);
-            if place.is_empty() { DeviceAddress::default() } else { self.output.at(place.start) }
+            if place.is_empty() { DeviceAddress::default() } else { output.plus(place.start) }
         };
         ResultPlaces {
             status: at(Part::Status),

@@ -22,6 +22,10 @@ pub(super) const AREA_BYTES: usize = 4;
 /// there is.
 const WHOLE_BYTES_MAX: usize = 32 * 1024;
 
+/// A chunk of no more bytes, there and back, is worked on where it is staged: kernels read it over the
+/// bus once and write its result there, which takes less time than to start two copies.
+const NEAR_BYTES_MAX: usize = 8 * 1024;
+
 /// With fewer values the table of a part costs less to copy on the host than a copy of its own.
 const DIRECT_VALUES_MIN: usize = 4_096;
 
@@ -132,6 +136,13 @@ impl Pass {
     pub(super) fn is_one_go(&self) -> bool {
         let is_staged = self.ends.iter().all(|ends| ends.output.is_none());
         !self.result.is_packed() || is_staged && self.result.bytes() <= WHOLE_BYTES_MAX
+    }
+
+    /// Whether kernels read the chunk in the host's staging, and write its result there.
+    pub(super) fn is_near(&self) -> bool {
+        let is_staged = self.ends.iter().all(|ends| !ends.input && ends.output.is_none());
+        let bytes = self.input.cells_start() + self.batch.cell_count() + self.output_bytes();
+        !self.result.is_packed() && is_staged && bytes <= NEAR_BYTES_MAX
     }
 
     /// The only piece's output, if kernels and copies may reach all of it.

@@ -105,7 +105,8 @@ fn a_member_with_bad_tables_is_refused_among_others_that_are_right() {
         let program = compile(text);
         let batch = batch_for(&program, &random.ragged(50));
         let mut sources: Vec<_> = (0..5).map(|_| Source::whole(&program, &batch)).collect();
-        sources[3].input[2 * random.below(50)] = 0;
+        // Of pairs an input: an output may be missing.
+        sources[3].input[4 * random.below(25)] = 0;
         let work = run_together(&mut gpu, &mut sources).unwrap();
         for (at, member) in work.members.iter().enumerate() {
             match member {

@@ -187,10 +187,13 @@ fn a_worker_that_has_seen_the_like_allocates_nothing() {
 }
 
 #[test]
-fn a_small_job_is_one_copy_each_way_and_one_wait() {
+fn a_small_job_is_one_copy_each_way_or_none_and_one_wait() {
     let mut device = open_computing();
     let one = GridBatch::from_grids([&Grid::from_rows(&[[1, 2, 3]]).unwrap()]).unwrap();
-    for (text, kernels) in [("rot90", 2), ("trim", 5), ("o_g(5)", 2), ("palette", 2)] {
+    // A packed result is added up on the device, so the others alone are worked on where they lie.
+    for (text, kernels, copies_each_way) in
+        [("rot90", 1, 0), ("trim", 4, 1), ("o_g(5)", 1, 0), ("palette", 1, 0)]
+    {
         let program = compile(text);
         for _ in 0..2 {
             take_calls();
@@ -198,11 +201,13 @@ fn a_small_job_is_one_copy_each_way_and_one_wait() {
         }
         let calls = take_calls();
         let copies = ["cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuStreamSynchronize"];
-        assert_eq!(copies.map(|name| count(&calls, name)), [1, 1, 1], "{text}: {calls:?}");
+        let want = [copies_each_way, copies_each_way, 1];
+        assert_eq!(copies.map(|name| count(&calls, name)), want, "{text}: {calls:?}");
         let of_launches = ["cuLaunchKernel", "cuEventRecord", "cuEventElapsedTime"];
         let of_launches = of_launches.map(|name| count(&calls, name));
         assert!(of_launches[0] <= kernels, "{text}: {calls:?}");
-        assert_eq!(calls.len(), 3 + of_launches.iter().sum::<usize>(), "{text}: {calls:?}");
+        let calls_wanted = want.iter().sum::<usize>() + of_launches.iter().sum::<usize>();
+        assert_eq!(calls.len(), calls_wanted, "{text}: {calls:?}");
     }
 }
 
@@ -279,7 +284,8 @@ fn a_client_that_writes_its_arena_during_its_job_harms_no_other() {
 fn after_a_lesser_fault_no_lane_works_on_and_the_next_task_is_right() {
     let mut random = Random(18);
     let mut device = open_computing().with_chunk_limits(LIMITS[0]);
-    for text in ["rot90", "trim"] {
+    // What is packed is copied, however small it is.
+    for text in ["compress", "trim"] {
         let program = compile(text);
         let batch = batch_for(&program, &random.ragged(40));
         for call in ["cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuLaunchKernel", "cuMemAlloc"] {

@@ -38,10 +38,10 @@ impl Lane {
             } else if place.start == staged.end {
                 staged.end = place.end;
             } else {
-                self.copy_in_staged(std::mem::replace(&mut staged, place), bytes)?;
+                self.copy_in_staged(std::mem::replace(&mut staged, place), pass, bytes)?;
             }
         }
-        self.copy_in_staged(staged, bytes)
+        self.copy_in_staged(staged, pass, bytes)
     }
 
     /// Starts the copies of those parts of the result that are `wanted`; of cells those in `areas`,
@@ -63,7 +63,7 @@ impl Lane {
             let whole = pass.part(part);
             let is_table = part.bytes_per_value().is_some();
             if is_table && pass.stages_table(part) {
-                self.stage_out(&mut staged, whole, bytes)?;
+                self.stage_out(&mut staged, whole, pass, bytes)?;
                 continue;
             }
             for (at, (piece, ends)) in self.pieces.iter().zip(&pass.ends).enumerate() {
@@ -74,7 +74,7 @@ impl Lane {
                     _ => whole.clone(),
                 };
                 if ends.output.is_none() {
-                    self.stage_out(&mut staged, from, bytes)?;
+                    self.stage_out(&mut staged, from, pass, bytes)?;
                 } else if !from.is_empty() {
                     assert!(from.len() <= to.len(), "a piece's result fits its place");
                     let to = member.output().as_ptr().wrapping_add(to.start);
@@ -83,7 +83,7 @@ impl Lane {
                 }
             }
         }
-        self.copy_out_staged(staged, bytes)
+        self.copy_out_staged(staged, pass, bytes)
     }
 
     /// Adds a range to what comes back through staging; what lies right before it, but for the padding
@@ -92,6 +92,7 @@ impl Lane {
         &self,
         staged: &mut Range<usize>,
         range: Range<usize>,
+        pass: &Pass,
         bytes: &mut Bytes,
     ) -> Result<(), Fault> {
         if range.is_empty() {
@@ -101,23 +102,34 @@ impl Lane {
             staged.end = range.end;
             return Ok(());
         }
-        self.copy_out_staged(std::mem::replace(staged, range), bytes)
+        self.copy_out_staged(std::mem::replace(staged, range), pass, bytes)
     }
 
-    fn copy_in_staged(&self, range: Range<usize>, bytes: &mut Bytes) -> Result<(), Fault> {
-        if range.is_empty() {
+    /// What kernels read and write in the staging itself goes over the bus all the same, and counts.
+    fn copy_in_staged(
+        &self,
+        range: Range<usize>,
+        pass: &Pass,
+        bytes: &mut Bytes,
+    ) -> Result<(), Fault> {
+        bytes.shared[TO_DEVICE] += range.len() as u64;
+        if range.is_empty() || pass.is_near() {
             return Ok(());
         }
-        bytes.shared[TO_DEVICE] += range.len() as u64;
         let from = self.input_staging.at(range.start);
         self.copy_in(self.input.at(range.start), from, range.len())
     }
 
-    fn copy_out_staged(&self, range: Range<usize>, bytes: &mut Bytes) -> Result<(), Fault> {
-        if range.is_empty() {
+    fn copy_out_staged(
+        &self,
+        range: Range<usize>,
+        pass: &Pass,
+        bytes: &mut Bytes,
+    ) -> Result<(), Fault> {
+        bytes.shared[TO_HOST] += range.len() as u64;
+        if range.is_empty() || pass.is_near() {
             return Ok(());
         }
-        bytes.shared[TO_HOST] += range.len() as u64;
         let to = self.output_staging.at(range.start);
         self.copy_out(to, self.output.at(range.start), range.len())
     }
