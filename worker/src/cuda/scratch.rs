@@ -88,7 +88,9 @@ impl ScratchLayout {
     pub(super) fn new(program: &Program, batch: &BatchLayout) -> Self {
         let demand = Demand::of(program, batch.cell_count(), batch.items());
         let bytes = |cells: u64| usize::try_from(cells).expect("a chunk's room is bounded");
-        let tiles = demand.values.div_ceil(TILE_VALUES as usize);
+        // Of the values that are packed, so that the area of all is the last.
+        let packed = batch.items() * program.gives().width();
+        let tiles = packed.div_ceil(TILE_VALUES as usize);
 
         let mut layout = Self::default();
         layout.status = [(); 2].map(|()| layout.add(2 * demand.values));
@@ -142,5 +144,20 @@ mod tests {
         assert!(two.status[0].end <= two.status[1].start);
         assert!(two.stages[0].cells.end <= two.stages[1].shapes.start);
         assert!(two.sums.end <= two.bytes);
+    }
+
+    #[test]
+    fn the_area_of_all_that_is_packed_is_the_last_of_the_sums() {
+        for (text, items, tiles) in [
+            ("trim", 5_000, 2),
+            ("first", 5_000, 2),
+            ("hsplit(3)", 5_000, 4),
+            ("hconcat", 4_096, 1),
+        ] {
+            let program = compile(text);
+            let batch = BatchLayout::new(items, program.grids_per_item(), 20_000).unwrap();
+            let sums = ScratchLayout::new(&program, &batch).sums;
+            assert_eq!(sums.len(), 4 * (tiles + 1), "{text}");
+        }
     }
 }
