@@ -77,6 +77,20 @@ impl<'a> Feed<'a> {
         self.done == self.rest.len()
     }
 
+    /// About how many cells are left, by the means of their batches.
+    pub(crate) fn cells_left(&self) -> usize {
+        let cells = self.rest[self.done..].iter().map(|span| {
+            let batch = self.task.members[span.member].batch();
+            batch.cell_count().div_ceil(batch.items()) * span.items.len()
+        });
+        cells.sum()
+    }
+
+    /// The next chunks take no more cells than that as they come.
+    pub(crate) fn limit_cells(&mut self, cells_in_max: usize) {
+        self.cells_in_max = cells_in_max;
+    }
+
     /// Decides how far the next chunk may reach, and gives how many grids have tables there.
     pub(crate) fn plan(&mut self) -> usize {
         let (mut size, mut grids) = (Size::default(), 0);

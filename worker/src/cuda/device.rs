@@ -26,20 +26,9 @@ use crate::tally::Tally;
 /// between two steps, two planes of labels and three of the result.
 const CHUNK_LIMITS: ChunkLimits = ChunkLimits { items_max: 1 << 20, cells_max: 32 << 20 };
 
-/// Cells of a chunk as it comes. Measured bare on an H200, chunks of 7 to 45 MB fill the bus, smaller
-/// ones lose to the cost of each copy; what the first takes to come in and the last to go out, when
-/// only one way of the bus is busy, grows with them.
-const CHUNK_CELLS: usize = 7 << 20;
-
-/// A task that is no more than a few chunks is cut into smaller ones, down to this, for the same reason.
-const CHUNK_CELLS_MIN: usize = 1 << 20;
-
 /// Chunks under way: one comes in, one is computed, one goes out, and one is being prepared or waited
 /// for.
 const LANES: usize = 4;
-
-/// Chunks of a task for each lane, if it has cells enough.
-const CHUNKS_PER_LANE: usize = 2;
 
 /// The one GPU that this process sees, with the kernels loaded.
 #[derive(Debug)]
@@ -135,15 +124,6 @@ impl CudaDevice {
         driver.synchronize(stream)?;
         lane.launcher().collect(driver, &mut Tally::default())
     }
-
-    /// Most cells of a chunk of `task`.
-    pub(super) fn cells_in_max(&self, task: &Task<'_>) -> usize {
-        let cells = task.members.iter().map(|member| {
-            member.batch().cell_count() / member.batch().items() * member.items().len()
-        });
-        let share = cells.sum::<usize>() / (self.lanes.len() * CHUNKS_PER_LANE);
-        share.clamp(CHUNK_CELLS_MIN, CHUNK_CELLS)
-    }
 }
 
 impl Device for CudaDevice {
@@ -161,9 +141,8 @@ impl Device for CudaDevice {
 
     fn run(&mut self, task: &Task<'_>) -> Result<Work, Fault> {
         let mut done = Done::new(task.members.len());
-        let cells_in_max = self.cells_in_max(task);
         let Self { gpu, lanes, chunk_limits, .. } = self;
-        course::run(gpu, lanes, task, *chunk_limits, cells_in_max, &mut done)?;
+        course::run(gpu, lanes, task, *chunk_limits, &mut done)?;
         Ok(Work {
             kernels: done.tally.into_uses(),
             allocations: gpu.allocator.take_count(),
