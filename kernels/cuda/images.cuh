@@ -19,15 +19,22 @@ struct alignas(16) Sketch {
     u32 factor;
 };
 
-// What a block needs in shared memory.
+// The last word of an image may take cells from up to so far before and behind the grid, which are
+// not used: a line of its own length on.
+constexpr u32 LINE_MAX = SIDE_MAX;
+
+// What a block needs in shared memory. Before the cells and behind them lies something that may be
+// read.
 struct Tile {
-    // They lie in their sixteen bytes as they do in memory.
-    alignas(16) u8 cells[TILE_CELLS + 32];
     Sketch sketches[BLOCK_THREADS];
     // Whether a cell of the grid is no colour.
     bool bad[BLOCK_THREADS];
     u32 end;
+    // They lie in their sixteen bytes as they do in memory.
+    alignas(16) u8 cells[TILE_CELLS + 32 + LINE_MAX];
 };
+
+static_assert(sizeof(Sketch) * BLOCK_THREADS >= 2 * LINE_MAX, "room before the cells");
 
 // Takes the cells from `from` on; whether one of them may be no colour.
 __device__ inline bool take_cells(Tile &tile, const u8 *from, u32 cells) {

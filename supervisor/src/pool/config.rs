@@ -75,7 +75,7 @@ impl PoolConfig {
         kill_timeout: Duration::from_secs(5),
         drain_timeout: Duration::from_secs(30),
         part_cost_min: 32 << 20,
-        parts_per_device: 3,
+        parts_per_device: 2,
         feed_cost_max: 64 << 20,
         join_cost_max: 16 << 20,
         spin_us: 200,

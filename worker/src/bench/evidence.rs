@@ -97,7 +97,7 @@ impl Evidence {
     reason = "a sum of positive shares, and `as` ends at the largest number"
 )]
 fn whole(sum: f64) -> u64 {
-    sum.round().max(1.0) as u64
+    if sum > 0.0 { sum.round().max(1.0) as u64 } else { 0 }
 }
 
 /// Where a job's time went that its client saw take `took_us`. Parts of a split job ran side by side:

@@ -45,12 +45,12 @@ pub(super) enum Trouble {
 impl From<ClientError> for Trouble {
     fn from(error: ClientError) -> Self {
         match error {
-            ClientError::Refused(Refusal::Busy(_) | Refusal::Invalid(_))
-            | ClientError::Arena(_)
-            | ClientError::Batch(_) => {
-                Self::Skipped(format!("the pool refuses: {}", Chain(&error)))
+            ClientError::Refused(Refusal::Busy(_)) | ClientError::Arena(_) => {
+                Self::Skipped(format!("the pool has no room: {}", Chain(&error)))
             }
-            ClientError::Malformed(_) => Self::Wrong(error.to_string()),
+            ClientError::Refused(Refusal::Invalid(_))
+            | ClientError::Batch(_)
+            | ClientError::Malformed(_) => Self::Wrong(Chain(&error).to_string()),
             ClientError::Closed(_)
             | ClientError::Frame(_)
             | ClientError::Lost
@@ -161,8 +161,9 @@ impl Load {
                     })
                 })
                 .collect();
-            ready.wait();
+            // Clients may be faster than this thread once all are ready.
             let started = clock::now();
+            ready.wait();
             let done: Vec<_> = threads
                 .into_iter()
                 .map(|thread| thread.join().expect("a client thread does not panic"))

@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use gridpool_protocol::batch::GridBatch;
 use gridpool_protocol::bench::{Launches, Plan, Proof, Row, Section, Spread, Unit, Workload};
-use gridpool_protocol::receipt::KernelUse;
+use gridpool_protocol::output::Outputs;
+use gridpool_protocol::receipt::{DeviceInfo, KernelUse};
 
-use super::programs::{self, Entry};
+use super::programs;
 use super::workload::Source;
 use super::{BenchError, Report, WORKLOADS, count, native};
 use crate::chunk::ChunkLimits;
-use crate::cuda::CudaDevice;
+use crate::cuda::{CudaDevice, Resident};
 use crate::device::Device;
-use crate::self_test::run_batch;
 
 /// One chunk of what would be several elsewhere: more than any cache of a GPU holds.
 const CHUNK: ChunkLimits = ChunkLimits { items_max: 2 << 20, cells_max: 256 << 20 };
@@ -50,14 +49,18 @@ pub(super) fn measure(
             };
             report.doing(&row)?;
             let program = entry.program();
-            let (outputs, _) = run_batch(&mut device, &program, &batch)?;
             let want = native::outputs(&program, Arc::clone(&batch))?;
-            let row = match outputs.first_difference(&want) {
-                Ok(None) => {
-                    drop((outputs, want));
-                    time(plan, &mut device, entry, &batch, row)?
-                }
-                Ok(Some(item)) => row.wrong(format!("item {item} differs from the reference's")),
+            let repetitions = plan.repetitions.max(REPETITIONS_MIN);
+            let mut resident = device.time_resident(&program, &batch, repetitions)?;
+            // The very chunk that was timed.
+            let output = std::mem::take(&mut resident.output);
+            let outputs = Outputs::new(program, Arc::clone(&batch), output);
+            let difference = outputs.and_then(|outputs| outputs.first_difference(&want));
+            let row = match difference {
+                Ok(difference) => match difference.filter(|&item| item < resident.items) {
+                    None => timed(resident, device.info(), repetitions, row),
+                    Some(item) => row.wrong(format!("item {item} differs from the reference's")),
+                },
                 Err(malformed) => row.wrong(malformed.to_string()),
             };
             report.row(row)?;
@@ -66,34 +69,26 @@ pub(super) fn measure(
     Ok(())
 }
 
-fn time(
-    plan: &Plan,
-    device: &mut CudaDevice,
-    entry: &Entry,
-    batch: &GridBatch,
-    row: Row,
-) -> Result<Row, BenchError> {
-    let repetitions = plan.repetitions.max(REPETITIONS_MIN);
-    let resident = device.time_resident(&entry.program(), batch, repetitions)?;
+/// The row of what was right.
+fn timed(resident: Resident, info: &DeviceInfo, repetitions: u32, row: Row) -> Row {
     let launches =
         |kernel: KernelUse| Launches { name: kernel.name, launches: kernel.launches.into() };
     let kernels: Vec<Launches> = resident.kernels.into_iter().map(launches).collect();
     if kernels.iter().all(|kernel| kernel.launches == 0) {
-        return Ok(row.wrong("no launch was counted".to_owned()));
+        return row.wrong("no launch was counted".to_owned());
     }
     let items = count(resident.items as u64);
-    let info = device.info();
     let proof = Proof {
         devices: vec![format!("{} {} {}", info.kind, info.name, info.uuid)],
         kernels,
         jobs: repetitions.into(),
         ..Proof::default()
     };
-    Ok(Row {
+    Row {
         batch: u32::try_from(resident.items).ok(),
         value: Spread::of(resident.device_us.iter().map(|us| items * 1e6 / us).collect()),
         bytes_per_item: Some(count(resident.bytes) / items),
         proof: Some(proof),
         ..row
-    })
+    }
 }

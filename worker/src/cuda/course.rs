@@ -34,7 +34,8 @@ pub(super) fn run(
     match &ran {
         Ok(()) => {}
         Err(fault) if fault.ends_worker() => lanes.iter_mut().for_each(Lane::forget),
-        Err(_) => lanes.iter_mut().try_for_each(Lane::settle)?,
+        // Each of them, whatever the one before it says: its copies reach members' memory.
+        Err(_) => lanes.iter_mut().map(Lane::settle).fold(Ok(()), Result::and)?,
     }
     ran
 }

@@ -156,7 +156,12 @@ impl Device for CudaDevice {
         match unsafe { driver.register(arena.as_ptr(), arena.bytes()) } {
             Ok(()) => {
                 // SAFETY: the arena has just been registered.
-                let on_device = unsafe { driver.mapped(arena.as_ptr())? };
+                let mapped = unsafe { driver.mapped(arena.as_ptr()) };
+                let on_device = match mapped {
+                    Ok(on_device) => on_device,
+                    Err(fault) if fault.ends_worker() => return Err(fault),
+                    Err(fault) => return driver.unregister(arena.as_ptr()).and(Err(fault)),
+                };
                 arenas.push(Registered { addresses: addresses(&arena), on_device });
                 allocator.gauges().registered.add(arena.bytes());
                 allocator.count();

@@ -19,6 +19,8 @@ use crate::tally::Tally;
 pub struct Resident {
     /// Items of the chunk: those of the batch, or as many of its first as a chunk takes.
     pub items: usize,
+    /// The result of the whole batch, of which these items have theirs.
+    pub output: Vec<u8>,
     /// What the ends of the program read and write: tables and cells in, the result out.
     pub bytes: u64,
     /// All launches of all repetitions.
@@ -45,9 +47,9 @@ impl CudaDevice {
         let layout = batch.layout().expect("the caller's batch has grids");
         let result = OutputLayout::new(program, layout).expect("the batch suits its program");
         let (mut input, mut output) = (vec![0; layout.bytes()], vec![0; result.bytes()]);
-        let (input, output) = (SharedSlice::private(&mut input), SharedSlice::private(&mut output));
+        let (input, place) = (SharedSlice::private(&mut input), SharedSlice::private(&mut output));
         batch.write_to(layout, &input);
-        let member = TaskMember::new(program, layout, 0..layout.items(), input, output);
+        let member = TaskMember::new(program, layout, 0..layout.items(), input, place);
         let members = [member.expect("the places have the layouts' lengths")];
         let task = Task { program, members: &members };
         let mut rest = vec![Span { member: 0, items: 0..layout.items() }];
@@ -72,6 +74,7 @@ impl CudaDevice {
             lane.launcher().collect(&driver, &mut tally)?;
             device_us.push(driver.elapsed_us(start, end)?);
         }
-        Ok(Resident { items: pass.batch.items(), bytes, kernels: tally.into_uses(), device_us })
+        let kernels = tally.into_uses();
+        Ok(Resident { items: pass.batch.items(), output, bytes, kernels, device_us })
     }
 }

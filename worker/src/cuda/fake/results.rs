@@ -63,6 +63,17 @@ fn a_device_that_computes_passes_the_self_test() {
 }
 
 #[test]
+fn packed_results_of_more_values_than_a_tile_are_right_whatever_came_before_the_last_step() {
+    let mut device = open_computing();
+    let mut random = Random(71);
+    for text in ["trim", "first", "hconcat", "hsplit(30) | hconcat", "hsplit(3) | first"] {
+        let program = compile(text);
+        let batch = batch_for(&program, &grids(&mut random, 2_500));
+        assert_right_together(&mut device, &mut [Source::whole(&program, &batch)]);
+    }
+}
+
+#[test]
 fn chunks_on_all_lanes_give_what_the_reference_gives_and_mix_up_nothing() {
     let mut random = Random(11);
     for limits in LIMITS {
