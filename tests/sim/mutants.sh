@@ -140,6 +140,7 @@ mutant 'a job of a worker killed from outside avoids its device' losses.rs 's/jo
 mutant 'a pause is not excused' upkeep.rs 's/if gap >= PAUSE_MIN \{/if gap > PAUSE_MIN * 1_000 {/'
 mutant 'a short pause is excused' upkeep.rs 's/if gap >= PAUSE_MIN \{/if gap * 2 >= PAUSE_MIN {/'
 mutant 'a pause excuses silence alone' slot.rs 's/\*at = at\.after\(gap\)/_ = (at, gap)/'
+mutant 'a pause excuses no grace' outstanding.rs 's/sent\.free_at = sent\.free_at\.map\(\|at\| at\.after\(gap\)\);//'
 mutant 'the report names the wrong worker' mod.rs 's/find\(\|slot\| slot\.device == device\);\n(\s+)slot\.filter/find(|slot| slot.device <= device);\n$1slot.filter/'
 mutant 'a device that was READY once counts as misconfigured' slot.rs 's/self\.never_ready = false;//'
 mutant 'a receipt does not name the device' slot.rs 's/self\.info = Some\(info\);/let _ = info;/'
@@ -170,6 +171,7 @@ mutant 'a job is OK with its first part' losses.rs 's/if self\.jobs\[&id\]\.has_
 mutant 'the errors of the last part alone are told' job.rs 's/self\.item_errors\.saturating_add\(report\.item_errors\)/report.item_errors/'
 mutant 'parts share their attempts' losses.rs 's/let tries = tried\.tries;/let tries: u32 = job.parts.iter().map(|part| part.tries).sum();/'
 mutant 'parts run on after the verdict' losses.rs 's/self\.end_early\(now, id, AttemptOutcome::Preempted\);//'
+mutant 'the parts beside one that failed have a grace alone' losses.rs 's/match outcome == AttemptOutcome::Preempted \{/match false {/'
 mutant 'parts that run count as waiting' queue.rs 's/self\.jobs \+= usize::from\(!share\.has\(place\)\);/self.jobs += 1;/; s/self\.jobs -= usize::from\(!share\.has\(place\)\);/self.jobs -= 1;/'
 
 # Second batches
@@ -185,8 +187,20 @@ mutant 'a second batch goes where its job failed' dispatch.rs 's/filter\(\|\(_, 
 mutant 'small jobs overtake a large one for ever' dispatch.rs 's/self\.queue\.take_first\(/self.queue.take(/'
 mutant 'no second batch is ever sent' slot.rs 's/may\.then_some\(front\.cost\)/may.then_some(front.cost).filter(|_| false)/'
 mutant 'the answer of a batch that waits counts' outstanding.rs 's/return Answered::Unknown;/let Some(second) = \&mut self.second else { return Answered::Unknown };\n            second.sent.retain(|sent| sent.attempt != attempt || second.cost == 0);\n            return Answered::Left;/'
-mutant 'what is cut off dies as soon as it is in front' outstanding.rs 's/sent\.free_at\.map\(\|_\| now\.after\(grace\)\)/sent.free_at.map(|at| if at < now.after(grace) { at } else { now })/'
-mutant 'what was cut off before it began is never ended' outstanding.rs 's/sent\.free_at\.map\(\|_\| now\.after\(grace\)\)/sent.free_at.filter(|_| false).map(|_| now.after(grace))/'
+mutant 'what is cut off dies as soon as it is in front' outstanding.rs 's/sent\.free_at\.map\(\|at\| at\.max\(now\.after\(grace\)\)\)/sent.free_at.map(|at| if at < now.after(grace) { at } else { now })/'
+mutant 'what was cut off before it began is never ended' outstanding.rs 's/sent\.free_at\.map\(\|at\| at\.max\(now\.after\(grace\)\)\)/sent.free_at.filter(|_| false).map(|_| now.after(grace))/'
+
+# Those who wait behind another
+mutant 'nobody is killed for those who wait' patience.rs 's/is_none_or\(\|at\| at > now\)/is_none_or(|at| at > now || true)/'
+mutant 'the pool does not wake for those who wait' mod.rs 's/\.chain\(patience\)/.chain(patience.filter(|_| false))/'
+mutant 'a worker is killed for those who wait though no device idles' patience.rs 's/idles\(other\) && may_take\(other\)/(idles(other) || true) \&\& may_take(other)/'
+mutant 'a silent device counts as one that idles' patience.rs 's/\n\s+&& ends < other\.last_heard[^\n]*//'
+mutant 'a worker is killed for those who failed on the device that idles' patience.rs 's/idles\(other\) && may_take\(other\)/idles(other) \&\& (may_take(other) || true)/'
+mutant 'whoever was waited for is waited for again' dispatch.rs 's/job\.request\.idempotent && !job\.alone;/job.request.idempotent;/'
+mutant 'whoever was waited for joins again' patience.rs 's/job\.alone = true;/job.alone |= false;/'
+mutant 'somebody waits behind a job that may not run twice' dispatch.rs 's/job\.request\.idempotent && !job\.alone;/!job.alone;/'
+mutant 'whoever was waited for is suspect' patience.rs 's/now, index, KillCause::FreeDevice/now, index, KillCause::Hang/'
+mutant 'a pause counts as patience' outstanding.rs 's/batch\.since = batch\.since\.after\(gap\);//'
 
 # Joins
 mutant 'other programs join' queue.rs 's/take_while\(move \|\(other, \.\.\)\| other == program\)/take_while(move |_| !program.is_empty())/'

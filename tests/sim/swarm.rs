@@ -123,6 +123,7 @@ impl Swarm {
             part_cost_min: rng.pick(&[1, 5, 10, 40, 1 << 40]),
             parts_per_device: count(rng, 1, 3),
             feed_cost_max: rng.pick(&[0, 5, 20, 60, 1_000]),
+            feed_patience: Duration::from_millis(rng.pick(&[1, 20, 60, 150, 10_000])),
             join_cost_max: rng.pick(&[0, 10, 30, 100, 1_000]),
         };
         Self {

@@ -93,6 +93,7 @@ const LIMITS: &[Limit] = &[
     bytes("part_cost_min", |c| &mut c.part_cost_min, 1..=1 << 40),
     count("parts_per_device", |c| &mut c.parts_per_device, 1..=64),
     bytes("feed_cost_max", |c| &mut c.feed_cost_max, 0..=1 << 40),
+    time("feed_patience", |c| &mut c.feed_patience, 1..=HOUR_MS),
     bytes("join_cost_max", |c| &mut c.join_cost_max, 0..=1 << 40),
     count("spin_us", |c| &mut c.spin_us, 0..=SPIN_US_MAX),
 ];

@@ -47,6 +47,11 @@ pub struct PoolConfig {
     /// A worker is sent a second batch while the first runs only if neither costs more: what lies in
     /// its channel cannot be taken by a device that is idle sooner.
     pub feed_cost_max: u64,
+    /// A second batch waits no longer than this behind the first while an idle device could take it:
+    /// then the worker is killed. `feed_cost_max` bounds what an honest first batch takes, to some
+    /// milliseconds on a GPU and a fraction of this on a CPU; one that takes longer is run again, and
+    /// that once.
+    pub feed_patience: Duration,
     /// Cost of all jobs that join one launch.
     pub join_cost_max: u64,
     /// How long a thread or worker that waits for a message may look for it before it sleeps, in
@@ -77,6 +82,7 @@ impl PoolConfig {
         part_cost_min: 32 << 20,
         parts_per_device: 2,
         feed_cost_max: 64 << 20,
+        feed_patience: Duration::from_secs(1),
         join_cost_max: 16 << 20,
         spin_us: 200,
     };

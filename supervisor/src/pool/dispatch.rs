@@ -48,7 +48,8 @@ impl Pool {
         let place_of = |place: Place| {
             let job = &jobs[&place.job];
             let part = part_at(job, place);
-            // Whatever is sent so early may have to be taken back: that is an attempt.
+            // Whatever is sent so early may have to be taken back: that is an attempt. How long it waits
+            // at most is in `patience`.
             if part.cost > config.feed_cost_max || !job.request.idempotent {
                 return None;
             }
@@ -66,7 +67,7 @@ impl Pool {
     fn send(&mut self, now: Timestamp, lead: Place, index: usize, cost_max: u64) {
         let worker = self.slots[index].worker();
         let joins = self.jobs[&lead.job].joins(&self.config);
-        let mut batch = Batch::default();
+        let mut batch = Batch::new(now);
         let mut attempts = Vec::new();
         let mut inline_bytes = 0;
         let mut next = Some(lead);
@@ -74,7 +75,8 @@ impl Pool {
             let job = self.jobs.get_mut(&place.job).expect("queued jobs are live");
             let part = place.part as usize;
             let assignment = job.begin(now, part, worker);
-            batch.add(assignment.attempt, job.parts[part].cost);
+            let may_lead = job.request.idempotent && !job.alone;
+            batch.add(assignment.attempt, job.parts[part].cost, may_lead);
             inline_bytes += job.request.inline_bytes;
             attempts.push(assignment);
             let Some(program) = joins.as_ref().filter(|_| attempts.len() < JOIN_MAX) else { break };

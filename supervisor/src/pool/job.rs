@@ -30,7 +30,8 @@ pub(super) struct Job {
     pub(super) deadline: Timestamp,
     /// Deaths of workers with evidence against this job.
     pub(super) deaths: u32,
-    /// A worker died that ran it together with others, so it joins nobody any more.
+    /// A worker died that ran it together with others, or was killed because it took too long with it:
+    /// it joins nobody any more, and nobody waits behind it.
     pub(super) alone: bool,
     /// Attempts of all parts begun: the number of the latest.
     begun: u32,

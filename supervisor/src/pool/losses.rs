@@ -120,14 +120,20 @@ impl Pool {
         }
     }
 
-    /// Cuts off whatever attempts of a job are running, before it gets its verdict.
+    /// Cuts off whatever attempts of a job are running, before it gets its verdict. They have a grace;
+    /// if one of its parts failed, the others have all the time that the job had. They come to their end
+    /// as any part does, and nobody else's work on their workers is to be lost for that one.
     pub(super) fn end_early(&mut self, now: Timestamp, id: JobId, outcome: AttemptOutcome) {
         let job = self.jobs.get_mut(&id).expect("the job is live");
+        let grace = match outcome == AttemptOutcome::Preempted {
+            true => job.deadline.since(now).max(self.config.cancel_grace),
+            false => self.config.cancel_grace,
+        };
         for (part, attempt, worker) in job.running().collect::<Vec<_>>() {
             let slot = self.slots.iter_mut().find(|slot| slot.worker() == worker);
             let slot = slot.expect("a running attempt's worker has a slot");
             let is_late = outcome == AttemptOutcome::Deadline;
-            slot.cut_off(now, attempt, self.config.cancel_grace, is_late);
+            slot.cut_off(now, attempt, grace, is_late);
             job.failed(part, slot.device_info(), outcome, String::new());
         }
     }

@@ -7,7 +7,7 @@
 //!
 //! `handle` first does what the event says, then `advance` restores what is always true
 //! between events: nothing late is still waiting, every slot that is due has a process, every idle
-//! device has a job if one may go there.
+//! device has a job if one may go there, and nobody waits for long behind another beside an idle one.
 
 mod clients;
 pub mod config;
@@ -17,6 +17,7 @@ mod job;
 mod losses;
 mod outstanding;
 mod part;
+mod patience;
 mod queue;
 mod slot;
 #[cfg(test)]
@@ -144,7 +145,8 @@ impl Pool {
             Phase::Draining { until } => Some(until),
             Phase::Leaving | Phase::Left | Phase::Serving => None,
         };
-        slots.chain(job).chain(drain).min()
+        let patience = self.slots.iter().filter_map(|slot| self.patience_ends(slot));
+        slots.chain(job).chain(drain).chain(patience).min()
     }
 
     fn enqueue(&mut self, id: JobId, part: usize) {

@@ -17,18 +17,27 @@ pub(super) struct Sent {
 }
 
 /// Attempts that a worker runs in one launch and has not answered.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Batch {
     pub(super) sent: Vec<Sent>,
     /// Of all attempts that were sent, those answered included.
     pub(super) cost: u64,
+    /// When it was sent.
+    pub(super) since: Timestamp,
+    /// Whether another batch may wait behind it: only if it may be ended for that one's sake.
+    pub(super) may_lead: bool,
 }
 
 impl Batch {
+    pub(super) fn new(now: Timestamp) -> Self {
+        Self { sent: Vec::new(), cost: 0, since: now, may_lead: true }
+    }
+
     /// Adds an attempt before the batch is sent.
-    pub(super) fn add(&mut self, attempt: AttemptId, cost: u64) {
+    pub(super) fn add(&mut self, attempt: AttemptId, cost: u64, may_lead: bool) {
         self.sent.push(Sent { attempt, free_at: None });
         self.cost = self.cost.saturating_add(cost);
+        self.may_lead &= may_lead;
     }
 
     /// Whether a job of it has its verdict already.
@@ -61,7 +70,7 @@ impl Outstanding {
     }
 
     /// Strikes an answered attempt off. With the last of the front batch the second one begins: what
-    /// was cut off in it has `grace` from now on.
+    /// was cut off in it has `grace` from now on, or longer if it was given longer.
     pub(super) fn answer(
         &mut self,
         now: Timestamp,
@@ -77,7 +86,7 @@ impl Outstanding {
         }
         let Some(mut next) = self.second.take() else { return Answered::Last };
         for sent in &mut next.sent {
-            sent.free_at = sent.free_at.map(|_| now.after(grace));
+            sent.free_at = sent.free_at.map(|at| at.max(now.after(grace)));
         }
         self.front = next;
         Answered::Left
@@ -94,6 +103,16 @@ impl Outstanding {
     /// When the worker must die, if what was cut off in the front batch is not answered by then.
     pub(super) fn free_at(&self) -> Option<Timestamp> {
         self.front.sent.iter().filter_map(|sent| sent.free_at).min()
+    }
+
+    /// Nobody listened for about `gap`: nothing is late because of that.
+    pub(super) fn excuse(&mut self, gap: Duration) {
+        for batch in [Some(&mut self.front), self.second.as_mut()].into_iter().flatten() {
+            batch.since = batch.since.after(gap);
+            for sent in &mut batch.sent {
+                sent.free_at = sent.free_at.map(|at| at.after(gap));
+            }
+        }
     }
 
     /// Whether the worker has nothing else to do than one attempt.

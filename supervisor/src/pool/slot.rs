@@ -29,7 +29,8 @@ use super::outstanding::{Answered, Batch, Outstanding};
 /// Why a worker was killed: decides what its death counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KillCause {
-    /// A job it ran has its verdict already, and the worker would not come to its end.
+    /// A job it ran has its verdict already, or others wait behind it while a device idles, and the
+    /// worker would not come to its end.
     FreeDevice,
     /// It said nothing for too long, or was not READY in time.
     Hang,
@@ -206,12 +207,13 @@ impl Slot {
     }
 
     /// What its outstanding batch costs, if it may be sent a second one beside that: it is heard, has
-    /// one batch that is soon over, and will not be killed for the sake of its device.
+    /// one batch that is soon over or may be ended, and will not be killed for the sake of its device.
     pub(super) fn feeds_beside(&self, now: Timestamp, config: &PoolConfig) -> Option<u64> {
         match &self.state {
             SlotState::Busy { outstanding: Outstanding { front, second: None } } => {
                 let may = now.since(self.last_heard) < config.heartbeat_suspect
                     && front.cost <= config.feed_cost_max
+                    && front.may_lead
                     && !front.is_cut_off();
                 may.then_some(front.cost)
             }
@@ -311,8 +313,8 @@ impl Slot {
             SlotState::Killed { give_up_at: at, .. }
             | SlotState::Starting { ready_by: at }
             | SlotState::Stopping { kill_at: at } => *at = at.after(gap),
-            SlotState::Busy { .. }
-            | SlotState::Quarantined
+            SlotState::Busy { outstanding } => outstanding.excuse(gap),
+            SlotState::Quarantined
             | SlotState::Ready { .. }
             | SlotState::Stopped
             | SlotState::Unkillable { .. }

@@ -7,6 +7,7 @@ mod drain;
 mod jobs;
 mod joins;
 mod parts;
+mod patience;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -29,6 +29,7 @@ impl Pool {
         self.give_up_if_no_device(now);
         self.end_drain(now);
         self.dispatch(now);
+        self.free_those_who_wait(now);
         self.jobs_high = self.jobs_high.max(self.queue.jobs());
     }
 
@@ -76,7 +77,7 @@ impl Pool {
         self.actions.push_back(Action::Spawn { worker: slot.worker() });
     }
 
-    fn kill(&mut self, now: Timestamp, index: usize, cause: KillCause) {
+    pub(super) fn kill(&mut self, now: Timestamp, index: usize, cause: KillCause) {
         let give_up_at = now.after(self.config.kill_timeout);
         let slot = &mut self.slots[index];
         let outstanding = slot.take_outstanding();

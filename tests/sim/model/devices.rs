@@ -14,7 +14,7 @@ use super::{Model, Phase};
 /// Why the pool killed a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// Its job had its verdict already.
+    /// Its job had its verdict already, or others waited behind it for too long.
     FreeDevice,
     /// It was silent, or not READY in time.
     Hang,
@@ -132,11 +132,8 @@ impl Device {
             State::Killed { give_up_at: at, .. }
             | State::Starting { by: at }
             | State::Stopping { by: at } => *at = at.after(gap),
-            State::Absent
-            | State::Busy { .. }
-            | State::Quarantined
-            | State::Ready
-            | State::Unkillable { .. } => {}
+            State::Busy { hands } => hands.excuse(gap),
+            State::Absent | State::Quarantined | State::Ready | State::Unkillable { .. } => {}
         }
     }
 
@@ -363,7 +360,7 @@ impl Model {
         self.due.spawns.insert(WorkerId { device: id, generation: device.generation });
     }
 
-    fn kill(&mut self, now: Timestamp, id: DeviceId, why: Why) {
+    pub(super) fn kill(&mut self, now: Timestamp, id: DeviceId, why: Why) {
         let give_up_at = now.after(self.config.kill_timeout);
         let device = self.devices.get_mut(&id).expect("devices stay");
         let hands = Hands(device.hands().to_vec());

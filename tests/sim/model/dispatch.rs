@@ -20,11 +20,12 @@ impl Model {
         let lead = sent.first().ok_or_else(|| Broken { rule, detail: worker.to_string() })?;
         let second = !self.only_a_ready_worker_of_this_generation_gets_a_job(worker)?;
         self.a_suspect_gets_no_job(now, worker)?;
-        let mut batch = Batch { sent: sent.len(), ..Batch::default() };
+        let mut batch = Batch { sent: sent.len(), since: now, may_lead: true, ..Batch::default() };
         for (position, &Assignment { attempt, part }) in sent.iter().enumerate() {
             let job = self.a_job_without_acceptance_or_with_a_verdict_never_runs(attempt)?;
             batch.attempts.push((attempt, None));
             batch.cost += job.cost(part);
+            batch.may_lead &= job.request.idempotent && !job.alone;
             self.an_attempt_may_begin(now, worker, attempt, part)?;
             if position > 0 {
                 self.nobody_joins_where_his_last_attempt_failed(worker, attempt, part)?;
@@ -111,8 +112,8 @@ impl Model {
         if job.parts_due > 1 {
             self.coverage.hit("dispatch: a part");
         }
-        if job.shared_a_death {
-            self.coverage.hit("dispatch: alone after a shared death");
+        if job.alone {
+            self.coverage.hit("dispatch: alone after a shared death or a long wait");
         }
         let at = job.parts.iter().position(|part| part.items == items);
         let at = at.unwrap_or_else(|| {

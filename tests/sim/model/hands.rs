@@ -1,5 +1,7 @@
 //! What a worker was sent and has not answered.
 
+use std::time::Duration;
+
 use gridpool::pool::event::Timestamp;
 use gridpool_protocol::ids::{AttemptId, JobId};
 
@@ -12,6 +14,10 @@ pub(super) struct Batch {
     pub(super) cost: u64,
     /// How many were sent.
     pub(super) sent: usize,
+    /// When they were sent.
+    pub(super) since: Timestamp,
+    /// All of them may run again and none ran alone: another batch may wait behind them.
+    pub(super) may_lead: bool,
 }
 
 /// The batches of one worker, the one that it runs first.
@@ -35,7 +41,7 @@ impl Hands {
     }
 
     /// Strikes off an attempt of the front batch. What is cut off in the next one has from then on
-    /// until `free_at`.
+    /// until `free_at` at least.
     pub(super) fn answered(&mut self, attempt: AttemptId, free_at: Timestamp) -> bool {
         let Some(front) = self.0.first_mut() else { return false };
         let before = front.attempts.len();
@@ -44,8 +50,17 @@ impl Hands {
         if front.attempts.is_empty() {
             self.0.remove(0);
             let next = self.0.iter_mut().flat_map(|batch| &mut batch.attempts);
-            next.filter(|(_, cut)| cut.is_some()).for_each(|(_, cut)| *cut = Some(free_at));
+            next.filter_map(|(_, cut)| cut.as_mut()).for_each(|at| *at = free_at.max(*at));
         }
         is_known
+    }
+
+    /// Nobody listened for `gap`.
+    pub(super) fn excuse(&mut self, gap: Duration) {
+        for batch in &mut self.0 {
+            batch.since = batch.since.after(gap);
+            let cut_off = batch.attempts.iter_mut().filter_map(|(_, free_at)| free_at.as_mut());
+            cut_off.for_each(|at| *at = at.after(gap));
+        }
     }
 }

@@ -44,8 +44,8 @@ pub(super) struct Job {
     pub(super) parts: Vec<Part>,
     pub(super) begun: u32,
     pub(super) evidence: u32,
-    /// Its worker died while it ran others with it.
-    pub(super) shared_a_death: bool,
+    /// Its worker died while it ran others with it, or was killed for those who waited behind it.
+    pub(super) alone: bool,
     pub(super) first_dispatch: Option<Timestamp>,
     accepted: Timestamp,
     item_errors: u32,
@@ -68,7 +68,7 @@ impl Job {
             parts: Vec::new(),
             begun: 0,
             evidence: 0,
-            shared_a_death: false,
+            alone: false,
             first_dispatch: None,
             accepted: now,
             item_errors: 0,
@@ -120,7 +120,7 @@ impl Job {
 
     /// Whether it may share a launch.
     pub(super) fn may_join(&self) -> bool {
-        self.parts_due == 1 && self.request.idempotent && !self.shared_a_death
+        self.parts_due == 1 && self.request.idempotent && !self.alone
     }
 }
 
@@ -230,17 +230,19 @@ impl Model {
     }
 
     /// The job ends before its attempts do. Their devices must be free after a grace; if the job is
-    /// late and has its worker to itself, at once.
+    /// late and has its worker to itself, at once; if a part of it failed, when it would be late.
     pub(super) fn cut_off(&mut self, now: Timestamp, id: JobId, outcome: AttemptOutcome) {
         let job = self.jobs.get_mut(&id).expect("it is live");
+        let grace = now.after(self.config.cancel_grace);
+        let failed = outcome == AttemptOutcome::Preempted;
+        let free_at = if failed { grace.max(job.deadline) } else { grace };
         for part in &mut job.parts {
             let Some((attempt, worker)) = part.running.take() else { continue };
             job.attempts.push((worker, outcome, part.items));
             let device = self.devices.get_mut(&worker.device).expect("devices stay");
             let own = device.hands().iter().map(|batch| batch.attempts.len()).sum::<usize>() == 1;
             let at_once = own && outcome == AttemptOutcome::Deadline;
-            let grace = self.config.cancel_grace;
-            device.frees(attempt, if at_once { now } else { now.after(grace) });
+            device.frees(attempt, if at_once { now } else { free_at });
         }
     }
 

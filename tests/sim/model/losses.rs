@@ -41,9 +41,14 @@ impl Model {
             }
             Loss::Hung => (AttemptOutcome::Hang, true, false),
             Loss::Freed => {
+                let cut_off = front.attempts.iter().any(|(_, free_at)| free_at.is_some());
                 for &(attempt, _) in &front.attempts {
                     if self.jobs.contains_key(&attempt.job) {
-                        self.coverage.hit("preempted: beside a job that was cut off");
+                        self.coverage.hit(if cut_off {
+                            "preempted: beside a job that was cut off"
+                        } else {
+                            "preempted: others waited behind it"
+                        });
                     }
                     self.attempt_preempted(attempt, worker);
                 }
@@ -60,7 +65,7 @@ impl Model {
         }
         for &(attempt, _) in &front.attempts {
             let Some(job) = self.jobs.get_mut(&attempt.job) else { continue };
-            job.shared_a_death |= !alone;
+            job.alone |= !alone;
             job.evidence += u32::from(evidence && alone);
             self.attempt_failed(now, attempt, worker, outcome, from_outside);
         }

@@ -3,12 +3,13 @@
 //! For every event the model works out by itself what must follow at this very moment: which verdicts,
 //! which kills, stops and starts, what the client is told. An action that is not due breaks a rule, and
 //! so does a due action that does not come. The one thing that the pool may choose is which waiting
-//! job goes to which idle worker; that choice has rules of its own (`dispatch`, `fair`).
+//! job goes to which idle worker; that choice has rules of its own (`dispatch`, `fair`), and decides who
+//! is killed for those who wait (`patience`).
 //!
 //! One file per concern: `clients` what is said to clients, `jobs` what becomes of a job, `devices`
 //! what becomes of a device, `hands` what a worker has in hand, `losses` what it takes with it, `orders`
-//! starts, stops and kills, `dispatch` who runs what, `sharing` with whom, `fair` whose turn it is,
-//! `settled` what holds between events.
+//! starts, stops and kills, `dispatch` who runs what, `sharing` with whom, `patience` behind whom and
+//! for how long, `fair` whose turn it is, `settled` what holds between events.
 
 mod clients;
 mod devices;
@@ -18,6 +19,7 @@ mod hands;
 mod jobs;
 mod losses;
 mod orders;
+mod patience;
 mod settled;
 mod sharing;
 
@@ -206,7 +208,7 @@ impl Model {
             Action::Finish { client, job, key, ref receipt } => {
                 self.finished(now, client, job, key, receipt)
             }
-            Action::Kill { worker } => self.killed(worker),
+            Action::Kill { worker } => self.killed(now, worker),
             Action::Leave => self.left(),
             Action::Refuse { client, job, key, ref refusal } => {
                 self.refused(client, job, key, refusal)

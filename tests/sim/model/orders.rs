@@ -1,5 +1,6 @@
 //! What the pool orders of processes: start, stop, kill.
 
+use gridpool::pool::event::Timestamp;
 use gridpool_protocol::ids::WorkerId;
 
 use super::{Broken, Model, holds};
@@ -37,7 +38,9 @@ impl Model {
         holds(rule, false, || format!("{worker} is not due: {device:?}, {:?}", self.phase))
     }
 
-    pub(super) fn killed(&mut self, worker: WorkerId) -> Result<(), Broken> {
+    pub(super) fn killed(&mut self, now: Timestamp, worker: WorkerId) -> Result<(), Broken> {
+        // Only now is it known which devices idle.
+        self.waits_no_longer(now, worker);
         let due = self.due.kills.remove(&worker);
         let rule = "a_worker_is_killed_if_it_must_be_and_not_otherwise";
         holds(rule, due, || format!("{worker}: {:?}", self.devices[&worker.device]))

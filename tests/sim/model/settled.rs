@@ -19,6 +19,7 @@ impl Model {
         what_is_due_is_done_at_once(&self.due)?;
         self.no_device_is_idle_while_a_job_waits_that_may_go_there(now)?;
         self.a_worker_that_may_have_a_second_batch_gets_one_if_only_such_wait(now)?;
+        self.nobody_waits_for_longer_than_feed_patience_while_a_device_idles_that_may_take_it(now)?;
         let waiting = self.jobs.values().filter(|job| job.waits()).count();
         self.jobs_high = self.jobs_high.max(waiting as u64);
         self.the_pool_wakes_when_something_is_due(now, pool)?;
@@ -43,7 +44,8 @@ impl Model {
             Phase::Draining { until } => Some(until),
             Phase::Leaving | Phase::Left | Phase::Serving => None,
         };
-        let due = devices.chain(deadlines).chain(drain).min();
+        let waits = self.devices.values().filter_map(|device| self.patience_ends(device));
+        let due = devices.chain(deadlines).chain(drain).chain(waits).min();
         let wakes = pool.poll_deadline();
         let in_time = match (due, wakes) {
             (Some(due), Some(wakes)) => now < wakes && wakes <= due,

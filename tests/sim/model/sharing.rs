@@ -81,6 +81,7 @@ impl Model {
         let State::Busy { hands } = &device.state else { return false };
         let [front] = &hands.0[..] else { return false };
         front.cost <= self.config.feed_cost_max
+            && front.may_lead
             && front.attempts.iter().all(|(_, free_at)| free_at.is_none())
             && !self.is_suspect(now, device)
     }

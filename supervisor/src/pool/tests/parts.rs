@@ -6,7 +6,7 @@ use super::*;
 
 /// A pool over `devices` devices that splits what costs 200 or more.
 fn rig(devices: u32) -> Rig {
-    Rig::with(devices, |config| config.part_cost_min = 100)
+    Rig::with(devices, |config| (config.part_cost_min, config.parts_per_device) = (100, 3))
 }
 
 /// Client 1 submits a job of 100 items that costs so much.
@@ -101,7 +101,7 @@ fn each_part_has_attempts_of_its_own_and_evidence_counts_for_the_job() {
 }
 
 #[test]
-fn a_verdict_while_other_parts_run_gives_them_a_grace_and_then_frees_their_devices() {
+fn a_part_that_is_refused_takes_no_time_from_the_others_and_nobody_is_killed_for_it() {
     let mut rig = rig(3);
     submit(&mut rig, 1, 300);
     rig.reply(1, Err(AttemptError::Refused("not a batch".to_owned())));
@@ -112,13 +112,45 @@ fn a_verdict_while_other_parts_run_gives_them_a_grace_and_then_frees_their_devic
         (66, AttemptOutcome::Preempted),
     ];
     assert_eq!(outcomes(&rig, 1), expected);
-    rig.wait_ms(249);
+    rig.wait_ms(20_000);
     rig.answer(0);
+    assert_eq!(rig.state(0), WorkerState::Ready);
+    assert_eq!(rig.verdicts(1), [Verdict::Failed], "the answer goes nowhere");
+    assert_eq!(rig.pool.counters().stale, 0);
+    rig.wait_ms(9_999);
     assert_eq!(rig.kills(), 0);
     rig.wait_ms(1);
     assert_eq!(rig.actions().last(), Some(&Action::Kill { worker: rig.worker(2) }));
-    assert_eq!(rig.kills(), 1, "the one that answered lives");
+    assert_eq!(rig.kills(), 1, "it hangs: the job would be late by now");
     rig.assert_counters_add_up(0);
+}
+
+#[test]
+fn whoever_waits_behind_a_good_part_of_a_refused_job_is_not_preempted() {
+    let mut rig = Rig::with(2, |config| (config.part_cost_min, config.feed_cost_max) = (100, 200));
+    submit(&mut rig, 1, 200);
+    rig.submit(2);
+    assert_eq!((rig.batches(0), rig.batches(1)), (vec![vec![1], vec![2]], vec![vec![1]]));
+    rig.reply(1, Err(AttemptError::Refused("not a batch".to_owned())));
+    rig.wait_ms(900);
+    rig.answer(0);
+    rig.answer(0);
+    assert_eq!(rig.kills(), 0);
+    assert_eq!(outcomes(&rig, 2), [(0, AttemptOutcome::Ok)]);
+}
+
+#[test]
+fn a_part_of_a_refused_job_that_had_not_begun_has_the_job_s_time_too() {
+    let mut rig = Rig::with(2, |config| (config.part_cost_min, config.feed_cost_max) = (100, 200));
+    rig.submit_as(2, 9, |request| request.deadline = Duration::from_secs(60));
+    submit(&mut rig, 1, 200);
+    assert_eq!((rig.batches(0), rig.batches(1)), (vec![vec![1], vec![2]], vec![vec![2]]));
+    rig.reply(1, Err(AttemptError::Refused("not a batch".to_owned())));
+    rig.answer(0);
+    rig.wait_ms(29_999);
+    assert_eq!(rig.kills(), 0);
+    rig.wait_ms(1);
+    assert_eq!(rig.kills(), 1);
 }
 
 #[test]

@@ -158,6 +158,28 @@ fn a_supervisor_that_was_stopped_for_long_kills_nobody_for_its_own_silence() {
 }
 
 #[test]
+fn a_supervisor_that_was_stopped_takes_no_grace_from_a_job_that_was_cancelled() {
+    let mut rig = Rig::new(1);
+    rig.submit(1);
+    rig.cancel(1);
+    rig.now = rig.now.after(Duration::from_secs(600));
+    rig.tell(Event::TimePassed);
+    assert_eq!(rig.kills(), 0, "its answer may have come and not been read");
+    rig.answer(0);
+    rig.wait_ms(1_000);
+    assert_eq!(rig.kills(), 0);
+
+    rig.submit(2);
+    rig.cancel(2);
+    rig.now = rig.now.after(Duration::from_secs(600));
+    rig.tell(Event::TimePassed);
+    rig.wait_ms(99);
+    assert_eq!(rig.kills(), 0);
+    rig.wait_ms(1);
+    assert_eq!(rig.kills(), 1, "a little more than the time that it had");
+}
+
+#[test]
 fn a_start_that_succeeds_forgives_those_that_failed() {
     let mut rig = Rig::starting(1, |config| config.restart_limit = 100);
     for _ in 0..4 {
