@@ -48,9 +48,9 @@ pub struct PoolConfig {
     /// its channel cannot be taken by a device that is idle sooner.
     pub feed_cost_max: u64,
     /// A second batch waits no longer than this behind the first while an idle device could take it:
-    /// then the worker is killed. `feed_cost_max` bounds what an honest first batch takes, to some
-    /// milliseconds on a GPU and a fraction of this on a CPU; one that takes longer is run again, and
-    /// that once.
+    /// then the worker is killed. `feed_cost_max` bounds the work of an honest first batch: on a GPU to
+    /// far less time than this. A costly program on a CPU worker may take longer; it is run again, once
+    /// and convicted of nothing.
     pub feed_patience: Duration,
     /// Cost of all jobs that join one launch.
     pub join_cost_max: u64,

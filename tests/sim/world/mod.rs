@@ -169,6 +169,8 @@ impl World {
         let soon = now.after(Duration::from_millis(100));
         for process in self.processes.values_mut() {
             process.done_at = process.done_at.min(soon);
+            // It may have said that it was done with what never ends.
+            process.stuck = false;
         }
         for (_, stuck) in self.network.split_off(&(soon, 0)) {
             let at = now.after(self.rng.millis(0, 100));
