@@ -111,4 +111,5 @@ fn what_bench_does_not_know_is_a_usage_error() {
     assert!(unknown.stderr.contains("there are identity, rot90"), "{}", unknown.stderr);
     bench().arg("--batches=2M").run().complains(2, &["from 1 to 1M"]);
     bench().arg("--repetitions=4").run().complains(2, &["5..=1000"]);
+    bench().arg("--plot=/no/such/x.svg").run().complains(2, &["there is no folder /no/such"]);
 }

@@ -178,6 +178,7 @@ mutant 'parts that run count as waiting' queue.rs 's/self\.jobs \+= usize::from\
 mutant 'a second batch is sent though a device idles' dispatch.rs 's/match self\.slots\.iter\(\)\.any\(is_idle\) \{/match !self.slots.iter().any(|slot| slot.feeds_beside(now, \&self.config).is_some()) {/'
 mutant 'a second batch waits behind a long one' slot.rs 's/\n\s+&& front\.cost <= config\.feed_cost_max//'
 mutant 'a long batch is sent to wait' dispatch.rs 's/part\.cost > config\.feed_cost_max \|\| //'
+mutant 'a second batch goes out though another device is about to serve' dispatch.rs 's/if slots\.iter\(\)\.any\(soon\)/if false && slots.iter().any(soon)/'
 mutant 'joins make a second batch long' dispatch.rs 's/join_cost_max\.min\(self\.config\.feed_cost_max\)/join_cost_max/'
 mutant 'a second batch goes to the most loaded' dispatch.rs 's/open\.min\(\)/open.max()/'
 mutant 'a second batch is sent to a worker that may be killed soon' slot.rs 's/\n\s+&& !front\.is_cut_off\(\);/;/'

@@ -17,7 +17,7 @@ mod table;
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gridpool_protocol::bench::{Line, Plan, PoolRows, Row, Subject};
@@ -52,6 +52,8 @@ const READY_EVERY: Duration = Duration::from_millis(20);
 pub(super) enum BenchError {
     #[error(transparent)]
     Child(#[from] ChildError),
+    #[error("--plot {}: there is no folder {}: make it first", path.display(), folder.display())]
+    NoFolder { path: PathBuf, folder: PathBuf },
     #[error("the picture {}", path.display())]
     Plot {
         path: PathBuf,
@@ -71,6 +73,7 @@ impl BenchError {
                 Ok(code @ (exit::USAGE | exit::DATA)) => code,
                 Ok(_) | Err(_) => exit::INTERNAL,
             },
+            Self::NoFolder { .. } => exit::USAGE,
             Self::Child(_) | Self::Plot { .. } | Self::Unready { .. } | Self::Wrong(_) => {
                 exit::INTERNAL
             }
@@ -80,6 +83,7 @@ impl BenchError {
 
 /// Measures and shows everything.
 pub(super) fn run(flags: &BenchFlags, settings: &Settings) -> Result<u8, CommandError> {
+    check_plot(flags.plot.as_deref())?;
     let worker = devices::worker_binary(settings.worker_bin.as_deref())?;
     let pool_devices = devices::resolve(&settings.devices, &worker)?;
     let folder = tempfile::Builder::new().prefix("gridpool-bench-").tempdir();
@@ -242,6 +246,18 @@ impl Bench<'_> {
         match self.ledger.faults() {
             0 => Ok(exit::OK),
             faults => Err(BenchError::Wrong(faults).into()),
+        }
+    }
+}
+
+/// Minutes of measuring should not end in a picture that has no place.
+fn check_plot(path: Option<&Path>) -> Result<(), BenchError> {
+    let Some(path) = path else { return Ok(()) };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match folder.filter(|folder| !folder.is_dir()) {
+        None => Ok(()),
+        Some(folder) => {
+            Err(BenchError::NoFolder { path: path.to_owned(), folder: folder.to_owned() })
         }
     }
 }

@@ -79,7 +79,7 @@ impl PoolConfig {
         cancel_grace: Duration::from_millis(250),
         kill_timeout: Duration::from_secs(5),
         drain_timeout: Duration::from_secs(30),
-        part_cost_min: 32 << 20,
+        part_cost_min: 4 << 20,
         parts_per_device: 2,
         feed_cost_max: 64 << 20,
         feed_patience: Duration::from_secs(1),

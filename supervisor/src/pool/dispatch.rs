@@ -53,6 +53,11 @@ impl Pool {
             if part.cost > config.feed_cost_max || !job.request.idempotent {
                 return None;
             }
+            // A device that is about to serve takes it sooner than a busy one.
+            let soon = |slot: &Slot| !avoids(part, slot.device) && slot.is_near_service();
+            if slots.iter().any(soon) {
+                return None;
+            }
             let others = slots.iter().enumerate().filter(|(_, slot)| !avoids(part, slot.device));
             let open = others.filter_map(|(i, slot)| Some((slot.feeds_beside(now, config)?, i)));
             open.min().map(|(_, index)| index)

@@ -110,6 +110,9 @@ impl Model {
         let parts = &self.jobs[&sent[0].attempt.job].parts;
         let part = parts.iter().find(|part| part.items == sent[0].part);
         let failed_on = part.and_then(|part| part.failed_on);
+        // One that is about to serve would take it sooner.
+        let mut others = self.devices.iter().filter(|(id, _)| Some(**id) != failed_on);
+        let one_comes = others.any(|(_, device)| device.is_near());
         let load = |device: &Device| device.hands()[0].cost;
         let open = self
             .devices
@@ -117,7 +120,8 @@ impl Model {
             .filter(|(id, device)| Some(**id) != failed_on && self.is_open(now, device));
         let least = open.map(|(_, device)| load(device)).min();
         let own = load(&self.devices[&worker.device]);
-        holds(rule, least == Some(own), || format!("{sent:?} to {worker}: {:?}", self.devices))
+        let ok = least == Some(own) && !one_comes;
+        holds(rule, ok, || format!("{sent:?} to {worker}: {:?}", self.devices))
     }
 
     pub(super) fn what_is_sent_early_may_be_taken_back(
@@ -144,7 +148,8 @@ impl Model {
         });
         let is_idle = self.devices.values().any(|device| self.is_idle(now, device));
         let is_open = self.devices.values().any(|device| self.is_open(now, device));
-        let unused = some_wait && all_short && !is_idle && is_open;
+        let one_comes = self.devices.values().any(Device::is_near);
+        let unused = some_wait && all_short && !is_idle && is_open && !one_comes;
         holds(rule, !unused, || format!("{:?}", self.devices))
     }
 }

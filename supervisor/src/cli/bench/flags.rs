@@ -49,7 +49,7 @@ pub(in crate::cli) struct BenchFlags {
     /// Items of one job: `1,32,1000,100k,1M` unless it is quick.
     #[arg(long, value_name = "ITEMS", value_delimiter = ',', value_parser = parse_items)]
     batches: Vec<u32>,
-    /// Timed repetitions of each row, after a warm-up.
+    /// Timed repetitions of each row, after a warm-up; at least 5.
     #[arg(long, value_name = "N", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u32).range(5..=1_000))]
     pub(super) repetitions: u32,
