@@ -15,8 +15,9 @@ mod writer;
 
 use std::ops::Range;
 
-use crate::limits::{GRID_CELLS_MAX, JOB_CELLS_MAX, JOB_ITEMS_MAX};
+use crate::limits::{JOB_CELLS_MAX, JOB_ITEMS_MAX};
 use crate::shared::SharedSlice;
+use crate::tables::read_range;
 
 pub use crate::grid::{Grid, GridError};
 pub use error::BatchError;
@@ -131,38 +132,10 @@ impl Tables {
         if memory.bytes() < layout.bytes() {
             return Err(BatchError::Bytes { got: memory.bytes(), want: layout.bytes() });
         }
-        let mut shape_bytes = vec![0; layout.shapes().len()];
-        memory.read(layout.shapes().start, &mut shape_bytes);
-        let mut offset_bytes = vec![0; layout.offsets().len()];
-        memory.read(layout.offsets().start, &mut offset_bytes);
-        let shapes = shape_bytes.as_chunks::<2>().0.to_vec();
-        let offsets = offset_bytes.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b));
-        let tables = Self { shapes, offsets: offsets.collect() };
-        tables.check(layout)?;
-        Ok(tables)
-    }
-
-    fn check(&self, layout: BatchLayout) -> Result<(), BatchError> {
-        let mut want: u32 = 0;
-        for (grid, (&[h, w], &got)) in self.shapes.iter().zip(&self.offsets).enumerate() {
-            let cells = usize::from(h) * usize::from(w);
-            let may_miss = grid % layout.grids_per_item() == 1;
-            let is_missing = may_miss && [h, w] == MISSING;
-            if !is_missing && (cells == 0 || cells > GRID_CELLS_MAX) {
-                return Err(BatchError::Shape { grid, h, w });
-            }
-            if got != want {
-                return Err(BatchError::Offset { grid, got, want });
-            }
-            // No overflow: 2^23 grids of 2^12 cells would pass u32, so the sum saturates and then
-            // differs from the layout's, which is at most 2^30.
-            want = want.saturating_add(u32::from(h) * u32::from(w));
-        }
-        let (grid, got) = (self.shapes.len(), self.offsets[self.shapes.len()]);
-        if got != want || want != layout.cells {
-            return Err(BatchError::Offset { grid, got, want });
-        }
-        Ok(())
+        let mut shapes = vec![[0; 2]; layout.grids()];
+        let mut offsets = vec![[0; 4]; layout.grids() + 1];
+        read_range(layout, 0..layout.items(), memory, &mut shapes, &mut offsets)?;
+        Ok(Self { shapes, offsets: offsets.into_iter().map(u32::from_le_bytes).collect() })
     }
 
     /// `(h, w)` of every grid.

@@ -59,6 +59,7 @@ pub mod grid;
 pub mod ids;
 mod lease;
 pub mod limits;
+pub mod memory;
 pub mod message;
 pub mod output;
 pub mod program;

@@ -19,7 +19,6 @@ pub mod fault;
 pub mod gauges;
 pub mod probe;
 pub mod process;
-mod programs;
 pub mod self_test;
 pub mod serve;
 mod tally;

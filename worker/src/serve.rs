@@ -19,7 +19,7 @@ use gridpool_protocol::exit::worker as exit;
 use gridpool_protocol::ids::{ArenaId, AttemptId, WorkerId};
 use gridpool_protocol::limits::{HEARTBEAT_EVERY, PROTOCOL_VERSION};
 use gridpool_protocol::message::{AttemptError, FromWorker, Member, Run, ToWorker};
-use gridpool_protocol::program::Program;
+use gridpool_protocol::program::{Program, Programs};
 use nix::libc;
 
 use crate::arenas::Arenas;
@@ -28,7 +28,6 @@ use crate::device::Device;
 use crate::fault::Fault;
 use crate::gauges::Gauges;
 use crate::process;
-use crate::programs::Programs;
 use crate::self_test::self_test;
 
 /// Who this worker is and who started it.

@@ -3,6 +3,7 @@
 //! The compiler lives here so that a bad program is refused by the client before anything is sent,
 //! and again by the supervisor, with the same words.
 
+mod cache;
 mod compile;
 mod complaint;
 mod error;
@@ -20,12 +21,14 @@ mod variants;
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::batch::BatchError;
 
+pub use cache::Programs;
 pub use error::ProgramError;
 pub use extent::Extent;
 pub use kind::{Kind, Type};
@@ -112,7 +115,7 @@ pub struct Program {
     steps: Vec<Step>,
     ties: Ties,
     text: String,
-    hash: String,
+    hash: Arc<str>,
 }
 
 impl Program {
@@ -136,7 +139,8 @@ impl Program {
         let (takes, steps) = compile::compile(text, &calls)?;
         let canonical: Vec<_> = steps.iter().map(Step::to_string).collect();
         let canonical = canonical.join(" | ");
-        let hash = hex(&Sha256::digest(format!("gridpool program 1\n{ties}\n{canonical}\n")));
+        let hash = Sha256::digest(format!("gridpool program 1\n{ties}\n{canonical}\n"));
+        let hash = Arc::from(hex(&hash));
         Ok(Self { takes, steps, ties, text: canonical, hash })
     }
 
@@ -184,6 +188,12 @@ impl Program {
     #[must_use]
     pub fn hash(&self) -> &str {
         &self.hash
+    }
+
+    /// The same in a form that jobs share.
+    #[must_use]
+    pub fn shared_hash(&self) -> Arc<str> {
+        Arc::clone(&self.hash)
     }
 
     /// What every item's result is.

@@ -1,11 +1,11 @@
 //! Who may have how much shared memory.
 
-use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use gridpool_protocol::arena::{Arena, ArenaError};
+use gridpool_protocol::memory::available_bytes;
 use gridpool_protocol::message::{Limit, Refusal};
 
 /// Arenas that one connection may have at a time; each costs a descriptor.
@@ -36,8 +36,7 @@ pub(super) struct ClientArena {
 impl Budget {
     /// Half of the memory that is available now, the cgroup's limit included.
     pub(super) fn from_system() -> Self {
-        let available = [available_memory(), available_in_cgroup()].into_iter().flatten().min();
-        Self::new(available.unwrap_or(1 << 30) / POOL_SHARE)
+        Self::new(available_bytes().unwrap_or(1 << 30) / POOL_SHARE)
     }
 
     fn new(limit: u64) -> Self {
@@ -112,22 +111,6 @@ impl Drop for ClientArena {
         self.budget.bytes.fetch_sub(self.arena.bytes(), Ordering::Relaxed);
         self.budget.arenas.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-fn available_memory() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1_024)
-}
-
-/// What the cgroup of this process leaves; `None` if it has no limit.
-fn available_in_cgroup() -> Option<u64> {
-    let path = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = path.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let read = |file: &str| fs::read_to_string(format!("/sys/fs/cgroup{path}/{file}")).ok();
-    let limit: u64 = read("memory.max")?.trim().parse().ok()?;
-    let used: u64 = read("memory.current")?.trim().parse().ok()?;
-    Some(limit.saturating_sub(used))
 }
 
 #[cfg(test)]

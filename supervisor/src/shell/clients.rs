@@ -20,12 +20,12 @@ use gridpool_protocol::message::{
     ClientMessage, Destination, Input, Limit, Payload, Refusal, ServerMessage, Slice, Submission,
 };
 use gridpool_protocol::output::OutputLayout;
+use gridpool_protocol::program::Programs;
 
 use super::Shared;
 use super::arenas::ClientArena;
 use super::core::Held;
 use super::outbox::Outbox;
-use super::programs::Programs;
 use crate::pool::event::{Event, JobRequest};
 
 /// What a job costs its client's share beside its cells: about what a launch takes in cells.
@@ -204,9 +204,8 @@ impl Connection {
         submission: &Submission,
     ) -> Result<(JobRequest, BTreeMap<ArenaId, Arc<ClientArena>>), String> {
         let call = &submission.call;
-        let compiled = self.programs.find(&call.program, call.ties);
-        let compiled = compiled.map_err(|error| error.to_string())?;
-        let program = &compiled.program;
+        let program = self.programs.compile(&call.program, call.ties);
+        let program = &*program.map_err(|error| error.to_string())?;
         let Payload { items, cells, .. } = &call.payload;
         let (items, cells) = (*items, *cells);
         let grids = program.grids_per_item();
@@ -248,7 +247,7 @@ impl Connection {
         let request = JobRequest {
             job: JobId(self.shared.next_id()),
             key: submission.key,
-            program_hash: Arc::clone(&compiled.hash),
+            program_hash: program.shared_hash(),
             items: call.payload.items,
             cost: u64::from(call.payload.cells) * program.steps().len() as u64 + COST_PER_JOB,
             inline_bytes: inline_bytes as u64,

@@ -18,7 +18,6 @@ mod listen;
 mod outbox;
 mod pidfd;
 mod process;
-mod programs;
 mod spawn;
 mod timer;
 

@@ -1,0 +1,79 @@
+//! Programs that were compiled before: clients send the same few again and again.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::{Program, ProgramError, Ties};
+
+/// Programs that are kept; whoever uses more has some compiled again, which takes microseconds.
+const PROGRAMS_KEPT: usize = 16;
+
+/// Programs by text as it came, which need not be the canonical one; the latest used first.
+#[derive(Debug, Default)]
+pub struct Programs(VecDeque<(String, Ties, Arc<Program>)>);
+
+impl Programs {
+    /// The program of a text, compiled or known.
+    ///
+    /// # Errors
+    /// As for [`Program::compile`]; nothing is kept then.
+    pub fn compile(&mut self, text: &str, ties: Ties) -> Result<Arc<Program>, ProgramError> {
+        let is_it = |(known, of, _): &(String, Ties, _)| known == text && *of == ties;
+        let known = self.0.iter().position(is_it).and_then(|at| self.0.remove(at));
+        let entry = match known {
+            Some(entry) => entry,
+            None => (text.to_owned(), ties, Arc::new(Program::compile(text, ties)?)),
+        };
+        let program = Arc::clone(&entry.2);
+        self.0.truncate(PROGRAMS_KEPT - 1);
+        self.0.push_front(entry);
+        Ok(program)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_compiled_once_and_tie_modes_are_kept_apart() {
+        let mut programs = Programs::default();
+        let mut compile = |text: &str, ties| programs.compile(text, ties).unwrap();
+        let first = compile("rot90", Ties::Cpython);
+        let lowest = compile("rot90", Ties::Lowest);
+        assert!(!Arc::ptr_eq(&first, &lowest));
+        assert_ne!(first.hash(), lowest.hash());
+        assert!(Arc::ptr_eq(&first, &compile("rot90", Ties::Cpython)));
+        for factor in 1..=PROGRAMS_KEPT {
+            compile(&format!("upscale({factor})"), Ties::Cpython);
+        }
+        assert!(!Arc::ptr_eq(&first, &compile("rot90", Ties::Cpython)), "the oldest were dropped");
+        assert!(programs.0.len() <= PROGRAMS_KEPT);
+    }
+
+    #[test]
+    fn what_is_kept_is_the_program_of_that_text_and_ties() {
+        let mut programs = Programs::default();
+        for _ in 0..3 {
+            for factor in 1..=20 {
+                for ties in [Ties::Cpython, Ties::Lowest] {
+                    let text = format!("upscale({factor}) | mostcolor");
+                    let program = programs.compile(&text, ties).unwrap();
+                    assert_eq!((program.text(), program.ties()), (text.as_str(), ties));
+                }
+            }
+        }
+        assert!(programs.compile("rot90 |", Ties::Lowest).is_err());
+        assert_eq!(programs.0.len(), PROGRAMS_KEPT);
+        let first = programs.compile("rot90", Ties::Lowest).unwrap();
+        let again = programs.compile("rot90", Ties::Lowest).unwrap();
+        assert!(Arc::ptr_eq(&first, &again));
+    }
+
+    #[test]
+    fn a_program_that_does_not_compile_is_not_kept() {
+        let mut programs = Programs::default();
+        assert!(programs.compile("rot91", Ties::Cpython).is_err());
+        assert!(programs.0.is_empty());
+    }
+}
