@@ -221,6 +221,34 @@ mod tests {
     }
 
     #[test]
+    fn grids_that_follow_each_other_but_not_from_the_first_cell_to_the_last_are_refused() {
+        let (tight, memory) = packed(&GridBatch::from_grids(&grids()).unwrap());
+        let (items, cells) = (tight.items(), u32::try_from(tight.cell_count()).unwrap());
+        let one_more = BatchLayout::new(7, 1, cells + 1).unwrap();
+        let moved = |by: u32| {
+            let mut memory = memory.clone();
+            memory.resize(one_more.bytes(), 0);
+            for offset in memory[one_more.offsets()].as_chunks_mut::<4>().0 {
+                shift_offsets(std::slice::from_mut(offset), by);
+            }
+            memory
+        };
+        let refused = |by: u32, range: Range<usize>, grid, want| {
+            let got = if grid == 0 { by } else { cells + by };
+            let error = read(one_more, &mut moved(by), range).unwrap_err();
+            assert_eq!(error, BatchError::Offset { grid, got, want });
+        };
+        refused(1, 0..items, 0, 0);
+        refused(1, 0..3, 0, 0);
+        refused(0, 0..items, items, cells + 1);
+        refused(0, 3..items, items, cells + 1);
+        // A part in the middle may lie anywhere within the batch's cells, and not beyond.
+        assert!(read(one_more, &mut moved(1), 3..items).is_ok());
+        assert!(read(one_more, &mut moved(1), 1..3).is_ok());
+        assert!(read(one_more, &mut moved(cells), 1..3).is_err());
+    }
+
+    #[test]
     fn errors_name_the_grid_as_the_whole_batch_counts() {
         let (layout, memory) = packed(&GridBatch::from_grids(&grids()).unwrap());
         let mut zero = memory.clone();
