@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::codec;
-use crate::ids::{ArenaId, AttemptId, JobKey, WorkerId};
+use crate::ids::{ArenaId, AttemptId, ContentHash, JobKey, WorkerId};
 use crate::program::Ties;
 use crate::receipt::{DeviceInfo, ItemRange, Receipt, RunReport};
 use crate::status::{Status, WorkerMemory};
@@ -200,6 +200,12 @@ pub enum Refusal {
     /// The request makes no sense; trying again will not help.
     #[error("{0}")]
     Invalid(String),
+    /// A job of this content was convicted: workers died of it, alone.
+    #[error(
+        "POISON: a job with this program and batch killed its workers, so it is refused; `gridpool \
+         release {0}` allows it again"
+    )]
+    Poison(ContentHash),
     /// The key names another live job.
     #[error("key {0} belongs to another job that has no verdict yet")]
     KeyInUse(JobKey),

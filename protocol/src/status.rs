@@ -67,6 +67,8 @@ pub enum WorkerState {
     Quarantined,
     /// Idle, and ready for a job.
     Ready,
+    /// READY, and waiting to take over.
+    Standby,
     /// Started and not yet READY.
     Starting,
     /// Told to end, or killed, and not yet gone.
@@ -154,6 +156,8 @@ pub struct Counters {
     pub device_lost: u64,
     /// Submissions refused as BUSY.
     pub refused_busy: u64,
+    /// Submissions refused because a job of that content was convicted.
+    pub refused_poison: u64,
     /// Attempts begun.
     pub attempts: u64,
     /// Launches ordered; each of one attempt or of several that were joined.

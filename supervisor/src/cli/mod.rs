@@ -100,9 +100,9 @@ fn exit_code_of(error: &ClientError) -> u8 {
         | ClientError::Lost
         | ClientError::NoPool { .. }
         | ClientError::Silent => exit::UNAVAILABLE,
-        ClientError::Refused(Refusal::Busy(_) | Refusal::Invalid(_) | Refusal::KeyInUse(_)) => {
-            exit::JOB
-        }
+        ClientError::Refused(
+            Refusal::Busy(_) | Refusal::Invalid(_) | Refusal::KeyInUse(_) | Refusal::Poison(_),
+        ) => exit::JOB,
         ClientError::Arena(_)
         | ClientError::Batch(_)
         | ClientError::Frame(_)

@@ -61,7 +61,9 @@ impl Unfinished {
             | ClientError::Lost
             | ClientError::Malformed(_)
             | ClientError::NoPool { .. }
-            | ClientError::Refused(Refusal::Invalid(_) | Refusal::KeyInUse(_))
+            | ClientError::Refused(
+                Refusal::Invalid(_) | Refusal::KeyInUse(_) | Refusal::Poison(_),
+            )
             | ClientError::Silent
             | ClientError::Unexpected(_)
             | ClientError::Version { .. } => "",

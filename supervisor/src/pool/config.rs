@@ -15,6 +15,9 @@ pub struct PoolConfig {
     pub attempts_max: u32,
     /// Deaths of a worker with evidence against the one job it ran; then POISON.
     pub poison_deaths: u32,
+    /// Contents of jobs that were convicted, remembered so that they are refused; the oldest goes
+    /// first.
+    pub convicts_kept: usize,
     /// Verdicts remembered by key, so that a resubmission is not run again.
     pub verdicts_kept: usize,
     /// Deaths before any work was done, within `restart_window`, that quarantine a device.
@@ -27,6 +30,14 @@ pub struct PoolConfig {
     pub backoff_min: Duration,
     /// Longest wait before a restart.
     pub backoff_max: Duration,
+    /// Processes that wait on every device beside the one that serves, ready to take over.
+    pub standbys: u32,
+    /// A device in quarantine is tried again after this, then after five times as long, and so on.
+    pub probe_min: Duration,
+    /// Longest time between two tries of a device in quarantine.
+    pub probe_max: Duration,
+    /// From the end of a process to the return of its device's memory; then the next one starts anyway.
+    pub reclaim_timeout: Duration,
     /// From spawn to READY.
     pub ready_timeout: Duration,
     /// A worker that has said nothing for so long gets no new job.
@@ -67,12 +78,17 @@ impl PoolConfig {
         client_jobs_max: 64,
         attempts_max: 8,
         poison_deaths: 2,
+        convicts_kept: 1_024,
         verdicts_kept: 4_096,
         restart_limit: 5,
         restart_window: Duration::from_secs(60),
         start_failures_max: 3,
         backoff_min: Duration::from_millis(100),
         backoff_max: Duration::from_secs(30),
+        standbys: 0,
+        probe_min: Duration::from_secs(60),
+        probe_max: Duration::from_secs(900),
+        reclaim_timeout: Duration::from_secs(10),
         ready_timeout: Duration::from_secs(60),
         heartbeat_suspect: Duration::from_secs(2),
         heartbeat_kill: Duration::from_secs(5),

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool_protocol::exit;
-use gridpool_protocol::ids::{AttemptId, ClientId, JobId, JobKey, WorkerId};
+use gridpool_protocol::ids::{
+    AttemptId, ClientId, ContentHash, DeviceId, JobId, JobKey, WorkerId,
+};
 use gridpool_protocol::message::{AttemptError, Priority, Refusal};
 use gridpool_protocol::receipt::{DeviceInfo, ItemRange, Receipt, RunReport};
 
@@ -57,6 +59,11 @@ pub struct JobRequest {
     /// Whether parts of it may run on several workers: each writes its own items' places of the
     /// result, so that must lie in shared memory.
     pub divisible: bool,
+    /// Whether its result comes in the answer. A worker that is dying writes to no place of such a
+    /// job, so another attempt need not wait until its process is gone.
+    pub answer_inline: bool,
+    /// What it is, if [`Pool::looks_convicted`](super::Pool::looks_convicted) asked for that.
+    pub content: Option<ContentHash>,
 }
 
 /// How a process ended.
@@ -133,6 +140,12 @@ impl fmt::Display for Exit {
 /// Something that has happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
+    /// A worker's process is ending: its first thread has lost its socket. What it said before may
+    /// still be on its way, and what it writes to shared memory may still land.
+    BeaconLost {
+        /// Which.
+        worker: WorkerId,
+    },
     /// A client wants a job back.
     CancelRequested {
         /// Who.
@@ -150,6 +163,13 @@ pub enum Event {
         /// Which.
         client: ClientId,
     },
+    /// What a suspect job is, as [`Action::HashContent`] asked.
+    ContentHashed {
+        /// Which.
+        job: JobId,
+        /// Its hash; `None` if it could not be read.
+        content: Option<ContentHash>,
+    },
     /// Finish what is accepted, then stop.
     DrainRequested,
     /// A client submitted a job.
@@ -158,6 +178,11 @@ pub enum Event {
         client: ClientId,
         /// What.
         request: JobRequest,
+    },
+    /// An operator takes something back that the pool had decided.
+    ReleaseRequested {
+        /// What.
+        release: Release,
     },
     /// A worker could not be started at all.
     SpawnFailed {
@@ -200,6 +225,22 @@ pub enum Event {
         /// Its device as it found it.
         device: DeviceInfo,
     },
+    /// The device's memory that a process held is free again, after its end.
+    WorkerReclaimed {
+        /// Whose.
+        worker: WorkerId,
+    },
+}
+
+/// What an operator may take back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// Jobs of this content are accepted again.
+    Content(ContentHash),
+    /// Jobs of any content are.
+    Contents,
+    /// The device is out of service: it is tried again now.
+    Device(DeviceId),
 }
 
 /// One attempt to run.
@@ -244,6 +285,11 @@ pub enum Action {
         key: JobKey,
         /// Verdict and proof.
         receipt: Box<Receipt>,
+    },
+    /// Say what the job is: it is suspect. Comes back as [`Event::ContentHashed`].
+    HashContent {
+        /// Which.
+        job: JobId,
     },
     /// Send SIGKILL.
     Kill {

@@ -103,6 +103,10 @@ impl Pool {
     pub fn handle(&mut self, now: Timestamp, event: Event) {
         self.excuse_pause(now);
         match event {
+            Event::BeaconLost { .. }
+            | Event::ContentHashed { .. }
+            | Event::ReleaseRequested { .. }
+            | Event::WorkerReclaimed { .. } => {}
             Event::CancelRequested { client, key } => self.on_cancel(now, client, key),
             Event::ClientConnected { client } => {
                 self.client_jobs.entry(client).or_default();
@@ -263,6 +267,13 @@ impl Pool {
     pub fn misconfigured(&self) -> Option<Vec<String>> {
         self.is_misconfigured()
             .then(|| self.slots.iter().map(|slot| slot.last_fault.clone()).collect())
+    }
+
+    /// Whether some job of that program and that many items was convicted: the next one like it needs
+    /// its content said.
+    #[must_use]
+    pub fn looks_convicted(&self, _program_hash: &str, _items: u32) -> bool {
+        false
     }
 
     /// Whether it has stopped accepting.

@@ -128,6 +128,8 @@ impl Rig {
             priority: Priority::Normal,
             idempotent: true,
             divisible: true,
+            answer_inline: false,
+            content: None,
         };
         change(&mut request);
         self.tell(Event::JobSubmitted { client: ClientId(client), request });

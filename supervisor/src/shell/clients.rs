@@ -255,6 +255,8 @@ impl Connection {
             priority: submission.priority,
             idempotent: submission.idempotent,
             divisible: matches!(call.payload.output, Destination::Arena(_)),
+            answer_inline: matches!(call.payload.output, Destination::Inline),
+            content: None,
         };
         Ok((request, arenas))
     }

@@ -73,6 +73,7 @@ impl Core {
                 other @ (Action::Accept { .. }
                 | Action::Discard { .. }
                 | Action::Finish { .. }
+                | Action::HashContent { .. }
                 | Action::Kill { .. }
                 | Action::Leave
                 | Action::Refuse { .. }
@@ -108,6 +109,7 @@ impl Core {
                     self.tell(client, &ServerMessage::Done { key, receipt, output, replayed });
                 }
             }
+            Action::HashContent { job } => unreachable!("{job}"),
             Action::Kill { worker } => {
                 tracing::warn!(%worker, "killing worker");
                 match self.workers.get(&worker) {

@@ -138,6 +138,8 @@ impl World {
             ]),
             idempotent: !self.rng.chance(self.swarm.rates.not_idempotent),
             divisible: !self.rng.chance(self.swarm.rates.indivisible),
+            answer_inline: false,
+            content: None,
         }
     }
 
