@@ -54,6 +54,7 @@ pub mod client;
 pub mod clock;
 pub mod codec;
 pub mod exit;
+pub mod fault;
 pub mod frame;
 pub mod grid;
 pub mod ids;
