@@ -15,6 +15,10 @@
 //! drain_timeout_s = 30
 //! heartbeat_kill_ms = 5000
 //! spin_us = 200
+//!
+//! [policy]                         # a fault and what is done about it: `gridpool status --policy`
+//! "cuda 2" = "restart"
+//! "xid 109" = "quarantine"
 //! ```
 
 mod devices;
@@ -30,6 +34,7 @@ use gridpool_protocol::exit::cli as exit;
 use nix::unistd::{Uid, getuid};
 
 use crate::pool::config::PoolConfig;
+use crate::pool::policy::PolicyTable;
 
 pub use devices::{CPU_WORKERS_MAX, DeviceError, DeviceSelection, parse_devices};
 
@@ -47,6 +52,8 @@ pub struct Settings {
     pub worker_bin: Option<PathBuf>,
     /// The limits of the core.
     pub limits: PoolConfig,
+    /// What is done about which fault.
+    pub policy: PolicyTable,
 }
 
 /// What flags, or the environment in their place, say.
@@ -122,6 +129,7 @@ impl Settings {
             socket: resolve_socket(flags.socket, file.socket)?,
             worker_bin: flags.worker_bin.or(file.worker_bin),
             limits: file.limits.unwrap_or(PoolConfig::DEFAULT),
+            policy: file.policy,
         })
     }
 }

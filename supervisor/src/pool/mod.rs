@@ -18,6 +18,7 @@ mod losses;
 mod outstanding;
 mod part;
 mod patience;
+pub mod policy;
 mod queue;
 mod slot;
 #[cfg(test)]
