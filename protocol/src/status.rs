@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::fault::{FaultClass, Response};
 use crate::ids::DeviceKind;
 
 /// The whole pool at one moment.
@@ -134,6 +135,23 @@ pub struct QueueStatus {
     pub bytes: u64,
     /// The most it ever was.
     pub bytes_high: u64,
+}
+
+/// What the pool does about one fault.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyRule {
+    /// As in the config file: `cuda 700`; or `other cuda` for every number without a row.
+    pub fault: String,
+    /// Its name where it comes from, or an empty text.
+    pub name: String,
+    /// What kind it is.
+    pub class: FaultClass,
+    /// What is done.
+    pub response: Response,
+    /// Whether the config says so; else it is the default.
+    pub configured: bool,
+    /// What the fault says.
+    pub meaning: String,
 }
 
 /// Sums since the supervisor started. `accepted` is the sum of the six verdicts and of the jobs that

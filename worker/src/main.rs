@@ -8,12 +8,13 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit;
+use gridpool_protocol::fault::Overrides;
 use gridpool_protocol::ids::{DeviceKind, WorkerId};
 use gridpool_worker::bench::{self, BenchError};
 use gridpool_worker::cpu::CpuDevice;
 use gridpool_worker::cuda::CudaDevice;
 use gridpool_worker::device::Device;
-use gridpool_worker::fault::Fault;
+use gridpool_worker::fault::{self, Fault};
 use gridpool_worker::serve::{self, Identity};
 use gridpool_worker::{probe, process};
 use tracing_subscriber::EnvFilter;
@@ -48,6 +49,9 @@ enum Role {
         /// The GPU that this worker must find.
         #[arg(long)]
         uuid: Option<String>,
+        /// What the pool's config changes about faults: `cuda 2=restart,cuda 218=fail_job`.
+        #[arg(long, default_value = "")]
+        policy: Overrides,
     },
     /// Measure for `gridpool bench`: a line of JSON for each row.
     Bench {
@@ -89,7 +93,8 @@ fn main() -> ExitCode {
         tracing::warn!(%errno, "signals stay as they are");
     }
     match Arguments::parse().role {
-        Role::Grid { worker, bootstrap, supervisor_pid, spin_us, threads, uuid } => {
+        Role::Grid { worker, bootstrap, supervisor_pid, spin_us, threads, uuid, policy } => {
+            fault::obey(policy);
             let spin = Duration::from_micros(spin_us.into());
             let identity = Identity { worker, bootstrap, supervisor_pid, spin };
             let lifeline = match std::io::stdin().as_fd().try_clone_to_owned() {

@@ -178,7 +178,8 @@ impl Bench<'_> {
         rows: PoolRows,
     ) -> Result<(), CommandError> {
         let claim = Shell::claim(&self.socket)?;
-        let command = WorkerCommand { program: self.worker.clone(), cpu_threads };
+        let policy = self.settings.policy.clone();
+        let command = WorkerCommand { program: self.worker.clone(), cpu_threads, policy };
         let limits = self.settings.limits.clone();
         self.progress.set_message("workers start");
         let shell = Shell::start(limits, command, pool_devices.to_vec(), self.socket.clone());

@@ -156,9 +156,10 @@ fn listen(
             FromWorker::Heartbeat { memory } => shared.heard(worker, memory),
             FromWorker::Answer { attempt, result } => shared.answered(worker, attempt, result),
             FromWorker::Forgot => shared.forgot(worker),
-            FromWorker::Dying { code, message, attempt } => {
+            FromWorker::Dying { code, fault, message, attempt } => {
                 let attempt = attempt.map_or_else(|| "none".to_owned(), |a| a.to_string());
-                tracing::error!(%worker, code, attempt, message, "worker is ending");
+                let fault = fault.map_or_else(|| "none".to_owned(), |fault| fault.to_string());
+                tracing::error!(%worker, code, fault, attempt, message, "worker is ending");
                 *last_words = Some(message);
             }
         }

@@ -40,6 +40,7 @@ use gridpool_protocol::status::{Status, SupervisorStatus, WorkerMemory};
 use crate::pool::Pool;
 use crate::pool::config::PoolConfig;
 use crate::pool::event::{Event, Timestamp};
+use crate::pool::policy::PolicyTable;
 use arenas::Budget;
 use link::Link;
 use timer::Timer;
@@ -92,6 +93,8 @@ struct Shared {
     started: Instant,
     spawner: Sender<WorkerId>,
     budget: Arc<Budget>,
+    /// What is done about which fault.
+    policy: PolicyTable,
     socket: PathBuf,
     ids: AtomicU64,
     /// How long a thread may look for a message before it sleeps.
@@ -131,6 +134,7 @@ impl Shell {
             started: clock::now(),
             spawner,
             budget: Arc::new(Budget::from_system()),
+            policy: command.policy.clone(),
             socket,
             ids: AtomicU64::new(1),
             spin,

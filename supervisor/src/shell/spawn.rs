@@ -23,6 +23,7 @@ use super::link::Link;
 use super::pidfd::PidFd;
 use super::{PoolDevice, Shared};
 use crate::pool::event::Event;
+use crate::pool::policy::PolicyTable;
 
 /// How workers are started.
 #[derive(Clone, Debug)]
@@ -31,6 +32,8 @@ pub struct WorkerCommand {
     pub program: PathBuf,
     /// Threads of one CPU device.
     pub cpu_threads: usize,
+    /// What is done about which fault.
+    pub policy: PolicyTable,
 }
 
 /// The body of the spawning thread: one order after the other until the pool is gone.
@@ -108,6 +111,9 @@ fn spawn(
         .stdin(Stdio::from(lifeline))
         .stdout(Stdio::null())
         .process_group(0);
+    if let Some(rules) = command.policy.worker_argument() {
+        process.args(["--policy", &rules]);
+    }
     match worker.device.kind {
         DeviceKind::Cpu => {
             process.args(["--threads", &command.cpu_threads.to_string()]);
