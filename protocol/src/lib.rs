@@ -62,6 +62,7 @@ mod lease;
 pub mod limits;
 pub mod memory;
 pub mod message;
+pub mod monitor;
 pub mod output;
 pub mod program;
 pub mod receipt;

@@ -16,7 +16,7 @@ use gridpool_worker::cuda::CudaDevice;
 use gridpool_worker::device::Device;
 use gridpool_worker::fault::{self, Fault};
 use gridpool_worker::serve::{self, Identity};
-use gridpool_worker::{probe, process};
+use gridpool_worker::{monitor, probe, process};
 use tracing_subscriber::EnvFilter;
 
 /// A worker process of gridpool. `gridpool` starts it; it is of no use by itself.
@@ -77,6 +77,15 @@ enum Role {
         #[arg(long)]
         supervisor_pid: u32,
     },
+    /// Watch GPUs through NVML: a line of JSON on standard output for each thing.
+    Monitor {
+        /// A GPU to watch; once for each.
+        #[arg(long)]
+        uuid: Vec<String>,
+        /// The supervisor's process id.
+        #[arg(long)]
+        supervisor_pid: u32,
+    },
     /// Print the GPUs of this machine as JSON.
     Probe,
 }
@@ -115,6 +124,7 @@ fn main() -> ExitCode {
                 bench::limits::serve(uuid.as_deref(), repetitions, quick, &mut input, &mut out)
             })
         }
+        Role::Monitor { uuid, supervisor_pid } => watch(supervisor_pid, &uuid),
         Role::Probe => {
             let found = serde_json::to_string(&probe::probe()).map_err(std::io::Error::other);
             match found.and_then(|line| writeln!(std::io::stdout(), "{line}")) {
@@ -126,6 +136,21 @@ fn main() -> ExitCode {
             }
         }
     }
+}
+
+/// Watches GPUs for a supervisor, and not after its end. Ends without a destructor: NVML may be stuck.
+fn watch(supervisor: u32, uuids: &[String]) -> ExitCode {
+    match process::die_with(supervisor) {
+        Ok(true) => {}
+        Ok(false) => return ExitCode::from(exit::cli::OK),
+        Err(errno) => tracing::warn!(%errno, "this process may outlive its supervisor"),
+    }
+    let mut out = std::io::stdout();
+    let ended = monitor::run(uuids, std::io::stdin(), &mut out);
+    serve::end_process(ended.unwrap_or_else(|error| {
+        tracing::debug!(%error, "the supervisor does not listen");
+        exit::worker::OK
+    }))
 }
 
 /// Measures for a supervisor, and not after its end.
