@@ -8,6 +8,7 @@
 use super::Pool;
 use super::event::Timestamp;
 use super::outstanding::Outstanding;
+use super::queue::Suspects;
 use super::slot::{KillCause, Slot, SlotState};
 
 impl Pool {
@@ -23,7 +24,8 @@ impl Pool {
             };
             for sent in &outstanding.front.sent {
                 if let Some(job) = self.jobs.get_mut(&sent.attempt.job) {
-                    job.alone = true;
+                    self.suspects += 1;
+                    job.suspects = Some(Suspects(self.suspects));
                 }
             }
             self.kill(now, index, KillCause::FreeDevice);
@@ -42,7 +44,7 @@ impl Pool {
             second.sent.iter().any(|sent| {
                 // A job that was cut off waits no more.
                 let Some(job) = self.jobs.get(&sent.attempt.job) else { return false };
-                let part = job.part_of(sent.attempt).expect("a live job's attempt is its part's");
+                let Some(part) = job.part_of(sent.attempt) else { return false };
                 job.parts[part].avoid != Some(other.device)
             })
         };
