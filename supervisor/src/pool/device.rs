@@ -12,7 +12,6 @@
 //! A device that is back is on probation: the next death without work puts it out again.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use gridpool_protocol::ids::{DeviceId, WorkerId};
 
@@ -139,14 +138,6 @@ impl Device {
     pub(super) fn release(&mut self, now: Timestamp) {
         if let Service::Quarantined { probe_at } = &mut self.service {
             *probe_at = Some(now);
-        }
-    }
-
-    /// How long until it is tried again, if it is out of service and will be.
-    pub(super) fn probe_in(&self, now: Timestamp) -> Option<Duration> {
-        match self.service {
-            Service::Quarantined { probe_at } => probe_at.map(|at| at.since(now)),
-            Service::Open | Service::Probing => None,
         }
     }
 }

@@ -101,10 +101,12 @@ impl Job {
     /// Whether it may be tried again before the process that ran it is gone: that writes to no place of
     /// it, and nothing of it runs anywhere else.
     pub(super) fn may_move(&self) -> bool {
-        self.request.answer_inline
-            && self.request.idempotent
-            && self.parts.len() == 1
-            && !self.orphaned
+        !self.has_a_place() && self.request.idempotent && !self.orphaned
+    }
+
+    /// Whether its result has a place that a worker writes to by itself.
+    pub(super) fn has_a_place(&self) -> bool {
+        !self.request.answer_inline || self.parts.len() > 1
     }
 
     /// The part that `attempt` runs.

@@ -188,7 +188,8 @@ impl Pool {
         if alone && loss.kind.is_evidence() && self.note_death(id) {
             return self.convict(now, id, &loss.why);
         }
-        match loss.may_write && !self.jobs[&id].may_move() {
+        let job = &self.jobs[&id];
+        match loss.may_write && job.has_a_place() && !job.orphaned {
             true => self.give_up_job(now, id, loss),
             false => self.retry_or_fail(now, id, part, &loss.why),
         }
@@ -212,7 +213,7 @@ impl Pool {
         job.preempted(part, loss.device.clone(), loss.detail.clone());
         if job.orphaned {
             self.finish_if_ended(now, id);
-        } else if loss.may_write && !job.may_move() {
+        } else if loss.may_write && job.has_a_place() {
             self.give_up_job(now, id, loss);
         } else {
             self.enqueue(id, part);

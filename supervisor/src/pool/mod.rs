@@ -135,7 +135,7 @@ impl Pool {
             Event::ReleaseRequested { release } => match release {
                 Release::Content(content) => self.convicts.forget(content),
                 Release::Contents => self.convicts.forget_all(),
-                Release::Device(device) => self.device_mut(device).release(now),
+                Release::Device(device) => self.on_release(now, device),
             },
             Event::SpawnFailed { worker, detail, is_final } => {
                 self.on_spawn_failed(now, worker, &detail, is_final);

@@ -12,8 +12,9 @@ use super::queue::Suspects;
 use super::slot::{KillCause, Slot, SlotState};
 
 impl Pool {
-    /// Kills the workers behind whose front batch somebody has waited too long.
-    pub(super) fn free_those_who_wait(&mut self, now: Timestamp) {
+    /// Kills the workers behind whose front batch somebody has waited too long; whether there were any.
+    pub(super) fn free_those_who_wait(&mut self, now: Timestamp) -> bool {
+        let mut killed = false;
         for index in 0..self.slots.len() {
             let slot = &self.slots[index];
             if self.patience_ends(slot).is_none_or(|at| at > now) {
@@ -29,7 +30,9 @@ impl Pool {
                 }
             }
             self.kill(now, index, KillCause::FreeDevice);
+            killed = true;
         }
+        killed
     }
 
     /// When the second batch of a worker has waited for long enough, if a device that may take any of

@@ -4,8 +4,6 @@
 //! gone gets the next one in the background. A device that nobody serves gets one new process at a
 //! time, and none beside an old one: that may still hold its memory.
 
-use std::time::Duration;
-
 use gridpool_protocol::ids::{DeviceId, WorkerId};
 use gridpool_protocol::receipt::DeviceInfo;
 
@@ -17,6 +15,13 @@ use super::{Phase, Pool};
 impl Pool {
     pub(super) fn device(&self, id: DeviceId) -> &Device {
         self.devices.iter().find(|device| device.id == id).expect("devices stay")
+    }
+
+    /// Somebody says that a device out of service is worth a try.
+    pub(super) fn on_release(&mut self, now: Timestamp, id: DeviceId) {
+        if let Some(device) = self.devices.iter_mut().find(|device| device.id == id) {
+            device.release(now);
+        }
     }
 
     pub(super) fn device_mut(&mut self, id: DeviceId) -> &mut Device {
@@ -154,8 +159,11 @@ impl Pool {
             false => SlotState::Waiting { until: now.after(wait) },
         };
         let device = find(&mut self.devices, id);
-        if device.service == Service::Probing {
-            return device.quarantine(now, is_final, &self.config);
+        match device.service {
+            Service::Open => {}
+            Service::Probing => return device.quarantine(now, is_final, &self.config),
+            // An old process: what is to be said of the device has been said.
+            Service::Quarantined { .. } => return,
         }
         let death = Death { at_start: at_start && blame == Blame::Device, idle, is_final };
         if counts && device.note(now, death, &self.config) && !is_served {
@@ -183,10 +191,11 @@ impl Pool {
         }
     }
 
-    /// How long until a device that is out of service is tried again, if it will be.
+    /// Whether a device is out of service; `None` if there is no such device.
     #[must_use]
-    pub fn probe_in(&self, now: Timestamp, device: DeviceId) -> Option<Duration> {
-        self.device(device).probe_in(now)
+    pub fn is_quarantined(&self, id: DeviceId) -> Option<bool> {
+        let device = self.devices.iter().find(|device| device.id == id)?;
+        Some(!device.is_open())
     }
 }
 

@@ -31,7 +31,10 @@ impl Pool {
         self.give_up_if_no_device(now);
         self.end_drain(now);
         self.dispatch(now);
-        self.free_those_who_wait(now);
+        // Who takes over from a worker that is killed may have work at once.
+        while self.free_those_who_wait(now) {
+            self.dispatch(now);
+        }
         self.jobs_high = self.jobs_high.max(self.queue.jobs());
     }
 
@@ -165,6 +168,7 @@ impl Pool {
         let faults: Vec<_> = self.devices.iter().map(|device| &*device.last_fault).collect();
         let reason = format!("no device is left: {}", faults.join("; "));
         for id in self.queue.all_jobs() {
+            self.end_early(now, id, AttemptOutcome::Preempted);
             self.finish(now, id, Verdict::DeviceLost, reason.clone());
         }
     }
