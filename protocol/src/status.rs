@@ -12,6 +12,10 @@ pub struct Status {
     pub supervisor: SupervisorStatus,
     /// One row per worker slot, in device order.
     pub workers: Vec<WorkerStatus>,
+    /// The process that watches the GPUs; nothing without any.
+    pub monitor: Option<MonitorStatus>,
+    /// One row per GPU, as the monitor said last.
+    pub devices: Vec<DeviceStatus>,
     /// What waits.
     pub queue: QueueStatus,
     /// Sums since the supervisor started.
@@ -135,6 +139,40 @@ pub struct QueueStatus {
     pub bytes: u64,
     /// The most it ever was.
     pub bytes_high: u64,
+}
+
+/// The process that watches the GPUs through NVML.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MonitorStatus {
+    /// Process id; 0 where there is no process.
+    pub pid: u32,
+    /// Whether it has given a sign of life.
+    pub up: bool,
+    /// Processes started after the first.
+    pub restarts: u32,
+}
+
+/// What the monitor said last of a GPU; zeros if it has said nothing yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceStatus {
+    /// `gpu0`.
+    pub name: String,
+    /// `GPU-…`.
+    pub uuid: String,
+    /// Bytes in use, whoever uses them.
+    pub memory_used: u64,
+    /// Bytes of the device.
+    pub memory_total: u64,
+    /// Processes with a context, as NVML numbers them.
+    pub processes: Vec<u32>,
+    /// NVML's recovery action; see `gridpool status --policy`.
+    pub recovery: Option<u32>,
+    /// The last Xid since the pool started.
+    pub last_xid: Option<u32>,
+    /// How many there were.
+    pub xids: u64,
+    /// What NVML returned instead of an answer, if it does now.
+    pub nvml_error: Option<u32>,
 }
 
 /// What the pool does about one fault.

@@ -84,6 +84,7 @@ impl Attendant {
         drop(core);
         // Should something that the worker started hold the other end, nobody waits for that.
         drop(beacon.shutdown(Shutdown::Both));
+        shared.await_memory(worker.device, child.id());
         shared.post(Event::WorkerReclaimed { worker });
     }
 }

@@ -17,6 +17,7 @@ mod content;
 mod core;
 mod link;
 mod listen;
+mod monitor;
 mod operator;
 mod outbox;
 mod pidfd;
@@ -29,12 +30,13 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use gridpool_protocol::clock;
+use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
 use gridpool_protocol::message::{Answer, AttemptError};
 use gridpool_protocol::spin;
@@ -46,6 +48,7 @@ use crate::pool::event::{Event, Timestamp};
 use crate::pool::policy::PolicyTable;
 use arenas::Budget;
 use link::Link;
+use monitor::{Monitor, Patience, Reclaim};
 use timer::Timer;
 
 use self::core::Core;
@@ -99,6 +102,8 @@ struct Shared {
     budget: Arc<Budget>,
     /// What is done about which fault.
     policy: PolicyTable,
+    /// Watches the GPUs, if there are any.
+    monitor: OnceLock<Monitor>,
     socket: PathBuf,
     ids: AtomicU64,
     /// How long a thread may look for a message before it sleeps.
@@ -142,6 +147,7 @@ impl Shell {
             hasher,
             budget: Arc::new(Budget::from_system()),
             policy: command.policy.clone(),
+            monitor: OnceLock::new(),
             socket,
             ids: AtomicU64::new(1),
             spin,
@@ -151,6 +157,13 @@ impl Shell {
             descriptors_max: process::descriptor_limit()
                 .saturating_sub(DESCRIPTORS_RESERVED + DESCRIPTORS_PER_SEAT * seats),
         });
+        let for_monitor = Arc::clone(&shared);
+        let tell = move |device, fault| for_monitor.device_fault(device, fault);
+        let program = command.program.clone();
+        let monitor = Monitor::start(program, &devices, Patience::DEFAULT, Box::new(tell))?;
+        if let Some(monitor) = monitor {
+            shared.monitor.get_or_init(|| monitor);
+        }
         let for_spawner = Arc::clone(&shared);
         let spawn_all = move || spawn::serve(&orders, &for_spawner, &command, &devices);
         thread::Builder::new().name("spawn".into()).spawn(spawn_all)?;
@@ -208,6 +221,9 @@ impl Shell {
         };
         let outboxes: Vec<_> = core.clients.values().cloned().collect();
         drop(core);
+        if let Some(monitor) = self.shared.monitor.get() {
+            monitor.stop();
+        }
         let until = clock::now() + FLUSH_TIMEOUT;
         outboxes.iter().for_each(|outbox| outbox.flush(until));
         process::remove_bootstrap_files(self.shared.socket.parent());
@@ -289,8 +305,27 @@ impl Shared {
         self.lock().with_link(worker, Link::forgot);
     }
 
+    /// Waits until the memory that a process held on its device is free, if anybody can say. The core
+    /// has a limit of its own.
+    fn await_memory(&self, device: DeviceId, pid: u32) {
+        let Some(monitor) = self.monitor.get() else { return };
+        match monitor.reclaimed(device, pid, monitor::ANSWER_TIMEOUT) {
+            Reclaim::Back => {}
+            Reclaim::Held => tracing::warn!(%device, pid, "a dead worker's memory is not free yet"),
+            Reclaim::Unknown => tracing::debug!(%device, pid, "there is no monitor to ask"),
+        }
+    }
+
+    /// The driver told of a fault of a device.
+    fn device_fault(&self, device: DeviceId, fault: FaultCode) {
+        let (meaning, response) = (fault.meaning(), self.policy.response(fault));
+        let (name, says) = (&*meaning.name, meaning.sentence);
+        tracing::warn!(%device, %fault, name, says, %response, "the driver says");
+    }
+
     fn status(&self) -> Status {
         let cuda_mapped = cuda_is_mapped();
+        let (monitor, devices) = self.monitor.get().map(Monitor::status).unzip();
         let core = self.lock();
         let mut workers = core.pool.workers();
         for row in &mut workers {
@@ -316,6 +351,8 @@ impl Shared {
                 outbox_bytes_high: self.outbox_bytes_high.load(Ordering::Relaxed),
             },
             workers,
+            monitor,
+            devices: devices.unwrap_or_default(),
             queue: core.pool.queue(),
             counters: core.pool.counters(),
         }
