@@ -139,7 +139,9 @@ impl Shell {
         let (spawner, orders) = crossbeam_channel::bounded(2 * seats.max(1));
         let (hasher, suspects) = crossbeam_channel::unbounded();
         let shared = Arc::new(Shared {
-            core: Mutex::new(Core::new(Pool::new(config, &ids))),
+            core: Mutex::new(Core::new(
+                Pool::new(config, &ids).with_policy(command.policy.clone()),
+            )),
             ended: Condvar::new(),
             timer: Timer::default(),
             started: clock::now(),
@@ -320,7 +322,14 @@ impl Shared {
     fn device_fault(&self, device: DeviceId, fault: FaultCode) {
         let (meaning, response) = (fault.meaning(), self.policy.response(fault));
         let (name, says) = (&*meaning.name, meaning.sentence);
-        tracing::warn!(%device, %fault, name, says, %response, "the driver says");
+        let mut core = self.lock();
+        let now = self.timestamp();
+        if core.pool.is_expected(now, device, fault) {
+            tracing::debug!(%device, %fault, name, says, "the driver says, as expected");
+        } else {
+            tracing::warn!(%device, %fault, name, says, %response, "the driver says");
+        }
+        core.handle(self, now, Event::DeviceFault { device, fault });
     }
 
     fn status(&self) -> Status {
