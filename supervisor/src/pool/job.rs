@@ -178,6 +178,17 @@ impl Job {
         self.note(Attempt::unreported(worker.to_string(), device, items, outcome, detail));
     }
 
+    /// What the worker of its latest lost attempt died of is known now.
+    pub(super) fn explain(&mut self, worker: WorkerId, detail: &str) {
+        let name = worker.to_string();
+        let lost = |attempt: &&mut Attempt| {
+            attempt.worker == name && attempt.outcome == AttemptOutcome::WorkerDied
+        };
+        if let Some(attempt) = self.attempts.iter_mut().rev().find(lost) {
+            detail.clone_into(&mut attempt.detail);
+        }
+    }
+
     fn end(&mut self, part: usize) -> (WorkerId, &mut Part) {
         let job = self.request.job;
         let part = &mut self.parts[part];
