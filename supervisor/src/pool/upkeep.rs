@@ -90,6 +90,7 @@ impl Pool {
             let loss = Loss { device, kind: LossKind::of(cause), detail, why, may_write: false };
             self.move_what_may(now, worker, outstanding, &loss);
         }
+        self.slots[index].doomed = Some(now);
         self.slots[index].state = SlotState::Killed { give_up_at, outstanding, cause };
         self.promote(now, worker.device);
         self.actions.push_back(Action::Kill { worker });

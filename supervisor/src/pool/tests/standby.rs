@@ -167,6 +167,19 @@ fn a_device_without_any_process_that_serves_gets_one_new_one_and_not_beside_an_o
 }
 
 #[test]
+fn the_status_tells_how_long_a_start_and_an_end_took() {
+    let mut rig = Rig::starting(1, |_| {});
+    rig.wait_ms(30);
+    rig.ready(0);
+    assert_eq!(rig.pool.workers()[0].start_us, Some(30_000));
+    let old = rig.lose_beacon(0);
+    rig.wait_ms(7);
+    rig.exit(old, SIGKILL);
+    let row = &rig.pool.workers()[0];
+    assert_eq!((row.start_us, row.end_us), (None, Some(7_000)));
+}
+
+#[test]
 fn a_drain_ends_standbys_too() {
     let mut rig = rig(|_| {});
     rig.tell(Event::DrainRequested);
