@@ -27,6 +27,7 @@ mod jobs;
 mod lifecycle;
 mod limits;
 mod loaded;
+mod memory;
 mod packed;
 mod pairs;
 mod pool;
