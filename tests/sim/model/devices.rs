@@ -307,6 +307,14 @@ impl Model {
             | State::Standby
             | State::Starting { .. } => (None, by_itself),
         };
+        let front = lost.as_ref().and_then(|(hands, _)| hands.0.first());
+        let fault = match (fault, front.is_some_and(|front| front.on_trial)) {
+            (Fault::Worker, true) => {
+                self.coverage.hit("death: to find out who is guilty");
+                Fault::Nobody
+            }
+            (Fault::Nobody | Fault::Outside | Fault::Worker, _) => fault,
+        };
         self.writes_nothing_more(worker);
         self.a_standby_takes_over(at.device);
         self.died(now, at, fault, is_final(exit.status));

@@ -26,7 +26,8 @@ impl Model {
             let job = self.a_job_without_acceptance_or_with_a_verdict_never_runs(attempt)?;
             batch.attempts.push(Sent { attempt, free_at: None, moved: false });
             batch.cost += job.cost(part);
-            batch.may_lead &= job.request.idempotent && job.group == 0;
+            batch.may_lead &= job.request.idempotent && !job.is_suspect();
+            batch.on_trial |= job.is_suspect();
             self.an_attempt_may_begin(now, worker, attempt, part)?;
             if position > 0 {
                 self.nobody_joins_where_his_last_attempt_failed(worker, attempt, part)?;

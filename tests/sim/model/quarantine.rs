@@ -42,7 +42,7 @@ impl Model {
         let seat = &mut device.seats[at.number];
         let counts = !out_of_service && (seat.served || !(seat.was_ready || sibling_serves));
         match fault {
-            Fault::Nobody => self.coverage.hit("death: the pool freed the device"),
+            Fault::Nobody => self.coverage.hit("death: nobody's fault"),
             Fault::Outside => self.coverage.hit("death: from outside"),
             Fault::Worker if counts && seat.worked => self.coverage.hit("death: after work"),
             Fault::Worker if counts => {
