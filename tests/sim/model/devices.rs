@@ -281,12 +281,7 @@ impl Model {
             self.coverage.hit("death: of a standby");
         }
         let (lost, fault) = match std::mem::take(&mut self.seat_mut(at).state) {
-            State::Busy { hands } => {
-                if hands.front().attempts.len() > 1 {
-                    self.is_split(hands.front());
-                }
-                (Some((hands, died)), by_itself)
-            }
+            State::Busy { hands } => (Some((hands, died)), by_itself),
             State::Killed { hands, why, .. } => match why {
                 Why::Beacon => (Some((hands, died)), by_itself),
                 Why::FreeDevice | Why::Leaving => (Some((hands, Loss::Freed)), Fault::Nobody),

@@ -29,6 +29,8 @@ pub(super) struct Batch {
     pub(super) may_lead: bool,
     /// One of them was suspect when they were sent.
     pub(super) on_trial: bool,
+    /// It was halved when its worker was killed.
+    pub(super) split: bool,
 }
 
 /// The batches of one worker, the one that it runs first.

@@ -93,6 +93,9 @@ impl Model {
                 (false, _) => "death: several suspects",
             });
         }
+        if !alone && !front.split {
+            self.is_split(front);
+        }
         for sent in &front.attempts {
             if evidence && alone {
                 self.death_speaks_against(now, sent.attempt, sent.moved);
