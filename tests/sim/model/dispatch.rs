@@ -26,10 +26,15 @@ impl Model {
             let job = self.a_job_without_acceptance_or_with_a_verdict_never_runs(attempt)?;
             batch.attempts.push(Sent { attempt, free_at: None, moved: false });
             batch.cost += job.cost(part);
-            batch.may_lead &= job.request.idempotent && job.group == 0;
+            batch.may_lead &= job.request.idempotent && !job.is_suspect();
+            batch.on_trial |= job.is_suspect();
             self.an_attempt_may_begin(now, worker, attempt, part)?;
             if position > 0 {
                 self.nobody_joins_where_his_last_attempt_failed(worker, attempt, part)?;
+            } else {
+                self.a_retried_part_avoids_the_device_it_failed_on_while_another_is_near(
+                    worker, attempt, part,
+                )?;
             }
         }
         self.a_launch_of_several_has_one_program_and_keeps_its_limits(sent, &batch)?;
@@ -99,8 +104,7 @@ impl Model {
             return parts_are_equal_and_come_in_order_without_gap_or_overlap(attempt, job, items);
         };
         a_part_runs_on_one_worker_at_a_time_until_it_is_answered(attempt, part)?;
-        self.a_part_is_tried_no_more_often_than_attempts_max(attempt, part)?;
-        self.a_retried_part_avoids_the_device_it_failed_on_while_another_is_near(worker, part)
+        self.a_part_is_tried_no_more_often_than_attempts_max(attempt, part)
     }
 
     fn begins(
@@ -180,12 +184,15 @@ impl Model {
     fn a_retried_part_avoids_the_device_it_failed_on_while_another_is_near(
         &self,
         worker: WorkerId,
-        part: &Part,
+        attempt: AttemptId,
+        items: ItemRange,
     ) -> Result<(), Broken> {
         let rule = "a_retried_part_avoids_the_device_it_failed_on_while_another_is_near";
-        let same = part.failed_on == Some(worker.device);
+        let mut parts = self.jobs[&attempt.job].parts.iter();
+        let part = parts.find(|part| part.items == items);
+        let same = part.is_some_and(|part| part.failed_on == Some(worker.device));
         holds(rule, !same || !self.another_is_near(worker.device), || {
-            format!("{:?} went to {worker} again", part.items)
+            format!("{attempt} went to {worker} again")
         })
     }
 

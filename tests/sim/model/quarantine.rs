@@ -40,10 +40,12 @@ impl Model {
         let sibling_serves = device.sibling_serves(at.number);
         let out_of_service = matches!(device.service, Service::Quarantined { .. });
         let seat = &mut device.seats[at.number];
-        let counts = !out_of_service && (seat.served || !(seat.was_ready || sibling_serves));
+        let counts = seat.served || !(seat.was_ready || sibling_serves);
         match fault {
-            Fault::Nobody => self.coverage.hit("death: the pool freed the device"),
+            Fault::Nobody => self.coverage.hit("death: nobody's fault"),
             Fault::Outside => self.coverage.hit("death: from outside"),
+            // An old process: what was to be said of the device has been said.
+            Fault::Worker if out_of_service => {}
             Fault::Worker if counts && seat.worked => self.coverage.hit("death: after work"),
             Fault::Worker if counts => {
                 device.start_failures += u32::from(!seat.was_ready);
