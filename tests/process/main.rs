@@ -39,5 +39,6 @@ mod run;
 mod sharing;
 mod starts;
 mod submissions;
+mod systemd;
 mod verdicts;
 mod wait;
