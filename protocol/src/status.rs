@@ -84,7 +84,7 @@ pub enum WorkerState {
     Unkillable,
 }
 
-/// One worker slot.
+/// One worker process, or a device without any.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerStatus {
     /// `cpu0#1`.
@@ -97,14 +97,18 @@ pub struct WorkerStatus {
     pub device: SlotDevice,
     /// What it is doing.
     pub state: WorkerState,
-    /// Processes started on this device so far.
+    /// Its number among all processes of its device.
     pub generation: u32,
-    /// Jobs answered by all generations.
+    /// Jobs answered by it and those that were in its place before.
     pub jobs_done: u64,
-    /// Processes started after the first.
+    /// Processes that were in its place before.
     pub restarts: u32,
-    /// What ended the last process that died, or an empty text.
+    /// What ended the process of its device that died last, or an empty text.
     pub last_fault: String,
+    /// From the order to start it to READY; `None` before that.
+    pub start_us: Option<u64>,
+    /// From the first sign that the process before it was dying to its end; `None` if there was none.
+    pub end_us: Option<u64>,
     /// Bytes of arenas mapped now.
     pub arena_bytes: u64,
     /// What its process holds.

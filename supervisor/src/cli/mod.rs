@@ -33,7 +33,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{ConfigError, Overrides, Settings};
 use crate::devices::{self, DevicesError};
-use crate::shell::{Ended, ListenError, Shell, WorkerCommand};
+use crate::shell::{Ended, ListenError, Notifier, Shell, WorkerCommand};
 use arguments::{Arguments, Command, PoolFlags, Work};
 use input::{InputError, Inputs, Stdin};
 use policy::Source;
@@ -199,6 +199,9 @@ fn submit(work: &Work, socket: Option<PathBuf>, wait_if_busy: bool) -> Result<u8
 }
 
 fn serve(flags: &PoolFlags, socket: Option<PathBuf>) -> Result<u8, CommandError> {
+    #[expect(unsafe_code, reason = "the environment is changed, before there are threads")]
+    // SAFETY: `main` has come here by itself and has started no thread.
+    let notifier = unsafe { Notifier::take_from_environment() };
     // Before any thread is started, so that all inherit it: the signals are for `obey_signals`.
     let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
     signals.thread_block().map_err(|errno| system("blocking signals")(errno.into()))?;
@@ -206,6 +209,9 @@ fn serve(flags: &PoolFlags, socket: Option<PathBuf>) -> Result<u8, CommandError>
     let claim = Shell::claim(&settings.socket)?;
     let shell = start_pool(&settings)?;
     let held = shell.listen(claim)?;
+    if let Some(notifier) = notifier {
+        shell.report_to(notifier, &settings.limits);
+    }
     tracing::info!(socket = %settings.socket.display(), "serving");
     obey_signals(&shell, signals).map_err(system("a thread for signals"))?;
     let ended = shell.wait();

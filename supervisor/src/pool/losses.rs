@@ -132,7 +132,13 @@ impl Pool {
 
     /// A worker is gone, and with it what it had not answered. Only what it was running is suspect: the
     /// second batch had not begun.
-    pub(super) fn on_lost(&mut self, now: Timestamp, mut outstanding: Outstanding, loss: &Loss) {
+    pub(super) fn on_lost(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        mut outstanding: Outstanding,
+        loss: &Loss,
+    ) {
         self.split_suspects(&mut outstanding, loss.kind);
         let Outstanding { front, second, .. } = outstanding;
         // First, so that a job that ends with its front part finds the others back in the queue.
@@ -145,7 +151,7 @@ impl Pool {
                 LossKind::Freed if moved => {}
                 LossKind::Freed => self.preempt(now, attempt, loss),
                 LossKind::Died { .. } | LossKind::Hung { .. } | LossKind::Killed if moved => {
-                    self.on_death_explained(now, attempt.job, loss, alone);
+                    self.on_death_explained(now, worker, attempt.job, loss, alone);
                 }
                 LossKind::Died { .. } | LossKind::Hung { .. } | LossKind::Killed => {
                     self.on_attempt_lost(now, attempt, loss, alone);
@@ -174,9 +180,18 @@ impl Pool {
 
     /// It is known now what a worker died of. The job it ran was tried again meanwhile, and may have
     /// its verdict.
-    fn on_death_explained(&mut self, now: Timestamp, id: JobId, loss: &Loss, alone: bool) {
-        let speaks = alone && loss.kind.is_evidence() && self.jobs.contains_key(&id);
-        if speaks && self.jobs[&id].convicted.is_none() && self.note_death(id) {
+    fn on_death_explained(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        id: JobId,
+        loss: &Loss,
+        alone: bool,
+    ) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.explain(worker, &loss.detail);
+        let speaks = alone && loss.kind.is_evidence() && job.convicted.is_none();
+        if speaks && self.note_death(id) {
             self.convict(now, id, &loss.why);
         }
     }
@@ -294,7 +309,7 @@ impl Pool {
         let kind = LossKind::of(cause, &self.policy);
         let loss = Loss { device, kind, detail: why.clone(), why, may_write: true };
         if let Some(outstanding) = outstanding {
-            self.on_lost(now, outstanding, &loss);
+            self.on_lost(now, worker, outstanding, &loss);
         }
     }
 }

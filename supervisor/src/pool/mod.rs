@@ -32,6 +32,7 @@ mod workers;
 mod xid;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use gridpool_protocol::ids::{ClientId, DeviceId, JobId, JobKey, WorkerId};
 use gridpool_protocol::receipt::Verdict;
@@ -285,6 +286,8 @@ impl Pool {
             jobs_done: slot.jobs_done,
             restarts: slot.starts.saturating_sub(1),
             last_fault: device.last_fault.clone(),
+            start_us: slot.took_start.map(micros),
+            end_us: slot.took_end.map(micros),
             arena_bytes: 0,
             memory: WorkerMemory::default(),
         }
@@ -333,6 +336,10 @@ impl Pool {
     pub fn is_draining(&self) -> bool {
         self.phase != Phase::Serving
     }
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn place(job: &Job, part: usize) -> Place {

@@ -96,6 +96,7 @@ impl Pool {
             };
             self.move_what_may(now, worker, outstanding, &loss);
         }
+        self.slots[index].doomed = Some(now);
         self.slots[index].state = SlotState::Killed { give_up_at, outstanding, cause };
         self.device_mut(worker.device).lost_at = Some(now);
         self.promote(now, worker.device);

@@ -163,6 +163,7 @@ impl Pool {
             None => LossKind::Died { evidence: response == Response::Suspect },
         };
         let (why, detail) = (format!("its worker ended with {exit}"), exit.to_string());
-        self.on_lost(now, outstanding, &Loss { device, kind, detail, why, may_write: false });
+        let loss = Loss { device, kind, detail, why, may_write: false };
+        self.on_lost(now, worker, outstanding, &loss);
     }
 }

@@ -105,6 +105,10 @@ fn watch(worker: WorkerId, mut beacon: UnixStream, shared: &Shared) {
     let mut core = shared.lock();
     if core.workers.contains_key(&worker) {
         tracing::debug!(%worker, "beacon lost");
+        core.with_link(worker, |link| {
+            link.is_ending = true;
+            Ok(())
+        });
         core.handle(shared, shared.timestamp(), Event::BeaconLost { worker });
     }
 }

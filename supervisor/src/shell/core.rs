@@ -118,15 +118,17 @@ impl Core {
                     .send((job, held))
                     .expect("the hashing thread lives as long as the pool");
             }
-            Action::Kill { worker } => {
-                tracing::warn!(%worker, "killing worker");
-                match self.workers.get(&worker) {
-                    Some(link) => kill(worker, link),
-                    None => {
-                        self.doomed.insert(worker);
+            Action::Kill { worker } => match self.workers.get(&worker) {
+                Some(link) => {
+                    if !link.is_ending {
+                        tracing::warn!(%worker, "killing worker");
                     }
+                    kill(worker, link);
                 }
-            }
+                None => {
+                    self.doomed.insert(worker);
+                }
+            },
             Action::Leave => {
                 self.left = true;
                 shared.timer.stop();

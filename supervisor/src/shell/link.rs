@@ -41,6 +41,8 @@ impl LinkError {
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) pid: u32,
+    /// Its beacon is lost: whatever is sent to it, it ends.
+    pub(super) is_ending: bool,
     /// The shell had to kill it: nobody outside is to blame.
     pub(super) is_rejected: bool,
     pidfd: PidFd,
@@ -59,6 +61,7 @@ impl Link {
     pub(super) fn new(pid: u32, pidfd: PidFd, lifeline: UnixStream) -> Self {
         Self {
             pid,
+            is_ending: false,
             is_rejected: false,
             pidfd,
             lifeline,

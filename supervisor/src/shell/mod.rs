@@ -6,9 +6,12 @@
 //! batches outstanding, sends to a client fall back to a bounded outbox, and spawning has a thread of
 //! its own.
 //!
+//! A service manager (systemd) is told that we live by the thread that keeps the time, after it has had
+//! the lock for a turn of the core: whatever holds the lock for good makes us silent.
+//!
 //! Threads: one for spawning, one for time, one for hashing suspects, two per worker process
-//! (`attendant`), one per client
-//! connection (`clients`), one that accepts connections, if there is a socket.
+//! (`attendant`), one per client connection (`clients`), one that accepts connections, if there is a
+//! socket.
 
 mod arenas;
 mod attendant;
@@ -18,6 +21,7 @@ mod core;
 mod link;
 mod listen;
 mod monitor;
+mod notify;
 mod operator;
 mod outbox;
 mod pidfd;
@@ -54,6 +58,7 @@ use timer::Timer;
 use self::core::Core;
 
 pub use listen::{Claim, ListenError, SocketLock};
+pub use notify::Notifier;
 pub use process::raise_descriptor_limit;
 pub use spawn::WorkerCommand;
 
@@ -96,6 +101,8 @@ struct Shared {
     /// Signalled when the pool has left, or can never serve.
     ended: Condvar,
     timer: Timer,
+    /// Only locked by who holds the core.
+    notifier: OnceLock<Mutex<Notifier>>,
     started: Instant,
     spawner: Sender<WorkerId>,
     hasher: content::Orders,
@@ -144,6 +151,7 @@ impl Shell {
             )),
             ended: Condvar::new(),
             timer: Timer::default(),
+            notifier: OnceLock::new(),
             started: clock::now(),
             spawner,
             hasher,
@@ -203,6 +211,16 @@ impl Shell {
         listen::start(&self.shared, claim)
     }
 
+    /// Tells the service manager of this pool from now on; its limits are `config`. The first call
+    /// counts.
+    pub fn report_to(&self, notifier: Notifier, config: &PoolConfig) {
+        let core = self.shared.lock();
+        self.shared.notifier.get_or_init(|| Mutex::new(notifier.about(config)));
+        self.shared.tell(&core, self.shared.timestamp());
+        // The timing thread sleeps as if there were nobody to tell.
+        self.shared.timer.wake();
+    }
+
     /// Finishes what is accepted, then stops; a second call stops at once.
     pub fn drain(&self) {
         let draining = self.shared.lock().pool.is_draining();
@@ -221,6 +239,8 @@ impl Shell {
             }
             core = self.shared.ended.wait(core).unwrap_or_else(PoisonError::into_inner);
         };
+        // The thread that would tell it otherwise may not run again before this process ends.
+        self.shared.tell(&core, self.shared.timestamp());
         let outboxes: Vec<_> = core.clients.values().cloned().collect();
         drop(core);
         if let Some(monitor) = self.shared.monitor.get() {
@@ -276,8 +296,25 @@ impl Shared {
 
     /// Hands one event to the core and performs what comes out.
     fn post(&self, event: Event) {
+        let is_news = Notifier::is_news(&event);
         let mut core = self.lock();
-        core.handle(self, self.timestamp(), event);
+        let now = self.timestamp();
+        core.handle(self, now, event);
+        if is_news {
+            self.tell(&core, now);
+        }
+    }
+
+    /// The service manager's ear, if there is one, for who holds the core.
+    fn notifier(&self, _core: &Core) -> Option<MutexGuard<'_, Notifier>> {
+        Some(self.notifier.get()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Tells the service manager what has changed.
+    fn tell(&self, core: &Core, now: Timestamp) {
+        if let Some(mut notifier) = self.notifier(core) {
+            notifier.tell(now, &core.pool);
+        }
     }
 
     /// A worker answered. Its inline result is there while the core handles that, so an answer that

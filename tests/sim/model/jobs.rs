@@ -1,13 +1,15 @@
-//! What becomes of a job: its parts, its one verdict and the receipt.
+//! What becomes of a job, from its acceptance to its end: its parts and their attempts.
 
 use gridpool::pool::config::PoolConfig;
 use gridpool::pool::event::{JobRequest, Timestamp};
-use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, JobId, JobKey, WorkerId};
+use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, DeviceId, JobId, WorkerId};
 use gridpool_protocol::message::AttemptError;
-use gridpool_protocol::receipt::{AttemptOutcome, ItemRange, Receipt, RunReport, Verdict};
+use gridpool_protocol::receipt::{AttemptOutcome, ItemRange, RunReport, Verdict};
 
-use super::devices::State;
-use super::{Broken, Model, Remembered, Reply, holds};
+use super::Model;
+use super::bisection::SharedLosses;
+use super::losses::Failure;
+use super::seats::State;
 
 /// Most parts of one job.
 const PARTS_MAX: u64 = 64;
@@ -44,11 +46,16 @@ pub(super) struct Job {
     pub(super) parts: Vec<Part>,
     pub(super) begun: u32,
     pub(super) evidence: u32,
-    /// Its worker died while it ran others with it, or was killed for those who waited behind it.
-    pub(super) alone: bool,
+    /// What it is, as far as somebody asked and was told.
+    pub(super) content: Option<Option<ContentHash>>,
+    /// Enough workers died of it: nothing of it waits or runs any more.
+    pub(super) convicted: bool,
+    /// With whom it may share a launch: with jobs of the same number. Until it is lost that is 0.
+    pub(super) group: u64,
+    pub(super) shared: Option<SharedLosses>,
     pub(super) first_dispatch: Option<Timestamp>,
-    accepted: Timestamp,
-    item_errors: u32,
+    pub(super) accepted: Timestamp,
+    pub(super) item_errors: u32,
     pub(super) attempts: Vec<(WorkerId, AttemptOutcome, ItemRange)>,
 }
 
@@ -68,7 +75,10 @@ impl Job {
             parts: Vec::new(),
             begun: 0,
             evidence: 0,
-            alone: false,
+            content: None,
+            convicted: false,
+            group: 0,
+            shared: None,
             first_dispatch: None,
             accepted: now,
             item_errors: 0,
@@ -82,14 +92,25 @@ impl Job {
         self.parts.iter().any(|part| part.running.is_some())
     }
 
+    /// Whether `attempt` is what one of its parts runs now.
+    pub(super) fn runs_attempt(&self, attempt: AttemptId) -> bool {
+        let mut running = self.parts.iter().filter_map(|part| part.running);
+        running.any(|(id, _)| id == attempt)
+    }
+
+    /// Whether nothing of it may wait.
+    fn is_out(&self) -> bool {
+        self.orphaned || self.convicted
+    }
+
     /// Parts that wait and were dispatched before.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Part> {
-        self.parts.iter().filter(|part| !self.orphaned && part.waits())
+        self.parts.iter().filter(|part| !self.is_out() && part.waits())
     }
 
     /// Whether a part waits that was never dispatched.
     pub(super) fn has_fresh_part(&self) -> bool {
-        !self.orphaned && self.parts.len() < self.parts_due as usize
+        !self.is_out() && self.parts.len() < self.parts_due as usize
     }
 
     /// Whether any part of it waits.
@@ -120,7 +141,17 @@ impl Job {
 
     /// Whether it may share a launch.
     pub(super) fn may_join(&self) -> bool {
-        self.parts_due == 1 && self.request.idempotent && !self.alone
+        self.parts_due == 1 && self.request.idempotent
+    }
+
+    /// Whether its worker died of it, or of somebody it was with, or was killed for those behind it.
+    pub(super) fn is_suspect(&self) -> bool {
+        self.group != 0 || self.evidence > 0
+    }
+
+    /// Whether workers write its result to a place of its own, and not into their answer.
+    pub(super) fn is_written_in_place(&self) -> bool {
+        !self.request.answer_inline || self.parts_due > 1
     }
 }
 
@@ -142,7 +173,8 @@ impl Model {
         result: &Result<RunReport, AttemptError>,
         now: Timestamp,
     ) {
-        let Some(job) = self.jobs.get_mut(&attempt.job) else {
+        let live = self.jobs.get_mut(&attempt.job);
+        let Some(job) = live.filter(|job| job.runs_attempt(attempt)) else {
             self.coverage.hit("answer: after its job's verdict");
             return;
         };
@@ -175,7 +207,10 @@ impl Model {
             Err(AttemptError::Device(_)) => {
                 self.coverage.hit("answer: device error");
                 part.device_errors += 1;
-                self.attempt_failed(now, attempt, worker, AttemptOutcome::DeviceError, false);
+                let outcome = AttemptOutcome::DeviceError;
+                let failure =
+                    Failure { outcome, nobodys_fault: false, shared: false, given_up: false };
+                self.attempt_failed(now, attempt, worker, failure);
             }
         }
     }
@@ -187,10 +222,11 @@ impl Model {
             let job = &self.jobs[&id];
             let workers = job.parts.iter().filter_map(|part| part.running);
             for (attempt, worker) in workers {
-                let device = &self.devices[&worker.device];
-                let batches = device.hands();
-                let in_front = batches[0].attempts.iter().any(|&(id, _)| id == attempt);
-                let dies = matches!(device.state, State::Killed { .. });
+                let at = self.seat_of(worker).expect("whoever runs something has a seat");
+                let seat = self.seat(at);
+                let batches = seat.hands();
+                let in_front = batches[0].attempts.iter().any(|sent| sent.attempt == attempt);
+                let dies = matches!(seat.state, State::Killed { .. });
                 self.coverage.hit(match (dies, in_front, batches[0].attempts.len()) {
                     (true, ..) => "deadline: while its worker is being killed",
                     (false, false, _) => "deadline: sent and not begun",
@@ -199,11 +235,10 @@ impl Model {
                 });
             }
             if !job.runs() {
-                let at_once = job.accepted == now;
-                self.coverage.hit(if at_once {
-                    "deadline: at submission"
-                } else {
-                    "deadline: queued"
+                self.coverage.hit(match (job.accepted == now, job.convicted) {
+                    (true, _) => "deadline: at submission",
+                    (false, true) => "deadline: before its content was known",
+                    (false, false) => "deadline: queued",
                 });
             }
             self.cut_off(now, id, AttemptOutcome::Deadline);
@@ -211,14 +246,14 @@ impl Model {
         }
     }
 
-    pub(super) fn jobs_have_no_device(&mut self) {
+    pub(super) fn jobs_have_no_device(&mut self, now: Timestamp) {
         if self.devices.values().any(super::Device::may_serve) {
             return;
         }
         let waiting: Vec<_> =
             self.jobs.iter().filter(|(_, job)| job.waits()).map(|(&id, _)| id).collect();
         for id in waiting {
-            self.end(id, Verdict::DeviceLost);
+            self.fail(now, id, Verdict::DeviceLost);
         }
     }
 
@@ -236,13 +271,18 @@ impl Model {
         let grace = now.after(self.config.cancel_grace);
         let failed = outcome == AttemptOutcome::Preempted;
         let free_at = if failed { grace.max(job.deadline) } else { grace };
+        let mut cut_off = Vec::new();
         for part in &mut job.parts {
             let Some((attempt, worker)) = part.running.take() else { continue };
             job.attempts.push((worker, outcome, part.items));
-            let device = self.devices.get_mut(&worker.device).expect("devices stay");
-            let own = device.hands().iter().map(|batch| batch.attempts.len()).sum::<usize>() == 1;
+            cut_off.push((attempt, worker));
+        }
+        for (attempt, worker) in cut_off {
+            let at = self.seat_of(worker).expect("whoever runs something has a seat");
+            let seat = self.seat_mut(at);
+            let own = seat.hands().iter().map(|batch| batch.attempts.len()).sum::<usize>() == 1;
             let at_once = own && outcome == AttemptOutcome::Deadline;
-            device.frees(attempt, if at_once { now } else { free_at });
+            seat.frees(attempt, if at_once { now } else { free_at });
         }
     }
 
@@ -263,149 +303,4 @@ impl Model {
         self.coverage.hit(name);
         self.due.verdicts.insert(id, (job, verdict));
     }
-
-    fn remember(&mut self, request: &JobRequest, verdict: Verdict) {
-        let (program_hash, items) = (request.program_hash.to_string(), request.items);
-        self.memory.insert(request.key, Remembered { program_hash, items, verdict });
-        self.memory_order.push_back(request.key);
-        while self.memory_order.len() > self.config.verdicts_kept {
-            let oldest = self.memory_order.pop_front().expect("it is too long");
-            self.memory.remove(&oldest);
-            self.forgotten.insert(oldest);
-        }
-    }
-
-    pub(super) fn finished(
-        &mut self,
-        now: Timestamp,
-        client: Option<ClientId>,
-        id: JobId,
-        key: JobKey,
-        receipt: &Receipt,
-    ) -> Result<(), Broken> {
-        self.a_job_gets_one_verdict_and_only_if_it_was_accepted(id, receipt.verdict)?;
-        let (job, verdict) = self.due.verdicts.remove(&id).expect("the rule holds");
-        if !job.orphaned {
-            self.remember(&job.request, verdict);
-        }
-        self.an_acceptance_comes_before_the_verdict(client, key)?;
-        a_verdict_is_the_one_that_the_events_call_for(id, verdict, receipt)?;
-        self.a_deadline_verdict_comes_at_the_deadline(now, id, &job, receipt)?;
-        a_client_that_is_gone_is_told_nothing(id, &job, client)?;
-        every_item_of_an_ok_job_was_answered_by_exactly_one_attempt(id, &job, receipt)?;
-        a_receipt_tells_what_happened(now, id, key, &job, receipt)
-    }
-
-    fn a_job_gets_one_verdict_and_only_if_it_was_accepted(
-        &self,
-        id: JobId,
-        verdict: Verdict,
-    ) -> Result<(), Broken> {
-        let rule = "a_job_gets_one_verdict_and_only_if_it_was_accepted";
-        holds(rule, self.due.verdicts.contains_key(&id), || {
-            let state = if self.jobs.contains_key(&id) {
-                "is live and no verdict is due"
-            } else if self.accepted.contains(&id) {
-                "has its verdict already"
-            } else {
-                "was never accepted"
-            };
-            format!("{id} got {verdict}; it {state}")
-        })
-    }
-
-    fn a_deadline_verdict_comes_at_the_deadline(
-        &mut self,
-        now: Timestamp,
-        id: JobId,
-        job: &Job,
-        receipt: &Receipt,
-    ) -> Result<(), Broken> {
-        let rule = "a_deadline_verdict_comes_at_the_deadline";
-        let late = self.late && now > job.deadline;
-        if receipt.verdict != Verdict::Deadline {
-            return Ok(());
-        }
-        if late {
-            self.coverage.hit("pause: late verdict");
-        }
-        holds(rule, late || now == job.deadline, || format!("{id} was due at {}", job.deadline))
-    }
-
-    fn an_acceptance_comes_before_the_verdict(
-        &self,
-        client: Option<ClientId>,
-        key: JobKey,
-    ) -> Result<(), Broken> {
-        let rule = "an_acceptance_comes_before_the_verdict";
-        let unsaid =
-            client.is_some_and(|client| self.due.reply == Some(Reply::Accept(client, key)));
-        holds(rule, !unsaid, || format!("key {}", key.0))
-    }
-}
-
-fn a_verdict_is_the_one_that_the_events_call_for(
-    id: JobId,
-    due: Verdict,
-    receipt: &Receipt,
-) -> Result<(), Broken> {
-    let rule = "a_verdict_is_the_one_that_the_events_call_for";
-    let given = receipt.verdict;
-    holds(rule, given == due, || format!("{id} got {given}, {due} is due"))
-}
-
-fn a_client_that_is_gone_is_told_nothing(
-    id: JobId,
-    job: &Job,
-    told: Option<ClientId>,
-) -> Result<(), Broken> {
-    let rule = "a_client_that_is_gone_is_told_nothing";
-    let due = (!job.orphaned).then_some(job.client);
-    holds(rule, told == due, || format!("{id}: {told:?} was told and not {due:?}"))
-}
-
-fn a_receipt_tells_what_happened(
-    now: Timestamp,
-    id: JobId,
-    key: JobKey,
-    job: &Job,
-    receipt: &Receipt,
-) -> Result<(), Broken> {
-    let rule = "a_receipt_tells_what_happened";
-    let seen =
-        job.attempts.iter().map(|&(worker, outcome, part)| (worker.to_string(), outcome, part));
-    let told = receipt.attempts.iter().map(|a| (a.worker.clone(), a.outcome, a.part));
-    let (seen, told): (Vec<_>, Vec<_>) = (seen.collect(), told.collect());
-    holds(rule, told == seen, || format!("{id}: told {told:?}, seen {seen:?}"))?;
-    let elsewhere = receipt.attempts.iter().find(|a| a.device.name != a.worker);
-    holds(rule, elsewhere.is_none(), || format!("{id}: not its worker's device: {elsewhere:?}"))?;
-    let micros = |from: Timestamp, to: Timestamp| to.since(from).as_micros();
-    let queue_us = micros(job.accepted, job.first_dispatch.unwrap_or(now));
-    let total_us = micros(job.accepted, now);
-    let ok = receipt.job == id.to_string()
-        && key == job.request.key
-        && receipt.key == key.to_string()
-        && *receipt.program_hash == *job.request.program_hash
-        && receipt.items == job.request.items
-        && receipt.item_errors == job.item_errors
-        && u128::from(receipt.queue_us) == queue_us
-        && u128::from(receipt.total_us) == total_us
-        && receipt.reason.is_empty() == (receipt.verdict == Verdict::Ok);
-    holds(rule, ok, || format!("{id}: {receipt:?}, waited {queue_us} in all {total_us}"))
-}
-
-fn every_item_of_an_ok_job_was_answered_by_exactly_one_attempt(
-    id: JobId,
-    job: &Job,
-    receipt: &Receipt,
-) -> Result<(), Broken> {
-    let rule = "every_item_of_an_ok_job_was_answered_by_exactly_one_attempt";
-    if receipt.verdict != Verdict::Ok {
-        return Ok(());
-    }
-    let ok = receipt.attempts.iter().filter(|attempt| attempt.outcome == AttemptOutcome::Ok);
-    let mut parts: Vec<_> = ok.map(|attempt| (attempt.part.start, attempt.part.end)).collect();
-    parts.sort_unstable();
-    let end = parts.iter().try_fold(0, |at, &(start, end)| (start == at).then_some(end));
-    holds(rule, end == Some(job.request.items), || format!("{id}: {parts:?}"))
 }

@@ -180,7 +180,6 @@ fn a_policy_decides_whom_a_death_speaks_against() {
     };
     let poison = (vec![Verdict::Poison], WorkerState::Ready);
     let lives = (Vec::new(), WorkerState::Busy);
-    let out = (vec![Verdict::DeviceLost], WorkerState::Quarantined);
     assert_eq!(twice(&[], SIGSEGV, None), poison);
     assert_eq!(twice(&[("signal 11", "retry")], SIGSEGV, None), lives);
     assert_eq!(twice(&[("signal 11", "restart")], SIGSEGV, None), lives);
