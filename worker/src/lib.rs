@@ -11,6 +11,8 @@ extern crate self as gridpool_worker;
 pub mod arenas;
 mod attempts;
 pub mod bench;
+pub mod chaos;
+pub mod checkup;
 pub mod chunk;
 pub mod cpu;
 pub mod cuda;
