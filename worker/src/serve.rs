@@ -306,3 +306,6 @@ impl Worker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
