@@ -2,10 +2,12 @@
 //!
 //! - [`mod@reference`] says what is right, on plain slices; a CPU device runs it.
 //! - `kernels/cuda` computes the same on a GPU; [`module`] holds the PTX made from it.
+//! - [`chaos`] holds the kernels that fault on purpose, in a module of their own.
 //! - [`known_answer`] is the test that a device passes before it serves.
 //!
 //! Nothing here calls a driver: which device runs what, and when, is the worker's.
 
+pub mod chaos;
 pub mod known_answer;
 pub mod module;
 pub mod part;

@@ -9,6 +9,7 @@
 //! devices = "all"                  # as after --devices: all, 0,1, GPU-<uuid>, cpu:2
 //! socket = "/run/gridpool.sock"    # paths are relative to the file's folder
 //! worker_bin = "gridpool-worker"
+//! allow_chaos = false              # true takes jobs that make a worker fault on purpose
 //!
 //! [limits]                         # the fields of `PoolConfig`; times end in _s, _ms or _us
 //! queue_jobs_max = 1024
@@ -45,6 +46,8 @@ pub struct Settings {
     pub socket: PathBuf,
     /// The worker's binary, if not the one beside `gridpool`.
     pub worker_bin: Option<PathBuf>,
+    /// Whether jobs may make a worker fault on purpose.
+    pub allow_chaos: bool,
     /// The limits of the core.
     pub limits: PoolConfig,
 }
@@ -58,8 +61,13 @@ pub struct Overrides {
     pub socket: Option<PathBuf>,
     /// `--worker-bin` or `GRIDPOOL_WORKER_BIN`.
     pub worker_bin: Option<PathBuf>,
+<<<<<<< HEAD
     /// `--standby` or `GRIDPOOL_STANDBY`.
     pub standbys: Option<u32>,
+=======
+    /// `--allow-chaos` or `GRIDPOOL_ALLOW_CHAOS`.
+    pub allow_chaos: Option<bool>,
+>>>>>>> chaos
 }
 
 /// Why there are no settings.
@@ -125,7 +133,12 @@ impl Settings {
             devices: devices.unwrap_or_else(|| vec![DeviceSelection::AllGpus]),
             socket: resolve_socket(flags.socket, file.socket)?,
             worker_bin: flags.worker_bin.or(file.worker_bin),
+<<<<<<< HEAD
             limits,
+=======
+            allow_chaos: flags.allow_chaos.or(file.allow_chaos).unwrap_or(false),
+            limits: file.limits.unwrap_or(PoolConfig::DEFAULT),
+>>>>>>> chaos
         })
     }
 }
@@ -184,7 +197,11 @@ mod tests {
             devices: Some("1".to_owned()),
             socket: Some(PathBuf::from("b.sock")),
             worker_bin: Some(PathBuf::from("w")),
+<<<<<<< HEAD
             standbys: Some(1),
+=======
+            allow_chaos: None,
+>>>>>>> chaos
         };
         let settings = Settings::resolve(flags, Some(&path)).unwrap();
         assert_eq!(settings.devices, [DeviceSelection::GpuIndex(1)]);
@@ -194,6 +211,17 @@ mod tests {
         let settings = Settings::resolve(Overrides::default(), None).unwrap();
         assert_eq!(settings.devices, [DeviceSelection::AllGpus]);
         assert_eq!(settings.limits, PoolConfig::DEFAULT);
+    }
+
+    #[test]
+    fn chaos_is_allowed_only_where_a_flag_or_the_file_says_so() {
+        let allowed = |flag, text| {
+            let (_folder, path) = file(text);
+            let flags = Overrides { allow_chaos: flag, ..Overrides::default() };
+            Settings::resolve(flags, Some(&path)).unwrap().allow_chaos
+        };
+        assert!(!allowed(None, "") && !allowed(None, "allow_chaos = false"));
+        assert!(allowed(None, "allow_chaos = true") && allowed(Some(true), ""));
     }
 
     #[test]
@@ -212,7 +240,11 @@ mod tests {
             devices: Some(devices.to_owned()),
             socket: Some(PathBuf::from(socket)),
             worker_bin: None,
+<<<<<<< HEAD
             standbys: None,
+=======
+            allow_chaos: None,
+>>>>>>> chaos
         };
         let error = Settings::resolve(flags("cpu:0", "s"), None).unwrap_err();
         assert_eq!(error.to_string(), "--devices: `cpu:0`: cpu:N needs N from 1 to 64");

@@ -15,6 +15,7 @@ mod bad_input;
 mod batches;
 mod bench;
 mod binaries;
+mod chaos;
 mod clients;
 mod command;
 mod documents;

@@ -177,6 +177,7 @@ pub(crate) fn inline_batch(key: u128, program: &str, batch: &GridBatch) -> Submi
         deadline_ms: 60_000,
         priority: Priority::Normal,
         idempotent: true,
+        chaos: None,
     }
 }
 

@@ -178,8 +178,9 @@ impl Bench<'_> {
         rows: PoolRows,
     ) -> Result<(), CommandError> {
         let claim = Shell::claim(&self.socket)?;
-        let command = WorkerCommand { program: self.worker.clone(), cpu_threads };
         let limits = self.settings.limits.clone();
+        let (program, known_answer_every) = (self.worker.clone(), limits.known_answer_every);
+        let command = WorkerCommand { program, cpu_threads, known_answer_every };
         self.progress.set_message("workers start");
         let shell = Shell::start(limits, command, pool_devices.to_vec(), self.socket.clone());
         let shell = shell.map_err(system("the pool's threads"))?;

@@ -28,6 +28,7 @@ use super::driver::{DeviceAddress, Driver, Stream};
 use super::schedule::Places;
 use crate::fault::Fault;
 
+mod chaos;
 mod results;
 mod tests;
 
