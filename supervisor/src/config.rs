@@ -61,13 +61,10 @@ pub struct Overrides {
     pub socket: Option<PathBuf>,
     /// `--worker-bin` or `GRIDPOOL_WORKER_BIN`.
     pub worker_bin: Option<PathBuf>,
-<<<<<<< HEAD
     /// `--standby` or `GRIDPOOL_STANDBY`.
     pub standbys: Option<u32>,
-=======
     /// `--allow-chaos` or `GRIDPOOL_ALLOW_CHAOS`.
     pub allow_chaos: Option<bool>,
->>>>>>> chaos
 }
 
 /// Why there are no settings.
@@ -133,12 +130,8 @@ impl Settings {
             devices: devices.unwrap_or_else(|| vec![DeviceSelection::AllGpus]),
             socket: resolve_socket(flags.socket, file.socket)?,
             worker_bin: flags.worker_bin.or(file.worker_bin),
-<<<<<<< HEAD
-            limits,
-=======
             allow_chaos: flags.allow_chaos.or(file.allow_chaos).unwrap_or(false),
-            limits: file.limits.unwrap_or(PoolConfig::DEFAULT),
->>>>>>> chaos
+            limits,
         })
     }
 }
@@ -197,11 +190,8 @@ mod tests {
             devices: Some("1".to_owned()),
             socket: Some(PathBuf::from("b.sock")),
             worker_bin: Some(PathBuf::from("w")),
-<<<<<<< HEAD
             standbys: Some(1),
-=======
             allow_chaos: None,
->>>>>>> chaos
         };
         let settings = Settings::resolve(flags, Some(&path)).unwrap();
         assert_eq!(settings.devices, [DeviceSelection::GpuIndex(1)]);
@@ -240,11 +230,8 @@ mod tests {
             devices: Some(devices.to_owned()),
             socket: Some(PathBuf::from(socket)),
             worker_bin: None,
-<<<<<<< HEAD
             standbys: None,
-=======
             allow_chaos: None,
->>>>>>> chaos
         };
         let error = Settings::resolve(flags("cpu:0", "s"), None).unwrap_err();
         assert_eq!(error.to_string(), "--devices: `cpu:0`: cpu:N needs N from 1 to 64");

@@ -185,11 +185,8 @@ impl PoolFlags {
             devices: self.devices.clone(),
             socket,
             worker_bin: self.worker_bin.clone(),
-<<<<<<< HEAD
             standbys: self.standby,
-=======
             allow_chaos: None,
->>>>>>> chaos
         }
     }
 }

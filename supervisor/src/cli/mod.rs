@@ -33,13 +33,8 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{ConfigError, Overrides, Settings};
 use crate::devices::{self, DevicesError};
-<<<<<<< HEAD
 use crate::shell::{Ended, ListenError, Notifier, Shell, WorkerCommand};
-use arguments::{Arguments, Command, PoolFlags, Work};
-=======
-use crate::shell::{Ended, ListenError, Shell, WorkerCommand};
 use arguments::{Arguments, ChaosFlag, Command, PoolFlags, Work};
->>>>>>> chaos
 use input::{InputError, Inputs, Stdin};
 use progress::Progress;
 use show::Look;
@@ -198,18 +193,14 @@ fn submit(work: &Work, socket: Option<PathBuf>, wait_if_busy: bool) -> Result<u8
     run_plan(&connect(socket)?, work, &plan, &inputs)
 }
 
-<<<<<<< HEAD
-fn serve(flags: &PoolFlags, socket: Option<PathBuf>) -> Result<u8, CommandError> {
-    #[expect(unsafe_code, reason = "the environment is changed, before there are threads")]
-    // SAFETY: `main` has come here by itself and has started no thread.
-    let notifier = unsafe { Notifier::take_from_environment() };
-=======
 fn serve(
     flags: &PoolFlags,
     socket: Option<PathBuf>,
     chaos: &ChaosFlag,
 ) -> Result<u8, CommandError> {
->>>>>>> chaos
+    #[expect(unsafe_code, reason = "the environment is changed, before there are threads")]
+    // SAFETY: `main` has come here by itself and has started no thread.
+    let notifier = unsafe { Notifier::take_from_environment() };
     // Before any thread is started, so that all inherit it: the signals are for `obey_signals`.
     let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
     signals.thread_block().map_err(|errno| system("blocking signals")(errno.into()))?;
