@@ -341,7 +341,11 @@ mod tests {
 
     /// A pool without a device: no event ever comes but those that a test makes.
     fn idle_shell() -> Shell {
-        let command = WorkerCommand { program: PathBuf::from("/bin/false"), cpu_threads: 1 };
+        let command = WorkerCommand {
+            program: PathBuf::from("/bin/false"),
+            cpu_threads: 1,
+            known_answer_every: Duration::from_secs(60),
+        };
         Shell::start(PoolConfig::DEFAULT, command, Vec::new(), PathBuf::new()).unwrap()
     }
 

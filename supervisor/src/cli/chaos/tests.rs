@@ -49,6 +49,8 @@ fn row(name: &str, state: WorkerState) -> WorkerStatus {
         jobs_done: 0,
         restarts: 0,
         last_fault: String::new(),
+        start_us: None,
+        end_us: None,
         arena_bytes: 0,
         memory: WorkerMemory::default(),
     }
