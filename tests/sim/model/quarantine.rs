@@ -53,6 +53,7 @@ impl Model {
             }
             Fault::Worker => self.coverage.hit("death: does not count"),
         }
+        seat.took_end = seat.doomed.take().map(|doomed| now.since(doomed));
         let is_idle_death = counts && fault == Fault::Worker && !seat.worked;
         let mut wait = Duration::ZERO;
         if fault != Fault::Nobody {
