@@ -90,7 +90,7 @@ printf '| bug | caught by | rule |\n|---|---|---|\n'
 mutant 'no generation fence' workers.rs 's/slot\.worker\(\) == worker && slot\.has_process/slot.device == worker.device && slot.has_process/'
 mutant 'a dead process is still heard' workers.rs 's/slot\.worker\(\) == worker && slot\.has_process\(\)/slot.worker() == worker/'
 mutant 'an answer for another attempt of the job counts' outstanding.rs 's/position\(\|sent\| sent\.attempt == attempt\)/position(|sent| sent.attempt.job == attempt.job)/'
-mutant 'the answer of a worker being killed is dropped' slot.rs 's/let outstanding = all\.as_mut\(\)/if jobless(\&self.device) { return false; }\n                let outstanding = all.as_mut()/; s/\z/fn jobless(_: \&DeviceId) -> bool { true }\n/'
+mutant 'the answer of a worker being killed is dropped' slot.rs 's/let outstanding = all\.as_mut\(\)/if jobless(\&self.device) { return Answered::Unknown; }\n                let outstanding = all.as_mut()/; s/\z/fn jobless(_: \&DeviceId) -> bool { true }\n/'
 mutant 'stale messages are not counted' workers.rs 's/None => self\.counters\.stale \+= 1/None => {}/'
 
 # Jobs
