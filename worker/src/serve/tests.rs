@@ -3,7 +3,7 @@
 use gridpool_kernels::known_answer::KNOWN_ANSWERS;
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::channel::Listener;
-use gridpool_protocol::chaos::{ChaosFault, ReplyFault};
+use gridpool_protocol::chaos::{ChaosFault, DeviceFault, ReplyFault};
 use gridpool_protocol::ids::JobId;
 use gridpool_protocol::message::{Destination, Inline, Input, Payload};
 use gridpool_protocol::program::Ties;
@@ -51,19 +51,25 @@ fn looped_over(queued: u32, mut checkup: Checkup, lies: bool) -> Looped {
 }
 
 fn run(number: u32) -> ToWorker {
+    ToWorker::Run(Box::new(joined(vec![member(number, None)])))
+}
+
+fn joined(members: Vec<Member>) -> Run {
+    Run { program: "rot90".to_owned(), ties: Ties::Cpython, members }
+}
+
+fn member(number: u32, chaos: Option<ChaosFault>) -> Member {
     let batch = GridBatch::from_grids([&Grid::from_rows(&[[1, 2]]).unwrap()]).unwrap();
     let layout = batch.layout().unwrap();
     let mut bytes = vec![0; layout.bytes()];
     batch.write_to(layout, &SharedSlice::private(&mut bytes));
     let input = Input::Inline(Inline(bytes));
-    let member = Member {
+    Member {
         attempt: AttemptId { job: JobId(1), number },
         payload: Payload { items: 1, cells: 2, input, output: Destination::Inline },
         part: ItemRange { start: 0, end: 1 },
-        chaos: None,
-    };
-    let program = "rot90".to_owned();
-    ToWorker::Run(Box::new(Run { program, ties: Ties::Cpython, members: vec![member] }))
+        chaos,
+    }
 }
 
 /// How many runs were answered before the worker ended with a wrong answer as its last words.
@@ -117,4 +123,24 @@ fn before_its_time_no_test_is_made_however_much_is_run() {
     }
     drop(requests);
     assert_eq!(ended.recv_timeout(PATIENCE), Ok(exit::OK), "its supervisor is gone");
+}
+
+#[test]
+fn all_that_share_a_launch_meet_the_fault_that_one_of_them_brings() {
+    let Looped { requests, mut replies, ended } = looped(NEVER, false);
+    let memory = Some(ChaosFault::Device(DeviceFault::Memory));
+    let members = vec![member(0, None), member(1, memory), member(2, None)];
+    requests.send(&ToWorker::Run(Box::new(joined(members)))).unwrap();
+    for number in 0..3 {
+        let reply = replies.recv().unwrap();
+        let FromWorker::Answer { attempt, result: Err(AttemptError::Device(why)) } = reply else {
+            panic!("{reply:?}")
+        };
+        assert_eq!(attempt.number, number);
+        assert!(why.starts_with("no memory for"), "{why}");
+    }
+    requests.send(&run(3)).unwrap();
+    assert!(matches!(replies.recv(), Ok(FromWorker::Answer { result: Ok(_), .. })));
+    requests.send(&ToWorker::Stop).unwrap();
+    assert_eq!(ended.recv_timeout(PATIENCE), Ok(exit::OK));
 }
