@@ -93,7 +93,7 @@ mod tests {
             if !checkup.test.has_begun() {
                 break;
             }
-            assert!(checkup.due() <= latest, "what has begun goes on at once");
+            assert!(checkup.due() <= start, "what has begun goes on at once");
             assert!(checkup.is_late(latest), "it is late to its end");
         }
         assert_eq!(steps, KNOWN_ANSWERS.len(), "one known answer a step");
