@@ -37,6 +37,7 @@ mod recovery;
 mod run;
 mod sharing;
 mod starts;
+mod stubbed;
 mod submissions;
 mod verdicts;
 mod wait;

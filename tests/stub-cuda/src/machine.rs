@@ -134,7 +134,13 @@ pub fn with<T>(act: impl FnOnce(&mut Machine) -> T) -> T {
     act(&mut machine)
 }
 
-fn current() -> Arc<Mutex<Machine>> {
+/// Lets this thread use a device that another has.
+#[cfg(test)]
+pub(crate) fn share(machine: Arc<Mutex<Machine>>) {
+    INSTALLED.set(Some(machine));
+}
+
+pub(crate) fn current() -> Arc<Mutex<Machine>> {
     let installed = INSTALLED.with_borrow(Clone::clone);
     installed.unwrap_or_else(|| Arc::clone(&OF_PROCESS))
 }
@@ -171,10 +177,7 @@ fn hang() -> ! {
 }
 
 impl Machine {
-    fn new(mut script: Script, visible: Option<&str>) -> Self {
-        for rule in &mut script.rules {
-            rule.condition.settle(|path| File::create_new(path).is_ok());
-        }
+    fn new(script: Script, visible: Option<&str>) -> Self {
         let visible = match visible {
             None => (0..script.devices).collect(),
             // As CUDA does: all before the first that is not there.
@@ -347,3 +350,6 @@ pub fn uuid_text(device: u32) -> String {
     let groups = [&uuid[..4], &uuid[4..6], &uuid[6..8], &uuid[8..10], &uuid[10..]];
     format!("GPU-{}", groups.map(gridpool_protocol::program::hex).join("-"))
 }
+
+#[cfg(test)]
+mod tests;

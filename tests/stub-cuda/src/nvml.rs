@@ -291,3 +291,6 @@ exports! { SYMBOLS:
         give_text(to, room as usize, DRIVER_VERSION)
     };
 }
+
+#[cfg(test)]
+mod tests;

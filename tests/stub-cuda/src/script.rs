@@ -19,9 +19,9 @@
 //! | `nth=N` | the Nth such call of a process alone, from 1 |
 //! | `from=N` | that one and all after it |
 //! | `every=N` | every Nth |
-//! | `once-file=PATH` | in that process alone that makes this file |
-//! | `after-file=PATH` | in processes that find this file when they first call |
-//! | `while-file=PATH` | as long as this file is there |
+//! | `once-file=PATH` | in that process alone that makes this file at its first such call |
+//! | `after-file=PATH` | in processes that find this file at their first such call |
+//! | `while-file=PATH` | as long as this file is there; other calls are not counted |
 //! | `code=N` | the call does nothing and gives this code |
 //! | `sticky` | …and so does every call after it |
 //! | `later=N` | …but only the Nth call after it says so; until then nothing is done |
@@ -34,7 +34,8 @@
 //! | `value=N` | the number that the call gives |
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::{cuda, nvml};
@@ -63,7 +64,7 @@ impl Default for Script {
 pub(crate) struct Rule {
     pub(crate) call: String,
     turn: Turn,
-    pub(crate) condition: Condition,
+    conditions: Vec<Condition>,
     pub(crate) effect: Effect,
     /// Such calls so far.
     seen: u64,
@@ -79,7 +80,7 @@ enum Turn {
 
 /// What else must be so.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Condition {
+enum Condition {
     Always,
     Never,
     OnceFile(PathBuf),
@@ -120,7 +121,11 @@ impl std::error::Error for ScriptError {}
 impl Rule {
     /// Counts a call of the name, and says whether the rule is about it.
     pub(crate) fn applies(&mut self, call: &str) -> bool {
-        if self.call != call || !self.condition.holds() {
+        if self.call != call {
+            return false;
+        }
+        self.conditions.iter_mut().for_each(Condition::settle);
+        if !self.conditions.iter().all(Condition::holds) {
             return false;
         }
         self.seen += 1;
@@ -134,23 +139,22 @@ impl Rule {
 }
 
 impl Condition {
+    /// Decides once what is to hold for as long as the process lives.
+    fn settle(&mut self) {
+        let holds = match self {
+            Self::Always | Self::Never | Self::WhileFile(_) => return,
+            Self::OnceFile(path) => File::create_new(path).is_ok(),
+            Self::AfterFile(path) => path.exists(),
+        };
+        *self = if holds { Self::Always } else { Self::Never };
+    }
+
     fn holds(&self) -> bool {
         match self {
             Self::Always => true,
             Self::Never | Self::OnceFile(_) | Self::AfterFile(_) => false,
             Self::WhileFile(path) => path.exists(),
         }
-    }
-
-    /// Looks once at the files that say for a whole process whether a rule is in force; `make` says
-    /// whether it could make a file that nobody made before.
-    pub(crate) fn settle(&mut self, make: impl FnOnce(&Path) -> bool) {
-        let holds = match self {
-            Self::Always | Self::Never | Self::WhileFile(_) => return,
-            Self::OnceFile(path) => make(path),
-            Self::AfterFile(path) => path.exists(),
-        };
-        *self = if holds { Self::Always } else { Self::Never };
     }
 }
 
@@ -190,8 +194,8 @@ impl Script {
 }
 
 fn rule(words: &str) -> Result<Rule, String> {
-    let (mut turn, mut condition, mut effect) = (None, None, None);
-    let mut call = None;
+    let (mut call, mut turn, mut effect) = (None, None, None);
+    let mut conditions = Vec::new();
     for word in words.split_whitespace() {
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         match name {
@@ -199,9 +203,9 @@ fn rule(words: &str) -> Result<Rule, String> {
             "nth" => put(&mut turn, word, Turn::Nth(positive(word, value)?))?,
             "from" => put(&mut turn, word, Turn::From(positive(word, value)?))?,
             "every" => put(&mut turn, word, Turn::Every(positive(word, value)?))?,
-            "once-file" => put(&mut condition, word, Condition::OnceFile(path(word, value)?))?,
-            "after-file" => put(&mut condition, word, Condition::AfterFile(path(word, value)?))?,
-            "while-file" => put(&mut condition, word, Condition::WhileFile(path(word, value)?))?,
+            "once-file" => conditions.push(Condition::OnceFile(path(word, value)?)),
+            "after-file" => conditions.push(Condition::AfterFile(path(word, value)?)),
+            "while-file" => conditions.push(Condition::WhileFile(path(word, value)?)),
             "sticky" | "later" => effect = Some(harder(word, effect)?),
             _ => put(&mut effect, word, Effect::read(word)?)?,
         }
@@ -209,7 +213,7 @@ fn rule(words: &str) -> Result<Rule, String> {
     Ok(Rule {
         call: call.ok_or("no call")?,
         turn: turn.unwrap_or(Turn::Always),
-        condition: condition.unwrap_or(Condition::Always),
+        conditions,
         effect: effect.ok_or("nothing happens: add code=N, delay=MS, hang, flip or another")?,
         seen: 0,
     })

@@ -62,3 +62,23 @@ fn versions_are_no_part_of_a_calls_name() {
     assert_eq!(without_version("cuInit"), "cuInit");
     assert_eq!(without_version("nvmlDeviceGetComputeRunningProcesses_v3").len(), 36);
 }
+
+#[test]
+fn files_say_in_which_process_and_when_a_rule_is_in_force() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file").display().to_string();
+    // A process of its own each: what is settled is settled for the life of a script.
+    let rule = |words: &str| {
+        let text = format!("call=cuInit {words}={file} hang");
+        let mut script = Script::parse(&text).unwrap();
+        move || script.rules[0].applies("cuInit")
+    };
+    let (mut early, mut during) = (rule("after-file"), rule("while-file"));
+    assert!(!early() && !during());
+    let (mut first, mut second) = (rule("once-file"), rule("once-file"));
+    assert!(first() && first() && !second());
+    let mut late = rule("after-file");
+    assert!(!early() && late() && during());
+    std::fs::remove_file(&file).unwrap();
+    assert!(!early() && late() && !during() && first() && !second());
+}
