@@ -39,6 +39,7 @@ mod recovery;
 mod run;
 mod sharing;
 mod starts;
+mod stubbed;
 mod submissions;
 mod systemd;
 mod verdicts;

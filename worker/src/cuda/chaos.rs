@@ -4,10 +4,11 @@
 
 use std::ffi::c_void;
 
+use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::chaos::{ChaosKernel, PTX};
 use gridpool_protocol::chaos::DeviceFault;
 
-use super::driver::{DeviceAddress, Driver, Stream};
+use super::driver::{Driver, Stream};
 use crate::fault::Fault;
 
 /// What is asked for first where memory is to be used up; then half of it, and so on.

@@ -6,13 +6,14 @@ use std::fs;
 use std::ops::Range;
 use std::sync::Arc;
 
+use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::module::{CUDA_VERSION_MIN, module_hash};
 use gridpool_protocol::chaos::DeviceFault;
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::receipt::DeviceInfo;
 use gridpool_protocol::shared::SharedSlice;
 
-use super::driver::{DeviceAddress, Driver};
+use super::driver::Driver;
 use super::lane::{Done, Lane};
 use super::launch::Module;
 use super::memory::Allocator;
