@@ -17,6 +17,8 @@ use crate::memory::Origin;
 
 /// What calls give, beside 0.
 pub(crate) mod code {
+    use gridpool_protocol::chaos::DeviceFault;
+
     pub(crate) const INVALID_VALUE: u32 = 1;
     pub(crate) const NOT_INITIALIZED: u32 = 3;
     pub(crate) const NO_DEVICE: u32 = 100;
@@ -30,6 +32,14 @@ pub(crate) mod code {
     pub(crate) const HOST_MEMORY_ALREADY_REGISTERED: u32 = 712;
     pub(crate) const HOST_MEMORY_NOT_REGISTERED: u32 = 713;
     pub(crate) const NOT_SUPPORTED: u32 = 801;
+
+    /// What becomes of a kernel that faults on purpose, as on an H200.
+    pub(crate) const FAULTS: [(DeviceFault, u32); 4] = [
+        (DeviceFault::Assert, 710),
+        (DeviceFault::Misaligned, 716),
+        (DeviceFault::Oob, 700),
+        (DeviceFault::Trap, 719),
+    ];
 }
 
 const NAME: &CStr = c"gridpool stub GPU";

@@ -15,10 +15,12 @@ use std::sync::LazyLock;
 use gridpool_kernels::argument::{
     DeviceAddress, ExtentArgument, OpArgument, PicturesArgument, StepArgument,
 };
+use gridpool_kernels::chaos::ChaosKernel;
 use gridpool_kernels::module::{KERNELS, TILE_VALUES};
 use gridpool_kernels::part::{Part, Run};
 use gridpool_kernels::reference::Evaluator;
 use gridpool_protocol::batch::BatchLayout;
+use gridpool_protocol::chaos::DeviceFault;
 use gridpool_protocol::output::{OutputLayout, PALETTE_BYTES};
 use gridpool_protocol::program::{Program, Ties};
 
@@ -40,6 +42,10 @@ pub(crate) enum Launch {
     Step(&'static str, Box<StepArgument>),
     /// The one that measures the way there and back.
     Echo { from: DeviceAddress, to: DeviceAddress, bytes: u32 },
+    /// One that faults on purpose: the context is lost, with this code.
+    Fault(u32),
+    /// One that never ends.
+    Endless,
 }
 
 impl Launch {
@@ -52,6 +58,13 @@ impl Launch {
             // SAFETY: all of these kernels take one `Step`.
             let step = unsafe { argument(arguments, 0) };
             return Ok(Self::Step(kernel.name, Box::new(step)));
+        }
+        let chaos = |fault| ChaosKernel::of(fault).is_some_and(|kernel| kernel.name == name);
+        if chaos(DeviceFault::Endless) {
+            return Ok(Self::Endless);
+        }
+        if let Some(&(_, code)) = code::FAULTS.iter().find(|&&(fault, _)| chaos(fault)) {
+            return Ok(Self::Fault(code));
         }
         if name != "gp_echo" {
             return Err(code::NOT_SUPPORTED);
@@ -87,6 +100,7 @@ pub(crate) fn run(launch: &Launch, memory: &Memory) -> Result<Option<usize>, Ill
             let bytes = memory.read(number(from), bytes as usize)?;
             return memory.write(number(to), &bytes).map(|()| Some(number(to)));
         }
+        Launch::Endless | Launch::Fault(_) => return Ok(None),
     };
     let mut device = Device { memory, step, content: None };
     match name {
@@ -112,7 +126,7 @@ pub(crate) fn misplace(
         Launch::Step("gp_pack", step) => {
             memory.write(number(step.places.plus(4 * value)), &place.to_le_bytes())
         }
-        Launch::Step(..) | Launch::Echo { .. } => Ok(()),
+        Launch::Echo { .. } | Launch::Endless | Launch::Fault(_) | Launch::Step(..) => Ok(()),
     }
 }
 

@@ -295,6 +295,11 @@ impl Machine {
     }
 
     fn launch(&mut self, launch: &Launch, marred: Marred) -> Result<(), u32> {
+        match launch {
+            Launch::Echo { .. } | Launch::Step(..) => {}
+            Launch::Endless => hang(),
+            Launch::Fault(code) => return Err(*code),
+        }
         let written = kernel::run(launch, &self.memory)?;
         if let Some((value, place)) = marred.misplaced {
             kernel::misplace(launch, &self.memory, value, place)?;

@@ -3,7 +3,7 @@
 
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::chaos::{ChaosFault, DeviceFault};
-use gridpool_protocol::program::Ties;
+use gridpool_protocol::program::{Program, Ties};
 
 use super::*;
 use crate::chaos::Saboteur;
@@ -19,7 +19,7 @@ const KERNELS: [DeviceFault; 5] = [
 
 /// A device whose buffers are there, and the calls of one more run.
 fn warm() -> (Saboteur, Vec<&'static str>) {
-    let mut device = Saboteur::new(Box::new(open().unwrap()));
+    let mut device = Saboteur::new(Box::new(open(IDLE).unwrap()));
     run(&mut device).unwrap();
     take_calls();
     run(&mut device).unwrap();
@@ -57,7 +57,7 @@ fn the_run_that_meets_a_fault_ends_with_its_code_and_without_another_call() {
         assert_eq!(met, Fault::Cuda { call: "cuStreamSynchronize", code });
         assert!(met.ends_worker());
         assert_eq!(take_calls().last(), Some(&"cuStreamSynchronize"));
-        fail("", 0);
+        obey(IDLE);
     }
 }
 
@@ -66,8 +66,7 @@ fn memory_is_used_up_to_the_last_piece_and_given_back() {
     const PIECES: usize = 3;
     let (mut device, usual) = warm();
     device.arm(Some(ChaosFault::Device(DeviceFault::Memory)));
-    fail("cuMemAlloc", 2);
-    SCRIPT.with_borrow_mut(|script| script.spared = PIECES);
+    obey(&format!("call=cuMemAlloc from={} code=2", PIECES + 1));
     let met = run(&mut device).unwrap_err();
     assert_eq!(met, Fault::Cuda { call: "cuMemAlloc", code: 2 });
     assert!(!met.ends_worker());
@@ -76,7 +75,7 @@ fn memory_is_used_up_to_the_last_piece_and_given_back() {
     assert_eq!(count(&calls, "cuMemAlloc"), PIECES + 15);
     assert_eq!(count(&calls, "cuMemFree"), PIECES);
     assert_eq!(calls.len(), 2 * PIECES + 15, "nothing of the job was begun");
-    fail("", 0);
+    obey(IDLE);
     run(&mut device).unwrap();
     assert_eq!(take_calls(), usual);
 }
@@ -85,9 +84,8 @@ fn memory_is_used_up_to_the_last_piece_and_given_back() {
 fn a_context_that_is_lost_while_memory_is_used_up_gets_no_further_call() {
     let (mut device, _) = warm();
     device.arm(Some(ChaosFault::Device(DeviceFault::Memory)));
-    fail("cuMemAlloc", 700);
-    SCRIPT.with_borrow_mut(|script| script.spared = 2);
+    obey("call=cuMemAlloc from=3 code=700");
     assert_eq!(run(&mut device), Err(Fault::Cuda { call: "cuMemAlloc", code: 700 }));
     assert_eq!(take_calls(), ["cuMemAlloc"; 3]);
-    fail("", 0);
+    obey(IDLE);
 }
