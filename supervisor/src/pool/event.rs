@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool_protocol::exit;
-use gridpool_protocol::ids::{
-    AttemptId, ClientId, ContentHash, DeviceId, JobId, JobKey, WorkerId,
-};
+use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, DeviceId, JobId, JobKey, WorkerId};
 use gridpool_protocol::message::{AttemptError, Priority, Refusal};
 use gridpool_protocol::receipt::{DeviceInfo, ItemRange, Receipt, RunReport};
 

@@ -55,9 +55,7 @@ impl From<ClientError> for Trouble {
             | ClientError::Frame(_)
             | ClientError::Lost
             | ClientError::NoPool { .. }
-            | ClientError::Refused(
-                Refusal::Draining | Refusal::KeyInUse(_) | Refusal::Poison(_),
-            )
+            | ClientError::Refused(Refusal::Draining | Refusal::KeyInUse(_) | Refusal::Poison(_))
             | ClientError::Silent
             | ClientError::Unexpected(_)
             | ClientError::Version { .. } => Self::Lost(error),
