@@ -152,6 +152,30 @@ impl fmt::Display for ContentHash {
     }
 }
 
+/// A text that is not 64 hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no content: write the 64 hexadecimal digits that the verdict POISON names")]
+pub struct ParseContentError {
+    text: String,
+}
+
+impl FromStr for ContentHash {
+    type Err = ParseContentError;
+
+    fn from_str(text: &str) -> Result<Self, ParseContentError> {
+        let bad = || ParseContentError { text: text.to_owned() };
+        let mut hash = [0; 32];
+        if text.len() != 2 * hash.len() || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(bad());
+        }
+        for (byte, digits) in hash.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let digits = std::str::from_utf8(digits).map_err(|_| bad())?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| bad())?;
+        }
+        Ok(Self(hash))
+    }
+}
+
 /// One piece of shared memory that belongs to one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ArenaId(pub u64);
@@ -165,6 +189,16 @@ impl fmt::Display for ArenaId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn contents_read_back_as_they_print() {
+        let content = ContentHash(std::array::from_fn(|at| u8::try_from(at * 8).unwrap()));
+        assert_eq!(content.to_string().parse(), Ok(content));
+        let digits = content.to_string();
+        for text in [&digits[1..], &digits.replace('8', "+"), "gpu0", ""] {
+            assert!(text.parse::<ContentHash>().is_err(), "{text} was accepted");
+        }
+    }
 
     #[test]
     fn worker_names_read_back_as_they_print() {

@@ -146,6 +146,14 @@ pub enum ClientMessage {
         /// The signal's number.
         signal: i32,
     },
+    /// Take a decision of the pool back.
+    Release {
+        /// Echoed.
+        request: u64,
+        /// A device out of service (`gpu0`), the content of a convicted job (64 hexadecimal digits), or
+        /// `jobs` for all of these.
+        what: String,
+    },
     /// Finish what is accepted, then stop.
     Drain {
         /// Echoed.

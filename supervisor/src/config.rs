@@ -58,6 +58,8 @@ pub struct Overrides {
     pub socket: Option<PathBuf>,
     /// `--worker-bin` or `GRIDPOOL_WORKER_BIN`.
     pub worker_bin: Option<PathBuf>,
+    /// `--standby` or `GRIDPOOL_STANDBY`.
+    pub standbys: Option<u32>,
 }
 
 /// Why there are no settings.
@@ -117,11 +119,13 @@ impl Settings {
             })?),
             None => file.devices,
         };
+        let mut limits = file.limits.unwrap_or(PoolConfig::DEFAULT);
+        limits.standbys = flags.standbys.unwrap_or(limits.standbys);
         Ok(Self {
             devices: devices.unwrap_or_else(|| vec![DeviceSelection::AllGpus]),
             socket: resolve_socket(flags.socket, file.socket)?,
             worker_bin: flags.worker_bin.or(file.worker_bin),
-            limits: file.limits.unwrap_or(PoolConfig::DEFAULT),
+            limits,
         })
     }
 }
@@ -180,11 +184,13 @@ mod tests {
             devices: Some("1".to_owned()),
             socket: Some(PathBuf::from("b.sock")),
             worker_bin: Some(PathBuf::from("w")),
+            standbys: Some(1),
         };
         let settings = Settings::resolve(flags, Some(&path)).unwrap();
         assert_eq!(settings.devices, [DeviceSelection::GpuIndex(1)]);
         assert_eq!(settings.socket, PathBuf::from("b.sock"));
         assert_eq!(settings.worker_bin, Some(PathBuf::from("w")));
+        assert_eq!(settings.limits.standbys, 1);
         let settings = Settings::resolve(Overrides::default(), None).unwrap();
         assert_eq!(settings.devices, [DeviceSelection::AllGpus]);
         assert_eq!(settings.limits, PoolConfig::DEFAULT);
@@ -206,6 +212,7 @@ mod tests {
             devices: Some(devices.to_owned()),
             socket: Some(PathBuf::from(socket)),
             worker_bin: None,
+            standbys: None,
         };
         let error = Settings::resolve(flags("cpu:0", "s"), None).unwrap_err();
         assert_eq!(error.to_string(), "--devices: `cpu:0`: cpu:N needs N from 1 to 64");

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use gridpool::pool::event::{Action, Assignment, Event, Timestamp};
+use gridpool::pool::event::{Action, Assignment, Event, Release, Timestamp};
+use gridpool_protocol::ids::ContentHash;
 use gridpool_protocol::message::AttemptError;
 
 /// Lines that a failure prints.
@@ -63,16 +64,24 @@ impl fmt::Display for Log {
 
 fn brief_event(event: &Event) -> String {
     match event {
+        Event::BeaconLost { worker } => format!("BeaconLost {worker}"),
         Event::CancelRequested { client, key } => format!("CancelRequested {client} key {}", key.0),
         Event::ClientConnected { client } => format!("ClientConnected {client}"),
         Event::ClientGone { client } => format!("ClientGone {client}"),
+        Event::ContentHashed { job, content: Some(content) } => {
+            format!("ContentHashed {job} {}", short(content))
+        }
+        Event::ContentHashed { job, content: None } => format!("ContentHashed {job} unreadable"),
         Event::DrainRequested => "DrainRequested".to_owned(),
         Event::JobSubmitted { client, request: r } => {
             let once = if r.idempotent { "" } else { " once" };
             let whole = if r.divisible { "" } else { " whole" };
+            let inline = if r.answer_inline { " inline" } else { "" };
+            let content = r.content.as_ref().map(|content| format!(" is {}", short(content)));
+            let content = content.unwrap_or_default();
             format!(
                 "JobSubmitted {client} {} key {} {} items {} cost {} bytes {} {:?} deadline {:?}\
-                 {once}{whole}",
+                 {once}{whole}{inline}{content}",
                 r.job,
                 r.key.0,
                 r.program_hash,
@@ -83,6 +92,11 @@ fn brief_event(event: &Event) -> String {
                 r.deadline
             )
         }
+        Event::ReleaseRequested { release } => match release {
+            Release::Content(content) => format!("ReleaseRequested {}", short(content)),
+            Release::Contents => "ReleaseRequested all contents".to_owned(),
+            Release::Device(device) => format!("ReleaseRequested {device}"),
+        },
         Event::SpawnFailed { worker, .. } => format!("SpawnFailed {worker}"),
         Event::StopRequested => "StopRequested".to_owned(),
         Event::TimePassed => "TimePassed".to_owned(),
@@ -97,6 +111,7 @@ fn brief_event(event: &Event) -> String {
         Event::WorkerExited { worker, exit } => format!("WorkerExited {worker} {exit}"),
         Event::WorkerHeard { worker } => format!("WorkerHeard {worker}"),
         Event::WorkerReady { worker, .. } => format!("WorkerReady {worker}"),
+        Event::WorkerReclaimed { worker } => format!("WorkerReclaimed {worker}"),
     }
 }
 
@@ -119,6 +134,7 @@ fn brief_action(action: &Action) -> String {
                 receipt.verdict, receipt.reason
             )
         }
+        Action::HashContent { job } => format!("HashContent {job}"),
         Action::Kill { worker } => format!("Kill {worker}"),
         Action::Leave => "Leave".to_owned(),
         Action::Refuse { client, job, key, refusal } => {
@@ -130,4 +146,9 @@ fn brief_action(action: &Action) -> String {
         Action::Spawn { worker } => format!("Spawn {worker}"),
         Action::Stop { worker } => format!("Stop {worker}"),
     }
+}
+
+/// Enough of a hash to tell it from others.
+fn short(content: &ContentHash) -> String {
+    content.0[..4].iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use gridpool::pool::Pool;
-use gridpool::pool::event::{Action, Event, Timestamp};
+use gridpool::pool::event::{Action, Event, Release, Timestamp};
 use gridpool_protocol::ids::{DeviceId, DeviceKind, JobId};
 use gridpool_protocol::receipt::Verdict;
 
@@ -24,8 +24,14 @@ const SETTLES_WITHIN: Duration = Duration::from_secs(30);
 /// How often the pool must end in the middle of the faults, of 1,000 cases.
 const FAULTS_TO_THE_END: u64 = 250;
 
+/// How often an operator brings devices back that wait for that, of 1,000 cases.
+const RELEASES_HALTED: u64 = 500;
+
 /// How often somebody does not wait for the last drain, of 1,000 cases.
 const STOPS_AT_ONCE: u64 = 200;
+
+/// Time in which a device without any process has all of them again, if nothing goes wrong.
+const STARTS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Longest time for which nobody calls the pool.
 const PAUSE_MAX_MS: u64 = 2_500;
@@ -145,11 +151,35 @@ impl Run {
         every_job_gets_its_verdict_once_the_faults_stop(live)
     }
 
+    /// Every device has all its processes again, but those that wait for an operator.
+    fn fills_up(&mut self) -> Result<(), Broken> {
+        let config = &self.swarm.config;
+        let old_faults = config.heartbeat_kill
+            + config.ready_timeout
+            + 2 * (config.kill_timeout + config.reclaim_timeout)
+            + config.backoff_max
+            + config.probe_max
+            + STARTS_WITHIN;
+        let limit = self.now.after(old_faults + self.slack);
+        while !self.model.is_filled() && self.now < limit {
+            self.turn(limit)?;
+        }
+        self.model.every_seat_is_filled_once_the_faults_stop()
+    }
+
     /// A healthy pool serves every client, whatever happened before.
     fn serves_again(&mut self) -> Result<(), Broken> {
-        let config = &self.swarm.config;
-        let old_faults = config.heartbeat_kill + config.ready_timeout + 2 * config.kill_timeout;
-        self.until(self.now.after(old_faults + self.slack))?;
+        self.fills_up()?;
+        let halted = self.model.halted();
+        if !halted.is_empty() && self.rng.chance(RELEASES_HALTED) {
+            for &device in &halted {
+                self.tell(Event::ReleaseRequested { release: Release::Device(device) })?;
+            }
+            self.fills_up()?;
+            if self.model.halted().is_empty() {
+                self.model.coverage.hit("phase 2: an operator brought a device back");
+            }
+        }
         for client in self.world.clients() {
             let (job, event) = self.world.probe(self.now, client);
             self.tell(event)?;
@@ -208,9 +238,14 @@ impl Run {
         Ok(())
     }
 
-    fn tell(&mut self, event: Event) -> Result<(), Broken> {
+    fn tell(&mut self, mut event: Event) -> Result<(), Broken> {
         self.events += 1;
         self.the_pool_comes_to_rest()?;
+        if let Event::JobSubmitted { request, .. } = &mut event {
+            let asked = self.pool.looks_convicted(&request.program_hash, request.items);
+            self.model.a_content_is_asked_for_if_one_like_it_was_convicted(request, asked)?;
+            request.content = asked.then(|| self.world.content_of(request.job)).flatten();
+        }
         self.log.event(self.now, &event);
         self.model.expect(self.now, &event);
         self.pool.handle(self.now, event);

@@ -43,12 +43,22 @@ pub(crate) struct Rates {
     pub(crate) wrong_answers: u64,
     /// SIGKILL has no effect in time.
     pub(crate) unkillable: u64,
+    /// Its beacon is lost later than it ends.
+    pub(crate) late_beacons: u64,
+    /// What it said before its end arrives after the loss of its beacon.
+    pub(crate) in_flight: u64,
+    /// Nobody says that its memory is back.
+    pub(crate) lost_memory: u64,
     /// It does not end when told to.
     pub(crate) stops_ignored: u64,
     /// What a dead process said arrives after its end.
     pub(crate) late_messages: u64,
     /// Jobs that kill every worker that runs them.
     pub(crate) poisonous: u64,
+    /// Of those times, how often the worker hangs.
+    pub(crate) poisonous_hangs: u64,
+    /// The content of a job cannot be read.
+    pub(crate) unreadable: u64,
     /// Jobs that may not run twice.
     pub(crate) not_idempotent: u64,
     /// Jobs whose result cannot be written in parts.
@@ -61,7 +71,9 @@ pub(crate) struct Rates {
     pub(crate) cancels: u64,
     /// Steps in which a connection ends.
     pub(crate) disconnects: u64,
-    /// Steps in which a process dies, falls silent, or an old one speaks.
+    /// Steps in which an operator takes something back.
+    pub(crate) releases: u64,
+    /// Steps in which a process dies, falls silent, loses its beacon, or an old one speaks.
     pub(crate) chaos: u64,
     /// Steps after which the supervisor itself is stopped for a while.
     pub(crate) pauses: u64,
@@ -91,6 +103,16 @@ pub(crate) struct Swarm {
     pub(crate) items: [u32; 3],
     /// Programs that jobs name.
     pub(crate) programs: u64,
+    /// Of 1,000 jobs, those whose result comes in the answer.
+    pub(crate) inline: u64,
+    /// Of 1,000 processes, those whose beacon is lost when they end.
+    pub(crate) beacons: u64,
+    /// Longest time between the end of a process and the news of it, milliseconds.
+    pub(crate) exit_lag: u64,
+    /// Longest time until its memory is back, milliseconds.
+    pub(crate) memory_lag: u64,
+    /// Longest time that it takes to hash a job, milliseconds.
+    pub(crate) hash_lag: u64,
     pub(crate) heartbeat: Duration,
     pub(crate) rates: Rates,
 }
@@ -101,12 +123,15 @@ impl Swarm {
             return Self::crowded(rng);
         }
         let backoff_min = rng.pick(&[0, 1, 10, 40]);
+        let probe_min = rng.pick(&[1, 20, 100, 400]);
+        let standbys = if rng.chance(500) { 0 } else { count(rng, 1, 2) };
         let config = PoolConfig {
             queue_jobs_max: size(rng, &[1, 3, 8, 16, 100]),
             queue_bytes_max: rng.pick(&[0, 100, 300, 1_000, 1 << 40]),
             client_jobs_max: size(rng, &[1, 3, 8, 16, 100]),
             attempts_max: count(rng, 1, 5),
             poison_deaths: count(rng, 1, 3),
+            convicts_kept: size(rng, &[0, 1, 2, 100]),
             verdicts_kept: size(rng, &[0, 1, 3, 10, 1_000]),
             spin_us: 0,
             restart_limit: count(rng, 1, 8),
@@ -114,6 +139,10 @@ impl Swarm {
             start_failures_max: count(rng, 1, 6),
             backoff_min: Duration::from_millis(backoff_min),
             backoff_max: Duration::from_millis(backoff_min * rng.pick(&[1, 3, 8, 100])),
+            standbys,
+            probe_min: Duration::from_millis(probe_min),
+            probe_max: Duration::from_millis(probe_min * rng.pick(&[1, 3, 30])),
+            reclaim_timeout: Duration::from_millis(rng.pick(&[0, 10, 100, 500])),
             ready_timeout: rng.millis(100, 600),
             heartbeat_suspect: rng.millis(150, 300),
             heartbeat_kill: rng.millis(300, 700),
@@ -135,6 +164,11 @@ impl Swarm {
             costs: rng.pick(&[[10, 10, 10], [5, 10, 20], [1, 10, 100]]),
             items: rng.pick(&[[1, 1, 1], [1, 2, 9], [5, 50, 100]]),
             programs: rng.between(1, 3),
+            inline: rng.pick(&[0, 500, 900, 1_000]),
+            beacons: rng.pick(&[0, 800, 1_000]),
+            exit_lag: rng.pick(&[0, 5, 20, 100, 400]),
+            memory_lag: rng.pick(&[0, 5, 50, 800]),
+            hash_lag: rng.pick(&[0, 10, 300]),
             heartbeat: rng.millis(90, 149),
             rates: Rates::draw(rng),
             config,
@@ -160,6 +194,11 @@ impl Swarm {
             costs: [10, 10, 10],
             items: [1, 1, 1],
             programs: rng.between(2, 3),
+            inline: 500,
+            beacons: 1_000,
+            exit_lag: 0,
+            memory_lag: 0,
+            hash_lag: 0,
             heartbeat: Duration::from_millis(250),
             rates: Rates::default(),
         }
@@ -184,15 +223,21 @@ impl Rates {
             answers_when_killed: rate(rng, 1_000),
             wrong_answers: rate(rng, 300),
             unkillable: rate(rng, 800),
+            late_beacons: rate(rng, 500),
+            in_flight: rate(rng, 1_000),
+            lost_memory: rate(rng, 500),
             stops_ignored: rate(rng, 800),
             late_messages: rate(rng, 1_000),
             poisonous: rate(rng, 300),
+            poisonous_hangs: rate(rng, 500),
+            unreadable: rate(rng, 500),
             not_idempotent: rate(rng, 400),
             indivisible: rate(rng, 500),
             short_deadlines: rate(rng, 500),
             repeated_keys: rate(rng, 400),
             cancels: rate(rng, 300),
             disconnects: rate(rng, 120),
+            releases: rate(rng, 100),
             chaos: rate(rng, 400),
             pauses: rate(rng, 60),
             drains: rate(rng, 16),

@@ -10,6 +10,7 @@ extern crate self as gridpool_worker;
 
 pub mod arenas;
 mod attempts;
+pub mod beacon;
 pub mod bench;
 pub mod chunk;
 pub mod cpu;

@@ -15,7 +15,7 @@ use gridpool_worker::cuda::CudaDevice;
 use gridpool_worker::device::Device;
 use gridpool_worker::fault::Fault;
 use gridpool_worker::serve::{self, Identity};
-use gridpool_worker::{probe, process};
+use gridpool_worker::{beacon, probe, process};
 use tracing_subscriber::EnvFilter;
 
 /// A worker process of gridpool. `gridpool` starts it; it is of no use by itself.
@@ -78,6 +78,9 @@ enum Role {
 }
 
 fn main() -> ExitCode {
+    // Before anything else: what is open now and later is not in the beacon's table.
+    let is_grid = std::env::args_os().nth(1).is_some_and(|role| role == "grid");
+    let beacon = if is_grid { beacon::light() } else { Ok(()) };
     let filter = EnvFilter::try_from_env("GRIDPOOL_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     let color = std::io::stderr().is_terminal();
     tracing_subscriber::fmt()
@@ -85,6 +88,9 @@ fn main() -> ExitCode {
         .with_ansi(color)
         .with_writer(std::io::stderr)
         .init();
+    if let Err(error) = beacon {
+        tracing::warn!(%error, "no beacon: the supervisor will notice this process's death late");
+    }
     if let Err(errno) = process::reset_signals() {
         tracing::warn!(%errno, "signals stay as they are");
     }

@@ -222,6 +222,16 @@ impl Client {
         self.command(&|request| ClientMessage::Kill { request, worker: worker.clone(), signal })
     }
 
+    /// Takes a decision of the pool back: `what` is a device out of service (`gpu0`), which is tried
+    /// again now, the content of a convicted job (64 hexadecimal digits), or `jobs` for all contents.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if there is no such thing.
+    pub fn release(&self, what: &str) -> Result<String, ClientError> {
+        let what = what.to_owned();
+        self.command(&|request| ClientMessage::Release { request, what: what.clone() })
+    }
+
     /// Tells the pool to finish what it has accepted and then to stop.
     ///
     /// # Errors

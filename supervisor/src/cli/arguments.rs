@@ -83,6 +83,14 @@ pub(super) enum Command {
         #[command(flatten)]
         socket: SocketFlag,
     },
+    /// Take a decision of the pool back: a device out of service, a convicted job.
+    Release {
+        /// A device (`gpu0`), which is tried again now; the content of a convicted job, as its verdict
+        /// names it; or `jobs` for all contents.
+        what: String,
+        #[command(flatten)]
+        socket: SocketFlag,
+    },
     /// Finish what the pool has accepted, then stop it.
     Drain {
         #[command(flatten)]
@@ -127,6 +135,10 @@ pub(super) struct PoolFlags {
     /// `all` GPUs (the default), `0,1`, a `GPU-…` UUID, or `cpu:N` for N workers on the CPU.
     #[arg(long, env = "GRIDPOOL_DEVICES")]
     devices: Option<String>,
+    /// Processes that stand by on every device, ready to take over, up to 4; each holds a context.
+    #[arg(long, value_name = "N", env = "GRIDPOOL_STANDBY")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=4))]
+    standby: Option<u32>,
     /// A TOML file with settings.
     #[arg(long, value_name = "FILE", env = "GRIDPOOL_CONFIG")]
     pub(super) config: Option<PathBuf>,
@@ -145,7 +157,12 @@ pub(super) struct SocketFlag {
 
 impl PoolFlags {
     pub(super) fn overrides(&self, socket: Option<PathBuf>) -> Overrides {
-        Overrides { devices: self.devices.clone(), socket, worker_bin: self.worker_bin.clone() }
+        Overrides {
+            devices: self.devices.clone(),
+            socket,
+            worker_bin: self.worker_bin.clone(),
+            standbys: self.standby,
+        }
     }
 }
 

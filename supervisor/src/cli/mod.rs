@@ -157,6 +157,7 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Kill { worker, signal, socket } => {
             say(&connect(socket.socket)?.kill(&worker, signal as i32)?)
         }
+        Command::Release { what, socket } => say(&connect(socket.socket)?.release(&what)?),
         Command::Drain { socket } => {
             let client = connect(socket.socket)?;
             client.drain()?;

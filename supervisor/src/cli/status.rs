@@ -41,14 +41,17 @@ pub(super) fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
             if last { writeln!(out, "{cell}")? } else { write!(out, "{cell:width$}  ")? }
         }
     }
-    for worker in status.workers.iter().filter(|worker| !worker.last_fault.is_empty()) {
-        writeln!(out, "last fault: {}", worker.last_fault)?;
+    // The processes of a device have one in common.
+    let mut faults: Vec<_> = status.workers.iter().map(|worker| &worker.last_fault).collect();
+    faults.dedup();
+    for fault in faults.into_iter().filter(|fault| !fault.is_empty()) {
+        writeln!(out, "last fault: {fault}")?;
     }
     let (queue, sums) = (&status.queue, &status.counters);
     writeln!(
         out,
         "{} jobs wait; {} accepted: {} ok, {} failed, {} deadline, {} poison, {} cancelled, {} \
-         device lost; {} refused as busy",
+         device lost; {} refused as busy, {} as poison",
         queue.jobs,
         sums.accepted,
         sums.ok,
@@ -58,5 +61,6 @@ pub(super) fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
         sums.cancelled,
         sums.device_lost,
         sums.refused_busy,
+        sums.refused_poison,
     )
 }

@@ -37,6 +37,11 @@ impl Pool {
             }
             return;
         }
+        if let Some(content) = request.content.filter(|&content| self.convicts.has(content)) {
+            self.counters.refused_poison += 1;
+            self.refuse(client, &request, Refusal::Poison(content));
+            return;
+        }
         if let Some(refusal) = self.full(client, &request) {
             self.refuse(client, &request, refusal);
             return;
@@ -46,8 +51,7 @@ impl Pool {
         self.keys.insert(key, job);
         self.client_jobs.entry(client).or_default().insert(job);
         self.bytes_high = self.bytes_high.max(self.inline_bytes);
-        let devices = self.slots.iter().filter(|slot| slot.may_serve()).count();
-        let parts = part::cut(&request, devices, &self.config);
+        let parts = part::cut(&request, self.devices_that_may_serve(), &self.config);
         let new = Job::new(now, client, request, parts);
         self.deadlines.insert((new.deadline, job));
         let parts = new.parts.len();

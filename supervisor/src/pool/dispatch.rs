@@ -10,6 +10,7 @@ use super::job::Job;
 use super::outstanding::Batch;
 use super::part::Part;
 use super::queue::Place;
+use super::seats::is_near_service;
 use super::slot::Slot;
 
 impl Pool {
@@ -54,7 +55,7 @@ impl Pool {
                 return None;
             }
             // A device that is about to serve takes it sooner than a busy one.
-            let soon = |slot: &Slot| !avoids(part, slot.device) && slot.is_near_service();
+            let soon = |slot: &Slot| !avoids(part, slot.device) && is_near_service(slots, slot);
             if slots.iter().any(soon) {
                 return None;
             }
@@ -80,20 +81,20 @@ impl Pool {
             let job = self.jobs.get_mut(&place.job).expect("queued jobs are live");
             let part = place.part as usize;
             let assignment = job.begin(now, part, worker);
-            let may_lead = job.request.idempotent && !job.alone;
-            batch.add(assignment.attempt, job.parts[part].cost, may_lead);
+            let (again, on_trial) = (job.request.idempotent, job.is_on_trial());
+            batch.add(assignment.attempt, job.parts[part].cost, again, on_trial);
             inline_bytes += job.request.inline_bytes;
             attempts.push(assignment);
-            let Some(program) = joins.as_ref().filter(|_| attempts.len() < JOIN_MAX) else { break };
+            let Some(with) = joins.as_ref().filter(|_| attempts.len() < JOIN_MAX) else { break };
             let jobs = &self.jobs;
             let fits = |place: Place| {
                 let job = &jobs[&place.job];
                 let part = part_at(job, place);
                 batch.cost.saturating_add(part.cost) <= cost_max
                     && inline_bytes + job.request.inline_bytes <= JOIN_INLINE_BYTES_MAX as u64
-                    && !avoids(part, worker.device)
+                    && (!avoids(part, worker.device) || with.suspects.is_some())
             };
-            next = self.queue.take_joining(program, self.config.join_cost_max, fits);
+            next = self.queue.take_joining(with, self.config.join_cost_max, fits);
         }
         self.counters.attempts += attempts.len() as u64;
         self.counters.runs += 1;
@@ -120,7 +121,6 @@ fn place_for(
 ) -> Option<usize> {
     let unwanted = |index: usize| avoids(part, slots[index].device);
     let (_, index) = idle.min_by_key(|&(since, index)| (unwanted(index), since, index))?;
-    let elsewhere =
-        || slots.iter().any(|slot| !avoids(part, slot.device) && slot.is_near_service());
-    (!unwanted(index) || !elsewhere()).then_some(index)
+    let near = |slot: &Slot| !avoids(part, slot.device) && is_near_service(slots, slot);
+    (!unwanted(index) || !slots.iter().any(near)).then_some(index)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gridpool_protocol::ids::{AttemptId, ClientId, WorkerId};
+use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, WorkerId};
 use gridpool_protocol::limits::JOIN_INLINE_BYTES_MAX;
 use gridpool_protocol::receipt::{
     Attempt, AttemptOutcome, DeviceInfo, Receipt, RunReport, Verdict,
@@ -12,10 +12,22 @@ use gridpool_protocol::receipt::{
 use super::config::PoolConfig;
 use super::event::{Assignment, JobRequest, Timestamp};
 use super::part::{Part, PartState};
+use super::queue::{Joining, Suspects};
 
 /// Attempts that a receipt shows, so that the verdict fits a frame; the oldest of those that gave
 /// nothing are left out first.
 const ATTEMPTS_SHOWN_MAX: usize = 128;
+
+/// What is known of what a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// The shell was asked, and has not said.
+    Asked,
+    /// What the shell said; `None` if it could not be read.
+    Said(Option<ContentHash>),
+    /// Nobody has asked.
+    Unknown,
+}
 
 /// One accepted job.
 #[derive(Clone, Debug)]
@@ -30,9 +42,13 @@ pub(super) struct Job {
     pub(super) deadline: Timestamp,
     /// Deaths of workers with evidence against this job.
     pub(super) deaths: u32,
-    /// A worker died that ran it together with others, or was killed because it took too long with it:
-    /// it joins nobody any more, and nobody waits behind it.
-    pub(super) alone: bool,
+    /// The suspects that it belongs to, if it is one: a worker died that ran all of them, or was killed
+    /// because they took too long. They join each other alone, and nobody waits behind them.
+    pub(super) suspects: Option<Suspects>,
+    /// Its hash, for the memory of convicts.
+    pub(super) content: Content,
+    /// Workers enough have died of it: the reason of its verdict, which waits for its hash.
+    pub(super) convicted: Option<String>,
     /// Attempts of all parts begun: the number of the latest.
     begun: u32,
     /// Items with an error in place of a result, in the parts that were answered.
@@ -55,7 +71,9 @@ impl Job {
             parts,
             deadline: now.after(request.deadline),
             deaths: 0,
-            alone: false,
+            suspects: None,
+            content: Content::Unknown,
+            convicted: None,
             begun: 0,
             item_errors: 0,
             accepted: now,
@@ -65,14 +83,30 @@ impl Job {
         }
     }
 
-    /// The program under which it may share a launch with other jobs, if it may.
-    pub(super) fn joins(&self, config: &PoolConfig) -> Option<Arc<str>> {
+    /// With whom it may share a launch, if it may.
+    pub(super) fn joins(&self, config: &PoolConfig) -> Option<Joining> {
         let may = self.parts.len() == 1
             && self.request.idempotent
-            && !self.alone
             && self.request.cost <= config.join_cost_max
             && self.request.inline_bytes <= JOIN_INLINE_BYTES_MAX as u64;
-        may.then(|| Arc::clone(&self.request.program_hash))
+        let program = || Arc::clone(&self.request.program_hash);
+        may.then(|| Joining { program: program(), suspects: self.suspects })
+    }
+
+    /// Whether a worker was lost with it before, in a way that speaks against it or those beside it.
+    pub(super) fn is_on_trial(&self) -> bool {
+        self.suspects.is_some() || self.deaths > 0
+    }
+
+    /// Whether it may be tried again before the process that ran it is gone: that writes to no place of
+    /// it, and nothing of it runs anywhere else.
+    pub(super) fn may_move(&self) -> bool {
+        !self.has_a_place() && self.request.idempotent && !self.orphaned
+    }
+
+    /// Whether its result has a place that a worker writes to by itself.
+    pub(super) fn has_a_place(&self) -> bool {
+        !self.request.answer_inline || self.parts.len() > 1
     }
 
     /// The part that `attempt` runs.

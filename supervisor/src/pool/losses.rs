@@ -1,13 +1,14 @@
 //! What becomes of attempts that end without an answer: whom a death speaks against, who runs again,
-//! and which jobs end.
+//! and which jobs end. When a worker dies, what it ran is dealt with twice: at once, as far as another
+//! attempt can do no harm, and when the process is gone and it is known what it died of.
 
-use gridpool_protocol::ids::{AttemptId, JobId};
+use gridpool_protocol::ids::{AttemptId, JobId, WorkerId};
 use gridpool_protocol::receipt::{AttemptOutcome, DeviceInfo, Verdict};
 
 use super::Pool;
 use super::event::Timestamp;
-use super::outstanding::Outstanding;
-use super::slot::SlotState;
+use super::outstanding::{Batch, Outstanding, Sent};
+use super::slot::{KillCause, SlotState};
 
 /// How a worker was lost.
 #[derive(Clone, Debug)]
@@ -18,6 +19,8 @@ pub(super) struct Loss {
     pub(super) detail: String,
     /// The same as the reason of a verdict.
     pub(super) why: String,
+    /// The process is still there and may write to its jobs' places of the result.
+    pub(super) may_write: bool,
 }
 
 /// Whom it speaks against.
@@ -33,59 +36,195 @@ pub(super) enum LossKind {
     Freed,
 }
 
+impl LossKind {
+    /// What the loss of a worker means that was killed and is not gone yet.
+    pub(super) fn of(cause: KillCause) -> Self {
+        match cause {
+            KillCause::Beacon => Self::Died { evidence: false },
+            KillCause::FreeDevice | KillCause::Leaving => Self::Freed,
+            KillCause::Hang => Self::Hung,
+        }
+    }
+
+    fn is_evidence(self) -> bool {
+        match self {
+            Self::Died { evidence } => evidence,
+            Self::Hung => true,
+            Self::Freed | Self::Killed => false,
+        }
+    }
+
+    fn outcome(self) -> AttemptOutcome {
+        match self {
+            Self::Died { .. } | Self::Killed => AttemptOutcome::WorkerDied,
+            Self::Freed => AttemptOutcome::Preempted,
+            Self::Hung => AttemptOutcome::Hang,
+        }
+    }
+}
+
 impl Pool {
+    /// A worker is ending and not gone yet. What another attempt cannot disturb waits again at once.
+    pub(super) fn move_what_may(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        outstanding: &mut Outstanding,
+        loss: &Loss,
+    ) {
+        for sent in outstanding.second.iter_mut().flat_map(|batch| &mut batch.sent) {
+            if self.running(sent.attempt).is_some_and(|id| self.jobs[&id].may_move()) {
+                sent.moved = true;
+                self.preempt(now, sent.attempt, loss);
+            }
+        }
+        self.split_suspects(outstanding, loss.kind);
+        let shared = outstanding.front.sent.len() > 1;
+        for sent in &mut outstanding.front.sent {
+            let Some(id) = self.running(sent.attempt) else { continue };
+            if !self.jobs[&id].may_move() {
+                continue;
+            }
+            if loss.kind == LossKind::Freed {
+                sent.moved = true;
+                self.preempt(now, sent.attempt, loss);
+            } else if shared || self.may_die_again(id, worker) {
+                sent.moved = true;
+                self.lose(sent.attempt, loss, shared);
+                self.enqueue(id, 0);
+            }
+        }
+    }
+
+    /// Whether a job that was alone may be tried again before it is known what its worker died of: not
+    /// if that death, or one of which that is not known yet, may convict it.
+    fn may_die_again(&self, id: JobId, dying: WorkerId) -> bool {
+        let others = self.slots.iter().filter(|slot| slot.worker() != dying);
+        let pending = others.filter(|slot| match &slot.state {
+            SlotState::Killed { outstanding: Some(outstanding), .. } => {
+                outstanding.moved_alone() == Some(id)
+            }
+            SlotState::Busy { .. }
+            | SlotState::Killed { outstanding: None, .. }
+            | SlotState::Ready { .. }
+            | SlotState::Reclaiming { .. }
+            | SlotState::Standby
+            | SlotState::Starting { .. }
+            | SlotState::Stopped
+            | SlotState::Stopping { .. }
+            | SlotState::Unkillable { .. }
+            | SlotState::Waiting { .. } => false,
+        });
+        let pending = u32::try_from(pending.count()).expect("there are few slots");
+        let job = &self.jobs[&id];
+        let tries = job.parts[0].tries;
+        tries < self.config.attempts_max && job.deaths + pending + 1 < self.config.poison_deaths
+    }
+
+    /// The live job of an attempt that still runs.
+    fn running(&self, attempt: AttemptId) -> Option<JobId> {
+        let job = self.jobs.get(&attempt.job)?;
+        job.part_of(attempt).map(|_| attempt.job)
+    }
+
     /// A worker is gone, and with it what it had not answered. Only what it was running is suspect: the
-    /// second batch had not begun. If several jobs were in one launch nobody knows which it was: none
-    /// is convicted, and each runs alone from then on.
-    pub(super) fn on_lost(&mut self, now: Timestamp, outstanding: Outstanding, loss: &Loss) {
-        let Outstanding { front, second } = outstanding;
+    /// second batch had not begun.
+    pub(super) fn on_lost(&mut self, now: Timestamp, mut outstanding: Outstanding, loss: &Loss) {
+        self.split_suspects(&mut outstanding, loss.kind);
+        let Outstanding { front, second, .. } = outstanding;
         // First, so that a job that ends with its front part finds the others back in the queue.
-        for sent in second.into_iter().flat_map(|batch| batch.sent) {
+        for sent in second.into_iter().flat_map(|batch| batch.sent).filter(|sent| !sent.moved) {
             self.preempt(now, sent.attempt, loss);
         }
         let alone = front.sent.len() == 1;
-        for sent in front.sent {
+        for Sent { attempt, moved, .. } in front.sent {
             match loss.kind {
-                LossKind::Freed => self.preempt(now, sent.attempt, loss),
+                LossKind::Freed if moved => {}
+                LossKind::Freed => self.preempt(now, attempt, loss),
+                LossKind::Died { .. } | LossKind::Hung | LossKind::Killed if moved => {
+                    self.on_death_explained(now, attempt.job, loss, alone);
+                }
                 LossKind::Died { .. } | LossKind::Hung | LossKind::Killed => {
-                    self.on_attempt_lost(now, sent.attempt, loss, alone);
+                    self.on_attempt_lost(now, attempt, loss, alone);
                 }
             }
         }
     }
 
-    fn on_attempt_lost(&mut self, now: Timestamp, attempt: AttemptId, loss: &Loss, alone: bool) {
-        // A job that was cut off has its verdict.
-        let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
-        let part = job.part_of(attempt).expect("a live job's attempt is its part's");
-        let (outcome, evidence) = match loss.kind {
-            LossKind::Died { evidence } => (AttemptOutcome::WorkerDied, evidence),
-            LossKind::Hung => (AttemptOutcome::Hang, true),
-            LossKind::Freed | LossKind::Killed => (AttemptOutcome::WorkerDied, false),
-        };
-        job.failed(part, loss.device.clone(), outcome, loss.detail.clone());
-        if loss.kind == LossKind::Killed {
-            job.parts[part].avoid = None;
+    /// If several jobs were in one launch nobody knows which it was: none is convicted, and they run
+    /// again in two halves, each by itself.
+    fn split_suspects(&mut self, outstanding: &mut Outstanding, kind: LossKind) {
+        let front: &Batch = &outstanding.front;
+        if kind == LossKind::Freed || outstanding.is_split || front.sent.len() < 2 {
+            return;
         }
-        if alone {
-            job.deaths += u32::from(evidence);
-        } else {
-            job.alone = true;
+        let suspects: Vec<_> =
+            front.sent.iter().filter_map(|sent| self.running(sent.attempt)).collect();
+        outstanding.is_split = true;
+        for half in suspects.chunks(suspects.len().div_ceil(2).max(1)) {
+            let suspects = Some(self.next_suspects());
+            for id in half {
+                self.jobs.get_mut(id).expect("it runs").suspects = suspects;
+            }
         }
-        self.retry_or_fail(now, attempt.job, part, &loss.why);
     }
 
-    /// An attempt ended because of another one. It counts for nothing; its part waits again. Not before
-    /// its worker is gone, though: until then that may still write to the place of the result.
+    /// It is known now what a worker died of. The job it ran was tried again meanwhile, and may have
+    /// its verdict.
+    fn on_death_explained(&mut self, now: Timestamp, id: JobId, loss: &Loss, alone: bool) {
+        let speaks = alone && loss.kind.is_evidence() && self.jobs.contains_key(&id);
+        if speaks && self.jobs[&id].convicted.is_none() && self.note_death(id) {
+            self.convict(now, id, &loss.why);
+        }
+    }
+
+    fn on_attempt_lost(&mut self, now: Timestamp, attempt: AttemptId, loss: &Loss, alone: bool) {
+        // A job that was cut off has its verdict, or waits for it.
+        let Some(id) = self.running(attempt) else { return };
+        let part = self.lose(attempt, loss, !alone);
+        if loss.kind == LossKind::Killed {
+            self.jobs.get_mut(&id).expect("it is live").parts[part].avoid = None;
+        }
+        if alone && loss.kind.is_evidence() && self.note_death(id) {
+            return self.convict(now, id, &loss.why);
+        }
+        let job = &self.jobs[&id];
+        match loss.may_write && job.has_a_place() && !job.orphaned {
+            true => self.give_up_job(now, id, loss),
+            false => self.retry_or_fail(now, id, part, &loss.why),
+        }
+    }
+
+    /// Notes an attempt that gave nothing; the part. One that was lost with others beside it counts for
+    /// nothing: it only tells who is suspect.
+    fn lose(&mut self, attempt: AttemptId, loss: &Loss, shared: bool) -> usize {
+        let job = self.jobs.get_mut(&attempt.job).expect("it runs");
+        let part = job.part_of(attempt).expect("it runs");
+        job.failed(part, loss.device.clone(), loss.kind.outcome(), loss.detail.clone());
+        job.parts[part].tries -= u32::from(shared);
+        part
+    }
+
+    /// An attempt ended because of another one. It counts for nothing; its part waits again.
     fn preempt(&mut self, now: Timestamp, attempt: AttemptId, loss: &Loss) {
-        let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
-        let part = job.part_of(attempt).expect("a live job's attempt is its part's");
+        let Some(id) = self.running(attempt) else { return };
+        let job = self.jobs.get_mut(&id).expect("it runs");
+        let part = job.part_of(attempt).expect("it runs");
         job.preempted(part, loss.device.clone(), loss.detail.clone());
         if job.orphaned {
-            self.finish_if_ended(now, attempt.job);
+            self.finish_if_ended(now, id);
+        } else if loss.may_write && job.has_a_place() {
+            self.give_up_job(now, id, loss);
         } else {
-            self.enqueue(attempt.job, part);
+            self.enqueue(id, part);
         }
+    }
+
+    /// A process that cannot be killed may still write to the place of the result: no other attempt may.
+    fn give_up_job(&mut self, now: Timestamp, id: JobId, loss: &Loss) {
+        self.end_early(now, id, AttemptOutcome::Preempted);
+        let reason = format!("{}, and may still write to the place of the result", loss.why);
+        self.finish(now, id, Verdict::DeviceLost, reason);
     }
 
     /// Puts a part whose attempt was lost back into the queue, or ends its job.
@@ -95,21 +234,19 @@ impl Pool {
         let job = &self.jobs[&id];
         let tried = &job.parts[part];
         let tries = tried.tries;
-        let (verdict, reason) = if job.orphaned {
+        let reason = if job.orphaned {
             return self.finish_if_ended(now, id);
-        } else if job.deaths >= self.config.poison_deaths {
-            (Verdict::Poison, format!("{} workers died of it alone; {why}", job.deaths))
         } else if !job.request.idempotent {
-            (Verdict::Failed, format!("{why}; it may not run twice"))
+            format!("{why}; it may not run twice")
         } else if tried.device_errors >= DEVICE_ERRORS_MAX {
-            (Verdict::Failed, why.to_owned())
+            why.to_owned()
         } else if tries >= self.config.attempts_max {
-            (Verdict::Failed, format!("{tries} attempts were lost; {why}"))
+            format!("{tries} attempts were lost; {why}")
         } else {
             return self.enqueue(id, part);
         };
         self.end_early(now, id, AttemptOutcome::Preempted);
-        self.finish(now, id, verdict, reason);
+        self.finish(now, id, Verdict::Failed, reason);
     }
 
     /// Gives the verdict of a job of which no part waits or runs: each was answered, or its client is
@@ -138,7 +275,7 @@ impl Pool {
         }
     }
 
-    /// SIGKILL had no effect in time: the device is out of service, what it ran goes elsewhere.
+    /// SIGKILL had no effect in time: no process starts on the device before this one ends.
     pub(super) fn give_up_slot(&mut self, now: Timestamp, index: usize) {
         let slot = &mut self.slots[index];
         let SlotState::Killed { cause, .. } = slot.state else {
@@ -147,10 +284,12 @@ impl Pool {
         let worker = slot.worker();
         let outstanding = slot.take_outstanding();
         slot.state = SlotState::Unkillable { cause };
-        slot.last_fault = format!("{worker} does not die: SIGKILL had no effect in time");
         let why = "its worker cannot be killed".to_owned();
         let device = slot.device_info();
-        let loss = Loss { device, kind: cause.loss(), detail: why.clone(), why };
+        let fault = format!("{worker} does not die: SIGKILL had no effect in time");
+        self.device_mut(worker.device).last_fault = fault;
+        let kind = LossKind::of(cause);
+        let loss = Loss { device, kind, detail: why.clone(), why, may_write: true };
         if let Some(outstanding) = outstanding {
             self.on_lost(now, outstanding, &loss);
         }

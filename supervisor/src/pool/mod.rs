@@ -11,6 +11,8 @@
 
 mod clients;
 pub mod config;
+mod convicts;
+mod device;
 mod dispatch;
 pub mod event;
 mod job;
@@ -19,6 +21,7 @@ mod outstanding;
 mod part;
 mod patience;
 mod queue;
+mod seats;
 mod slot;
 #[cfg(test)]
 mod tests;
@@ -30,13 +33,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use gridpool_protocol::ids::{ClientId, DeviceId, JobId, JobKey, WorkerId};
 use gridpool_protocol::receipt::Verdict;
-use gridpool_protocol::status::{Counters, QueueStatus, SlotDevice, WorkerMemory, WorkerStatus};
+use gridpool_protocol::status::{
+    Counters, QueueStatus, SlotDevice, WorkerMemory, WorkerState, WorkerStatus,
+};
 
 use config::PoolConfig;
-use event::{Action, Event, Timestamp};
+use convicts::Convicts;
+use device::{Device, Service};
+use event::{Action, Event, Release, Timestamp};
 use job::Job;
 use part::PartState;
-use queue::{Place, Queue, Waiting};
+use queue::{Place, Queue, Suspects, Waiting};
 use slot::Slot;
 use verdicts::Verdicts;
 
@@ -58,6 +65,8 @@ enum Phase {
 pub struct Pool {
     config: PoolConfig,
     phase: Phase,
+    devices: Vec<Device>,
+    /// The seats of all devices, device by device.
     slots: Vec<Slot>,
     jobs: BTreeMap<JobId, Job>,
     /// Live jobs by key.
@@ -73,6 +82,9 @@ pub struct Pool {
     /// The most jobs that ever waited from one event to the next.
     jobs_high: usize,
     verdicts: Verdicts,
+    convicts: Convicts,
+    /// The number of the latest suspects.
+    suspects: u32,
     counters: Counters,
     actions: VecDeque<Action>,
 }
@@ -81,9 +93,11 @@ impl Pool {
     /// A pool over `devices`, none of which has a process yet.
     #[must_use]
     pub fn new(config: PoolConfig, devices: &[DeviceId]) -> Self {
+        let seats = |&device: &DeviceId| (0..=config.standbys).map(move |_| Slot::new(device));
         Self {
             phase: Phase::Serving,
-            slots: devices.iter().map(|&device| Slot::new(device)).collect(),
+            devices: devices.iter().map(|&device| Device::new(device)).collect(),
+            slots: devices.iter().flat_map(seats).collect(),
             jobs: BTreeMap::new(),
             keys: BTreeMap::new(),
             deadlines: BTreeSet::new(),
@@ -93,6 +107,8 @@ impl Pool {
             bytes_high: 0,
             jobs_high: 0,
             verdicts: Verdicts::new(config.verdicts_kept),
+            convicts: Convicts::new(config.convicts_kept),
+            suspects: 0,
             counters: Counters::default(),
             actions: VecDeque::new(),
             config,
@@ -103,21 +119,24 @@ impl Pool {
     pub fn handle(&mut self, now: Timestamp, event: Event) {
         self.excuse_pause(now);
         match event {
-            Event::BeaconLost { .. }
-            | Event::ContentHashed { .. }
-            | Event::ReleaseRequested { .. }
-            | Event::WorkerReclaimed { .. } => {}
+            Event::BeaconLost { worker } => self.on_beacon_lost(now, worker),
             Event::CancelRequested { client, key } => self.on_cancel(now, client, key),
             Event::ClientConnected { client } => {
                 self.client_jobs.entry(client).or_default();
             }
             Event::ClientGone { client } => self.on_client_gone(now, client),
+            Event::ContentHashed { job, content } => self.on_hashed(now, job, content),
             Event::DrainRequested => {
                 if self.phase == Phase::Serving {
                     self.phase = Phase::Draining { until: now.after(self.config.drain_timeout) };
                 }
             }
             Event::JobSubmitted { client, request } => self.on_submitted(now, client, request),
+            Event::ReleaseRequested { release } => match release {
+                Release::Content(content) => self.convicts.forget(content),
+                Release::Contents => self.convicts.forget_all(),
+                Release::Device(device) => self.on_release(now, device),
+            },
             Event::SpawnFailed { worker, detail, is_final } => {
                 self.on_spawn_failed(now, worker, &detail, is_final);
             }
@@ -131,6 +150,7 @@ impl Pool {
                 self.current_slot(now, worker);
             }
             Event::WorkerReady { worker, device } => self.on_ready(now, worker, device),
+            Event::WorkerReclaimed { worker } => self.on_reclaimed(worker),
         }
         self.advance(now);
     }
@@ -150,7 +170,8 @@ impl Pool {
             Phase::Leaving | Phase::Left | Phase::Serving => None,
         };
         let patience = self.slots.iter().filter_map(|slot| self.patience_ends(slot));
-        slots.chain(job).chain(drain).chain(patience).min()
+        let starts = (0..self.slots.len()).filter_map(|index| self.may_start_at(index));
+        slots.chain(job).chain(drain).chain(patience).chain(starts).min()
     }
 
     fn enqueue(&mut self, id: JobId, part: usize) {
@@ -169,6 +190,12 @@ impl Pool {
                 job.parts[part].state = PartState::Ended;
             }
         }
+    }
+
+    /// A name for suspects that nobody has yet.
+    fn next_suspects(&mut self) -> Suspects {
+        self.suspects += 1;
+        Suspects(self.suspects)
     }
 
     /// The one place that gives a verdict. Whatever ran was answered or cut off before.
@@ -208,35 +235,55 @@ impl Pool {
         }
     }
 
-    /// One row per slot. The shell adds process ids and names.
+    /// A row for every process, and for every device without one. The shell adds process ids.
     #[must_use]
     pub fn workers(&self) -> Vec<WorkerStatus> {
-        let row = |slot: &Slot| WorkerStatus {
-            name: slot.worker().to_string(),
+        let rows = |device| {
+            let mut live: Vec<_> = self.seats(device).filter(|slot| slot.has_process()).collect();
+            if live.is_empty() {
+                live.extend(self.seats(device).next());
+            }
+            live
+        };
+        let devices = self.devices.iter();
+        devices.flat_map(|device| rows(device.id).into_iter().map(|slot| self.row(slot))).collect()
+    }
+
+    fn row(&self, slot: &Slot) -> WorkerStatus {
+        let device = self.device(slot.device);
+        let (worker, state) = match (slot.has_process(), device.service) {
+            (true, _) => (slot.worker(), slot.shown_state()),
+            (false, Service::Quarantined { .. }) => (device.latest(), WorkerState::Quarantined),
+            (false, Service::Open | Service::Probing) => (device.latest(), slot.shown_state()),
+        };
+        let info = self.seats(slot.device).find_map(|seat| seat.info.as_ref());
+        let info = slot.info.as_ref().or(info);
+        WorkerStatus {
+            name: worker.to_string(),
             pid: 0,
             role: "grid".to_owned(),
             device: SlotDevice {
                 kind: slot.device.kind,
                 index: slot.device.index,
-                name: slot.info.as_ref().map_or_else(String::new, |info| info.name.clone()),
-                uuid: slot.info.as_ref().map_or_else(String::new, |info| info.uuid.clone()),
+                name: info.map_or_else(String::new, |info| info.name.clone()),
+                uuid: info.map_or_else(String::new, |info| info.uuid.clone()),
             },
-            state: slot.shown_state(),
-            generation: slot.generation,
+            state,
+            generation: worker.generation,
             jobs_done: slot.jobs_done,
-            restarts: slot.generation.saturating_sub(1),
-            last_fault: slot.last_fault.clone(),
+            restarts: slot.starts.saturating_sub(1),
+            last_fault: device.last_fault.clone(),
             arena_bytes: 0,
             memory: WorkerMemory::default(),
-        };
-        self.slots.iter().map(row).collect()
+        }
     }
 
-    /// The worker that serves `device` now, if it has a process.
+    /// The worker that serves `device` now; if none does, another that has a process there.
     #[must_use]
     pub fn worker_on(&self, device: DeviceId) -> Option<WorkerId> {
-        let slot = self.slots.iter().find(|slot| slot.device == device);
-        slot.filter(|slot| slot.has_process()).map(Slot::worker)
+        let mut live: Vec<_> = self.seats(device).filter(|slot| slot.has_process()).collect();
+        live.sort_by_key(|slot| !slot.serves());
+        live.first().map(|slot| slot.worker())
     }
 
     /// What waits.
@@ -259,21 +306,14 @@ impl Pool {
     /// Whether no device has ever been READY or may ever be.
     #[must_use]
     pub fn is_misconfigured(&self) -> bool {
-        self.slots.iter().all(Slot::is_misconfigured)
+        self.devices.iter().all(Device::is_misconfigured)
     }
 
     /// If that is so, why: one sentence for each.
     #[must_use]
     pub fn misconfigured(&self) -> Option<Vec<String>> {
         self.is_misconfigured()
-            .then(|| self.slots.iter().map(|slot| slot.last_fault.clone()).collect())
-    }
-
-    /// Whether some job of that program and that many items was convicted: the next one like it needs
-    /// its content said.
-    #[must_use]
-    pub fn looks_convicted(&self, _program_hash: &str, _items: u32) -> bool {
-        false
+            .then(|| self.devices.iter().map(|device| device.last_fault.clone()).collect())
     }
 
     /// Whether it has stopped accepting.

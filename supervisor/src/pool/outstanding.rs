@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use gridpool_protocol::ids::AttemptId;
+use gridpool_protocol::ids::{AttemptId, JobId};
 
 use super::event::Timestamp;
 
@@ -14,6 +14,9 @@ pub(super) struct Sent {
     /// Set once its job has a verdict: the worker dies if it has not answered by then. Counts in the
     /// front batch alone.
     free_at: Option<Timestamp>,
+    /// Its part waits again, or runs elsewhere: the worker is dying, and nothing that it says of the
+    /// attempt has an effect.
+    pub(super) moved: bool,
 }
 
 /// Attempts that a worker runs in one launch and has not answered.
@@ -26,18 +29,28 @@ pub(super) struct Batch {
     pub(super) since: Timestamp,
     /// Whether another batch may wait behind it: only if it may be ended for that one's sake.
     pub(super) may_lead: bool,
+    /// Whether a worker was lost with one of its jobs before: if this one is too, that says nothing
+    /// about the device.
+    pub(super) is_trial: bool,
 }
 
 impl Batch {
     pub(super) fn new(now: Timestamp) -> Self {
-        Self { sent: Vec::new(), cost: 0, since: now, may_lead: true }
+        Self { sent: Vec::new(), cost: 0, since: now, may_lead: true, is_trial: false }
     }
 
     /// Adds an attempt before the batch is sent.
-    pub(super) fn add(&mut self, attempt: AttemptId, cost: u64, may_lead: bool) {
-        self.sent.push(Sent { attempt, free_at: None });
+    pub(super) fn add(
+        &mut self,
+        attempt: AttemptId,
+        cost: u64,
+        may_run_again: bool,
+        on_trial: bool,
+    ) {
+        self.sent.push(Sent { attempt, free_at: None, moved: false });
         self.cost = self.cost.saturating_add(cost);
-        self.may_lead &= may_lead;
+        self.may_lead &= may_run_again && !on_trial;
+        self.is_trial |= on_trial;
     }
 
     /// Whether a job of it has its verdict already.
@@ -49,12 +62,21 @@ impl Batch {
 /// What came of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answered {
-    /// It was the last one: the worker has nothing left.
-    Last,
-    /// The worker has more to do.
-    Left,
+    /// The front batch had it. With `is_last` the worker has nothing left; if it was `moved`, the
+    /// answer comes too late.
+    Known { is_last: bool, moved: bool },
     /// The front batch has no such attempt, or had its answer already.
     Unknown,
+}
+
+impl Answered {
+    /// Whether the worker has nothing left.
+    pub(super) fn is_last(self) -> bool {
+        match self {
+            Self::Known { is_last, .. } => is_last,
+            Self::Unknown => false,
+        }
+    }
 }
 
 /// One or two batches. The worker answers all of the front one before it begins the second.
@@ -62,11 +84,13 @@ pub(super) enum Answered {
 pub(super) struct Outstanding {
     pub(super) front: Batch,
     pub(super) second: Option<Batch>,
+    /// The suspects of the front batch have been split already.
+    pub(super) is_split: bool,
 }
 
 impl Outstanding {
     pub(super) fn new(front: Batch) -> Self {
-        Self { front, second: None }
+        Self { front, second: None, is_split: false }
     }
 
     /// Strikes an answered attempt off. With the last of the front batch the second one begins: what
@@ -80,16 +104,19 @@ impl Outstanding {
         let Some(at) = self.front.sent.iter().position(|sent| sent.attempt == attempt) else {
             return Answered::Unknown;
         };
-        self.front.sent.swap_remove(at);
+        let Sent { moved, .. } = self.front.sent.remove(at);
         if !self.front.sent.is_empty() {
-            return Answered::Left;
+            return Answered::Known { is_last: false, moved };
         }
-        let Some(mut next) = self.second.take() else { return Answered::Last };
+        let Some(mut next) = self.second.take() else {
+            return Answered::Known { is_last: true, moved };
+        };
         for sent in &mut next.sent {
             sent.free_at = sent.free_at.map(|at| at.max(now.after(grace)));
         }
         self.front = next;
-        Answered::Left
+        self.is_split = false;
+        Answered::Known { is_last: false, moved }
     }
 
     /// The attempt's job has its verdict; its place must be free at `at`.
@@ -112,6 +139,14 @@ impl Outstanding {
             for sent in &mut batch.sent {
                 sent.free_at = sent.free_at.map(|at| at.after(gap));
             }
+        }
+    }
+
+    /// The one job that a death would speak against, if the worker is dying and it was moved.
+    pub(super) fn moved_alone(&self) -> Option<JobId> {
+        match self.front.sent.as_slice() {
+            [Sent { attempt, moved: true, .. }] => Some(attempt.job),
+            _ => None,
         }
     }
 

@@ -8,11 +8,13 @@
 use super::Pool;
 use super::event::Timestamp;
 use super::outstanding::Outstanding;
+use super::queue::Suspects;
 use super::slot::{KillCause, Slot, SlotState};
 
 impl Pool {
-    /// Kills the workers behind whose front batch somebody has waited too long.
-    pub(super) fn free_those_who_wait(&mut self, now: Timestamp) {
+    /// Kills the workers behind whose front batch somebody has waited too long; whether there were any.
+    pub(super) fn free_those_who_wait(&mut self, now: Timestamp) -> bool {
+        let mut killed = false;
         for index in 0..self.slots.len() {
             let slot = &self.slots[index];
             if self.patience_ends(slot).is_none_or(|at| at > now) {
@@ -23,11 +25,14 @@ impl Pool {
             };
             for sent in &outstanding.front.sent {
                 if let Some(job) = self.jobs.get_mut(&sent.attempt.job) {
-                    job.alone = true;
+                    self.suspects += 1;
+                    job.suspects = Some(Suspects(self.suspects));
                 }
             }
             self.kill(now, index, KillCause::FreeDevice);
+            killed = true;
         }
+        killed
     }
 
     /// When the second batch of a worker has waited for long enough, if a device that may take any of
@@ -42,7 +47,7 @@ impl Pool {
             second.sent.iter().any(|sent| {
                 // A job that was cut off waits no more.
                 let Some(job) = self.jobs.get(&sent.attempt.job) else { return false };
-                let part = job.part_of(sent.attempt).expect("a live job's attempt is its part's");
+                let Some(part) = job.part_of(sent.attempt) else { return false };
                 job.parts[part].avoid != Some(other.device)
             })
         };

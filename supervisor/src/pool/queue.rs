@@ -27,12 +27,23 @@ impl Place {
     const FIRST: Self = Self { priority: Priority::High, job: JobId(0), part: 0 };
 }
 
+/// Jobs that shared a launch when its worker was lost, or half of those.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Suspects(pub(super) u32);
+
+/// Jobs that say the same here may share a launch.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Joining {
+    pub(super) program: Arc<str>,
+    pub(super) suspects: Option<Suspects>,
+}
+
 /// What the queue knows of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Waiting {
     pub(super) cost: u64,
-    /// The program under which it may join others, if it may.
-    pub(super) joins: Option<Arc<str>>,
+    /// Whom it may join, if anybody.
+    pub(super) joins: Option<Joining>,
 }
 
 #[derive(Debug, Default)]
@@ -55,8 +66,8 @@ pub(super) struct Queue {
     shares: BTreeMap<ClientId, Share>,
     /// The clocks of all clients that wait for something.
     order: BTreeSet<(u64, ClientId)>,
-    /// What may join others, by program.
-    joiners: BTreeSet<(Arc<str>, ClientId, Place)>,
+    /// What may join others, by what those must have in common.
+    joiners: BTreeSet<(Joining, ClientId, Place)>,
     /// Jobs of which a part waits.
     jobs: usize,
     /// Where the clock of a client stood when its job was taken in its turn; the furthest so far.
@@ -82,8 +93,8 @@ impl Queue {
             self.order.insert((share.clock, client));
         }
         self.jobs += usize::from(!share.has(place));
-        if let Some(program) = &waiting.joins {
-            self.joiners.insert((Arc::clone(program), client, place));
+        if let Some(joining) = &waiting.joins {
+            self.joiners.insert((joining.clone(), client, place));
         }
         let replaced = share.waiting.insert(place, waiting);
         assert_eq!(replaced, None, "{place:?} is already waiting");
@@ -114,33 +125,29 @@ impl Queue {
         self.take(|place| place == first && may_go(place))
     }
 
-    /// Takes a part that may join others under `program` and that `fits`, in fair order, and charges
+    /// Takes a part that may join others that say `with` and that `fits`, in fair order, and charges
     /// its client. Clients that are ahead by more than `lead_max` are passed over.
     pub(super) fn take_joining(
         &mut self,
-        program: &Arc<str>,
+        with: &Joining,
         lead_max: u64,
         fits: impl Fn(Place) -> bool,
     ) -> Option<Place> {
         let &(slowest, _) = self.order.first()?;
-        self.joining(program, ClientId(0)).next()?;
+        self.joining(with, ClientId(0)).next()?;
         let near = self.order.iter().take_while(|(clock, _)| clock - slowest <= lead_max);
         let (client, place) = { near }.find_map(|&(_, client)| {
-            let mut own = self.joining(program, client).take_while(|&(owner, _)| owner == client);
+            let mut own = self.joining(with, client).take_while(|&(owner, _)| owner == client);
             own.find(|&(_, place)| fits(place))
         })?;
         self.charge(client, place);
         Some(place)
     }
 
-    /// What may join under `program`, from `client` on.
-    fn joining(
-        &self,
-        program: &Arc<str>,
-        client: ClientId,
-    ) -> impl Iterator<Item = (ClientId, Place)> {
-        let from = (Arc::clone(program), client, Place::FIRST);
-        let same = self.joiners.range(from..).take_while(move |(other, ..)| other == program);
+    /// What may join those that say `with`, from `client` on.
+    fn joining(&self, with: &Joining, client: ClientId) -> impl Iterator<Item = (ClientId, Place)> {
+        let from = (with.clone(), client, Place::FIRST);
+        let same = self.joiners.range(from..).take_while(move |(other, ..)| other == with);
         same.map(|&(_, client, place)| (client, place))
     }
 
@@ -160,8 +167,8 @@ impl Queue {
         if !share.waiting.is_empty() {
             self.order.insert((clock, client));
         }
-        if let Some(program) = waiting.joins {
-            self.joiners.remove(&(program, client, place));
+        if let Some(joining) = waiting.joins {
+            self.joiners.remove(&(joining, client, place));
         }
     }
 
@@ -189,8 +196,12 @@ mod tests {
         Waiting { cost, joins: None }
     }
 
+    fn joining(program: &str) -> Joining {
+        Joining { program: program.into(), suspects: None }
+    }
+
     fn joins(cost: u64, program: &str) -> Waiting {
-        Waiting { cost, joins: Some(program.into()) }
+        Waiting { cost, joins: Some(joining(program)) }
     }
 
     /// The next job, whoever's it is.
@@ -267,7 +278,7 @@ mod tests {
     #[test]
     fn whoever_joins_has_the_same_program_and_is_charged() {
         let mut queue = Queue::default();
-        let program: Arc<str> = "a".into();
+        let program = joining("a");
         queue.insert(ClientId(1), place(1), joins(10, "b"));
         queue.insert(ClientId(1), place(2), joins(10, "a"));
         queue.insert(ClientId(2), place(3), costs(10));
@@ -281,7 +292,7 @@ mod tests {
     #[test]
     fn a_client_that_is_far_ahead_of_one_that_waits_joins_nothing() {
         let mut queue = Queue::default();
-        let program: Arc<str> = "a".into();
+        let program = joining("a");
         queue.insert(ClientId(2), place(9), costs(1));
         for job in 0..10 {
             queue.insert(ClientId(1), place(job), joins(10, "a"));

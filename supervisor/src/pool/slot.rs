@@ -1,20 +1,21 @@
-//! One device's place in the pool, whatever process serves it now.
+//! One seat of a device: a place for one process, whatever process has it now. What all seats of a
+//! device have in common is in `device`, which of them serves in `seats`.
 //!
 //! ```text
-//!             due            READY           dispatch
-//!  Waiting ─────────► Starting ────────► Ready ─────────► Busy
-//!     ▲                  │                │ ▲               │
-//!     │                  │                │ └─── answer ────┤
-//!     │                  ├────────────────┴─────────────────┤
-//!     │                  │ the process ends                 │ not READY in time, silent, or its job
-//!     │                  ▼                                  ▼ is late or cancelled: SIGKILL
-//!     ├───────────── enough? ◄─────────────────────────── Killed ─── no end in 5 s ───► Unkillable
-//!     │ no               │ yes: 5 deaths without work in 60 s, 3 failed starts,
-//!     │                  ▼ or a set-up that no restart mends
-//!     └─ backoff     Quarantined         drain: any of the first row ─ stop ─► Stopping ─► Stopped
+//!             due            READY               dispatch
+//!  Waiting ─────────► Starting ─┬─────────► Ready ─────────► Busy
+//!     ▲                  │      │ somebody    ▲ ▲               │
+//!     │                  │      ▼ serves      │ └─── answer ────┤
+//!     │                  │   Standby ─────────┘                 │
+//!     │                  │      │     who serves is lost         │
+//!     │                  ├──────┴─────────────┬─────────────────┤
+//!     │                  │ the process ends   │ not READY in time, silent, its beacon lost,
+//!     │                  ▼                    ▼ its job late or cancelled: SIGKILL
+//!     └──────────── Reclaiming ◄─────────── Killed ─── no end in 5 s ───► Unkillable
+//!        backoff    its memory                        (ends later: Reclaiming)
+//!                   comes back          drain: any of the first row ─ stop ─► Stopping ─► Stopped
 //! ```
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
@@ -23,12 +24,13 @@ use gridpool_protocol::status::WorkerState;
 
 use super::config::PoolConfig;
 use super::event::Timestamp;
-use super::losses::LossKind;
 use super::outstanding::{Answered, Batch, Outstanding};
 
 /// Why a worker was killed: decides what its death counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KillCause {
+    /// Its beacon was lost: it is ending by itself, and how will be known when it has.
+    Beacon,
     /// A job it ran has its verdict already, or others wait behind it while a device idles, and the
     /// worker would not come to its end.
     FreeDevice,
@@ -38,16 +40,6 @@ pub(super) enum KillCause {
     Leaving,
 }
 
-impl KillCause {
-    /// What the loss of the worker means for whatever it was running.
-    pub(super) fn loss(self) -> LossKind {
-        match self {
-            Self::FreeDevice | Self::Leaving => LossKind::Freed,
-            Self::Hang => LossKind::Hung,
-        }
-    }
-}
-
 /// Whose fault a death is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blame {
@@ -55,7 +47,8 @@ pub(super) enum Blame {
     Device,
     /// Somebody outside sent SIGKILL: no mark against the device, but the next start has its turn.
     Outside,
-    /// The pool freed the device of a job that was cancelled or late: it counts for nothing.
+    /// The pool freed the device of a job that was cancelled or late, or found out who had killed the
+    /// worker before: it counts for nothing.
     Pool,
 }
 
@@ -66,42 +59,42 @@ pub(super) enum SlotState {
     Busy { outstanding: Outstanding },
     /// SIGKILL was sent; it may still answer what it had.
     Killed { give_up_at: Timestamp, outstanding: Option<Outstanding>, cause: KillCause },
-    /// Out of service for good.
-    Quarantined,
-    /// Idle.
+    /// Idle, and the one of its device that serves.
     Ready { since: Timestamp },
+    /// The process is gone, its device's memory perhaps not yet; the next one is due at `restart_at`.
+    Reclaiming { until: Timestamp, restart_at: Timestamp },
+    /// READY, beside one that serves.
+    Standby,
     /// The process was ordered; it must be READY in time.
     Starting { ready_by: Timestamp },
     /// Ended on request.
     Stopped,
     /// Asked to end.
     Stopping { kill_at: Timestamp },
-    /// Killed in vain: the device is out of service until the process ends.
+    /// Killed in vain: no process starts on the device until this one ends.
     Unkillable { cause: KillCause },
     /// No process; the next is due at `until`.
     Waiting { until: Timestamp },
 }
 
-/// One device's place in the pool.
+/// A place for one process on a device.
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
     pub(super) device: DeviceId,
-    /// Counts processes; 0 before the first.
+    /// The number of its process among all of the device; 0 before the first.
     pub(super) generation: u32,
     pub(super) state: SlotState,
     pub(super) info: Option<DeviceInfo>,
     pub(super) last_heard: Timestamp,
     pub(super) jobs_done: u64,
-    pub(super) last_fault: String,
+    /// Processes that it has had.
+    pub(super) starts: u32,
     /// Whether this process has answered a job.
-    worked: bool,
+    pub(super) worked: bool,
     /// Whether this process has been READY.
-    was_ready: bool,
-    /// Whether no process here was ever READY.
-    never_ready: bool,
-    start_failures: u32,
-    /// Deaths without work, within the restart window.
-    idle_deaths: VecDeque<Timestamp>,
+    pub(super) was_ready: bool,
+    /// Whether this process was ever the one that serves.
+    pub(super) served: bool,
     /// Restarts since work was last done: exponent of the backoff.
     backoff_steps: u32,
 }
@@ -115,12 +108,10 @@ impl Slot {
             info: None,
             last_heard: Timestamp::default(),
             jobs_done: 0,
-            last_fault: String::new(),
+            starts: 0,
             worked: false,
             was_ready: false,
-            never_ready: true,
-            start_failures: 0,
-            idle_deaths: VecDeque::new(),
+            served: false,
             backoff_steps: 0,
         }
     }
@@ -147,40 +138,22 @@ impl Slot {
             SlotState::Busy { .. }
             | SlotState::Killed { .. }
             | SlotState::Ready { .. }
+            | SlotState::Standby
             | SlotState::Starting { .. }
             | SlotState::Stopping { .. }
             | SlotState::Unkillable { .. } => true,
-            SlotState::Quarantined | SlotState::Stopped | SlotState::Waiting { .. } => false,
+            SlotState::Reclaiming { .. } | SlotState::Stopped | SlotState::Waiting { .. } => false,
         }
     }
 
-    /// Whether every process refused to start, so that the set-up is wrong and not the device.
-    pub(super) fn is_misconfigured(&self) -> bool {
-        self.state == SlotState::Quarantined && self.never_ready
-    }
-
-    /// Whether it may ever run a job again.
-    pub(super) fn may_serve(&self) -> bool {
+    /// Whether it is the one of its device that runs jobs.
+    pub(super) fn serves(&self) -> bool {
         match self.state {
-            SlotState::Busy { .. }
-            | SlotState::Killed { .. }
-            | SlotState::Ready { .. }
+            SlotState::Busy { .. } | SlotState::Ready { .. } => true,
+            SlotState::Killed { .. }
+            | SlotState::Reclaiming { .. }
+            | SlotState::Standby
             | SlotState::Starting { .. }
-            | SlotState::Waiting { .. } => true,
-            SlotState::Quarantined
-            | SlotState::Stopped
-            | SlotState::Stopping { .. }
-            | SlotState::Unkillable { .. } => false,
-        }
-    }
-
-    /// Whether it is worth waiting for, to a job that has just failed on another device.
-    pub(super) fn is_near_service(&self) -> bool {
-        match self.state {
-            SlotState::Ready { .. } | SlotState::Starting { .. } => true,
-            SlotState::Busy { .. }
-            | SlotState::Killed { .. }
-            | SlotState::Quarantined
             | SlotState::Stopped
             | SlotState::Stopping { .. }
             | SlotState::Unkillable { .. }
@@ -196,8 +169,9 @@ impl Slot {
             }
             SlotState::Busy { .. }
             | SlotState::Killed { .. }
-            | SlotState::Quarantined
             | SlotState::Ready { .. }
+            | SlotState::Reclaiming { .. }
+            | SlotState::Standby
             | SlotState::Starting { .. }
             | SlotState::Stopped
             | SlotState::Stopping { .. }
@@ -210,7 +184,7 @@ impl Slot {
     /// one batch that is soon over or may be ended, and will not be killed for the sake of its device.
     pub(super) fn feeds_beside(&self, now: Timestamp, config: &PoolConfig) -> Option<u64> {
         match &self.state {
-            SlotState::Busy { outstanding: Outstanding { front, second: None } } => {
+            SlotState::Busy { outstanding: Outstanding { front, second: None, .. } } => {
                 let may = now.since(self.last_heard) < config.heartbeat_suspect
                     && front.cost <= config.feed_cost_max
                     && front.may_lead
@@ -219,8 +193,9 @@ impl Slot {
             }
             SlotState::Busy { .. }
             | SlotState::Killed { .. }
-            | SlotState::Quarantined
             | SlotState::Ready { .. }
+            | SlotState::Reclaiming { .. }
+            | SlotState::Standby
             | SlotState::Starting { .. }
             | SlotState::Stopped
             | SlotState::Stopping { .. }
@@ -240,7 +215,8 @@ impl Slot {
             }
             SlotState::Busy { .. }
             | SlotState::Killed { .. }
-            | SlotState::Quarantined
+            | SlotState::Reclaiming { .. }
+            | SlotState::Standby
             | SlotState::Starting { .. }
             | SlotState::Stopped
             | SlotState::Stopping { .. }
@@ -254,8 +230,9 @@ impl Slot {
         match std::mem::replace(&mut self.state, SlotState::Stopped) {
             SlotState::Busy { outstanding } => Some(outstanding),
             SlotState::Killed { outstanding, .. } => outstanding,
-            SlotState::Quarantined
-            | SlotState::Ready { .. }
+            SlotState::Ready { .. }
+            | SlotState::Reclaiming { .. }
+            | SlotState::Standby
             | SlotState::Starting { .. }
             | SlotState::Stopped
             | SlotState::Stopping { .. }
@@ -278,19 +255,20 @@ impl Slot {
                 let at_once = is_late && outstanding.is_single();
                 outstanding.cut_off(attempt, if at_once { now } else { now.after(grace) });
             }
-            // It dies anyway.
-            SlotState::Killed { .. } => {}
-            SlotState::Quarantined
-            | SlotState::Ready { .. }
+            // It dies anyway, or cannot.
+            SlotState::Killed { .. } | SlotState::Unkillable { .. } => {}
+            SlotState::Ready { .. }
+            | SlotState::Reclaiming { .. }
+            | SlotState::Standby
             | SlotState::Starting { .. }
             | SlotState::Stopped
             | SlotState::Stopping { .. }
-            | SlotState::Unkillable { .. }
             | SlotState::Waiting { .. } => unreachable!("{} does not run {attempt}", self.worker()),
         }
     }
 
-    /// The next moment at which time alone changes something here.
+    /// The next moment at which time alone changes something here; when a next process may start is
+    /// in `seats`.
     pub(super) fn wakes_at(&self, config: &PoolConfig) -> Option<Timestamp> {
         let silent = self.last_heard.after(config.heartbeat_kill);
         match self.state {
@@ -298,11 +276,11 @@ impl Slot {
                 Some(outstanding.free_at().map_or(silent, |at| at.min(silent)))
             }
             SlotState::Killed { give_up_at, .. } => Some(give_up_at),
-            SlotState::Ready { .. } => Some(silent),
+            SlotState::Ready { .. } | SlotState::Standby => Some(silent),
+            SlotState::Reclaiming { until, .. } => Some(until),
             SlotState::Starting { ready_by } => Some(ready_by),
             SlotState::Stopping { kill_at } => Some(kill_at),
-            SlotState::Waiting { until } => Some(until),
-            SlotState::Quarantined | SlotState::Stopped | SlotState::Unkillable { .. } => None,
+            SlotState::Stopped | SlotState::Unkillable { .. } | SlotState::Waiting { .. } => None,
         }
     }
 
@@ -311,48 +289,47 @@ impl Slot {
         self.last_heard = now;
         match &mut self.state {
             SlotState::Killed { give_up_at: at, .. }
+            | SlotState::Reclaiming { until: at, .. }
             | SlotState::Starting { ready_by: at }
             | SlotState::Stopping { kill_at: at } => *at = at.after(gap),
             SlotState::Busy { outstanding } => outstanding.excuse(gap),
-            SlotState::Quarantined
-            | SlotState::Ready { .. }
+            SlotState::Ready { .. }
+            | SlotState::Standby
             | SlotState::Stopped
             | SlotState::Unkillable { .. }
             | SlotState::Waiting { .. } => {}
         }
     }
 
-    /// A new process is ordered.
-    pub(super) fn start(&mut self, now: Timestamp, config: &PoolConfig) {
+    /// A new process is ordered, the device's of this number.
+    pub(super) fn start(&mut self, now: Timestamp, generation: u32, config: &PoolConfig) {
         assert!(!self.has_process(), "{} still has a process", self.worker());
-        self.generation += 1;
+        self.generation = generation;
+        self.starts += 1;
         self.worked = false;
         self.was_ready = false;
+        self.served = false;
         self.last_heard = now;
         self.state = SlotState::Starting { ready_by: now.after(config.ready_timeout) };
     }
 
-    /// The process is READY.
-    pub(super) fn ready(&mut self, now: Timestamp, info: DeviceInfo) {
-        self.info = Some(info);
-        self.was_ready = true;
-        self.never_ready = false;
-        self.start_failures = 0;
+    /// From now on it is the one that runs jobs.
+    pub(super) fn serve(&mut self, now: Timestamp) {
+        self.served = true;
         self.state = SlotState::Ready { since: now };
     }
 
-    /// The process has answered: it works, so the next restart is free again. `false` if it was not
-    /// asked, or not yet.
+    /// The process has answered: it works, so the next restart is free again.
     pub(super) fn answered(
         &mut self,
         now: Timestamp,
         attempt: AttemptId,
         config: &PoolConfig,
-    ) -> bool {
+    ) -> Answered {
         let answered = match &mut self.state {
             SlotState::Busy { outstanding } => {
                 let answered = outstanding.answer(now, attempt, config.cancel_grace);
-                if answered == Answered::Last {
+                if answered.is_last() {
                     self.state = SlotState::Ready { since: now };
                 }
                 answered
@@ -361,58 +338,33 @@ impl Slot {
             SlotState::Killed { outstanding: all @ Some(_), .. } => {
                 let outstanding = all.as_mut().expect("the pattern says so");
                 let answered = outstanding.answer(now, attempt, config.cancel_grace);
-                if answered == Answered::Last {
+                if answered.is_last() {
                     *all = None;
                 }
                 answered
             }
             SlotState::Killed { outstanding: None, .. }
-            | SlotState::Quarantined
             | SlotState::Ready { .. }
+            | SlotState::Reclaiming { .. }
+            | SlotState::Standby
             | SlotState::Starting { .. }
             | SlotState::Stopped
             | SlotState::Stopping { .. }
             | SlotState::Unkillable { .. }
             | SlotState::Waiting { .. } => Answered::Unknown,
         };
-        if answered == Answered::Unknown {
-            return false;
+        if answered != Answered::Unknown {
+            self.worked = true;
+            self.jobs_done += 1;
+            self.backoff_steps = 0;
         }
-        self.worked = true;
-        self.jobs_done += 1;
-        self.backoff_steps = 0;
-        self.idle_deaths.clear();
-        true
+        answered
     }
 
-    /// The process has died. `is_final` says whether a new one would end the same way.
-    pub(super) fn died(
-        &mut self,
-        now: Timestamp,
-        blame: Blame,
-        is_final: bool,
-        config: &PoolConfig,
-    ) {
-        if blame == Blame::Device && !self.was_ready {
-            self.start_failures += 1;
-        }
-        if blame == Blame::Device && !self.worked {
-            self.idle_deaths.push_back(now);
-        }
-        while self.idle_deaths.front().is_some_and(|&at| now.since(at) > config.restart_window) {
-            self.idle_deaths.pop_front();
-        }
-        let idle_deaths = u32::try_from(self.idle_deaths.len()).unwrap_or(u32::MAX);
-        if is_final
-            || self.start_failures >= config.start_failures_max
-            || idle_deaths >= config.restart_limit
-        {
-            self.state = SlotState::Quarantined;
-            return;
-        }
+    /// How long the next process waits after a death; each time longer until one has worked.
+    pub(super) fn back_off(&mut self, blame: Blame, config: &PoolConfig) -> Duration {
         if blame == Blame::Pool {
-            self.state = SlotState::Waiting { until: now };
-            return;
+            return Duration::ZERO;
         }
         let wait = match self.backoff_steps.checked_sub(1) {
             None => Duration::ZERO,
@@ -422,7 +374,7 @@ impl Slot {
                 .min(config.backoff_max),
         };
         self.backoff_steps += 1;
-        self.state = SlotState::Waiting { until: now.after(wait) };
+        wait
     }
 
     /// What `status` shows.
@@ -430,12 +382,12 @@ impl Slot {
         match self.state {
             SlotState::Busy { .. } => WorkerState::Busy,
             SlotState::Killed { .. } | SlotState::Stopping { .. } => WorkerState::Stopping,
-            SlotState::Quarantined => WorkerState::Quarantined,
             SlotState::Ready { .. } => WorkerState::Ready,
+            SlotState::Reclaiming { .. } | SlotState::Waiting { .. } => WorkerState::Backoff,
+            SlotState::Standby => WorkerState::Standby,
             SlotState::Starting { .. } => WorkerState::Starting,
             SlotState::Stopped => WorkerState::Stopped,
             SlotState::Unkillable { .. } => WorkerState::Unkillable,
-            SlotState::Waiting { .. } => WorkerState::Backoff,
         }
     }
 }

@@ -8,12 +8,17 @@ mod jobs;
 mod joins;
 mod parts;
 mod patience;
+mod poison;
+mod quarantine;
+mod standby;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, DeviceKind, JobId, JobKey, WorkerId};
+use gridpool_protocol::ids::{
+    AttemptId, ClientId, ContentHash, DeviceId, DeviceKind, JobId, JobKey, WorkerId,
+};
 use gridpool_protocol::message::{AttemptError, Priority, Refusal};
 use gridpool_protocol::receipt::{DeviceInfo, Receipt, RunReport, Verdict};
 use gridpool_protocol::status::WorkerState;
@@ -32,10 +37,12 @@ struct Rig {
     pool: Pool,
     now: Timestamp,
     next_job: u64,
-    /// What each device's worker was told to run and has not answered, batch by batch.
-    running: BTreeMap<u32, VecDeque<Vec<Assignment>>>,
+    /// What each worker was told to run and has not answered, batch by batch.
+    running: BTreeMap<WorkerId, VecDeque<Vec<Assignment>>>,
     /// Devices whose workers give no sign of life while time passes.
     mute: BTreeSet<u32>,
+    /// Whether the shell says at once what a suspect job is.
+    hashes: bool,
     seen: Vec<(Timestamp, Action)>,
 }
 
@@ -52,6 +59,7 @@ impl Rig {
             next_job: 0,
             running: BTreeMap::new(),
             mute: BTreeSet::new(),
+            hashes: true,
             seen: Vec::new(),
         };
         for client in 1..=3 {
@@ -75,9 +83,13 @@ impl Rig {
 
     fn tell(&mut self, event: Event) {
         self.pool.handle(self.now, event);
+        let mut asked = Vec::new();
         while let Some(action) = self.pool.poll_action() {
+            if let Action::HashContent { job } = action {
+                asked.push(job);
+            }
             if let Action::Dispatch { worker, attempts } = &action {
-                let batches = self.running.entry(worker.device.index).or_default();
+                let batches = self.running.entry(*worker).or_default();
                 batches.push_back(attempts.clone());
                 assert!(batches.len() <= 2, "{worker} got a third batch: {attempts:?}");
             }
@@ -85,6 +97,10 @@ impl Rig {
         }
         let late = self.pool.poll_deadline().is_some_and(|at| at <= self.now);
         assert!(!late, "the pool left something undone at {}", self.now);
+        asked.retain(|_| self.hashes);
+        for job in asked {
+            self.tell(Event::ContentHashed { job, content: Some(content(job.0)) });
+        }
     }
 
     /// Lets time pass; every worker that is not mute is heard once a second.
@@ -152,7 +168,7 @@ impl Rig {
 
     fn reply(&mut self, index: u32, result: Result<RunReport, AttemptError>) {
         let worker = self.worker(index);
-        let batches = self.running.get_mut(&index).expect("the worker runs something");
+        let batches = self.running.get_mut(&worker).expect("the worker runs something");
         let front = batches.front_mut().expect("the worker runs something");
         let attempt = front.remove(0).attempt;
         if front.is_empty() {
@@ -163,9 +179,21 @@ impl Rig {
 
     /// The device's process ends.
     fn die(&mut self, index: u32, status: ExitStatus) {
-        let worker = self.worker(index);
-        self.running.remove(&index);
+        self.exit(self.worker(index), status);
+    }
+
+    /// A process ends, and gives back what it held.
+    fn exit(&mut self, worker: WorkerId, status: ExitStatus) {
+        self.running.remove(&worker);
         self.tell(Event::WorkerExited { worker, exit: Exit { status, last_words: None } });
+        self.tell(Event::WorkerReclaimed { worker });
+    }
+
+    /// The beacon of the device's worker is lost; who that was.
+    fn lose_beacon(&mut self, index: u32) -> WorkerId {
+        let worker = self.worker(index);
+        self.tell(Event::BeaconLost { worker });
+        worker
     }
 
     /// The device's process ends and its successor is READY as soon as it may be.
@@ -191,7 +219,8 @@ impl Rig {
 
     /// The first attempt that the device's worker runs.
     fn attempt(&self, index: u32) -> Option<AttemptId> {
-        Some(self.running.get(&index)?.front()?.first()?.attempt)
+        let worker = self.pool.worker_on(device(index))?;
+        Some(self.running.get(&worker)?.front()?.first()?.attempt)
     }
 
     /// Which job's attempt runs where.
@@ -202,7 +231,9 @@ impl Rig {
     /// The jobs of every batch that the device's worker has, front first.
     fn batches(&self, index: u32) -> Vec<Vec<u64>> {
         let jobs = |batch: &Vec<Assignment>| batch.iter().map(|sent| sent.attempt.job.0).collect();
-        self.running.get(&index).into_iter().flatten().map(jobs).collect()
+        let worker = self.pool.worker_on(device(index));
+        let batches = worker.and_then(|worker| self.running.get(&worker));
+        batches.into_iter().flatten().map(jobs).collect()
     }
 
     /// Every verdict given under `key`.
@@ -261,6 +292,11 @@ impl Rig {
         let finished = self.count(|action| matches!(action, Action::Finish { .. }));
         assert_eq!(verdicts, finished as u64);
     }
+}
+
+/// What the jobs of a rig are, by their number.
+fn content(job: u64) -> ContentHash {
+    ContentHash([u8::try_from(job).unwrap(); 32])
 }
 
 fn device(index: u32) -> DeviceId {

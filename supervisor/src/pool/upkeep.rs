@@ -6,6 +6,7 @@ use std::time::Duration;
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 
 use super::event::{Action, Timestamp};
+use super::losses::{Loss, LossKind};
 use super::slot::{KillCause, Slot, SlotState};
 use super::{Phase, Pool};
 
@@ -26,10 +27,14 @@ impl Pool {
     pub(super) fn advance(&mut self, now: Timestamp) {
         self.expire_jobs(now);
         self.expire_slots(now);
+        self.start_workers(now);
         self.give_up_if_no_device(now);
         self.end_drain(now);
         self.dispatch(now);
-        self.free_those_who_wait(now);
+        // Who takes over from a worker that is killed may have work at once.
+        while self.free_those_who_wait(now) {
+            self.dispatch(now);
+        }
         self.jobs_high = self.jobs_high.max(self.queue.jobs());
     }
 
@@ -50,10 +55,10 @@ impl Pool {
                 continue;
             }
             match &slot.state {
-                SlotState::Waiting { .. } => self.spawn(now, index),
-                SlotState::Starting { .. } | SlotState::Ready { .. } => {
+                SlotState::Starting { .. } | SlotState::Ready { .. } | SlotState::Standby => {
                     self.kill(now, index, KillCause::Hang);
                 }
+                SlotState::Reclaiming { .. } => self.on_reclaimed(slot.worker()),
                 SlotState::Busy { outstanding } => {
                     let must_free = outstanding.free_at().is_some_and(|at| at <= now);
                     let cause = if must_free { KillCause::FreeDevice } else { KillCause::Hang };
@@ -61,28 +66,33 @@ impl Pool {
                 }
                 SlotState::Stopping { .. } => self.kill(now, index, KillCause::Leaving),
                 SlotState::Killed { .. } => self.give_up_slot(now, index),
-                SlotState::Quarantined | SlotState::Stopped | SlotState::Unkillable { .. } => {}
+                SlotState::Stopped | SlotState::Unkillable { .. } | SlotState::Waiting { .. } => {}
             }
         }
     }
 
-    fn spawn(&mut self, now: Timestamp, index: usize) {
-        let slot = &mut self.slots[index];
-        if !matches!(self.phase, Phase::Serving | Phase::Draining { .. }) {
-            slot.state = SlotState::Stopped;
-            return;
-        }
-        slot.start(now, &self.config);
-        self.counters.restarts += u64::from(slot.generation > 1);
-        self.actions.push_back(Action::Spawn { worker: slot.worker() });
-    }
-
+    /// Sends SIGKILL. What another attempt cannot disturb goes elsewhere at once, and who stands by
+    /// takes over.
     pub(super) fn kill(&mut self, now: Timestamp, index: usize, cause: KillCause) {
         let give_up_at = now.after(self.config.kill_timeout);
         let slot = &mut self.slots[index];
-        let outstanding = slot.take_outstanding();
-        slot.state = SlotState::Killed { give_up_at, outstanding, cause };
-        self.actions.push_back(Action::Kill { worker: slot.worker() });
+        let (worker, device) = (slot.worker(), slot.device_info());
+        let mut outstanding = slot.take_outstanding();
+        if let Some(outstanding) = &mut outstanding
+            && cause != KillCause::Leaving
+        {
+            let why = match cause {
+                KillCause::Beacon => "its worker ended",
+                KillCause::FreeDevice | KillCause::Leaving => "its worker was killed for another",
+                KillCause::Hang => "its worker stopped answering",
+            };
+            let (detail, why) = (why.to_owned(), why.to_owned());
+            let loss = Loss { device, kind: LossKind::of(cause), detail, why, may_write: false };
+            self.move_what_may(now, worker, outstanding, &loss);
+        }
+        self.slots[index].state = SlotState::Killed { give_up_at, outstanding, cause };
+        self.promote(now, worker.device);
+        self.actions.push_back(Action::Kill { worker });
     }
 
     fn end_drain(&mut self, now: Timestamp) {
@@ -107,13 +117,17 @@ impl Pool {
         let kill_at = now.after(self.config.kill_timeout);
         for slot in &mut self.slots {
             match slot.state {
-                SlotState::Busy { .. } | SlotState::Ready { .. } | SlotState::Starting { .. } => {
+                SlotState::Busy { .. }
+                | SlotState::Ready { .. }
+                | SlotState::Standby
+                | SlotState::Starting { .. } => {
                     slot.state = SlotState::Stopping { kill_at };
                     self.actions.push_back(Action::Stop { worker: slot.worker() });
                 }
-                SlotState::Waiting { .. } => slot.state = SlotState::Stopped,
+                SlotState::Reclaiming { .. } | SlotState::Waiting { .. } => {
+                    slot.state = SlotState::Stopped;
+                }
                 SlotState::Killed { .. }
-                | SlotState::Quarantined
                 | SlotState::Stopped
                 | SlotState::Stopping { .. }
                 | SlotState::Unkillable { .. } => {}
@@ -136,24 +150,25 @@ impl Pool {
             match self.slots[index].state {
                 SlotState::Busy { .. }
                 | SlotState::Ready { .. }
+                | SlotState::Standby
                 | SlotState::Starting { .. }
                 | SlotState::Stopping { .. } => self.kill(now, index, KillCause::Leaving),
-                SlotState::Waiting { .. } => self.slots[index].state = SlotState::Stopped,
-                SlotState::Killed { .. }
-                | SlotState::Quarantined
-                | SlotState::Stopped
-                | SlotState::Unkillable { .. } => {}
+                SlotState::Reclaiming { .. } | SlotState::Waiting { .. } => {
+                    self.slots[index].state = SlotState::Stopped;
+                }
+                SlotState::Killed { .. } | SlotState::Stopped | SlotState::Unkillable { .. } => {}
             }
         }
     }
 
     fn give_up_if_no_device(&mut self, now: Timestamp) {
-        if self.slots.iter().any(Slot::may_serve) {
+        if self.devices_that_may_serve() > 0 {
             return;
         }
-        let faults: Vec<_> = self.slots.iter().map(|slot| slot.last_fault.as_str()).collect();
+        let faults: Vec<_> = self.devices.iter().map(|device| &*device.last_fault).collect();
         let reason = format!("no device is left: {}", faults.join("; "));
         for id in self.queue.all_jobs() {
+            self.end_early(now, id, AttemptOutcome::Preempted);
             self.finish(now, id, Verdict::DeviceLost, reason.clone());
         }
     }

@@ -2,10 +2,11 @@
 
 use gridpool_protocol::ids::{AttemptId, WorkerId};
 use gridpool_protocol::message::AttemptError;
-use gridpool_protocol::receipt::{AttemptOutcome, DeviceInfo, RunReport, Verdict};
+use gridpool_protocol::receipt::{AttemptOutcome, RunReport, Verdict};
 
 use super::event::{Exit, Timestamp};
 use super::losses::{Loss, LossKind};
+use super::outstanding::Answered;
 use super::slot::{Blame, KillCause, Slot, SlotState};
 use super::{Phase, Pool};
 
@@ -22,11 +23,20 @@ impl Pool {
         index
     }
 
-    pub(super) fn on_ready(&mut self, now: Timestamp, worker: WorkerId, device: DeviceInfo) {
+    /// The process is ending: whatever it was is known when it is gone. Who stands by takes over now.
+    pub(super) fn on_beacon_lost(&mut self, now: Timestamp, worker: WorkerId) {
         let Some(index) = self.current_slot(now, worker) else { return };
-        let slot = &mut self.slots[index];
-        if matches!(slot.state, SlotState::Starting { .. }) {
-            slot.ready(now, device);
+        match self.slots[index].state {
+            SlotState::Busy { .. }
+            | SlotState::Ready { .. }
+            | SlotState::Standby
+            | SlotState::Starting { .. } => self.kill(now, index, KillCause::Beacon),
+            SlotState::Killed { .. }
+            | SlotState::Reclaiming { .. }
+            | SlotState::Stopped
+            | SlotState::Stopping { .. }
+            | SlotState::Unkillable { .. }
+            | SlotState::Waiting { .. } => {}
         }
     }
 
@@ -38,15 +48,20 @@ impl Pool {
         result: Result<RunReport, AttemptError>,
     ) {
         let Some(index) = self.current_slot(now, worker) else { return };
-        let slot = &mut self.slots[index];
-        if !slot.answered(now, attempt, &self.config) {
+        let answered = self.slots[index].answered(now, attempt, &self.config);
+        let Answered::Known { moved, .. } = answered else {
+            self.counters.stale += 1;
+            return;
+        };
+        self.device_mut(worker.device).worked();
+        if moved {
             self.counters.stale += 1;
             return;
         }
-        // A job that was cut off meanwhile has its verdict: the answer goes nowhere.
+        // A job that was cut off meanwhile has its verdict, or waits for it: the answer goes nowhere.
         let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
-        let device = slot.device_info();
-        let part = job.part_of(attempt).expect("a live job's attempt is its part's");
+        let Some(part) = job.part_of(attempt) else { return };
+        let device = self.slots[index].device_info();
         match result {
             Ok(report) => {
                 job.answered(part, device, report);
@@ -73,13 +88,13 @@ impl Pool {
         is_final: bool,
     ) {
         let Some(index) = self.current_slot(now, worker) else { return };
-        let slot = &mut self.slots[index];
-        slot.last_fault = format!("{worker}: could not be started: {detail}");
+        let fault = format!("{worker}: could not be started: {detail}");
+        self.device_mut(worker.device).last_fault = fault;
         if matches!(self.phase, Phase::Leaving | Phase::Left) {
-            slot.state = SlotState::Stopped;
+            self.slots[index].state = SlotState::Stopped;
         } else {
             // The system had no process or descriptor to give: not the device's fault.
-            slot.died(now, Blame::Outside, is_final, &self.config);
+            self.seat_died(now, index, Blame::Outside, is_final, false);
         }
     }
 
@@ -88,11 +103,15 @@ impl Pool {
         let Some(index) = self.current_slot(now, worker) else { return };
         let slot = &mut self.slots[index];
         let device = slot.device_info();
+        // Why the pool ended it; nothing if it was ending by itself.
         let cause = match slot.state {
+            SlotState::Killed { cause: KillCause::Beacon, .. }
+            | SlotState::Unkillable { cause: KillCause::Beacon } => None,
             SlotState::Killed { cause, .. } | SlotState::Unkillable { cause } => Some(cause),
             SlotState::Busy { .. }
-            | SlotState::Quarantined
             | SlotState::Ready { .. }
+            | SlotState::Reclaiming { .. }
+            | SlotState::Standby
             | SlotState::Starting { .. }
             | SlotState::Stopped
             | SlotState::Stopping { .. }
@@ -100,25 +119,27 @@ impl Pool {
         };
         let stopping = matches!(slot.state, SlotState::Stopping { .. });
         let outstanding = slot.take_outstanding();
-        if leaving || stopping {
-            slot.state = SlotState::Stopped;
-        } else {
+        if !leaving && !stopping {
             let outcome = if cause == Some(KillCause::Hang) { "stopped answering" } else { "died" };
-            slot.last_fault = format!("{worker} {outcome}: {exit}");
+            let fault = format!("{worker} {outcome}: {exit}");
+            self.device_mut(worker.device).last_fault = fault;
+            let on_trial = outstanding.as_ref().is_some_and(|all| all.front.is_trial);
             let blame = match cause {
                 None if exit.is_bare_kill() => Blame::Outside,
-                None | Some(KillCause::Hang) => Blame::Device,
+                None | Some(KillCause::Beacon | KillCause::Hang) if on_trial => Blame::Pool,
+                None | Some(KillCause::Beacon | KillCause::Hang) => Blame::Device,
                 Some(KillCause::FreeDevice | KillCause::Leaving) => Blame::Pool,
             };
-            slot.died(now, blame, exit.is_final(), &self.config);
+            self.promote(now, worker.device);
+            self.seat_died(now, index, blame, exit.is_final(), true);
         }
         let Some(outstanding) = outstanding else { return };
         let kind = match cause {
-            Some(cause) => cause.loss(),
+            Some(cause) => LossKind::of(cause),
             None if exit.is_bare_kill() => LossKind::Killed,
             None => LossKind::Died { evidence: exit.is_evidence() },
         };
-        let why = format!("its worker ended with {exit}");
-        self.on_lost(now, outstanding, &Loss { device, kind, detail: exit.to_string(), why });
+        let (why, detail) = (format!("its worker ended with {exit}"), exit.to_string());
+        self.on_lost(now, outstanding, &Loss { device, kind, detail, why, may_write: false });
     }
 }

@@ -1,7 +1,9 @@
-//! One thread per worker process: reads all it says, waits for its end, and reports that last. So an
-//! answer is never lost behind the exit that followed it.
+//! Two threads per worker process. One reads all it says, waits for its end, and reports that last, so
+//! an answer is never lost behind the exit that followed it. The other waits for its beacon, whose loss
+//! is known long before the exit is.
 
-use std::io;
+use std::io::{self, ErrorKind, Read};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Child;
@@ -31,19 +33,26 @@ pub(super) struct Attendant {
     pub(super) worker: WorkerId,
     pub(super) pidfd: PidFd,
     pub(super) lifeline: UnixStream,
+    pub(super) beacon: UnixStream,
     pub(super) listener: Listener,
 }
 
 impl Attendant {
     /// Starts the thread.
     pub(super) fn start(self, child: Child, shared: Arc<Shared>) -> io::Result<()> {
-        let name = self.worker.to_string();
-        thread::Builder::new().name(name).spawn(move || self.attend(child, &shared))?;
+        let worker = self.worker;
+        let beacon = self.beacon.try_clone()?;
+        let for_beacon = Arc::clone(&shared);
+        let watch = move || watch(worker, beacon, &for_beacon);
+        thread::Builder::new().name(format!("{worker} beacon")).spawn(watch)?;
+        thread::Builder::new()
+            .name(worker.to_string())
+            .spawn(move || self.attend(child, &shared))?;
         Ok(())
     }
 
     fn attend(self, mut child: Child, shared: &Shared) {
-        let Self { worker, pidfd, lifeline, listener } = self;
+        let Self { worker, pidfd, lifeline, beacon, listener } = self;
         let mut last_words = None;
         let heard = connect(worker, lifeline, listener, shared).and_then(|channel| match channel {
             Some(mut channel) => listen(worker, &mut channel, shared, &mut last_words),
@@ -72,6 +81,28 @@ impl Attendant {
             tracing::warn!(%worker, %exit, "worker died");
         }
         core.handle(shared, shared.timestamp(), Event::WorkerExited { worker, exit });
+        drop(core);
+        // Should something that the worker started hold the other end, nobody waits for that.
+        drop(beacon.shutdown(Shutdown::Both));
+        shared.post(Event::WorkerReclaimed { worker });
+    }
+}
+
+/// Waits for the end of the worker's beacon and reports it, if its end is not known yet.
+fn watch(worker: WorkerId, mut beacon: UnixStream, shared: &Shared) {
+    let mut bytes = [0; 64];
+    loop {
+        match beacon.read(&mut bytes) {
+            // A worker that has made no beacon may still print something.
+            Ok(1..) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Ok(0) | Err(_) => break,
+        }
+    }
+    let mut core = shared.lock();
+    if core.workers.contains_key(&worker) {
+        tracing::debug!(%worker, "beacon lost");
+        core.handle(shared, shared.timestamp(), Event::BeaconLost { worker });
     }
 }
 

@@ -12,7 +12,7 @@ use gridpool_protocol::batch::{BatchLayout, PART_ALIGN};
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
 use gridpool_protocol::frame::{self, FrameError, FrameReader};
-use gridpool_protocol::ids::{ArenaId, ClientId, DeviceId, JobId, WorkerId};
+use gridpool_protocol::ids::{ArenaId, ClientId, ContentHash, JobId};
 use gridpool_protocol::limits::{
     DEADLINE_MAX, HANDSHAKE_TIMEOUT, INLINE_BYTES_MAX, PROTOCOL_VERSION,
 };
@@ -24,7 +24,9 @@ use gridpool_protocol::program::Programs;
 
 use super::Shared;
 use super::arenas::ClientArena;
+use super::content;
 use super::core::Held;
+use super::operator;
 use super::outbox::Outbox;
 use crate::pool::event::{Event, JobRequest};
 
@@ -171,7 +173,10 @@ impl Connection {
                 self.tell(&ServerMessage::Status { request, status });
             }
             ClientMessage::Kill { request, worker, signal } => {
-                self.reply(request, self.kill(&worker, signal));
+                self.reply(request, operator::kill(&self.shared, &worker, signal));
+            }
+            ClientMessage::Release { request, what } => {
+                self.reply(request, operator::release(&self.shared, &what));
             }
             ClientMessage::Drain { request } => {
                 tracing::info!(%client, "draining");
@@ -184,18 +189,34 @@ impl Connection {
     fn on_submit(&mut self, submission: Submission) {
         let key = submission.key;
         let checked = self.check(&submission);
-        let (request, arenas) = match checked {
+        let (mut request, arenas) = match checked {
             Ok(checked) => checked,
             Err(why) => {
                 let refusal = Refusal::Invalid(why);
                 return self.tell(&ServerMessage::Refused { key, refusal });
             }
         };
-        let held = Held { submission, arenas };
+        let program_hash = Arc::clone(&request.program_hash);
+        let held = Arc::new(Held { submission, program_hash, arenas });
         let mut core = self.shared.lock();
+        if core.pool.looks_convicted(&request.program_hash, request.items) {
+            // Reading takes its time: here, on the client's own thread, and not under the lock.
+            drop(core);
+            request.content = self.read(&held);
+            core = self.shared.lock();
+        }
         core.hold(request.job, held);
         let event = Event::JobSubmitted { client: self.id, request };
         core.handle(&self.shared, self.shared.timestamp(), event);
+    }
+
+    /// What a job is that looks like one that was convicted.
+    fn read(&self, held: &Held) -> Option<ContentHash> {
+        let content = content::hash(held);
+        if let Err(error) = &content {
+            tracing::warn!(client = %self.id, %error, "what a job is cannot be read");
+        }
+        content.ok()
     }
 
     /// Everything about a submission that can be wrong without looking into shared memory.
@@ -313,31 +334,6 @@ impl Connection {
     /// This connection has given an arena back.
     fn forget(&self, arena: ArenaId) {
         self.shared.lock().forget(arena);
-    }
-
-    fn kill(&self, worker: &str, signal: i32) -> Result<String, Refusal> {
-        let invalid = |why: String| Refusal::Invalid(why);
-        nix::sys::signal::Signal::try_from(signal)
-            .map_err(|_| invalid(format!("{signal} is no signal")))?;
-        let core = self.shared.lock();
-        let named = match worker.parse::<WorkerId>() {
-            Ok(named) => Some(named),
-            Err(_) => {
-                let device: DeviceId = worker.parse().map_err(|_| {
-                    let all: Vec<_> = core.workers.keys().map(WorkerId::to_string).collect();
-                    invalid(format!("`{worker}` is no worker; there are {}", all.join(", ")))
-                })?;
-                core.pool.worker_on(device)
-            }
-        };
-        let link = named.and_then(|named| core.workers.get(&named));
-        let (Some(named), Some(link)) = (named, link) else {
-            let all: Vec<_> = core.workers.keys().map(WorkerId::to_string).collect();
-            let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
-            return Err(invalid(format!("there is no worker {worker} now; there are {all}")));
-        };
-        link.signal(signal).map_err(|error| invalid(format!("{named}: {error}")))?;
-        Ok(format!("signal {signal} sent to {named} (pid {})", link.pid))
     }
 
     fn reply(&self, request: u64, result: Result<String, Refusal>) {

@@ -22,7 +22,7 @@ use crate::pool::event::{Action, Assignment, Event, Timestamp};
 pub(super) struct Core {
     pub(super) pool: Pool,
     pub(super) clients: BTreeMap<ClientId, Outbox>,
-    payloads: BTreeMap<JobId, Held>,
+    payloads: BTreeMap<JobId, Arc<Held>>,
     /// The inline result of the answer that is being handled, for the verdict that it brings about.
     pub(super) output: Option<Inline>,
     /// How many use an arena: the connection that has not given it back, and every job over it.
@@ -41,6 +41,8 @@ pub(super) struct Core {
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) submission: Submission,
+    /// Of the program as the core knows it: the same for every way to write it.
+    pub(super) program_hash: Arc<str>,
     /// The arenas of its slices, kept whatever the client does.
     pub(super) arenas: BTreeMap<ArenaId, Arc<ClientArena>>,
 }
@@ -109,7 +111,13 @@ impl Core {
                     self.tell(client, &ServerMessage::Done { key, receipt, output, replayed });
                 }
             }
-            Action::HashContent { job } => unreachable!("{job}"),
+            Action::HashContent { job } => {
+                let held = Arc::clone(&self.payloads[&job]);
+                shared
+                    .hasher
+                    .send((job, held))
+                    .expect("the hashing thread lives as long as the pool");
+            }
             Action::Kill { worker } => {
                 tracing::warn!(%worker, "killing worker");
                 match self.workers.get(&worker) {
@@ -162,7 +170,7 @@ impl Core {
     }
 
     /// Keeps a job, and its arenas for as long.
-    pub(super) fn hold(&mut self, job: JobId, held: Held) {
+    pub(super) fn hold(&mut self, job: JobId, held: Arc<Held>) {
         held.arenas.keys().for_each(|&arena| self.use_arena(arena));
         self.payloads.insert(job, held);
     }
@@ -170,7 +178,7 @@ impl Core {
     /// Forgets a job, and the arenas that only it still used.
     fn discard(&mut self, job: JobId) {
         let Some(held) = self.payloads.remove(&job) else { return };
-        held.arenas.into_keys().for_each(|arena| self.forget(arena));
+        held.arenas.keys().for_each(|&arena| self.forget(arena));
     }
 
     /// Somebody uses an arena, until [`Core::forget`].

@@ -6,15 +6,18 @@
 //! batches outstanding, sends to a client fall back to a bounded outbox, and spawning has a thread of
 //! its own.
 //!
-//! Threads: one for spawning, one for time, one per worker process (`attendant`), one per client
+//! Threads: one for spawning, one for time, one for hashing suspects, two per worker process
+//! (`attendant`), one per client
 //! connection (`clients`), one that accepts connections, if there is a socket.
 
 mod arenas;
 mod attendant;
 mod clients;
+mod content;
 mod core;
 mod link;
 mod listen;
+mod operator;
 mod outbox;
 mod pidfd;
 mod process;
@@ -52,8 +55,8 @@ pub use spawn::WorkerCommand;
 
 /// Descriptors kept back for files, logs and accepting.
 const DESCRIPTORS_RESERVED: usize = 48;
-/// Descriptors kept back for the workers of one device: the old one's and the next one's.
-const DESCRIPTORS_PER_DEVICE: usize = 24;
+/// Descriptors kept back for the workers of one seat: the old one's and the next one's.
+const DESCRIPTORS_PER_SEAT: usize = 28;
 
 /// How long a pool that has ended waits for clients to read their last verdicts.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -91,6 +94,7 @@ struct Shared {
     timer: Timer,
     started: Instant,
     spawner: Sender<WorkerId>,
+    hasher: content::Orders,
     budget: Arc<Budget>,
     socket: PathBuf,
     ids: AtomicU64,
@@ -123,13 +127,16 @@ impl Shell {
         let few = ids.len() <= spin::lookouts_max();
         let worker_spin = if few { spin } else { Duration::ZERO };
         process::keep_bootstrap_files_in(socket.parent());
-        let (spawner, orders) = crossbeam_channel::bounded(2 * ids.len().max(1));
+        let seats = ids.len() * (1 + config.standbys as usize);
+        let (spawner, orders) = crossbeam_channel::bounded(2 * seats.max(1));
+        let (hasher, suspects) = crossbeam_channel::unbounded();
         let shared = Arc::new(Shared {
             core: Mutex::new(Core::new(Pool::new(config, &ids))),
             ended: Condvar::new(),
             timer: Timer::default(),
             started: clock::now(),
             spawner,
+            hasher,
             budget: Arc::new(Budget::from_system()),
             socket,
             ids: AtomicU64::new(1),
@@ -138,11 +145,14 @@ impl Shell {
             outbox_bytes_high: Arc::default(),
             connections: AtomicUsize::new(0),
             descriptors_max: process::descriptor_limit()
-                .saturating_sub(DESCRIPTORS_RESERVED + DESCRIPTORS_PER_DEVICE * ids.len()),
+                .saturating_sub(DESCRIPTORS_RESERVED + DESCRIPTORS_PER_SEAT * seats),
         });
         let for_spawner = Arc::clone(&shared);
         let spawn_all = move || spawn::serve(&orders, &for_spawner, &command, &devices);
         thread::Builder::new().name("spawn".into()).spawn(spawn_all)?;
+        let for_hasher = Arc::clone(&shared);
+        let hash_all = move || content::serve(&suspects, &for_hasher);
+        thread::Builder::new().name("hash".into()).spawn(hash_all)?;
         let for_timer = Arc::clone(&shared);
         thread::Builder::new().name("timer".into()).spawn(move || timer::serve(&for_timer))?;
         shared.post(Event::TimePassed);

@@ -63,14 +63,17 @@ fn start(
     device: &PoolDevice,
 ) -> io::Result<()> {
     let (listener, name) = Listener::open()?;
-    let (ours, theirs) = UnixStream::pair()?;
-    let child = spawn(command, worker, device, &name, theirs.into(), shared.worker_spin)?;
+    let (lifeline, theirs) = UnixStream::pair()?;
+    let (beacon, lit) = UnixStream::pair()?;
+    let ends = Ends { lifeline: theirs.into(), beacon: lit.into() };
+    let child = spawn(command, worker, device, &name, ends, shared.worker_spin)?;
     let pid = child.id();
     tracing::debug!(%worker, pid, "worker started");
     let attended = PidFd::open(pid).and_then(|pidfd| {
-        let link = Link::new(pid, pidfd.try_clone()?, ours.try_clone()?);
+        let link = Link::new(pid, pidfd.try_clone()?, lifeline.try_clone()?);
         shared.lock().link(worker, link);
-        Attendant { worker, pidfd, lifeline: ours, listener }.start(child, Arc::clone(shared))
+        let attendant = Attendant { worker, pidfd, lifeline, beacon, listener };
+        attendant.start(child, Arc::clone(shared))
     });
     if attended.is_err() {
         // The process exists and nobody attends to it: end it here.
@@ -89,12 +92,18 @@ fn end(worker: WorkerId, pid: u32) {
     }
 }
 
+/// The worker's ends of its sockets.
+struct Ends {
+    lifeline: OwnedFd,
+    beacon: OwnedFd,
+}
+
 fn spawn(
     command: &WorkerCommand,
     worker: WorkerId,
     device: &PoolDevice,
     bootstrap: &str,
-    lifeline: OwnedFd,
+    ends: Ends,
     spin: Duration,
 ) -> io::Result<Child> {
     let mut process = Command::new(&command.program);
@@ -105,8 +114,8 @@ fn spawn(
         .args(["--supervisor-pid", &std::process::id().to_string()])
         .args(["--spin-us", &spin.as_micros().to_string()])
         .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-        .stdin(Stdio::from(lifeline))
-        .stdout(Stdio::null())
+        .stdin(Stdio::from(ends.lifeline))
+        .stdout(Stdio::from(ends.beacon))
         .process_group(0);
     match worker.device.kind {
         DeviceKind::Cpu => {

@@ -44,6 +44,12 @@ impl Model {
             }
             return;
         }
+        if let Some(content) = request.content.filter(|&content| self.convicts.knows(content)) {
+            self.coverage.hit("refuse: POISON");
+            self.counters.refused_poison += 1;
+            self.due.reply = Some(Reply::Refuse(client, job, key, Refusal::Poison(content)));
+            return;
+        }
         if let Some(refusal) = self.limit_reached(client, request) {
             self.counters.refused_busy += u64::from(refusal != Refusal::Draining);
             self.due.reply = Some(Reply::Refuse(client, job, key, refusal));
@@ -103,6 +109,7 @@ impl Model {
         self.coverage.hit(match (job.runs(), job.parts_due) {
             (true, 1) => "cancel: running",
             (true, _) => "cancel: parts running",
+            (false, _) if job.convicted => "cancel: before its content was known",
             (false, _) => "cancel: queued",
         });
         self.cut_off(now, id, AttemptOutcome::Cancelled);
@@ -124,7 +131,11 @@ impl Model {
                     "client gone: running job"
                 });
             } else {
-                self.coverage.hit("client gone: queued job");
+                self.coverage.hit(if job.convicted {
+                    "client gone: before a job's content was known"
+                } else {
+                    "client gone: queued job"
+                });
                 self.end(id, Verdict::Cancelled);
             }
         }
@@ -148,7 +159,9 @@ impl Model {
     ) -> Result<(), Broken> {
         let refusal = match refusal {
             Refusal::Invalid(_) => Refusal::Invalid(String::new()),
-            Refusal::Busy(_) | Refusal::Draining | Refusal::KeyInUse(_) => refusal.clone(),
+            Refusal::Busy(_) | Refusal::Draining | Refusal::KeyInUse(_) | Refusal::Poison(_) => {
+                refusal.clone()
+            }
         };
         let said = Reply::Refuse(client, job, key, refusal);
         self.a_submission_is_refused_if_and_only_if_a_limit_is_reached(&said)?;

@@ -4,9 +4,9 @@ use gridpool::pool::event::{Assignment, Timestamp};
 use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
 use gridpool_protocol::receipt::ItemRange;
 
-use super::devices::{Device, State};
-use super::hands::{Batch, Hands};
+use super::hands::{Batch, Hands, Sent};
 use super::jobs::{Job, Part};
+use super::seats::{Seat, SeatId, State};
 use super::{Broken, Model, holds};
 
 impl Model {
@@ -18,14 +18,15 @@ impl Model {
     ) -> Result<(), Broken> {
         let rule = "a_batch_has_a_member";
         let lead = sent.first().ok_or_else(|| Broken { rule, detail: worker.to_string() })?;
-        let second = !self.only_a_ready_worker_of_this_generation_gets_a_job(worker)?;
-        self.a_suspect_gets_no_job(now, worker)?;
+        let at = self.only_a_ready_worker_of_this_generation_gets_a_job(worker)?;
+        let second = self.seat(at).state != State::Ready;
+        self.a_suspect_gets_no_job(now, at)?;
         let mut batch = Batch { sent: sent.len(), since: now, may_lead: true, ..Batch::default() };
         for (position, &Assignment { attempt, part }) in sent.iter().enumerate() {
             let job = self.a_job_without_acceptance_or_with_a_verdict_never_runs(attempt)?;
-            batch.attempts.push((attempt, None));
+            batch.attempts.push(Sent { attempt, free_at: None, moved: false });
             batch.cost += job.cost(part);
-            batch.may_lead &= job.request.idempotent && !job.alone;
+            batch.may_lead &= job.request.idempotent && job.group == 0;
             self.an_attempt_may_begin(now, worker, attempt, part)?;
             if position > 0 {
                 self.nobody_joins_where_his_last_attempt_failed(worker, attempt, part)?;
@@ -33,11 +34,11 @@ impl Model {
         }
         self.a_launch_of_several_has_one_program_and_keeps_its_limits(sent, &batch)?;
         if second {
-            self.a_second_batch_is_sent_if_nobody_idles_and_both_are_short(now, worker, &batch)?;
-            self.a_second_batch_goes_where_least_is_outstanding(now, worker, sent)?;
+            self.a_second_batch_is_sent_if_nobody_idles_and_both_are_short(now, at, &batch)?;
+            self.a_second_batch_goes_where_least_is_outstanding(now, at, sent)?;
             self.what_is_sent_early_may_be_taken_back(sent)?;
         }
-        self.note_dispatch(worker, second, batch);
+        self.note_dispatch(at, second, batch);
 
         // A part that was tried before may be kept back for another device, and may thus be overtaken.
         let nothing_is_kept_back = self.devices.len() == 1 || self.retries == 0;
@@ -50,28 +51,30 @@ impl Model {
         }
         if nothing_is_kept_back {
             self.fair.nobody_is_passed_over_for_ever(self.config.join_cost_max)?;
-            self.whoever_may_join_a_launch_of_his_client_does(worker, sent)?;
+            self.whoever_may_join_a_launch_of_his_client_does(at, sent)?;
         }
         Ok(())
     }
 
-    fn note_dispatch(&mut self, worker: WorkerId, second: bool, batch: Batch) {
+    fn note_dispatch(&mut self, at: SeatId, second: bool, batch: Batch) {
         let members = batch.attempts.len();
-        let coverage = &mut self.coverage;
         match (second, members) {
-            (true, 1) => coverage.hit("dispatch: second batch"),
-            (true, _) => coverage.hit("dispatch: joined as second batch"),
+            (true, 1) => self.coverage.hit("dispatch: second batch"),
+            (true, _) => self.coverage.hit("dispatch: joined as second batch"),
             (false, 1) => {}
-            (false, _) => coverage.hit("dispatch: joined"),
+            (false, _) => self.coverage.hit("dispatch: joined"),
         }
-        let device = self.devices.get_mut(&worker.device).expect("devices stay");
-        if let State::Busy { hands } = &mut device.state {
+        if self.devices[&at.device].siblings(at.number).any(Seat::has_process) {
+            self.coverage.hit("dispatch: beside another process of the device");
+        }
+        let seat = self.seat_mut(at);
+        if let State::Busy { hands } = &mut seat.state {
             hands.0.push(batch);
         } else {
-            device.state = State::Busy { hands: Hands(vec![batch]) };
+            seat.state = State::Busy { hands: Hands(vec![batch]) };
         }
-        if std::mem::take(&mut device.was_suspect) {
-            coverage.hit("dispatch: worker that was suspect before");
+        if std::mem::take(&mut seat.was_suspect) {
+            self.coverage.hit("dispatch: worker that was suspect before");
         }
         self.counters.attempts += members as u64;
         self.counters.runs += 1;
@@ -91,6 +94,7 @@ impl Model {
         a_job_that_may_not_run_twice_is_dispatched_once(attempt, job)?;
         a_job_that_is_late_is_not_started(now, attempt, job)?;
         self.a_job_with_evidence_of_poison_is_not_tried_again(attempt, job)?;
+        self.no_two_processes_write_to_one_place(worker, attempt, items)?;
         let Some(part) = job.parts.iter().find(|part| part.items == items) else {
             return parts_are_equal_and_come_in_order_without_gap_or_overlap(attempt, job, items);
         };
@@ -112,8 +116,8 @@ impl Model {
         if job.parts_due > 1 {
             self.coverage.hit("dispatch: a part");
         }
-        if job.alone {
-            self.coverage.hit("dispatch: alone after a shared death or a long wait");
+        if job.group != 0 {
+            self.coverage.hit("dispatch: suspect after a shared death or a long wait");
         }
         let at = job.parts.iter().position(|part| part.items == items);
         let at = at.unwrap_or_else(|| {
@@ -139,6 +143,7 @@ impl Model {
         if !job.waits() {
             self.fair.leaves(client, &job.request);
         }
+        self.writes(worker, attempt, items);
         if self.fair.serves(client, cost) {
             self.coverage.hit("fairness: somebody else waited");
         }
@@ -189,34 +194,34 @@ impl Model {
         others.any(|(_, device)| device.is_near())
     }
 
-    /// Whether it has nothing else.
     fn only_a_ready_worker_of_this_generation_gets_a_job(
         &self,
         worker: WorkerId,
-    ) -> Result<bool, Broken> {
+    ) -> Result<SeatId, Broken> {
         let rule = "only_a_ready_worker_of_this_generation_gets_a_job";
-        let device = &self.devices[&worker.device];
-        let ready = device.state == State::Ready;
-        let ok = ready || matches!(device.state, State::Busy { .. });
-        holds(rule, ok && device.generation == worker.generation, || {
-            format!("{worker}: {device:?}")
+        let at = self.seat_of(worker).ok_or_else(|| {
+            let detail = format!("{worker}: {:?}", self.devices[&worker.device]);
+            Broken { rule, detail }
         })?;
-        Ok(ready)
+        let seat = self.seat(at);
+        holds("a_standby_gets_no_job", seat.state != State::Standby, || worker.to_string())?;
+        holds(rule, seat.serves(), || format!("{worker}: {seat:?}"))?;
+        Ok(at)
     }
 
-    fn a_suspect_gets_no_job(&self, now: Timestamp, worker: WorkerId) -> Result<(), Broken> {
-        let device = &self.devices[&worker.device];
-        holds("a_suspect_gets_no_job", !self.is_suspect(now, device), || {
-            format!("{worker} was last heard at {}", device.heard)
+    fn a_suspect_gets_no_job(&self, now: Timestamp, at: SeatId) -> Result<(), Broken> {
+        let seat = self.seat(at);
+        holds("a_suspect_gets_no_job", !self.is_suspect(now, seat), || {
+            format!("{} was last heard at {}", self.worker(at), seat.heard)
         })
     }
 
-    pub(super) fn is_suspect(&self, now: Timestamp, device: &Device) -> bool {
-        now.since(device.heard) >= self.config.heartbeat_suspect
+    pub(super) fn is_suspect(&self, now: Timestamp, seat: &Seat) -> bool {
+        now.since(seat.heard) >= self.config.heartbeat_suspect
     }
 
-    pub(super) fn is_idle(&self, now: Timestamp, device: &Device) -> bool {
-        device.state == State::Ready && !self.is_suspect(now, device)
+    pub(super) fn is_idle(&self, now: Timestamp, seat: &Seat) -> bool {
+        seat.state == State::Ready && !self.is_suspect(now, seat)
     }
 
     /// Checked once everything that the event brought is done.
@@ -227,14 +232,15 @@ impl Model {
         let rule = "no_device_is_idle_while_a_job_waits_that_may_go_there";
         let waiting: Vec<_> = self.jobs.values().filter(|job| job.waits()).collect();
         let mut suspects = Vec::new();
-        for (&id, device) in &self.devices {
-            if device.state != State::Ready {
+        for (at, seat) in self.seats() {
+            if seat.state != State::Ready {
                 continue;
             }
-            if self.is_suspect(now, device) {
-                suspects.push(id);
+            if self.is_suspect(now, seat) {
+                suspects.push(at);
                 continue;
             }
+            let id = at.device;
             let kept_back = |part: &Part| part.failed_on == Some(id) && self.another_is_near(id);
             let idles = |job: &&&Job| job.has_fresh_part() || !job.waiting().all(kept_back);
             let left = waiting.iter().find(idles);
@@ -243,8 +249,8 @@ impl Model {
         if !suspects.is_empty() && !waiting.is_empty() {
             self.coverage.hit("suspect: a job waits although a worker is READY");
         }
-        for id in suspects {
-            self.devices.get_mut(&id).expect("devices stay").was_suspect = true;
+        for at in suspects {
+            self.seat_mut(at).was_suspect = true;
         }
         Ok(())
     }

@@ -5,18 +5,27 @@ use std::time::Duration;
 use gridpool::pool::event::Timestamp;
 use gridpool_protocol::ids::{AttemptId, JobId};
 
-/// Attempts that were sent together and are not answered, each with the moment at which it must be
-/// off the device, if its job has its verdict.
+/// An attempt that is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sent {
+    pub(super) attempt: AttemptId,
+    /// When it must be off the device, if its job has its verdict.
+    pub(super) free_at: Option<Timestamp>,
+    /// Another attempt took its place when its worker was killed.
+    pub(super) moved: bool,
+}
+
+/// Attempts that were sent together and are not answered, in order of sending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Batch {
-    pub(super) attempts: Vec<(AttemptId, Option<Timestamp>)>,
+    pub(super) attempts: Vec<Sent>,
     /// Of all that were sent, in their batch.
     pub(super) cost: u64,
     /// How many were sent.
     pub(super) sent: usize,
     /// When they were sent.
     pub(super) since: Timestamp,
-    /// All of them may run again and none ran alone: another batch may wait behind them.
+    /// All of them may run again and none is suspect: another batch may wait behind them.
     pub(super) may_lead: bool,
 }
 
@@ -27,7 +36,7 @@ pub(super) struct Hands(pub(super) Vec<Batch>);
 impl Batch {
     /// Whether an attempt of `job` is in it.
     pub(super) fn has(&self, job: JobId) -> bool {
-        self.attempts.iter().any(|(attempt, _)| attempt.job == job)
+        self.attempts.iter().any(|sent| sent.attempt.job == job)
     }
 }
 
@@ -36,31 +45,35 @@ impl Hands {
         &self.0[0]
     }
 
+    /// All that is not answered.
+    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Sent> {
+        self.0.iter_mut().flat_map(|batch| &mut batch.attempts)
+    }
+
     pub(super) fn free_at(&self) -> Option<Timestamp> {
-        self.front().attempts.iter().filter_map(|&(_, free_at)| free_at).min()
+        self.front().attempts.iter().filter_map(|sent| sent.free_at).min()
     }
 
     /// Strikes off an attempt of the front batch. What is cut off in the next one has from then on
     /// until `free_at` at least.
-    pub(super) fn answered(&mut self, attempt: AttemptId, free_at: Timestamp) -> bool {
-        let Some(front) = self.0.first_mut() else { return false };
-        let before = front.attempts.len();
-        front.attempts.retain(|&(id, _)| id != attempt);
-        let is_known = front.attempts.len() < before;
+    pub(super) fn answered(&mut self, attempt: AttemptId, free_at: Timestamp) -> Option<Sent> {
+        let front = self.0.first_mut()?;
+        let at = front.attempts.iter().position(|sent| sent.attempt == attempt)?;
+        let answered = front.attempts.remove(at);
         if front.attempts.is_empty() {
             self.0.remove(0);
-            let next = self.0.iter_mut().flat_map(|batch| &mut batch.attempts);
-            next.filter_map(|(_, cut)| cut.as_mut()).for_each(|at| *at = free_at.max(*at));
+            self.all().filter_map(|sent| sent.free_at.as_mut()).for_each(|at| {
+                *at = free_at.max(*at);
+            });
         }
-        is_known
+        Some(answered)
     }
 
     /// Nobody listened for `gap`.
     pub(super) fn excuse(&mut self, gap: Duration) {
         for batch in &mut self.0 {
             batch.since = batch.since.after(gap);
-            let cut_off = batch.attempts.iter_mut().filter_map(|(_, free_at)| free_at.as_mut());
-            cut_off.for_each(|at| *at = at.after(gap));
         }
+        self.all().filter_map(|sent| sent.free_at.as_mut()).for_each(|at| *at = at.after(gap));
     }
 }

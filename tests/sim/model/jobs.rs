@@ -2,11 +2,13 @@
 
 use gridpool::pool::config::PoolConfig;
 use gridpool::pool::event::{JobRequest, Timestamp};
-use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, JobId, JobKey, WorkerId};
+use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, DeviceId, JobId, JobKey, WorkerId};
 use gridpool_protocol::message::AttemptError;
 use gridpool_protocol::receipt::{AttemptOutcome, ItemRange, Receipt, RunReport, Verdict};
 
-use super::devices::State;
+use super::bisection::SharedLosses;
+use super::losses::Failure;
+use super::seats::State;
 use super::{Broken, Model, Remembered, Reply, holds};
 
 /// Most parts of one job.
@@ -44,8 +46,14 @@ pub(super) struct Job {
     pub(super) parts: Vec<Part>,
     pub(super) begun: u32,
     pub(super) evidence: u32,
-    /// Its worker died while it ran others with it, or was killed for those who waited behind it.
-    pub(super) alone: bool,
+    /// What it is, as far as somebody asked and was told.
+    pub(super) content: Option<Option<ContentHash>>,
+    /// Enough workers died of it: nothing of it waits or runs any more.
+    pub(super) convicted: bool,
+    /// With whom it may share a launch: with jobs of the same number. Others may wait behind it only
+    /// if that is 0, which it is until it is suspect.
+    pub(super) group: u64,
+    pub(super) shared: Option<SharedLosses>,
     pub(super) first_dispatch: Option<Timestamp>,
     accepted: Timestamp,
     item_errors: u32,
@@ -68,7 +76,10 @@ impl Job {
             parts: Vec::new(),
             begun: 0,
             evidence: 0,
-            alone: false,
+            content: None,
+            convicted: false,
+            group: 0,
+            shared: None,
             first_dispatch: None,
             accepted: now,
             item_errors: 0,
@@ -82,14 +93,25 @@ impl Job {
         self.parts.iter().any(|part| part.running.is_some())
     }
 
+    /// Whether `attempt` is what one of its parts runs now.
+    pub(super) fn runs_attempt(&self, attempt: AttemptId) -> bool {
+        let mut running = self.parts.iter().filter_map(|part| part.running);
+        running.any(|(id, _)| id == attempt)
+    }
+
+    /// Whether nothing of it may wait.
+    fn is_out(&self) -> bool {
+        self.orphaned || self.convicted
+    }
+
     /// Parts that wait and were dispatched before.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Part> {
-        self.parts.iter().filter(|part| !self.orphaned && part.waits())
+        self.parts.iter().filter(|part| !self.is_out() && part.waits())
     }
 
     /// Whether a part waits that was never dispatched.
     pub(super) fn has_fresh_part(&self) -> bool {
-        !self.orphaned && self.parts.len() < self.parts_due as usize
+        !self.is_out() && self.parts.len() < self.parts_due as usize
     }
 
     /// Whether any part of it waits.
@@ -120,7 +142,12 @@ impl Job {
 
     /// Whether it may share a launch.
     pub(super) fn may_join(&self) -> bool {
-        self.parts_due == 1 && self.request.idempotent && !self.alone
+        self.parts_due == 1 && self.request.idempotent
+    }
+
+    /// Whether workers write its result to a place of its own, and not into their answer.
+    pub(super) fn is_written_in_place(&self) -> bool {
+        !self.request.answer_inline || self.parts_due > 1
     }
 }
 
@@ -142,7 +169,8 @@ impl Model {
         result: &Result<RunReport, AttemptError>,
         now: Timestamp,
     ) {
-        let Some(job) = self.jobs.get_mut(&attempt.job) else {
+        let live = self.jobs.get_mut(&attempt.job);
+        let Some(job) = live.filter(|job| job.runs_attempt(attempt)) else {
             self.coverage.hit("answer: after its job's verdict");
             return;
         };
@@ -175,7 +203,10 @@ impl Model {
             Err(AttemptError::Device(_)) => {
                 self.coverage.hit("answer: device error");
                 part.device_errors += 1;
-                self.attempt_failed(now, attempt, worker, AttemptOutcome::DeviceError, false);
+                let outcome = AttemptOutcome::DeviceError;
+                let failure =
+                    Failure { outcome, nobodys_fault: false, shared: false, given_up: false };
+                self.attempt_failed(now, attempt, worker, failure);
             }
         }
     }
@@ -187,10 +218,11 @@ impl Model {
             let job = &self.jobs[&id];
             let workers = job.parts.iter().filter_map(|part| part.running);
             for (attempt, worker) in workers {
-                let device = &self.devices[&worker.device];
-                let batches = device.hands();
-                let in_front = batches[0].attempts.iter().any(|&(id, _)| id == attempt);
-                let dies = matches!(device.state, State::Killed { .. });
+                let at = self.seat_of(worker).expect("whoever runs something has a seat");
+                let seat = self.seat(at);
+                let batches = seat.hands();
+                let in_front = batches[0].attempts.iter().any(|sent| sent.attempt == attempt);
+                let dies = matches!(seat.state, State::Killed { .. });
                 self.coverage.hit(match (dies, in_front, batches[0].attempts.len()) {
                     (true, ..) => "deadline: while its worker is being killed",
                     (false, false, _) => "deadline: sent and not begun",
@@ -199,11 +231,10 @@ impl Model {
                 });
             }
             if !job.runs() {
-                let at_once = job.accepted == now;
-                self.coverage.hit(if at_once {
-                    "deadline: at submission"
-                } else {
-                    "deadline: queued"
+                self.coverage.hit(match (job.accepted == now, job.convicted) {
+                    (true, _) => "deadline: at submission",
+                    (false, true) => "deadline: before its content was known",
+                    (false, false) => "deadline: queued",
                 });
             }
             self.cut_off(now, id, AttemptOutcome::Deadline);
@@ -211,14 +242,14 @@ impl Model {
         }
     }
 
-    pub(super) fn jobs_have_no_device(&mut self) {
+    pub(super) fn jobs_have_no_device(&mut self, now: Timestamp) {
         if self.devices.values().any(super::Device::may_serve) {
             return;
         }
         let waiting: Vec<_> =
             self.jobs.iter().filter(|(_, job)| job.waits()).map(|(&id, _)| id).collect();
         for id in waiting {
-            self.end(id, Verdict::DeviceLost);
+            self.fail(now, id, Verdict::DeviceLost);
         }
     }
 
@@ -236,13 +267,18 @@ impl Model {
         let grace = now.after(self.config.cancel_grace);
         let failed = outcome == AttemptOutcome::Preempted;
         let free_at = if failed { grace.max(job.deadline) } else { grace };
+        let mut cut_off = Vec::new();
         for part in &mut job.parts {
             let Some((attempt, worker)) = part.running.take() else { continue };
             job.attempts.push((worker, outcome, part.items));
-            let device = self.devices.get_mut(&worker.device).expect("devices stay");
-            let own = device.hands().iter().map(|batch| batch.attempts.len()).sum::<usize>() == 1;
+            cut_off.push((attempt, worker));
+        }
+        for (attempt, worker) in cut_off {
+            let at = self.seat_of(worker).expect("whoever runs something has a seat");
+            let seat = self.seat_mut(at);
+            let own = seat.hands().iter().map(|batch| batch.attempts.len()).sum::<usize>() == 1;
             let at_once = own && outcome == AttemptOutcome::Deadline;
-            device.frees(attempt, if at_once { now } else { free_at });
+            seat.frees(attempt, if at_once { now } else { free_at });
         }
     }
 
@@ -290,6 +326,8 @@ impl Model {
         }
         self.an_acceptance_comes_before_the_verdict(client, key)?;
         a_verdict_is_the_one_that_the_events_call_for(id, verdict, receipt)?;
+        self.a_payload_is_hashed_before_it_is_forgotten(id)?;
+        self.nobody_is_convicted_without_poison_deaths_deaths_alone(id, &job, verdict)?;
         self.a_deadline_verdict_comes_at_the_deadline(now, id, &job, receipt)?;
         a_client_that_is_gone_is_told_nothing(id, &job, client)?;
         every_item_of_an_ok_job_was_answered_by_exactly_one_attempt(id, &job, receipt)?;

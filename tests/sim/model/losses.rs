@@ -5,7 +5,7 @@ use gridpool_protocol::ids::{AttemptId, JobId, WorkerId};
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 
 use super::Model;
-use super::hands::Hands;
+use super::hands::{Batch, Hands};
 
 /// Device errors that one part of a job may meet before the job fails.
 const DEVICE_ERRORS_MAX: u32 = 2;
@@ -21,39 +21,69 @@ pub(super) enum Loss {
     Hung,
 }
 
+/// How an attempt failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) outcome: AttemptOutcome,
+    /// Of neither the job nor the device.
+    pub(super) nobodys_fault: bool,
+    /// Others were lost with it: it does not count.
+    pub(super) shared: bool,
+    /// Its process may live on.
+    pub(super) given_up: bool,
+}
+
 impl Model {
-    /// The process is gone, or given up, and all that it had in hand is lost.
+    /// The process is gone, or `given_up`, and all that it had in hand is lost.
     pub(super) fn hands_lost(
         &mut self,
         now: Timestamp,
         worker: WorkerId,
         hands: Hands,
         loss: Loss,
+        given_up: bool,
     ) {
         let Some((front, rest)) = hands.0.split_first() else { return };
-        for &(attempt, _) in rest.iter().flat_map(|batch| &batch.attempts) {
-            self.coverage.hit("preempted: it had not begun");
-            self.attempt_preempted(attempt, worker);
+        for sent in rest.iter().flat_map(|batch| &batch.attempts) {
+            if self.runs(sent.attempt) {
+                self.coverage.hit("preempted: it had not begun");
+                self.attempt_cut_short(now, sent.attempt, worker, given_up);
+            }
         }
+        if loss == Loss::Freed {
+            self.front_freed(now, worker, front, given_up);
+        } else {
+            self.front_lost(now, worker, front, loss, given_up);
+        }
+    }
+
+    fn front_freed(&mut self, now: Timestamp, worker: WorkerId, front: &Batch, given_up: bool) {
+        let cut_off = front.attempts.iter().any(|sent| sent.free_at.is_some());
+        for sent in &front.attempts {
+            if self.runs(sent.attempt) {
+                self.coverage.hit(if cut_off {
+                    "preempted: beside a job that was cut off"
+                } else {
+                    "preempted: others waited behind it"
+                });
+                self.attempt_cut_short(now, sent.attempt, worker, given_up);
+            }
+        }
+    }
+
+    fn front_lost(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        front: &Batch,
+        loss: Loss,
+        given_up: bool,
+    ) {
         let (outcome, evidence, from_outside) = match loss {
             Loss::Died { evidence, from_outside } => {
                 (AttemptOutcome::WorkerDied, evidence, from_outside)
             }
-            Loss::Hung => (AttemptOutcome::Hang, true, false),
-            Loss::Freed => {
-                let cut_off = front.attempts.iter().any(|(_, free_at)| free_at.is_some());
-                for &(attempt, _) in &front.attempts {
-                    if self.jobs.contains_key(&attempt.job) {
-                        self.coverage.hit(if cut_off {
-                            "preempted: beside a job that was cut off"
-                        } else {
-                            "preempted: others waited behind it"
-                        });
-                    }
-                    self.attempt_preempted(attempt, worker);
-                }
-                return;
-            }
+            Loss::Freed | Loss::Hung => (AttemptOutcome::Hang, true, false),
         };
         let alone = front.attempts.len() == 1;
         if evidence {
@@ -63,23 +93,75 @@ impl Model {
                 (false, _) => "death: several suspects",
             });
         }
-        for &(attempt, _) in &front.attempts {
-            let Some(job) = self.jobs.get_mut(&attempt.job) else { continue };
-            job.alone |= !alone;
-            job.evidence += u32::from(evidence && alone);
-            self.attempt_failed(now, attempt, worker, outcome, from_outside);
+        for sent in &front.attempts {
+            if evidence && alone {
+                self.death_speaks_against(now, sent.attempt, sent.moved);
+            }
+            if self.runs(sent.attempt) {
+                let nobodys_fault = from_outside;
+                let failure = Failure { outcome, nobodys_fault, shared: !alone, given_up };
+                self.attempt_failed(now, sent.attempt, worker, failure);
+            }
         }
     }
 
+    /// A job that was moved is suspect all the same, wherever it is now. One that was cut off is not.
+    fn death_speaks_against(&mut self, now: Timestamp, attempt: AttemptId, moved: bool) {
+        let Some(job) = self.jobs.get(&attempt.job) else { return };
+        if job.convicted || !(moved || job.runs_attempt(attempt)) {
+            return;
+        }
+        self.worker_died_of(attempt.job);
+        if moved {
+            self.coverage.hit("death: speaks against a job that was moved");
+            if self.is_guilty(&self.jobs[&attempt.job]) {
+                self.is_convicted(now, attempt.job);
+            }
+        }
+    }
+
+    /// Whether the attempt's job is live and still runs it.
+    pub(super) fn runs(&self, attempt: AttemptId) -> bool {
+        self.jobs.get(&attempt.job).is_some_and(|job| job.runs_attempt(attempt))
+    }
+
+    /// It ends for another's sake, together with its process or before that.
+    fn attempt_cut_short(
+        &mut self,
+        now: Timestamp,
+        attempt: AttemptId,
+        worker: WorkerId,
+        given_up: bool,
+    ) {
+        let job = &self.jobs[&attempt.job];
+        if !given_up || job.orphaned || !job.is_written_in_place() {
+            self.attempt_preempted(attempt, worker);
+            return;
+        }
+        self.attempt_is_over(attempt, worker, AttemptOutcome::Preempted);
+        self.place_is_lost(now, attempt.job);
+    }
+
     /// It ended for another's sake: it counts for nothing.
-    fn attempt_preempted(&mut self, attempt: AttemptId, worker: WorkerId) {
-        let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
+    pub(super) fn attempt_preempted(&mut self, attempt: AttemptId, worker: WorkerId) {
+        let job = self.jobs.get_mut(&attempt.job).expect("it is live");
+        job.part_of(attempt).tries -= 1;
+        self.attempt_is_over(attempt, worker, AttemptOutcome::Preempted);
+        self.goes_back(attempt.job);
+    }
+
+    fn attempt_is_over(&mut self, attempt: AttemptId, worker: WorkerId, outcome: AttemptOutcome) {
+        let job = self.jobs.get_mut(&attempt.job).expect("it is live");
         let part = job.part_of(attempt);
         part.running = None;
-        part.tries -= 1;
         let items = part.items;
-        job.attempts.push((worker, AttemptOutcome::Preempted, items));
-        self.goes_back(attempt.job);
+        job.attempts.push((worker, outcome, items));
+    }
+
+    /// A process that nobody can end may write to the place of the result at any time.
+    fn place_is_lost(&mut self, now: Timestamp, id: JobId) {
+        self.coverage.hit("unkillable: it may write to the place of a result");
+        self.fail(now, id, Verdict::DeviceLost);
     }
 
     /// The attempt gave nothing: its part runs again or its job ends.
@@ -88,42 +170,39 @@ impl Model {
         now: Timestamp,
         attempt: AttemptId,
         worker: WorkerId,
-        outcome: AttemptOutcome,
-        nobodys_fault: bool,
+        failure: Failure,
     ) {
-        let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
+        let id = attempt.job;
+        let job = self.jobs.get_mut(&id).expect("it is live");
         let part = job.part_of(attempt);
-        part.running = None;
-        part.failed_on = (!nobodys_fault).then_some(worker.device);
-        let (items, tries, errors) = (part.items, part.tries, part.device_errors);
-        job.attempts.push((worker, outcome, items));
-        let verdict = if job.orphaned {
+        part.failed_on = (!failure.nobodys_fault).then_some(worker.device);
+        part.tries -= u32::from(failure.shared);
+        let (tries, errors) = (part.tries, part.device_errors);
+        self.attempt_is_over(attempt, worker, failure.outcome);
+        let job = &self.jobs[&id];
+        if self.is_guilty(job) {
+            self.is_convicted(now, id);
+        } else if job.orphaned {
             self.coverage.hit("retry: job of a client that is gone");
-            None
-        } else if job.evidence >= self.config.poison_deaths {
-            Some(Verdict::Poison)
+            self.goes_back(id);
+        } else if failure.given_up && job.is_written_in_place() {
+            self.place_is_lost(now, id);
         } else if !job.request.idempotent {
             self.coverage.hit("retry: may not run twice");
-            Some(Verdict::Failed)
+            self.fail(now, id, Verdict::Failed);
         } else if errors >= DEVICE_ERRORS_MAX {
-            Some(Verdict::Failed)
+            self.fail(now, id, Verdict::Failed);
         } else if tries >= self.config.attempts_max {
             self.coverage.hit("retry: last attempt");
-            Some(Verdict::Failed)
+            self.fail(now, id, Verdict::Failed);
         } else {
-            None
-        };
-        match verdict {
-            Some(verdict) => self.fail(now, attempt.job, verdict),
-            None => {
-                self.retries += 1;
-                self.goes_back(attempt.job);
-            }
+            self.retries += 1;
+            self.goes_back(id);
         }
     }
 
     /// A part of the job waits again; if its client is gone, nothing does.
-    fn goes_back(&mut self, id: JobId) {
+    pub(super) fn goes_back(&mut self, id: JobId) {
         let job = &self.jobs[&id];
         if !job.orphaned {
             self.fair.waits(job.client, &job.request, job.part_cost_max());

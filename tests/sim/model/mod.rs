@@ -7,21 +7,29 @@
 //! is killed for those who wait (`patience`).
 //!
 //! One file per concern: `clients` what is said to clients, `jobs` what becomes of a job, `devices`
-//! what becomes of a device, `hands` what a worker has in hand, `losses` what it takes with it, `orders`
-//! starts, stops and kills, `dispatch` who runs what, `sharing` with whom, `patience` behind whom and
-//! for how long, `fair` whose turn it is, `settled` what holds between events.
+//! what processes say, `seats` where they are and when they are killed, `quarantine` what their deaths
+//! mean for their device, `hands` what a worker has in hand, `losses` what it takes with it, `moves` what
+//! need not wait for its end, `bisection` who is suspect, `convicts` who is guilty, `writers` who may still
+//! write, `orders` starts, stops and kills, `dispatch` who runs what, `sharing` with whom, `patience`
+//! behind whom and for how long, `fair` whose turn it is, `settled` what holds between events.
 
+mod bisection;
 mod clients;
+mod convicts;
 mod devices;
 mod dispatch;
 mod fair;
 mod hands;
 mod jobs;
 mod losses;
+mod moves;
 mod orders;
 mod patience;
+mod quarantine;
+mod seats;
 mod settled;
 mod sharing;
+mod writers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -34,9 +42,11 @@ use gridpool_protocol::status::Counters;
 
 use crate::coverage::Coverage;
 use clients::Reply;
+use convicts::Convicts;
 use devices::Device;
 use fair::Fair;
 use jobs::Job;
+use writers::Writers;
 
 /// A rule that did not hold.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,6 +76,7 @@ struct Due {
     kills: BTreeSet<WorkerId>,
     spawns: BTreeSet<WorkerId>,
     stops: BTreeSet<WorkerId>,
+    hashes: BTreeSet<JobId>,
     leave: bool,
 }
 
@@ -88,6 +99,10 @@ pub(crate) struct Model {
     accepted: BTreeSet<JobId>,
     /// Jobs that failed on a device and were tried again, ever.
     retries: u64,
+    /// The latest number of suspects that may share a launch with each other.
+    next_group: u64,
+    convicts: Convicts,
+    writers: Writers,
     fair: Fair,
     clients: BTreeSet<ClientId>,
     /// The most jobs that waited between two events, and the most inline bytes.
@@ -112,10 +127,13 @@ impl Model {
         Self {
             config: config.clone(),
             phase: Phase::Serving,
-            devices: devices.iter().map(|&id| (id, Device::default())).collect(),
+            devices: devices.iter().map(|&id| (id, Device::new(config.standbys))).collect(),
             jobs: BTreeMap::new(),
             accepted: BTreeSet::new(),
             retries: 0,
+            next_group: 0,
+            convicts: Convicts::default(),
+            writers: Writers::new(),
             fair: Fair::default(),
             clients: BTreeSet::new(),
             jobs_high: 0,
@@ -136,11 +154,13 @@ impl Model {
     pub(crate) fn expect(&mut self, now: Timestamp, event: &Event) {
         self.excuses_pause(now);
         match *event {
+            Event::BeaconLost { worker } => self.beacon_lost(now, worker),
             Event::CancelRequested { client, key } => self.cancel_requested(now, client, key),
             Event::ClientConnected { client } => {
                 self.clients.insert(client);
             }
             Event::ClientGone { client } => self.client_gone(client),
+            Event::ContentHashed { job, content } => self.content_hashed(job, content),
             Event::DrainRequested => {
                 if self.phase == Phase::Serving {
                     let until = now.after(self.config.drain_timeout);
@@ -148,6 +168,7 @@ impl Model {
                 }
             }
             Event::JobSubmitted { client, ref request } => self.submitted(now, client, request),
+            Event::ReleaseRequested { release } => self.released(now, release),
             Event::SpawnFailed { worker, is_final, .. } => {
                 self.spawn_failed(now, worker, is_final);
             }
@@ -171,6 +192,7 @@ impl Model {
                 self.is_current(now, worker);
             }
             Event::WorkerReady { worker, .. } => self.ready(now, worker),
+            Event::WorkerReclaimed { worker } => self.reclaimed(worker),
         }
         self.pass_time(now);
     }
@@ -182,7 +204,8 @@ impl Model {
         self.late = !gap.is_zero();
         if gap >= PAUSE_MIN {
             self.coverage.hit("pause: excused");
-            self.devices.values_mut().for_each(|device| device.excuse(now, gap + PAUSE_MIN));
+            let seats = self.devices.values_mut().flat_map(|device| &mut device.seats);
+            seats.for_each(|seat| seat.excuse(now, gap + PAUSE_MIN));
         } else if self.late {
             self.coverage.hit("pause: short");
         }
@@ -192,10 +215,12 @@ impl Model {
     /// worker is given up is late.
     fn pass_time(&mut self, now: Timestamp) {
         self.jobs_are_late(now);
-        for id in self.devices.keys().copied().collect::<Vec<_>>() {
-            self.device_is_due(now, id);
+        for at in self.seat_ids() {
+            self.seat_is_due(now, at);
         }
-        self.jobs_have_no_device();
+        self.processes_start(now);
+        self.devices_are_tried(now);
+        self.jobs_have_no_device(now);
         self.drain_ends(now);
     }
 
@@ -208,6 +233,7 @@ impl Model {
             Action::Finish { client, job, key, ref receipt } => {
                 self.finished(now, client, job, key, receipt)
             }
+            Action::HashContent { job } => self.hash_ordered(job),
             Action::Kill { worker } => self.killed(now, worker),
             Action::Leave => self.left(),
             Action::Refuse { client, job, key, ref refusal } => {

@@ -3,6 +3,9 @@
 use gridpool::pool::event::Timestamp;
 use gridpool_protocol::ids::WorkerId;
 
+use super::devices::Device;
+use super::quarantine::Service;
+use super::seats::{Seat, State};
 use super::{Broken, Model, holds};
 
 impl Model {
@@ -11,22 +14,12 @@ impl Model {
         if self.due.spawns.remove(&worker) {
             return Ok(());
         }
-        self.a_device_has_one_process_at_a_time(worker)?;
-        self.a_quarantined_device_stays_empty(worker)?;
+        let device = &self.devices[&worker.device];
+        a_seat_has_one_process_at_a_time(worker, device)?;
+        a_quarantined_device_stays_empty(worker, device)?;
+        nobody_starts_beside_what_cannot_be_killed(worker, device)?;
+        nobody_starts_cold_beside_what_is_left_of_another(worker, device)?;
         self.a_process_starts_after_its_backoff_and_not_before(worker)
-    }
-
-    fn a_device_has_one_process_at_a_time(&self, worker: WorkerId) -> Result<(), Broken> {
-        let device = &self.devices[&worker.device];
-        holds("a_device_has_one_process_at_a_time", !device.has_process(), || {
-            format!("{worker} was ordered beside generation {}", device.generation)
-        })
-    }
-
-    fn a_quarantined_device_stays_empty(&self, worker: WorkerId) -> Result<(), Broken> {
-        let device = &self.devices[&worker.device];
-        let rule = "a_quarantined_device_stays_empty";
-        holds(rule, !device.is_quarantined(), || format!("{worker}: {device:?}"))
     }
 
     fn a_process_starts_after_its_backoff_and_not_before(
@@ -52,4 +45,33 @@ impl Model {
         let rule = "a_worker_is_stopped_when_the_drain_has_no_job_left";
         holds(rule, due, || format!("{worker}: {:?}", self.devices[&worker.device]))
     }
+}
+
+fn a_seat_has_one_process_at_a_time(worker: WorkerId, device: &Device) -> Result<(), Broken> {
+    let empty = device.seats.iter().any(|seat| matches!(seat.state, State::Absent { .. }));
+    holds("a_seat_has_one_process_at_a_time", empty, || format!("{worker} beside {device:?}"))
+}
+
+fn a_quarantined_device_stays_empty(worker: WorkerId, device: &Device) -> Result<(), Broken> {
+    let rule = "a_quarantined_device_stays_empty";
+    let out = matches!(device.service, Service::Probing | Service::Quarantined { .. });
+    holds(rule, !out, || format!("{worker}: {device:?}"))
+}
+
+fn nobody_starts_beside_what_cannot_be_killed(
+    worker: WorkerId,
+    device: &Device,
+) -> Result<(), Broken> {
+    let rule = "nobody_starts_beside_what_cannot_be_killed";
+    holds(rule, !device.is_unkillable(), || format!("{worker} beside {device:?}"))
+}
+
+/// A process that would be the first to serve again needs the memory of the one before.
+fn nobody_starts_cold_beside_what_is_left_of_another(
+    worker: WorkerId,
+    device: &Device,
+) -> Result<(), Broken> {
+    let rule = "nobody_starts_cold_beside_what_is_left_of_another";
+    let ok = device.seats.iter().any(Seat::serves) || device.is_empty();
+    holds(rule, ok, || format!("{worker} beside {device:?}"))
 }

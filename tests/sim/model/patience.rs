@@ -3,20 +3,21 @@
 use gridpool::pool::event::Timestamp;
 use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
 
-use super::devices::{Device, State, Why};
+use super::seats::{Seat, State, Why};
 use super::{Broken, Model, holds};
 
 impl Model {
     /// When whoever waits behind the front batch has waited for long enough, if a device idles at that
     /// moment, as far as is known now, on which somebody of them did not fail last.
-    pub(super) fn patience_ends(&self, device: &Device) -> Option<Timestamp> {
-        let State::Busy { hands } = &device.state else { return None };
+    pub(super) fn patience_ends(&self, seat: &Seat) -> Option<Timestamp> {
+        let State::Busy { hands } = &seat.state else { return None };
         let waits = hands.0.get(1)?;
         let ends = waits.since.after(self.config.feed_patience);
-        let idle = self.devices.iter().filter(|(_, other)| {
+        let idle = self.seats().filter(|(_, other)| {
             other.state == State::Ready && ends < other.heard.after(self.config.heartbeat_suspect)
         });
-        let mut pairs = idle.flat_map(|(&id, _)| waits.attempts.iter().map(move |a| (id, a.0)));
+        let mut pairs =
+            idle.flat_map(|(at, _)| waits.attempts.iter().map(move |a| (at.device, a.attempt)));
         pairs.any(|(id, attempt)| self.may_go(attempt, id)).then_some(ends)
     }
 
@@ -29,18 +30,14 @@ impl Model {
 
     /// If somebody has waited for too long behind what the worker runs, it must be killed.
     pub(super) fn waits_no_longer(&mut self, now: Timestamp, worker: WorkerId) {
-        let device = &self.devices[&worker.device];
-        let is_late = self.patience_ends(device).is_some_and(|ends| ends <= now);
-        if !is_late || device.generation != worker.generation {
+        let Some(at) = self.seat_of(worker) else { return };
+        if self.patience_ends(self.seat(at)).is_none_or(|ends| ends > now) {
             return;
         }
         self.coverage.hit("kill: somebody waits behind it");
-        for (attempt, _) in device.hands()[0].attempts.clone() {
-            if let Some(job) = self.jobs.get_mut(&attempt.job) {
-                job.alone = true;
-            }
-        }
-        self.kill(now, worker.device, Why::FreeDevice);
+        let front = self.seat(at).hands()[0].clone();
+        self.is_taken_apart(&front);
+        self.kill(now, at, Why::FreeDevice);
     }
 
     pub(super) fn nobody_waits_for_longer_than_feed_patience_while_a_device_idles_that_may_take_it(
@@ -49,8 +46,8 @@ impl Model {
     ) -> Result<(), Broken> {
         let rule =
             "nobody_waits_for_longer_than_feed_patience_while_a_device_idles_that_may_take_it";
-        let late = |device: &&Device| self.patience_ends(device).is_some_and(|ends| ends <= now);
-        let late = self.devices.values().find(late);
+        let late = |(_, seat): &(_, &Seat)| self.patience_ends(seat).is_some_and(|at| at <= now);
+        let late = self.seats().find(late);
         holds(rule, late.is_none(), || format!("{late:?}: {:?}", self.devices))
     }
 }

@@ -3,10 +3,12 @@
 
 use gridpool::pool::Pool;
 use gridpool::pool::event::Timestamp;
-use gridpool_protocol::ids::WorkerId;
+use gridpool_protocol::ids::{DeviceId, WorkerId};
 use gridpool_protocol::status::{QueueStatus, WorkerState};
 
-use super::devices::{Device, State};
+use super::devices::Device;
+use super::quarantine::Service;
+use super::seats::{Seat, State};
 use super::{Broken, Due, Model, Phase, holds};
 
 /// Every so many events the rows of the status are compared; at the end always.
@@ -20,6 +22,8 @@ impl Model {
         self.no_device_is_idle_while_a_job_waits_that_may_go_there(now)?;
         self.a_worker_that_may_have_a_second_batch_gets_one_if_only_such_wait(now)?;
         self.nobody_waits_for_longer_than_feed_patience_while_a_device_idles_that_may_take_it(now)?;
+        self.one_process_of_a_device_serves()?;
+        self.a_job_shares_no_more_losses_than_halving_takes()?;
         let waiting = self.jobs.values().filter(|job| job.waits()).count();
         self.jobs_high = self.jobs_high.max(waiting as u64);
         self.the_pool_wakes_when_something_is_due(now, pool)?;
@@ -38,14 +42,15 @@ impl Model {
         pool: &Pool,
     ) -> Result<(), Broken> {
         let rule = "the_pool_wakes_when_something_is_due";
-        let devices = self.devices.values().filter_map(|device| device.wakes_at(self));
+        let seats = self.seat_ids().into_iter().filter_map(|at| self.seat_wakes_at(at));
+        let probes = self.devices.keys().filter_map(|&id| self.probe_wakes_at(id));
         let deadlines = self.jobs.values().map(|job| job.deadline);
         let drain = match self.phase {
             Phase::Draining { until } => Some(until),
             Phase::Leaving | Phase::Left | Phase::Serving => None,
         };
-        let waits = self.devices.values().filter_map(|device| self.patience_ends(device));
-        let due = devices.chain(deadlines).chain(drain).chain(waits).min();
+        let waits = self.seats().filter_map(|(_, seat)| self.patience_ends(seat));
+        let due = seats.chain(probes).chain(deadlines).chain(drain).chain(waits).min();
         let wakes = pool.poll_deadline();
         let in_time = match (due, wakes) {
             (Some(due), Some(wakes)) => now < wakes && wakes <= due,
@@ -77,35 +82,105 @@ impl Model {
 
     fn the_status_shows_what_is(&self, pool: &Pool) -> Result<(), Broken> {
         let rule = "the_status_shows_what_is";
-        for (row, (&id, device)) in pool.workers().iter().zip(&self.devices) {
-            let worker = WorkerId { device: id, generation: device.generation };
-            let ok = row.name == worker.to_string()
-                && row.generation == device.generation
-                && row.jobs_done == device.jobs_done
-                && row.restarts == device.generation.saturating_sub(1)
-                && row.state == self.shown_as(device)
-                && pool.worker_on(id) == device.has_process().then_some(worker);
-            holds(rule, ok, || format!("{row:?} shows {device:?}"))?;
+        let due: Vec<_> = self.devices.iter().flat_map(|(&id, all)| self.rows(id, all)).collect();
+        let told: Vec<_> = pool
+            .workers()
+            .into_iter()
+            .map(|row| Row {
+                name: row.name,
+                generation: row.generation,
+                state: row.state,
+                jobs_done: row.jobs_done,
+                restarts: row.restarts,
+            })
+            .collect();
+        holds(rule, told == due, || format!("told {told:?}, {due:?} is due: {:?}", self.devices))?;
+        for (&id, device) in &self.devices {
+            let process = device.seats.iter().find(|seat| seat.serves());
+            let process = process.or_else(|| device.seats.iter().find(|seat| seat.has_process()));
+            let due = process.map(|seat| WorkerId { device: id, generation: seat.generation });
+            let told = pool.worker_on(id);
+            holds(rule, told == due, || format!("{told:?} serves and not {due:?}: {device:?}"))?;
         }
-        let mut devices = self.devices.values();
-        let hopeless = devices.all(|device| device.is_quarantined() && !device.ever_ready);
+        let out = |device: &Device| device.service != Service::Open && !device.ever_ready;
+        let hopeless = self.devices.values().all(out);
         let told = pool.misconfigured();
         let same = told.is_some() == pool.is_misconfigured();
         holds(rule, same && told.is_some() == hopeless, || format!("misconfigured: {told:?}"))
     }
 
-    fn shown_as(&self, device: &Device) -> WorkerState {
-        let ending = matches!(self.phase, Phase::Leaving | Phase::Left);
-        match device.state {
-            State::Absent if ending => WorkerState::Stopped,
-            State::Absent => WorkerState::Backoff,
-            State::Busy { .. } => WorkerState::Busy,
-            State::Killed { .. } | State::Stopping { .. } => WorkerState::Stopping,
-            State::Quarantined => WorkerState::Quarantined,
-            State::Ready => WorkerState::Ready,
-            State::Starting { .. } => WorkerState::Starting,
-            State::Unkillable { .. } => WorkerState::Unkillable,
+    /// A row for every process; a device without any has one of its own.
+    fn rows(&self, id: DeviceId, device: &Device) -> Vec<Row> {
+        let row = |seat: &Seat, generation, state| Row {
+            name: WorkerId { device: id, generation }.to_string(),
+            generation,
+            state,
+            jobs_done: seat.jobs_done,
+            restarts: seat.processes.saturating_sub(1),
+        };
+        let shown = |seat: &Seat| Some(row(seat, seat.generation, shown_as(seat)?));
+        let rows: Vec<_> = device.seats.iter().filter_map(shown).collect();
+        if !rows.is_empty() {
+            return rows;
         }
+        let state = match device.service {
+            Service::Quarantined { .. } => WorkerState::Quarantined,
+            Service::Open | Service::Probing if self.is_ending() => WorkerState::Stopped,
+            Service::Open | Service::Probing => WorkerState::Backoff,
+        };
+        vec![row(&device.seats[0], device.generation, state)]
+    }
+
+    fn one_process_of_a_device_serves(&self) -> Result<(), Broken> {
+        let serving = |device: &Device| device.seats.iter().filter(|seat| seat.serves()).count();
+        let two = self.devices.values().find(|device| serving(device) > 1);
+        holds("one_process_of_a_device_serves", two.is_none(), || format!("{two:?}"))
+    }
+
+    /// Whether every seat has its process, but of devices that wait for an operator.
+    pub(crate) fn is_filled(&self) -> bool {
+        let filled = |seat: &Seat| seat.serves() || seat.state == State::Standby;
+        self.devices
+            .values()
+            .filter(|device| !device.is_halted())
+            .all(|device| device.seats.iter().all(filled) && device.seats.iter().any(Seat::serves))
+    }
+
+    pub(crate) fn every_seat_is_filled_once_the_faults_stop(&mut self) -> Result<(), Broken> {
+        let rule = "every_seat_is_filled_once_the_faults_stop";
+        if self.devices.values().any(|device| !device.is_halted() && device.probes > 0) {
+            self.coverage.hit("phase 2: a device came back by itself");
+        }
+        holds(rule, self.is_filled(), || format!("{:?}", self.devices))
+    }
+
+    /// Devices that nobody but an operator brings back.
+    pub(crate) fn halted(&self) -> Vec<DeviceId> {
+        let devices = self.devices.iter().filter(|(_, device)| device.is_halted());
+        devices.map(|(&id, _)| id).collect()
+    }
+}
+
+/// A line of the status, as far as it can be known from outside.
+#[derive(Debug, PartialEq)]
+struct Row {
+    name: String,
+    generation: u32,
+    state: WorkerState,
+    jobs_done: u64,
+    restarts: u32,
+}
+
+/// A process as the status shows it; `None` if the seat has none.
+fn shown_as(seat: &Seat) -> Option<WorkerState> {
+    match seat.state {
+        State::Absent { .. } | State::Reclaiming { .. } => None,
+        State::Busy { .. } => Some(WorkerState::Busy),
+        State::Killed { .. } | State::Stopping { .. } => Some(WorkerState::Stopping),
+        State::Ready => Some(WorkerState::Ready),
+        State::Standby => Some(WorkerState::Standby),
+        State::Starting { .. } => Some(WorkerState::Starting),
+        State::Unkillable { .. } => Some(WorkerState::Unkillable),
     }
 }
 
@@ -116,6 +191,7 @@ fn what_is_due_is_done_at_once(due: &Due) -> Result<(), Broken> {
         && due.kills.is_empty()
         && due.spawns.is_empty()
         && due.stops.is_empty()
+        && due.hashes.is_empty()
         && !due.leave;
     holds("what_is_due_is_done_at_once", done, || format!("{due:?}"))
 }

@@ -5,9 +5,10 @@ use gridpool_protocol::ids::{AttemptId, WorkerId};
 use gridpool_protocol::limits::{JOIN_INLINE_BYTES_MAX, JOIN_MAX};
 use gridpool_protocol::receipt::ItemRange;
 
-use super::devices::{Device, State};
+use super::devices::Device;
 use super::hands::Batch;
 use super::jobs::Job;
+use super::seats::{Seat, SeatId, State};
 use super::{Broken, Model, holds};
 
 impl Model {
@@ -18,10 +19,11 @@ impl Model {
         items: ItemRange,
     ) -> Result<(), Broken> {
         let rule = "nobody_joins_where_his_last_attempt_failed";
-        let parts = &self.jobs[&attempt.job].parts;
-        let part = parts.iter().find(|part| part.items == items);
+        let job = &self.jobs[&attempt.job];
+        let part = job.parts.iter().find(|part| part.items == items);
         let same = part.is_some_and(|part| part.failed_on == Some(worker.device));
-        holds(rule, !same, || format!("{attempt} joined on {worker}"))
+        // Suspects go where the first of them goes.
+        holds(rule, !same || job.group != 0, || format!("{attempt} joined on {worker}"))
     }
 
     pub(super) fn a_launch_of_several_has_one_program_and_keeps_its_limits(
@@ -34,8 +36,10 @@ impl Model {
             return Ok(());
         }
         let jobs: Vec<_> = sent.iter().map(|sent| &self.jobs[&sent.attempt.job]).collect();
-        let program = &jobs[0].request.program_hash;
+        let (program, group) = (&jobs[0].request.program_hash, jobs[0].group);
         let one_program = jobs.iter().all(|job| job.request.program_hash == *program);
+        let one_group = jobs.iter().all(|job| job.group == group);
+        holds("suspects_join_suspects_of_the_same_loss_alone", one_group, || format!("{jobs:?}"))?;
         let inline: u64 = jobs.iter().map(|job| job.request.inline_bytes).sum();
         let ok = one_program
             && sent.len() <= JOIN_MAX
@@ -48,7 +52,7 @@ impl Model {
     /// Only of the launch's own client is it known that it is not too far ahead of those who wait.
     pub(super) fn whoever_may_join_a_launch_of_his_client_does(
         &self,
-        worker: WorkerId,
+        at: SeatId,
         sent: &[Assignment],
     ) -> Result<(), Broken> {
         let rule = "whoever_may_join_a_launch_of_his_client_does";
@@ -61,49 +65,49 @@ impl Model {
         let (total, inline) = jobs.fold((0, 0), |(total, bytes), job| {
             (total + cost(job), bytes + job.request.inline_bytes)
         });
-        let second = self.devices[&worker.device].hands().len() > 1;
+        let second = self.seat(at).hands().len() > 1;
         let short = if second { self.config.feed_cost_max } else { u64::MAX };
         let mut left_out = self.jobs.values().filter(|job| {
             job.client == lead.client
                 && job.waits()
                 && job.may_join()
                 && job.request.program_hash == lead.request.program_hash
+                && job.group == lead.group
                 && total + cost(job) <= self.config.join_cost_max.min(short)
                 && inline + job.request.inline_bytes <= JOIN_INLINE_BYTES_MAX as u64
-                && job.parts.iter().all(|part| part.failed_on != Some(worker.device))
+                && job.parts.iter().all(|part| part.failed_on != Some(at.device))
         });
         let left_out = left_out.next();
         holds(rule, left_out.is_none(), || format!("{sent:?} without {left_out:?}"))
     }
 
     /// Whether a worker may have a second batch.
-    fn is_open(&self, now: Timestamp, device: &Device) -> bool {
-        let State::Busy { hands } = &device.state else { return false };
+    fn is_open(&self, now: Timestamp, seat: &Seat) -> bool {
+        let State::Busy { hands } = &seat.state else { return false };
         let [front] = &hands.0[..] else { return false };
         front.cost <= self.config.feed_cost_max
             && front.may_lead
-            && front.attempts.iter().all(|(_, free_at)| free_at.is_none())
-            && !self.is_suspect(now, device)
+            && front.attempts.iter().all(|sent| sent.free_at.is_none())
+            && !self.is_suspect(now, seat)
     }
 
     pub(super) fn a_second_batch_is_sent_if_nobody_idles_and_both_are_short(
         &self,
         now: Timestamp,
-        worker: WorkerId,
+        at: SeatId,
         batch: &Batch,
     ) -> Result<(), Broken> {
         let rule = "a_second_batch_is_sent_if_nobody_idles_and_both_are_short";
-        let device = &self.devices[&worker.device];
-        let ok = self.is_open(now, device)
+        let ok = self.is_open(now, self.seat(at))
             && batch.cost <= self.config.feed_cost_max
-            && !self.devices.values().any(|device| self.is_idle(now, device));
-        holds(rule, ok, || format!("{batch:?} to {worker}: {:?}", self.devices))
+            && !self.seats().any(|(_, seat)| self.is_idle(now, seat));
+        holds(rule, ok, || format!("{batch:?} to {}: {:?}", self.worker(at), self.devices))
     }
 
     pub(super) fn a_second_batch_goes_where_least_is_outstanding(
         &self,
         now: Timestamp,
-        worker: WorkerId,
+        at: SeatId,
         sent: &[Assignment],
     ) -> Result<(), Broken> {
         let rule = "a_second_batch_goes_where_least_is_outstanding";
@@ -113,15 +117,13 @@ impl Model {
         // One that is about to serve would take it sooner.
         let mut others = self.devices.iter().filter(|(id, _)| Some(**id) != failed_on);
         let one_comes = others.any(|(_, device)| device.is_near());
-        let load = |device: &Device| device.hands()[0].cost;
+        let load = |seat: &Seat| seat.hands()[0].cost;
         let open = self
-            .devices
-            .iter()
-            .filter(|(id, device)| Some(**id) != failed_on && self.is_open(now, device));
-        let least = open.map(|(_, device)| load(device)).min();
-        let own = load(&self.devices[&worker.device]);
-        let ok = least == Some(own) && !one_comes;
-        holds(rule, ok, || format!("{sent:?} to {worker}: {:?}", self.devices))
+            .seats()
+            .filter(|(other, seat)| Some(other.device) != failed_on && self.is_open(now, seat));
+        let least = open.map(|(_, seat)| load(seat)).min();
+        let ok = least == Some(load(self.seat(at))) && !one_comes;
+        holds(rule, ok, || format!("{sent:?} to {}: {:?}", self.worker(at), self.devices))
     }
 
     pub(super) fn what_is_sent_early_may_be_taken_back(
@@ -146,8 +148,8 @@ impl Model {
                 && job.part_cost_max() <= self.config.feed_cost_max
                 && job.waiting().all(|part| part.failed_on.is_none())
         });
-        let is_idle = self.devices.values().any(|device| self.is_idle(now, device));
-        let is_open = self.devices.values().any(|device| self.is_open(now, device));
+        let is_idle = self.seats().any(|(_, seat)| self.is_idle(now, seat));
+        let is_open = self.seats().any(|(_, seat)| self.is_open(now, seat));
         let one_comes = self.devices.values().any(Device::is_near);
         let unused = some_wait && all_short && !is_idle && is_open && !one_comes;
         holds(rule, !unused, || format!("{:?}", self.devices))

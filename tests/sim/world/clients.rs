@@ -2,14 +2,20 @@
 
 use std::time::Duration;
 
-use gridpool::pool::event::{Event, JobRequest, Timestamp};
-use gridpool_protocol::ids::{ClientId, JobId, JobKey};
+use gridpool::pool::event::{Event, JobRequest, Release, Timestamp};
+use gridpool_protocol::ids::{ClientId, ContentHash, DeviceId, DeviceKind, JobId, JobKey};
 use gridpool_protocol::message::Priority;
 
 use super::{Delivery, Fate, World};
 
 /// Submissions that may be repeated.
 const REMEMBERED: usize = 12;
+
+/// What there is to submit for a program and a number of items: first the batches that kill workers,
+/// then those that do not, then one that comes after the faults.
+const POISONOUS: u8 = 2;
+const HARMLESS: u8 = 8;
+const PROBE: u8 = u8::MAX;
 
 impl World {
     /// One step: what somebody does at `now`, if the pool hears of it.
@@ -27,6 +33,9 @@ impl World {
         }
         if self.rng.chance(rates.chaos) {
             return self.chaos(now);
+        }
+        if self.rng.chance(rates.releases) {
+            return self.release();
         }
         if self.clients.is_empty() {
             return None;
@@ -68,7 +77,37 @@ impl World {
             idempotent: true,
             ..self.new_request()
         };
-        (request.job, self.submitted(now, client, request))
+        (request.job, self.submitted(now, client, request, PROBE))
+    }
+
+    /// What the submission is, if that can be read.
+    pub(crate) fn content_of(&mut self, job: JobId) -> Option<ContentHash> {
+        let content = self.fates[&job].content;
+        (!self.rng.chance(self.swarm.rates.unreadable)).then_some(content)
+    }
+
+    /// A suspect job is hashed.
+    pub(super) fn on_hash(&mut self, now: Timestamp, job: JobId) {
+        let at = self.soon(now, self.swarm.hash_lag);
+        let content = self.content_of(job);
+        self.send(at, Delivery::Event(Event::ContentHashed { job, content }));
+    }
+
+    fn release(&mut self) -> Option<Event> {
+        let release = match self.rng.below(6) {
+            0 => Release::Contents,
+            1..3 => {
+                let index = self.rng.below(self.fates.len().max(1) as u64);
+                let index = usize::try_from(index).expect("it is a length");
+                Release::Content(self.fates.values().nth(index)?.content)
+            }
+            _ => {
+                let index = self.rng.below(u64::from(self.swarm.devices) + 1);
+                let index = u32::try_from(index).expect("there are few devices");
+                Release::Device(DeviceId { kind: DeviceKind::Gpu, index })
+            }
+        };
+        Some(Event::ReleaseRequested { release })
     }
 
     fn cancel(&mut self, client: ClientId) -> Option<Event> {
@@ -86,11 +125,18 @@ impl World {
     fn submit(&mut self, now: Timestamp, client: ClientId) -> Event {
         if self.submitted.is_empty() || !self.rng.chance(self.swarm.rates.repeated_keys) {
             let request = self.new_request();
-            return self.submitted(now, client, request);
+            let batch = if self.rng.chance(self.swarm.rates.poisonous) {
+                self.rng.below(POISONOUS.into())
+            } else {
+                self.rng.between(POISONOUS.into(), (POISONOUS + HARMLESS).into())
+            };
+            let batch = u8::try_from(batch).expect("there are few");
+            return self.submitted(now, client, request, batch);
         }
         let index = self.rng.below(self.submitted.len() as u64);
         let (owner, request) =
             self.submitted[usize::try_from(index).expect("it is a length")].clone();
+        let batch = self.fates[&request.job].content.0[0];
         let mut request = JobRequest { job: self.new_job(), ..request };
         if self.rng.chance(120) {
             request.items += 1;
@@ -100,12 +146,19 @@ impl World {
         }
         let client =
             if self.clients.contains(&owner) && self.rng.chance(600) { owner } else { client };
-        self.submitted(now, client, request)
+        self.submitted(now, client, request, batch)
     }
 
-    fn submitted(&mut self, now: Timestamp, client: ClientId, request: JobRequest) -> Event {
-        let poisonous = self.rng.chance(self.swarm.rates.poisonous);
-        let fate = Fate { deadline: now.after(request.deadline), poisonous };
+    fn submitted(
+        &mut self,
+        now: Timestamp,
+        client: ClientId,
+        request: JobRequest,
+        batch: u8,
+    ) -> Event {
+        let poisonous = batch < POISONOUS && !self.is_calm;
+        let content = content_of(&request, batch);
+        let fate = Fate { deadline: now.after(request.deadline), poisonous, content };
         self.fates.insert(request.job, fate);
         if self.submitted.len() == REMEMBERED {
             self.submitted.remove(0);
@@ -122,6 +175,7 @@ impl World {
         } else {
             self.rng.pick(&[200, 500, 1_000, 2_000, 2_001, 3_000, 10_000])
         };
+        let answer_inline = self.rng.chance(self.swarm.inline);
         JobRequest {
             job,
             key: JobKey(self.next_key),
@@ -137,8 +191,8 @@ impl World {
                 Priority::Low,
             ]),
             idempotent: !self.rng.chance(self.swarm.rates.not_idempotent),
-            divisible: !self.rng.chance(self.swarm.rates.indivisible),
-            answer_inline: false,
+            divisible: !answer_inline && !self.rng.chance(self.swarm.rates.indivisible),
+            answer_inline,
             content: None,
         }
     }
@@ -147,4 +201,14 @@ impl World {
         self.next_job += 1;
         JobId(self.next_job)
     }
+}
+
+/// The hash of a batch of so many items under a program: two of the same content have the same.
+fn content_of(request: &JobRequest, batch: u8) -> ContentHash {
+    let mut hash = [0; 32];
+    hash[0] = batch;
+    hash[1..5].copy_from_slice(&request.items.to_le_bytes());
+    let program = request.program_hash.as_bytes();
+    hash[5..5 + program.len()].copy_from_slice(program);
+    ContentHash(hash)
 }

@@ -3,13 +3,14 @@
 //! The world does what the pool's actions order and never looks into the pool.
 
 mod clients;
+mod deaths;
 mod workers;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gridpool::pool::event::{Action, Event, JobRequest, Timestamp};
-use gridpool_protocol::ids::{AttemptId, ClientId, JobId, WorkerId};
+use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, JobId, WorkerId};
 
 use crate::rng::Rng;
 use crate::swarm::{Rates, Swarm};
@@ -39,12 +40,20 @@ struct Process {
     mute: bool,
     /// Its exit is on its way.
     ending: bool,
+    /// From then on it says nothing new.
+    dies_at: Option<Timestamp>,
+    /// Its beacon shines.
+    has_beacon: bool,
 }
 
 impl Process {
     /// All that it may have in hand.
     fn hands(&self) -> Vec<AttemptId> {
         self.before.iter().chain(&self.running).copied().collect()
+    }
+
+    fn is_dead(&self, now: Timestamp) -> bool {
+        self.dies_at.is_some_and(|at| at <= now)
     }
 }
 
@@ -53,6 +62,7 @@ impl Process {
 struct Fate {
     deadline: Timestamp,
     poisonous: bool,
+    content: ContentHash,
 }
 
 #[derive(Debug)]
@@ -70,6 +80,8 @@ pub(crate) struct World {
     next_client: u64,
     next_job: u64,
     next_key: u128,
+    /// Nothing goes wrong any more.
+    is_calm: bool,
     /// The latest submissions, for repeated keys.
     submitted: Vec<(ClientId, JobRequest)>,
 }
@@ -88,6 +100,7 @@ impl World {
             next_client: 0,
             next_job: 0,
             next_key: 0,
+            is_calm: false,
             submitted: Vec::new(),
         };
         for _ in 0..swarm.clients {
@@ -107,7 +120,7 @@ impl World {
         match delivery {
             Delivery::Beat(worker) => {
                 let process = self.processes.get(&worker)?;
-                if process.mute {
+                if process.mute || process.is_dead(now) {
                     return None;
                 }
                 self.send(now.after(self.swarm.heartbeat), Delivery::Beat(worker));
@@ -119,6 +132,9 @@ impl World {
             }
             Delivery::Wake(worker) => {
                 let process = self.processes.get_mut(&worker)?;
+                if process.is_dead(now) {
+                    return None;
+                }
                 process.mute = false;
                 self.send(now.after(self.swarm.heartbeat), Delivery::Beat(worker));
                 Some(Event::WorkerHeard { worker })
@@ -129,18 +145,24 @@ impl World {
     fn on_delivered(&mut self, now: Timestamp, event: &Event) {
         match *event {
             Event::ClientConnected { client } => self.clients.push(client),
-            Event::SpawnFailed { worker, .. } | Event::WorkerExited { worker, .. } => {
+            Event::SpawnFailed { worker, .. } => self.bury(now, worker),
+            Event::WorkerExited { worker, .. } => {
                 self.bury(now, worker);
+                self.gives_memory_back(now, worker);
             }
-            Event::CancelRequested { .. }
+            Event::BeaconLost { .. }
+            | Event::CancelRequested { .. }
             | Event::ClientGone { .. }
+            | Event::ContentHashed { .. }
             | Event::DrainRequested
             | Event::JobSubmitted { .. }
+            | Event::ReleaseRequested { .. }
             | Event::StopRequested
             | Event::TimePassed
             | Event::WorkerAnswered { .. }
             | Event::WorkerHeard { .. }
-            | Event::WorkerReady { .. } => {}
+            | Event::WorkerReady { .. }
+            | Event::WorkerReclaimed { .. } => {}
         }
     }
 
@@ -148,6 +170,7 @@ impl World {
     pub(crate) fn perform(&mut self, now: Timestamp, action: &Action) {
         match *action {
             Action::Dispatch { worker, ref attempts } => self.on_dispatch(now, worker, attempts),
+            Action::HashContent { job } => self.on_hash(now, job),
             Action::Kill { worker } => self.on_kill(now, worker),
             Action::Spawn { worker } => self.on_spawn(now, worker),
             Action::Stop { worker } => self.on_stop(now, worker),
@@ -162,7 +185,9 @@ impl World {
 
     /// From now on nothing goes wrong, and what was stuck comes loose.
     pub(crate) fn calm(&mut self, now: Timestamp) {
+        self.is_calm = true;
         self.swarm.rates = Rates::default();
+        self.swarm.exit_lag = 0;
         for fate in self.fates.values_mut() {
             fate.poisonous = false;
         }
@@ -190,5 +215,11 @@ impl World {
     /// A moment from `now` to `max` milliseconds later.
     fn soon(&mut self, now: Timestamp, max: u64) -> Timestamp {
         now.after(self.rng.millis(0, max))
+    }
+
+    /// A moment from `from` to `to`.
+    fn within(&mut self, from: Timestamp, to: Timestamp) -> Timestamp {
+        let most = to.since(from).as_millis();
+        self.soon(from, u64::try_from(most).expect("it is a short time"))
     }
 }

@@ -144,28 +144,6 @@ fn of_two_batches_only_the_one_that_ran_is_suspect() {
 }
 
 #[test]
-fn of_several_in_one_launch_none_is_convicted_and_each_runs_alone_from_then_on() {
-    let mut rig = busy(&["a", "a", "a"]);
-    rig.answer(0);
-    rig.answer(0);
-    assert_eq!(rig.batches(0), [[3, 4, 5]]);
-    rig.answer(0);
-    rig.die_and_return(0, SIGSEGV);
-    assert_eq!(rig.verdicts(3), [Verdict::Ok]);
-    assert_eq!(rig.batches(0), [[4]], "and is not sent to wait where it failed");
-    rig.submit_as(2, 9, |request| request.program_hash = "a".into());
-    rig.die_and_return(0, SIGSEGV);
-    assert_eq!(rig.verdicts(4), [], "the first death was not its own");
-    while rig.runs(0).is_some_and(|(job, _)| job != 4) {
-        assert_eq!(rig.batches(0)[0].len(), 1);
-        rig.answer(0);
-    }
-    rig.die(0, SIGSEGV);
-    assert_eq!(rig.verdicts(4), [Verdict::Poison]);
-    assert_eq!(outcomes(&rig, 4), [AttemptOutcome::WorkerDied; 3]);
-}
-
-#[test]
 fn the_last_of_a_launch_that_is_not_answered_is_alone_with_the_evidence() {
     let mut rig = Rig::with(1, |config| {
         (config.feed_cost_max, config.join_cost_max, config.poison_deaths) = (100, 100, 1);
@@ -188,7 +166,7 @@ fn an_answer_from_the_batch_that_has_not_begun_is_none() {
     let mut rig = rig(1);
     rig.submit(1);
     rig.submit(2);
-    let attempt = rig.running[&0][1][0].attempt;
+    let attempt = rig.running[&rig.worker(0)][1][0].attempt;
     rig.tell(Event::WorkerAnswered { worker: rig.worker(0), attempt, result: Ok(report()) });
     assert_eq!(rig.pool.counters().stale, 1);
     assert_eq!(rig.verdicts(2), []);

@@ -16,7 +16,7 @@ fn submit(rig: &mut Rig, key: u128, cost: u64) {
 
 /// The items of the first attempt that the device's worker runs.
 fn part(rig: &Rig, index: u32) -> Option<(u32, u32)> {
-    let ItemRange { start, end } = rig.running.get(&index)?.front()?.first()?.part;
+    let ItemRange { start, end } = rig.running.get(&rig.worker(index))?.front()?.first()?.part;
     Some((start, end))
 }
 

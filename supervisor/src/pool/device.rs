@@ -1,0 +1,143 @@
+//! What all seats of a device have in common: the numbers of its processes, whether it is in service,
+//! and what its processes have died of. Knows times and counts; may not know seats.
+//!
+//! ```text
+//!          5 deaths without work in 60 s, 3 failed starts
+//!  Open ───────────────────────────────────────────────────► Quarantined ◄─┐
+//!   ▲        a set-up that no restart mends: not tried again,   │          │ it ends before that
+//!   │        before somebody releases it                        │ 1, 5, 15 min, or released
+//!   │                                                           ▼          │
+//!   └──────────── READY, with every known answer right ────── Probing ─────┘
+//! ```
+//! A device that is back is on probation: the next death without work puts it out again.
+
+use std::collections::VecDeque;
+
+use gridpool_protocol::ids::{DeviceId, WorkerId};
+
+use super::config::PoolConfig;
+use super::event::Timestamp;
+
+/// How much longer a device in quarantine waits for each next try.
+const PROBE_FACTOR: u32 = 5;
+
+/// Whether processes are started on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Service {
+    /// They are.
+    Open,
+    /// One process is starting, to see whether the device works.
+    Probing,
+    /// None before `probe_at`; if there is no such time, none before somebody releases it.
+    Quarantined { probe_at: Option<Timestamp> },
+}
+
+/// A death, as far as it says something about the device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Death {
+    /// The process was never READY.
+    pub(super) at_start: bool,
+    /// It answered nothing.
+    pub(super) idle: bool,
+    /// The next one would end the same way.
+    pub(super) is_final: bool,
+}
+
+/// One device.
+#[derive(Clone, Debug)]
+pub(super) struct Device {
+    pub(super) id: DeviceId,
+    pub(super) service: Service,
+    pub(super) last_fault: String,
+    /// Processes so far: the number of the latest.
+    pub(super) generation: u32,
+    /// Whether no process here was ever READY.
+    never_ready: bool,
+    start_failures: u32,
+    /// Deaths without work, within the restart window.
+    idle_deaths: VecDeque<Timestamp>,
+    /// Quarantines since work was last done.
+    probes: u32,
+}
+
+impl Device {
+    pub(super) fn new(id: DeviceId) -> Self {
+        Self {
+            id,
+            service: Service::Open,
+            last_fault: String::new(),
+            generation: 0,
+            never_ready: true,
+            start_failures: 0,
+            idle_deaths: VecDeque::new(),
+            probes: 0,
+        }
+    }
+
+    /// The name of the process that was started last.
+    pub(super) fn latest(&self) -> WorkerId {
+        WorkerId { device: self.id, generation: self.generation }
+    }
+
+    /// The next process's number.
+    pub(super) fn next_generation(&mut self) -> u32 {
+        self.generation += 1;
+        self.generation
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.service == Service::Open
+    }
+
+    /// Whether every process refused to start, so that the set-up is wrong and not the device.
+    pub(super) fn is_misconfigured(&self) -> bool {
+        !self.is_open() && self.never_ready
+    }
+
+    /// A process is READY: it has passed every known-answer test.
+    pub(super) fn ready(&mut self) {
+        self.never_ready = false;
+        self.start_failures = 0;
+        self.service = Service::Open;
+    }
+
+    /// A process has answered a job.
+    pub(super) fn worked(&mut self) {
+        self.idle_deaths.clear();
+        self.probes = 0;
+    }
+
+    /// A death that is the device's own fault. Says whether it is enough.
+    pub(super) fn note(&mut self, now: Timestamp, death: Death, config: &PoolConfig) -> bool {
+        self.start_failures += u32::from(death.at_start);
+        if death.idle {
+            self.idle_deaths.push_back(now);
+        }
+        while self.idle_deaths.front().is_some_and(|&at| now.since(at) > config.restart_window) {
+            self.idle_deaths.pop_front();
+        }
+        let idle_deaths = u32::try_from(self.idle_deaths.len()).unwrap_or(u32::MAX);
+        death.is_final
+            || self.start_failures >= config.start_failures_max
+            || idle_deaths >= config.restart_limit
+            || (self.probes > 0 && death.idle)
+    }
+
+    /// Out of service, until it is tried again; if `is_final`, until somebody releases it.
+    pub(super) fn quarantine(&mut self, now: Timestamp, is_final: bool, config: &PoolConfig) {
+        let factor = PROBE_FACTOR.saturating_pow(self.probes);
+        let wait = config.probe_min.saturating_mul(factor).min(config.probe_max);
+        let probe_at = (!is_final).then(|| now.after(wait));
+        self.service = Service::Quarantined { probe_at };
+        self.probes = self.probes.saturating_add(1);
+        self.start_failures = 0;
+        self.idle_deaths.clear();
+    }
+
+    /// Somebody says that it is worth a try.
+    pub(super) fn release(&mut self, now: Timestamp) {
+        if let Service::Quarantined { probe_at } = &mut self.service {
+            *probe_at = Some(now);
+        }
+    }
+}

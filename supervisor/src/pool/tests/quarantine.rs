@@ -1,0 +1,101 @@
+//! A device out of service: when it is tried again, how it comes back, and on what terms.
+
+use super::*;
+use crate::pool::event::Release;
+
+/// One device, just put into quarantine.
+fn quarantined() -> Rig {
+    let mut rig = Rig::with(1, |config| config.restart_limit = 1);
+    rig.die(0, SIGSEGV);
+    assert_eq!(rig.state(0), WorkerState::Quarantined);
+    rig
+}
+
+fn release(rig: &mut Rig) {
+    rig.tell(Event::ReleaseRequested { release: Release::Device(device(0)) });
+}
+
+#[test]
+fn it_is_tried_again_after_one_five_and_fifteen_minutes_and_then_every_fifteen() {
+    let mut rig = quarantined();
+    for minutes in [1, 5, 15, 15] {
+        rig.wait(Duration::from_millis(minutes * 60_000 - 1));
+        assert_eq!(rig.state(0), WorkerState::Quarantined);
+        rig.wait_ms(1);
+        assert_eq!(rig.state(0), WorkerState::Starting, "after {minutes} minutes");
+        rig.die(0, SIGKILL);
+        assert_eq!(rig.state(0), WorkerState::Quarantined, "whatever ended it");
+    }
+}
+
+#[test]
+fn it_takes_no_job_before_it_is_ready_and_is_on_probation_then() {
+    let mut rig = quarantined();
+    rig.submit(1);
+    assert_eq!(rig.verdicts(1), [Verdict::DeviceLost]);
+    rig.wait(Duration::from_secs(60));
+    rig.submit(2);
+    assert_eq!(rig.verdicts(2), [Verdict::DeviceLost], "it may fail its test");
+    rig.ready(0);
+    rig.submit(3);
+    rig.answer(0);
+    assert_eq!(rig.verdicts(3), [Verdict::Ok]);
+    let mut rig = Rig::with(1, |config| config.restart_limit = 3);
+    for _ in 0..2 {
+        rig.die_and_return(0, SIGSEGV);
+    }
+    rig.die(0, SIGSEGV);
+    rig.wait(Duration::from_secs(60));
+    rig.ready(0);
+    rig.die(0, SIGSEGV);
+    assert_eq!(rig.state(0), WorkerState::Quarantined, "at the first death without work");
+    rig.wait(Duration::from_secs(300));
+    rig.ready(0);
+    rig.submit(1);
+    rig.answer(0);
+    rig.die_and_return(0, SIGSEGV);
+    rig.die_and_return(0, SIGSEGV);
+    assert_eq!(rig.state(0), WorkerState::Ready, "once it has worked it is like any other");
+}
+
+#[test]
+fn a_wrong_set_up_is_not_tried_again_before_somebody_says_so() {
+    let mut rig = Rig::starting(1, |_| {});
+    rig.die(0, ExitStatus::Code(73));
+    rig.wait(Duration::from_secs(3_600));
+    assert_eq!(rig.spawns(0).len(), 1);
+    release(&mut rig);
+    assert_eq!(rig.state(0), WorkerState::Starting);
+    release(&mut rig);
+    assert_eq!(rig.spawns(0).len(), 2);
+    rig.ready(0);
+    rig.submit(1);
+    rig.answer(0);
+    assert_eq!(rig.verdicts(1), [Verdict::Ok]);
+}
+
+#[test]
+fn a_release_of_a_device_in_service_changes_nothing() {
+    let mut rig = Rig::new(1);
+    let before = rig.seen.len();
+    release(&mut rig);
+    assert_eq!((rig.seen.len(), rig.state(0)), (before, WorkerState::Ready));
+}
+
+#[test]
+fn the_next_process_waits_for_the_memory_of_the_last_one_but_not_for_ever() {
+    let mut rig = Rig::new(1);
+    let worker = rig.worker(0);
+    let exit = Exit { status: SIGKILL, last_words: None };
+    rig.tell(Event::WorkerExited { worker, exit: exit.clone() });
+    assert_eq!((rig.state(0), rig.spawns(0).len()), (WorkerState::Backoff, 1));
+    rig.wait_ms(9_999);
+    assert_eq!(rig.spawns(0).len(), 1);
+    rig.wait_ms(1);
+    assert_eq!(rig.spawns(0).len(), 2, "its monitor has hung, or is wrong");
+    let worker = rig.worker(0);
+    rig.tell(Event::WorkerExited { worker, exit });
+    rig.wait_ms(200);
+    rig.tell(Event::WorkerReclaimed { worker });
+    assert_eq!(rig.spawns(0).len(), 3);
+}

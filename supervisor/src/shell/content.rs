@@ -1,0 +1,77 @@
+//! What a job is, as a hash: read from its message or, through the descriptor, from its arena, which
+//! the supervisor never maps. Only jobs that are suspect, or look like one that was convicted, are read.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender};
+use gridpool_protocol::ids::{ContentHash, JobId};
+use gridpool_protocol::message::{Input, Slice};
+use nix::errno::Errno;
+use nix::sys::uio::pread;
+use sha2::{Digest, Sha256};
+
+use super::Shared;
+use super::arenas::ClientArena;
+use super::core::Held;
+use crate::pool::event::Event;
+
+/// Bytes read at a time.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Jobs to be read. At most one order stands for every live job, and their number has limits.
+pub(super) type Orders = Sender<(JobId, Arc<Held>)>;
+
+/// The body of the hashing thread: until the pool is gone.
+pub(super) fn serve(orders: &Receiver<(JobId, Arc<Held>)>, shared: &Shared) {
+    for (job, held) in orders {
+        let content = match hash(&held) {
+            Ok(content) => Some(content),
+            Err(error) => {
+                tracing::warn!(%job, %error, "what the job is cannot be read");
+                None
+            }
+        };
+        drop(held);
+        shared.post(Event::ContentHashed { job, content });
+    }
+}
+
+/// The hash over a job's program and batch.
+pub(super) fn hash(held: &Held) -> io::Result<ContentHash> {
+    let payload = &held.submission.call.payload;
+    let mut hash = Sha256::new();
+    // Lengths first, so that no two jobs give the same bytes.
+    hash.update((held.program_hash.len() as u64).to_le_bytes());
+    hash.update(held.program_hash.as_bytes());
+    hash.update(payload.items.to_le_bytes());
+    hash.update(payload.cells.to_le_bytes());
+    match &payload.input {
+        Input::Inline(bytes) => hash.update(&bytes.0),
+        Input::Arena(slice) => {
+            let arena = held.arenas.get(&slice.arena);
+            read(arena.expect("a held job holds its arenas"), *slice, &mut hash)?;
+        }
+    }
+    Ok(ContentHash(hash.finalize().into()))
+}
+
+fn read(arena: &ClientArena, slice: Slice, hash: &mut Sha256) -> io::Result<()> {
+    let mut buffer = vec![0; CHUNK_BYTES];
+    let (mut at, mut left) = (slice.offset, slice.bytes);
+    while left > 0 {
+        let want = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let offset = i64::try_from(at).map_err(io::Error::other)?;
+        let got = match pread(arena.as_fd(), &mut buffer[..want], offset) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(got) => got,
+            Err(Errno::EINTR) => continue,
+            Err(errno) => return Err(errno.into()),
+        };
+        hash.update(&buffer[..got]);
+        at += got as u64;
+        left -= got as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! What an operator may order about workers, devices and convicts. Each order gives a sentence back:
+//! what was done, or what to type instead.
+
+use gridpool_protocol::ids::{ContentHash, DeviceId, WorkerId};
+use gridpool_protocol::message::Refusal;
+
+use super::Shared;
+use crate::pool::event::{Event, Release};
+
+/// What is written to release every convict.
+const ALL_CONTENTS: &str = "jobs";
+
+/// Sends a signal to a worker, by the name of its process or of its device.
+pub(super) fn kill(shared: &Shared, worker: &str, signal: i32) -> Result<String, Refusal> {
+    nix::sys::signal::Signal::try_from(signal)
+        .map_err(|_| Refusal::Invalid(format!("{signal} is no signal")))?;
+    let core = shared.lock();
+    let named = match worker.parse::<WorkerId>() {
+        Ok(named) => Some(named),
+        Err(_) => {
+            let device: DeviceId = worker.parse().map_err(|_| {
+                let all: Vec<_> = core.workers.keys().map(WorkerId::to_string).collect();
+                Refusal::Invalid(format!("`{worker}` is no worker; there are {}", all.join(", ")))
+            })?;
+            core.pool.worker_on(device)
+        }
+    };
+    let link = named.and_then(|named| core.workers.get(&named));
+    let (Some(named), Some(link)) = (named, link) else {
+        let all: Vec<_> = core.workers.keys().map(WorkerId::to_string).collect();
+        let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+        return Err(Refusal::Invalid(format!("there is no worker {worker} now; there are {all}")));
+    };
+    link.signal(signal).map_err(|error| Refusal::Invalid(format!("{named}: {error}")))?;
+    Ok(format!("signal {signal} sent to {named} (pid {})", link.pid))
+}
+
+/// Takes a decision of the pool back: a device is tried again now, or jobs of a content that was
+/// convicted are accepted again.
+pub(super) fn release(shared: &Shared, what: &str) -> Result<String, Refusal> {
+    let (release, done) = decide(shared, what)?;
+    tracing::info!(done, "released");
+    shared.post(Event::ReleaseRequested { release });
+    Ok(done)
+}
+
+fn decide(shared: &Shared, what: &str) -> Result<(Release, String), Refusal> {
+    let core = shared.lock();
+    if what == ALL_CONTENTS {
+        let count = core.pool.convicts().count();
+        return Ok((Release::Contents, format!("{count} convicted contents released")));
+    }
+    if let Ok(device) = what.parse::<DeviceId>() {
+        return match core.pool.is_quarantined(device) {
+            Some(true) => Ok((Release::Device(device), format!("{device} is tried again now"))),
+            Some(false) => Err(Refusal::Invalid(format!("{device} is in service"))),
+            None => Err(Refusal::Invalid(format!("the pool has no device {device}"))),
+        };
+    }
+    let content: ContentHash = what.parse().map_err(|error| {
+        Refusal::Invalid(format!("{error}; or a device (`gpu0`), or `{ALL_CONTENTS}` for all"))
+    })?;
+    match core.pool.is_convicted(content) {
+        true => Ok((Release::Content(content), format!("jobs of content {content} are accepted"))),
+        false => Err(Refusal::Invalid(format!("no job of content {content} was convicted"))),
+    }
+}

@@ -1,0 +1,124 @@
+//! What runs elsewhere before the process that was killed is gone: only what that process cannot write
+//! to the place of, and never so often that a job might kill more workers than convict it.
+
+use gridpool_protocol::ids::{AttemptId, JobId, WorkerId};
+use gridpool_protocol::receipt::AttemptOutcome;
+
+use super::Model;
+use super::seats::{SeatId, State, Why};
+
+impl Model {
+    /// Moves what may be moved from the hands of a worker that was just killed.
+    pub(super) fn attempts_move(&mut self, at: SeatId, why: Why) {
+        let worker = self.worker(at);
+        let hands = self.seat(at).hands().to_vec();
+        let Some((front, rest)) = hands.split_first() else { return };
+        for sent in rest.iter().flat_map(|batch| &batch.attempts) {
+            if self.may_move(sent.attempt) {
+                self.coverage.hit("move: it had not begun");
+                self.is_marked_as_moved(at, sent.attempt);
+                self.attempt_preempted(sent.attempt, worker);
+            }
+        }
+        let shared = front.attempts.len() > 1;
+        for sent in &front.attempts {
+            if !self.may_move(sent.attempt) {
+                continue;
+            }
+            let outcome = match why {
+                Why::Beacon => AttemptOutcome::WorkerDied,
+                Why::Hang => AttemptOutcome::Hang,
+                Why::FreeDevice | Why::Leaving => {
+                    self.coverage.hit("move: its device is freed");
+                    self.is_marked_as_moved(at, sent.attempt);
+                    self.attempt_preempted(sent.attempt, worker);
+                    continue;
+                }
+            };
+            if !shared && self.must_wait_for_the_end(at, sent.attempt.job) {
+                continue;
+            }
+            self.coverage.hit(match (why == Why::Beacon, shared) {
+                (true, false) => "move: its worker is ending",
+                (true, true) => "move: one of several whose worker is ending",
+                (false, false) => "move: its worker hangs",
+                (false, true) => "move: one of several whose worker hangs",
+            });
+            self.is_marked_as_moved(at, sent.attempt);
+            self.attempt_moved(sent.attempt, worker, outcome, shared);
+        }
+    }
+
+    /// Whether another process may run it beside the old one.
+    fn may_move(&mut self, attempt: AttemptId) -> bool {
+        let Some(job) = self.jobs.get(&attempt.job).filter(|job| job.runs_attempt(attempt)) else {
+            return false;
+        };
+        if job.is_written_in_place() {
+            self.coverage.hit("move: not while its place may be written to");
+            return false;
+        }
+        if !job.request.idempotent || job.orphaned {
+            self.coverage.hit("move: not what may not or need not run again");
+            return false;
+        }
+        true
+    }
+
+    /// Whether the end of the worker, which was running this job alone, may be the end of the job.
+    fn must_wait_for_the_end(&mut self, at: SeatId, id: JobId) -> bool {
+        let pending = self.deaths_pending(at, id);
+        let job = &self.jobs[&id];
+        if job.parts[0].tries >= self.config.attempts_max {
+            self.coverage.hit("move: not after the last attempt");
+            return true;
+        }
+        if job.evidence + 1 >= self.config.poison_deaths {
+            self.coverage.hit("move: not if this death may convict it");
+            return true;
+        }
+        if job.evidence + pending + 1 >= self.config.poison_deaths {
+            self.coverage.hit("move: not if deaths to come may convict it");
+            return true;
+        }
+        false
+    }
+
+    /// Processes elsewhere whose end may speak against the job alone.
+    fn deaths_pending(&self, at: SeatId, id: JobId) -> u32 {
+        let speaks = self.seats().filter(|&(other, seat)| {
+            let State::Killed { hands, .. } = &seat.state else { return false };
+            let front = hands.0.first().map_or(&[][..], |front| &front.attempts);
+            let alone = matches!(front, [sent] if sent.moved && sent.attempt.job == id);
+            alone && other != at
+        });
+        u32::try_from(speaks.count()).expect("there are few")
+    }
+
+    fn is_marked_as_moved(&mut self, at: SeatId, attempt: AttemptId) {
+        if let State::Killed { hands, .. } = &mut self.seat_mut(at).state {
+            let own = hands.all().filter(|sent| sent.attempt == attempt);
+            own.for_each(|sent| sent.moved = true);
+        }
+    }
+
+    /// It was lost with its worker, and its part waits again. Of several nobody knows whose fault it
+    /// was: it does not count.
+    fn attempt_moved(
+        &mut self,
+        attempt: AttemptId,
+        worker: WorkerId,
+        outcome: AttemptOutcome,
+        shared: bool,
+    ) {
+        let job = self.jobs.get_mut(&attempt.job).expect("what may move is live");
+        let part = job.part_of(attempt);
+        part.running = None;
+        part.tries -= u32::from(shared);
+        part.failed_on = Some(worker.device);
+        let items = part.items;
+        job.attempts.push((worker, outcome, items));
+        self.retries += 1;
+        self.goes_back(attempt.job);
+    }
+}

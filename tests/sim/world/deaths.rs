@@ -1,0 +1,248 @@
+//! How processes end, and what is heard of that: the loss of the beacon, words that were on their way,
+//! the exit, the return of the memory; and what those say that ended long ago.
+
+use gridpool::pool::event::{Event, Exit, ExitStatus, Timestamp};
+use gridpool_protocol::exit;
+use gridpool_protocol::ids::WorkerId;
+
+use super::workers::{ready, report};
+use super::{Delivery, Process, World};
+
+pub(super) const SIGKILL: ExitStatus = ExitStatus::Signal(9);
+
+/// Ends that speak against the job.
+pub(super) const FATAL: [ExitStatus; 4] = [
+    ExitStatus::Code(exit::worker::STICKY),
+    ExitStatus::Signal(6),
+    ExitStatus::Signal(7),
+    ExitStatus::Signal(11),
+];
+
+/// Ends that speak against nobody in particular.
+const ODD: [ExitStatus; 6] = [
+    ExitStatus::Code(exit::worker::OK),
+    ExitStatus::Code(exit::worker::DEVICE_LOST),
+    ExitStatus::Code(exit::worker::DEVICE_MEMORY),
+    ExitStatus::Code(exit::worker::PROTOCOL),
+    ExitStatus::Rejected,
+    ExitStatus::Signal(15),
+];
+
+/// Ends that a new process would share.
+pub(super) const FINAL: [ExitStatus; 3] = [
+    ExitStatus::Code(exit::worker::CONFIG),
+    ExitStatus::Code(exit::worker::DRIVER),
+    ExitStatus::Incompatible,
+];
+
+/// Longer than any run: stuck in the kernel until the faults stop.
+const FOR_EVER_MS: u64 = 3_600_000;
+
+/// A beacon is lost so soon after its process, milliseconds, unless it is late.
+const BEACON_LAG_MS: u64 = 2;
+
+impl World {
+    /// The process ends at `at`, if it does not end already. Gives the moment at which that is known.
+    pub(super) fn end(&mut self, at: Timestamp, worker: WorkerId, status: ExitStatus) -> Timestamp {
+        let Some(process) = self.processes.get_mut(&worker).filter(|process| !process.ending)
+        else {
+            return at;
+        };
+        process.ending = true;
+        process.dies_at = Some(at);
+        let has_beacon = std::mem::take(&mut process.has_beacon);
+        let known_at = self.soon(at, self.swarm.exit_lag);
+        if has_beacon && self.rng.chance(self.swarm.beacons) {
+            let lost_at = if self.rng.chance(self.swarm.rates.late_beacons) {
+                self.soon(at, self.swarm.exit_lag + 100)
+            } else {
+                self.soon(at, BEACON_LAG_MS).min(known_at)
+            };
+            self.tell(lost_at, Event::BeaconLost { worker });
+        }
+        self.tell(known_at, exited(worker, status));
+        self.is_silent(at, known_at, worker);
+        known_at
+    }
+
+    /// What the process would have said between its end and the news of it: some of that it said before,
+    /// and it arrives then.
+    fn is_silent(&mut self, from: Timestamp, until: Timestamp, worker: WorkerId) {
+        let between = self.network.range((from, u64::MAX)..=(until, u64::MAX));
+        let own = between.filter(|(_, delivery)| speaker(delivery) == Some(worker));
+        for at in own.map(|(&at, _)| at).collect::<Vec<_>>() {
+            if !self.rng.chance(self.swarm.rates.in_flight) {
+                self.network.remove(&at);
+            }
+        }
+    }
+
+    pub(super) fn on_kill(&mut self, now: Timestamp, worker: WorkerId) {
+        let Some(process) = self.processes.get(&worker) else { return };
+        let hands = process.hands();
+        let stuck = self.rng.chance(self.swarm.rates.unkillable);
+        let dies_at = if stuck {
+            let given_up = now.after(self.swarm.config.kill_timeout);
+            let longer = self.rng.pick(&[0, 1, 50, 400, FOR_EVER_MS]);
+            self.soon(given_up, longer)
+        } else {
+            self.soon(now, 15)
+        };
+        for attempt in hands {
+            if self.rng.chance(self.swarm.rates.answers_when_killed) {
+                let within = if stuck { 600 } else { 15 };
+                let at = self.soon(now, within).min(dies_at);
+                self.answer(now, at, worker, attempt);
+            }
+        }
+        if self.rng.chance(self.swarm.rates.late_messages) {
+            let at = self.soon(now, 600).min(dies_at);
+            let event = self.any_word(worker);
+            self.tell(at, event);
+        }
+        let status = if self.rng.chance(100) { self.any_death() } else { SIGKILL };
+        self.end(dies_at, worker, status);
+    }
+
+    pub(super) fn on_stop(&mut self, now: Timestamp, worker: WorkerId) {
+        if self.rng.chance(self.swarm.rates.stops_ignored) {
+            return;
+        }
+        let at = self.soon(now, 30);
+        self.end(at, worker, ExitStatus::Code(exit::worker::OK));
+    }
+
+    /// The process is gone: what it said and nobody has heard yet arrives late or never.
+    pub(super) fn bury(&mut self, now: Timestamp, worker: WorkerId) {
+        let process = self.processes.remove(&worker).unwrap_or_default();
+        let unheard: Vec<_> = self
+            .network
+            .iter()
+            .filter(|(_, delivery)| speaker(delivery) == Some(worker))
+            .map(|(&at, _)| at)
+            .collect();
+        for at in unheard {
+            let delivery = self.network.remove(&at).expect("it was just listed");
+            if self.rng.chance(self.swarm.rates.late_messages) {
+                let late = self.soon(now, 400);
+                self.send(late, delivery);
+            }
+        }
+        if self.rng.chance(self.swarm.rates.late_messages) {
+            for attempt in process.hands() {
+                let late = self.soon(now, 300);
+                self.answer(now, late, worker, attempt);
+            }
+            let late = self.soon(now, 300);
+            let event = self.any_word(worker);
+            self.tell(late, event);
+        }
+        self.graves.push((worker, process.hands()));
+    }
+
+    /// What the process held of its device's memory is free, sooner or later.
+    pub(super) fn gives_memory_back(&mut self, now: Timestamp, worker: WorkerId) {
+        if !self.rng.chance(self.swarm.rates.lost_memory) {
+            let at = self.soon(now, self.swarm.memory_lag);
+            self.tell(at, Event::WorkerReclaimed { worker });
+        }
+    }
+
+    /// Something goes wrong by itself, or somebody long dead speaks.
+    pub(super) fn chaos(&mut self, now: Timestamp) -> Option<Event> {
+        let workers: Vec<_> = self.processes.keys().copied().collect();
+        if workers.is_empty() || (self.rng.chance(400) && !self.graves.is_empty()) {
+            return self.ghost();
+        }
+        let worker = self.rng.pick(&workers);
+        match self.rng.below(7) {
+            0 => {
+                self.end(now, worker, SIGKILL);
+            }
+            1 => {
+                let status = self.any_death();
+                self.end(now, worker, status);
+            }
+            2 => self.processes.entry(worker).or_default().mute = true,
+            3 => {
+                // The thread that held it is gone, the process goes on.
+                let process = self.processes.get_mut(&worker).expect("it was just listed");
+                let had_beacon = std::mem::take(&mut process.has_beacon);
+                return had_beacon.then_some(Event::BeaconLost { worker });
+            }
+            4 => return Some(Event::WorkerReclaimed { worker }),
+            _ => {
+                self.processes.entry(worker).or_default().mute = true;
+                let at = self.soon(now, 800);
+                self.send(at, Delivery::Wake(worker));
+            }
+        }
+        None
+    }
+
+    /// A word from a process that is gone, if possible about what its successor runs.
+    fn ghost(&mut self) -> Option<Event> {
+        if self.graves.is_empty() {
+            return None;
+        }
+        let graves = self.graves.clone();
+        let index = usize::try_from(self.rng.below(graves.len() as u64)).expect("it is a length");
+        let (worker, attempts) = &graves[index];
+        let worker = *worker;
+        let successor = self
+            .processes
+            .iter()
+            .find(|(id, _)| id.device == worker.device)
+            .map(|(_, process)| process);
+        let current = successor.map(Process::hands).unwrap_or_default();
+        let choices: Vec<_> = attempts.iter().chain(&current).copied().collect();
+        if !choices.is_empty() && self.rng.chance(600) {
+            let attempt = self.rng.pick(&choices);
+            return Some(Event::WorkerAnswered { worker, attempt, result: Ok(report()) });
+        }
+        Some(self.any_word(worker))
+    }
+
+    pub(super) fn any_death(&mut self) -> ExitStatus {
+        let a_final_one = self.swarm.rates.start_is_final > 0 && self.rng.chance(30);
+        match self.rng.below(10) {
+            _ if a_final_one => self.rng.pick(&FINAL),
+            0..5 => self.rng.pick(&FATAL),
+            5..8 => self.rng.pick(&ODD),
+            _ => SIGKILL,
+        }
+    }
+
+    fn any_word(&mut self, worker: WorkerId) -> Event {
+        let lives = self.processes.contains_key(&worker);
+        match self.rng.below(6) {
+            0 => ready(worker),
+            1 if !lives => {
+                let status = self.any_death();
+                exited(worker, status)
+            }
+            2 if !lives => {
+                Event::SpawnFailed { worker, detail: "late".to_owned(), is_final: false }
+            }
+            3 => Event::BeaconLost { worker },
+            4 => Event::WorkerReclaimed { worker },
+            _ => Event::WorkerHeard { worker },
+        }
+    }
+}
+
+/// Whose message it is, of those that a process says itself.
+fn speaker(delivery: &Delivery) -> Option<WorkerId> {
+    match *delivery {
+        Delivery::Event(
+            Event::WorkerAnswered { worker, .. }
+            | Event::WorkerHeard { worker }
+            | Event::WorkerReady { worker, .. },
+        ) => Some(worker),
+        Delivery::Beat(_) | Delivery::Event(_) | Delivery::Wake(_) => None,
+    }
+}
+
+fn exited(worker: WorkerId, status: ExitStatus) -> Event {
+    Event::WorkerExited { worker, exit: Exit { status, last_words: None } }
+}

@@ -1,0 +1,76 @@
+//! The beacon: a socket to the supervisor that closes within a fraction of a millisecond of this
+//! process's death.
+//!
+//! When a process dies, each of its threads first lets go of the memory and then of the descriptors
+//! that it holds; sockets that all threads share close with the last one. In a worker that has
+//! registered gigabytes with the driver that takes a tenth of a second and more. So one thread, the
+//! first, has a table of descriptors of its own, with one socket in it and nothing else. It does
+//! nothing but wait for its end: it makes raw system calls alone, has no other thread's memory to
+//! give back, and logs nothing, for it has nowhere to log to.
+//!
+//! The supervisor passes the socket as standard output, of which a worker has no other use.
+
+#![expect(unsafe_code, reason = "descriptors by number, in a thread that owns none")]
+
+use std::ffi::CStr;
+use std::io;
+use std::sync::mpsc;
+use std::thread;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::signal::SigSet;
+
+/// The beacon's socket in every worker's table when its main begins.
+const BEACON: libc::c_int = libc::STDOUT_FILENO;
+/// More than a thread needs that calls nothing; the least that every system takes.
+const STACK_BYTES: usize = 64 << 10;
+const NOWHERE: &CStr = c"/dev/null";
+
+/// Starts the beacon and gives standard output away to it. To be called before any other thread, and
+/// any descriptor that should not outlive this process, is there.
+///
+/// # Errors
+/// The system's. The process may go on: its death is then noticed when its other sockets close.
+pub fn light() -> io::Result<()> {
+    let (lit, says) = mpsc::channel();
+    let keep = move || {
+        let separate = separate();
+        let goes_on = separate.is_ok();
+        // The starting thread waits for this and is still there.
+        drop(lit.send(separate));
+        while goes_on {
+            // SAFETY: it touches no memory.
+            unsafe { libc::pause() };
+        }
+    };
+    thread::Builder::new().name("beacon".into()).stack_size(STACK_BYTES).spawn(keep)?;
+    says.recv().map_err(io::Error::other)??;
+    let nowhere = {
+        // SAFETY: the path ends with a zero.
+        let fd = unsafe { libc::open(NOWHERE.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) };
+        Errno::result(fd)?
+    };
+    // SAFETY: both are numbers of this thread's table; nothing of this process owns `BEACON`, for
+    // standard output is nobody's.
+    let moved = unsafe { libc::dup2(nowhere, BEACON) };
+    // SAFETY: it was opened above and nobody else knows it.
+    let closed = unsafe { libc::close(nowhere) };
+    Errno::result(moved).and_then(|_| Errno::result(closed)).map(drop).map_err(io::Error::from)
+}
+
+/// Gives the calling thread a table of its own with nothing but the beacon in it.
+fn separate() -> io::Result<()> {
+    SigSet::all().thread_block()?;
+    // One call copies the table and closes the copies: nothing of the other threads is touched, and a
+    // sandbox that forbids `unshare` has no say in it.
+    close(BEACON as libc::c_uint + 1, libc::c_uint::MAX, libc::CLOSE_RANGE_UNSHARE)?;
+    close(0, BEACON as libc::c_uint - 1, 0)
+}
+
+fn close(first: libc::c_uint, last: libc::c_uint, flags: libc::c_uint) -> io::Result<()> {
+    // SAFETY: the table is this thread's own, or becomes so in this very call; what other threads own
+    // stays open in theirs.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
+    Errno::result(closed).map(drop).map_err(io::Error::from)
+}
