@@ -69,6 +69,11 @@ pub(crate) fn warm() -> (Pool, Footprint) {
     (pool, before)
 }
 
+/// A worker that misbehaves as `GRIDPOOL_STUB` says; see `stub_worker.rs`.
+pub(crate) fn stub_worker() -> &'static str {
+    env!("CARGO_BIN_EXE_stub-worker")
+}
+
 impl Setup {
     /// More lines of `[limits]`.
     pub(crate) fn limits(mut self, lines: &str) -> Self {

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 
 use gridpool_protocol::receipt::{AttemptOutcome, Receipt};
 
-use crate::binaries;
 use crate::pool::{Setup, on};
 
 /// What loaders ask for: cudarc first for the bare name, nvml-wrapper for the versioned one.
@@ -43,8 +42,16 @@ fn driver_in(folder: &Path) -> PathBuf {
     let driver = folder.join("driver");
     fs::create_dir(&driver).expect("a folder can be made");
     for name in NAMES {
-        symlink(binaries::stub_driver(), driver.join(name)).expect("a link can be made");
+        symlink(stub_driver(), driver.join(name)).expect("a link can be made");
     }
+    driver
+}
+
+/// The driver without a GPU, which cargo builds before this test because the test names its crate.
+fn stub_driver() -> PathBuf {
+    let test = std::env::current_exe().expect("this test is a file");
+    let driver = test.with_file_name("libgridpool_stub_cuda.so");
+    assert!(driver.is_file(), "{} is not there", driver.display());
     driver
 }
 
