@@ -12,7 +12,7 @@ use gridpool_protocol::status::{WorkerState, WorkerStatus};
 use nix::sys::signal::Signal;
 
 use crate::jobs::{answer, serves, small_job, submit};
-use crate::pool::{Pool, Setup, cpu};
+use crate::pool::{Pool, Setup, cpu, stub_worker};
 use crate::processes::{go_on, signal, stop};
 use crate::wait::{PATIENCE, eventually, eventually_so};
 
