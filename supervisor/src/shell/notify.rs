@@ -163,6 +163,9 @@ impl Notifier {
         }
         lines.push(format!("STATUS={}", next.status));
         if self.send(&lines.join("\n")) {
+            if next.is_ready && !self.told.is_ready {
+                tracing::info!("the service manager has been told that the pool is ready");
+            }
             self.told = next;
         }
     }
