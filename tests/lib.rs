@@ -1,3 +1,5 @@
 //! What the tests share.
 
+pub mod harness;
 pub mod oracle;
+pub mod storm;

@@ -50,6 +50,7 @@ pub mod batch;
 pub mod bench;
 pub mod chain;
 pub mod channel;
+pub mod chaos;
 pub mod client;
 pub mod clock;
 pub mod codec;

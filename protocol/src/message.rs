@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::chaos::{Chaos, ChaosFault};
 use crate::codec;
 use crate::fault::FaultCode;
 use crate::ids::{ArenaId, AttemptId, ContentHash, JobKey, WorkerId};
@@ -104,6 +105,8 @@ pub struct Submission {
     pub priority: Priority,
     /// Whether it may run more than once. If not, it gets one attempt.
     pub idempotent: bool,
+    /// A fault that it meets on purpose; only a pool that was started with `--allow-chaos` takes it.
+    pub chaos: Option<Chaos>,
 }
 
 /// Client to supervisor. `request` is echoed in the reply.
@@ -334,6 +337,8 @@ pub struct Member {
     pub payload: Payload,
     /// The items that this attempt is about: it reads no other, and writes no other's result.
     pub part: ItemRange,
+    /// What this attempt meets on purpose.
+    pub chaos: Option<ChaosFault>,
 }
 
 /// Worker to supervisor, over ipc-channel.

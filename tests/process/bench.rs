@@ -8,12 +8,13 @@ use serde_json::Value;
 
 use crate::binaries;
 use crate::command::{Finished, gridpool};
+use crate::pool::stub_worker;
 
 /// A bench of one program on a worker that has this fault; native rates are the true worker's.
 fn on_stubs(fault: &str) -> Finished {
     gridpool(["bench", "--quick", "--devices", "cpu:1", "--batches", "1", "--ops", "rot90"])
         .arg("--worker-bin")
-        .arg(binaries::stub_worker())
+        .arg(stub_worker())
         .env("GRIDPOOL_STUB", fault)
         .env("GRIDPOOL_STUB_REAL", binaries::worker())
         .run()

@@ -4,21 +4,14 @@ use std::path::PathBuf;
 
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::client::{Client, Job, JobAnswer, JobHandle};
-use gridpool_protocol::program::{Program, Ties};
 use gridpool_protocol::receipt::Verdict;
+pub(crate) use gridpool_tests::harness::raw::{PROGRAM, program};
 use gridpool_tests::oracle::samples::{SplitMix64, random_grids};
 use gridpool_tests::oracle::tasks;
 use serde_json::json;
 
 use crate::documents::{self, says};
 use crate::wait::within;
-
-/// A program that every test may use: two kernels, and a result that shows both.
-pub(crate) const PROGRAM: &str = "rot90 | replace(1, 7)";
-
-pub(crate) fn program(text: &str) -> Program {
-    Program::compile(text, Ties::Cpython).expect("the program is well formed")
-}
 
 /// A job of a few grids, which travels inline.
 pub(crate) fn small_job(seed: u64) -> Job {

@@ -13,7 +13,8 @@ use crate::pool::cpu;
 fn changed(document: &Value) -> (Vec<(&str, &str)>, usize) {
     let rules = document["rules"].as_array().expect("a list of rules");
     let is_changed = |rule: &&Value| rule["configured"] == true;
-    let text = |value: &'_ Value| -> &'static str { String::leak(value.as_str().unwrap().into()) };
+    let text =
+        |value: &'_ Value| -> &'static str { String::leak(value.as_str().expect("a text").into()) };
     let changed = rules.iter().filter(is_changed);
     (changed.map(|rule| (text(&rule["fault"]), text(&rule["response"]))).collect(), rules.len())
 }
@@ -65,9 +66,8 @@ fn a_pool_obeys_its_policy_about_a_signal() {
     let pool = cpu(2).limits("[policy]\n'signal 11' = 'quarantine'\n'signal 6' = 'halt'\n").start();
     let kill = |device, signal| pool.cli(&["kill", device, "--signal", signal]).run().output();
     kill("cpu0", "SEGV");
-    let is_out = |slot: &gridpool_protocol::status::WorkerStatus| {
-        slot.state == WorkerState::Quarantined
-    };
+    let is_out =
+        |slot: &gridpool_protocol::status::WorkerStatus| slot.state == WorkerState::Quarantined;
     pool.until("cpu0", "out of service at the first death", is_out);
     serves(&pool.client());
     pool.cli(&["release", "cpu0"]).run().output();

@@ -23,7 +23,7 @@ const PATIENT: &str = "heartbeat_suspect_s = 600\nheartbeat_kill_s = 3000\n";
 /// How a pool is started.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
-    devices: usize,
+    devices: String,
     limits: String,
     worker: PathBuf,
     env: Vec<(&'static str, String)>,
@@ -47,6 +47,11 @@ pub(crate) struct Footprint {
 
 /// A pool of so many CPU workers whose silence is forgiven.
 pub(crate) fn cpu(devices: usize) -> Setup {
+    on(format!("cpu:{devices}"))
+}
+
+/// A pool on these devices, whose workers' silence is forgiven.
+pub(crate) fn on(devices: String) -> Setup {
     Setup {
         devices,
         limits: PATIENT.to_owned(),
@@ -62,6 +67,11 @@ pub(crate) fn warm() -> (Pool, Footprint) {
     serves(&pool.client());
     let before = pool.settled();
     (pool, before)
+}
+
+/// A worker that misbehaves as `GRIDPOOL_STUB` says; see `stub_worker.rs`.
+pub(crate) fn stub_worker() -> &'static str {
+    env!("CARGO_BIN_EXE_stub-worker")
 }
 
 impl Setup {
@@ -114,7 +124,7 @@ impl Setup {
             }
         }
         command
-            .args(["serve", "--devices", &format!("cpu:{}", self.devices), "--config"])
+            .args(["serve", "--devices", &self.devices, "--config"])
             .arg(config)
             .arg("--socket")
             .arg(self.socket())

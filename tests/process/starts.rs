@@ -10,13 +10,13 @@ use gridpool_tests::oracle::samples::random_grids;
 use crate::binaries;
 use crate::command::{Finished, gridpool};
 use crate::jobs::{PROGRAM, answer, data, is_right, job, serves, small_job, submit};
-use crate::pool::{Setup, cpu};
+use crate::pool::{Setup, cpu, stub_worker};
 
 /// A pool of one stub worker that has this fault.
 fn stubs(fault: &str) -> Setup {
     let real = binaries::worker().to_str().expect("a readable path");
     cpu(1)
-        .worker(binaries::stub_worker())
+        .worker(stub_worker())
         .env("GRIDPOOL_STUB", fault)
         .env("GRIDPOOL_STUB_REAL", real)
         .limits("backoff_min_ms = 1\nbackoff_max_ms = 2\n")
@@ -44,7 +44,7 @@ fn serve_with(setup: &Setup) -> (Option<i32>, String) {
 fn a_worker_of_another_version_is_refused_with_both_versions() {
     let build = format!("gridpool-worker 0.0.1 (protocol {PROTOCOL_VERSION})");
     let words = &format!("the worker binary is {build}, the supervisor gridpool");
-    let finished = run_with(binaries::stub_worker(), "other-build");
+    let finished = run_with(stub_worker(), "other-build");
     assert_eq!(finished.code, Some(73), "{}", finished.stderr);
     assert!(finished.stderr.contains(words), "{}", finished.stderr);
     let (code, log) = serve_with(&stubs("other-build"));
@@ -54,7 +54,7 @@ fn a_worker_of_another_version_is_refused_with_both_versions() {
 
 #[test]
 fn programs_that_are_no_workers_are_given_up_with_a_sentence() {
-    let stub = binaries::stub_worker();
+    let stub = stub_worker();
     let cases = [
         ("/bin/true", "", "cpu0#3 died: exit code 0"),
         (stub, "exits-at-once", "cpu0#3 died: exit code 1"),

@@ -11,9 +11,8 @@ use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::{WorkerState, WorkerStatus};
 use nix::sys::signal::Signal;
 
-use crate::binaries;
 use crate::jobs::{answer, serves, small_job, submit};
-use crate::pool::{Pool, Setup, cpu};
+use crate::pool::{Pool, Setup, cpu, stub_worker};
 use crate::processes::{go_on, signal, stop};
 use crate::wait::{PATIENCE, eventually, eventually_so};
 
@@ -150,7 +149,7 @@ fn a_supervisor_that_stands_still_does_not_ping() {
 #[test]
 fn a_pool_without_a_worker_that_is_ready_is_not_ready_and_does_not_ping() {
     let setup = cpu(1)
-        .worker(binaries::stub_worker())
+        .worker(stub_worker())
         .env("GRIDPOOL_STUB", "says-nothing")
         .limits("ready_timeout_ms = 300\nbackoff_min_ms = 1\nbackoff_max_ms = 2");
     let (manager, socket) = Manager::beside(&setup);

@@ -146,6 +146,7 @@ impl Swarm {
             poison_deaths: count(rng, 1, 3),
             convicts_kept: size(rng, &[0, 1, 2, 100]),
             verdicts_kept: size(rng, &[0, 1, 3, 10, 1_000]),
+            known_answer_every: Duration::ZERO,
             spin_us: 0,
             restart_limit: count(rng, 1, 8),
             restart_window: rng.millis(50, 4_000),

@@ -53,7 +53,7 @@ impl Hold {
         member: Member,
         mut find: impl FnMut(&Slice) -> Result<Arc<ArenaMap>, E>,
     ) -> Result<Self, E> {
-        let Member { attempt: _, payload, part } = member;
+        let Member { attempt: _, payload, part, chaos: _ } = member;
         let Payload { items, cells, input, output } = payload;
         let batch = BatchLayout::new(items, program.grids_per_item(), cells);
         let batch = batch.map_err(|error| refused(&error))?;

@@ -63,6 +63,14 @@ pub enum Fault {
         /// How many it sees.
         count: u32,
     },
+    /// A CPU device has no memory left.
+    #[error("no memory for {bytes} bytes: {reason}")]
+    Memory {
+        /// How many were asked for.
+        bytes: usize,
+        /// Why they were refused.
+        reason: String,
+    },
     /// The threads of a CPU device could not be started.
     #[error("cannot start {threads} threads: {reason}")]
     Threads {
@@ -102,6 +110,7 @@ impl Fault {
             Self::WrongAnswer { .. } | Self::WrongResult { .. } => FaultCode::WrongAnswer,
             Self::Contaminated { .. }
             | Self::DriverTooOld { .. }
+            | Self::Memory { .. }
             | Self::MissingSymbol { .. }
             | Self::NoDriver
             | Self::NotOneDevice { .. }
@@ -118,6 +127,7 @@ impl Fault {
             Self::NoDriver | Self::WrongAnswer { .. } | Self::WrongResult { .. } => {
                 FaultClass::Device
             }
+            Self::Memory { .. } => FaultClass::Transient,
             Self::Contaminated { .. }
             | Self::DriverTooOld { .. }
             | Self::MissingSymbol { .. }
@@ -140,9 +150,10 @@ impl Fault {
         match self {
             Self::Cuda { .. } => !self.response().keeps_worker(),
             Self::NoDriver | Self::WrongAnswer { .. } | Self::WrongResult { .. } => true,
-            // What belongs to a start: a device that is open has all of that.
+            // A CPU device has no context to lose; the others belong to a start.
             Self::Contaminated { .. }
             | Self::DriverTooOld { .. }
+            | Self::Memory { .. }
             | Self::MissingSymbol { .. }
             | Self::NotOneDevice { .. }
             | Self::Threads { .. }
@@ -166,8 +177,8 @@ impl Fault {
             Self::NoDriver | Self::WrongAnswer { .. } | Self::WrongResult { .. } => {
                 exit::DEVICE_LOST
             }
-            // A later process may find the threads that this one did not get.
-            Self::Threads { .. } => exit::DEVICE_MEMORY,
+            // A later process may find what this one did not get.
+            Self::Memory { .. } | Self::Threads { .. } => exit::DEVICE_MEMORY,
             Self::Contaminated { .. } | Self::NotOneDevice { .. } | Self::WrongDevice { .. } => {
                 exit::CONFIG
             }

@@ -12,6 +12,8 @@ pub mod arenas;
 mod attempts;
 pub mod beacon;
 pub mod bench;
+pub mod chaos;
+pub mod checkup;
 pub mod chunk;
 pub mod cpu;
 pub mod cuda;

@@ -43,6 +43,9 @@ enum Role {
         /// How long it may look for a message before it sleeps, in microseconds.
         #[arg(long, default_value_t = 0)]
         spin_us: u32,
+        /// How often it tests its device while it serves, in milliseconds.
+        #[arg(long, default_value_t = 60_000)]
+        known_answer_every_ms: u64,
         /// Threads of a CPU device.
         #[arg(long, default_value_t = 1)]
         threads: usize,
@@ -108,10 +111,20 @@ fn main() -> ExitCode {
         tracing::warn!(%errno, "signals stay as they are");
     }
     match Arguments::parse().role {
-        Role::Grid { worker, bootstrap, supervisor_pid, spin_us, threads, uuid, policy } => {
+        Role::Grid {
+            worker,
+            bootstrap,
+            supervisor_pid,
+            spin_us,
+            known_answer_every_ms,
+            threads,
+            uuid,
+            policy,
+        } => {
             fault::obey(policy);
             let spin = Duration::from_micros(spin_us.into());
-            let identity = Identity { worker, bootstrap, supervisor_pid, spin };
+            let known_answer_every = Duration::from_millis(known_answer_every_ms);
+            let identity = Identity { worker, bootstrap, supervisor_pid, spin, known_answer_every };
             let lifeline = match std::io::stdin().as_fd().try_clone_to_owned() {
                 Ok(lifeline) => lifeline,
                 Err(error) => {

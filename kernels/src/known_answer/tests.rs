@@ -129,3 +129,12 @@ fn the_batch_has_what_it_promises() {
     // The spirals are one object, or two where the path is commoner than the ground.
     assert!(counts[19] <= 2 && counts[20] <= 2, "{counts:?}");
 }
+
+#[test]
+fn numbers_are_written_as_they_print() {
+    for number in [0, 9, 10, 99, 100, 4_096, -1, -10, -255, i32::MAX, i32::MIN] {
+        let mut text = String::new();
+        write_numbers(&mut text, ';', [number, 7]);
+        assert_eq!(text, format!(";{number},7"));
+    }
+}

@@ -254,6 +254,7 @@ impl Pending {
             deadline_ms: u64::try_from(left).unwrap_or(u64::MAX),
             priority: job.priority,
             idempotent: job.idempotent,
+            chaos: job.chaos,
         }))
     }
 

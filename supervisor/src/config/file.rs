@@ -23,6 +23,7 @@ pub(super) struct FileSettings {
     pub(super) devices: Option<Vec<DeviceSelection>>,
     pub(super) socket: Option<PathBuf>,
     pub(super) worker_bin: Option<PathBuf>,
+    pub(super) allow_chaos: Option<bool>,
     pub(super) limits: Option<PoolConfig>,
     pub(super) policy: PolicyTable,
 }
@@ -74,6 +75,10 @@ fn parse(text: &str, folder: &Path) -> Result<FileSettings, Misfit> {
                 settings.socket = Some(path);
             }
             "worker_bin" => settings.worker_bin = Some(folder.join(text()?)),
+            "allow_chaos" => {
+                let wrong = || misfit("`allow_chaos` needs true or false".to_owned());
+                settings.allow_chaos = Some(value.get_ref().as_bool().ok_or_else(wrong)?);
+            }
             "limits" => {
                 let limits = value.get_ref().as_table();
                 let limits =
@@ -132,8 +137,8 @@ fn unknown(key: &str) -> String {
         return format!("`{key}` is a limit: write it under [limits]");
     }
     format!(
-        "there is no setting `{key}`; the settings are devices, socket, worker_bin, [limits] and \
-         [policy]"
+        "there is no setting `{key}`; the settings are devices, socket, worker_bin, allow_chaos, \
+         [limits] and [policy]"
     )
 }
 
@@ -178,6 +183,7 @@ mod tests {
         let cases = [
             ("devices = ", "line 1: not TOML: "),
             ("\n\ndevices = 0", "line 3: `devices` needs a text in quotes"),
+            ("allow_chaos = 'yes'", "line 1: `allow_chaos` needs true or false"),
             ("device = '0'", "line 1: there is no setting `device`; the settings are devices,"),
             ("\nattempts_max = 1", "line 2: `attempts_max` is a limit: write it under [limits]"),
             ("limits = 1", "line 1: `limits` is a table: [limits]"),

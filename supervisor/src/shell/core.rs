@@ -159,10 +159,10 @@ impl Core {
         let payloads = &self.payloads;
         let held = |job| payloads.get(&job).expect("a dispatched job has its payload");
         let first = &held(attempts[0].attempt.job).submission.call;
-        let member = |&Assignment { attempt, part }: &Assignment| Member {
-            attempt,
-            payload: held(attempt.job).submission.call.payload.clone(),
-            part,
+        let member = |&Assignment { attempt, part }: &Assignment| {
+            let Submission { call, chaos, .. } = &held(attempt.job).submission;
+            let chaos = chaos.and_then(|chaos| chaos.strikes(attempt.number));
+            Member { attempt, payload: call.payload.clone(), part, chaos }
         };
         let members = attempts.iter().map(member).collect();
         let run = Run { program: first.program.clone(), ties: first.ties, members };

@@ -33,7 +33,7 @@ use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -119,6 +119,8 @@ struct Shared {
     worker_spin: Duration,
     /// The most bytes that ever waited for one client.
     outbox_bytes_high: Arc<AtomicU64>,
+    /// Jobs may make a worker fault on purpose.
+    allows_chaos: AtomicBool,
     /// Open connections, those that have not shaken hands included.
     connections: AtomicUsize,
     /// Descriptors that connections and arenas may take; the rest is for workers and ourselves.
@@ -163,6 +165,7 @@ impl Shell {
             spin,
             worker_spin,
             outbox_bytes_high: Arc::default(),
+            allows_chaos: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
             descriptors_max: process::descriptor_limit()
                 .saturating_sub(DESCRIPTORS_RESERVED + DESCRIPTORS_PER_SEAT * seats),
@@ -219,6 +222,11 @@ impl Shell {
         self.shared.tell(&core, self.shared.timestamp());
         // The timing thread sleeps as if there were nobody to tell.
         self.shared.timer.wake();
+    }
+
+    /// From now on jobs may make a worker fault on purpose.
+    pub fn allow_chaos(&self) {
+        self.shared.allows_chaos.store(true, Ordering::Relaxed);
     }
 
     /// Finishes what is accepted, then stops; a second call stops at once.

@@ -163,6 +163,9 @@ impl Notifier {
         }
         lines.push(format!("STATUS={}", next.status));
         if self.send(&lines.join("\n")) {
+            if next.is_ready && !self.told.is_ready {
+                tracing::info!("the service manager has been told that the pool is ready");
+            }
             self.told = next;
         }
     }
@@ -345,6 +348,7 @@ mod tests {
         let command = WorkerCommand {
             program: PathBuf::from("/bin/false"),
             cpu_threads: 1,
+            known_answer_every: Duration::from_secs(60),
             policy: PolicyTable::default(),
         };
         Shell::start(PoolConfig::DEFAULT, command, Vec::new(), PathBuf::new()).unwrap()

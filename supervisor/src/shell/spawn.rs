@@ -32,6 +32,8 @@ pub struct WorkerCommand {
     pub program: PathBuf,
     /// Threads of one CPU device.
     pub cpu_threads: usize,
+    /// How often a worker tests its device while it serves.
+    pub known_answer_every: Duration,
     /// What is done about which fault.
     pub policy: PolicyTable,
 }
@@ -116,6 +118,7 @@ fn spawn(
         .args(["--bootstrap", bootstrap])
         .args(["--supervisor-pid", &std::process::id().to_string()])
         .args(["--spin-us", &spin.as_micros().to_string()])
+        .args(["--known-answer-every-ms", &command.known_answer_every.as_millis().to_string()])
         .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         .stdin(Stdio::from(ends.lifeline))
         .stdout(Stdio::from(ends.beacon))

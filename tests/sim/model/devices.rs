@@ -156,6 +156,7 @@ impl Model {
         let others_end = device.siblings(at.number).any(Seat::has_process);
         let seat = &mut device.seats[at.number];
         seat.was_ready = true;
+        seat.took_start = Some(now.since(seat.started));
         seat.served = serves;
         seat.state = if serves { State::Ready } else { State::Standby };
         match (serves, others_end) {

@@ -47,6 +47,7 @@ impl Model {
 
         // A part that was tried before may be kept back for another device, and may thus be overtaken.
         let nothing_is_kept_back = self.devices.len() == 1 || self.retries == 0;
+        let nobody_else_waits = self.is_the_only_client(lead);
         let job = &self.jobs[&lead.attempt.job];
         let (client, request) = (job.client, job.request.clone());
         let fresh = |id| self.retries == 0 || self.jobs[&id].begun == 0;
@@ -56,9 +57,17 @@ impl Model {
         }
         if nothing_is_kept_back {
             self.fair.nobody_is_passed_over_for_ever(self.config.join_cost_max)?;
+        }
+        if nothing_is_kept_back || nobody_else_waits {
             self.whoever_may_join_a_launch_of_his_client_does(at, sent)?;
         }
         Ok(())
+    }
+
+    /// Whether everybody who waits is of the client of this one.
+    fn is_the_only_client(&self, lead: &Assignment) -> bool {
+        let own = self.jobs[&lead.attempt.job].client;
+        self.jobs.values().filter(|job| job.waits()).all(|job| job.client == own)
     }
 
     fn note_dispatch(&mut self, at: SeatId, second: bool, batch: Batch) {

@@ -120,8 +120,13 @@ fn what_it_says_is_kept_and_what_is_news_is_told() {
     ];
     let rig = rig(&lines.join("\n"));
     let told: Vec<_> = (0..5).map(|_| rig.told()).collect();
-    let news =
-        [FaultCode::Xid(79), FaultCode::Recovery(1), FaultCode::Nvml(15), FaultCode::Nvml(15), FaultCode::Xid(31)];
+    let news = [
+        FaultCode::Xid(79),
+        FaultCode::Recovery(1),
+        FaultCode::Nvml(15),
+        FaultCode::Nvml(15),
+        FaultCode::Xid(31),
+    ];
     assert_eq!(told, news.map(|fault| (GPU, fault)), "what is the same again is no news");
     let (monitor, devices) = rig.monitor.status();
     let (pid, arguments) = rig.starts().remove(0);

@@ -8,37 +8,39 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::wait::eventually;
+use super::wait::eventually;
 
 /// A child that does not outlive its test.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub struct Process {
     child: Child,
 }
 
 impl Process {
-    pub(crate) fn new(child: Child) -> Self {
+    /// Takes a child over.
+    pub fn new(child: Child) -> Self {
         Self { child }
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    /// Its number.
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Whether it has not ended yet.
-    pub(crate) fn is_running(&mut self) -> bool {
+    pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("a child can be waited for").is_none()
     }
 
     /// Waits for its end.
-    pub(crate) fn exit(&mut self) -> ExitStatus {
+    pub fn exit(&mut self) -> ExitStatus {
         eventually("a process to end", || {
             self.child.try_wait().expect("a child can be waited for").ok_or("it runs")
         })
     }
 
     /// Kills it, for good and with no time for last words, and waits for its end.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         signal(self.pid(), Signal::SIGKILL);
         self.exit();
     }
@@ -53,13 +55,13 @@ impl Drop for Process {
 }
 
 /// Sends a signal to a process that is there.
-pub(crate) fn signal(pid: u32, signal: Signal) {
+pub fn signal(pid: u32, signal: Signal) {
     let sent = kill(Pid::from_raw(i32::try_from(pid).expect("process numbers fit")), signal);
     assert!(matches!(sent, Ok(()) | Err(Errno::ESRCH)), "{signal} to {pid}: {sent:?}");
 }
 
 /// Stops a process and waits until it stands still.
-pub(crate) fn stop(pid: u32) {
+pub fn stop(pid: u32) {
     signal(pid, Signal::SIGSTOP);
     eventually("a process to stand still", || match state(pid) {
         Some('T') => Ok(()),
@@ -68,17 +70,17 @@ pub(crate) fn stop(pid: u32) {
 }
 
 /// Lets a stopped process go on.
-pub(crate) fn go_on(pid: u32) {
+pub fn go_on(pid: u32) {
     signal(pid, Signal::SIGCONT);
 }
 
 /// Whether a process is there and has not ended.
-pub(crate) fn lives(pid: u32) -> bool {
+pub fn lives(pid: u32) -> bool {
     state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
 /// Waits until none of these is left.
-pub(crate) fn all_gone(pids: &[u32]) {
+pub fn all_gone(pids: &[u32]) {
     eventually("processes to be gone", || {
         let left: Vec<_> = pids.iter().filter(|&&pid| lives(pid)).collect();
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?} live")) }
@@ -86,31 +88,63 @@ pub(crate) fn all_gone(pids: &[u32]) {
 }
 
 /// The children of a process.
-pub(crate) fn children(parent: u32) -> Vec<u32> {
-    let all = fs::read_dir("/proc").expect("/proc can be listed");
-    let pids = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+pub fn children(parent: u32) -> Vec<u32> {
     let is_child = |&pid: &u32| stat(pid).is_some_and(|stat| stat[1] == parent.to_string());
-    pids.filter(is_child).filter(|&pid| lives(pid)).collect()
+    everybody().filter(is_child).filter(|&pid| lives(pid)).collect()
+}
+
+/// Every process of the machine that we may see.
+fn everybody() -> impl Iterator<Item = u32> {
+    let all = fs::read_dir("/proc").expect("/proc can be listed");
+    all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 /// Processor time that a process has used, in ticks of 10 ms.
-pub(crate) fn ticks(pid: u32) -> u64 {
+pub fn ticks(pid: u32) -> u64 {
     let stat = stat(pid).unwrap_or_default();
     stat.iter().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
 }
 
+/// The parent of a process that is there.
+pub fn parent(pid: u32) -> Option<u32> {
+    stat(pid)?.get(1)?.parse().ok()
+}
+
+/// Children that have ended and were not waited for.
+pub fn zombies(parent: u32) -> usize {
+    let of_it = |&pid: &u32| stat(pid).is_some_and(|s| s[0] == "Z" && s[1] == parent.to_string());
+    everybody().filter(of_it).count()
+}
+
+/// Processes whose command line has all of these words.
+pub fn with_arguments(words: &[&str]) -> Vec<u32> {
+    let has_all = |&pid: &u32| {
+        let line = fs::read_to_string(proc(pid, "cmdline")).unwrap_or_default();
+        words.iter().all(|word| line.split('\0').any(|argument| argument == *word))
+    };
+    everybody().filter(has_all).collect()
+}
+
+/// Resident memory in KiB; 0 once the process has ended.
+pub fn resident_kib(pid: u32) -> u64 {
+    let text = fs::read_to_string(proc(pid, "status")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    number.unwrap_or_default()
+}
+
 /// Open descriptors.
-pub(crate) fn descriptors(pid: u32) -> usize {
+pub fn descriptors(pid: u32) -> usize {
     count(pid, "fd")
 }
 
 /// Threads.
-pub(crate) fn threads(pid: u32) -> usize {
+pub fn threads(pid: u32) -> usize {
     count(pid, "task")
 }
 
 /// What is mapped.
-pub(crate) fn maps(pid: u32) -> String {
+pub fn maps(pid: u32) -> String {
     fs::read_to_string(proc(pid, "maps")).expect("the process lives")
 }
 

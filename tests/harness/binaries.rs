@@ -10,24 +10,19 @@ use std::time::SystemTime;
 const NAMES: [&str; 2] = ["gridpool", "gridpool-worker"];
 
 /// The command line.
-pub(crate) fn gridpool() -> &'static Path {
+pub fn gridpool() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| folder().join(NAMES[0]))
 }
 
 /// The worker.
-pub(crate) fn worker() -> &'static Path {
+pub fn worker() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| folder().join(NAMES[1]))
 }
 
-/// A worker that misbehaves as `GRIDPOOL_STUB` says; see `stub_worker.rs`.
-pub(crate) fn stub_worker() -> &'static str {
-    env!("CARGO_BIN_EXE_stub-worker")
-}
-
 /// The repository.
-pub(crate) fn root() -> &'static Path {
+pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests is a folder of the repository")
 }
 

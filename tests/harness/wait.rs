@@ -1,6 +1,9 @@
 //! Waiting for what a test has caused, never for time to pass.
 
+#![expect(clippy::panic, reason = "what does not come in time is a test that fails")]
+
 use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -9,7 +12,7 @@ use gridpool_protocol::clock;
 
 /// How long anything may take before its test fails. Far more than is ever needed, so that only a
 /// fault runs into it, however busy the machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -17,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 ///
 /// # Panics
 /// If it gives none in time.
-pub(crate) fn eventually<T, E: Display>(what: &str, mut look: impl FnMut() -> Result<T, E>) -> T {
+pub fn eventually<T, E: Display>(what: &str, mut look: impl FnMut() -> Result<T, E>) -> T {
     let give_up = clock::now() + PATIENCE;
     loop {
         match look() {
@@ -31,7 +34,7 @@ pub(crate) fn eventually<T, E: Display>(what: &str, mut look: impl FnMut() -> Re
 }
 
 /// [`eventually`] for something that is either so or not.
-pub(crate) fn eventually_so(what: &str, mut look: impl FnMut() -> bool) {
+pub fn eventually_so(what: &str, mut look: impl FnMut() -> bool) {
     eventually(what, || if look() { Ok(()) } else { Err("it is not so") });
 }
 
@@ -39,10 +42,7 @@ pub(crate) fn eventually_so(what: &str, mut look: impl FnMut() -> bool) {
 ///
 /// # Panics
 /// If it does not come in time, or the call panics.
-pub(crate) fn within<T: Send + 'static>(
-    what: &str,
-    call: impl FnOnce() -> T + Send + 'static,
-) -> T {
+pub fn within<T: Send + 'static>(what: &str, call: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     let thread = thread::spawn(move || drop(sender.send(call())));
     match receiver.recv_timeout(PATIENCE) {
@@ -51,5 +51,13 @@ pub(crate) fn within<T: Send + 'static>(
         Err(mpsc::RecvTimeoutError::Disconnected) => {
             std::panic::resume_unwind(thread.join().expect_err("it gave no value"))
         }
+    }
+}
+
+/// Lets time pass, where time is what is meant; ends early once `stop` is set.
+pub fn pause(span: Duration, stop: &AtomicBool) {
+    let end = clock::now() + span;
+    while !clock::until(end).is_zero() && !stop.load(Ordering::Relaxed) {
+        thread::park_timeout(clock::until(end).min(LOOK_EVERY));
     }
 }
