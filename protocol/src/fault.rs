@@ -128,7 +128,7 @@ const CUDA: Family = Family {
     prefix: cuda::PREFIX,
     rows: cuda::CODES,
     // The process that ends for nothing costs less than the wrong answer of one that stays.
-    other: (FaultClass::Sticky, "a code that CUDA 13.5 does not name: taken as sticky"),
+    other: (FaultClass::Sticky, "a code that CUDA 13.5 does not name"),
 };
 const ONNX: Family = Family {
     word: "onnx",

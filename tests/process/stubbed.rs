@@ -6,6 +6,7 @@ mod devices;
 mod jobs;
 mod lone;
 mod monitor;
+mod policy;
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
