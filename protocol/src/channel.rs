@@ -253,7 +253,7 @@ mod tests {
         from_worker.vigil = spin::tests::hopeful();
         // The second is longer than one packet.
         let long = "x".repeat(250_000);
-        let dying = |message| FromWorker::Dying { code: 1, message, attempt: None };
+        let dying = |message| FromWorker::Dying { code: 1, fault: None, message, attempt: None };
         let messages = [FromWorker::Forgot, dying(long), FromWorker::Forgot];
         let sent = messages.clone();
         let sender = std::thread::spawn(move || {

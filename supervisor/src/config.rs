@@ -16,6 +16,10 @@
 //! drain_timeout_s = 30
 //! heartbeat_kill_ms = 5000
 //! spin_us = 200
+//!
+//! [policy]                         # a fault and what is done about it: `gridpool status --policy`
+//! "cuda 2" = "restart"
+//! "xid 109" = "quarantine"
 //! ```
 
 mod devices;
@@ -31,6 +35,7 @@ use gridpool_protocol::exit::cli as exit;
 use nix::unistd::{Uid, getuid};
 
 use crate::pool::config::PoolConfig;
+use crate::pool::policy::PolicyTable;
 
 pub use devices::{CPU_WORKERS_MAX, DeviceError, DeviceSelection, parse_devices};
 
@@ -50,6 +55,8 @@ pub struct Settings {
     pub allow_chaos: bool,
     /// The limits of the core.
     pub limits: PoolConfig,
+    /// What is done about which fault.
+    pub policy: PolicyTable,
 }
 
 /// What flags, or the environment in their place, say.
@@ -132,6 +139,7 @@ impl Settings {
             worker_bin: flags.worker_bin.or(file.worker_bin),
             allow_chaos: flags.allow_chaos.or(file.allow_chaos).unwrap_or(false),
             limits,
+            policy: file.policy,
         })
     }
 }

@@ -106,6 +106,7 @@ pub(crate) fn run_together(
         held.push(member.and_then(|hold| hold.member(program)).map(|member| members.push(member)));
     }
     let items: usize = members.iter().map(|member| member.items().len()).sum();
+    let alone = members.len() == 1;
     let ran = if members.is_empty() {
         Ok(Work::default())
     } else {
@@ -114,6 +115,8 @@ pub(crate) fn run_together(
     drop(members);
     let work = match ran {
         Err(fault) if fault.ends_worker() => return Err(fault),
+        // Of several that ran together nobody knows whose call it was: none of them fails for it.
+        Err(fault) if alone => Err(fault.attempt_error()),
         Err(fault) => Err(AttemptError::Device(fault.to_string())),
         Ok(work) => Ok(work),
     };

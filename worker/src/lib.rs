@@ -20,6 +20,7 @@ pub mod cuda;
 pub mod device;
 pub mod fault;
 pub mod gauges;
+pub mod monitor;
 pub mod probe;
 pub mod process;
 pub mod self_test;

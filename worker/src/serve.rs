@@ -256,7 +256,7 @@ impl Worker {
             Ok(hold) => Ok(Ok(hold)),
             Err(Failure::Attempt(error)) => Ok(Err(error)),
             Err(Failure::Fault(fault)) if fault.ends_worker() => Err(fault),
-            Err(Failure::Fault(fault)) => Ok(Err(AttemptError::Device(fault.to_string()))),
+            Err(Failure::Fault(fault)) => Ok(Err(fault.attempt_error())),
         }
     }
 
@@ -294,8 +294,8 @@ impl Worker {
 
     /// Says why the worker ends; gives its exit code.
     fn last_words(&self, fault: &Fault, attempt: Option<AttemptId>) -> i32 {
-        let code = fault.exit_code();
-        self.say(&FromWorker::Dying { code, message: fault.to_string(), attempt });
+        let (code, message) = (fault.exit_code(), fault.to_string());
+        self.say(&FromWorker::Dying { code, fault: Some(fault.code()), message, attempt });
         code
     }
 

@@ -117,6 +117,7 @@ impl State {
             ServerMessage::ArenaCreated { request, .. }
             | ServerMessage::Denied { request, .. }
             | ServerMessage::Granted { request, .. }
+            | ServerMessage::Policy { request, .. }
             | ServerMessage::Status { request, .. } => {
                 if let Some(reply) = self.replies.get_mut(&request) {
                     *reply = Some(received);

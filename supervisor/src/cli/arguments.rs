@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand};
+use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::limits::DEADLINE_MAX;
 use gridpool_protocol::program::Ties;
 use nix::sys::signal::Signal;
@@ -14,7 +15,7 @@ use crate::config::Overrides;
 
 /// A pool of GPU workers that survives its workers.
 #[derive(Debug, Parser)]
-#[command(name = "gridpool", version, max_term_width = 100)]
+#[command(name = "gridpool", version, max_term_width = 100, after_help = exit_codes())]
 pub(super) struct Arguments {
     #[command(subcommand)]
     pub(super) command: Command,
@@ -77,10 +78,16 @@ pub(super) enum Command {
         #[arg(long, conflicts_with = "json")]
         markdown: bool,
     },
-    /// Show what every worker is doing.
+    /// Show what every worker is doing, or what the pool does about which fault.
     Status {
         #[command(flatten)]
         socket: SocketFlag,
+        /// Show every fault and the response to it. Without a pool, the defaults and --config.
+        #[arg(long)]
+        policy: bool,
+        /// With --policy and no pool: the config file of a pool that is yet to be started.
+        #[arg(long, value_name = "FILE", requires = "policy")]
+        config: Option<PathBuf>,
         /// Print one JSON document.
         #[arg(long)]
         json: bool,
@@ -196,6 +203,12 @@ impl ChaosFlag {
     pub(super) fn over(&self, flags: Overrides) -> Overrides {
         Overrides { allow_chaos: self.allow_chaos, ..flags }
     }
+}
+
+/// What every exit code says.
+fn exit_codes() -> String {
+    let line = |(code, meaning): (u8, &str)| format!("\n  {code:<3} {meaning}");
+    format!("Exit codes:{}", exit::TABLE.map(line).concat())
 }
 
 pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {

@@ -7,6 +7,7 @@ mod chaos;
 pub mod document;
 pub mod input;
 mod ops;
+mod policy;
 pub mod progress;
 pub mod results;
 pub mod show;
@@ -36,6 +37,7 @@ use crate::devices::{self, DevicesError};
 use crate::shell::{Ended, ListenError, Notifier, Shell, WorkerCommand};
 use arguments::{Arguments, ChaosFlag, Command, PoolFlags, Work};
 use input::{InputError, Inputs, Stdin};
+use policy::Source;
 use progress::Progress;
 use show::Look;
 use work::Plan;
@@ -155,7 +157,12 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Serve { pool, socket, chaos } => serve(&pool, socket.socket, &chaos),
         Command::Submit { work, socket, no_wait } => submit(&work, socket.socket, !no_wait),
         Command::Ops { json, markdown } => print_ops(json, markdown),
-        Command::Status { socket, json } => print_status(socket.socket, json),
+        Command::Status { socket, policy: false, config: _, json } => {
+            print_status(socket.socket, json)
+        }
+        Command::Status { socket, policy: true, config, json } => {
+            print_policy(socket.socket, config.as_deref(), json)
+        }
         Command::Kill { worker, signal, socket } => {
             say(&connect(socket.socket)?.kill(&worker, signal as i32)?)
         }
@@ -238,6 +245,28 @@ fn print_status(socket: Option<PathBuf>, json: bool) -> Result<u8, CommandError>
     Ok(exit::OK)
 }
 
+fn print_policy(
+    socket: Option<PathBuf>,
+    config: Option<&Path>,
+    json: bool,
+) -> Result<u8, CommandError> {
+    let overrides = Overrides { socket, ..Overrides::default() };
+    let settings = Settings::resolve(overrides, config)?;
+    let (source, rules) = match Client::connect(&settings.socket) {
+        Ok(client) => (Source::Pool(settings.socket.display().to_string()), client.policy()?),
+        Err(ClientError::NoPool { .. }) => (Source::without_pool(config), settings.policy.rules()),
+        Err(error) => return Err(error.into()),
+    };
+    let document = policy::Document { source, rules };
+    if json {
+        return say_json(&document);
+    }
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let written = policy::write(&mut out, &document, columns()).and_then(|()| out.flush());
+    written.map_err(CommandError::Output)?;
+    Ok(exit::OK)
+}
+
 // ---- their parts ----
 
 /// Everything that can be wrong before a pool is touched.
@@ -287,6 +316,7 @@ fn start_pool(settings: &Settings) -> Result<Shell, CommandError> {
         program,
         cpu_threads: (cores / cpu_devices.max(1)).max(1),
         known_answer_every: limits.known_answer_every,
+        policy: settings.policy.clone(),
     };
     let shell = Shell::start(limits, command, pool_devices, settings.socket.clone())
         .map_err(system("the pool's threads"))?;

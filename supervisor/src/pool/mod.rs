@@ -20,6 +20,7 @@ mod losses;
 mod outstanding;
 mod part;
 mod patience;
+pub mod policy;
 mod queue;
 mod seats;
 mod slot;
@@ -28,6 +29,7 @@ mod tests;
 mod upkeep;
 mod verdicts;
 mod workers;
+mod xid;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -44,6 +46,7 @@ use device::{Device, Service};
 use event::{Action, Event, Release, Timestamp};
 use job::Job;
 use part::PartState;
+use policy::PolicyTable;
 use queue::{Place, Queue, Suspects, Waiting};
 use slot::Slot;
 use verdicts::Verdicts;
@@ -65,6 +68,7 @@ enum Phase {
 #[derive(Debug)]
 pub struct Pool {
     config: PoolConfig,
+    policy: PolicyTable,
     phase: Phase,
     devices: Vec<Device>,
     /// The seats of all devices, device by device.
@@ -112,8 +116,15 @@ impl Pool {
             suspects: 0,
             counters: Counters::default(),
             actions: VecDeque::new(),
+            policy: PolicyTable::default(),
             config,
         }
+    }
+
+    /// The same, with another policy than the default.
+    #[must_use]
+    pub fn with_policy(self, policy: PolicyTable) -> Self {
+        Self { policy, ..self }
     }
 
     /// Takes in one event and whatever time has brought about by `now`.
@@ -127,6 +138,7 @@ impl Pool {
             }
             Event::ClientGone { client } => self.on_client_gone(now, client),
             Event::ContentHashed { job, content } => self.on_hashed(now, job, content),
+            Event::DeviceFault { device, fault } => self.on_device_fault(now, device, fault),
             Event::DrainRequested => {
                 if self.phase == Phase::Serving {
                     self.phase = Phase::Draining { until: now.after(self.config.drain_timeout) };

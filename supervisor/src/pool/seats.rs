@@ -158,6 +158,7 @@ impl Pool {
             false => SlotState::Waiting { until: now.after(wait) },
         };
         let device = find(&mut self.devices, id);
+        device.lost_at = Some(now);
         match device.service {
             Service::Open => {}
             Service::Probing => return device.quarantine(now, is_final, &self.config),

@@ -172,6 +172,10 @@ impl Connection {
                     self.forget(arena);
                 }
             }
+            ClientMessage::Policy { request } => {
+                let rules = self.shared.policy.rules();
+                self.tell(&ServerMessage::Policy { request, rules });
+            }
             ClientMessage::Status { request } => {
                 let status = Box::new(self.shared.status());
                 self.tell(&ServerMessage::Status { request, status });

@@ -20,6 +20,7 @@ mod content;
 mod core;
 mod link;
 mod listen;
+mod monitor;
 mod notify;
 mod operator;
 mod outbox;
@@ -39,6 +40,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use gridpool_protocol::clock;
+use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
 use gridpool_protocol::message::{Answer, AttemptError};
 use gridpool_protocol::spin;
@@ -47,8 +49,10 @@ use gridpool_protocol::status::{Status, SupervisorStatus, WorkerMemory};
 use crate::pool::Pool;
 use crate::pool::config::PoolConfig;
 use crate::pool::event::{Event, Timestamp};
+use crate::pool::policy::PolicyTable;
 use arenas::Budget;
 use link::Link;
+use monitor::{Monitor, Patience, Reclaim};
 use timer::Timer;
 
 use self::core::Core;
@@ -103,6 +107,10 @@ struct Shared {
     spawner: Sender<WorkerId>,
     hasher: content::Orders,
     budget: Arc<Budget>,
+    /// What is done about which fault.
+    policy: PolicyTable,
+    /// Watches the GPUs, if there are any.
+    monitor: OnceLock<Monitor>,
     socket: PathBuf,
     ids: AtomicU64,
     /// How long a thread may look for a message before it sleeps.
@@ -140,7 +148,9 @@ impl Shell {
         let (spawner, orders) = crossbeam_channel::bounded(2 * seats.max(1));
         let (hasher, suspects) = crossbeam_channel::unbounded();
         let shared = Arc::new(Shared {
-            core: Mutex::new(Core::new(Pool::new(config, &ids))),
+            core: Mutex::new(Core::new(
+                Pool::new(config, &ids).with_policy(command.policy.clone()),
+            )),
             ended: Condvar::new(),
             timer: Timer::default(),
             notifier: OnceLock::new(),
@@ -148,6 +158,8 @@ impl Shell {
             spawner,
             hasher,
             budget: Arc::new(Budget::from_system()),
+            policy: command.policy.clone(),
+            monitor: OnceLock::new(),
             socket,
             ids: AtomicU64::new(1),
             spin,
@@ -158,6 +170,13 @@ impl Shell {
             descriptors_max: process::descriptor_limit()
                 .saturating_sub(DESCRIPTORS_RESERVED + DESCRIPTORS_PER_SEAT * seats),
         });
+        let for_monitor = Arc::clone(&shared);
+        let tell = move |device, fault| for_monitor.device_fault(device, fault);
+        let program = command.program.clone();
+        let monitor = Monitor::start(program, &devices, Patience::DEFAULT, Box::new(tell))?;
+        if let Some(monitor) = monitor {
+            shared.monitor.get_or_init(|| monitor);
+        }
         let for_spawner = Arc::clone(&shared);
         let spawn_all = move || spawn::serve(&orders, &for_spawner, &command, &devices);
         thread::Builder::new().name("spawn".into()).spawn(spawn_all)?;
@@ -232,6 +251,9 @@ impl Shell {
         self.shared.tell(&core, self.shared.timestamp());
         let outboxes: Vec<_> = core.clients.values().cloned().collect();
         drop(core);
+        if let Some(monitor) = self.shared.monitor.get() {
+            monitor.stop();
+        }
         let until = clock::now() + FLUSH_TIMEOUT;
         outboxes.iter().for_each(|outbox| outbox.flush(until));
         process::remove_bootstrap_files(self.shared.socket.parent());
@@ -330,8 +352,34 @@ impl Shared {
         self.lock().with_link(worker, Link::forgot);
     }
 
+    /// Waits until the memory that a process held on its device is free, if anybody can say. The core
+    /// has a limit of its own.
+    fn await_memory(&self, device: DeviceId, pid: u32) {
+        let Some(monitor) = self.monitor.get() else { return };
+        match monitor.reclaimed(device, pid, monitor::ANSWER_TIMEOUT) {
+            Reclaim::Back => {}
+            Reclaim::Held => tracing::warn!(%device, pid, "a dead worker's memory is not free yet"),
+            Reclaim::Unknown => tracing::debug!(%device, pid, "there is no monitor to ask"),
+        }
+    }
+
+    /// The driver told of a fault of a device.
+    fn device_fault(&self, device: DeviceId, fault: FaultCode) {
+        let (meaning, response) = (fault.meaning(), self.policy.response(fault));
+        let (name, says) = (&*meaning.name, meaning.sentence);
+        let mut core = self.lock();
+        let now = self.timestamp();
+        if core.pool.is_expected(now, device, fault) {
+            tracing::debug!(%device, %fault, name, says, "the driver says, as expected");
+        } else {
+            tracing::warn!(%device, %fault, name, says, %response, "the driver says");
+        }
+        core.handle(self, now, Event::DeviceFault { device, fault });
+    }
+
     fn status(&self) -> Status {
         let cuda_mapped = cuda_is_mapped();
+        let (monitor, devices) = self.monitor.get().map(Monitor::status).unzip();
         let core = self.lock();
         let mut workers = core.pool.workers();
         for row in &mut workers {
@@ -357,6 +405,8 @@ impl Shared {
                 outbox_bytes_high: self.outbox_bytes_high.load(Ordering::Relaxed),
             },
             workers,
+            monitor,
+            devices: devices.unwrap_or_default(),
             queue: core.pool.queue(),
             counters: core.pool.counters(),
         }

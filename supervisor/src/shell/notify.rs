@@ -252,6 +252,7 @@ mod tests {
     use gridpool_protocol::ids::{DeviceId, DeviceKind};
 
     use super::*;
+    use crate::pool::policy::PolicyTable;
     use crate::shell::{Shell, WorkerCommand};
 
     const UNIT: &str = include_str!("../../systemd/gridpool.service");
@@ -348,6 +349,7 @@ mod tests {
             program: PathBuf::from("/bin/false"),
             cpu_threads: 1,
             known_answer_every: Duration::from_secs(60),
+            policy: PolicyTable::default(),
         };
         Shell::start(PoolConfig::DEFAULT, command, Vec::new(), PathBuf::new()).unwrap()
     }

@@ -163,6 +163,9 @@ impl Model {
             }
             Event::ClientGone { client } => self.client_gone(client),
             Event::ContentHashed { job, content } => self.content_hashed(job, content),
+            Event::DeviceFault { device, fault } => {
+                unreachable!("the world tells of no faults of devices, not of {fault} of {device}")
+            }
             Event::DrainRequested => {
                 if self.phase == Phase::Serving {
                     let until = now.after(self.config.drain_timeout);

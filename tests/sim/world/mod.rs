@@ -157,6 +157,7 @@ impl World {
             | Event::CancelRequested { .. }
             | Event::ClientGone { .. }
             | Event::ContentHashed { .. }
+            | Event::DeviceFault { .. }
             | Event::DrainRequested
             | Event::JobSubmitted { .. }
             | Event::ReleaseRequested { .. }
