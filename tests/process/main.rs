@@ -30,6 +30,7 @@ mod loaded;
 mod memory;
 mod packed;
 mod pairs;
+mod policy;
 mod pool;
 mod reconnect;
 mod recovery;

@@ -5,6 +5,7 @@ mod codes;
 mod devices;
 mod jobs;
 mod lone;
+mod monitor;
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;

@@ -136,7 +136,7 @@ mutant 'freeing a device counts against it' workers.rs 's/=> Blame::Pool/=> Blam
 mutant 'exit code 73 is tried again' workers.rs 's/\[response, of_exit\]\.contains\(&Response::Halt\)/exit.code() != gridpool_protocol::fault::FaultCode::Exit(73) \&\& [response, of_exit].contains(\&Response::Halt)/'
 mutant 'a program that is not there is started again' workers.rs 's/blame, response == Response::Halt, false/blame, false, false/'
 mutant 'a start that failed for want of descriptors counts' workers.rs 's/false => Blame::Outside/false => Blame::Device/'
-mutant 'a job of a worker killed from outside avoids its device' losses.rs 's/job\.parts\[part\]\.avoid = None;//'
+mutant 'a job of a worker killed from outside avoids its device' losses.rs 's/if loss\.kind == LossKind::Killed \{/if false {/'
 mutant 'a pause is not excused' upkeep.rs 's/if gap >= PAUSE_MIN \{/if gap > PAUSE_MIN * 1_000 {/'
 mutant 'a short pause is excused' upkeep.rs 's/if gap >= PAUSE_MIN \{/if gap * 2 >= PAUSE_MIN {/'
 mutant 'a pause excuses silence alone' slot.rs 's/\*at = at\.after\(gap\)/_ = (at, gap)/'

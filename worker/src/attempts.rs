@@ -115,9 +115,7 @@ pub(crate) fn run_together(
     drop(members);
     let work = match ran {
         Err(fault) if fault.ends_worker() => return Err(fault),
-        // Of several that ran together nobody knows whose call it was: none of them fails for it.
-        Err(fault) if alone => Err(fault.attempt_error()),
-        Err(fault) => Err(AttemptError::Device(fault.to_string())),
+        Err(fault) => Err(fault.attempt_error(alone)),
         Ok(work) => Ok(work),
     };
     let report = work.as_ref().map(|work| RunReport {

@@ -162,22 +162,11 @@ impl Fault {
         }
     }
 
-    /// What a worker that stays answers.
+    /// What a worker that stays answers. Of several attempts that ran together nobody knows whose call
+    /// it was: none of them fails for it.
     #[must_use]
-    pub fn attempt_error(&self) -> AttemptError {
-        match self.response() {
-            Response::FailJob => AttemptError::Refused(self.to_string()),
-            Response::AwaitWorker
-            | Response::ExpectedAfterKill
-            | Response::Halt
-            | Response::Ignore
-            | Response::Quarantine
-            | Response::QuarantineOnRepeat
-            | Response::Restart
-            | Response::Retry
-            | Response::RetryJob
-            | Response::Suspect => AttemptError::Device(self.to_string()),
-        }
+    pub fn attempt_error(&self, alone: bool) -> AttemptError {
+        answer(self.response(), alone, self.to_string())
     }
 
     /// The exit code of a worker that ends over it, at its start or later.
@@ -195,6 +184,23 @@ impl Fault {
                 exit::CONFIG
             }
         }
+    }
+}
+
+fn answer(response: Response, alone: bool, why: String) -> AttemptError {
+    match response {
+        Response::FailJob if alone => AttemptError::Refused(why),
+        Response::AwaitWorker
+        | Response::ExpectedAfterKill
+        | Response::FailJob
+        | Response::Halt
+        | Response::Ignore
+        | Response::Quarantine
+        | Response::QuarantineOnRepeat
+        | Response::Restart
+        | Response::Retry
+        | Response::RetryJob
+        | Response::Suspect => AttemptError::Device(why),
     }
 }
 
@@ -266,7 +272,7 @@ mod tests {
     fn a_worker_ends_over_what_the_policy_does_not_let_it_survive() {
         for code in [2, 1, 701, 218] {
             assert!(!gave(code).ends_worker(), "{code}");
-            assert!(matches!(gave(code).attempt_error(), AttemptError::Device(_)), "{code}");
+            assert!(matches!(gave(code).attempt_error(true), AttemptError::Device(_)), "{code}");
         }
         for code in [100, 214, 700, 803, 919, 5_000] {
             assert!(gave(code).ends_worker(), "{code}");
@@ -275,6 +281,15 @@ mod tests {
         assert!(wrong.ends_worker());
         assert_eq!(wrong.code(), FaultCode::WrongAnswer);
         assert_eq!(Fault::NoDriver.code(), FaultCode::Exit(exit::DEVICE_LOST));
+    }
+
+    #[test]
+    fn a_job_fails_over_a_call_only_if_the_policy_says_so_and_it_was_alone() {
+        let answer = |response, alone| answer(response, alone, "why".to_owned());
+        let why = || "why".to_owned();
+        assert_eq!(answer(Response::FailJob, true), AttemptError::Refused(why()));
+        assert_eq!(answer(Response::FailJob, false), AttemptError::Device(why()));
+        assert_eq!(answer(Response::RetryJob, true), AttemptError::Device(why()));
     }
 
     #[test]

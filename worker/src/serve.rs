@@ -256,7 +256,7 @@ impl Worker {
             Ok(hold) => Ok(Ok(hold)),
             Err(Failure::Attempt(error)) => Ok(Err(error)),
             Err(Failure::Fault(fault)) if fault.ends_worker() => Err(fault),
-            Err(Failure::Fault(fault)) => Ok(Err(fault.attempt_error())),
+            Err(Failure::Fault(fault)) => Ok(Err(fault.attempt_error(true))),
         }
     }
 

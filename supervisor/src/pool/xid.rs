@@ -113,17 +113,14 @@ impl Pool {
         self.end_workers(now, id);
     }
 
-    /// Ends every worker of a device, and nobody is blamed. Those that stand by go first, so that none
-    /// takes over from the one that serves.
+    /// Ends every worker of a device, and nobody is blamed. One that takes over from another ends in
+    /// its turn, before it is given anything.
     fn end_workers(&mut self, now: Timestamp, id: DeviceId) {
-        let mut live: Vec<_> = (0..self.slots.len())
-            .filter(|&index| {
-                let slot = &self.slots[index];
-                slot.device == id && is_live(&slot.state)
-            })
-            .collect();
-        live.sort_by_key(|&index| self.slots[index].serves());
-        live.into_iter().for_each(|index| self.kill(now, index, KillCause::FreeDevice));
+        for index in 0..self.slots.len() {
+            if self.slots[index].device == id && is_live(&self.slots[index].state) {
+                self.kill(now, index, KillCause::FreeDevice);
+            }
+        }
     }
 }
 

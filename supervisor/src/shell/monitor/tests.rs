@@ -102,6 +102,7 @@ fn what_it_says_is_kept_and_what_is_news_is_told() {
     let xid = "echo '{\"xid\":{\"uuid\":\"GPU-3\",\"xid\":79}}'";
     let failed = "echo '{\"failed\":{\"uuid\":\"GPU-3\",\"call\":\"nvmlX\",\"code\":15}}'";
     let no_library = "echo '{\"failed\":{\"uuid\":null,\"call\":\"nvmlInit_v2\",\"code\":12}}'";
+    let end = "echo '{\"xid\":{\"uuid\":\"GPU-3\",\"xid\":31}}'";
     let lines = [
         BEAT,
         &device("0"),
@@ -114,12 +115,18 @@ fn what_it_says_is_kept_and_what_is_news_is_told() {
         failed,
         &device("1"),
         failed,
+        end,
         SLEEP,
     ];
     let rig = rig(&lines.join("\n"));
-    let told: Vec<_> = (0..4).map(|_| rig.told()).collect();
-    let news =
-        [FaultCode::Xid(79), FaultCode::Recovery(1), FaultCode::Nvml(15), FaultCode::Nvml(15)];
+    let told: Vec<_> = (0..5).map(|_| rig.told()).collect();
+    let news = [
+        FaultCode::Xid(79),
+        FaultCode::Recovery(1),
+        FaultCode::Nvml(15),
+        FaultCode::Nvml(15),
+        FaultCode::Xid(31),
+    ];
     assert_eq!(told, news.map(|fault| (GPU, fault)), "what is the same again is no news");
     let (monitor, devices) = rig.monitor.status();
     let (pid, arguments) = rig.starts().remove(0);
@@ -133,8 +140,8 @@ fn what_it_says_is_kept_and_what_is_news_is_told() {
         memory_total: 9,
         processes: vec![7],
         recovery: Some(1),
-        last_xid: Some(79),
-        xids: 1,
+        last_xid: Some(31),
+        xids: 2,
         nvml_error: Some(15),
     };
     assert_eq!(devices, [want]);
