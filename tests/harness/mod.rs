@@ -1,5 +1,5 @@
-//! What tests of real processes share: the binaries under test, waiting for events, processes as the kernel shows them, and a
-//! client that follows no rules.
+//! What tests of real processes share: the binaries under test, waiting for events, processes as the
+//! kernel shows them, and a client that follows no rules.
 //!
 //! All of it panics where a test would fail.
 

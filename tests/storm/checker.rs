@@ -117,7 +117,8 @@ pub fn check(history: &[Event], rules: Rules) -> Vec<Violation> {
                 found.add(Broken::RanAgain, key, format!("{} attempts", reply.attempts));
             }
         }
-        for reply in &job.verdicts {
+        // Of two, the second is one too many whatever it says.
+        if let Some(reply) = job.verdicts.first() {
             check_result(key, first, reply, &owners, &mut found);
         }
         check_replays(key, job, &mut found);

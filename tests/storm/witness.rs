@@ -134,8 +134,13 @@ impl<'a> Witness<'a> {
                 if let Err(error) = self.send_one() {
                     return self.broken(&error);
                 }
-            } else if let Err(error) = self.hear(SILENCE) {
-                return self.broken(&error);
+            } else {
+                match self.wait() {
+                    Ok(true) => {}
+                    // More would not be answered either.
+                    Ok(false) => break,
+                    Err(error) => return self.broken(&error),
+                }
             }
         }
         if let Err(error) = self.settle() {
@@ -333,21 +338,24 @@ impl<'a> Witness<'a> {
         sent.saturating_sub(words)
     }
 
-    /// Waits for every word that is due. Gives up on a verdict that is long overdue, and on all of them
-    /// once the pool says that it has no job left: it has then said all it will.
+    /// Waits for every word that is due, for as long as any may still come; and then for the answer to a
+    /// question, behind which nothing is left that was said before: a last reply that comes twice.
     fn settle(&mut self) -> Result<(), FrameError> {
-        let give_up = clock::now() + AMPLE + LATE_MAX;
-        while !(self.flights.is_empty() && self.unanswered() == 0) {
-            let heard = self.history.len();
-            self.hear(SILENCE)?;
-            if self.history.len() == heard && self.pool_is_empty()? {
-                return Ok(());
-            }
-            if clock::until(give_up).is_zero() {
-                return Ok(());
-            }
+        while !(self.flights.is_empty() && self.unanswered() == 0) && self.wait()? {}
+        self.pool_is_empty().map(drop)
+    }
+
+    /// Takes in a word; whether there is use in waiting for another. There is none for a verdict that is
+    /// long overdue, nor for any once the pool says that it has no job left: it has then said all it will.
+    fn wait(&mut self) -> Result<bool, FrameError> {
+        let heard = self.history.len();
+        self.hear(SILENCE)?;
+        if self.history.len() > heard {
+            return Ok(true);
         }
-        Ok(())
+        let oldest = self.flights.values().map(|flight| flight.sent).min();
+        let is_overdue = oldest.is_some_and(|sent| clock::until(sent + AMPLE + LATE_MAX).is_zero());
+        Ok(!is_overdue && !self.pool_is_empty()?)
     }
 
     /// Whether every job that the pool has accepted had its verdict when it was asked. Its answer comes

@@ -150,7 +150,8 @@ impl Fault {
         match self {
             Self::Cuda { .. } => !self.response().keeps_worker(),
             Self::NoDriver | Self::WrongAnswer { .. } | Self::WrongResult { .. } => true,
-            // A CPU device has no context to lose; the others belong to a start.
+            // What belongs to a start, which a device that is open has behind it; and memory, which the
+            // next job may find.
             Self::Contaminated { .. }
             | Self::DriverTooOld { .. }
             | Self::Memory { .. }

@@ -198,17 +198,17 @@ impl PoolFlags {
     }
 }
 
-/// What every exit code says.
-fn exit_codes() -> String {
-    let line = |(code, meaning): (u8, &str)| format!("\n  {code:<3} {meaning}");
-    format!("Exit codes:{}", exit::TABLE.map(line).concat())
-}
-
 impl ChaosFlag {
     /// The same flags, and this one where it was given.
     pub(super) fn over(&self, flags: Overrides) -> Overrides {
         Overrides { allow_chaos: self.allow_chaos, ..flags }
     }
+}
+
+/// What every exit code says.
+fn exit_codes() -> String {
+    let line = |(code, meaning): (u8, &str)| format!("\n  {code:<3} {meaning}");
+    format!("Exit codes:{}", exit::TABLE.map(line).concat())
 }
 
 pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {

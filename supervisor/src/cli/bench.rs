@@ -194,9 +194,12 @@ impl Bench<'_> {
         if let PoolRows::Recovery { standbys, .. } = rows {
             limits.standbys = standbys;
         }
-        let (program, known_answer_every) = (self.worker.clone(), limits.known_answer_every);
-        let policy = self.settings.policy.clone();
-        let command = WorkerCommand { program, cpu_threads, known_answer_every, policy };
+        let command = WorkerCommand {
+            program: self.worker.clone(),
+            cpu_threads,
+            known_answer_every: limits.known_answer_every,
+            policy: self.settings.policy.clone(),
+        };
         self.progress.set_message("workers start");
         let shell = Shell::start(limits, command, pool_devices.to_vec(), self.socket.clone());
         let shell = shell.map_err(system("the pool's threads"))?;

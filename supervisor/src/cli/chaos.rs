@@ -247,7 +247,10 @@ fn until_replaced(
                 && let Some(row) = rows.iter().find(|row| lost.is_replaced_by(row))
             {
                 let after_ms = report::ms(since.elapsed());
-                replaced.push(Replaced { worker, by: row.name.clone(), after_ms });
+                let fault = &row.last_fault;
+                let is_its_own = fault.starts_with(&format!("{worker} "));
+                let fault = if is_its_own { fault.clone() } else { String::new() };
+                replaced.push(Replaced { worker, fault, by: row.name.clone(), after_ms });
             }
         }
         if replaced.len() == lost.len() || clock::until(give_up).is_zero() {

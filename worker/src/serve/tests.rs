@@ -4,6 +4,7 @@ use gridpool_kernels::known_answer::KNOWN_ANSWERS;
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::channel::Listener;
 use gridpool_protocol::chaos::{ChaosFault, DeviceFault, ReplyFault};
+use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::JobId;
 use gridpool_protocol::message::{Destination, Inline, Input, Payload};
 use gridpool_protocol::program::Ties;
@@ -78,8 +79,11 @@ fn answered_until_found_out(looped: Looped) -> usize {
     assert_eq!(ended.recv_timeout(PATIENCE), Ok(exit::DEVICE_LOST));
     let mut said: Vec<_> = std::iter::from_fn(|| replies.recv().ok()).collect();
     let words = said.pop();
-    let Some(FromWorker::Dying { code, message, attempt }) = words else { panic!("{words:?}") };
+    let Some(FromWorker::Dying { code, fault, message, attempt }) = words else {
+        panic!("{words:?}")
+    };
     assert_eq!((code, attempt), (exit::DEVICE_LOST, None));
+    assert_eq!(fault, Some(FaultCode::WrongAnswer));
     assert!(message.starts_with("the device fails its known-answer test: "), "{message}");
     assert!(said.iter().all(|reply| matches!(reply, FromWorker::Answer { result: Ok(_), .. })));
     said.len()

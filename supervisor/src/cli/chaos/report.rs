@@ -44,6 +44,8 @@ pub(super) struct ServedAgain {
 #[derive(Debug, Serialize)]
 pub(super) struct Replaced {
     pub(super) worker: String,
+    /// What ended it, as the pool's status says; empty if that says it no more, or not yet.
+    pub(super) fault: String,
     pub(super) by: String,
     /// As in [`ServedAgain`].
     pub(super) after_ms: f64,
@@ -108,7 +110,10 @@ impl Report {
             let fate = fate(attempt.outcome, &printable(&attempt.detail));
             lines.push(format!("  {}  {fate}", attempt.worker));
         }
-        for Replaced { worker, by, after_ms } in &self.replaced {
+        for Replaced { worker, fault, by, after_ms } in &self.replaced {
+            if !fault.is_empty() {
+                lines.push(printable(fault));
+            }
             // One that was late may have come to its end, and serve on.
             let what = if worker == by { "serves on" } else { "was replaced" };
             lines.push(format!("{worker} {what}: {by} serves {after_ms} ms after the verdict"));

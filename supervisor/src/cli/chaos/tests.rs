@@ -109,8 +109,10 @@ fn what_is_not_as_it_should_be_is_said_and_costs_the_exit_code() {
         let receipt = receipt(Verdict::Ok, vec![attempt("cpu1#1", AttemptOutcome::Ok)]);
         Some(ServedAgain { after_ms: 1.5, receipt })
     };
-    let replaced =
-        || vec![Replaced { worker: "cpu0#1".into(), by: "cpu0#2".into(), after_ms: 2.5 }];
+    let replaced = || {
+        let [worker, by, fault] = ["cpu0#1", "cpu0#2", "cpu0#1 died: signal 11 (SIGSEGV)"];
+        vec![Replaced { worker: worker.into(), fault: fault.into(), by: by.into(), after_ms: 2.5 }]
+    };
     let judged = |verdict, right, served, replaced| {
         let attempts = vec![attempt("cpu0#1", AttemptOutcome::WorkerDied)];
         let lost = lost_workers(&attempts, right);
@@ -125,7 +127,7 @@ fn what_is_not_as_it_should_be_is_said_and_costs_the_exit_code() {
     for line in [
         "OK after 1 ms; the result is right\n",
         "\n  cpu0#1  lost, the worker died\n",
-        "\ncpu0#1 was replaced: cpu0#2 serves 2.5 ms after the verdict\n",
+        "\ncpu0#1 died: signal 11 (SIGSEGV)\ncpu0#1 was replaced: cpu0#2 serves 2.5 ms after the verdict\n",
         "\nthe next job was answered 1.5 ms after the verdict, by cpu1#1\n",
         "\nthe pool recovered as it should",
     ] {

@@ -76,6 +76,9 @@ fn exit_code_of(code: u32) -> i32 {
         (36 | 222 | 803, _) => exit::DRIVER,
         (34 | 102 | 804, _) | (_, FaultClass::Program) => exit::CONFIG,
         (_, DeviceFault) => exit::DEVICE_LOST,
+        (_, FaultClass::Notice | FaultClass::Process | FaultClass::Setup) => {
+            unreachable!("no code of the driver is one")
+        }
         (_, Sticky | Transient) => exit::STICKY,
     }
 }
