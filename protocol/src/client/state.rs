@@ -238,7 +238,8 @@ impl Pending {
         let job = &self.job;
         let (input, output) = self.rooms.named(job);
         let count = |n: usize| u32::try_from(n).expect("a layout counts in 32 bits");
-        let left = clock::until(self.deadline).as_millis();
+        // Rounded up: a job is late when it is, and not before.
+        let left = clock::until(self.deadline).as_micros().div_ceil(1_000);
         ClientMessage::Submit(Box::new(Submission {
             key,
             call: Call {
