@@ -120,6 +120,7 @@ pub(crate) const WANTED: &[&str] = &[
     "move: not while its place may be written to",
     "move: one of several whose worker hangs",
     "move: one of several whose worker is ending",
+    "no device: an old process holds a part of a job that waits",
     "pause: excused",
     "pause: late verdict",
     "pause: short",

@@ -187,7 +187,7 @@ mutant 'a job that may not run twice is sent early' dispatch.rs 's/ \|\| !job\.r
 mutant 'a second batch goes where its job failed' dispatch.rs 's/filter\(\|\(_, slot\)\| !avoids\(part, slot\.device\)\)/filter(|_| true)/'
 mutant 'small jobs overtake a large one for ever' dispatch.rs 's/self\.queue\.take_first\(/self.queue.take(/'
 mutant 'no second batch is ever sent' slot.rs 's/may\.then_some\(front\.cost\)/may.then_some(front.cost).filter(|_| false)/'
-mutant 'the answer of a batch that waits counts' outstanding.rs 's/return Answered::Unknown;/let Some(second) = \&mut self.second else { return Answered::Unknown };\n            second.sent.retain(|sent| sent.attempt != attempt || second.cost == 0);\n            return Answered::Left;/'
+mutant 'the answer of a batch that waits counts' outstanding.rs 's/return Answered::Unknown;/let Some(second) = \&mut self.second else { return Answered::Unknown };\n            second.sent.retain(|sent| sent.attempt != attempt || second.cost == 0);\n            return Answered::Known { is_last: false, moved: false };/'
 mutant 'what is cut off dies as soon as it is in front' outstanding.rs 's/sent\.free_at\.map\(\|at\| at\.max\(now\.after\(grace\)\)\)/sent.free_at.map(|at| if at < now.after(grace) { at } else { now })/'
 mutant 'what was cut off before it began is never ended' outstanding.rs 's/sent\.free_at\.map\(\|at\| at\.max\(now\.after\(grace\)\)\)/sent.free_at.filter(|_| false).map(|_| now.after(grace))/'
 
@@ -228,7 +228,6 @@ mutant 'what is preempted runs while its process may write' job.rs 's/!self\.has
 mutant 'a standby gets jobs' seats.rs 's/if !is_served \{/if true || !is_served {/'
 mutant 'the newest standby takes over' seats.rs 's/min_by_key\(\|slot\| slot\.generation\)/max_by_key(|slot| slot.generation)/'
 mutant 'nobody takes over' seats.rs 's/if let Some\(slot\) = oldest \{/if let Some(slot) = oldest.filter(|_| false) {/'
-mutant 'a standby takes over while the pool leaves' seats.rs 's/matches!\(self\.phase, Phase::Leaving \| Phase::Left\) \|\| //'
 mutant 'a standby takes over only when the old process is gone' upkeep.rs 's/self\.promote\(now, worker\.device\);//'
 mutant 'nobody takes over from one that ends by itself' workers.rs 's/self\.promote\(now, worker\.device\);//'
 mutant 'a silent standby is left alone' slot.rs 's/SlotState::Ready \{ \.\. \} \| SlotState::Standby => Some\(silent\)/SlotState::Ready { .. } => Some(silent),\n            SlotState::Standby => None/'
@@ -276,7 +275,7 @@ mutant 'what starts on a device goes on when that is out of service' seats.rs 's
 mutant 'nothing is released' device.rs 's/\*probe_at = Some\(now\);/_ = (probe_at, now);/'
 mutant 'a release waits like any try' device.rs 's/\*probe_at = Some\(now\);/*probe_at = probe_at.or(Some(now));/'
 mutant 'an old process quarantines the device again' seats.rs 's/Service::Quarantined \{ \.\. \} => return,/Service::Quarantined { .. } => {}/'
-mutant 'failed starts outlive the quarantine' device.rs 's/self\.start_failures = 0;\n(\s+self\.idle_deaths\.clear\(\);\n\s+\}\n\n\s+\/\/\/ Somebody)/$1/'
+mutant 'deaths outlive the quarantine' device.rs 's/(self\.start_failures = 0;\n\s+)self\.idle_deaths\.clear\(\);/$1/'
 mutant 'a device out of service may serve' seats.rs 's/device\.is_open\(\) && self\.seats/self.seats/'
 mutant 'a device that is being tried has not failed' device.rs 's/!self\.is_open\(\) && self\.never_ready/matches!(self.service, Service::Quarantined { .. }) \&\& self.never_ready/'
 
@@ -290,7 +289,6 @@ mutant 'what may not run twice moves' job.rs 's/!self\.has_a_place\(\) && self\.
 mutant 'what nobody waits for moves' job.rs 's/self\.request\.idempotent && !self\.orphaned/self.request.idempotent/'
 mutant 'what may be convicted moves' losses.rs 's/ && job\.deaths \+ pending \+ 1 < self\.config\.poison_deaths//'
 mutant 'deaths to come are not reckoned with' losses.rs 's/job\.deaths \+ pending \+ 1 </job.deaths + pending * 0 + 1 </'
-mutant 'deaths to come count whether moved or not' outstanding.rs 's/\[Sent \{ attempt, moved: true, \.\. \}\]/[Sent { attempt, .. }]/'
 mutant 'the last attempt moves' losses.rs 's/tries < self\.config\.attempts_max && job/(tries < self.config.attempts_max || true) \&\& job/'
 mutant 'a late answer of what has moved counts' workers.rs 's/if moved \{/if moved \&\& false {/'
 mutant 'a late answer of what has moved is no work' workers.rs 's/self\.device_mut\(worker\.device\)\.worked\(\);\n(\s+)(if moved \{.*?\n\s{8}\})/$2\n$1self.device_mut(worker.device).worked();/s'

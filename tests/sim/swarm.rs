@@ -10,10 +10,12 @@ use crate::rng::Rng;
 /// How many seeds, of 1,000, are about nothing but the fair share of a crowd.
 const CROWDED: u64 = 30;
 
-/// How many are about large launches of which some jobs are poisonous, and about devices that fail and
-/// come back.
-const POISONED: u64 = 60;
-const SICK: u64 = 60;
+/// How many are about large launches of which some jobs are poisonous, about devices that fail and come
+/// back, and about workers that fall silent.
+const POISONED: u64 = 120;
+const SICK: u64 = 100;
+const MUTE: u64 = 40;
+const SICK_OR_MUTE: u64 = SICK + MUTE;
 
 /// How often what goes wrong, of 1,000 cases.
 #[derive(Clone, Debug, Default)]
@@ -131,7 +133,11 @@ impl Swarm {
             return Self::poisoned(rng);
         }
         let swarm = Self::any(rng);
-        if rng.chance(SICK) { swarm.sick(rng) } else { swarm }
+        match rng.below(1_000) {
+            0..SICK => swarm.sick(rng),
+            SICK..SICK_OR_MUTE => swarm.mute(rng),
+            _ => swarm,
+        }
     }
 
     fn any(rng: &mut Rng) -> Self {
@@ -238,6 +244,42 @@ impl Swarm {
         self.rates.spawn_is_final = rate(rng, 300);
         self.rates.crashes = rng.between(200, 700);
         self.rates.releases = rng.between(20, 200);
+        if rng.chance(500) {
+            // A job has parts on processes that take long to end, on devices that are out of service.
+            self.devices = 2;
+            self.config.standbys = 1;
+            self.config.restart_limit = 1;
+            self.config.part_cost_min = 1;
+            self.config.kill_timeout = Duration::from_millis(1_500);
+            self.config.reclaim_timeout = Duration::ZERO;
+            self.inline = 0;
+            self.beacons = 1_000;
+            self.exit_lag = 1_500;
+            self.service_max = 10;
+            self.rates.start_crashes = rate(rng, 100);
+            self.rates.spawn_fails = 0;
+            self.rates.spawn_is_final = 0;
+            self.rates.start_hangs = 0;
+            self.rates.crashes = rng.between(400, 900);
+            self.rates.short_deadlines = 0;
+            self.items = [9, 9, 50];
+            self.config.queue_jobs_max = 100;
+            self.config.queue_bytes_max = 1 << 40;
+            self.config.client_jobs_max = 100;
+            self.rates.not_idempotent = 0;
+            self.rates.indivisible = 0;
+        }
+        self
+    }
+
+    /// Idle workers are silent for so long that others get what they might have run.
+    fn mute(mut self, rng: &mut Rng) -> Self {
+        self.devices = count(rng, 2, 3);
+        self.config.heartbeat_suspect = Duration::from_millis(150);
+        self.config.heartbeat_kill = Duration::from_millis(700);
+        self.config.feed_cost_max = 1_000;
+        self.config.feed_patience = rng.millis(10, 150);
+        self.rates.chaos = rng.between(100, 500);
         self
     }
 

@@ -253,6 +253,9 @@ impl Model {
         let waiting: Vec<_> =
             self.jobs.iter().filter(|(_, job)| job.waits()).map(|(&id, _)| id).collect();
         for id in waiting {
+            if self.jobs[&id].runs() {
+                self.coverage.hit("no device: an old process holds a part of a job that waits");
+            }
             self.fail(now, id, Verdict::DeviceLost);
         }
     }

@@ -1,6 +1,8 @@
 //! How processes end, and what is heard of that: the loss of the beacon, words that were on their way,
 //! the exit, the return of the memory; and what those say that ended long ago.
 
+use std::time::Duration;
+
 use gridpool::pool::event::{Event, Exit, ExitStatus, Timestamp};
 use gridpool_protocol::exit;
 use gridpool_protocol::ids::WorkerId;
@@ -41,6 +43,9 @@ const FOR_EVER_MS: u64 = 3_600_000;
 /// A beacon is lost so soon after its process, milliseconds, unless it is late.
 const BEACON_LAG_MS: u64 = 2;
 
+/// What it said so long before its end may arrive after the loss of its beacon, milliseconds.
+const LATEST_WORDS_MS: u64 = 10;
+
 impl World {
     /// The process ends at `at`, if it does not end already. Gives the moment at which that is known.
     pub(super) fn end(&mut self, at: Timestamp, worker: WorkerId, status: ExitStatus) -> Timestamp {
@@ -51,7 +56,9 @@ impl World {
         process.ending = true;
         process.dies_at = Some(at);
         let has_beacon = std::mem::take(&mut process.has_beacon);
-        let known_at = self.soon(at, self.swarm.exit_lag);
+        // More often short than long.
+        let lag = self.rng.between(0, self.swarm.exit_lag);
+        let known_at = self.soon(at, lag);
         if has_beacon && self.rng.chance(self.swarm.beacons) {
             let lost_at = if self.rng.chance(self.swarm.rates.late_beacons) {
                 self.soon(at, self.swarm.exit_lag + 100)
@@ -66,13 +73,23 @@ impl World {
     }
 
     /// What the process would have said between its end and the news of it: some of that it said before,
-    /// and it arrives then.
+    /// and it arrives then. So does some of what it said shortly before its end.
     fn is_silent(&mut self, from: Timestamp, until: Timestamp, worker: WorkerId) {
         let between = self.network.range((from, u64::MAX)..=(until, u64::MAX));
         let own = between.filter(|(_, delivery)| speaker(delivery) == Some(worker));
         for at in own.map(|(&at, _)| at).collect::<Vec<_>>() {
             if !self.rng.chance(self.swarm.rates.in_flight) {
                 self.network.remove(&at);
+            }
+        }
+        if self.rng.chance(self.swarm.rates.in_flight) {
+            let since = Timestamp(from.0.saturating_sub(Duration::from_millis(LATEST_WORDS_MS)));
+            let latest = self.network.range((since, 0)..=(from, u64::MAX));
+            let own = latest.filter(|(_, delivery)| speaker(delivery) == Some(worker));
+            for at in own.map(|(&at, _)| at).collect::<Vec<_>>() {
+                let said = self.network.remove(&at).expect("it was just found");
+                let heard_at = self.within(from, until);
+                self.send(heard_at, said);
             }
         }
     }
