@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Makes kernels/ptx/gridpool.ptx from kernels/cuda with one fixed compiler: NVRTC 12.0.140.
+"""Makes the modules of kernels/ptx from kernels/cuda with one fixed compiler: NVRTC 12.0.140.
+
+gridpool.ptx is what every worker loads, chaos.ptx what `gridpool chaos` needs.
 
     kernels/build_ptx.py              write the PTX
     kernels/build_ptx.py --check      fail if the committed PTX is not what the sources give
@@ -21,7 +23,8 @@ import zipfile
 
 KERNELS = pathlib.Path(__file__).resolve().parent
 CUDA = KERNELS / "cuda"
-PTX = KERNELS / "ptx" / "gridpool.ptx"
+PTX = KERNELS / "ptx"
+MODULES = ["gridpool", "chaos"]
 CACHE = KERNELS.parent / "target" / "nvrtc"
 
 NVRTC_WHEEL = "nvidia-cuda-nvrtc-cu12==12.0.140"
@@ -87,11 +90,13 @@ def assemble() -> None:
     ptxas = fetched(NVCC_WHEEL, "nvidia/cuda_nvcc/bin/ptxas")
     ptxas.chmod(0o755)
     for target in ASSEMBLE_FOR:
-        command = [ptxas, "--verbose", f"--gpu-name={target}", PTX, "--output-file=/dev/null"]
-        told = subprocess.run(command, check=True, capture_output=True, text=True).stderr
-        pattern = r"function '(\w+)'.*?(\d+) bytes spill stores.*?Used (\d+) registers"
-        for kernel, spilled, registers in re.findall(pattern, told, re.DOTALL):
-            print(f"{target} {kernel}: {registers} registers, {spilled} bytes spilled")
+        for module in MODULES:
+            ptx = PTX / f"{module}.ptx"
+            command = [ptxas, "--verbose", f"--gpu-name={target}", ptx, "--output-file=/dev/null"]
+            told = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+            pattern = r"function '(\w+)'.*?(\d+) bytes spill stores.*?Used (\d+) registers"
+            for kernel, spilled, registers in re.findall(pattern, told, re.DOTALL):
+                print(f"{target} {kernel}: {registers} registers, {spilled} bytes spilled")
 
 
 def main() -> None:
@@ -101,15 +106,18 @@ def main() -> None:
     parser.add_argument("--assemble", action="store_true", help="print registers and spills")
     arguments = parser.parse_args()
 
-    ptx = Nvrtc().compile(CUDA / "gridpool.cu", sorted(CUDA.glob("*.cuh")))
-    if not arguments.check:
-        PTX.parent.mkdir(exist_ok=True)
-        PTX.write_text(ptx)
-    elif not PTX.exists() or PTX.read_text() != ptx:
-        raise SystemExit(
-            "kernels/ptx/gridpool.ptx is not what kernels/cuda gives: "
-            "run kernels/build_ptx.py and commit the result"
-        )
+    nvrtc, headers = Nvrtc(), sorted(CUDA.glob("*.cuh"))
+    for module in MODULES:
+        made = nvrtc.compile(CUDA / f"{module}.cu", headers)
+        kept = PTX / f"{module}.ptx"
+        if not arguments.check:
+            PTX.mkdir(exist_ok=True)
+            kept.write_text(made)
+        elif not kept.exists() or kept.read_text() != made:
+            raise SystemExit(
+                f"kernels/ptx/{module}.ptx is not what kernels/cuda gives: "
+                "run kernels/build_ptx.py and commit the result"
+            )
     if arguments.assemble:
         assemble()
 

@@ -15,12 +15,15 @@ const FOLDERS: [&str; 5] = ["kernels", "protocol", "supervisor", "tests", "worke
 const NAMED_ONCE: [(&str, &str); 2] =
     [("bincode", "protocol/src/codec.rs"), ("ipc_channel", "protocol/src/channel.rs")];
 
+/// A driver without a GPU, for tests alone.
+const STUB: &str = "gridpool-stub-cuda";
+
 /// A manifest, and what it must not depend on, be it for tests alone.
 const FOREIGN: [(&str, &[&str]); 4] = [
-    ("supervisor", &["cudarc", "ort", "nvml-wrapper", "gridpool-kernels", "gridpool-worker"]),
+    ("supervisor", &["cudarc", "ort", "nvml-wrapper", "gridpool-kernels", "gridpool-worker", STUB]),
     ("worker", &["gridpool"]),
-    ("kernels", &["cudarc", "ort", "gridpool", "gridpool-worker", "nix"]),
-    ("protocol", &["cudarc", "ort", "gridpool", "gridpool-kernels", "gridpool-worker"]),
+    ("kernels", &["cudarc", "ort", "gridpool", "gridpool-worker", "nix", STUB]),
+    ("protocol", &["cudarc", "ort", "gridpool", "gridpool-kernels", "gridpool-worker", STUB]),
 ];
 
 #[test]

@@ -44,7 +44,7 @@ enum Kind : u8 { GRID, OBJECTS, OBJECT, PATCH, NUMBER, VECTOR, FLAG, PALETTE };
 // Most ops of one program: PROGRAM_OPS_MAX of protocol/src/limits.rs.
 constexpr u32 OPS_MAX = 64;
 
-// One op of a chain; mirrored by OpArgument of worker/src/cuda/launch.rs.
+// One op of a chain; mirrored by OpArgument of kernels/src/argument.rs.
 struct Op {
     // Which: an Opcode.
     u8 code;
@@ -56,7 +56,7 @@ struct Op {
     i16 args[4];
 };
 
-// Mirrored by StepArgument of worker/src/cuda/launch.rs. What a kernel has no use for is null or 0.
+// Mirrored by StepArgument of kernels/src/argument.rs. What a kernel has no use for is null or 0.
 struct Step {
     // Values after this launch; 0 in the one that only loads a kernel.
     u32 values;
@@ -93,7 +93,7 @@ struct Step {
 
 constexpr u32 STEP_HEAD_BYTES = 208;
 static_assert(sizeof(Step) == STEP_HEAD_BYTES + OPS_MAX * sizeof(Op),
-              "StepArgument of worker/src/cuda/launch.rs has this size");
+              "StepArgument of kernels/src/argument.rs has this size");
 
 // A kernel copies its argument to shared memory, where a warp may pick any op.
 #define KERNEL(name, call) KERNEL_OF(name, 1, call)

@@ -1,11 +1,15 @@
 //! gridpool's grid kernels: what each op means, and how a device computes it.
 //!
 //! - [`mod@reference`] says what is right, on plain slices; a CPU device runs it.
-//! - `kernels/cuda` computes the same on a GPU; [`module`] holds the PTX made from it.
+//! - `kernels/cuda` computes the same on a GPU; [`module`] holds the PTX made from it, [`argument`]
+//!   what each kernel is told.
+//! - [`chaos`] holds the kernels that fault on purpose, in a module of their own.
 //! - [`known_answer`] is the test that a device passes before it serves.
 //!
 //! Nothing here calls a driver: which device runs what, and when, is the worker's.
 
+pub mod argument;
+pub mod chaos;
 pub mod known_answer;
 pub mod module;
 pub mod part;

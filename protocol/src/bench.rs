@@ -58,6 +58,13 @@ pub enum PoolRows {
     Large,
     /// One rate for each program, to compare with the library.
     Native,
+    /// How long it takes from the death of a worker to the next right answer. The pool allows chaos.
+    Recovery {
+        /// Processes that stand by on every device.
+        standbys: u32,
+        /// Workers killed for a row.
+        kills: u32,
+    },
 }
 
 /// One line from a measuring process.
@@ -81,6 +88,8 @@ pub enum Section {
     Latency,
     /// Jobs under way all the time, client memory to client memory.
     EndToEnd,
+    /// From the death of a worker, or the deadline of an endless job, to the next right answer.
+    Recovery,
     /// What the pool adds to each item of a program that does nothing.
     Scheduling,
     /// Kernels alone, over data that lies on the device.

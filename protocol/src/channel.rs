@@ -1,5 +1,8 @@
-//! The channel between the supervisor and one worker: bincode messages in ipc-channel's byte
-//! channels. The one file that names ipc-channel.
+//! The channel between the supervisor and one worker: encoded messages in ipc-channel's packets. The
+//! one file that names ipc-channel.
+//!
+//! Of ipc-channel's receivers only the typed ones can be waited for with a limit, so the bytes of a
+//! message are its only type.
 //!
 //! ipc-channel is used where both ends are ours: `send` blocks when the peer does not read, so the
 //! supervisor keeps fewer messages outstanding than the channel holds; `accept` has no timeout, so
@@ -7,14 +10,14 @@
 
 use std::io;
 use std::marker::PhantomData;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ipc_channel::ipc::{
-    IpcBytesReceiver, IpcBytesSender, IpcOneShotServer, IpcSender, bytes_channel,
-};
+use ipc_channel::ipc::{self, IpcOneShotServer, IpcReceiver, IpcSender};
 use ipc_channel::{IpcError, TryRecvError};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::clock;
 
 use crate::codec::{self, DecodeError, EncodeError};
 use crate::message::{FromWorker, ToWorker};
@@ -37,16 +40,46 @@ pub enum ChannelError {
     Io(#[source] io::Error),
 }
 
+impl From<IpcError> for ChannelError {
+    fn from(error: IpcError) -> Self {
+        let gone = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
+        match error {
+            IpcError::Disconnected => Self::Disconnected,
+            IpcError::Io(error) if gone.contains(&error.kind()) => Self::Disconnected,
+            IpcError::Io(error) => Self::Io(error),
+            IpcError::SerializationError(error) => Self::Io(io::Error::other(error)),
+        }
+    }
+}
+
+/// What travels: an encoded message.
+#[derive(Debug, Serialize, Deserialize)]
+struct Packet(#[serde(with = "codec::bytes")] Vec<u8>);
+
 /// The sending end.
 #[derive(Debug)]
 pub struct Sender<T> {
-    bytes: IpcBytesSender,
+    packets: IpcSender<Packet>,
     message: PhantomData<fn(T)>,
 }
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Self {
-        Self { bytes: self.bytes.clone(), message: PhantomData }
+        Self { packets: self.packets.clone(), message: PhantomData }
+    }
+}
+
+impl<T> Sender<T> {
+    fn new(packets: IpcSender<Packet>) -> Self {
+        Self { packets, message: PhantomData }
+    }
+
+    /// Sends bytes that need not be a message: for `gridpool chaos corrupt`.
+    ///
+    /// # Errors
+    /// As for [`Sender::send`].
+    pub fn send_raw(&self, bytes: Vec<u8>) -> Result<(), ChannelError> {
+        self.packets.send(Packet(bytes)).map_err(ChannelError::from)
     }
 }
 
@@ -56,29 +89,21 @@ impl<T: Serialize> Sender<T> {
     /// # Errors
     /// [`ChannelError`]; after `Disconnected` or `Io` the channel is of no further use.
     pub fn send(&self, message: &T) -> Result<(), ChannelError> {
-        let bytes = codec::encode(message).map_err(ChannelError::Encode)?;
-        self.bytes.send(&bytes).map_err(|error| {
-            let gone = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
-            if gone.contains(&error.kind()) {
-                ChannelError::Disconnected
-            } else {
-                ChannelError::Io(error)
-            }
-        })
+        self.send_raw(codec::encode(message).map_err(ChannelError::Encode)?)
     }
 }
 
 /// The receiving end.
 #[derive(Debug)]
 pub struct Receiver<T> {
-    bytes: IpcBytesReceiver,
+    packets: IpcReceiver<Packet>,
     vigil: Vigil,
     message: PhantomData<fn() -> T>,
 }
 
 impl<T> Receiver<T> {
-    fn new(bytes: IpcBytesReceiver) -> Self {
-        Self { bytes, vigil: Vigil::new(Duration::ZERO), message: PhantomData }
+    fn new(packets: IpcReceiver<Packet>) -> Self {
+        Self { packets, vigil: Vigil::new(Duration::ZERO), message: PhantomData }
     }
 
     /// How long it may look for a message before it sleeps: see [`crate::spin`]. Without this it
@@ -94,32 +119,67 @@ impl<T: DeserializeOwned> Receiver<T> {
     /// # Errors
     /// [`ChannelError`]; the channel is then of no further use.
     pub fn recv(&mut self) -> Result<T, ChannelError> {
-        let bytes = &self.bytes;
         loop {
+            let packets = &self.packets;
             let received = self.vigil.wait(|ask| match ask {
-                Ask::Now => match bytes.try_recv() {
-                    Ok(message) => Ok(Some(message)),
-                    Err(TryRecvError::Empty) => Ok(None),
-                    Err(TryRecvError::IpcError(error)) => Err(error),
-                },
-                Ask::Sleeping => bytes.recv().map(Some),
+                Ask::Now => now_or_never(packets.try_recv()),
+                Ask::Sleeping => now_or_never(packets.recv().map_err(TryRecvError::IpcError)),
             });
-            match received {
-                Ok(Some(message)) => return codec::decode(&message).map_err(ChannelError::Decode),
-                Ok(None) => {}
-                Err(IpcError::Disconnected) => return Err(ChannelError::Disconnected),
-                Err(IpcError::Io(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(IpcError::Io(error)) => return Err(ChannelError::Io(error)),
-                Err(IpcError::SerializationError(error)) => {
-                    return Err(ChannelError::Io(io::Error::other(error)));
-                }
+            if let Some(message) = decoded(received)? {
+                return Ok(message);
+            }
+        }
+    }
+
+    /// Waits for the next message until `until`; if that has passed, only takes what is there. `None`
+    /// if there is none.
+    ///
+    /// # Errors
+    /// As for [`Receiver::recv`].
+    pub fn recv_until(&mut self, until: Instant) -> Result<Option<T>, ChannelError> {
+        let packets = &self.packets;
+        // The system counts in whole milliseconds, and cuts off what is left.
+        let patience = || clock::until(until) + Duration::from_millis(1);
+        loop {
+            let is_over = clock::until(until).is_zero();
+            let received = match is_over {
+                true => now_or_never(packets.try_recv()),
+                false => self.vigil.wait(|ask| match ask {
+                    Ask::Now => now_or_never(packets.try_recv()),
+                    Ask::Sleeping => now_or_never(packets.try_recv_timeout(patience())),
+                }),
+            };
+            match decoded(received)? {
+                None if !is_over => {}
+                message => return Ok(message),
             }
         }
     }
 }
 
+/// Nothing, where there is none yet, or a signal came in between.
+fn now_or_never(received: Result<Packet, TryRecvError>) -> Result<Option<Packet>, IpcError> {
+    match received {
+        Ok(packet) => Ok(Some(packet)),
+        Err(TryRecvError::Empty) => Ok(None),
+        Err(TryRecvError::IpcError(IpcError::Io(error)))
+            if error.kind() == io::ErrorKind::Interrupted =>
+        {
+            Ok(None)
+        }
+        Err(TryRecvError::IpcError(error)) => Err(error),
+    }
+}
+
+fn decoded<T: DeserializeOwned>(
+    received: Result<Option<Packet>, IpcError>,
+) -> Result<Option<T>, ChannelError> {
+    let Some(Packet(bytes)) = received? else { return Ok(None) };
+    codec::decode(&bytes).map(Some).map_err(ChannelError::Decode)
+}
+
 /// The supervisor's ends, sent by the worker in its first message.
-type Ends = (IpcBytesSender, IpcBytesReceiver);
+type Ends = (IpcSender<Packet>, IpcReceiver<Packet>);
 
 /// The supervisor's side before the worker has connected.
 pub struct Listener {
@@ -148,12 +208,8 @@ impl Listener {
     /// # Errors
     /// [`ChannelError`] if what came is not a worker's first message.
     pub fn accept(self) -> Result<(Sender<ToWorker>, Receiver<FromWorker>), ChannelError> {
-        let (_, (sender, receiver)) = self.server.accept().map_err(|error| match error {
-            IpcError::Disconnected => ChannelError::Disconnected,
-            IpcError::Io(error) => ChannelError::Io(error),
-            IpcError::SerializationError(error) => ChannelError::Io(io::Error::other(error)),
-        })?;
-        Ok((Sender { bytes: sender, message: PhantomData }, Receiver::new(receiver)))
+        let (_, (sender, receiver)) = self.server.accept()?;
+        Ok((Sender::new(sender), Receiver::new(receiver)))
     }
 }
 
@@ -163,14 +219,10 @@ impl Listener {
 /// [`ChannelError`] if nobody listens there.
 pub fn connect(name: &str) -> Result<(Sender<FromWorker>, Receiver<ToWorker>), ChannelError> {
     let bootstrap = IpcSender::<Ends>::connect(name.to_owned()).map_err(ChannelError::Io)?;
-    let (to_worker, from_supervisor) = bytes_channel().map_err(ChannelError::Io)?;
-    let (to_supervisor, from_worker) = bytes_channel().map_err(ChannelError::Io)?;
-    bootstrap.send((to_worker, from_worker)).map_err(|error| match error {
-        IpcError::Disconnected => ChannelError::Disconnected,
-        IpcError::Io(error) => ChannelError::Io(error),
-        IpcError::SerializationError(error) => ChannelError::Io(io::Error::other(error)),
-    })?;
-    Ok((Sender { bytes: to_supervisor, message: PhantomData }, Receiver::new(from_supervisor)))
+    let (to_worker, from_supervisor) = ipc::channel().map_err(ChannelError::Io)?;
+    let (to_supervisor, from_worker) = ipc::channel().map_err(ChannelError::Io)?;
+    bootstrap.send((to_worker, from_worker))?;
+    Ok((Sender::new(to_supervisor), Receiver::new(from_supervisor)))
 }
 
 #[cfg(test)]
@@ -201,7 +253,7 @@ mod tests {
         from_worker.vigil = spin::tests::hopeful();
         // The second is longer than one packet.
         let long = "x".repeat(250_000);
-        let dying = |message| FromWorker::Dying { code: 1, message, attempt: None };
+        let dying = |message| FromWorker::Dying { code: 1, fault: None, message, attempt: None };
         let messages = [FromWorker::Forgot, dying(long), FromWorker::Forgot];
         let sent = messages.clone();
         let sender = std::thread::spawn(move || {
@@ -212,5 +264,40 @@ mod tests {
         }
         sender.join().unwrap();
         assert!(matches!(from_worker.recv(), Err(ChannelError::Disconnected)));
+    }
+
+    #[test]
+    fn a_wait_with_an_end_gives_what_comes_before_it_and_nothing_after() {
+        let (listener, name) = Listener::open().unwrap();
+        let (to_supervisor, _from_supervisor) = connect(&name).unwrap();
+        let (_to_worker, mut from_worker) = listener.accept().unwrap();
+        let far = clock::now() + Duration::from_secs(600);
+        for vigil in [Vigil::new(Duration::ZERO), spin::tests::hopeful()] {
+            from_worker.vigil = vigil;
+            let past = clock::now();
+            let soon = past + Duration::from_micros(1_500);
+            assert!(from_worker.recv_until(past).unwrap().is_none());
+            assert!(from_worker.recv_until(soon).unwrap().is_none());
+            assert!(clock::now() >= soon, "it has waited to the end");
+            to_supervisor.send(&FromWorker::Forgot).unwrap();
+            assert_eq!(from_worker.recv_until(past).unwrap(), Some(FromWorker::Forgot));
+            let sender = to_supervisor.clone();
+            let sent = std::thread::spawn(move || sender.send(&FromWorker::Forgot).unwrap());
+            assert_eq!(from_worker.recv_until(far).unwrap(), Some(FromWorker::Forgot));
+            sent.join().unwrap();
+        }
+        drop(to_supervisor);
+        assert!(matches!(from_worker.recv_until(far), Err(ChannelError::Disconnected)));
+    }
+
+    #[test]
+    fn bytes_that_are_no_message_are_an_error_of_the_receiver() {
+        let (listener, name) = Listener::open().unwrap();
+        let (to_supervisor, _from_supervisor) = connect(&name).unwrap();
+        let (_to_worker, mut from_worker) = listener.accept().unwrap();
+        for garbage in [vec![], vec![0xff; 64]] {
+            to_supervisor.send_raw(garbage).unwrap();
+            assert!(matches!(from_worker.recv(), Err(ChannelError::Decode(_))));
+        }
     }
 }

@@ -1,8 +1,34 @@
 //! Exit codes. A worker's exit code is its last word: the supervisor decides by it whether a new
 //! process could do better.
+//!
+//! | `gridpool-worker` | meaning | unless the policy says otherwise |
+//! |---|---|---|
+//! | 0 | told to stop, or the supervisor is gone | unasked: another process takes its place |
+//! | 70 | a sticky CUDA error: the context is lost | another process; speaks against the job |
+//! | 71 | the device is gone, does not answer, or fails its tests | another process |
+//! | 72 | too little device memory, or too few threads, to start | another process |
+//! | 73 | wrong set-up | no other process |
+//! | 74 | it did not understand the supervisor | another process |
+//! | 75 | the driver is too old for the kernels | no other process |
+//!
+//! | `gridpool` | meaning |
+//! |---|---|
+//! | 0 | every job ended OK |
+//! | 1 | a job did not end OK |
+//! | 2 | the command line or the program text is wrong |
+//! | 65 | the input data is wrong |
+//! | 69 | no device, or no pool at the socket |
+//! | 70 | a fault of gridpool itself |
+//! | 73 | a worker's set-up is wrong |
+//! | 78 | the config file is wrong |
+
+/// One exit code: number, name, what it says.
+pub type Row = (i32, &'static str, &'static str);
 
 /// Exit codes of `gridpool-worker`.
 pub mod worker {
+    use super::Row;
+
     /// Told to stop, or the supervisor is gone.
     pub const OK: i32 = 0;
     /// A sticky CUDA error: the context is lost, a new process is the cure.
@@ -17,6 +43,17 @@ pub mod worker {
     pub const PROTOCOL: i32 = 74;
     /// The driver is too old for the kernels. Never restarted.
     pub const DRIVER: i32 = 75;
+
+    /// All of them.
+    pub const TABLE: [Row; 7] = [
+        (OK, "OK", "the worker ended and nobody had asked it to"),
+        (STICKY, "STICKY", "a sticky CUDA error: the context is lost"),
+        (DEVICE_LOST, "DEVICE_LOST", "the device is gone, does not answer, or fails its tests"),
+        (DEVICE_MEMORY, "DEVICE_MEMORY", "too little device memory, or too few threads, to start"),
+        (CONFIG, "CONFIG", "wrong set-up: the next process would end the same way"),
+        (PROTOCOL, "PROTOCOL", "the worker did not understand the supervisor"),
+        (DRIVER, "DRIVER", "the driver is too old for the kernels"),
+    ];
 }
 
 /// Exit codes of `gridpool`, after `sysexits.h` where it has one.
@@ -37,4 +74,33 @@ pub mod cli {
     pub const WORKER: u8 = 73;
     /// The config file is wrong.
     pub const CONFIG: u8 = 78;
+
+    /// All of them, each with what it says.
+    pub const TABLE: [(u8, &str); 8] = [
+        (OK, "every job ended OK"),
+        (JOB, "a job did not end OK"),
+        (USAGE, "the command line or the program text is wrong"),
+        (DATA, "the input data is wrong"),
+        (UNAVAILABLE, "no device, or no pool at the socket"),
+        (INTERNAL, "a fault of gridpool itself"),
+        (WORKER, "a worker's set-up is wrong"),
+        (CONFIG, "the config file is wrong"),
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tables_above_say_what_the_constants_say() {
+        let text = include_str!("exit.rs");
+        let documented = |code: i32| text.contains(&format!("//! | {code} | "));
+        worker::TABLE.iter().for_each(|&(code, ..)| assert!(documented(code), "worker {code}"));
+        for (code, meaning) in cli::TABLE {
+            assert!(text.contains(&format!("//! | {code} | {meaning} |")), "gridpool {code}");
+        }
+        let rows = text.lines().filter(|line| line.starts_with("//! | ") && !line.contains('`'));
+        assert_eq!(rows.count(), worker::TABLE.len() + cli::TABLE.len());
+    }
 }

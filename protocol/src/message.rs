@@ -4,11 +4,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::chaos::{Chaos, ChaosFault};
 use crate::codec;
+use crate::fault::FaultCode;
 use crate::ids::{ArenaId, AttemptId, ContentHash, JobKey, WorkerId};
 use crate::program::Ties;
 use crate::receipt::{DeviceInfo, ItemRange, Receipt, RunReport};
-use crate::status::{Status, WorkerMemory};
+use crate::status::{PolicyRule, Status, WorkerMemory};
 
 /// Bytes inside a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,6 +105,8 @@ pub struct Submission {
     pub priority: Priority,
     /// Whether it may run more than once. If not, it gets one attempt.
     pub idempotent: bool,
+    /// A fault that it meets on purpose; only a pool that was started with `--allow-chaos` takes it.
+    pub chaos: Option<Chaos>,
 }
 
 /// Client to supervisor. `request` is echoed in the reply.
@@ -131,6 +135,11 @@ pub enum ClientMessage {
     DropArena {
         /// The arena.
         arena: ArenaId,
+    },
+    /// Say what the pool does about which fault.
+    Policy {
+        /// Echoed.
+        request: u64,
     },
     /// Describe the pool.
     Status {
@@ -259,6 +268,13 @@ pub enum ServerMessage {
         /// Its size.
         bytes: u64,
     },
+    /// Answer to `Policy`: every fault, in the order of the tables.
+    Policy {
+        /// Echoed.
+        request: u64,
+        /// One row for each.
+        rules: Vec<PolicyRule>,
+    },
     /// Answer to `Status`.
     Status {
         /// Echoed.
@@ -321,6 +337,8 @@ pub struct Member {
     pub payload: Payload,
     /// The items that this attempt is about: it reads no other, and writes no other's result.
     pub part: ItemRange,
+    /// What this attempt meets on purpose.
+    pub chaos: Option<ChaosFault>,
 }
 
 /// Worker to supervisor, over ipc-channel.
@@ -358,6 +376,8 @@ pub enum FromWorker {
     Dying {
         /// One of [`crate::exit::worker`].
         code: i32,
+        /// What went wrong, if it was a fault.
+        fault: Option<FaultCode>,
         /// One sentence.
         message: String,
         /// The attempt that was running.
@@ -379,7 +399,8 @@ pub struct Answer {
 pub enum AttemptError {
     /// The device said no, for this job alone; another attempt may do better.
     Device(String),
-    /// The batch is not what the submission said; another attempt would end the same way.
+    /// Another attempt would end the same way: the batch is not what the submission said, or the
+    /// policy gives none.
     Refused(String),
 }
 

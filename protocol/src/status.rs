@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::fault::{FaultClass, Response};
 use crate::ids::DeviceKind;
 
 /// The whole pool at one moment.
@@ -11,6 +12,10 @@ pub struct Status {
     pub supervisor: SupervisorStatus,
     /// One row per worker slot, in device order.
     pub workers: Vec<WorkerStatus>,
+    /// The process that watches the GPUs; nothing without any.
+    pub monitor: Option<MonitorStatus>,
+    /// One row per GPU, as the monitor said last.
+    pub devices: Vec<DeviceStatus>,
     /// What waits.
     pub queue: QueueStatus,
     /// Sums since the supervisor started.
@@ -79,7 +84,7 @@ pub enum WorkerState {
     Unkillable,
 }
 
-/// One worker slot.
+/// One worker process, or a device without any.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerStatus {
     /// `cpu0#1`.
@@ -92,14 +97,18 @@ pub struct WorkerStatus {
     pub device: SlotDevice,
     /// What it is doing.
     pub state: WorkerState,
-    /// Processes started on this device so far.
+    /// Its number among all processes of its device.
     pub generation: u32,
-    /// Jobs answered by all generations.
+    /// Jobs answered by it and those that were in its place before.
     pub jobs_done: u64,
-    /// Processes started after the first.
+    /// Processes that were in its place before.
     pub restarts: u32,
-    /// What ended the last process that died, or an empty text.
+    /// What ended the process of its device that died last, or an empty text.
     pub last_fault: String,
+    /// From the order to start it to READY; `None` before that.
+    pub start_us: Option<u64>,
+    /// From the first sign that the process before it was dying to its end; `None` if there was none.
+    pub end_us: Option<u64>,
     /// Bytes of arenas mapped now.
     pub arena_bytes: u64,
     /// What its process holds.
@@ -134,6 +143,57 @@ pub struct QueueStatus {
     pub bytes: u64,
     /// The most it ever was.
     pub bytes_high: u64,
+}
+
+/// The process that watches the GPUs through NVML.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MonitorStatus {
+    /// Process id; 0 where there is no process.
+    pub pid: u32,
+    /// Whether it has given a sign of life.
+    pub up: bool,
+    /// Processes started after the first.
+    pub restarts: u32,
+}
+
+/// What the monitor said last of a GPU; zeros if it has said nothing yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceStatus {
+    /// `gpu0`.
+    pub name: String,
+    /// `GPU-…`.
+    pub uuid: String,
+    /// Bytes in use, whoever uses them.
+    pub memory_used: u64,
+    /// Bytes of the device.
+    pub memory_total: u64,
+    /// Processes with a context, as NVML numbers them.
+    pub processes: Vec<u32>,
+    /// NVML's recovery action; see `gridpool status --policy`.
+    pub recovery: Option<u32>,
+    /// The last Xid since the pool started.
+    pub last_xid: Option<u32>,
+    /// How many there were.
+    pub xids: u64,
+    /// What NVML returned instead of an answer, if it does now.
+    pub nvml_error: Option<u32>,
+}
+
+/// What the pool does about one fault.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyRule {
+    /// As in the config file: `cuda 700`; or `other cuda` for every number without a row.
+    pub fault: String,
+    /// Its name where it comes from, or an empty text.
+    pub name: String,
+    /// What kind it is.
+    pub class: FaultClass,
+    /// What is done.
+    pub response: Response,
+    /// Whether the config says so; else it is the default.
+    pub configured: bool,
+    /// What the fault says.
+    pub meaning: String,
 }
 
 /// Sums since the supervisor started. `accepted` is the sum of the six verdicts and of the jobs that

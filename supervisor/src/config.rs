@@ -9,12 +9,17 @@
 //! devices = "all"                  # as after --devices: all, 0,1, GPU-<uuid>, cpu:2
 //! socket = "/run/gridpool.sock"    # paths are relative to the file's folder
 //! worker_bin = "gridpool-worker"
+//! allow_chaos = false              # true takes jobs that make a worker fault on purpose
 //!
 //! [limits]                         # the fields of `PoolConfig`; times end in _s, _ms or _us
 //! queue_jobs_max = 1024
 //! drain_timeout_s = 30
 //! heartbeat_kill_ms = 5000
 //! spin_us = 200
+//!
+//! [policy]                         # a fault and what is done about it: `gridpool status --policy`
+//! "cuda 2" = "restart"
+//! "xid 109" = "quarantine"
 //! ```
 
 mod devices;
@@ -30,6 +35,7 @@ use gridpool_protocol::exit::cli as exit;
 use nix::unistd::{Uid, getuid};
 
 use crate::pool::config::PoolConfig;
+use crate::pool::policy::PolicyTable;
 
 pub use devices::{CPU_WORKERS_MAX, DeviceError, DeviceSelection, parse_devices};
 
@@ -45,8 +51,12 @@ pub struct Settings {
     pub socket: PathBuf,
     /// The worker's binary, if not the one beside `gridpool`.
     pub worker_bin: Option<PathBuf>,
+    /// Whether jobs may make a worker fault on purpose.
+    pub allow_chaos: bool,
     /// The limits of the core.
     pub limits: PoolConfig,
+    /// What is done about which fault.
+    pub policy: PolicyTable,
 }
 
 /// What flags, or the environment in their place, say.
@@ -60,6 +70,8 @@ pub struct Overrides {
     pub worker_bin: Option<PathBuf>,
     /// `--standby` or `GRIDPOOL_STANDBY`.
     pub standbys: Option<u32>,
+    /// `--allow-chaos` or `GRIDPOOL_ALLOW_CHAOS`.
+    pub allow_chaos: Option<bool>,
 }
 
 /// Why there are no settings.
@@ -125,7 +137,9 @@ impl Settings {
             devices: devices.unwrap_or_else(|| vec![DeviceSelection::AllGpus]),
             socket: resolve_socket(flags.socket, file.socket)?,
             worker_bin: flags.worker_bin.or(file.worker_bin),
+            allow_chaos: flags.allow_chaos.or(file.allow_chaos).unwrap_or(false),
             limits,
+            policy: file.policy,
         })
     }
 }
@@ -185,6 +199,7 @@ mod tests {
             socket: Some(PathBuf::from("b.sock")),
             worker_bin: Some(PathBuf::from("w")),
             standbys: Some(1),
+            allow_chaos: None,
         };
         let settings = Settings::resolve(flags, Some(&path)).unwrap();
         assert_eq!(settings.devices, [DeviceSelection::GpuIndex(1)]);
@@ -194,6 +209,17 @@ mod tests {
         let settings = Settings::resolve(Overrides::default(), None).unwrap();
         assert_eq!(settings.devices, [DeviceSelection::AllGpus]);
         assert_eq!(settings.limits, PoolConfig::DEFAULT);
+    }
+
+    #[test]
+    fn chaos_is_allowed_only_where_a_flag_or_the_file_says_so() {
+        let allowed = |flag, text| {
+            let (_folder, path) = file(text);
+            let flags = Overrides { allow_chaos: flag, ..Overrides::default() };
+            Settings::resolve(flags, Some(&path)).unwrap().allow_chaos
+        };
+        assert!(!allowed(None, "") && !allowed(None, "allow_chaos = false"));
+        assert!(allowed(None, "allow_chaos = true") && allowed(Some(true), ""));
     }
 
     #[test]
@@ -213,6 +239,7 @@ mod tests {
             socket: Some(PathBuf::from(socket)),
             worker_bin: None,
             standbys: None,
+            allow_chaos: None,
         };
         let error = Settings::resolve(flags("cpu:0", "s"), None).unwrap_err();
         assert_eq!(error.to_string(), "--devices: `cpu:0`: cpu:N needs N from 1 to 64");

@@ -15,7 +15,7 @@ use crate::config::DeviceSelection;
 use crate::shell::PoolDevice;
 
 /// How long NVML may take; a cold driver needs 1 to 3 s for each GPU.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Most bytes of the probe's answer.
 const PROBE_BYTES_MAX: u64 = 1 << 20;
 /// What to type on a machine without a GPU.

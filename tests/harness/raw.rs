@@ -310,6 +310,7 @@ fn submission(
         deadline_ms: 60_000,
         priority: Priority::Normal,
         idempotent: true,
+        chaos: None,
     }
 }
 

@@ -58,6 +58,10 @@ impl Cli {
         self
     }
 
+    pub(crate) fn args(self, arguments: &[&str]) -> Self {
+        arguments.iter().fold(self, |call, argument| call.arg(argument))
+    }
+
     pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
         self

@@ -23,7 +23,7 @@ const PATIENT: &str = "heartbeat_suspect_s = 600\nheartbeat_kill_s = 3000\n";
 /// How a pool is started.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
-    devices: usize,
+    devices: String,
     limits: String,
     worker: PathBuf,
     env: Vec<(&'static str, String)>,
@@ -47,6 +47,11 @@ pub(crate) struct Footprint {
 
 /// A pool of so many CPU workers whose silence is forgiven.
 pub(crate) fn cpu(devices: usize) -> Setup {
+    on(format!("cpu:{devices}"))
+}
+
+/// A pool on these devices, whose workers' silence is forgiven.
+pub(crate) fn on(devices: String) -> Setup {
     Setup {
         devices,
         limits: PATIENT.to_owned(),
@@ -119,7 +124,7 @@ impl Setup {
             }
         }
         command
-            .args(["serve", "--devices", &format!("cpu:{}", self.devices), "--config"])
+            .args(["serve", "--devices", &self.devices, "--config"])
             .arg(config)
             .arg("--socket")
             .arg(self.socket())
@@ -257,7 +262,7 @@ impl Pool {
     pub(crate) fn settled(&self) -> Footprint {
         self.until_status("all others to be gone", |status| status.supervisor.clients == 1);
         // The last thread closes its descriptors and ends some moments after it was counted out.
-        let idle = 5 + self.pids().len() + 1;
+        let idle = 6 + 2 * self.pids().len() + 1;
         eventually("the threads of clients to end", || {
             let now = self.footprint();
             if now.threads <= idle { Ok(now) } else { Err(format!("{now:?}, {idle} threads")) }

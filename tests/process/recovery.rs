@@ -54,10 +54,10 @@ fn a_worker_killed_in_the_middle_of_a_job_costs_one_attempt() {
             panic!("expected two attempts: {:?}", answer.receipt)
         };
         assert_eq!(first.outcome, AttemptOutcome::WorkerDied);
-        assert_eq!(
-            (first.worker.as_str(), &*first.detail),
-            (&*format!("{busy}#1"), "signal 9 (SIGKILL)")
-        );
+        assert_eq!(first.worker, format!("{busy}#1"));
+        // Another attempt may have been quicker than the end of the process.
+        let said = ["signal 9 (SIGKILL)", "its worker ended"];
+        assert!(said.contains(&&*first.detail), "{}", first.detail);
         assert!(first.kernels.is_empty(), "nobody knows what it has run");
         assert_eq!(second.outcome, AttemptOutcome::Ok);
         assert!(second.kernels.iter().all(|kernel| kernel.launches >= 1));

@@ -72,6 +72,7 @@ fn brief_event(event: &Event) -> String {
             format!("ContentHashed {job} {}", short(content))
         }
         Event::ContentHashed { job, content: None } => format!("ContentHashed {job} unreadable"),
+        Event::DeviceFault { device, fault } => format!("DeviceFault {device} {fault}"),
         Event::DrainRequested => "DrainRequested".to_owned(),
         Event::JobSubmitted { client, request: r } => {
             let once = if r.idempotent { "" } else { " once" };

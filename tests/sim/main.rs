@@ -22,7 +22,7 @@ use log::Log;
 const SEEDS: u64 = 2_000;
 
 /// Seeds from which on everything must have been reached.
-const COVERAGE_FROM: u64 = 1_000;
+const COVERAGE_FROM: u64 = 2_000;
 
 /// One seed in so many is run twice.
 const TWICE_EVERY: u64 = 16;

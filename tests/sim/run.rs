@@ -169,6 +169,10 @@ impl Run {
 
     /// A healthy pool serves every client, whatever happened before.
     fn serves_again(&mut self) -> Result<(), Broken> {
+        let config = &self.swarm.config;
+        // By then whoever is silent is gone.
+        let old_faults = config.heartbeat_kill + config.ready_timeout + 2 * config.kill_timeout;
+        self.until(self.now.after(old_faults + self.slack))?;
         self.fills_up()?;
         let halted = self.model.halted();
         if !halted.is_empty() && self.rng.chance(RELEASES_HALTED) {

@@ -10,6 +10,11 @@ use crate::rng::Rng;
 /// How many seeds, of 1,000, are about nothing but the fair share of a crowd.
 const CROWDED: u64 = 30;
 
+/// How many are about large launches of which some jobs are poisonous, and about devices that fail and
+/// come back.
+const POISONED: u64 = 60;
+const SICK: u64 = 60;
+
 /// How often what goes wrong, of 1,000 cases.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rates {
@@ -122,6 +127,14 @@ impl Swarm {
         if rng.chance(CROWDED) {
             return Self::crowded(rng);
         }
+        if rng.chance(POISONED) {
+            return Self::poisoned(rng);
+        }
+        let swarm = Self::any(rng);
+        if rng.chance(SICK) { swarm.sick(rng) } else { swarm }
+    }
+
+    fn any(rng: &mut Rng) -> Self {
         let backoff_min = rng.pick(&[0, 1, 10, 40]);
         let probe_min = rng.pick(&[1, 20, 100, 400]);
         let standbys = if rng.chance(500) { 0 } else { count(rng, 1, 2) };
@@ -133,6 +146,7 @@ impl Swarm {
             poison_deaths: count(rng, 1, 3),
             convicts_kept: size(rng, &[0, 1, 2, 100]),
             verdicts_kept: size(rng, &[0, 1, 3, 10, 1_000]),
+            known_answer_every: Duration::ZERO,
             spin_us: 0,
             restart_limit: count(rng, 1, 8),
             restart_window: rng.millis(50, 4_000),
@@ -177,6 +191,56 @@ impl Swarm {
 }
 
 impl Swarm {
+    /// Many small jobs share launches, some of them kill their workers, and what goes wrong besides is as
+    /// for any other seed.
+    fn poisoned(rng: &mut Rng) -> Self {
+        let any = Self::any(rng);
+        let config = PoolConfig {
+            queue_jobs_max: 1_000,
+            queue_bytes_max: 1 << 40,
+            client_jobs_max: 1_000,
+            poison_deaths: count(rng, 1, 3),
+            restart_limit: 100,
+            join_cost_max: 1_000,
+            feed_cost_max: rng.pick(&[0, 20, 1_000]),
+            ..any.config
+        };
+        let rates = Rates {
+            poisonous: rng.between(20, 300),
+            in_flight: rng.between(200, 1_000),
+            not_idempotent: 0,
+            drains: 0,
+            stops: 0,
+            ..any.rates
+        };
+        Self {
+            devices: count(rng, 1, 2),
+            steps: 120,
+            pause_max: rng.pick(&[0, 1, 5]),
+            costs: [1, 1, 10],
+            programs: 1,
+            inline: rng.pick(&[500, 1_000]),
+            beacons: 1_000,
+            exit_lag: rng.pick(&[5, 50, 200]),
+            config,
+            rates,
+            ..any
+        }
+    }
+
+    /// Most processes end before they have done any work.
+    fn sick(mut self, rng: &mut Rng) -> Self {
+        self.config.start_failures_max = count(rng, 1, 2);
+        self.config.restart_limit = count(rng, 1, 2);
+        self.config.probe_min = Duration::from_millis(rng.pick(&[1, 5, 20]));
+        self.config.probe_max = 30 * self.config.probe_min;
+        self.rates.start_crashes = rng.between(200, 700);
+        self.rates.spawn_is_final = rate(rng, 300);
+        self.rates.crashes = rng.between(200, 700);
+        self.rates.releases = rng.between(20, 200);
+        self
+    }
+
     /// Nothing goes wrong and everybody has a long queue: whose turn it is decides everything.
     fn crowded(rng: &mut Rng) -> Self {
         Self {
@@ -237,7 +301,7 @@ impl Rates {
             repeated_keys: rate(rng, 400),
             cancels: rate(rng, 300),
             disconnects: rate(rng, 120),
-            releases: rate(rng, 100),
+            releases: rate(rng, 200),
             chaos: rate(rng, 400),
             pauses: rate(rng, 60),
             drains: rate(rng, 16),

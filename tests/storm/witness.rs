@@ -266,6 +266,7 @@ impl<'a> Witness<'a> {
             ServerMessage::Status { status, .. } => self.counters = Some(status.counters),
             ServerMessage::Denied { .. }
             | ServerMessage::Granted { .. }
+            | ServerMessage::Policy { .. }
             | ServerMessage::Welcome { .. } => {}
             ServerMessage::Closing { reason } => {
                 self.history.push(Event::Broke(None, reason));

@@ -53,7 +53,7 @@ impl Hold {
         member: Member,
         mut find: impl FnMut(&Slice) -> Result<Arc<ArenaMap>, E>,
     ) -> Result<Self, E> {
-        let Member { attempt: _, payload, part } = member;
+        let Member { attempt: _, payload, part, chaos: _ } = member;
         let Payload { items, cells, input, output } = payload;
         let batch = BatchLayout::new(items, program.grids_per_item(), cells);
         let batch = batch.map_err(|error| refused(&error))?;
@@ -106,6 +106,7 @@ pub(crate) fn run_together(
         held.push(member.and_then(|hold| hold.member(program)).map(|member| members.push(member)));
     }
     let items: usize = members.iter().map(|member| member.items().len()).sum();
+    let alone = members.len() == 1;
     let ran = if members.is_empty() {
         Ok(Work::default())
     } else {
@@ -114,7 +115,7 @@ pub(crate) fn run_together(
     drop(members);
     let work = match ran {
         Err(fault) if fault.ends_worker() => return Err(fault),
-        Err(fault) => Err(AttemptError::Device(fault.to_string())),
+        Err(fault) => Err(fault.attempt_error(alone)),
         Ok(work) => Ok(work),
     };
     let report = work.as_ref().map(|work| RunReport {

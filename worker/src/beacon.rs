@@ -36,12 +36,11 @@ pub fn light() -> io::Result<()> {
     let (lit, says) = mpsc::channel();
     let keep = move || {
         let separate = separate();
-        let goes_on = separate.is_ok();
+        let is_separate = separate.is_ok();
         // The starting thread waits for this and is still there.
         drop(lit.send(separate));
-        while goes_on {
-            // SAFETY: it touches no memory.
-            unsafe { libc::pause() };
+        if is_separate {
+            wait_for_the_end();
         }
     };
     thread::Builder::new().name("beacon".into()).stack_size(STACK_BYTES).spawn(keep)?;
@@ -57,6 +56,13 @@ pub fn light() -> io::Result<()> {
     // SAFETY: it was opened above and nobody else knows it.
     let closed = unsafe { libc::close(nowhere) };
     Errno::result(moved).and_then(|_| Errno::result(closed)).map(drop).map_err(io::Error::from)
+}
+
+fn wait_for_the_end() -> ! {
+    loop {
+        // SAFETY: it touches no memory.
+        unsafe { libc::pause() };
+    }
 }
 
 /// Gives the calling thread a table of its own with nothing but the beacon in it.

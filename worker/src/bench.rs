@@ -5,6 +5,7 @@
 //! - `native` is the reference library on all cores: a baseline, and what every result is compared with
 //!   before anything is timed. `library` measures it.
 //! - `load` keeps jobs under way in a pool, `evidence` adds up their receipts, `pool` makes rows of them.
+//! - `recovery` kills the workers of a pool and measures how soon the next right answer comes.
 //! - `repeat` warms up and repeats; `memory` says what a row may take.
 //! - `resident` times the kernels alone. `limits` measures what the machine can do, in a process of its
 //!   own for each device.
@@ -19,6 +20,7 @@ mod memory;
 mod native;
 mod pool;
 mod programs;
+mod recovery;
 mod repeat;
 mod resident;
 mod workload;
@@ -28,11 +30,12 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use gridpool_protocol::batch::BatchError;
-use gridpool_protocol::bench::{Line, Plan, Row, Subject, Workload};
+use gridpool_protocol::bench::{Line, Plan, PoolRows, Row, Subject, Workload};
 use gridpool_protocol::client::ClientError;
 use gridpool_protocol::exit::cli as exit;
 
 use pool::Pool;
+use recovery::Recovery;
 use workload::{Source, TasksError};
 
 /// The grids that everything is measured on.
@@ -113,6 +116,11 @@ pub fn run(plan: &str, out: &mut dyn Write) -> Result<(), BenchError> {
     let mut report = Report { out };
     match &plan.subject {
         Subject::Library => library::measure(&plan, &source, &mut report),
+        Subject::Pool { socket, devices, kind, rows: PoolRows::Recovery { standbys, kills } } => {
+            let (devices, kind, standbys, kills) = (*devices, *kind, *standbys, *kills);
+            let source = &source;
+            Recovery { source, socket, devices, kind, standbys, kills }.measure(&mut report)
+        }
         Subject::Pool { socket, devices, kind, rows } => {
             let pool =
                 Pool { plan: &plan, source: &source, socket, devices: *devices, kind: *kind };

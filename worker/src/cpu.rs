@@ -11,10 +11,12 @@ use std::time::Instant;
 
 use gridpool_kernels::part::{Part, Run};
 use gridpool_kernels::reference::{self, Evaluator};
+use gridpool_protocol::chaos::DeviceFault;
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::receipt::DeviceInfo;
 use gridpool_protocol::shared::SharedSlice;
 
+use crate::chaos::process;
 use crate::chunk::{ChunkLimits, Feed, Piece, Span};
 use crate::device::{Device, MemberWork, Refusal, Task, TaskMember, Work};
 use crate::fault::Fault;
@@ -140,6 +142,23 @@ impl Device for CpuDevice {
 
     fn release(&mut self, _arena: SharedSlice<'_>) -> Result<(), Fault> {
         Ok(())
+    }
+
+    fn meet(&mut self, fault: DeviceFault) -> Result<(), Fault> {
+        match fault {
+            DeviceFault::Assert => std::process::abort(),
+            DeviceFault::Endless => process::never_end(),
+            DeviceFault::Memory => {
+                // More than any address space has, so it is refused by whoever hands memory out.
+                let bytes = isize::MAX.unsigned_abs();
+                let refused = Vec::<u8>::new().try_reserve_exact(bytes).err();
+                let reason = refused.map_or_else(String::new, |error| error.to_string());
+                Err(Fault::Memory { bytes, reason })
+            }
+            DeviceFault::Misaligned => process::load_misaligned(),
+            DeviceFault::Oob => process::store_out_of_bounds(),
+            DeviceFault::Trap => process::run_no_instruction(),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use gridpool_protocol::batch::{BatchError, BatchLayout};
+use gridpool_protocol::chaos::DeviceFault;
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Program;
 use gridpool_protocol::receipt::{DeviceInfo, KernelUse};
@@ -188,6 +189,13 @@ pub trait Device {
     /// # Errors
     /// A [`Fault`] of the driver.
     fn release(&mut self, arena: SharedSlice<'_>) -> Result<(), Fault>;
+
+    /// Meets a fault on purpose: what has to be launched for it is, and the next [`Device::run`] finds
+    /// out. Only [`crate::chaos`] calls this.
+    ///
+    /// # Errors
+    /// The fault, where it is known at once.
+    fn meet(&mut self, fault: DeviceFault) -> Result<(), Fault>;
 }
 
 #[cfg(test)]

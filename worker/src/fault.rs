@@ -1,23 +1,23 @@
 //! Why a device gave no answer, and what to do about it.
 //!
 //! A CUDA result is a plain `u32` here: a driver newer than its bindings returns codes that a
-//! closed Rust enum cannot hold. This file decides by number alone; it calls nothing.
+//! closed Rust enum cannot hold. What each number means is in `gridpool_protocol::fault`; this file
+//! calls nothing.
 
-mod codes;
+use std::sync::OnceLock;
 
 use gridpool_protocol::exit::worker as exit;
+use gridpool_protocol::fault::{FaultCode, Overrides, Response};
+use gridpool_protocol::message::AttemptError;
 
-/// What a fault says about the process that met it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FaultClass {
-    /// The device, the driver, or the machine is at fault: end the process.
-    Device,
-    /// The call was wrong: fail the job, keep the process; at start, end with a sentence.
-    Program,
-    /// The context is lost: say so, then end the process without another driver call.
-    Sticky,
-    /// This call failed and the next may not: fail the job or try again, keep the process.
-    Transient,
+pub use gridpool_protocol::fault::FaultClass;
+
+/// What the pool's config changes about the responses to faults: set once, before any can come.
+static POLICY: OnceLock<Overrides> = OnceLock::new();
+
+/// Makes this process obey the pool's policy. The first call counts.
+pub fn obey(policy: Overrides) {
+    POLICY.get_or_init(|| policy);
 }
 
 /// Why a device gave no answer.
@@ -33,7 +33,7 @@ pub enum Fault {
         library: String,
     },
     /// A driver call failed. Errors are asynchronous: the cause may be an earlier call.
-    #[error("{call}: {} ({code})", name_of(*code))]
+    #[error("{call}: {}", named(*code))]
     Cuda {
         /// The call that reported it.
         call: &'static str,
@@ -62,6 +62,14 @@ pub enum Fault {
     NotOneDevice {
         /// How many it sees.
         count: u32,
+    },
+    /// A CPU device has no memory left.
+    #[error("no memory for {bytes} bytes: {reason}")]
+    Memory {
+        /// How many were asked for.
+        bytes: usize,
+        /// Why they were refused.
+        reason: String,
     },
     /// The threads of a CPU device could not be started.
     #[error("cannot start {threads} threads: {reason}")]
@@ -94,14 +102,32 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// What it is, for the supervisor.
+    #[must_use]
+    pub fn code(&self) -> FaultCode {
+        match self {
+            Self::Cuda { code, .. } => FaultCode::Cuda(*code),
+            Self::WrongAnswer { .. } | Self::WrongResult { .. } => FaultCode::WrongAnswer,
+            Self::Contaminated { .. }
+            | Self::DriverTooOld { .. }
+            | Self::Memory { .. }
+            | Self::MissingSymbol { .. }
+            | Self::NoDriver
+            | Self::NotOneDevice { .. }
+            | Self::Threads { .. }
+            | Self::WrongDevice { .. } => FaultCode::Exit(self.exit_code()),
+        }
+    }
+
     /// What it says about the process.
     #[must_use]
     pub fn class(&self) -> FaultClass {
         match self {
-            Self::Cuda { code, .. } => class_of(*code),
+            Self::Cuda { code, .. } => FaultCode::Cuda(*code).class(),
             Self::NoDriver | Self::WrongAnswer { .. } | Self::WrongResult { .. } => {
                 FaultClass::Device
             }
+            Self::Memory { .. } => FaultClass::Transient,
             Self::Contaminated { .. }
             | Self::DriverTooOld { .. }
             | Self::MissingSymbol { .. }
@@ -111,13 +137,36 @@ impl Fault {
         }
     }
 
+    /// What the pool does about it.
+    #[must_use]
+    pub fn response(&self) -> Response {
+        let code = self.code();
+        POLICY.get().map_or_else(|| code.default_response(), |policy| policy.response(code))
+    }
+
     /// Whether a worker that was serving jobs must end over it.
     #[must_use]
     pub fn ends_worker(&self) -> bool {
-        match self.class() {
-            FaultClass::Device | FaultClass::Sticky => true,
-            FaultClass::Program | FaultClass::Transient => false,
+        match self {
+            Self::Cuda { .. } => !self.response().keeps_worker(),
+            Self::NoDriver | Self::WrongAnswer { .. } | Self::WrongResult { .. } => true,
+            // What belongs to a start, which a device that is open has behind it; and memory, which the
+            // next job may find.
+            Self::Contaminated { .. }
+            | Self::DriverTooOld { .. }
+            | Self::Memory { .. }
+            | Self::MissingSymbol { .. }
+            | Self::NotOneDevice { .. }
+            | Self::Threads { .. }
+            | Self::WrongDevice { .. } => false,
         }
+    }
+
+    /// What a worker that stays answers. Of several attempts that ran together nobody knows whose call
+    /// it was: none of them fails for it.
+    #[must_use]
+    pub fn attempt_error(&self, alone: bool) -> AttemptError {
+        answer(self.response(), alone, self.to_string())
     }
 
     /// The exit code of a worker that ends over it, at its start or later.
@@ -129,12 +178,29 @@ impl Fault {
             Self::NoDriver | Self::WrongAnswer { .. } | Self::WrongResult { .. } => {
                 exit::DEVICE_LOST
             }
-            // A later process may find the threads that this one did not get.
-            Self::Threads { .. } => exit::DEVICE_MEMORY,
+            // A later process may find what this one did not get.
+            Self::Memory { .. } | Self::Threads { .. } => exit::DEVICE_MEMORY,
             Self::Contaminated { .. } | Self::NotOneDevice { .. } | Self::WrongDevice { .. } => {
                 exit::CONFIG
             }
         }
+    }
+}
+
+fn answer(response: Response, alone: bool, why: String) -> AttemptError {
+    match response {
+        Response::FailJob if alone => AttemptError::Refused(why),
+        Response::AwaitWorker
+        | Response::ExpectedAfterKill
+        | Response::FailJob
+        | Response::Halt
+        | Response::Ignore
+        | Response::Quarantine
+        | Response::QuarantineOnRepeat
+        | Response::Restart
+        | Response::Retry
+        | Response::RetryJob
+        | Response::Suspect => AttemptError::Device(why),
     }
 }
 
@@ -143,19 +209,11 @@ fn cuda(version: u32) -> String {
     format!("{}.{}", version / 1_000, version % 1_000 / 10)
 }
 
-/// The class of a result code other than success. One that no header names is sticky: the process
-/// that ends for nothing costs less than the wrong answer of one that stays.
-fn class_of(code: u32) -> FaultClass {
-    row_of(code).map_or(FaultClass::Sticky, |&(_, _, class)| class)
-}
-
-fn name_of(code: u32) -> &'static str {
-    row_of(code).map_or("a code that CUDA 13.5 does not name", |&(_, name, _)| name)
-}
-
-fn row_of(code: u32) -> Option<&'static (u32, &'static str, FaultClass)> {
-    let at = codes::CODES.binary_search_by_key(&code, |&(code, _, _)| code).ok()?;
-    Some(&codes::CODES[at])
+/// A result's name and number.
+fn named(code: u32) -> String {
+    let meaning = FaultCode::Cuda(code).meaning();
+    let name = if meaning.name.is_empty() { meaning.sentence } else { &meaning.name };
+    format!("{name} ({code})")
 }
 
 fn exit_code_of(code: u32) -> i32 {
@@ -172,10 +230,14 @@ fn exit_code_of(code: u32) -> i32 {
             exit::DRIVER
         }
         STUB_LIBRARY | DEVICE_NOT_LICENSED | COMPAT_NOT_SUPPORTED_ON_DEVICE => exit::CONFIG,
-        _ => match class_of(code) {
+        _ => match FaultCode::Cuda(code).class() {
             FaultClass::Device => exit::DEVICE_LOST,
             FaultClass::Program => exit::CONFIG,
-            FaultClass::Sticky | FaultClass::Transient => exit::STICKY,
+            FaultClass::Notice
+            | FaultClass::Process
+            | FaultClass::Setup
+            | FaultClass::Sticky
+            | FaultClass::Transient => exit::STICKY,
         },
     }
 }
@@ -186,17 +248,6 @@ mod tests {
 
     fn gave(code: u32) -> Fault {
         Fault::Cuda { call: "cuStreamSynchronize", code }
-    }
-
-    #[test]
-    fn the_groups_hold_every_documented_code_once() {
-        assert!(codes::CODES.is_sorted_by(|a, b| a.0 < b.0));
-        let count = |class| codes::CODES.iter().filter(|row| row.2 == class).count();
-        assert_eq!(count(FaultClass::Sticky), 12 + 8);
-        assert_eq!(count(FaultClass::Device), 19);
-        assert_eq!(count(FaultClass::Transient), 5);
-        assert_eq!(count(FaultClass::Program), 61);
-        assert_eq!(codes::CODES.len(), 106 - 1, "all but success");
     }
 
     #[test]
@@ -215,6 +266,30 @@ mod tests {
             assert_eq!(gave(code).class(), FaultClass::Sticky);
             assert!(gave(code).to_string().contains(&format!("({code})")));
         }
+    }
+
+    #[test]
+    fn a_worker_ends_over_what_the_policy_does_not_let_it_survive() {
+        for code in [2, 1, 701, 218] {
+            assert!(!gave(code).ends_worker(), "{code}");
+            assert!(matches!(gave(code).attempt_error(true), AttemptError::Device(_)), "{code}");
+        }
+        for code in [100, 214, 700, 803, 919, 5_000] {
+            assert!(gave(code).ends_worker(), "{code}");
+        }
+        let wrong = Fault::WrongAnswer { detail: String::new() };
+        assert!(wrong.ends_worker());
+        assert_eq!(wrong.code(), FaultCode::WrongAnswer);
+        assert_eq!(Fault::NoDriver.code(), FaultCode::Exit(exit::DEVICE_LOST));
+    }
+
+    #[test]
+    fn a_job_fails_over_a_call_only_if_the_policy_says_so_and_it_was_alone() {
+        let answer = |response, alone| answer(response, alone, "why".to_owned());
+        let why = || "why".to_owned();
+        assert_eq!(answer(Response::FailJob, true), AttemptError::Refused(why()));
+        assert_eq!(answer(Response::FailJob, false), AttemptError::Device(why()));
+        assert_eq!(answer(Response::RetryJob, true), AttemptError::Device(why()));
     }
 
     #[test]

@@ -8,14 +8,15 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit;
+use gridpool_protocol::fault::Overrides;
 use gridpool_protocol::ids::{DeviceKind, WorkerId};
 use gridpool_worker::bench::{self, BenchError};
 use gridpool_worker::cpu::CpuDevice;
 use gridpool_worker::cuda::CudaDevice;
 use gridpool_worker::device::Device;
-use gridpool_worker::fault::Fault;
+use gridpool_worker::fault::{self, Fault};
 use gridpool_worker::serve::{self, Identity};
-use gridpool_worker::{beacon, probe, process};
+use gridpool_worker::{beacon, monitor, probe, process};
 use tracing_subscriber::EnvFilter;
 
 /// A worker process of gridpool. `gridpool` starts it; it is of no use by itself.
@@ -42,12 +43,18 @@ enum Role {
         /// How long it may look for a message before it sleeps, in microseconds.
         #[arg(long, default_value_t = 0)]
         spin_us: u32,
+        /// How often it tests its device while it serves, in milliseconds.
+        #[arg(long, default_value_t = 60_000)]
+        known_answer_every_ms: u64,
         /// Threads of a CPU device.
         #[arg(long, default_value_t = 1)]
         threads: usize,
         /// The GPU that this worker must find.
         #[arg(long)]
         uuid: Option<String>,
+        /// What the pool's config changes about faults: `cuda 2=restart,cuda 218=fail_job`.
+        #[arg(long, default_value = "")]
+        policy: Overrides,
     },
     /// Measure for `gridpool bench`: a line of JSON for each row.
     Bench {
@@ -73,6 +80,15 @@ enum Role {
         #[arg(long)]
         supervisor_pid: u32,
     },
+    /// Watch GPUs through NVML: a line of JSON on standard output for each thing.
+    Monitor {
+        /// A GPU to watch; once for each.
+        #[arg(long)]
+        uuid: Vec<String>,
+        /// The supervisor's process id.
+        #[arg(long)]
+        supervisor_pid: u32,
+    },
     /// Print the GPUs of this machine as JSON.
     Probe,
 }
@@ -95,9 +111,20 @@ fn main() -> ExitCode {
         tracing::warn!(%errno, "signals stay as they are");
     }
     match Arguments::parse().role {
-        Role::Grid { worker, bootstrap, supervisor_pid, spin_us, threads, uuid } => {
+        Role::Grid {
+            worker,
+            bootstrap,
+            supervisor_pid,
+            spin_us,
+            known_answer_every_ms,
+            threads,
+            uuid,
+            policy,
+        } => {
+            fault::obey(policy);
             let spin = Duration::from_micros(spin_us.into());
-            let identity = Identity { worker, bootstrap, supervisor_pid, spin };
+            let known_answer_every = Duration::from_millis(known_answer_every_ms);
+            let identity = Identity { worker, bootstrap, supervisor_pid, spin, known_answer_every };
             let lifeline = match std::io::stdin().as_fd().try_clone_to_owned() {
                 Ok(lifeline) => lifeline,
                 Err(error) => {
@@ -116,6 +143,7 @@ fn main() -> ExitCode {
                 bench::limits::serve(uuid.as_deref(), repetitions, quick, &mut input, &mut out)
             })
         }
+        Role::Monitor { uuid, supervisor_pid } => watch(supervisor_pid, &uuid),
         Role::Probe => {
             let found = serde_json::to_string(&probe::probe()).map_err(std::io::Error::other);
             match found.and_then(|line| writeln!(std::io::stdout(), "{line}")) {
@@ -127,6 +155,21 @@ fn main() -> ExitCode {
             }
         }
     }
+}
+
+/// Watches GPUs for a supervisor, and not after its end. Ends without a destructor: NVML may be stuck.
+fn watch(supervisor: u32, uuids: &[String]) -> ExitCode {
+    match process::die_with(supervisor) {
+        Ok(true) => {}
+        Ok(false) => return ExitCode::from(exit::cli::OK),
+        Err(errno) => tracing::warn!(%errno, "this process may outlive its supervisor"),
+    }
+    let mut out = std::io::stdout();
+    let ended = monitor::run(uuids, std::io::stdin(), &mut out);
+    serve::end_process(ended.unwrap_or_else(|error| {
+        tracing::debug!(%error, "the supervisor does not listen");
+        exit::worker::OK
+    }))
 }
 
 /// Measures for a supervisor, and not after its end.

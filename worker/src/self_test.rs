@@ -1,6 +1,6 @@
-//! The test that a device passes before its worker says that it is ready: known answers for grids
-//! and for pairs, and a launch counted for the op of every step of every program. A device that is
-//! initialised and never called fails here, not in production.
+//! The test that a device passes before its worker says that it is ready, and again while it serves:
+//! known answers for grids and for pairs, and a launch counted for the op of every step of every
+//! program. A device that is initialised and never called fails here, not in production.
 
 use std::sync::Arc;
 
@@ -21,10 +21,42 @@ use crate::fault::Fault;
 /// [`Fault::WrongAnswer`] at the first program with a wrong result or an op that was not launched;
 /// any fault of the device itself.
 pub fn self_test(device: &mut dyn Device) -> Result<(), Fault> {
-    let (grids, pairs) = (known_answer::batch(), known_answer::pair_batch());
-    for known in KNOWN_ANSWERS {
+    let mut test = SelfTest::new();
+    while !test.step(device)? {}
+    Ok(())
+}
+
+/// The test in steps, so that whoever waits for the device waits for one of them at most.
+#[derive(Debug)]
+pub struct SelfTest {
+    grids: GridBatch,
+    pairs: GridBatch,
+    next: usize,
+}
+
+impl SelfTest {
+    /// A test that begins with its next step.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { grids: known_answer::batch(), pairs: known_answer::pair_batch(), next: 0 }
+    }
+
+    /// Whether some of its steps were made and some are left.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.next > 0
+    }
+
+    /// Runs the next known answer; `true` after the last. Then, and after a fault, the test begins
+    /// anew.
+    ///
+    /// # Errors
+    /// As for [`self_test`].
+    pub fn step(&mut self, device: &mut dyn Device) -> Result<bool, Fault> {
+        let known = &KNOWN_ANSWERS[std::mem::take(&mut self.next)..];
+        let (known, rest) = known.split_first().expect("the last step has set it back");
         let program = known.program();
-        let batch = if known.takes_pairs() { &pairs } else { &grids };
+        let batch = if known.takes_pairs() { &self.pairs } else { &self.grids };
         let (outputs, work) = run_batch(device, &program, batch)?;
         let wrong =
             |error: known_answer::WrongAnswer| Fault::WrongAnswer { detail: error.to_string() };
@@ -37,8 +69,17 @@ pub fn self_test(device: &mut dyn Device) -> Result<(), Fault> {
                 return Err(Fault::WrongAnswer { detail });
             }
         }
+        if !rest.is_empty() {
+            self.next = KNOWN_ANSWERS.len() - rest.len();
+        }
+        Ok(rest.is_empty())
     }
-    Ok(())
+}
+
+impl Default for SelfTest {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// What a device must have launched to have run `program`.
@@ -78,6 +119,7 @@ pub fn run_batch(
 
 #[cfg(test)]
 mod tests {
+    use gridpool_protocol::chaos::DeviceFault;
     use gridpool_protocol::receipt::DeviceInfo;
 
     use super::*;
@@ -110,6 +152,10 @@ mod tests {
 
         fn release(&mut self, arena: SharedSlice<'_>) -> Result<(), Fault> {
             self.0.release(arena)
+        }
+
+        fn meet(&mut self, fault: DeviceFault) -> Result<(), Fault> {
+            self.0.meet(fault)
         }
     }
 

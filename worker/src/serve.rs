@@ -1,4 +1,5 @@
-//! The worker's loop: one thread reads a message, runs it on the device, and answers.
+//! The worker's loop: one thread reads a message, runs it on the device, and answers. In between it
+//! tests the device.
 //!
 //! No hand-over lies between the message and the launch. Signs of life come from a thread of their
 //! own, so a long kernel is not taken for a dead worker; arenas come on the lifeline.
@@ -24,6 +25,8 @@ use nix::libc;
 
 use crate::arenas::Arenas;
 use crate::attempts::{Hold, run_together};
+use crate::chaos::{self, Saboteur};
+use crate::checkup::Checkup;
 use crate::device::Device;
 use crate::fault::Fault;
 use crate::gauges::Gauges;
@@ -41,6 +44,8 @@ pub struct Identity {
     pub supervisor_pid: u32,
     /// How long it may look for a message before it sleeps.
     pub spin: Duration,
+    /// How often it tests its device while it serves.
+    pub known_answer_every: Duration,
 }
 
 /// Serves until the supervisor says stop or is gone. `open` opens the device.
@@ -51,7 +56,10 @@ pub fn serve(
 ) -> ! {
     let code = match connect(identity, lifeline) {
         Ok(Some((mut worker, mut requests))) => match worker.start(open) {
-            Ok(mut device) => worker.serve(&mut requests, device.as_mut()),
+            Ok(mut device) => {
+                let mut checkup = Checkup::new(identity.known_answer_every, clock::now());
+                worker.serve(&mut requests, &mut device, &mut checkup)
+            }
             Err(fault) => worker.last_words(&fault, None),
         },
         Ok(None) => exit::OK,
@@ -131,13 +139,13 @@ impl Worker {
     fn start(
         &mut self,
         open: impl FnOnce() -> Result<Box<dyn Device>, Fault>,
-    ) -> Result<Box<dyn Device>, Fault> {
+    ) -> Result<Saboteur, Fault> {
         let gauges = Arc::default();
         let stop_beating = self.beat(Arc::clone(&gauges))?;
         process::check_contamination()?;
-        let mut device = open()?;
+        let mut device = Saboteur::new(open()?);
         gauges.get_or_init(|| device.gauges());
-        self_test(device.as_mut())?;
+        self_test(&mut device)?;
         self.say(&FromWorker::Ready { device: device.info().clone() });
         // The heart beats as long as the process lives.
         std::mem::forget(stop_beating);
@@ -162,9 +170,14 @@ impl Worker {
         Ok(stop)
     }
 
-    fn serve(&mut self, requests: &mut Receiver<ToWorker>, device: &mut dyn Device) -> i32 {
+    fn serve(
+        &mut self,
+        requests: &mut Receiver<ToWorker>,
+        device: &mut Saboteur,
+        checkup: &mut Checkup,
+    ) -> i32 {
         loop {
-            let request = match requests.recv() {
+            let request = match requests.recv_until(checkup.due()) {
                 Ok(request) => request,
                 Err(ChannelError::Disconnected) => return exit::OK,
                 Err(error) => {
@@ -173,10 +186,18 @@ impl Worker {
                 }
             };
             let arrived = clock::now();
+            let is_idle = request.is_none();
             let ended = match request {
-                ToWorker::Run(run) => self.run(device, *run, arrived),
-                ToWorker::Forget { arenas } => self.forget(device, &arenas),
-                ToWorker::Stop => return exit::OK,
+                Some(ToWorker::Run(run)) => self.run(device, *run, arrived),
+                Some(ToWorker::Forget { arenas }) => self.forget(device, &arenas),
+                Some(ToWorker::Stop) => return exit::OK,
+                None => Ok(()),
+            };
+            let ended = match ended {
+                Ok(()) if is_idle || checkup.is_late(arrived) => {
+                    checkup.step(device, arrived).map_err(|fault| (fault, None))
+                }
+                ended => ended,
             };
             if let Err((fault, attempt)) = ended {
                 return self.last_words(&fault, attempt);
@@ -188,12 +209,14 @@ impl Worker {
     /// worker.
     fn run(
         &mut self,
-        device: &mut dyn Device,
+        device: &mut Saboteur,
         run: Run,
         arrived: Instant,
     ) -> Result<(), (Fault, Option<AttemptId>)> {
         let Run { program, ties, members } = run;
         let attempts: Vec<_> = members.iter().map(|member| member.attempt).collect();
+        let chaos = members.iter().find_map(|member| member.chaos);
+        device.arm(chaos);
         // Of several that ran together none is the one that was running.
         let suspect = if let [only] = attempts.as_slice() { Some(*only) } else { None };
         let results = match self.programs.compile(&program, ties) {
@@ -210,6 +233,11 @@ impl Worker {
                 attempts.iter().map(|_| Err(refused.clone())).collect()
             }
         };
+        match chaos::before_the_answer(chaos, &self.replies) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(error) => tracing::debug!(error = %Chain(&error), "the supervisor does not listen"),
+        }
         for (attempt, result) in attempts.into_iter().zip(results) {
             self.say(&FromWorker::Answer { attempt, result });
         }
@@ -228,7 +256,7 @@ impl Worker {
             Ok(hold) => Ok(Ok(hold)),
             Err(Failure::Attempt(error)) => Ok(Err(error)),
             Err(Failure::Fault(fault)) if fault.ends_worker() => Err(fault),
-            Err(Failure::Fault(fault)) => Ok(Err(AttemptError::Device(fault.to_string()))),
+            Err(Failure::Fault(fault)) => Ok(Err(fault.attempt_error(true))),
         }
     }
 
@@ -266,8 +294,8 @@ impl Worker {
 
     /// Says why the worker ends; gives its exit code.
     fn last_words(&self, fault: &Fault, attempt: Option<AttemptId>) -> i32 {
-        let code = fault.exit_code();
-        self.say(&FromWorker::Dying { code, message: fault.to_string(), attempt });
+        let (code, message) = (fault.exit_code(), fault.to_string());
+        self.say(&FromWorker::Dying { code, fault: Some(fault.code()), message, attempt });
         code
     }
 
@@ -278,3 +306,6 @@ impl Worker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
+use gridpool_kernels::known_answer::{self, KNOWN_ANSWERS};
 use gridpool_kernels::part::{Part, Run};
 use gridpool_kernels::reference::{Evaluator, symmetry};
 use gridpool_protocol::batch::{Grid, GridBatch};
@@ -17,6 +18,7 @@ use gridpool_protocol::program::{Program, Symmetry, Ties};
 use gridpool_protocol::shared::SharedSlice;
 use gridpool_worker::cpu::CpuDevice;
 use gridpool_worker::device::{Device, Task, TaskMember};
+use gridpool_worker::self_test::{run_batch, self_test};
 use rayon::prelude::*;
 
 /// The public ARC tasks, again and again.
@@ -166,4 +168,34 @@ fn what_the_device_costs_beside_the_bare_library() {
             println!("{:6.2} M grids/s for the function alone", rate(function));
         }
     }
+}
+
+/// How long a worker that tests itself between jobs lets one wait, and how long the whole test takes.
+#[test]
+#[ignore = "prints times"]
+#[expect(clippy::print_stdout, reason = "a measurement is read by people")]
+fn the_known_answers_one_by_one() {
+    let mut device = CpuDevice::open(0, 1).expect("a thread starts");
+    self_test(&mut device).expect("the CPU passes");
+    let mut times = [f64::INFINITY; KNOWN_ANSWERS.len()];
+    for _ in 0..REPETITIONS {
+        for (time, known) in times.iter_mut().zip(KNOWN_ANSWERS) {
+            let program = known.program();
+            let pairs = known.takes_pairs();
+            let batch = if pairs { known_answer::pair_batch() } else { known_answer::batch() };
+            let took = seconds(|| {
+                let (outputs, _) = run_batch(&mut device, &program, &batch).expect("it runs");
+                known.check(&outputs).expect("it is right");
+            });
+            *time = time.min(took);
+        }
+    }
+    let slowest = (0..times.len()).max_by(|&a, &b| times[a].total_cmp(&times[b])).expect("some");
+    println!(
+        "{} known answers: {:.1} ms, the slowest {:.2} ms: {}",
+        times.len(),
+        1e3 * times.iter().sum::<f64>(),
+        1e3 * times[slowest],
+        KNOWN_ANSWERS[slowest].text,
+    );
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::LoadedBatch;
 use crate::batch::{BatchError, BatchLayout, GridBatch, Source};
+use crate::chaos::Chaos;
 use crate::ids::JobKey;
 use crate::limits::DEADLINE_DEFAULT;
 use crate::message::Priority;
@@ -24,6 +25,7 @@ pub struct Job {
     pub(super) priority: Priority,
     pub(super) idempotent: bool,
     pub(super) wait_if_busy: bool,
+    pub(super) chaos: Option<Chaos>,
 }
 
 impl Job {
@@ -58,6 +60,7 @@ impl Job {
             priority: Priority::Normal,
             idempotent: true,
             wait_if_busy: true,
+            chaos: None,
         })
     }
 
@@ -87,6 +90,14 @@ impl Job {
     #[must_use]
     pub fn at_most_once(mut self) -> Self {
         self.idempotent = false;
+        self
+    }
+
+    /// Its first attempts meet a fault on purpose. A pool refuses it unless it was started with
+    /// `--allow-chaos`.
+    #[must_use]
+    pub fn with_chaos(mut self, chaos: Chaos) -> Self {
+        self.chaos = Some(chaos);
         self
     }
 

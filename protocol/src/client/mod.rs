@@ -59,7 +59,7 @@ use crate::ids::JobKey;
 use crate::lease::Lease;
 use crate::limits::DEADLINE_MAX;
 use crate::message::{ClientMessage, Refusal, ServerMessage};
-use crate::status::Status;
+use crate::status::{PolicyRule, Status};
 use connection::{Connection, RETRY_EVERY};
 use state::Stage;
 
@@ -208,6 +208,20 @@ impl Client {
         let message = reply.received.message;
         if let ServerMessage::Status { status, .. } = message {
             Ok(*status)
+        } else {
+            Err(ClientError::unexpected(&message))
+        }
+    }
+
+    /// What the pool does about which fault.
+    ///
+    /// # Errors
+    /// What the connection says.
+    pub fn policy(&self) -> Result<Vec<PolicyRule>, ClientError> {
+        let reply = self.connection.request(&|request| ClientMessage::Policy { request })?;
+        let message = reply.received.message;
+        if let ServerMessage::Policy { rules, .. } = message {
+            Ok(rules)
         } else {
             Err(ClientError::unexpected(&message))
         }

@@ -117,6 +117,7 @@ impl State {
             ServerMessage::ArenaCreated { request, .. }
             | ServerMessage::Denied { request, .. }
             | ServerMessage::Granted { request, .. }
+            | ServerMessage::Policy { request, .. }
             | ServerMessage::Status { request, .. } => {
                 if let Some(reply) = self.replies.get_mut(&request) {
                     *reply = Some(received);
@@ -253,6 +254,7 @@ impl Pending {
             deadline_ms: u64::try_from(left).unwrap_or(u64::MAX),
             priority: job.priority,
             idempotent: job.idempotent,
+            chaos: job.chaos,
         }))
     }
 

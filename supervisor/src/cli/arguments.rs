@@ -3,17 +3,19 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand};
+use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::limits::DEADLINE_MAX;
 use gridpool_protocol::program::Ties;
 use nix::sys::signal::Signal;
 
-use super::{bench, ops};
+use super::{bench, chaos, ops};
 use crate::config::Overrides;
 
 /// A pool of GPU workers that survives its workers.
 #[derive(Debug, Parser)]
-#[command(name = "gridpool", version, max_term_width = 100)]
+#[command(name = "gridpool", version, max_term_width = 100, after_help = exit_codes())]
 pub(super) struct Arguments {
     #[command(subcommand)]
     pub(super) command: Command,
@@ -29,6 +31,14 @@ pub(super) enum Command {
         #[command(flatten)]
         pool: PoolFlags,
     },
+    /// Have a worker of a running pool meet a fault, and see what becomes of the job and of the pool.
+    #[command(after_help = chaos::help())]
+    Chaos {
+        #[command(flatten)]
+        chaos: chaos::ChaosFlags,
+        #[command(flatten)]
+        socket: SocketFlag,
+    },
     /// Run a program over inputs in a pool of its own, print the results, stop the pool.
     #[command(after_help = ops::help())]
     Run {
@@ -36,6 +46,8 @@ pub(super) enum Command {
         work: Work,
         #[command(flatten)]
         pool: PoolFlags,
+        #[command(flatten)]
+        chaos: ChaosFlag,
     },
     /// Serve a pool until it is drained.
     Serve {
@@ -43,6 +55,8 @@ pub(super) enum Command {
         pool: PoolFlags,
         #[command(flatten)]
         socket: SocketFlag,
+        #[command(flatten)]
+        chaos: ChaosFlag,
     },
     /// Run a program over inputs in a pool that is running.
     #[command(after_help = ops::help())]
@@ -64,10 +78,16 @@ pub(super) enum Command {
         #[arg(long, conflicts_with = "json")]
         markdown: bool,
     },
-    /// Show what every worker is doing.
+    /// Show what every worker is doing, or what the pool does about which fault.
     Status {
         #[command(flatten)]
         socket: SocketFlag,
+        /// Show every fault and the response to it. Without a pool, the defaults and --config.
+        #[arg(long)]
+        policy: bool,
+        /// With --policy and no pool: the config file of a pool that is yet to be started.
+        #[arg(long, value_name = "FILE", requires = "policy")]
+        config: Option<PathBuf>,
         /// Print one JSON document.
         #[arg(long)]
         json: bool,
@@ -147,6 +167,17 @@ pub(super) struct PoolFlags {
     worker_bin: Option<PathBuf>,
 }
 
+/// Whether jobs may bring faults.
+#[derive(Debug, Args)]
+pub(super) struct ChaosFlag {
+    /// Take jobs that make a worker fault on purpose, as `gridpool chaos` sends them; any client of
+    /// the pool may then kill its workers.
+    #[arg(long, env = "GRIDPOOL_ALLOW_CHAOS", value_parser = BoolishValueParser::new())]
+    #[arg(value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    allow_chaos: Option<bool>,
+}
+
 /// Where a pool is.
 #[derive(Debug, Args)]
 pub(super) struct SocketFlag {
@@ -162,11 +193,25 @@ impl PoolFlags {
             socket,
             worker_bin: self.worker_bin.clone(),
             standbys: self.standby,
+            allow_chaos: None,
         }
     }
 }
 
-fn parse_seconds(text: &str) -> Result<Duration, String> {
+impl ChaosFlag {
+    /// The same flags, and this one where it was given.
+    pub(super) fn over(&self, flags: Overrides) -> Overrides {
+        Overrides { allow_chaos: self.allow_chaos, ..flags }
+    }
+}
+
+/// What every exit code says.
+fn exit_codes() -> String {
+    let line = |(code, meaning): (u8, &str)| format!("\n  {code:<3} {meaning}");
+    format!("Exit codes:{}", exit::TABLE.map(line).concat())
+}
+
+pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let wrong = || {
         format!("write a number of seconds from 0 to {}, such as 30 or 0.5", DEADLINE_MAX.as_secs())
     };

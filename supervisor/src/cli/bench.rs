@@ -127,6 +127,9 @@ impl Bench<'_> {
             say(&self.progress, |out| writeln!(out, "{}\n", self.machine.line()))?;
         }
         let kind = all.first().map_or(DeviceKind::Cpu, |device| device.id.kind);
+        if let Some(kills) = self.flags.recovery {
+            return self.recovery(&all[..all.len().min(1)], kills);
+        }
         let counts = counts(all.len());
         self.limits(all, kind, &counts)?;
         self.process(Subject::Library, "")?;
@@ -145,6 +148,15 @@ impl Bench<'_> {
             }
             Some(_) | None => Ok(()),
         }
+    }
+
+    /// Kills workers of one device, with a standby and without.
+    fn recovery(&mut self, device: &[PoolDevice], kills: u32) -> Result<(), CommandError> {
+        let cores = self.machine.cores;
+        for standbys in [1, 0] {
+            self.pool(device, cores, PoolRows::Recovery { standbys, kills })?;
+        }
+        Ok(())
     }
 
     fn limits(
@@ -178,12 +190,23 @@ impl Bench<'_> {
         rows: PoolRows,
     ) -> Result<(), CommandError> {
         let claim = Shell::claim(&self.socket)?;
-        let command = WorkerCommand { program: self.worker.clone(), cpu_threads };
-        let limits = self.settings.limits.clone();
+        let mut limits = self.settings.limits.clone();
+        if let PoolRows::Recovery { standbys, .. } = rows {
+            limits.standbys = standbys;
+        }
+        let command = WorkerCommand {
+            program: self.worker.clone(),
+            cpu_threads,
+            known_answer_every: limits.known_answer_every,
+            policy: self.settings.policy.clone(),
+        };
         self.progress.set_message("workers start");
         let shell = Shell::start(limits, command, pool_devices.to_vec(), self.socket.clone());
         let shell = shell.map_err(system("the pool's threads"))?;
         let held = shell.listen(claim)?;
+        if matches!(rows, PoolRows::Recovery { .. }) {
+            shell.allow_chaos();
+        }
         let kind = pool_devices.first().map_or(DeviceKind::Cpu, |device| device.id.kind);
         let subject = Subject::Pool {
             socket: self.socket.clone(),
@@ -276,8 +299,9 @@ fn wait_ready(shell: &Shell) -> Result<(), CommandError> {
         if let Some(faults) = shell.misconfigured() {
             return Err(CommandError::Misconfigured(faults));
         }
+        let ready = [WorkerState::Ready, WorkerState::Standby];
         let workers = shell.status().workers;
-        let late = workers.into_iter().find(|worker| worker.state != WorkerState::Ready);
+        let late = workers.into_iter().find(|worker| !ready.contains(&worker.state));
         let Some(late) = late else { return Ok(()) };
         if clock::until(until).is_zero() {
             let why = format!("{}, {:?}; {}", late.name, late.state, late.last_fault);

@@ -3,9 +3,11 @@
 
 mod arguments;
 mod bench;
+mod chaos;
 pub mod document;
 pub mod input;
 mod ops;
+mod policy;
 pub mod progress;
 pub mod results;
 pub mod show;
@@ -32,9 +34,10 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{ConfigError, Overrides, Settings};
 use crate::devices::{self, DevicesError};
-use crate::shell::{Ended, ListenError, Shell, WorkerCommand};
-use arguments::{Arguments, Command, PoolFlags, Work};
+use crate::shell::{Ended, ListenError, Notifier, Shell, WorkerCommand};
+use arguments::{Arguments, ChaosFlag, Command, PoolFlags, Work};
 use input::{InputError, Inputs, Stdin};
+use policy::Source;
 use progress::Progress;
 use show::Look;
 use work::Plan;
@@ -149,11 +152,17 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Bench { bench, pool } => {
             bench::run(&bench, &Settings::resolve(pool.overrides(None), pool.config.as_deref())?)
         }
-        Command::Run { work, pool } => run(&work, &pool),
-        Command::Serve { pool, socket } => serve(&pool, socket.socket),
+        Command::Chaos { chaos, socket } => chaos::run(&chaos, socket.socket),
+        Command::Run { work, pool, chaos } => run(&work, &pool, &chaos),
+        Command::Serve { pool, socket, chaos } => serve(&pool, socket.socket, &chaos),
         Command::Submit { work, socket, no_wait } => submit(&work, socket.socket, !no_wait),
         Command::Ops { json, markdown } => print_ops(json, markdown),
-        Command::Status { socket, json } => print_status(socket.socket, json),
+        Command::Status { socket, policy: false, config: _, json } => {
+            print_status(socket.socket, json)
+        }
+        Command::Status { socket, policy: true, config, json } => {
+            print_policy(socket.socket, config.as_deref(), json)
+        }
         Command::Kill { worker, signal, socket } => {
             say(&connect(socket.socket)?.kill(&worker, signal as i32)?)
         }
@@ -169,9 +178,9 @@ fn perform(command: Command) -> Result<u8, CommandError> {
 
 // ---- commands ----
 
-fn run(work: &Work, flags: &PoolFlags) -> Result<u8, CommandError> {
+fn run(work: &Work, flags: &PoolFlags, chaos: &ChaosFlag) -> Result<u8, CommandError> {
     let (plan, inputs) = prepare(work, true)?;
-    let settings = Settings::resolve(flags.overrides(None), flags.config.as_deref())?;
+    let settings = Settings::resolve(chaos.over(flags.overrides(None)), flags.config.as_deref())?;
     let shell = start_pool(&settings)?;
     let (ours, theirs) = UnixStream::pair().map_err(system("a socket pair"))?;
     shell.connect(theirs).map_err(system("a thread for the client"))?;
@@ -191,14 +200,24 @@ fn submit(work: &Work, socket: Option<PathBuf>, wait_if_busy: bool) -> Result<u8
     run_plan(&connect(socket)?, work, &plan, &inputs)
 }
 
-fn serve(flags: &PoolFlags, socket: Option<PathBuf>) -> Result<u8, CommandError> {
+fn serve(
+    flags: &PoolFlags,
+    socket: Option<PathBuf>,
+    chaos: &ChaosFlag,
+) -> Result<u8, CommandError> {
+    #[expect(unsafe_code, reason = "the environment is changed, before there are threads")]
+    // SAFETY: `main` has come here by itself and has started no thread.
+    let notifier = unsafe { Notifier::take_from_environment() };
     // Before any thread is started, so that all inherit it: the signals are for `obey_signals`.
     let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
     signals.thread_block().map_err(|errno| system("blocking signals")(errno.into()))?;
-    let settings = Settings::resolve(flags.overrides(socket), flags.config.as_deref())?;
+    let settings = Settings::resolve(chaos.over(flags.overrides(socket)), flags.config.as_deref())?;
     let claim = Shell::claim(&settings.socket)?;
     let shell = start_pool(&settings)?;
     let held = shell.listen(claim)?;
+    if let Some(notifier) = notifier {
+        shell.report_to(notifier, &settings.limits);
+    }
     tracing::info!(socket = %settings.socket.display(), "serving");
     obey_signals(&shell, signals).map_err(system("a thread for signals"))?;
     let ended = shell.wait();
@@ -223,6 +242,28 @@ fn print_status(socket: Option<PathBuf>, json: bool) -> Result<u8, CommandError>
         return say_json(&status);
     }
     status::write(&mut io::stdout().lock(), &status).map_err(CommandError::Output)?;
+    Ok(exit::OK)
+}
+
+fn print_policy(
+    socket: Option<PathBuf>,
+    config: Option<&Path>,
+    json: bool,
+) -> Result<u8, CommandError> {
+    let overrides = Overrides { socket, ..Overrides::default() };
+    let settings = Settings::resolve(overrides, config)?;
+    let (source, rules) = match Client::connect(&settings.socket) {
+        Ok(client) => (Source::Pool(settings.socket.display().to_string()), client.policy()?),
+        Err(ClientError::NoPool { .. }) => (Source::without_pool(config), settings.policy.rules()),
+        Err(error) => return Err(error.into()),
+    };
+    let document = policy::Document { source, rules };
+    if json {
+        return say_json(&document);
+    }
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let written = policy::write(&mut out, &document, columns()).and_then(|()| out.flush());
+    written.map_err(CommandError::Output)?;
     Ok(exit::OK)
 }
 
@@ -270,10 +311,19 @@ fn start_pool(settings: &Settings) -> Result<Shell, CommandError> {
     crate::shell::raise_descriptor_limit();
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let cpu_devices = pool_devices.iter().filter(|device| device.uuid.is_empty()).count();
-    let command = WorkerCommand { program, cpu_threads: (cores / cpu_devices.max(1)).max(1) };
     let limits = settings.limits.clone();
-    Shell::start(limits, command, pool_devices, settings.socket.clone())
-        .map_err(system("the pool's threads"))
+    let command = WorkerCommand {
+        program,
+        cpu_threads: (cores / cpu_devices.max(1)).max(1),
+        known_answer_every: limits.known_answer_every,
+        policy: settings.policy.clone(),
+    };
+    let shell = Shell::start(limits, command, pool_devices, settings.socket.clone())
+        .map_err(system("the pool's threads"))?;
+    if settings.allow_chaos {
+        shell.allow_chaos();
+    }
+    Ok(shell)
 }
 
 fn connect(socket: Option<PathBuf>) -> Result<Client, CommandError> {

@@ -22,6 +22,8 @@ use self::block::{Block, flow};
 use super::input::{Input, Inputs, Unit};
 use super::results::Results;
 
+pub(super) use self::summary::fate;
+
 /// Inputs that are shown unless all are asked for.
 pub const INPUTS_SHOWN_MAX: usize = 4;
 /// Items of one input that are shown unless all are asked for.
@@ -124,6 +126,6 @@ fn counted(count: u64, word: &str) -> String {
 }
 
 /// A name or a reason from outside, with nothing in it that steers a terminal.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::status::Status;
 
 /// Writes the whole status.
@@ -47,6 +48,7 @@ pub(super) fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
     for fault in faults.into_iter().filter(|fault| !fault.is_empty()) {
         writeln!(out, "last fault: {fault}")?;
     }
+    write_devices(out, status)?;
     let (queue, sums) = (&status.queue, &status.counters);
     writeln!(
         out,
@@ -63,4 +65,98 @@ pub(super) fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
         sums.refused_busy,
         sums.refused_poison,
     )
+}
+
+/// A line for every GPU: what it holds, and what the driver says about it.
+fn write_devices(out: &mut dyn Write, status: &Status) -> io::Result<()> {
+    const MIB: u64 = 1 << 20;
+    for device in &status.devices {
+        write!(
+            out,
+            "{}: {} of {} MiB used, {} processes",
+            device.name,
+            device.memory_used / MIB,
+            device.memory_total / MIB,
+            device.processes.len()
+        )?;
+        let faults = [
+            device.recovery.filter(|&action| action != 0).map(FaultCode::Recovery),
+            device.nvml_error.map(FaultCode::Nvml),
+            device.last_xid.map(FaultCode::Xid),
+        ];
+        for fault in faults.into_iter().flatten() {
+            write!(out, "; {fault}: {}", fault.meaning().sentence)?;
+        }
+        writeln!(out)?;
+    }
+    match &status.monitor {
+        Some(monitor) if !monitor.up => {
+            writeln!(
+                out,
+                "the monitor of the GPUs is not up; it was restarted {} times",
+                monitor.restarts
+            )
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gridpool_protocol::status::{DeviceStatus, MonitorStatus, SupervisorStatus};
+
+    #[test]
+    fn what_the_driver_says_of_a_gpu_is_said_in_words() {
+        let device = DeviceStatus {
+            name: "gpu0".to_owned(),
+            uuid: "GPU-0".to_owned(),
+            memory_used: 5 << 20,
+            memory_total: 9 << 30,
+            processes: vec![7],
+            recovery: Some(0),
+            last_xid: None,
+            xids: 0,
+            nvml_error: None,
+        };
+        let ill = DeviceStatus {
+            name: "gpu1".to_owned(),
+            recovery: Some(2),
+            last_xid: Some(79),
+            nvml_error: Some(15),
+            ..device.clone()
+        };
+        let status = Status {
+            supervisor: SupervisorStatus {
+                pid: 1,
+                version: String::new(),
+                uptime_s: 0.0,
+                socket: String::new(),
+                cuda_mapped: false,
+                draining: false,
+                clients: 0,
+                arena_bytes: 0,
+                arena_bytes_high: 0,
+                outbox_bytes_high: 0,
+            },
+            workers: Vec::new(),
+            monitor: Some(MonitorStatus { pid: 0, up: false, restarts: 2 }),
+            devices: vec![device, ill],
+            queue: Default::default(),
+            counters: Default::default(),
+        };
+        let mut out = Vec::new();
+        write_devices(&mut out, &status).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(
+            text.lines().collect::<Vec<_>>(),
+            [
+                "gpu0: 5 of 9216 MiB used, 1 processes",
+                "gpu1: 5 of 9216 MiB used, 1 processes; recovery 2: reboot the machine; nvml 15: the \
+                 GPU has fallen off the bus; xid 79: the GPU has fallen off the bus: reboot the \
+                 machine",
+                "the monitor of the GPUs is not up; it was restarted 2 times",
+            ]
+        );
+    }
 }

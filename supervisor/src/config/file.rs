@@ -12,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 use super::limits::{self, Key};
 use super::{ConfigError, DeviceSelection, check_socket, parse_devices};
 use crate::pool::config::PoolConfig;
+use crate::pool::policy::PolicyTable;
 
 /// Largest config file that is read.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
@@ -22,7 +23,9 @@ pub(super) struct FileSettings {
     pub(super) devices: Option<Vec<DeviceSelection>>,
     pub(super) socket: Option<PathBuf>,
     pub(super) worker_bin: Option<PathBuf>,
+    pub(super) allow_chaos: Option<bool>,
     pub(super) limits: Option<PoolConfig>,
+    pub(super) policy: PolicyTable,
 }
 
 /// Reads a config file. Paths in it are relative to its own folder.
@@ -72,11 +75,20 @@ fn parse(text: &str, folder: &Path) -> Result<FileSettings, Misfit> {
                 settings.socket = Some(path);
             }
             "worker_bin" => settings.worker_bin = Some(folder.join(text()?)),
+            "allow_chaos" => {
+                let wrong = || misfit("`allow_chaos` needs true or false".to_owned());
+                settings.allow_chaos = Some(value.get_ref().as_bool().ok_or_else(wrong)?);
+            }
             "limits" => {
                 let limits = value.get_ref().as_table();
                 let limits =
                     limits.ok_or_else(|| misfit("`limits` is a table: [limits]".into()))?;
                 settings.limits = Some(parse_limits(limits, value.span())?);
+            }
+            "policy" => {
+                let rules = value.get_ref().as_table();
+                let rules = rules.ok_or_else(|| misfit("`policy` is a table: [policy]".into()))?;
+                settings.policy = parse_policy(rules)?;
             }
             other => return Err(Misfit { at: key.span(), reason: unknown(other) }),
         }
@@ -101,6 +113,20 @@ fn parse_limits(table: &DeTable<'_>, at: Range<usize>) -> Result<PoolConfig, Mis
     Ok(config)
 }
 
+fn parse_policy(table: &DeTable<'_>) -> Result<PolicyTable, Misfit> {
+    let mut policy = PolicyTable::default();
+    for (fault, response) in table {
+        let text = response.get_ref().as_str().ok_or_else(|| Misfit {
+            at: response.span(),
+            reason: format!("`{}` needs a response in quotes: \"restart\"", fault.get_ref()),
+        })?;
+        policy
+            .set(fault.get_ref(), text)
+            .map_err(|error| Misfit { at: fault.span(), reason: error.to_string() })?;
+    }
+    Ok(policy)
+}
+
 fn whole_number(value: &DeValue<'_>) -> Option<u64> {
     let integer = value.as_integer()?;
     u64::from_str_radix(integer.as_str(), integer.radix()).ok()
@@ -111,7 +137,8 @@ fn unknown(key: &str) -> String {
         return format!("`{key}` is a limit: write it under [limits]");
     }
     format!(
-        "there is no setting `{key}`; the settings are devices, socket, worker_bin and [limits]"
+        "there is no setting `{key}`; the settings are devices, socket, worker_bin, allow_chaos, \
+         [limits] and [policy]"
     )
 }
 
@@ -142,10 +169,21 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_is_read_over_the_defaults() {
+        let text = "[policy]\n\"cuda 2\" = \"restart\"\n\"xid 109\" = \"quarantine\"\n\
+                    \"exit 74\" = \"restart\"\n\"signal 11\" = \"retry\"";
+        let Ok(settings) = parse(text, Path::new("")) else { panic!("refused") };
+        let response = |fault: &str| settings.policy.response(fault.parse().unwrap()).name();
+        let read = ["cuda 2", "xid 109", "exit 74", "signal 11", "signal 6"].map(response);
+        assert_eq!(read, ["restart", "quarantine", "restart", "retry", "suspect"]);
+    }
+
+    #[test]
     fn errors_name_the_line_and_say_what_to_write() {
         let cases = [
             ("devices = ", "line 1: not TOML: "),
             ("\n\ndevices = 0", "line 3: `devices` needs a text in quotes"),
+            ("allow_chaos = 'yes'", "line 1: `allow_chaos` needs true or false"),
             ("device = '0'", "line 1: there is no setting `device`; the settings are devices,"),
             ("\nattempts_max = 1", "line 2: `attempts_max` is a limit: write it under [limits]"),
             ("limits = 1", "line 1: `limits` is a table: [limits]"),
@@ -158,6 +196,18 @@ mod tests {
                 "[limits]\nkill_timeout_s = 1\nkill_timeout_ms = 100",
                 "line 2: `kill_timeout` is set twice, as kill_timeout_s and kill_timeout_ms",
             ),
+            ("policy = 1", "line 1: `policy` is a table: [policy]"),
+            ("[policy]\n'cuda 2' = 7", "line 2: `cuda 2` needs a response in quotes: \"restart\""),
+            (
+                "[policy]\n'cuda two' = 'restart'",
+                "line 2: `cuda two` is no fault: write `cuda 700`",
+            ),
+            ("[policy]\n'cuda 2' = 'reboot'", "line 2: `reboot` is no response: write one of fail"),
+            (
+                "[policy]\n'exit 74' = 'halt'\n'cuda 700' = 'fail_job'",
+                "line 3: `fail_job` cannot be the response to `cuda 700`; that can be suspect, ",
+            ),
+            ("[policy]\n'cuda 2' = 'halt'\n'cuda 2' = 'halt'", "line 3: not TOML: "),
             ("socket = ''\n[limits]\nattempts_max = 1\nattempts_max = 2", "line 4: not TOML: "),
         ];
         for (text, want) in cases {

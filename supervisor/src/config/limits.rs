@@ -100,6 +100,7 @@ const LIMITS: &[Limit] = &[
     bytes("feed_cost_max", |c| &mut c.feed_cost_max, 0..=1 << 40),
     time("feed_patience", |c| &mut c.feed_patience, 1..=HOUR_MS),
     bytes("join_cost_max", |c| &mut c.join_cost_max, 0..=1 << 40),
+    time("known_answer_every", |c| &mut c.known_answer_every, 10..=DAY_MS),
     count("spin_us", |c| &mut c.spin_us, 0..=SPIN_US_MAX),
 ];
 

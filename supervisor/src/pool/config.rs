@@ -65,6 +65,9 @@ pub struct PoolConfig {
     pub feed_patience: Duration,
     /// Cost of all jobs that join one launch.
     pub join_cost_max: u64,
+    /// A worker that is idle tests its device with known answers every so often; one that is never idle
+    /// after ten times that. The core has no use for it, the shell does, as for the next.
+    pub known_answer_every: Duration,
     /// How long a thread or worker that waits for a message may look for it before it sleeps, in
     /// microseconds; 0 is not at all. The core has no use for it, the shell does.
     pub spin_us: u32,
@@ -100,6 +103,7 @@ impl PoolConfig {
         feed_cost_max: 64 << 20,
         feed_patience: Duration::from_secs(1),
         join_cost_max: 16 << 20,
+        known_answer_every: Duration::from_secs(60),
         spin_us: 200,
     };
 }

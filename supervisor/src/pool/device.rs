@@ -17,6 +17,7 @@ use gridpool_protocol::ids::{DeviceId, WorkerId};
 
 use super::config::PoolConfig;
 use super::event::Timestamp;
+use super::xid::Incidents;
 
 /// How much longer a device in quarantine waits for each next try.
 const PROBE_FACTOR: u32 = 5;
@@ -58,6 +59,10 @@ pub(super) struct Device {
     idle_deaths: VecDeque<Timestamp>,
     /// Quarantines since work was last done.
     probes: u32,
+    /// When a process here was last killed, or died.
+    pub(super) lost_at: Option<Timestamp>,
+    /// What the driver has told of it.
+    pub(super) incidents: Incidents,
 }
 
 impl Device {
@@ -71,6 +76,8 @@ impl Device {
             start_failures: 0,
             idle_deaths: VecDeque::new(),
             probes: 0,
+            lost_at: None,
+            incidents: Incidents::default(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gridpool_protocol::exit;
+use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, DeviceId, JobId, JobKey, WorkerId};
 use gridpool_protocol::message::{AttemptError, Priority, Refusal};
 use gridpool_protocol::receipt::{DeviceInfo, ItemRange, Receipt, RunReport};
@@ -82,36 +82,21 @@ pub enum ExitStatus {
 pub struct Exit {
     /// How it ended.
     pub status: ExitStatus,
+    /// The fault that it ended over, if it got to name one.
+    pub fault: Option<FaultCode>,
     /// Its own sentence, if it got to say one.
     pub last_words: Option<String>,
 }
 
 impl Exit {
-    /// Whether the way it ended speaks against the job that it was running alone. A bare SIGKILL
-    /// does not: it came from outside.
+    /// How it ended, for the policy.
     #[must_use]
-    pub fn is_evidence(&self) -> bool {
-        const FATAL: [i32; 5] = [4, 6, 7, 8, 11]; // ILL, ABRT, BUS, FPE, SEGV
+    pub fn code(&self) -> FaultCode {
         match self.status {
-            ExitStatus::Code(code) => code == exit::worker::STICKY,
-            ExitStatus::Incompatible | ExitStatus::Rejected => false,
-            ExitStatus::Signal(signal) => FATAL.contains(&signal),
-        }
-    }
-
-    /// Whether somebody outside sent SIGKILL: nobody's fault.
-    #[must_use]
-    pub fn is_bare_kill(&self) -> bool {
-        self.status == ExitStatus::Signal(nix::libc::SIGKILL)
-    }
-
-    /// Whether a new process would end the same way.
-    #[must_use]
-    pub fn is_final(&self) -> bool {
-        match self.status {
-            ExitStatus::Code(code) => [exit::worker::CONFIG, exit::worker::DRIVER].contains(&code),
-            ExitStatus::Incompatible => true,
-            ExitStatus::Rejected | ExitStatus::Signal(_) => false,
+            ExitStatus::Code(code) => FaultCode::Exit(code),
+            ExitStatus::Incompatible => FaultCode::Incompatible,
+            ExitStatus::Rejected => FaultCode::Rejected,
+            ExitStatus::Signal(signal) => FaultCode::Signal(signal),
         }
     }
 }
@@ -167,6 +152,13 @@ pub enum Event {
         job: JobId,
         /// Its hash; `None` if it could not be read.
         content: Option<ContentHash>,
+    },
+    /// The driver tells of a fault of a device, be there a worker that meets it or not.
+    DeviceFault {
+        /// Which.
+        device: DeviceId,
+        /// What: an Xid, a result of NVML, or a recovery action.
+        fault: FaultCode,
     },
     /// Finish what is accepted, then stop.
     DrainRequested,

@@ -1,7 +1,6 @@
 //! One accepted job, from acceptance to its verdict.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, WorkerId};
 use gridpool_protocol::limits::JOIN_INLINE_BYTES_MAX;
@@ -11,6 +10,7 @@ use gridpool_protocol::receipt::{
 
 use super::config::PoolConfig;
 use super::event::{Assignment, JobRequest, Timestamp};
+use super::micros;
 use super::part::{Part, PartState};
 use super::queue::{Joining, Suspects};
 
@@ -178,6 +178,17 @@ impl Job {
         self.note(Attempt::unreported(worker.to_string(), device, items, outcome, detail));
     }
 
+    /// What the worker of its latest lost attempt died of is known now.
+    pub(super) fn explain(&mut self, worker: WorkerId, detail: &str) {
+        let name = worker.to_string();
+        let lost = |attempt: &&mut Attempt| {
+            attempt.worker == name && attempt.outcome == AttemptOutcome::WorkerDied
+        };
+        if let Some(attempt) = self.attempts.iter_mut().rev().find(lost) {
+            detail.clone_into(&mut attempt.detail);
+        }
+    }
+
     fn end(&mut self, part: usize) -> (WorkerId, &mut Part) {
         let job = self.request.job;
         let part = &mut self.parts[part];
@@ -198,7 +209,6 @@ impl Job {
 
     /// The proof that goes with `verdict`.
     pub(super) fn into_receipt(self, now: Timestamp, verdict: Verdict, reason: String) -> Receipt {
-        let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
         let waited = self.dispatched.unwrap_or(now).since(self.accepted);
         Receipt {
             job: self.request.job.to_string(),

@@ -2,12 +2,14 @@
 //! and which jobs end. When a worker dies, what it ran is dealt with twice: at once, as far as another
 //! attempt can do no harm, and when the process is gone and it is known what it died of.
 
+use gridpool_protocol::fault::{FaultCode, Response};
 use gridpool_protocol::ids::{AttemptId, JobId, WorkerId};
 use gridpool_protocol::receipt::{AttemptOutcome, DeviceInfo, Verdict};
 
 use super::Pool;
 use super::event::Timestamp;
 use super::outstanding::{Batch, Outstanding, Sent};
+use super::policy::PolicyTable;
 use super::slot::{KillCause, SlotState};
 
 /// How a worker was lost.
@@ -28,8 +30,8 @@ pub(super) struct Loss {
 pub(super) enum LossKind {
     /// It ended by itself; the flag says whether that is evidence against the one job that it ran.
     Died { evidence: bool },
-    /// It stopped answering.
-    Hung,
+    /// It stopped answering; the flag says the same.
+    Hung { evidence: bool },
     /// Somebody outside killed it.
     Killed,
     /// The pool killed it for the sake of its device.
@@ -38,18 +40,19 @@ pub(super) enum LossKind {
 
 impl LossKind {
     /// What the loss of a worker means that was killed and is not gone yet.
-    pub(super) fn of(cause: KillCause) -> Self {
+    pub(super) fn of(cause: KillCause, policy: &PolicyTable) -> Self {
         match cause {
             KillCause::Beacon => Self::Died { evidence: false },
             KillCause::FreeDevice | KillCause::Leaving => Self::Freed,
-            KillCause::Hang => Self::Hung,
+            KillCause::Hang => {
+                Self::Hung { evidence: policy.response(FaultCode::Hang) == Response::Suspect }
+            }
         }
     }
 
     fn is_evidence(self) -> bool {
         match self {
-            Self::Died { evidence } => evidence,
-            Self::Hung => true,
+            Self::Died { evidence } | Self::Hung { evidence } => evidence,
             Self::Freed | Self::Killed => false,
         }
     }
@@ -58,7 +61,7 @@ impl LossKind {
         match self {
             Self::Died { .. } | Self::Killed => AttemptOutcome::WorkerDied,
             Self::Freed => AttemptOutcome::Preempted,
-            Self::Hung => AttemptOutcome::Hang,
+            Self::Hung { .. } => AttemptOutcome::Hang,
         }
     }
 }
@@ -129,7 +132,13 @@ impl Pool {
 
     /// A worker is gone, and with it what it had not answered. Only what it was running is suspect: the
     /// second batch had not begun.
-    pub(super) fn on_lost(&mut self, now: Timestamp, mut outstanding: Outstanding, loss: &Loss) {
+    pub(super) fn on_lost(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        mut outstanding: Outstanding,
+        loss: &Loss,
+    ) {
         self.split_suspects(&mut outstanding, loss.kind);
         let Outstanding { front, second, .. } = outstanding;
         // First, so that a job that ends with its front part finds the others back in the queue.
@@ -141,10 +150,10 @@ impl Pool {
             match loss.kind {
                 LossKind::Freed if moved => {}
                 LossKind::Freed => self.preempt(now, attempt, loss),
-                LossKind::Died { .. } | LossKind::Hung | LossKind::Killed if moved => {
-                    self.on_death_explained(now, attempt.job, loss, alone);
+                LossKind::Died { .. } | LossKind::Hung { .. } | LossKind::Killed if moved => {
+                    self.on_death_explained(now, worker, attempt.job, loss, alone);
                 }
-                LossKind::Died { .. } | LossKind::Hung | LossKind::Killed => {
+                LossKind::Died { .. } | LossKind::Hung { .. } | LossKind::Killed => {
                     self.on_attempt_lost(now, attempt, loss, alone);
                 }
             }
@@ -171,9 +180,18 @@ impl Pool {
 
     /// It is known now what a worker died of. The job it ran was tried again meanwhile, and may have
     /// its verdict.
-    fn on_death_explained(&mut self, now: Timestamp, id: JobId, loss: &Loss, alone: bool) {
-        let speaks = alone && loss.kind.is_evidence() && self.jobs.contains_key(&id);
-        if speaks && self.jobs[&id].convicted.is_none() && self.note_death(id) {
+    fn on_death_explained(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        id: JobId,
+        loss: &Loss,
+        alone: bool,
+    ) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.explain(worker, &loss.detail);
+        let speaks = alone && loss.kind.is_evidence() && job.convicted.is_none();
+        if speaks && self.note_death(id) {
             self.convict(now, id, &loss.why);
         }
     }
@@ -288,10 +306,10 @@ impl Pool {
         let device = slot.device_info();
         let fault = format!("{worker} does not die: SIGKILL had no effect in time");
         self.device_mut(worker.device).last_fault = fault;
-        let kind = LossKind::of(cause);
+        let kind = LossKind::of(cause, &self.policy);
         let loss = Loss { device, kind, detail: why.clone(), why, may_write: true };
         if let Some(outstanding) = outstanding {
-            self.on_lost(now, outstanding, &loss);
+            self.on_lost(now, worker, outstanding, &loss);
         }
     }
 }

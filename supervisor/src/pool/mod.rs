@@ -20,6 +20,7 @@ mod losses;
 mod outstanding;
 mod part;
 mod patience;
+pub mod policy;
 mod queue;
 mod seats;
 mod slot;
@@ -28,8 +29,10 @@ mod tests;
 mod upkeep;
 mod verdicts;
 mod workers;
+mod xid;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use gridpool_protocol::ids::{ClientId, DeviceId, JobId, JobKey, WorkerId};
 use gridpool_protocol::receipt::Verdict;
@@ -43,6 +46,7 @@ use device::{Device, Service};
 use event::{Action, Event, Release, Timestamp};
 use job::Job;
 use part::PartState;
+use policy::PolicyTable;
 use queue::{Place, Queue, Suspects, Waiting};
 use slot::Slot;
 use verdicts::Verdicts;
@@ -64,6 +68,7 @@ enum Phase {
 #[derive(Debug)]
 pub struct Pool {
     config: PoolConfig,
+    policy: PolicyTable,
     phase: Phase,
     devices: Vec<Device>,
     /// The seats of all devices, device by device.
@@ -111,8 +116,15 @@ impl Pool {
             suspects: 0,
             counters: Counters::default(),
             actions: VecDeque::new(),
+            policy: PolicyTable::default(),
             config,
         }
+    }
+
+    /// The same, with another policy than the default.
+    #[must_use]
+    pub fn with_policy(self, policy: PolicyTable) -> Self {
+        Self { policy, ..self }
     }
 
     /// Takes in one event and whatever time has brought about by `now`.
@@ -126,6 +138,7 @@ impl Pool {
             }
             Event::ClientGone { client } => self.on_client_gone(now, client),
             Event::ContentHashed { job, content } => self.on_hashed(now, job, content),
+            Event::DeviceFault { device, fault } => self.on_device_fault(now, device, fault),
             Event::DrainRequested => {
                 if self.phase == Phase::Serving {
                     self.phase = Phase::Draining { until: now.after(self.config.drain_timeout) };
@@ -273,6 +286,8 @@ impl Pool {
             jobs_done: slot.jobs_done,
             restarts: slot.starts.saturating_sub(1),
             last_fault: device.last_fault.clone(),
+            start_us: slot.took_start.map(micros),
+            end_us: slot.took_end.map(micros),
             arena_bytes: 0,
             memory: WorkerMemory::default(),
         }
@@ -321,6 +336,10 @@ impl Pool {
     pub fn is_draining(&self) -> bool {
         self.phase != Phase::Serving
     }
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn place(job: &Job, part: usize) -> Place {

@@ -66,11 +66,9 @@ impl Pool {
         let is_served = self.is_served(worker.device);
         self.device_mut(worker.device).ready();
         let slot = &mut self.slots[index];
-        slot.info = Some(info);
-        slot.was_ready = true;
-        match is_served {
-            true => slot.state = SlotState::Standby,
-            false => slot.serve(now),
+        slot.ready(now, info);
+        if !is_served {
+            slot.serve(now);
         }
     }
 
@@ -145,6 +143,7 @@ impl Pool {
         let (config, slot) = (&self.config, &mut self.slots[index]);
         let id = slot.device;
         let backoff = slot.back_off(blame, config);
+        slot.took_end = slot.doomed.take().map(|doomed| now.since(doomed));
         let (served, at_start) = (slot.served, !slot.was_ready);
         let idle = blame == Blame::Device && !slot.worked;
         let is_served = self.is_served(id);
@@ -159,6 +158,7 @@ impl Pool {
             false => SlotState::Waiting { until: now.after(wait) },
         };
         let device = find(&mut self.devices, id);
+        device.lost_at = Some(now);
         match device.service {
             Service::Open => {}
             Service::Probing => return device.quarantine(now, is_final, &self.config),

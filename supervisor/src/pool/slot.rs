@@ -89,6 +89,13 @@ pub(super) struct Slot {
     pub(super) jobs_done: u64,
     /// Processes that it has had.
     pub(super) starts: u32,
+    started: Timestamp,
+    /// When it was known that its process will end.
+    pub(super) doomed: Option<Timestamp>,
+    /// From the order to start its process to READY.
+    pub(super) took_start: Option<Duration>,
+    /// From then on to the end of the process before.
+    pub(super) took_end: Option<Duration>,
     /// Whether this process has answered a job.
     pub(super) worked: bool,
     /// Whether this process has been READY.
@@ -109,6 +116,10 @@ impl Slot {
             last_heard: Timestamp::default(),
             jobs_done: 0,
             starts: 0,
+            started: Timestamp::default(),
+            doomed: None,
+            took_start: None,
+            took_end: None,
             worked: false,
             was_ready: false,
             served: false,
@@ -306,11 +317,21 @@ impl Slot {
         assert!(!self.has_process(), "{} still has a process", self.worker());
         self.generation = generation;
         self.starts += 1;
+        self.started = now;
+        self.took_start = None;
         self.worked = false;
         self.was_ready = false;
         self.served = false;
         self.last_heard = now;
         self.state = SlotState::Starting { ready_by: now.after(config.ready_timeout) };
+    }
+
+    /// The process is READY.
+    pub(super) fn ready(&mut self, now: Timestamp, info: DeviceInfo) {
+        self.info = Some(info);
+        self.was_ready = true;
+        self.took_start = Some(now.since(self.started));
+        self.state = SlotState::Standby;
     }
 
     /// From now on it is the one that runs jobs.

@@ -4,6 +4,7 @@
 
 mod clients;
 mod drain;
+mod faults;
 mod jobs;
 mod joins;
 mod parts;
@@ -185,7 +186,10 @@ impl Rig {
     /// A process ends, and gives back what it held.
     fn exit(&mut self, worker: WorkerId, status: ExitStatus) {
         self.running.remove(&worker);
-        self.tell(Event::WorkerExited { worker, exit: Exit { status, last_words: None } });
+        self.tell(Event::WorkerExited {
+            worker,
+            exit: Exit { status, fault: None, last_words: None },
+        });
         self.tell(Event::WorkerReclaimed { worker });
     }
 

@@ -87,10 +87,18 @@ impl Pool {
                 KillCause::Hang => "its worker stopped answering",
             };
             let (detail, why) = (why.to_owned(), why.to_owned());
-            let loss = Loss { device, kind: LossKind::of(cause), detail, why, may_write: false };
+            let loss = Loss {
+                device,
+                kind: LossKind::of(cause, &self.policy),
+                detail,
+                why,
+                may_write: false,
+            };
             self.move_what_may(now, worker, outstanding, &loss);
         }
+        self.slots[index].doomed = Some(now);
         self.slots[index].state = SlotState::Killed { give_up_at, outstanding, cause };
+        self.device_mut(worker.device).lost_at = Some(now);
         self.promote(now, worker.device);
         self.actions.push_back(Action::Kill { worker });
     }

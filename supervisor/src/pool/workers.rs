@@ -1,5 +1,6 @@
 //! What workers do: get ready, answer, die. What becomes of an attempt that is lost is in `losses`.
 
+use gridpool_protocol::fault::{FaultCode, Response};
 use gridpool_protocol::ids::{AttemptId, WorkerId};
 use gridpool_protocol::message::AttemptError;
 use gridpool_protocol::receipt::{AttemptOutcome, RunReport, Verdict};
@@ -93,8 +94,17 @@ impl Pool {
         if matches!(self.phase, Phase::Leaving | Phase::Left) {
             self.slots[index].state = SlotState::Stopped;
         } else {
-            // The system had no process or descriptor to give: not the device's fault.
-            self.seat_died(now, index, Blame::Outside, is_final, false);
+            let code = if is_final { FaultCode::NoBinary } else { FaultCode::SpawnFailed };
+            let response = self.policy.response(code);
+            let blame = match response == Response::Restart {
+                true => Blame::Device,
+                // The system had no process or descriptor to give: not the device's fault.
+                false => Blame::Outside,
+            };
+            self.seat_died(now, index, blame, response == Response::Halt, false);
+            if response == Response::Quarantine {
+                self.put_out(now, worker.device, false);
+            }
         }
     }
 
@@ -118,28 +128,42 @@ impl Pool {
             | SlotState::Waiting { .. } => None,
         };
         let stopping = matches!(slot.state, SlotState::Stopping { .. });
+        let hang = if slot.was_ready { FaultCode::Hang } else { FaultCode::NotReady };
         let outstanding = slot.take_outstanding();
+        let of_exit = self.policy.response_to_exit(exit.code(), exit.fault);
+        let response = match cause {
+            Some(KillCause::Hang) => self.policy.response(hang),
+            None | Some(KillCause::Beacon | KillCause::FreeDevice | KillCause::Leaving) => of_exit,
+        };
         if !leaving && !stopping {
             let outcome = if cause == Some(KillCause::Hang) { "stopped answering" } else { "died" };
-            let fault = format!("{worker} {outcome}: {exit}");
-            self.device_mut(worker.device).last_fault = fault;
+            // What the pool ends for the sake of its device has died of nothing.
+            if cause != Some(KillCause::FreeDevice) {
+                let fault = format!("{worker} {outcome}: {exit}");
+                self.device_mut(worker.device).last_fault = fault;
+            }
             let on_trial = outstanding.as_ref().is_some_and(|all| all.front.is_trial);
             let blame = match cause {
-                None if exit.is_bare_kill() => Blame::Outside,
+                None | Some(KillCause::Hang) if response == Response::Retry => Blame::Outside,
                 None | Some(KillCause::Beacon | KillCause::Hang) if on_trial => Blame::Pool,
                 None | Some(KillCause::Beacon | KillCause::Hang) => Blame::Device,
                 Some(KillCause::FreeDevice | KillCause::Leaving) => Blame::Pool,
             };
             self.promote(now, worker.device);
-            self.seat_died(now, index, blame, exit.is_final(), true);
+            let is_final = [response, of_exit].contains(&Response::Halt);
+            self.seat_died(now, index, blame, is_final, true);
+            if response == Response::Quarantine && blame != Blame::Pool {
+                self.put_out(now, worker.device, false);
+            }
         }
         let Some(outstanding) = outstanding else { return };
         let kind = match cause {
-            Some(cause) => LossKind::of(cause),
-            None if exit.is_bare_kill() => LossKind::Killed,
-            None => LossKind::Died { evidence: exit.is_evidence() },
+            Some(cause) => LossKind::of(cause, &self.policy),
+            None if response == Response::Retry => LossKind::Killed,
+            None => LossKind::Died { evidence: response == Response::Suspect },
         };
         let (why, detail) = (format!("its worker ended with {exit}"), exit.to_string());
-        self.on_lost(now, outstanding, &Loss { device, kind, detail, why, may_write: false });
+        let loss = Loss { device, kind, detail, why, may_write: false };
+        self.on_lost(now, worker, outstanding, &loss);
     }
 }

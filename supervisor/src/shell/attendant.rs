@@ -15,6 +15,7 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::channel::{ChannelError, Listener, Receiver};
 use gridpool_protocol::codec;
 use gridpool_protocol::exit;
+use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::frame::{FrameError, FrameReader};
 use gridpool_protocol::ids::WorkerId;
 use gridpool_protocol::limits::PROTOCOL_VERSION;
@@ -53,7 +54,7 @@ impl Attendant {
 
     fn attend(self, mut child: Child, shared: &Shared) {
         let Self { worker, pidfd, lifeline, beacon, listener } = self;
-        let mut last_words = None;
+        let mut last_words = LastWords::default();
         let heard = connect(worker, lifeline, listener, shared).and_then(|channel| match channel {
             Some(mut channel) => listen(worker, &mut channel, shared, &mut last_words),
             // It ended, or was killed, before it connected.
@@ -62,7 +63,7 @@ impl Attendant {
         let rejection = heard.err();
         if let Some(Rejection { why, .. }) = &rejection {
             tracing::error!(%worker, why, "worker broke the protocol");
-            last_words = Some(why.clone());
+            last_words = LastWords { fault: None, message: Some(why.clone()) };
             signal(worker, &pidfd);
         }
         let (status, was_stuck) = reap(worker, &pidfd, &mut child);
@@ -74,7 +75,8 @@ impl Attendant {
             None if is_rejected || was_stuck => ExitStatus::Rejected,
             None => status,
         };
-        let exit = Exit { status, last_words };
+        let LastWords { fault, message } = last_words;
+        let exit = Exit { status, fault, last_words: message };
         if exit.status == ExitStatus::Code(exit::worker::OK) {
             tracing::debug!(%worker, %exit, "worker ended");
         } else {
@@ -84,6 +86,7 @@ impl Attendant {
         drop(core);
         // Should something that the worker started hold the other end, nobody waits for that.
         drop(beacon.shutdown(Shutdown::Both));
+        shared.await_memory(worker.device, child.id());
         shared.post(Event::WorkerReclaimed { worker });
     }
 }
@@ -102,8 +105,19 @@ fn watch(worker: WorkerId, mut beacon: UnixStream, shared: &Shared) {
     let mut core = shared.lock();
     if core.workers.contains_key(&worker) {
         tracing::debug!(%worker, "beacon lost");
+        core.with_link(worker, |link| {
+            link.is_ending = true;
+            Ok(())
+        });
         core.handle(shared, shared.timestamp(), Event::BeaconLost { worker });
     }
+}
+
+/// What a worker said before it ended.
+#[derive(Default)]
+struct LastWords {
+    fault: Option<FaultCode>,
+    message: Option<String>,
 }
 
 /// What a worker did that the supervisor ends it for.
@@ -151,7 +165,7 @@ fn listen(
     worker: WorkerId,
     channel: &mut Receiver<FromWorker>,
     shared: &Shared,
-    last_words: &mut Option<String>,
+    last_words: &mut LastWords,
 ) -> Result<(), Rejection> {
     let mut introduced = false;
     loop {
@@ -187,10 +201,11 @@ fn listen(
             FromWorker::Heartbeat { memory } => shared.heard(worker, memory),
             FromWorker::Answer { attempt, result } => shared.answered(worker, attempt, result),
             FromWorker::Forgot => shared.forgot(worker),
-            FromWorker::Dying { code, message, attempt } => {
+            FromWorker::Dying { code, fault, message, attempt } => {
                 let attempt = attempt.map_or_else(|| "none".to_owned(), |a| a.to_string());
-                tracing::error!(%worker, code, attempt, message, "worker is ending");
-                *last_words = Some(message);
+                let named = fault.map_or_else(|| "none".to_owned(), |fault| fault.to_string());
+                tracing::error!(%worker, code, fault = named, attempt, message, "worker is ending");
+                *last_words = LastWords { fault, message: Some(message) };
             }
         }
     }

@@ -36,6 +36,10 @@ const COST_PER_JOB: u64 = 4_096;
 /// Descriptors that a connection takes, its arenas apart.
 pub(super) const DESCRIPTORS_PER_CLIENT: usize = 2;
 
+/// Why a job that brings a fault is refused.
+const NO_CHAOS: &str = "this pool takes no faults on purpose; to have it take them, start it with \
+                        `gridpool serve --allow-chaos`";
+
 /// Takes in a connection.
 pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> {
     let outbox = Outbox::new(socket.try_clone()?, Arc::clone(&shared.outbox_bytes_high));
@@ -168,6 +172,10 @@ impl Connection {
                     self.forget(arena);
                 }
             }
+            ClientMessage::Policy { request } => {
+                let rules = self.shared.policy.rules();
+                self.tell(&ServerMessage::Policy { request, rules });
+            }
             ClientMessage::Status { request } => {
                 let status = Box::new(self.shared.status());
                 self.tell(&ServerMessage::Status { request, status });
@@ -224,6 +232,9 @@ impl Connection {
         &mut self,
         submission: &Submission,
     ) -> Result<(JobRequest, BTreeMap<ArenaId, Arc<ClientArena>>), String> {
+        if submission.chaos.is_some() && !self.shared.allows_chaos.load(Ordering::Relaxed) {
+            return Err(NO_CHAOS.to_owned());
+        }
         let call = &submission.call;
         let program = self.programs.compile(&call.program, call.ties);
         let program = &*program.map_err(|error| error.to_string())?;

@@ -118,15 +118,17 @@ impl Core {
                     .send((job, held))
                     .expect("the hashing thread lives as long as the pool");
             }
-            Action::Kill { worker } => {
-                tracing::warn!(%worker, "killing worker");
-                match self.workers.get(&worker) {
-                    Some(link) => kill(worker, link),
-                    None => {
-                        self.doomed.insert(worker);
+            Action::Kill { worker } => match self.workers.get(&worker) {
+                Some(link) => {
+                    if !link.is_ending {
+                        tracing::warn!(%worker, "killing worker");
                     }
+                    kill(worker, link);
                 }
-            }
+                None => {
+                    self.doomed.insert(worker);
+                }
+            },
             Action::Leave => {
                 self.left = true;
                 shared.timer.stop();
@@ -157,10 +159,10 @@ impl Core {
         let payloads = &self.payloads;
         let held = |job| payloads.get(&job).expect("a dispatched job has its payload");
         let first = &held(attempts[0].attempt.job).submission.call;
-        let member = |&Assignment { attempt, part }: &Assignment| Member {
-            attempt,
-            payload: held(attempt.job).submission.call.payload.clone(),
-            part,
+        let member = |&Assignment { attempt, part }: &Assignment| {
+            let Submission { call, chaos, .. } = &held(attempt.job).submission;
+            let chaos = chaos.and_then(|chaos| chaos.strikes(attempt.number));
+            Member { attempt, payload: call.payload.clone(), part, chaos }
         };
         let members = attempts.iter().map(member).collect();
         let run = Run { program: first.program.clone(), ties: first.ties, members };

@@ -41,6 +41,8 @@ impl LinkError {
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) pid: u32,
+    /// Its beacon is lost: whatever is sent to it, it ends.
+    pub(super) is_ending: bool,
     /// The shell had to kill it: nobody outside is to blame.
     pub(super) is_rejected: bool,
     pidfd: PidFd,
@@ -59,6 +61,7 @@ impl Link {
     pub(super) fn new(pid: u32, pidfd: PidFd, lifeline: UnixStream) -> Self {
         Self {
             pid,
+            is_ending: false,
             is_rejected: false,
             pidfd,
             lifeline,
@@ -162,6 +165,7 @@ mod tests {
     use std::time::Duration;
 
     use gridpool_protocol::channel::{self, Listener};
+    use gridpool_protocol::chaos::ChaosFault;
     use gridpool_protocol::ids::{AttemptId, JobId};
     use gridpool_protocol::limits::{JOIN_INLINE_BYTES_MAX, JOIN_MAX, PROGRAM_BYTES_MAX};
     use gridpool_protocol::message::{Destination, Inline, Input, Member, Payload, Slice};
@@ -186,6 +190,7 @@ mod tests {
                 output: Destination::Arena(slice),
             },
             part: ItemRange { start: u32::MAX, end: u32::MAX },
+            chaos: Some(ChaosFault::ALL[0]),
         };
         let members = (0..JOIN_MAX).map(member).collect();
         Run { program: "x".repeat(PROGRAM_BYTES_MAX), ties: Ties::Cpython, members }

@@ -6,9 +6,12 @@
 //! batches outstanding, sends to a client fall back to a bounded outbox, and spawning has a thread of
 //! its own.
 //!
+//! A service manager (systemd) is told that we live by the thread that keeps the time, after it has had
+//! the lock for a turn of the core: whatever holds the lock for good makes us silent.
+//!
 //! Threads: one for spawning, one for time, one for hashing suspects, two per worker process
-//! (`attendant`), one per client
-//! connection (`clients`), one that accepts connections, if there is a socket.
+//! (`attendant`), one per client connection (`clients`), one that accepts connections, if there is a
+//! socket.
 
 mod arenas;
 mod attendant;
@@ -17,6 +20,8 @@ mod content;
 mod core;
 mod link;
 mod listen;
+mod monitor;
+mod notify;
 mod operator;
 mod outbox;
 mod pidfd;
@@ -28,13 +33,14 @@ use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use gridpool_protocol::clock;
+use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
 use gridpool_protocol::message::{Answer, AttemptError};
 use gridpool_protocol::spin;
@@ -43,13 +49,16 @@ use gridpool_protocol::status::{Status, SupervisorStatus, WorkerMemory};
 use crate::pool::Pool;
 use crate::pool::config::PoolConfig;
 use crate::pool::event::{Event, Timestamp};
+use crate::pool::policy::PolicyTable;
 use arenas::Budget;
 use link::Link;
+use monitor::{Monitor, Patience, Reclaim};
 use timer::Timer;
 
 use self::core::Core;
 
 pub use listen::{Claim, ListenError, SocketLock};
+pub use notify::Notifier;
 pub use process::raise_descriptor_limit;
 pub use spawn::WorkerCommand;
 
@@ -92,10 +101,16 @@ struct Shared {
     /// Signalled when the pool has left, or can never serve.
     ended: Condvar,
     timer: Timer,
+    /// Only locked by who holds the core.
+    notifier: OnceLock<Mutex<Notifier>>,
     started: Instant,
     spawner: Sender<WorkerId>,
     hasher: content::Orders,
     budget: Arc<Budget>,
+    /// What is done about which fault.
+    policy: PolicyTable,
+    /// Watches the GPUs, if there are any.
+    monitor: OnceLock<Monitor>,
     socket: PathBuf,
     ids: AtomicU64,
     /// How long a thread may look for a message before it sleeps.
@@ -104,6 +119,8 @@ struct Shared {
     worker_spin: Duration,
     /// The most bytes that ever waited for one client.
     outbox_bytes_high: Arc<AtomicU64>,
+    /// Jobs may make a worker fault on purpose.
+    allows_chaos: AtomicBool,
     /// Open connections, those that have not shaken hands included.
     connections: AtomicUsize,
     /// Descriptors that connections and arenas may take; the rest is for workers and ourselves.
@@ -131,22 +148,35 @@ impl Shell {
         let (spawner, orders) = crossbeam_channel::bounded(2 * seats.max(1));
         let (hasher, suspects) = crossbeam_channel::unbounded();
         let shared = Arc::new(Shared {
-            core: Mutex::new(Core::new(Pool::new(config, &ids))),
+            core: Mutex::new(Core::new(
+                Pool::new(config, &ids).with_policy(command.policy.clone()),
+            )),
             ended: Condvar::new(),
             timer: Timer::default(),
+            notifier: OnceLock::new(),
             started: clock::now(),
             spawner,
             hasher,
             budget: Arc::new(Budget::from_system()),
+            policy: command.policy.clone(),
+            monitor: OnceLock::new(),
             socket,
             ids: AtomicU64::new(1),
             spin,
             worker_spin,
             outbox_bytes_high: Arc::default(),
+            allows_chaos: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
             descriptors_max: process::descriptor_limit()
                 .saturating_sub(DESCRIPTORS_RESERVED + DESCRIPTORS_PER_SEAT * seats),
         });
+        let for_monitor = Arc::clone(&shared);
+        let tell = move |device, fault| for_monitor.device_fault(device, fault);
+        let program = command.program.clone();
+        let monitor = Monitor::start(program, &devices, Patience::DEFAULT, Box::new(tell))?;
+        if let Some(monitor) = monitor {
+            shared.monitor.get_or_init(|| monitor);
+        }
         let for_spawner = Arc::clone(&shared);
         let spawn_all = move || spawn::serve(&orders, &for_spawner, &command, &devices);
         thread::Builder::new().name("spawn".into()).spawn(spawn_all)?;
@@ -184,6 +214,21 @@ impl Shell {
         listen::start(&self.shared, claim)
     }
 
+    /// Tells the service manager of this pool from now on; its limits are `config`. The first call
+    /// counts.
+    pub fn report_to(&self, notifier: Notifier, config: &PoolConfig) {
+        let core = self.shared.lock();
+        self.shared.notifier.get_or_init(|| Mutex::new(notifier.about(config)));
+        self.shared.tell(&core, self.shared.timestamp());
+        // The timing thread sleeps as if there were nobody to tell.
+        self.shared.timer.wake();
+    }
+
+    /// From now on jobs may make a worker fault on purpose.
+    pub fn allow_chaos(&self) {
+        self.shared.allows_chaos.store(true, Ordering::Relaxed);
+    }
+
     /// Finishes what is accepted, then stops; a second call stops at once.
     pub fn drain(&self) {
         let draining = self.shared.lock().pool.is_draining();
@@ -202,8 +247,13 @@ impl Shell {
             }
             core = self.shared.ended.wait(core).unwrap_or_else(PoisonError::into_inner);
         };
+        // The thread that would tell it otherwise may not run again before this process ends.
+        self.shared.tell(&core, self.shared.timestamp());
         let outboxes: Vec<_> = core.clients.values().cloned().collect();
         drop(core);
+        if let Some(monitor) = self.shared.monitor.get() {
+            monitor.stop();
+        }
         let until = clock::now() + FLUSH_TIMEOUT;
         outboxes.iter().for_each(|outbox| outbox.flush(until));
         process::remove_bootstrap_files(self.shared.socket.parent());
@@ -254,8 +304,25 @@ impl Shared {
 
     /// Hands one event to the core and performs what comes out.
     fn post(&self, event: Event) {
+        let is_news = Notifier::is_news(&event);
         let mut core = self.lock();
-        core.handle(self, self.timestamp(), event);
+        let now = self.timestamp();
+        core.handle(self, now, event);
+        if is_news {
+            self.tell(&core, now);
+        }
+    }
+
+    /// The service manager's ear, if there is one, for who holds the core.
+    fn notifier(&self, _core: &Core) -> Option<MutexGuard<'_, Notifier>> {
+        Some(self.notifier.get()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Tells the service manager what has changed.
+    fn tell(&self, core: &Core, now: Timestamp) {
+        if let Some(mut notifier) = self.notifier(core) {
+            notifier.tell(now, &core.pool);
+        }
     }
 
     /// A worker answered. Its inline result is there while the core handles that, so an answer that
@@ -285,8 +352,34 @@ impl Shared {
         self.lock().with_link(worker, Link::forgot);
     }
 
+    /// Waits until the memory that a process held on its device is free, if anybody can say. The core
+    /// has a limit of its own.
+    fn await_memory(&self, device: DeviceId, pid: u32) {
+        let Some(monitor) = self.monitor.get() else { return };
+        match monitor.reclaimed(device, pid, monitor::ANSWER_TIMEOUT) {
+            Reclaim::Back => {}
+            Reclaim::Held => tracing::warn!(%device, pid, "a dead worker's memory is not free yet"),
+            Reclaim::Unknown => tracing::debug!(%device, pid, "there is no monitor to ask"),
+        }
+    }
+
+    /// The driver told of a fault of a device.
+    fn device_fault(&self, device: DeviceId, fault: FaultCode) {
+        let (meaning, response) = (fault.meaning(), self.policy.response(fault));
+        let (name, says) = (&*meaning.name, meaning.sentence);
+        let mut core = self.lock();
+        let now = self.timestamp();
+        if core.pool.is_expected(now, device, fault) {
+            tracing::debug!(%device, %fault, name, says, "the driver says, as expected");
+        } else {
+            tracing::warn!(%device, %fault, name, says, %response, "the driver says");
+        }
+        core.handle(self, now, Event::DeviceFault { device, fault });
+    }
+
     fn status(&self) -> Status {
         let cuda_mapped = cuda_is_mapped();
+        let (monitor, devices) = self.monitor.get().map(Monitor::status).unzip();
         let core = self.lock();
         let mut workers = core.pool.workers();
         for row in &mut workers {
@@ -312,6 +405,8 @@ impl Shared {
                 outbox_bytes_high: self.outbox_bytes_high.load(Ordering::Relaxed),
             },
             workers,
+            monitor,
+            devices: devices.unwrap_or_default(),
             queue: core.pool.queue(),
             counters: core.pool.counters(),
         }

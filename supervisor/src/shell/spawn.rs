@@ -23,6 +23,7 @@ use super::link::Link;
 use super::pidfd::PidFd;
 use super::{PoolDevice, Shared};
 use crate::pool::event::Event;
+use crate::pool::policy::PolicyTable;
 
 /// How workers are started.
 #[derive(Clone, Debug)]
@@ -31,6 +32,10 @@ pub struct WorkerCommand {
     pub program: PathBuf,
     /// Threads of one CPU device.
     pub cpu_threads: usize,
+    /// How often a worker tests its device while it serves.
+    pub known_answer_every: Duration,
+    /// What is done about which fault.
+    pub policy: PolicyTable,
 }
 
 /// The body of the spawning thread: one order after the other until the pool is gone.
@@ -113,10 +118,14 @@ fn spawn(
         .args(["--bootstrap", bootstrap])
         .args(["--supervisor-pid", &std::process::id().to_string()])
         .args(["--spin-us", &spin.as_micros().to_string()])
+        .args(["--known-answer-every-ms", &command.known_answer_every.as_millis().to_string()])
         .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         .stdin(Stdio::from(ends.lifeline))
         .stdout(Stdio::from(ends.beacon))
         .process_group(0);
+    if let Some(rules) = command.policy.worker_argument() {
+        process.args(["--policy", &rules]);
+    }
     match worker.device.kind {
         DeviceKind::Cpu => {
             process.args(["--threads", &command.cpu_threads.to_string()]);

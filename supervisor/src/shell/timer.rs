@@ -26,6 +26,11 @@ impl Timer {
         sooner
     }
 
+    /// There is something else to wait for.
+    pub(super) fn wake(&self) {
+        self.changed.notify_all();
+    }
+
     /// The pool has ended.
     pub(super) fn stop(&self) {
         self.changed.notify_all();
@@ -37,9 +42,14 @@ pub(super) fn serve(shared: &Shared) {
     let mut core = shared.lock();
     while !core.left {
         let now = shared.timestamp();
-        let deadline = core.pool.poll_deadline();
+        let look = shared.notifier(&core).map(|notifier| notifier.due());
+        let deadline = core.pool.poll_deadline().into_iter().chain(look).min();
         if deadline.is_some_and(|at| at <= now) {
             core.handle(shared, now, Event::TimePassed);
+            if let Some(mut notifier) = shared.notifier(&core) {
+                notifier.tell(now, &core.pool);
+                notifier.ping(now);
+            }
             continue;
         }
         core.armed = deadline;

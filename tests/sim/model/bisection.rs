@@ -2,7 +2,7 @@
 //! kills its worker is alone.
 
 use super::hands::Batch;
-use super::seats::SeatId;
+use super::seats::{SeatId, State};
 use super::{Broken, Model, holds};
 
 /// The launches of several in which a job was lost.
@@ -16,10 +16,11 @@ pub(super) struct SharedLosses {
 impl Model {
     /// A worker that hung, or is ending, was killed.
     pub(super) fn front_is_split(&mut self, at: SeatId) {
-        if let Some(front) = self.seat(at).hands().first().cloned() {
-            if front.attempts.len() > 1 {
-                self.is_split(&front);
-            }
+        let front = self.seat(at).hands().first().cloned();
+        let Some(front) = front.filter(|front| front.attempts.len() > 1) else { return };
+        self.is_split(&front);
+        if let State::Killed { hands, .. } = &mut self.seat_mut(at).state {
+            hands.0[0].split = true;
         }
     }
 

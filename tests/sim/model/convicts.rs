@@ -50,13 +50,7 @@ impl Model {
 
     /// It never runs again. The verdict waits until it is known what the job is.
     pub(super) fn is_convicted(&mut self, now: Timestamp, id: JobId) {
-        let job = &self.jobs[&id];
-        self.coverage.hit(match (job.runs(), job.waits()) {
-            (true, _) => "conviction: it runs elsewhere",
-            (false, true) => "conviction: it waits elsewhere",
-            (false, false) => "conviction: by its latest attempt",
-        });
-        if job.orphaned {
+        if self.jobs[&id].orphaned {
             self.coverage.hit("conviction: job of a client that is gone");
         }
         self.cut_off(now, id, AttemptOutcome::Preempted);

@@ -156,6 +156,7 @@ impl Model {
         let others_end = device.siblings(at.number).any(Seat::has_process);
         let seat = &mut device.seats[at.number];
         seat.was_ready = true;
+        seat.took_start = Some(now.since(seat.started));
         seat.served = serves;
         seat.state = if serves { State::Ready } else { State::Standby };
         match (serves, others_end) {
@@ -281,12 +282,7 @@ impl Model {
             self.coverage.hit("death: of a standby");
         }
         let (lost, fault) = match std::mem::take(&mut self.seat_mut(at).state) {
-            State::Busy { hands } => {
-                if hands.front().attempts.len() > 1 {
-                    self.is_split(hands.front());
-                }
-                (Some((hands, died)), by_itself)
-            }
+            State::Busy { hands } => (Some((hands, died)), by_itself),
             State::Killed { hands, why, .. } => match why {
                 Why::Beacon => (Some((hands, died)), by_itself),
                 Why::FreeDevice | Why::Leaving => (Some((hands, Loss::Freed)), Fault::Nobody),
@@ -306,6 +302,14 @@ impl Model {
             | State::Reclaiming { .. }
             | State::Standby
             | State::Starting { .. } => (None, by_itself),
+        };
+        let front = lost.as_ref().and_then(|(hands, _)| hands.0.first());
+        let fault = match (fault, front.is_some_and(|front| front.on_trial)) {
+            (Fault::Worker, true) => {
+                self.coverage.hit("death: to find out who is guilty");
+                Fault::Nobody
+            }
+            (Fault::Nobody | Fault::Outside | Fault::Worker, _) => fault,
         };
         self.writes_nothing_more(worker);
         self.a_standby_takes_over(at.device);

@@ -26,10 +26,15 @@ impl Model {
             let job = self.a_job_without_acceptance_or_with_a_verdict_never_runs(attempt)?;
             batch.attempts.push(Sent { attempt, free_at: None, moved: false });
             batch.cost += job.cost(part);
-            batch.may_lead &= job.request.idempotent && job.group == 0;
+            batch.may_lead &= job.request.idempotent && !job.is_suspect();
+            batch.on_trial |= job.is_suspect();
             self.an_attempt_may_begin(now, worker, attempt, part)?;
             if position > 0 {
                 self.nobody_joins_where_his_last_attempt_failed(worker, attempt, part)?;
+            } else {
+                self.a_retried_part_avoids_the_device_it_failed_on_while_another_is_near(
+                    worker, attempt, part,
+                )?;
             }
         }
         self.a_launch_of_several_has_one_program_and_keeps_its_limits(sent, &batch)?;
@@ -42,6 +47,7 @@ impl Model {
 
         // A part that was tried before may be kept back for another device, and may thus be overtaken.
         let nothing_is_kept_back = self.devices.len() == 1 || self.retries == 0;
+        let nobody_else_waits = self.is_the_only_client(lead);
         let job = &self.jobs[&lead.attempt.job];
         let (client, request) = (job.client, job.request.clone());
         let fresh = |id| self.retries == 0 || self.jobs[&id].begun == 0;
@@ -51,9 +57,17 @@ impl Model {
         }
         if nothing_is_kept_back {
             self.fair.nobody_is_passed_over_for_ever(self.config.join_cost_max)?;
+        }
+        if nothing_is_kept_back || nobody_else_waits {
             self.whoever_may_join_a_launch_of_his_client_does(at, sent)?;
         }
         Ok(())
+    }
+
+    /// Whether everybody who waits is of the client of this one.
+    fn is_the_only_client(&self, lead: &Assignment) -> bool {
+        let own = self.jobs[&lead.attempt.job].client;
+        self.jobs.values().filter(|job| job.waits()).all(|job| job.client == own)
     }
 
     fn note_dispatch(&mut self, at: SeatId, second: bool, batch: Batch) {
@@ -99,8 +113,7 @@ impl Model {
             return parts_are_equal_and_come_in_order_without_gap_or_overlap(attempt, job, items);
         };
         a_part_runs_on_one_worker_at_a_time_until_it_is_answered(attempt, part)?;
-        self.a_part_is_tried_no_more_often_than_attempts_max(attempt, part)?;
-        self.a_retried_part_avoids_the_device_it_failed_on_while_another_is_near(worker, part)
+        self.a_part_is_tried_no_more_often_than_attempts_max(attempt, part)
     }
 
     fn begins(
@@ -180,12 +193,15 @@ impl Model {
     fn a_retried_part_avoids_the_device_it_failed_on_while_another_is_near(
         &self,
         worker: WorkerId,
-        part: &Part,
+        attempt: AttemptId,
+        items: ItemRange,
     ) -> Result<(), Broken> {
         let rule = "a_retried_part_avoids_the_device_it_failed_on_while_another_is_near";
-        let same = part.failed_on == Some(worker.device);
+        let mut parts = self.jobs[&attempt.job].parts.iter();
+        let part = parts.find(|part| part.items == items);
+        let same = part.is_some_and(|part| part.failed_on == Some(worker.device));
         holds(rule, !same || !self.another_is_near(worker.device), || {
-            format!("{:?} went to {worker} again", part.items)
+            format!("{attempt} went to {worker} again")
         })
     }
 

@@ -27,6 +27,10 @@ pub(super) struct Batch {
     pub(super) since: Timestamp,
     /// All of them may run again and none is suspect: another batch may wait behind them.
     pub(super) may_lead: bool,
+    /// One of them was suspect when they were sent.
+    pub(super) on_trial: bool,
+    /// It was halved when its worker was killed.
+    pub(super) split: bool,
 }
 
 /// The batches of one worker, the one that it runs first.

@@ -1,15 +1,15 @@
-//! What becomes of a job: its parts, its one verdict and the receipt.
+//! What becomes of a job, from its acceptance to its end: its parts and their attempts.
 
 use gridpool::pool::config::PoolConfig;
 use gridpool::pool::event::{JobRequest, Timestamp};
-use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, DeviceId, JobId, JobKey, WorkerId};
+use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, DeviceId, JobId, WorkerId};
 use gridpool_protocol::message::AttemptError;
-use gridpool_protocol::receipt::{AttemptOutcome, ItemRange, Receipt, RunReport, Verdict};
+use gridpool_protocol::receipt::{AttemptOutcome, ItemRange, RunReport, Verdict};
 
+use super::Model;
 use super::bisection::SharedLosses;
 use super::losses::Failure;
 use super::seats::State;
-use super::{Broken, Model, Remembered, Reply, holds};
 
 /// Most parts of one job.
 const PARTS_MAX: u64 = 64;
@@ -50,13 +50,12 @@ pub(super) struct Job {
     pub(super) content: Option<Option<ContentHash>>,
     /// Enough workers died of it: nothing of it waits or runs any more.
     pub(super) convicted: bool,
-    /// With whom it may share a launch: with jobs of the same number. Others may wait behind it only
-    /// if that is 0, which it is until it is suspect.
+    /// With whom it may share a launch: with jobs of the same number. Until it is lost that is 0.
     pub(super) group: u64,
     pub(super) shared: Option<SharedLosses>,
     pub(super) first_dispatch: Option<Timestamp>,
-    accepted: Timestamp,
-    item_errors: u32,
+    pub(super) accepted: Timestamp,
+    pub(super) item_errors: u32,
     pub(super) attempts: Vec<(WorkerId, AttemptOutcome, ItemRange)>,
 }
 
@@ -143,6 +142,11 @@ impl Job {
     /// Whether it may share a launch.
     pub(super) fn may_join(&self) -> bool {
         self.parts_due == 1 && self.request.idempotent
+    }
+
+    /// Whether its worker died of it, or of somebody it was with, or was killed for those behind it.
+    pub(super) fn is_suspect(&self) -> bool {
+        self.group != 0 || self.evidence > 0
     }
 
     /// Whether workers write its result to a place of its own, and not into their answer.
@@ -299,151 +303,4 @@ impl Model {
         self.coverage.hit(name);
         self.due.verdicts.insert(id, (job, verdict));
     }
-
-    fn remember(&mut self, request: &JobRequest, verdict: Verdict) {
-        let (program_hash, items) = (request.program_hash.to_string(), request.items);
-        self.memory.insert(request.key, Remembered { program_hash, items, verdict });
-        self.memory_order.push_back(request.key);
-        while self.memory_order.len() > self.config.verdicts_kept {
-            let oldest = self.memory_order.pop_front().expect("it is too long");
-            self.memory.remove(&oldest);
-            self.forgotten.insert(oldest);
-        }
-    }
-
-    pub(super) fn finished(
-        &mut self,
-        now: Timestamp,
-        client: Option<ClientId>,
-        id: JobId,
-        key: JobKey,
-        receipt: &Receipt,
-    ) -> Result<(), Broken> {
-        self.a_job_gets_one_verdict_and_only_if_it_was_accepted(id, receipt.verdict)?;
-        let (job, verdict) = self.due.verdicts.remove(&id).expect("the rule holds");
-        if !job.orphaned {
-            self.remember(&job.request, verdict);
-        }
-        self.an_acceptance_comes_before_the_verdict(client, key)?;
-        a_verdict_is_the_one_that_the_events_call_for(id, verdict, receipt)?;
-        self.a_payload_is_hashed_before_it_is_forgotten(id)?;
-        self.nobody_is_convicted_without_poison_deaths_deaths_alone(id, &job, verdict)?;
-        self.a_deadline_verdict_comes_at_the_deadline(now, id, &job, receipt)?;
-        a_client_that_is_gone_is_told_nothing(id, &job, client)?;
-        every_item_of_an_ok_job_was_answered_by_exactly_one_attempt(id, &job, receipt)?;
-        a_receipt_tells_what_happened(now, id, key, &job, receipt)
-    }
-
-    fn a_job_gets_one_verdict_and_only_if_it_was_accepted(
-        &self,
-        id: JobId,
-        verdict: Verdict,
-    ) -> Result<(), Broken> {
-        let rule = "a_job_gets_one_verdict_and_only_if_it_was_accepted";
-        holds(rule, self.due.verdicts.contains_key(&id), || {
-            let state = if self.jobs.contains_key(&id) {
-                "is live and no verdict is due"
-            } else if self.accepted.contains(&id) {
-                "has its verdict already"
-            } else {
-                "was never accepted"
-            };
-            format!("{id} got {verdict}; it {state}")
-        })
-    }
-
-    fn a_deadline_verdict_comes_at_the_deadline(
-        &mut self,
-        now: Timestamp,
-        id: JobId,
-        job: &Job,
-        receipt: &Receipt,
-    ) -> Result<(), Broken> {
-        let rule = "a_deadline_verdict_comes_at_the_deadline";
-        let late = self.late && now > job.deadline;
-        if receipt.verdict != Verdict::Deadline {
-            return Ok(());
-        }
-        if late {
-            self.coverage.hit("pause: late verdict");
-        }
-        holds(rule, late || now == job.deadline, || format!("{id} was due at {}", job.deadline))
-    }
-
-    fn an_acceptance_comes_before_the_verdict(
-        &self,
-        client: Option<ClientId>,
-        key: JobKey,
-    ) -> Result<(), Broken> {
-        let rule = "an_acceptance_comes_before_the_verdict";
-        let unsaid =
-            client.is_some_and(|client| self.due.reply == Some(Reply::Accept(client, key)));
-        holds(rule, !unsaid, || format!("key {}", key.0))
-    }
-}
-
-fn a_verdict_is_the_one_that_the_events_call_for(
-    id: JobId,
-    due: Verdict,
-    receipt: &Receipt,
-) -> Result<(), Broken> {
-    let rule = "a_verdict_is_the_one_that_the_events_call_for";
-    let given = receipt.verdict;
-    holds(rule, given == due, || format!("{id} got {given}, {due} is due"))
-}
-
-fn a_client_that_is_gone_is_told_nothing(
-    id: JobId,
-    job: &Job,
-    told: Option<ClientId>,
-) -> Result<(), Broken> {
-    let rule = "a_client_that_is_gone_is_told_nothing";
-    let due = (!job.orphaned).then_some(job.client);
-    holds(rule, told == due, || format!("{id}: {told:?} was told and not {due:?}"))
-}
-
-fn a_receipt_tells_what_happened(
-    now: Timestamp,
-    id: JobId,
-    key: JobKey,
-    job: &Job,
-    receipt: &Receipt,
-) -> Result<(), Broken> {
-    let rule = "a_receipt_tells_what_happened";
-    let seen =
-        job.attempts.iter().map(|&(worker, outcome, part)| (worker.to_string(), outcome, part));
-    let told = receipt.attempts.iter().map(|a| (a.worker.clone(), a.outcome, a.part));
-    let (seen, told): (Vec<_>, Vec<_>) = (seen.collect(), told.collect());
-    holds(rule, told == seen, || format!("{id}: told {told:?}, seen {seen:?}"))?;
-    let elsewhere = receipt.attempts.iter().find(|a| a.device.name != a.worker);
-    holds(rule, elsewhere.is_none(), || format!("{id}: not its worker's device: {elsewhere:?}"))?;
-    let micros = |from: Timestamp, to: Timestamp| to.since(from).as_micros();
-    let queue_us = micros(job.accepted, job.first_dispatch.unwrap_or(now));
-    let total_us = micros(job.accepted, now);
-    let ok = receipt.job == id.to_string()
-        && key == job.request.key
-        && receipt.key == key.to_string()
-        && *receipt.program_hash == *job.request.program_hash
-        && receipt.items == job.request.items
-        && receipt.item_errors == job.item_errors
-        && u128::from(receipt.queue_us) == queue_us
-        && u128::from(receipt.total_us) == total_us
-        && receipt.reason.is_empty() == (receipt.verdict == Verdict::Ok);
-    holds(rule, ok, || format!("{id}: {receipt:?}, waited {queue_us} in all {total_us}"))
-}
-
-fn every_item_of_an_ok_job_was_answered_by_exactly_one_attempt(
-    id: JobId,
-    job: &Job,
-    receipt: &Receipt,
-) -> Result<(), Broken> {
-    let rule = "every_item_of_an_ok_job_was_answered_by_exactly_one_attempt";
-    if receipt.verdict != Verdict::Ok {
-        return Ok(());
-    }
-    let ok = receipt.attempts.iter().filter(|attempt| attempt.outcome == AttemptOutcome::Ok);
-    let mut parts: Vec<_> = ok.map(|attempt| (attempt.part.start, attempt.part.end)).collect();
-    parts.sort_unstable();
-    let end = parts.iter().try_fold(0, |at, &(start, end)| (start == at).then_some(end));
-    holds(rule, end == Some(job.request.items), || format!("{id}: {parts:?}"))
 }

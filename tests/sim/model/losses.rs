@@ -93,6 +93,9 @@ impl Model {
                 (false, _) => "death: several suspects",
             });
         }
+        if !alone && !front.split {
+            self.is_split(front);
+        }
         for sent in &front.attempts {
             if evidence && alone {
                 self.death_speaks_against(now, sent.attempt, sent.moved);
@@ -111,10 +114,16 @@ impl Model {
         if job.convicted || !(moved || job.runs_attempt(attempt)) {
             return;
         }
+        let elsewhere = job.runs();
         self.worker_died_of(attempt.job);
         if moved {
             self.coverage.hit("death: speaks against a job that was moved");
             if self.is_guilty(&self.jobs[&attempt.job]) {
+                self.coverage.hit(if elsewhere {
+                    "conviction: while it runs elsewhere"
+                } else {
+                    "conviction: while it waits"
+                });
                 self.is_convicted(now, attempt.job);
             }
         }
@@ -181,6 +190,7 @@ impl Model {
         self.attempt_is_over(attempt, worker, failure.outcome);
         let job = &self.jobs[&id];
         if self.is_guilty(job) {
+            self.coverage.hit("conviction: by its latest attempt");
             self.is_convicted(now, id);
         } else if job.orphaned {
             self.coverage.hit("retry: job of a client that is gone");

@@ -6,12 +6,13 @@
 //! job goes to which idle worker; that choice has rules of its own (`dispatch`, `fair`), and decides who
 //! is killed for those who wait (`patience`).
 //!
-//! One file per concern: `clients` what is said to clients, `jobs` what becomes of a job, `devices`
-//! what processes say, `seats` where they are and when they are killed, `quarantine` what their deaths
-//! mean for their device, `hands` what a worker has in hand, `losses` what it takes with it, `moves` what
-//! need not wait for its end, `bisection` who is suspect, `convicts` who is guilty, `writers` who may still
-//! write, `orders` starts, stops and kills, `dispatch` who runs what, `sharing` with whom, `patience`
-//! behind whom and for how long, `fair` whose turn it is, `settled` what holds between events.
+//! One file per concern: `clients` what is said to clients, `jobs` what becomes of a job, `verdicts` its
+//! end, `devices` what processes say, `seats` where they are and when they are killed, `quarantine` what
+//! their deaths mean for their device, `hands` what a worker has in hand, `losses` what it takes with it,
+//! `moves` what need not wait for its end, `bisection` who is suspect, `convicts` who is guilty,
+//! `writers` who may still write, `orders` starts, stops and kills, `dispatch` who runs what, `sharing`
+//! with whom, `patience` behind whom and for how long, `fair` whose turn it is, `settled` what holds
+//! between events.
 
 mod bisection;
 mod clients;
@@ -29,6 +30,7 @@ mod quarantine;
 mod seats;
 mod settled;
 mod sharing;
+mod verdicts;
 mod writers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -161,6 +163,9 @@ impl Model {
             }
             Event::ClientGone { client } => self.client_gone(client),
             Event::ContentHashed { job, content } => self.content_hashed(job, content),
+            Event::DeviceFault { device, fault } => {
+                unreachable!("the world tells of no faults of devices, not of {fault} of {device}")
+            }
             Event::DrainRequested => {
                 if self.phase == Phase::Serving {
                     let until = now.after(self.config.drain_timeout);

@@ -40,10 +40,12 @@ impl Model {
         let sibling_serves = device.sibling_serves(at.number);
         let out_of_service = matches!(device.service, Service::Quarantined { .. });
         let seat = &mut device.seats[at.number];
-        let counts = !out_of_service && (seat.served || !(seat.was_ready || sibling_serves));
+        let counts = seat.served || !(seat.was_ready || sibling_serves);
         match fault {
-            Fault::Nobody => self.coverage.hit("death: the pool freed the device"),
+            Fault::Nobody => self.coverage.hit("death: nobody's fault"),
             Fault::Outside => self.coverage.hit("death: from outside"),
+            // An old process: what was to be said of the device has been said.
+            Fault::Worker if out_of_service => {}
             Fault::Worker if counts && seat.worked => self.coverage.hit("death: after work"),
             Fault::Worker if counts => {
                 device.start_failures += u32::from(!seat.was_ready);
@@ -51,6 +53,7 @@ impl Model {
             }
             Fault::Worker => self.coverage.hit("death: does not count"),
         }
+        seat.took_end = seat.doomed.take().map(|doomed| now.since(doomed));
         let is_idle_death = counts && fault == Fault::Worker && !seat.worked;
         let mut wait = Duration::ZERO;
         if fault != Fault::Nobody {
@@ -67,34 +70,48 @@ impl Model {
         let until = now.after(self.config.reclaim_timeout);
         seat.state = State::Reclaiming { until, not_before: now.after(wait) };
 
+        if let Some(why) = self.why_out_of_service(now, at, counts, is_idle_death, is_final) {
+            self.coverage.hit(why);
+            self.goes_out_of_service(now, at.device, is_final);
+        }
+    }
+
+    /// Why the device goes out of service by this death, if it does.
+    fn why_out_of_service(
+        &mut self,
+        now: Timestamp,
+        at: SeatId,
+        counts: bool,
+        is_idle_death: bool,
+        is_final: bool,
+    ) -> Option<&'static str> {
+        let device = &self.devices[&at.device];
         let window = self.config.restart_window;
         let recent = device.idle_deaths.iter().filter(|&&at| now.since(at) <= window).count();
         let many = recent as u64 >= u64::from(self.config.restart_limit);
-        let why = match device.service {
+        match device.service {
             Service::Quarantined { .. } => {
                 self.coverage.hit("death: on a device that is out of service");
-                return;
+                None
             }
-            Service::Probing => "probe: failed",
-            Service::Open if !counts => return,
-            Service::Open if sibling_serves => {
+            Service::Probing => Some("probe: failed"),
+            Service::Open if !counts => None,
+            Service::Open if device.sibling_serves(at.number) => {
                 if is_final || many {
                     self.coverage.hit("device: stays in service by its standby");
                 }
-                return;
+                None
             }
-            Service::Open if is_final => "device: quarantined by its exit code",
+            Service::Open if is_final => Some("device: quarantined by its exit code"),
             Service::Open if device.start_failures >= self.config.start_failures_max => {
-                "device: quarantined by starts that failed"
+                Some("device: quarantined by starts that failed")
             }
-            Service::Open if many => "device: quarantined by deaths without work",
+            Service::Open if many => Some("device: quarantined by deaths without work"),
             Service::Open if device.probes > 0 && is_idle_death => {
-                "device: quarantined on probation"
+                Some("device: quarantined on probation")
             }
-            Service::Open => return,
-        };
-        self.coverage.hit(why);
-        self.goes_out_of_service(now, at.device, is_final);
+            Service::Open => None,
+        }
     }
 
     fn goes_out_of_service(&mut self, now: Timestamp, id: DeviceId, is_final: bool) {

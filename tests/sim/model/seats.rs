@@ -85,6 +85,12 @@ pub(super) struct Seat {
     pub(super) worked: bool,
     /// Restarts that count, since work was last done.
     pub(super) restarts: u32,
+    /// When its process was started and killed, and how long it took to start; how long the one before
+    /// took to end.
+    pub(super) started: Timestamp,
+    pub(super) doomed: Option<Timestamp>,
+    pub(super) took_start: Option<Duration>,
+    pub(super) took_end: Option<Duration>,
 }
 
 impl Seat {
@@ -273,6 +279,8 @@ impl Model {
             heard: now,
             jobs_done: seat.jobs_done,
             restarts: seat.restarts,
+            started: now,
+            took_end: seat.took_end,
             ..Seat::default()
         };
         self.counters.restarts += u64::from(seat.processes > 1);
@@ -286,6 +294,7 @@ impl Model {
         let seat = self.seat_mut(at);
         let hands = Hands(seat.hands().to_vec());
         seat.state = State::Killed { give_up_at, hands, why };
+        seat.doomed = Some(now);
         self.due.kills.insert(worker);
         if matches!(why, Why::Beacon | Why::Hang) {
             self.front_is_split(at);

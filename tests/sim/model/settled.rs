@@ -1,6 +1,8 @@
 //! What holds between events, seen from outside: all that was due is done, the status is true, and the
 //! pool wakes in time.
 
+use std::time::Duration;
+
 use gridpool::pool::Pool;
 use gridpool::pool::event::Timestamp;
 use gridpool_protocol::ids::{DeviceId, WorkerId};
@@ -92,6 +94,8 @@ impl Model {
                 state: row.state,
                 jobs_done: row.jobs_done,
                 restarts: row.restarts,
+                start_us: row.start_us,
+                end_us: row.end_us,
             })
             .collect();
         holds(rule, told == due, || format!("told {told:?}, {due:?} is due: {:?}", self.devices))?;
@@ -117,6 +121,8 @@ impl Model {
             state,
             jobs_done: seat.jobs_done,
             restarts: seat.processes.saturating_sub(1),
+            start_us: seat.took_start.map(micros),
+            end_us: seat.took_end.map(micros),
         };
         let shown = |seat: &Seat| Some(row(seat, seat.generation, shown_as(seat)?));
         let rows: Vec<_> = device.seats.iter().filter_map(shown).collect();
@@ -169,6 +175,12 @@ struct Row {
     state: WorkerState,
     jobs_done: u64,
     restarts: u32,
+    start_us: Option<u64>,
+    end_us: Option<u64>,
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).expect("nothing here takes an age")
 }
 
 /// A process as the status shows it; `None` if the seat has none.

@@ -75,7 +75,8 @@ impl Model {
                 && job.group == lead.group
                 && total + cost(job) <= self.config.join_cost_max.min(short)
                 && inline + job.request.inline_bytes <= JOIN_INLINE_BYTES_MAX as u64
-                && job.parts.iter().all(|part| part.failed_on != Some(at.device))
+                && (job.group != 0
+                    || job.parts.iter().all(|part| part.failed_on != Some(at.device)))
         });
         let left_out = left_out.next();
         holds(rule, left_out.is_none(), || format!("{sent:?} without {left_out:?}"))

@@ -90,6 +90,7 @@ impl World {
     pub(super) fn on_hash(&mut self, now: Timestamp, job: JobId) {
         let at = self.soon(now, self.swarm.hash_lag);
         let content = self.content_of(job);
+        self.suspects.push(self.fates[&job].content);
         self.send(at, Delivery::Event(Event::ContentHashed { job, content }));
     }
 
@@ -97,9 +98,11 @@ impl World {
         let release = match self.rng.below(6) {
             0 => Release::Contents,
             1..3 => {
-                let index = self.rng.below(self.fates.len().max(1) as u64);
-                let index = usize::try_from(index).expect("it is a length");
-                Release::Content(self.fates.values().nth(index)?.content)
+                let latest = self.suspects.iter().rev().take(4).copied().collect::<Vec<_>>();
+                if latest.is_empty() {
+                    return None;
+                }
+                Release::Content(self.rng.pick(&latest))
             }
             _ => {
                 let index = self.rng.below(u64::from(self.swarm.devices) + 1);

@@ -244,5 +244,5 @@ fn speaker(delivery: &Delivery) -> Option<WorkerId> {
 }
 
 fn exited(worker: WorkerId, status: ExitStatus) -> Event {
-    Event::WorkerExited { worker, exit: Exit { status, last_words: None } }
+    Event::WorkerExited { worker, exit: Exit { status, fault: None, last_words: None } }
 }

@@ -75,6 +75,8 @@ pub(crate) struct World {
     /// Processes that are gone, with what they ran.
     graves: Vec<(WorkerId, Vec<AttemptId>)>,
     fates: BTreeMap<JobId, Fate>,
+    /// What was hashed, the latest last.
+    suspects: Vec<ContentHash>,
     /// Open connections.
     clients: Vec<ClientId>,
     next_client: u64,
@@ -96,6 +98,7 @@ impl World {
             processes: BTreeMap::new(),
             graves: Vec::new(),
             fates: BTreeMap::new(),
+            suspects: Vec::new(),
             clients: Vec::new(),
             next_client: 0,
             next_job: 0,
@@ -154,6 +157,7 @@ impl World {
             | Event::CancelRequested { .. }
             | Event::ClientGone { .. }
             | Event::ContentHashed { .. }
+            | Event::DeviceFault { .. }
             | Event::DrainRequested
             | Event::JobSubmitted { .. }
             | Event::ReleaseRequested { .. }

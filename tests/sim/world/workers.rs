@@ -8,6 +8,9 @@ use gridpool_protocol::receipt::{DeviceInfo, RunReport};
 use super::deaths::{FATAL, FINAL, SIGKILL};
 use super::{Delivery, Process, World};
 
+/// How often a poisonous job does not end its worker before all others are answered, of 1,000 cases.
+const POISON_COMES_LAST: u64 = 400;
+
 impl World {
     pub(super) fn on_spawn(&mut self, now: Timestamp, worker: WorkerId) {
         self.processes.insert(worker, Process { has_beacon: true, ..Process::default() });
@@ -68,8 +71,13 @@ impl World {
             dies_of = Some(SIGKILL);
         }
         if let Some(status) = dies_of {
-            let at = self.within(begins, ends);
-            answers.retain(|&(answered_at, _)| answered_at < at);
+            let at = if poisonous && self.rng.chance(POISON_COMES_LAST) {
+                answers.retain(|(_, attempt)| !self.fates[&attempt.job].poisonous);
+                ends
+            } else {
+                self.within(begins, ends)
+            };
+            answers.retain(|&(answered_at, _)| answered_at <= at);
             let known_at = self.end(at, worker, status);
             for answer in &mut answers {
                 if self.rng.chance(self.swarm.rates.in_flight) {

@@ -28,6 +28,7 @@ fn member(input: Input, output: Destination) -> Member {
         attempt: AttemptId { job: JobId(7), number: 1 },
         payload: Payload { items: 3, cells: 6, input, output },
         part: ItemRange { start: 0, end: 3 },
+        chaos: None,
     }
 }
 

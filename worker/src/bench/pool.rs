@@ -71,6 +71,7 @@ impl Pool<'_> {
             }
             PoolRows::Large => self.rates(report, |batch| batch >= LARGE_ITEMS),
             PoolRows::Native => self.rates_in(Section::Native, report, &[native_batch(self.plan)]),
+            PoolRows::Recovery { .. } => unreachable!("`recovery` measures it"),
         }
     }
 
@@ -91,6 +92,7 @@ impl Pool<'_> {
                 Section::EndToEnd
                 | Section::Latency
                 | Section::Limits
+                | Section::Recovery
                 | Section::Resident
                 | Section::Scheduling => self.jobs_under_way(batch),
             };
@@ -139,9 +141,11 @@ impl Pool<'_> {
         let measured = match shape.section {
             Section::Latency => self.latency(row.clone(), shape),
             Section::Scheduling => self.overhead(row.clone(), shape),
-            Section::EndToEnd | Section::Limits | Section::Native | Section::Resident => {
-                self.rate(row.clone(), shape)
-            }
+            Section::EndToEnd
+            | Section::Limits
+            | Section::Native
+            | Section::Recovery
+            | Section::Resident => self.rate(row.clone(), shape),
         };
         match measured {
             Ok(row) => report.row(row),
@@ -278,7 +282,7 @@ impl Shape<'_> {
             Section::Latency if self.spin.is_zero() => ("pool", Unit::Microseconds),
             Section::Latency => (SPINNING, Unit::Microseconds),
             Section::Scheduling => ("pool", Unit::NanosecondsPerItem),
-            Section::EndToEnd | Section::Limits | Section::Resident => {
+            Section::EndToEnd | Section::Limits | Section::Recovery | Section::Resident => {
                 ("pool", Unit::ItemsPerSecond)
             }
         };

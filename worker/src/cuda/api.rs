@@ -8,6 +8,7 @@
 #![expect(unsafe_code, reason = "symbols of a C library are what their types say they are")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::mem::transmute;
 
 use cudarc::driver::sys::{
     self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmodule, CUstream, CUuuid,
@@ -24,17 +25,28 @@ macro_rules! api {
         }
 
         impl Api {
-            /// Finds every function.
-            pub(super) fn load() -> Result<Self, Fault> {
-                // SAFETY: the NVIDIA driver's library may be loaded and initialised at any time.
-                if !unsafe { sys::is_culib_present() } {
-                    return Err(Fault::NoDriver);
-                }
+            /// Takes every function as `find` has it by its name.
+            ///
+            /// # Safety
+            /// What `find` gives must be the driver's function of that name, or one with its type.
+            pub(super) unsafe fn over(
+                find: impl Fn(&'static str) -> Option<*const c_void>,
+            ) -> Result<Self, Fault> {
+                $(
+                    let symbol = stringify!($symbol);
+                    let $field = find(symbol).filter(|address| !address.is_null());
+                    let $field = $field.ok_or(Fault::MissingSymbol { symbol })?;
+                )*
                 Ok(Self {
                     $(
                         // SAFETY: cuda.h declares the function with these parameters, under the
-                        // versioned name that is asked for, and its result as a C enum of 32 bits.
-                        $field: unsafe { symbol(stringify!($symbol))? },
+                        // versioned name that was asked for, and its result as a C enum of 32 bits.
+                        $field: unsafe {
+                            transmute::<
+                                *const c_void,
+                                unsafe extern "C" fn($($argument),*) -> u32,
+                            >($field)
+                        },
                     )*
                 })
             }
@@ -76,14 +88,21 @@ api! {
     cuStreamSynchronize as stream_synchronize(CUstream);
 }
 
-/// The function `name` of the driver's library.
-///
-/// # Safety
-/// `F` must be the function's type, and the library must be present.
-unsafe fn symbol<F: Copy>(name: &'static str) -> Result<F, Fault> {
-    // SAFETY: the library is present, by this function's own contract.
-    let library = unsafe { sys::culib() };
-    // SAFETY: `F` is the function's type, by this function's own contract.
-    let symbol = unsafe { library.get::<F>(name.as_bytes()) };
-    symbol.map(|function| *function).map_err(|_| Fault::MissingSymbol { symbol: name })
+impl Api {
+    /// Finds every function in the driver's library.
+    pub(super) fn load() -> Result<Self, Fault> {
+        // SAFETY: the NVIDIA driver's library may be loaded and initialised at any time.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(Fault::NoDriver);
+        }
+        // SAFETY: the library is present.
+        let library = unsafe { sys::culib() };
+        let find = |name: &'static str| {
+            // SAFETY: of a function only the address is taken.
+            let symbol = unsafe { library.get::<*const c_void>(name.as_bytes()) };
+            symbol.ok().map(|address| *address)
+        };
+        // SAFETY: these are the functions of the driver.
+        unsafe { Self::over(find) }
+    }
 }

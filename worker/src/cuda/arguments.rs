@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
+use gridpool_kernels::argument::OpArgument;
 use gridpool_kernels::module::chain_code;
 use gridpool_protocol::limits::COLOR_MAX;
 use gridpool_protocol::program::{Grouping, Kind, Op, Program, Symmetry};
-
-use super::launch::OpArgument;
 
 /// The ops of a chain: those of the steps, neighbouring symmetries and recolourings made one.
 ///

@@ -6,16 +6,18 @@ use std::fs;
 use std::ops::Range;
 use std::sync::Arc;
 
+use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::module::{CUDA_VERSION_MIN, module_hash};
+use gridpool_protocol::chaos::DeviceFault;
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::receipt::DeviceInfo;
 use gridpool_protocol::shared::SharedSlice;
 
-use super::course;
-use super::driver::{DeviceAddress, Driver};
+use super::driver::Driver;
 use super::lane::{Done, Lane};
 use super::launch::Module;
 use super::memory::Allocator;
+use super::{chaos, course};
 use crate::chunk::ChunkLimits;
 use crate::device::{Device, Task, Work};
 use crate::fault::Fault;
@@ -181,6 +183,10 @@ impl Device for CudaDevice {
         arenas.swap_remove(at);
         allocator.gauges().registered.subtract(arena.bytes());
         driver.unregister(arena.as_ptr())
+    }
+
+    fn meet(&mut self, fault: DeviceFault) -> Result<(), Fault> {
+        chaos::meet(&self.gpu.driver, self.lanes[0].stream(), fault)
     }
 }
 

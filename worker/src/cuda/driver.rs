@@ -9,6 +9,8 @@ use std::ptr::{self, NonNull};
 
 use cudarc::driver::sys::{CUdevice, CUdeviceptr, CUevent, CUfunction, CUmodule, CUstream, CUuuid};
 
+use gridpool_kernels::argument::DeviceAddress;
+
 use super::api::Api;
 use crate::fault::Fault;
 
@@ -47,38 +49,9 @@ pub(super) struct FunctionHandle(CUfunction);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream(CUstream);
 
-impl Stream {
-    /// The driver's handle.
-    #[cfg(test)]
-    pub(super) fn handle(self) -> CUstream {
-        self.0
-    }
-}
-
 /// A point in a stream, with a time once the stream has passed it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event(CUevent);
-
-/// An address on the device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(transparent)]
-pub(super) struct DeviceAddress(CUdeviceptr);
-
-impl DeviceAddress {
-    /// No address.
-    pub(super) const NULL: Self = Self(0);
-
-    /// The address as a number.
-    #[cfg(test)]
-    pub(super) fn number(self) -> CUdeviceptr {
-        self.0
-    }
-
-    /// The address `bytes` further on.
-    pub(super) fn plus(self, bytes: usize) -> Self {
-        Self(self.0 + bytes as CUdeviceptr)
-    }
-}
 
 fn checked(call: &'static str, code: u32) -> Result<(), Fault> {
     if code == CUDA_SUCCESS { Ok(()) } else { Err(Fault::Cuda { call, code }) }
@@ -239,7 +212,7 @@ impl Driver {
         // SAFETY: the call writes one address.
         let code = unsafe { (self.api.mem_alloc)(&raw mut address, bytes) };
         checked("cuMemAlloc", code)?;
-        Ok(DeviceAddress(address))
+        Ok(DeviceAddress::new(address))
     }
 
     /// Gives device memory back.
@@ -248,7 +221,7 @@ impl Driver {
     /// The address must come from [`Driver::allocate`], and nothing may use it any more.
     pub(super) unsafe fn free(&self, address: DeviceAddress) -> Result<(), Fault> {
         // SAFETY: by this function's own contract.
-        let code = unsafe { (self.api.mem_free)(address.0) };
+        let code = unsafe { (self.api.mem_free)(address.number()) };
         checked("cuMemFree", code)
     }
 
@@ -296,7 +269,7 @@ impl Driver {
         // SAFETY: the call writes one address; the rest by this function's own contract.
         let code = unsafe { find(&raw mut address, start.cast::<c_void>(), DEFAULT_FLAGS) };
         checked("cuMemHostGetDevicePointer", code)?;
-        Ok(DeviceAddress(address))
+        Ok(DeviceAddress::new(address))
     }
 
     /// Undoes [`Driver::register`]; fails if there was none at this address.
@@ -318,8 +291,9 @@ impl Driver {
         stream: Stream,
     ) -> Result<(), Fault> {
         // SAFETY: by this function's own contract.
-        let code =
-            unsafe { (self.api.memcpy_htod_async)(to.0, from.cast::<c_void>(), bytes, stream.0) };
+        let code = unsafe {
+            (self.api.memcpy_htod_async)(to.number(), from.cast::<c_void>(), bytes, stream.0)
+        };
         checked("cuMemcpyHtoDAsync", code)
     }
 
@@ -335,8 +309,9 @@ impl Driver {
         stream: Stream,
     ) -> Result<(), Fault> {
         // SAFETY: by this function's own contract.
-        let code =
-            unsafe { (self.api.memcpy_dtoh_async)(to.cast::<c_void>(), from.0, bytes, stream.0) };
+        let code = unsafe {
+            (self.api.memcpy_dtoh_async)(to.cast::<c_void>(), from.number(), bytes, stream.0)
+        };
         checked("cuMemcpyDtoHAsync", code)
     }
 

@@ -10,12 +10,13 @@ mod copies;
 
 use std::ops::Range;
 
+use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::part::Part;
 use gridpool_protocol::program::Program;
 
 use super::deliver;
 use super::device::Gpu;
-use super::driver::{DeviceAddress, Driver, Stream};
+use super::driver::{Driver, Stream};
 use super::launch::Launcher;
 use super::memory::{DeviceBuffer, PinnedBuffer};
 use super::pass::{Ends, InputLayout, Pass};
@@ -271,8 +272,6 @@ impl Lane {
     /// Puts the kernels of a chunk into the stream.
     pub(super) fn compute(&mut self, gpu: &Gpu, task: &Task<'_>, pass: &Pass) -> Result<(), Fault> {
         let places = self.places(task, pass);
-        #[cfg(test)]
-        super::fake::will_compute(self.stream, task.program, &places);
         self.launcher.reset();
         for (kernel, step) in launches(task.program, &places) {
             // SAFETY: `reserve` has made every buffer as long as the layouts say, and they stay as

@@ -5,11 +5,10 @@
 
 use std::ffi::c_void;
 
+use gridpool_kernels::argument::StepArgument;
 use gridpool_kernels::module::{BLOCK_THREADS, KERNELS, Kernel, PTX};
-use gridpool_protocol::limits::PROGRAM_OPS_MAX;
-use gridpool_protocol::program::Extent;
 
-use super::driver::{DeviceAddress, Driver, Event, FunctionHandle, Stream};
+use super::driver::{Driver, Event, FunctionHandle, Stream};
 use crate::fault::Fault;
 use crate::tally::Tally;
 
@@ -30,122 +29,6 @@ impl Module {
     fn function(&self, kernel: &Kernel) -> Result<FunctionHandle, Fault> {
         let found = self.functions.iter().find(|(name, _)| *name == kernel.name);
         found.map(|&(_, function)| function).ok_or(Fault::MissingSymbol { symbol: kernel.name })
-    }
-}
-
-/// `Extent` of `kernels/cuda/step.cuh`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub(super) struct ExtentArgument {
-    per_cell: u32,
-    per_value: u32,
-    width: u32,
-    grids: u32,
-}
-
-impl Default for ExtentArgument {
-    /// No room; a place in it can be worked out and is 0.
-    fn default() -> Self {
-        Self { per_cell: 0, per_value: 0, width: 1, grids: 1 }
-    }
-}
-
-impl From<Extent> for ExtentArgument {
-    fn from(extent: Extent) -> Self {
-        let aligned = extent.is_aligned();
-        Self {
-            per_cell: extent.per_cell(),
-            per_value: extent.per_value(),
-            // Where each value comes of one grid, grids are as good as items.
-            width: if aligned { 1 } else { extent.width() },
-            grids: if aligned { 1 } else { extent.grids_per_item() },
-        }
-    }
-}
-
-/// `Pictures` of `kernels/cuda/step.cuh`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub(super) struct PicturesArgument {
-    pub(super) shapes: DeviceAddress,
-    pub(super) origins: DeviceAddress,
-    pub(super) cells: DeviceAddress,
-    pub(super) extent: ExtentArgument,
-}
-
-/// `Op` of `kernels/cuda/step.cuh`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub(super) struct OpArgument {
-    pub(super) code: u8,
-    pub(super) place: u8,
-    pub(super) gives: u8,
-    pub(super) unused: u8,
-    pub(super) args: [i16; 4],
-}
-
-/// `Step` of `kernels/cuda/step.cuh`, where the fields are explained: the one argument of every
-/// kernel. What is 0 or null by default is not used by a kernel that serves no values.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(super) struct StepArgument {
-    pub(super) values: u32,
-    pub(super) width_before: u32,
-    pub(super) width: u32,
-    pub(super) ties: u32,
-    pub(super) blanks: u32,
-    pub(super) validates: u32,
-    pub(super) op_count: u32,
-    pub(super) values_per_warp: u32,
-    pub(super) offsets: DeviceAddress,
-    pub(super) status_before: DeviceAddress,
-    pub(super) status: DeviceAddress,
-    pub(super) from: PicturesArgument,
-    pub(super) to: PicturesArgument,
-    pub(super) counts: DeviceAddress,
-    pub(super) labels_low: DeviceAddress,
-    pub(super) labels_high: DeviceAddress,
-    pub(super) numbers: DeviceAddress,
-    pub(super) palettes: DeviceAddress,
-    pub(super) sums: DeviceAddress,
-    pub(super) places: DeviceAddress,
-    pub(super) packed_low: DeviceAddress,
-    pub(super) packed_high: DeviceAddress,
-    pub(super) ops: [OpArgument; PROGRAM_OPS_MAX],
-}
-
-// The kernels assert the same of theirs.
-const _: () = assert!(size_of::<StepArgument>() == 208 + 12 * PROGRAM_OPS_MAX);
-
-impl Default for StepArgument {
-    fn default() -> Self {
-        let null = DeviceAddress::default();
-        let pictures = PicturesArgument::default();
-        Self {
-            values: 0,
-            width_before: 1,
-            width: 1,
-            ties: 0,
-            blanks: 0,
-            validates: 0,
-            op_count: 0,
-            values_per_warp: 1,
-            offsets: null,
-            status_before: null,
-            status: null,
-            from: pictures,
-            to: pictures,
-            counts: null,
-            labels_low: null,
-            labels_high: null,
-            numbers: null,
-            palettes: null,
-            sums: null,
-            places: null,
-            packed_low: null,
-            packed_high: null,
-            ops: [OpArgument::default(); PROGRAM_OPS_MAX],
-        }
     }
 }
 

@@ -9,13 +9,14 @@
 use std::ffi::c_void;
 use std::time::Duration;
 
+use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::module::CUDA_VERSION_MIN;
 use gridpool_protocol::arena::{Arena, ArenaError, ArenaMap};
 use gridpool_protocol::bench::Measure;
 use gridpool_protocol::clock;
 
 use super::device::{driver_version, uuid_text};
-use super::driver::{DeviceAddress, Driver, FunctionHandle, Stream};
+use super::driver::{Driver, FunctionHandle, Stream};
 use crate::fault::Fault;
 
 /// Bytes of one copy: chunks of 7 to 45 MB reach the whole of the bus.
@@ -235,20 +236,25 @@ fn registered(driver: &Driver, bytes: usize) -> Result<ArenaMap, LimitError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fake::FAKE;
+    use super::super::fake;
     use super::*;
 
     /// What the fake driver says of itself.
     const UUID: &str = "GPU-01010101-0101-0101-0101-010101010101";
 
-    fn open(uuid: &str) -> Result<CopyLimits, LimitError> {
-        let driver = Driver::over(FAKE, CUDA_VERSION_MIN).unwrap();
-        CopyLimits::over(driver, uuid, 2 * CHUNK_BYTES)
+    fn open(uuid: &str, script: &str) -> Result<CopyLimits, LimitError> {
+        CopyLimits::over(fake::driver(script).unwrap(), uuid, 2 * CHUNK_BYTES)
+    }
+
+    #[test]
+    fn a_grid_goes_there_and_back_through_a_kernel() {
+        let trips = open(UUID, "").unwrap().round_trips(10).unwrap();
+        assert_eq!(trips.len(), 10);
     }
 
     #[test]
     fn a_kernel_that_does_nothing_is_no_round_trip() {
-        let mut limits = open(UUID).unwrap();
+        let mut limits = open(UUID, "call=cuLaunchKernel idle").unwrap();
         for measure in [Measure::In, Measure::Out, Measure::Both] {
             assert!(limits.copy(measure, Duration::ZERO).unwrap().is_finite());
             assert!(limits.copy(measure, Duration::from_millis(1)).unwrap() > 0.0);
@@ -259,7 +265,7 @@ mod tests {
 
     #[test]
     fn limits_are_those_of_the_gpu_that_was_named() {
-        let error = open("GPU-other").unwrap_err();
+        let error = open("GPU-other", "").unwrap_err();
         assert!(error.to_string().contains("started for GPU-other"), "{error}");
     }
 }

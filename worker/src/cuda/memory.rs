@@ -7,7 +7,9 @@ use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
 
-use super::driver::{DeviceAddress, Driver};
+use gridpool_kernels::argument::DeviceAddress;
+
+use super::driver::Driver;
 use crate::fault::Fault;
 use crate::gauges::Gauges;
 

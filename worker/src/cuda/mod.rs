@@ -8,12 +8,14 @@
 //! - `lane` takes a chunk through copies and kernels, whose places `pass` works out; `deliver` puts
 //!   what came back in place; `course` sends chunks round the lanes.
 //! - `device` is the [`Device`](crate::device::Device); `resident` times kernels alone.
+//! - `chaos` breaks all this on purpose.
 //!
 //! Nothing here calls the driver from a `Drop`: after a sticky fault such a call can block for
 //! ever. What a process holds on a device goes with the process.
 
 mod api;
 mod arguments;
+mod chaos;
 mod course;
 mod deliver;
 mod device;

@@ -6,12 +6,12 @@
 
 use std::ops::Range;
 
+use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::part::Part;
 use gridpool_protocol::batch::{BatchLayout, PART_ALIGN};
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Program;
 
-use super::driver::DeviceAddress;
 use super::scratch::ScratchLayout;
 use crate::chunk::Piece;
 

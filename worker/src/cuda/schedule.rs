@@ -1,12 +1,11 @@
 //! Which kernels a program launches over a chunk, on which memory, in which order. Pure: it makes a
 //! list and launches nothing.
 
+use gridpool_kernels::argument::{DeviceAddress, OpArgument, PicturesArgument, StepArgument};
 use gridpool_kernels::module::{Kernel, Segment, is_small, segments};
 use gridpool_protocol::program::{Kind, Program};
 
 use super::arguments;
-use super::driver::DeviceAddress;
-use super::launch::{OpArgument, PicturesArgument, StepArgument};
 use super::scratch::{STAGES_MAX, leaves_pictures, room_left};
 
 /// Memory of grids between two launches.

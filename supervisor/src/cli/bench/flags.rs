@@ -28,6 +28,7 @@ Columns:
   launches  kernels launched for each job, by its receipts
   allocs    buffers made or enlarged and arenas registered while it was timed; 0 in the steady state
   p50, p99  of single jobs, from the client's call to its answer, microseconds
+            of a recovery: from the kill, or the verdict DEADLINE, to the next right answer
   client    of that, the client library and the socket, there and back; then the core's queue, the
             channel to the worker and back, the worker without its kernels, and the kernels";
 
@@ -46,6 +47,11 @@ pub(in crate::cli) struct BenchFlags {
     /// Only programs with one of these in their names, such as `rot90,o_g` or `16 ops`.
     #[arg(long, value_name = "FILTER", value_delimiter = ',')]
     pub(super) ops: Vec<String>,
+    /// Only recovery: kill workers in the middle of a job, and have jobs that do not end, so many times
+    /// each, with a standby and without, and measure the time to the next right answer.
+    #[arg(long, value_name = "KILLS", num_args = 0..=1, default_missing_value = "20")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(super) recovery: Option<u32>,
     /// Items of one job: `1,32,1000,100k,1M` unless it is quick.
     #[arg(long, value_name = "ITEMS", value_delimiter = ',', value_parser = parse_items)]
     batches: Vec<u32>,

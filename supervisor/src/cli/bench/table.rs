@@ -12,7 +12,7 @@ use crate::cli::text::wrap;
 const COLUMNS: usize = 100;
 /// The programs' names are shorter, those of limits have no numbers near them.
 const NAME: usize = 13;
-const LIMIT_NAME: usize = 32;
+const LIMIT_NAME: usize = 36;
 
 /// One cell, under what title and how wide, the gap before it included.
 struct Cell {
@@ -35,7 +35,14 @@ pub(super) struct Table {
 impl Table {
     /// Writes one row, under a new heading if it needs one.
     pub(super) fn row(&mut self, out: &mut dyn Write, row: &Row) -> io::Result<()> {
-        let name = if row.section == Section::Limits { LIMIT_NAME } else { NAME };
+        let name = match row.section {
+            Section::Limits | Section::Recovery => LIMIT_NAME,
+            Section::EndToEnd
+            | Section::Latency
+            | Section::Native
+            | Section::Resident
+            | Section::Scheduling => NAME,
+        };
         let (known, measured) = (known(row), measured(row));
         let heading = heading(row);
         if heading != self.heading {
@@ -80,6 +87,7 @@ fn heading(row: &Row) -> String {
         Section::Native => format!("NATIVE, all cores, {}", row.runner),
         Section::Latency => format!("LATENCY of single jobs in us, {devices}, {}", row.runner),
         Section::EndToEnd => format!("END TO END, {devices}, {}", row.runner),
+        Section::Recovery => format!("RECOVERY in us, {devices}, {}", row.runner),
         Section::Scheduling => format!("SCHEDULING, {devices}, {}", row.runner),
         Section::Resident => format!("RESIDENT, {}", row.runner),
     }
@@ -88,6 +96,9 @@ fn heading(row: &Row) -> String {
 /// What says which row it is.
 fn known(row: &Row) -> Vec<Cell> {
     let mut cells = Vec::new();
+    if row.section == Section::Recovery {
+        return cells;
+    }
     if row.section == Section::Limits {
         cells.push(cell("devices", 9, Some(row.devices.to_string())));
         return cells;
@@ -150,6 +161,14 @@ fn measured(row: &Row) -> Vec<Cell> {
                 cell("launches", 9, launches),
                 cell("allocs", 7, allocations),
             ]);
+            cells
+        }
+        Section::Recovery => {
+            let latency = row.latency.unwrap_or_default();
+            let mut cells = vec![cell("times", 8, Some(latency.jobs.to_string()))];
+            let times =
+                [("p50", latency.p50_us), ("p99", latency.p99_us), ("most", latency.max_us)];
+            cells.extend(times.map(|(title, time)| cell(title, 12, Some(us(time)))));
             cells
         }
         Section::Scheduling => three(row.value, ["ns/item", "least", "most"], 9, row.unit),

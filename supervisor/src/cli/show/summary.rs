@@ -97,8 +97,8 @@ fn shares<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Shares<'a> {
     shares
 }
 
-/// What became of an attempt without an answer.
-fn fate(outcome: AttemptOutcome, detail: &str) -> String {
+/// What became of an attempt.
+pub(in crate::cli) fn fate(outcome: AttemptOutcome, detail: &str) -> String {
     let words = match outcome {
         AttemptOutcome::Cancelled => "stopped, the job was cancelled",
         AttemptOutcome::Deadline => "stopped at the deadline",

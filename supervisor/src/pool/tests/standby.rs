@@ -93,14 +93,8 @@ fn a_late_answer_acquits_the_job_and_leaves_the_death_to_the_next() {
     let worker = rig.lose_beacon(0);
     rig.tell(Event::WorkerAnswered { worker, attempt, result: Ok(report()) });
     rig.exit(worker, SIGSEGV);
-    let asked: Vec<_> = rig
-        .actions()
-        .filter_map(|action| match action {
-            Action::HashContent { job } => Some(*job),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(asked, [JobId(2)], "the second was running when it died");
+    let asked = rig.count(|action| *action == Action::HashContent { job: JobId(2) });
+    assert_eq!(asked, 1, "the second was running when it died");
 }
 
 #[test]
@@ -170,6 +164,19 @@ fn a_device_without_any_process_that_serves_gets_one_new_one_and_not_beside_an_o
     rig.tell(Event::WorkerReady { worker: named(3), device: info(0) });
     assert_eq!(rig.spawns(0).len(), 4);
     assert_eq!(rig.pool.counters().restarts, 2);
+}
+
+#[test]
+fn the_status_tells_how_long_a_start_and_an_end_took() {
+    let mut rig = Rig::starting(1, |_| {});
+    rig.wait_ms(30);
+    rig.ready(0);
+    assert_eq!(rig.pool.workers()[0].start_us, Some(30_000));
+    let old = rig.lose_beacon(0);
+    rig.wait_ms(7);
+    rig.exit(old, SIGKILL);
+    let row = &rig.pool.workers()[0];
+    assert_eq!((row.start_us, row.end_us), (None, Some(7_000)));
 }
 
 #[test]

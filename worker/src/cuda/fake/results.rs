@@ -1,12 +1,13 @@
 //! The CUDA device over the fake driver, whose launches have the reference's results: lanes, pieces and
 //! parts lose and mix up nothing, whatever happens meanwhile.
 
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use gridpool_kernels::known_answer::KNOWN_ANSWERS;
 use gridpool_protocol::batch::{Grid, GridBatch};
-use gridpool_protocol::program::Ties;
+use gridpool_protocol::program::{Program, Ties};
 use gridpool_protocol::shared::SharedSlice;
 
 use super::super::schedule::random::Random;
@@ -231,7 +232,7 @@ fn an_arena_that_cannot_be_registered_is_copied_through_staging() {
     fail("cuMemHostRegister", 712);
     adopt(&mut device, &mut source[0].input);
     adopt(&mut device, &mut source[0].output);
-    fail("", 0);
+    obey("");
     assert_eq!(device.gauges().memory().registered_bytes_high, 0);
     assert_right_together(&mut device, &mut source);
     device.release(SharedSlice::private(&mut source[0].output)).unwrap();
@@ -303,11 +304,10 @@ fn after_a_lesser_fault_no_lane_works_on_and_the_next_task_is_right() {
             let mut source = [Source::whole(&program, &batch)];
             // After some calls that succeed.
             for calls in [0, 1, 7, 12] {
-                SCRIPT.with_borrow_mut(|script| script.spared = calls);
-                fail(call, 701);
+                obey(&format!("call={call} from={} code=701", calls + 1));
                 let failed = run_together(&mut device, &mut source);
                 assert!(failed.is_err() || call == "cuMemAlloc");
-                fail("", 0);
+                obey("");
                 assert_eq!(waiting(), 0, "{call}");
             }
             let mut source = [Source::whole(&program, &batch)];
@@ -347,11 +347,12 @@ fn a_result_that_would_lie_in_its_neighbours_room_is_a_fault() {
             sources.iter_mut().for_each(|source| adopt(&mut device, &mut source.output));
         }
         for misplaced in [(0, 1), (1, 3), (1, 5), (2, 3), (2, 7), (2, 9), (2, 13), (1, u32::MAX)] {
-            SCRIPT.with_borrow_mut(|script| script.misplaced = Some(misplaced));
+            let (value, place) = misplaced;
+            obey(&format!("call=cuLaunchKernel misplace={value}:{place}"));
             let error = run_together(&mut device, &mut sources).unwrap_err();
             assert!(matches!(error, Fault::WrongResult { .. }), "{misplaced:?}");
         }
-        SCRIPT.with_borrow_mut(|script| script.misplaced = None);
+        obey("");
         assert_right_together(&mut device, &mut sources);
     }
 }

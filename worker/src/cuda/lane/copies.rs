@@ -5,11 +5,11 @@
 
 use std::ops::Range;
 
+use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::part::Part;
 use gridpool_protocol::batch::PART_ALIGN;
 
 use super::{Bytes, Lane, cells_of};
-use crate::cuda::driver::DeviceAddress;
 use crate::cuda::pass::Pass;
 use crate::device::Task;
 use crate::fault::Fault;

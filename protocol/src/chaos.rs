@@ -1,0 +1,207 @@
+//! Faults on purpose: what `gridpool chaos` makes a worker do to itself, to see the pool recover.
+//!
+//! A fault travels with a job ([`Submission::chaos`](crate::message::Submission)): its first attempts
+//! meet it, later ones run as usual. A supervisor that was not started with `--allow-chaos` refuses
+//! such a job. Owns the names; the worker acts them, and the pool's core knows nothing of them.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// How long [`ReplyFault::Slow`] keeps an answer back.
+pub const SLOW_REPLY: Duration = Duration::from_secs(1);
+
+/// A fault, and how often a job meets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chaos {
+    /// What happens.
+    pub fault: ChaosFault,
+    /// It happens to so many attempts of the job, the first ones.
+    pub attempts: u32,
+}
+
+impl Chaos {
+    /// What attempt number `attempt` of the job meets; the first is 1.
+    #[must_use]
+    pub fn strikes(self, attempt: u32) -> Option<ChaosFault> {
+        (attempt <= self.attempts).then_some(self.fault)
+    }
+}
+
+/// What happens to a worker, by the place where it happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ChaosFault {
+    /// On the device, with the launch of the job.
+    Device(DeviceFault),
+    /// In the worker's process, when the device is done and nothing is answered yet.
+    Host(HostFault),
+    /// In what the worker says.
+    Reply(ReplyFault),
+}
+
+/// A fault of the device. On a CPU device its process does what a process does in that case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DeviceFault {
+    /// A kernel's assertion does not hold: CUDA 710. On a CPU SIGABRT.
+    Assert,
+    /// A kernel does not end: it waits for a flag that nobody sets. On a CPU a loop.
+    Endless,
+    /// The device has no memory left: CUDA 2, for that job alone.
+    Memory,
+    /// A store to an address that is no multiple of its width: CUDA 716. On a CPU SIGBUS, from an
+    /// alignment check.
+    Misaligned,
+    /// A store far outside of any array: CUDA 700. On a CPU SIGSEGV.
+    Oob,
+    /// A trap instruction: CUDA 719 or 715. On a CPU SIGILL.
+    Trap,
+}
+
+/// A fault of the worker's process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HostFault {
+    /// SIGABRT.
+    Abort,
+    /// It ends with an exit code that means nothing.
+    Exit,
+    /// SIGSEGV.
+    Segv,
+    /// SIGSTOP: it lives and is silent.
+    Stop,
+}
+
+/// A fault in what the worker says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReplyFault {
+    /// Bytes that are no message, in place of the answer.
+    Corrupt,
+    /// The answer comes later than it could, by [`SLOW_REPLY`].
+    Slow,
+    /// From now on a bit of every result is another, and nothing says so.
+    Wrong,
+}
+
+impl ChaosFault {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [Self; 13] = [
+        Self::Device(DeviceFault::Oob),
+        Self::Device(DeviceFault::Trap),
+        Self::Device(DeviceFault::Misaligned),
+        Self::Device(DeviceFault::Assert),
+        Self::Device(DeviceFault::Endless),
+        Self::Device(DeviceFault::Memory),
+        Self::Host(HostFault::Exit),
+        Self::Host(HostFault::Segv),
+        Self::Host(HostFault::Abort),
+        Self::Host(HostFault::Stop),
+        Self::Reply(ReplyFault::Wrong),
+        Self::Reply(ReplyFault::Slow),
+        Self::Reply(ReplyFault::Corrupt),
+    ];
+
+    /// Its name, as it is typed.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Device(DeviceFault::Assert) => "assert",
+            Self::Device(DeviceFault::Endless) => "endless",
+            Self::Device(DeviceFault::Memory) => "memory",
+            Self::Device(DeviceFault::Misaligned) => "misaligned",
+            Self::Device(DeviceFault::Oob) => "oob",
+            Self::Device(DeviceFault::Trap) => "trap",
+            Self::Host(HostFault::Abort) => "abort",
+            Self::Host(HostFault::Exit) => "exit",
+            Self::Host(HostFault::Segv) => "segv",
+            Self::Host(HostFault::Stop) => "stop",
+            Self::Reply(ReplyFault::Corrupt) => "corrupt",
+            Self::Reply(ReplyFault::Slow) => "slow",
+            Self::Reply(ReplyFault::Wrong) => "wrong",
+        }
+    }
+
+    /// What it is, in one line.
+    #[must_use]
+    pub fn summary(self) -> &'static str {
+        match self {
+            Self::Device(DeviceFault::Assert) => {
+                "a kernel's assertion fails: CUDA 710; on a CPU device SIGABRT"
+            }
+            Self::Device(DeviceFault::Endless) => {
+                "a kernel never ends, until the job's deadline; on a CPU device a loop"
+            }
+            Self::Device(DeviceFault::Memory) => {
+                "the device's memory is used up: the attempt fails, the worker stays"
+            }
+            Self::Device(DeviceFault::Misaligned) => {
+                "a kernel stores at a misaligned address: CUDA 716; on a CPU device SIGBUS"
+            }
+            Self::Device(DeviceFault::Oob) => {
+                "a kernel stores out of bounds: CUDA 700; on a CPU device SIGSEGV"
+            }
+            Self::Device(DeviceFault::Trap) => {
+                "a kernel traps: CUDA 719 or 715; on a CPU device SIGILL"
+            }
+            Self::Host(HostFault::Abort) => "the worker aborts: SIGABRT",
+            Self::Host(HostFault::Exit) => "the worker exits without a word",
+            Self::Host(HostFault::Segv) => "the worker stores out of bounds: SIGSEGV",
+            Self::Host(HostFault::Stop) => "the worker stops itself: SIGSTOP, until it is missed",
+            Self::Reply(ReplyFault::Corrupt) => "the worker sends garbage instead of the answer",
+            Self::Reply(ReplyFault::Slow) => "the worker answers a second late",
+            Self::Reply(ReplyFault::Wrong) => {
+                "from now on the worker's results are wrong, until its known-answer test says so"
+            }
+        }
+    }
+}
+
+impl fmt::Display for ChaosFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A text that names no fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no fault; the faults are {}", ChaosFault::ALL.map(ChaosFault::name).join(", "))]
+pub struct NoSuchFault {
+    text: String,
+}
+
+impl FromStr for ChaosFault {
+    type Err = NoSuchFault;
+
+    fn from_str(text: &str) -> Result<Self, NoSuchFault> {
+        let found = Self::ALL.into_iter().find(|fault| fault.name() == text);
+        found.ok_or_else(|| NoSuchFault { text: text.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_is_read_back_by_its_name_and_no_other_text_is_one() {
+        for fault in ChaosFault::ALL {
+            assert_eq!(fault.name().parse(), Ok(fault));
+        }
+        let names: std::collections::BTreeSet<_> = ChaosFault::ALL.map(ChaosFault::name).into();
+        assert_eq!(names.len(), ChaosFault::ALL.len());
+        let error = "OOB".parse::<ChaosFault>().unwrap_err().to_string();
+        assert!(error.starts_with("`OOB` is no fault; the faults are oob, trap,"), "{error}");
+    }
+
+    #[test]
+    fn only_the_first_attempts_meet_the_fault() {
+        let fault = ChaosFault::Host(HostFault::Exit);
+        let strikes = |attempts| {
+            let chaos = Chaos { fault, attempts };
+            [1, 2, 3].map(|attempt| chaos.strikes(attempt).is_some())
+        };
+        assert_eq!(strikes(0), [false, false, false]);
+        assert_eq!(strikes(1), [true, false, false]);
+        assert_eq!(strikes(2), [true, true, false]);
+    }
+}

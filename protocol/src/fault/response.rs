@@ -1,0 +1,324 @@
+//! What the pool does about a fault, unless the config says otherwise, and what it could do.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{FaultClass, FaultCode};
+use crate::exit;
+
+/// What the pool does about a fault. A closed set: each is one way of treating the job, the worker and
+/// the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Response {
+    /// The job fails; the worker stays.
+    FailJob,
+    /// The job gets one more attempt; the worker stays.
+    RetryJob,
+    /// The worker is replaced. It speaks against the job that ran there alone, and against the device
+    /// if the worker has done no work.
+    Suspect,
+    /// The worker is replaced, and it is nobody's fault.
+    Retry,
+    /// The worker is replaced. It speaks against the device if the worker has done no work.
+    Restart,
+    /// The device is out of service and tried again later; its workers end, and nobody is blamed.
+    Quarantine,
+    /// As `restart`; the same again within ten minutes is `quarantine`.
+    QuarantineOnRepeat,
+    /// The device is out of service until it is released; its workers end, and nobody is blamed.
+    Halt,
+    /// It is written to the log.
+    Ignore,
+    /// It is expected after a worker of the device was killed, and else written to the log.
+    ExpectedAfterKill,
+    /// The worker hears of it in CUDA and says so; what is done is what is done about that.
+    AwaitWorker,
+}
+
+/// All of them, with what is written for each and what each does in a few words.
+const TABLE: [(Response, &str, &str); 11] = [
+    (Response::FailJob, "fail_job", "the job fails, the worker stays"),
+    (Response::RetryJob, "retry_job", "one more attempt, the worker stays"),
+    (Response::Suspect, "suspect", "the worker is replaced; it speaks against the job"),
+    (Response::Retry, "retry", "the worker is replaced; nobody's fault"),
+    (Response::Restart, "restart", "the worker is replaced; it speaks against the device"),
+    (Response::Quarantine, "quarantine", "the device is out of service, tried again later"),
+    (
+        Response::QuarantineOnRepeat,
+        "quarantine_on_repeat",
+        "as restart; again within ten minutes, as quarantine",
+    ),
+    (Response::Halt, "halt", "the device is out of service until it is released"),
+    (Response::Ignore, "ignore", "written to the log"),
+    (Response::ExpectedAfterKill, "expected_after_kill", "expected after a kill, else logged"),
+    (Response::AwaitWorker, "await_worker", "the worker hears of it in CUDA and says so"),
+];
+
+/// Of a result that the worker may survive.
+const CALL: &[Response] = &[
+    Response::FailJob,
+    Response::RetryJob,
+    Response::Suspect,
+    Response::Retry,
+    Response::Restart,
+    Response::Quarantine,
+    Response::Halt,
+];
+/// Of a death that may have been the job's doing.
+const DEATH: &[Response] =
+    &[Response::Suspect, Response::Retry, Response::Restart, Response::Quarantine, Response::Halt];
+/// Of a death without a job.
+const START: &[Response] =
+    &[Response::Retry, Response::Restart, Response::Quarantine, Response::Halt];
+/// Of what no other process would do better.
+const FINAL: &[Response] = &[Response::Quarantine, Response::Halt];
+/// Of a process that cannot be replaced before it is gone.
+const STUCK: &[Response] = &[Response::Quarantine];
+/// Of what the driver says about a device.
+const XID: &[Response] = &[
+    Response::Ignore,
+    Response::ExpectedAfterKill,
+    Response::AwaitWorker,
+    Response::Restart,
+    Response::QuarantineOnRepeat,
+    Response::Quarantine,
+    Response::Halt,
+];
+/// Of what NVML says about a device.
+const NVML: &[Response] =
+    &[Response::Ignore, Response::AwaitWorker, Response::Quarantine, Response::Halt];
+
+impl Response {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        TABLE.iter().map(|row| row.0)
+    }
+
+    /// What is written for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.row().1
+    }
+
+    /// What it does, in a few words.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        self.row().2
+    }
+
+    fn row(self) -> &'static (Self, &'static str, &'static str) {
+        TABLE.iter().find(|row| row.0 == self).expect("each has its row")
+    }
+
+    /// Whether the worker that met the fault goes on working.
+    #[must_use]
+    pub fn keeps_worker(self) -> bool {
+        match self {
+            Self::AwaitWorker
+            | Self::ExpectedAfterKill
+            | Self::FailJob
+            | Self::Ignore
+            | Self::RetryJob => true,
+            Self::Halt
+            | Self::Quarantine
+            | Self::QuarantineOnRepeat
+            | Self::Restart
+            | Self::Retry
+            | Self::Suspect => false,
+        }
+    }
+}
+
+impl fmt::Display for Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A text that names no response.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no response: write one of {}", TABLE.map(|row| row.1).join(", "))]
+pub struct ParseResponseError {
+    text: String,
+}
+
+impl FromStr for Response {
+    type Err = ParseResponseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseResponseError> {
+        let row = TABLE.iter().find(|row| row.1 == text);
+        row.map(|row| row.0).ok_or_else(|| ParseResponseError { text: text.to_owned() })
+    }
+}
+
+impl FaultCode {
+    /// What can be done about it.
+    #[must_use]
+    pub fn allowed(self) -> &'static [Response] {
+        match self {
+            // A worker whose context is lost cannot stay.
+            Self::Cuda(_) | Self::Onnx(_) if self.class() == FaultClass::Sticky => DEATH,
+            Self::Cuda(_) | Self::Onnx(_) => CALL,
+            Self::Exit(_) | Self::Hang | Self::Signal(_) | Self::WrongAnswer => DEATH,
+            Self::NotReady | Self::Rejected | Self::SpawnFailed => START,
+            Self::Incompatible | Self::NoBinary => FINAL,
+            Self::Unkillable => STUCK,
+            Self::Xid(_) => XID,
+            Self::Nvml(_) | Self::Recovery(_) => NVML,
+        }
+    }
+
+    /// What is done about it unless the config says otherwise.
+    #[must_use]
+    pub fn default_response(self) -> Response {
+        match self {
+            Self::Cuda(code) => of_cuda(code, self.class()),
+            Self::Onnx(_) => match self.class() {
+                FaultClass::Program => Response::FailJob,
+                FaultClass::Device
+                | FaultClass::Notice
+                | FaultClass::Process
+                | FaultClass::Setup
+                | FaultClass::Sticky
+                | FaultClass::Transient => Response::Suspect,
+            },
+            Self::Exit(exit::worker::STICKY) => Response::Suspect,
+            Self::Exit(exit::worker::CONFIG | exit::worker::DRIVER) => Response::Halt,
+            // ILL, ABRT, BUS, FPE, SEGV: what a program does to itself.
+            Self::Signal(4 | 6 | 7 | 8 | 11) => Response::Suspect,
+            // Only somebody outside sends that: the supervisor's own are known to it.
+            Self::Signal(9) => Response::Retry,
+            Self::Exit(_)
+            | Self::NotReady
+            | Self::Rejected
+            | Self::Signal(_)
+            | Self::WrongAnswer => Response::Restart,
+            Self::Hang => Response::Suspect,
+            Self::Incompatible | Self::NoBinary => Response::Halt,
+            Self::SpawnFailed => Response::Retry,
+            Self::Unkillable => Response::Quarantine,
+            Self::Xid(number) => of_xid(number),
+            Self::Nvml(15 | 16) => Response::Halt,
+            // Workers that run go on; the next one to start meets it in CUDA, as 803.
+            Self::Nvml(18) => Response::AwaitWorker,
+            Self::Nvml(_) => Response::Ignore,
+            // None, and what concerns work that spans GPUs. Of the others an operator has to know.
+            Self::Recovery(0 | 3 | 5) => Response::Ignore,
+            Self::Recovery(_) => Response::Halt,
+        }
+    }
+}
+
+fn of_cuda(code: u32, class: FaultClass) -> Response {
+    const STUB_LIBRARY: u32 = 34;
+    const CALL_REQUIRES_NEWER_DRIVER: u32 = 36;
+    const DEVICE_NOT_LICENSED: u32 = 102;
+    const ECC_UNCORRECTABLE: u32 = 214;
+    const NVLINK_UNCORRECTABLE: u32 = 220;
+    const SYSTEM_DRIVER_MISMATCH: u32 = 803;
+    const COMPAT_NOT_SUPPORTED_ON_DEVICE: u32 = 804;
+    match code {
+        CALL_REQUIRES_NEWER_DRIVER
+        | COMPAT_NOT_SUPPORTED_ON_DEVICE
+        | DEVICE_NOT_LICENSED
+        | STUB_LIBRARY
+        | SYSTEM_DRIVER_MISMATCH => return Response::Halt,
+        // No job wears out memory or a link.
+        ECC_UNCORRECTABLE | NVLINK_UNCORRECTABLE => return Response::Restart,
+        _ => {}
+    }
+    match class {
+        FaultClass::Device | FaultClass::Notice | FaultClass::Process | FaultClass::Setup => {
+            Response::Restart
+        }
+        FaultClass::Program | FaultClass::Transient => Response::RetryJob,
+        FaultClass::Sticky => Response::Suspect,
+    }
+}
+
+/// After NVIDIA's Xid catalog: what asks for a restart of the application is left to the worker, which
+/// hears of it in CUDA and names its job; what asks for a reset puts the device out of service.
+fn of_xid(number: u32) -> Response {
+    match number {
+        8 | 11 | 13 | 31 | 32 | 68 | 69 | 94 => Response::AwaitWorker,
+        43 | 45 => Response::ExpectedAfterKill,
+        74 | 109 => Response::QuarantineOnRepeat,
+        46 | 48 | 61 | 62 | 64 | 95 | 110 | 119 | 120 | 140 | 143 | 156 | 158 => {
+            Response::Quarantine
+        }
+        79 => Response::Halt,
+        _ => Response::Ignore,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults() -> impl Iterator<Item = FaultCode> {
+        FaultCode::listed().chain(FaultCode::others().map(|other| other.0))
+    }
+
+    #[test]
+    fn every_default_is_among_what_can_be_done() {
+        for fault in faults() {
+            let response = fault.default_response();
+            assert!(fault.allowed().contains(&response), "{fault}: {response}");
+        }
+    }
+
+    #[test]
+    fn every_response_is_allowed_somewhere_and_reads_back() {
+        for response in Response::all() {
+            assert_eq!(response.name().parse(), Ok(response));
+            assert!(faults().any(|fault| fault.allowed().contains(&response)), "{response}");
+        }
+        let error = "kill".parse::<Response>().unwrap_err().to_string();
+        assert!(error.starts_with("`kill` is no response: write one of fail_job, "), "{error}");
+    }
+
+    #[test]
+    fn a_worker_whose_context_is_lost_cannot_be_kept() {
+        for number in (1..=1_100).chain([u32::MAX]) {
+            let fault = FaultCode::Cuda(number);
+            let may_stay = fault.allowed().iter().any(|response| response.keeps_worker());
+            assert_eq!(may_stay, fault.class() != FaultClass::Sticky, "{fault}");
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_these() {
+        use Response::{
+            AwaitWorker, ExpectedAfterKill, FailJob, Halt, Ignore, Quarantine, QuarantineOnRepeat,
+            Restart, Retry, RetryJob, Suspect,
+        };
+        let cases = [
+            (RetryJob, "cuda 1, cuda 2, cuda 47, cuda 218, cuda 701, cuda 909"),
+            (Suspect, "cuda 4, cuda 226, cuda 700, cuda 719, cuda 810, cuda 999, cuda 5000"),
+            (Restart, "cuda 46, cuda 100, cuda 101, cuda 214, cuda 220, cuda 802, cuda 919"),
+            (Halt, "cuda 34, cuda 36, cuda 102, cuda 803, cuda 804"),
+            (FailJob, "onnx 2, onnx 10"),
+            (Suspect, "onnx 1, onnx 11, onnx 99"),
+            (Suspect, "exit 70, signal 4, signal 6, signal 7, signal 8, signal 11, hang"),
+            (Restart, "exit 0, exit 1, exit 71, exit 72, exit 74, exit 101, signal 15, signal 2"),
+            (Halt, "exit 73, exit 75, incompatible, no binary"),
+            (Restart, "not ready, rejected, wrong answer"),
+            (Retry, "signal 9, spawn failed"),
+            (Quarantine, "unkillable, xid 48, xid 95, xid 119, xid 140"),
+            (QuarantineOnRepeat, "xid 109, xid 74"),
+            (Halt, "xid 79, nvml 15, nvml 16, recovery 1, recovery 2, recovery 4, recovery 77"),
+            (AwaitWorker, "xid 13, xid 31, xid 94, nvml 18"),
+            (ExpectedAfterKill, "xid 43, xid 45"),
+            (Ignore, "xid 63, xid 92, xid 154, xid 9999, nvml 999, nvml 3, recovery 0, recovery 3"),
+        ];
+        for (response, faults) in cases {
+            for fault in faults.split(", ") {
+                let code: FaultCode = fault.parse().unwrap();
+                assert_eq!(code.default_response(), response, "{fault}");
+            }
+        }
+    }
+}

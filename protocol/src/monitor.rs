@@ -1,0 +1,134 @@
+//! What `gridpool-worker monitor` and the supervisor say to each other: one JSON document a line, on
+//! the standard input and output of the monitor. Owns the documents and their bounds.
+
+use serde::{Deserialize, Serialize};
+
+/// Longest line, its end included. What is longer is no line of this protocol.
+pub const LINE_BYTES_MAX: usize = 4_096;
+/// Most processes that a line lists.
+pub const PROCESSES_MAX: usize = 128;
+/// Longest UUID.
+pub const UUID_BYTES_MAX: usize = 96;
+/// Most devices of one monitor.
+pub const DEVICES_MAX: usize = 64;
+/// Most questions about reclaimed memory that wait for their answer.
+pub const QUESTIONS_MAX: usize = 64;
+
+/// Monitor to supervisor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Line {
+    /// NVML answers, and its events are waited for. Every second.
+    Beat {},
+    /// What a device holds. Every second, and after an event about it.
+    Device {
+        /// `GPU-…`.
+        uuid: String,
+        /// Bytes in use, whoever uses them.
+        memory_used: u64,
+        /// Bytes of the device.
+        memory_total: u64,
+        /// Processes with a context, as NVML numbers them; at most [`PROCESSES_MAX`].
+        processes: Vec<u32>,
+        /// NVML's recovery action (field 230), where the driver has that.
+        recovery: Option<u32>,
+    },
+    /// The driver wrote an Xid about a device.
+    Xid {
+        /// `GPU-…`.
+        uuid: String,
+        /// Its number.
+        xid: u64,
+    },
+    /// The driver says that a device cannot be used.
+    Unavailable {
+        /// `GPU-…`.
+        uuid: String,
+    },
+    /// A call of NVML gave an error.
+    Failed {
+        /// The device it was about, if it was about one.
+        uuid: Option<String>,
+        /// The call.
+        call: String,
+        /// What NVML returned.
+        code: u32,
+    },
+    /// The answer to a [`Question`].
+    Reclaimed {
+        /// `GPU-…`.
+        uuid: String,
+        /// The process.
+        pid: u32,
+        /// Whether its memory is back; else the time was up.
+        reclaimed: bool,
+        /// How long it took since the question.
+        waited_ms: u64,
+    },
+}
+
+/// Supervisor to monitor: tell me when the memory of this process is back. The process has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Question {
+    /// The process.
+    pub reclaim: u32,
+    /// `GPU-…`, the device that it had a context on.
+    pub uuid: String,
+}
+
+impl Line {
+    /// Whether it keeps the bounds that its form alone does not: nobody sends more than he may.
+    #[must_use]
+    pub fn is_bounded(&self) -> bool {
+        let fits = |uuid: &str| !uuid.is_empty() && uuid.len() <= UUID_BYTES_MAX;
+        match self {
+            Self::Beat {} => true,
+            Self::Device { uuid, processes, .. } => fits(uuid) && processes.len() <= PROCESSES_MAX,
+            Self::Failed { uuid, call, .. } => {
+                uuid.as_deref().is_none_or(fits) && call.len() <= UUID_BYTES_MAX
+            }
+            Self::Reclaimed { uuid, .. } | Self::Unavailable { uuid } | Self::Xid { uuid, .. } => {
+                fits(uuid)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_lines_are_within_the_bound() {
+        let uuid = "G".repeat(UUID_BYTES_MAX);
+        let device = Line::Device {
+            uuid: uuid.clone(),
+            memory_used: u64::MAX,
+            memory_total: u64::MAX,
+            processes: vec![u32::MAX; PROCESSES_MAX],
+            recovery: Some(u32::MAX),
+        };
+        let call = "c".repeat(UUID_BYTES_MAX);
+        let failed = Line::Failed { uuid: Some(uuid.clone()), call, code: u32::MAX };
+        let (pid, waited_ms) = (u32::MAX, u64::MAX);
+        let reclaimed = Line::Reclaimed { uuid, pid, reclaimed: false, waited_ms };
+        for line in [device, failed, reclaimed] {
+            assert!(line.is_bounded());
+            let text = serde_json::to_string(&line).unwrap();
+            assert!(text.len() < LINE_BYTES_MAX, "{}", text.len());
+            assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), line);
+        }
+    }
+
+    #[test]
+    fn the_documents_are_written_like_this() {
+        let text = |line: &Line| serde_json::to_string(line).unwrap();
+        assert_eq!(text(&Line::Beat {}), r#"{"beat":{}}"#);
+        let xid = Line::Xid { uuid: "GPU-1".to_owned(), xid: 79 };
+        assert_eq!(text(&xid), r#"{"xid":{"uuid":"GPU-1","xid":79}}"#);
+        let question: Question = serde_json::from_str(r#"{"reclaim":7,"uuid":"GPU-1"}"#).unwrap();
+        assert_eq!(question, Question { reclaim: 7, uuid: "GPU-1".to_owned() });
+        assert!(serde_json::from_str::<Line>(r#"{"beat":{"more":1}}"#).is_err());
+    }
+}

@@ -1,0 +1,104 @@
+//! `gridpool status --policy`: what is done about which fault, and who says so.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use gridpool_protocol::fault::Response;
+use gridpool_protocol::status::PolicyRule;
+use serde::Serialize;
+
+use super::text;
+
+/// Whose rules they are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Source {
+    /// The pool at this socket obeys them now.
+    Pool(String),
+    /// No pool is running: a pool started with this config file would obey them.
+    Config(String),
+    /// No pool is running, and no config file was named.
+    Defaults,
+}
+
+impl Source {
+    /// What a pool started with `config` would do.
+    pub(super) fn without_pool(config: Option<&Path>) -> Self {
+        config.map_or(Self::Defaults, |file| Self::Config(file.display().to_string()))
+    }
+}
+
+/// The document of `--json`.
+#[derive(Debug, Serialize)]
+pub(super) struct Document {
+    pub(super) source: Source,
+    pub(super) rules: Vec<PolicyRule>,
+}
+
+/// Writes the table for people.
+pub(super) fn write(out: &mut dyn Write, document: &Document, columns: usize) -> io::Result<()> {
+    match &document.source {
+        Source::Pool(socket) => writeln!(out, "The policy of the pool at {socket}:")?,
+        Source::Config(file) => {
+            writeln!(out, "No pool is running; one started with --config {file} would do this:")?;
+        }
+        Source::Defaults => writeln!(out, "No pool is running; these are the defaults:")?,
+    }
+    let header = ["FAULT", "CLASS", "RESPONSE", "FROM", "MEANING"].map(str::to_owned);
+    let row = |rule: &PolicyRule| {
+        let meaning = match rule.name.as_str() {
+            "" => rule.meaning.clone(),
+            name if name == rule.fault => rule.meaning.clone(),
+            name => format!("{name}: {}", rule.meaning),
+        };
+        [
+            rule.fault.clone(),
+            rule.class.to_string(),
+            rule.response.to_string(),
+            if rule.configured { "config" } else { "default" }.to_owned(),
+            meaning,
+        ]
+    };
+    let rows: Vec<_> = std::iter::once(header).chain(document.rules.iter().map(row)).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths = [width(0), width(1), width(2), width(3)];
+    write!(out, "{}", text::table(&rows, &widths, columns))?;
+    let responses = Response::all().map(|one| [one.name().to_owned(), one.words().to_owned()]);
+    let responses: Vec<_> = responses.collect();
+    let widest = responses.iter().map(|row| row[0].len()).max().unwrap_or(0);
+    write!(out, "\n{}", text::table(&responses, &[widest], columns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::policy::PolicyTable;
+
+    #[test]
+    fn the_table_says_whose_it_is_and_what_the_config_has_changed() {
+        let mut policy = PolicyTable::default();
+        policy.set("cuda 2", "restart").unwrap();
+        let document =
+            Document { source: Source::Config("p.toml".to_owned()), rules: policy.rules() };
+        let mut out = Vec::new();
+        write(&mut out, &document, 120).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
+        assert!(line("No pool").ends_with("one started with --config p.toml would do this:"));
+        let words: Vec<_> = line("cuda 2 ").split_whitespace().take(5).collect();
+        assert_eq!(words, ["cuda", "2", "transient", "restart", "config"]);
+        assert!(line("cuda 700 ").contains("default  CUDA_ERROR_ILLEGAL_ADDRESS: a kernel"));
+        assert!(line("hang ").ends_with("the worker gave no sign of life"));
+        assert!(line("quarantine_on_repeat ").contains("again within ten minutes"));
+        assert!(text.lines().all(|line| line.chars().count() <= 120));
+    }
+
+    #[test]
+    fn the_document_names_its_source() {
+        let json = |source| serde_json::to_value(Document { source, rules: Vec::new() }).unwrap();
+        assert_eq!(json(Source::without_pool(None))["source"], "defaults");
+        let config = json(Source::without_pool(Some(Path::new("p.toml"))));
+        assert_eq!(config["source"]["config"], "p.toml");
+        assert_eq!(json(Source::Pool("/s".to_owned()))["source"]["pool"], "/s");
+    }
+}

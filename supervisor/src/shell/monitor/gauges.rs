@@ -1,0 +1,125 @@
+//! What the monitor's lines mean: what is kept of a device, and what is news.
+
+use gridpool_protocol::fault::FaultCode;
+use gridpool_protocol::ids::DeviceId;
+use gridpool_protocol::monitor::Line;
+use gridpool_protocol::status::DeviceStatus;
+
+use super::{Inner, PoolDevice};
+
+/// What was said last of a device.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gauges {
+    memory_used: u64,
+    memory_total: u64,
+    processes: Vec<u32>,
+    recovery: Option<u32>,
+    last_xid: Option<u32>,
+    xids: u64,
+    /// What NVML returned instead of an answer, last time.
+    failure: Option<u32>,
+}
+
+impl Gauges {
+    /// What `status` shows.
+    pub(super) fn status(self, device: &PoolDevice) -> DeviceStatus {
+        DeviceStatus {
+            name: device.id.to_string(),
+            uuid: device.uuid.clone(),
+            memory_used: self.memory_used,
+            memory_total: self.memory_total,
+            processes: self.processes,
+            recovery: self.recovery,
+            last_xid: self.last_xid,
+            xids: self.xids,
+            nvml_error: self.failure,
+        }
+    }
+
+    /// Takes in a line; what of it is news.
+    fn take_in(&mut self, device: DeviceId, line: Line) -> Option<FaultCode> {
+        match line {
+            Line::Beat {} | Line::Reclaimed { .. } => None,
+            Line::Device { memory_used, memory_total, processes, recovery, .. } => {
+                let before = std::mem::replace(&mut self.recovery, recovery);
+                self.memory_used = memory_used;
+                self.memory_total = memory_total;
+                self.processes = processes;
+                self.failure = None;
+                // That nothing is needed is no news at first.
+                let changed = recovery.unwrap_or(0) != before.unwrap_or(0);
+                changed.then(|| FaultCode::Recovery(recovery.unwrap_or(0)))
+            }
+            Line::Failed { call, code, .. } => {
+                let is_new = self.failure.replace(code) != Some(code);
+                is_new.then(|| {
+                    tracing::debug!(%device, call, code, "NVML");
+                    FaultCode::Nvml(code)
+                })
+            }
+            Line::Unavailable { .. } => {
+                tracing::warn!(%device, "the driver says that the GPU cannot be used");
+                None
+            }
+            Line::Xid { xid, .. } => {
+                let xid = u32::try_from(xid).unwrap_or(u32::MAX);
+                self.last_xid = Some(xid);
+                self.xids += 1;
+                Some(FaultCode::Xid(xid))
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// A line and the device that it is about, if it is about one.
+    pub(super) fn parse(&self, line: &[u8]) -> Result<(Option<DeviceId>, Line), String> {
+        let line: Line = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+        if !line.is_bounded() {
+            return Err("a line with more in it than may be".to_owned());
+        }
+        let uuid = match &line {
+            Line::Beat {} | Line::Failed { uuid: None, .. } => return Ok((None, line)),
+            Line::Device { uuid, .. }
+            | Line::Failed { uuid: Some(uuid), .. }
+            | Line::Reclaimed { uuid, .. }
+            | Line::Unavailable { uuid }
+            | Line::Xid { uuid, .. } => uuid,
+        };
+        let device = self.devices.iter().find(|device| device.uuid == *uuid);
+        let device =
+            device.ok_or_else(|| format!("a line about {uuid}, which it does not watch"))?;
+        Ok((Some(device.id), line))
+    }
+
+    /// Keeps what was said, and passes on what is news.
+    pub(super) fn take_in(
+        &self,
+        device: Option<DeviceId>,
+        line: Line,
+        tell: &dyn Fn(DeviceId, FaultCode),
+    ) {
+        let Some(device) = device else {
+            if let Line::Failed { call, code, .. } = line {
+                let meaning = FaultCode::Nvml(code).meaning().sentence;
+                tracing::warn!(call, code, meaning, "NVML");
+            }
+            return;
+        };
+        let mut state = self.lock();
+        if let Line::Reclaimed { pid, reclaimed, waited_ms, .. } = line {
+            tracing::debug!(%device, pid, reclaimed, waited_ms, "memory of a dead process");
+            // Whoever asked may have given up.
+            if let Some(answer) = state.questions.get_mut(&(device, pid)) {
+                *answer = Some(reclaimed);
+            }
+        }
+        let news = state.gauges.entry(device).or_default().take_in(device, line);
+        self.changed.notify_all();
+        // Not under the lock: whoever is told takes the core's.
+        drop(state);
+        if let Some(fault) = news {
+            tell(device, fault);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The supervisor's side over a monitor that is a shell script.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::mpsc::{self, Receiver};
+
+use gridpool_protocol::ids::DeviceKind;
+use tempfile::TempDir;
+
+use super::*;
+
+/// Far longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+const GPU: DeviceId = DeviceId { kind: DeviceKind::Gpu, index: 3 };
+const BEAT: &str = "echo '{\"beat\":{}}'";
+/// Lives and says nothing.
+const SLEEP: &str = "exec sleep 600";
+
+struct Rig {
+    monitor: Monitor,
+    told: Receiver<(DeviceId, FaultCode)>,
+    folder: TempDir,
+}
+
+/// A monitor that runs `script`, with `$n` the number of the process, and its limits changed.
+fn rig_with(script: &str, change: impl FnOnce(&mut Patience)) -> Rig {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("monitor.sh");
+    let starts = folder.path().join("starts").display().to_string();
+    let count = format!("echo \"$$ $*\" >> '{starts}'\nn=$(wc -l < '{starts}')\nn=$((n))");
+    fs::write(&program, format!("#!/bin/sh\n{count}\n{script}\n")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut patience = Patience {
+        start: PATIENCE,
+        silence: PATIENCE,
+        backoff_min: Duration::from_millis(1),
+        backoff_max: Duration::from_millis(4),
+        ..Patience::DEFAULT
+    };
+    change(&mut patience);
+    let cpu = DeviceId { kind: DeviceKind::Cpu, index: 0 };
+    let devices = [
+        PoolDevice { id: cpu, uuid: String::new() },
+        PoolDevice { id: GPU, uuid: "GPU-3".to_owned() },
+    ];
+    let (sender, told) = mpsc::channel();
+    let tell = Box::new(move |device, fault| sender.send((device, fault)).unwrap_or(()));
+    let monitor = Monitor::start(program, &devices, patience, tell).unwrap().unwrap();
+    Rig { monitor, told, folder }
+}
+
+fn rig(script: &str) -> Rig {
+    rig_with(script, |_| {})
+}
+
+impl Rig {
+    /// Waits until what the monitor knows is so.
+    fn until(&self, what: &str, is_so: impl Fn(&State) -> bool) {
+        let inner = &self.monitor.0;
+        let state = inner.lock();
+        let waited = inner.changed.wait_timeout_while(state, PATIENCE, |state| !is_so(state));
+        assert!(!waited.unwrap().1.timed_out(), "{what}");
+    }
+
+    fn told(&self) -> (DeviceId, FaultCode) {
+        self.told.recv_timeout(PATIENCE).expect("something is told")
+    }
+
+    /// The process numbers of all that were started, and their arguments.
+    fn starts(&self) -> Vec<(u32, String)> {
+        let text = fs::read_to_string(self.folder.path().join("starts")).unwrap();
+        let start = |line: &str| {
+            let (pid, arguments) = line.split_once(' ').unwrap();
+            (pid.parse().unwrap(), arguments.to_owned())
+        };
+        text.lines().map(start).collect()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.monitor.stop();
+    }
+}
+
+fn is_there(pid: u32) -> bool {
+    fs::exists(format!("/proc/{pid}")).unwrap()
+}
+
+fn is_up(state: &State) -> bool {
+    state.process.as_ref().is_some_and(|process| process.is_up)
+}
+
+#[test]
+fn what_it_says_is_kept_and_what_is_news_is_told() {
+    let device = |recovery: &str| {
+        format!(
+            "echo '{{\"device\":{{\"uuid\":\"GPU-3\",\"memory_used\":5,\"memory_total\":9,\
+             \"processes\":[7],\"recovery\":{recovery}}}}}'"
+        )
+    };
+    let xid = "echo '{\"xid\":{\"uuid\":\"GPU-3\",\"xid\":79}}'";
+    let failed = "echo '{\"failed\":{\"uuid\":\"GPU-3\",\"call\":\"nvmlX\",\"code\":15}}'";
+    let no_library = "echo '{\"failed\":{\"uuid\":null,\"call\":\"nvmlInit_v2\",\"code\":12}}'";
+    let end = "echo '{\"xid\":{\"uuid\":\"GPU-3\",\"xid\":31}}'";
+    let lines = [
+        BEAT,
+        &device("0"),
+        no_library,
+        &device("null"),
+        xid,
+        &device("1"),
+        &device("1"),
+        failed,
+        failed,
+        &device("1"),
+        failed,
+        end,
+        SLEEP,
+    ];
+    let rig = rig(&lines.join("\n"));
+    let told: Vec<_> = (0..5).map(|_| rig.told()).collect();
+    let news = [
+        FaultCode::Xid(79),
+        FaultCode::Recovery(1),
+        FaultCode::Nvml(15),
+        FaultCode::Nvml(15),
+        FaultCode::Xid(31),
+    ];
+    assert_eq!(told, news.map(|fault| (GPU, fault)), "what is the same again is no news");
+    let (monitor, devices) = rig.monitor.status();
+    let (pid, arguments) = rig.starts().remove(0);
+    assert_eq!(monitor, MonitorStatus { pid, up: true, restarts: 0 });
+    let own = std::process::id();
+    assert_eq!(arguments, format!("monitor --supervisor-pid {own} --uuid GPU-3"));
+    let want = DeviceStatus {
+        name: "gpu3".to_owned(),
+        uuid: "GPU-3".to_owned(),
+        memory_used: 5,
+        memory_total: 9,
+        processes: vec![7],
+        recovery: Some(1),
+        last_xid: Some(31),
+        xids: 2,
+        nvml_error: Some(15),
+    };
+    assert_eq!(devices, [want]);
+}
+
+#[test]
+fn one_that_dies_is_started_again() {
+    let rig = rig("[ $n -le 4 ] && exit 3\necho '{\"beat\":{}}'\nexec sleep 600");
+    rig.until("the fifth stays", |state| is_up(state) && state.starts == 5);
+    assert_eq!(rig.monitor.status().0.restarts, 4);
+    let pids: Vec<_> = rig.starts().into_iter().map(|(pid, _)| pid).collect();
+    assert_eq!(pids.len(), 5);
+    assert!(pids[..4].iter().all(|&pid| !is_there(pid)), "all were reaped");
+}
+
+#[test]
+fn one_that_falls_silent_is_killed_and_another_takes_its_place() {
+    let short = |patience: &mut Patience| patience.silence = Duration::from_millis(50);
+    let script = format!("{BEAT}\n[ $n -ge 2 ] && while {BEAT}; do sleep 0.01; done\n{SLEEP}");
+    let rig = rig_with(&script, short);
+    rig.until("another is up", |state| is_up(state) && state.starts >= 2);
+    assert!(!is_there(rig.starts()[0].0), "the silent one is gone");
+    // One that never gave a sign of life has another limit.
+    let script = format!("[ $n -eq 1 ] && {SLEEP}\n{BEAT}\n{SLEEP}");
+    let rig = rig_with(&script, |patience| patience.start = Duration::from_millis(50));
+    rig.until("another is up", |state| is_up(state) && state.starts >= 2);
+}
+
+#[test]
+fn one_that_says_what_it_must_not_is_killed_and_another_takes_its_place() {
+    let long = format!("printf '%05000d' 7; {SLEEP}");
+    let many = (0..129).map(|pid| pid.to_string()).collect::<Vec<_>>().join(",");
+    let crowd = format!(
+        "echo '{{\"device\":{{\"uuid\":\"GPU-3\",\"memory_used\":5,\"memory_total\":9,\
+         \"processes\":[{many}],\"recovery\":0}}}}'"
+    );
+    let cases = [
+        "echo nonsense",
+        "echo ''",
+        "echo '{\"beat\":{},\"more\":1}'",
+        "echo '{\"beat\":{}} {\"beat\":{}}'",
+        "echo '{\"xid\":{\"uuid\":\"GPU-4\",\"xid\":79}}'",
+        "echo '{\"xid\":{\"uuid\":\"GPU-3\",\"xid\":-1}}'",
+        "printf '\\377\\376\\n'",
+        &crowd,
+        &long,
+    ];
+    for case in cases {
+        let script = format!("if [ $n -eq 1 ]; then\n{case}\n{SLEEP}\nfi\n{BEAT}\n{SLEEP}");
+        let rig = rig(&script);
+        rig.until(case, |state| is_up(state) && state.starts == 2);
+        assert!(!is_there(rig.starts()[0].0), "{case}");
+        assert!(rig.told.try_recv().is_err(), "{case}");
+    }
+}
+
+#[test]
+fn the_next_start_waits_twice_as_long_each_time_until_one_has_lived() {
+    let mut backoff = Backoff::new(Patience::DEFAULT);
+    let mut after = |lived: u64| backoff.after(Duration::from_secs(lived)).as_millis();
+    let waits: Vec<_> = (0..11).map(|_| after(0)).collect();
+    let doubled = [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000];
+    assert_eq!(waits, doubled);
+    assert_eq!([after(59), after(60), after(0)], [30_000, 100, 200]);
+}
+
+#[test]
+fn it_is_asked_for_memory_and_its_answer_counts() {
+    let answer = |pid: u32, reclaimed: bool| {
+        format!(
+            "echo '{{\"reclaimed\":{{\"uuid\":\"GPU-3\",\"pid\":{pid},\"reclaimed\":{reclaimed},\
+             \"waited_ms\":5}}}}'"
+        )
+    };
+    let want = "{\"reclaim\":71,\"uuid\":\"GPU-3\"}";
+    // Of the wrong question it says no more.
+    let script = format!(
+        "{BEAT}\nread q; [ \"$q\" = '{want}' ] || exit 1\n{}\n{}\nread q\n{}\nread q\nexit 1",
+        answer(70, true),
+        answer(71, true),
+        answer(72, false),
+    );
+    let rig = rig(&script);
+    rig.until("it is up", is_up);
+    assert_eq!(rig.monitor.reclaimed(GPU, 71, PATIENCE), Reclaim::Back);
+    assert_eq!(rig.monitor.reclaimed(GPU, 72, PATIENCE), Reclaim::Held);
+    // It ends over the third question: nobody can say.
+    assert_eq!(rig.monitor.reclaimed(GPU, 73, PATIENCE), Reclaim::Unknown);
+    let other = DeviceId { kind: DeviceKind::Gpu, index: 4 };
+    assert_eq!(rig.monitor.reclaimed(other, 71, PATIENCE), Reclaim::Unknown);
+    assert!(rig.monitor.0.lock().questions.is_empty());
+}
+
+#[test]
+fn who_asks_waits_for_no_monitor_that_does_not_answer_or_is_not_there() {
+    let silent = rig(&format!("{BEAT}\n{SLEEP}"));
+    silent.until("it is up", is_up);
+    let limit = Duration::from_millis(5);
+    assert_eq!(silent.monitor.reclaimed(GPU, 71, limit), Reclaim::Held);
+    assert!(silent.monitor.0.lock().questions.is_empty());
+    let not_up = rig(SLEEP);
+    not_up.until("it was started", |state| state.process.is_some());
+    assert_eq!(not_up.monitor.reclaimed(GPU, 71, PATIENCE), Reclaim::Unknown);
+}
+
+#[test]
+fn it_ends_with_the_pool_and_a_pool_without_gpus_has_none() {
+    let rig = rig(&format!("{BEAT}\n{SLEEP}"));
+    rig.until("it is up", is_up);
+    rig.monitor.stop();
+    rig.until("its process is no longer known", |state| state.process.is_none());
+    let inner = Arc::clone(&rig.monitor.0);
+    let (pid, _) = rig.starts()[0];
+    // Its thread lets go once the process is reaped.
+    let until = clock::now() + PATIENCE;
+    while Arc::strong_count(&inner) > 2 {
+        assert!(clock::now() < until, "the thread goes on");
+        thread::yield_now();
+    }
+    assert!(!is_there(pid));
+    assert_eq!(rig.starts().len(), 1);
+    let cpu = PoolDevice { id: DeviceId { kind: DeviceKind::Cpu, index: 0 }, uuid: String::new() };
+    let none = Monitor::start("sh".into(), &[cpu], Patience::DEFAULT, Box::new(|_, _| {}));
+    assert!(none.unwrap().is_none());
+}

@@ -1,0 +1,408 @@
+//! What the service manager that started us is told, and when: the protocol of sd_notify(3).
+//!
+//! Owns the variables `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`, and the socket that the
+//! first one names. May not block: it is called under the core's lock.
+//!
+//! Written here and not taken from the crate `sd-notify`, which (0.5) knows no abstract sockets, may
+//! block in a full one, and reads the variables again for each message: ours are gone by then, so
+//! that no worker inherits them.
+
+use std::ffi::{OsStr, OsString};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+use std::{env, io};
+
+use gridpool_protocol::status::WorkerState;
+
+use super::FLUSH_TIMEOUT;
+use crate::pool::Pool;
+use crate::pool::config::PoolConfig;
+use crate::pool::event::{Event, Timestamp};
+
+const SOCKET: &str = "NOTIFY_SOCKET";
+const WATCHDOG: &str = "WATCHDOG_USEC";
+const WATCHDOG_PID: &str = "WATCHDOG_PID";
+
+/// Longest time between two looks at what there is to tell, and before a message is tried again.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Shortest time between two pings, whatever the watchdog asks for.
+const PING_EVERY_MIN: Duration = Duration::from_millis(1);
+/// What the end of a process takes beyond all limits that it keeps.
+const EXIT_RESERVE: Duration = Duration::from_secs(1);
+
+/// Tells the service manager how we are.
+#[derive(Debug)]
+pub struct Notifier {
+    socket: UnixDatagram,
+    manager: SocketAddr,
+    /// Half of what the watchdog allows, if there is one.
+    ping_every: Option<Duration>,
+    ping_at: Timestamp,
+    look_at: Timestamp,
+    /// From the order to drain to the end of the process, at most.
+    longest_stop: Duration,
+    told: Told,
+    /// Whether the last message did not get through, so that only the first one that does not is
+    /// worth a warning.
+    is_failing: bool,
+}
+
+/// What the service manager has been told, or is to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Told {
+    is_ready: bool,
+    is_stopping: bool,
+    status: String,
+}
+
+/// Why the service manager cannot be told anything.
+#[derive(Debug, thiserror::Error)]
+enum NotifyError {
+    #[error("{SOCKET} is {value:?}: an absolute path, or @ and a name, of a socket is understood")]
+    Address {
+        value: OsString,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{WATCHDOG} is {0:?}: a number of microseconds is understood")]
+    Interval(OsString),
+    #[error("a socket to {SOCKET} cannot be made")]
+    Socket(#[source] io::Error),
+}
+
+impl Notifier {
+    /// Who started us and wants to be told, if anybody does. Takes the variables that say so out of
+    /// the environment: they are for this process and none that it starts.
+    ///
+    /// # Safety
+    /// No other thread of this process may run.
+    #[must_use]
+    #[expect(unsafe_code, reason = "the environment is changed, before there are threads")]
+    pub unsafe fn take_from_environment() -> Option<Self> {
+        let [socket, watchdog, pid] = [SOCKET, WATCHDOG, WATCHDOG_PID].map(|name| {
+            let value = env::var_os(name);
+            // SAFETY: the caller says that no other thread runs, so none reads the environment.
+            unsafe { env::remove_var(name) };
+            value
+        });
+        let socket = socket?;
+        // A watchdog for another process, such as the shell that started us, is not ours to feed.
+        let ours = std::process::id().to_string();
+        let watchdog = watchdog.filter(|_| pid.is_none_or(|pid| pid == *ours));
+        match Self::new(&socket, watchdog.as_deref()) {
+            Ok(notifier) => Some(notifier),
+            Err(error) => {
+                let error = gridpool_protocol::chain::Chain(&error);
+                tracing::warn!(%error, "the service manager is told nothing");
+                None
+            }
+        }
+    }
+
+    fn new(address: &OsStr, watchdog: Option<&OsStr>) -> Result<Self, NotifyError> {
+        let interval = |text: &OsStr| {
+            let number = text.to_str().and_then(|text| text.parse::<u64>().ok());
+            number.ok_or_else(|| NotifyError::Interval(text.to_owned()))
+        };
+        let interval = watchdog.map(interval).transpose()?.filter(|&interval| interval > 0);
+        let failed = |source| NotifyError::Address { value: address.to_owned(), source };
+        let manager = parse_address(address.as_bytes()).map_err(failed)?;
+        let socket = UnixDatagram::unbound().map_err(NotifyError::Socket)?;
+        socket.set_nonblocking(true).map_err(NotifyError::Socket)?;
+        let half = |interval| Duration::from_micros(interval / 2).max(PING_EVERY_MIN);
+        Ok(Self {
+            socket,
+            manager,
+            ping_every: interval.map(half),
+            ping_at: Timestamp::default(),
+            look_at: Timestamp::default(),
+            longest_stop: Duration::ZERO,
+            told: Told::default(),
+            is_failing: false,
+        })
+    }
+
+    /// It is a pool with these limits that there is to tell of.
+    #[must_use]
+    pub(super) fn about(self, config: &PoolConfig) -> Self {
+        Self { longest_stop: longest_stop(config), ..self }
+    }
+
+    /// Whether an event changes what [`Notifier::tell`] says so much that it cannot wait.
+    pub(super) fn is_news(event: &Event) -> bool {
+        matches!(event, Event::DrainRequested | Event::StopRequested | Event::WorkerReady { .. })
+    }
+
+    /// When to call [`Notifier::tell`] and [`Notifier::ping`] if nothing else happens.
+    pub(super) fn due(&self) -> Timestamp {
+        match self.ping_every {
+            Some(_) if self.told.is_ready => self.ping_at.min(self.look_at),
+            Some(_) | None => self.look_at,
+        }
+    }
+
+    /// Tells what has changed, if anything has.
+    pub(super) fn tell(&mut self, now: Timestamp, pool: &Pool) {
+        // Never later than a ping may be due, should the pool become ready before the next look.
+        self.look_at = now.after(self.ping_every.map_or(LOOK_EVERY, |every| every.min(LOOK_EVERY)));
+        let next = self.told.next(pool);
+        if next == self.told {
+            return;
+        }
+        let mut lines = Vec::new();
+        if next.is_ready && !self.told.is_ready {
+            lines.push("READY=1".to_owned());
+        }
+        if next.is_stopping && !self.told.is_stopping {
+            lines.push("STOPPING=1".to_owned());
+            // Lengthens a stop timeout that is shorter, and leaves a longer one as it is.
+            let longest = self.longest_stop.as_micros();
+            lines.push(format!("EXTEND_TIMEOUT_USEC={longest}"));
+        }
+        lines.push(format!("STATUS={}", next.status));
+        if self.send(&lines.join("\n")) {
+            if next.is_ready && !self.told.is_ready {
+                tracing::info!("the service manager has been told that the pool is ready");
+            }
+            self.told = next;
+        }
+    }
+
+    /// Says that we live, if that is due. Only for the thread that keeps the time, after a whole turn
+    /// of the core: who cannot take a turn is not alive.
+    pub(super) fn ping(&mut self, now: Timestamp) {
+        let Some(every) = self.ping_every else { return };
+        if !self.told.is_ready || self.ping_at > now {
+            return;
+        }
+        let sent = self.send("WATCHDOG=1");
+        self.ping_at = now.after(if sent { every } else { every.min(LOOK_EVERY) });
+    }
+
+    /// Whether the message got through. One that did not is tried again later.
+    fn send(&mut self, message: &str) -> bool {
+        let sent = self.socket.send_to_addr(message.as_bytes(), &self.manager);
+        match &sent {
+            Ok(_) => tracing::debug!(?message, "told the service manager"),
+            Err(error) if self.is_failing => tracing::debug!(%error, "it is still not told"),
+            Err(error) => tracing::warn!(%error, ?message, "the service manager cannot be told"),
+        }
+        self.is_failing = sent.is_err();
+        sent.is_ok()
+    }
+}
+
+impl Told {
+    /// What there is to tell of a pool, after this.
+    fn next(&self, pool: &Pool) -> Self {
+        let workers = pool.workers();
+        let mut devices: Vec<_> =
+            workers.iter().map(|row| (row.device.kind, row.device.index)).collect();
+        devices.dedup();
+        let count = |states: &[WorkerState]| {
+            workers.iter().filter(|row| states.contains(&row.state)).count()
+        };
+        let serving = count(&[WorkerState::Busy, WorkerState::Ready]);
+        let is_ready = self.is_ready || (serving > 0 && !pool.is_draining());
+        let phase = match (pool.is_draining(), is_ready) {
+            (true, _) => "draining",
+            (false, true) => "serving",
+            (false, false) => "starting",
+        };
+        let mut status = format!("{phase}: {serving} of {} devices ready", devices.len());
+        let standbys = count(&[WorkerState::Standby]);
+        if standbys > 0 {
+            status += &format!(", {standbys} standing by");
+        }
+        let lost = count(&[WorkerState::Quarantined, WorkerState::Unkillable]);
+        if lost > 0 {
+            status += &format!(", {lost} out of service");
+        }
+        if pool.is_draining() {
+            let sums = pool.counters();
+            let ended = sums.ok + sums.failed + sums.deadline + sums.poison;
+            let left = sums.accepted - ended - sums.cancelled - sums.device_lost;
+            status += &format!(", jobs left: {left}");
+        }
+        Self { is_ready, is_stopping: pool.is_draining(), status }
+    }
+}
+
+/// How long it may take at most from the order to drain to the end of the process: jobs may run on,
+/// then workers are told to end, then killed, then given up, and clients read their last verdicts.
+fn longest_stop(config: &PoolConfig) -> Duration {
+    config.drain_timeout + 2 * config.kill_timeout + FLUSH_TIMEOUT + EXIT_RESERVE
+}
+
+fn parse_address(value: &[u8]) -> io::Result<SocketAddr> {
+    match value {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+        [b'/', ..] => SocketAddr::from_pathname(OsStr::from_bytes(value)),
+        _ => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use gridpool_protocol::exit::cli as exit;
+    use gridpool_protocol::ids::{DeviceId, DeviceKind};
+
+    use super::*;
+    use crate::pool::policy::PolicyTable;
+    use crate::shell::{Shell, WorkerCommand};
+
+    const UNIT: &str = include_str!("../../systemd/gridpool.service");
+
+    /// Pings come every 10 ms.
+    const WATCHDOG_US: &str = "20000";
+    /// How long nothing must come where a ping would: far more than the time between two.
+    const SILENCE: Duration = Duration::from_millis(500);
+    /// How long something may take to come; only a fault runs into it.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn notifier(path: &Path) -> Notifier {
+        Notifier::new(path.as_os_str(), Some(OsStr::new(WATCHDOG_US))).unwrap()
+    }
+
+    fn hear(manager: &UnixDatagram, patience: Duration) -> io::Result<String> {
+        let mut message = [0; 1024];
+        manager.set_read_timeout(Some(patience)).unwrap();
+        let length = manager.recv(&mut message)?;
+        Ok(String::from_utf8(message[..length].to_vec()).unwrap())
+    }
+
+    /// The value of a key that the unit has once.
+    fn unit(key: &str) -> &'static str {
+        let mut values = UNIT.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        let value = values.next().expect(key);
+        assert_eq!(values.next(), None, "{key}");
+        value
+    }
+
+    #[test]
+    fn the_unit_waits_longer_than_a_stop_may_take_and_starts_nothing_in_vain() {
+        let seconds = |key| Duration::from_secs(unit(key).parse().unwrap());
+        assert!(seconds("TimeoutStopSec") >= longest_stop(&PoolConfig::DEFAULT));
+        let starts = PoolConfig::DEFAULT.ready_timeout * PoolConfig::DEFAULT.start_failures_max;
+        assert!(seconds("TimeoutStartSec") > crate::devices::PROBE_TIMEOUT + starts);
+        assert!(seconds("WatchdogSec") > 4 * LOOK_EVERY);
+        let codes = [exit::USAGE, exit::WORKER, exit::CONFIG].map(|code| code.to_string());
+        assert_eq!(unit("RestartPreventExitStatus"), codes.join(" "));
+        assert_eq!((unit("Type"), unit("KillMode")), ("notify", "mixed"));
+    }
+
+    #[test]
+    fn an_address_that_is_not_understood_is_refused_with_what_would_be() {
+        for address in ["", "run/notify", "vsock:2:1234", &format!("/{}", "s".repeat(200))] {
+            let error = Notifier::new(OsStr::new(address), None).unwrap_err();
+            let words = "an absolute path, or @ and a name, of a socket is understood";
+            assert!(error.to_string().contains(words), "{error}");
+        }
+        for interval in ["", "10s", "-1"] {
+            let error = Notifier::new(OsStr::new("/s"), Some(OsStr::new(interval))).unwrap_err();
+            assert!(error.to_string().contains("WATCHDOG_USEC"), "{error}");
+        }
+        let none = Notifier::new(OsStr::new("/s"), Some(OsStr::new("0"))).unwrap();
+        assert_eq!(none.ping_every, None);
+        let shortest = Notifier::new(OsStr::new("/s"), Some(OsStr::new("1"))).unwrap();
+        assert_eq!(shortest.ping_every, Some(PING_EVERY_MIN));
+    }
+
+    #[test]
+    fn what_did_not_get_through_is_told_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let pool = Pool::new(PoolConfig::DEFAULT, &[DeviceId { kind: DeviceKind::Cpu, index: 0 }]);
+        let mut notifier = notifier(&path);
+        notifier.tell(Timestamp::default(), &pool);
+        assert!(notifier.is_failing);
+        let manager = UnixDatagram::bind(&path).unwrap();
+        notifier.tell(notifier.due(), &pool);
+        let message = hear(&manager, PATIENCE).unwrap();
+        assert_eq!(message, "STATUS=starting: 0 of 1 devices ready");
+        notifier.tell(notifier.due(), &pool);
+        assert!(hear(&manager, SILENCE).is_err(), "nothing has changed");
+    }
+
+    #[test]
+    fn a_ping_goes_out_once_every_half_of_what_the_watchdog_allows() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        let mut notifier = notifier(&path);
+        notifier.told.is_ready = true;
+        for at_ms in 0..100 {
+            notifier.ping(Timestamp(Duration::from_millis(at_ms)));
+        }
+        manager.set_nonblocking(true).unwrap();
+        let pings = std::iter::from_fn(|| manager.recv(&mut [0; 64]).ok()).count();
+        assert_eq!(pings, 10);
+    }
+
+    /// A pool without a device: no event ever comes but those that a test makes.
+    fn idle_shell() -> Shell {
+        let command = WorkerCommand {
+            program: PathBuf::from("/bin/false"),
+            cpu_threads: 1,
+            known_answer_every: Duration::from_secs(60),
+            policy: PolicyTable::default(),
+        };
+        Shell::start(PoolConfig::DEFAULT, command, Vec::new(), PathBuf::new()).unwrap()
+    }
+
+    #[test]
+    fn a_drain_is_told_at_once_and_what_could_not_be_told_before_the_process_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        for is_there in [true, false] {
+            let shell = idle_shell();
+            let early = is_there.then(|| UnixDatagram::bind(&path).unwrap());
+            // Without a watchdog: the next look is a second away.
+            let notifier = Notifier::new(path.as_os_str(), None).unwrap();
+            shell.report_to(notifier, &PoolConfig::DEFAULT);
+            shell.drain();
+            let manager = early.unwrap_or_else(|| {
+                // The pool has left already, and nobody listened.
+                let manager = UnixDatagram::bind(&path).unwrap();
+                shell.wait();
+                manager
+            });
+            manager.set_nonblocking(true).unwrap();
+            let mut bytes = [0; 1024];
+            let said = std::iter::from_fn(|| manager.recv(&mut bytes).ok()).last();
+            let last = String::from_utf8_lossy(&bytes[..said.unwrap_or_default()]).into_owned();
+            assert!(last.starts_with("STOPPING=1\nEXTEND_TIMEOUT_USEC=42000000\n"), "{last:?}");
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn no_ping_goes_out_while_a_thread_holds_the_core() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        let shell = idle_shell();
+        let mut notifier = notifier(&path);
+        notifier.told.is_ready = true;
+        shell.report_to(notifier, &PoolConfig::DEFAULT);
+        assert!(hear(&manager, PATIENCE).unwrap().starts_with("STATUS="));
+        for _ in 0..3 {
+            assert_eq!(hear(&manager, PATIENCE).unwrap(), "WATCHDOG=1");
+        }
+        let stuck = shell.shared.lock();
+        // What was sent before.
+        manager.set_nonblocking(true).unwrap();
+        while manager.recv(&mut [0; 64]).is_ok() {}
+        manager.set_nonblocking(false).unwrap();
+        let heard = hear(&manager, SILENCE);
+        assert!(heard.is_err(), "{heard:?} from a supervisor that can do nothing");
+        drop(stuck);
+        assert_eq!(hear(&manager, PATIENCE).unwrap(), "WATCHDOG=1");
+        shell.drain();
+        shell.wait();
+    }
+}

@@ -1,0 +1,78 @@
+//! The policy: what `gridpool status --policy` shows, and that a pool and its workers obey it.
+
+use std::fs;
+
+use gridpool_protocol::status::WorkerState;
+use serde_json::Value;
+
+use crate::command::gridpool;
+use crate::jobs::serves;
+use crate::pool::cpu;
+
+/// Of the rules in a document, those that a config has changed, and how many there are.
+fn changed(document: &Value) -> (Vec<(&str, &str)>, usize) {
+    let rules = document["rules"].as_array().expect("a list of rules");
+    let is_changed = |rule: &&Value| rule["configured"] == true;
+    let text =
+        |value: &'_ Value| -> &'static str { String::leak(value.as_str().expect("a text").into()) };
+    let changed = rules.iter().filter(is_changed);
+    (changed.map(|rule| (text(&rule["fault"]), text(&rule["response"]))).collect(), rules.len())
+}
+
+#[test]
+fn a_running_pool_says_which_policy_it_obeys_whatever_file_is_named() {
+    let rules = "[policy]\n'cuda 2' = 'restart'\n'exit 74' = 'retry'\n'cuda 5000' = 'halt'\n";
+    let pool = cpu(1).limits(rules).start();
+    let other = pool.folder().join("other.toml");
+    fs::write(&other, "[policy]\n'hang' = 'retry'\n").expect("a file can be written");
+    let other = other.to_str().expect("a readable path");
+    let document = pool.cli(&["status", "--policy", "--json", "--config", other]).run().document();
+    assert_eq!(document["source"]["pool"], pool.socket().to_str().expect("a readable path"));
+    let want = vec![("cuda 2", "restart"), ("exit 74", "retry"), ("cuda 5000", "halt")];
+    let (changed, count) = changed(&document);
+    assert_eq!(changed, want);
+    assert!(count > 200, "{count} rules");
+    let table = pool.cli(&["status", "--policy"]).run().output();
+    assert!(table.starts_with("The policy of the pool at "), "{table}");
+    // Its workers know what is theirs to decide, and no more.
+    let arguments = fs::read_to_string(format!("/proc/{}/cmdline", pool.pid("cpu0")));
+    let arguments = arguments.expect("a worker's command line");
+    assert!(arguments.contains("--policy\0cuda 2=restart,cuda 5000=halt\0"), "{arguments:?}");
+    serves(&pool.client());
+}
+
+#[test]
+fn without_a_pool_the_defaults_are_shown_or_what_a_file_makes_of_them() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let socket = folder.path().join("none.sock");
+    let config = folder.path().join("pool.toml");
+    let show = |arguments: &[&str]| {
+        gridpool(["status", "--policy"]).arg("--socket").arg(&socket).args(arguments).run()
+    };
+    let defaults = show(&["--json"]).document();
+    assert_eq!((&defaults["source"], changed(&defaults).0.len()), (&"defaults".into(), 0));
+    fs::write(&config, "[policy]\n'xid 109' = 'quarantine'\n").expect("a file can be written");
+    let path = config.to_str().expect("a readable path");
+    let document = show(&["--json", "--config", path]).document();
+    assert_eq!(document["source"]["config"], path);
+    assert_eq!(changed(&document).0, [("xid 109", "quarantine")]);
+    fs::write(&config, "[policy]\n'cuda 700' = 'fail_job'\n").expect("a file can be written");
+    let words = "`fail_job` cannot be the response to `cuda 700`; that can be suspect, retry,";
+    show(&["--config", path]).complains(78, &["pool.toml, line 2: ", words]);
+}
+
+#[test]
+fn a_pool_obeys_its_policy_about_a_signal() {
+    let pool = cpu(2).limits("[policy]\n'signal 11' = 'quarantine'\n'signal 6' = 'halt'\n").start();
+    let kill = |device, signal| pool.cli(&["kill", device, "--signal", signal]).run().output();
+    kill("cpu0", "SEGV");
+    let is_out =
+        |slot: &gridpool_protocol::status::WorkerStatus| slot.state == WorkerState::Quarantined;
+    pool.until("cpu0", "out of service at the first death", is_out);
+    serves(&pool.client());
+    pool.cli(&["release", "cpu0"]).run().output();
+    pool.until("cpu0", "back", |slot| slot.state == WorkerState::Ready);
+    kill("cpu1", "ABRT");
+    pool.until("cpu1", "halted", is_out);
+    serves(&pool.client());
+}
