@@ -1,6 +1,8 @@
 //! A value of every variant of every message, by name. The names come from matches without a wildcard,
 //! so that a message that is added is a compile error here, and then a seed.
 
+use gridpool_protocol::chaos::{Chaos, ChaosFault, HostFault};
+use gridpool_protocol::fault::{FaultClass, FaultCode, Response};
 use gridpool_protocol::ids::{
     ArenaId, AttemptId, ContentHash, DeviceId, DeviceKind, JobId, JobKey, WorkerId,
 };
@@ -14,8 +16,8 @@ use gridpool_protocol::receipt::{
     Attempt, AttemptOutcome, DeviceInfo, ItemRange, KernelUse, Receipt, RunReport, Verdict,
 };
 use gridpool_protocol::status::{
-    Counters, QueueStatus, SlotDevice, Status, SupervisorStatus, WorkerMemory, WorkerState,
-    WorkerStatus,
+    Counters, DeviceStatus, MonitorStatus, PolicyRule, QueueStatus, SlotDevice, Status,
+    SupervisorStatus, WorkerMemory, WorkerState, WorkerStatus,
 };
 
 const KEY: JobKey = JobKey(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
@@ -33,6 +35,7 @@ pub(crate) fn client_messages() -> Vec<(&'static str, ClientMessage)> {
         ClientMessage::DropArena { .. } => "drop-arena",
         ClientMessage::Status { .. } => "status",
         ClientMessage::Kill { .. } => "kill",
+        ClientMessage::Policy { .. } => "policy",
         ClientMessage::Release { .. } => "release",
         ClientMessage::Drain { .. } => "drain",
     };
@@ -45,6 +48,7 @@ pub(crate) fn client_messages() -> Vec<(&'static str, ClientMessage)> {
         ClientMessage::DropArena { arena: ArenaId(3) },
         ClientMessage::Status { request: 300 },
         ClientMessage::Kill { request: 4, worker: "gpu0#4".to_owned(), signal: -9 },
+        ClientMessage::Policy { request: 6 },
         ClientMessage::Release { request: 5, what: "jobs".to_owned() },
         ClientMessage::Drain { request: u64::MAX },
     ];
@@ -66,6 +70,7 @@ pub(crate) fn server_messages() -> Vec<(&'static str, ServerMessage)> {
         ServerMessage::Done { .. } => "done",
         ServerMessage::ArenaCreated { .. } => "arena-created",
         ServerMessage::Status { .. } => "status",
+        ServerMessage::Policy { .. } => "policy",
         ServerMessage::Granted { .. } => "granted",
         ServerMessage::Denied { .. } => "denied",
         ServerMessage::Closing { .. } => "closing",
@@ -83,6 +88,7 @@ pub(crate) fn server_messages() -> Vec<(&'static str, ServerMessage)> {
         ServerMessage::Done { key: KEY, receipt: Box::new(receipt()), output, replayed: false },
         ServerMessage::ArenaCreated { request: 1, arena: ArenaId(9), bytes: 1 << 20 },
         ServerMessage::Status { request: 2, status: Box::new(status()) },
+        ServerMessage::Policy { request: 9, rules: vec![rule()] },
         ServerMessage::Granted { request: 3, what: "draining".to_owned() },
         ServerMessage::Denied { request: 4, refusal: Refusal::Busy(Limit::Arenas) },
         ServerMessage::Closing { reason: "no hello within 5s".to_owned() },
@@ -98,7 +104,7 @@ pub(crate) fn to_workers() -> Vec<(&'static str, ToWorker)> {
         ToWorker::Stop => "stop",
     };
     let part = ItemRange { start: 0, end: 2 };
-    let member = |payload| Member { attempt: attempt(), payload, part };
+    let member = |payload| Member { attempt: attempt(), payload, part, chaos: None };
     let members = vec![member(inline()), member(in_arena())];
     let run = Run { program: "rot90".to_owned(), ties: Ties::Lowest, members };
     let forget = ToWorker::Forget { arenas: vec![ArenaId(1), ArenaId(1 << 40)] };
@@ -131,7 +137,12 @@ pub(crate) fn from_workers() -> Vec<(&'static str, FromWorker)> {
         answered(Err(AttemptError::Device("out of memory".to_owned()))),
         answered(Err(AttemptError::Refused("not a batch".to_owned()))),
         FromWorker::Forgot,
-        FromWorker::Dying { code: 70, message: "sticky".to_owned(), attempt: Some(attempt()) },
+        FromWorker::Dying {
+            code: 70,
+            message: "sticky".to_owned(),
+            attempt: Some(attempt()),
+            fault: Some(FaultCode::Cuda(700)),
+        },
     ];
     all.into_iter().map(|message| (name(&message), message)).collect()
 }
@@ -165,7 +176,9 @@ fn submission(payload: Payload) -> Submission {
     let program = "rot90 | replace(1, 7)".to_owned();
     let call = Call { program, ties: Ties::Cpython, payload };
     let (priority, idempotent) = (Priority::Low, false);
-    Submission { key: KEY, call, deadline_ms: 60_000, priority, idempotent }
+    let fault = ChaosFault::Host(HostFault::Segv);
+    let chaos = Some(Chaos { fault, attempts: 1 });
+    Submission { key: KEY, call, deadline_ms: 60_000, priority, idempotent, chaos }
 }
 
 fn device_info() -> DeviceInfo {
@@ -229,6 +242,8 @@ fn status() -> Status {
         jobs_done: 5,
         restarts: 1,
         last_fault: "cpu0#1 died".to_owned(),
+        start_us: Some(5_000),
+        end_us: None,
         arena_bytes: 0,
         memory: WorkerMemory::default(),
     };
@@ -245,5 +260,30 @@ fn status() -> Status {
         outbox_bytes_high: 11,
     };
     let counters = Counters { accepted: 9, ok: 8, ..Counters::default() };
-    Status { supervisor, workers: vec![worker], queue: QueueStatus::default(), counters }
+    let monitor = Some(MonitorStatus { pid: 7, up: true, restarts: 0 });
+    let gpu = DeviceStatus {
+        name: "gpu0".to_owned(),
+        uuid: "GPU-1".to_owned(),
+        memory_used: 1,
+        memory_total: 2,
+        processes: vec![4_242],
+        recovery: None,
+        last_xid: Some(31),
+        xids: 1,
+        nvml_error: None,
+    };
+    let (workers, devices, queue) = (vec![worker], vec![gpu], QueueStatus::default());
+    Status { supervisor, monitor, devices, workers, queue, counters }
+}
+
+fn rule() -> PolicyRule {
+    let fault = FaultCode::Cuda(700);
+    PolicyRule {
+        fault: fault.to_string(),
+        name: "CUDA_ERROR_ILLEGAL_ADDRESS".to_owned(),
+        class: FaultClass::Sticky,
+        response: Response::Restart,
+        configured: false,
+        meaning: "a bad address".to_owned(),
+    }
 }
