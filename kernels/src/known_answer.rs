@@ -185,18 +185,16 @@ fn write_numbers<const N: usize>(text: &mut Vec<u8>, before: u8, numbers: [i32; 
     }
 }
 
-fn write_digits(text: &mut Vec<u8>, mut number: u32) {
-    let mut digits = [0; 10];
-    let mut start = digits.len();
-    loop {
-        start -= 1;
-        digits[start] = b"0123456789"[(number % 10) as usize];
-        number /= 10;
-        if number == 0 {
-            break;
-        }
+/// Nearly all have one digit to three: a loop, or a copy, costs more than they do.
+fn write_digits(text: &mut Vec<u8>, number: u32) {
+    let mut digit = |at: u32| text.push(b"0123456789"[(number / at % 10) as usize]);
+    match number {
+        0..10 => {}
+        10..100 => digit(10),
+        100..1_000 => [100, 10].into_iter().for_each(digit),
+        _ => return push(text, format_args!("{number}")),
     }
-    text.extend_from_slice(&digits[start..]);
+    text.push(b"0123456789"[(number % 10) as usize]);
 }
 
 fn push(text: &mut Vec<u8>, arguments: std::fmt::Arguments<'_>) {

@@ -172,7 +172,7 @@ macro_rules! mutations {
 }
 
 mutations! {
-    mutated_bench_lines_decode_or_are_refused: "bench_line",
+    mutated_json_lines_decode_or_are_refused: "json_line",
     mutated_frames_are_what_the_model_says: "client_frame",
     mutated_client_messages_decode_or_are_refused: "client_message",
     mutated_configs_are_read_or_refused: "config",

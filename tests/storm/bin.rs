@@ -4,7 +4,7 @@
 //! ```sh
 //! cargo build --release -p gridpool -p gridpool-worker && cargo build --release -p gridpool-tests --bin storm
 //! target/release/storm --kills 100000 --devices cpu:2
-//! target/release/storm --kills 500 --devices 0 --standby 1
+//! target/release/storm --kills 500 --devices 0 --standby 1 --kills-only --every 1000
 //! ```
 
 use std::io::Write;
@@ -80,6 +80,9 @@ struct Flags {
     /// Nothing but SIGKILLs of workers that have done work.
     #[arg(long)]
     kills_only: bool,
+    /// Least milliseconds between two signals; with a standby, as long as its start takes.
+    #[arg(long, default_value_t = 0)]
+    every: u64,
 }
 
 fn main() -> ExitCode {
@@ -101,7 +104,11 @@ fn storm(flags: &Flags) -> Result<ExitCode, String> {
     let program = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
     let beside = || program.parent().map(PathBuf::from).unwrap_or_default();
     let bin_dir = flags.bin_dir.clone().unwrap_or_else(beside);
-    let calm = Weather { faults: 0, pauses: 0, hangs: 0, blind: 0 };
+    let every = Duration::from_millis(flags.every);
+    let weather = match flags.kills_only {
+        true => Weather { faults: 0, pauses: 0, hangs: 0, blind: 0, every },
+        false => Weather { every, ..Weather::LONG },
+    };
     let options = Options {
         setup: Setup { bin_dir, devices: flags.devices.clone(), standby: flags.standby },
         program,
@@ -114,7 +121,7 @@ fn storm(flags: &Flags) -> Result<ExitCode, String> {
         processes: flags.processes,
         hostiles: flags.hostiles,
         hostile_every: Duration::from_millis(flags.hostile_every),
-        weather: if flags.kills_only { calm } else { Weather::LONG },
+        weather,
     };
     let report = run(&options)?;
     writeln!(std::io::stdout(), "{report}").map_err(|error| error.to_string())?;

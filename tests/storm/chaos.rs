@@ -14,6 +14,7 @@ use nix::unistd::Pid;
 
 use super::board::Board;
 use crate::harness::processes;
+use crate::harness::wait::pause;
 use crate::oracle::samples::SplitMix64;
 
 /// How long the storm waits for a worker that has done work before it hits one that has not.
@@ -32,13 +33,17 @@ pub struct Weather {
     pub hangs: usize,
     /// Of all, hit whatever they do, be it that they have just been started.
     pub blind: usize,
+    /// Least time between two blows: with none, a standby is hardly ever there in time.
+    pub every: Duration,
 }
 
 impl Weather {
     /// Nearly all are SIGKILLs of workers that have done work.
-    pub const LONG: Self = Self { faults: 200, pauses: 50, hangs: 1, blind: 200 };
+    pub const LONG: Self =
+        Self { faults: 200, pauses: 50, hangs: 1, blind: 200, every: Duration::ZERO };
     /// More of everything else, for a storm of a few hundred.
-    pub const SHORT: Self = Self { faults: 800, pauses: 300, hangs: 30, blind: 800 };
+    pub const SHORT: Self =
+        Self { faults: 800, pauses: 300, hangs: 30, blind: 800, every: Duration::ZERO };
 }
 
 /// What one thread of chaos has done.
@@ -85,13 +90,23 @@ pub fn rage(
 ) -> Result<(), String> {
     let mut rng = SplitMix64::new(seed);
     let mut paused: Vec<(Instant, u32)> = Vec::new();
+    let mut next = clock::now();
     while !stop.load(Ordering::Relaxed) {
+        wake_up(&mut paused, |at| clock::until(at).is_zero());
+        if !clock::until(next).is_zero() {
+            pause(clock::until(next).min(IDLE_MAX), stop);
+            continue;
+        }
+        next = clock::now() + weather.every;
         let blow = draw(&mut rng, weather);
         let is_blind = rng.below(10_000) < weather.blind;
         // Drawn whether it is needed or not, so that a seed gives the same blows whatever they meet.
         let lot = rng.number();
         let fresh = if is_blind { None } else { board.next_victim(IDLE_MAX) };
-        wake_up(&mut paused, |at| clock::until(at).is_zero());
+        // In calm weather nobody is hit before he has worked: a GPU's worker takes its time to start.
+        if fresh.is_none() && weather.blind == 0 {
+            continue;
+        }
         let rows = observer.status().map_err(|error| error.to_string())?.workers;
         let Some((worker, pid)) = choose(&rows, fresh, lot) else { continue };
         // Numbers are used again: only a child of the supervisor is hit.

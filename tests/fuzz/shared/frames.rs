@@ -54,7 +54,7 @@ pub(crate) fn client_frame(bytes: &[u8]) {
     drop(ours);
     assert_eq!(pipe.read(&mut [0]).expect("a pipe can be read"), 0, "a descriptor stays open");
     if sent == 0 || stream.is_empty() {
-        assert_eq!((bodies, end), model(stream));
+        assert_eq!((bodies, end), model(stream, usize::from(takes)));
     }
 }
 
@@ -77,8 +77,8 @@ fn end(error: &FrameError) -> End {
     }
 }
 
-/// What a stream without descriptors is.
-fn model(mut stream: &[u8]) -> (Vec<Vec<u8>>, End) {
+/// What a stream without descriptors is to a reader that takes so many with a frame.
+fn model(mut stream: &[u8], allowed: usize) -> (Vec<Vec<u8>>, End) {
     let mut bodies = Vec::new();
     loop {
         if stream.is_empty() {
@@ -94,12 +94,15 @@ fn model(mut stream: &[u8]) -> (Vec<Vec<u8>>, End) {
         if length > FRAME_BYTES_MAX {
             return (bodies, End::TooLong);
         }
-        // None was sent, so any that is announced is one too many, once the frame is whole.
+        let announced = usize::from(header[4]);
+        if announced > allowed {
+            return (bodies, End::Descriptors);
+        }
         let Some((body, rest)) = rest.split_at_checked(length) else {
-            let is_early = header[4] > 1;
-            return (bodies, if is_early { End::Descriptors } else { End::Truncated });
+            return (bodies, End::Truncated);
         };
-        if header[4] > 0 {
+        // None was sent: the frame is whole and lacks what it announces.
+        if announced > 0 {
             return (bodies, End::Descriptors);
         }
         bodies.push(body.to_vec());

@@ -5,8 +5,10 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use gridpool::cli::input::{Stdin, Unit, read};
-use gridpool::config::{Overrides, Settings, parse_devices};
-use gridpool_protocol::ids::{DeviceId, WorkerId};
+use gridpool::config::{self, Settings, parse_devices};
+use gridpool_protocol::chaos::ChaosFault;
+use gridpool_protocol::fault::Overrides;
+use gridpool_protocol::ids::{ContentHash, DeviceId, WorkerId};
 use gridpool_protocol::limits::{COLOR_MAX, GRID_CELLS_MAX};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
@@ -47,7 +49,7 @@ pub(crate) fn config(bytes: &[u8]) {
     let mut file = std::fs::File::from(memory);
     file.write_all(bytes).expect("there is room");
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    match Settings::resolve(Overrides::default(), Some(Path::new(&path))) {
+    match Settings::resolve(config::Overrides::default(), Some(Path::new(&path))) {
         Ok(settings) => {
             let limits = settings.limits;
             assert!(limits.backoff_min <= limits.backoff_max, "{limits:?}");
@@ -57,7 +59,7 @@ pub(crate) fn config(bytes: &[u8]) {
     }
 }
 
-/// Devices and workers by name.
+/// Devices, workers, contents, faults and what is done about them, by name.
 pub(crate) fn names(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(device) = text.parse::<DeviceId>() {
@@ -65,6 +67,15 @@ pub(crate) fn names(bytes: &[u8]) {
     }
     if let Ok(worker) = text.parse::<WorkerId>() {
         assert_eq!(worker.to_string().parse(), Ok(worker));
+    }
+    if let Ok(content) = text.parse::<ContentHash>() {
+        assert_eq!(content.to_string().parse(), Ok(content));
+    }
+    if let Ok(fault) = text.parse::<ChaosFault>() {
+        assert_eq!(fault.to_string().parse::<ChaosFault>().ok(), Some(fault));
+    }
+    if let Ok(overrides) = text.parse::<Overrides>() {
+        assert_eq!(overrides.to_string().parse::<Overrides>().ok(), Some(overrides));
     }
     match parse_devices(text) {
         Ok(devices) => assert!(!devices.is_empty()),

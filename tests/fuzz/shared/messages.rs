@@ -2,9 +2,8 @@
 
 use std::fmt::Debug;
 
-use gridpool_protocol::bench::{Line, Plan};
-use gridpool_protocol::codec;
 use gridpool_protocol::message::{ClientMessage, FromWorker, Lifeline, ServerMessage, ToWorker};
+use gridpool_protocol::{bench, codec, monitor};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -43,15 +42,26 @@ fn round_trip<T: Serialize + DeserializeOwned + Debug>(bytes: &[u8]) {
     assert_eq!(codec::encode(&again).expect("it fits"), once, "{message:?}");
 }
 
-/// The lines of processes that measure, and the plan that they are given.
-pub(crate) fn bench_line(bytes: &[u8]) {
-    if let Ok(line) = serde_json::from_slice::<Line>(bytes) {
+/// A line of JSON: of a process that measures and the plan that it is given, of the monitor and what it
+/// is asked.
+pub(crate) fn json_line(bytes: &[u8]) {
+    same_json::<bench::Line>(bytes);
+    same_json::<bench::Plan>(bytes);
+    same_json::<monitor::Question>(bytes);
+    if let Some(line) = same_json::<monitor::Line>(bytes)
+        && line.is_bounded()
+    {
         let text = serde_json::to_vec(&line).expect("it is JSON");
-        let again: Line = serde_json::from_slice(&text).expect("what was written is read");
-        assert_eq!(serde_json::to_vec(&again).expect("it is JSON"), text);
+        // A short character may be written long: that is another matter than a list without an end.
+        let is_plain = text.iter().all(|&byte| byte != b'\\');
+        assert!(!is_plain || text.len() < monitor::LINE_BYTES_MAX, "{line:?}");
     }
-    if let Ok(plan) = serde_json::from_slice::<Plan>(bytes) {
-        let text = serde_json::to_vec(&plan).expect("it is JSON");
-        assert_eq!(serde_json::from_slice::<Plan>(&text).expect("it is a plan"), plan);
-    }
+}
+
+fn same_json<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    let value: T = serde_json::from_slice(bytes).ok()?;
+    let text = serde_json::to_vec(&value).expect("it is JSON");
+    let again: T = serde_json::from_slice(&text).expect("what was written is read");
+    assert_eq!(serde_json::to_vec(&again).expect("it is JSON"), text);
+    Some(value)
 }

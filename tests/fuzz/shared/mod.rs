@@ -23,7 +23,7 @@ mod values;
 pub(crate) use frames::client_frame;
 pub(crate) use inputs::{config, input_json, input_npy, names};
 pub(crate) use messages::{
-    bench_line, client_message, from_worker, lifeline, server_message, to_worker,
+    client_message, from_worker, json_line, lifeline, server_message, to_worker,
 };
 pub(crate) use outputs::outputs;
 pub(crate) use programs::program;
@@ -34,13 +34,13 @@ pub(crate) type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
 pub(crate) const TARGETS: [Target; 14] = [
-    ("bench_line", bench_line),
     ("client_frame", client_frame),
     ("client_message", client_message),
     ("config", config),
     ("from_worker", from_worker),
     ("input_json", input_json),
     ("input_npy", input_npy),
+    ("json_line", json_line),
     ("lifeline", lifeline),
     ("names", names),
     ("outputs", outputs),

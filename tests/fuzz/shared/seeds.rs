@@ -8,6 +8,7 @@ use gridpool_protocol::codec;
 use gridpool_protocol::frame;
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::message::{ClientMessage, Lifeline};
+use gridpool_protocol::monitor;
 use gridpool_protocol::program::{Program, Ties};
 use gridpool_protocol::shared::SharedSlice;
 use serde::Serialize;
@@ -62,7 +63,7 @@ pub(crate) fn seeds() -> Vec<Seed> {
     for (at, text) in (0..).zip(NAMES) {
         add("names", &format!("{at}"), text.as_bytes().to_vec());
     }
-    bench(&mut add);
+    lines(&mut add);
     seeds
 }
 
@@ -115,7 +116,7 @@ fn npy(add: &mut Add<'_>) {
     add("input_npy", "no-colour", array("(1, 1, 2)", &[1, 10]));
 }
 
-fn bench(add: &mut Add<'_>) {
+fn lines(add: &mut Add<'_>) {
     let plan = Plan {
         subject: Subject::Library,
         ops: vec!["rot90".to_owned()],
@@ -125,9 +126,24 @@ fn bench(add: &mut Add<'_>) {
     };
     let row = Row::new(Section::Limits, "copy", "cpu", Unit::ItemsPerSecond);
     let json = |value: &dyn erased::Json| value.json();
-    add("bench_line", "plan", json(&plan));
-    add("bench_line", "doing", json(&Line::Doing("copies".to_owned())));
-    add("bench_line", "row", json(&Line::Row(Box::new(row))));
+    add("json_line", "plan", json(&plan));
+    add("json_line", "doing", json(&Line::Doing("copies".to_owned())));
+    add("json_line", "row", json(&Line::Row(Box::new(row))));
+    let (uuid, call) = ("GPU-1".to_owned(), "nvmlInit".to_owned());
+    let xid = monitor::Line::Xid { uuid: uuid.clone(), xid: 31 };
+    let device = monitor::Line::Device {
+        uuid: uuid.clone(),
+        memory_used: 1,
+        memory_total: 1 << 40,
+        processes: vec![1, 2],
+        recovery: None,
+    };
+    let failed = monitor::Line::Failed { uuid: None, call, code: 15 };
+    add("json_line", "beat", json(&monitor::Line::Beat {}));
+    add("json_line", "xid", json(&xid));
+    add("json_line", "device", json(&device));
+    add("json_line", "failed", json(&failed));
+    add("json_line", "question", json(&monitor::Question { reclaim: 7, uuid }));
 }
 
 /// JSON of values of several types.

@@ -1,7 +1,7 @@
 //! A value of every variant of every message, by name. The names come from matches without a wildcard,
 //! so that a message that is added is a compile error here, and then a seed.
 
-use gridpool_protocol::chaos::{Chaos, ChaosFault, DeviceFault};
+use gridpool_protocol::chaos::{Chaos, ChaosFault, HostFault};
 use gridpool_protocol::fault::{FaultClass, FaultCode, Response};
 use gridpool_protocol::ids::{
     ArenaId, AttemptId, ContentHash, DeviceId, DeviceKind, JobId, JobKey, WorkerId,
@@ -16,8 +16,8 @@ use gridpool_protocol::receipt::{
     Attempt, AttemptOutcome, DeviceInfo, ItemRange, KernelUse, Receipt, RunReport, Verdict,
 };
 use gridpool_protocol::status::{
-    Counters, PolicyRule, QueueStatus, SlotDevice, Status, SupervisorStatus, WorkerMemory,
-    WorkerState, WorkerStatus,
+    Counters, DeviceStatus, MonitorStatus, PolicyRule, QueueStatus, SlotDevice, Status,
+    SupervisorStatus, WorkerMemory, WorkerState, WorkerStatus,
 };
 
 const KEY: JobKey = JobKey(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
@@ -33,9 +33,9 @@ pub(crate) fn client_messages() -> Vec<(&'static str, ClientMessage)> {
         ClientMessage::Cancel { .. } => "cancel",
         ClientMessage::CreateArena { .. } => "create-arena",
         ClientMessage::DropArena { .. } => "drop-arena",
-        ClientMessage::Policy { .. } => "policy",
         ClientMessage::Status { .. } => "status",
         ClientMessage::Kill { .. } => "kill",
+        ClientMessage::Policy { .. } => "policy",
         ClientMessage::Release { .. } => "release",
         ClientMessage::Drain { .. } => "drain",
     };
@@ -46,9 +46,9 @@ pub(crate) fn client_messages() -> Vec<(&'static str, ClientMessage)> {
         ClientMessage::Cancel { key: KEY },
         ClientMessage::CreateArena { request: 1, bytes: 70_000 },
         ClientMessage::DropArena { arena: ArenaId(3) },
-        ClientMessage::Policy { request: 2 },
         ClientMessage::Status { request: 300 },
         ClientMessage::Kill { request: 4, worker: "gpu0#4".to_owned(), signal: -9 },
+        ClientMessage::Policy { request: 6 },
         ClientMessage::Release { request: 5, what: "jobs".to_owned() },
         ClientMessage::Drain { request: u64::MAX },
     ];
@@ -69,8 +69,8 @@ pub(crate) fn server_messages() -> Vec<(&'static str, ServerMessage)> {
         },
         ServerMessage::Done { .. } => "done",
         ServerMessage::ArenaCreated { .. } => "arena-created",
-        ServerMessage::Policy { .. } => "policy",
         ServerMessage::Status { .. } => "status",
+        ServerMessage::Policy { .. } => "policy",
         ServerMessage::Granted { .. } => "granted",
         ServerMessage::Denied { .. } => "denied",
         ServerMessage::Closing { .. } => "closing",
@@ -87,8 +87,8 @@ pub(crate) fn server_messages() -> Vec<(&'static str, ServerMessage)> {
         refused(Refusal::KeyInUse(KEY)),
         ServerMessage::Done { key: KEY, receipt: Box::new(receipt()), output, replayed: false },
         ServerMessage::ArenaCreated { request: 1, arena: ArenaId(9), bytes: 1 << 20 },
-        ServerMessage::Policy { request: 2, rules: vec![rule()] },
         ServerMessage::Status { request: 2, status: Box::new(status()) },
+        ServerMessage::Policy { request: 9, rules: vec![rule()] },
         ServerMessage::Granted { request: 3, what: "draining".to_owned() },
         ServerMessage::Denied { request: 4, refusal: Refusal::Busy(Limit::Arenas) },
         ServerMessage::Closing { reason: "no hello within 5s".to_owned() },
@@ -104,7 +104,7 @@ pub(crate) fn to_workers() -> Vec<(&'static str, ToWorker)> {
         ToWorker::Stop => "stop",
     };
     let part = ItemRange { start: 0, end: 2 };
-    let member = |payload| Member { attempt: attempt(), payload, part, chaos: chaos().strikes(1) };
+    let member = |payload| Member { attempt: attempt(), payload, part, chaos: None };
     let members = vec![member(inline()), member(in_arena())];
     let run = Run { program: "rot90".to_owned(), ties: Ties::Lowest, members };
     let forget = ToWorker::Forget { arenas: vec![ArenaId(1), ArenaId(1 << 40)] };
@@ -139,9 +139,9 @@ pub(crate) fn from_workers() -> Vec<(&'static str, FromWorker)> {
         FromWorker::Forgot,
         FromWorker::Dying {
             code: 70,
-            fault: Some(FaultCode::Cuda(700)),
             message: "sticky".to_owned(),
             attempt: Some(attempt()),
+            fault: Some(FaultCode::Cuda(700)),
         },
     ];
     all.into_iter().map(|message| (name(&message), message)).collect()
@@ -176,7 +176,9 @@ fn submission(payload: Payload) -> Submission {
     let program = "rot90 | replace(1, 7)".to_owned();
     let call = Call { program, ties: Ties::Cpython, payload };
     let (priority, idempotent) = (Priority::Low, false);
-    Submission { key: KEY, call, deadline_ms: 60_000, priority, idempotent, chaos: Some(chaos()) }
+    let fault = ChaosFault::Host(HostFault::Segv);
+    let chaos = Some(Chaos { fault, attempts: 1 });
+    Submission { key: KEY, call, deadline_ms: 60_000, priority, idempotent, chaos }
 }
 
 fn device_info() -> DeviceInfo {
@@ -223,21 +225,6 @@ fn receipt() -> Receipt {
     }
 }
 
-fn chaos() -> Chaos {
-    Chaos { fault: ChaosFault::Device(DeviceFault::Oob), attempts: 2 }
-}
-
-fn rule() -> PolicyRule {
-    PolicyRule {
-        fault: "cuda 700".to_owned(),
-        name: "CUDA_ERROR_ILLEGAL_ADDRESS".to_owned(),
-        class: FaultClass::Sticky,
-        response: Response::Suspect,
-        configured: true,
-        meaning: "a kernel has used an address that is not its own".to_owned(),
-    }
-}
-
 fn status() -> Status {
     let device = SlotDevice {
         kind: DeviceKind::Cpu,
@@ -255,7 +242,7 @@ fn status() -> Status {
         jobs_done: 5,
         restarts: 1,
         last_fault: "cpu0#1 died".to_owned(),
-        start_us: Some(250_000),
+        start_us: Some(5_000),
         end_us: None,
         arena_bytes: 0,
         memory: WorkerMemory::default(),
@@ -273,12 +260,30 @@ fn status() -> Status {
         outbox_bytes_high: 11,
     };
     let counters = Counters { accepted: 9, ok: 8, ..Counters::default() };
-    Status {
-        supervisor,
-        workers: vec![worker],
-        monitor: None,
-        devices: Vec::new(),
-        queue: QueueStatus::default(),
-        counters,
+    let monitor = Some(MonitorStatus { pid: 7, up: true, restarts: 0 });
+    let gpu = DeviceStatus {
+        name: "gpu0".to_owned(),
+        uuid: "GPU-1".to_owned(),
+        memory_used: 1,
+        memory_total: 2,
+        processes: vec![4_242],
+        recovery: None,
+        last_xid: Some(31),
+        xids: 1,
+        nvml_error: None,
+    };
+    let (workers, devices, queue) = (vec![worker], vec![gpu], QueueStatus::default());
+    Status { supervisor, monitor, devices, workers, queue, counters }
+}
+
+fn rule() -> PolicyRule {
+    let fault = FaultCode::Cuda(700);
+    PolicyRule {
+        fault: fault.to_string(),
+        name: "CUDA_ERROR_ILLEGAL_ADDRESS".to_owned(),
+        class: FaultClass::Sticky,
+        response: Response::Restart,
+        configured: false,
+        meaning: "a bad address".to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! Fuzzes `bench_line` of `shared`.
+//! Fuzzes `json_line` of `shared`.
 
 #![no_main]
 
@@ -6,4 +6,4 @@
 #[path = "../shared/mod.rs"]
 mod shared;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| shared::bench_line(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| shared::json_line(bytes));
