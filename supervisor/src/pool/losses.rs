@@ -223,18 +223,16 @@ impl Pool {
         part
     }
 
-    /// An attempt ended because of another one. It counts for nothing; its part waits again.
+    /// An attempt ended because of another one, or of its device. It counts for nothing; its part waits
+    /// again, if it may run twice.
     fn preempt(&mut self, now: Timestamp, attempt: AttemptId, loss: &Loss) {
         let Some(id) = self.running(attempt) else { return };
         let job = self.jobs.get_mut(&id).expect("it runs");
         let part = job.part_of(attempt).expect("it runs");
         job.preempted(part, loss.device.clone(), loss.detail.clone());
-        if job.orphaned {
-            self.finish_if_ended(now, id);
-        } else if loss.may_write && job.has_a_place() {
-            self.give_up_job(now, id, loss);
-        } else {
-            self.enqueue(id, part);
+        match loss.may_write && job.has_a_place() && !job.orphaned {
+            true => self.give_up_job(now, id, loss),
+            false => self.retry_or_fail(now, id, part, &loss.why),
         }
     }
 

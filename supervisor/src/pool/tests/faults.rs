@@ -63,6 +63,17 @@ fn a_device_that_needs_a_reset_is_out_blames_nobody_and_is_tried_again() {
 }
 
 #[test]
+fn a_job_that_may_not_run_twice_does_not_when_its_device_is_put_out() {
+    let mut rig = Rig::new(2);
+    rig.submit_as(1, 1, |request| request.idempotent = false);
+    says(&mut rig, 0, FaultCode::Xid(95));
+    assert_eq!(rig.verdicts(1), [], "its worker may still answer");
+    rig.die(0, SIGKILL);
+    assert_eq!(rig.verdicts(1), [Verdict::Failed]);
+    assert_eq!(rig.runs(1), None);
+}
+
+#[test]
 fn a_device_that_is_lost_or_needs_a_reboot_stays_out_until_it_is_released() {
     for fault in [FaultCode::Xid(79), FaultCode::Nvml(15), FaultCode::Recovery(2)] {
         let mut rig = Rig::new(1);
