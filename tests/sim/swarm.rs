@@ -48,6 +48,8 @@ pub(crate) struct Rates {
     pub(crate) answers_when_killed: u64,
     /// It answers for an attempt that it does not run.
     pub(crate) wrong_answers: u64,
+    /// It says which fault it met before it ends of that.
+    pub(crate) named_faults: u64,
     /// SIGKILL has no effect in time.
     pub(crate) unkillable: u64,
     /// Its beacon is lost later than it ends.
@@ -80,6 +82,8 @@ pub(crate) struct Rates {
     pub(crate) disconnects: u64,
     /// Steps in which an operator takes something back.
     pub(crate) releases: u64,
+    /// Steps in which the driver tells of a fault of a device.
+    pub(crate) device_faults: u64,
     /// Steps in which a process dies, falls silent, loses its beacon, or an old one speaks.
     pub(crate) chaos: u64,
     /// Steps after which the supervisor itself is stopped for a while.
@@ -244,7 +248,12 @@ impl Swarm {
         self.rates.spawn_is_final = rate(rng, 300);
         self.rates.crashes = rng.between(200, 700);
         self.rates.releases = rng.between(20, 200);
+        // So long that what was told once can be told anew.
+        self.pause_max = 400;
+        self.rates.device_faults = rng.between(50, 250);
         if rng.chance(500) {
+            self.pause_max = 60;
+            self.rates.device_faults = rate(rng, 60);
             // A job has parts on processes that take long to end, on devices that are out of service.
             self.devices = 2;
             self.config.standbys = 1;
@@ -328,6 +337,7 @@ impl Rates {
             answers_at_deadline: rate(rng, 300),
             answers_when_killed: rate(rng, 1_000),
             wrong_answers: rate(rng, 300),
+            named_faults: rate(rng, 1_000),
             unkillable: rate(rng, 800),
             late_beacons: rate(rng, 500),
             in_flight: rate(rng, 1_000),
@@ -344,6 +354,7 @@ impl Rates {
             cancels: rate(rng, 300),
             disconnects: rate(rng, 120),
             releases: rate(rng, 200),
+            device_faults: rate(rng, 60),
             chaos: rate(rng, 400),
             pauses: rate(rng, 60),
             drains: rate(rng, 16),

@@ -1,10 +1,12 @@
 //! A device with its seats, and what its processes say: READY, answers, the loss of a beacon, the end.
 
 use gridpool::pool::event::{Exit, ExitStatus, Timestamp};
+use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{AttemptId, WorkerId};
 use gridpool_protocol::message::AttemptError;
 use gridpool_protocol::receipt::RunReport;
 
+use super::faults::Incidents;
 use super::losses::Loss;
 use super::quarantine::{Fault, Service};
 use super::seats::{Seat, SeatId, State, Why};
@@ -22,6 +24,7 @@ pub(super) struct Device {
     pub(super) idle_deaths: Vec<Timestamp>,
     /// How often it was taken out of service since work was last done.
     pub(super) probes: u32,
+    pub(super) incidents: Incidents,
 }
 
 impl Device {
@@ -34,6 +37,7 @@ impl Device {
             start_failures: 0,
             idle_deaths: Vec::new(),
             probes: 0,
+            incidents: Incidents::new(),
         }
     }
 
@@ -276,7 +280,7 @@ impl Model {
         };
         let from_outside = exit.status == ExitStatus::Signal(9);
         let by_itself = if from_outside { Fault::Outside } else { Fault::Worker };
-        let died = Loss::Died { evidence: is_evidence(exit.status), from_outside };
+        let died = Loss::Died { evidence: is_evidence(exit), from_outside };
         let seat = self.seat_mut(at);
         if seat.was_ready && !seat.served {
             self.coverage.hit("death: of a standby");
@@ -348,8 +352,14 @@ impl Model {
     }
 }
 
-fn is_evidence(status: ExitStatus) -> bool {
-    match status {
+/// What it said itself goes before how it ended.
+fn is_evidence(exit: &Exit) -> bool {
+    match exit.fault {
+        Some(FaultCode::Cuda(700)) => return true, // an address of the job's
+        Some(FaultCode::Cuda(214)) => return false, // the memory of the device
+        Some(_) | None => {}
+    }
+    match exit.status {
         ExitStatus::Code(code) => code == 70,
         ExitStatus::Incompatible | ExitStatus::Rejected => false,
         ExitStatus::Signal(signal) => matches!(signal, 4 | 6 | 7 | 8 | 11),

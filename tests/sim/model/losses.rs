@@ -143,12 +143,19 @@ impl Model {
         given_up: bool,
     ) {
         let job = &self.jobs[&attempt.job];
-        if !given_up || job.orphaned || !job.is_written_in_place() {
+        let (orphaned, idempotent) = (job.orphaned, job.request.idempotent);
+        let may_write = given_up && job.is_written_in_place();
+        if orphaned || (idempotent && !may_write) {
             self.attempt_preempted(attempt, worker);
             return;
         }
         self.attempt_is_over(attempt, worker, AttemptOutcome::Preempted);
-        self.place_is_lost(now, attempt.job);
+        if may_write {
+            self.place_is_lost(now, attempt.job);
+        } else {
+            self.coverage.hit("preempted: may not run twice");
+            self.fail(now, attempt.job, Verdict::Failed);
+        }
     }
 
     /// It ended for another's sake: it counts for nothing.

@@ -8,7 +8,7 @@
 //!
 //! One file per concern: `clients` what is said to clients, `jobs` what becomes of a job, `verdicts` its
 //! end, `devices` what processes say, `seats` where they are and when they are killed, `quarantine` what
-//! their deaths mean for their device, `hands` what a worker has in hand, `losses` what it takes with it,
+//! their deaths mean for their device, `faults` what the driver says of it, `hands` what a worker has in hand, `losses` what it takes with it,
 //! `moves` what need not wait for its end, `bisection` who is suspect, `convicts` who is guilty,
 //! `writers` who may still write, `orders` starts, stops and kills, `dispatch` who runs what, `sharing`
 //! with whom, `patience` behind whom and for how long, `fair` whose turn it is, `settled` what holds
@@ -20,6 +20,7 @@ mod convicts;
 mod devices;
 mod dispatch;
 mod fair;
+mod faults;
 mod hands;
 mod jobs;
 mod losses;
@@ -163,9 +164,7 @@ impl Model {
             }
             Event::ClientGone { client } => self.client_gone(client),
             Event::ContentHashed { job, content } => self.content_hashed(job, content),
-            Event::DeviceFault { device, fault } => {
-                unreachable!("the world tells of no faults of devices, not of {fault} of {device}")
-            }
+            Event::DeviceFault { device, fault } => self.device_fault(now, device, fault),
             Event::DrainRequested => {
                 if self.phase == Phase::Serving {
                     let until = now.after(self.config.drain_timeout);

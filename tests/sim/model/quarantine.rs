@@ -114,7 +114,7 @@ impl Model {
         }
     }
 
-    fn goes_out_of_service(&mut self, now: Timestamp, id: DeviceId, is_final: bool) {
+    pub(super) fn goes_out_of_service(&mut self, now: Timestamp, id: DeviceId, is_final: bool) {
         let device = self.devices.get_mut(&id).expect("devices stay");
         device.start_failures = 0;
         device.idle_deaths.clear();

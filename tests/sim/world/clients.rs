@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use gridpool::pool::event::{Event, JobRequest, Release, Timestamp};
+use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{ClientId, ContentHash, DeviceId, DeviceKind, JobId, JobKey};
 use gridpool_protocol::message::Priority;
 
@@ -36,6 +37,11 @@ impl World {
         }
         if self.rng.chance(rates.releases) {
             return self.release();
+        }
+        if self.rng.chance(rates.device_faults) {
+            let device = self.some_device();
+            let fault = FaultCode::Xid(self.rng.pick(&[13, 45, 48, 74, 74, 79, 95, 109, 109]));
+            return Some(Event::DeviceFault { device, fault });
         }
         if self.clients.is_empty() {
             return None;
@@ -104,13 +110,16 @@ impl World {
                 }
                 Release::Content(self.rng.pick(&latest))
             }
-            _ => {
-                let index = self.rng.below(u64::from(self.swarm.devices) + 1);
-                let index = u32::try_from(index).expect("there are few devices");
-                Release::Device(DeviceId { kind: DeviceKind::Gpu, index })
-            }
+            _ => Release::Device(self.some_device()),
         };
         Some(Event::ReleaseRequested { release })
+    }
+
+    /// A device, or one that the pool does not have.
+    fn some_device(&mut self) -> DeviceId {
+        let index = self.rng.below(u64::from(self.swarm.devices) + 1);
+        let index = u32::try_from(index).expect("there are few devices");
+        DeviceId { kind: DeviceKind::Gpu, index }
     }
 
     fn cancel(&mut self, client: ClientId) -> Option<Event> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use gridpool::pool::event::{Event, Exit, ExitStatus, Timestamp};
 use gridpool_protocol::exit;
+use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::WorkerId;
 
 use super::workers::{ready, report};
@@ -37,6 +38,9 @@ pub(super) const FINAL: [ExitStatus; 3] = [
     ExitStatus::Incompatible,
 ];
 
+/// What a worker says that it met: a bad address of the job, or memory that is broken.
+const NAMED: [FaultCode; 2] = [FaultCode::Cuda(700), FaultCode::Cuda(214)];
+
 /// Longer than any run: stuck in the kernel until the faults stop.
 const FOR_EVER_MS: u64 = 3_600_000;
 
@@ -67,7 +71,10 @@ impl World {
             };
             self.tell(lost_at, Event::BeaconLost { worker });
         }
-        self.tell(known_at, exited(worker, status));
+        let sticky = status == ExitStatus::Code(exit::worker::STICKY);
+        let named = sticky && self.rng.chance(self.swarm.rates.named_faults);
+        let fault = named.then(|| self.rng.pick(&NAMED));
+        self.tell(known_at, exited(worker, status, fault));
         self.is_silent(at, known_at, worker);
         known_at
     }
@@ -236,7 +243,7 @@ impl World {
             0 => ready(worker),
             1 if !lives => {
                 let status = self.any_death();
-                exited(worker, status)
+                exited(worker, status, None)
             }
             2 if !lives => {
                 Event::SpawnFailed { worker, detail: "late".to_owned(), is_final: false }
@@ -260,6 +267,6 @@ fn speaker(delivery: &Delivery) -> Option<WorkerId> {
     }
 }
 
-fn exited(worker: WorkerId, status: ExitStatus) -> Event {
-    Event::WorkerExited { worker, exit: Exit { status, fault: None, last_words: None } }
+fn exited(worker: WorkerId, status: ExitStatus, fault: Option<FaultCode>) -> Event {
+    Event::WorkerExited { worker, exit: Exit { status, fault, last_words: None } }
 }
