@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 
+mod structured;
+
 #[path = "../fuzz/shared/mod.rs"]
 mod shared;
 

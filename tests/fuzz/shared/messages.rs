@@ -38,6 +38,10 @@ fn round_trip<T: Serialize + DeserializeOwned + Debug>(bytes: &[u8]) {
     let once = codec::encode(&message).expect("what fitted a frame fits a frame");
     assert!(once.len() <= bytes.len(), "{message:?} has grown");
     let again: T = codec::decode(&once).expect("what was encoded decodes");
+    let (_, shorter) = once.split_last().expect("every message has a byte");
+    assert!(codec::decode::<T>(shorter).is_err(), "{message:?} without its end");
+    let longer = [&once[..], &[0]].concat();
+    assert!(codec::decode::<T>(&longer).is_err(), "{message:?} and a byte");
     // By its bytes: a float may be no number, and then equals nothing.
     assert_eq!(codec::encode(&again).expect("it fits"), once, "{message:?}");
 }

@@ -18,7 +18,7 @@ mod outputs;
 mod programs;
 pub(crate) mod seeds;
 mod tables;
-mod values;
+pub(crate) mod values;
 
 pub(crate) use frames::client_frame;
 pub(crate) use inputs::{config, input_json, input_npy, names};
