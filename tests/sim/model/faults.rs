@@ -34,10 +34,11 @@ enum Response {
 }
 
 fn response(fault: FaultCode) -> Response {
-    match fault {
-        FaultCode::Xid(79) => Response::Halt,
-        FaultCode::Xid(48 | 95) => Response::Quarantine,
-        FaultCode::Xid(74 | 109) => Response::Renew,
+    let FaultCode::Xid(number) = fault else { return Response::Nothing };
+    match number {
+        79 => Response::Halt,
+        48 | 95 => Response::Quarantine,
+        74 | 109 => Response::Renew,
         _ => Response::Nothing,
     }
 }
@@ -59,10 +60,7 @@ impl Model {
             Response::Renew => {
                 let device = self.devices.get_mut(&id).expect("it was just found");
                 match device.incidents.get(&fault).map(|&at| now.since(at)) {
-                    Some(ago) if ago <= INCIDENT => {
-                        self.coverage.hit("fault: told again");
-                        return;
-                    }
+                    Some(ago) if ago <= INCIDENT => self.coverage.hit("fault: told again"),
                     Some(ago) if ago <= FORGOTTEN_AFTER => {
                         self.coverage.hit("fault: repeated");
                         device.incidents.insert(fault, now);

@@ -17,7 +17,7 @@ fn submitted(number: u64) -> Submitted {
     Submitted {
         key: key(number),
         expected: 1_000 + number,
-        idempotent: number % 5 != 0,
+        idempotent: !number.is_multiple_of(5),
         at: Duration::from_millis(number),
         deadline: Duration::from_secs(60),
     }
@@ -74,10 +74,8 @@ fn verdicts(history: &[Event]) -> Vec<usize> {
 }
 
 fn reply(history: &mut [Event], at: usize) -> &mut Reply {
-    match &mut history[at] {
-        Event::Replied(reply) => reply,
-        other => unreachable!("no reply: {other:?}"),
-    }
+    let Event::Replied(reply) = &mut history[at] else { unreachable!("no reply at {at}") };
+    reply
 }
 
 /// What an alteration does, given the place of a verdict and of an earlier one.
