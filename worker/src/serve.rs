@@ -187,20 +187,23 @@ impl Worker {
             };
             let arrived = clock::now();
             let is_idle = request.is_none();
+            let is_run = matches!(request, Some(ToWorker::Run(_)));
             let ended = match request {
                 Some(ToWorker::Run(run)) => self.run(device, *run, arrived),
                 Some(ToWorker::Forget { arenas }) => self.forget(device, &arenas),
                 Some(ToWorker::Stop) => return exit::OK,
                 None => Ok(()),
             };
-            let ended = match ended {
-                Ok(()) if is_idle || checkup.is_late(arrived) => {
-                    checkup.step(device, arrived).map_err(|fault| (fault, None))
+            match ended {
+                Err((fault, attempt)) if is_run => return self.last_words(&fault, attempt),
+                Err((fault, _)) => return self.last_words_between_jobs(&fault),
+                Ok(()) => {}
+            }
+            if is_idle || checkup.is_late(arrived) {
+                let step = checkup.step(device, arrived);
+                if let Err(fault) = step {
+                    return self.last_words_between_jobs(&fault);
                 }
-                ended => ended,
-            };
-            if let Err((fault, attempt)) = ended {
-                return self.last_words(&fault, attempt);
             }
         }
     }
@@ -296,6 +299,15 @@ impl Worker {
     fn last_words(&self, fault: &Fault, attempt: Option<AttemptId>) -> i32 {
         let (code, message) = (fault.exit_code(), fault.to_string());
         self.say(&FromWorker::Dying { code, fault: Some(fault.code()), message, attempt });
+        code
+    }
+
+    /// The same where no job has met the fault: whatever waits in the channel has not begun, and no job
+    /// is to be held to account for what the device does by itself.
+    fn last_words_between_jobs(&self, fault: &Fault) -> i32 {
+        let (code, message) = (exit::DEVICE_LOST, fault.to_string());
+        let named = (fault.exit_code() == code).then(|| fault.code());
+        self.say(&FromWorker::Dying { code, fault: named, message, attempt: None });
         code
     }
 

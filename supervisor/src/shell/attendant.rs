@@ -66,7 +66,10 @@ impl Attendant {
             last_words = LastWords { fault: None, message: Some(why.clone()) };
             signal(worker, &pidfd);
         }
-        let (status, was_stuck) = reap(worker, &pidfd, &mut child);
+        // Whoever has lost the beacon is ending, however long that takes, and ends as it began to.
+        let is_ending = shared.lock().workers.get(&worker).is_some_and(|link| link.is_ending);
+        let (status, lived_on) = reap(worker, &pidfd, &mut child);
+        let was_stuck = lived_on && !is_ending;
         let mut core = shared.lock();
         let is_rejected = core.workers.remove(&worker).is_some_and(|link| link.is_rejected);
         let status = match rejection {

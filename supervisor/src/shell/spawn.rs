@@ -50,14 +50,30 @@ pub(super) fn serve(
         let device = device.expect("the pool spawns only on its devices");
         if let Err(error) = start(shared, command, worker, device) {
             tracing::error!(%worker, %error, "worker could not be started");
-            let detail = format!("{}: {error}", command.program.display());
             shared.lock().doomed.remove(&worker);
-            let never = [ErrorKind::NotFound, ErrorKind::PermissionDenied];
-            let is_final =
-                never.contains(&error.kind()) || error.raw_os_error() == Some(libc::ENOEXEC);
+            let (detail, is_final) = match error {
+                StartError::Program(error) => {
+                    let never = [ErrorKind::NotFound, ErrorKind::PermissionDenied];
+                    let is_final = never.contains(&error.kind())
+                        || error.raw_os_error() == Some(libc::ENOEXEC);
+                    (format!("{}: {error}", command.program.display()), is_final)
+                }
+                StartError::System(error) => (error.to_string(), false),
+            };
             shared.post(Event::SpawnFailed { worker, detail, is_final });
         }
     }
+}
+
+/// Why there is no process.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    /// The program cannot be run; another try may end the same way.
+    #[error(transparent)]
+    Program(io::Error),
+    /// The system has no socket, descriptor or thread to give, or its folder for them is gone.
+    #[error(transparent)]
+    System(#[from] io::Error),
 }
 
 /// Starts the process, makes it known, and gives it an attendant.
@@ -66,12 +82,13 @@ fn start(
     command: &WorkerCommand,
     worker: WorkerId,
     device: &PoolDevice,
-) -> io::Result<()> {
+) -> Result<(), StartError> {
     let (listener, name) = Listener::open()?;
     let (lifeline, theirs) = UnixStream::pair()?;
     let (beacon, lit) = UnixStream::pair()?;
     let ends = Ends { lifeline: theirs.into(), beacon: lit.into() };
-    let child = spawn(command, worker, device, &name, ends, shared.worker_spin)?;
+    let child = spawn(command, worker, device, &name, ends, shared.worker_spin);
+    let child = child.map_err(StartError::Program)?;
     let pid = child.id();
     tracing::debug!(%worker, pid, "worker started");
     let attended = PidFd::open(pid).and_then(|pidfd| {
@@ -85,7 +102,7 @@ fn start(
         shared.lock().workers.remove(&worker);
         end(worker, pid);
     }
-    attended
+    Ok(attended?)
 }
 
 /// Kills and reaps a child that could not be given an attendant.

@@ -8,7 +8,8 @@
 //!
 //! One file per concern: `clients` what is said to clients, `jobs` what becomes of a job, `verdicts` its
 //! end, `devices` what processes say, `seats` where they are and when they are killed, `quarantine` what
-//! their deaths mean for their device, `faults` what the driver says of it, `hands` what a worker has in hand, `losses` what it takes with it,
+//! their deaths mean for their device, `faults` what the driver says of it, `hands` what a worker has in
+//! hand, `losses` what it takes with it,
 //! `moves` what need not wait for its end, `bisection` who is suspect, `convicts` who is guilty,
 //! `writers` who may still write, `orders` starts, stops and kills, `dispatch` who runs what, `sharing`
 //! with whom, `patience` behind whom and for how long, `fair` whose turn it is, `settled` what holds
