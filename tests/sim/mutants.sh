@@ -96,7 +96,7 @@ mutant 'stale messages are not counted' workers.rs 's/None => self\.counters\.st
 # Jobs
 mutant 'poison one death late' convicts.rs 's/job\.deaths >= self/job.deaths > self/'
 mutant 'poison one death early' convicts.rs 's/job\.deaths >= self/job.deaths + 1 >= self/'
-mutant 'a hang is no evidence' losses.rs 's/Self::Hung => true/Self::Hung => false/'
+mutant 'a hang is no evidence' losses.rs 's/policy\.response\(FaultCode::Hang\) == Response::Suspect/policy.response(FaultCode::Hang) == Response::Retry/'
 mutant 'a bare SIGKILL is evidence' losses.rs 's/Self::Freed \| Self::Killed => false/Self::Freed => false,\n            Self::Killed => true/'
 mutant 'one attempt too many' losses.rs 's/tries >= self\.config/tries > self.config/'
 mutant 'one attempt too few' losses.rs 's/tries >= self\.config/tries + 1 >= self.config/'
@@ -235,8 +235,8 @@ mutant 'a standby is left behind by a drain' upkeep.rs 's/\n\s+\| SlotState::Sta
 mutant 'two processes start cold' seats.rs 's/\n\s+\| SlotState::Starting \{ \.\. \}(\n\s+\| SlotState::Stopping \{ \.\. \}\n\s+\| SlotState::Unkillable \{ \.\. \} => true,\n\s+SlotState::Stopped)( \| SlotState::Waiting \{ \.\. \} => false)/$1 | SlotState::Starting { .. }$2/'
 mutant 'a process starts cold beside one that is being killed' seats.rs 's/\n\s+\| SlotState::Killed \{ \.\. \}(\n\s+\| SlotState::Ready \{ \.\. \}\n\s+\| SlotState::Reclaiming \{ \.\. \}\n\s+\| SlotState::Standby\n\s+\| SlotState::Starting \{ \.\. \}\n\s+\| SlotState::Stopping \{ \.\. \}\n\s+\| SlotState::Unkillable \{ \.\. \} => true,\n\s+SlotState::Stopped)/$1 | SlotState::Killed { .. }/'
 mutant 'a process starts cold before the memory of its sibling is back' seats.rs 's/\n\s+\| SlotState::Reclaiming \{ \.\. \}(\n\s+\| SlotState::Standby\n\s+\| SlotState::Starting \{ \.\. \}\n\s+\| SlotState::Stopping \{ \.\. \}\n\s+\| SlotState::Unkillable \{ \.\. \} => true,\n\s+SlotState::Stopped)/$1 | SlotState::Reclaiming { .. }/'
-mutant 'memory is not waited for' workers.rs 's/blame, exit\.is_final\(\), true\)/blame, exit.is_final(), false)/'
-mutant 'a process that never started leaves memory behind' workers.rs 's/Blame::Outside, is_final, false\)/Blame::Outside, is_final, true)/'
+mutant 'memory is not waited for' workers.rs 's/self\.seat_died\(now, index, blame, is_final, true\)/self.seat_died(now, index, blame, is_final, false)/'
+mutant 'a process that never started leaves memory behind' workers.rs 's/response == Response::Halt, false\)/response == Response::Halt, true)/'
 mutant 'standbys wait for the old process' seats.rs 's/\(self\.is_served\(slot\.device\) \|\| !seats\(\)\.any\(holds_device\)\)/(!seats().any(|seat| holds_device(seat) \&\& !seat.serves()))/'
 mutant 'there are no standbys' seats.rs 's/self\.is_served\(slot\.device\) \|\| !seats/!seats/'
 mutant 'a process starts beside one that cannot be killed' seats.rs 's/if seats\(\)\.any\(\|seat\| matches!\(seat\.state, SlotState::Unkillable \{ \.\. \}\)\) \{/if false {/'
@@ -252,7 +252,7 @@ mutant 'a pause does not excuse memory' slot.rs 's/\n\s+\| SlotState::Reclaiming
 mutant 'the death of a standby counts' seats.rs 's/let counts = served \|\| \(at_start && !is_served\);/let counts = served || at_start || true;/'
 mutant 'a failed start beside one that serves counts' seats.rs 's/served \|\| \(at_start && !is_served\)/served || at_start/'
 mutant 'a device goes out of service under its standby' seats.rs 's/device\.note\(now, death, &self\.config\) && !is_served/device.note(now, death, \&self.config)/'
-mutant 'a device is judged before its standby takes over' workers.rs 's/(self\.promote\(now, worker\.device\);)\n(\s+)(self\.seat_died\([^;]+;)/$3\n$2$1/'
+mutant 'a device is judged before its standby takes over' workers.rs 's/(self\.promote\(now, worker\.device\);)\n(\s+)(let is_final = [^;]+;)\n\s+(self\.seat_died\([^;]+;)/$3\n$2$4\n$2$1/'
 mutant 'a standby that can never start is started at once' seats.rs 's/if is_final && !counts \{ self\.config\.backoff_max \}/if is_final \&\& !counts \&\& false { self.config.backoff_max }/'
 mutant 'a death that bisection asked for counts' workers.rs 's/\n\s+None \| Some\(KillCause::Beacon \| KillCause::Hang\) if on_trial => Blame::Pool,//'
 mutant 'a job that killed alone is not on trial' job.rs 's/self\.suspects\.is_some\(\) \|\| self\.deaths > 0/self.suspects.is_some()/'
@@ -279,6 +279,20 @@ mutant 'deaths outlive the quarantine' device.rs 's/(self\.start_failures = 0;\n
 mutant 'a device out of service may serve' seats.rs 's/device\.is_open\(\) && self\.seats/self.seats/'
 mutant 'a device that is being tried has not failed' device.rs 's/!self\.is_open\(\) && self\.never_ready/matches!(self.service, Service::Quarantined { .. }) \&\& self.never_ready/'
 
+# What the driver says
+mutant 'a GPU that is lost is tried again' xid.rs 's/self\.put_out\(now, id, true\)/self.put_out(now, id, false)/'
+mutant 'a fault ends the processes of a device and no more' xid.rs 's/Service::Open \| Service::Probing => device\.quarantine\(now, is_final, &config\),/Service::Open | Service::Probing => _ = \&config,/'
+mutant 'processes go on on a device that is put out' xid.rs 's/self\.end_workers\(now, id\);(\n    \}\n\n    \/\/\/ Ends every)/$1/'
+mutant 'a fault of a device that is out puts off the next try' xid.rs 's/Service::Quarantined \{ \.\. \} if !is_final => return,/Service::Quarantined { .. } if !is_final => device.quarantine(now, is_final, \&config),/'
+mutant 'a device that is out is not halted' xid.rs 's/\*probe_at = None/_ = probe_at/'
+mutant 'a fault that is told twice is two' xid.rs 's/now\.since\(at\) <= INCIDENT/now.since(at) <= INCIDENT * 0/'
+mutant 'a fault that comes again is a first one' xid.rs 's/self\.0\.insert\(fault, now\);\n(\s+)Incident::Repeated/self.0.insert(fault, now);\n$1Incident::First/'
+mutant 'a pool that leaves puts devices out' xid.rs 's/!knows \|\| matches!\(self\.phase, Phase::Leaving \| Phase::Left\)/!knows/'
+mutant 'a fault of the device is blamed on its worker' xid.rs 's/self\.kill\(now, index, KillCause::FreeDevice\)/self.kill(now, index, KillCause::Hang)/'
+mutant 'a standby outlives its device' xid.rs 's/\n\s+\| SlotState::Standby(\n\s+\| SlotState::Starting \{ \.\. \} => true,\n\s+SlotState::Killed \{ \.\. \})/$1 | SlotState::Standby/'
+mutant 'what a worker says that it met is not heard' workers.rs 's/response_to_exit\(exit\.code\(\), exit\.fault\)/response_to_exit(exit.code(), exit.fault.filter(|_| false))/'
+mutant 'a job that may not run twice runs on when its device is put out' losses.rs 's/(job\.preempted\(.*?false => )self\.retry_or_fail\(now, id, part, &loss\.why\)/$1match self.jobs[\&id].orphaned {\n                true => self.finish_if_ended(now, id),\n                false => self.enqueue(id, part),\n            }/s'
+
 # Beacons, and what moves
 mutant 'a lost beacon is ignored' workers.rs 's/=> self\.kill\(now, index, KillCause::Beacon\)/=> _ = (now, index)/'
 mutant 'a lost beacon is a hang' workers.rs 's/self\.kill\(now, index, KillCause::Beacon\)/self.kill(now, index, KillCause::Hang)/'
@@ -295,7 +309,7 @@ mutant 'a late answer of what has moved is no work' workers.rs 's/self\.device_m
 mutant 'what a moved job did is forgotten' losses.rs 's/let speaks = alone && /let speaks = false \&\& alone \&\& /'
 mutant 'several that moved are each guilty' losses.rs 's/let speaks = alone && /let speaks = (alone || true) \&\& /'
 mutant 'the first batch moves and the second waits' losses.rs 's/for sent in outstanding\.second\.iter_mut\(\)\.flat_map\(\|batch\| &mut batch\.sent\) \{/for sent in outstanding.second.iter_mut().flat_map(|batch| \&mut batch.sent).take(0) {/'
-mutant 'a hang that moves is told as a death' losses.rs 's/Self::Hung => AttemptOutcome::Hang/Self::Hung => AttemptOutcome::WorkerDied/'
+mutant 'a hang that moves is told as a death' losses.rs 's/Self::Hung \{ \.\. \} => AttemptOutcome::Hang/Self::Hung { .. } => AttemptOutcome::WorkerDied/'
 mutant 'a loss that several shared is an attempt' losses.rs 's/job\.parts\[part\]\.tries -= u32::from\(shared\);/_ = shared;/'
 
 # Bisection

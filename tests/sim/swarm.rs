@@ -289,6 +289,7 @@ impl Swarm {
         self.config.feed_cost_max = 1_000;
         self.config.feed_patience = rng.millis(10, 150);
         self.rates.chaos = rng.between(100, 500);
+        self.rates.pauses = rng.between(5, 60);
         self
     }
 
