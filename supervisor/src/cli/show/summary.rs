@@ -84,7 +84,7 @@ fn shares<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Shares<'a> {
                 *share.lost.entry(fate).or_default() += 1;
                 continue;
             }
-            share.items += u64::from(receipt.items);
+            share.items += u64::from(attempt.part.len());
             for kernel in &attempt.kernels {
                 let launches = u64::from(kernel.launches);
                 match share.kernels.iter_mut().find(|(name, _)| *name == kernel.name) {
