@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::{FaultClass, Response};
 use crate::ids::DeviceKind;
+use crate::receipt::Verdict;
 
 /// The whole pool at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -228,4 +229,19 @@ pub struct Counters {
     pub restarts: u64,
     /// Messages of processes that are gone, dropped.
     pub stale: u64,
+}
+
+impl Counters {
+    /// How many verdicts of each kind were given.
+    #[must_use]
+    pub fn verdicts(&self) -> [(Verdict, u64); 6] {
+        [
+            (Verdict::Ok, self.ok),
+            (Verdict::Failed, self.failed),
+            (Verdict::Deadline, self.deadline),
+            (Verdict::Poison, self.poison),
+            (Verdict::DeviceLost, self.device_lost),
+            (Verdict::Cancelled, self.cancelled),
+        ]
+    }
 }

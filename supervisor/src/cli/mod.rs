@@ -20,6 +20,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
+use std::time::Duration;
 
 use clap::Parser;
 use gridpool_protocol::chain::Chain;
@@ -39,6 +40,7 @@ use arguments::{Arguments, ChaosFlag, Command, PoolFlags, Work};
 use input::{InputError, Inputs, Stdin};
 use policy::Source;
 use progress::Progress;
+use results::Results;
 use show::Look;
 use work::Plan;
 
@@ -170,8 +172,7 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Drain { socket } => {
             let client = connect(socket.socket)?;
             client.drain()?;
-            client.wait_closed()?;
-            say("the pool has finished its jobs and stopped")
+            drained(client.wait_closed()?)
         }
     }
 }
@@ -267,6 +268,23 @@ fn print_policy(
     Ok(exit::OK)
 }
 
+/// Says what became of the jobs that a drained pool still had.
+fn drained(ended: Option<Vec<(Verdict, u64)>>) -> Result<u8, CommandError> {
+    let verdicts = ended.ok_or(ClientError::Lost)?;
+    let jobs: u64 = verdicts.iter().map(|(_, count)| count).sum();
+    if jobs == 0 {
+        return say("the pool had no job left and has stopped");
+    }
+    let cancelled = verdicts.iter().find(|(verdict, _)| *verdict == Verdict::Cancelled);
+    let words: Vec<_> = verdicts.iter().map(|(verdict, n)| format!("{n} {verdict}")).collect();
+    let words = words.join(", ");
+    let jobs = if jobs == 1 { "job".to_owned() } else { format!("{jobs} jobs") };
+    say(&match cancelled {
+        None => format!("the pool has finished its last {jobs} ({words}) and stopped"),
+        Some(_) => format!("the pool has stopped, but not finished its last {jobs}: {words}"),
+    })
+}
+
 // ---- their parts ----
 
 /// Everything that can be wrong before a pool is touched.
@@ -289,19 +307,35 @@ fn run_plan(
 ) -> Result<u8, CommandError> {
     let started = clock::now();
     let progress = Progress::new(inputs.item_count() as u64, work.quiet || work.json);
-    let results = work::run(client, plan, inputs, &progress)?;
+    let (results, unfinished) = work::run(client, plan, inputs, &progress);
     progress.finish();
+    let written = match &unfinished {
+        // What has nothing but a complaint to print prints no empty document.
+        Some(unfinished) if unfinished.is_bare() => Ok(()),
+        Some(_) | None => print_results(work, inputs, &results, started.elapsed()),
+    };
+    // That it is not all is worse than that nobody reads it.
+    unfinished.map_or(Ok(()), Err)?;
+    written.map_err(CommandError::Output)?;
+    Ok(if results.worst_verdict() == Verdict::Ok { exit::OK } else { exit::JOB })
+}
+
+fn print_results(
+    work: &Work,
+    inputs: &Inputs,
+    results: &Results,
+    elapsed: Duration,
+) -> io::Result<()> {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let written = if work.json {
-        document::write(&mut out, inputs, &results)
+    if work.json {
+        document::write(&mut out, inputs, results)?;
     } else {
         let is_terminal = io::stdout().is_terminal();
         let color = show::wants_color(is_terminal, std::env::var_os("NO_COLOR").as_deref());
         let look = Look { all: work.all, color, columns: columns() };
-        show::write(&mut out, inputs, &results, started.elapsed(), look)
-    };
-    written.and_then(|()| out.flush()).map_err(CommandError::Output)?;
-    Ok(if results.worst_verdict() == Verdict::Ok { exit::OK } else { exit::JOB })
+        show::write(&mut out, inputs, results, elapsed, look)?;
+    }
+    out.flush()
 }
 
 /// Starts a pool with its workers; it has no client yet.

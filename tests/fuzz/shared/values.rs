@@ -74,6 +74,7 @@ pub(crate) fn server_messages() -> Vec<(&'static str, ServerMessage)> {
         ServerMessage::Granted { .. } => "granted",
         ServerMessage::Denied { .. } => "denied",
         ServerMessage::Closing { .. } => "closing",
+        ServerMessage::Drained { .. } => "drained",
     };
     let refused = |refusal| ServerMessage::Refused { key: KEY, refusal };
     let output = Some(Inline(vec![1, 2, 3, 255]));
@@ -92,6 +93,7 @@ pub(crate) fn server_messages() -> Vec<(&'static str, ServerMessage)> {
         ServerMessage::Granted { request: 3, what: "draining".to_owned() },
         ServerMessage::Denied { request: 4, refusal: Refusal::Busy(Limit::Arenas) },
         ServerMessage::Closing { reason: "no hello within 5s".to_owned() },
+        ServerMessage::Drained { verdicts: vec![(Verdict::Ok, 3), (Verdict::Cancelled, 1)] },
     ];
     all.into_iter().map(|message| (name(&message), message)).collect()
 }
