@@ -64,6 +64,8 @@ enum CommandError {
     Listen(#[from] ListenError),
     #[error("no worker can start:\n  {}", .0.join("\n  "))]
     Misconfigured(Vec<String>),
+    #[error("{0}; `gridpool chaos --random` has another job meet the fault")]
+    Convicted(Refusal),
     #[error("standard output")]
     Output(#[source] io::Error),
     #[error("{0}")]
@@ -86,6 +88,7 @@ impl CommandError {
                 exit_code_of(error)
             }
             Self::Config(error) => error.exit_code(),
+            Self::Convicted(_) => exit::JOB,
             Self::Devices(
                 DevicesError::NoGpu(_) | DevicesError::NoSuchGpu { .. } | DevicesError::Probe(_),
             )
