@@ -255,11 +255,15 @@ fn print_policy(
     json: bool,
 ) -> Result<u8, CommandError> {
     let overrides = Overrides { socket, ..Overrides::default() };
-    let settings = Settings::resolve(overrides, config)?;
-    let (source, rules) = match Client::connect(&settings.socket) {
-        Ok(client) => (Source::Pool(settings.socket.display().to_string()), client.policy()?),
-        Err(ClientError::NoPool { .. }) => (Source::without_pool(config), settings.policy.rules()),
-        Err(error) => return Err(error.into()),
+    let Settings { socket, policy, .. } = Settings::resolve(overrides, config)?;
+    let (source, rules) = match config {
+        // Whoever names a file asks about the file, whatever pool is running.
+        Some(file) => (Source::Config(file.display().to_string()), policy.rules()),
+        None => match Client::connect(&socket) {
+            Ok(client) => (Source::Pool(socket.display().to_string()), client.policy()?),
+            Err(ClientError::NoPool { .. }) => (Source::Defaults, policy.rules()),
+            Err(error) => return Err(error.into()),
+        },
     };
     let document = policy::Document { source, rules };
     if json {

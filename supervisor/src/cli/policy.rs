@@ -1,7 +1,6 @@
 //! `gridpool status --policy`: what is done about which fault, and who says so.
 
 use std::io::{self, Write};
-use std::path::Path;
 
 use gridpool_protocol::fault::Response;
 use gridpool_protocol::status::PolicyRule;
@@ -15,17 +14,10 @@ use super::text;
 pub(super) enum Source {
     /// The pool at this socket obeys them now.
     Pool(String),
-    /// No pool is running: a pool started with this config file would obey them.
+    /// A pool started with this config file would obey them.
     Config(String),
     /// No pool is running, and no config file was named.
     Defaults,
-}
-
-impl Source {
-    /// What a pool started with `config` would do.
-    pub(super) fn without_pool(config: Option<&Path>) -> Self {
-        config.map_or(Self::Defaults, |file| Self::Config(file.display().to_string()))
-    }
 }
 
 /// The document of `--json`.
@@ -40,7 +32,7 @@ pub(super) fn write(out: &mut dyn Write, document: &Document, columns: usize) ->
     match &document.source {
         Source::Pool(socket) => writeln!(out, "The policy of the pool at {socket}:")?,
         Source::Config(file) => {
-            writeln!(out, "No pool is running; one started with --config {file} would do this:")?;
+            writeln!(out, "A pool started with --config {file} would do this:")?;
         }
         Source::Defaults => writeln!(out, "No pool is running; these are the defaults:")?,
     }
@@ -84,7 +76,7 @@ mod tests {
         write(&mut out, &document, 120).unwrap();
         let text = String::from_utf8(out).unwrap();
         let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
-        assert!(line("No pool").ends_with("one started with --config p.toml would do this:"));
+        assert!(text.starts_with("A pool started with --config p.toml would do this:\n"));
         let words: Vec<_> = line("cuda 2 ").split_whitespace().take(5).collect();
         assert_eq!(words, ["cuda", "2", "transient", "restart", "config"]);
         assert!(line("cuda 700 ").contains("default  CUDA_ERROR_ILLEGAL_ADDRESS: a kernel"));
@@ -96,9 +88,8 @@ mod tests {
     #[test]
     fn the_document_names_its_source() {
         let json = |source| serde_json::to_value(Document { source, rules: Vec::new() }).unwrap();
-        assert_eq!(json(Source::without_pool(None))["source"], "defaults");
-        let config = json(Source::without_pool(Some(Path::new("p.toml"))));
-        assert_eq!(config["source"]["config"], "p.toml");
+        assert_eq!(json(Source::Defaults)["source"], "defaults");
+        assert_eq!(json(Source::Config("p.toml".to_owned()))["source"]["config"], "p.toml");
         assert_eq!(json(Source::Pool("/s".to_owned()))["source"]["pool"], "/s");
     }
 }
