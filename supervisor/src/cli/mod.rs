@@ -66,6 +66,8 @@ enum CommandError {
     Misconfigured(Vec<String>),
     #[error("{0}; `gridpool chaos --random` has another job meet the fault")]
     Convicted(Refusal),
+    #[error("{0}")]
+    Order(String),
     #[error("standard output")]
     Output(#[source] io::Error),
     #[error("{0}")]
@@ -94,7 +96,9 @@ impl CommandError {
             )
             | Self::Listen(_) => exit::UNAVAILABLE,
             Self::Devices(DevicesError::NoWorkerBinary(_)) | Self::Misconfigured(_) => exit::WORKER,
-            Self::Devices(DevicesError::Twice { .. }) | Self::Program(_) => exit::USAGE,
+            Self::Devices(DevicesError::Twice { .. }) | Self::Order(_) | Self::Program(_) => {
+                exit::USAGE
+            }
             Self::Input(error) => error.exit_code(),
             Self::Output(_) | Self::System { .. } => exit::INTERNAL,
         }
@@ -169,9 +173,9 @@ fn perform(command: Command) -> Result<u8, CommandError> {
             print_policy(socket.socket, config.as_deref(), json)
         }
         Command::Kill { worker, signal, socket } => {
-            say(&connect(socket.socket)?.kill(&worker, signal as i32)?)
+            order(connect(socket.socket)?.kill(&worker, signal as i32))
         }
-        Command::Release { what, socket } => say(&connect(socket.socket)?.release(&what)?),
+        Command::Release { what, socket } => order(connect(socket.socket)?.release(&what)),
         Command::Drain { socket } => {
             let client = connect(socket.socket)?;
             client.drain()?;
@@ -273,6 +277,15 @@ fn print_policy(
     let written = policy::write(&mut out, &document, columns()).and_then(|()| out.flush());
     written.map_err(CommandError::Output)?;
     Ok(exit::OK)
+}
+
+/// Says what an order has done. One that the pool refuses named something that it has not.
+fn order(done: Result<String, ClientError>) -> Result<u8, CommandError> {
+    match done {
+        Ok(done) => say(&done),
+        Err(ClientError::Refused(Refusal::Invalid(why))) => Err(CommandError::Order(why)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Says what became of the jobs that a drained pool still had.
