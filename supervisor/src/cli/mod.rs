@@ -363,6 +363,10 @@ fn start_pool(settings: &Settings) -> Result<Shell, CommandError> {
     let program = devices::worker_binary(settings.worker_bin.as_deref())?;
     let pool_devices = devices::resolve(&settings.devices, &program)?;
     crate::shell::raise_descriptor_limit();
+    for rule in policy::unlisted(&settings.policy.rules()) {
+        let (fault, response, says) = (&rule.fault, rule.response, &rule.meaning);
+        tracing::warn!(fault, %response, says, "[policy] names a fault that no table does");
+    }
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let cpu_devices = pool_devices.iter().filter(|device| device.uuid.is_empty()).count();
     let limits = settings.limits.clone();

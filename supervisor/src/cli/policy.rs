@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use gridpool_protocol::fault::Response;
+use gridpool_protocol::fault::{FaultCode, Response};
 use gridpool_protocol::status::PolicyRule;
 use serde::Serialize;
 
@@ -27,6 +27,18 @@ pub(super) struct Document {
     pub(super) rules: Vec<PolicyRule>,
 }
 
+/// What is said of rows that the config file cannot name.
+const NO_KEYS: &str = "A row in parentheses is no key of [policy]: it stands for every number without a \
+                       row of its own, each of which can be named: \"signal 42\" = \"retry\".";
+
+/// The rules that a config has made for faults without a row of their own, which may be slips.
+pub(super) fn unlisted(rules: &[PolicyRule]) -> impl Iterator<Item = &PolicyRule> {
+    let is_listed = |fault| FaultCode::listed().any(|listed| listed == fault);
+    rules.iter().filter(move |rule| {
+        rule.configured && rule.fault.parse().is_ok_and(|fault| !is_listed(fault))
+    })
+}
+
 /// Writes the table for people.
 pub(super) fn write(out: &mut dyn Write, document: &Document, columns: usize) -> io::Result<()> {
     match &document.source {
@@ -43,8 +55,9 @@ pub(super) fn write(out: &mut dyn Write, document: &Document, columns: usize) ->
             name if name == rule.fault => rule.meaning.clone(),
             name => format!("{name}: {}", rule.meaning),
         };
+        let is_key = rule.fault.parse::<FaultCode>().is_ok();
         [
-            rule.fault.clone(),
+            if is_key { rule.fault.clone() } else { format!("({})", rule.fault) },
             rule.class.to_string(),
             rule.response.to_string(),
             if rule.configured { "config" } else { "default" }.to_owned(),
@@ -55,6 +68,7 @@ pub(super) fn write(out: &mut dyn Write, document: &Document, columns: usize) ->
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let widths = [width(0), width(1), width(2), width(3)];
     write!(out, "{}", text::table(&rows, &widths, columns))?;
+    writeln!(out, "{}", text::wrap(NO_KEYS, columns).join("\n"))?;
     let responses = Response::all().map(|one| [one.name().to_owned(), one.words().to_owned()]);
     let responses: Vec<_> = responses.collect();
     let widest = responses.iter().map(|row| row[0].len()).max().unwrap_or(0);
@@ -83,6 +97,22 @@ mod tests {
         assert!(line("hang ").ends_with("the worker gave no sign of life"));
         assert!(line("quarantine_on_repeat ").contains("again within ten minutes"));
         assert!(text.lines().all(|line| line.chars().count() <= 120));
+        let first = |line: &str| line.split("  ").next().unwrap_or_default().to_owned();
+        for (other, words) in FaultCode::others() {
+            assert!(words.parse::<FaultCode>().is_err(), "{other} is written as a key");
+            assert!(text.lines().any(|line| first(line) == format!("({words})")), "{words}");
+        }
+    }
+
+    #[test]
+    fn a_rule_for_a_fault_that_no_table_names_is_noticed_and_no_other_is() {
+        let mut policy = PolicyTable::default();
+        for fault in ["cuda 700", "cuda 5000", "exit 42", "exit 74", "hang"] {
+            policy.set(fault, "restart").unwrap();
+        }
+        let rules = policy.rules();
+        let unlisted: Vec<_> = unlisted(&rules).map(|rule| rule.fault.as_str()).collect();
+        assert_eq!(unlisted, ["cuda 5000", "exit 42"]);
     }
 
     #[test]
