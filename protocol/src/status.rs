@@ -219,6 +219,9 @@ pub struct Counters {
     pub refused_busy: u64,
     /// Submissions refused because a job of that content was convicted.
     pub refused_poison: u64,
+    /// Times that a device was put out of service.
+    #[serde(default)]
+    pub quarantines: u64,
     /// Attempts begun.
     pub attempts: u64,
     /// Launches ordered; each of one attempt or of several that were joined.

@@ -166,6 +166,8 @@ impl Swarm {
             standbys,
             probe_min: Duration::from_millis(probe_min),
             probe_max: Duration::from_millis(probe_min * rng.pick(&[1, 3, 30])),
+            incident_window: Duration::from_millis(rng.pick(&[10, 100, 10_000])),
+            incident_repeat_window: Duration::from_millis(rng.pick(&[200, 2_000, 600_000])),
             reclaim_timeout: Duration::from_millis(rng.pick(&[0, 10, 100, 500])),
             ready_timeout: rng.millis(100, 600),
             heartbeat_suspect: rng.millis(150, 300),
@@ -290,6 +292,15 @@ impl Swarm {
         self.config.feed_patience = rng.millis(10, 150);
         self.rates.chaos = rng.between(100, 500);
         self.rates.pauses = rng.between(5, 60);
+        if rng.chance(500) {
+            // What cannot be killed takes its device out of service while a standby is busy there.
+            self.config.standbys = 1;
+            self.config.kill_timeout = rng.millis(20, 100);
+            self.rates.pauses = 0;
+            self.rates.unkillable = rng.between(400, 900);
+            self.rates.not_idempotent = rng.between(200, 600);
+            self.service_max = 200;
+        }
         self
     }
 

@@ -24,11 +24,13 @@ pub enum Response {
     Retry,
     /// The worker is replaced. It speaks against the device if the worker has done no work.
     Restart,
-    /// The device is out of service and tried again later; its workers end, and nobody is blamed.
+    /// The device is out of service and tried again later; its workers end, which costs what they ran
+    /// an attempt.
     Quarantine,
     /// As `restart`; the same again within ten minutes is `quarantine`.
     QuarantineOnRepeat,
-    /// The device is out of service until it is released; its workers end, and nobody is blamed.
+    /// The device is out of service until it is released; its workers end, which costs what they ran an
+    /// attempt.
     Halt,
     /// It is written to the log.
     Ignore,
@@ -154,7 +156,18 @@ impl FromStr for Response {
     }
 }
 
+/// Xids over what a program on the device has done or may have brought about: exceptions and faults of
+/// its own, engines and contexts that no longer come to an end, a firmware that no longer answers.
+const OF_A_PROGRAM: [u32; 11] = [8, 11, 13, 31, 32, 46, 68, 69, 109, 119, 120];
+
 impl FaultCode {
+    /// Whether what ran on a device may have brought about what the driver says of it. Such a fault is
+    /// evidence against the job that ran there alone.
+    #[must_use]
+    pub fn may_be_a_jobs_doing(self) -> bool {
+        matches!(self, Self::Xid(number) if OF_A_PROGRAM.contains(&number))
+    }
+
     /// What can be done about it.
     #[must_use]
     pub fn allowed(self) -> &'static [Response] {

@@ -36,6 +36,12 @@ pub struct PoolConfig {
     pub probe_min: Duration,
     /// Longest time between two tries of a device in quarantine.
     pub probe_max: Duration,
+    /// The driver tells of one incident several times, a time for each channel: so soon after one, or
+    /// after the device has lost a worker, it tells of the same.
+    pub incident_window: Duration,
+    /// An incident that the policy takes for a worker's is one of the device if it comes again within so
+    /// long.
+    pub incident_repeat_window: Duration,
     /// From the end of a process to the return of its device's memory; then the next one starts anyway.
     pub reclaim_timeout: Duration,
     /// From spawn to READY.
@@ -91,6 +97,8 @@ impl PoolConfig {
         standbys: 0,
         probe_min: Duration::from_secs(60),
         probe_max: Duration::from_secs(900),
+        incident_window: Duration::from_secs(10),
+        incident_repeat_window: Duration::from_secs(600),
         reclaim_timeout: Duration::from_secs(10),
         ready_timeout: Duration::from_secs(60),
         heartbeat_suspect: Duration::from_secs(2),

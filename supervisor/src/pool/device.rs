@@ -54,6 +54,8 @@ pub(super) struct Device {
     pub(super) generation: u32,
     /// Whether no process here was ever READY.
     never_ready: bool,
+    /// Whether it was put out of service by starts that failed.
+    refused: bool,
     start_failures: u32,
     /// Deaths without work, within the restart window.
     idle_deaths: VecDeque<Timestamp>,
@@ -73,6 +75,7 @@ impl Device {
             last_fault: String::new(),
             generation: 0,
             never_ready: true,
+            refused: false,
             start_failures: 0,
             idle_deaths: VecDeque::new(),
             probes: 0,
@@ -98,7 +101,7 @@ impl Device {
 
     /// Whether every process refused to start, so that the set-up is wrong and not the device.
     pub(super) fn is_misconfigured(&self) -> bool {
-        !self.is_open() && self.never_ready
+        !self.is_open() && self.never_ready && self.refused
     }
 
     /// A process is READY: it has passed every known-answer test.
@@ -128,6 +131,12 @@ impl Device {
             || self.start_failures >= config.start_failures_max
             || idle_deaths >= config.restart_limit
             || (self.probes > 0 && death.idle)
+    }
+
+    /// Out of service because of how its processes end, or do not even start.
+    pub(super) fn refuse(&mut self, now: Timestamp, is_final: bool, config: &PoolConfig) {
+        self.refused = true;
+        self.quarantine(now, is_final, config);
     }
 
     /// Out of service, until it is tried again; if `is_final`, until somebody releases it.

@@ -6,11 +6,11 @@ use gridpool_protocol::fault::{FaultCode, Response};
 use gridpool_protocol::ids::{AttemptId, JobId, WorkerId};
 use gridpool_protocol::receipt::{AttemptOutcome, DeviceInfo, Verdict};
 
-use super::Pool;
 use super::event::Timestamp;
 use super::outstanding::{Batch, Outstanding, Sent};
 use super::policy::PolicyTable;
 use super::slot::{KillCause, SlotState};
+use super::{Phase, Pool};
 
 /// How a worker was lost.
 #[derive(Clone, Debug)]
@@ -43,6 +43,7 @@ impl LossKind {
     pub(super) fn of(cause: KillCause, policy: &PolicyTable) -> Self {
         match cause {
             KillCause::Beacon => Self::Died { evidence: false },
+            KillCause::DeviceFault(fault) => Self::Died { evidence: fault.may_be_a_jobs_doing() },
             KillCause::FreeDevice | KillCause::Leaving => Self::Freed,
             KillCause::Hang => {
                 Self::Hung { evidence: policy.response(FaultCode::Hang) == Response::Suspect }
@@ -291,7 +292,8 @@ impl Pool {
         }
     }
 
-    /// SIGKILL had no effect in time: no process starts on the device before this one ends.
+    /// SIGKILL had no effect in time: something is stuck in the kernel. The device is out of service, as
+    /// the policy always has it, and not tried again before this process has ended.
     pub(super) fn give_up_slot(&mut self, now: Timestamp, index: usize) {
         let slot = &mut self.slots[index];
         let SlotState::Killed { cause, .. } = slot.state else {
@@ -308,6 +310,9 @@ impl Pool {
         let loss = Loss { device, kind, detail: why.clone(), why, may_write: true };
         if let Some(outstanding) = outstanding {
             self.on_lost(now, worker, outstanding, &loss);
+        }
+        if matches!(self.phase, Phase::Draining { .. } | Phase::Serving) {
+            self.put_out(now, worker.device, false, KillCause::FreeDevice);
         }
     }
 }

@@ -48,6 +48,7 @@ use job::Job;
 use part::PartState;
 use policy::PolicyTable;
 use queue::{Place, Queue, Suspects, Waiting};
+pub use seats::Quarantine;
 use slot::Slot;
 use verdicts::Verdicts;
 
@@ -131,7 +132,9 @@ impl Pool {
     pub fn handle(&mut self, now: Timestamp, event: Event) {
         self.excuse_pause(now);
         match event {
-            Event::BeaconLost { worker } => self.on_beacon_lost(now, worker),
+            Event::BeaconLost { worker, last_words } => {
+                self.on_beacon_lost(now, worker, last_words);
+            }
             Event::CancelRequested { client, key } => self.on_cancel(now, client, key),
             Event::ClientConnected { client } => {
                 self.client_jobs.entry(client).or_default();

@@ -18,6 +18,7 @@
 
 use std::time::Duration;
 
+use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
 use gridpool_protocol::receipt::DeviceInfo;
 use gridpool_protocol::status::WorkerState;
@@ -31,6 +32,8 @@ use super::outstanding::{Answered, Batch, Outstanding};
 pub(super) enum KillCause {
     /// Its beacon was lost: it is ending by itself, and how will be known when it has.
     Beacon,
+    /// The driver told of this fault of its device: what it ran may have brought that about.
+    DeviceFault(FaultCode),
     /// A job it ran has its verdict already, or others wait behind it while a device idles, and the
     /// worker would not come to its end.
     FreeDevice,

@@ -196,7 +196,7 @@ impl Rig {
     /// The beacon of the device's worker is lost; who that was.
     fn lose_beacon(&mut self, index: u32) -> WorkerId {
         let worker = self.worker(index);
-        self.tell(Event::BeaconLost { worker });
+        self.tell(Event::BeaconLost { worker, last_words: None });
         worker
     }
 

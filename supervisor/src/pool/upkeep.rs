@@ -74,6 +74,17 @@ impl Pool {
     /// Sends SIGKILL. What another attempt cannot disturb goes elsewhere at once, and who stands by
     /// takes over.
     pub(super) fn kill(&mut self, now: Timestamp, index: usize, cause: KillCause) {
+        self.kill_because(now, index, cause, why_killed(cause));
+    }
+
+    /// The same, where more is known about `why`.
+    pub(super) fn kill_because(
+        &mut self,
+        now: Timestamp,
+        index: usize,
+        cause: KillCause,
+        why: String,
+    ) {
         let give_up_at = now.after(self.config.kill_timeout);
         let slot = &mut self.slots[index];
         let (worker, device) = (slot.worker(), slot.device_info());
@@ -81,19 +92,8 @@ impl Pool {
         if let Some(outstanding) = &mut outstanding
             && cause != KillCause::Leaving
         {
-            let why = match cause {
-                KillCause::Beacon => "its worker ended",
-                KillCause::FreeDevice | KillCause::Leaving => "its worker was killed for another",
-                KillCause::Hang => "its worker stopped answering",
-            };
-            let (detail, why) = (why.to_owned(), why.to_owned());
-            let loss = Loss {
-                device,
-                kind: LossKind::of(cause, &self.policy),
-                detail,
-                why,
-                may_write: false,
-            };
+            let kind = LossKind::of(cause, &self.policy);
+            let loss = Loss { device, kind, detail: why.clone(), why, may_write: false };
             self.move_what_may(now, worker, outstanding, &loss);
         }
         self.slots[index].doomed = Some(now);
@@ -179,5 +179,20 @@ impl Pool {
             self.end_early(now, id, AttemptOutcome::Preempted);
             self.finish(now, id, Verdict::DeviceLost, reason.clone());
         }
+    }
+}
+
+/// What is said of a worker that was killed, in receipts and reasons.
+pub(super) fn why_killed(cause: KillCause) -> String {
+    match cause {
+        KillCause::Beacon => "its worker ended".to_owned(),
+        KillCause::DeviceFault(fault) => {
+            let meaning = fault.meaning();
+            format!("its worker was killed over {fault} ({}): {}", meaning.name, meaning.sentence)
+        }
+        KillCause::FreeDevice | KillCause::Leaving => {
+            "its worker was killed for another".to_owned()
+        }
+        KillCause::Hang => "its worker stopped answering and was killed".to_owned(),
     }
 }

@@ -158,7 +158,7 @@ impl Model {
     pub(crate) fn expect(&mut self, now: Timestamp, event: &Event) {
         self.excuses_pause(now);
         match *event {
-            Event::BeaconLost { worker } => self.beacon_lost(now, worker),
+            Event::BeaconLost { worker, .. } => self.beacon_lost(now, worker),
             Event::CancelRequested { client, key } => self.cancel_requested(now, client, key),
             Event::ClientConnected { client } => {
                 self.clients.insert(client);

@@ -106,7 +106,9 @@ impl Model {
             let told = pool.worker_on(id);
             holds(rule, told == due, || format!("{told:?} serves and not {due:?}: {device:?}"))?;
         }
-        let out = |device: &Device| device.service != Service::Open && !device.ever_ready;
+        let out = |device: &Device| {
+            device.service != Service::Open && device.refused && !device.ever_ready
+        };
         let hopeless = self.devices.values().all(out);
         let told = pool.misconfigured();
         let same = told.is_some() == pool.is_misconfigured();
