@@ -17,6 +17,8 @@ pub struct Status {
     pub monitor: Option<MonitorStatus>,
     /// One row per GPU, as the monitor said last.
     pub devices: Vec<DeviceStatus>,
+    /// One row per device that is out of service.
+    pub quarantines: Vec<QuarantineStatus>,
     /// What waits.
     pub queue: QueueStatus,
     /// Sums since the supervisor started.
@@ -144,6 +146,17 @@ pub struct QueueStatus {
     pub bytes: u64,
     /// The most it ever was.
     pub bytes_high: u64,
+}
+
+/// A device out of service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuarantineStatus {
+    /// `gpu0`.
+    pub device: String,
+    /// The fault that it was last put out for.
+    pub why: String,
+    /// Microseconds until it is tried again; `None` if that is not before somebody releases it.
+    pub tried_in_us: Option<u64>,
 }
 
 /// The process that watches the GPUs through NVML.

@@ -90,6 +90,37 @@ fn an_order_about_something_that_the_pool_has_not_is_a_usage_error() {
 }
 
 #[test]
+fn status_says_why_a_device_is_out_of_service_until_when_and_what_to_type() {
+    let pool = cpu(2).limits("[policy]\n'signal 11' = 'quarantine'\n'signal 6' = 'halt'\n").start();
+    for (device, signal) in [("cpu0", "SEGV"), ("cpu1", "ABRT")] {
+        pool.cli(&["kill", device, "--signal", signal]).run().output();
+        pool.until(device, "out of service", |slot| slot.state == WorkerState::Quarantined);
+    }
+    let text = pool.cli(&["status"]).run().output();
+    for words in [
+        "\ncpu0 is out of service: cpu0#1 died: signal 11 (SIGSEGV); tried again in ",
+        " s, or now by `gridpool release cpu0`\n",
+        "\ncpu1 is out of service: cpu1#1 died: signal 6 (SIGABRT); not tried again before `gridpool \
+         release cpu1`\n",
+    ] {
+        assert!(text.contains(words), "`{words}` is not in: {text}");
+    }
+    assert!(!text.contains("last fault"), "it is said once: {text}");
+    let document = pool.cli(&["status", "--json"]).run().document();
+    let out = &document["quarantines"];
+    assert_eq!((&out[0]["device"], &out[1]["device"]), (&"cpu0".into(), &"cpu1".into()));
+    assert_eq!(out[0]["why"], "cpu0#1 died: signal 11 (SIGSEGV)");
+    let left = out[0]["tried_in_us"].as_u64().expect("a number");
+    assert!((1..=60_000_000).contains(&left), "{left}");
+    assert_eq!(out[1]["tried_in_us"], Value::Null);
+    pool.cli(&["release", "cpu1"]).run().output();
+    pool.until("cpu1", "back", |slot| slot.state == WorkerState::Ready);
+    let status = pool.status();
+    let out: Vec<_> = status.quarantines.iter().map(|row| row.device.as_str()).collect();
+    assert_eq!(out, ["cpu0"]);
+}
+
+#[test]
 fn a_pool_obeys_its_policy_about_a_signal() {
     let pool = cpu(2).limits("[policy]\n'signal 11' = 'quarantine'\n'signal 6' = 'halt'\n").start();
     let kill = |device, signal| pool.cli(&["kill", device, "--signal", signal]).run().output();

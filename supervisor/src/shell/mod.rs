@@ -407,6 +407,7 @@ impl Shared {
             workers,
             monitor,
             devices: devices.unwrap_or_default(),
+            quarantines: operator::quarantines(&core.pool, self.timestamp()),
             queue: core.pool.queue(),
             counters: core.pool.counters(),
         }

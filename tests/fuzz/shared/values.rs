@@ -16,8 +16,8 @@ use gridpool_protocol::receipt::{
     Attempt, AttemptOutcome, DeviceInfo, ItemRange, KernelUse, Receipt, RunReport, Verdict,
 };
 use gridpool_protocol::status::{
-    Counters, DeviceStatus, MonitorStatus, PolicyRule, QueueStatus, SlotDevice, Status,
-    SupervisorStatus, WorkerMemory, WorkerState, WorkerStatus,
+    Counters, DeviceStatus, MonitorStatus, PolicyRule, QuarantineStatus, QueueStatus, SlotDevice,
+    Status, SupervisorStatus, WorkerMemory, WorkerState, WorkerStatus,
 };
 
 const KEY: JobKey = JobKey(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
@@ -275,7 +275,9 @@ fn status() -> Status {
         nvml_error: None,
     };
     let (workers, devices, queue) = (vec![worker], vec![gpu], QueueStatus::default());
-    Status { supervisor, monitor, devices, workers, queue, counters }
+    let [device, why] = ["gpu1", "gpu1#5 died"].map(str::to_owned);
+    let quarantines = vec![QuarantineStatus { device, why, tried_in_us: Some(41_000_001) }];
+    Status { supervisor, monitor, devices, quarantines, workers, queue, counters }
 }
 
 fn rule() -> PolicyRule {
