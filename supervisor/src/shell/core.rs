@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gridpool_protocol::ids::{ArenaId, ClientId, JobId, WorkerId};
+use gridpool_protocol::ids::{ArenaId, ClientId, DeviceId, JobId, WorkerId};
 use gridpool_protocol::message::{Inline, Member, Run, ServerMessage, Submission};
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::{codec, frame};
@@ -35,6 +35,8 @@ pub(super) struct Core {
     /// The moment that the timing thread sleeps until.
     pub(super) armed: Option<Timestamp>,
     pub(super) left: bool,
+    /// Devices that were said to be out of service.
+    out: BTreeSet<DeviceId>,
 }
 
 /// What the core does not look at: the job itself.
@@ -60,6 +62,7 @@ impl Core {
             rest: Vec::new(),
             armed: None,
             left: false,
+            out: BTreeSet::new(),
         }
     }
 
@@ -67,7 +70,11 @@ impl Core {
     /// for them, then the rest. Both in order; none of the rest undoes what a run needs, because the
     /// core finishes no job that it sends.
     pub(super) fn handle(&mut self, shared: &Shared, now: Timestamp, event: Event) {
+        let quarantines = self.pool.counters().quarantines;
         self.pool.handle(now, event);
+        if !self.out.is_empty() || self.pool.counters().quarantines != quarantines {
+            self.log_quarantines(now);
+        }
         let mut rest = std::mem::take(&mut self.rest);
         while let Some(action) = self.pool.poll_action() {
             match action {
@@ -95,6 +102,28 @@ impl Core {
         }
     }
 
+    /// Tells of devices that have gone out of service, and of those that are back.
+    fn log_quarantines(&mut self, now: Timestamp) {
+        for device in self.pool.devices().collect::<Vec<_>>() {
+            let is_out = self.pool.is_quarantined(device).unwrap_or(false);
+            if !is_out && self.out.remove(&device) {
+                tracing::info!(%device, "device is back in service");
+            }
+            let Some(quarantine) = self.pool.quarantine(device) else { continue };
+            let why = quarantine.why;
+            match quarantine.tried_at {
+                _ if !self.out.insert(device) => {}
+                Some(at) => {
+                    let seconds = at.since(now).as_secs();
+                    tracing::error!(%device, why, seconds, "device is out of service for a while");
+                }
+                None => tracing::error!(
+                    %device, why, "device is out of service until `gridpool release {device}`"
+                ),
+            }
+        }
+    }
+
     fn perform(&mut self, shared: &Shared, action: Action) {
         match action {
             Action::Accept { client, key } => self.tell(client, &ServerMessage::Accepted { key }),
@@ -105,7 +134,11 @@ impl Core {
                 // At most one verdict is OK for each answer, and none without one.
                 let ok = receipt.verdict == Verdict::Ok;
                 let output = if ok { self.output.take() } else { None };
-                tracing::debug!(%job, verdict = %receipt.verdict, reason = receipt.reason, "done");
+                let (verdict, reason) = (receipt.verdict, &*receipt.reason);
+                match verdict == Verdict::Poison {
+                    true => tracing::error!(%job, reason, "job is convicted"),
+                    false => tracing::debug!(%job, %verdict, reason, "done"),
+                }
                 if let Some(client) = client {
                     let replayed = false;
                     self.tell(client, &ServerMessage::Done { key, receipt, output, replayed });
