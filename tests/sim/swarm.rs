@@ -14,8 +14,11 @@ const CROWDED: u64 = 30;
 /// back, and about workers that fall silent.
 const POISONED: u64 = 120;
 const SICK: u64 = 100;
-const MUTE: u64 = 40;
+const MUTE: u64 = 80;
 const SICK_OR_MUTE: u64 = SICK + MUTE;
+/// Seeds of 1,000 whose processes often cannot be killed.
+const STUCK: u64 = 30;
+const SICK_MUTE_OR_STUCK: u64 = SICK_OR_MUTE + STUCK;
 
 /// How often what goes wrong, of 1,000 cases.
 #[derive(Clone, Debug, Default)]
@@ -140,6 +143,7 @@ impl Swarm {
         match rng.below(1_000) {
             0..SICK => swarm.sick(rng),
             SICK..SICK_OR_MUTE => swarm.mute(rng),
+            SICK_OR_MUTE..SICK_MUTE_OR_STUCK => swarm.stuck(rng),
             _ => swarm,
         }
     }
@@ -292,15 +296,18 @@ impl Swarm {
         self.config.feed_patience = rng.millis(10, 150);
         self.rates.chaos = rng.between(100, 500);
         self.rates.pauses = rng.between(5, 60);
-        if rng.chance(500) {
-            // What cannot be killed takes its device out of service while a standby is busy there.
-            self.config.standbys = 1;
-            self.config.kill_timeout = rng.millis(20, 100);
-            self.rates.pauses = 0;
-            self.rates.unkillable = rng.between(400, 900);
-            self.rates.not_idempotent = rng.between(200, 600);
-            self.service_max = 200;
-        }
+        self
+    }
+
+    /// What cannot be killed takes its device out of service while a standby is busy there.
+    fn stuck(mut self, rng: &mut Rng) -> Self {
+        self.config.standbys = 1;
+        self.config.heartbeat_kill = Duration::from_millis(300);
+        self.config.kill_timeout = rng.millis(20, 100);
+        self.rates.chaos = rng.between(100, 500);
+        self.rates.unkillable = rng.between(400, 900);
+        self.rates.not_idempotent = rng.between(200, 600);
+        self.service_max = 200;
         self
     }
 

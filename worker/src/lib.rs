@@ -12,6 +12,7 @@ pub mod arenas;
 mod attempts;
 pub mod beacon;
 pub mod bench;
+pub mod between;
 pub mod chaos;
 pub mod checkup;
 pub mod chunk;

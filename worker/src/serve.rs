@@ -25,6 +25,7 @@ use nix::libc;
 
 use crate::arenas::Arenas;
 use crate::attempts::{Hold, run_together};
+use crate::between::{Between, STEP_MAX};
 use crate::chaos::{self, Saboteur};
 use crate::checkup::Checkup;
 use crate::device::Device;
@@ -102,7 +103,8 @@ fn connect(
     replies.send(&hello).map_err(|error| Chain(&error).to_string())?;
     let arenas = Arenas::take_from(UnixStream::from(lifeline))?;
     let (programs, adopted) = (Programs::default(), BTreeMap::new());
-    let worker = Worker { replies, arenas, programs, adopted };
+    let between = Arc::default();
+    let worker = Worker { replies, arenas, programs, adopted, between };
     Ok(Some((worker, requests)))
 }
 
@@ -112,6 +114,8 @@ struct Worker {
     programs: Programs,
     /// Arenas that the device knows.
     adopted: BTreeMap<ArenaId, Arc<ArenaMap>>,
+    /// The step between jobs that is being made.
+    between: Arc<Between>,
 }
 
 /// Why an attempt is not run.
@@ -153,15 +157,26 @@ impl Worker {
     }
 
     /// Starts the thread that gives signs of life, and says in them what the device holds once there is
-    /// one.
+    /// one. It ends a worker whose device does not come back from a step between jobs.
     fn beat(&self, gauges: Arc<OnceLock<Arc<Gauges>>>) -> Result<mpsc::Sender<()>, Fault> {
-        let replies = self.replies.clone();
+        let (replies, between) = (self.replies.clone(), Arc::clone(&self.between));
         let (stop, stopped) = mpsc::channel::<()>();
         let beat = move || {
             while stopped.recv_timeout(HEARTBEAT_EVERY) == Err(RecvTimeoutError::Timeout) {
                 let memory = gauges.get().map_or_else(Default::default, |gauges| gauges.memory());
                 if replies.send(&FromWorker::Heartbeat { memory }).is_err() {
                     return;
+                }
+                if between.is_stuck(clock::now()) {
+                    let message = format!(
+                        "the device has not come back from a step between jobs in {} s",
+                        STEP_MAX.as_secs()
+                    );
+                    let code = exit::DEVICE_LOST;
+                    let last = FromWorker::Dying { code, fault: None, message, attempt: None };
+                    // Whether that arrives or not, the worker is of no more use.
+                    drop(replies.send(&last));
+                    end_process(code);
                 }
             }
         };
@@ -200,7 +215,7 @@ impl Worker {
                 Ok(()) => {}
             }
             if is_idle || checkup.is_late(arrived) {
-                let step = checkup.step(device, arrived);
+                let step = self.between.step(arrived, || checkup.step(device, arrived));
                 if let Err(fault) = step {
                     return self.last_words_between_jobs(&fault);
                 }
@@ -282,7 +297,7 @@ impl Worker {
     ) -> Result<(), (Fault, Option<AttemptId>)> {
         for &id in ids {
             if let Some(map) = self.adopted.remove(&id)
-                && let Err(fault) = device.release(map.all())
+                && let Err(fault) = self.between.step(clock::now(), || device.release(map.all()))
             {
                 if fault.ends_worker() {
                     return Err((fault, None));

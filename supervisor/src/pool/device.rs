@@ -99,6 +99,22 @@ impl Device {
         self.service == Service::Open
     }
 
+    /// Why nobody can count on it, and for how long.
+    pub(super) fn why_out(&self, now: Timestamp) -> String {
+        let (id, fault) = (self.id, &self.last_fault);
+        match self.service {
+            Service::Open => fault.clone(),
+            Service::Probing => format!("{id} is being tried again ({fault})"),
+            Service::Quarantined { probe_at: None } => {
+                format!("{id} is out of service until `gridpool release {id}` ({fault})")
+            }
+            Service::Quarantined { probe_at: Some(at) } => {
+                let seconds = at.since(now).as_secs_f64().ceil();
+                format!("{id} is out of service and tried again in {seconds} s ({fault})")
+            }
+        }
+    }
+
     /// Whether every process refused to start, so that the set-up is wrong and not the device.
     pub(super) fn is_misconfigured(&self) -> bool {
         !self.is_open() && self.never_ready && self.refused

@@ -205,6 +205,11 @@ impl Pool {
         }
     }
 
+    /// All devices.
+    pub fn devices(&self) -> impl Iterator<Item = DeviceId> {
+        self.devices.iter().map(|device| device.id)
+    }
+
     /// Why a device is out of service and when it is tried again, if it is.
     #[must_use]
     pub fn quarantine(&self, id: DeviceId) -> Option<Quarantine<'_>> {

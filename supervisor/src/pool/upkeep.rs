@@ -173,8 +173,8 @@ impl Pool {
         if self.devices_that_may_serve() > 0 {
             return;
         }
-        let faults: Vec<_> = self.devices.iter().map(|device| &*device.last_fault).collect();
-        let reason = format!("no device is left: {}", faults.join("; "));
+        let devices: Vec<_> = self.devices.iter().map(|device| device.why_out(now)).collect();
+        let reason = format!("no device is left: {}", devices.join("; "));
         for id in self.queue.all_jobs() {
             self.end_early(now, id, AttemptOutcome::Preempted);
             self.finish(now, id, Verdict::DeviceLost, reason.clone());
