@@ -50,17 +50,13 @@ pub(super) fn release(shared: &Shared, what: &str) -> Result<String, Refusal> {
 
 /// Which devices are out of service, why, and for how long.
 pub(super) fn quarantines(pool: &Pool, now: Timestamp) -> Vec<QuarantineStatus> {
-    let rows = pool.workers();
-    let workers = rows.iter().filter_map(|row| row.name.parse::<WorkerId>().ok());
-    let mut devices: Vec<DeviceId> = workers.map(|worker| worker.device).collect();
-    devices.dedup();
     let of = |device: DeviceId| {
         let Quarantine { why, tried_at } = pool.quarantine(device)?;
         let us = |left: Duration| u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
         let tried_in_us = tried_at.map(|at| us(at.since(now)));
         Some(QuarantineStatus { device: device.to_string(), why: why.to_owned(), tried_in_us })
     };
-    devices.into_iter().filter_map(of).collect()
+    pool.devices().filter_map(of).collect()
 }
 
 fn decide(shared: &Shared, what: &str) -> Result<(Release, String), Refusal> {
