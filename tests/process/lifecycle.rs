@@ -260,7 +260,7 @@ fn a_submit_that_finds_a_drained_pool_gone_says_so_and_shows_what_it_was_told() 
 }
 
 #[test]
-fn the_folder_that_workers_are_started_through_is_made_again_if_it_is_removed() {
+fn the_folder_that_workers_are_started_through_is_made_again_or_it_is_said_what_is_in_its_way() {
     let pool = cpu(1).start();
     let own = format!(".gridpool-boot-{}", pool.supervisor.pid());
     let own = pool.folder().join(own);
@@ -270,6 +270,18 @@ fn the_folder_that_workers_are_started_through_is_made_again_if_it_is_removed() 
     let mode = fs::metadata(&own).expect("it is there again").permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
     assert!(pool.log().contains("the folder was gone: it is made again"), "{}", pool.log());
+    serves(&pool.client());
+
+    fs::remove_dir_all(&own).expect("it is there");
+    fs::write(&own, "").expect("a file can be written");
+    pool.cli(&["kill", "cpu0"]).run().output();
+    let sentence = format!(
+        "could not be started: {} is not the private folder that this supervisor made: remove it",
+        own.display()
+    );
+    pool.until("cpu0", "not started", |slot| slot.last_fault.ends_with(&sentence));
+    fs::remove_file(&own).expect("it is there");
+    pool.until("cpu0", "replaced", |slot| slot.state == WorkerState::Ready);
     serves(&pool.client());
 }
 

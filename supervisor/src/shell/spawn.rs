@@ -87,6 +87,8 @@ fn start(
     worker: WorkerId,
     device: &PoolDevice,
 ) -> Result<(), StartError> {
+    // ipc-channel panics where it can make no folder for its socket; this says why there is none.
+    drop(tempfile::tempdir()?);
     let (listener, name) = Listener::open()?;
     let (lifeline, theirs) = UnixStream::pair()?;
     let (beacon, lit) = UnixStream::pair()?;
