@@ -1,17 +1,21 @@
 //! How a supervisor starts, ends and is killed, and what it leaves behind.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use gridpool_protocol::client::ClientError;
 use gridpool_protocol::clock;
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::Verdict;
+use gridpool_protocol::status::WorkerState;
+use gridpool_tests::oracle::samples::random_grids;
 use nix::sys::signal::Signal;
+use serde_json::{Value, json};
 
 use crate::command::gridpool;
 use crate::jobs::{
-    PROGRAM, answer, as_npy, data, heavy_work, large_job, serves, small_job, submit,
+    PROGRAM, answer, as_json, as_npy, data, heavy_work, large_job, serves, small_job, submit,
 };
 use crate::pool::{Setup, cpu};
 use crate::processes::{all_gone, children, go_on, maps, signal, stop, ticks};
@@ -145,9 +149,89 @@ fn drain_returns_when_the_pool_is_gone() {
     assert!(drain.process.is_running(), "a job is left");
     pool.go_on("cpu0");
     assert_eq!(answer(job).verdict(), Verdict::Ok);
-    assert_eq!(drain.finish().output(), "the pool has finished its jobs and stopped\n");
+    assert_eq!(drain.finish().output(), "the pool has finished its last job (1 OK) and stopped\n");
     pool.wait_closed();
     pool.ends_well();
+}
+
+#[test]
+fn drain_says_that_there_was_nothing_left_or_what_was_not_finished() {
+    let pool = cpu(1).start();
+    serves(&pool.client());
+    let drain = pool.cli(&["drain"]).run();
+    assert_eq!(drain.output(), "the pool had no job left and has stopped\n");
+    pool.ends_well();
+
+    let pool = cpu(1).limits("drain_timeout_ms = 100").start();
+    pool.stop("cpu0");
+    let client = pool.client();
+    let jobs = [submit(&client, small_job(1)), submit(&client, large_job(2))];
+    pool.until_busy("cpu0");
+    let said = pool.cli(&["drain"]).run().output();
+    let want = "the pool has stopped, but not finished its last 2 jobs: 2 CANCELLED\n";
+    assert_eq!(said, want);
+    for job in jobs {
+        assert_eq!(answer(job).verdict(), Verdict::Cancelled);
+    }
+    pool.ends_well();
+}
+
+/// More jobs than `submit` has under way at a time, so that it has some to submit when the pool drains.
+#[test]
+fn a_submit_into_a_drain_gets_what_was_accepted_and_says_what_was_not() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let inputs = ["a", "b"].map(|name| {
+        let path = folder.path().join(name);
+        fs::write(&path, as_json(&random_grids(3, 20))).expect("a file can be written");
+        path
+    });
+    let [a, b] = inputs.each_ref().map(|path| path.to_str().expect("a readable path"));
+    for json in [true, false] {
+        let pool = cpu(1).start();
+        pool.stop("cpu0");
+        let form = if json { "--json" } else { "--quiet" };
+        let submit = pool.cli(&["submit", PROGRAM, "--batch", "1", form, a, b]).start();
+        pool.until_status("jobs to be accepted", |status| status.counters.accepted == 32);
+        let drain = pool.cli(&["drain"]).start();
+        pool.until_status("the pool to drain", |status| status.supervisor.draining);
+        pool.go_on("cpu0");
+        let submitted = submit.finish();
+        assert_eq!(submitted.code, Some(69), "{submitted:?}");
+        let want = "gridpool: the pool is draining; 32 of 40 items have a verdict, 8 have none: submit \
+                    what has none again, to another pool\n";
+        assert_eq!(submitted.stderr, want);
+        if json {
+            let document: Value = serde_json::from_str(&submitted.stdout).expect("one document");
+            let results = document["results"].as_array().expect("a list of results");
+            let verdicts: Vec<_> = results.iter().map(|result| &result["verdict"]).collect();
+            assert_eq!(verdicts, [&json!("OK"), &Value::Null]);
+            assert_eq!(results[0]["output"].as_array().map(Vec::len), Some(20));
+            assert_eq!(results[1]["output"], Value::Null);
+            assert_eq!(document["receipts"].as_array().map(Vec::len), Some(32));
+        } else {
+            let text = &submitted.stdout;
+            assert!(text.contains(&format!("{b}  no verdict\n")), "{text}");
+            assert!(text.contains("\n2 inputs, 40 grids: 1 OK, 1 no verdict; "), "{text}");
+            assert!(text.contains("\ncpu0#1  32 grids  "), "{text}");
+        }
+        let said = drain.finish().output();
+        assert_eq!(said, "the pool has finished its last 32 jobs (32 OK) and stopped\n");
+        pool.ends_well();
+    }
+}
+
+#[test]
+fn the_folder_that_workers_are_started_through_is_made_again_if_it_is_removed() {
+    let pool = cpu(1).start();
+    let own = format!(".gridpool-boot-{}", pool.supervisor.pid());
+    let own = pool.folder().join(own);
+    fs::remove_dir_all(&own).expect("it is there");
+    pool.cli(&["kill", "cpu0"]).run().output();
+    pool.until("cpu0", "replaced", |slot| slot.restarts == 1 && slot.state == WorkerState::Ready);
+    let mode = fs::metadata(&own).expect("it is there again").permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    assert!(pool.log().contains("the folder was gone: it is made again"), "{}", pool.log());
+    serves(&pool.client());
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn a_submit_whose_worker_is_killed_by_gridpool_kill_ends_ok() {
     pool.all_ready();
     let status = pool.cli(&["status"]).run().output();
     assert!(status.contains(&format!("{busy}#2")), "{status}");
-    pool.cli(&["kill", &format!("{busy}#1")]).run().complains(1, &["no worker", "cpu0#", "cpu1#"]);
+    pool.cli(&["kill", &format!("{busy}#1")]).run().complains(2, &["no worker", "cpu0#", "cpu1#"]);
 }
 
 /// The pool of `run` has no socket, so its worker is killed when it has computed for a while.

@@ -344,14 +344,15 @@ impl Connection {
         Ok(JobAnswer { receipt: *receipt, outputs: Some(outputs) })
     }
 
-    /// Waits for the end of the connection, after which there will be no other.
-    pub(super) fn wait_closed(&self) -> Result<(), ClientError> {
+    /// Waits for the end of the connection, after which there will be no other, and gives what the pool
+    /// has said that it did before.
+    pub(super) fn wait_closed(&self) -> Result<Option<Vec<(Verdict, u64)>>, ClientError> {
         self.lock().broken.get_or_insert_with(|| "the pool has stopped".to_owned());
         let until = clock::now() + DRAIN_TIMEOUT_MAX;
         match self.wait_for(until, |_| None::<()>) {
             Err(ClientError::Silent) => Err(ClientError::Silent),
             // Anything else is the end that was waited for.
-            Ok(()) | Err(_) => Ok(()),
+            Ok(()) | Err(_) => Ok(self.lock().drained.take()),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use gridpool_protocol::ids::{ArenaId, ClientId, DeviceId, JobId, WorkerId};
 use gridpool_protocol::message::{Inline, Member, Run, ServerMessage, Submission};
 use gridpool_protocol::receipt::Verdict;
+use gridpool_protocol::status::Counters;
 use gridpool_protocol::{codec, frame};
 use nix::libc::SIGKILL;
 
@@ -34,6 +35,8 @@ pub(super) struct Core {
     rest: Vec<Action>,
     /// The moment that the timing thread sleeps until.
     pub(super) armed: Option<Timestamp>,
+    /// What was done before the order to drain.
+    before_drain: Option<Counters>,
     pub(super) left: bool,
     /// Devices that were said to be out of service.
     out: BTreeSet<DeviceId>,
@@ -61,6 +64,7 @@ impl Core {
             doomed: BTreeSet::new(),
             rest: Vec::new(),
             armed: None,
+            before_drain: None,
             left: false,
             out: BTreeSet::new(),
         }
@@ -71,6 +75,9 @@ impl Core {
     /// core finishes no job that it sends.
     pub(super) fn handle(&mut self, shared: &Shared, now: Timestamp, event: Event) {
         let quarantines = self.pool.counters().quarantines;
+        if matches!(event, Event::DrainRequested | Event::StopRequested) {
+            self.before_drain.get_or_insert_with(|| self.pool.counters());
+        }
         self.pool.handle(now, event);
         if !self.out.is_empty() || self.pool.counters().quarantines != quarantines {
             self.log_quarantines(now);
@@ -163,6 +170,7 @@ impl Core {
                 }
             },
             Action::Leave => {
+                self.say_what_was_drained();
                 self.left = true;
                 shared.timer.stop();
                 shared.ended.notify_all();
@@ -249,6 +257,17 @@ impl Core {
         what: impl FnOnce(&mut Link) -> Result<(), LinkError>,
     ) {
         act(&mut self.workers, worker, what);
+    }
+
+    /// Tells every client what became of the jobs that the pool had when it was told to drain.
+    fn say_what_was_drained(&self) {
+        let (before, now) = (self.before_drain.unwrap_or_default(), self.pool.counters());
+        let verdicts = now.verdicts().into_iter().zip(before.verdicts());
+        let verdicts = verdicts.map(|((verdict, now), (_, before))| (verdict, now - before));
+        let verdicts: Vec<_> = verdicts.filter(|&(_, count)| count > 0).collect();
+        tracing::info!(?verdicts, "drained");
+        let message = ServerMessage::Drained { verdicts };
+        self.clients.keys().for_each(|&client| self.tell(client, &message));
     }
 
     /// Sends a message to a client that is still there.

@@ -21,6 +21,7 @@ use nix::unistd::Pid;
 use super::attendant::Attendant;
 use super::link::Link;
 use super::pidfd::PidFd;
+use super::process::BootFolder;
 use super::{PoolDevice, Shared};
 use crate::pool::event::Event;
 use crate::pool::policy::PolicyTable;
@@ -44,11 +45,14 @@ pub(super) fn serve(
     shared: &Arc<Shared>,
     command: &WorkerCommand,
     devices: &[PoolDevice],
+    mut boot: Option<BootFolder>,
 ) {
     for worker in orders {
         let device = devices.iter().find(|device| device.id == worker.device);
         let device = device.expect("the pool spawns only on its devices");
-        if let Err(error) = start(shared, command, worker, device) {
+        let restored = boot.as_mut().map_or(Ok(()), BootFolder::restore);
+        let started = restored.map_err(StartError::System);
+        if let Err(error) = started.and_then(|()| start(shared, command, worker, device)) {
             tracing::error!(%worker, %error, "worker could not be started");
             shared.lock().doomed.remove(&worker);
             let (detail, is_final) = match error {
