@@ -1,6 +1,7 @@
 //! What a machine runs short of: descriptors, memory; and processes that hold ever more of it.
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use gridpool_protocol::receipt::AttemptOutcome;
@@ -79,7 +80,7 @@ impl Drop for SmallMemory {
 fn a_worker_that_the_kernel_takes_for_its_memory_costs_an_attempt_and_not_the_pool() {
     const LITTLE: u64 = 128 << 10;
     let Some(group) = SmallMemory::new(LITTLE) else {
-        println!("not injected: this user may make no memory cgroup");
+        drop(writeln!(io::stderr(), "not injected: this user may make no memory cgroup"));
         return;
     };
     let pool = cpu(1).start();

@@ -148,7 +148,9 @@ impl Connection {
                 Err(_) => state.disconnect(),
             }
             if clock::until(give_up).is_zero() {
-                state.broken.get_or_insert_default();
+                // Nobody came in the place of a pool that has ended in order.
+                let drained = state.drained.as_ref().map(|_| "it was drained and has stopped");
+                state.broken.get_or_insert_with(|| drained.unwrap_or_default().to_owned());
             } else if state.broken.is_none() {
                 state = self.sleep(state, RETRY_EVERY);
             }

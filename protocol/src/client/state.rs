@@ -153,6 +153,7 @@ impl State {
     pub(super) fn reconnect(&mut self, reader: FrameReader) -> Result<(), ClientError> {
         self.wire.open(reader.socket().try_clone().map_err(FrameError::Io)?);
         self.reader = Some(reader);
+        self.drained = None;
         self.jobs.retain(|_, pending| !matches!(pending.stage, Stage::Abandoned));
         for key in self.jobs.keys().copied().collect::<Vec<_>>() {
             let Some(pending) = self.jobs.get_mut(&key) else { continue };
