@@ -161,6 +161,8 @@ impl Swarm {
             convicts_kept: size(rng, &[0, 1, 2, 100]),
             verdicts_kept: size(rng, &[0, 1, 3, 10, 1_000]),
             known_answer_every: Duration::ZERO,
+            worker_memory_growth_max: 0,
+            worker_descriptors_growth_max: 0,
             spin_us: 0,
             restart_limit: count(rng, 1, 8),
             restart_window: rng.millis(50, 4_000),

@@ -27,6 +27,7 @@ pub mod process;
 pub mod self_test;
 pub mod serve;
 mod tally;
+pub mod wear;
 
 #[cfg(test)]
 #[path = "../tests/members/mod.rs"]

@@ -33,6 +33,7 @@ use crate::fault::Fault;
 use crate::gauges::Gauges;
 use crate::process;
 use crate::self_test::self_test;
+use crate::wear::{GrowthMax, Holding, Wear};
 
 /// Who this worker is and who started it.
 #[derive(Clone, Debug)]
@@ -47,6 +48,8 @@ pub struct Identity {
     pub spin: Duration,
     /// How often it tests its device while it serves.
     pub known_answer_every: Duration,
+    /// How far it may grow.
+    pub growth_max: GrowthMax,
 }
 
 /// Serves until the supervisor says stop or is gone. `open` opens the device.
@@ -91,6 +94,9 @@ fn connect(
     if !lives {
         return Ok(None);
     }
+    if let Err(error) = process::volunteer_for_the_oom_killer() {
+        tracing::warn!(%error, "the kernel may take the supervisor for this worker's memory");
+    }
     process::mark_descriptors().map_err(|error| format!("close_range: {error}"))?;
     let (replies, mut requests) =
         channel::connect(&identity.bootstrap).map_err(|error| Chain(&error).to_string())?;
@@ -104,7 +110,9 @@ fn connect(
     let arenas = Arenas::take_from(UnixStream::from(lifeline))?;
     let (programs, adopted) = (Programs::default(), BTreeMap::new());
     let between = Arc::default();
-    let worker = Worker { replies, arenas, programs, adopted, between };
+    let growth_max = identity.growth_max;
+    let worker =
+        Worker { replies, arenas, programs, adopted, between, growth_max, wear: Arc::default() };
     Ok(Some((worker, requests)))
 }
 
@@ -116,6 +124,8 @@ struct Worker {
     adopted: BTreeMap<ArenaId, Arc<ArenaMap>>,
     /// The step between jobs that is being made.
     between: Arc<Between>,
+    growth_max: GrowthMax,
+    wear: Arc<Wear>,
 }
 
 /// Why an attempt is not run.
@@ -150,6 +160,10 @@ impl Worker {
         let mut device = Saboteur::new(open()?);
         gauges.get_or_init(|| device.gauges());
         self_test(&mut device)?;
+        match Holding::now() {
+            Ok(fresh) => self.wear.start(fresh),
+            Err(error) => tracing::warn!(%error, "how far this worker grows is not known"),
+        }
         self.say(&FromWorker::Ready { device: device.info().clone() });
         // The heart beats as long as the process lives.
         std::mem::forget(stop_beating);
@@ -160,12 +174,16 @@ impl Worker {
     /// one. It ends a worker whose device does not come back from a step between jobs.
     fn beat(&self, gauges: Arc<OnceLock<Arc<Gauges>>>) -> Result<mpsc::Sender<()>, Fault> {
         let (replies, between) = (self.replies.clone(), Arc::clone(&self.between));
+        let (wear, growth_max) = (Arc::clone(&self.wear), self.growth_max);
         let (stop, stopped) = mpsc::channel::<()>();
         let beat = move || {
             while stopped.recv_timeout(HEARTBEAT_EVERY) == Err(RecvTimeoutError::Timeout) {
                 let memory = gauges.get().map_or_else(Default::default, |gauges| gauges.memory());
                 if replies.send(&FromWorker::Heartbeat { memory }).is_err() {
                     return;
+                }
+                if let Ok(now) = Holding::now() {
+                    wear.note(now, growth_max);
                 }
                 if between.is_stuck(clock::now()) {
                     let message = format!(
@@ -213,6 +231,11 @@ impl Worker {
                 Err((fault, attempt)) if is_run => return self.last_words(&fault, attempt),
                 Err((fault, _)) => return self.last_words_between_jobs(&fault),
                 Ok(()) => {}
+            }
+            if let Some(why) = self.wear.worn() {
+                let (code, message) = (Wear::EXIT, why.to_owned());
+                self.say(&FromWorker::Dying { code, fault: None, message, attempt: None });
+                return code;
             }
             if is_idle || checkup.is_late(arrived) {
                 let step = self.between.step(arrived, || checkup.step(device, arrived));

@@ -203,7 +203,7 @@ impl FaultCode {
             // ILL, ABRT, BUS, FPE, SEGV: what a program does to itself.
             Self::Signal(4 | 6 | 7 | 8 | 11) => Response::Suspect,
             // Only somebody outside sends that: the supervisor's own are known to it.
-            Self::Signal(9) => Response::Retry,
+            Self::Exit(exit::worker::WORN) | Self::Signal(9) => Response::Retry,
             Self::Exit(_)
             | Self::NotReady
             | Self::Rejected
@@ -319,7 +319,7 @@ mod tests {
             (Restart, "exit 0, exit 1, exit 71, exit 72, exit 74, exit 101, signal 15, signal 2"),
             (Halt, "exit 73, exit 75, incompatible, no binary"),
             (Restart, "not ready, rejected, wrong answer"),
-            (Retry, "signal 9, spawn failed"),
+            (Retry, "exit 76, signal 9, spawn failed"),
             (Quarantine, "unkillable, xid 48, xid 95, xid 119, xid 140"),
             (QuarantineOnRepeat, "xid 109, xid 74"),
             (Halt, "xid 79, nvml 15, nvml 16, recovery 1, recovery 2, recovery 4, recovery 77"),

@@ -374,6 +374,8 @@ fn start_pool(settings: &Settings) -> Result<Shell, CommandError> {
         program,
         cpu_threads: (cores / cpu_devices.max(1)).max(1),
         known_answer_every: limits.known_answer_every,
+        memory_growth_max: limits.worker_memory_growth_max,
+        descriptors_growth_max: limits.worker_descriptors_growth_max,
         policy: settings.policy.clone(),
     };
     let shell = Shell::start(limits, command, pool_devices, settings.socket.clone())

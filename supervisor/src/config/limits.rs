@@ -103,6 +103,8 @@ const LIMITS: &[Limit] = &[
     time("feed_patience", |c| &mut c.feed_patience, 1..=HOUR_MS),
     bytes("join_cost_max", |c| &mut c.join_cost_max, 0..=1 << 40),
     time("known_answer_every", |c| &mut c.known_answer_every, 10..=DAY_MS),
+    bytes("worker_memory_growth_max", |c| &mut c.worker_memory_growth_max, 0..=1 << 50),
+    count("worker_descriptors_growth_max", |c| &mut c.worker_descriptors_growth_max, 0..=1_000_000),
     count("spin_us", |c| &mut c.spin_us, 0..=SPIN_US_MAX),
 ];
 

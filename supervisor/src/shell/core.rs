@@ -74,10 +74,10 @@ impl Core {
     /// for them, then the rest. Both in order; none of the rest undoes what a run needs, because the
     /// core finishes no job that it sends.
     pub(super) fn handle(&mut self, shared: &Shared, now: Timestamp, event: Event) {
+        let quarantines = self.pool.counters().quarantines;
         if matches!(event, Event::DrainRequested | Event::StopRequested) {
             self.before_drain.get_or_insert_with(|| self.pool.counters());
         }
-        let quarantines = self.pool.counters().quarantines;
         self.pool.handle(now, event);
         if !self.out.is_empty() || self.pool.counters().quarantines != quarantines {
             self.log_quarantines(now);

@@ -35,6 +35,10 @@ pub struct WorkerCommand {
     pub cpu_threads: usize,
     /// How often a worker tests its device while it serves.
     pub known_answer_every: Duration,
+    /// Bytes of memory by which a worker may grow after it was READY.
+    pub memory_growth_max: u64,
+    /// Descriptors, likewise.
+    pub descriptors_growth_max: u32,
     /// What is done about which fault.
     pub policy: PolicyTable,
 }
@@ -142,6 +146,8 @@ fn spawn(
         .args(["--supervisor-pid", &std::process::id().to_string()])
         .args(["--spin-us", &spin.as_micros().to_string()])
         .args(["--known-answer-every-ms", &command.known_answer_every.as_millis().to_string()])
+        .args(["--memory-growth-max", &command.memory_growth_max.to_string()])
+        .args(["--descriptors-growth-max", &command.descriptors_growth_max.to_string()])
         .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         .stdin(Stdio::from(ends.lifeline))
         .stdout(Stdio::from(ends.beacon))
