@@ -86,6 +86,7 @@ pub(crate) const WANTED: &[&str] = &[
     "dispatch: again on another device",
     "dispatch: again on the same device",
     "dispatch: beside another process of the device",
+    "dispatch: beside what runs",
     "dispatch: joined",
     "dispatch: joined as second batch",
     "dispatch: second batch",

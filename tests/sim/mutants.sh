@@ -377,6 +377,16 @@ mutant 'the pool waits for a worker that cannot be killed' upkeep.rs 's/(!slot\.
 mutant 'a death while the pool leaves counts' workers.rs 's/if !leaving && !stopping \{/if true || (!leaving \&\& !stopping) {/'
 mutant 'a start that fails while the pool leaves counts' workers.rs 's/if matches!\(self\.phase, Phase::Leaving \| Phase::Left\) \{/if false {/'
 mutant 'workers start while the pool leaves' upkeep.rs 's/(SlotState::Reclaiming \{ \.\. \} \| SlotState::Waiting \{ \.\. \} => )\{\n\s+slot\.state = SlotState::Stopped;\n\s+\}/$1\{\}/'
+mutant 'a worker takes one more beside what it has than it may' slot.rs 's/front\.sent\.len\(\) < window\b/front.sent.len() <= window/'
+mutant 'others run beside one that is on trial' slot.rs 's/&& front\.may_lead\n(\s+&& front\.sent\.len)/$1/'
+mutant 'somebody runs beside others though a device idles' dispatch.rs 's/true => \(self\.take_for_idle\(now\), join_cost_max\),/true if self.window > 1 => (self.take_beside(now), join_cost_max),\n                true => (self.take_for_idle(now), join_cost_max),/'
+mutant 'a suspect runs beside others' dispatch.rs 's/job\.is_on_trial\(\) \|\| //'
+mutant 'whoever runs beside others does not fill the worker' dispatch.rs 's/self\.window - in_hand/1/'
+mutant 'who runs beside others goes anywhere' dispatch.rs 's/\(unwanted, front\.sent\.len\(\), index\)/(unwanted, 0, index)/'
+mutant 'one must wait for a worker that has room' dispatch.rs 's/false if self\.window > 1 => \(self\.take_beside\(now\), join_cost_max\)/false if self.window > 1 => (None, join_cost_max)/'
+mutant 'others run beside one that may not be lost' dispatch.rs 's/self\.window == 1 \|\| joins\.is_some\(\)/true/'
+mutant 'a late job costs the worker of many others' losses.rs 's/ && self\.window == 1;/;/'
+mutant 'two pools give one number' device.rs 's/self\.next \+= self\.step/self.next += 1/'
 
 printf '\n%d caught, %d missed, %d could not be tried\n' "$caught" "$missed" "$broken"
 [[ $missed == 0 && $broken == 0 ]]

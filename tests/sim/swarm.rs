@@ -104,6 +104,10 @@ pub(crate) struct Rates {
 pub(crate) struct Swarm {
     pub(crate) config: PoolConfig,
     pub(crate) devices: u32,
+    /// Attempts that a worker runs beside each other; 1 is one launch after the other.
+    pub(crate) window: usize,
+    /// The number of the first process of a device, and how much more that of the next one is.
+    pub(crate) numbers: [u32; 2],
     pub(crate) clients: u64,
     /// Things that clients and chaos do before the faults stop.
     pub(crate) steps: u64,
@@ -189,6 +193,8 @@ impl Swarm {
         };
         Self {
             devices: count(rng, 1, 4),
+            window: rng.pick(&[1, 1, 1, 1, 1, 2, 5, 64]),
+            numbers: rng.pick(&[[1, 1], [1, 2], [2, 2]]),
             clients: rng.between(1, 4),
             steps: rng.between(5, 120),
             pause_max: rng.pick(&[0, 5, 20, 60, 120]),
@@ -323,6 +329,8 @@ impl Swarm {
                 ..PoolConfig::DEFAULT
             },
             devices: 1,
+            window: 1,
+            numbers: [1, 1],
             clients: 3,
             steps: rng.between(200, 400),
             pause_max: rng.pick(&[0, 1]),

@@ -50,8 +50,11 @@ pub(super) struct Device {
     pub(super) id: DeviceId,
     pub(super) service: Service,
     pub(super) last_fault: String,
-    /// Processes so far: the number of the latest.
+    /// The number of the latest process.
     pub(super) generation: u32,
+    /// The number of the next one, and how much more that of the one after it is.
+    next: u32,
+    step: u32,
     /// Whether no process here was ever READY.
     never_ready: bool,
     /// Whether it was put out of service by starts that failed.
@@ -74,6 +77,8 @@ impl Device {
             service: Service::Open,
             last_fault: String::new(),
             generation: 0,
+            next: 1,
+            step: 1,
             never_ready: true,
             refused: false,
             start_failures: 0,
@@ -89,9 +94,15 @@ impl Device {
         WorkerId { device: self.id, generation: self.generation }
     }
 
+    /// Has its processes numbered so.
+    pub(super) fn number(&mut self, first: u32, step: u32) {
+        (self.next, self.step) = (first, step);
+    }
+
     /// The next process's number.
     pub(super) fn next_generation(&mut self) -> u32 {
-        self.generation += 1;
+        self.generation = self.next;
+        self.next += self.step;
         self.generation
     }
 

@@ -286,7 +286,8 @@ impl Pool {
         for (part, attempt, worker) in job.running().collect::<Vec<_>>() {
             let slot = self.slots.iter_mut().find(|slot| slot.worker() == worker);
             let slot = slot.expect("a running attempt's worker has a slot");
-            let is_late = outcome == AttemptOutcome::Deadline;
+            // A worker that runs several at a time is not killed as soon as one of them is late.
+            let is_late = outcome == AttemptOutcome::Deadline && self.window == 1;
             slot.cut_off(now, attempt, grace, is_late);
             job.failed(part, slot.device_info(), outcome, String::new());
         }

@@ -218,9 +218,39 @@ impl Slot {
         }
     }
 
-    /// A batch was sent to it.
-    pub(super) fn send(&mut self, batch: Batch) {
+    /// What it has in hand, if others may run beside that: it is heard, and nobody is to find out who of
+    /// them is guilty of something.
+    pub(super) fn takes_beside(
+        &self,
+        now: Timestamp,
+        config: &PoolConfig,
+        window: usize,
+    ) -> Option<&Batch> {
+        match &self.state {
+            SlotState::Busy { outstanding: Outstanding { front, .. } } => {
+                let may = now.since(self.last_heard) < config.heartbeat_suspect
+                    && front.may_lead
+                    && front.sent.len() < window;
+                may.then_some(front)
+            }
+            SlotState::Killed { .. }
+            | SlotState::Ready { .. }
+            | SlotState::Reclaiming { .. }
+            | SlotState::Standby
+            | SlotState::Starting { .. }
+            | SlotState::Stopped
+            | SlotState::Stopping { .. }
+            | SlotState::Unkillable { .. }
+            | SlotState::Waiting { .. } => None,
+        }
+    }
+
+    /// A batch was sent to it, which runs beside what it has if it runs several at a time.
+    pub(super) fn send(&mut self, batch: Batch, window: usize) {
         match &mut self.state {
+            SlotState::Busy { outstanding } if window > 1 => {
+                outstanding.front.absorb(batch);
+            }
             SlotState::Busy { outstanding } if outstanding.second.is_none() => {
                 outstanding.second = Some(batch);
             }

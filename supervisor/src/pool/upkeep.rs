@@ -74,7 +74,8 @@ impl Pool {
     /// Sends SIGKILL. What another attempt cannot disturb goes elsewhere at once, and who stands by
     /// takes over.
     pub(super) fn kill(&mut self, now: Timestamp, index: usize, cause: KillCause) {
-        self.kill_because(now, index, cause, why_killed(cause));
+        let why = self.why_killed(cause, self.slots[index].was_ready);
+        self.kill_because(now, index, cause, why);
     }
 
     /// The same, where more is known about `why`.
@@ -101,6 +102,28 @@ impl Pool {
         self.device_mut(worker.device).lost_at = Some(now);
         self.promote(now, worker.device);
         self.actions.push_back(Action::Kill { worker });
+    }
+
+    /// What is said of a worker that was killed, in receipts and reasons.
+    pub(super) fn why_killed(&self, cause: KillCause, was_ready: bool) -> String {
+        match cause {
+            KillCause::Beacon => "its worker ended".to_owned(),
+            KillCause::DeviceFault(fault) => {
+                let (name, sentence) = (fault.meaning().name, fault.meaning().sentence);
+                format!("its worker was killed over {fault} ({name}): {sentence}")
+            }
+            KillCause::FreeDevice | KillCause::Leaving => {
+                "its worker was killed for another".to_owned()
+            }
+            KillCause::Hang if was_ready => {
+                let silent = self.config.heartbeat_kill.as_secs_f64();
+                format!("its worker said nothing for {silent} s and was killed")
+            }
+            KillCause::Hang => {
+                let wait = self.config.ready_timeout.as_secs_f64();
+                format!("its worker was not READY in {wait} s and was killed")
+            }
+        }
     }
 
     fn end_drain(&mut self, now: Timestamp) {
@@ -179,20 +202,5 @@ impl Pool {
             self.end_early(now, id, AttemptOutcome::Preempted);
             self.finish(now, id, Verdict::DeviceLost, reason.clone());
         }
-    }
-}
-
-/// What is said of a worker that was killed, in receipts and reasons.
-pub(super) fn why_killed(cause: KillCause) -> String {
-    match cause {
-        KillCause::Beacon => "its worker ended".to_owned(),
-        KillCause::DeviceFault(fault) => {
-            let meaning = fault.meaning();
-            format!("its worker was killed over {fault} ({}): {}", meaning.name, meaning.sentence)
-        }
-        KillCause::FreeDevice | KillCause::Leaving => {
-            "its worker was killed for another".to_owned()
-        }
-        KillCause::Hang => "its worker stopped answering and was killed".to_owned(),
     }
 }

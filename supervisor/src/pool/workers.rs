@@ -9,7 +9,6 @@ use super::event::{Exit, Timestamp};
 use super::losses::{Loss, LossKind};
 use super::outstanding::Answered;
 use super::slot::{Blame, KillCause, Slot, SlotState};
-use super::upkeep::why_killed;
 use super::{Phase, Pool};
 
 impl Pool {
@@ -38,7 +37,7 @@ impl Pool {
             | SlotState::Ready { .. }
             | SlotState::Standby
             | SlotState::Starting { .. } => {
-                let mut why = why_killed(KillCause::Beacon);
+                let mut why = self.why_killed(KillCause::Beacon, true);
                 if let Some(words) = last_words {
                     why = format!("{why}: {words}");
                 }
@@ -140,7 +139,8 @@ impl Pool {
             | SlotState::Waiting { .. } => None,
         };
         let stopping = matches!(slot.state, SlotState::Stopping { .. });
-        let hang = if slot.was_ready { FaultCode::Hang } else { FaultCode::NotReady };
+        let was_ready = slot.was_ready;
+        let hang = if was_ready { FaultCode::Hang } else { FaultCode::NotReady };
         let outstanding = slot.take_outstanding();
         let of_exit = self.policy.response_to_exit(exit.code(), exit.fault);
         let response = match cause {
@@ -156,7 +156,10 @@ impl Pool {
         if !leaving && !stopping {
             let fault = match cause {
                 None | Some(KillCause::Beacon) => Some(format!("{worker} died: {exit}")),
-                Some(KillCause::Hang) => Some(format!("{worker} stopped answering: {exit}")),
+                Some(cause @ KillCause::Hang) => {
+                    let why = self.why_killed(cause, was_ready);
+                    Some(why.replacen("its worker", &worker.to_string(), 1))
+                }
                 // What the pool ends for the sake of its device has died of nothing, or of what has
                 // been noted already.
                 Some(KillCause::DeviceFault(_) | KillCause::FreeDevice | KillCause::Leaving) => {
@@ -194,7 +197,10 @@ impl Pool {
         };
         let (why, detail) = match cause {
             None => (format!("its worker ended with {exit}"), exit.to_string()),
-            Some(cause) => (why_killed(cause), why_killed(cause)),
+            Some(cause) => {
+                let why = self.why_killed(cause, was_ready);
+                (why.clone(), why)
+            }
         };
         let loss = Loss { device, kind, detail, why, may_write: false };
         self.on_lost(now, worker, outstanding, &loss);

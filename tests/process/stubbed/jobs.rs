@@ -153,11 +153,12 @@ fn a_job_that_hangs_in_the_driver_ends_at_its_deadline_and_another_worker_takes_
 
 #[test]
 fn a_device_that_hangs_while_it_is_tested_costs_no_job_its_deadline() {
-    let script = "call=cuStreamSynchronize once-file=DIR/once while-file=DIR/go hang";
+    let script =
+        "call=cuStreamSynchronize once-file=DIR/once while-file=DIR/go mark-file=DIR/hung hang";
     let pool = gpus(1, script).limits("known_answer_every_ms = 10\n").start();
     make(pool.folder(), "go");
     let hung = pool.pid("gpu0");
-    eventually_so("the device to hang in its test", || pool.folder().join("once").exists());
+    eventually_so("the device to hang in its test", || pool.folder().join("hung").exists());
     let grids = random_grids(50, 5);
     let answer = answer(submit(&pool.client(), job(PROGRAM, &grids)));
     is_right(&answer, PROGRAM, &grids);

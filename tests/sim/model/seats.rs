@@ -269,7 +269,8 @@ impl Model {
     pub(super) fn spawn(&mut self, now: Timestamp, at: SeatId) {
         let by = now.after(self.config.ready_timeout);
         let device = self.devices.get_mut(&at.device).expect("devices stay");
-        device.generation += 1;
+        let [first, step] = self.numbers;
+        device.generation = if device.generation == 0 { first } else { device.generation + step };
         let seat = &mut device.seats[at.number];
         if seat.restarts > 1 {
             self.coverage.hit("spawn: after a backoff");
