@@ -1,0 +1,372 @@
+//! Loads a model: its file, its session, where its nodes run, its first runs, what they take.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use gridpool_protocol::ids::DeviceKind;
+use gridpool_protocol::program::hex;
+use gridpool_protocol::tensor::model::{ModelNameError, ProviderNodes};
+use ort::ep::{self, ExecutionProviderDispatch};
+use ort::logging::LogLevel;
+use ort::session::Session;
+use ort::session::builder::SessionBuilder;
+use ort::value::{Outlet, ValueType};
+use sha2::{Digest, Sha256};
+
+use super::context::Context;
+use super::error::RuntimeFault;
+use super::options::{MAX_BATCH_DEFAULT, ModelOptions, OptionsError, Provider};
+use super::placement::{PlacementError, audit};
+use super::runtime::Runtime;
+use super::seam::{self, DeviceMemory, HostMemory, SharedSession};
+use super::signature::{Signature, SignatureError};
+use super::warm_up::{Trial, WarmUpError};
+
+/// Largest file of a model: what a protobuf may have. Larger models keep their weights in files beside.
+pub const MODEL_FILE_BYTES_MAX: u64 = (1 << 31) - 1;
+/// The library without which ONNX Runtime's TensorRT provider cannot be loaded, by its names.
+const TENSORRT_LIBRARIES: [&str; 2] = ["libnvinfer.so.10", "libnvinfer.so"];
+
+/// Why a model was not loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// Its contexts take more than they may.
+    #[error(
+        "{contexts} contexts take {needs} bytes of device memory (weights {weights}, each context up to \
+         {context}); it is allowed {allowed}, which is enough for {fit}"
+    )]
+    Budget {
+        /// How many contexts were asked for.
+        contexts: u32,
+        /// Bytes of all of it.
+        needs: u64,
+        /// Of the model itself.
+        weights: u64,
+        /// Of one context.
+        context: u64,
+        /// Bytes allowed.
+        allowed: u64,
+        /// How many contexts would do.
+        fit: u64,
+    },
+    /// What its contexts take is not known, and there is a limit.
+    #[error("what its contexts take of the device is not known: device_bytes cannot be kept")]
+    BudgetUnknown,
+    /// A model of that name is loaded.
+    #[error("a model `{name}` is loaded already")]
+    Exists {
+        /// The name.
+        name: String,
+    },
+    /// Its file cannot be read.
+    #[error("{}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Its name will not do.
+    #[error(transparent)]
+    Name(#[from] ModelNameError),
+    /// What was said about it will not do.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+    /// Nodes would run where they may not.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
+    /// A provider cannot be had.
+    #[error("the provider `{provider}` cannot be used; nothing falls back to another")]
+    Provider {
+        /// Which one.
+        provider: Provider,
+        /// Why.
+        #[source]
+        source: RuntimeFault,
+    },
+    /// Its requests were to be joined, and cannot be.
+    #[error("max_batch = {max_batch}: its requests cannot share runs: {reason}")]
+    Rows {
+        /// What was asked for.
+        max_batch: u32,
+        /// Why not.
+        reason: String,
+    },
+    /// ONNX Runtime refuses it.
+    #[error(transparent)]
+    Session(#[from] RuntimeFault),
+    /// Its inputs or outputs are not served.
+    #[error(transparent)]
+    Signature(#[from] SignatureError),
+    /// TensorRT is not installed.
+    #[error(
+        "the provider `tensorrt` needs {}: install TensorRT 10 (`pip install tensorrt`) and have its \
+         folder in LD_LIBRARY_PATH, or use `cuda`", TENSORRT_LIBRARIES[0]
+    )]
+    TensorRtMissing,
+    /// No thread for it.
+    #[error("no thread for a context")]
+    Thread(#[source] io::Error),
+    /// Its file is too large to be one.
+    #[error("{} has {bytes} bytes; the file of a model has at most {MODEL_FILE_BYTES_MAX}", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
+    /// Its first run fails.
+    #[error(transparent)]
+    WarmUp(#[from] WarmUpError),
+}
+
+/// The file of a model.
+#[derive(Debug)]
+pub(super) struct ModelFile {
+    path: PathBuf,
+    content: Vec<u8>,
+    pub(super) sha256: String,
+}
+
+impl ModelFile {
+    pub(super) fn read(path: &Path) -> Result<Self, LoadError> {
+        let fails = |source| LoadError::File { path: path.to_owned(), source };
+        let file = File::open(path).map_err(fails)?;
+        let bytes = file.metadata().map_err(fails)?.len();
+        let mut content = Vec::new();
+        let mut limited = file.take(MODEL_FILE_BYTES_MAX + 1);
+        if bytes <= MODEL_FILE_BYTES_MAX {
+            limited.read_to_end(&mut content).map_err(fails)?;
+        }
+        let bytes = bytes.max(content.len() as u64);
+        if bytes > MODEL_FILE_BYTES_MAX {
+            return Err(LoadError::TooLarge { path: path.to_owned(), bytes });
+        }
+        let sha256 = hex(&Sha256::digest(&content));
+        Ok(Self { path: path.to_owned(), content, sha256 })
+    }
+}
+
+/// A model that can be run.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    session: SharedSession,
+    pub(super) signature: Arc<Signature>,
+    pub(super) nodes: Vec<ProviderNodes>,
+    /// Most rows of a run, if its requests may be joined.
+    pub(super) rows_max: Option<u32>,
+    trials: Vec<Trial>,
+    /// Bytes that the model takes by itself, and each context at most.
+    memory: Option<(u64, u64)>,
+    device_bytes: Option<u64>,
+}
+
+/// Loads a model and its contexts, each warmed by runs of its own: all of them or none.
+pub(super) fn load(
+    runtime: &Runtime,
+    kind: DeviceKind,
+    file: &ModelFile,
+    options: &ModelOptions,
+) -> Result<(Loaded, Vec<Context>), LoadError> {
+    options.check()?;
+    let providers = options.providers_on(kind)?;
+    let host = match kind {
+        DeviceKind::Cpu => HostMemory::Plain,
+        DeviceKind::Gpu => HostMemory::Pinned,
+    };
+    let mut builder = builder(runtime, kind, file, &providers, options)?;
+    let session = builder.commit_from_memory(&file.content);
+    let on_gpu = kind == DeviceKind::Gpu;
+    let session = session.map_err(|error| seam::fault("CreateSession", &error, on_gpu))?;
+    let signature =
+        Arc::new(Signature::of(&described(session.inputs()), &described(session.outputs()))?);
+    let session = SharedSession::of(session, host);
+    let nodes = audit(&seam::assigned_nodes(&session)?, &providers, &options.cpu_ops)?;
+    let before = session.device_memory()?;
+    let mut loaded = Loaded {
+        session,
+        signature,
+        nodes,
+        rows_max: None,
+        trials: Vec::new(),
+        memory: None,
+        device_bytes: options.device_bytes,
+    };
+    let first = loaded.first_context(kind, options, before)?;
+    loaded.check_budget(options.contexts)?;
+    let mut contexts = vec![first];
+    contexts.extend(loaded.more_contexts(options.contexts - 1)?);
+    Ok((loaded, contexts))
+}
+
+/// Inputs or outputs, with what each is.
+fn described(outlets: &[Outlet]) -> Vec<(&str, &ValueType)> {
+    outlets.iter().map(|outlet| (outlet.name(), outlet.dtype())).collect()
+}
+
+/// The options of the session.
+fn builder(
+    runtime: &Runtime,
+    kind: DeviceKind,
+    file: &ModelFile,
+    providers: &[Provider],
+    options: &ModelOptions,
+) -> Result<SessionBuilder, LoadError> {
+    let on_gpu = kind == DeviceKind::Gpu;
+    let fails = |error: ort::Error<SessionBuilder>| {
+        LoadError::Session(seam::fault("CreateSessionOptions", &error, on_gpu))
+    };
+    let new = Session::builder(runtime.environment());
+    let mut builder = new.map_err(|error| seam::fault("CreateSessionOptions", &error, on_gpu))?;
+    builder = builder.with_log_level(LogLevel::Warning).map_err(fails)?;
+    let mut set = |key: &str, value: &str| -> Result<(), LoadError> {
+        builder = builder.clone().with_config_entry(key, value).map_err(fails)?;
+        Ok(())
+    };
+    set("session.record_ep_graph_assignment_info", "1")?;
+    // The model is read from memory: what it keeps in other files lies beside its own.
+    let folder = file.path.canonicalize().ok();
+    let folder = folder.as_deref().and_then(Path::parent).and_then(Path::to_str);
+    set("session.model_external_initializers_file_folder_path", folder.unwrap_or("."))?;
+    if on_gpu && options.cpu_ops.is_empty() {
+        // With an allow-list the audit decides: this switch rejects every node on the CPU.
+        set("session.disable_cpu_ep_fallback", "1")?;
+    }
+    for &provider in providers {
+        let dispatch = dispatch(provider, options)?;
+        let added = builder.with_execution_providers([dispatch]);
+        builder = added.map_err(|error| LoadError::Provider {
+            provider,
+            source: seam::fault("AppendExecutionProvider", &error, on_gpu),
+        })?;
+    }
+    Ok(builder)
+}
+
+/// A provider that fails rather than be left out. A worker sees one GPU, so it is always the first.
+fn dispatch(
+    provider: Provider,
+    options: &ModelOptions,
+) -> Result<ExecutionProviderDispatch, LoadError> {
+    let limit = options.device_bytes.and_then(|bytes| usize::try_from(bytes).ok());
+    let dispatch = match provider {
+        Provider::Cpu => ep::CPU::default().with_arena_allocator(true).build(),
+        Provider::Cuda => {
+            let cuda = ep::CUDA::default().with_device_id(0);
+            let cuda = cuda.with_arena_extend_strategy(ep::ArenaExtendStrategy::SameAsRequested);
+            limit
+                .map_or_else(|| cuda.clone(), |limit| cuda.clone().with_memory_limit(limit))
+                .build()
+        }
+        Provider::TensorRt => {
+            if !TENSORRT_LIBRARIES.iter().any(|name| seam::is_loadable(name)) {
+                return Err(LoadError::TensorRtMissing);
+            }
+            ep::TensorRT::default().with_device_id(0).build()
+        }
+    };
+    Ok(dispatch.error_on_failure())
+}
+
+impl Loaded {
+    /// The first context: its runs decide whether rows may be joined and what a context takes.
+    fn first_context(
+        &mut self,
+        kind: DeviceKind,
+        options: &ModelOptions,
+        before: Option<DeviceMemory>,
+    ) -> Result<Context, LoadError> {
+        let mut context = Context::new(&self.session, &self.signature)?;
+        self.rows_max = self.decide_rows(&mut context, options)?;
+        let has_rows = self.rows_max.is_some();
+        let trial = |shapes| Trial::new(&self.signature, shapes, has_rows);
+        let mut trials = options.warm_up.iter().map(trial).collect::<Result<Vec<_>, _>>()?;
+        if trials.is_empty() {
+            trials.push(trial(&BTreeMap::new())?);
+        }
+        let counts = options.device_bytes.is_some() || kind == DeviceKind::Gpu;
+        if let (Some(rows), true) = (self.rows_max, counts) {
+            // The largest run that can come, so that later ones find their memory and what they take
+            // is known.
+            let largest = trials[0].with_rows(rows.into());
+            let reason = |error: gridpool_protocol::tensor::TensorError| error.to_string();
+            let largest = largest.map_err(|error| WarmUpError::Shapes { reason: reason(error) })?;
+            trials.push(largest);
+        }
+        for trial in &trials {
+            trial.run(&mut context)?;
+        }
+        self.trials = trials;
+        let after = self.session.device_memory()?;
+        self.memory = before.zip(after).map(|(before, after)| {
+            let runs = after.peak.max(after.used).saturating_sub(before.used);
+            (before.used, runs)
+        });
+        Ok(context)
+    }
+
+    /// Most rows of a run: joined are only requests of a model whose rows are proved to be rows.
+    fn decide_rows(
+        &self,
+        context: &mut Context,
+        options: &ModelOptions,
+    ) -> Result<Option<u32>, LoadError> {
+        let signature = &self.signature;
+        let (max_batch, is_asked) = match options.max_batch {
+            Some(1) => return Ok(None),
+            Some(max_batch) => (max_batch, true),
+            None => (MAX_BATCH_DEFAULT, false),
+        };
+        let proved = if !signature.may_have_rows {
+            Err("not every input and output has a free first dimension".to_owned())
+        } else if !signature.rows_share_a_name && !is_asked {
+            Err("their first dimensions have different names".to_owned())
+        } else {
+            let none = BTreeMap::new();
+            let trial = Trial::new(signature, options.warm_up.first().unwrap_or(&none), true);
+            trial?.rows_are_independent(context)
+        };
+        match proved {
+            Ok(()) => Ok(Some(max_batch)),
+            Err(reason) if is_asked => Err(LoadError::Rows { max_batch, reason }),
+            Err(reason) => {
+                tracing::info!(reason, "requests of this model do not share runs");
+                Ok(None)
+            }
+        }
+    }
+
+    /// More contexts, each warmed: all or none. [`Loaded::check_budget`] was asked before.
+    pub(super) fn more_contexts(&self, count: u32) -> Result<Vec<Context>, LoadError> {
+        let one = |_| -> Result<Context, LoadError> {
+            let mut context = Context::new(&self.session, &self.signature)?;
+            for trial in &self.trials {
+                trial.run(&mut context)?;
+            }
+            Ok(context)
+        };
+        (0..count).map(one).collect()
+    }
+
+    /// Whether so many contexts keep to the memory that the model is allowed.
+    pub(super) fn check_budget(&self, contexts: u32) -> Result<(), LoadError> {
+        let Some(allowed) = self.device_bytes else { return Ok(()) };
+        let Some((weights, context)) = self.memory else { return Err(LoadError::BudgetUnknown) };
+        let needs = weights.saturating_add(context.saturating_mul(contexts.into()));
+        if needs <= allowed {
+            return Ok(());
+        }
+        let fit = allowed.saturating_sub(weights).checked_div(context).unwrap_or(0);
+        Err(LoadError::Budget { contexts, needs, weights, context, allowed, fit })
+    }
+
+    /// Bytes of the device that it takes with so many contexts; 0 if that is not known.
+    pub(super) fn device_bytes(&self, contexts: u32) -> u64 {
+        let of = |(weights, context): (u64, u64)| weights + context * u64::from(contexts);
+        self.memory.map_or(0, of)
+    }
+}
