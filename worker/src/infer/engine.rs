@@ -134,6 +134,11 @@ impl Engine {
         options: &ModelOptions,
     ) -> Result<ModelInfo, LoadError> {
         check_model_name(name)?;
+        let exists = || LoadError::Exists { name: name.to_owned() };
+        let is_served = |slot: Option<&Slot>| matches!(slot, Some(Slot::Serving(_)));
+        if is_served(self.models().get(name)) {
+            return Err(exists());
+        }
         let file = ModelFile::read(path);
         let sha256 = file.as_ref().map_or_else(|_| String::new(), |file| file.sha256.clone());
         let blank = ModelInfo {
@@ -151,9 +156,10 @@ impl Engine {
         };
         let started = file.and_then(|file| self.start(&file, options, &blank));
         let mut models = self.models();
-        let is_served = matches!(models.get(name), Some(Slot::Serving(_)));
+        // Somebody else may have loaded one of that name meanwhile.
+        let is_served = is_served(models.get(name));
         match started {
-            Ok(_) if is_served => Err(LoadError::Exists { name: name.to_owned() }),
+            Ok(_) if is_served => Err(exists()),
             Ok(model) => {
                 let info = model.info();
                 models.insert(name.to_owned(), Slot::Serving(Arc::new(model)));

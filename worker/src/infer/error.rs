@@ -20,8 +20,9 @@ const SHARED_CODES_FROM: u32 = 100;
 const OUT_OF_MEMORY: u32 = 2;
 /// How ONNX Runtime's provider names a result of CUDA.
 const CUDA_FAILURE: &str = "CUDA failure ";
-/// How its allocator says that the device is full.
-const ARENA_IS_FULL: &str = "Failed to allocate memory for requested buffer";
+/// How its allocator says that the device, or what a model is allowed of it, is full.
+const ARENA_IS_FULL: [&str; 2] =
+    ["Failed to allocate memory for requested buffer", "is smaller than requested bytes of"];
 /// Longest message that is kept, in bytes.
 const MESSAGE_BYTES_MAX: usize = 1_000;
 
@@ -90,7 +91,8 @@ fn cuda_code(message: &str, on_gpu: bool) -> Option<FaultCode> {
         let is_shared = number >= SHARED_CODES_FROM || SHARED_SMALL_CODES.contains(&number);
         return is_shared.then_some(FaultCode::Cuda(number));
     }
-    (on_gpu && message.contains(ARENA_IS_FULL)).then_some(FaultCode::Cuda(OUT_OF_MEMORY))
+    let is_full = ARENA_IS_FULL.iter().any(|text| message.contains(text));
+    (on_gpu && is_full).then_some(FaultCode::Cuda(OUT_OF_MEMORY))
 }
 
 #[cfg(test)]

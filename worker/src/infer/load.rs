@@ -17,6 +17,7 @@ use ort::value::{Outlet, ValueType};
 use sha2::{Digest, Sha256};
 
 use super::context::Context;
+use super::cuda_libraries;
 use super::error::RuntimeFault;
 use super::options::{MAX_BATCH_DEFAULT, ModelOptions, OptionsError, Provider};
 use super::placement::{PlacementError, audit};
@@ -29,6 +30,9 @@ use super::warm_up::{Trial, WarmUpError};
 pub const MODEL_FILE_BYTES_MAX: u64 = (1 << 31) - 1;
 /// The library without which ONNX Runtime's TensorRT provider cannot be loaded, by its names.
 const TENSORRT_LIBRARIES: [&str; 2] = ["libnvinfer.so.10", "libnvinfer.so"];
+
+/// What ONNX Runtime says where a node would run on the CPU and none may.
+const FALLBACK_IS_DISABLED: &str = "fallback to CPU EP has been explicitly disabled";
 
 /// Why a model was not loaded.
 #[derive(Debug, thiserror::Error)]
@@ -178,10 +182,17 @@ pub(super) fn load(
         DeviceKind::Cpu => HostMemory::Plain,
         DeviceKind::Gpu => HostMemory::Pinned,
     };
-    let mut builder = builder(runtime, kind, file, &providers, options)?;
-    let session = builder.commit_from_memory(&file.content);
-    let on_gpu = kind == DeviceKind::Gpu;
-    let session = session.map_err(|error| seam::fault("CreateSession", &error, on_gpu))?;
+    let is_strict = kind == DeviceKind::Gpu && options.cpu_ops.is_empty();
+    let new = |is_strict| session(runtime, kind, file, &providers, options, is_strict);
+    let session = match new(is_strict) {
+        Err(LoadError::Session(fault)) if fault.message().contains(FALLBACK_IS_DISABLED) => {
+            // Which nodes they are is said by a session that may have them, and is never run.
+            let lenient = SharedSession::of(new(false)?, host);
+            audit(&seam::assigned_nodes(&lenient)?, &providers, &options.cpu_ops)?;
+            return Err(LoadError::Session(fault));
+        }
+        other => other?,
+    };
     let signature =
         Arc::new(Signature::of(&described(session.inputs()), &described(session.outputs()))?);
     let session = SharedSession::of(session, host);
@@ -208,14 +219,15 @@ fn described(outlets: &[Outlet]) -> Vec<(&str, &ValueType)> {
     outlets.iter().map(|outlet| (outlet.name(), outlet.dtype())).collect()
 }
 
-/// The options of the session.
-fn builder(
+/// A session of the model. One that `is_strict` is none if any node would run on the CPU.
+fn session(
     runtime: &Runtime,
     kind: DeviceKind,
     file: &ModelFile,
     providers: &[Provider],
     options: &ModelOptions,
-) -> Result<SessionBuilder, LoadError> {
+    is_strict: bool,
+) -> Result<Session, LoadError> {
     let on_gpu = kind == DeviceKind::Gpu;
     let fails = |error: ort::Error<SessionBuilder>| {
         LoadError::Session(seam::fault("CreateSessionOptions", &error, on_gpu))
@@ -232,9 +244,12 @@ fn builder(
     let folder = file.path.canonicalize().ok();
     let folder = folder.as_deref().and_then(Path::parent).and_then(Path::to_str);
     set("session.model_external_initializers_file_folder_path", folder.unwrap_or("."))?;
-    if on_gpu && options.cpu_ops.is_empty() {
+    if is_strict {
         // With an allow-list the audit decides: this switch rejects every node on the CPU.
         set("session.disable_cpu_ep_fallback", "1")?;
+    }
+    if on_gpu {
+        cuda_libraries::preload(runtime.library());
     }
     for &provider in providers {
         let dispatch = dispatch(provider, options)?;
@@ -244,7 +259,8 @@ fn builder(
             source: seam::fault("AppendExecutionProvider", &error, on_gpu),
         })?;
     }
-    Ok(builder)
+    let made = builder.commit_from_memory(&file.content);
+    Ok(made.map_err(|error| seam::fault("CreateSession", &error, on_gpu))?)
 }
 
 /// A provider that fails rather than be left out. A worker sees one GPU, so it is always the first.
@@ -256,8 +272,13 @@ fn dispatch(
     let dispatch = match provider {
         Provider::Cpu => ep::CPU::default().with_arena_allocator(true).build(),
         Provider::Cuda => {
-            let cuda = ep::CUDA::default().with_device_id(0);
-            let cuda = cuda.with_arena_extend_strategy(ep::ArenaExtendStrategy::SameAsRequested);
+            // By heuristics: a search times every algorithm, anew for every number of rows, and picks
+            // another one in another process.
+            let cuda = ep::CUDA::default()
+                .with_device_id(0)
+                .with_arena_extend_strategy(ep::ArenaExtendStrategy::SameAsRequested)
+                .with_conv_algorithm_search(ep::cuda::ConvAlgorithmSearch::Heuristic)
+                .with_tf32(options.tf32);
             limit
                 .map_or_else(|| cuda.clone(), |limit| cuda.clone().with_memory_limit(limit))
                 .build()

@@ -3,7 +3,7 @@
 //!
 //! [`library`] finds ONNX Runtime, [`runtime`] loads it, [`engine`] loads models and takes requests. A
 //! model is one session, with its weights once, and a [`Context`] for each run that may be under way at
-//! once. [`seam`] is the one place that calls ONNX Runtime's C API by hand; its first lines say why
+//! once. `seam.rs` is the one place that calls ONNX Runtime's C API by hand; its first lines say why
 //! several threads may run one session.
 //!
 //! What a request can rely on:
@@ -15,6 +15,7 @@
 
 mod batcher;
 mod context;
+mod cuda_libraries;
 pub mod engine;
 mod error;
 mod job;

@@ -88,6 +88,9 @@ pub struct ModelOptions {
     pub cpu_ops: BTreeSet<String>,
     /// Which providers to use, the first before the next. None: `cuda` on a GPU device.
     pub providers: Vec<Provider>,
+    /// Whether a GPU may multiply FP32 with the precision of TF32, which is faster and has 10 bits of
+    /// mantissa instead of 23.
+    pub tf32: bool,
     /// Most requests that wait.
     pub queue_requests: usize,
     /// Most bytes of inputs that wait.
@@ -103,6 +106,7 @@ impl Default for ModelOptions {
             warm_up: Vec::new(),
             cpu_ops: BTreeSet::new(),
             providers: Vec::new(),
+            tf32: false,
             queue_requests: QUEUE_REQUESTS_DEFAULT,
             queue_bytes: QUEUE_BYTES_DEFAULT,
         }

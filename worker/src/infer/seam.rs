@@ -22,6 +22,7 @@ use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::tensor::DataType;
 use ort::AsPointer;
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
@@ -32,6 +33,9 @@ use super::error::RuntimeFault;
 
 pub(super) use placement::{AssignedNode, assigned_nodes};
 pub(super) use value::Value;
+
+/// What an allocator without counts answers.
+const NOT_IMPLEMENTED: FaultCode = FaultCode::Onnx(sys::OrtErrorCode::ORT_NOT_IMPLEMENTED as u32);
 
 /// Where tensors of the host lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +100,10 @@ impl SharedSession {
         // SAFETY: the allocator lives, and `pairs` is written before it is read.
         let status =
             unsafe { (ort::api().AllocatorGetStats)(allocator.0.as_ptr(), &raw mut pairs) };
-        self.check("AllocatorGetStats", status)?;
+        match self.check("AllocatorGetStats", status) {
+            Err(fault) if fault.code() == NOT_IMPLEMENTED => return Ok(None),
+            checked => checked?,
+        }
         let Some(pairs) = NonNull::new(pairs) else { return Ok(None) };
         let (peak, used) = (number(pairs, c"MaxInUse"), number(pairs, c"InUse"));
         #[expect(unsafe_code, reason = "the end of what AllocatorGetStats gave")]
