@@ -1,5 +1,6 @@
 //! Tensors with names: their types, their shapes, and how a set of them lies in one buffer, inline or
-//! in an arena. What a model is and what a run of it did is in [`model`].
+//! in an arena. What a model is and what a run of it did is in [`model`], what may be said about one in
+//! [`options`].
 //!
 //! ```
 //! use gridpool_protocol::tensor::{DataType, Packed, Tensor, TensorLayout};
@@ -16,6 +17,7 @@
 mod datatype;
 mod error;
 pub mod model;
+pub mod options;
 mod packed;
 mod spec;
 

@@ -16,10 +16,10 @@ use super::batcher::{Entry, QueueError};
 use super::job::{Done, Job};
 use super::load::{LoadError, ModelFile, load};
 use super::model::Model;
-use super::options::ModelOptions;
 use super::place::{Destination, Source};
 use super::runtime::Runtime;
 use super::signature::InputError;
+use gridpool_protocol::tensor::options::ModelOptions;
 
 /// A request of a model.
 pub struct Request {

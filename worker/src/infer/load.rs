@@ -19,12 +19,12 @@ use sha2::{Digest, Sha256};
 use super::context::Context;
 use super::cuda_libraries;
 use super::error::RuntimeFault;
-use super::options::{MAX_BATCH_DEFAULT, ModelOptions, OptionsError, Provider};
 use super::placement::{PlacementError, audit};
 use super::runtime::Runtime;
 use super::seam::{self, DeviceMemory, HostMemory, SharedSession};
 use super::signature::{Signature, SignatureError};
 use super::warm_up::{Trial, WarmUpError};
+use gridpool_protocol::tensor::options::{MAX_BATCH_DEFAULT, ModelOptions, OptionsError, Provider};
 
 /// Largest file of a model: what a protobuf may have. Larger models keep their weights in files beside.
 pub const MODEL_FILE_BYTES_MAX: u64 = (1 << 31) - 1;

@@ -22,7 +22,6 @@ mod job;
 pub mod library;
 mod load;
 mod model;
-pub mod options;
 mod place;
 mod placement;
 pub mod runtime;
@@ -31,6 +30,8 @@ mod signature;
 mod types;
 mod warm_up;
 
+pub use gridpool_protocol::tensor::options::{ModelOptions, OptionsError, Provider};
+
 pub use batcher::QueueError;
 pub use context::{Context, RunError};
 pub use engine::{ContextsError, Engine, Request, RequestError, Ticket};
@@ -38,7 +39,6 @@ pub use error::RuntimeFault;
 pub use job::{Answer, Done, InferError};
 pub use library::{LibraryError, Places};
 pub use load::{LoadError, MODEL_FILE_BYTES_MAX};
-pub use options::{ModelOptions, OptionsError, Provider};
 pub use place::{ArenaPart, Destination, Placed, Source};
 pub use placement::PlacementError;
 pub use runtime::Runtime;

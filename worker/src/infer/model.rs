@@ -11,8 +11,8 @@ use super::batcher::{Batcher, Entry, Limits, Part, QueueError};
 use super::context::{Context, RunError, Share};
 use super::job::{InferError, Job, Run};
 use super::load::{LoadError, Loaded};
-use super::options::{ModelOptions, check_contexts};
 use super::signature::{Arrangement, InputError};
+use gridpool_protocol::tensor::options::{ModelOptions, check_contexts};
 
 /// A model that is served.
 #[derive(Debug)]

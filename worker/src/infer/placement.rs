@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gridpool_protocol::tensor::model::ProviderNodes;
 
-use super::options::Provider;
 use super::seam::AssignedNode;
+use gridpool_protocol::tensor::options::Provider;
 
 /// Most nodes that an error lists.
 const LISTED_MAX: usize = 20;

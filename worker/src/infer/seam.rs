@@ -219,6 +219,13 @@ impl Binding {
 
     /// Runs the model over the inputs as they are now; gives its outputs in order.
     pub(super) fn run(&mut self) -> Result<Vec<Value>, RuntimeFault> {
+        let ran = self.bind().and_then(|()| self.run_bound());
+        // What was bound is kept by the binding: copies of inputs on a GPU, outputs beyond their use.
+        self.unbind();
+        ran
+    }
+
+    fn bind(&mut self) -> Result<(), RuntimeFault> {
         for (name, value) in self.input_names.iter().zip(&self.inputs) {
             let value = value.as_ref().expect("every input was given memory");
             #[expect(unsafe_code, reason = "see the top of this file")]
@@ -228,11 +235,6 @@ impl Binding {
             };
             self.session.check("BindInput", status)?;
         }
-        #[expect(unsafe_code, reason = "see the top of this file")]
-        // SAFETY: nothing runs with this binding, and values that were taken from it have their share.
-        unsafe {
-            (ort::api().ClearBoundOutputs)(self.binding.as_ptr());
-        }
         for name in &self.output_names {
             let (binding, memory) = (self.binding.as_ptr(), self.output_memory.ptr());
             #[expect(unsafe_code, reason = "see the top of this file")]
@@ -240,6 +242,23 @@ impl Binding {
             let status = unsafe { (ort::api().BindOutputToDevice)(binding, name.as_ptr(), memory) };
             self.session.check("BindOutputToDevice", status)?;
         }
+        Ok(())
+    }
+
+    fn unbind(&mut self) {
+        #[expect(unsafe_code, reason = "see the top of this file")]
+        // SAFETY: nothing runs with this binding; tensors that others hold have their own share.
+        unsafe {
+            (ort::api().ClearBoundInputs)(self.binding.as_ptr());
+        }
+        #[expect(unsafe_code, reason = "see the top of this file")]
+        // SAFETY: as above.
+        unsafe {
+            (ort::api().ClearBoundOutputs)(self.binding.as_ptr());
+        }
+    }
+
+    fn run_bound(&mut self) -> Result<Vec<Value>, RuntimeFault> {
         let (session, binding) = (self.session.address(), self.binding.as_ptr());
         #[expect(unsafe_code, reason = "see the top of this file")]
         // SAFETY: the session may be run by others at the same time; the binding is borrowed alone.

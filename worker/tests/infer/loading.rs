@@ -79,6 +79,14 @@ fn the_hash_is_that_of_the_file() {
 }
 
 #[test]
+fn weights_in_a_file_beside_the_model_are_found() {
+    let Some(engine) = engine() else { return };
+    load(&engine, "external", &defaults());
+    let got = ask(&engine, "external", &[fp32("x", &[1, 4], &[1.0, 2.0, 3.0, 4.0])]);
+    assert_eq!(got[0], fp32("y", &[1, 4], &[3.0, 10.0, 21.0, 44.0]));
+}
+
+#[test]
 fn a_warm_up_that_fails_keeps_the_model_out_of_service() {
     let Some(engine) = engine() else { return };
     let warm_up = |name: &str, shape: &[u64]| ModelOptions {

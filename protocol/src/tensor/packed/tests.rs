@@ -134,6 +134,8 @@ fn tensors() -> impl Strategy<Value = Vec<Tensor>> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
     #[test]
     fn any_set_comes_back(tensors in tensors(), fill in 0..100_u8) {
         let layout = TensorLayout::new(tensors).unwrap();

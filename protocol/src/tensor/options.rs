@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
-use gridpool_protocol::ids::DeviceKind;
-use gridpool_protocol::limits::{MODEL_BATCH_MAX, MODEL_CONTEXTS_MAX};
 use serde::{Deserialize, Serialize};
+
+use crate::ids::DeviceKind;
+use crate::limits::{MODEL_BATCH_MAX, MODEL_CONTEXTS_MAX};
 
 /// Rows of one run of a model whose requests may be joined, if nothing else is said.
 pub const MAX_BATCH_DEFAULT: u32 = 32;
