@@ -56,8 +56,12 @@ pub struct ModelInfo {
     pub contexts: u32,
     /// Which provider runs how many nodes.
     pub nodes: Vec<ProviderNodes>,
-    /// Memory of the device that its contexts may take, bytes: what it has been allowed.
+    /// Memory of the device that it takes, bytes: itself, and the most that each context has taken in
+    /// the runs that warmed it; 0 if that is not known.
     pub device_bytes: u64,
+    /// A shape for each input that it was run with when it was loaded: who asks whether it still runs
+    /// sends zeros of these.
+    pub trial_shapes: Vec<Vec<u64>>,
     /// Whether it can be asked.
     pub state: ModelState,
     /// Why not; empty if it can.
@@ -145,6 +149,7 @@ mod tests {
             contexts: 4,
             nodes: vec![ProviderNodes { provider: "CUDAExecutionProvider".into(), nodes: 7 }],
             device_bytes: 1 << 40,
+            trial_shapes: vec![vec![1, 3]],
             state: ModelState::Unavailable,
             reason: "why".into(),
         };

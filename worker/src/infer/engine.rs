@@ -151,6 +151,7 @@ impl Engine {
             contexts: 0,
             nodes: Vec::new(),
             device_bytes: 0,
+            trial_shapes: Vec::new(),
             state: ModelState::Unavailable,
             reason: String::new(),
         };
@@ -193,6 +194,7 @@ impl Engine {
             contexts: options.contexts,
             nodes: loaded.nodes.clone(),
             device_bytes: loaded.device_bytes(options.contexts),
+            trial_shapes: loaded.trial_shapes(),
             state: ModelState::Ready,
             ..blank.clone()
         };

@@ -21,7 +21,7 @@ use super::cuda_libraries;
 use super::error::RuntimeFault;
 use super::placement::{PlacementError, audit};
 use super::runtime::Runtime;
-use super::seam::{self, DeviceMemory, HostMemory, SharedSession};
+use super::seam::{self, DeviceMemory, HostMemory, Manner, SharedSession};
 use super::signature::{Signature, SignatureError};
 use super::warm_up::{Trial, WarmUpError};
 use gridpool_protocol::tensor::options::{MAX_BATCH_DEFAULT, ModelOptions, OptionsError, Provider};
@@ -176,18 +176,29 @@ pub(super) fn load(
     file: &ModelFile,
     options: &ModelOptions,
 ) -> Result<(Loaded, Vec<Context>), LoadError> {
+    let (host, manner) = match kind {
+        DeviceKind::Cpu => (HostMemory::Plain, Manner::Bound),
+        DeviceKind::Gpu => (HostMemory::Pinned, Manner::Fed),
+    };
+    load_to_run(runtime, kind, (host, manner), file, options)
+}
+
+/// The same, with runs whose inputs lie there and reach them so.
+fn load_to_run(
+    runtime: &Runtime,
+    kind: DeviceKind,
+    (host, manner): (HostMemory, Manner),
+    file: &ModelFile,
+    options: &ModelOptions,
+) -> Result<(Loaded, Vec<Context>), LoadError> {
     options.check()?;
     let providers = options.providers_on(kind)?;
-    let host = match kind {
-        DeviceKind::Cpu => HostMemory::Plain,
-        DeviceKind::Gpu => HostMemory::Pinned,
-    };
     let is_strict = kind == DeviceKind::Gpu && options.cpu_ops.is_empty();
     let new = |is_strict| session(runtime, kind, file, &providers, options, is_strict);
     let session = match new(is_strict) {
         Err(LoadError::Session(fault)) if fault.message().contains(FALLBACK_IS_DISABLED) => {
             // Which nodes they are is said by a session that may have them, and is never run.
-            let lenient = SharedSession::of(new(false)?, host);
+            let lenient = SharedSession::of(new(false)?, host, manner);
             audit(&seam::assigned_nodes(&lenient)?, &providers, &options.cpu_ops)?;
             return Err(LoadError::Session(fault));
         }
@@ -195,7 +206,7 @@ pub(super) fn load(
     };
     let signature =
         Arc::new(Signature::of(&described(session.inputs()), &described(session.outputs()))?);
-    let session = SharedSession::of(session, host);
+    let session = SharedSession::of(session, host, manner);
     let nodes = audit(&seam::assigned_nodes(&session)?, &providers, &options.cpu_ops)?;
     let before = session.device_memory()?;
     let mut loaded = Loaded {
@@ -385,9 +396,17 @@ impl Loaded {
         Err(LoadError::Budget { contexts, needs, weights, context, allowed, fit })
     }
 
+    /// The shapes of the first run that warmed its contexts, input by input.
+    pub(super) fn trial_shapes(&self) -> Vec<Vec<u64>> {
+        self.trials.first().map(Trial::shapes).unwrap_or_default()
+    }
+
     /// Bytes of the device that it takes with so many contexts; 0 if that is not known.
     pub(super) fn device_bytes(&self, contexts: u32) -> u64 {
         let of = |(weights, context): (u64, u64)| weights + context * u64::from(contexts);
         self.memory.map_or(0, of)
     }
 }
+
+#[cfg(test)]
+mod tests;

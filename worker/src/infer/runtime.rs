@@ -96,20 +96,3 @@ fn log(level: LogLevel, category: &str, _id: &str, place: &str, message: &str) {
         LogLevel::Info | LogLevel::Verbose => tracing::trace!(category, place, message),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_library_that_is_no_onnx_runtime_is_refused_and_leaves_room_for_one() {
-        // Any library but ONNX Runtime: the C library's, as this process has it mapped.
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let libc = maps.split_whitespace().find(|word| word.contains("/libc.so")).expect("libc");
-        let error = Runtime::open(Path::new(libc), 1).unwrap_err();
-        assert!(error.to_string().ends_with("it has no OrtGetApiBase"), "{error}");
-        let error = Runtime::open(Path::new("/nowhere/libonnxruntime.so"), 1).unwrap_err();
-        assert!(matches!(error, LibraryError::Load { .. }), "{error}");
-        assert_eq!(error.exit_code(), 73);
-    }
-}

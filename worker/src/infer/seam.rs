@@ -6,31 +6,42 @@
 //! documented to be callable on one session from several threads at once; what belongs to one run (its
 //! feeds, fetches, execution frame and stream) is made per call, and the allocators are locked. What is
 //! *not* safe is one `OrtIoBinding` under two runs, or bound while it runs. So:
-//! - a [`SharedSession`] gives out the session's address only in this file, and only to calls that take
-//!   a session that others run: `CreateIoBinding`, `RunWithBinding`, `CreateAllocator`, and readers;
+//! - a [`SharedSession`] gives out the session's address only in this folder, and only to calls that
+//!   take a session that others run: `CreateIoBinding`, `RunWithBinding`, `Run`, `CreateAllocator`, and
+//!   readers;
 //! - nothing here changes a session after it was made, and `ort`'s own `Session`, whose methods could,
 //!   is dropped once the shared part was taken from it;
 //! - a [`Binding`] is owned by one thread at a time: every call takes `&mut self`, it is `Send` and not
-//!   `Sync`, and the tensors bound to it belong to it alone;
+//!   `Sync`, and the tensors in it belong to it alone;
 //! - CUDA graphs and user streams, which make runs of one session depend on each other, are never set.
+//!
+//! # Why inputs are not bound on a GPU
+//! `BindInput` copies a tensor of the host to the device at once, on a stream that it takes from the
+//! session's pool and gives back: it queues the copy and does not wait for it. If another thread runs
+//! the session in between, the run gets another stream than the copy had, and may read what was there
+//! before. `SynchronizeBoundInputs` waits, for the whole device and so for everybody's runs. So on a GPU
+//! inputs go with the run ([`Manner::Fed`]): `Run` copies them on its own stream, and waits for that.
+//! (`CopyOneInputAcrossDevices` and `CopyInputsAcrossDevices` in `core/framework/utils.cc`;
+//! microsoft/onnxruntime issue 15438.) On a cpu device nothing is copied, and inputs are bound.
 
+mod binding;
 mod placement;
 mod value;
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use gridpool_protocol::fault::FaultCode;
-use gridpool_protocol::tensor::DataType;
 use ort::AsPointer;
-use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
+use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::{Session, SharedSessionInner};
 use ort::sys;
 
 use super::error::RuntimeFault;
 
+pub(super) use binding::Binding;
 pub(super) use placement::{AssignedNode, assigned_nodes};
 pub(super) use value::Value;
 
@@ -61,18 +72,28 @@ impl HostMemory {
     }
 }
 
+/// How the inputs of a run reach it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// By a binding.
+    Bound,
+    /// With the run.
+    Fed,
+}
+
 /// A loaded model, run by several threads at once.
 #[derive(Clone, Debug)]
 pub(super) struct SharedSession {
     session: Arc<SharedSessionInner>,
     host: HostMemory,
+    manner: Manner,
 }
 
 impl SharedSession {
     /// The part of a session that can be shared; the rest is gone.
     #[expect(clippy::needless_pass_by_value, reason = "nobody may keep what could change it")]
-    pub(super) fn of(session: Session, host: HostMemory) -> Self {
-        Self { session: session.inner(), host }
+    pub(super) fn of(session: Session, host: HostMemory, manner: Manner) -> Self {
+        Self { session: session.inner(), host, manner }
     }
 
     /// The session for calls of the C API that only read it, or run it.
@@ -158,158 +179,6 @@ impl Drop for OwnedAllocator {
     }
 }
 
-/// What one thread binds and runs: inputs in memory of its own, outputs wherever the runtime puts them.
-#[derive(Debug)]
-pub(super) struct Binding {
-    // Dropped in this order: tensors before the allocator that made them, all before the session.
-    inputs: Vec<Option<Value>>,
-    binding: NonNull<sys::OrtIoBinding>,
-    allocator: OwnedAllocator,
-    output_memory: MemoryInfo<'static>,
-    input_names: Vec<CString>,
-    output_names: Vec<CString>,
-    session: SharedSession,
-}
-
-// SAFETY: nothing in it belongs to a thread: ONNX Runtime's objects may be used by one thread after
-// another. It is not `Sync`, so by one at a time.
-#[expect(unsafe_code, reason = "raw addresses are not Send by themselves")]
-unsafe impl Send for Binding {}
-
-impl Binding {
-    /// A binding for the inputs and outputs of these names.
-    pub(super) fn new(
-        session: &SharedSession,
-        input_names: Vec<CString>,
-        output_names: Vec<CString>,
-    ) -> Result<Self, RuntimeFault> {
-        let output_memory = session.host.info(MemoryType::CPUOutput)?;
-        let input_memory = match session.host {
-            HostMemory::Plain => MemoryType::Default,
-            HostMemory::Pinned => MemoryType::CPUOutput,
-        };
-        let allocator = OwnedAllocator::new(session, &session.host.info(input_memory)?)?;
-        let mut binding = ptr::null_mut();
-        #[expect(unsafe_code, reason = "ort's IoBinding runs only with its own &mut Session")]
-        // SAFETY: the session lives as long as the binding, which keeps a share of it.
-        let status = unsafe { (ort::api().CreateIoBinding)(session.address(), &raw mut binding) };
-        session.check("CreateIoBinding", status)?;
-        let binding = NonNull::new(binding).expect("CreateIoBinding gives one or an error");
-        let inputs = input_names.iter().map(|_| None).collect();
-        let session = session.clone();
-        Ok(Self { inputs, binding, allocator, output_memory, input_names, output_names, session })
-    }
-
-    /// The memory of an input of that type and shape: the one it had if it had the same, else new.
-    pub(super) fn input(
-        &mut self,
-        input: usize,
-        datatype: DataType,
-        shape: &[i64],
-    ) -> Result<&mut [u8], RuntimeFault> {
-        let place = &mut self.inputs[input];
-        if !place.as_ref().is_some_and(|value| value.is(datatype, shape)) {
-            // The old one first: both together may be too much.
-            *place = None;
-            *place = Some(Value::new(&self.allocator, datatype, shape, &self.session)?);
-        }
-        let value = place.as_mut().expect("it was put there");
-        value.bytes_mut(&self.session)
-    }
-
-    /// Runs the model over the inputs as they are now; gives its outputs in order.
-    pub(super) fn run(&mut self) -> Result<Vec<Value>, RuntimeFault> {
-        let ran = self.bind().and_then(|()| self.run_bound());
-        // What was bound is kept by the binding: copies of inputs on a GPU, outputs beyond their use.
-        self.unbind();
-        ran
-    }
-
-    fn bind(&mut self) -> Result<(), RuntimeFault> {
-        for (name, value) in self.input_names.iter().zip(&self.inputs) {
-            let value = value.as_ref().expect("every input was given memory");
-            #[expect(unsafe_code, reason = "see the top of this file")]
-            // SAFETY: nothing runs with this binding, which is borrowed alone; the tensor lives in it.
-            let status = unsafe {
-                (ort::api().BindInput)(self.binding.as_ptr(), name.as_ptr(), value.address())
-            };
-            self.session.check("BindInput", status)?;
-        }
-        for name in &self.output_names {
-            let (binding, memory) = (self.binding.as_ptr(), self.output_memory.ptr());
-            #[expect(unsafe_code, reason = "see the top of this file")]
-            // SAFETY: as above; the description of the memory lives in self.
-            let status = unsafe { (ort::api().BindOutputToDevice)(binding, name.as_ptr(), memory) };
-            self.session.check("BindOutputToDevice", status)?;
-        }
-        Ok(())
-    }
-
-    fn unbind(&mut self) {
-        #[expect(unsafe_code, reason = "see the top of this file")]
-        // SAFETY: nothing runs with this binding; tensors that others hold have their own share.
-        unsafe {
-            (ort::api().ClearBoundInputs)(self.binding.as_ptr());
-        }
-        #[expect(unsafe_code, reason = "see the top of this file")]
-        // SAFETY: as above.
-        unsafe {
-            (ort::api().ClearBoundOutputs)(self.binding.as_ptr());
-        }
-    }
-
-    fn run_bound(&mut self) -> Result<Vec<Value>, RuntimeFault> {
-        let (session, binding) = (self.session.address(), self.binding.as_ptr());
-        #[expect(unsafe_code, reason = "see the top of this file")]
-        // SAFETY: the session may be run by others at the same time; the binding is borrowed alone.
-        let status = unsafe { (ort::api().RunWithBinding)(session, ptr::null(), binding) };
-        self.session.check("RunWithBinding", status)?;
-        self.outputs()
-    }
-
-    /// What the last run gave.
-    fn outputs(&mut self) -> Result<Vec<Value>, RuntimeFault> {
-        let allocator = Allocator::default();
-        let (mut values, mut count) = (ptr::null_mut::<*mut sys::OrtValue>(), 0);
-        #[expect(unsafe_code, reason = "see the top of this file")]
-        // SAFETY: the run is over; the array that is written is freed below, its values are ours.
-        let status = unsafe {
-            (ort::api().GetBoundOutputValues)(
-                self.binding.as_ptr(),
-                allocator.ptr().cast_mut(),
-                &raw mut values,
-                &raw mut count,
-            )
-        };
-        self.session.check("GetBoundOutputValues", status)?;
-        let mut outputs = Vec::with_capacity(count);
-        for at in 0..count {
-            let place = values.wrapping_add(at);
-            #[expect(unsafe_code, reason = "reads the array that GetBoundOutputValues gave")]
-            // SAFETY: it has `count` values, and each is read once.
-            let value = unsafe { place.read() };
-            outputs.extend(Value::taken(value));
-        }
-        #[expect(unsafe_code, reason = "the end of the array that GetBoundOutputValues gave")]
-        // SAFETY: it came from this allocator; freeing a null is allowed.
-        unsafe {
-            allocator.free(values);
-        }
-        debug_assert_eq!(outputs.len(), self.output_names.len());
-        Ok(outputs)
-    }
-}
-
-impl Drop for Binding {
-    fn drop(&mut self) {
-        #[expect(unsafe_code, reason = "the end of what CreateIoBinding gave")]
-        // SAFETY: nothing runs with it, and it is not used again.
-        unsafe {
-            (ort::api().ReleaseIoBinding)(self.binding.as_ptr());
-        }
-    }
-}
-
 /// The version that a library says it has. Loads it for good.
 pub(super) fn version(path: &Path) -> Result<String, String> {
     #[expect(unsafe_code, reason = "loading a library runs code of it")]
@@ -367,4 +236,19 @@ fn check(call: &'static str, status: sys::OrtStatusPtr, on_gpu: bool) -> Result<
 pub(super) fn fault<R>(call: &'static str, error: &ort::Error<R>, on_gpu: bool) -> RuntimeFault {
     let code = sys::OrtErrorCode::from(error.code()) as i32;
     RuntimeFault::new(call, code.unsigned_abs(), error.message(), on_gpu)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_no_onnx_runtime_is_refused_without_a_panic() {
+        // Any library but ONNX Runtime: the C library's, as this process has it mapped.
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let libc = maps.split_whitespace().find(|word| word.contains("/libc.so")).expect("libc");
+        assert_eq!(version(Path::new(libc)).unwrap_err(), "it has no OrtGetApiBase");
+        assert!(version(Path::new("/nowhere/libonnxruntime.so")).is_err());
+        assert!(!is_loadable("libgridpool-has-no-such-library.so"));
+    }
 }

@@ -86,13 +86,18 @@ impl Trial {
     pub(super) fn run(&self, context: &mut Context) -> Result<(), WarmUpError> {
         let zeros = vec![0; self.layout.bytes()];
         self.run_over(context, zeros).map(drop).map_err(|source| WarmUpError::Run {
-            shapes: self.shapes(|tensor| format!("`{}` {:?}", tensor.name(), tensor.shape())),
-            example: self.shapes(|tensor| format!("{} = {:?}", tensor.name(), tensor.shape())),
+            shapes: self.written(|tensor| format!("`{}` {:?}", tensor.name(), tensor.shape())),
+            example: self.written(|tensor| format!("{} = {:?}", tensor.name(), tensor.shape())),
             source,
         })
     }
 
-    fn shapes(&self, write: impl FnMut(&Tensor) -> String) -> String {
+    /// The shape of every input, in the model's order.
+    pub(super) fn shapes(&self) -> Vec<Vec<u64>> {
+        self.order.iter().map(|&at| self.layout.tensors()[at].shape().to_vec()).collect()
+    }
+
+    fn written(&self, write: impl FnMut(&Tensor) -> String) -> String {
         self.layout.tensors().iter().map(write).collect::<Vec<_>>().join(", ")
     }
 
@@ -197,7 +202,7 @@ fn single(half: u16) -> f32 {
 }
 
 /// Whether two rows of an output are the same but for the order in which numbers were added.
-fn is_close(datatype: DataType, a: &[u8], b: &[u8]) -> bool {
+pub(super) fn is_close(datatype: DataType, a: &[u8], b: &[u8]) -> bool {
     let numbers = |bytes: &[u8]| -> Option<Vec<f64>> {
         let pairs = || bytes.as_chunks::<2>().0.iter();
         Some(match datatype {

@@ -181,7 +181,8 @@ pub(crate) fn submit_with(
     change: impl FnOnce(Request) -> Request,
 ) -> Result<Waiter, RequestError> {
     let (sender, answer) = mpsc::channel();
-    let done = move |answer| sender.send(answer).expect("somebody waits");
+    // A test that has failed waits for nobody.
+    let done = move |answer| drop(sender.send(answer));
     let ticket = engine.submit(change(request(model, inputs, done)))?;
     Ok(Waiter { ticket, answer })
 }

@@ -98,7 +98,10 @@ fn a_warm_up_that_fails_keeps_the_model_out_of_service() {
     let wrong = engine.load("mlp", &model("mlp"), &warm_up("z", &[1])).unwrap_err();
     assert!(wrong.to_string().contains("it has no input `z`"), "{wrong}");
     let right = engine.load("mlp", &model("mlp"), &warm_up("x", &[20, 16]));
-    assert_eq!(right.expect("it runs").state, ModelState::Ready);
+    let right = right.expect("it runs");
+    assert_eq!((right.state, right.trial_shapes), (ModelState::Ready, vec![vec![20, 16]]));
+    let guessed = load(&engine, "two_inputs", &defaults());
+    assert_eq!(guessed.trial_shapes, [vec![1, 1], vec![1]]);
 }
 
 #[test]
