@@ -238,6 +238,16 @@ def external_weights():
     return EXTERNAL, numpy.array([3, 5, 7, 11], dtype="<f4").tobytes()
 
 
+def distinct():
+    """Gives every row once: as many rows as it takes, as long as no two are the same."""
+    return save(
+        "distinct",
+        [node("Unique", "x", "y", axis=0, sorted=0)],
+        [value("x", T.FLOAT, ["N", 2])],
+        [value("y", T.FLOAT, ["M", 2])],
+    )
+
+
 def fixed():
     """No free dimension: requests are never joined."""
     return save(
@@ -250,7 +260,7 @@ def fixed():
 
 MODELS = [
     three_outputs, mlp, two_inputs, datatypes, no_cuda_kernel, shape_ops, strings, sequence, scalar,
-    nonzero, not_rows, lookup, external, external_weights, fixed,
+    nonzero, not_rows, lookup, external, external_weights, distinct, fixed,
 ]
 
 

@@ -165,6 +165,29 @@ fn a_model_whose_rows_are_no_rows_is_found_out() {
 }
 
 #[test]
+fn rows_that_turn_out_to_be_none_fail_their_run_and_nobody_gets_the_rows_of_another() {
+    let Some(engine) = engine() else { return };
+    let pair = |a: f32, b: f32| [fp32("x", &[2, 2], &[a, a, b, b])];
+    let info = load(&engine, "distinct", &ModelOptions::default());
+    assert_eq!(info.max_batch, 1, "its dimensions have different names");
+    assert_eq!(ask(&engine, "distinct", &pair(1.0, 1.0))[0], fp32("y", &[1, 2], &[1.0, 1.0]));
+    assert!(engine.unload("distinct"));
+    let asked = ModelOptions { max_batch: Some(8), ..ModelOptions::default() };
+    load(&engine, "distinct", &asked);
+    let held = Held::one(&engine, "distinct", &pair(1.0, 2.0));
+    // Together they have a row twice; apart only one of them does.
+    let inputs = [pair(1.0, 2.0), pair(2.0, 3.0), pair(4.0, 4.0)];
+    let asked = inputs.clone().map(|input| submit(&engine, "distinct", &input).unwrap());
+    held.let_go();
+    let [first, second, third] = asked;
+    assert_eq!(first.outputs()[0].bytes, inputs[0][0].bytes);
+    assert_eq!(second.outputs()[0].bytes, inputs[1][0].bytes);
+    let error = third.wait().unwrap_err().to_string();
+    assert!(error.contains("has the shape [1, 2] after a run of 2 rows"), "{error}");
+    assert!(error.ends_with("write max_batch = 1"), "{error}");
+}
+
+#[test]
 fn who_asks_for_no_joining_gets_none() {
     let Some(engine) = engine() else { return };
     load(&engine, "mlp", &ModelOptions { max_batch: Some(1), ..ModelOptions::default() });
