@@ -34,7 +34,8 @@ impl Runtime {
     /// [`LibraryError`] if it cannot be loaded, is too old, or this process has one already. A process
     /// that cannot have it should end with [`LibraryError::exit_code`].
     pub fn open(library: &Path, threads: usize) -> Result<Self, LibraryError> {
-        let path = library.to_owned();
+        // A path that is not absolute would be looked for beside the program.
+        let path = std::path::absolute(library).unwrap_or_else(|_| library.to_owned());
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(path) = loaded.clone() {
             return Err(LibraryError::Second { path });

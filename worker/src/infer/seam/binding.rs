@@ -42,11 +42,18 @@ impl Binding {
         input_names: Vec<CString>,
         output_names: Vec<CString>,
     ) -> Result<Self, RuntimeFault> {
-        let input_memory = match session.host {
-            HostMemory::Plain => MemoryType::Default,
-            HostMemory::Pinned => MemoryType::CPUOutput,
+        let plain = HostMemory::Plain.info(MemoryType::Default)?;
+        let allocator = match session.host {
+            HostMemory::Plain => OwnedAllocator::new(session, &plain)?,
+            HostMemory::Pinned => {
+                let pinned = session.host.info(MemoryType::CPUOutput)?;
+                OwnedAllocator::new(session, &pinned).or_else(|fault| {
+                    // The same result, more slowly.
+                    tracing::warn!(%fault, "inputs are copied from memory that is not pinned");
+                    OwnedAllocator::new(session, &plain)
+                })?
+            }
         };
-        let allocator = OwnedAllocator::new(session, &session.host.info(input_memory)?)?;
         let bound = match session.manner {
             Manner::Bound => Some(Bound::new(session)?),
             Manner::Fed => None,
