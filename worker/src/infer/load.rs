@@ -1,6 +1,6 @@
 //! Loads a model: its file, its session, where its nodes run, its first runs, what they take.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -195,15 +195,16 @@ fn load_to_run(
     let providers = options.providers_on(kind)?;
     let is_strict = kind == DeviceKind::Gpu && options.cpu_ops.is_empty();
     let new = |is_strict| session(runtime, kind, file, &providers, options, is_strict);
-    let session = match new(is_strict) {
-        Err(LoadError::Session(fault)) if fault.message().contains(FALLBACK_IS_DISABLED) => {
-            // Which nodes they are is said by a session that may have them, and is never run.
-            let lenient = SharedSession::of(new(false)?, host, manner);
-            audit(&seam::assigned_nodes(&lenient)?, &providers, &options.cpu_ops)?;
-            return Err(LoadError::Session(fault));
+    let made = new(is_strict).map_err(|error| {
+        let LoadError::Session(fault) = error else { return error };
+        if !fault.message().contains(FALLBACK_IS_DISABLED) {
+            return LoadError::Session(fault);
         }
-        other => other?,
-    };
+        // Which nodes they are is said by a session that may have them, and is never run.
+        let lenient = new(false).map(|session| SharedSession::of(session, host, manner));
+        refusal(lenient, fault, &providers, &options.cpu_ops)
+    });
+    let session = made?;
     let signature =
         Arc::new(Signature::of(&described(session.inputs()), &described(session.outputs()))?);
     let session = SharedSession::of(session, host, manner);
@@ -223,6 +224,21 @@ fn load_to_run(
     let mut contexts = vec![first];
     contexts.extend(loaded.more_contexts(options.contexts - 1)?);
     Ok((loaded, contexts))
+}
+
+/// Why a model was refused that has nodes on the CPU where none may be: the nodes, if they are known.
+fn refusal(
+    lenient: Result<SharedSession, LoadError>,
+    fault: RuntimeFault,
+    providers: &[Provider],
+    cpu_ops: &BTreeSet<String>,
+) -> LoadError {
+    let nodes = lenient.and_then(|session| Ok(seam::assigned_nodes(&session)?));
+    match nodes.map(|nodes| audit(&nodes, providers, cpu_ops)) {
+        Ok(Err(named)) => LoadError::Placement(named),
+        Ok(Ok(_)) => LoadError::Session(fault),
+        Err(other) => other,
+    }
 }
 
 /// Inputs or outputs, with what each is.

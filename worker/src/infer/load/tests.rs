@@ -1,6 +1,6 @@
-//! How runs on a GPU get their inputs, on the CPU: the one thing about them that needs no GPU.
+//! What of a GPU needs no GPU: how runs get their inputs, and what is said of nodes on the CPU.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread;
 
 use gridpool_protocol::tensor::{DataType, Tensor, TensorLayout};
@@ -26,17 +26,49 @@ fn run(context: &mut Context, seed: u64, rows: u64) -> Vec<u8> {
     given.bytes(0, Some(&(0..1))).unwrap().to_vec()
 }
 
-#[test]
+/// The one ONNX Runtime of this process, if there is one.
 #[expect(clippy::print_stdout, reason = "a test that was skipped says so")]
-fn inputs_that_go_with_the_run_give_what_bound_ones_give_on_several_threads() {
-    let Ok(library) = Places::here(None).find() else {
+fn runtime() -> Option<Runtime> {
+    static RUNTIME: LazyLock<Option<Runtime>> = LazyLock::new(|| {
+        let library = Places::here(None).find().ok()?;
+        Some(Runtime::open(&library, 1).expect("a library that was found"))
+    });
+    if RUNTIME.is_none() {
         assert!(std::env::var_os("GRIDPOOL_REQUIRE_ONNXRUNTIME").is_none(), "no ONNX Runtime");
         println!("skipped: no ONNX Runtime (pip install onnxruntime)");
-        return;
-    };
-    let runtime = Runtime::open(&library, 1).expect("a library that was found");
+    }
+    RUNTIME.clone()
+}
+
+fn file() -> ModelFile {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models/mlp.onnx");
-    let file = ModelFile::read(&model).expect("the model is committed");
+    ModelFile::read(&model).expect("the model is committed")
+}
+
+#[test]
+fn a_strict_session_has_no_node_on_the_cpu_and_a_lenient_one_names_them() {
+    let Some(runtime) = runtime() else { return };
+    let (file, options) = (file(), ModelOptions::default());
+    let new = |is_strict| {
+        session(&runtime, DeviceKind::Cpu, &file, &[Provider::Cpu], &options, is_strict)
+    };
+    let LoadError::Session(fault) = new(true).unwrap_err() else { panic!("another error") };
+    assert!(fault.message().contains(FALLBACK_IS_DISABLED), "{fault}");
+    let lenient = SharedSession::of(new(false).unwrap(), HostMemory::Plain, Manner::Bound);
+    let refused = |providers: &[Provider]| {
+        let lenient = Ok(lenient.clone());
+        refusal(lenient, fault.clone(), providers, &options.cpu_ops).to_string()
+    };
+    let named = refused(&[Provider::Cuda]);
+    assert!(named.starts_with("4 of 4 nodes would run on CPUExecutionProvider: "), "{named}");
+    assert!(named.contains("Gemm (Gemm_h)") && named.contains("Softmax (Softmax_y)"), "{named}");
+    assert_eq!(refused(&[Provider::Cpu]), fault.to_string(), "no node is where it may not be");
+}
+
+#[test]
+fn inputs_that_go_with_the_run_give_what_bound_ones_give_on_several_threads() {
+    let Some(runtime) = runtime() else { return };
+    let file = file();
     let contexts = u32::try_from(THREADS).unwrap();
     let options = ModelOptions { contexts, ..ModelOptions::default() };
     let load = |manner| {
