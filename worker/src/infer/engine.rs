@@ -11,6 +11,7 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::tensor::TensorError;
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState, check_model_name};
+use gridpool_protocol::tensor::options::ModelOptions;
 
 use super::batcher::{Entry, QueueError};
 use super::job::{Done, Job};
@@ -19,7 +20,6 @@ use super::model::Model;
 use super::place::{Destination, Source};
 use super::runtime::Runtime;
 use super::signature::InputError;
-use gridpool_protocol::tensor::options::ModelOptions;
 
 /// A request of a model.
 pub struct Request {

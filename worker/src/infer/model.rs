@@ -6,13 +6,13 @@ use std::thread::{self, JoinHandle};
 use gridpool_protocol::clock;
 use gridpool_protocol::tensor::TensorLayout;
 use gridpool_protocol::tensor::model::ModelInfo;
+use gridpool_protocol::tensor::options::{ModelOptions, check_contexts};
 
 use super::batcher::{Batcher, Entry, Limits, Part, QueueError};
 use super::context::{Context, RunError, Share};
 use super::job::{InferError, Job, Run};
 use super::load::{LoadError, Loaded};
 use super::signature::{Arrangement, InputError};
-use gridpool_protocol::tensor::options::{ModelOptions, check_contexts};
 
 /// A model that is served.
 #[derive(Debug)]

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gridpool_protocol::tensor::model::ProviderNodes;
+use gridpool_protocol::tensor::options::Provider;
 
 use super::seam::AssignedNode;
-use gridpool_protocol::tensor::options::Provider;
 
 /// Most nodes that an error lists.
 const LISTED_MAX: usize = 20;
