@@ -70,6 +70,17 @@ fn raw_cuda_is_named_in_one_folder() {
 }
 
 #[test]
+fn onnx_runtime_is_named_in_one_folder_and_called_by_hand_in_one_place() {
+    let outside = sources().filter(|source| !source.path.starts_with("worker/src/infer/"));
+    none(lines_where(outside, |line| names(line, "ort")));
+    let seam = |path: &str| path.starts_with("worker/src/infer/seam");
+    let others = sources().filter(|source| source.path.starts_with("worker/src/infer/"));
+    let others = others.filter(|source| !seam(&source.path));
+    let raw = ["ort", "sys"].join("::");
+    none(lines_where(others, |line| line.contains("unsafe") || line.contains(&raw)));
+}
+
+#[test]
 fn dependencies_point_one_way() {
     for (folder, foreign) in FOREIGN {
         let dependencies = dependencies(folder);
@@ -211,7 +222,11 @@ fn lines_where(
 /// Whether `line` uses a path into the crate `name`; words in comments do not count.
 fn names(line: &str, name: &str) -> bool {
     let code = line.split("//").next().unwrap_or_default();
-    code.contains(&format!("{name}::")) || code.contains(&format!("use {name}"))
+    let is_path = |(at, _): (usize, &str)| {
+        let before = code[..at].chars().next_back();
+        !before.is_some_and(|c| c.is_alphanumeric() || c == '_')
+    };
+    code.match_indices(&format!("{name}::")).any(is_path) || code.contains(&format!("use {name}"))
 }
 
 /// The variants of the enum that starts with the line `head`, in lower case.

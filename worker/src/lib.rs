@@ -2,7 +2,8 @@
 //!
 //! [`serve`] is the loop: a message in, a run on the [`device`], an answer out. [`cpu`] is the
 //! reference device on threads, [`cuda`] the GPU; both pass the same [`self_test`] before the
-//! worker says READY. [`fault`] turns every error into what becomes of the process.
+//! worker says READY. [`fault`] turns every error into what becomes of the process. `infer` runs ONNX
+//! models, in processes of their own.
 
 // Tests of devices share code with `tests/`, which knows this crate by its name.
 #[cfg(test)]
@@ -21,6 +22,8 @@ pub mod cuda;
 pub mod device;
 pub mod fault;
 pub mod gauges;
+#[cfg(feature = "infer")]
+pub mod infer;
 pub mod monitor;
 pub mod probe;
 pub mod process;

@@ -1,0 +1,285 @@
+#!/usr/bin/env python3
+"""Makes the ONNX models that the tests of inference run.
+
+    pip install onnx numpy && python3 tests/data/models/make.py
+
+The files are committed; `--check` says whether they are what this script makes. No weight is random:
+numbers come from a formula, so that every machine makes the same bytes.
+"""
+
+import pathlib
+import sys
+
+import numpy
+import onnx
+from onnx import TensorProto as T
+from onnx import helper, numpy_helper
+
+FOLDER = pathlib.Path(__file__).parent
+# An opset whose ops CUDA's provider has kernels for: it lags behind ONNX.
+OPSET = 17
+IR_VERSION = 8
+# Where one of them keeps its weights.
+EXTERNAL = "external.weights"
+
+
+def weights(name, *shape):
+    """Numbers between -0.5 and 0.5 that look irregular and are the same everywhere."""
+    count = int(numpy.prod(shape))
+    values = (numpy.arange(count, dtype=numpy.int64) * 7919 + 104729) % 1009
+    values = (values.astype(numpy.float32) / numpy.float32(1009) - numpy.float32(0.5)).reshape(shape)
+    return numpy_helper.from_array(values, name)
+
+
+def constant(name, values, dtype=numpy.int64):
+    return numpy_helper.from_array(numpy.array(values, dtype=dtype), name)
+
+
+def value(name, datatype, shape):
+    return helper.make_tensor_value_info(name, datatype, shape)
+
+
+def save(name, nodes, inputs, outputs, initializers=()):
+    graph = helper.make_graph(list(nodes), name, list(inputs), list(outputs), list(initializers))
+    model = helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        producer_name="gridpool",
+        ir_version=IR_VERSION,
+    )
+    if name != "external":  # The checker would look for the file.
+        onnx.checker.check_model(model)
+    return f"{name}.onnx", model.SerializeToString(deterministic=True)
+
+
+def node(op, inputs, outputs, **attributes):
+    return helper.make_node(op, inputs.split(), outputs.split(), name=f"{op}_{outputs.split()[0]}", **attributes)
+
+
+def three_outputs():
+    """Rows of 4; their sum, their double, and a hundred times them without what is behind the point."""
+    return save(
+        "three_outputs",
+        [
+            node("ReduceSum", "x axes", "sum", keepdims=0),
+            node("Mul", "x two", "double"),
+            node("Mul", "x hundred", "scaled"),
+            node("Cast", "scaled", "whole", to=T.INT64),
+        ],
+        [value("x", T.FLOAT, ["N", 4])],
+        [value("sum", T.FLOAT, ["N"]), value("double", T.FLOAT, ["N", 4]), value("whole", T.INT64, ["N", 4])],
+        [constant("axes", [1]), constant("two", 2, numpy.float32), constant("hundred", 100, numpy.float32)],
+    )
+
+
+def mlp():
+    """Not linear, two layers deep: [N, 16] to [N, 8], the rows independent of each other."""
+    return save(
+        "mlp",
+        [
+            node("Gemm", "x w1 b1", "h"),
+            node("Tanh", "h", "t"),
+            node("Gemm", "t w2 b2", "g"),
+            node("Softmax", "g", "y", axis=1),
+        ],
+        [value("x", T.FLOAT, ["N", 16])],
+        [value("y", T.FLOAT, ["N", 8])],
+        [weights("w1", 16, 32), weights("b1", 32), weights("w2", 32, 8), weights("b2", 8)],
+    )
+
+
+def two_inputs():
+    """Two inputs of different types, and a second free dimension: [N, L] floats, [N] integers."""
+    return save(
+        "two_inputs",
+        [
+            node("Cast", "shift", "f", to=T.FLOAT),
+            node("Unsqueeze", "f one", "column"),
+            node("Add", "x column", "y"),
+            node("ReduceMax", "y", "largest", axes=[1], keepdims=0),
+        ],
+        [value("x", T.FLOAT, ["N", "L"]), value("shift", T.INT32, ["N"])],
+        [value("y", T.FLOAT, ["N", "L"]), value("largest", T.FLOAT, ["N"])],
+        [constant("one", [1])],
+    )
+
+
+PASSED = {
+    "bool": T.BOOL,
+    "uint8": T.UINT8,
+    "uint16": T.UINT16,
+    "uint32": T.UINT32,
+    "uint64": T.UINT64,
+    "int8": T.INT8,
+    "int16": T.INT16,
+    "int32": T.INT32,
+    "int64": T.INT64,
+    "fp16": T.FLOAT16,
+    "bf16": T.BFLOAT16,
+    "fp32": T.FLOAT,
+    "fp64": T.DOUBLE,
+}
+
+
+def datatypes():
+    """Every type goes through unchanged, twice over: a reshape, which is no copy of the input itself."""
+    nodes, inputs, outputs = [], [], []
+    for name, datatype in PASSED.items():
+        nodes.append(node("Reshape", f"{name} shape", f"{name}_out"))
+        inputs.append(value(name, datatype, ["N", 3]))
+        outputs.append(value(f"{name}_out", datatype, ["N", 3]))
+    return save("datatypes", nodes, inputs, outputs, [constant("shape", [-1, 3])])
+
+
+def no_cuda_kernel():
+    """`Det` has a kernel for the CPU and none for CUDA."""
+    return save(
+        "no_cuda_kernel",
+        [node("Det", "x", "d"), node("Mul", "d two", "y")],
+        [value("x", T.FLOAT, ["N", 3, 3])],
+        [value("y", T.FLOAT, ["N"])],
+        [constant("two", 2, numpy.float32)],
+    )
+
+
+def shape_ops():
+    """Flattens [N, H, W] by its own shape: Shape, Gather, Concat run on the CPU whatever the device."""
+    return save(
+        "shape_ops",
+        [
+            node("Shape", "x", "s"),
+            node("Gather", "s zero", "n"),
+            node("Concat", "n minus_one", "target", axis=0),
+            node("Reshape", "x target", "flat"),
+            node("Relu", "flat", "y"),
+        ],
+        [value("x", T.FLOAT, ["N", "H", "W"])],
+        [value("y", T.FLOAT, ["N", "HW"])],
+        [constant("zero", [0]), constant("minus_one", [-1])],
+    )
+
+
+def strings():
+    """Takes text, which gridpool refuses."""
+    return save(
+        "strings",
+        [node("Identity", "text", "same")],
+        [value("text", T.STRING, ["N"])],
+        [value("same", T.STRING, ["N"])],
+    )
+
+
+def sequence():
+    """Gives a sequence of tensors, which gridpool refuses."""
+    output = helper.make_tensor_sequence_value_info("parts", T.FLOAT, None)
+    return save(
+        "sequence",
+        [node("SplitToSequence", "x", "parts", axis=0)],
+        [value("x", T.FLOAT, ["N", 2])],
+        [output],
+    )
+
+
+def scalar():
+    """No dimension at all, in and out."""
+    return save(
+        "scalar",
+        [node("Mul", "a b", "product"), node("Less", "a b", "less")],
+        [value("a", T.FLOAT, []), value("b", T.FLOAT, [])],
+        [value("product", T.FLOAT, []), value("less", T.BOOL, [])],
+    )
+
+
+def nonzero():
+    """How many rows come out depends on what goes in; perhaps none."""
+    return save(
+        "nonzero",
+        [node("NonZero", "x", "where")],
+        [value("x", T.INT32, ["L"])],
+        [value("where", T.INT64, [1, "K"])],
+    )
+
+
+def not_rows():
+    """Its first dimension is free, and its rows are not independent: a running sum over them."""
+    return save(
+        "not_rows",
+        [node("CumSum", "x axis", "y")],
+        [value("x", T.FLOAT, ["T", 2])],
+        [value("y", T.FLOAT, ["T", 2])],
+        [constant("axis", 0)],
+    )
+
+
+def lookup():
+    """A table of 8 rows: an index beyond it is an error of the run."""
+    return save(
+        "lookup",
+        [node("Gather", "table index", "row", axis=0)],
+        [value("index", T.INT64, ["N"])],
+        [value("row", T.FLOAT, ["N", 4])],
+        [weights("table", 8, 4)],
+    )
+
+
+def external():
+    """Its weights lie in a file beside its own: [N, 4] times 3, 5, 7, 11."""
+    factors = constant("factors", [3, 5, 7, 11], numpy.float32)
+    onnx.external_data_helper.set_external_data(factors, location=EXTERNAL)
+    factors.ClearField("raw_data")
+    return save(
+        "external",
+        [node("Mul", "x factors", "y")],
+        [value("x", T.FLOAT, ["N", 4])],
+        [value("y", T.FLOAT, ["N", 4])],
+        [factors],
+    )
+
+
+def external_weights():
+    return EXTERNAL, numpy.array([3, 5, 7, 11], dtype="<f4").tobytes()
+
+
+def distinct():
+    """Gives every row once: as many rows as it takes, as long as no two are the same."""
+    return save(
+        "distinct",
+        [node("Unique", "x", "y", axis=0, sorted=0)],
+        [value("x", T.FLOAT, ["N", 2])],
+        [value("y", T.FLOAT, ["M", 2])],
+    )
+
+
+def fixed():
+    """No free dimension: requests are never joined."""
+    return save(
+        "fixed",
+        [node("Sigmoid", "x", "y")],
+        [value("x", T.FLOAT, [2, 3])],
+        [value("y", T.FLOAT, [2, 3])],
+    )
+
+
+MODELS = [
+    three_outputs, mlp, two_inputs, datatypes, no_cuda_kernel, shape_ops, strings, sequence, scalar,
+    nonzero, not_rows, lookup, external, external_weights, distinct, fixed,
+]
+
+
+def main():
+    wrong = []
+    for make in MODELS:
+        name, content = make()
+        path = FOLDER / name
+        if "--check" in sys.argv[1:]:
+            if not path.exists() or path.read_bytes() != content:
+                wrong.append(name)
+        else:
+            path.write_bytes(content)
+            print(f"{len(content):6}  {name}")
+    if wrong:
+        sys.exit(f"these are not what make.py makes: {', '.join(wrong)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,280 @@
+//! One model at work: its queue, and a thread for each of its contexts.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use gridpool_protocol::clock;
+use gridpool_protocol::tensor::TensorLayout;
+use gridpool_protocol::tensor::model::ModelInfo;
+use gridpool_protocol::tensor::options::{ModelOptions, check_contexts};
+
+use super::batcher::{Batcher, Entry, Limits, Part, QueueError};
+use super::context::{Context, RunError, Share};
+use super::job::{InferError, Job, Run};
+use super::load::{LoadError, Loaded};
+use super::signature::{Arrangement, InputError};
+
+/// A model that is served.
+#[derive(Debug)]
+pub(super) struct Model {
+    shared: Arc<Shared>,
+    /// Held by whoever changes how many threads there are.
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the threads of a model share.
+#[derive(Debug)]
+struct Shared {
+    loaded: Loaded,
+    queue: Mutex<Queue>,
+    /// Something was put in the queue, or there should be another number of contexts.
+    changed: Condvar,
+    /// A context's thread has ended.
+    ended: Condvar,
+}
+
+#[derive(Debug)]
+struct Queue {
+    waiting: Batcher<Arc<Job>>,
+    /// Threads that there are, those of them that are about to end, and those that there should be.
+    contexts: u32,
+    leaving: u32,
+    wanted: u32,
+    /// No more requests come.
+    closed: bool,
+    info: Arc<ModelInfo>,
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Model {
+    /// Serves a model with these contexts, a thread for each.
+    pub(super) fn start(
+        loaded: Loaded,
+        contexts: Vec<Context>,
+        options: &ModelOptions,
+        info: ModelInfo,
+    ) -> Result<Self, LoadError> {
+        let limits = Limits {
+            rows: loaded.rows_max.unwrap_or(1).into(),
+            requests: options.queue_requests,
+            bytes: options.queue_bytes,
+        };
+        let queue = Queue {
+            waiting: Batcher::new(limits),
+            contexts: 0,
+            leaving: 0,
+            wanted: info.contexts,
+            closed: false,
+            info: Arc::new(info),
+        };
+        let shared = Shared {
+            loaded,
+            queue: Mutex::new(queue),
+            changed: Condvar::new(),
+            ended: Condvar::new(),
+        };
+        let model = Self { shared: Arc::new(shared), threads: Mutex::new(Vec::new()) };
+        let started = model.spawn(&mut model.threads(), contexts);
+        match started {
+            Ok(()) => Ok(model),
+            Err(error) => {
+                model.close();
+                Err(error)
+            }
+        }
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives each context a thread that owns it.
+    fn spawn(
+        &self,
+        threads: &mut Vec<JoinHandle<()>>,
+        contexts: Vec<Context>,
+    ) -> Result<(), LoadError> {
+        for context in contexts {
+            let shared = Arc::clone(&self.shared);
+            self.shared.queue().contexts += 1;
+            let thread = thread::Builder::new().name("context".to_owned());
+            match thread.spawn(move || serve(&shared, context)) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    self.shared.queue().contexts -= 1;
+                    return Err(LoadError::Thread(error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn info(&self) -> Arc<ModelInfo> {
+        Arc::clone(&self.shared.queue().info)
+    }
+
+    /// How a request's tensors are the model's inputs.
+    pub(super) fn arrange(&self, layout: &TensorLayout) -> Result<Arrangement, InputError> {
+        let loaded = &self.shared.loaded;
+        loaded.signature.arrange(layout, loaded.rows_max.is_some())
+    }
+
+    /// Lets a request wait for a context. Gives it back if the model is being unloaded.
+    pub(super) fn push(&self, entry: Entry<Arc<Job>>) -> Result<bool, QueueError> {
+        let mut queue = self.shared.queue();
+        if queue.closed {
+            return Ok(false);
+        }
+        queue.waiting.push(entry)?;
+        drop(queue);
+        self.shared.changed.notify_one();
+        Ok(true)
+    }
+
+    /// Withdraws a request of which no part has begun to run, or the rest of it. Whether it waited.
+    pub(super) fn cancel(&self, id: u64) -> bool {
+        let withdrawn = self.shared.queue().waiting.withdraw(|job| job.id == id);
+        withdrawn.iter().for_each(|job| job.fail(InferError::Cancelled));
+        !withdrawn.is_empty()
+    }
+
+    /// How many requests wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.shared.queue().waiting.len()
+    }
+
+    /// Has so many contexts from now on. New ones are made and warmed first, all or none; those that are
+    /// too many end what they run. Requests wait meanwhile, and none is lost.
+    pub(super) fn set_contexts(&self, count: u32) -> Result<Arc<ModelInfo>, LoadError> {
+        check_contexts(count)?;
+        // Held to the end: nobody else changes their number meanwhile.
+        let mut threads = self.threads();
+        let loaded = &self.shared.loaded;
+        let wanted = self.shared.queue().wanted;
+        if count > wanted {
+            loaded.check_budget(count)?;
+            let contexts = loaded.more_contexts(count - wanted)?;
+            // Before the threads, or one that looks would find itself one too many.
+            self.shared.queue().wanted = count;
+            if let Err(error) = self.spawn(&mut threads, contexts) {
+                self.shared.queue().wanted = wanted;
+                self.shared.changed.notify_all();
+                return Err(error);
+            }
+        }
+        let mut queue = self.shared.queue();
+        queue.wanted = count;
+        let device_bytes = loaded.device_bytes(count);
+        queue.info = Arc::new(ModelInfo { contexts: count, device_bytes, ..(*queue.info).clone() });
+        let info = Arc::clone(&queue.info);
+        self.shared.changed.notify_all();
+        // Those that are too many end what they run; then what they took is free.
+        let surplus = |queue: &mut Queue| queue.contexts > queue.wanted;
+        let queue = self.shared.ended.wait_while(queue, surplus);
+        drop(queue.unwrap_or_else(PoisonError::into_inner));
+        threads.retain(|thread| !thread.is_finished());
+        Ok(info)
+    }
+
+    /// Takes no more requests, runs those that wait, and ends the threads.
+    pub(super) fn close(&self) {
+        self.shared.queue().closed = true;
+        self.shared.changed.notify_all();
+        for thread in self.threads().drain(..) {
+            // A thread that panicked has said so; its requests say that they were let go of.
+            drop(thread.join());
+        }
+        let rest = self.shared.queue().waiting.withdraw(|_| true);
+        rest.iter().for_each(|job| job.fail(InferError::Cancelled));
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The body of a context's thread: whatever waits, until it is one too many or no more comes.
+fn serve(shared: &Shared, mut context: Context) {
+    loop {
+        let mut queue = shared.queue();
+        let (late, parts, info) = loop {
+            if queue.contexts - queue.leaving > queue.wanted {
+                queue.leaving += 1;
+                drop(queue);
+                // What woke this thread may have been meant for one that stays.
+                shared.changed.notify_one();
+                drop(context);
+                let mut queue = shared.queue();
+                (queue.contexts, queue.leaving) = (queue.contexts - 1, queue.leaving - 1);
+                drop(queue);
+                shared.ended.notify_all();
+                return;
+            }
+            let late = queue.waiting.late(clock::now());
+            let parts = queue.waiting.take();
+            if !late.is_empty() || !parts.is_empty() {
+                break (late, parts, Arc::clone(&queue.info));
+            }
+            if queue.closed {
+                queue.contexts -= 1;
+                drop(queue);
+                shared.ended.notify_all();
+                return;
+            }
+            queue = shared.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        };
+        let more = !queue.waiting.is_empty();
+        drop(queue);
+        if more {
+            // Others that wait were woken for requests that are here, or not at all.
+            shared.changed.notify_one();
+        }
+        late.iter().for_each(|job| job.fail(InferError::Late));
+        let parts: Vec<_> = parts.into_iter().filter(|part| !part.request.is_over()).collect();
+        if !parts.is_empty() {
+            run(&mut context, &info, &parts);
+        }
+    }
+}
+
+/// Runs these parts together; one by one if they fail together and the device is none the worse, so
+/// that a wrong request costs its neighbours nothing.
+fn run(context: &mut Context, info: &ModelInfo, parts: &[Part<Arc<Job>>]) {
+    let shares: Vec<Share<'_>> =
+        parts.iter().map(|part| part.request.share(part.rows.clone())).collect();
+    let began = clock::now();
+    let ran = context.run(&shares);
+    let device_us = began.elapsed().as_secs_f64() * 1e6;
+    match ran {
+        Ok(given) => {
+            let rows = |part: &Part<_>| part.rows.as_ref().map_or(0, |rows| rows.end - rows.start);
+            let joined_rows = parts.iter().map(rows).sum::<u64>().max(1);
+            let whole = Run { given: &given, joined_rows, device_us };
+            let mut at = 0;
+            for part in parts {
+                part.request.deliver(info, whole, part.rows.clone(), at);
+                at += rows(part);
+            }
+        }
+        Err(error) if parts.len() > 1 && leaves_device_usable(&error) => {
+            parts.chunks(1).for_each(|alone| run(context, info, alone));
+        }
+        Err(error) => {
+            parts.iter().for_each(|part| part.request.fail(InferError::Run(error.clone())));
+        }
+    }
+}
+
+fn leaves_device_usable(error: &RunError) -> bool {
+    match error {
+        RunError::Fault(fault) => fault.leaves_device_usable(),
+        RunError::Output { .. } => true,
+    }
+}

@@ -1,0 +1,99 @@
+//! ONNX Runtime in this process: loaded once, with one pool of threads for all its models.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ort::environment::{Environment, GlobalThreadPoolOptions};
+use ort::logging::LogLevel;
+
+use super::library::{LibraryError, is_new_enough};
+use super::seam;
+
+/// Where the ONNX Runtime of this process is: there can be but one.
+static LOADED: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// ONNX Runtime, ready to load models.
+#[derive(Clone)]
+pub struct Runtime {
+    environment: Environment,
+    library: Arc<Path>,
+    version: Arc<str>,
+}
+
+impl std::fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { environment: _, library, version } = self;
+        f.debug_struct("Runtime").field("library", library).field("version", version).finish()
+    }
+}
+
+impl Runtime {
+    /// Loads the library; the CPU's part of models runs on `threads` threads.
+    ///
+    /// # Errors
+    /// [`LibraryError`] if it cannot be loaded, is too old, or this process has one already. A process
+    /// that cannot have it should end with [`LibraryError::exit_code`].
+    pub fn open(library: &Path, threads: usize) -> Result<Self, LibraryError> {
+        // A path that is not absolute would be looked for beside the program.
+        let path = std::path::absolute(library).unwrap_or_else(|_| library.to_owned());
+        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(path) = loaded.clone() {
+            return Err(LibraryError::Second { path });
+        }
+        // `ort` panics where a library is no ONNX Runtime, or lacks the API's version: ask first.
+        let version = match seam::version(&path) {
+            Ok(version) => version,
+            Err(reason) => return Err(LibraryError::Load { path, reason }),
+        };
+        if !is_new_enough(&version) {
+            return Err(LibraryError::TooOld { path, version });
+        }
+        let started = ort::init_from(&path);
+        let builder = match started {
+            Ok(builder) => builder,
+            Err(error) => return Err(LibraryError::Load { path, reason: error.to_string() }),
+        };
+        // From here on it is this process's ONNX Runtime, whether it starts or not.
+        *loaded = Some(path.clone());
+        let pool = GlobalThreadPoolOptions::default()
+            .with_intra_threads(threads)
+            .and_then(|pool| pool.with_inter_threads(1))
+            .and_then(|pool| pool.with_spin_control(false));
+        let environment = pool.and_then(|pool| {
+            let builder = builder.with_name("gridpool").with_telemetry(false);
+            builder.with_global_thread_pool(pool).with_logger(Arc::new(log)).build()
+        });
+        let environment = environment.map_err(|error| LibraryError::Environment {
+            path: path.clone(),
+            source: seam::fault("CreateEnv", &error, false),
+        })?;
+        environment.set_log_level(LogLevel::Warning);
+        Ok(Self { environment, library: path.into(), version: version.into() })
+    }
+
+    /// Where it was found.
+    #[must_use]
+    pub fn library(&self) -> &Path {
+        &self.library
+    }
+
+    /// What it says its version is.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    pub(super) fn environment(&self) -> &Environment {
+        &self.environment
+    }
+}
+
+/// Takes what ONNX Runtime writes to its log. A panic here would cross C, so there is nothing that can.
+fn log(level: LogLevel, category: &str, _id: &str, place: &str, message: &str) {
+    match level {
+        LogLevel::Fatal | LogLevel::Error => tracing::error!(category, place, message),
+        // It warns of what is no matter here, such as of shapes that a model promises and does not keep.
+        LogLevel::Warning => tracing::info!(category, place, message),
+        LogLevel::Info | LogLevel::Verbose => tracing::trace!(category, place, message),
+    }
+}

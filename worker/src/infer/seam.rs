@@ -1,0 +1,254 @@
+//! The one place that calls ONNX Runtime's C API by hand, and so the one place of inference with
+//! `unsafe`: what `ort` has no wrapper for, or wraps more narrowly than the API allows.
+//!
+//! # Why several threads may run one session
+//! `ort` asks for `&mut Session` to run. ONNX Runtime does not: `OrtApi::Run` and `RunWithBinding` are
+//! documented to be callable on one session from several threads at once; what belongs to one run (its
+//! feeds, fetches, execution frame and stream) is made per call, and the allocators are locked. What is
+//! *not* safe is one `OrtIoBinding` under two runs, or bound while it runs. So:
+//! - a [`SharedSession`] gives out the session's address only in this folder, and only to calls that
+//!   take a session that others run: `CreateIoBinding`, `RunWithBinding`, `Run`, `CreateAllocator`, and
+//!   readers;
+//! - nothing here changes a session after it was made, and `ort`'s own `Session`, whose methods could,
+//!   is dropped once the shared part was taken from it;
+//! - a [`Binding`] is owned by one thread at a time: every call takes `&mut self`, it is `Send` and not
+//!   `Sync`, and the tensors in it belong to it alone;
+//! - CUDA graphs and user streams, which make runs of one session depend on each other, are never set.
+//!
+//! # Why inputs are not bound on a GPU
+//! `BindInput` copies a tensor of the host to the device at once, on a stream that it takes from the
+//! session's pool and gives back: it queues the copy and does not wait for it. If another thread runs
+//! the session in between, the run gets another stream than the copy had, and may read what was there
+//! before. `SynchronizeBoundInputs` waits, for the whole device and so for everybody's runs. So on a GPU
+//! inputs go with the run ([`Manner::Fed`]): `Run` copies them on its own stream, and waits for that.
+//! (`CopyOneInputAcrossDevices` and `CopyInputsAcrossDevices` in `core/framework/utils.cc`;
+//! microsoft/onnxruntime issue 15438.) On a cpu device nothing is copied, and inputs are bound.
+
+mod binding;
+mod placement;
+mod value;
+
+use std::ffi::CStr;
+use std::path::Path;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use gridpool_protocol::fault::FaultCode;
+use ort::AsPointer;
+use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
+use ort::session::{Session, SharedSessionInner};
+use ort::sys;
+
+use super::error::RuntimeFault;
+
+pub(super) use binding::Binding;
+pub(super) use placement::{AssignedNode, assigned_nodes};
+pub(super) use value::Value;
+
+/// What an allocator without counts answers.
+const NOT_IMPLEMENTED: FaultCode = FaultCode::Onnx(sys::OrtErrorCode::ORT_NOT_IMPLEMENTED as u32);
+
+/// Where tensors of the host lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HostMemory {
+    /// Ordinary memory, of a cpu device.
+    Plain,
+    /// Memory that the GPU copies from and to by itself.
+    Pinned,
+}
+
+impl HostMemory {
+    fn is_of_gpu(self) -> bool {
+        self == Self::Pinned
+    }
+
+    fn info(self, memory: MemoryType) -> Result<MemoryInfo<'static>, RuntimeFault> {
+        let device = match self {
+            Self::Plain => AllocationDevice::CPU,
+            Self::Pinned => AllocationDevice::CUDA_PINNED,
+        };
+        MemoryInfo::new(device, 0, AllocatorType::Device, memory)
+            .map_err(|error| fault("CreateMemoryInfo", &error, self.is_of_gpu()))
+    }
+}
+
+/// How the inputs of a run reach it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// By a binding.
+    Bound,
+    /// With the run.
+    Fed,
+}
+
+/// A loaded model, run by several threads at once.
+#[derive(Clone, Debug)]
+pub(super) struct SharedSession {
+    session: Arc<SharedSessionInner>,
+    host: HostMemory,
+    manner: Manner,
+}
+
+impl SharedSession {
+    /// The part of a session that can be shared; the rest is gone.
+    #[expect(clippy::needless_pass_by_value, reason = "nobody may keep what could change it")]
+    pub(super) fn of(session: Session, host: HostMemory, manner: Manner) -> Self {
+        Self { session: session.inner(), host, manner }
+    }
+
+    /// The session for calls of the C API that only read it, or run it.
+    fn address(&self) -> *mut sys::OrtSession {
+        self.session.ptr().cast_mut()
+    }
+
+    fn check(&self, call: &'static str, status: sys::OrtStatusPtr) -> Result<(), RuntimeFault> {
+        check(call, status, self.host.is_of_gpu())
+    }
+
+    /// Peak of the device memory that runs of this session have taken, and what is taken now. `None` if
+    /// its allocator keeps no count.
+    pub(super) fn device_memory(&self) -> Result<Option<DeviceMemory>, RuntimeFault> {
+        let device = match self.host {
+            HostMemory::Plain => AllocationDevice::CPU,
+            HostMemory::Pinned => AllocationDevice::CUDA,
+        };
+        let (kind, memory) = (AllocatorType::Device, MemoryType::Default);
+        let info = MemoryInfo::new(device, 0, kind, memory)
+            .map_err(|error| fault("CreateMemoryInfo", &error, self.host.is_of_gpu()))?;
+        let allocator = OwnedAllocator::new(self, &info)?;
+        let mut pairs = ptr::null_mut();
+        #[expect(unsafe_code, reason = "ort has no wrapper for an allocator's counts")]
+        // SAFETY: the allocator lives, and `pairs` is written before it is read.
+        let status =
+            unsafe { (ort::api().AllocatorGetStats)(allocator.0.as_ptr(), &raw mut pairs) };
+        match self.check("AllocatorGetStats", status) {
+            Err(fault) if fault.code() == NOT_IMPLEMENTED => return Ok(None),
+            checked => checked?,
+        }
+        let Some(pairs) = NonNull::new(pairs) else { return Ok(None) };
+        let (peak, used) = (number(pairs, c"MaxInUse"), number(pairs, c"InUse"));
+        #[expect(unsafe_code, reason = "the end of what AllocatorGetStats gave")]
+        // SAFETY: it is ours, and nothing that was read from it is kept.
+        unsafe {
+            (ort::api().ReleaseKeyValuePairs)(pairs.as_ptr());
+        }
+        Ok(peak.zip(used).map(|(peak, used)| DeviceMemory { peak, used }))
+    }
+}
+
+/// Bytes of a session's device allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DeviceMemory {
+    /// At most, ever.
+    pub(super) peak: u64,
+    /// Now.
+    pub(super) used: u64,
+}
+
+fn number(pairs: NonNull<sys::OrtKeyValuePairs>, key: &CStr) -> Option<u64> {
+    #[expect(unsafe_code, reason = "a look-up in what AllocatorGetStats gave")]
+    // SAFETY: the pairs live, and the key ends with a zero.
+    let value = unsafe { (ort::api().GetKeyValue)(pairs.as_ptr(), key.as_ptr()) };
+    text(value).parse().ok()
+}
+
+/// An allocator of a session.
+#[derive(Debug)]
+struct OwnedAllocator(NonNull<sys::OrtAllocator>);
+
+impl OwnedAllocator {
+    fn new(session: &SharedSession, info: &MemoryInfo<'_>) -> Result<Self, RuntimeFault> {
+        let mut allocator = ptr::null_mut();
+        #[expect(unsafe_code, reason = "ort's Allocator::new wants its own Session")]
+        // SAFETY: both live, and making an allocator changes nothing that runs of the session use.
+        let status = unsafe {
+            (ort::api().CreateAllocator)(session.address(), info.ptr(), &raw mut allocator)
+        };
+        session.check("CreateAllocator", status)?;
+        Ok(Self(NonNull::new(allocator).expect("CreateAllocator gives one or an error")))
+    }
+}
+
+impl Drop for OwnedAllocator {
+    fn drop(&mut self) {
+        #[expect(unsafe_code, reason = "the end of what CreateAllocator gave")]
+        // SAFETY: it is ours; fields that hold its tensors are declared, and so dropped, before it.
+        unsafe {
+            (ort::api().ReleaseAllocator)(self.0.as_ptr());
+        }
+    }
+}
+
+/// The version that a library says it has. Loads it for good.
+pub(super) fn version(path: &Path) -> Result<String, String> {
+    #[expect(unsafe_code, reason = "loading a library runs code of it")]
+    // SAFETY: the operator named it, or it lies where ONNX Runtime is installed; ort loads it next.
+    let library = unsafe { libloading::Library::new(path) }.map_err(|error| error.to_string())?;
+    #[expect(unsafe_code, reason = "a symbol has no type")]
+    // SAFETY: in every ONNX Runtime the symbol is this function.
+    let base = unsafe {
+        library.get::<unsafe extern "system" fn() -> *const sys::OrtApiBase>(b"OrtGetApiBase\0")
+    };
+    let base = base.map_err(|_| "it has no OrtGetApiBase".to_owned())?;
+    #[expect(unsafe_code, reason = "the first call of ONNX Runtime's API")]
+    // SAFETY: it takes nothing and gives the address of a static.
+    let base = unsafe { base() };
+    #[expect(unsafe_code, reason = "reads a static of the library")]
+    // SAFETY: it is null or valid as long as the library is loaded.
+    let base = unsafe { base.as_ref() }.ok_or("its OrtGetApiBase gives nothing")?;
+    #[expect(unsafe_code, reason = "a call of ONNX Runtime's API")]
+    // SAFETY: it takes nothing and gives a static text.
+    let version = unsafe { (base.GetVersionString)() };
+    let version = text(version);
+    // It stays loaded: this is the one that `ort` opens next.
+    std::mem::forget(library);
+    Ok(version)
+}
+
+/// Whether a library could be loaded by that name.
+pub(super) fn is_loadable(name: &str) -> bool {
+    #[expect(unsafe_code, reason = "loading a library runs code of it")]
+    // SAFETY: it is a library of the vendor's that the provider would load next.
+    let loaded = unsafe { libloading::Library::new(name) };
+    loaded.is_ok()
+}
+
+/// A text of the library's, or nothing.
+fn text(text: *const std::ffi::c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    #[expect(unsafe_code, reason = "a text of C")]
+    // SAFETY: it ends with a zero, and is copied before whatever owns it can go.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_string_lossy().into_owned()
+}
+
+/// Takes the status that a call gave.
+fn check(call: &'static str, status: sys::OrtStatusPtr, on_gpu: bool) -> Result<(), RuntimeFault> {
+    #[expect(unsafe_code, reason = "a status is an address until somebody takes it")]
+    // SAFETY: it comes from the API, and nobody else takes it.
+    let taken = unsafe { ort::Error::result_from_status(status) };
+    taken.map_err(|error| fault(call, &error, on_gpu))
+}
+
+/// What `ort` says, as a fault.
+pub(super) fn fault<R>(call: &'static str, error: &ort::Error<R>, on_gpu: bool) -> RuntimeFault {
+    let code = sys::OrtErrorCode::from(error.code()) as i32;
+    RuntimeFault::new(call, code.unsigned_abs(), error.message(), on_gpu)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_no_onnx_runtime_is_refused_without_a_panic() {
+        // Any library but ONNX Runtime: the C library's, as this process has it mapped.
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let libc = maps.split_whitespace().find(|word| word.contains("/libc.so")).expect("libc");
+        assert_eq!(version(Path::new(libc)).unwrap_err(), "it has no OrtGetApiBase");
+        assert!(version(Path::new("/nowhere/libonnxruntime.so")).is_err());
+        assert!(!is_loadable("libgridpool-has-no-such-library.so"));
+    }
+}

@@ -1,0 +1,284 @@
+//! The first runs of a context, before anybody waits for it; and the proof that a model's rows may
+//! share a run.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gridpool_protocol::tensor::{ANY_SIZE, DataType, Tensor, TensorError, TensorLayout};
+
+use super::context::{Context, Given, RunError, Share};
+use super::place::Source;
+use super::signature::Signature;
+
+/// Why a warm-up was not run, or failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WarmUpError {
+    /// The run failed.
+    #[error(
+        "its warm-up with {shapes} fails; give shapes that it can run (warm_up = [{{ {example} }}])"
+    )]
+    Run {
+        /// What was run.
+        shapes: String,
+        /// How shapes are written.
+        example: String,
+        /// Why.
+        #[source]
+        source: RunError,
+    },
+    /// The shapes are not the model's.
+    #[error("its warm-up is no request of it: {reason}")]
+    Shapes {
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// Inputs for a context to run.
+#[derive(Clone, Debug)]
+pub(super) struct Trial {
+    layout: TensorLayout,
+    order: Vec<usize>,
+    rows: Option<u64>,
+}
+
+impl Trial {
+    /// Inputs of these shapes; an input that is not named has 1 in place of every free dimension.
+    pub(super) fn new(
+        signature: &Signature,
+        shapes: &BTreeMap<String, Vec<u64>>,
+        has_rows: bool,
+    ) -> Result<Self, WarmUpError> {
+        let known = |name: &String| signature.inputs.iter().any(|spec| spec.name == *name);
+        if let Some(name) = shapes.keys().find(|name| !known(name)) {
+            let reason = format!("it has no input `{name}`");
+            return Err(WarmUpError::Shapes { reason });
+        }
+        let smallest = |shape: &[i64]| {
+            let side = |&side: &i64| if side == ANY_SIZE { 1 } else { side.unsigned_abs() };
+            shape.iter().map(side).collect()
+        };
+        let tensors = signature.inputs.iter().map(|spec| {
+            let shape = shapes.get(&spec.name).cloned();
+            let shape = shape.unwrap_or_else(|| smallest(&spec.shape));
+            Tensor::new(&spec.name, spec.datatype, shape)
+        });
+        let layout = tensors.collect::<Result<Vec<_>, _>>().and_then(TensorLayout::new);
+        let wrong = |reason: String| WarmUpError::Shapes { reason };
+        let layout = layout.map_err(|error| wrong(error.to_string()))?;
+        let arranged = signature.arrange(&layout, has_rows);
+        let arranged = arranged.map_err(|error| wrong(error.to_string()))?;
+        Ok(Self { layout, order: arranged.order, rows: arranged.rows })
+    }
+
+    /// The same with another number of rows.
+    pub(super) fn with_rows(&self, rows: u64) -> Result<Self, TensorError> {
+        let tensors = self.layout.tensors().iter().map(|tensor| {
+            let mut shape = tensor.shape().to_vec();
+            shape[0] = rows;
+            Tensor::new(tensor.name(), tensor.datatype(), shape)
+        });
+        let layout = TensorLayout::new(tensors.collect::<Result<Vec<_>, _>>()?)?;
+        Ok(Self { layout, order: self.order.clone(), rows: Some(rows) })
+    }
+
+    /// Runs it over zeros.
+    pub(super) fn run(&self, context: &mut Context) -> Result<(), WarmUpError> {
+        let zeros = vec![0; self.layout.bytes()];
+        self.run_over(context, zeros).map(drop).map_err(|source| WarmUpError::Run {
+            shapes: self.written(|tensor| format!("`{}` {:?}", tensor.name(), tensor.shape())),
+            example: self.written(|tensor| format!("{} = {:?}", tensor.name(), tensor.shape())),
+            source,
+        })
+    }
+
+    /// The shape of every input, in the model's order.
+    pub(super) fn shapes(&self) -> Vec<Vec<u64>> {
+        self.order.iter().map(|&at| self.layout.tensors()[at].shape().to_vec()).collect()
+    }
+
+    fn written(&self, write: impl FnMut(&Tensor) -> String) -> String {
+        self.layout.tensors().iter().map(write).collect::<Vec<_>>().join(", ")
+    }
+
+    fn run_over(&self, context: &mut Context, bytes: Vec<u8>) -> Result<Given, RunError> {
+        let source = Source::Inline(Arc::from(bytes));
+        let (layout, order) = (&self.layout, &self.order[..]);
+        context.run(&[Share { layout, order, source: &source, rows: self.rows.map(|n| 0..n) }])
+    }
+
+    /// Its bytes, where row `r` is row `rows[r]` of an endless table of irregular numbers.
+    fn irregular(&self, rows: &[u64]) -> Vec<u8> {
+        let mut bytes = vec![0; self.layout.bytes()];
+        for (at, tensor) in self.layout.tensors().iter().enumerate() {
+            let range = self.layout.range(at);
+            let size = tensor.datatype().bytes();
+            let in_row = tensor.elements().checked_div(rows.len()).unwrap_or(0);
+            let places = bytes[range].chunks_exact_mut(size).enumerate();
+            for (element, place) in places {
+                let (row, column) = (rows[element / in_row.max(1)], element % in_row.max(1));
+                let row = usize::try_from(row).expect("one of two rows");
+                let seed = 31 * row + 7 * column + at;
+                place.copy_from_slice(&irregular(tensor.datatype(), seed)[..size]);
+            }
+        }
+        bytes
+    }
+
+    /// Whether two rows that share a run give what each gives alone: whether they are rows at all, and
+    /// not, say, steps in time. Why not, if not.
+    pub(super) fn rows_are_independent(&self, context: &mut Context) -> Result<(), String> {
+        let refused = |error: &dyn std::error::Error| error.to_string();
+        let one = self.with_rows(1).map_err(|error| refused(&error))?;
+        let two = self.with_rows(2).map_err(|error| refused(&error))?;
+        let mut run = |trial: &Self, rows: &[u64]| {
+            trial.run_over(context, trial.irregular(rows)).map_err(|error| refused(&error))
+        };
+        let together = run(&two, &[0, 1])?;
+        for row in 0..2 {
+            let alone = run(&one, &[row])?;
+            for (output, tensor) in together.tensors().iter().enumerate() {
+                let range = row..row + 1;
+                let joined =
+                    together.bytes(output, Some(&range)).map_err(|error| refused(&error))?;
+                let alone = alone.bytes(output, None).map_err(|error| refused(&error))?;
+                if !is_close(tensor.datatype(), joined, alone) {
+                    let name = tensor.name();
+                    return Err(format!(
+                        "row {row} of `{name}` is another if two rows share a run"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A small number that looks irregular, in the first bytes: between -1 and 1, or 0 and 1.
+fn irregular(datatype: DataType, seed: usize) -> [u8; 8] {
+    // In units of 1/64 below 1, exact in every type.
+    let unit = (seed * 29 + seed / 5) % 127;
+    let number = (f64::from(u8::try_from(unit).expect("below 127")) - 63.0) / 64.0;
+    let mut bytes = [0; 8];
+    #[expect(clippy::cast_possible_truncation, reason = "exact, as said above")]
+    let single = (number as f32).to_bits();
+    match datatype {
+        DataType::Fp64 => bytes = number.to_le_bytes(),
+        DataType::Fp32 => bytes[..4].copy_from_slice(&single.to_le_bytes()),
+        DataType::Bf16 => bytes[..2].copy_from_slice(&single.to_le_bytes()[2..]),
+        DataType::Fp16 => bytes[..2].copy_from_slice(&half(single).to_le_bytes()),
+        DataType::Bool
+        | DataType::Uint8
+        | DataType::Uint16
+        | DataType::Uint32
+        | DataType::Uint64
+        | DataType::Int8
+        | DataType::Int16
+        | DataType::Int32
+        | DataType::Int64 => bytes[0] = u8::from(unit % 2 == 1),
+    }
+    bytes
+}
+
+/// FP16 of an FP32 that is 0, or is exact there and no smaller than its smallest normal number.
+fn half(single: u32) -> u16 {
+    const BIAS: u32 = 127 - 15;
+    let sign = (single >> 16) & 0x8000;
+    let rest = single & 0x7fff_ffff;
+    let half = if rest == 0 { 0 } else { (rest >> 13) - (BIAS << 10) };
+    u16::try_from(sign | half).expect("sixteen bits")
+}
+
+/// FP32 of an FP16; what is smaller than its smallest normal number is 0 here.
+fn single(half: u16) -> f32 {
+    const BIAS: u32 = 127 - 15;
+    let (sign, rest) = (u32::from(half & 0x8000) << 16, u32::from(half & 0x7fff));
+    let bits = match rest >> 10 {
+        0 => 0,
+        31 => (rest << 13) | 0x7f80_0000,
+        _ => (rest << 13) + (BIAS << 23),
+    };
+    f32::from_bits(sign | bits)
+}
+
+/// Whether two rows of an output are the same but for the order in which numbers were added.
+pub(super) fn is_close(datatype: DataType, a: &[u8], b: &[u8]) -> bool {
+    let numbers = |bytes: &[u8]| -> Option<Vec<f64>> {
+        let pairs = || bytes.as_chunks::<2>().0.iter();
+        Some(match datatype {
+            DataType::Fp64 => bytes.as_chunks().0.iter().map(|&n| f64::from_le_bytes(n)).collect(),
+            DataType::Fp32 => {
+                bytes.as_chunks().0.iter().map(|&n| f32::from_le_bytes(n).into()).collect()
+            }
+            DataType::Bf16 => {
+                pairs().map(|&[l, h]| f32::from_le_bytes([0, 0, l, h]).into()).collect()
+            }
+            DataType::Fp16 => pairs().map(|&n| single(u16::from_le_bytes(n)).into()).collect(),
+            DataType::Bool
+            | DataType::Uint8
+            | DataType::Uint16
+            | DataType::Uint32
+            | DataType::Uint64
+            | DataType::Int8
+            | DataType::Int16
+            | DataType::Int32
+            | DataType::Int64 => return None,
+        })
+    };
+    // A few thousand additions in another order, at the precision of the type.
+    let is_short = datatype.bytes() == 2;
+    let tolerance = if is_short { 0.05 } else { 1e-3 };
+    match numbers(a).zip(numbers(b)) {
+        None => a == b,
+        Some((a, b)) => {
+            let close = |(a, b): (&f64, &f64)| {
+                (a - b).abs() <= tolerance * a.abs().max(1.0)
+                    || a == b
+                    || (a.is_nan() && b.is_nan())
+            };
+            a.len() == b.len() && a.iter().zip(&b).all(close)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_and_singles_are_the_same_numbers() {
+        for (half_bits, number) in [(0x3c00, 1.0), (0xb800, -0.5), (0x2400, 1.0 / 64.0), (0, 0.0)] {
+            assert_eq!(half(f32::to_bits(number)), half_bits, "{number}");
+            assert_eq!(single(half_bits), number);
+        }
+        assert!(single(0x7e00).is_nan());
+        assert_eq!(single(0xfc00), f32::NEG_INFINITY);
+    }
+
+    #[test]
+    fn rows_are_compared_by_value_and_counts_exactly() {
+        let fp32 =
+            |numbers: &[f32]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>();
+        let close = |a: &[f32], b: &[f32]| is_close(DataType::Fp32, &fp32(a), &fp32(b));
+        assert!(close(&[1.0, f32::NAN, f32::INFINITY], &[1.000_5, f32::NAN, f32::INFINITY]));
+        assert!(!close(&[1.0], &[1.1]));
+        assert!(!close(&[1.0], &[1.0, 1.0]));
+        assert!(!close(&[f32::NAN], &[1.0]));
+        assert!(!is_close(DataType::Int32, &[1, 0, 0, 0], &[2, 0, 0, 0]));
+        assert!(is_close(DataType::Bf16, &[0x80, 0x3f], &[0x81, 0x3f]));
+        assert!(!is_close(DataType::Fp16, &[0x00, 0x3c], &[0x00, 0x40]));
+    }
+
+    #[test]
+    fn irregular_numbers_differ_between_rows() {
+        for datatype in [DataType::Fp16, DataType::Bf16, DataType::Fp32, DataType::Fp64] {
+            let row = |row: usize| {
+                (0..8).map(|c| irregular(datatype, 31 * row + 7 * c)).collect::<Vec<_>>()
+            };
+            assert_ne!(row(0), row(1), "{datatype}");
+        }
+        for seed in 0..200 {
+            assert!(irregular(DataType::Int64, seed) <= [1, 0, 0, 0, 0, 0, 0, 0]);
+        }
+    }
+}
