@@ -127,23 +127,27 @@ impl Places {
         Self { explicit: explicit.map(Path::to_owned), variable, folders }
     }
 
-    /// The library.
+    /// The library, or all that there are in places that nobody has named: the best place first.
     ///
     /// # Errors
     /// [`LibraryError::Missing`] or [`LibraryError::NotFound`].
-    pub fn find(&self) -> Result<PathBuf, LibraryError> {
+    pub fn find(&self) -> Result<Vec<PathBuf>, LibraryError> {
         let named = [(&self.explicit, "--onnxruntime"), (&self.variable, VARIABLE)];
         let named = named.into_iter().find_map(|(path, from)| Some((path.as_ref()?, from)));
         if let Some((path, from)) = named {
             let missing = || LibraryError::Missing { path: path.clone(), from };
-            return match path.canonicalize() {
-                Ok(path) if path.is_dir() => newest_in(&path).ok_or_else(missing),
-                Ok(path) => Ok(path),
-                Err(_) => Err(missing()),
+            let found = match path.canonicalize() {
+                Ok(path) if path.is_dir() => newest_in(&path).ok_or_else(missing)?,
+                Ok(path) => path,
+                Err(_) => return Err(missing()),
             };
+            return Ok(vec![found]);
         }
-        let found = self.folders.iter().find_map(|folder| newest_in(folder));
-        found.ok_or_else(|| LibraryError::NotFound { looked_in: self.folders.clone() })
+        let found: Vec<_> = self.folders.iter().filter_map(|folder| newest_in(folder)).collect();
+        if found.is_empty() {
+            return Err(LibraryError::NotFound { looked_in: self.folders.clone() });
+        }
+        Ok(found)
     }
 }
 
@@ -252,10 +256,14 @@ mod tests {
             variable: variable.map(Path::to_owned),
             folders: vec![folder.0.join("nothing"), folder.0.join("a")],
         };
-        assert_eq!(places(None, None).find(), Ok(a.clone()));
-        assert_eq!(places(None, Some(&b)).find(), Ok(b.clone()));
-        assert_eq!(places(Some(&a), Some(&b)).find(), Ok(a.clone()));
-        assert_eq!(places(a.parent(), None).find(), Ok(a.clone()), "a folder will do");
+        assert_eq!(places(None, None).find(), Ok(vec![a.clone()]));
+        assert_eq!(places(None, Some(&b)).find(), Ok(vec![b.clone()]));
+        assert_eq!(places(Some(&a), Some(&b)).find(), Ok(vec![a.clone()]));
+        assert_eq!(places(a.parent(), None).find(), Ok(vec![a.clone()]), "a folder will do");
+        let both = vec![b.parent().unwrap().to_owned(), a.parent().unwrap().to_owned()];
+        folder.file("b/libonnxruntime.so");
+        let both = Places { folders: both, ..Places::default() }.find().unwrap();
+        assert_eq!(both, [b.with_file_name("libonnxruntime.so"), a.clone()]);
         let gone = folder.0.join("gone.so");
         let error = places(Some(&gone), Some(&b)).find().unwrap_err();
         assert!(error.to_string().contains("(from --onnxruntime) does not exist"), "{error}");

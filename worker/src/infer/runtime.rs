@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ort::environment::{Environment, GlobalThreadPoolOptions};
 use ort::logging::LogLevel;
 
-use super::library::{LibraryError, is_new_enough};
+use super::library::{LibraryError, Places, is_new_enough};
 use super::seam;
 
 /// Where the ONNX Runtime of this process is: there can be but one.
@@ -28,6 +28,24 @@ impl std::fmt::Debug for Runtime {
 }
 
 impl Runtime {
+    /// Loads the first library of these places that can be used.
+    ///
+    /// # Errors
+    /// As for [`Runtime::open`], about the first of them; [`LibraryError`] if there is none.
+    pub fn find(places: &Places, threads: usize) -> Result<Self, LibraryError> {
+        let mut first = None;
+        for path in places.find()? {
+            match Self::open(&path, threads) {
+                Err(error @ (LibraryError::Load { .. } | LibraryError::TooOld { .. })) => {
+                    tracing::debug!(%error, "passed over");
+                    first.get_or_insert(error);
+                }
+                opened => return opened,
+            }
+        }
+        Err(first.expect("what was found was opened or refused"))
+    }
+
     /// Loads the library; the CPU's part of models runs on `threads` threads.
     ///
     /// # Errors

@@ -40,6 +40,7 @@ use ort::session::{Session, SharedSessionInner};
 use ort::sys;
 
 use super::error::RuntimeFault;
+use super::library::is_new_enough;
 
 pub(super) use binding::Binding;
 pub(super) use placement::{AssignedNode, assigned_nodes};
@@ -179,7 +180,7 @@ impl Drop for OwnedAllocator {
     }
 }
 
-/// The version that a library says it has. Loads it for good.
+/// The version that a library says it has. Loads it, for good if it is new enough.
 pub(super) fn version(path: &Path) -> Result<String, String> {
     #[expect(unsafe_code, reason = "loading a library runs code of it")]
     // SAFETY: the operator named it, or it lies where ONNX Runtime is installed; ort loads it next.
@@ -200,8 +201,10 @@ pub(super) fn version(path: &Path) -> Result<String, String> {
     // SAFETY: it takes nothing and gives a static text.
     let version = unsafe { (base.GetVersionString)() };
     let version = text(version);
-    // It stays loaded: this is the one that `ort` opens next.
-    std::mem::forget(library);
+    if is_new_enough(&version) {
+        // It stays loaded: this is the one that `ort` opens next.
+        std::mem::forget(library);
+    }
     Ok(version)
 }
 

@@ -11,8 +11,8 @@ use gridpool_protocol::tensor::model::ModelInfo;
 use gridpool_protocol::tensor::{DataType, Packed, Tensor, TensorLayout};
 use gridpool_worker::infer::library::Places;
 use gridpool_worker::infer::{
-    Answer, Destination, Engine, InferError, ModelOptions, Placed, Request, RequestError, Runtime,
-    Source, Ticket,
+    Answer, Destination, Engine, InferError, LibraryError, ModelOptions, Placed, Request,
+    RequestError, Runtime, Source, Ticket,
 };
 
 /// With it, a machine without ONNX Runtime fails.
@@ -25,16 +25,14 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const THREADS: usize = 2;
 
 /// The one ONNX Runtime of this process.
-static RUNTIME: LazyLock<Option<Runtime>> = LazyLock::new(|| {
-    let found = Places::here(None).find();
-    match found {
-        Ok(library) => Some(Runtime::open(&library, THREADS).expect("a library that was found")),
-        Err(error) => {
+static RUNTIME: LazyLock<Option<Runtime>> =
+    LazyLock::new(|| match Runtime::find(&Places::here(None), THREADS) {
+        Err(error @ LibraryError::NotFound { .. }) => {
             assert!(env::var_os(REQUIRED).is_none(), "{error}");
             None
         }
-    }
-});
+        found => Some(found.expect("a library that was found")),
+    });
 
 /// ONNX Runtime, or `None` where there is none and none is required.
 #[expect(clippy::print_stdout, reason = "a test that was skipped says so")]

@@ -30,8 +30,17 @@ fn run(context: &mut Context, seed: u64, rows: u64) -> Vec<u8> {
 #[expect(clippy::print_stdout, reason = "a test that was skipped says so")]
 fn runtime() -> Option<Runtime> {
     static RUNTIME: LazyLock<Option<Runtime>> = LazyLock::new(|| {
-        let library = Places::here(None).find().ok()?;
-        Some(Runtime::open(&library, 1).expect("a library that was found"))
+        let mut places = Places::here(None);
+        places.find().ok()?;
+        // What lies first and is none is passed over.
+        let name = format!("gridpool-none-{}", std::process::id());
+        let broken = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&broken).unwrap();
+        std::fs::write(broken.join("libonnxruntime.so.9.9.9"), "no library").unwrap();
+        places.folders.insert(0, broken.clone());
+        let runtime = Runtime::find(&places, 1).expect("a library that was found");
+        std::fs::remove_dir_all(&broken).unwrap();
+        Some(runtime)
     });
     if RUNTIME.is_none() {
         assert!(std::env::var_os("GRIDPOOL_REQUIRE_ONNXRUNTIME").is_none(), "no ONNX Runtime");
