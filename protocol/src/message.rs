@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 use crate::chaos::{Chaos, ChaosFault};
 use crate::codec;
 use crate::fault::FaultCode;
-use crate::ids::{ArenaId, AttemptId, ContentHash, JobKey, WorkerId};
+use crate::ids::{ArenaId, AttemptId, ClientId, ContentHash, JobKey, WorkerId};
 use crate::program::Ties;
 use crate::receipt::{DeviceInfo, ItemRange, Receipt, RunReport, Verdict};
 use crate::status::{PolicyRule, Status, WorkerMemory};
+use crate::tensor::model::ModelInfo;
 
 /// Bytes inside a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,6 +93,33 @@ pub struct Payload {
     pub output: Destination,
 }
 
+/// A request of a model, as its client describes it: handed from the client through the supervisor to a
+/// worker as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelCall {
+    /// The model's name.
+    pub model: String,
+    /// Its inputs, packed as [`tensor`](crate::tensor) says.
+    pub input: Input,
+    /// Where its outputs go, packed likewise. They may take less than the slice has.
+    pub output: Destination,
+}
+
+/// A request of a model as its client submits it. It gets a verdict as any job does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InferSubmission {
+    /// The client's name for it.
+    pub key: JobKey,
+    /// What to ask.
+    pub call: ModelCall,
+    /// From acceptance; zero is a deadline that has passed.
+    pub deadline_ms: u64,
+    /// Order among the client's own jobs.
+    pub priority: Priority,
+    /// Whether it may run more than once. If not, it gets one attempt, and no other runs beside it.
+    pub idempotent: bool,
+}
+
 /// A job as its client submits it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Submission {
@@ -135,6 +163,13 @@ pub enum ClientMessage {
     DropArena {
         /// The arena.
         arena: ArenaId,
+    },
+    /// Ask a model.
+    Infer(Box<InferSubmission>),
+    /// Say which models there are.
+    Models {
+        /// Echoed.
+        request: u64,
     },
     /// Say what the pool does about which fault.
     Policy {
@@ -268,6 +303,13 @@ pub enum ServerMessage {
         /// Its size.
         bytes: u64,
     },
+    /// Answer to `Models`: what each inference worker that serves says of its models.
+    Models {
+        /// Echoed.
+        request: u64,
+        /// One row for each model of each device.
+        models: Vec<DeviceModel>,
+    },
     /// Answer to `Policy`: every fault, in the order of the tables.
     Policy {
         /// Echoed.
@@ -309,9 +351,20 @@ pub enum ServerMessage {
     },
 }
 
+/// A model on a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceModel {
+    /// The worker, as `gpu0#2`.
+    pub worker: String,
+    /// The model.
+    pub model: ModelInfo,
+}
+
 /// Supervisor to worker, over ipc-channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToWorker {
+    /// Run these requests of models, beside whatever runs, and answer each.
+    Infer(Vec<InferMember>),
     /// Run these attempts and answer each.
     Run(Box<Run>),
     /// Unmap these arenas, then say `Forgot`.
@@ -347,6 +400,19 @@ pub struct Member {
     pub chaos: Option<ChaosFault>,
 }
 
+/// One attempt at a request of a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InferMember {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// Whose it is: requests of one client begin in the order they come.
+    pub client: ClientId,
+    /// What to ask.
+    pub call: ModelCall,
+    /// Time that is left to it; whoever has not begun by then need not begin.
+    pub deadline_ms: u64,
+}
+
 /// Worker to supervisor, over ipc-channel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum FromWorker {
@@ -378,6 +444,11 @@ pub enum FromWorker {
     },
     /// The arenas of `Forget` are unmapped.
     Forgot,
+    /// The models of an inference worker, before it says `Ready` and whenever that changes.
+    Models {
+        /// Those that serve and those that could not be loaded.
+        models: Vec<ModelInfo>,
+    },
     /// Last words: the process ends with this exit code.
     Dying {
         /// One of [`crate::exit::worker`].

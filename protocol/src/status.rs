@@ -248,6 +248,28 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            accepted: self.accepted + other.accepted,
+            ok: self.ok + other.ok,
+            failed: self.failed + other.failed,
+            deadline: self.deadline + other.deadline,
+            poison: self.poison + other.poison,
+            cancelled: self.cancelled + other.cancelled,
+            device_lost: self.device_lost + other.device_lost,
+            refused_busy: self.refused_busy + other.refused_busy,
+            refused_poison: self.refused_poison + other.refused_poison,
+            quarantines: self.quarantines + other.quarantines,
+            attempts: self.attempts + other.attempts,
+            runs: self.runs + other.runs,
+            joined: self.joined + other.joined,
+            restarts: self.restarts + other.restarts,
+            stale: self.stale + other.stale,
+        }
+    }
+
     /// How many verdicts of each kind were given.
     #[must_use]
     pub fn verdicts(&self) -> [(Verdict, u64); 6] {

@@ -163,6 +163,11 @@ impl Connection {
             // A second hello changes nothing.
             ClientMessage::Hello { .. } => {}
             ClientMessage::Submit(submission) => self.on_submit(*submission),
+            ClientMessage::Infer(submission) => self.on_infer(*submission),
+            ClientMessage::Models { request } => {
+                let models = self.shared.models();
+                self.tell(&ServerMessage::Models { request, models });
+            }
             ClientMessage::Cancel { key } => {
                 self.shared.post(Event::CancelRequested { client, key });
             }
@@ -197,15 +202,38 @@ impl Connection {
     fn on_submit(&mut self, submission: Submission) {
         let key = submission.key;
         let checked = self.check(&submission);
-        let (mut request, arenas) = match checked {
+        let (request, arenas) = match checked {
             Ok(checked) => checked,
             Err(why) => {
                 let refusal = Refusal::Invalid(why);
                 return self.tell(&ServerMessage::Refused { key, refusal });
             }
         };
+        self.accept(request, Work::Grid(submission), arenas);
+    }
+
+    fn on_infer(&mut self, submission: InferSubmission) {
+        let key = submission.key;
+        let (request, arenas) = match self.check_request(&submission) {
+            Ok(checked) => checked,
+            Err(why) => {
+                let refusal = Refusal::Invalid(why);
+                return self.tell(&ServerMessage::Refused { key, refusal });
+            }
+        };
+        let late_at = clock::now() + request.deadline;
+        self.accept(request, Work::Infer(submission.call, late_at), arenas);
+    }
+
+    /// Hands a job that is as it should be to the core.
+    fn accept(
+        &self,
+        mut request: JobRequest,
+        work: Work,
+        arenas: BTreeMap<ArenaId, Arc<ClientArena>>,
+    ) {
         let program_hash = Arc::clone(&request.program_hash);
-        let held = Arc::new(Held { submission, program_hash, arenas });
+        let held = Arc::new(Held { client: self.id, work, program_hash, arenas });
         let mut core = self.shared.lock();
         if core.pool.looks_convicted(&request.program_hash, request.items) {
             // Reading takes its time: here, on the client's own thread, and not under the lock.
@@ -257,7 +285,7 @@ impl Connection {
                 }
                 inline_bytes += got;
             }
-            Input::Arena(slice) => self.claim(slice, batch.bytes(), &mut arenas)?,
+            Input::Arena(slice) => self.claim(slice, batch.bytes() as u64, &mut arenas)?,
         }
         match &call.payload.output {
             Destination::Inline if output_bytes > INLINE_BYTES_MAX => {
@@ -268,7 +296,7 @@ impl Connection {
             }
             Destination::Inline => inline_bytes += output_bytes,
             Destination::Arena(slice) => {
-                self.claim(slice, output_bytes, &mut arenas)?;
+                self.claim(slice, output_bytes as u64, &mut arenas)?;
                 if let Input::Arena(input) = &call.payload.input
                     && slice.overlaps(input)
                 {
@@ -278,6 +306,7 @@ impl Connection {
         }
         let request = JobRequest {
             job: JobId(self.shared.next_id()),
+            role: Role::Grid,
             key: submission.key,
             program_hash: program.shared_hash(),
             items: call.payload.items,
@@ -293,11 +322,64 @@ impl Connection {
         Ok((request, arenas))
     }
 
+    /// The same of a request of a model. What its tensors are is looked at in the worker.
+    fn check_request(
+        &self,
+        submission: &InferSubmission,
+    ) -> Result<(JobRequest, BTreeMap<ArenaId, Arc<ClientArena>>), String> {
+        let ModelCall { model, input, output } = &submission.call;
+        self.shared.check_model(model)?;
+        let mut arenas = BTreeMap::new();
+        let (mut bytes, mut inline_bytes) = (0, 0);
+        match input {
+            Input::Inline(Inline(own)) if own.len() > INFER_INLINE_BYTES_MAX => {
+                return Err(format!(
+                    "inline inputs of {} bytes; at most {INFER_INLINE_BYTES_MAX} may travel inline",
+                    own.len()
+                ));
+            }
+            Input::Inline(Inline(own)) => inline_bytes += own.len() as u64,
+            Input::Arena(slice) => {
+                bytes += slice.bytes;
+                self.claim(slice, slice.bytes, &mut arenas)?;
+            }
+        }
+        match output {
+            // How much it will be is not known: at most so much.
+            Destination::Inline => inline_bytes += INFER_INLINE_BYTES_MAX as u64,
+            Destination::Arena(slice) => {
+                bytes += slice.bytes;
+                self.claim(slice, slice.bytes, &mut arenas)?;
+                if let Input::Arena(input) = input
+                    && slice.overlaps(input)
+                {
+                    return Err("the outputs would overwrite the inputs".to_owned());
+                }
+            }
+        }
+        let request = JobRequest {
+            job: JobId(self.shared.next_id()),
+            role: Role::Infer,
+            key: submission.key,
+            program_hash: format!("model:{model}").into(),
+            items: 1,
+            cost: bytes.saturating_add(inline_bytes).saturating_add(COST_PER_JOB),
+            inline_bytes,
+            deadline: Duration::from_millis(submission.deadline_ms).min(DEADLINE_MAX),
+            priority: submission.priority,
+            idempotent: submission.idempotent,
+            divisible: false,
+            answer_inline: matches!(output, Destination::Inline),
+            content: None,
+        };
+        Ok((request, arenas))
+    }
+
     /// Checks that a slice lies in an arena of this client and is as long as it must be.
     fn claim(
         &self,
         slice: &Slice,
-        want: usize,
+        want: u64,
         claimed: &mut BTreeMap<ArenaId, Arc<ClientArena>>,
     ) -> Result<(), String> {
         let Slice { arena: id, offset, bytes } = *slice;
@@ -309,7 +391,7 @@ impl Connection {
                 arena.bytes()
             ));
         }
-        if bytes != want as u64 || !offset.is_multiple_of(PART_ALIGN as u64) {
+        if bytes != want || !offset.is_multiple_of(PART_ALIGN as u64) {
             return Err(format!(
                 "a slice of {bytes} bytes at {offset}; it must have {want} bytes \
                                 and start at a multiple of {}",

@@ -204,6 +204,7 @@ fn report() -> RunReport {
         d2h_bytes: 5,
         service_us: 77,
         allocations: 0,
+        infer: None,
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gridpool::pool::event::{Event, JobRequest, Release, Timestamp};
 use gridpool_protocol::fault::FaultCode;
-use gridpool_protocol::ids::{ClientId, ContentHash, DeviceId, DeviceKind, JobId, JobKey};
+use gridpool_protocol::ids::{ClientId, ContentHash, DeviceId, DeviceKind, JobId, JobKey, Role};
 use gridpool_protocol::message::Priority;
 
 use super::{Delivery, Fate, World};
