@@ -10,6 +10,7 @@
 //! | 73 | wrong set-up | no other process |
 //! | 74 | it did not understand the supervisor | another process |
 //! | 75 | the driver is too old for the kernels | no other process |
+//! | 76 | it has grown too far since it was READY | another process; nobody's fault |
 //!
 //! | `gridpool` | meaning |
 //! |---|---|
@@ -43,9 +44,11 @@ pub mod worker {
     pub const PROTOCOL: i32 = 74;
     /// The driver is too old for the kernels. Never restarted.
     pub const DRIVER: i32 = 75;
+    /// It holds more memory or descriptors than it may, beyond what it held when it was READY.
+    pub const WORN: i32 = 76;
 
     /// All of them.
-    pub const TABLE: [Row; 7] = [
+    pub const TABLE: [Row; 8] = [
         (OK, "OK", "the worker ended and nobody had asked it to"),
         (STICKY, "STICKY", "a sticky CUDA error: the context is lost"),
         (DEVICE_LOST, "DEVICE_LOST", "the device is gone, does not answer, or fails its tests"),
@@ -53,6 +56,7 @@ pub mod worker {
         (CONFIG, "CONFIG", "wrong set-up: the next process would end the same way"),
         (PROTOCOL, "PROTOCOL", "the worker did not understand the supervisor"),
         (DRIVER, "DRIVER", "the driver is too old for the kernels"),
+        (WORN, "WORN", "the worker has grown too far since it was READY"),
     ];
 }
 

@@ -319,9 +319,20 @@ impl fmt::Display for FaultCode {
 
 /// A text that names no fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no fault: write {}", fault_words())]
+#[error("`{text}` is no fault: write {}", instead_of(text))]
 pub struct ParseFaultError {
     text: String,
+}
+
+/// What to write in place of `text`. What stands for many faults in a list of them is none itself.
+fn instead_of(text: &str) -> String {
+    match FaultCode::others().iter().find(|(_, words)| *words == text) {
+        Some((_, words)) => {
+            let word = words.trim_start_matches("other ");
+            format!("each number that is meant, as `{word} 42`; there is no rule for all others")
+        }
+        None => fault_words(),
+    }
 }
 
 /// How faults are written, for errors.

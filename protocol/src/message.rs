@@ -9,7 +9,7 @@ use crate::codec;
 use crate::fault::FaultCode;
 use crate::ids::{ArenaId, AttemptId, ContentHash, JobKey, WorkerId};
 use crate::program::Ties;
-use crate::receipt::{DeviceInfo, ItemRange, Receipt, RunReport};
+use crate::receipt::{DeviceInfo, ItemRange, Receipt, RunReport, Verdict};
 use crate::status::{PolicyRule, Status, WorkerMemory};
 
 /// Bytes inside a message.
@@ -296,10 +296,16 @@ pub enum ServerMessage {
         /// Why.
         refusal: Refusal,
     },
-    /// The connection ends here, and why.
+    /// The connection ends here, and why. Whatever changes in this protocol, this stays where it is:
+    /// clients of other versions are told so.
     Closing {
         /// One sentence.
         reason: String,
+    },
+    /// To every client: the pool was drained, and all that it had accepted has its verdict.
+    Drained {
+        /// How many verdicts of each kind it has given since the order to drain; none is 0.
+        verdicts: Vec<(Verdict, u64)>,
     },
 }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::{FaultClass, Response};
 use crate::ids::DeviceKind;
+use crate::receipt::Verdict;
 
 /// The whole pool at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -16,6 +17,8 @@ pub struct Status {
     pub monitor: Option<MonitorStatus>,
     /// One row per GPU, as the monitor said last.
     pub devices: Vec<DeviceStatus>,
+    /// One row per device that is out of service.
+    pub quarantines: Vec<QuarantineStatus>,
     /// What waits.
     pub queue: QueueStatus,
     /// Sums since the supervisor started.
@@ -145,6 +148,17 @@ pub struct QueueStatus {
     pub bytes_high: u64,
 }
 
+/// A device out of service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuarantineStatus {
+    /// `gpu0`.
+    pub device: String,
+    /// The fault that it was last put out for.
+    pub why: String,
+    /// Microseconds until it is tried again; `None` if that is not before somebody releases it.
+    pub tried_in_us: Option<u64>,
+}
+
 /// The process that watches the GPUs through NVML.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MonitorStatus {
@@ -218,6 +232,9 @@ pub struct Counters {
     pub refused_busy: u64,
     /// Submissions refused because a job of that content was convicted.
     pub refused_poison: u64,
+    /// Times that a device was put out of service.
+    #[serde(default)]
+    pub quarantines: u64,
     /// Attempts begun.
     pub attempts: u64,
     /// Launches ordered; each of one attempt or of several that were joined.
@@ -228,4 +245,19 @@ pub struct Counters {
     pub restarts: u64,
     /// Messages of processes that are gone, dropped.
     pub stale: u64,
+}
+
+impl Counters {
+    /// How many verdicts of each kind were given.
+    #[must_use]
+    pub fn verdicts(&self) -> [(Verdict, u64); 6] {
+        [
+            (Verdict::Ok, self.ok),
+            (Verdict::Failed, self.failed),
+            (Verdict::Deadline, self.deadline),
+            (Verdict::Poison, self.poison),
+            (Verdict::DeviceLost, self.device_lost),
+            (Verdict::Cancelled, self.cancelled),
+        ]
+    }
 }

@@ -297,9 +297,43 @@ fn gridpool_chaos_says_what_came_of_a_fault_and_that_the_pool_recovered() {
     assert_eq!(document["receipt"]["attempts"].as_array().map(Vec::len), Some(2));
     assert_eq!(document["replaced"].as_array().map(Vec::len), Some(2));
     assert_eq!(document["served_again"]["receipt"]["verdict"], "OK");
-    // The pool remembers what killed its workers; the next try is of other content.
     let document = pool.cli(&["chaos", "abort", "--json"]).run().document();
     assert_eq!((&document["verdict"], &document["right"]), (&json!("OK"), &json!(true)));
+}
+
+#[test]
+fn a_fault_that_convicted_its_job_is_refused_until_that_is_released_or_another_job_brings_it() {
+    let pool = chaotic().start();
+    let convict = ["chaos", "segv", "--attempts", "2", "--json"];
+    let document = pool.cli(&convict).run().document();
+    assert_eq!(document["verdict"], "POISON", "{document}");
+    let refused = pool.cli(&convict).run();
+    refused.complains(1, &["gridpool: POISON: ", "`gridpool release ", "chaos --random`"]);
+    let document = pool.cli(&convict).arg("--random").run().document();
+    assert_eq!(document["verdict"], "POISON", "{document}");
+    pool.all_ready();
+    pool.cli(&["release", "jobs"]).run().output();
+    let document = pool.cli(&convict).run().document();
+    assert_eq!(document["verdict"], "POISON", "{document}");
+}
+
+#[test]
+fn gridpool_chaos_says_which_device_it_has_put_out_of_service_and_waits_for_it() {
+    let pool = chaotic().limits("restart_limit = 1\nprobe_min_ms = 500").start();
+    let call = pool.cli(&["chaos", "segv"]).run();
+    assert_eq!(call.code, Some(0), "{}{}", call.stdout, call.stderr);
+    let device = ["cpu0", "cpu1"].into_iter().find(|device| {
+        call.stdout.contains(&format!("{device} was put out of service by this, and waited for\n"))
+    });
+    let device = device.expect(&call.stdout);
+    let words = format!(
+        "{device} was put out of service by this; waiting up to 120 s for it to be back: `gridpool \
+         status` says when it is tried, `gridpool release {device}` has it tried now\n"
+    );
+    assert_eq!(call.stderr, words);
+    assert!(call.stdout.contains(&format!("{device}#1 was replaced: {device}#2 serves ")));
+    let document = pool.cli(&["chaos", "slow", "--json"]).run().document();
+    assert_eq!(document["quarantined"], json!([]), "nothing was lost: {document}");
 }
 
 #[test]

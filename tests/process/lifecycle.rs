@@ -1,17 +1,22 @@
 //! How a supervisor starts, ends and is killed, and what it leaves behind.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use gridpool_protocol::client::ClientError;
 use gridpool_protocol::clock;
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::Verdict;
+use gridpool_protocol::status::{WorkerState, WorkerStatus};
+use gridpool_tests::oracle::samples::random_grids;
 use nix::sys::signal::Signal;
+use serde_json::{Value, json};
 
 use crate::command::gridpool;
 use crate::jobs::{
-    PROGRAM, answer, as_npy, data, heavy_work, large_job, serves, small_job, submit,
+    PROGRAM, answer, as_json, as_npy, data, heavy_work, large_job, serves, small_job, submit,
 };
 use crate::pool::{Setup, cpu};
 use crate::processes::{all_gone, children, go_on, maps, signal, stop, ticks};
@@ -145,9 +150,139 @@ fn drain_returns_when_the_pool_is_gone() {
     assert!(drain.process.is_running(), "a job is left");
     pool.go_on("cpu0");
     assert_eq!(answer(job).verdict(), Verdict::Ok);
-    assert_eq!(drain.finish().output(), "the pool has finished its jobs and stopped\n");
+    assert_eq!(drain.finish().output(), "the pool has finished its last job (1 OK) and stopped\n");
     pool.wait_closed();
     pool.ends_well();
+}
+
+#[test]
+fn drain_says_that_there_was_nothing_left_or_what_was_not_finished() {
+    let pool = cpu(1).start();
+    serves(&pool.client());
+    let drain = pool.cli(&["drain"]).run();
+    assert_eq!(drain.output(), "the pool had no job left and has stopped\n");
+    pool.ends_well();
+
+    let pool = cpu(1).limits("drain_timeout_ms = 100").start();
+    pool.stop("cpu0");
+    let client = pool.client();
+    let jobs = [submit(&client, small_job(1)), submit(&client, large_job(2))];
+    pool.until_busy("cpu0");
+    let said = pool.cli(&["drain"]).run().output();
+    let want = "the pool has stopped, but not finished its last 2 jobs: 2 CANCELLED\n";
+    assert_eq!(said, want);
+    for job in jobs {
+        assert_eq!(answer(job).verdict(), Verdict::Cancelled);
+    }
+    pool.ends_well();
+}
+
+/// Two files of 20 grids each: more jobs of one grid than `submit` has under way at a time.
+fn two_inputs(folder: &Path) -> [String; 2] {
+    ["a", "b"].map(|name| {
+        let path = folder.join(name);
+        fs::write(&path, as_json(&random_grids(3, 20))).expect("a file can be written");
+        path.into_os_string().into_string().expect("a readable path")
+    })
+}
+
+#[test]
+fn a_submit_into_a_drain_gets_what_was_accepted_and_says_what_was_not() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let [a, b] = two_inputs(folder.path());
+    for form in ["--json", "--quiet"] {
+        let pool = cpu(2).limits("feed_cost_max = 0").start();
+        pool.stop("cpu0");
+        pool.stop("cpu1");
+        // The pool does not end before this job does.
+        let last = submit(&pool.client(), small_job(1));
+        let holds = |row: &WorkerStatus| row.state == WorkerState::Busy;
+        let status = pool.until_status("a busy worker", |status| status.workers.iter().any(holds));
+        let busy = if holds(&status.workers[0]) { ["cpu0", "cpu1"] } else { ["cpu1", "cpu0"] };
+        let submit = pool.cli(&["submit", PROGRAM, "--batch", "1", form, &a, &b]).start();
+        pool.until_status("jobs to be accepted", |status| status.counters.accepted == 33);
+        let mut drain = pool.cli(&["drain"]).start();
+        pool.until_status("the pool to drain", |status| status.supervisor.draining);
+        pool.go_on(busy[1]);
+        let submitted = submit.finish();
+        assert_eq!(submitted.code, Some(69), "{submitted:?}");
+        let want = "gridpool: the pool is draining; 32 of 40 items have a verdict, 8 have none: submit \
+                    what has none again, to another pool\n";
+        assert_eq!(submitted.stderr, want);
+        if form == "--json" {
+            let document: Value = serde_json::from_str(&submitted.stdout).expect("one document");
+            let results = document["results"].as_array().expect("a list of results");
+            let verdicts: Vec<_> = results.iter().map(|result| &result["verdict"]).collect();
+            assert_eq!(verdicts, [&json!("OK"), &Value::Null]);
+            assert_eq!(results[0]["output"].as_array().map(Vec::len), Some(20));
+            assert_eq!(results[1]["output"], Value::Null);
+            assert_eq!(document["receipts"].as_array().map(Vec::len), Some(32));
+        } else {
+            let text = &submitted.stdout;
+            assert!(text.contains(&format!("{b}  no verdict\n")), "{text}");
+            assert!(text.contains("\n2 inputs, 40 grids: 1 OK, 1 no verdict; "), "{text}");
+            assert!(text.contains(&format!("\n{}#1  32 grids  ", busy[1])), "{text}");
+        }
+        assert!(drain.process.is_running(), "a job is left");
+        pool.go_on(busy[0]);
+        assert_eq!(answer(last).verdict(), Verdict::Ok);
+        let said = drain.finish().output();
+        assert_eq!(said, "the pool has finished its last 33 jobs (33 OK) and stopped\n");
+        pool.ends_well();
+    }
+}
+
+/// What it was told before the pool ended, `submit` reads when it goes on.
+#[test]
+fn a_submit_that_finds_a_drained_pool_gone_says_so_and_shows_what_it_was_told() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let [a, b] = two_inputs(folder.path());
+    let pool = cpu(1).start();
+    pool.stop("cpu0");
+    let submit = pool.cli(&["submit", PROGRAM, "--batch", "1", "--json", &a, &b]).start();
+    pool.until_status("jobs to be accepted", |status| status.counters.accepted == 32);
+    stop(submit.process.pid());
+    let drain = pool.cli(&["drain"]).start();
+    pool.until_status("the pool to drain", |status| status.supervisor.draining);
+    pool.go_on("cpu0");
+    let said = drain.finish().output();
+    assert_eq!(said, "the pool has finished its last 32 jobs (32 OK) and stopped\n");
+    let submitter = submit.process.pid();
+    pool.ends_well();
+    go_on(submitter);
+    let submitted = submit.finish();
+    assert_eq!(submitted.code, Some(69), "{submitted:?}");
+    let want = "gridpool: the pool closed the connection: it was drained and has stopped; 32 of 40 items \
+                have a verdict, 8 have none: submit what has none again\n";
+    assert_eq!(submitted.stderr, want);
+    let document: Value = serde_json::from_str(&submitted.stdout).expect("one document");
+    assert_eq!(document["receipts"].as_array().map(Vec::len), Some(32));
+}
+
+#[test]
+fn the_folder_that_workers_are_started_through_is_made_again_or_it_is_said_what_is_in_its_way() {
+    let pool = cpu(1).start();
+    let own = format!(".gridpool-boot-{}", pool.supervisor.pid());
+    let own = pool.folder().join(own);
+    fs::remove_dir_all(&own).expect("it is there");
+    pool.cli(&["kill", "cpu0"]).run().output();
+    pool.until("cpu0", "replaced", |slot| slot.restarts == 1 && slot.state == WorkerState::Ready);
+    let mode = fs::metadata(&own).expect("it is there again").permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    assert!(pool.log().contains("the folder was gone: it is made again"), "{}", pool.log());
+    serves(&pool.client());
+
+    fs::remove_dir_all(&own).expect("it is there");
+    fs::write(&own, "").expect("a file can be written");
+    pool.cli(&["kill", "cpu0"]).run().output();
+    let sentence = format!(
+        "could not be started: {} is not the private folder that this supervisor made: remove it",
+        own.display()
+    );
+    pool.until("cpu0", "not started", |slot| slot.last_fault.ends_with(&sentence));
+    fs::remove_file(&own).expect("it is there");
+    pool.until("cpu0", "replaced", |slot| slot.state == WorkerState::Ready);
+    serves(&pool.client());
 }
 
 #[test]

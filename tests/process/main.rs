@@ -35,6 +35,7 @@ mod pool;
 mod reconnect;
 mod recovery;
 mod run;
+mod scarcity;
 mod sharing;
 mod starts;
 mod stubbed;

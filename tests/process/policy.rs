@@ -20,13 +20,20 @@ fn changed(document: &Value) -> (Vec<(&str, &str)>, usize) {
 }
 
 #[test]
-fn a_running_pool_says_which_policy_it_obeys_whatever_file_is_named() {
+fn a_running_pool_says_which_policy_it_obeys_and_a_file_that_is_named_what_it_would_bring() {
     let rules = "[policy]\n'cuda 2' = 'restart'\n'exit 74' = 'retry'\n'cuda 5000' = 'halt'\n";
     let pool = cpu(1).limits(rules).start();
     let other = pool.folder().join("other.toml");
     fs::write(&other, "[policy]\n'hang' = 'retry'\n").expect("a file can be written");
     let other = other.to_str().expect("a readable path");
     let document = pool.cli(&["status", "--policy", "--json", "--config", other]).run().document();
+    assert_eq!(document["source"]["config"], other);
+    assert_eq!(changed(&document).0, [("hang", "retry")]);
+    let table = pool.cli(&["status", "--policy", "--config", other]).run().output();
+    let first = format!("A pool started with --config {other} would do this:\n");
+    assert!(table.starts_with(&first), "{table}");
+
+    let document = pool.cli(&["status", "--policy", "--json"]).run().document();
     assert_eq!(document["source"]["pool"], pool.socket().to_str().expect("a readable path"));
     let want = vec![("cuda 2", "restart"), ("exit 74", "retry"), ("cuda 5000", "halt")];
     let (changed, count) = changed(&document);
@@ -34,6 +41,10 @@ fn a_running_pool_says_which_policy_it_obeys_whatever_file_is_named() {
     assert!(count > 200, "{count} rules");
     let table = pool.cli(&["status", "--policy"]).run().output();
     assert!(table.starts_with("The policy of the pool at "), "{table}");
+    // A number that no table has may be meant, or a slip.
+    let (log, says) = (pool.log(), "[policy] names a fault that no table does");
+    assert!(log.contains(&format!("{says} fault=\"cuda 5000\"")), "{log}");
+    assert_eq!(log.matches(says).count(), 1, "{log}");
     // Its workers know what is theirs to decide, and no more.
     let arguments = fs::read_to_string(format!("/proc/{}/cmdline", pool.pid("cpu0")));
     let arguments = arguments.expect("a worker's command line");
@@ -59,6 +70,54 @@ fn without_a_pool_the_defaults_are_shown_or_what_a_file_makes_of_them() {
     fs::write(&config, "[policy]\n'cuda 700' = 'fail_job'\n").expect("a file can be written");
     let words = "`fail_job` cannot be the response to `cuda 700`; that can be suspect, retry,";
     show(&["--config", path]).complains(78, &["pool.toml, line 2: ", words]);
+}
+
+#[test]
+fn an_order_about_something_that_the_pool_has_not_is_a_usage_error() {
+    let pool = cpu(1).start();
+    let hash = "ab".repeat(32);
+    for (arguments, words) in [
+        (["release", "cpu0"], "gridpool: cpu0 is in service"),
+        (["release", "gpu7"], "gridpool: the pool has no device gpu7"),
+        (["release", "zebra"], "or a device (`gpu0`), or `jobs` for all"),
+        (["release", &hash], "was convicted"),
+        (["kill", "zebra"], "gridpool: `zebra` is no worker; there are cpu0#1"),
+        (["kill", "cpu0#7"], "gridpool: there is no worker cpu0#7 now; there are cpu0#1"),
+    ] {
+        pool.cli(&arguments).run().complains(2, &[words]);
+    }
+    serves(&pool.client());
+}
+
+#[test]
+fn status_says_why_a_device_is_out_of_service_until_when_and_what_to_type() {
+    let pool = cpu(2).limits("[policy]\n'signal 11' = 'quarantine'\n'signal 6' = 'halt'\n").start();
+    for (device, signal) in [("cpu0", "SEGV"), ("cpu1", "ABRT")] {
+        pool.cli(&["kill", device, "--signal", signal]).run().output();
+        pool.until(device, "out of service", |slot| slot.state == WorkerState::Quarantined);
+    }
+    let text = pool.cli(&["status"]).run().output();
+    for words in [
+        "\ncpu0 is out of service: cpu0#1 died: signal 11 (SIGSEGV); tried again in ",
+        " s, or now by `gridpool release cpu0`\n",
+        "\ncpu1 is out of service: cpu1#1 died: signal 6 (SIGABRT); not tried again before `gridpool \
+         release cpu1`\n",
+    ] {
+        assert!(text.contains(words), "`{words}` is not in: {text}");
+    }
+    assert!(!text.contains("last fault"), "it is said once: {text}");
+    let document = pool.cli(&["status", "--json"]).run().document();
+    let out = &document["quarantines"];
+    assert_eq!((&out[0]["device"], &out[1]["device"]), (&"cpu0".into(), &"cpu1".into()));
+    assert_eq!(out[0]["why"], "cpu0#1 died: signal 11 (SIGSEGV)");
+    let left = out[0]["tried_in_us"].as_u64().expect("a number");
+    assert!((1..=60_000_000).contains(&left), "{left}");
+    assert_eq!(out[1]["tried_in_us"], Value::Null);
+    pool.cli(&["release", "cpu1"]).run().output();
+    pool.until("cpu1", "back", |slot| slot.state == WorkerState::Ready);
+    let status = pool.status();
+    let out: Vec<_> = status.quarantines.iter().map(|row| row.device.as_str()).collect();
+    assert_eq!(out, ["cpu0"]);
 }
 
 #[test]

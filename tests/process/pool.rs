@@ -313,7 +313,7 @@ impl Pool {
     pub(crate) fn wait_closed(&self) {
         let observer = self.observer.clone();
         let closed = within("the pool to close its connections", move || observer.wait_closed());
-        closed.expect("it was the pool that closed them");
+        drop(closed.expect("it was the pool that closed them"));
     }
 }
 

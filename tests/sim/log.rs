@@ -64,7 +64,7 @@ impl fmt::Display for Log {
 
 fn brief_event(event: &Event) -> String {
     match event {
-        Event::BeaconLost { worker } => format!("BeaconLost {worker}"),
+        Event::BeaconLost { worker, .. } => format!("BeaconLost {worker}"),
         Event::CancelRequested { client, key } => format!("CancelRequested {client} key {}", key.0),
         Event::ClientConnected { client } => format!("ClientConnected {client}"),
         Event::ClientGone { client } => format!("ClientGone {client}"),

@@ -93,9 +93,11 @@ impl Run {
             (0..swarm.devices).map(|index| DeviceId { kind: DeviceKind::Gpu, index }).collect();
         Self {
             now: Timestamp::default(),
-            pool: Pool::new(swarm.config.clone(), &devices),
+            pool: Pool::new(swarm.config.clone(), &devices)
+                .windowed(swarm.window)
+                .numbered(swarm.numbers[0], swarm.numbers[1]),
             world: World::new(&swarm, Rng::new(!seed)),
-            model: Model::new(&swarm.config, &devices, coverage),
+            model: Model::new(&swarm, &devices, coverage),
             log,
             events: 0,
             slack: Duration::ZERO,

@@ -14,8 +14,11 @@ const CROWDED: u64 = 30;
 /// back, and about workers that fall silent.
 const POISONED: u64 = 120;
 const SICK: u64 = 100;
-const MUTE: u64 = 40;
+const MUTE: u64 = 80;
 const SICK_OR_MUTE: u64 = SICK + MUTE;
+/// Seeds of 1,000 whose processes often cannot be killed.
+const STUCK: u64 = 30;
+const SICK_MUTE_OR_STUCK: u64 = SICK_OR_MUTE + STUCK;
 
 /// How often what goes wrong, of 1,000 cases.
 #[derive(Clone, Debug, Default)]
@@ -101,6 +104,10 @@ pub(crate) struct Rates {
 pub(crate) struct Swarm {
     pub(crate) config: PoolConfig,
     pub(crate) devices: u32,
+    /// Attempts that a worker runs beside each other; 1 is one launch after the other.
+    pub(crate) window: usize,
+    /// The number of the first process of a device, and how much more that of the next one is.
+    pub(crate) numbers: [u32; 2],
     pub(crate) clients: u64,
     /// Things that clients and chaos do before the faults stop.
     pub(crate) steps: u64,
@@ -140,6 +147,7 @@ impl Swarm {
         match rng.below(1_000) {
             0..SICK => swarm.sick(rng),
             SICK..SICK_OR_MUTE => swarm.mute(rng),
+            SICK_OR_MUTE..SICK_MUTE_OR_STUCK => swarm.stuck(rng),
             _ => swarm,
         }
     }
@@ -157,6 +165,8 @@ impl Swarm {
             convicts_kept: size(rng, &[0, 1, 2, 100]),
             verdicts_kept: size(rng, &[0, 1, 3, 10, 1_000]),
             known_answer_every: Duration::ZERO,
+            worker_memory_growth_max: 0,
+            worker_descriptors_growth_max: 0,
             spin_us: 0,
             restart_limit: count(rng, 1, 8),
             restart_window: rng.millis(50, 4_000),
@@ -166,6 +176,8 @@ impl Swarm {
             standbys,
             probe_min: Duration::from_millis(probe_min),
             probe_max: Duration::from_millis(probe_min * rng.pick(&[1, 3, 30])),
+            incident_window: Duration::from_millis(rng.pick(&[10, 100, 10_000])),
+            incident_repeat_window: Duration::from_millis(rng.pick(&[200, 2_000, 600_000])),
             reclaim_timeout: Duration::from_millis(rng.pick(&[0, 10, 100, 500])),
             ready_timeout: rng.millis(100, 600),
             heartbeat_suspect: rng.millis(150, 300),
@@ -181,6 +193,8 @@ impl Swarm {
         };
         Self {
             devices: count(rng, 1, 4),
+            window: rng.pick(&[1, 1, 1, 1, 1, 2, 5, 64]),
+            numbers: rng.pick(&[[1, 1], [1, 2], [2, 2]]),
             clients: rng.between(1, 4),
             steps: rng.between(5, 120),
             pause_max: rng.pick(&[0, 5, 20, 60, 120]),
@@ -293,6 +307,18 @@ impl Swarm {
         self
     }
 
+    /// What cannot be killed takes its device out of service while a standby is busy there.
+    fn stuck(mut self, rng: &mut Rng) -> Self {
+        self.config.standbys = 1;
+        self.config.heartbeat_kill = Duration::from_millis(300);
+        self.config.kill_timeout = rng.millis(20, 100);
+        self.rates.chaos = rng.between(100, 500);
+        self.rates.unkillable = rng.between(400, 900);
+        self.rates.not_idempotent = rng.between(200, 600);
+        self.service_max = 200;
+        self
+    }
+
     /// Nothing goes wrong and everybody has a long queue: whose turn it is decides everything.
     fn crowded(rng: &mut Rng) -> Self {
         Self {
@@ -303,6 +329,8 @@ impl Swarm {
                 ..PoolConfig::DEFAULT
             },
             devices: 1,
+            window: 1,
+            numbers: [1, 1],
             clients: 3,
             steps: rng.between(200, 400),
             pause_max: rng.pick(&[0, 1]),

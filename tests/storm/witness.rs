@@ -265,6 +265,7 @@ impl<'a> Witness<'a> {
             }
             ServerMessage::Status { status, .. } => self.counters = Some(status.counters),
             ServerMessage::Denied { .. }
+            | ServerMessage::Drained { .. }
             | ServerMessage::Granted { .. }
             | ServerMessage::Policy { .. }
             | ServerMessage::Welcome { .. } => {}

@@ -13,6 +13,7 @@ pub mod arenas;
 mod attempts;
 pub mod beacon;
 pub mod bench;
+pub mod between;
 pub mod chaos;
 pub mod checkup;
 pub mod chunk;
@@ -29,6 +30,7 @@ pub mod process;
 pub mod self_test;
 pub mod serve;
 mod tally;
+pub mod wear;
 
 #[cfg(test)]
 #[path = "../tests/members/mod.rs"]

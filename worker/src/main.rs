@@ -16,6 +16,7 @@ use gridpool_worker::cuda::CudaDevice;
 use gridpool_worker::device::Device;
 use gridpool_worker::fault::{self, Fault};
 use gridpool_worker::serve::{self, Identity};
+use gridpool_worker::wear::GrowthMax;
 use gridpool_worker::{beacon, monitor, probe, process};
 use tracing_subscriber::EnvFilter;
 
@@ -46,6 +47,12 @@ enum Role {
         /// How often it tests its device while it serves, in milliseconds.
         #[arg(long, default_value_t = 60_000)]
         known_answer_every_ms: u64,
+        /// Bytes of memory by which it may grow after it was READY.
+        #[arg(long, default_value_t = 4 << 30)]
+        memory_growth_max: u64,
+        /// Descriptors by which it may grow after it was READY.
+        #[arg(long, default_value_t = 4_096)]
+        descriptors_growth_max: u64,
         /// Threads of a CPU device.
         #[arg(long, default_value_t = 1)]
         threads: usize,
@@ -117,6 +124,8 @@ fn main() -> ExitCode {
             supervisor_pid,
             spin_us,
             known_answer_every_ms,
+            memory_growth_max,
+            descriptors_growth_max,
             threads,
             uuid,
             policy,
@@ -124,7 +133,16 @@ fn main() -> ExitCode {
             fault::obey(policy);
             let spin = Duration::from_micros(spin_us.into());
             let known_answer_every = Duration::from_millis(known_answer_every_ms);
-            let identity = Identity { worker, bootstrap, supervisor_pid, spin, known_answer_every };
+            let growth_max =
+                GrowthMax { memory: memory_growth_max, descriptors: descriptors_growth_max };
+            let identity = Identity {
+                worker,
+                bootstrap,
+                supervisor_pid,
+                spin,
+                known_answer_every,
+                growth_max,
+            };
             let lifeline = match std::io::stdin().as_fd().try_clone_to_owned() {
                 Ok(lifeline) => lifeline,
                 Err(error) => {

@@ -46,6 +46,17 @@ pub fn reset_signals() -> nix::Result<()> {
     Ok(())
 }
 
+/// Has the kernel take this process before its supervisor, and before whatever else the user runs, if the
+/// machine has no memory left.
+///
+/// # Errors
+/// The system's.
+pub fn volunteer_for_the_oom_killer() -> io::Result<()> {
+    /// Of at most 1,000, which is whatever the process holds.
+    const SCORE: &str = "500";
+    fs::write("/proc/self/oom_score_adj", SCORE)
+}
+
 /// Ties the process's life to its supervisor's; `false` if the supervisor is gone already.
 ///
 /// The signal comes when the *thread* that spawned this process ends, which is why the supervisor

@@ -25,6 +25,7 @@ use nix::libc;
 
 use crate::arenas::Arenas;
 use crate::attempts::{Hold, run_together};
+use crate::between::{Between, STEP_MAX};
 use crate::chaos::{self, Saboteur};
 use crate::checkup::Checkup;
 use crate::device::Device;
@@ -32,6 +33,7 @@ use crate::fault::Fault;
 use crate::gauges::Gauges;
 use crate::process;
 use crate::self_test::self_test;
+use crate::wear::{GrowthMax, Holding, Wear};
 
 /// Who this worker is and who started it.
 #[derive(Clone, Debug)]
@@ -46,6 +48,8 @@ pub struct Identity {
     pub spin: Duration,
     /// How often it tests its device while it serves.
     pub known_answer_every: Duration,
+    /// How far it may grow.
+    pub growth_max: GrowthMax,
 }
 
 /// Serves until the supervisor says stop or is gone. `open` opens the device.
@@ -90,6 +94,9 @@ fn connect(
     if !lives {
         return Ok(None);
     }
+    if let Err(error) = process::volunteer_for_the_oom_killer() {
+        tracing::warn!(%error, "the kernel may take the supervisor for this worker's memory");
+    }
     process::mark_descriptors().map_err(|error| format!("close_range: {error}"))?;
     let (replies, mut requests) =
         channel::connect(&identity.bootstrap).map_err(|error| Chain(&error).to_string())?;
@@ -102,7 +109,10 @@ fn connect(
     replies.send(&hello).map_err(|error| Chain(&error).to_string())?;
     let arenas = Arenas::take_from(UnixStream::from(lifeline))?;
     let (programs, adopted) = (Programs::default(), BTreeMap::new());
-    let worker = Worker { replies, arenas, programs, adopted };
+    let between = Arc::default();
+    let growth_max = identity.growth_max;
+    let worker =
+        Worker { replies, arenas, programs, adopted, between, growth_max, wear: Arc::default() };
     Ok(Some((worker, requests)))
 }
 
@@ -112,6 +122,10 @@ struct Worker {
     programs: Programs,
     /// Arenas that the device knows.
     adopted: BTreeMap<ArenaId, Arc<ArenaMap>>,
+    /// The step between jobs that is being made.
+    between: Arc<Between>,
+    growth_max: GrowthMax,
+    wear: Arc<Wear>,
 }
 
 /// Why an attempt is not run.
@@ -146,6 +160,10 @@ impl Worker {
         let mut device = Saboteur::new(open()?);
         gauges.get_or_init(|| device.gauges());
         self_test(&mut device)?;
+        match Holding::now() {
+            Ok(fresh) => self.wear.start(fresh),
+            Err(error) => tracing::warn!(%error, "how far this worker grows is not known"),
+        }
         self.say(&FromWorker::Ready { device: device.info().clone() });
         // The heart beats as long as the process lives.
         std::mem::forget(stop_beating);
@@ -153,15 +171,30 @@ impl Worker {
     }
 
     /// Starts the thread that gives signs of life, and says in them what the device holds once there is
-    /// one.
+    /// one. It ends a worker whose device does not come back from a step between jobs.
     fn beat(&self, gauges: Arc<OnceLock<Arc<Gauges>>>) -> Result<mpsc::Sender<()>, Fault> {
-        let replies = self.replies.clone();
+        let (replies, between) = (self.replies.clone(), Arc::clone(&self.between));
+        let (wear, growth_max) = (Arc::clone(&self.wear), self.growth_max);
         let (stop, stopped) = mpsc::channel::<()>();
         let beat = move || {
             while stopped.recv_timeout(HEARTBEAT_EVERY) == Err(RecvTimeoutError::Timeout) {
                 let memory = gauges.get().map_or_else(Default::default, |gauges| gauges.memory());
                 if replies.send(&FromWorker::Heartbeat { memory }).is_err() {
                     return;
+                }
+                if let Ok(now) = Holding::now() {
+                    wear.note(now, growth_max);
+                }
+                if between.is_stuck(clock::now()) {
+                    let message = format!(
+                        "the device has not come back from a step between jobs in {} s",
+                        STEP_MAX.as_secs()
+                    );
+                    let code = exit::DEVICE_LOST;
+                    let last = FromWorker::Dying { code, fault: None, message, attempt: None };
+                    // Whether that arrives or not, the worker is of no more use.
+                    drop(replies.send(&last));
+                    end_process(code);
                 }
             }
         };
@@ -199,8 +232,13 @@ impl Worker {
                 Err((fault, _)) => return self.last_words_between_jobs(&fault),
                 Ok(()) => {}
             }
+            if let Some(why) = self.wear.worn() {
+                let (code, message) = (Wear::EXIT, why.to_owned());
+                self.say(&FromWorker::Dying { code, fault: None, message, attempt: None });
+                return code;
+            }
             if is_idle || checkup.is_late(arrived) {
-                let step = checkup.step(device, arrived);
+                let step = self.between.step(arrived, || checkup.step(device, arrived));
                 if let Err(fault) = step {
                     return self.last_words_between_jobs(&fault);
                 }
@@ -282,7 +320,7 @@ impl Worker {
     ) -> Result<(), (Fault, Option<AttemptId>)> {
         for &id in ids {
             if let Some(map) = self.adopted.remove(&id)
-                && let Err(fault) = device.release(map.all())
+                && let Err(fault) = self.between.step(clock::now(), || device.release(map.all()))
             {
                 if fault.ends_worker() {
                     return Err((fault, None));

@@ -148,7 +148,9 @@ impl Connection {
                 Err(_) => state.disconnect(),
             }
             if clock::until(give_up).is_zero() {
-                state.broken.get_or_insert_default();
+                // Nobody came in the place of a pool that has ended in order.
+                let drained = state.drained.as_ref().map(|_| "it was drained and has stopped");
+                state.broken.get_or_insert_with(|| drained.unwrap_or_default().to_owned());
             } else if state.broken.is_none() {
                 state = self.sleep(state, RETRY_EVERY);
             }
@@ -344,14 +346,15 @@ impl Connection {
         Ok(JobAnswer { receipt: *receipt, outputs: Some(outputs) })
     }
 
-    /// Waits for the end of the connection, after which there will be no other.
-    pub(super) fn wait_closed(&self) -> Result<(), ClientError> {
+    /// Waits for the end of the connection, after which there will be no other, and gives what the pool
+    /// has said that it did before.
+    pub(super) fn wait_closed(&self) -> Result<Option<Vec<(Verdict, u64)>>, ClientError> {
         self.lock().broken.get_or_insert_with(|| "the pool has stopped".to_owned());
         let until = clock::now() + DRAIN_TIMEOUT_MAX;
         match self.wait_for(until, |_| None::<()>) {
             Err(ClientError::Silent) => Err(ClientError::Silent),
             // Anything else is the end that was waited for.
-            Ok(()) | Err(_) => Ok(()),
+            Ok(()) | Err(_) => Ok(self.lock().drained.take()),
         }
     }
 }

@@ -57,6 +57,7 @@ pub(super) fn greet(socket: UnixStream) -> Result<FrameReader, ClientError> {
         | ServerMessage::Closing { .. }
         | ServerMessage::Denied { .. }
         | ServerMessage::Done { .. }
+        | ServerMessage::Drained { .. }
         | ServerMessage::Granted { .. }
         | ServerMessage::Refused { .. }
         | ServerMessage::Policy { .. }

@@ -59,6 +59,7 @@ use crate::ids::JobKey;
 use crate::lease::Lease;
 use crate::limits::DEADLINE_MAX;
 use crate::message::{ClientMessage, Refusal, ServerMessage};
+use crate::receipt::Verdict;
 use crate::status::{PolicyRule, Status};
 use connection::{Connection, RETRY_EVERY};
 use state::Stage;
@@ -255,11 +256,12 @@ impl Client {
     }
 
     /// Waits until the pool has closed the connection, as it does when it stops, and leaves it
-    /// closed.
+    /// closed. A pool that was drained says before how many verdicts of each kind it has given since the
+    /// order to drain, `None` if it ended otherwise.
     ///
     /// # Errors
     /// [`ClientError::Silent`] if it does not close within two hours.
-    pub fn wait_closed(&self) -> Result<(), ClientError> {
+    pub fn wait_closed(&self) -> Result<Option<Vec<(Verdict, u64)>>, ClientError> {
         self.connection.wait_closed()
     }
 

@@ -31,6 +31,8 @@ pub(super) struct State {
     pub(super) replies: BTreeMap<u64, Option<Received>>,
     /// Why there will never be another connection; empty if it was simply lost.
     pub(super) broken: Option<String>,
+    /// What a pool that was drained has done since, once it has said so.
+    pub(super) drained: Option<Vec<(Verdict, u64)>>,
     /// How long the reading thread may look for a message before it sleeps.
     pub(super) spin: Duration,
     /// Threads that sleep until another has read a message.
@@ -77,6 +79,7 @@ impl State {
             jobs: BTreeMap::new(),
             replies: BTreeMap::new(),
             broken: None,
+            drained: None,
             spin: SPIN_DEFAULT,
             sleepers: 0,
             next_request: 0,
@@ -124,6 +127,7 @@ impl State {
                 }
             }
             ServerMessage::Closing { reason } => self.broken = Some(reason),
+            ServerMessage::Drained { verdicts } => self.drained = Some(verdicts),
             ServerMessage::Welcome { .. } => {}
         }
     }
@@ -149,6 +153,7 @@ impl State {
     pub(super) fn reconnect(&mut self, reader: FrameReader) -> Result<(), ClientError> {
         self.wire.open(reader.socket().try_clone().map_err(FrameError::Io)?);
         self.reader = Some(reader);
+        self.drained = None;
         self.jobs.retain(|_, pending| !matches!(pending.stage, Stage::Abandoned));
         for key in self.jobs.keys().copied().collect::<Vec<_>>() {
             let Some(pending) = self.jobs.get_mut(&key) else { continue };

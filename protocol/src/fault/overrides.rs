@@ -30,6 +30,9 @@ pub enum OverrideError {
     /// That is no response.
     #[error(transparent)]
     Response(#[from] ParseResponseError),
+    /// It has a response already, perhaps under another spelling of its number.
+    #[error("`{0}` has two rules: keep one")]
+    Twice(FaultCode),
     /// There is no `=`.
     #[error("`{0}` is no rule: write `cuda 2=restart`")]
     Rule(String),
@@ -39,15 +42,17 @@ impl Overrides {
     /// Changes the response to a fault.
     ///
     /// # Errors
-    /// [`OverrideError`] if one of them is none, or they do not fit together.
+    /// [`OverrideError`] if one of them is none, they do not fit together, or it was changed before.
     pub fn set(&mut self, fault: &str, response: &str) -> Result<(), OverrideError> {
         let fault: FaultCode = fault.parse()?;
         let response: Response = response.parse()?;
         if !fault.allowed().contains(&response) {
             return Err(OverrideError::NotAllowed { fault, response });
         }
-        self.0.insert(fault, response);
-        Ok(())
+        match self.0.insert(fault, response) {
+            None => Ok(()),
+            Some(_) => Err(OverrideError::Twice(fault)),
+        }
     }
 
     /// The response to a fault, if it was changed.
@@ -136,5 +141,12 @@ mod tests {
         assert!(refused("cuda 2=reboot").starts_with("`reboot` is no response: write one of"));
         assert!(refused("cuda two=restart").starts_with("`cuda two` is no fault: write"));
         assert_eq!(refused("cuda 2"), "`cuda 2` is no rule: write `cuda 2=restart`");
+        assert_eq!(
+            refused("other signal=retry"),
+            "`other signal` is no fault: write each number that is meant, as `signal 42`; there is no \
+             rule for all others"
+        );
+        let twice = refused("cuda 700=restart,cuda 0700=halt");
+        assert_eq!(twice, "`cuda 700` has two rules: keep one");
     }
 }

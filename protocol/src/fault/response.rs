@@ -24,11 +24,13 @@ pub enum Response {
     Retry,
     /// The worker is replaced. It speaks against the device if the worker has done no work.
     Restart,
-    /// The device is out of service and tried again later; its workers end, and nobody is blamed.
+    /// The device is out of service and tried again later; its workers end, which costs what they ran
+    /// an attempt.
     Quarantine,
     /// As `restart`; the same again within ten minutes is `quarantine`.
     QuarantineOnRepeat,
-    /// The device is out of service until it is released; its workers end, and nobody is blamed.
+    /// The device is out of service until it is released; its workers end, which costs what they ran an
+    /// attempt.
     Halt,
     /// It is written to the log.
     Ignore,
@@ -154,7 +156,18 @@ impl FromStr for Response {
     }
 }
 
+/// Xids over what a program on the device has done or may have brought about: exceptions and faults of
+/// its own, engines and contexts that no longer come to an end, a firmware that no longer answers.
+const OF_A_PROGRAM: [u32; 11] = [8, 11, 13, 31, 32, 46, 68, 69, 109, 119, 120];
+
 impl FaultCode {
+    /// Whether what ran on a device may have brought about what the driver says of it. Such a fault is
+    /// evidence against the job that ran there alone.
+    #[must_use]
+    pub fn may_be_a_jobs_doing(self) -> bool {
+        matches!(self, Self::Xid(number) if OF_A_PROGRAM.contains(&number))
+    }
+
     /// What can be done about it.
     #[must_use]
     pub fn allowed(self) -> &'static [Response] {
@@ -190,7 +203,7 @@ impl FaultCode {
             // ILL, ABRT, BUS, FPE, SEGV: what a program does to itself.
             Self::Signal(4 | 6 | 7 | 8 | 11) => Response::Suspect,
             // Only somebody outside sends that: the supervisor's own are known to it.
-            Self::Signal(9) => Response::Retry,
+            Self::Exit(exit::worker::WORN) | Self::Signal(9) => Response::Retry,
             Self::Exit(_)
             | Self::NotReady
             | Self::Rejected
@@ -306,7 +319,7 @@ mod tests {
             (Restart, "exit 0, exit 1, exit 71, exit 72, exit 74, exit 101, signal 15, signal 2"),
             (Halt, "exit 73, exit 75, incompatible, no binary"),
             (Restart, "not ready, rejected, wrong answer"),
-            (Retry, "signal 9, spawn failed"),
+            (Retry, "exit 76, signal 9, spawn failed"),
             (Quarantine, "unkillable, xid 48, xid 95, xid 119, xid 140"),
             (QuarantineOnRepeat, "xid 109, xid 74"),
             (Halt, "xid 79, nvml 15, nvml 16, recovery 1, recovery 2, recovery 4, recovery 77"),

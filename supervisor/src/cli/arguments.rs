@@ -82,10 +82,10 @@ pub(super) enum Command {
     Status {
         #[command(flatten)]
         socket: SocketFlag,
-        /// Show every fault and the response to it. Without a pool, the defaults and --config.
+        /// Show every fault and the response to it: those of the pool, or the defaults if none runs.
         #[arg(long)]
         policy: bool,
-        /// With --policy and no pool: the config file of a pool that is yet to be started.
+        /// With --policy: what a pool with this config file would do, whether or not one is running.
         #[arg(long, value_name = "FILE", requires = "policy")]
         config: Option<PathBuf>,
         /// Print one JSON document.

@@ -198,6 +198,8 @@ impl Bench<'_> {
             program: self.worker.clone(),
             cpu_threads,
             known_answer_every: limits.known_answer_every,
+            memory_growth_max: limits.worker_memory_growth_max,
+            descriptors_growth_max: limits.worker_descriptors_growth_max,
             policy: self.settings.policy.clone(),
         };
         self.progress.set_message("workers start");

@@ -2,13 +2,14 @@
 //! as it should.
 //!
 //! The fault comes with a small job whose result this file knows. Which worker meets it is the pool's
-//! choice: a job names no device. Every job has cells of its own, drawn at random: a pool remembers
-//! what killed its workers, and the next try must not be taken for that.
+//! choice: a job names no device. The same fault for as many attempts comes with the same job, so a pool
+//! that has convicted it refuses it from then on, as it would any job; with `--random`, and for the
+//! ordinary jobs that follow, cells are drawn.
 
 mod report;
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,15 +17,17 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::chaos::{Chaos, ChaosFault, DeviceFault, HostFault, ReplyFault};
-use gridpool_protocol::client::{Client, Job, JobAnswer};
+use gridpool_protocol::client::{Client, ClientError, Job, JobAnswer};
 use gridpool_protocol::clock;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::ids::WorkerId;
 use gridpool_protocol::limits::COLOR_MAX;
+use gridpool_protocol::message::Refusal;
 use gridpool_protocol::output::Output;
 use gridpool_protocol::program::{Program, Ties};
 use gridpool_protocol::receipt::{Attempt, AttemptOutcome, Verdict};
 use gridpool_protocol::status::{WorkerState, WorkerStatus};
+use sha2::{Digest, Sha512};
 
 use super::arguments::parse_seconds;
 use super::{CommandError, connect, system};
@@ -47,7 +50,8 @@ pub(super) struct ChaosFlags {
     /// What happens to the worker: see the list below.
     #[arg(required_unless_present = "list")]
     fault: Option<ChaosFault>,
-    /// So many attempts of the job meet the fault. From two on a job that kills its workers is POISON.
+    /// So many attempts of the job meet the fault. From two on a job that kills its workers is POISON, and
+    /// refused when it comes again, until it is released.
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000))]
     attempts: u32,
@@ -58,6 +62,9 @@ pub(super) struct ChaosFlags {
     /// found out by its next known-answer test: see `known_answer_every_s` of the config.
     #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = parse_seconds)]
     patience: Duration,
+    /// Have a job meet the fault that no pool has seen before. Without this it is always the same job.
+    #[arg(long)]
+    random: bool,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
@@ -99,22 +106,30 @@ pub(super) fn run(flags: &ChaosFlags, socket: Option<PathBuf>) -> Result<u8, Com
 fn inflict(client: &Client, chaos: Chaos, flags: &ChaosFlags) -> Result<Report, CommandError> {
     let is_endless = chaos.fault == ChaosFault::Device(DeviceFault::Endless);
     let default = if is_endless { DEADLINE_ENDLESS } else { DEADLINE };
-    let trial = Trial::new(flags.deadline.unwrap_or(default))?;
-    let answer = client.submit(trial.job.clone().with_chaos(chaos))?.wait()?;
+    let cells = if flags.random { drawn_cells()? } else { cells_of(chaos) };
+    let trial = Trial::new(cells, flags.deadline.unwrap_or(default));
+    let answer = match client.submit(trial.job.clone().with_chaos(chaos)) {
+        Err(ClientError::Refused(refusal @ Refusal::Poison(_))) => {
+            return Err(CommandError::Convicted(refusal));
+        }
+        submitted => submitted?.wait()?,
+    };
     let verdict_at = clock::now();
     let right = trial.is_right(&answer);
     let lost = lost_workers(&answer.receipt.attempts, right);
     let mut report = Report::new(chaos, right, answer.receipt);
     let give_up = verdict_at + flags.patience;
+    let mut watch = Watch::new(client, &lost, flags, give_up);
     // A worker that lies would answer the next job too.
     let lies = chaos.fault == ChaosFault::Reply(ReplyFault::Wrong);
     if lies {
-        report.replaced = until_replaced(client, &lost, verdict_at, give_up)?;
+        report.replaced = until_replaced(&mut watch, verdict_at)?;
     }
-    report.served_again = until_served(client, verdict_at, give_up)?;
+    report.served_again = until_served(&mut watch, verdict_at)?;
     if !lies {
-        report.replaced = until_replaced(client, &lost, verdict_at, give_up)?;
+        report.replaced = until_replaced(&mut watch, verdict_at)?;
     }
+    report.quarantined = watch.quarantined;
     report.judge(expected(chaos), lies, &lost);
     Ok(report)
 }
@@ -142,6 +157,23 @@ fn expected(chaos: Chaos) -> &'static [Verdict] {
 
 // ---- jobs whose results are known ----
 
+/// Bytes that the cells of a job's grid are made of.
+type Cells = [u8; SIDE * SIDE];
+
+/// Those of the one job that meets this fault in so many attempts.
+fn cells_of(chaos: Chaos) -> Cells {
+    let hash = Sha512::digest(format!("{} {}", chaos.fault, chaos.attempts));
+    std::array::from_fn(|at| hash[at])
+}
+
+/// Those of a job that there has never been.
+fn drawn_cells() -> Result<Cells, CommandError> {
+    let mut cells = [0; SIDE * SIDE];
+    let drawn = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut cells));
+    drawn.map_err(system("drawing the cells of a grid"))?;
+    Ok(cells)
+}
+
 /// A job, and what it must give.
 struct Trial {
     job: Job,
@@ -149,10 +181,7 @@ struct Trial {
 }
 
 impl Trial {
-    fn new(deadline: Duration) -> Result<Self, CommandError> {
-        let mut cells = [0; SIDE * SIDE];
-        let drawn = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut cells));
-        drawn.map_err(system("drawing the cells of a grid"))?;
+    fn new(cells: Cells, deadline: Duration) -> Self {
         let cells = cells.map(|cell| cell % (COLOR_MAX + 1));
         let turned = |at: usize| cells[SIDE * (SIDE - 1 - at % SIDE) + at / SIDE];
         let grid = |cells: Vec<u8>| Grid::new(SIDE, SIDE, cells).expect("a small grid of colours");
@@ -160,7 +189,7 @@ impl Trial {
         let program = Program::compile(PROGRAM, Ties::Cpython).expect("the program compiles");
         let job = Job::new(program, batch).expect("the program takes a grid");
         let want = Output::Grid(grid((0..cells.len()).map(turned).collect()));
-        Ok(Self { job: job.with_deadline(deadline), want })
+        Self { job: job.with_deadline(deadline), want }
     }
 
     /// Whether the result is what it must be; `None` if there is none.
@@ -172,21 +201,21 @@ impl Trial {
 
 /// Sends ordinary jobs, one after the other, until one has its right result.
 fn until_served(
-    client: &Client,
+    watch: &mut Watch<'_>,
     since: Instant,
-    give_up: Instant,
 ) -> Result<Option<ServedAgain>, CommandError> {
     loop {
-        let left = clock::until(give_up);
+        let left = clock::until(watch.give_up);
         if left.is_zero() {
             return Ok(None);
         }
-        let trial = Trial::new(left)?;
-        let answer = client.submit(trial.job.clone())?.wait()?;
+        let trial = Trial::new(drawn_cells()?, left);
+        let answer = watch.client.submit(trial.job.clone())?.wait()?;
         if trial.is_right(&answer) == Some(true) {
             let JobAnswer { receipt, .. } = answer;
             return Ok(Some(ServedAgain { after_ms: report::ms(since.elapsed()), receipt }));
         }
+        watch.look()?;
         thread::park_timeout(LOOK_EVERY);
     }
 }
@@ -231,16 +260,46 @@ impl Lost {
     }
 }
 
-/// Looks at the pool until all that was lost is replaced.
-fn until_replaced(
-    client: &Client,
-    lost: &[Lost],
-    since: Instant,
+/// Looks at a pool whose workers were lost, and says at once why it may take its time.
+struct Watch<'a> {
+    client: &'a Client,
+    lost: &'a [Lost],
     give_up: Instant,
-) -> Result<Vec<Replaced>, CommandError> {
+    /// For a machine: nothing is said meanwhile.
+    is_silent: bool,
+    /// Devices that the loss has put out of service, whether or not they are back.
+    quarantined: Vec<String>,
+}
+
+impl<'a> Watch<'a> {
+    fn new(client: &'a Client, lost: &'a [Lost], flags: &ChaosFlags, give_up: Instant) -> Self {
+        Self { client, lost, give_up, is_silent: flags.json, quarantined: Vec::new() }
+    }
+
+    fn look(&mut self) -> Result<Vec<WorkerStatus>, CommandError> {
+        let rows = self.client.status()?.workers;
+        for row in rows.iter().filter(|row| row.state == WorkerState::Quarantined) {
+            let Ok(worker) = row.name.parse::<WorkerId>() else { continue };
+            let device = worker.device.to_string();
+            let by_this = self.lost.iter().any(|lost| lost.worker.device == worker.device);
+            if by_this && !self.quarantined.contains(&device) {
+                if !self.is_silent {
+                    let text = report::waits(&device, clock::until(self.give_up));
+                    writeln!(io::stderr(), "{text}").map_err(CommandError::Output)?;
+                }
+                self.quarantined.push(device);
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// Looks at the pool until all that was lost is replaced.
+fn until_replaced(watch: &mut Watch<'_>, since: Instant) -> Result<Vec<Replaced>, CommandError> {
     let mut replaced: Vec<Replaced> = Vec::new();
     loop {
-        let rows = client.status()?.workers;
+        let rows = watch.look()?;
+        let lost = watch.lost;
         for lost in lost {
             let worker = lost.worker.to_string();
             if replaced.iter().all(|known| known.worker != worker)
@@ -253,7 +312,7 @@ fn until_replaced(
                 replaced.push(Replaced { worker, fault, by: row.name.clone(), after_ms });
             }
         }
-        if replaced.len() == lost.len() || clock::until(give_up).is_zero() {
+        if replaced.len() == lost.len() || clock::until(watch.give_up).is_zero() {
             return Ok(replaced);
         }
         thread::park_timeout(LOOK_EVERY);

@@ -11,7 +11,8 @@
 //! "output": R}], "test": […]}`, pairs without output staying without; for a list of pairs a list of
 //! `{"input": R, "output": R}`; for a list of grids a list of R. A program over pairs gives one R in
 //! the place of each pair: `{"train": [R, …], "test": [R, …]}`, or a list of R. It is null where a
-//! job of the input did not end OK; the verdict is then the worst of its jobs.
+//! job of the input did not end OK; the verdict is then the worst of its jobs. Both are null where an item
+//! of the input has no verdict: the pool took no more, and the exit code is not 0.
 //!
 //! R is one of
 //!
@@ -79,7 +80,7 @@ impl Serialize for Entries<'_> {
         serializer.collect_seq(self.inputs.numbered().map(|(first, input)| {
             let verdict = results.verdict(first..first + input.item_count(unit));
             let shape = Shape { first, input, unit, results };
-            let output = (verdict == Verdict::Ok).then_some(shape);
+            let output = (verdict == Some(Verdict::Ok)).then_some(shape);
             Entry { input: &input.name, verdict, output }
         }))
     }
@@ -88,7 +89,7 @@ impl Serialize for Entries<'_> {
 #[derive(serde::Serialize)]
 struct Entry<'a> {
     input: &'a str,
-    verdict: Verdict,
+    verdict: Option<Verdict>,
     output: Option<Shape<'a>>,
 }
 

@@ -20,6 +20,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
+use std::time::Duration;
 
 use clap::Parser;
 use gridpool_protocol::chain::Chain;
@@ -39,6 +40,7 @@ use arguments::{Arguments, ChaosFlag, Command, PoolFlags, Work};
 use input::{InputError, Inputs, Stdin};
 use policy::Source;
 use progress::Progress;
+use results::Results;
 use show::Look;
 use work::Plan;
 
@@ -62,6 +64,10 @@ enum CommandError {
     Listen(#[from] ListenError),
     #[error("no worker can start:\n  {}", .0.join("\n  "))]
     Misconfigured(Vec<String>),
+    #[error("{0}; `gridpool chaos --random` has another job meet the fault")]
+    Convicted(Refusal),
+    #[error("{0}")]
+    Order(String),
     #[error("standard output")]
     Output(#[source] io::Error),
     #[error("{0}")]
@@ -84,12 +90,15 @@ impl CommandError {
                 exit_code_of(error)
             }
             Self::Config(error) => error.exit_code(),
+            Self::Convicted(_) => exit::JOB,
             Self::Devices(
                 DevicesError::NoGpu(_) | DevicesError::NoSuchGpu { .. } | DevicesError::Probe(_),
             )
             | Self::Listen(_) => exit::UNAVAILABLE,
             Self::Devices(DevicesError::NoWorkerBinary(_)) | Self::Misconfigured(_) => exit::WORKER,
-            Self::Devices(DevicesError::Twice { .. }) | Self::Program(_) => exit::USAGE,
+            Self::Devices(DevicesError::Twice { .. }) | Self::Order(_) | Self::Program(_) => {
+                exit::USAGE
+            }
             Self::Input(error) => error.exit_code(),
             Self::Output(_) | Self::System { .. } => exit::INTERNAL,
         }
@@ -164,14 +173,13 @@ fn perform(command: Command) -> Result<u8, CommandError> {
             print_policy(socket.socket, config.as_deref(), json)
         }
         Command::Kill { worker, signal, socket } => {
-            say(&connect(socket.socket)?.kill(&worker, signal as i32)?)
+            order(connect(socket.socket)?.kill(&worker, signal as i32))
         }
-        Command::Release { what, socket } => say(&connect(socket.socket)?.release(&what)?),
+        Command::Release { what, socket } => order(connect(socket.socket)?.release(&what)),
         Command::Drain { socket } => {
             let client = connect(socket.socket)?;
             client.drain()?;
-            client.wait_closed()?;
-            say("the pool has finished its jobs and stopped")
+            drained(client.wait_closed()?)
         }
     }
 }
@@ -251,11 +259,15 @@ fn print_policy(
     json: bool,
 ) -> Result<u8, CommandError> {
     let overrides = Overrides { socket, ..Overrides::default() };
-    let settings = Settings::resolve(overrides, config)?;
-    let (source, rules) = match Client::connect(&settings.socket) {
-        Ok(client) => (Source::Pool(settings.socket.display().to_string()), client.policy()?),
-        Err(ClientError::NoPool { .. }) => (Source::without_pool(config), settings.policy.rules()),
-        Err(error) => return Err(error.into()),
+    let Settings { socket, policy, .. } = Settings::resolve(overrides, config)?;
+    let (source, rules) = match config {
+        // Whoever names a file asks about the file, whatever pool is running.
+        Some(file) => (Source::Config(file.display().to_string()), policy.rules()),
+        None => match Client::connect(&socket) {
+            Ok(client) => (Source::Pool(socket.display().to_string()), client.policy()?),
+            Err(ClientError::NoPool { .. }) => (Source::Defaults, policy.rules()),
+            Err(error) => return Err(error.into()),
+        },
     };
     let document = policy::Document { source, rules };
     if json {
@@ -265,6 +277,32 @@ fn print_policy(
     let written = policy::write(&mut out, &document, columns()).and_then(|()| out.flush());
     written.map_err(CommandError::Output)?;
     Ok(exit::OK)
+}
+
+/// Says what an order has done. One that the pool refuses named something that it has not.
+fn order(done: Result<String, ClientError>) -> Result<u8, CommandError> {
+    match done {
+        Ok(done) => say(&done),
+        Err(ClientError::Refused(Refusal::Invalid(why))) => Err(CommandError::Order(why)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Says what became of the jobs that a drained pool still had.
+fn drained(ended: Option<Vec<(Verdict, u64)>>) -> Result<u8, CommandError> {
+    let verdicts = ended.ok_or(ClientError::Lost)?;
+    let jobs: u64 = verdicts.iter().map(|(_, count)| count).sum();
+    if jobs == 0 {
+        return say("the pool had no job left and has stopped");
+    }
+    let cancelled = verdicts.iter().find(|(verdict, _)| *verdict == Verdict::Cancelled);
+    let words: Vec<_> = verdicts.iter().map(|(verdict, n)| format!("{n} {verdict}")).collect();
+    let words = words.join(", ");
+    let jobs = if jobs == 1 { "job".to_owned() } else { format!("{jobs} jobs") };
+    say(&match cancelled {
+        None => format!("the pool has finished its last {jobs} ({words}) and stopped"),
+        Some(_) => format!("the pool has stopped, but not finished its last {jobs}: {words}"),
+    })
 }
 
 // ---- their parts ----
@@ -289,19 +327,35 @@ fn run_plan(
 ) -> Result<u8, CommandError> {
     let started = clock::now();
     let progress = Progress::new(inputs.item_count() as u64, work.quiet || work.json);
-    let results = work::run(client, plan, inputs, &progress)?;
+    let (results, unfinished) = work::run(client, plan, inputs, &progress);
     progress.finish();
+    let written = match &unfinished {
+        // What has nothing but a complaint to print prints no empty document.
+        Some(unfinished) if unfinished.is_bare() => Ok(()),
+        Some(_) | None => print_results(work, inputs, &results, started.elapsed()),
+    };
+    // That it is not all is worse than that nobody reads it.
+    unfinished.map_or(Ok(()), Err)?;
+    written.map_err(CommandError::Output)?;
+    Ok(if results.worst_verdict() == Verdict::Ok { exit::OK } else { exit::JOB })
+}
+
+fn print_results(
+    work: &Work,
+    inputs: &Inputs,
+    results: &Results,
+    elapsed: Duration,
+) -> io::Result<()> {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let written = if work.json {
-        document::write(&mut out, inputs, &results)
+    if work.json {
+        document::write(&mut out, inputs, results)?;
     } else {
         let is_terminal = io::stdout().is_terminal();
         let color = show::wants_color(is_terminal, std::env::var_os("NO_COLOR").as_deref());
         let look = Look { all: work.all, color, columns: columns() };
-        show::write(&mut out, inputs, &results, started.elapsed(), look)
-    };
-    written.and_then(|()| out.flush()).map_err(CommandError::Output)?;
-    Ok(if results.worst_verdict() == Verdict::Ok { exit::OK } else { exit::JOB })
+        show::write(&mut out, inputs, results, elapsed, look)?;
+    }
+    out.flush()
 }
 
 /// Starts a pool with its workers; it has no client yet.
@@ -309,6 +363,10 @@ fn start_pool(settings: &Settings) -> Result<Shell, CommandError> {
     let program = devices::worker_binary(settings.worker_bin.as_deref())?;
     let pool_devices = devices::resolve(&settings.devices, &program)?;
     crate::shell::raise_descriptor_limit();
+    for rule in policy::unlisted(&settings.policy.rules()) {
+        let (fault, response, says) = (&rule.fault, rule.response, &rule.meaning);
+        tracing::warn!(fault, %response, says, "[policy] names a fault that no table does");
+    }
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let cpu_devices = pool_devices.iter().filter(|device| device.uuid.is_empty()).count();
     let limits = settings.limits.clone();
@@ -316,6 +374,8 @@ fn start_pool(settings: &Settings) -> Result<Shell, CommandError> {
         program,
         cpu_threads: (cores / cpu_devices.max(1)).max(1),
         known_answer_every: limits.known_answer_every,
+        memory_growth_max: limits.worker_memory_growth_max,
+        descriptors_growth_max: limits.worker_descriptors_growth_max,
         policy: settings.policy.clone(),
     };
     let shell = Shell::start(limits, command, pool_devices, settings.socket.clone())

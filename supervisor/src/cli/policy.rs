@@ -1,9 +1,8 @@
 //! `gridpool status --policy`: what is done about which fault, and who says so.
 
 use std::io::{self, Write};
-use std::path::Path;
 
-use gridpool_protocol::fault::Response;
+use gridpool_protocol::fault::{FaultCode, Response};
 use gridpool_protocol::status::PolicyRule;
 use serde::Serialize;
 
@@ -15,17 +14,10 @@ use super::text;
 pub(super) enum Source {
     /// The pool at this socket obeys them now.
     Pool(String),
-    /// No pool is running: a pool started with this config file would obey them.
+    /// A pool started with this config file would obey them.
     Config(String),
     /// No pool is running, and no config file was named.
     Defaults,
-}
-
-impl Source {
-    /// What a pool started with `config` would do.
-    pub(super) fn without_pool(config: Option<&Path>) -> Self {
-        config.map_or(Self::Defaults, |file| Self::Config(file.display().to_string()))
-    }
 }
 
 /// The document of `--json`.
@@ -35,12 +27,24 @@ pub(super) struct Document {
     pub(super) rules: Vec<PolicyRule>,
 }
 
+/// What is said of rows that the config file cannot name.
+const NO_KEYS: &str = "A row in parentheses is no key of [policy]: it stands for every number without a \
+                       row of its own, each of which can be named: \"signal 42\" = \"retry\".";
+
+/// The rules that a config has made for faults without a row of their own, which may be slips.
+pub(super) fn unlisted(rules: &[PolicyRule]) -> impl Iterator<Item = &PolicyRule> {
+    let is_listed = |fault| FaultCode::listed().any(|listed| listed == fault);
+    rules.iter().filter(move |rule| {
+        rule.configured && rule.fault.parse().is_ok_and(|fault| !is_listed(fault))
+    })
+}
+
 /// Writes the table for people.
 pub(super) fn write(out: &mut dyn Write, document: &Document, columns: usize) -> io::Result<()> {
     match &document.source {
         Source::Pool(socket) => writeln!(out, "The policy of the pool at {socket}:")?,
         Source::Config(file) => {
-            writeln!(out, "No pool is running; one started with --config {file} would do this:")?;
+            writeln!(out, "A pool started with --config {file} would do this:")?;
         }
         Source::Defaults => writeln!(out, "No pool is running; these are the defaults:")?,
     }
@@ -51,8 +55,9 @@ pub(super) fn write(out: &mut dyn Write, document: &Document, columns: usize) ->
             name if name == rule.fault => rule.meaning.clone(),
             name => format!("{name}: {}", rule.meaning),
         };
+        let is_key = rule.fault.parse::<FaultCode>().is_ok();
         [
-            rule.fault.clone(),
+            if is_key { rule.fault.clone() } else { format!("({})", rule.fault) },
             rule.class.to_string(),
             rule.response.to_string(),
             if rule.configured { "config" } else { "default" }.to_owned(),
@@ -63,6 +68,7 @@ pub(super) fn write(out: &mut dyn Write, document: &Document, columns: usize) ->
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let widths = [width(0), width(1), width(2), width(3)];
     write!(out, "{}", text::table(&rows, &widths, columns))?;
+    writeln!(out, "{}", text::wrap(NO_KEYS, columns).join("\n"))?;
     let responses = Response::all().map(|one| [one.name().to_owned(), one.words().to_owned()]);
     let responses: Vec<_> = responses.collect();
     let widest = responses.iter().map(|row| row[0].len()).max().unwrap_or(0);
@@ -84,21 +90,36 @@ mod tests {
         write(&mut out, &document, 120).unwrap();
         let text = String::from_utf8(out).unwrap();
         let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
-        assert!(line("No pool").ends_with("one started with --config p.toml would do this:"));
+        assert!(text.starts_with("A pool started with --config p.toml would do this:\n"));
         let words: Vec<_> = line("cuda 2 ").split_whitespace().take(5).collect();
         assert_eq!(words, ["cuda", "2", "transient", "restart", "config"]);
         assert!(line("cuda 700 ").contains("default  CUDA_ERROR_ILLEGAL_ADDRESS: a kernel"));
         assert!(line("hang ").ends_with("the worker gave no sign of life"));
         assert!(line("quarantine_on_repeat ").contains("again within ten minutes"));
         assert!(text.lines().all(|line| line.chars().count() <= 120));
+        let first = |line: &str| line.split("  ").next().unwrap_or_default().to_owned();
+        for (other, words) in FaultCode::others() {
+            assert!(words.parse::<FaultCode>().is_err(), "{other} is written as a key");
+            assert!(text.lines().any(|line| first(line) == format!("({words})")), "{words}");
+        }
+    }
+
+    #[test]
+    fn a_rule_for_a_fault_that_no_table_names_is_noticed_and_no_other_is() {
+        let mut policy = PolicyTable::default();
+        for fault in ["cuda 700", "cuda 5000", "exit 42", "exit 74", "hang"] {
+            policy.set(fault, "restart").unwrap();
+        }
+        let rules = policy.rules();
+        let unlisted: Vec<_> = unlisted(&rules).map(|rule| rule.fault.as_str()).collect();
+        assert_eq!(unlisted, ["cuda 5000", "exit 42"]);
     }
 
     #[test]
     fn the_document_names_its_source() {
         let json = |source| serde_json::to_value(Document { source, rules: Vec::new() }).unwrap();
-        assert_eq!(json(Source::without_pool(None))["source"], "defaults");
-        let config = json(Source::without_pool(Some(Path::new("p.toml"))));
-        assert_eq!(config["source"]["config"], "p.toml");
+        assert_eq!(json(Source::Defaults)["source"], "defaults");
+        assert_eq!(json(Source::Config("p.toml".to_owned()))["source"]["config"], "p.toml");
         assert_eq!(json(Source::Pool("/s".to_owned()))["source"]["pool"], "/s");
     }
 }

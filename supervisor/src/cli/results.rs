@@ -25,6 +25,8 @@ pub struct Results {
     jobs: Vec<JobAnswer>,
     /// For every job, the number of the item after its last.
     ends: Vec<usize>,
+    /// Whether there may be more items than these jobs held.
+    may_lack: bool,
 }
 
 impl Results {
@@ -37,7 +39,13 @@ impl Results {
             Some(*end)
         });
         let ends = ends.collect();
-        Self { jobs, ends }
+        Self { jobs, ends, may_lack: false }
+    }
+
+    /// The same for jobs that held the first items, where the others have no answer.
+    #[must_use]
+    pub fn of_the_first(jobs: Vec<JobAnswer>) -> Self {
+        Self { may_lack: true, ..Self::new(jobs) }
     }
 
     /// The receipts of all jobs.
@@ -51,10 +59,13 @@ impl Results {
         worst(&self.jobs).map_or(Verdict::Ok, |receipt| receipt.verdict)
     }
 
-    /// The worst verdict of the jobs that hold these items.
+    /// The worst verdict of the jobs that hold these items; none if one of them has no answer.
     #[must_use]
-    pub fn verdict(&self, items: Range<usize>) -> Verdict {
-        self.worst_receipt(items).map_or(Verdict::Ok, |receipt| receipt.verdict)
+    pub fn verdict(&self, items: Range<usize>) -> Option<Verdict> {
+        if self.may_lack && self.ends.last().is_none_or(|&end| end < items.end) {
+            return None;
+        }
+        Some(self.worst_receipt(items).map_or(Verdict::Ok, |receipt| receipt.verdict))
     }
 
     /// The receipt with the worst verdict of the jobs that hold these items.
@@ -135,11 +146,20 @@ mod tests {
         }
         assert!(results.item(2).is_err());
         assert!(results.item(4).is_err());
-        assert_eq!(results.verdict(0..2), Verdict::Ok);
-        assert_eq!(results.verdict(1..3), Verdict::Deadline);
-        assert_eq!(results.verdict(2..4), Verdict::Deadline);
-        assert_eq!(results.verdict(3..4), Verdict::Ok);
+        assert_eq!(results.verdict(0..2), Some(Verdict::Ok));
+        assert_eq!(results.verdict(1..3), Some(Verdict::Deadline));
+        assert_eq!(results.verdict(2..4), Some(Verdict::Deadline));
+        assert_eq!(results.verdict(3..4), Some(Verdict::Ok));
         assert_eq!(results.worst_verdict(), Verdict::Deadline);
+    }
+
+    #[test]
+    fn items_without_an_answer_have_no_verdict_and_those_before_them_keep_theirs() {
+        let results = Results::of_the_first(vec![identity(&[grid(1), grid(2)])]);
+        assert_eq!(results.verdict(0..2), Some(Verdict::Ok));
+        assert_eq!(results.verdict(1..3), None);
+        assert_eq!(results.verdict(2..3), None);
+        assert_eq!(Results::of_the_first(Vec::new()).verdict(0..1), None);
     }
 
     #[test]

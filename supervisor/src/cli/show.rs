@@ -31,6 +31,9 @@ pub const ITEMS_SHOWN_MAX: usize = 12;
 /// Objects of one grid that are listed unless all are asked for.
 pub const OBJECTS_SHOWN_MAX: usize = 12;
 
+/// What is said of an input whose items were not all taken by the pool.
+const NO_VERDICT: &str = "no verdict";
+
 /// How the output looks.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
@@ -88,6 +91,9 @@ fn write_input(
 ) -> io::Result<()> {
     let name = printable(&input.name);
     let items = input.item_count(unit);
+    if results.verdict(first..first + items).is_none() {
+        return writeln!(out, "{name}  {NO_VERDICT}\n");
+    }
     let receipt = results.worst_receipt(first..first + items);
     if let Some(receipt) = receipt.filter(|receipt| receipt.verdict != Verdict::Ok) {
         return writeln!(out, "{name}  {}: {}\n", receipt.verdict, printable(&receipt.reason));

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use gridpool_protocol::fault::FaultCode;
-use gridpool_protocol::status::Status;
+use gridpool_protocol::status::{QuarantineStatus, Status};
 
 /// Writes the whole status.
 pub(super) fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
@@ -45,8 +45,12 @@ pub(super) fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
     // The processes of a device have one in common.
     let mut faults: Vec<_> = status.workers.iter().map(|worker| &worker.last_fault).collect();
     faults.dedup();
-    for fault in faults.into_iter().filter(|fault| !fault.is_empty()) {
+    let is_said = |fault: &String| status.quarantines.iter().any(|out| out.why == *fault);
+    for fault in faults.into_iter().filter(|fault| !fault.is_empty() && !is_said(fault)) {
         writeln!(out, "last fault: {fault}")?;
+    }
+    for quarantine in &status.quarantines {
+        writeln!(out, "{}", out_of_service(quarantine))?;
     }
     write_devices(out, status)?;
     let (queue, sums) = (&status.queue, &status.counters);
@@ -65,6 +69,20 @@ pub(super) fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
         sums.refused_busy,
         sums.refused_poison,
     )
+}
+
+/// Why a device is out of service, until when, and what to type.
+fn out_of_service(quarantine: &QuarantineStatus) -> String {
+    let QuarantineStatus { device, why, tried_in_us } = quarantine;
+    let until = match tried_in_us {
+        Some(us) => {
+            // Rounded up: at 0 s it has been tried.
+            let seconds = us.div_ceil(1_000_000);
+            format!("tried again in {seconds} s, or now by `gridpool release {device}`")
+        }
+        None => format!("not tried again before `gridpool release {device}`"),
+    };
+    format!("{device} is out of service: {why}; {until}")
 }
 
 /// A line for every GPU: what it holds, and what the driver says about it.
@@ -107,6 +125,24 @@ mod tests {
     use gridpool_protocol::status::{DeviceStatus, MonitorStatus, SupervisorStatus};
 
     #[test]
+    fn a_device_out_of_service_is_said_to_be_with_why_until_when_and_what_to_type() {
+        let said = |tried_in_us| {
+            let [device, why] = ["gpu0", "gpu0#5 died: exit code 71"].map(str::to_owned);
+            out_of_service(&QuarantineStatus { device, why, tried_in_us })
+        };
+        assert_eq!(
+            said(Some(41_000_001)),
+            "gpu0 is out of service: gpu0#5 died: exit code 71; tried again in 42 s, or now by \
+             `gridpool release gpu0`"
+        );
+        assert_eq!(
+            said(None),
+            "gpu0 is out of service: gpu0#5 died: exit code 71; not tried again before `gridpool \
+             release gpu0`"
+        );
+    }
+
+    #[test]
     fn what_the_driver_says_of_a_gpu_is_said_in_words() {
         let device = DeviceStatus {
             name: "gpu0".to_owned(),
@@ -142,6 +178,7 @@ mod tests {
             workers: Vec::new(),
             monitor: Some(MonitorStatus { pid: 0, up: false, restarts: 2 }),
             devices: vec![device, ill],
+            quarantines: Vec::new(),
             queue: Default::default(),
             counters: Default::default(),
         };

@@ -35,19 +35,25 @@ pub(super) struct Plan {
 /// Why not every item was run.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{}; {done} of {all} items were done and are not shown: submit them all again{}",
+    "{}; {done} of {all} items have a verdict, {} have none: submit what has none again{}",
     Chain(.cause),
+    all - done,
     self.advice()
 )]
 pub(super) struct Unfinished {
     /// Said by this error itself, before the rest, and so not its source.
     pub(super) cause: ClientError,
-    /// Items whose jobs have a verdict.
+    /// Items whose jobs have a verdict: the first ones.
     done: u64,
     all: u64,
 }
 
 impl Unfinished {
+    /// Whether nothing was done.
+    pub(super) fn is_bare(&self) -> bool {
+        self.done == 0
+    }
+
     fn advice(&self) -> &'static str {
         match &self.cause {
             ClientError::Refused(Refusal::Busy(_)) => {
@@ -71,69 +77,98 @@ impl Unfinished {
     }
 }
 
-/// Runs the plan over all inputs.
+/// Runs the plan over all inputs. If that cannot be done, the results are those of the first items, and
+/// the other value says why there are no more.
 pub(super) fn run(
     client: &Client,
     plan: &Plan,
     inputs: &Inputs,
     progress: &Progress,
-) -> Result<Results, Unfinished> {
-    let mut answers = Vec::new();
-    match submit_all(client, plan, inputs, progress, &mut answers) {
-        Ok(()) => Ok(Results::new(answers)),
-        Err(cause) => Err(Unfinished {
-            cause,
-            done: answers.iter().map(|answer| u64::from(answer.receipt.items)).sum(),
-            all: inputs.item_count() as u64,
-        }),
+) -> (Results, Option<Unfinished>) {
+    let (under_way, answers) = (VecDeque::new(), Vec::new());
+    let mut desk = Desk { progress, under_way, answers, has_gap: false };
+    let submitted = desk.submit_all(client, plan, inputs);
+    // What was accepted is waited for even if the pool takes no more: a handle that is dropped cancels
+    // its job.
+    let taken = desk.take_all();
+    let ended = submitted.and(taken);
+    let answers = desk.answers;
+    match ended {
+        Ok(()) => (Results::new(answers), None),
+        Err(cause) => {
+            let done = answers.iter().map(|answer| u64::from(answer.receipt.items)).sum();
+            let unfinished = Unfinished { cause, done, all: inputs.item_count() as u64 };
+            (Results::of_the_first(answers), Some(unfinished))
+        }
     }
 }
 
-fn submit_all(
-    client: &Client,
-    plan: &Plan,
-    inputs: &Inputs,
-    progress: &Progress,
-    answers: &mut Vec<JobAnswer>,
-) -> Result<(), ClientError> {
-    let mut under_way: VecDeque<JobHandle> = VecDeque::new();
-    let mut take = |handle: JobHandle, keep: fn(Outputs) -> Outputs| -> Result<(), ClientError> {
-        let answer = handle.wait()?;
-        progress.advance(u64::from(answer.receipt.items));
-        answers.push(JobAnswer { outputs: answer.outputs.map(keep), ..answer });
+/// Jobs that are accepted and have no answer yet, and the answers so far, both in order.
+struct Desk<'a> {
+    progress: &'a Progress,
+    under_way: VecDeque<JobHandle>,
+    answers: Vec<JobAnswer>,
+    /// An answer is missing: none that comes after it is of use.
+    has_gap: bool,
+}
+
+impl Desk<'_> {
+    /// Waits for the answer to the oldest job.
+    fn take(&mut self, handle: JobHandle, keep: fn(Outputs) -> Outputs) -> Result<(), ClientError> {
+        let answer = handle.wait().inspect_err(|_| self.has_gap = true)?;
+        self.progress.advance(u64::from(answer.receipt.items));
+        self.answers.push(JobAnswer { outputs: answer.outputs.map(keep), ..answer });
         Ok(())
-    };
-    let mut items = inputs.items().peekable();
-    while items.peek().is_some() {
-        let batch = next_batch(&mut items, &plan.program, plan.batch_items)?;
-        if under_way.len() == JOBS_UNDER_WAY_MAX
-            && let Some(oldest) = under_way.pop_front()
+    }
+
+    /// Waits for all answers. Only now does nobody else need the shared memory that results lie in.
+    fn take_all(&mut self) -> Result<(), ClientError> {
+        while !self.has_gap
+            && let Some(oldest) = self.under_way.pop_front()
         {
-            take(oldest, Outputs::into_private)?;
+            self.take(oldest, |outputs| outputs)?;
         }
-        let job = Job::new(plan.program.clone(), batch)?.with_deadline(plan.deadline);
-        loop {
-            // Room that our own earlier jobs take is got back from them, not waited for.
-            let patient = under_way.is_empty() && plan.wait_if_busy;
-            let job = if patient { job.clone() } else { job.clone().refuse_if_busy() };
-            match client.submit(job) {
-                Err(ClientError::Refused(Refusal::Busy(limit)))
-                    if plan.wait_if_busy || limit.is_own() =>
-                {
-                    match under_way.pop_front() {
-                        Some(oldest) => take(oldest, Outputs::into_private)?,
-                        None => return Err(Refusal::Busy(limit).into()),
+        Ok(())
+    }
+
+    /// Submits all items, taking answers only where that makes room for more.
+    fn submit_all(
+        &mut self,
+        client: &Client,
+        plan: &Plan,
+        inputs: &Inputs,
+    ) -> Result<(), ClientError> {
+        let mut items = inputs.items().peekable();
+        while items.peek().is_some() {
+            let batch = next_batch(&mut items, &plan.program, plan.batch_items)?;
+            if self.under_way.len() == JOBS_UNDER_WAY_MAX
+                && let Some(oldest) = self.under_way.pop_front()
+            {
+                self.take(oldest, Outputs::into_private)?;
+            }
+            let job = Job::new(plan.program.clone(), batch)?.with_deadline(plan.deadline);
+            loop {
+                // Room that our own earlier jobs take is got back from them, not waited for.
+                let patient = self.under_way.is_empty() && plan.wait_if_busy;
+                let job = if patient { job.clone() } else { job.clone().refuse_if_busy() };
+                match client.submit(job) {
+                    Err(ClientError::Refused(Refusal::Busy(limit)))
+                        if plan.wait_if_busy || limit.is_own() =>
+                    {
+                        match self.under_way.pop_front() {
+                            Some(oldest) => self.take(oldest, Outputs::into_private)?,
+                            None => return Err(Refusal::Busy(limit).into()),
+                        }
                     }
-                }
-                submitted => {
-                    under_way.push_back(submitted?);
-                    break;
+                    submitted => {
+                        self.under_way.push_back(submitted?);
+                        break;
+                    }
                 }
             }
         }
+        Ok(())
     }
-    // Only now does nobody else need the shared memory that results lie in.
-    under_way.into_iter().try_for_each(|handle| take(handle, |outputs| outputs))
 }
 
 /// The items of one job, at least one.

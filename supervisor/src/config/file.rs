@@ -208,6 +208,10 @@ mod tests {
                 "line 3: `fail_job` cannot be the response to `cuda 700`; that can be suspect, ",
             ),
             ("[policy]\n'cuda 2' = 'halt'\n'cuda 2' = 'halt'", "line 3: not TOML: "),
+            (
+                "[policy]\n'cuda 700' = 'halt'\n'cuda 0700' = 'restart'",
+                "line 2: `cuda 700` has two rules: keep one",
+            ),
             ("socket = ''\n[limits]\nattempts_max = 1\nattempts_max = 2", "line 4: not TOML: "),
         ];
         for (text, want) in cases {

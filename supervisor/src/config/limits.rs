@@ -88,6 +88,8 @@ const LIMITS: &[Limit] = &[
     count("standbys", |c| &mut c.standbys, 0..=4),
     time("probe_min", |c| &mut c.probe_min, 10..=DAY_MS),
     time("probe_max", |c| &mut c.probe_max, 10..=DAY_MS),
+    time("incident_window", |c| &mut c.incident_window, 0..=HOUR_MS),
+    time("incident_repeat_window", |c| &mut c.incident_repeat_window, 0..=DAY_MS),
     time("reclaim_timeout", |c| &mut c.reclaim_timeout, 0..=HOUR_MS),
     time("ready_timeout", |c| &mut c.ready_timeout, 100..=HOUR_MS),
     time("heartbeat_suspect", |c| &mut c.heartbeat_suspect, HEARTBEAT_MS_MIN..=HOUR_MS),
@@ -101,6 +103,8 @@ const LIMITS: &[Limit] = &[
     time("feed_patience", |c| &mut c.feed_patience, 1..=HOUR_MS),
     bytes("join_cost_max", |c| &mut c.join_cost_max, 0..=1 << 40),
     time("known_answer_every", |c| &mut c.known_answer_every, 10..=DAY_MS),
+    bytes("worker_memory_growth_max", |c| &mut c.worker_memory_growth_max, 0..=1 << 50),
+    count("worker_descriptors_growth_max", |c| &mut c.worker_descriptors_growth_max, 0..=1_000_000),
     count("spin_us", |c| &mut c.spin_us, 0..=SPIN_US_MAX),
 ];
 

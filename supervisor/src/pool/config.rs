@@ -36,6 +36,12 @@ pub struct PoolConfig {
     pub probe_min: Duration,
     /// Longest time between two tries of a device in quarantine.
     pub probe_max: Duration,
+    /// The driver tells of one incident several times, a time for each channel: so soon after one, or
+    /// after the device has lost a worker, it tells of the same.
+    pub incident_window: Duration,
+    /// An incident that the policy takes for a worker's is one of the device if it comes again within so
+    /// long.
+    pub incident_repeat_window: Duration,
     /// From the end of a process to the return of its device's memory; then the next one starts anyway.
     pub reclaim_timeout: Duration,
     /// From spawn to READY.
@@ -68,6 +74,11 @@ pub struct PoolConfig {
     /// A worker that is idle tests its device with known answers every so often; one that is never idle
     /// after ten times that. The core has no use for it, the shell does, as for the next.
     pub known_answer_every: Duration,
+    /// Bytes of memory of its own by which a worker may grow after it was READY; then it ends between two
+    /// jobs, and a fresh process takes its place. The worker has the use of it, as of the next.
+    pub worker_memory_growth_max: u64,
+    /// The same for its open descriptors.
+    pub worker_descriptors_growth_max: u32,
     /// How long a thread or worker that waits for a message may look for it before it sleeps, in
     /// microseconds; 0 is not at all. The core has no use for it, the shell does.
     pub spin_us: u32,
@@ -91,6 +102,8 @@ impl PoolConfig {
         standbys: 0,
         probe_min: Duration::from_secs(60),
         probe_max: Duration::from_secs(900),
+        incident_window: Duration::from_secs(10),
+        incident_repeat_window: Duration::from_secs(600),
         reclaim_timeout: Duration::from_secs(10),
         ready_timeout: Duration::from_secs(60),
         heartbeat_suspect: Duration::from_secs(2),
@@ -104,6 +117,8 @@ impl PoolConfig {
         feed_patience: Duration::from_secs(1),
         join_cost_max: 16 << 20,
         known_answer_every: Duration::from_secs(60),
+        worker_memory_growth_max: 4 << 30,
+        worker_descriptors_growth_max: 4_096,
         spin_us: 200,
     };
 }

@@ -50,10 +50,15 @@ pub(super) struct Device {
     pub(super) id: DeviceId,
     pub(super) service: Service,
     pub(super) last_fault: String,
-    /// Processes so far: the number of the latest.
+    /// The number of the latest process.
     pub(super) generation: u32,
+    /// The number of the next one, and how much more that of the one after it is.
+    next: u32,
+    step: u32,
     /// Whether no process here was ever READY.
     never_ready: bool,
+    /// Whether it was put out of service by starts that failed.
+    refused: bool,
     start_failures: u32,
     /// Deaths without work, within the restart window.
     idle_deaths: VecDeque<Timestamp>,
@@ -72,7 +77,10 @@ impl Device {
             service: Service::Open,
             last_fault: String::new(),
             generation: 0,
+            next: 1,
+            step: 1,
             never_ready: true,
+            refused: false,
             start_failures: 0,
             idle_deaths: VecDeque::new(),
             probes: 0,
@@ -86,9 +94,15 @@ impl Device {
         WorkerId { device: self.id, generation: self.generation }
     }
 
+    /// Has its processes numbered so.
+    pub(super) fn number(&mut self, first: u32, step: u32) {
+        (self.next, self.step) = (first, step);
+    }
+
     /// The next process's number.
     pub(super) fn next_generation(&mut self) -> u32 {
-        self.generation += 1;
+        self.generation = self.next;
+        self.next += self.step;
         self.generation
     }
 
@@ -96,9 +110,25 @@ impl Device {
         self.service == Service::Open
     }
 
+    /// Why nobody can count on it, and for how long.
+    pub(super) fn why_out(&self, now: Timestamp) -> String {
+        let (id, fault) = (self.id, &self.last_fault);
+        match self.service {
+            Service::Open => fault.clone(),
+            Service::Probing => format!("{id} is being tried again ({fault})"),
+            Service::Quarantined { probe_at: None } => {
+                format!("{id} is out of service until `gridpool release {id}` ({fault})")
+            }
+            Service::Quarantined { probe_at: Some(at) } => {
+                let seconds = at.since(now).as_secs_f64().ceil();
+                format!("{id} is out of service and tried again in {seconds} s ({fault})")
+            }
+        }
+    }
+
     /// Whether every process refused to start, so that the set-up is wrong and not the device.
     pub(super) fn is_misconfigured(&self) -> bool {
-        !self.is_open() && self.never_ready
+        !self.is_open() && self.never_ready && self.refused
     }
 
     /// A process is READY: it has passed every known-answer test.
@@ -128,6 +158,12 @@ impl Device {
             || self.start_failures >= config.start_failures_max
             || idle_deaths >= config.restart_limit
             || (self.probes > 0 && death.idle)
+    }
+
+    /// Out of service because of how its processes end, or do not even start.
+    pub(super) fn refuse(&mut self, now: Timestamp, is_final: bool, config: &PoolConfig) {
+        self.refused = true;
+        self.quarantine(now, is_final, config);
     }
 
     /// Out of service, until it is tried again; if `is_final`, until somebody releases it.

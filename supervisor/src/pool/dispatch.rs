@@ -21,6 +21,7 @@ impl Pool {
             let join_cost_max = self.config.join_cost_max;
             let (chosen, cost_max) = match self.slots.iter().any(is_idle) {
                 true => (self.take_for_idle(now), join_cost_max),
+                false if self.window > 1 => (self.take_beside(now), join_cost_max),
                 false => (self.take_for_busy(now), join_cost_max.min(self.config.feed_cost_max)),
             };
             let Some((lead, index)) = chosen else { return };
@@ -68,24 +69,59 @@ impl Pool {
         Some((place, index))
     }
 
+    /// The very next part, if it may run beside others, and the worker that has the least in hand and room
+    /// for it. Were any other part taken, one that must run alone might wait for ever.
+    fn take_beside(&mut self, now: Timestamp) -> Option<(Place, usize)> {
+        let (slots, jobs, config) = (&self.slots, &self.jobs, &self.config);
+        let window = self.window;
+        let place_of = |place: Place| {
+            let job = &jobs[&place.job];
+            if job.is_on_trial() || job.joins(config, window).is_none() {
+                return None;
+            }
+            let part = part_at(job, place);
+            let near = |slot: &Slot| !avoids(part, slot.device) && is_near_service(slots, slot);
+            let is_near = slots.iter().any(near);
+            let with_room = slots.iter().enumerate().filter_map(|(index, slot)| {
+                let front = slot.takes_beside(now, config, window)?;
+                let unwanted = avoids(part, slot.device);
+                let bytes = front.inline_bytes() + job.request.inline_bytes;
+                let fits = bytes <= JOIN_INLINE_BYTES_MAX as u64 && !(unwanted && is_near);
+                fits.then_some((unwanted, front.sent.len(), index))
+            });
+            with_room.min().map(|(_, _, index)| index)
+        };
+        let place = self.queue.take_first(|place| place_of(place).is_some())?;
+        let index = place_of(place).expect("the part was just placed");
+        Some((place, index))
+    }
+
     /// Sends a part that was taken from the queue, and whatever joins it as long as all of that costs
     /// at most `cost_max`.
     fn send(&mut self, now: Timestamp, lead: Place, index: usize, cost_max: u64) {
         let worker = self.slots[index].worker();
-        let joins = self.jobs[&lead.job].joins(&self.config);
+        let joins = self.jobs[&lead.job].joins(&self.config, self.window);
         let mut batch = Batch::new(now);
         let mut attempts = Vec::new();
-        let mut inline_bytes = 0;
+        let beside = self.slots[index].takes_beside(now, &self.config, self.window);
+        let in_hand = beside.map_or(0, |front| front.sent.len());
+        let mut inline_bytes = beside.map_or(0, Batch::inline_bytes);
+        let attempts_max = if self.window > 1 { self.window - in_hand } else { JOIN_MAX };
         let mut next = Some(lead);
         while let Some(place) = next {
             let job = self.jobs.get_mut(&place.job).expect("queued jobs are live");
             let part = place.part as usize;
             let assignment = job.begin(now, part, worker);
-            let (again, on_trial) = (job.request.idempotent, job.is_on_trial());
-            batch.add(assignment.attempt, job.parts[part].cost, again, on_trial);
+            // Nothing may run beside what joins nobody.
+            let may_share = self.window == 1 || joins.is_some();
+            let (again, on_trial) = (job.request.idempotent && may_share, job.is_on_trial());
+            let own_bytes = job.request.inline_bytes;
+            batch.add(assignment.attempt, job.parts[part].cost, own_bytes, again, on_trial);
             inline_bytes += job.request.inline_bytes;
             attempts.push(assignment);
-            let Some(with) = joins.as_ref().filter(|_| attempts.len() < JOIN_MAX) else { break };
+            let Some(with) = joins.as_ref().filter(|_| attempts.len() < attempts_max) else {
+                break;
+            };
             let jobs = &self.jobs;
             let fits = |place: Place| {
                 let job = &jobs[&place.job];
@@ -99,7 +135,7 @@ impl Pool {
         self.counters.attempts += attempts.len() as u64;
         self.counters.runs += 1;
         self.counters.joined += if attempts.len() > 1 { attempts.len() as u64 } else { 0 };
-        self.slots[index].send(batch);
+        self.slots[index].send(batch, self.window);
         self.actions.push_back(Action::Dispatch { worker, attempts });
     }
 }

@@ -128,6 +128,8 @@ pub enum Event {
     BeaconLost {
         /// Which.
         worker: WorkerId,
+        /// What it has said of its end so far.
+        last_words: Option<String>,
     },
     /// A client wants a job back.
     CancelRequested {

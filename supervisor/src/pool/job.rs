@@ -84,12 +84,16 @@ impl Job {
     }
 
     /// With whom it may share a launch, if it may.
-    pub(super) fn joins(&self, config: &PoolConfig) -> Option<Joining> {
+    pub(super) fn joins(&self, config: &PoolConfig, window: usize) -> Option<Joining> {
         let may = self.parts.len() == 1
             && self.request.idempotent
             && self.request.cost <= config.join_cost_max
             && self.request.inline_bytes <= JOIN_INLINE_BYTES_MAX as u64;
-        let program = || Arc::clone(&self.request.program_hash);
+        // A worker that runs several at a time runs them beside each other, whatever they are.
+        let program = || match window > 1 {
+            true => Arc::from(""),
+            false => Arc::clone(&self.request.program_hash),
+        };
         may.then(|| Joining { program: program(), suspects: self.suspects })
     }
 

@@ -6,11 +6,11 @@ use gridpool_protocol::fault::{FaultCode, Response};
 use gridpool_protocol::ids::{AttemptId, JobId, WorkerId};
 use gridpool_protocol::receipt::{AttemptOutcome, DeviceInfo, Verdict};
 
-use super::Pool;
 use super::event::Timestamp;
 use super::outstanding::{Batch, Outstanding, Sent};
 use super::policy::PolicyTable;
 use super::slot::{KillCause, SlotState};
+use super::{Phase, Pool};
 
 /// How a worker was lost.
 #[derive(Clone, Debug)]
@@ -43,6 +43,7 @@ impl LossKind {
     pub(super) fn of(cause: KillCause, policy: &PolicyTable) -> Self {
         match cause {
             KillCause::Beacon => Self::Died { evidence: false },
+            KillCause::DeviceFault(fault) => Self::Died { evidence: fault.may_be_a_jobs_doing() },
             KillCause::FreeDevice | KillCause::Leaving => Self::Freed,
             KillCause::Hang => {
                 Self::Hung { evidence: policy.response(FaultCode::Hang) == Response::Suspect }
@@ -285,13 +286,15 @@ impl Pool {
         for (part, attempt, worker) in job.running().collect::<Vec<_>>() {
             let slot = self.slots.iter_mut().find(|slot| slot.worker() == worker);
             let slot = slot.expect("a running attempt's worker has a slot");
-            let is_late = outcome == AttemptOutcome::Deadline;
+            // A worker that runs several at a time is not killed as soon as one of them is late.
+            let is_late = outcome == AttemptOutcome::Deadline && self.window == 1;
             slot.cut_off(now, attempt, grace, is_late);
             job.failed(part, slot.device_info(), outcome, String::new());
         }
     }
 
-    /// SIGKILL had no effect in time: no process starts on the device before this one ends.
+    /// SIGKILL had no effect in time: something is stuck in the kernel. The device is out of service, as
+    /// the policy always has it, and not tried again before this process has ended.
     pub(super) fn give_up_slot(&mut self, now: Timestamp, index: usize) {
         let slot = &mut self.slots[index];
         let SlotState::Killed { cause, .. } = slot.state else {
@@ -308,6 +311,9 @@ impl Pool {
         let loss = Loss { device, kind, detail: why.clone(), why, may_write: true };
         if let Some(outstanding) = outstanding {
             self.on_lost(now, worker, outstanding, &loss);
+        }
+        if matches!(self.phase, Phase::Draining { .. } | Phase::Serving) {
+            self.put_out(now, worker.device, false, KillCause::FreeDevice);
         }
     }
 }

@@ -35,6 +35,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use gridpool_protocol::ids::{ClientId, DeviceId, JobId, JobKey, WorkerId};
+use gridpool_protocol::limits::JOIN_MAX;
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::{
     Counters, QueueStatus, SlotDevice, WorkerMemory, WorkerState, WorkerStatus,
@@ -48,6 +49,7 @@ use job::Job;
 use part::PartState;
 use policy::PolicyTable;
 use queue::{Place, Queue, Suspects, Waiting};
+pub use seats::Quarantine;
 use slot::Slot;
 use verdicts::Verdicts;
 
@@ -69,6 +71,8 @@ enum Phase {
 pub struct Pool {
     config: PoolConfig,
     policy: PolicyTable,
+    /// Attempts that a worker has in hand at most while it goes on taking more.
+    window: usize,
     phase: Phase,
     devices: Vec<Device>,
     /// The seats of all devices, device by device.
@@ -101,6 +105,7 @@ impl Pool {
         let seats = |&device: &DeviceId| (0..=config.standbys).map(move |_| Slot::new(device));
         Self {
             phase: Phase::Serving,
+            window: 1,
             devices: devices.iter().map(|&device| Device::new(device)).collect(),
             slots: devices.iter().flat_map(seats).collect(),
             jobs: BTreeMap::new(),
@@ -127,11 +132,29 @@ impl Pool {
         Self { policy, ..self }
     }
 
+    /// The same, over workers that run several jobs at a time, in an order of their own. Each takes more
+    /// while it has fewer than `window` in hand, and whatever it has in hand is one batch.
+    #[must_use]
+    pub fn windowed(self, window: usize) -> Self {
+        assert!((1..=JOIN_MAX).contains(&window), "what a launch may hold goes into one message");
+        Self { window, ..self }
+    }
+
+    /// The same, with the processes of each device numbered `first`, `first + step` and so on: pools that
+    /// share devices give no number twice.
+    #[must_use]
+    pub fn numbered(mut self, first: u32, step: u32) -> Self {
+        self.devices.iter_mut().for_each(|device| device.number(first, step));
+        self
+    }
+
     /// Takes in one event and whatever time has brought about by `now`.
     pub fn handle(&mut self, now: Timestamp, event: Event) {
         self.excuse_pause(now);
         match event {
-            Event::BeaconLost { worker } => self.on_beacon_lost(now, worker),
+            Event::BeaconLost { worker, last_words } => {
+                self.on_beacon_lost(now, worker, last_words);
+            }
             Event::CancelRequested { client, key } => self.on_cancel(now, client, key),
             Event::ClientConnected { client } => {
                 self.client_jobs.entry(client).or_default();
@@ -190,7 +213,8 @@ impl Pool {
     fn enqueue(&mut self, id: JobId, part: usize) {
         let job = self.jobs.get_mut(&id).expect("the job is live");
         job.parts[part].state = PartState::Queued;
-        let waiting = Waiting { cost: job.parts[part].cost, joins: job.joins(&self.config) };
+        let waiting =
+            Waiting { cost: job.parts[part].cost, joins: job.joins(&self.config, self.window) };
         self.queue.insert(job.client, place(job, part), waiting);
     }
 

@@ -11,6 +11,8 @@ use super::event::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sent {
     pub(super) attempt: AttemptId,
+    /// Bytes of its payload that lie in the channel.
+    inline_bytes: u64,
     /// Set once its job has a verdict: the worker dies if it has not answered by then. Counts in the
     /// front batch alone.
     free_at: Option<Timestamp>,
@@ -44,13 +46,28 @@ impl Batch {
         &mut self,
         attempt: AttemptId,
         cost: u64,
+        inline_bytes: u64,
         may_run_again: bool,
         on_trial: bool,
     ) {
-        self.sent.push(Sent { attempt, free_at: None, moved: false });
+        self.sent.push(Sent { attempt, inline_bytes, free_at: None, moved: false });
         self.cost = self.cost.saturating_add(cost);
         self.may_lead &= may_run_again && !on_trial;
         self.is_trial |= on_trial;
+    }
+
+    /// Bytes of all that is not answered that may still lie in the channel.
+    pub(super) fn inline_bytes(&self) -> u64 {
+        self.sent.iter().map(|sent| sent.inline_bytes).sum()
+    }
+
+    /// Others run beside it from now on.
+    pub(super) fn absorb(&mut self, other: Self) {
+        let Self { sent, cost, since: _, may_lead, is_trial } = other;
+        self.sent.extend(sent);
+        self.cost = self.cost.saturating_add(cost);
+        self.may_lead &= may_lead;
+        self.is_trial |= is_trial;
     }
 
     /// Whether a job of it has its verdict already.

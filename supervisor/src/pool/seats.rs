@@ -12,6 +12,16 @@ use super::event::{Action, Timestamp};
 use super::slot::{Blame, KillCause, Slot, SlotState};
 use super::{Phase, Pool};
 
+/// A device that is out of service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quarantine<'a> {
+    /// The fault that it was last put out for.
+    pub why: &'a str,
+    /// When a process is started to see whether it works; if there is no such time, somebody has to
+    /// release it first.
+    pub tried_at: Option<Timestamp>,
+}
+
 impl Pool {
     pub(super) fn device(&self, id: DeviceId) -> &Device {
         self.devices.iter().find(|device| device.id == id).expect("devices stay")
@@ -43,15 +53,14 @@ impl Pool {
     }
 
     fn may_serve(&self, device: &Device) -> bool {
-        let blocked =
-            self.seats(device.id).any(|slot| matches!(slot.state, SlotState::Unkillable { .. }));
         let may = |slot: &Slot| match slot.state {
             SlotState::Busy { .. }
             | SlotState::Killed { .. }
             | SlotState::Ready { .. }
+            | SlotState::Reclaiming { .. }
             | SlotState::Standby
-            | SlotState::Starting { .. } => true,
-            SlotState::Reclaiming { .. } | SlotState::Waiting { .. } => !blocked,
+            | SlotState::Starting { .. }
+            | SlotState::Waiting { .. } => true,
             SlotState::Stopped | SlotState::Stopping { .. } | SlotState::Unkillable { .. } => false,
         };
         device.is_open() && self.seats(device.id).any(may)
@@ -92,9 +101,6 @@ impl Pool {
         let seats = || self.seats(slot.device);
         match self.device(slot.device).service {
             Service::Open => {
-                if seats().any(|seat| matches!(seat.state, SlotState::Unkillable { .. })) {
-                    return None;
-                }
                 (self.is_served(slot.device) || !seats().any(holds_device)).then_some(until)
             }
             Service::Probing => None,
@@ -161,13 +167,21 @@ impl Pool {
         device.lost_at = Some(now);
         match device.service {
             Service::Open => {}
-            Service::Probing => return device.quarantine(now, is_final, &self.config),
+            // Whatever ended the process that was to show that the device works.
+            Service::Probing => {
+                self.counters.quarantines += 1;
+                return match blame {
+                    Blame::Pool => device.quarantine(now, is_final, &self.config),
+                    Blame::Device | Blame::Outside => device.refuse(now, is_final, &self.config),
+                };
+            }
             // An old process: what is to be said of the device has been said.
             Service::Quarantined { .. } => return,
         }
         let death = Death { at_start: at_start && blame == Blame::Device, idle, is_final };
         if counts && device.note(now, death, &self.config) && !is_served {
-            device.quarantine(now, is_final, &self.config);
+            device.refuse(now, is_final, &self.config);
+            self.counters.quarantines += 1;
             self.clear(now, id);
         }
     }
@@ -189,6 +203,22 @@ impl Pool {
         {
             slot.state = SlotState::Waiting { until: restart_at };
         }
+    }
+
+    /// All devices.
+    pub fn devices(&self) -> impl Iterator<Item = DeviceId> {
+        self.devices.iter().map(|device| device.id)
+    }
+
+    /// Why a device is out of service and when it is tried again, if it is.
+    #[must_use]
+    pub fn quarantine(&self, id: DeviceId) -> Option<Quarantine<'_>> {
+        let device = self.devices.iter().find(|device| device.id == id)?;
+        let tried_at = match device.service {
+            Service::Open | Service::Probing => return None,
+            Service::Quarantined { probe_at } => probe_at,
+        };
+        Some(Quarantine { why: &device.last_fault, tried_at })
     }
 
     /// Whether a device is out of service; `None` if there is no such device.
@@ -220,7 +250,7 @@ pub(super) fn is_near_service(slots: &[Slot], slot: &Slot) -> bool {
     }
 }
 
-fn find(devices: &mut [Device], id: DeviceId) -> &mut Device {
+pub(super) fn find(devices: &mut [Device], id: DeviceId) -> &mut Device {
     devices.iter_mut().find(|device| device.id == id).expect("devices stay")
 }
 

@@ -18,6 +18,7 @@
 
 use std::time::Duration;
 
+use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
 use gridpool_protocol::receipt::DeviceInfo;
 use gridpool_protocol::status::WorkerState;
@@ -31,6 +32,8 @@ use super::outstanding::{Answered, Batch, Outstanding};
 pub(super) enum KillCause {
     /// Its beacon was lost: it is ending by itself, and how will be known when it has.
     Beacon,
+    /// The driver told of this fault of its device: what it ran may have brought that about.
+    DeviceFault(FaultCode),
     /// A job it ran has its verdict already, or others wait behind it while a device idles, and the
     /// worker would not come to its end.
     FreeDevice,
@@ -215,9 +218,39 @@ impl Slot {
         }
     }
 
-    /// A batch was sent to it.
-    pub(super) fn send(&mut self, batch: Batch) {
+    /// What it has in hand, if others may run beside that: it is heard, and nobody is to find out who of
+    /// them is guilty of something.
+    pub(super) fn takes_beside(
+        &self,
+        now: Timestamp,
+        config: &PoolConfig,
+        window: usize,
+    ) -> Option<&Batch> {
+        match &self.state {
+            SlotState::Busy { outstanding: Outstanding { front, .. } } => {
+                let may = now.since(self.last_heard) < config.heartbeat_suspect
+                    && front.may_lead
+                    && front.sent.len() < window;
+                may.then_some(front)
+            }
+            SlotState::Killed { .. }
+            | SlotState::Ready { .. }
+            | SlotState::Reclaiming { .. }
+            | SlotState::Standby
+            | SlotState::Starting { .. }
+            | SlotState::Stopped
+            | SlotState::Stopping { .. }
+            | SlotState::Unkillable { .. }
+            | SlotState::Waiting { .. } => None,
+        }
+    }
+
+    /// A batch was sent to it, which runs beside what it has if it runs several at a time.
+    pub(super) fn send(&mut self, batch: Batch, window: usize) {
         match &mut self.state {
+            SlotState::Busy { outstanding } if window > 1 => {
+                outstanding.front.absorb(batch);
+            }
             SlotState::Busy { outstanding } if outstanding.second.is_none() => {
                 outstanding.second = Some(batch);
             }

@@ -2,6 +2,7 @@
 //!
 //! A test drives a [`Rig`]: a pool whose clock, workers and clients are moved by hand.
 
+mod beside;
 mod clients;
 mod drain;
 mod faults;
@@ -44,6 +45,8 @@ struct Rig {
     mute: BTreeSet<u32>,
     /// Whether the shell says at once what a suspect job is.
     hashes: bool,
+    /// Batches that a worker may have.
+    batches_max: usize,
     seen: Vec<(Timestamp, Action)>,
 }
 
@@ -61,6 +64,7 @@ impl Rig {
             running: BTreeMap::new(),
             mute: BTreeSet::new(),
             hashes: true,
+            batches_max: 2,
             seen: Vec::new(),
         };
         for client in 1..=3 {
@@ -92,7 +96,8 @@ impl Rig {
             if let Action::Dispatch { worker, attempts } = &action {
                 let batches = self.running.entry(*worker).or_default();
                 batches.push_back(attempts.clone());
-                assert!(batches.len() <= 2, "{worker} got a third batch: {attempts:?}");
+                let most = self.batches_max;
+                assert!(batches.len() <= most, "{worker} got one batch too many: {attempts:?}");
             }
             self.seen.push((self.now, action));
         }
@@ -196,7 +201,7 @@ impl Rig {
     /// The beacon of the device's worker is lost; who that was.
     fn lose_beacon(&mut self, index: u32) -> WorkerId {
         let worker = self.worker(index);
-        self.tell(Event::BeaconLost { worker });
+        self.tell(Event::BeaconLost { worker, last_words: None });
         worker
     }
 

@@ -74,6 +74,18 @@ impl Pool {
     /// Sends SIGKILL. What another attempt cannot disturb goes elsewhere at once, and who stands by
     /// takes over.
     pub(super) fn kill(&mut self, now: Timestamp, index: usize, cause: KillCause) {
+        let why = self.why_killed(cause, self.slots[index].was_ready);
+        self.kill_because(now, index, cause, why);
+    }
+
+    /// The same, where more is known about `why`.
+    pub(super) fn kill_because(
+        &mut self,
+        now: Timestamp,
+        index: usize,
+        cause: KillCause,
+        why: String,
+    ) {
         let give_up_at = now.after(self.config.kill_timeout);
         let slot = &mut self.slots[index];
         let (worker, device) = (slot.worker(), slot.device_info());
@@ -81,19 +93,8 @@ impl Pool {
         if let Some(outstanding) = &mut outstanding
             && cause != KillCause::Leaving
         {
-            let why = match cause {
-                KillCause::Beacon => "its worker ended",
-                KillCause::FreeDevice | KillCause::Leaving => "its worker was killed for another",
-                KillCause::Hang => "its worker stopped answering",
-            };
-            let (detail, why) = (why.to_owned(), why.to_owned());
-            let loss = Loss {
-                device,
-                kind: LossKind::of(cause, &self.policy),
-                detail,
-                why,
-                may_write: false,
-            };
+            let kind = LossKind::of(cause, &self.policy);
+            let loss = Loss { device, kind, detail: why.clone(), why, may_write: false };
             self.move_what_may(now, worker, outstanding, &loss);
         }
         self.slots[index].doomed = Some(now);
@@ -101,6 +102,28 @@ impl Pool {
         self.device_mut(worker.device).lost_at = Some(now);
         self.promote(now, worker.device);
         self.actions.push_back(Action::Kill { worker });
+    }
+
+    /// What is said of a worker that was killed, in receipts and reasons.
+    pub(super) fn why_killed(&self, cause: KillCause, was_ready: bool) -> String {
+        match cause {
+            KillCause::Beacon => "its worker ended".to_owned(),
+            KillCause::DeviceFault(fault) => {
+                let (name, sentence) = (fault.meaning().name, fault.meaning().sentence);
+                format!("its worker was killed over {fault} ({name}): {sentence}")
+            }
+            KillCause::FreeDevice | KillCause::Leaving => {
+                "its worker was killed for another".to_owned()
+            }
+            KillCause::Hang if was_ready => {
+                let silent = self.config.heartbeat_kill.as_secs_f64();
+                format!("its worker said nothing for {silent} s and was killed")
+            }
+            KillCause::Hang => {
+                let wait = self.config.ready_timeout.as_secs_f64();
+                format!("its worker was not READY in {wait} s and was killed")
+            }
+        }
     }
 
     fn end_drain(&mut self, now: Timestamp) {
@@ -173,8 +196,8 @@ impl Pool {
         if self.devices_that_may_serve() > 0 {
             return;
         }
-        let faults: Vec<_> = self.devices.iter().map(|device| &*device.last_fault).collect();
-        let reason = format!("no device is left: {}", faults.join("; "));
+        let devices: Vec<_> = self.devices.iter().map(|device| device.why_out(now)).collect();
+        let reason = format!("no device is left: {}", devices.join("; "));
         for id in self.queue.all_jobs() {
             self.end_early(now, id, AttemptOutcome::Preempted);
             self.finish(now, id, Verdict::DeviceLost, reason.clone());

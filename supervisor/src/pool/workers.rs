@@ -25,13 +25,24 @@ impl Pool {
     }
 
     /// The process is ending: whatever it was is known when it is gone. Who stands by takes over now.
-    pub(super) fn on_beacon_lost(&mut self, now: Timestamp, worker: WorkerId) {
+    pub(super) fn on_beacon_lost(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        last_words: Option<String>,
+    ) {
         let Some(index) = self.current_slot(now, worker) else { return };
         match self.slots[index].state {
             SlotState::Busy { .. }
             | SlotState::Ready { .. }
             | SlotState::Standby
-            | SlotState::Starting { .. } => self.kill(now, index, KillCause::Beacon),
+            | SlotState::Starting { .. } => {
+                let mut why = self.why_killed(KillCause::Beacon, true);
+                if let Some(words) = last_words {
+                    why = format!("{why}: {words}");
+                }
+                self.kill_because(now, index, KillCause::Beacon, why);
+            }
             SlotState::Killed { .. }
             | SlotState::Reclaiming { .. }
             | SlotState::Stopped
@@ -103,7 +114,7 @@ impl Pool {
             };
             self.seat_died(now, index, blame, response == Response::Halt, false);
             if response == Response::Quarantine {
-                self.put_out(now, worker.device, false);
+                self.put_out(now, worker.device, false, KillCause::FreeDevice);
             }
         }
     }
@@ -128,32 +139,54 @@ impl Pool {
             | SlotState::Waiting { .. } => None,
         };
         let stopping = matches!(slot.state, SlotState::Stopping { .. });
-        let hang = if slot.was_ready { FaultCode::Hang } else { FaultCode::NotReady };
+        let was_ready = slot.was_ready;
+        let hang = if was_ready { FaultCode::Hang } else { FaultCode::NotReady };
         let outstanding = slot.take_outstanding();
         let of_exit = self.policy.response_to_exit(exit.code(), exit.fault);
         let response = match cause {
             Some(KillCause::Hang) => self.policy.response(hang),
-            None | Some(KillCause::Beacon | KillCause::FreeDevice | KillCause::Leaving) => of_exit,
+            None
+            | Some(
+                KillCause::Beacon
+                | KillCause::DeviceFault(_)
+                | KillCause::FreeDevice
+                | KillCause::Leaving,
+            ) => of_exit,
         };
         if !leaving && !stopping {
-            let outcome = if cause == Some(KillCause::Hang) { "stopped answering" } else { "died" };
-            // What the pool ends for the sake of its device has died of nothing.
-            if cause != Some(KillCause::FreeDevice) {
-                let fault = format!("{worker} {outcome}: {exit}");
+            let fault = match cause {
+                None | Some(KillCause::Beacon) => Some(format!("{worker} died: {exit}")),
+                Some(cause @ KillCause::Hang) => {
+                    let why = self.why_killed(cause, was_ready);
+                    Some(why.replacen("its worker", &worker.to_string(), 1))
+                }
+                // What the pool ends for the sake of its device has died of nothing, or of what has
+                // been noted already.
+                Some(KillCause::DeviceFault(_) | KillCause::FreeDevice | KillCause::Leaving) => {
+                    None
+                }
+            };
+            let by_itself = fault.is_some();
+            if let Some(fault) = fault {
                 self.device_mut(worker.device).last_fault = fault;
             }
             let on_trial = outstanding.as_ref().is_some_and(|all| all.front.is_trial);
             let blame = match cause {
                 None | Some(KillCause::Hang) if response == Response::Retry => Blame::Outside,
-                None | Some(KillCause::Beacon | KillCause::Hang) if on_trial => Blame::Pool,
-                None | Some(KillCause::Beacon | KillCause::Hang) => Blame::Device,
+                None | Some(KillCause::Beacon | KillCause::DeviceFault(_) | KillCause::Hang) => {
+                    if on_trial {
+                        Blame::Pool
+                    } else {
+                        Blame::Device
+                    }
+                }
                 Some(KillCause::FreeDevice | KillCause::Leaving) => Blame::Pool,
             };
             self.promote(now, worker.device);
             let is_final = [response, of_exit].contains(&Response::Halt);
             self.seat_died(now, index, blame, is_final, true);
-            if response == Response::Quarantine && blame != Blame::Pool {
-                self.put_out(now, worker.device, false);
+            if response == Response::Quarantine && by_itself {
+                self.put_out(now, worker.device, false, KillCause::FreeDevice);
             }
         }
         let Some(outstanding) = outstanding else { return };
@@ -162,7 +195,13 @@ impl Pool {
             None if response == Response::Retry => LossKind::Killed,
             None => LossKind::Died { evidence: response == Response::Suspect },
         };
-        let (why, detail) = (format!("its worker ended with {exit}"), exit.to_string());
+        let (why, detail) = match cause {
+            None => (format!("its worker ended with {exit}"), exit.to_string()),
+            Some(cause) => {
+                let why = self.why_killed(cause, was_ready);
+                (why.clone(), why)
+            }
+        };
         let loss = Loss { device, kind, detail, why, may_write: false };
         self.on_lost(now, worker, outstanding, &loss);
     }

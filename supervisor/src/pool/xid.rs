@@ -2,22 +2,16 @@
 //! policy's word; how often is once for one incident is decided here.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use gridpool_protocol::fault::{FaultCode, Response};
 use gridpool_protocol::ids::DeviceId;
 
+use super::config::PoolConfig;
 use super::device::Service;
 use super::event::Timestamp;
+use super::seats::find;
 use super::slot::{KillCause, SlotState};
 use super::{Phase, Pool};
-
-/// After the end of a worker the driver may say for so long what it did about its channels.
-const EXPECTED_AFTER_KILL: Duration = Duration::from_secs(10);
-/// One incident may be told several times, a time for each channel: within so long it is one.
-const INCIDENT: Duration = Duration::from_secs(10);
-/// The same incident again within so long is a repetition.
-const REPEAT_WINDOW: Duration = Duration::from_secs(600);
 
 /// The incidents of one device that would be quarantined for the next.
 #[derive(Clone, Debug, Default)]
@@ -33,29 +27,25 @@ enum Incident {
 }
 
 impl Incidents {
-    fn note(&mut self, now: Timestamp, fault: FaultCode) -> Incident {
-        self.0.retain(|_, at| now.since(*at) <= REPEAT_WINDOW);
-        match self.0.get(&fault) {
-            Some(&at) if now.since(at) <= INCIDENT => Incident::Same,
-            Some(_) => {
-                self.0.insert(fault, now);
-                Incident::Repeated
-            }
-            None => {
-                self.0.insert(fault, now);
-                Incident::First
-            }
+    /// An incident lasts for as long as it is told again and again.
+    fn note(&mut self, now: Timestamp, fault: FaultCode, config: &PoolConfig) -> Incident {
+        match self.0.insert(fault, now).map(|at| now.since(at)) {
+            Some(ago) if ago <= config.incident_window => Incident::Same,
+            Some(ago) if ago <= config.incident_repeat_window => Incident::Repeated,
+            Some(_) | None => Incident::First,
         }
     }
 }
 
 impl Pool {
-    /// The driver tells of a fault of a device.
+    /// The driver tells of a fault of a device. A worker that ends over it may have brought it about.
     pub(super) fn on_device_fault(&mut self, now: Timestamp, id: DeviceId, fault: FaultCode) {
         let knows = self.devices.iter().any(|device| device.id == id);
         if !knows || matches!(self.phase, Phase::Leaving | Phase::Left) {
             return;
         }
+        let is_expected = self.is_expected(now, id, fault);
+        let cause = KillCause::DeviceFault(fault);
         match self.policy.response(fault) {
             Response::AwaitWorker
             | Response::ExpectedAfterKill
@@ -66,59 +56,81 @@ impl Pool {
             | Response::Suspect => {}
             Response::Halt => {
                 self.device_mut(id).last_fault = said_of(id, fault);
-                self.put_out(now, id, true);
+                self.put_out(now, id, true, cause);
             }
             Response::Quarantine => {
                 self.device_mut(id).last_fault = said_of(id, fault);
-                self.put_out(now, id, false);
+                self.put_out(now, id, false, cause);
             }
+            Response::QuarantineOnRepeat | Response::Restart if is_expected => {}
             Response::QuarantineOnRepeat => {
-                let incident = self.device_mut(id).incidents.note(now, fault);
+                let device = find(&mut self.devices, id);
+                let incident = device.incidents.note(now, fault, &self.config);
                 if incident == Incident::Same {
                     return;
                 }
                 self.device_mut(id).last_fault = said_of(id, fault);
                 match incident {
-                    Incident::First | Incident::Same => self.end_workers(now, id),
-                    Incident::Repeated => self.put_out(now, id, false),
+                    Incident::First | Incident::Same => self.end_workers(now, id, cause),
+                    Incident::Repeated => self.put_out(now, id, false, cause),
                 }
             }
             Response::Restart => {
                 self.device_mut(id).last_fault = said_of(id, fault);
-                self.end_workers(now, id);
+                self.end_workers(now, id, cause);
             }
         }
     }
 
-    /// Whether the driver would say `fault` of a device that has just lost a worker.
+    /// Whether the driver would say `fault` of a device that has just lost a worker: what it did about
+    /// that one's channels. It is told a time for each, and nothing is left to be done.
     #[must_use]
     pub fn is_expected(&self, now: Timestamp, id: DeviceId, fault: FaultCode) -> bool {
         let device = self.devices.iter().find(|device| device.id == id);
         let lost_at = device.and_then(|device| device.lost_at);
-        self.policy.response(fault) == Response::ExpectedAfterKill
-            && lost_at.is_some_and(|at| now.since(at) <= EXPECTED_AFTER_KILL)
+        let follows = match self.policy.response(fault) {
+            Response::ExpectedAfterKill | Response::QuarantineOnRepeat | Response::Restart => true,
+            Response::AwaitWorker
+            | Response::FailJob
+            | Response::Halt
+            | Response::Ignore
+            | Response::Quarantine
+            | Response::Retry
+            | Response::RetryJob
+            | Response::Suspect => false,
+        };
+        follows && lost_at.is_some_and(|at| now.since(at) <= self.config.incident_window)
     }
 
     /// Takes a device out of service, until it is tried again; if `is_final`, until somebody releases
-    /// it. Its workers end, and nobody is blamed.
-    pub(super) fn put_out(&mut self, now: Timestamp, id: DeviceId, is_final: bool) {
+    /// it. Its workers end for `cause`.
+    pub(super) fn put_out(
+        &mut self,
+        now: Timestamp,
+        id: DeviceId,
+        is_final: bool,
+        cause: KillCause,
+    ) {
         let config = self.config.clone();
         let device = self.device_mut(id);
         match &mut device.service {
-            Service::Open | Service::Probing => device.quarantine(now, is_final, &config),
+            Service::Open | Service::Probing => {
+                device.quarantine(now, is_final, &config);
+                self.counters.quarantines += 1;
+            }
             // It is out already. What is worse stands; what is not as bad changes nothing.
             Service::Quarantined { .. } if !is_final => return,
             Service::Quarantined { probe_at } => *probe_at = None,
         }
-        self.end_workers(now, id);
+        self.end_workers(now, id, cause);
     }
 
-    /// Ends every worker of a device, and nobody is blamed. One that takes over from another ends in
-    /// its turn, before it is given anything.
-    fn end_workers(&mut self, now: Timestamp, id: DeviceId) {
+    /// Ends every worker of a device. One that takes over from another ends in its turn, before it is
+    /// given anything.
+    fn end_workers(&mut self, now: Timestamp, id: DeviceId, cause: KillCause) {
         for index in 0..self.slots.len() {
             if self.slots[index].device == id && is_live(&self.slots[index].state) {
-                self.kill(now, index, KillCause::FreeDevice);
+                self.kill(now, index, cause);
             }
         }
     }

@@ -112,7 +112,8 @@ fn watch(worker: WorkerId, mut beacon: UnixStream, shared: &Shared) {
             link.is_ending = true;
             Ok(())
         });
-        core.handle(shared, shared.timestamp(), Event::BeaconLost { worker });
+        let last_words = core.workers.get(&worker).and_then(|link| link.last_words.clone());
+        core.handle(shared, shared.timestamp(), Event::BeaconLost { worker, last_words });
     }
 }
 
@@ -208,6 +209,10 @@ fn listen(
                 let attempt = attempt.map_or_else(|| "none".to_owned(), |a| a.to_string());
                 let named = fault.map_or_else(|| "none".to_owned(), |fault| fault.to_string());
                 tracing::error!(%worker, code, fault = named, attempt, message, "worker is ending");
+                shared.lock().with_link(worker, |link| {
+                    link.last_words = Some(message.clone());
+                    Ok(())
+                });
                 *last_words = LastWords { fault, message: Some(message) };
             }
         }

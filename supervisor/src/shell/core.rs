@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gridpool_protocol::ids::{ArenaId, ClientId, JobId, WorkerId};
+use gridpool_protocol::ids::{ArenaId, ClientId, DeviceId, JobId, WorkerId};
 use gridpool_protocol::message::{Inline, Member, Run, ServerMessage, Submission};
 use gridpool_protocol::receipt::Verdict;
+use gridpool_protocol::status::Counters;
 use gridpool_protocol::{codec, frame};
 use nix::libc::SIGKILL;
 
@@ -34,7 +35,11 @@ pub(super) struct Core {
     rest: Vec<Action>,
     /// The moment that the timing thread sleeps until.
     pub(super) armed: Option<Timestamp>,
+    /// What was done before the order to drain.
+    before_drain: Option<Counters>,
     pub(super) left: bool,
+    /// Devices that were said to be out of service.
+    out: BTreeSet<DeviceId>,
 }
 
 /// What the core does not look at: the job itself.
@@ -59,7 +64,9 @@ impl Core {
             doomed: BTreeSet::new(),
             rest: Vec::new(),
             armed: None,
+            before_drain: None,
             left: false,
+            out: BTreeSet::new(),
         }
     }
 
@@ -67,7 +74,14 @@ impl Core {
     /// for them, then the rest. Both in order; none of the rest undoes what a run needs, because the
     /// core finishes no job that it sends.
     pub(super) fn handle(&mut self, shared: &Shared, now: Timestamp, event: Event) {
+        let quarantines = self.pool.counters().quarantines;
+        if matches!(event, Event::DrainRequested | Event::StopRequested) {
+            self.before_drain.get_or_insert_with(|| self.pool.counters());
+        }
         self.pool.handle(now, event);
+        if !self.out.is_empty() || self.pool.counters().quarantines != quarantines {
+            self.log_quarantines(now);
+        }
         let mut rest = std::mem::take(&mut self.rest);
         while let Some(action) = self.pool.poll_action() {
             match action {
@@ -95,6 +109,28 @@ impl Core {
         }
     }
 
+    /// Tells of devices that have gone out of service, and of those that are back.
+    fn log_quarantines(&mut self, now: Timestamp) {
+        for device in self.pool.devices().collect::<Vec<_>>() {
+            let is_out = self.pool.is_quarantined(device).unwrap_or(false);
+            if !is_out && self.out.remove(&device) {
+                tracing::info!(%device, "device is back in service");
+            }
+            let Some(quarantine) = self.pool.quarantine(device) else { continue };
+            let why = quarantine.why;
+            match quarantine.tried_at {
+                _ if !self.out.insert(device) => {}
+                Some(at) => {
+                    let seconds = at.since(now).as_secs();
+                    tracing::error!(%device, why, seconds, "device is out of service for a while");
+                }
+                None => tracing::error!(
+                    %device, why, "device is out of service until `gridpool release {device}`"
+                ),
+            }
+        }
+    }
+
     fn perform(&mut self, shared: &Shared, action: Action) {
         match action {
             Action::Accept { client, key } => self.tell(client, &ServerMessage::Accepted { key }),
@@ -105,7 +141,11 @@ impl Core {
                 // At most one verdict is OK for each answer, and none without one.
                 let ok = receipt.verdict == Verdict::Ok;
                 let output = if ok { self.output.take() } else { None };
-                tracing::debug!(%job, verdict = %receipt.verdict, reason = receipt.reason, "done");
+                let (verdict, reason) = (receipt.verdict, &*receipt.reason);
+                match verdict == Verdict::Poison {
+                    true => tracing::error!(%job, reason, "job is convicted"),
+                    false => tracing::debug!(%job, %verdict, reason, "done"),
+                }
                 if let Some(client) = client {
                     let replayed = false;
                     self.tell(client, &ServerMessage::Done { key, receipt, output, replayed });
@@ -130,6 +170,7 @@ impl Core {
                 }
             },
             Action::Leave => {
+                self.say_what_was_drained();
                 self.left = true;
                 shared.timer.stop();
                 shared.ended.notify_all();
@@ -216,6 +257,17 @@ impl Core {
         what: impl FnOnce(&mut Link) -> Result<(), LinkError>,
     ) {
         act(&mut self.workers, worker, what);
+    }
+
+    /// Tells every client what became of the jobs that the pool had when it was told to drain.
+    fn say_what_was_drained(&self) {
+        let (before, now) = (self.before_drain.unwrap_or_default(), self.pool.counters());
+        let verdicts = now.verdicts().into_iter().zip(before.verdicts());
+        let verdicts = verdicts.map(|((verdict, now), (_, before))| (verdict, now - before));
+        let verdicts: Vec<_> = verdicts.filter(|&(_, count)| count > 0).collect();
+        tracing::info!(?verdicts, "drained");
+        let message = ServerMessage::Drained { verdicts };
+        self.clients.keys().for_each(|&client| self.tell(client, &message));
     }
 
     /// Sends a message to a client that is still there.

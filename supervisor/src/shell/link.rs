@@ -43,6 +43,8 @@ pub(super) struct Link {
     pub(super) pid: u32,
     /// Its beacon is lost: whatever is sent to it, it ends.
     pub(super) is_ending: bool,
+    /// Why it ends, as it says.
+    pub(super) last_words: Option<String>,
     /// The shell had to kill it: nobody outside is to blame.
     pub(super) is_rejected: bool,
     pidfd: PidFd,
@@ -62,6 +64,7 @@ impl Link {
         Self {
             pid,
             is_ending: false,
+            last_words: None,
             is_rejected: false,
             pidfd,
             lifeline,

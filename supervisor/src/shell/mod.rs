@@ -143,7 +143,7 @@ impl Shell {
         // Each worker has one thread that looks; they share the host like the threads of one process.
         let few = ids.len() <= spin::lookouts_max();
         let worker_spin = if few { spin } else { Duration::ZERO };
-        process::keep_bootstrap_files_in(socket.parent());
+        let boot = process::keep_bootstrap_files_in(socket.parent());
         let seats = ids.len() * (1 + config.standbys as usize);
         let (spawner, orders) = crossbeam_channel::bounded(2 * seats.max(1));
         let (hasher, suspects) = crossbeam_channel::unbounded();
@@ -178,7 +178,7 @@ impl Shell {
             shared.monitor.get_or_init(|| monitor);
         }
         let for_spawner = Arc::clone(&shared);
-        let spawn_all = move || spawn::serve(&orders, &for_spawner, &command, &devices);
+        let spawn_all = move || spawn::serve(&orders, &for_spawner, &command, &devices, boot);
         thread::Builder::new().name("spawn".into()).spawn(spawn_all)?;
         let for_hasher = Arc::clone(&shared);
         let hash_all = move || content::serve(&suspects, &for_hasher);
@@ -407,6 +407,7 @@ impl Shared {
             workers,
             monitor,
             devices: devices.unwrap_or_default(),
+            quarantines: operator::quarantines(&core.pool, self.timestamp()),
             queue: core.pool.queue(),
             counters: core.pool.counters(),
         }

@@ -349,6 +349,8 @@ mod tests {
             program: PathBuf::from("/bin/false"),
             cpu_threads: 1,
             known_answer_every: Duration::from_secs(60),
+            memory_growth_max: 4 << 30,
+            descriptors_growth_max: 4_096,
             policy: PolicyTable::default(),
         };
         Shell::start(PoolConfig::DEFAULT, command, Vec::new(), PathBuf::new()).unwrap()

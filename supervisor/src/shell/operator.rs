@@ -1,11 +1,15 @@
-//! What an operator may order about workers, devices and convicts. Each order gives a sentence back:
-//! what was done, or what to type instead.
+//! What an operator may order about workers, devices and convicts, and what he is told of devices out of
+//! service. Each order gives a sentence back: what was done, or what to type instead.
+
+use std::time::Duration;
 
 use gridpool_protocol::ids::{ContentHash, DeviceId, WorkerId};
 use gridpool_protocol::message::Refusal;
+use gridpool_protocol::status::QuarantineStatus;
 
 use super::Shared;
-use crate::pool::event::{Event, Release};
+use crate::pool::event::{Event, Release, Timestamp};
+use crate::pool::{Pool, Quarantine};
 
 /// What is written to release every convict.
 const ALL_CONTENTS: &str = "jobs";
@@ -42,6 +46,17 @@ pub(super) fn release(shared: &Shared, what: &str) -> Result<String, Refusal> {
     tracing::info!(done, "released");
     shared.post(Event::ReleaseRequested { release });
     Ok(done)
+}
+
+/// Which devices are out of service, why, and for how long.
+pub(super) fn quarantines(pool: &Pool, now: Timestamp) -> Vec<QuarantineStatus> {
+    let of = |device: DeviceId| {
+        let Quarantine { why, tried_at } = pool.quarantine(device)?;
+        let us = |left: Duration| u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
+        let tried_in_us = tried_at.map(|at| us(at.since(now)));
+        Some(QuarantineStatus { device: device.to_string(), why: why.to_owned(), tried_in_us })
+    };
+    pool.devices().filter_map(of).collect()
 }
 
 fn decide(shared: &Shared, what: &str) -> Result<(Release, String), Refusal> {

@@ -1,9 +1,11 @@
 //! What the supervisor does to its own process.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::geteuid;
 
@@ -25,26 +27,69 @@ pub(super) fn descriptor_limit() -> usize {
     usize::try_from(soft).unwrap_or(usize::MAX)
 }
 
-/// Puts the sockets that workers first connect to, which live for some milliseconds each, into a
-/// folder of this process beside the pool's socket, and removes the folders of supervisors that were
-/// killed. Where that cannot be, they stay in the system's folder for temporary files.
-pub(super) fn keep_bootstrap_files_in(parent: Option<&Path>) {
-    let Some(parent) = parent.filter(|parent| !parent.as_os_str().is_empty()) else { return };
+/// The folder of the sockets that workers first connect to, which live for some milliseconds each. It
+/// is locked for as long as its supervisor lives, however that ends.
+#[derive(Debug)]
+pub(super) struct BootFolder {
+    path: PathBuf,
+    _lock: Flock<File>,
+}
+
+/// Puts the bootstrap sockets into a folder of this process beside the pool's socket, and removes the
+/// folders of supervisors that were killed. Where that cannot be, they stay in the system's folder for
+/// temporary files.
+pub(super) fn keep_bootstrap_files_in(parent: Option<&Path>) -> Option<BootFolder> {
+    let parent = parent.filter(|parent| !parent.as_os_str().is_empty())?;
     for stale in stale_folders(parent) {
         if let Err(error) = fs::remove_dir_all(&stale) {
             tracing::debug!(%error, path = %stale.display(), "a stale folder stays");
         }
     }
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(parent).and_then(|()| {
-        let own = boot_folder(parent);
-        // Not recursive: a folder that is there already is not ours.
-        fs::DirBuilder::new().mode(0o700).create(&own).map(|()| own)
-    });
-    match made {
-        // The first pool of a process decides; a second one, as in tests, shares its folder.
-        Ok(own) => drop(tempfile::env::override_temp_dir(&own)),
-        Err(error) => tracing::debug!(%error, "bootstrap sockets stay in the temporary folder"),
+    match BootFolder::make(boot_folder(parent)) {
+        Ok(own) => {
+            // The first pool of a process decides; a second one, as in tests, shares its folder.
+            drop(tempfile::env::override_temp_dir(&own.path));
+            Some(own)
+        }
+        Err(error) => {
+            tracing::debug!(%error, "bootstrap sockets stay in the temporary folder");
+            None
+        }
     }
+}
+
+impl BootFolder {
+    fn make(path: PathBuf) -> io::Result<Self> {
+        if let Some(parent) = path.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+        }
+        // Not recursive: a folder that is there already is not ours.
+        fs::DirBuilder::new().mode(0o700).create(&path)?;
+        let lock = lock(&path)?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// Makes the folder again if somebody has removed it: without it no worker can be started.
+    pub(super) fn restore(&mut self) -> io::Result<()> {
+        match fs::symlink_metadata(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                tracing::warn!(path = %self.path.display(), "the folder was gone: it is made again");
+                *self = Self::make(self.path.clone())?;
+                Ok(())
+            }
+            Ok(_) if is_ours(&self.path) => Ok(()),
+            Ok(_) | Err(_) => Err(io::Error::other(format!(
+                "{} is not the private folder that this supervisor made: remove it",
+                self.path.display()
+            ))),
+        }
+    }
+}
+
+/// The lock of a folder, which the system gives back when its holder ends.
+fn lock(folder: &Path) -> io::Result<Flock<File>> {
+    let locked = Flock::lock(File::open(folder)?, FlockArg::LockExclusiveNonblock);
+    locked.map_err(|(_, errno)| errno.into())
 }
 
 /// Removes this process's folder of bootstrap sockets.
@@ -62,14 +107,15 @@ fn boot_folder(parent: &Path) -> PathBuf {
     parent.join(format!("{BOOT_PREFIX}{}", std::process::id()))
 }
 
-/// Folders of supervisors that are gone: by our own name, with a number that no process has.
+/// Folders of supervisors that are gone: of our name and kind, and locked by nobody. Whether there is a
+/// process of that number says nothing: numbers come again, and each container has its own.
 fn stale_folders(parent: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
     let is_stale = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str());
         let pid = name.and_then(|name| name.strip_prefix(BOOT_PREFIX));
         let pid = pid.filter(|pid| !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit()));
-        pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) && is_ours(path)
+        pid.is_some() && is_ours(path) && lock(path).is_ok()
     };
     entries.flatten().map(|entry| entry.path()).filter(is_stale).collect()
 }
@@ -91,14 +137,40 @@ mod tests {
         let gone = format!("{BOOT_PREFIX}4194305");
         let own = format!("{BOOT_PREFIX}{}", std::process::id());
         let loader = format!("{BOOT_PREFIX}loader");
+        // As in a container, where the next supervisor has the number of the one that was killed.
         for (name, mode) in [(&gone, 0o700), (&own, 0o700), (&loader, 0o700)] {
             fs::DirBuilder::new().mode(mode).create(parent.path().join(name)).unwrap();
         }
+        let held = format!("{BOOT_PREFIX}4194308");
+        let held = BootFolder::make(parent.path().join(held)).unwrap();
         for name in ["boot-4194305", ".gridpool-boot-4194306"] {
             fs::DirBuilder::new().mode(0o755).create(parent.path().join(name)).unwrap();
         }
         let link = parent.path().join(format!("{BOOT_PREFIX}4194307"));
         std::os::unix::fs::symlink(parent.path(), link).unwrap();
-        assert_eq!(stale_folders(parent.path()), [parent.path().join(gone)]);
+        let mut stale = stale_folders(parent.path());
+        stale.sort();
+        let mut want = [parent.path().join(gone), parent.path().join(own)];
+        want.sort();
+        assert_eq!(stale, want);
+        drop(held);
+        assert_eq!(stale_folders(parent.path()).len(), 3, "its supervisor is gone too");
+    }
+
+    #[test]
+    fn a_folder_that_was_removed_is_made_again_and_what_is_not_ours_is_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("runtime").join(format!("{BOOT_PREFIX}1"));
+        let mut folder = BootFolder::make(path.clone()).unwrap();
+        folder.restore().unwrap();
+        fs::remove_dir_all(parent.path().join("runtime")).unwrap();
+        folder.restore().unwrap();
+        assert!(is_ours(&path) && lock(&path).is_err(), "it is private and locked");
+        fs::remove_dir(&path).unwrap();
+        fs::write(&path, "").unwrap();
+        let refused = folder.restore().unwrap_err().to_string();
+        assert!(
+            refused.ends_with("is not the private folder that this supervisor made: remove it")
+        );
     }
 }

@@ -21,6 +21,7 @@ use nix::unistd::Pid;
 use super::attendant::Attendant;
 use super::link::Link;
 use super::pidfd::PidFd;
+use super::process::BootFolder;
 use super::{PoolDevice, Shared};
 use crate::pool::event::Event;
 use crate::pool::policy::PolicyTable;
@@ -34,6 +35,10 @@ pub struct WorkerCommand {
     pub cpu_threads: usize,
     /// How often a worker tests its device while it serves.
     pub known_answer_every: Duration,
+    /// Bytes of memory by which a worker may grow after it was READY.
+    pub memory_growth_max: u64,
+    /// Descriptors, likewise.
+    pub descriptors_growth_max: u32,
     /// What is done about which fault.
     pub policy: PolicyTable,
 }
@@ -44,11 +49,14 @@ pub(super) fn serve(
     shared: &Arc<Shared>,
     command: &WorkerCommand,
     devices: &[PoolDevice],
+    mut boot: Option<BootFolder>,
 ) {
     for worker in orders {
         let device = devices.iter().find(|device| device.id == worker.device);
         let device = device.expect("the pool spawns only on its devices");
-        if let Err(error) = start(shared, command, worker, device) {
+        let restored = boot.as_mut().map_or(Ok(()), BootFolder::restore);
+        let started = restored.map_err(StartError::System);
+        if let Err(error) = started.and_then(|()| start(shared, command, worker, device)) {
             tracing::error!(%worker, %error, "worker could not be started");
             shared.lock().doomed.remove(&worker);
             let (detail, is_final) = match error {
@@ -83,6 +91,8 @@ fn start(
     worker: WorkerId,
     device: &PoolDevice,
 ) -> Result<(), StartError> {
+    // ipc-channel panics where it can make no folder for its socket; this says why there is none.
+    drop(tempfile::tempdir()?);
     let (listener, name) = Listener::open()?;
     let (lifeline, theirs) = UnixStream::pair()?;
     let (beacon, lit) = UnixStream::pair()?;
@@ -136,6 +146,8 @@ fn spawn(
         .args(["--supervisor-pid", &std::process::id().to_string()])
         .args(["--spin-us", &spin.as_micros().to_string()])
         .args(["--known-answer-every-ms", &command.known_answer_every.as_millis().to_string()])
+        .args(["--memory-growth-max", &command.memory_growth_max.to_string()])
+        .args(["--descriptors-growth-max", &command.descriptors_growth_max.to_string()])
         .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         .stdin(Stdio::from(ends.lifeline))
         .stdout(Stdio::from(ends.beacon))

@@ -16,8 +16,8 @@ use gridpool_protocol::receipt::{
     Attempt, AttemptOutcome, DeviceInfo, ItemRange, KernelUse, Receipt, RunReport, Verdict,
 };
 use gridpool_protocol::status::{
-    Counters, DeviceStatus, MonitorStatus, PolicyRule, QueueStatus, SlotDevice, Status,
-    SupervisorStatus, WorkerMemory, WorkerState, WorkerStatus,
+    Counters, DeviceStatus, MonitorStatus, PolicyRule, QuarantineStatus, QueueStatus, SlotDevice,
+    Status, SupervisorStatus, WorkerMemory, WorkerState, WorkerStatus,
 };
 
 const KEY: JobKey = JobKey(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
@@ -74,6 +74,7 @@ pub(crate) fn server_messages() -> Vec<(&'static str, ServerMessage)> {
         ServerMessage::Granted { .. } => "granted",
         ServerMessage::Denied { .. } => "denied",
         ServerMessage::Closing { .. } => "closing",
+        ServerMessage::Drained { .. } => "drained",
     };
     let refused = |refusal| ServerMessage::Refused { key: KEY, refusal };
     let output = Some(Inline(vec![1, 2, 3, 255]));
@@ -92,6 +93,7 @@ pub(crate) fn server_messages() -> Vec<(&'static str, ServerMessage)> {
         ServerMessage::Granted { request: 3, what: "draining".to_owned() },
         ServerMessage::Denied { request: 4, refusal: Refusal::Busy(Limit::Arenas) },
         ServerMessage::Closing { reason: "no hello within 5s".to_owned() },
+        ServerMessage::Drained { verdicts: vec![(Verdict::Ok, 3), (Verdict::Cancelled, 1)] },
     ];
     all.into_iter().map(|message| (name(&message), message)).collect()
 }
@@ -273,7 +275,9 @@ fn status() -> Status {
         nvml_error: None,
     };
     let (workers, devices, queue) = (vec![worker], vec![gpu], QueueStatus::default());
-    Status { supervisor, monitor, devices, workers, queue, counters }
+    let [device, why] = ["gpu1", "gpu1#5 died"].map(str::to_owned);
+    let quarantines = vec![QuarantineStatus { device, why, tried_in_us: Some(41_000_001) }];
+    Status { supervisor, monitor, devices, quarantines, workers, queue, counters }
 }
 
 fn rule() -> PolicyRule {

@@ -25,6 +25,10 @@ pub(super) struct Device {
     /// How often it was taken out of service since work was last done.
     pub(super) probes: u32,
     pub(super) incidents: Incidents,
+    /// When it last lost a process.
+    pub(super) lost_at: Option<Timestamp>,
+    /// Whether it was ever put out of service for want of a process that is READY.
+    pub(super) refused: bool,
 }
 
 impl Device {
@@ -38,6 +42,8 @@ impl Device {
             idle_deaths: Vec::new(),
             probes: 0,
             incidents: Incidents::new(),
+            lost_at: None,
+            refused: false,
         }
     }
 
@@ -75,9 +81,6 @@ impl Device {
         if self.service != Service::Open {
             return Some("spawn: the device is out of service");
         }
-        if self.siblings(number).any(Seat::is_unkillable) {
-            return Some("spawn: held back by one that cannot be killed");
-        }
         if self.sibling_serves(number) {
             return None;
         }
@@ -97,12 +100,13 @@ impl Device {
 
     pub(super) fn may_serve(&self) -> bool {
         let lives = |seat: &Seat| match seat.state {
-            State::Busy { .. }
+            State::Absent { .. }
+            | State::Busy { .. }
             | State::Killed { .. }
             | State::Ready
+            | State::Reclaiming { .. }
             | State::Standby
             | State::Starting { .. } => true,
-            State::Absent { .. } | State::Reclaiming { .. } => !self.is_unkillable(),
             State::Stopping { .. } | State::Unkillable { .. } => false,
         };
         self.service == Service::Open && self.seats.iter().any(lives)
@@ -289,6 +293,10 @@ impl Model {
             State::Busy { hands } => (Some((hands, died)), by_itself),
             State::Killed { hands, why, .. } => match why {
                 Why::Beacon => (Some((hands, died)), by_itself),
+                Why::Driver { evidence } => {
+                    let loss = Loss::Died { evidence, from_outside: false };
+                    (Some((hands, loss)), Fault::Worker)
+                }
                 Why::FreeDevice | Why::Leaving => (Some((hands, Loss::Freed)), Fault::Nobody),
                 Why::Hang => (Some((hands, Loss::Hung)), Fault::Worker),
             },
@@ -297,7 +305,7 @@ impl Model {
                 match why {
                     Why::Beacon => (None, by_itself),
                     Why::FreeDevice | Why::Leaving => (None, Fault::Nobody),
-                    Why::Hang => (None, Fault::Worker),
+                    Why::Driver { .. } | Why::Hang => (None, Fault::Worker),
                 }
             }
             State::Stopping { .. } => (None, Fault::Nobody),

@@ -24,9 +24,12 @@ impl Model {
         let mut batch = Batch { sent: sent.len(), since: now, may_lead: true, ..Batch::default() };
         for (position, &Assignment { attempt, part }) in sent.iter().enumerate() {
             let job = self.a_job_without_acceptance_or_with_a_verdict_never_runs(attempt)?;
-            batch.attempts.push(Sent { attempt, free_at: None, moved: false });
+            let inline_bytes = job.request.inline_bytes;
+            batch.attempts.push(Sent { attempt, inline_bytes, free_at: None, moved: false });
             batch.cost += job.cost(part);
+            let shares = job.may_join() && job.request.cost <= self.config.join_cost_max;
             batch.may_lead &= job.request.idempotent && !job.is_suspect();
+            batch.may_lead &= self.window == 1 || shares;
             batch.on_trial |= job.is_suspect();
             self.an_attempt_may_begin(now, worker, attempt, part)?;
             if position > 0 {
@@ -38,7 +41,9 @@ impl Model {
             }
         }
         self.a_launch_of_several_has_one_program_and_keeps_its_limits(sent, &batch)?;
-        if second {
+        if second && self.window > 1 {
+            self.who_runs_beside_others_may_and_fits(now, at, sent, &batch)?;
+        } else if second {
             self.a_second_batch_is_sent_if_nobody_idles_and_both_are_short(now, at, &batch)?;
             self.a_second_batch_goes_where_least_is_outstanding(now, at, sent)?;
             self.what_is_sent_early_may_be_taken_back(sent)?;
@@ -73,6 +78,7 @@ impl Model {
     fn note_dispatch(&mut self, at: SeatId, second: bool, batch: Batch) {
         let members = batch.attempts.len();
         match (second, members) {
+            (true, _) if self.window > 1 => self.coverage.hit("dispatch: beside what runs"),
             (true, 1) => self.coverage.hit("dispatch: second batch"),
             (true, _) => self.coverage.hit("dispatch: joined as second batch"),
             (false, 1) => {}
@@ -81,9 +87,13 @@ impl Model {
         if self.devices[&at.device].siblings(at.number).any(Seat::has_process) {
             self.coverage.hit("dispatch: beside another process of the device");
         }
+        let several_at_a_time = self.window > 1;
         let seat = self.seat_mut(at);
         if let State::Busy { hands } = &mut seat.state {
-            hands.0.push(batch);
+            match hands.0.first_mut() {
+                Some(front) if several_at_a_time => front.grows_by(batch),
+                Some(_) | None => hands.0.push(batch),
+            }
         } else {
             seat.state = State::Busy { hands: Hands(vec![batch]) };
         }

@@ -2,7 +2,6 @@
 //! service, some cost it its processes, most mean nothing for the pool.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use gridpool::pool::event::Timestamp;
 use gridpool_protocol::fault::FaultCode;
@@ -11,12 +10,6 @@ use gridpool_protocol::ids::DeviceId;
 use super::Model;
 use super::quarantine::Service;
 use super::seats::{SeatId, State, Why};
-
-/// The same fault of the same device is one incident for so long.
-const INCIDENT: Duration = Duration::from_secs(10);
-
-/// It is a new one if it was not told for so long.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 
 /// When a fault was told last that a device may have once.
 pub(super) type Incidents = BTreeMap<FaultCode, Timestamp>;
@@ -37,10 +30,16 @@ fn response(fault: FaultCode) -> Response {
     let FaultCode::Xid(number) = fault else { return Response::Nothing };
     match number {
         79 => Response::Halt,
-        48 | 95 => Response::Quarantine,
+        46 | 48 | 95 => Response::Quarantine,
         74 | 109 => Response::Renew,
         _ => Response::Nothing,
     }
+}
+
+/// What processes of a device end of that has this fault: a job may bring about that the device stops or
+/// that a context cannot be switched, but no broken memory, link or bus.
+fn of_a_job(fault: FaultCode) -> Why {
+    Why::Driver { evidence: matches!(fault, FaultCode::Xid(46 | 109)) }
 }
 
 impl Model {
@@ -54,22 +53,26 @@ impl Model {
             return;
         }
         match response(fault) {
-            Response::Halt => self.is_put_out(now, id, true),
+            Response::Halt => self.is_put_out(now, id, true, fault),
             Response::Nothing => self.coverage.hit("fault: means nothing"),
-            Response::Quarantine => self.is_put_out(now, id, false),
+            Response::Quarantine => self.is_put_out(now, id, false, fault),
             Response::Renew => {
                 let device = self.devices.get_mut(&id).expect("it was just found");
-                match device.incidents.get(&fault).map(|&at| now.since(at)) {
-                    Some(ago) if ago <= INCIDENT => self.coverage.hit("fault: told again"),
-                    Some(ago) if ago <= FORGOTTEN_AFTER => {
+                if device.lost_at.is_some_and(|at| now.since(at) <= self.config.incident_window) {
+                    self.coverage.hit("fault: of a process that is gone");
+                    return;
+                }
+                match device.incidents.insert(fault, now).map(|at| now.since(at)) {
+                    Some(ago) if ago <= self.config.incident_window => {
+                        self.coverage.hit("fault: told again")
+                    }
+                    Some(ago) if ago <= self.config.incident_repeat_window => {
                         self.coverage.hit("fault: repeated");
-                        device.incidents.insert(fault, now);
-                        self.is_put_out(now, id, false);
+                        self.is_put_out(now, id, false, fault);
                     }
                     Some(_) | None => {
                         self.coverage.hit("fault: the first of its kind");
-                        device.incidents.insert(fault, now);
-                        self.its_processes_end(now, id);
+                        self.its_processes_end(now, id, of_a_job(fault));
                     }
                 }
             }
@@ -77,7 +80,7 @@ impl Model {
     }
 
     /// Whatever is worse stands.
-    fn is_put_out(&mut self, now: Timestamp, id: DeviceId, is_final: bool) {
+    fn is_put_out(&mut self, now: Timestamp, id: DeviceId, is_final: bool, fault: FaultCode) {
         let device = self.devices.get_mut(&id).expect("devices stay");
         match &mut device.service {
             Service::Quarantined { probe_at } if is_final => {
@@ -90,24 +93,44 @@ impl Model {
             }
             Service::Probing => {
                 self.coverage.hit("fault: of a device that is tried");
-                self.goes_out_of_service(now, id, is_final);
+                self.goes_out_of_service(now, id, is_final, of_a_job(fault));
             }
             Service::Open => {
                 self.coverage.hit("fault: takes a device out of service");
-                self.goes_out_of_service(now, id, is_final);
+                self.goes_out_of_service(now, id, is_final, of_a_job(fault));
             }
         }
-        self.its_processes_end(now, id);
+        self.its_processes_end(now, id, of_a_job(fault));
     }
 
-    /// Nobody is blamed. A standby that takes over ends in its turn.
-    fn its_processes_end(&mut self, now: Timestamp, id: DeviceId) {
+    /// A process cannot be killed: its device is out of service, and nobody else there is to blame.
+    pub(super) fn is_stuck(&mut self, now: Timestamp, id: DeviceId) {
+        match self.devices[&id].service {
+            Service::Quarantined { .. } => {
+                self.coverage.hit("unkillable: on a device that is out of service");
+            }
+            Service::Open | Service::Probing => {
+                self.coverage.hit("unkillable: takes its device out of service");
+                self.goes_out_of_service(now, id, false, Why::FreeDevice);
+                self.its_processes_end(now, id, Why::FreeDevice);
+            }
+        }
+    }
+
+    /// A standby that takes over ends in its turn.
+    fn its_processes_end(&mut self, now: Timestamp, id: DeviceId, why: Why) {
         for number in 0..self.devices[&id].seats.len() {
             let at = SeatId { device: id, number };
             match self.seat(at).state {
                 State::Busy { .. } | State::Ready | State::Standby | State::Starting { .. } => {
-                    self.coverage.hit("kill: the device has a fault");
-                    self.kill(now, at, Why::FreeDevice);
+                    self.coverage.hit(match why {
+                        Why::Driver { evidence: true } => "kill: the device has a fault of a job's",
+                        Why::Driver { evidence: false } => "kill: the device has a fault",
+                        Why::Beacon | Why::FreeDevice | Why::Hang | Why::Leaving => {
+                            "kill: beside one that cannot be killed"
+                        }
+                    });
+                    self.kill(now, at, why);
                 }
                 State::Absent { .. }
                 | State::Killed { .. }

@@ -9,6 +9,8 @@ use gridpool_protocol::ids::{AttemptId, JobId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sent {
     pub(super) attempt: AttemptId,
+    /// Bytes of it in the channel.
+    pub(super) inline_bytes: u64,
     /// When it must be off the device, if its job has its verdict.
     pub(super) free_at: Option<Timestamp>,
     /// Another attempt took its place when its worker was killed.
@@ -38,6 +40,19 @@ pub(super) struct Batch {
 pub(super) struct Hands(pub(super) Vec<Batch>);
 
 impl Batch {
+    /// These run beside it.
+    pub(super) fn grows_by(&mut self, other: Self) {
+        self.attempts.extend(other.attempts);
+        self.cost += other.cost;
+        self.sent += other.sent;
+        self.may_lead &= other.may_lead;
+        self.on_trial |= other.on_trial;
+    }
+
+    pub(super) fn inline_bytes(&self) -> u64 {
+        self.attempts.iter().map(|sent| sent.inline_bytes).sum()
+    }
+
     /// Whether an attempt of `job` is in it.
     pub(super) fn has(&self, job: JobId) -> bool {
         self.attempts.iter().any(|sent| sent.attempt.job == job)

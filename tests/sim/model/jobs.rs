@@ -282,9 +282,10 @@ impl Model {
         }
         for (attempt, worker) in cut_off {
             let at = self.seat_of(worker).expect("whoever runs something has a seat");
+            let one_at_a_time = self.window == 1;
             let seat = self.seat_mut(at);
             let own = seat.hands().iter().map(|batch| batch.attempts.len()).sum::<usize>() == 1;
-            let at_once = own && outcome == AttemptOutcome::Deadline;
+            let at_once = own && one_at_a_time && outcome == AttemptOutcome::Deadline;
             seat.frees(attempt, if at_once { now } else { free_at });
         }
     }

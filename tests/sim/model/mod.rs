@@ -45,6 +45,7 @@ use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::Counters;
 
 use crate::coverage::Coverage;
+use crate::swarm::Swarm;
 use clients::Reply;
 use convicts::Convicts;
 use devices::Device;
@@ -95,6 +96,8 @@ struct Remembered {
 #[derive(Debug)]
 pub(crate) struct Model {
     config: PoolConfig,
+    window: usize,
+    numbers: [u32; 2],
     phase: Phase,
     devices: BTreeMap<DeviceId, Device>,
     /// Live jobs.
@@ -127,9 +130,12 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    pub(crate) fn new(config: &PoolConfig, devices: &[DeviceId], coverage: Coverage) -> Self {
+    pub(crate) fn new(swarm: &Swarm, devices: &[DeviceId], coverage: Coverage) -> Self {
+        let config = &swarm.config;
         Self {
             config: config.clone(),
+            window: swarm.window,
+            numbers: swarm.numbers,
             phase: Phase::Serving,
             devices: devices.iter().map(|&id| (id, Device::new(config.standbys))).collect(),
             jobs: BTreeMap::new(),
@@ -158,7 +164,7 @@ impl Model {
     pub(crate) fn expect(&mut self, now: Timestamp, event: &Event) {
         self.excuses_pause(now);
         match *event {
-            Event::BeaconLost { worker } => self.beacon_lost(now, worker),
+            Event::BeaconLost { worker, .. } => self.beacon_lost(now, worker),
             Event::CancelRequested { client, key } => self.cancel_requested(now, client, key),
             Event::ClientConnected { client } => {
                 self.clients.insert(client);

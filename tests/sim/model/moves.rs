@@ -26,7 +26,7 @@ impl Model {
                 continue;
             }
             let outcome = match why {
-                Why::Beacon => AttemptOutcome::WorkerDied,
+                Why::Beacon | Why::Driver { .. } => AttemptOutcome::WorkerDied,
                 Why::Hang => AttemptOutcome::Hang,
                 Why::FreeDevice | Why::Leaving => {
                     self.coverage.hit("move: its device is freed");
@@ -38,7 +38,7 @@ impl Model {
             if !shared && self.must_wait_for_the_end(at, sent.attempt.job) {
                 continue;
             }
-            self.coverage.hit(match (why == Why::Beacon, shared) {
+            self.coverage.hit(match (outcome == AttemptOutcome::WorkerDied, shared) {
                 (true, false) => "move: its worker is ending",
                 (true, true) => "move: one of several whose worker is ending",
                 (false, false) => "move: its worker hangs",

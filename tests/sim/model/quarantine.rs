@@ -37,6 +37,7 @@ impl Model {
             return;
         }
         let device = self.devices.get_mut(&at.device).expect("devices stay");
+        device.lost_at = Some(now);
         let sibling_serves = device.sibling_serves(at.number);
         let out_of_service = matches!(device.service, Service::Quarantined { .. });
         let seat = &mut device.seats[at.number];
@@ -72,7 +73,9 @@ impl Model {
 
         if let Some(why) = self.why_out_of_service(now, at, counts, is_idle_death, is_final) {
             self.coverage.hit(why);
-            self.goes_out_of_service(now, at.device, is_final);
+            let device = self.devices.get_mut(&at.device).expect("devices stay");
+            device.refused |= fault != Fault::Nobody;
+            self.goes_out_of_service(now, at.device, is_final, Why::FreeDevice);
         }
     }
 
@@ -114,7 +117,14 @@ impl Model {
         }
     }
 
-    pub(super) fn goes_out_of_service(&mut self, now: Timestamp, id: DeviceId, is_final: bool) {
+    /// Whoever was about to start there ends, for this reason.
+    pub(super) fn goes_out_of_service(
+        &mut self,
+        now: Timestamp,
+        id: DeviceId,
+        is_final: bool,
+        why: Why,
+    ) {
         let device = self.devices.get_mut(&id).expect("devices stay");
         device.start_failures = 0;
         device.idle_deaths.clear();
@@ -124,13 +134,14 @@ impl Model {
             self.coverage.hit("device: out of service for longer than before");
         }
         device.probes += 1;
+        self.counters.quarantines += 1;
         let probe_at = (!is_final).then_some(now.after(wait));
         device.service = Service::Quarantined { probe_at };
         let numbers = 0..device.seats.len();
         for at in numbers.map(|number| SeatId { device: id, number }) {
             if matches!(self.seat(at).state, State::Starting { .. }) {
                 self.coverage.hit("kill: starts on a device that goes out of service");
-                self.kill(now, at, Why::FreeDevice);
+                self.kill(now, at, why);
             }
         }
     }

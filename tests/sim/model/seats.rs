@@ -14,8 +14,10 @@ use super::{Model, Phase};
 pub(super) enum Why {
     /// It is ending by itself.
     Beacon,
+    /// The driver told of a fault of its device, which may be the doing of what it ran.
+    Driver { evidence: bool },
     /// Its job had its verdict already, others waited behind it for too long, or its device was taken
-    /// out of service.
+    /// out of service for another's sake.
     FreeDevice,
     /// It was silent, or not READY in time.
     Hang,
@@ -267,7 +269,8 @@ impl Model {
     pub(super) fn spawn(&mut self, now: Timestamp, at: SeatId) {
         let by = now.after(self.config.ready_timeout);
         let device = self.devices.get_mut(&at.device).expect("devices stay");
-        device.generation += 1;
+        let [first, step] = self.numbers;
+        device.generation = if device.generation == 0 { first } else { device.generation + step };
         let seat = &mut device.seats[at.number];
         if seat.restarts > 1 {
             self.coverage.hit("spawn: after a backoff");
@@ -296,7 +299,8 @@ impl Model {
         seat.state = State::Killed { give_up_at, hands, why };
         seat.doomed = Some(now);
         self.due.kills.insert(worker);
-        if matches!(why, Why::Beacon | Why::Hang) {
+        self.devices.get_mut(&at.device).expect("devices stay").lost_at = Some(now);
+        if matches!(why, Why::Beacon | Why::Driver { .. } | Why::Hang) {
             self.front_is_split(at);
         }
         if why != Why::Leaving {
@@ -331,10 +335,14 @@ impl Model {
                 self.coverage.hit("worker: unkillable after its beacon");
                 Loss::Died { evidence: false, from_outside: false }
             }
+            Why::Driver { evidence } => Loss::Died { evidence, from_outside: false },
             Why::FreeDevice | Why::Leaving => Loss::Freed,
             Why::Hang => Loss::Hung,
         };
         self.hands_lost(now, worker, hands, loss, true);
+        if self.is_working() {
+            self.is_stuck(now, at.device);
+        }
     }
 
     pub(super) fn stop_all(&mut self, now: Timestamp) {

@@ -22,6 +22,7 @@ impl Model {
         self.steps += 1;
         what_is_due_is_done_at_once(&self.due)?;
         self.no_device_is_idle_while_a_job_waits_that_may_go_there(now)?;
+        self.a_worker_with_room_gets_more_if_only_such_wait_as_may_run_beside_others(now)?;
         self.a_worker_that_may_have_a_second_batch_gets_one_if_only_such_wait(now)?;
         self.nobody_waits_for_longer_than_feed_patience_while_a_device_idles_that_may_take_it(now)?;
         self.one_process_of_a_device_serves()?;
@@ -106,7 +107,9 @@ impl Model {
             let told = pool.worker_on(id);
             holds(rule, told == due, || format!("{told:?} serves and not {due:?}: {device:?}"))?;
         }
-        let out = |device: &Device| device.service != Service::Open && !device.ever_ready;
+        let out = |device: &Device| {
+            device.service != Service::Open && device.refused && !device.ever_ready
+        };
         let hopeless = self.devices.values().all(out);
         let told = pool.misconfigured();
         let same = told.is_some() == pool.is_misconfigured();

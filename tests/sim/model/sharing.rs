@@ -37,12 +37,13 @@ impl Model {
         }
         let jobs: Vec<_> = sent.iter().map(|sent| &self.jobs[&sent.attempt.job]).collect();
         let (program, group) = (&jobs[0].request.program_hash, jobs[0].group);
-        let one_program = jobs.iter().all(|job| job.request.program_hash == *program);
+        let one_program =
+            self.window > 1 || jobs.iter().all(|job| job.request.program_hash == *program);
         let one_group = jobs.iter().all(|job| job.group == group);
         holds("suspects_join_suspects_of_the_same_loss_alone", one_group, || format!("{jobs:?}"))?;
         let inline: u64 = jobs.iter().map(|job| job.request.inline_bytes).sum();
         let ok = one_program
-            && sent.len() <= JOIN_MAX
+            && sent.len() <= self.launch_max()
             && batch.cost <= self.config.join_cost_max
             && inline <= JOIN_INLINE_BYTES_MAX as u64
             && jobs.iter().all(|job| job.may_join());
@@ -58,20 +59,32 @@ impl Model {
         let rule = "whoever_may_join_a_launch_of_his_client_does";
         let lead = &self.jobs[&sent[0].attempt.job];
         let cost = |job: &Job| job.request.cost;
-        if !lead.may_join() || cost(lead) > self.config.join_cost_max || sent.len() == JOIN_MAX {
+        let front = self.seat(at).hands().first();
+        let in_hand = match front {
+            Some(front) if self.window > 1 => front.attempts.len(),
+            Some(_) | None => sent.len(),
+        };
+        if !lead.may_join()
+            || cost(lead) > self.config.join_cost_max
+            || in_hand == self.launch_max()
+        {
             return Ok(());
         }
         let jobs = sent.iter().map(|sent| &self.jobs[&sent.attempt.job]);
-        let (total, inline) = jobs.fold((0, 0), |(total, bytes), job| {
+        let (total, own_inline) = jobs.fold((0, 0), |(total, bytes), job| {
             (total + cost(job), bytes + job.request.inline_bytes)
         });
+        let inline = match front {
+            Some(front) if self.window > 1 => front.inline_bytes(),
+            Some(_) | None => own_inline,
+        };
         let second = self.seat(at).hands().len() > 1;
         let short = if second { self.config.feed_cost_max } else { u64::MAX };
         let mut left_out = self.jobs.values().filter(|job| {
             job.client == lead.client
                 && job.waits()
                 && job.may_join()
-                && job.request.program_hash == lead.request.program_hash
+                && (self.window > 1 || job.request.program_hash == lead.request.program_hash)
                 && job.group == lead.group
                 && total + cost(job) <= self.config.join_cost_max.min(short)
                 && inline + job.request.inline_bytes <= JOIN_INLINE_BYTES_MAX as u64
@@ -80,6 +93,82 @@ impl Model {
         });
         let left_out = left_out.next();
         holds(rule, left_out.is_none(), || format!("{sent:?} without {left_out:?}"))
+    }
+
+    /// Attempts of one message to a worker.
+    fn launch_max(&self) -> usize {
+        if self.window > 1 { self.window } else { JOIN_MAX }
+    }
+
+    /// Whether others may run beside what a worker has in hand.
+    fn has_room(&self, now: Timestamp, seat: &Seat) -> bool {
+        let State::Busy { hands } = &seat.state else { return false };
+        let front = hands.front();
+        front.may_lead && front.attempts.len() < self.window && !self.is_suspect(now, seat)
+    }
+
+    pub(super) fn who_runs_beside_others_may_and_fits(
+        &self,
+        now: Timestamp,
+        at: SeatId,
+        sent: &[Assignment],
+        batch: &Batch,
+    ) -> Result<(), Broken> {
+        let rule = "who_runs_beside_others_may_and_fits";
+        let front = self.seat(at).hands()[0].clone();
+        let jobs = || sent.iter().map(|sent| &self.jobs[&sent.attempt.job]);
+        let inline: u64 = jobs().map(|job| job.request.inline_bytes).sum();
+        let ok = self.has_room(now, self.seat(at))
+            && front.attempts.len() + sent.len() <= self.window
+            && front.inline_bytes() + inline <= JOIN_INLINE_BYTES_MAX as u64
+            && jobs().all(Job::may_join)
+            && !jobs().next().is_some_and(Job::is_suspect)
+            && !self.seats().any(|(_, seat)| self.is_idle(now, seat));
+        holds(rule, ok, || format!("{batch:?} beside {front:?}"))?;
+        let rule = "who_runs_beside_others_goes_where_fewest_are";
+        let parts = &self.jobs[&sent[0].attempt.job].parts;
+        let part = parts.iter().find(|part| part.items == sent[0].part);
+        let failed_on = part.and_then(|part| part.failed_on);
+        let lead = self.jobs[&sent[0].attempt.job].request.inline_bytes;
+        let load = |at: SeatId, seat: &Seat| {
+            (Some(at.device) == failed_on, seat.hands()[0].attempts.len())
+        };
+        let least = self
+            .seats()
+            .filter(|(_, seat)| self.has_room(now, seat))
+            .filter(|(_, seat)| {
+                seat.hands()[0].inline_bytes() + lead <= JOIN_INLINE_BYTES_MAX as u64
+            })
+            .map(|(other, seat)| load(other, seat))
+            .min();
+        let own = load(at, self.seat(at));
+        holds(rule, least == Some(own), || format!("{own:?} and not {least:?}"))
+    }
+
+    /// If all that waits may run beside others and anywhere, whose turn it is does not matter.
+    pub(super) fn a_worker_with_room_gets_more_if_only_such_wait_as_may_run_beside_others(
+        &self,
+        now: Timestamp,
+    ) -> Result<(), Broken> {
+        let rule = "a_worker_with_room_gets_more_if_only_such_wait_as_may_run_beside_others";
+        let mut waiting = self.jobs.values().filter(|job| job.waits()).peekable();
+        if self.window == 1 || waiting.peek().is_none() {
+            return Ok(());
+        }
+        let mut bytes_max = 0;
+        let all_may = waiting.all(|job| {
+            bytes_max = bytes_max.max(job.request.inline_bytes);
+            job.may_join()
+                && !job.is_suspect()
+                && job.request.cost <= self.config.join_cost_max
+                && job.waiting().all(|part| part.failed_on.is_none())
+        });
+        let has_room = |seat: &Seat| {
+            let room = JOIN_INLINE_BYTES_MAX as u64;
+            self.has_room(now, seat) && seat.hands()[0].inline_bytes() + bytes_max <= room
+        };
+        let unused = self.seats().find(|(_, seat)| has_room(seat));
+        holds(rule, !all_may || unused.is_none(), || format!("{unused:?}"))
     }
 
     /// Whether a worker may have a second batch.
@@ -142,6 +231,9 @@ impl Model {
         now: Timestamp,
     ) -> Result<(), Broken> {
         let rule = "a_worker_that_may_have_a_second_batch_gets_one_if_only_such_wait";
+        if self.window > 1 {
+            return Ok(());
+        }
         let mut waiting = self.jobs.values().filter(|job| job.waits()).peekable();
         let some_wait = waiting.peek().is_some();
         let all_short = waiting.all(|job| {

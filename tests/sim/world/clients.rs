@@ -39,9 +39,7 @@ impl World {
             return self.release();
         }
         if self.rng.chance(rates.device_faults) {
-            let device = self.some_device();
-            let fault = FaultCode::Xid(self.rng.pick(&[13, 45, 48, 74, 74, 79, 95, 109, 109]));
-            return Some(Event::DeviceFault { device, fault });
+            return Some(self.device_fault(now));
         }
         if self.clients.is_empty() {
             return None;
@@ -60,6 +58,18 @@ impl World {
             return self.cancel(client);
         }
         Some(self.submit(now, client))
+    }
+
+    /// The driver tells of a fault; often it tells of it again, a time for each channel.
+    fn device_fault(&mut self, now: Timestamp) -> Event {
+        let device = self.some_device();
+        let fault = FaultCode::Xid(self.rng.pick(&[13, 45, 46, 46, 48, 74, 74, 79, 95, 109, 109]));
+        let mut at = now;
+        while self.rng.chance(500) {
+            at = self.soon(at, 20);
+            self.tell(at, Event::DeviceFault { device, fault });
+        }
+        Event::DeviceFault { device, fault }
     }
 
     /// Opens a connection at `at`.

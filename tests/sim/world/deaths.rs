@@ -69,7 +69,7 @@ impl World {
             } else {
                 self.soon(at, BEACON_LAG_MS).min(known_at)
             };
-            self.tell(lost_at, Event::BeaconLost { worker });
+            self.tell(lost_at, Event::BeaconLost { worker, last_words: None });
         }
         let sticky = status == ExitStatus::Code(exit::worker::STICKY);
         let named = sticky && self.rng.chance(self.swarm.rates.named_faults);
@@ -192,7 +192,7 @@ impl World {
                 // The thread that held it is gone, the process goes on.
                 let process = self.processes.get_mut(&worker).expect("it was just listed");
                 let had_beacon = std::mem::take(&mut process.has_beacon);
-                return had_beacon.then_some(Event::BeaconLost { worker });
+                return had_beacon.then_some(Event::BeaconLost { worker, last_words: None });
             }
             4 => return Some(Event::WorkerReclaimed { worker }),
             _ => {
@@ -248,7 +248,7 @@ impl World {
             2 if !lives => {
                 Event::SpawnFailed { worker, detail: "late".to_owned(), is_final: false }
             }
-            3 => Event::BeaconLost { worker },
+            3 => Event::BeaconLost { worker, last_words: None },
             4 => Event::WorkerReclaimed { worker },
             _ => Event::WorkerHeard { worker },
         }

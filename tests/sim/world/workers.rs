@@ -39,11 +39,17 @@ impl World {
     pub(super) fn on_dispatch(&mut self, now: Timestamp, worker: WorkerId, sent: &[Assignment]) {
         let Some(process) = self.processes.get_mut(&worker) else { return };
         let attempts: Vec<_> = sent.iter().map(|sent| sent.attempt).collect();
-        process.before = std::mem::replace(&mut process.running, attempts.clone());
+        let many = self.swarm.window > 1;
+        if many {
+            process.running.extend(&attempts);
+        } else {
+            process.before = std::mem::replace(&mut process.running, attempts.clone());
+        }
         if process.mute || process.stuck || process.is_dead(now) {
             return;
         }
-        let begins = process.done_at.max(now);
+        // One that runs several at a time begins at once.
+        let begins = if many { now } else { process.done_at.max(now) };
         let (before, service_max) = (process.before.clone(), self.swarm.service_max);
         if self.rng.chance(self.swarm.rates.wrong_answers) {
             let at = self.soon(begins, service_max);

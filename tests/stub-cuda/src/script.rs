@@ -22,6 +22,7 @@
 //! | `once-file=PATH` | in that process alone that makes this file at its first such call |
 //! | `after-file=PATH` | in processes that find this file at their first such call |
 //! | `while-file=PATH` | as long as this file is there; other calls are not counted |
+//! | `mark-file=PATH` | this file is there as soon as the rule has been applied |
 //! | `code=N` | the call does nothing and gives this code |
 //! | `sticky` | …and so does every call after it |
 //! | `later=N` | …but only the Nth call after it says so; until then nothing is done |
@@ -65,6 +66,7 @@ pub(crate) struct Rule {
     pub(crate) call: String,
     turn: Turn,
     conditions: Vec<Condition>,
+    mark: Option<PathBuf>,
     pub(crate) effect: Effect,
     /// Such calls so far.
     seen: u64,
@@ -129,12 +131,16 @@ impl Rule {
             return false;
         }
         self.seen += 1;
-        match self.turn {
+        let applies = match self.turn {
             Turn::Always => true,
             Turn::Nth(n) => self.seen == n,
             Turn::From(n) => self.seen >= n,
             Turn::Every(n) => self.seen.is_multiple_of(n),
+        };
+        if applies && let Some(mark) = &self.mark {
+            File::create(mark).expect("a mark can be made");
         }
+        applies
     }
 }
 
@@ -194,7 +200,7 @@ impl Script {
 }
 
 fn rule(words: &str) -> Result<Rule, String> {
-    let (mut call, mut turn, mut effect) = (None, None, None);
+    let (mut call, mut turn, mut mark, mut effect) = (None, None, None, None);
     let mut conditions = Vec::new();
     for word in words.split_whitespace() {
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
@@ -206,6 +212,7 @@ fn rule(words: &str) -> Result<Rule, String> {
             "once-file" => conditions.push(Condition::OnceFile(path(word, value)?)),
             "after-file" => conditions.push(Condition::AfterFile(path(word, value)?)),
             "while-file" => conditions.push(Condition::WhileFile(path(word, value)?)),
+            "mark-file" => put(&mut mark, word, path(word, value)?)?,
             "sticky" | "later" => effect = Some(harder(word, effect)?),
             _ => put(&mut effect, word, Effect::read(word)?)?,
         }
@@ -214,6 +221,7 @@ fn rule(words: &str) -> Result<Rule, String> {
         call: call.ok_or("no call")?,
         turn: turn.unwrap_or(Turn::Always),
         conditions,
+        mark,
         effect: effect.ok_or("nothing happens: add code=N, delay=MS, hang, flip or another")?,
         seen: 0,
     })

@@ -42,8 +42,9 @@ fn looped_over(queued: u32, mut checkup: Checkup, lies: bool) -> Looped {
     let (end, ended) = mpsc::channel();
     // Not joined: it may be waiting for ever.
     thread::spawn(move || {
-        let (arenas, programs, adopted) = Default::default();
-        let mut worker = Worker { replies: to_supervisor, arenas, programs, adopted };
+        let (arenas, programs, adopted, between, growth_max, wear) = Default::default();
+        let replies = to_supervisor;
+        let mut worker = Worker { replies, arenas, programs, adopted, between, growth_max, wear };
         let mut device = Saboteur::new(Box::new(CpuDevice::open(0, 1).unwrap()));
         device.arm(lies.then_some(ChaosFault::Reply(ReplyFault::Wrong)));
         end.send(worker.serve(&mut from_supervisor, &mut device, &mut checkup)).unwrap();

@@ -27,6 +27,8 @@ pub(super) struct Report {
     pub(super) served_again: Option<ServedAgain>,
     /// What took the place of workers that were lost, or that lied.
     pub(super) replaced: Vec<Replaced>,
+    /// Devices that went out of service because of it, whether or not they are back.
+    pub(super) quarantined: Vec<String>,
     pub(super) recovered: bool,
     /// What was not as it should be; empty if all was.
     why: String,
@@ -62,6 +64,7 @@ impl Report {
             receipt,
             served_again: None,
             replaced: Vec::new(),
+            quarantined: Vec::new(),
             recovered: false,
             why: String::new(),
         }
@@ -110,6 +113,9 @@ impl Report {
             let fate = fate(attempt.outcome, &printable(&attempt.detail));
             lines.push(format!("  {}  {fate}", attempt.worker));
         }
+        for device in &self.quarantined {
+            lines.push(format!("{device} was put out of service by this, and waited for"));
+        }
         for Replaced { worker, fault, by, after_ms } in &self.replaced {
             if !fault.is_empty() {
                 lines.push(printable(fault));
@@ -130,6 +136,15 @@ impl Report {
         });
         lines.join("\n")
     }
+}
+
+/// What is said while a device is out of service.
+pub(super) fn waits(device: &str, patience: Duration) -> String {
+    format!(
+        "{device} was put out of service by this; waiting up to {:.0} s for it to be back: `gridpool \
+         status` says when it is tried, `gridpool release {device}` has it tried now",
+        patience.as_secs_f64()
+    )
 }
 
 /// Milliseconds, to a hundredth.

@@ -146,6 +146,26 @@ fn an_input_with_a_failed_job_is_null_with_its_worst_verdict_and_others_are_unto
 }
 
 #[test]
+fn an_input_that_was_not_all_accepted_has_neither_verdict_nor_output() {
+    let program = Program::compile("identity", Ties::Cpython).unwrap();
+    let inputs = [list(vec![grid(1), grid(2)]), list(vec![grid(3), grid(4)]), list(vec![grid(5)])];
+    let inputs = Inputs::new(inputs.to_vec(), &program).unwrap();
+    let results = Results::of_the_first(vec![identity(&[grid(1), grid(2), grid(3)])]);
+    let mut out = Vec::new();
+    write(&mut out, &inputs, &results).unwrap();
+    let document: Json = serde_json::from_slice(&out).unwrap();
+    assert_eq!(
+        document["results"],
+        json!([
+            {"input": "list", "verdict": "OK", "output": [[[1]], [[2]]]},
+            {"input": "list", "verdict": null, "output": null},
+            {"input": "list", "verdict": null, "output": null},
+        ])
+    );
+    assert_eq!(document["receipts"].as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn a_result_that_is_missing_is_an_error_and_never_an_empty_result() {
     let program = Program::compile("identity", Ties::Cpython).unwrap();
     let inputs = Inputs::new(vec![list(vec![grid(1), grid(2)])], &program).unwrap();

@@ -12,7 +12,7 @@ use indicatif::HumanCount;
 
 use super::super::input::Inputs;
 use super::super::results::Results;
-use super::{counted, invalid, item_word, printable};
+use super::{NO_VERDICT, counted, invalid, item_word, printable};
 
 /// What one worker did in all jobs together.
 #[derive(Default)]
@@ -63,14 +63,20 @@ pub(super) fn write(
     Ok(())
 }
 
-/// `398 OK`, `2 POISON`: inputs by their worst verdict.
+/// `398 OK`, `2 POISON`: inputs by their worst verdict, those without one last.
 fn verdicts(inputs: &Inputs, results: &Results) -> Vec<String> {
     let mut counts: BTreeMap<Verdict, u64> = BTreeMap::new();
+    let mut without: u64 = 0;
     for (first, input) in inputs.numbered() {
         let items = first..first + input.item_count(inputs.unit());
-        *counts.entry(results.verdict(items)).or_default() += 1;
+        match results.verdict(items) {
+            Some(verdict) => *counts.entry(verdict).or_default() += 1,
+            None => without += 1,
+        }
     }
-    counts.iter().map(|(verdict, count)| format!("{} {verdict}", HumanCount(*count))).collect()
+    let words = counts.iter().map(|(verdict, count)| format!("{} {verdict}", HumanCount(*count)));
+    let without = (without > 0).then(|| format!("{} {NO_VERDICT}", HumanCount(without)));
+    words.chain(without).collect()
 }
 
 fn shares<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Shares<'a> {
@@ -84,7 +90,7 @@ fn shares<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Shares<'a> {
                 *share.lost.entry(fate).or_default() += 1;
                 continue;
             }
-            share.items += u64::from(receipt.items);
+            share.items += u64::from(attempt.part.len());
             for kernel in &attempt.kernels {
                 let launches = u64::from(kernel.launches);
                 match share.kernels.iter_mut().find(|(name, _)| *name == kernel.name) {

@@ -187,6 +187,24 @@ fn what_is_left_out_is_counted_and_all_shows_it() {
     assert!(text.contains("5  OK") && !text.contains("not shown"), "{text}");
 }
 
+#[test]
+fn the_items_of_a_job_that_was_split_are_counted_where_they_ran() {
+    let grids = vec![grid(1); 5];
+    let mut job = identity(&grids);
+    let whole = job.receipt.attempts.remove(0);
+    let part = |worker: &str, start, end| Attempt {
+        worker: worker.to_owned(),
+        part: ItemRange { start, end },
+        ..whole.clone()
+    };
+    job.receipt.attempts = vec![part("cpu0#1", 0, 3), part("cpu1#1", 3, 5)];
+    let text = shown(&[list("x", &grids)], vec![job], PLAIN);
+    assert!(
+        text.ends_with("\ncpu0#1  3 grids  identity x1\ncpu1#1  2 grids  identity x1\n"),
+        "{text}"
+    );
+}
+
 /// A line as it stands on the screen: without escape sequences, which end in `m`.
 fn visible(line: &str) -> String {
     let mut pieces = line.split('\x1b');

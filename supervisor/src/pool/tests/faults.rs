@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use gridpool_protocol::fault::FaultCode;
+use gridpool_protocol::receipt::AttemptOutcome;
 
 use super::*;
 use crate::pool::event::Release;
@@ -115,18 +116,20 @@ fn what_the_worker_hears_of_itself_or_asks_for_nothing_ends_nobody() {
 #[test]
 fn an_incident_that_is_told_many_times_is_one_and_puts_the_device_out_when_it_comes_again() {
     let mut rig = Rig::new(1);
-    for _ in 0..8 {
+    for _ in 0..4 {
         says(&mut rig, 0, FaultCode::Xid(109));
         rig.wait_ms(1_000);
     }
     assert_eq!(rig.kills(), 1);
     rig.die(0, SIGKILL);
     rig.ready(0);
+    rig.wait_ms(10_001);
     says(&mut rig, 0, FaultCode::Xid(74));
     assert_eq!(rig.kills(), 2, "another is a first one too");
     rig.die(0, SIGKILL);
+    rig.wait_ms(200);
     rig.ready(0);
-    rig.wait(Duration::from_secs(591));
+    rig.wait(Duration::from_secs(580));
     says(&mut rig, 0, FaultCode::Xid(109));
     rig.die(0, SIGKILL);
     assert_eq!(rig.state(0), WorkerState::Quarantined);
@@ -137,7 +140,81 @@ fn an_incident_that_is_told_many_times_is_one_and_puts_the_device_out_when_it_co
     rig.wait(Duration::from_secs(601));
     says(&mut rig, 0, FaultCode::Xid(109));
     rig.die(0, SIGKILL);
-    assert_eq!(rig.state(0), WorkerState::Starting, "after ten minutes it is a first one");
+    assert_eq!(rig.state(0), WorkerState::Backoff, "after ten minutes it is a first one");
+}
+
+#[test]
+fn a_job_over_which_devices_stop_is_convicted_before_it_has_stopped_them_all() {
+    let mut rig = Rig::new(4);
+    rig.submit(1);
+    for index in 0..2 {
+        assert!(rig.runs(index).is_some(), "it goes on elsewhere");
+        says(&mut rig, index, FaultCode::Xid(46));
+        rig.die(index, SIGKILL);
+        assert_eq!(rig.state(index), WorkerState::Quarantined);
+    }
+    assert_eq!(rig.verdicts(1), [Verdict::Poison]);
+    let receipt = &rig.receipts(1)[0];
+    let detail = &receipt.attempts[0].detail;
+    assert!(detail.starts_with("its worker was killed over xid 46 ("), "{detail}");
+    assert_eq!(receipt.attempts[0].outcome, AttemptOutcome::WorkerDied);
+    assert!(receipt.reason.contains("xid 46"), "{}", receipt.reason);
+    assert_eq!([rig.state(2), rig.state(3)], [WorkerState::Ready; 2]);
+}
+
+#[test]
+fn a_job_that_was_there_when_the_memory_broke_is_not_to_blame_but_has_lost_an_attempt() {
+    let mut rig = Rig::with(4, |config| config.attempts_max = 3);
+    rig.submit(1);
+    for index in 0..3 {
+        says(&mut rig, index, FaultCode::Xid(48));
+        rig.die(index, SIGKILL);
+    }
+    assert_eq!(rig.verdicts(1), [Verdict::Failed], "as often as it may be tried, and no more");
+    assert_eq!(rig.state(3), WorkerState::Ready);
+}
+
+#[test]
+fn what_the_driver_says_of_a_worker_that_was_killed_ends_no_other() {
+    for response in ["quarantine_on_repeat", "restart"] {
+        let mut rig = with_policy(1, &[("xid 109", response)], |config| config.standbys = 1);
+        let standby = WorkerId { device: device(0), generation: 2 };
+        rig.tell(Event::WorkerReady { worker: standby, device: info(0) });
+        rig.submit_as(1, 1, |request| request.deadline = Duration::from_secs(1));
+        for _ in 0..5 {
+            rig.tell(Event::WorkerHeard { worker: standby });
+            rig.wait_ms(200);
+        }
+        assert_eq!((rig.verdicts(1), rig.kills()), (vec![Verdict::Deadline], 1));
+        for _ in 0..3 {
+            says(&mut rig, 0, FaultCode::Xid(109));
+        }
+        assert_eq!(rig.kills(), 1, "the standby serves on");
+        assert!(rig.pool.is_expected(rig.now, device(0), FaultCode::Xid(109)));
+    }
+}
+
+#[test]
+fn a_device_that_the_driver_puts_out_before_it_was_ready_is_no_wrong_set_up() {
+    let mut rig = Rig::starting(1, |_| {});
+    says(&mut rig, 0, FaultCode::Xid(48));
+    rig.die(0, SIGKILL);
+    assert_eq!(rig.state(0), WorkerState::Quarantined);
+    assert_eq!(rig.pool.misconfigured(), None, "it may be tried again");
+    rig.wait(Duration::from_secs(60));
+    rig.die(0, ExitStatus::Code(73));
+    assert!(rig.pool.misconfigured().is_some());
+}
+
+#[test]
+fn a_policy_that_takes_a_device_out_holds_while_a_suspect_runs_alone_too() {
+    let mut rig = with_policy(1, &[("exit 71", "quarantine")], |_| {});
+    rig.submit(1);
+    rig.die(0, SIGSEGV);
+    rig.ready(0);
+    assert_eq!(rig.runs(0), Some((1, 2)), "on trial");
+    rig.die(0, ExitStatus::Code(71));
+    assert_eq!(rig.state(0), WorkerState::Quarantined);
 }
 
 #[test]

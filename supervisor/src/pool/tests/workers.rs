@@ -1,5 +1,7 @@
 //! What becomes of a worker and its device: silence, backoff, quarantine, old generations.
 
+use gridpool_protocol::receipt::AttemptOutcome;
+
 use super::*;
 
 #[test]
@@ -212,7 +214,7 @@ fn jobs_are_lost_with_the_last_device_and_the_reason_names_it() {
 }
 
 #[test]
-fn a_worker_that_cannot_be_killed_blocks_nothing_and_its_device_returns_when_it_ends() {
+fn a_worker_that_cannot_be_killed_blocks_nothing_and_its_device_is_tried_again_once_it_has_ended() {
     let mut rig = Rig::new(2);
     rig.submit_as(1, 1, |request| request.divisible = false);
     rig.mute.insert(0);
@@ -225,11 +227,15 @@ fn a_worker_that_cannot_be_killed_blocks_nothing_and_its_device_returns_when_it_
     assert_eq!(rig.runs(1), Some((2, 1)));
     rig.wait(Duration::from_secs(20));
     assert_eq!(rig.spawns(0), [0], "the old process may still use the device");
+    rig.answer(1);
+    rig.wait(Duration::from_secs(60));
+    assert_eq!(rig.spawns(0), [0], "however long it has been out");
     rig.die(0, SIGKILL);
     assert_eq!(rig.spawns(0).len(), 2);
     rig.ready(0);
     rig.submit(3);
-    assert_eq!(rig.runs(0), Some((3, 1)));
+    rig.submit(4);
+    assert!(rig.runs(0).is_some(), "it serves again");
 }
 
 #[test]
@@ -246,15 +252,33 @@ fn a_job_is_lost_if_the_only_device_cannot_be_killed() {
 }
 
 #[test]
-fn a_hang_counts_against_its_device_even_if_the_worker_was_hard_to_kill() {
-    let mut rig = Rig::starting(1, |config| config.start_failures_max = 2);
-    for _ in 0..2 {
-        assert_eq!(rig.state(0), WorkerState::Starting);
-        rig.wait_ms(60_000 + 5_000);
-        assert_eq!(rig.state(0), WorkerState::Unkillable);
-        rig.die(0, SIGKILL);
+fn a_device_with_a_worker_that_cannot_be_killed_is_out_and_its_standby_with_it() {
+    let mut rig = Rig::with(1, |config| config.standbys = 1);
+    let standby = WorkerId { device: device(0), generation: 2 };
+    rig.tell(Event::WorkerReady { worker: standby, device: info(0) });
+    let stuck = rig.worker(0);
+    rig.mute.insert(0);
+    for _ in 0..5 {
+        rig.tell(Event::WorkerHeard { worker: standby });
+        rig.wait_ms(1_000);
     }
-    assert_eq!(rig.state(0), WorkerState::Quarantined);
+    assert_eq!(rig.kills(), 1);
+    rig.submit(1);
+    let innocent = rig.count(|action| matches!(action, Action::Dispatch { .. }));
+    assert_eq!(innocent, 1, "the standby has taken over");
+    for _ in 0..5 {
+        rig.tell(Event::WorkerHeard { worker: standby });
+        rig.wait_ms(1_000);
+    }
+    assert_eq!(rig.kills(), 2);
+    rig.exit(standby, SIGKILL);
+    let quarantine = rig.pool.quarantine(device(0)).expect("it is out");
+    assert!(quarantine.why.contains("gpu0#1 does not die"), "{}", quarantine.why);
+    assert_eq!(rig.verdicts(1), [Verdict::DeviceLost]);
+    assert_eq!(rig.receipts(1)[0].attempts[0].outcome, AttemptOutcome::Preempted);
+    rig.exit(stuck, SIGKILL);
+    rig.wait(Duration::from_secs(60));
+    assert_eq!(rig.spawns(0).len(), 3, "it is tried again");
 }
 
 #[test]

@@ -1,0 +1,98 @@
+//! Workers that run several jobs at a time: who runs beside whom, and what a loss costs them.
+
+use gridpool_protocol::receipt::AttemptOutcome;
+
+use super::*;
+
+/// Workers that are READY and take up to `window` jobs each.
+fn windowed(devices: u32, window: usize) -> Rig {
+    let mut rig = Rig::starting(devices, |config| config.join_cost_max = 1_000);
+    rig.pool = rig.pool.windowed(window);
+    rig.batches_max = window;
+    (0..devices).for_each(|index| rig.ready(index));
+    rig
+}
+
+fn submit(rig: &mut Rig, job: u128) {
+    rig.submit_as(1, job, |request| request.program_hash = format!("model {job}").into());
+}
+
+fn dispatches(rig: &Rig) -> usize {
+    rig.count(|action| matches!(action, Action::Dispatch { .. }))
+}
+
+#[test]
+fn a_worker_takes_jobs_of_any_kind_beside_each_other_up_to_its_window() {
+    let mut rig = windowed(2, 2);
+    (1..=5).for_each(|job| submit(&mut rig, job));
+    assert_eq!(dispatches(&rig), 4, "two each");
+    rig.answer(0);
+    assert_eq!(dispatches(&rig), 5, "whoever waits takes the place");
+}
+
+#[test]
+fn a_job_that_may_not_run_twice_runs_beside_nobody_and_is_not_overtaken_for_ever() {
+    let mut rig = windowed(1, 8);
+    submit(&mut rig, 1);
+    rig.submit_as(1, 2, |request| request.idempotent = false);
+    submit(&mut rig, 3);
+    assert_eq!(dispatches(&rig), 1, "it waits for the first, and the third for it");
+    rig.answer(0);
+    assert_eq!((dispatches(&rig), rig.runs(0)), (2, Some((2, 1))));
+    rig.answer(0);
+    assert_eq!((dispatches(&rig), rig.runs(0)), (3, Some((3, 1))));
+}
+
+#[test]
+fn those_beside_each_other_share_a_loss_and_are_told_apart_by_halves() {
+    let mut rig = windowed(1, 4);
+    (1..=4).for_each(|job| submit(&mut rig, job));
+    rig.die_and_return(0, SIGSEGV);
+    assert_eq!(rig.batches(0).concat(), [1, 2], "the first half, and nobody beside it");
+    submit(&mut rig, 5);
+    assert_eq!(rig.batches(0).concat(), [1, 2]);
+    rig.answer(0);
+    rig.answer(0);
+    assert_eq!(rig.batches(0).concat(), [3, 4]);
+    assert_eq!(rig.verdicts(1), [Verdict::Ok]);
+}
+
+#[test]
+fn one_that_is_late_has_a_grace_in_which_the_others_go_on() {
+    let mut rig = windowed(1, 4);
+    rig.submit_as(1, 1, |request| request.deadline = Duration::from_secs(1));
+    rig.wait_ms(1_000);
+    assert_eq!((rig.verdicts(1), rig.kills()), (vec![Verdict::Deadline], 0));
+    submit(&mut rig, 2);
+    rig.wait_ms(249);
+    assert_eq!(rig.kills(), 0);
+    rig.wait_ms(1);
+    assert_eq!(rig.kills(), 1);
+    rig.die_and_return(0, SIGKILL);
+    rig.answer(0);
+    assert_eq!(rig.verdicts(2), [Verdict::Ok]);
+    assert_eq!(rig.receipts(2)[0].attempts[0].outcome, AttemptOutcome::Preempted);
+}
+
+#[test]
+fn pools_that_share_devices_number_their_processes_apart() {
+    let devices = [device(0)];
+    let numbers = |first| {
+        let mut pool = Pool::new(PoolConfig::DEFAULT, &devices).numbered(first, 2);
+        let mut numbers = Vec::new();
+        for turn in 0..3 {
+            let now = Timestamp(Duration::from_secs(turn * 1_000));
+            pool.handle(now, Event::TimePassed);
+            while let Some(action) = pool.poll_action() {
+                if let Action::Spawn { worker } = action {
+                    numbers.push(worker.generation);
+                    let (detail, is_final) = (String::new(), false);
+                    pool.handle(now, Event::SpawnFailed { worker, detail, is_final });
+                }
+            }
+        }
+        numbers
+    };
+    assert_eq!(numbers(1)[..3], [1, 3, 5]);
+    assert_eq!(numbers(2)[..3], [2, 4, 6]);
+}

@@ -1,0 +1,123 @@
+//! What a machine runs short of: descriptors, memory; and processes that hold ever more of it.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use gridpool_protocol::receipt::AttemptOutcome;
+use gridpool_protocol::status::WorkerState;
+use gridpool_tests::oracle::samples::random_grids;
+use nix::sys::signal::Signal;
+
+use crate::jobs::{PROGRAM, answer, is_right, job, serves, submit};
+use crate::pool::{Pool, cpu};
+use crate::processes::signal;
+
+fn supervisor(pool: &Pool) -> u32 {
+    pool.status().supervisor.pid
+}
+
+#[test]
+fn a_worker_that_has_grown_too_far_is_replaced_between_jobs_and_no_job_notices() {
+    let pool = cpu(1).limits("worker_memory_growth_max = 0\n").start();
+    let grids = random_grids(61, 400);
+    let client = pool.client();
+    let replaced = loop {
+        let answer = answer(submit(&client, job(PROGRAM, &grids)));
+        is_right(&answer, PROGRAM, &grids);
+        let slot = pool.slot("cpu0");
+        if slot.generation > 1 {
+            break slot;
+        }
+    };
+    let fault = &replaced.last_fault;
+    assert!(fault.contains("exit code 76: it has grown by"), "{fault}");
+    assert!(fault.contains("more than worker_memory_growth_max allows"), "{fault}");
+    assert_eq!(pool.status().counters.failed, 0);
+}
+
+#[test]
+fn a_worker_offers_itself_to_the_kernel_before_its_supervisor_when_memory_is_short() {
+    let pool = cpu(1).start();
+    let score = |pid: u32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).expect("it lives");
+        text.trim().parse::<i32>().expect("a number")
+    };
+    let (worker, supervisor) = (score(pool.pid("cpu0")), score(supervisor(&pool)));
+    assert!(worker > supervisor, "{worker} and {supervisor}");
+}
+
+/// A group of processes that may have little memory together, made for one test.
+struct SmallMemory(PathBuf);
+
+impl SmallMemory {
+    /// `None` where this user may make no such group.
+    fn new(bytes: u64) -> Option<Self> {
+        let name = format!("gridpool-test-{}", std::process::id());
+        let of = |root: &str, limit: &str| {
+            let folder = Path::new(root).join(&name);
+            fs::create_dir(&folder).ok()?;
+            let group = Self(folder);
+            fs::write(group.0.join(limit), bytes.to_string()).ok()?;
+            Some(group)
+        };
+        of("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            .or_else(|| of("/sys/fs/cgroup", "memory.max"))
+    }
+
+    fn add(&self, pid: u32) {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string()).expect("it may be moved there");
+    }
+}
+
+impl Drop for SmallMemory {
+    fn drop(&mut self) {
+        drop(fs::remove_dir(&self.0));
+    }
+}
+
+#[test]
+fn a_worker_that_the_kernel_takes_for_its_memory_costs_an_attempt_and_not_the_pool() {
+    const LITTLE: u64 = 128 << 10;
+    let Some(group) = SmallMemory::new(LITTLE) else {
+        drop(writeln!(io::stderr(), "not injected: this user may make no memory cgroup"));
+        return;
+    };
+    let pool = cpu(1).start();
+    let worker = pool.pid("cpu0");
+    group.add(worker);
+    let grids = random_grids(63, 40_000);
+    let answer = answer(submit(&pool.client(), job(PROGRAM, &grids)));
+    is_right(&answer, PROGRAM, &grids);
+    let lost = &answer.receipt.attempts[0];
+    assert_eq!(lost.outcome, AttemptOutcome::WorkerDied);
+    assert!(lost.detail.contains("signal 9 (SIGKILL)"), "{}", lost.detail);
+    assert_ne!(pool.pid("cpu0"), worker);
+    serves(&pool.client());
+}
+
+/// Sets the number that every descriptor which the supervisor opens must be below.
+fn allow_descriptors(pool: &Pool, below: u32) {
+    let pid = supervisor(pool).to_string();
+    let mut prlimit = std::process::Command::new("prlimit");
+    let set = prlimit.args(["--pid", &pid, &format!("--nofile={below}:")]).status();
+    assert!(set.expect("prlimit is part of util-linux").success());
+}
+
+#[test]
+fn a_worker_that_cannot_be_started_for_want_of_descriptors_is_started_when_there_are_some() {
+    let pool = cpu(2).start();
+    let client = pool.client();
+    allow_descriptors(&pool, 10);
+    signal(pool.pid("cpu0"), Signal::SIGKILL);
+    let slot = pool.until("cpu0", "without descriptors", |slot| {
+        slot.last_fault.contains("could not be started")
+    });
+    assert!(slot.last_fault.contains("os error"), "{}", slot.last_fault);
+    let grids = random_grids(62, 5);
+    let answer = answer(submit(&client, job(PROGRAM, &grids)));
+    is_right(&answer, PROGRAM, &grids);
+    assert_eq!(answer.receipt.attempts[0].worker, "cpu1#1", "the other serves");
+    allow_descriptors(&pool, 4_096);
+    pool.until("cpu0", "READY again", |slot| slot.state == WorkerState::Ready);
+}
