@@ -130,7 +130,8 @@ mod tests {
     fn a_device_out_of_service_is_said_to_be_with_why_until_when_and_what_to_type() {
         let said = |tried_in_us| {
             let [device, why] = ["gpu0", "gpu0#5 died: exit code 71"].map(str::to_owned);
-            out_of_service(&QuarantineStatus { device, why, tried_in_us })
+            let role = "grid".to_owned();
+            out_of_service(&QuarantineStatus { device, role, why, tried_in_us })
         };
         assert_eq!(
             said(Some(41_000_001)),

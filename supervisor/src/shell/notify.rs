@@ -252,6 +252,7 @@ mod tests {
     use gridpool_protocol::ids::{DeviceId, DeviceKind};
 
     use super::*;
+    use crate::pool::Pool;
     use crate::pool::policy::PolicyTable;
     use crate::shell::{Shell, WorkerCommand};
 
@@ -316,7 +317,8 @@ mod tests {
     fn what_did_not_get_through_is_told_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
-        let pool = Pool::new(PoolConfig::DEFAULT, &[DeviceId { kind: DeviceKind::Cpu, index: 0 }]);
+        let device = DeviceId { kind: DeviceKind::Cpu, index: 0 };
+        let pool = Pools::new(Pool::new(PoolConfig::DEFAULT, &[device]), None);
         let mut notifier = notifier(&path);
         notifier.tell(Timestamp::default(), &pool);
         assert!(notifier.is_failing);
