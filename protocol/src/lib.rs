@@ -71,3 +71,4 @@ pub mod shared;
 pub mod spin;
 pub mod status;
 pub mod tables;
+pub mod tensor;

@@ -64,3 +64,23 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 pub const FRAME_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two signs of life of a worker.
 pub const HEARTBEAT_EVERY: Duration = Duration::from_millis(250);
+
+/// Most tensors of one set, in or out.
+pub const TENSORS_MAX: usize = 256;
+/// Longest name of a tensor, in bytes.
+pub const TENSOR_NAME_BYTES_MAX: usize = 256;
+/// Most dimensions of a tensor.
+pub const TENSOR_RANK_MAX: usize = 16;
+/// Largest dimension of a tensor.
+pub const TENSOR_SIDE_MAX: u64 = 1 << 33;
+/// Most bytes of one set of tensors, header and all: what lies in one arena.
+pub const TENSOR_BYTES_MAX: u64 = ARENA_BYTES_MAX;
+/// Longest header of a set of tensors: as many as allowed, each with the longest name and shape.
+pub const TENSORS_HEADER_BYTES_MAX: usize =
+    16 + TENSORS_MAX * (4 + TENSOR_NAME_BYTES_MAX + 8 * TENSOR_RANK_MAX);
+/// Longest name of a model, in bytes.
+pub const MODEL_NAME_BYTES_MAX: usize = 128;
+/// Most contexts of one model.
+pub const MODEL_CONTEXTS_MAX: u32 = 64;
+/// Most rows of one run of a model.
+pub const MODEL_BATCH_MAX: u32 = 4_096;

@@ -187,5 +187,6 @@ mutations! {
     mutated_programs_compile_and_run_or_are_refused: "program",
     mutated_server_messages_decode_or_are_refused: "server_message",
     mutated_tables_are_what_the_model_says: "tables",
+    mutated_sets_of_tensors_are_read_or_refused: "tensors",
     mutated_orders_to_workers_decode_or_are_refused: "to_worker",
 }

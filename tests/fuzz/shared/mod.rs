@@ -18,6 +18,7 @@ mod outputs;
 mod programs;
 pub(crate) mod seeds;
 mod tables;
+mod tensors;
 pub(crate) mod values;
 
 pub(crate) use frames::client_frame;
@@ -28,12 +29,13 @@ pub(crate) use messages::{
 pub(crate) use outputs::outputs;
 pub(crate) use programs::program;
 pub(crate) use tables::tables;
+pub(crate) use tensors::tensors;
 
 /// A decoder's name and its function.
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub(crate) const TARGETS: [Target; 14] = [
+pub(crate) const TARGETS: [Target; 15] = [
     ("client_frame", client_frame),
     ("client_message", client_message),
     ("config", config),
@@ -47,5 +49,6 @@ pub(crate) const TARGETS: [Target; 14] = [
     ("program", program),
     ("server_message", server_message),
     ("tables", tables),
+    ("tensors", tensors),
     ("to_worker", to_worker),
 ];

@@ -14,6 +14,7 @@ use gridpool_protocol::shared::SharedSlice;
 use serde::Serialize;
 
 use super::outputs::{PROGRAMS, batch};
+use super::tensors::sets;
 use super::values;
 
 /// One file of a corpus.
@@ -43,6 +44,9 @@ pub(crate) fn seeds() -> Vec<Seed> {
     }
     frames(&mut add);
     tables(&mut add);
+    for (name, bytes) in sets() {
+        add("tensors", name, bytes);
+    }
     for (at, text) in (0_u8..).zip(PROGRAMS) {
         let program = Program::compile(text, Ties::Cpython).expect("they compile");
         let outputs = run_batch(&program, &batch(&program, 3)).expect("a small batch");

@@ -1,0 +1,158 @@
+//! What a pool knows of a model, and what one run of a request says about itself. Field names are part
+//! of the interface: they are what `--json` prints. The wire is not self-describing, so no field is ever
+//! skipped or flattened.
+
+use serde::{Deserialize, Serialize};
+
+use super::TensorSpec;
+use crate::limits::MODEL_NAME_BYTES_MAX;
+
+/// Whether a model can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum ModelState {
+    /// It is loaded, and a run of it on the device has succeeded.
+    Ready,
+    /// It could not be loaded; [`ModelInfo::reason`] says why.
+    Unavailable,
+}
+
+impl ModelState {
+    /// Its name in the Open Inference Protocol.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "READY",
+            Self::Unavailable => "UNAVAILABLE",
+        }
+    }
+}
+
+/// How many nodes of a model's graph an execution provider runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProviderNodes {
+    /// ONNX Runtime's name of it: `CUDAExecutionProvider`.
+    pub provider: String,
+    /// Nodes of the graph as it runs, after optimisation.
+    pub nodes: u32,
+}
+
+/// A model on a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelInfo {
+    /// The name it is asked by.
+    pub name: String,
+    /// SHA-256 of its file; empty if the file could not be read.
+    pub sha256: String,
+    /// Version of ONNX Runtime.
+    pub onnxruntime: String,
+    /// What it takes.
+    pub inputs: Vec<TensorSpec>,
+    /// What it gives.
+    pub outputs: Vec<TensorSpec>,
+    /// Most rows of one run; 1 for a model whose requests are never joined.
+    pub max_batch: u32,
+    /// How many runs of it may be under way at once.
+    pub contexts: u32,
+    /// Which provider runs how many nodes.
+    pub nodes: Vec<ProviderNodes>,
+    /// Memory of the device that its contexts may take, bytes: what it has been allowed.
+    pub device_bytes: u64,
+    /// Whether it can be asked.
+    pub state: ModelState,
+    /// Why not; empty if it can.
+    pub reason: String,
+}
+
+/// Where and how one request ran: the part of a receipt that a model adds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InferReport {
+    /// The model.
+    pub model: String,
+    /// SHA-256 of its file.
+    pub sha256: String,
+    /// Version of ONNX Runtime.
+    pub onnxruntime: String,
+    /// Which provider ran how many nodes, in each run.
+    pub nodes: Vec<ProviderNodes>,
+    /// How many runs it took: more than one where it had more rows than a run may have.
+    pub runs: u32,
+    /// Rows of all those runs, of other requests too. Of a model without rows, the number of runs.
+    pub joined_rows: u32,
+    /// From the start to the end of those runs, copies to and from the device included, microseconds.
+    pub device_us: f64,
+    /// Bytes of its own inputs.
+    pub h2d_bytes: u64,
+    /// Bytes of its own outputs.
+    pub d2h_bytes: u64,
+}
+
+/// A name that no model may have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{name}` is no name of a model: write 1 to {MODEL_NAME_BYTES_MAX} letters, digits, `-`, `_` or `.`, \
+     the first a letter or a digit"
+)]
+pub struct ModelNameError {
+    name: String,
+}
+
+/// Whether a model may have that name: it stands in paths of HTTP and in labels of metrics.
+///
+/// # Errors
+/// [`ModelNameError`] if not.
+pub fn check_model_name(name: &str) -> Result<(), ModelNameError> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let starts = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    if starts && name.len() <= MODEL_NAME_BYTES_MAX && name.bytes().all(plain) {
+        return Ok(());
+    }
+    Err(ModelNameError { name: name.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec;
+    use crate::tensor::DataType;
+
+    #[test]
+    fn names_of_models_can_stand_in_a_path() {
+        let long = "m".repeat(MODEL_NAME_BYTES_MAX);
+        for name in ["resnet50", "a", "bert-base_v2.1", "0", &long] {
+            assert_eq!(check_model_name(name), Ok(()), "{name}");
+        }
+        let longer = format!("{long}m");
+        for name in ["", ".", "..", "-x", "a/b", "a b", "é", "a\n", &longer] {
+            let error = check_model_name(name).unwrap_err();
+            assert!(error.to_string().contains("is no name of a model"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_known_of_a_model_survives_the_wire_and_reads_as_json() {
+        let info = ModelInfo {
+            name: "m".into(),
+            sha256: "00".into(),
+            onnxruntime: "1.31.1".into(),
+            inputs: vec![TensorSpec {
+                name: "x".into(),
+                datatype: DataType::Bf16,
+                shape: vec![-1, 3],
+            }],
+            outputs: Vec::new(),
+            max_batch: 32,
+            contexts: 4,
+            nodes: vec![ProviderNodes { provider: "CUDAExecutionProvider".into(), nodes: 7 }],
+            device_bytes: 1 << 40,
+            state: ModelState::Unavailable,
+            reason: "why".into(),
+        };
+        let bytes = codec::encode(&info).unwrap();
+        assert_eq!(codec::decode::<ModelInfo>(&bytes).unwrap(), info);
+        let json = serde_json::to_value(&info).unwrap();
+        assert_eq!(json["state"], ModelState::Unavailable.name());
+        assert_eq!(json["inputs"][0]["datatype"], "BF16");
+        assert_eq!(serde_json::to_value(ModelState::Ready).unwrap(), ModelState::Ready.name());
+    }
+}

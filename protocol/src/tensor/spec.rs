@@ -1,0 +1,223 @@
+//! One tensor: what a model takes or gives ([`TensorSpec`]), and what a request holds ([`Tensor`]).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{DataType, TensorError};
+use crate::limits::{TENSOR_BYTES_MAX, TENSOR_NAME_BYTES_MAX, TENSOR_RANK_MAX, TENSOR_SIDE_MAX};
+
+/// Stands in a [`TensorSpec`] for a dimension that every request chooses for itself.
+pub const ANY_SIZE: i64 = -1;
+
+/// What a model takes or gives under a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorSpec {
+    /// Its name in the model.
+    pub name: String,
+    /// What its elements are.
+    pub datatype: DataType,
+    /// The size of every dimension; [`ANY_SIZE`] where the model leaves it open.
+    pub shape: Vec<i64>,
+}
+
+/// Why a tensor is not what a model takes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ShapeError {
+    /// Of another type.
+    #[error("`{name}` is {got}; the model takes {want}")]
+    DataType {
+        /// The tensor.
+        name: String,
+        /// Of the request.
+        got: DataType,
+        /// Of the model.
+        want: DataType,
+    },
+    /// Of another shape.
+    #[error("`{name}` has the shape {}; the model takes {}", Shape(got), Shape(want))]
+    Shape {
+        /// The tensor.
+        name: String,
+        /// Of the request.
+        got: Vec<i64>,
+        /// Of the model.
+        want: Vec<i64>,
+    },
+}
+
+impl TensorSpec {
+    /// Whether `tensor` may be given for it. Names are not compared.
+    ///
+    /// # Errors
+    /// [`ShapeError`] if its type is another, or a dimension that the model fixes has another size.
+    pub fn accepts(&self, tensor: &Tensor) -> Result<(), ShapeError> {
+        let name = || self.name.clone();
+        if tensor.datatype != self.datatype {
+            let (got, want) = (tensor.datatype, self.datatype);
+            return Err(ShapeError::DataType { name: name(), got, want });
+        }
+        let got = tensor.signed_shape();
+        let fits = |(got, want): (&i64, &i64)| *want == ANY_SIZE || got == want;
+        if got.len() != self.shape.len() || !got.iter().zip(&self.shape).all(fits) {
+            return Err(ShapeError::Shape { name: name(), got, want: self.shape.clone() });
+        }
+        Ok(())
+    }
+}
+
+/// `[2, ?, 3]`.
+struct Shape<'a>(&'a [i64]);
+
+impl fmt::Display for Shape<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let side = |&side: &i64| if side < 0 { "?".to_owned() } else { side.to_string() };
+        write!(f, "[{}]", self.0.iter().map(side).collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// A tensor without its data: within every limit, so that its sizes can be reckoned with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    name: String,
+    datatype: DataType,
+    shape: Vec<u64>,
+    bytes: usize,
+}
+
+impl Tensor {
+    /// A tensor of that name, type and shape. No dimension is a scalar; a dimension of 0 is allowed.
+    ///
+    /// # Errors
+    /// [`TensorError`] if the name, a dimension or the size is beyond its limit.
+    pub fn new(
+        name: impl Into<String>,
+        datatype: DataType,
+        shape: Vec<u64>,
+    ) -> Result<Self, TensorError> {
+        let name = name.into();
+        check_name(0, &name)?;
+        if shape.len() > TENSOR_RANK_MAX {
+            return Err(TensorError::Rank { name, rank: shape.len() });
+        }
+        if let Some((axis, &side)) = shape.iter().enumerate().find(|&(_, &s)| s > TENSOR_SIDE_MAX) {
+            return Err(TensorError::Side { name, axis, side });
+        }
+        let bytes = if shape.contains(&0) { Some(0) } else { size(datatype, &shape) };
+        let bytes = match bytes {
+            Some(bytes) if bytes <= TENSOR_BYTES_MAX => bytes,
+            other => return Err(TensorError::Bytes { name, bytes: other.unwrap_or(u64::MAX) }),
+        };
+        let bytes = usize::try_from(bytes).expect("TENSOR_BYTES_MAX fits usize");
+        Ok(Self { name, datatype, shape, bytes })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What its elements are.
+    #[must_use]
+    pub fn datatype(&self) -> DataType {
+        self.datatype
+    }
+
+    /// The size of every dimension.
+    #[must_use]
+    pub fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+
+    /// The same, as other libraries count.
+    #[must_use]
+    pub fn signed_shape(&self) -> Vec<i64> {
+        self.shape.iter().map(|side| side.cast_signed()).collect()
+    }
+
+    /// How long its data is.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many elements it has.
+    #[must_use]
+    pub fn elements(&self) -> usize {
+        self.bytes / self.datatype.bytes()
+    }
+}
+
+fn size(datatype: DataType, shape: &[u64]) -> Option<u64> {
+    shape.iter().try_fold(datatype.bytes() as u64, |bytes, &side| bytes.checked_mul(side))
+}
+
+/// Whether `name` is one that ONNX Runtime and every client can take.
+pub(super) fn check_name(tensor: usize, name: &str) -> Result<(), TensorError> {
+    let reason = match name {
+        "" => "is empty",
+        _ if name.len() > TENSOR_NAME_BYTES_MAX => "is too long",
+        _ if name.contains('\0') => "has a zero byte",
+        _ => return Ok(()),
+    };
+    Err(TensorError::Name { tensor, reason })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(shape: &[u64]) -> Result<Tensor, TensorError> {
+        Tensor::new("x", DataType::Fp32, shape.to_vec())
+    }
+
+    #[test]
+    fn sizes_are_counted_and_never_wrap() {
+        assert_eq!(tensor(&[]).unwrap().bytes(), 4);
+        assert_eq!(tensor(&[2, 3]).unwrap().bytes(), 24);
+        assert_eq!(tensor(&[2, 3]).unwrap().elements(), 6);
+        assert_eq!(tensor(&[TENSOR_SIDE_MAX, 0, TENSOR_SIDE_MAX]).unwrap().bytes(), 0);
+        // 2^32 times 2^32 is 0 in 64 bits.
+        let wraps = tensor(&[1 << 32, 1 << 32]).unwrap_err();
+        assert!(matches!(wraps, TensorError::Bytes { bytes: u64::MAX, .. }), "{wraps}");
+        assert!(matches!(tensor(&[1 << 32]).unwrap_err(), TensorError::Bytes { .. }));
+        let side = tensor(&[1, TENSOR_SIDE_MAX + 1]).unwrap_err();
+        assert!(matches!(side, TensorError::Side { axis: 1, .. }), "{side}");
+        assert!(matches!(tensor(&[0, u64::MAX]).unwrap_err(), TensorError::Side { .. }));
+        let ranks = tensor(&[1; TENSOR_RANK_MAX + 1]).unwrap_err();
+        assert_eq!(ranks, TensorError::Rank { name: "x".into(), rank: TENSOR_RANK_MAX + 1 });
+    }
+
+    #[test]
+    fn names_that_no_library_takes_are_refused() {
+        let named = |name: &str| Tensor::new(name, DataType::Bool, vec![]);
+        assert!(named("input:0/é").is_ok());
+        assert!(named("").unwrap_err().to_string().contains("its name is empty"));
+        assert!(named("a\0b").unwrap_err().to_string().contains("zero byte"));
+        let long = "n".repeat(TENSOR_NAME_BYTES_MAX);
+        assert!(named(&long).is_ok());
+        assert!(named(&format!("{long}n")).unwrap_err().to_string().contains("too long"));
+    }
+
+    #[test]
+    fn a_model_takes_what_has_its_type_and_fits_its_open_dimensions() {
+        let spec = |shape: &[i64]| TensorSpec {
+            name: "x".into(),
+            datatype: DataType::Fp32,
+            shape: shape.to_vec(),
+        };
+        let given = tensor(&[4, 3]).unwrap();
+        assert_eq!(spec(&[ANY_SIZE, 3]).accepts(&given), Ok(()));
+        assert_eq!(spec(&[4, 3]).accepts(&given), Ok(()));
+        let error = spec(&[ANY_SIZE, 5]).accepts(&given).unwrap_err();
+        assert_eq!(error.to_string(), "`x` has the shape [4, 3]; the model takes [?, 5]");
+        assert!(spec(&[ANY_SIZE]).accepts(&given).is_err());
+        assert!(spec(&[]).accepts(&given).is_err());
+        let other = TensorSpec { datatype: DataType::Int8, ..spec(&[4, 3]) };
+        assert_eq!(
+            other.accepts(&given).unwrap_err().to_string(),
+            "`x` is FP32; the model takes INT8"
+        );
+    }
+}

@@ -1,0 +1,58 @@
+//! Packed tensors, as a worker reads them out of shared memory and a client out of its own.
+
+use gridpool_protocol::shared::SharedSlice;
+use gridpool_protocol::tensor::{DATA_ALIGNMENT, DataType, Packed, Tensor, TensorLayout};
+
+/// The memory, as it is. Whoever reads it says the same, and what was read is written the same.
+pub(crate) fn tensors(bytes: &[u8]) {
+    let mut memory = bytes.to_vec();
+    let shared = TensorLayout::read(&SharedSlice::private(&mut memory));
+    let private = Packed::read(bytes);
+    match (shared, private) {
+        (Ok(layout), Ok(packed)) => {
+            assert_eq!(&layout, packed.layout());
+            check(&layout, &packed, bytes);
+        }
+        (Err(shared), Err(private)) => {
+            assert_eq!(shared, private);
+            assert!(!shared.to_string().is_empty());
+        }
+        (shared, private) => panic!("{shared:?} of memory that is shared, else {private:?}"),
+    }
+}
+
+fn check(layout: &TensorLayout, packed: &Packed<'_>, bytes: &[u8]) {
+    let header = layout.header();
+    assert_eq!(header, bytes[..header.len()]);
+    let mut end = header.len();
+    for (at, tensor) in layout.tensors().iter().enumerate() {
+        let range = layout.range(at);
+        assert_eq!(range.start, end.next_multiple_of(DATA_ALIGNMENT));
+        assert_eq!(packed.data(at).len(), tensor.bytes());
+        assert_eq!(layout.find(tensor.name()), Some(at));
+        let elements: u128 = tensor.shape().iter().map(|&side| u128::from(side)).product();
+        assert_eq!(tensor.bytes() as u128, elements * tensor.datatype().bytes() as u128);
+        end = range.end;
+    }
+    assert_eq!(layout.bytes(), end);
+    assert!(end <= bytes.len());
+}
+
+/// Sets to begin with, by name.
+pub(crate) fn sets() -> Vec<(&'static str, Vec<u8>)> {
+    let pack = |tensors: &[(&str, DataType, &[u64])]| {
+        let new = |&(name, datatype, shape): &(&str, DataType, &[u64])| {
+            Tensor::new(name, datatype, shape.to_vec()).expect("it is within its limits")
+        };
+        let layout = TensorLayout::new(tensors.iter().map(new).collect()).expect("a small set");
+        let data: Vec<_> = layout.tensors().iter().map(|t| vec![1; t.bytes()]).collect();
+        let data: Vec<_> = data.iter().map(Vec::as_slice).collect();
+        layout.pack(&data).expect("as long as the layout says")
+    };
+    vec![
+        ("none", pack(&[])),
+        ("one", pack(&[("x", DataType::Fp32, &[1, 3])])),
+        ("scalar", pack(&[("scale", DataType::Fp64, &[]), ("on", DataType::Bool, &[2])])),
+        ("empty", pack(&[("rows", DataType::Int64, &[0, 4]), ("w", DataType::Bf16, &[5])])),
+    ]
+}
