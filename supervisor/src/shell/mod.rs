@@ -18,6 +18,7 @@ mod attendant;
 mod clients;
 mod content;
 mod core;
+mod gateway;
 mod link;
 mod listen;
 mod monitor;
@@ -51,12 +52,14 @@ use crate::pool::config::PoolConfig;
 use crate::pool::event::{Event, Timestamp};
 use crate::pool::policy::PolicyTable;
 use arenas::Budget;
+use gateway::Gateway;
 use link::Link;
 use monitor::{Monitor, Patience, Reclaim};
 use timer::Timer;
 
 use self::core::Core;
 
+pub use gateway::{Front, HttpError};
 pub use listen::{Claim, ListenError, SocketLock};
 pub use notify::Notifier;
 pub use process::raise_descriptor_limit;
@@ -111,6 +114,8 @@ struct Shared {
     policy: PolicyTable,
     /// Watches the GPUs, if there are any.
     monitor: OnceLock<Monitor>,
+    /// Serves HTTP, if that is wanted.
+    gateway: OnceLock<Gateway>,
     socket: PathBuf,
     ids: AtomicU64,
     /// How long a thread may look for a message before it sleeps.
@@ -160,6 +165,7 @@ impl Shell {
             budget: Arc::new(Budget::from_system()),
             policy: command.policy.clone(),
             monitor: OnceLock::new(),
+            gateway: OnceLock::new(),
             socket,
             ids: AtomicU64::new(1),
             spin,
@@ -214,6 +220,16 @@ impl Shell {
         listen::start(&self.shared, claim)
     }
 
+    /// Serves HTTP from now on, by a process of its own. The first call counts.
+    ///
+    /// # Errors
+    /// The system's, if a thread cannot be started.
+    pub fn serve_http(&self, front: Front) -> io::Result<()> {
+        let gateway = Gateway::start(front, &self.shared.socket, Patience::DEFAULT)?;
+        self.shared.gateway.get_or_init(|| gateway);
+        Ok(())
+    }
+
     /// Tells the service manager of this pool from now on; its limits are `config`. The first call
     /// counts.
     pub fn report_to(&self, notifier: Notifier, config: &PoolConfig) {
@@ -256,6 +272,9 @@ impl Shell {
         }
         let until = clock::now() + FLUSH_TIMEOUT;
         outboxes.iter().for_each(|outbox| outbox.flush(until));
+        if let Some(gateway) = self.shared.gateway.get() {
+            gateway.stop();
+        }
         process::remove_bootstrap_files(self.shared.socket.parent());
         ended
     }
@@ -406,6 +425,7 @@ impl Shared {
             },
             workers,
             monitor,
+            http: self.gateway.get().map(Gateway::status),
             devices: devices.unwrap_or_default(),
             quarantines: operator::quarantines(&core.pool, self.timestamp()),
             queue: core.pool.queue(),

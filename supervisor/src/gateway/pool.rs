@@ -1,0 +1,121 @@
+//! The gateway's connections to the pool: an ordinary client, several times, and jobs that end with the
+//! HTTP connection that asked for them.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use gridpool_protocol::client::{Canceller, Client, ClientError, Job, JobAnswer};
+
+use super::limits::POOL_CONNECTIONS;
+
+/// All connections that jobs of requests go by.
+#[derive(Debug)]
+pub(super) struct Pool {
+    socket: PathBuf,
+    connections: Vec<Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    client: Mutex<Client>,
+    /// Without a verdict yet.
+    jobs: AtomicUsize,
+}
+
+impl Pool {
+    pub(super) fn connect(socket: &Path) -> Result<Self, ClientError> {
+        let connect = |_| {
+            let client = Mutex::new(connect(socket)?);
+            Ok(Connection { client, jobs: AtomicUsize::new(0) })
+        };
+        let connections = (0..POOL_CONNECTIONS).map(connect).collect::<Result<_, ClientError>>()?;
+        Ok(Self { socket: socket.to_owned(), connections })
+    }
+
+    /// Runs a job on the connection that has the fewest, unless its client hangs up.
+    pub(super) fn run(&self, job: Job, hang_up: &HangUp) -> Result<JobAnswer, ClientError> {
+        let least = self.connections.iter().min_by_key(|c| c.jobs.load(Ordering::Relaxed));
+        let connection = least.expect("there are several");
+        connection.jobs.fetch_add(1, Ordering::Relaxed);
+        let answer = connection.run(job, hang_up);
+        connection.jobs.fetch_sub(1, Ordering::Relaxed);
+        if let Err(ClientError::Lost | ClientError::Closed(_)) = &answer {
+            self.replace(connection);
+        }
+        answer
+    }
+
+    /// A connection that was ended for good stays so: the next job needs another one.
+    fn replace(&self, connection: &Connection) {
+        match connect(&self.socket) {
+            Ok(client) => *connection.lock() = client,
+            Err(error) => tracing::warn!(%error, "a connection to the pool cannot be made again"),
+        }
+    }
+}
+
+impl Connection {
+    fn lock(&self) -> MutexGuard<'_, Client> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self, job: Job, hang_up: &HangUp) -> Result<JobAnswer, ClientError> {
+        let client = self.lock().clone();
+        let handle = client.submit(job)?;
+        hang_up.attach(handle.canceller());
+        handle.wait()
+    }
+}
+
+/// A connection whose threads sleep while they wait: there are many of them.
+pub(super) fn connect(socket: &Path) -> Result<Client, ClientError> {
+    Ok(Client::connect(socket)?.with_spin(Duration::ZERO))
+}
+
+/// What a client that goes away leaves behind: its job is cancelled.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HangUp(Arc<Mutex<Line>>);
+
+#[derive(Debug, Default)]
+struct Line {
+    is_gone: bool,
+    job: Option<Canceller>,
+}
+
+/// Hangs up when it is dropped before its request was answered.
+#[derive(Debug)]
+pub(super) struct OnDrop(HangUp);
+
+impl HangUp {
+    /// Watches over a request.
+    pub(super) fn watch(&self) -> OnDrop {
+        OnDrop(self.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Line> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The job that the request has become.
+    fn attach(&self, job: Canceller) {
+        let mut line = self.lock();
+        if line.is_gone {
+            job.cancel();
+        } else {
+            line.job = Some(job);
+        }
+    }
+}
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        let mut line = self.0.lock();
+        line.is_gone = true;
+        // Of a job that has its verdict nothing is left to cancel.
+        if let Some(job) = line.job.take() {
+            job.cancel();
+        }
+    }
+}
