@@ -108,3 +108,47 @@ impl IntoResponse for Failure {
         response
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verdict_has_the_status_that_tells_a_client_what_to_do() {
+        let status = |verdict| {
+            let receipt = Receipt {
+                job: "job7".to_owned(),
+                key: String::new(),
+                program_hash: String::new(),
+                items: 1,
+                item_errors: 0,
+                verdict,
+                reason: "because".to_owned(),
+                queue_us: 0,
+                total_us: 0,
+                attempts: Vec::new(),
+            };
+            let response = Failure::verdict(&receipt).into_response();
+            let comes_back = response.headers().contains_key(header::RETRY_AFTER);
+            (response.status().as_u16(), comes_back)
+        };
+        assert_eq!(status(Verdict::Deadline), (504, false));
+        assert_eq!(status(Verdict::Poison), (422, false), "another try would kill more workers");
+        assert_eq!(status(Verdict::Failed), (500, false));
+        assert_eq!(status(Verdict::DeviceLost), (503, true));
+        assert_eq!(status(Verdict::Cancelled), (503, true));
+    }
+
+    #[test]
+    fn what_the_pool_refuses_is_said_in_its_own_words() {
+        let status = |error: ClientError| {
+            let failure = Failure::from(error);
+            (failure.status.as_u16(), failure.message().to_owned())
+        };
+        let draining = (503, "the pool is draining".to_owned());
+        assert_eq!(status(Refusal::Draining.into()), draining);
+        assert_eq!(status(Refusal::Invalid("no".to_owned()).into()), (400, "no".to_owned()));
+        assert_eq!(status(ClientError::Lost).0, 503);
+        assert_eq!(status(ClientError::Unexpected(String::new())).0, 500);
+    }
+}

@@ -137,7 +137,10 @@ pub fn run(options: &Options) -> Result<(), GatewayError> {
         .enable_all()
         .build()
         .map_err(system("the runtime"))?;
-    let ended = runtime.block_on(live(gateway, listener, link));
+    let ended = runtime.block_on(live(Arc::clone(&gateway), listener, link));
+    if ended.is_ok() {
+        gateway.pool.hear_out();
+    }
     drop(stop);
     runtime.shutdown_timeout(STOP_PATIENCE);
     ended

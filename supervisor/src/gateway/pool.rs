@@ -47,6 +47,14 @@ impl Pool {
         answer
     }
 
+    /// Reads what the supervisor has said last, so that it is not left unread when we end.
+    pub(super) fn hear_out(&self) {
+        for connection in &self.connections {
+            // It may have ended; there is nothing left to hear then.
+            drop(connection.lock().clone().status());
+        }
+    }
+
     /// A connection that was ended for good stays so: the next job needs another one.
     fn replace(&self, connection: &Connection) {
         match connect(&self.socket) {
