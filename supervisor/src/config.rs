@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn http_is_served_where_a_flag_or_the_file_says_so_and_nowhere_else() {
-        let at = |flag: Option<&str>, text| {
+        let at = |flag: Option<&str>, text: &str| {
             let (_folder, path) = file(text);
             let flags = Overrides { http: flag.map(str::to_owned), ..Overrides::default() };
             Settings::resolve(flags, Some(&path)).map(|settings| settings.http)

@@ -58,4 +58,4 @@ pub(super) const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Between two signs of life to the supervisor.
 pub(super) const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// How long requests under way have once the gateway is told to stop: their jobs have ended.
-pub(super) const STOP_PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const STOP_PATIENCE: Duration = Duration::from_secs(1);

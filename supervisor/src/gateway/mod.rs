@@ -47,7 +47,7 @@ use tokio::time::timeout;
 
 use body::Budget;
 use failure::Failure;
-use limits::{BEAT_EVERY, REQUESTS_MAX, STOP_PATIENCE};
+use limits::{BEAT_EVERY, REQUESTS_MAX};
 use models::Model;
 use pool::{HangUp, Pool};
 use readiness::Readiness;
@@ -142,7 +142,8 @@ pub fn run(options: &Options) -> Result<(), GatewayError> {
         gateway.pool.hear_out();
     }
     drop(stop);
-    runtime.shutdown_timeout(STOP_PATIENCE);
+    // Threads that still wait for the pool wait for nothing any more.
+    runtime.shutdown_background();
     ended
 }
 

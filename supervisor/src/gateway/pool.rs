@@ -15,6 +15,8 @@ use super::limits::POOL_CONNECTIONS;
 pub(super) struct Pool {
     socket: PathBuf,
     connections: Vec<Connection>,
+    /// Held while one is chosen.
+    choosing: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -31,20 +33,27 @@ impl Pool {
             Ok(Connection { client, jobs: AtomicUsize::new(0) })
         };
         let connections = (0..POOL_CONNECTIONS).map(connect).collect::<Result<_, ClientError>>()?;
-        Ok(Self { socket: socket.to_owned(), connections })
+        Ok(Self { socket: socket.to_owned(), connections, choosing: Mutex::default() })
     }
 
     /// Runs a job on the connection that has the fewest, unless its client hangs up.
     pub(super) fn run(&self, job: Job, hang_up: &HangUp) -> Result<JobAnswer, ClientError> {
-        let least = self.connections.iter().min_by_key(|c| c.jobs.load(Ordering::Relaxed));
-        let connection = least.expect("there are several");
-        connection.jobs.fetch_add(1, Ordering::Relaxed);
+        let connection = self.choose();
         let answer = connection.run(job, hang_up);
         connection.jobs.fetch_sub(1, Ordering::Relaxed);
         if let Err(ClientError::Lost | ClientError::Closed(_)) = &answer {
             self.replace(connection);
         }
         answer
+    }
+
+    /// The connection with the fewest jobs, which has one more now.
+    fn choose(&self) -> &Connection {
+        let _turn = self.choosing.lock().unwrap_or_else(PoisonError::into_inner);
+        let least = self.connections.iter().min_by_key(|c| c.jobs.load(Ordering::Relaxed));
+        let least = least.expect("there are several");
+        least.jobs.fetch_add(1, Ordering::Relaxed);
+        least
     }
 
     /// Reads what the supervisor has said last, so that it is not left unread when we end.

@@ -25,7 +25,7 @@ use super::monitor::{Backoff, Patience};
 use super::pidfd::PidFd;
 
 /// How long a gateway that was told to stop may take to answer what is under way.
-const STOP_PATIENCE: Duration = Duration::from_secs(4);
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why HTTP cannot be served where it should be.
 #[derive(Debug, thiserror::Error)]

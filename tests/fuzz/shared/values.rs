@@ -16,8 +16,8 @@ use gridpool_protocol::receipt::{
     Attempt, AttemptOutcome, DeviceInfo, ItemRange, KernelUse, Receipt, RunReport, Verdict,
 };
 use gridpool_protocol::status::{
-    Counters, DeviceStatus, MonitorStatus, PolicyRule, QuarantineStatus, QueueStatus, SlotDevice,
-    Status, SupervisorStatus, WorkerMemory, WorkerState, WorkerStatus,
+    Counters, DeviceStatus, HttpStatus, MonitorStatus, PolicyRule, QuarantineStatus, QueueStatus,
+    SlotDevice, Status, SupervisorStatus, WorkerMemory, WorkerState, WorkerStatus,
 };
 
 const KEY: JobKey = JobKey(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
@@ -277,7 +277,9 @@ fn status() -> Status {
     let (workers, devices, queue) = (vec![worker], vec![gpu], QueueStatus::default());
     let [device, why] = ["gpu1", "gpu1#5 died"].map(str::to_owned);
     let quarantines = vec![QuarantineStatus { device, why, tried_in_us: Some(41_000_001) }];
-    Status { supervisor, monitor, devices, quarantines, workers, queue, counters }
+    let address = "127.0.0.1:8000".to_owned();
+    let http = Some(HttpStatus { address, pid: 8, up: true, restarts: 1 });
+    Status { supervisor, monitor, http, devices, quarantines, workers, queue, counters }
 }
 
 fn rule() -> PolicyRule {

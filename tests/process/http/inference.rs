@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, Web, as_request, numbers, post, rows, served, small, tensors};
 use crate::documents::says;
-use crate::jobs::program;
+use crate::jobs::{data, program};
 use crate::pool::{Pool, cpu};
 
 /// The same request with its data behind the JSON.
@@ -102,6 +102,16 @@ fn json_and_bytes_both_ways_give_what_the_oracle_says() {
             is_right(&answer.json(), op, &grids);
         }
     }
+}
+
+#[test]
+fn the_request_of_the_readme_gives_a_quarter_turn() {
+    let pool = served(cpu(1));
+    let body = std::fs::read(data("infer.json")).expect("the file is there");
+    // As curl sends it.
+    let header = "Content-Type: application/x-www-form-urlencoded\r\n";
+    let answer = Web::open(&pool).ask("POST", "/v2/models/rot90/infer", header, &body);
+    is_right(&answer.json(), "rot90", &small());
 }
 
 #[test]
@@ -250,7 +260,7 @@ fn a_request_that_is_wrong_is_400_and_says_where() {
     );
     ask(&with("outputs", json!([{"name": "SIZE"}, {"name": "SIZE"}])), "asked for twice");
     ask(&with("parameters", json!({"timeout": -1})), "`timeout` is -1; it is a whole number");
-    ask(&with("parameters", json!({"timeout": 1e18})), "`timeout` is 1e18; it is a whole number");
+    ask(&with("parameters", json!({"timeout": 1e18})), "`timeout` is 1e+18; it is a whole number");
     ask(&with("parameters", json!({"timeout": u64::MAX})), "in microseconds, at most 3600000000");
     ask(&with("parameters", json!({"ties": "random"})), "`ties`");
     ask(&with("parameters", json!({"sequence_id": 1})), "leave out sequence_id");

@@ -5,9 +5,7 @@ use std::net::TcpListener;
 use gridpool_protocol::status::WorkerState;
 use nix::sys::signal::Signal;
 
-use super::{
-    as_request, gateway_pid, get, http, post, post_aside, served, small, until_ready, with_http,
-};
+use super::{as_request, gateway_pid, get, http, post, post_aside, served, small, until_ready};
 use crate::command::gridpool;
 use crate::jobs::serves;
 use crate::pool::cpu;
@@ -17,6 +15,7 @@ use crate::wait::eventually_so;
 #[test]
 fn the_address_is_found_in_the_status_and_in_the_log() {
     let pool = served(cpu(1));
+    let pid = gateway_pid(&pool);
     let status = pool.cli(&["status", "--json"]).run().document();
     let address = status["http"]["address"].as_str().expect("an address");
     assert!(address.starts_with("127.0.0.1:") && !address.ends_with(":0"), "{address}");
@@ -24,7 +23,6 @@ fn the_address_is_found_in_the_status_and_in_the_log() {
     assert_eq!(status["http"]["restarts"], 0);
     assert!(pool.log().contains(&format!("HTTP address={address}")), "{}", pool.log());
     let text = pool.cli(&["status"]).run().output();
-    let pid = gateway_pid(&pool);
     assert!(text.contains(&format!("http://{address} is served by pid {pid}")), "{text}");
     assert!(!maps(pid).contains("libcuda"));
     assert!(!maps(pool.supervisor.pid()).contains("libcuda"));

@@ -1,5 +1,7 @@
 //! A pool that is full, slow, draining or without a device, as HTTP says it.
 
+use std::thread;
+
 use gridpool_protocol::status::WorkerState;
 use serde_json::json;
 
@@ -15,31 +17,18 @@ const INFER: &str = "/v2/models/rot90/infer";
 
 #[test]
 fn a_full_pool_is_503_at_once_and_what_it_has_is_answered() {
-    // A job for each of the gateway's connections.
+    // A job for each of the gateway's four connections.
     let pool = served(cpu(1).limits("client_jobs_max = 1\n"));
     let worker = pool.stop("cpu0");
-    let before = pool.status().counters.accepted;
-    let held: Vec<_> = (0..4).map(|_| post_aside(&pool, INFER, &as_request(&small()))).collect();
-    pool.until_status("four jobs beside the known one", |status| {
-        status.counters.accepted >= before + 4
-    });
-    pool.until_status("the pool to have refused or be full", |_| true);
-    // The known job is accepted on a connection of its own.
-    crate::wait::eventually("the gateway's connections to be full", || {
-        let answer = post_aside(&pool, INFER, &as_request(&small()));
-        match answer.is_finished() || pool.status().counters.refused_busy > 0 {
-            true => Ok(answer),
-            false => Err("not yet"),
-        }
-    })
-    .join()
-    .map(|answer| answer.complains(503, "BUSY: "))
-    .expect("an answer");
+    let before = pool.status().counters.refused_busy;
+    let all: Vec<_> = (0..12).map(|_| post_aside(&pool, INFER, &as_request(&small()))).collect();
+    pool.until_status("eight to be refused", |s| s.counters.refused_busy == before + 8);
     go_on(worker);
-    for held in held {
-        let answer = within("an answer", || held.join().expect("an answer"));
-        assert_eq!(answer.status, 200, "{answer:?}");
-    }
+    let join = |one: thread::JoinHandle<_>| within("an answer", || one.join().expect("an answer"));
+    let answers: Vec<_> = all.into_iter().map(join).collect();
+    let (good, bad): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 200);
+    assert_eq!((good.len(), bad.len()), (4, 8), "{answers:?}");
+    bad.iter().for_each(|answer| answer.complains(503, "BUSY: "));
     until_ready(&pool);
 }
 

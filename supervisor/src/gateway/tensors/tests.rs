@@ -80,8 +80,8 @@ fn other_types_are_taken_as_they_are_or_refused_with_a_sentence() {
     let fp32 = there_and_back(DataType::Fp32, &[3], "[0.5,-1,3]");
     assert_eq!(fp32, Ok("[0.5,-1.0,3.0]".to_owned()));
     assert!(there_and_back(DataType::Fp32, &[1], "[1e39]").is_err(), "it is no number of 32 bits");
-    let fp64 = there_and_back(DataType::Fp64, &[2], "[0.1,1e300]");
-    assert_eq!(fp64, Ok("[0.1,1e300]".to_owned()));
+    let fp64 = there_and_back(DataType::Fp64, &[2], "[0.1,5.0216813883093451685e-66]");
+    assert_eq!(fp64, Ok("[0.1,5.021681388309345e-66]".to_owned()), "to the last bit");
     let flags = there_and_back(DataType::Bool, &[2], "[true,false]");
     assert_eq!(flags, Ok("[true,false]".to_owned()));
     assert!(there_and_back(DataType::Bool, &[1], "[1]").is_err());
