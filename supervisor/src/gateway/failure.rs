@@ -9,7 +9,7 @@
 //! | 422 | POISON: the job killed its workers, and would again |
 //! | 500 | FAILED, or a fault of gridpool |
 //! | 501 | loading and unloading what is built in |
-//! | 503, with Retry-After | BUSY, draining, DEVICE_LOST, CANCELLED, the pool cannot be reached, a limit of this gateway |
+//! | 503, with Retry-After | BUSY, draining, DEVICE_LOST, CANCELLED, no pool, a limit of the gateway |
 //! | 504 | DEADLINE |
 
 use axum::http::{HeaderValue, StatusCode, header};
