@@ -139,7 +139,7 @@ pub fn run(options: &Options) -> Result<(), GatewayError> {
         .map_err(system("the runtime"))?;
     let ended = runtime.block_on(live(Arc::clone(&gateway), listener, link));
     if ended.is_ok() {
-        gateway.pool.hear_out();
+        gateway.pool.hear_out(&gateway.observer);
     }
     drop(stop);
     // Threads that still wait for the pool wait for nothing any more.

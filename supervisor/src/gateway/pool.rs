@@ -56,11 +56,13 @@ impl Pool {
         least
     }
 
-    /// Reads what the supervisor has said last, so that it is not left unread when we end.
-    pub(super) fn hear_out(&self) {
-        for connection in &self.connections {
+    /// Reads what the supervisor has said last, there and to `observer`, so that nothing is left unread
+    /// when we end.
+    pub(super) fn hear_out(&self, observer: &Client) {
+        let clients = self.connections.iter().map(|connection| connection.lock().clone());
+        for client in clients.chain([observer.clone()]) {
             // It may have ended; there is nothing left to hear then.
-            drop(connection.lock().clone().status());
+            drop(client.status());
         }
     }
 

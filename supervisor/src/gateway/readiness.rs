@@ -1,6 +1,7 @@
 //! Whether the pool is ready, which means: a known job went through it to a device and back a moment
 //! ago, and its result was right. Nothing else counts, neither that processes live nor that they say so.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,14 +16,29 @@ use gridpool_protocol::receipt::Verdict;
 
 use super::limits::{READY_DEADLINE, READY_EVERY, READY_RETRY, READY_STALE};
 
-/// The known job, and what comes of it.
+/// The program of the known job. Its grid is another one each time: no job of it is ever one that was
+/// convicted, or remembered.
 const KNOWN_PROGRAM: &str = "rot90";
-const KNOWN_INPUT: [[u8; 3]; 2] = [[1, 2, 3], [4, 5, 6]];
-const KNOWN_OUTPUT: [[u8; 2]; 3] = [[4, 1], [5, 2], [6, 3]];
+
+/// Grid number `run`, of two rows of three cells, and the same after a quarter turn.
+fn known_grids(run: u32) -> [Grid; 2] {
+    let mut rest = run;
+    let [a, b, c, d, e, f] = [(); 6].map(|()| {
+        let digit = rest % 10;
+        rest /= 10;
+        u8::try_from(digit).expect("a digit is a colour")
+    });
+    let input = Grid::from_rows(&[[a, b, c], [d, e, f]]);
+    let output = Grid::from_rows(&[[d, a], [e, b], [f, c]]);
+    [input, output].map(|grid| grid.expect("the known grids are grids"))
+}
 
 /// What came of the last run of the known job.
 #[derive(Debug)]
-pub(super) struct Readiness(Mutex<Last>);
+pub(super) struct Readiness {
+    last: Mutex<Last>,
+    runs: AtomicU32,
+}
 
 #[derive(Clone, Debug)]
 enum Last {
@@ -38,11 +54,11 @@ enum Last {
 
 impl Readiness {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(Last::Unknown))
+        Self { last: Mutex::new(Last::Unknown), runs: AtomicU32::new(0) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Last> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why the pool is not ready, if it is not.
@@ -67,7 +83,7 @@ impl Readiness {
 
     /// Runs the known job once; gives how long to wait before the next time.
     pub(super) fn probe(&self, client: &Client) -> Duration {
-        let last = match run(client) {
+        let last = match run(client, self.runs.fetch_add(1, Ordering::Relaxed)) {
             Ok(()) => Last::Right(clock::now()),
             Err(Fault::Client(error @ (ClientError::Closed(_) | ClientError::Lost))) => {
                 Last::Cut(Chain(&error).to_string())
@@ -97,9 +113,9 @@ enum Fault {
     Wrong(String),
 }
 
-fn run(client: &Client) -> Result<(), Fault> {
+fn run(client: &Client, run: u32) -> Result<(), Fault> {
     let known = "the known job is right";
-    let input = Grid::from_rows(&KNOWN_INPUT).expect(known);
+    let [input, want] = known_grids(run);
     let batch = GridBatch::from_grids([&input]).expect(known);
     let program = Program::compile(KNOWN_PROGRAM, Ties::Cpython).expect(known);
     let job = Job::new(program, batch).expect(known);
@@ -109,10 +125,43 @@ fn run(client: &Client) -> Result<(), Fault> {
         let (verdict, reason) = (answer.receipt.verdict, answer.receipt.reason);
         return Err(Fault::Verdict { verdict, reason });
     };
-    let want = Output::Grid(Grid::from_rows(&KNOWN_OUTPUT).expect(known));
     match outputs.item(0).map_err(ClientError::from)? {
-        Ok(got) if got == want => Ok(()),
-        Ok(got) => Err(Fault::Wrong(format!("{got:?}"))),
+        Ok(Output::Grid(got)) if got == want => Ok(()),
+        Ok(got) => Err(Fault::Wrong(format!("{got:?}, not {want:?}"))),
         Err(error) => Err(Fault::Wrong(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_known_grids_are_quarter_turns_and_differ() {
+        let [input, output] = known_grids(654_321);
+        assert_eq!(input, Grid::from_rows(&[[1, 2, 3], [4, 5, 6]]).unwrap());
+        assert_eq!(output, Grid::from_rows(&[[4, 1], [5, 2], [6, 3]]).unwrap());
+        let mut inputs: Vec<_> = (0..1_000).map(|run| known_grids(run)[0].clone()).collect();
+        inputs.sort();
+        inputs.dedup();
+        assert_eq!(inputs.len(), 1_000);
+        known_grids(u32::MAX);
+    }
+
+    #[test]
+    fn it_is_ready_after_a_right_run_and_for_no_longer_than_it_says_something() {
+        let readiness = Readiness::new();
+        let is = |last| {
+            *readiness.lock() = last;
+            readiness.check()
+        };
+        assert!(is(Last::Unknown).unwrap_err().contains("no job has come back"));
+        assert_eq!(is(Last::Right(clock::now())), Ok(()));
+        let old = clock::now().checked_sub(READY_STALE + Duration::from_secs(1)).unwrap();
+        assert!(is(Last::Right(old)).unwrap_err().contains("for 61s"));
+        assert_eq!(is(Last::Wrong("why".to_owned())), Err("why".to_owned()));
+        assert_eq!(readiness.is_cut(), None);
+        assert_eq!(is(Last::Cut("cut".to_owned())), Err("cut".to_owned()));
+        assert_eq!(readiness.is_cut(), Some("cut".to_owned()));
     }
 }

@@ -399,6 +399,7 @@ impl Shared {
     fn status(&self) -> Status {
         let cuda_mapped = cuda_is_mapped();
         let (monitor, devices) = self.monitor.get().map(Monitor::status).unzip();
+        let http = self.gateway.get().map(Gateway::status);
         let core = self.lock();
         let mut workers = core.pool.workers();
         for row in &mut workers {
@@ -425,7 +426,7 @@ impl Shared {
             },
             workers,
             monitor,
-            http: self.gateway.get().map(Gateway::status),
+            http,
             devices: devices.unwrap_or_default(),
             quarantines: operator::quarantines(&core.pool, self.timestamp()),
             queue: core.pool.queue(),

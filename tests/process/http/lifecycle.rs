@@ -87,9 +87,11 @@ fn a_gateway_does_not_outlive_its_supervisor() {
 
 #[test]
 fn an_address_that_cannot_be_served_is_refused_before_any_worker_starts() {
+    // The worker's binary would be missed next.
     let serve = |address: &str| {
         let socket = tempfile::tempdir().expect("a folder");
-        let call = gridpool(["serve", "--devices", "cpu:1", "--http", address, "--socket"]);
+        let call = gridpool(["serve", "--devices", "cpu:1", "--worker-bin", "/none"]);
+        let call = call.args(&["--http", address, "--socket"]);
         call.arg(socket.path().join("pool.sock")).run()
     };
     serve("8000").complains(2, &["--http: `8000` is no address and port", "127.0.0.1:8000"]);
