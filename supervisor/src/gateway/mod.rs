@@ -9,8 +9,8 @@
 //!   to answer what is under way and to stop.
 //!
 //! The async runtime, and whatever speaks HTTP, is named here and nowhere else. A request is read by the
-//! runtime and worked on by a thread: JSON to tensors ([`request`]), tensors to a job ([`grids`]), the
-//! job through the pool ([`pool`]), and back ([`reply`]).
+//! runtime and worked on by a thread: JSON to tensors (`request`), tensors to a job (`grids`), the
+//! job through the pool (`pool`), and back (`reply`).
 
 mod body;
 mod failure;
@@ -34,7 +34,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderName};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use gridpool_protocol::client::{Client, ClientError};
 use gridpool_protocol::clock;
@@ -145,6 +145,24 @@ pub fn run(options: &Options) -> Result<(), GatewayError> {
     // Threads that still wait for the pool wait for nothing any more.
     runtime.shutdown_background();
     ended
+}
+
+/// Reads a request for a model as far as a job, which nobody runs: how many items it has, or what is
+/// wrong with it. `json_bytes` is what `Inference-Header-Content-Length` would say.
+///
+/// # Errors
+/// The sentence that a client would be told.
+pub fn check_request(model: &str, json_bytes: Option<usize>, body: &[u8]) -> Result<u64, String> {
+    let check = || {
+        let model = Model::find(model, None)?;
+        let length = json_bytes.map(|bytes| (request::HEADER_LENGTH, bytes));
+        let length = length.map(|(name, bytes)| (HeaderName::from_static(name), bytes.into()));
+        let request = request::parse(&HeaderMap::from_iter(length), body)?;
+        request.wanted.check(model)?;
+        grids::job(model, &request)?;
+        Ok(request.inputs[0].tensor.shape()[0])
+    };
+    check().map_err(|failure: Failure| failure.message().to_owned())
 }
 
 /// The descriptors that the supervisor has left, and our life in its hands.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gridpool_protocol::client::{Canceller, Client, ClientError, Job, JobAnswer};
+use tokio::runtime::Handle;
 
 use super::limits::POOL_CONNECTIONS;
 
@@ -84,7 +85,9 @@ impl Connection {
         let client = self.lock().clone();
         let handle = client.submit(job)?;
         hang_up.attach(handle.canceller());
-        handle.wait()
+        let answer = handle.wait();
+        hang_up.detach();
+        answer
     }
 }
 
@@ -126,15 +129,25 @@ impl HangUp {
             line.job = Some(job);
         }
     }
+
+    /// It has its verdict: nothing of it is left to cancel.
+    fn detach(&self) {
+        self.lock().job = None;
+    }
 }
 
 impl Drop for OnDrop {
     fn drop(&mut self) {
-        let mut line = self.0.lock();
-        line.is_gone = true;
-        // Of a job that has its verdict nothing is left to cancel.
-        if let Some(job) = line.job.take() {
-            job.cancel();
+        let job = {
+            let mut line = self.0.lock();
+            line.is_gone = true;
+            line.job.take()
+        };
+        let Some(job) = job else { return };
+        // A supervisor that is slow to read must not hold up a thread of the runtime.
+        match Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(move || job.cancel())),
+            Err(_) => job.cancel(),
         }
     }
 }

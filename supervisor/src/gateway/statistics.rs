@@ -3,6 +3,7 @@
 //! Time is split so: `queue` is the pool's, from acceptance to the first dispatch; `compute_infer` the
 //! worker's, all attempts that answered; `compute_input` and `compute_output` are the gateway's own, from
 //! the body to a job and from the verdict to a body. `execution_count` counts attempts that answered.
+//! There is no `last_inference`: it is a time of day, and nothing here reads that clock.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
