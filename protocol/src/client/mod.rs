@@ -87,6 +87,13 @@ pub struct JobHandle {
     taken: bool,
 }
 
+/// Gives a job up from another thread than the one that waits for it. It holds nothing of the job.
+#[derive(Clone, Debug)]
+pub struct Canceller {
+    connection: Arc<Connection>,
+    key: JobKey,
+}
+
 impl Client {
     /// Connects to the pool whose socket is at `path`.
     ///
@@ -287,6 +294,12 @@ impl JobHandle {
         self.connection.cancel(self.key);
     }
 
+    /// The same for another thread, while this one waits.
+    #[must_use]
+    pub fn canceller(&self) -> Canceller {
+        Canceller { connection: Arc::clone(&self.connection), key: self.key }
+    }
+
     /// Waits for the verdict.
     ///
     /// # Errors
@@ -319,6 +332,13 @@ impl JobHandle {
             self.connection.pause(RETRY_EVERY);
             self.connection.send_again(self.key)?;
         }
+    }
+}
+
+impl Canceller {
+    /// As [`JobHandle::cancel`]; nothing happens to a job that has its verdict.
+    pub fn cancel(&self) {
+        self.connection.cancel(self.key);
     }
 }
 

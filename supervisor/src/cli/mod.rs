@@ -35,7 +35,8 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{ConfigError, Overrides, Settings};
 use crate::devices::{self, DevicesError};
-use crate::shell::{Ended, ListenError, Notifier, Shell, WorkerCommand};
+use crate::gateway::{self, GatewayError};
+use crate::shell::{Ended, Front, HttpError, ListenError, Notifier, Shell, WorkerCommand};
 use arguments::{Arguments, ChaosFlag, Command, PoolFlags, Work};
 use input::{InputError, Inputs, Stdin};
 use policy::Source;
@@ -58,6 +59,10 @@ enum CommandError {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Devices(#[from] DevicesError),
+    #[error(transparent)]
+    Gateway(#[from] GatewayError),
+    #[error(transparent)]
+    Http(#[from] HttpError),
     #[error(transparent)]
     Input(#[from] InputError),
     #[error(transparent)]
@@ -99,6 +104,12 @@ impl CommandError {
             Self::Devices(DevicesError::Twice { .. }) | Self::Order(_) | Self::Program(_) => {
                 exit::USAGE
             }
+            Self::Gateway(GatewayError::Client(error)) => exit_code_of(error),
+            Self::Gateway(GatewayError::Cut(_)) => exit::UNAVAILABLE,
+            Self::Gateway(GatewayError::Orphan) => exit::USAGE,
+            Self::Gateway(GatewayError::System { .. }) => exit::INTERNAL,
+            Self::Http(error) if error.is_taken() => exit::UNAVAILABLE,
+            Self::Http(_) => exit::CONFIG,
             Self::Input(error) => error.exit_code(),
             Self::Output(_) | Self::System { .. } => exit::INTERNAL,
         }
@@ -133,7 +144,11 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> CommandError {
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let filter = EnvFilter::try_from_env("GRIDPOOL_LOG");
-    let quiet = if matches!(arguments.command, Command::Serve { .. }) { "info" } else { "error" };
+    let quiet = if matches!(arguments.command, Command::Gateway { .. } | Command::Serve { .. }) {
+        "info"
+    } else {
+        "error"
+    };
     let filter = filter.unwrap_or_else(|_| EnvFilter::new(quiet));
     let color = io::stderr().is_terminal();
     tracing_subscriber::fmt()
@@ -163,7 +178,14 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         }
         Command::Chaos { chaos, socket } => chaos::run(&chaos, socket.socket),
         Command::Run { work, pool, chaos } => run(&work, &pool, &chaos),
-        Command::Serve { pool, socket, chaos } => serve(&pool, socket.socket, &chaos),
+        Command::Gateway { socket, supervisor_pid } => {
+            gateway::run(&gateway::Options { socket, supervisor_pid })?;
+            Ok(exit::OK)
+        }
+        Command::Serve { pool, socket, http, chaos } => {
+            let overrides = chaos.over(http.over(pool.overrides(socket.socket)));
+            serve(overrides, pool.config.as_deref())
+        }
         Command::Submit { work, socket, no_wait } => submit(&work, socket.socket, !no_wait),
         Command::Ops { json, markdown } => print_ops(json, markdown),
         Command::Status { socket, policy: false, config: _, json } => {
@@ -208,21 +230,21 @@ fn submit(work: &Work, socket: Option<PathBuf>, wait_if_busy: bool) -> Result<u8
     run_plan(&connect(socket)?, work, &plan, &inputs)
 }
 
-fn serve(
-    flags: &PoolFlags,
-    socket: Option<PathBuf>,
-    chaos: &ChaosFlag,
-) -> Result<u8, CommandError> {
+fn serve(overrides: Overrides, config: Option<&Path>) -> Result<u8, CommandError> {
     #[expect(unsafe_code, reason = "the environment is changed, before there are threads")]
     // SAFETY: `main` has come here by itself and has started no thread.
     let notifier = unsafe { Notifier::take_from_environment() };
     // Before any thread is started, so that all inherit it: the signals are for `obey_signals`.
     let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
     signals.thread_block().map_err(|errno| system("blocking signals")(errno.into()))?;
-    let settings = Settings::resolve(chaos.over(flags.overrides(socket)), flags.config.as_deref())?;
+    let settings = Settings::resolve(overrides, config)?;
     let claim = Shell::claim(&settings.socket)?;
+    let front = settings.http.map(Front::open).transpose()?;
     let shell = start_pool(&settings)?;
     let held = shell.listen(claim)?;
+    if let Some(front) = front {
+        shell.serve_http(front).map_err(system("the HTTP gateway"))?;
+    }
     if let Some(notifier) = notifier {
         shell.report_to(notifier, &settings.limits);
     }
