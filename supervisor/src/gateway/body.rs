@@ -35,8 +35,16 @@ impl Budget {
         Self(Arc::new(Semaphore::new(BODIES_BYTES_MAX / PERMIT_BYTES)))
     }
 
-    /// Reads a whole body.
+    /// Reads a whole body. A failure ends the connection.
     pub(super) async fn read(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<(Vec<u8>, Held), Failure> {
+        self.read_all(headers, body).await.map_err(Failure::unread)
+    }
+
+    async fn read_all(
         &self,
         headers: &HeaderMap,
         mut body: Body,

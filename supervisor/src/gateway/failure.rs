@@ -26,11 +26,13 @@ use super::limits::RETRY_AFTER_S;
 pub(super) struct Failure {
     status: StatusCode,
     message: String,
+    /// The body was not read to its end, so nothing can follow it.
+    ends_connection: bool,
 }
 
 impl Failure {
     pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into() }
+        Self { status, message: message.into(), ends_connection: false }
     }
 
     /// The request is wrong.
@@ -65,6 +67,11 @@ impl Failure {
         let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         let attempts = attempts.len();
         Self::new(status, format!("{verdict}{reason} (job {job}, {attempts} attempts)"))
+    }
+
+    /// The body was not read to its end.
+    pub(super) fn unread(self) -> Self {
+        Self { ends_connection: true, ..self }
     }
 
     /// The sentence.
@@ -104,6 +111,9 @@ impl IntoResponse for Failure {
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             let after = HeaderValue::from_static(RETRY_AFTER_S);
             response.headers_mut().insert(header::RETRY_AFTER, after);
+        }
+        if self.ends_connection {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }

@@ -1,5 +1,9 @@
 //! The paths of the Open Inference Protocol, and what each does.
+//!
+//! A body is read to its end before anything else is wrong with its request: one that is left unread
+//! would end the connection, and with it whatever its client sends next.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::Router;
@@ -84,14 +88,24 @@ fn document(value: &Value) -> Response {
     ([(header::CONTENT_TYPE, json)], value.to_string()).into_response()
 }
 
-async fn no_path() -> Failure {
-    Failure::unknown("there is no such path; GET /v2 says what is served")
+async fn no_path(
+    State(gateway): State<Arc<Gateway>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Infallible, Failure> {
+    gateway.budget.read(&headers, body).await?;
+    Err(Failure::unknown("there is no such path; GET /v2 says what is served"))
 }
 
-async fn no_method() -> Failure {
+async fn no_method(
+    State(gateway): State<Arc<Gateway>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Infallible, Failure> {
+    gateway.budget.read(&headers, body).await?;
     let why =
         "the path has no such method: infer, load, unload and index take POST, all others GET";
-    Failure::new(StatusCode::METHOD_NOT_ALLOWED, why)
+    Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, why))
 }
 
 // ---- the server ----
@@ -158,11 +172,12 @@ async fn all_stats(State(gateway): State<Arc<Gateway>>) -> Response {
 
 async fn infer(
     State(gateway): State<Arc<Gateway>>,
-    Named(model): Named,
+    named: Result<Named, Failure>,
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
     let (body, held) = gateway.budget.read(&headers, body).await?;
+    let Named(model) = named?;
     let slot = Arc::clone(&gateway.slots).try_acquire_owned().map_err(|_| {
         Failure::unavailable(format!("BUSY: {REQUESTS_MAX} requests are being worked on already"))
     })?;
@@ -201,12 +216,24 @@ async fn index(State(gateway): State<Arc<Gateway>>, headers: HeaderMap, body: Bo
     Ok(document(&models.map(row).collect()))
 }
 
-async fn load(Named(model): Named) -> Failure {
-    built_in(model, "loaded")
+async fn load(
+    State(gateway): State<Arc<Gateway>>,
+    named: Result<Named, Failure>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Infallible, Failure> {
+    gateway.budget.read(&headers, body).await?;
+    Err(built_in(named?.0, "loaded"))
 }
 
-async fn unload(Named(model): Named) -> Failure {
-    built_in(model, "unloaded")
+async fn unload(
+    State(gateway): State<Arc<Gateway>>,
+    named: Result<Named, Failure>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Infallible, Failure> {
+    gateway.budget.read(&headers, body).await?;
+    Err(built_in(named?.0, "unloaded"))
 }
 
 fn built_in(model: Model, what: &str) -> Failure {

@@ -64,6 +64,28 @@ fn a_body_may_come_in_pieces_and_in_chunks() {
 }
 
 #[test]
+fn a_request_that_is_refused_leaves_its_connection_to_the_next_one() {
+    let pool = served(cpu(1));
+    // More than the sockets hold: it must be read for the next request to be seen.
+    let large = vec![b' '; 8 << 20];
+    let mut web = Web::open(&pool);
+    let paths = [
+        ("/v2/models/nope/infer", 404),
+        ("/v2/models/rot90/infer", 400),
+        ("/v2/nope", 404),
+        ("/v2/models/rot90", 405),
+        ("/v2/repository/models/rot90/load", 501),
+        ("/v2/repository/models/nope/unload", 404),
+    ];
+    for (path, status) in paths {
+        let answer = web.ask("POST", path, "", &large);
+        assert_eq!(answer.status, status, "{path}: {answer:?}");
+        assert_eq!(answer.header("connection"), None, "{path}");
+    }
+    assert_eq!(web.ask("GET", "/v2/health/live", "", b"").status, 200);
+}
+
+#[test]
 fn a_body_that_is_too_long_is_413_whether_or_not_it_says_so() {
     let pool = served(cpu(1));
     let gateway = gateway_pid(&pool);
@@ -72,7 +94,9 @@ fn a_body_that_is_too_long_is_413_whether_or_not_it_says_so() {
     web.send(
         format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n").as_bytes(),
     );
-    web.hear().complains(413, "more than 67108864 bytes");
+    let answer = web.hear();
+    answer.complains(413, "more than 67108864 bytes");
+    assert_eq!(answer.header("connection"), Some("close"), "nothing can follow it");
     let mut web = Web::open(&pool);
     web.send(
         format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
