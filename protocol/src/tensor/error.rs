@@ -106,3 +106,24 @@ pub enum TensorError {
         count: usize,
     },
 }
+
+/// How many bytes are needed, if `text` ends as [`TensorError::Memory`] does: a worker's refusal travels
+/// as a sentence.
+#[must_use]
+pub fn bytes_needed(text: &str) -> Option<u64> {
+    let (_, said) = text.rsplit_once(" bytes; ")?;
+    said.strip_suffix(" are needed")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_many_bytes_are_needed_is_found_in_the_sentence_that_says_so() {
+        let error = TensorError::Memory { got: 4_096, want: 65_600 };
+        assert_eq!(bytes_needed(&format!("the outputs have no room: {error}")), Some(65_600));
+        assert_eq!(bytes_needed(&TensorError::Magic.to_string()), None);
+        assert_eq!(bytes_needed(""), None);
+    }
+}
