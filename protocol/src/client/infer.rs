@@ -208,6 +208,14 @@ impl InferAnswer {
 }
 
 impl InferOutputs {
+    /// The outputs that these bytes are, packed as a worker packs them.
+    ///
+    /// # Errors
+    /// [`TensorError`] if they are none.
+    pub fn new(packed: Vec<u8>) -> Result<Self, TensorError> {
+        Self::read(Bytes::Private(Arc::new(packed)))
+    }
+
     fn read(bytes: Bytes) -> Result<Self, TensorError> {
         let layout = match &bytes {
             Bytes::Leased(lease) => TensorLayout::read(&lease.bytes())?,

@@ -5,6 +5,7 @@ mod arguments;
 mod bench;
 mod chaos;
 pub mod document;
+mod infer;
 pub mod input;
 mod ops;
 mod policy;
@@ -59,6 +60,8 @@ enum CommandError {
     #[error(transparent)]
     Devices(#[from] DevicesError),
     #[error(transparent)]
+    Infer(#[from] infer::InferError),
+    #[error(transparent)]
     Input(#[from] InputError),
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -99,6 +102,7 @@ impl CommandError {
             Self::Devices(DevicesError::Twice { .. }) | Self::Order(_) | Self::Program(_) => {
                 exit::USAGE
             }
+            Self::Infer(error) => error.exit_code(),
             Self::Input(error) => error.exit_code(),
             Self::Output(_) | Self::System { .. } => exit::INTERNAL,
         }
@@ -119,6 +123,7 @@ fn exit_code_of(error: &ClientError) -> u8 {
         | ClientError::Batch(_)
         | ClientError::Frame(_)
         | ClientError::Malformed(_)
+        | ClientError::Tensors(_)
         | ClientError::Unexpected(_)
         | ClientError::Version { .. } => exit::INTERNAL,
     }
@@ -162,6 +167,10 @@ fn perform(command: Command) -> Result<u8, CommandError> {
             bench::run(&bench, &Settings::resolve(pool.overrides(None), pool.config.as_deref())?)
         }
         Command::Chaos { chaos, socket } => chaos::run(&chaos, socket.socket),
+        Command::Infer { infer, socket } => infer::run(&infer, || connect(socket.socket)),
+        Command::Models { socket, json } => {
+            infer::print_models(&connect(socket.socket)?.models()?, json)
+        }
         Command::Run { work, pool, chaos } => run(&work, &pool, &chaos),
         Command::Serve { pool, socket, chaos } => serve(&pool, socket.socket, &chaos),
         Command::Submit { work, socket, no_wait } => submit(&work, socket.socket, !no_wait),

@@ -57,6 +57,7 @@ impl From<ClientError> for Trouble {
             | ClientError::NoPool { .. }
             | ClientError::Refused(Refusal::Draining | Refusal::KeyInUse(_) | Refusal::Poison(_))
             | ClientError::Silent
+            | ClientError::Tensors(_)
             | ClientError::Unexpected(_)
             | ClientError::Version { .. } => Self::Lost(error),
         }
