@@ -303,13 +303,6 @@ pub enum ServerMessage {
         /// Its size.
         bytes: u64,
     },
-    /// Answer to `Models`: what each inference worker that serves says of its models.
-    Models {
-        /// Echoed.
-        request: u64,
-        /// One row for each model of each device.
-        models: Vec<DeviceModel>,
-    },
     /// Answer to `Policy`: every fault, in the order of the tables.
     Policy {
         /// Echoed.
@@ -348,6 +341,13 @@ pub enum ServerMessage {
     Drained {
         /// How many verdicts of each kind it has given since the order to drain; none is 0.
         verdicts: Vec<(Verdict, u64)>,
+    },
+    /// Answer to `Models`: what each inference worker that serves says of its models.
+    Models {
+        /// Echoed.
+        request: u64,
+        /// One row for each model of each device.
+        models: Vec<DeviceModel>,
     },
 }
 

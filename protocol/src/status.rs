@@ -153,6 +153,8 @@ pub struct QueueStatus {
 pub struct QuarantineStatus {
     /// `gpu0`.
     pub device: String,
+    /// For which workers: `grid` or `infer`.
+    pub role: String,
     /// The fault that it was last put out for.
     pub why: String,
     /// Microseconds until it is tried again; `None` if that is not before somebody releases it.

@@ -10,6 +10,12 @@
 //! socket = "/run/gridpool.sock"    # paths are relative to the file's folder
 //! worker_bin = "gridpool-worker"
 //! allow_chaos = false              # true takes jobs that make a worker fault on purpose
+//! onnxruntime = "libonnxruntime.so" # if it is not in one of the usual places
+//!
+//! [[model]]                        # once for each: what every inference worker loads
+//! name = "resnet"
+//! path = "resnet50.onnx"
+//! contexts = 4                     # and all other fields of `ModelOptions`
 //!
 //! [limits]                         # the fields of `PoolConfig`; times end in _s, _ms or _us
 //! queue_jobs_max = 1024
@@ -25,6 +31,7 @@
 mod devices;
 mod file;
 mod limits;
+mod models;
 
 use std::env;
 use std::ffi::OsString;
@@ -38,6 +45,7 @@ use crate::pool::config::PoolConfig;
 use crate::pool::policy::PolicyTable;
 
 pub use devices::{CPU_WORKERS_MAX, DeviceError, DeviceSelection, parse_devices};
+pub use models::{MODELS_MAX, ModelSettings};
 
 /// Longest path of a Unix socket, from `sun_path` of `sockaddr_un`.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -57,6 +65,10 @@ pub struct Settings {
     pub limits: PoolConfig,
     /// What is done about which fault.
     pub policy: PolicyTable,
+    /// The models that inference workers load; without any there are no such workers.
+    pub models: Vec<ModelSettings>,
+    /// ONNX Runtime's library, if it is named.
+    pub onnxruntime: Option<PathBuf>,
 }
 
 /// What flags, or the environment in their place, say.
@@ -72,6 +84,10 @@ pub struct Overrides {
     pub standbys: Option<u32>,
     /// `--allow-chaos` or `GRIDPOOL_ALLOW_CHAOS`.
     pub allow_chaos: Option<bool>,
+    /// Every `--model`.
+    pub models: Vec<String>,
+    /// `--onnxruntime` or `GRIDPOOL_ONNXRUNTIME`.
+    pub onnxruntime: Option<PathBuf>,
 }
 
 /// Why there are no settings.
@@ -131,6 +147,10 @@ impl Settings {
             })?),
             None => file.devices,
         };
+        let models = flags.models.iter().map(|text| models::parse_flag(text));
+        let models = models.collect::<Result<Vec<_>, _>>();
+        let models = models.and_then(|flags| models::merge(file.models, flags));
+        let models = models.map_err(|reason| ConfigError::Flag { flag: "--model", reason })?;
         let mut limits = file.limits.unwrap_or(PoolConfig::DEFAULT);
         limits.standbys = flags.standbys.unwrap_or(limits.standbys);
         Ok(Self {
@@ -140,6 +160,8 @@ impl Settings {
             allow_chaos: flags.allow_chaos.or(file.allow_chaos).unwrap_or(false),
             limits,
             policy: file.policy,
+            models,
+            onnxruntime: flags.onnxruntime.or(file.onnxruntime),
         })
     }
 }
@@ -200,6 +222,8 @@ mod tests {
             worker_bin: Some(PathBuf::from("w")),
             standbys: Some(1),
             allow_chaos: None,
+            models: Vec::new(),
+            onnxruntime: None,
         };
         let settings = Settings::resolve(flags, Some(&path)).unwrap();
         assert_eq!(settings.devices, [DeviceSelection::GpuIndex(1)]);
@@ -240,6 +264,8 @@ mod tests {
             worker_bin: None,
             standbys: None,
             allow_chaos: None,
+            models: Vec::new(),
+            onnxruntime: None,
         };
         let error = Settings::resolve(flags("cpu:0", "s"), None).unwrap_err();
         assert_eq!(error.to_string(), "--devices: `cpu:0`: cpu:N needs N from 1 to 64");

@@ -181,6 +181,12 @@ pub(super) struct PoolFlags {
     /// The worker's binary; without it, `gridpool-worker` beside this program.
     #[arg(long, value_name = "FILE", env = "GRIDPOOL_WORKER_BIN")]
     worker_bin: Option<PathBuf>,
+    /// An ONNX model to serve, under this name; once for each. `[[model]]` in the config says more.
+    #[arg(long = "model", value_name = "NAME=PATH")]
+    models: Vec<String>,
+    /// ONNX Runtime's library; without it, `ORT_DYLIB_PATH`, then the usual places.
+    #[arg(long, value_name = "FILE", env = "GRIDPOOL_ONNXRUNTIME")]
+    onnxruntime: Option<PathBuf>,
 }
 
 /// Whether jobs may bring faults.
@@ -210,6 +216,8 @@ impl PoolFlags {
             worker_bin: self.worker_bin.clone(),
             standbys: self.standby,
             allow_chaos: None,
+            models: self.models.clone(),
+            onnxruntime: self.onnxruntime.clone(),
         }
     }
 }

@@ -386,6 +386,8 @@ fn start_pool(settings: &Settings) -> Result<Shell, CommandError> {
         memory_growth_max: limits.worker_memory_growth_max,
         descriptors_growth_max: limits.worker_descriptors_growth_max,
         policy: settings.policy.clone(),
+        models: settings.models.clone(),
+        onnxruntime: settings.onnxruntime.clone(),
     };
     let shell = Shell::start(limits, command, pool_devices, settings.socket.clone())
         .map_err(system("the pool's threads"))?;

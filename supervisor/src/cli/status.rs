@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use gridpool_protocol::fault::FaultCode;
+use gridpool_protocol::ids::Role;
 use gridpool_protocol::status::{QuarantineStatus, Status};
 
 /// Writes the whole status.
@@ -73,7 +74,8 @@ pub(super) fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
 
 /// Why a device is out of service, until when, and what to type.
 fn out_of_service(quarantine: &QuarantineStatus) -> String {
-    let QuarantineStatus { device, why, tried_in_us } = quarantine;
+    let QuarantineStatus { device, role, why, tried_in_us } = quarantine;
+    let of = if role == Role::Infer.name() { " for models" } else { "" };
     let until = match tried_in_us {
         Some(us) => {
             // Rounded up: at 0 s it has been tried.
@@ -82,7 +84,7 @@ fn out_of_service(quarantine: &QuarantineStatus) -> String {
         }
         None => format!("not tried again before `gridpool release {device}`"),
     };
-    format!("{device} is out of service: {why}; {until}")
+    format!("{device} is out of service{of}: {why}; {until}")
 }
 
 /// A line for every GPU: what it holds, and what the driver says about it.
@@ -128,7 +130,8 @@ mod tests {
     fn a_device_out_of_service_is_said_to_be_with_why_until_when_and_what_to_type() {
         let said = |tried_in_us| {
             let [device, why] = ["gpu0", "gpu0#5 died: exit code 71"].map(str::to_owned);
-            out_of_service(&QuarantineStatus { device, why, tried_in_us })
+            let role = "grid".to_owned();
+            out_of_service(&QuarantineStatus { device, role, why, tried_in_us })
         };
         assert_eq!(
             said(Some(41_000_001)),

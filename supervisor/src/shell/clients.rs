@@ -10,14 +10,16 @@ use std::time::Duration;
 
 use gridpool_protocol::batch::{BatchLayout, PART_ALIGN};
 use gridpool_protocol::chain::Chain;
+use gridpool_protocol::clock;
 use gridpool_protocol::codec;
 use gridpool_protocol::frame::{self, FrameError, FrameReader};
-use gridpool_protocol::ids::{ArenaId, ClientId, ContentHash, JobId};
+use gridpool_protocol::ids::{ArenaId, ClientId, ContentHash, JobId, Role};
 use gridpool_protocol::limits::{
-    DEADLINE_MAX, HANDSHAKE_TIMEOUT, INLINE_BYTES_MAX, PROTOCOL_VERSION,
+    DEADLINE_MAX, HANDSHAKE_TIMEOUT, INFER_INLINE_BYTES_MAX, INLINE_BYTES_MAX, PROTOCOL_VERSION,
 };
 use gridpool_protocol::message::{
-    ClientMessage, Destination, Input, Limit, Payload, Refusal, ServerMessage, Slice, Submission,
+    ClientMessage, Destination, InferSubmission, Inline, Input, Limit, ModelCall, Payload, Refusal,
+    ServerMessage, Slice, Submission,
 };
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Programs;
@@ -25,7 +27,7 @@ use gridpool_protocol::program::Programs;
 use super::Shared;
 use super::arenas::ClientArena;
 use super::content;
-use super::core::Held;
+use super::core::{Held, Work};
 use super::operator;
 use super::outbox::Outbox;
 use crate::pool::event::{Event, JobRequest};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use gridpool_protocol::channel::{ChannelError, Sender};
 use gridpool_protocol::ids::ArenaId;
-use gridpool_protocol::message::{Lifeline, Run, ToWorker};
+use gridpool_protocol::message::{Lifeline, ToWorker};
 use gridpool_protocol::status::WorkerMemory;
 use gridpool_protocol::{codec, frame};
 
@@ -171,7 +171,7 @@ mod tests {
     use gridpool_protocol::chaos::ChaosFault;
     use gridpool_protocol::ids::{AttemptId, JobId};
     use gridpool_protocol::limits::{JOIN_INLINE_BYTES_MAX, JOIN_MAX, PROGRAM_BYTES_MAX};
-    use gridpool_protocol::message::{Destination, Inline, Input, Member, Payload, Slice};
+    use gridpool_protocol::message::{Destination, Inline, Input, Member, Payload, Run, Slice};
     use gridpool_protocol::program::Ties;
     use gridpool_protocol::receipt::ItemRange;
 

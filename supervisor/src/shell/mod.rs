@@ -20,6 +20,7 @@ mod content;
 mod core;
 mod link;
 mod listen;
+mod models;
 mod monitor;
 mod notify;
 mod operator;
@@ -29,6 +30,7 @@ mod process;
 mod spawn;
 mod timer;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -46,7 +48,6 @@ use gridpool_protocol::message::{Answer, AttemptError};
 use gridpool_protocol::spin;
 use gridpool_protocol::status::{Status, SupervisorStatus, WorkerMemory};
 
-use crate::pool::Pool;
 use crate::pool::config::PoolConfig;
 use crate::pool::event::{Event, Timestamp};
 use crate::pool::policy::PolicyTable;
@@ -111,6 +112,8 @@ struct Shared {
     policy: PolicyTable,
     /// Watches the GPUs, if there are any.
     monitor: OnceLock<Monitor>,
+    /// The models that inference workers were told to load.
+    models: BTreeSet<String>,
     socket: PathBuf,
     ids: AtomicU64,
     /// How long a thread may look for a message before it sleeps.
@@ -144,13 +147,13 @@ impl Shell {
         let few = ids.len() <= spin::lookouts_max();
         let worker_spin = if few { spin } else { Duration::ZERO };
         let boot = process::keep_bootstrap_files_in(socket.parent());
-        let seats = ids.len() * (1 + config.standbys as usize);
+        let roles = if command.models.is_empty() { 1 } else { 2 };
+        let seats = roles * ids.len() * (1 + config.standbys as usize);
         let (spawner, orders) = crossbeam_channel::bounded(2 * seats.max(1));
         let (hasher, suspects) = crossbeam_channel::unbounded();
         let shared = Arc::new(Shared {
-            core: Mutex::new(Core::new(
-                Pool::new(config, &ids).with_policy(command.policy.clone()),
-            )),
+            core: Mutex::new(Core::new(models::pools(config, &ids, &command))),
+            models: command.models.iter().map(|model| model.name.clone()).collect(),
             ended: Condvar::new(),
             timer: Timer::default(),
             notifier: OnceLock::new(),

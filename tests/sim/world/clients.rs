@@ -200,6 +200,7 @@ impl World {
         let answer_inline = self.rng.chance(self.swarm.inline);
         JobRequest {
             job,
+            role: Role::Grid,
             key: JobKey(self.next_key),
             program_hash: format!("p{}", self.rng.below(self.swarm.programs)).into(),
             items: self.rng.pick(&self.swarm.items),

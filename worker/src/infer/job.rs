@@ -42,7 +42,8 @@ pub enum InferError {
     Run(#[from] RunError),
 }
 
-/// Whoever waits for the answer. Called once, on a thread that runs models: it must not block.
+/// Whoever waits for the answer. Called once, on a thread that runs the model: it must not block, and
+/// must not end the engine, unload the model or change its contexts, which wait for that thread.
 pub type Done = Box<dyn FnOnce(Result<Answer, InferError>) + Send>;
 
 /// An accepted request.

@@ -1,5 +1,6 @@
 //! Many threads over one session: 1 to 8 contexts, and another number of them while requests run.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 
@@ -7,7 +8,7 @@ use gridpool_protocol::ids::DeviceKind;
 use gridpool_worker::infer::{ContextsError, Engine, LoadError, ModelOptions, Request};
 
 use crate::harness::{
-    Full, ask, close, contexts, device, engine, fp32, irregular, load, model, submit_with,
+    Full, Held, ask, close, contexts, device, engine, fp32, irregular, load, model, submit_with,
 };
 
 const THREADS: u64 = 32;
@@ -88,6 +89,33 @@ fn another_number_of_contexts_loses_no_request() {
     assert!(engine.set_contexts("mlp", 65).is_err());
     let unknown = engine.set_contexts("no", 1).unwrap_err();
     assert_eq!(unknown.to_string(), "there is no model `no`; there is mlp");
+}
+
+#[test]
+fn fewer_contexts_are_fewer_once_one_of_them_has_ended_its_run() {
+    let Some(engine) = engine() else { return };
+    load(&engine, "mlp", &contexts(2));
+    let [first, second] = [0, 1].map(|at| Held::one(&engine, "mlp", &input(at)));
+    let events = Mutex::new(Vec::new());
+    let note = |event| events.lock().expect("nobody panicked").push(event);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            engine.set_contexts("mlp", 1).expect("one is always allowed");
+            note("switched");
+        });
+        // It says so before it waits for those that are too many; both are busy.
+        while engine.list()[0].contexts != 1 {
+            thread::yield_now();
+        }
+        (0..1_000).for_each(|_| thread::yield_now());
+        note("let go");
+        first.let_go();
+    });
+    assert_eq!(*events.lock().expect("nobody panicked"), ["let go", "switched"]);
+    let waits = submit_with(&engine, "mlp", &input(3), |request| request).expect("it waits");
+    assert_eq!(engine.waiting("mlp"), 1, "the one that is left is busy");
+    second.let_go();
+    drop(waits.outputs());
 }
 
 #[test]

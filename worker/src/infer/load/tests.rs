@@ -1,5 +1,10 @@
 //! What of a GPU needs no GPU: how runs get their inputs, and what is said of nodes on the CPU.
+//!
+//! No grid code shares a process with ONNX Runtime, and its tests are in this one: whoever loads the
+//! runtime here runs in a process of its own.
 
+use std::env;
+use std::process::Command;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread;
 
@@ -26,15 +31,38 @@ fn run(context: &mut Context, seed: u64, rows: u64) -> Vec<u8> {
     given.bytes(0, Some(&(0..1))).unwrap().to_vec()
 }
 
-/// The one ONNX Runtime of this process, if there is one.
+/// Set in the process that may load ONNX Runtime.
+const ALONE: &str = "GRIDPOOL_TEST_ALONE";
+
+#[test]
+#[expect(clippy::print_stdout, reason = "a test that was skipped says so")]
+fn what_loads_onnx_runtime_holds_in_a_process_of_its_own() {
+    if env::var_os(ALONE).is_some() {
+        return;
+    }
+    let mut tests = Command::new(env::current_exe().unwrap());
+    tests.args(["infer::load::tests::", "--nocapture"]).env(ALONE, "1");
+    let ran = tests.output().expect("this program can be run");
+    let (out, errors) =
+        (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success(), "{out}\n{errors}");
+    assert!(out.contains("3 passed"), "{out}");
+    println!("{out}");
+}
+
+/// The one ONNX Runtime of this process, if there is one and this is its process.
 #[expect(clippy::print_stdout, reason = "a test that was skipped says so")]
 fn runtime() -> Option<Runtime> {
+    if env::var_os(ALONE).is_none() {
+        println!("skipped: in a process of its own");
+        return None;
+    }
     static RUNTIME: LazyLock<Option<Runtime>> = LazyLock::new(|| {
         let mut places = Places::here(None);
         places.find().ok()?;
         // What lies first and is none is passed over.
         let name = format!("gridpool-none-{}", std::process::id());
-        let broken = std::env::temp_dir().join(name);
+        let broken = env::temp_dir().join(name);
         std::fs::create_dir_all(&broken).unwrap();
         std::fs::write(broken.join("libonnxruntime.so.9.9.9"), "no library").unwrap();
         places.folders.insert(0, broken.clone());
@@ -43,7 +71,7 @@ fn runtime() -> Option<Runtime> {
         Some(runtime)
     });
     if RUNTIME.is_none() {
-        assert!(std::env::var_os("GRIDPOOL_REQUIRE_ONNXRUNTIME").is_none(), "no ONNX Runtime");
+        assert!(env::var_os("GRIDPOOL_REQUIRE_ONNXRUNTIME").is_none(), "no ONNX Runtime");
         println!("skipped: no ONNX Runtime (pip install onnxruntime)");
     }
     RUNTIME.clone()
