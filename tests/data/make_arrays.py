@@ -5,7 +5,8 @@
 
 Array number k of arrays.npz has the shape (2, 3) and the elements k, k + 1, … of its type, in C order as
 seen from outside; BOOL has every second element true. `columns` lies column by column, `empty` has no
-element, `scalar` no dimension. arrays_packed.npz is the same, compressed.
+element, `scalar` no dimension. arrays_packed.npz is the same, compressed. two_inputs.npz and three_outputs.npy
+are what these models take.
 """
 
 import pathlib
@@ -25,3 +26,7 @@ arrays["empty"] = numpy.zeros((0, 3), "<f4")
 arrays["scalar"] = numpy.array(7, "<i8")
 numpy.savez(FOLDER / "arrays.npz", **arrays)
 numpy.savez_compressed(FOLDER / "arrays_packed.npz", **arrays)
+# What the models `two_inputs` and `three_outputs` take.
+x = numpy.arange(8, dtype="<f4").reshape(2, 4) / 2
+numpy.savez(FOLDER / "two_inputs.npz", x=x, shift=numpy.array([10, 20], "<i4"))
+numpy.save(FOLDER / "three_outputs.npy", x)

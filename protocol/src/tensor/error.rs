@@ -107,12 +107,13 @@ pub enum TensorError {
     },
 }
 
-/// How many bytes are needed, if `text` ends as [`TensorError::Memory`] does: a worker's refusal travels
-/// as a sentence.
+/// How many bytes are needed, if `text` has the words of [`TensorError::Memory`], or those of a worker
+/// whose outputs did not fit a message: refusals travel as sentences.
 #[must_use]
 pub fn bytes_needed(text: &str) -> Option<u64> {
-    let (_, said) = text.rsplit_once(" bytes; ")?;
-    said.strip_suffix(" are needed")?.parse().ok()
+    let memory = || text.rsplit_once(" bytes; ")?.1.split_once(" are needed");
+    let inline = || text.rsplit_once(" they take ")?.1.split_once(" bytes");
+    memory().or_else(inline)?.0.parse().ok()
 }
 
 #[cfg(test)]
@@ -120,9 +121,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_many_bytes_are_needed_is_found_in_the_sentence_that_says_so() {
+    fn how_many_bytes_are_needed_is_found_in_the_sentences_that_say_so() {
         let error = TensorError::Memory { got: 4_096, want: 65_600 };
         assert_eq!(bytes_needed(&format!("the outputs have no room: {error}")), Some(65_600));
+        let inline =
+            "the outputs have no room: they take 5000 bytes, and at most 4096 travel inline";
+        assert_eq!(bytes_needed(inline), Some(5_000));
         assert_eq!(bytes_needed(&TensorError::Magic.to_string()), None);
         assert_eq!(bytes_needed(""), None);
     }

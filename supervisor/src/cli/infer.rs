@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use gridpool_protocol::client::{Client, InferAnswer, InferJob};
+use gridpool_protocol::client::{Client, ClientError, InferAnswer, InferJob};
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::limits::ARENA_BYTES_MAX;
-use gridpool_protocol::message::DeviceModel;
+use gridpool_protocol::message::{DeviceModel, Refusal};
 use gridpool_protocol::receipt::Verdict;
 use tempfile::NamedTempFile;
 
@@ -73,8 +73,10 @@ pub(super) fn run(
     let file = flags.output.as_deref().map(Draft::new).transpose()?;
     let client = connect()?;
     let rows = client.models()?;
-    let info = fit::find(&rows, &flags.model)?;
-    let tensors = fit::fit(info, arrays)?;
+    let tensors = match fit::find(&rows, &flags.model)? {
+        Some(info) => fit::fit(info, arrays)?,
+        None => fit::unchecked(arrays)?,
+    };
     let job = InferJob::new(&flags.model, tensors).map_err(InferError::Tensors)?;
     let job = job.with_deadline(flags.deadline);
     let job = if flags.no_wait { job.refuse_if_busy() } else { job };
@@ -82,7 +84,12 @@ pub(super) fn run(
         Some(bytes) => job.with_output_bytes(bytes),
         None => job,
     };
-    let answer = client.infer(job)?.wait()?;
+    let handle = client.infer(job).map_err(|error| match error {
+        // Whatever a worker has to say against it comes with the verdict.
+        ClientError::Refused(Refusal::Invalid(why)) => CommandError::Order(why),
+        error => error.into(),
+    })?;
+    let answer = handle.wait()?;
     if let (Some(file), Some(outputs)) = (file, &answer.outputs) {
         file.write(|out| npz::write(out, outputs))?;
     }

@@ -50,14 +50,14 @@ impl From<ClientError> for Trouble {
             }
             ClientError::Refused(Refusal::Invalid(_))
             | ClientError::Batch(_)
-            | ClientError::Malformed(_) => Self::Wrong(Chain(&error).to_string()),
+            | ClientError::Malformed(_)
+            | ClientError::Tensors(_) => Self::Wrong(Chain(&error).to_string()),
             ClientError::Closed(_)
             | ClientError::Frame(_)
             | ClientError::Lost
             | ClientError::NoPool { .. }
             | ClientError::Refused(Refusal::Draining | Refusal::KeyInUse(_) | Refusal::Poison(_))
             | ClientError::Silent
-            | ClientError::Tensors(_)
             | ClientError::Unexpected(_)
             | ClientError::Version { .. } => Self::Lost(error),
         }

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use gridpool_protocol::client::{InferAnswer, InferOutputs};
-use gridpool_protocol::receipt::{Receipt, Verdict};
+use gridpool_protocol::receipt::Receipt;
 use serde::ser::{SerializeSeq, SerializeStruct};
 use serde::{Serialize, Serializer};
 

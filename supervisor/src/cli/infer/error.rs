@@ -20,10 +20,10 @@ pub(in crate::cli) enum InferError {
     /// The arrays are not what the model takes.
     #[error("{model}: {what}")]
     Misfit { model: String, what: String },
-    /// No worker serves any model.
+    /// No worker has told of a model, so nobody knows the name of an only input.
     #[error(
-        "no worker of this pool serves models, or none does so yet: `gridpool models` lists them, \
-         `gridpool serve --model NAME=PATH` has a pool serve some"
+        "no worker of this pool serves models yet, and an .npy does not say which input it is: give an \
+         .npz, or wait until `gridpool models` lists the model"
     )]
     NoModels,
     /// The file for the outputs cannot be written.
@@ -75,7 +75,7 @@ impl InferError {
 
 /// What is wrong with the bytes of INPUT.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Flaw {
+pub(in crate::cli) enum Flaw {
     /// An array is not good.
     #[error("array `{name}` {what}")]
     Array { name: String, what: String },

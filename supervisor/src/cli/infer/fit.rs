@@ -7,15 +7,19 @@ use gridpool_protocol::tensor::{DataType, ShapeError, Tensor, TensorSpec};
 use super::error::InferError;
 use super::npz::Arrays;
 
-/// The model of that name, on whichever device it can be asked.
-pub(super) fn find<'a>(rows: &'a [DeviceModel], model: &str) -> Result<&'a ModelInfo, InferError> {
+/// The model of that name, on whichever device it can be asked; none while no worker has told of its
+/// models. A worker tells of all of them at once.
+pub(super) fn find<'a>(
+    rows: &'a [DeviceModel],
+    model: &str,
+) -> Result<Option<&'a ModelInfo>, InferError> {
     let named: Vec<_> = rows.iter().filter(|row| row.model.name == model).collect();
     if let Some(row) = named.iter().find(|row| row.model.state == ModelState::Ready) {
-        return Ok(&row.model);
+        return Ok(Some(&row.model));
     }
     let model = model.to_owned();
     if rows.is_empty() {
-        return Err(InferError::NoModels);
+        return Ok(None);
     }
     if named.is_empty() {
         let mut known: Vec<_> = rows.iter().map(|row| row.model.name.clone()).collect();
@@ -25,6 +29,14 @@ pub(super) fn find<'a>(rows: &'a [DeviceModel], model: &str) -> Result<&'a Model
     }
     let why = named.iter().map(|row| format!("{}: {}", row.worker, row.model.reason)).collect();
     Err(InferError::Unavailable { model, why })
+}
+
+/// The arrays of a model that no worker has told of yet: the one that takes the request looks at them.
+pub(super) fn unchecked(arrays: Arrays) -> Result<Vec<(Tensor, Vec<u8>)>, InferError> {
+    match arrays {
+        Arrays::Named(tensors) => Ok(tensors),
+        Arrays::Nameless(..) => Err(InferError::NoModels),
+    }
 }
 
 /// The arrays under the names of the model's inputs.
@@ -122,7 +134,7 @@ pub(super) mod tests {
     fn a_model_is_found_where_it_can_be_asked_or_it_is_said_why_not() {
         let rows =
             [row("b", &[], "its file is gone"), row("b", &[], ""), row("a", &[], "too large")];
-        assert_eq!(find(&rows, "b").unwrap(), &rows[1].model);
+        assert_eq!(find(&rows, "b").unwrap(), Some(&rows[1].model));
         let said = |rows: &[DeviceModel], name| {
             let error = find(rows, name).unwrap_err();
             (error.exit_code(), error.to_string())
@@ -131,7 +143,7 @@ pub(super) mod tests {
         assert_eq!(said(&rows, "c"), (2, unknown));
         let unavailable = "a cannot be asked: cpu0#1: too large".to_owned();
         assert_eq!(said(&rows, "a"), (69, unavailable));
-        assert_eq!(said(&[], "a").0, 69);
+        assert_eq!(find(&[], "a").unwrap(), None);
     }
 
     #[test]
@@ -147,6 +159,7 @@ pub(super) mod tests {
             let (tensor, data) = tensor("array", Fp32, &[2, 4]);
             Arrays::Nameless(tensor, data)
         };
+        assert_eq!(unchecked(npy()).unwrap_err().exit_code(), 69);
         assert_eq!(fit(&one, npy()).unwrap(), [tensor("x", Fp32, &[2, 4])]);
         let both: [(&str, DataType, &[u64]); 2] = [("s", Int32, &[2]), ("x", Fp32, &[2, 4])];
         assert_eq!(fit(&two, npz(&both)).unwrap().len(), 2);

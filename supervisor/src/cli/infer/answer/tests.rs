@@ -1,5 +1,6 @@
 //! What is printed of an answer.
 
+use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::tensor::{DataType, Tensor, TensorLayout};
 use serde_json::{Value, json};
 
