@@ -122,7 +122,7 @@ impl PoolConfig {
         parts_per_device: 2,
         feed_cost_max: 64 << 20,
         feed_patience: Duration::from_secs(1),
-        infer_window: 64,
+        infer_window: 32,
         infer_cancel_grace: Duration::from_secs(5),
         infer_ready_timeout: Duration::from_secs(600),
         join_cost_max: 16 << 20,

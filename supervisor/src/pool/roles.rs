@@ -234,3 +234,134 @@ impl Pools {
         self.all().any(|(_, pool)| pool.is_expected(now, id, fault))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use gridpool_protocol::ids::{ClientId, DeviceKind, JobId, JobKey};
+    use gridpool_protocol::message::Priority;
+    use gridpool_protocol::receipt::DeviceInfo;
+
+    use super::*;
+    use crate::pool::config::PoolConfig;
+    use crate::pool::event::{Exit, ExitStatus, JobRequest};
+
+    const DEVICE: DeviceId = DeviceId { kind: DeviceKind::Gpu, index: 0 };
+    const CLIENT: ClientId = ClientId(1);
+
+    fn worker(generation: u32) -> WorkerId {
+        WorkerId { device: DEVICE, generation }
+    }
+
+    fn tell(pools: &mut Pools, event: Event) -> Vec<Action> {
+        pools.handle(Timestamp::default(), event);
+        std::iter::from_fn(|| pools.poll_action()).collect()
+    }
+
+    /// Both roles on one device, READY.
+    fn both() -> Pools {
+        let pool = || Pool::new(PoolConfig::DEFAULT, &[DEVICE]);
+        let mut pools = Pools::new(pool(), Some(pool().windowed(8)));
+        let started = tell(&mut pools, Event::TimePassed);
+        assert_eq!(started, [1, 2].map(|n| Action::Spawn { worker: worker(n) }));
+        for generation in [1, 2] {
+            let device = DeviceInfo {
+                kind: DEVICE.kind,
+                index: DEVICE.index,
+                name: String::new(),
+                uuid: String::new(),
+                driver: String::new(),
+            };
+            let ready = Event::WorkerReady { worker: worker(generation), device };
+            assert_eq!(tell(&mut pools, ready), []);
+        }
+        tell(&mut pools, Event::ClientConnected { client: CLIENT });
+        pools
+    }
+
+    fn submitted(job: u64, role: Role) -> Event {
+        let request = JobRequest {
+            job: JobId(job),
+            role,
+            key: JobKey(job.into()),
+            program_hash: "p".into(),
+            items: 1,
+            cost: 1,
+            inline_bytes: 0,
+            deadline: Duration::from_secs(30),
+            priority: Priority::Normal,
+            idempotent: true,
+            divisible: false,
+            answer_inline: true,
+            content: None,
+        };
+        Event::JobSubmitted { client: CLIENT, request }
+    }
+
+    fn sent_to(actions: &[Action]) -> Option<WorkerId> {
+        actions.iter().find_map(|action| match action {
+            Action::Dispatch { worker, .. } => Some(*worker),
+            Action::Accept { .. }
+            | Action::Discard { .. }
+            | Action::Finish { .. }
+            | Action::HashContent { .. }
+            | Action::Kill { .. }
+            | Action::Leave
+            | Action::Refuse { .. }
+            | Action::Replay { .. }
+            | Action::Spawn { .. }
+            | Action::Stop { .. } => None,
+        })
+    }
+
+    #[test]
+    fn a_job_goes_to_a_worker_of_its_role_and_a_death_costs_that_role_alone() {
+        let mut pools = both();
+        assert_eq!(
+            [1, 2, 3, 4].map(|n| pools.role(worker(n)).name()),
+            ["grid", "infer"].repeat(2)[..]
+        );
+        assert_eq!(sent_to(&tell(&mut pools, submitted(1, Role::Infer))), Some(worker(2)));
+        assert_eq!(sent_to(&tell(&mut pools, submitted(2, Role::Infer))), Some(worker(2)));
+        assert_eq!(sent_to(&tell(&mut pools, submitted(3, Role::Grid))), Some(worker(1)));
+        let exit = Exit { status: ExitStatus::Signal(11), fault: None, last_words: None };
+        tell(&mut pools, Event::WorkerExited { worker: worker(2), exit });
+        let again = tell(&mut pools, Event::WorkerReclaimed { worker: worker(2) });
+        assert_eq!(again, [Action::Spawn { worker: worker(4) }], "even numbers hold models");
+        let rows: Vec<_> = pools.workers().into_iter().map(|row| (row.name, row.role)).collect();
+        let want = [("gpu0#1", "grid"), ("gpu0#4", "infer")];
+        assert_eq!(rows, want.map(|(name, role)| (name.to_owned(), role.to_owned())));
+        assert_eq!((pools.counters().accepted, pools.counters().attempts), (3, 3));
+    }
+
+    #[test]
+    fn models_that_cannot_be_served_end_no_pool_and_a_lost_device_is_lost_to_both() {
+        let mut pools = both();
+        let exit = Exit { status: ExitStatus::Code(73), fault: None, last_words: None };
+        tell(&mut pools, Event::WorkerExited { worker: worker(2), exit });
+        assert!(!pools.is_misconfigured());
+        assert!(pools.is_open(DEVICE, Role::Grid) && !pools.is_open(DEVICE, Role::Infer));
+        let out: Vec<_> = pools.quarantines(DEVICE).map(|(role, _)| role).collect();
+        assert_eq!(out, [Role::Infer]);
+        let told = tell(&mut pools, submitted(1, Role::Infer));
+        assert!(told.iter().any(|action| matches!(action, Action::Finish { .. })), "{told:?}");
+        let fault = FaultCode::Xid(79);
+        let told = tell(&mut pools, Event::DeviceFault { device: DEVICE, fault });
+        assert_eq!(told, [Action::Kill { worker: worker(1) }]);
+        assert!(!pools.is_open(DEVICE, Role::Grid));
+    }
+
+    #[test]
+    fn all_leave_together() {
+        let mut pools = both();
+        let orders = tell(&mut pools, Event::DrainRequested);
+        assert_eq!(orders, [1, 2].map(|n| Action::Stop { worker: worker(n) }));
+        let gone = |generation| {
+            let exit = Exit { status: ExitStatus::Code(0), fault: None, last_words: None };
+            Event::WorkerExited { worker: worker(generation), exit }
+        };
+        assert_eq!(tell(&mut pools, gone(1)), []);
+        assert_eq!(tell(&mut pools, gone(2)), [Action::Leave]);
+    }
+}
