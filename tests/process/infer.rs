@@ -86,7 +86,7 @@ fn is_right(answer: &InferAnswer, numbers: &[f32]) {
 
 impl Pool {
     fn infer(&self, model: &str, input: &str) -> Cli {
-        self.command("infer").arg(model).arg(data(input))
+        self.cli(&["infer"]).arg(model).arg(data(input))
     }
 }
 
@@ -161,7 +161,7 @@ fn the_command_prints_outputs_and_receipt_of_an_npy_and_of_an_npz() {
     assert_eq!(document["receipt"]["attempts"][0]["infer"]["model"], "three_outputs");
 
     let npz = fs::read(data("two_inputs.npz")).expect("it is in the repository");
-    let text = pool.command("infer").args(&["two_inputs", "-"]).stdin(npz).run().output();
+    let text = pool.cli(&["infer"]).args(&["two_inputs", "-"]).stdin(npz).run().output();
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines[0], "y FP32 [2, 4]: 10.0 10.5 11.0 11.5 22.0 22.5 23.0 23.5");
     assert_eq!(lines[1], "largest FP32 [2]: 11.5 23.5");
@@ -192,7 +192,10 @@ fn outputs_are_written_to_a_file_that_appears_when_it_is_whole() {
     let names = fs::read_dir(pool.folder())
         .expect("a folder")
         .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
-    assert!(names.into_iter().all(|name| !name.starts_with(".gridpool-")), "a draft was left");
+    assert!(
+        names.into_iter().all(|name| !name.starts_with(".gridpool-draft-")),
+        "a draft was left"
+    );
     let nowhere = pool.folder().join("nowhere/out.npz");
     let call = pool.infer("two_inputs", "two_inputs.npz").arg("--output").arg(nowhere);
     call.run().complains(2, &["--output", "name a file that can be written"]);
@@ -229,14 +232,14 @@ fn what_cannot_be_asked_is_refused_with_what_to_type() {
     let types = ["three_outputs: `x` is UINT8; the model takes FP32: save x.astype('<f4')"];
     complains(pool.infer("three_outputs", "grids.npy"), 65, &types);
     complains(pool.infer("two_inputs", "no_such.npz"), 65, &["no_such.npz: it cannot be read"]);
-    pool.command("drain").run().output();
+    pool.cli(&["drain"]).run().output();
     complains(pool.infer("two_inputs", "two_inputs.npz"), 69, &["no pool is running"]);
 }
 
 #[test]
 fn the_models_are_listed_with_what_they_take_or_why_they_cannot_be_asked() {
     let Some(pool) = pool(&["strings", "two_inputs"]) else { return };
-    let document = pool.command("models").arg("--json").run().document();
+    let document = pool.cli(&["models"]).arg("--json").run().document();
     let rows: Vec<&Value> = document["models"].as_array().expect("a list").iter().collect();
     let row = |name: &str| {
         let mut named = rows.iter().filter(|row| row["model"]["name"] == name);
@@ -247,11 +250,11 @@ fn the_models_are_listed_with_what_they_take_or_why_they_cannot_be_asked() {
     assert_eq!(two["model"]["inputs"][1]["datatype"], "INT32");
     assert!(two["worker"].as_str().expect("a name").starts_with("cpu0#"));
     assert_eq!(row("strings")["model"]["state"], ModelState::Unavailable.name());
-    let text = pool.command("models").run().output();
+    let text = pool.cli(&["models"]).run().output();
     assert!(text.contains("x FP32 [?, ?], shift INT32 [?] -> y FP32 [?, ?]"), "{text}");
 
     let pool = cpu(1).start();
-    let text = pool.command("models").run().output();
+    let text = pool.cli(&["models"]).run().output();
     assert_eq!(text, "No worker of this pool serves models, or none does so yet.\n");
     let refused: Finished = pool.infer("m", "two_inputs.npz").run();
     refused.complains(2, &["this pool has no models: start it with `--model NAME=PATH`"]);

@@ -145,6 +145,9 @@ fn take(reader: impl Read) -> Result<Vec<u8>, Flaw> {
     if bytes.len() as u64 > npz::FILE_BYTES_MAX { Err(Flaw::FileTooLarge) } else { Ok(bytes) }
 }
 
+/// What the names of files begin with that are not whole yet.
+const DRAFT: &str = ".gridpool-draft-";
+
 /// A file that gets its name when all of it is written.
 struct Draft<'a> {
     path: &'a Path,
@@ -162,7 +165,7 @@ impl<'a> Draft<'a> {
         let mut builder = tempfile::Builder::new();
         // As any new file: the umask takes from it.
         let all = std::os::unix::fs::PermissionsExt::from_mode(0o666);
-        let file = builder.prefix(".gridpool-").permissions(all).tempfile_in(folder);
+        let file = builder.prefix(DRAFT).permissions(all).tempfile_in(folder);
         Ok(Self { path, file: file.map_err(failed)? })
     }
 

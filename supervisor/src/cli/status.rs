@@ -19,7 +19,8 @@ pub(super) fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
         if supervisor.draining { ", draining" } else { "" },
         if supervisor.cuda_mapped { "YES, which is a fault" } else { "no" },
     )?;
-    let header = ["WORKER", "ROLE", "PID", "STATE", "JOBS", "RESTARTS", "DEVICE"].map(str::to_owned);
+    let header =
+        ["WORKER", "ROLE", "PID", "STATE", "JOBS", "RESTARTS", "DEVICE"].map(str::to_owned);
     let mut rows = vec![header];
     for worker in &status.workers {
         let state = format!("{:?}", worker.state).to_lowercase();
