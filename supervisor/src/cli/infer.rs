@@ -84,12 +84,7 @@ pub(super) fn run(
         Some(bytes) => job.with_output_bytes(bytes),
         None => job,
     };
-    let handle = client.infer(job).map_err(|error| match error {
-        // Whatever a worker has to say against it comes with the verdict.
-        ClientError::Refused(Refusal::Invalid(why)) => CommandError::Order(why),
-        error => error.into(),
-    })?;
-    let answer = handle.wait()?;
+    let answer = client.infer(job).map_err(refused)?.wait()?;
     if let (Some(file), Some(outputs)) = (file, &answer.outputs) {
         file.write(|out| npz::write(out, outputs))?;
     }
@@ -102,6 +97,12 @@ pub(super) fn run(
         | Verdict::Failed
         | Verdict::Poison => Err(InferError::verdict(&flags.model, &answer.receipt).into()),
     }
+}
+
+/// What the pool refuses was typed wrong; whatever a worker has to say comes with the verdict.
+fn refused(error: ClientError) -> CommandError {
+    let ClientError::Refused(Refusal::Invalid(why)) = error else { return error.into() };
+    CommandError::Order(why)
 }
 
 /// Says which models there are.
