@@ -22,6 +22,7 @@ mod floods;
 mod forms;
 mod frames;
 mod http;
+mod infer;
 mod isolation;
 mod item_errors;
 mod jobs;

@@ -10,7 +10,7 @@ use gridpool_protocol::limits::DEADLINE_MAX;
 use gridpool_protocol::program::Ties;
 use nix::sys::signal::Signal;
 
-use super::{bench, chaos, ops};
+use super::{bench, chaos, infer, ops};
 use crate::config::Overrides;
 
 /// A pool of GPU workers that survives its workers.
@@ -38,6 +38,22 @@ pub(super) enum Command {
         chaos: chaos::ChaosFlags,
         #[command(flatten)]
         socket: SocketFlag,
+    },
+    /// Ask a model of a running pool once, and print or write its outputs.
+    #[command(after_help = infer::FORMATS)]
+    Infer {
+        #[command(flatten)]
+        infer: infer::InferFlags,
+        #[command(flatten)]
+        socket: SocketFlag,
+    },
+    /// List the models of a running pool, on which devices they can be asked, and why not elsewhere.
+    Models {
+        #[command(flatten)]
+        socket: SocketFlag,
+        /// Print one JSON document.
+        #[arg(long)]
+        json: bool,
     },
     /// Run a program over inputs in a pool of its own, print the results, stop the pool.
     #[command(after_help = ops::help())]

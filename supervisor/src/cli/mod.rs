@@ -5,6 +5,7 @@ mod arguments;
 mod bench;
 mod chaos;
 pub mod document;
+mod infer;
 pub mod input;
 mod ops;
 mod policy;
@@ -64,6 +65,8 @@ enum CommandError {
     #[error(transparent)]
     Http(#[from] HttpError),
     #[error(transparent)]
+    Infer(#[from] infer::InferError),
+    #[error(transparent)]
     Input(#[from] InputError),
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -110,6 +113,7 @@ impl CommandError {
             Self::Gateway(GatewayError::System { .. }) => exit::INTERNAL,
             Self::Http(error) if error.is_taken() => exit::UNAVAILABLE,
             Self::Http(_) => exit::CONFIG,
+            Self::Infer(error) => error.exit_code(),
             Self::Input(error) => error.exit_code(),
             Self::Output(_) | Self::System { .. } => exit::INTERNAL,
         }
@@ -130,6 +134,7 @@ fn exit_code_of(error: &ClientError) -> u8 {
         | ClientError::Batch(_)
         | ClientError::Frame(_)
         | ClientError::Malformed(_)
+        | ClientError::Tensors(_)
         | ClientError::Unexpected(_)
         | ClientError::Version { .. } => exit::INTERNAL,
     }
@@ -177,6 +182,10 @@ fn perform(command: Command) -> Result<u8, CommandError> {
             bench::run(&bench, &Settings::resolve(pool.overrides(None), pool.config.as_deref())?)
         }
         Command::Chaos { chaos, socket } => chaos::run(&chaos, socket.socket),
+        Command::Infer { infer, socket } => infer::run(&infer, || connect(socket.socket)),
+        Command::Models { socket, json } => {
+            infer::print_models(&connect(socket.socket)?.models()?, json)
+        }
         Command::Run { work, pool, chaos } => run(&work, &pool, &chaos),
         Command::Gateway { socket, supervisor_pid } => {
             gateway::run(&gateway::Options { socket, supervisor_pid })?;
