@@ -97,7 +97,8 @@ impl From<ClientError> for Failure {
             | ClientError::Malformed(_)
             | ClientError::Frame(_)
             | ClientError::Unexpected(_)
-            | ClientError::Arena(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            | ClientError::Arena(_)
+            | ClientError::Tensors(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::new(status, Chain(&error).to_string())
     }
