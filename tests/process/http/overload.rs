@@ -91,7 +91,8 @@ fn a_pool_that_drains_is_not_ready_finishes_what_it_has_and_takes_its_gateway_wi
     let gateway = super::gateway_pid(&pool);
     let worker = pool.stop("cpu0");
     let before = pool.status().counters.accepted;
-    let held = post_aside(&pool, INFER, &as_request(&small()));
+    // Large enough for its answer to be still in the making when the pool has ended.
+    let held = post_aside(&pool, INFER, &as_request(&vec![small().remove(0); 4_000]));
     pool.until_status("the job", |status| status.counters.accepted > before);
     let mut open = Web::open(&pool);
     pool.observer().drain().expect("the pool takes the order");
