@@ -15,6 +15,8 @@ pub struct Status {
     pub workers: Vec<WorkerStatus>,
     /// The process that watches the GPUs; nothing without any.
     pub monitor: Option<MonitorStatus>,
+    /// The process that serves HTTP; nothing without `--http`.
+    pub http: Option<HttpStatus>,
     /// One row per GPU, as the monitor said last.
     pub devices: Vec<DeviceStatus>,
     /// One row per device that is out of service.
@@ -164,6 +166,19 @@ pub struct QuarantineStatus {
 /// The process that watches the GPUs through NVML.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MonitorStatus {
+    /// Process id; 0 where there is no process.
+    pub pid: u32,
+    /// Whether it has given a sign of life.
+    pub up: bool,
+    /// Processes started after the first.
+    pub restarts: u32,
+}
+
+/// The process that serves HTTP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HttpStatus {
+    /// Where it listens: `127.0.0.1:8000`.
+    pub address: String,
     /// Process id; 0 where there is no process.
     pub pid: u32,
     /// Whether it has given a sign of life.

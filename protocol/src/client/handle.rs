@@ -45,6 +45,10 @@ impl Handle {
         self.connection.cancel(self.key);
     }
 
+    pub(super) fn canceller(&self) -> Canceller {
+        Canceller { connection: Arc::clone(&self.connection), key: self.key }
+    }
+
     /// Waits until the pool has accepted it.
     pub(super) fn accepted(self) -> Result<Self, ClientError> {
         self.wait_until(|stage| match stage {
@@ -92,6 +96,21 @@ impl Drop for Handle {
     }
 }
 
+/// Gives up a job, or a request of a model, from another thread than the one that waits for it. It holds
+/// nothing of the job.
+#[derive(Clone, Debug)]
+pub struct Canceller {
+    connection: Arc<Connection>,
+    key: JobKey,
+}
+
+impl Canceller {
+    /// As [`JobHandle::cancel`]; nothing happens to a job that has its verdict.
+    pub fn cancel(&self) {
+        self.connection.cancel(self.key);
+    }
+}
+
 /// A job that was accepted. Dropping the handle cancels the job.
 #[derive(Debug)]
 pub struct JobHandle {
@@ -118,6 +137,12 @@ impl JobHandle {
     /// Gives the job up: the verdict will be CANCELLED, unless another is under way already.
     pub fn cancel(&self) {
         self.handle.cancel();
+    }
+
+    /// The same for another thread, while this one waits.
+    #[must_use]
+    pub fn canceller(&self) -> Canceller {
+        self.handle.canceller()
     }
 
     /// Waits for the verdict.

@@ -68,7 +68,7 @@ use crate::status::{PolicyRule, Status};
 use connection::Connection;
 
 pub use error::ClientError;
-pub use handle::JobHandle;
+pub use handle::{Canceller, JobHandle};
 pub use infer::{InferAnswer, InferHandle, InferJob, InferOutputs, OUTPUT_BYTES_DEFAULT};
 pub use job::{Job, JobAnswer};
 pub use loaded::LoadedBatch;

@@ -65,12 +65,24 @@ pub(super) enum Command {
         #[command(flatten)]
         chaos: ChaosFlag,
     },
+    /// Serve HTTP for a pool; `serve --http` starts it.
+    #[command(hide = true)]
+    Gateway {
+        /// The pool's socket.
+        #[arg(long)]
+        socket: PathBuf,
+        /// The supervisor, with which the gateway dies.
+        #[arg(long)]
+        supervisor_pid: u32,
+    },
     /// Serve a pool until it is drained.
     Serve {
         #[command(flatten)]
         pool: PoolFlags,
         #[command(flatten)]
         socket: SocketFlag,
+        #[command(flatten)]
+        http: HttpFlag,
         #[command(flatten)]
         chaos: ChaosFlag,
     },
@@ -200,6 +212,15 @@ pub(super) struct ChaosFlag {
     allow_chaos: Option<bool>,
 }
 
+/// Whether a pool serves HTTP.
+#[derive(Debug, Args)]
+pub(super) struct HttpFlag {
+    /// Serve the Open Inference Protocol at this address and port too, for instance 127.0.0.1:8000.
+    /// Whoever can reach it can run jobs.
+    #[arg(long, value_name = "ADDR", env = "GRIDPOOL_HTTP")]
+    http: Option<String>,
+}
+
 /// Where a pool is.
 #[derive(Debug, Args)]
 pub(super) struct SocketFlag {
@@ -214,6 +235,7 @@ impl PoolFlags {
             devices: self.devices.clone(),
             socket,
             worker_bin: self.worker_bin.clone(),
+            http: None,
             standbys: self.standby,
             allow_chaos: None,
             models: self.models.clone(),
@@ -226,6 +248,13 @@ impl ChaosFlag {
     /// The same flags, and this one where it was given.
     pub(super) fn over(&self, flags: Overrides) -> Overrides {
         Overrides { allow_chaos: self.allow_chaos, ..flags }
+    }
+}
+
+impl HttpFlag {
+    /// The same flags, and this one where it was given.
+    pub(super) fn over(&self, flags: Overrides) -> Overrides {
+        Overrides { http: self.http.clone(), ..flags }
     }
 }
 

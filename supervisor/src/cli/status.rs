@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::Role;
-use gridpool_protocol::status::{QuarantineStatus, Status};
+use gridpool_protocol::status::{HttpStatus, QuarantineStatus, Status};
 
 /// Writes the whole status.
 pub(super) fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
@@ -111,6 +111,12 @@ fn write_devices(out: &mut dyn Write, status: &Status) -> io::Result<()> {
         }
         writeln!(out)?;
     }
+    if let Some(http) = &status.http {
+        let HttpStatus { address, pid, up, restarts } = http;
+        let is =
+            if *up { format!("served by pid {pid}") } else { "not served at this moment".into() };
+        writeln!(out, "http://{address} is {is}; the gateway was restarted {restarts} times")?;
+    }
     match &status.monitor {
         Some(monitor) if !monitor.up => {
             writeln!(
@@ -182,6 +188,7 @@ mod tests {
             },
             workers: Vec::new(),
             monitor: Some(MonitorStatus { pid: 0, up: false, restarts: 2 }),
+            http: None,
             devices: vec![device, ill],
             quarantines: Vec::new(),
             queue: Default::default(),

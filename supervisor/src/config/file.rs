@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io::Read;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::limits::{self, Key};
 use super::models::{self, ModelSettings};
-use super::{ConfigError, DeviceSelection, check_socket, parse_devices};
+use super::{ConfigError, DeviceSelection, check_socket, parse_devices, parse_http};
 use crate::pool::config::PoolConfig;
 use crate::pool::policy::PolicyTable;
 
@@ -26,6 +27,7 @@ pub(super) struct FileSettings {
     pub(super) devices: Option<Vec<DeviceSelection>>,
     pub(super) socket: Option<PathBuf>,
     pub(super) worker_bin: Option<PathBuf>,
+    pub(super) http: Option<SocketAddr>,
     pub(super) allow_chaos: Option<bool>,
     pub(super) limits: Option<PoolConfig>,
     pub(super) policy: PolicyTable,
@@ -90,6 +92,7 @@ fn parse(text: &str, folder: &Path) -> Result<FileSettings, Misfit> {
                     .map(|table| parse_model(table, folder))
                     .collect::<Result<_, _>>()?;
             }
+            "http" => settings.http = Some(parse_http(text()?).map_err(misfit)?),
             "allow_chaos" => {
                 let wrong = || misfit("`allow_chaos` needs true or false".to_owned());
                 settings.allow_chaos = Some(value.get_ref().as_bool().ok_or_else(wrong)?);
@@ -160,9 +163,8 @@ fn unknown(key: &str) -> String {
         return format!("`{key}` is a limit: write it under [limits]");
     }
     format!(
-        "there is no setting `{key}`; the settings are devices, socket, worker_bin, allow_chaos, \
-         onnxruntime, \
-         [[model]], [limits] and [policy]"
+        "there is no setting `{key}`; the settings are devices, socket, worker_bin, http, \
+         allow_chaos, onnxruntime, [[model]], [limits] and [policy]"
     )
 }
 

@@ -18,6 +18,7 @@ mod attendant;
 mod clients;
 mod content;
 mod core;
+mod gateway;
 mod link;
 mod listen;
 mod models;
@@ -52,12 +53,14 @@ use crate::pool::config::PoolConfig;
 use crate::pool::event::{Event, Timestamp};
 use crate::pool::policy::PolicyTable;
 use arenas::Budget;
+use gateway::Gateway;
 use link::Link;
 use monitor::{Monitor, Patience, Reclaim};
 use timer::Timer;
 
 use self::core::Core;
 
+pub use gateway::{Front, HttpError};
 pub use listen::{Claim, ListenError, SocketLock};
 pub use notify::Notifier;
 pub use process::raise_descriptor_limit;
@@ -114,6 +117,8 @@ struct Shared {
     monitor: OnceLock<Monitor>,
     /// The models that inference workers were told to load.
     models: BTreeSet<String>,
+    /// Serves HTTP, if that is wanted.
+    gateway: OnceLock<Gateway>,
     socket: PathBuf,
     ids: AtomicU64,
     /// How long a thread may look for a message before it sleeps.
@@ -163,6 +168,7 @@ impl Shell {
             budget: Arc::new(Budget::from_system()),
             policy: command.policy.clone(),
             monitor: OnceLock::new(),
+            gateway: OnceLock::new(),
             socket,
             ids: AtomicU64::new(1),
             spin,
@@ -217,6 +223,16 @@ impl Shell {
         listen::start(&self.shared, claim)
     }
 
+    /// Serves HTTP from now on, by a process of its own. The first call counts.
+    ///
+    /// # Errors
+    /// The system's, if a thread cannot be started.
+    pub fn serve_http(&self, front: Front) -> io::Result<()> {
+        let gateway = Gateway::start(front, &self.shared.socket, Patience::DEFAULT)?;
+        self.shared.gateway.get_or_init(|| gateway);
+        Ok(())
+    }
+
     /// Tells the service manager of this pool from now on; its limits are `config`. The first call
     /// counts.
     pub fn report_to(&self, notifier: Notifier, config: &PoolConfig) {
@@ -259,6 +275,9 @@ impl Shell {
         }
         let until = clock::now() + FLUSH_TIMEOUT;
         outboxes.iter().for_each(|outbox| outbox.flush(until));
+        if let Some(gateway) = self.shared.gateway.get() {
+            gateway.stop();
+        }
         process::remove_bootstrap_files(self.shared.socket.parent());
         ended
     }
@@ -383,6 +402,7 @@ impl Shared {
     fn status(&self) -> Status {
         let cuda_mapped = cuda_is_mapped();
         let (monitor, devices) = self.monitor.get().map(Monitor::status).unzip();
+        let http = self.gateway.get().map(Gateway::status);
         let core = self.lock();
         let mut workers = core.pool.workers();
         for row in &mut workers {
@@ -409,6 +429,7 @@ impl Shared {
             },
             workers,
             monitor,
+            http,
             devices: devices.unwrap_or_default(),
             quarantines: operator::quarantines(&core.pool, self.timestamp()),
             queue: core.pool.queue(),

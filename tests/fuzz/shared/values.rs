@@ -17,8 +17,8 @@ use gridpool_protocol::receipt::{
     Attempt, AttemptOutcome, DeviceInfo, ItemRange, KernelUse, Receipt, RunReport, Verdict,
 };
 use gridpool_protocol::status::{
-    Counters, DeviceStatus, MonitorStatus, PolicyRule, QuarantineStatus, QueueStatus, SlotDevice,
-    Status, SupervisorStatus, WorkerMemory, WorkerState, WorkerStatus,
+    Counters, DeviceStatus, HttpStatus, MonitorStatus, PolicyRule, QuarantineStatus, QueueStatus,
+    SlotDevice, Status, SupervisorStatus, WorkerMemory, WorkerState, WorkerStatus,
 };
 use gridpool_protocol::tensor::model::{InferReport, ModelInfo, ModelState, ProviderNodes};
 use gridpool_protocol::tensor::{DataType, TensorSpec};
@@ -349,7 +349,9 @@ fn status() -> Status {
     let [device, why] = ["gpu1", "gpu1#5 died"].map(str::to_owned);
     let (role, tried_in_us) = ("grid".to_owned(), Some(41_000_001));
     let quarantines = vec![QuarantineStatus { device, role, why, tried_in_us }];
-    Status { supervisor, monitor, devices, quarantines, workers, queue, counters }
+    let address = "127.0.0.1:8000".to_owned();
+    let http = Some(HttpStatus { address, pid: 8, up: true, restarts: 1 });
+    Status { supervisor, monitor, http, devices, quarantines, workers, queue, counters }
 }
 
 fn rule() -> PolicyRule {
