@@ -96,7 +96,8 @@ impl Drop for Handle {
     }
 }
 
-/// Gives a job up from another thread than the one that waits for it. It holds nothing of the job.
+/// Gives up a job, or a request of a model, from another thread than the one that waits for it. It holds
+/// nothing of the job.
 #[derive(Clone, Debug)]
 pub struct Canceller {
     connection: Arc<Connection>,

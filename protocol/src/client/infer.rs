@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use super::handle::Handle;
 use super::task::{Task, Terms};
-use super::{Client, ClientError};
+use super::{Canceller, Client, ClientError};
 use crate::ids::JobKey;
 use crate::message::{Priority, Refusal};
 use crate::output::Bytes;
@@ -181,6 +181,12 @@ impl InferHandle {
     /// Gives the request up: the verdict will be CANCELLED, unless another is under way already.
     pub fn cancel(&self) {
         self.handle.cancel();
+    }
+
+    /// The same for another thread, while this one waits.
+    #[must_use]
+    pub fn canceller(&self) -> Canceller {
+        self.handle.canceller()
     }
 
     /// Waits for the verdict.

@@ -96,9 +96,9 @@ impl From<ClientError> for Failure {
             | ClientError::Version { .. }
             | ClientError::Malformed(_)
             | ClientError::Frame(_)
+            | ClientError::Tensors(_)
             | ClientError::Unexpected(_)
-            | ClientError::Arena(_)
-            | ClientError::Tensors(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            | ClientError::Arena(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::new(status, Chain(&error).to_string())
     }
