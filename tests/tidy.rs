@@ -81,6 +81,16 @@ fn onnx_runtime_is_named_in_one_folder_and_called_by_hand_in_one_place() {
 }
 
 #[test]
+fn the_async_runtime_and_http_are_the_gateways_alone() {
+    let is_http =
+        |line: &str| ["axum", "hyper", "hyper_util", "tokio"].iter().any(|n| names(line, n));
+    let (inside, outside): (Vec<_>, Vec<_>) =
+        sources().partition(|source| source.path.starts_with("supervisor/src/gateway/"));
+    assert!(!lines_where(inside.into_iter(), is_http).is_empty(), "they are no longer used");
+    none(lines_where(outside.into_iter(), is_http));
+}
+
+#[test]
 fn dependencies_point_one_way() {
     for (folder, foreign) in FOREIGN {
         let dependencies = dependencies(folder);

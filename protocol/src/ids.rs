@@ -131,6 +131,27 @@ impl fmt::Display for AttemptId {
     }
 }
 
+/// What a worker process does. One process has one role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Programs over grids.
+    Grid,
+    /// Requests of models.
+    Infer,
+}
+
+impl Role {
+    /// As `status` shows it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Grid => "grid",
+            Self::Infer => "infer",
+        }
+    }
+}
+
 /// One connection to the supervisor. A client that reconnects is a new client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClientId(pub u64);

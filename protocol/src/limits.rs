@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// Version of the wire format. Both sides must name the same one.
-pub const PROTOCOL_VERSION: u32 = 5;
+pub const PROTOCOL_VERSION: u32 = 7;
 
 /// Highest colour of a cell.
 pub const COLOR_MAX: u8 = 9;
@@ -41,6 +41,9 @@ pub const INLINE_BYTES_MAX: usize = 16 * 1024;
 pub const FRAME_BYTES_MAX: usize = 256 * 1024;
 /// File descriptors that one frame may carry.
 pub const FRAME_FDS_MAX: usize = 1;
+
+/// The same for a request of a model, of which many are in a worker's channel at a time.
+pub const INFER_INLINE_BYTES_MAX: usize = 4 * 1024;
 
 /// Most attempts that join one launch.
 pub const JOIN_MAX: usize = 64;

@@ -2,15 +2,19 @@
 //!
 //! [`PROTOCOL_VERSION`]: crate::limits::PROTOCOL_VERSION
 
+mod worker;
+
 use serde::{Deserialize, Serialize};
 
-use crate::chaos::{Chaos, ChaosFault};
+use crate::chaos::Chaos;
 use crate::codec;
-use crate::fault::FaultCode;
-use crate::ids::{ArenaId, AttemptId, ContentHash, JobKey, WorkerId};
+use crate::ids::{ArenaId, ContentHash, JobKey};
 use crate::program::Ties;
-use crate::receipt::{DeviceInfo, ItemRange, Receipt, RunReport, Verdict};
-use crate::status::{PolicyRule, Status, WorkerMemory};
+use crate::receipt::{Receipt, Verdict};
+use crate::status::{PolicyRule, Status};
+use crate::tensor::model::ModelInfo;
+
+pub use worker::{Answer, AttemptError, FromWorker, InferMember, Lifeline, Member, Run, ToWorker};
 
 /// Bytes inside a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,6 +96,33 @@ pub struct Payload {
     pub output: Destination,
 }
 
+/// A request of a model, as its client describes it: handed from the client through the supervisor to a
+/// worker as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelCall {
+    /// The model's name.
+    pub model: String,
+    /// Its inputs, packed as [`tensor`](crate::tensor) says.
+    pub input: Input,
+    /// Where its outputs go, packed likewise. They may take less than the slice has.
+    pub output: Destination,
+}
+
+/// A request of a model as its client submits it. It gets a verdict as any job does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InferSubmission {
+    /// The client's name for it.
+    pub key: JobKey,
+    /// What to ask.
+    pub call: ModelCall,
+    /// From acceptance; zero is a deadline that has passed.
+    pub deadline_ms: u64,
+    /// Order among the client's own jobs.
+    pub priority: Priority,
+    /// Whether it may run more than once. If not, it gets one attempt, and no other runs beside it.
+    pub idempotent: bool,
+}
+
 /// A job as its client submits it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Submission {
@@ -135,6 +166,13 @@ pub enum ClientMessage {
     DropArena {
         /// The arena.
         arena: ArenaId,
+    },
+    /// Ask a model.
+    Infer(Box<InferSubmission>),
+    /// Say which models there are.
+    Models {
+        /// Echoed.
+        request: u64,
     },
     /// Say what the pool does about which fault.
     Policy {
@@ -307,119 +345,20 @@ pub enum ServerMessage {
         /// How many verdicts of each kind it has given since the order to drain; none is 0.
         verdicts: Vec<(Verdict, u64)>,
     },
+    /// Answer to `Models`: what each inference worker that serves says of its models.
+    Models {
+        /// Echoed.
+        request: u64,
+        /// One row for each model of each device.
+        models: Vec<DeviceModel>,
+    },
 }
 
-/// Supervisor to worker, over ipc-channel.
+/// A model on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ToWorker {
-    /// Run these attempts and answer each.
-    Run(Box<Run>),
-    /// Unmap these arenas, then say `Forgot`.
-    Forget {
-        /// The arenas.
-        arenas: Vec<ArenaId>,
-    },
-    /// End.
-    Stop,
-}
-
-/// Attempts of one program, perhaps of many jobs, that a worker runs in one launch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Run {
-    /// The program's text.
-    pub program: String,
-    /// How the program breaks ties.
-    pub ties: Ties,
-    /// At least one, at most [`JOIN_MAX`](crate::limits::JOIN_MAX). Each gets an answer of its own.
-    pub members: Vec<Member>,
-}
-
-/// One attempt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Member {
-    /// The attempt.
-    pub attempt: AttemptId,
-    /// The whole batch and the place of the whole result.
-    pub payload: Payload,
-    /// The items that this attempt is about: it reads no other, and writes no other's result.
-    pub part: ItemRange,
-    /// What this attempt meets on purpose.
-    pub chaos: Option<ChaosFault>,
-}
-
-/// Worker to supervisor, over ipc-channel.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum FromWorker {
-    /// First message: who speaks.
-    Hello {
-        /// The worker's [`PROTOCOL_VERSION`](crate::limits::PROTOCOL_VERSION).
-        version: u32,
-        /// Its package version.
-        build: String,
-        /// The name it was started under.
-        worker: WorkerId,
-    },
-    /// Every kernel has run once and the known answers were right.
-    Ready {
-        /// The device as the worker found it.
-        device: DeviceInfo,
-    },
-    /// Alive. Sent every 250 ms from a thread of its own.
-    Heartbeat {
-        /// What the worker holds.
-        memory: WorkerMemory,
-    },
-    /// The answer to one attempt of a `Run`.
-    Answer {
-        /// The attempt.
-        attempt: AttemptId,
-        /// What came of it.
-        result: Result<Answer, AttemptError>,
-    },
-    /// The arenas of `Forget` are unmapped.
-    Forgot,
-    /// Last words: the process ends with this exit code.
-    Dying {
-        /// One of [`crate::exit::worker`].
-        code: i32,
-        /// What went wrong, if it was a fault.
-        fault: Option<FaultCode>,
-        /// One sentence.
-        message: String,
-        /// The attempt that was running.
-        attempt: Option<AttemptId>,
-    },
-}
-
-/// A successful attempt.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Answer {
-    /// What was done.
-    pub report: RunReport,
-    /// The packed result, if it goes into the answer.
-    pub output: Option<Inline>,
-}
-
-/// An attempt that failed and left the worker whole.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum AttemptError {
-    /// The device said no, for this job alone; another attempt may do better.
-    Device(String),
-    /// Another attempt would end the same way: the batch is not what the submission said, or the
-    /// policy gives none.
-    Refused(String),
-}
-
-/// Supervisor to worker, over the lifeline socket: what needs a descriptor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Lifeline {
-    /// Worker to supervisor, once: its ipc-channel ends are on their way.
-    Connected,
-    /// An arena, its descriptor beside the message.
-    Arena {
-        /// Its name.
-        arena: ArenaId,
-        /// Its size.
-        bytes: u64,
-    },
+pub struct DeviceModel {
+    /// The worker, as `gpu0#2`.
+    pub worker: String,
+    /// The model.
+    pub model: ModelInfo,
 }

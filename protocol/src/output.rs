@@ -35,6 +35,7 @@ mod layout;
 mod plain;
 mod value;
 
+pub(crate) use bytes::Bytes;
 pub use decode::{MalformedOutput, Outputs};
 pub use layout::OutputLayout;
 pub use plain::Labels;

@@ -7,6 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{DeviceId, DeviceKind};
+use crate::tensor::model::InferReport;
 
 /// How a job ended. Every accepted job gets exactly one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -115,6 +116,8 @@ pub struct RunReport {
     pub service_us: u64,
     /// Buffers made or enlarged and arenas registered for it; 0 once a worker has seen the like.
     pub allocations: u32,
+    /// If it was a request of a model: how that ran.
+    pub infer: Option<InferReport>,
 }
 
 /// How one attempt ended.
@@ -166,6 +169,8 @@ pub struct Attempt {
     pub service_us: u64,
     /// See [`RunReport::allocations`].
     pub allocations: u32,
+    /// See [`RunReport::infer`].
+    pub infer: Option<InferReport>,
 }
 
 impl Attempt {
@@ -191,6 +196,7 @@ impl Attempt {
             d2h_bytes: 0,
             service_us: 0,
             allocations: 0,
+            infer: None,
         }
     }
 
@@ -210,6 +216,7 @@ impl Attempt {
             d2h_bytes: report.d2h_bytes,
             service_us: report.service_us,
             allocations: report.allocations,
+            infer: report.infer,
             ..Self::unreported(worker, device, part, AttemptOutcome::Ok, String::new())
         }
     }

@@ -15,6 +15,8 @@ pub struct Status {
     pub workers: Vec<WorkerStatus>,
     /// The process that watches the GPUs; nothing without any.
     pub monitor: Option<MonitorStatus>,
+    /// The process that serves HTTP; nothing without `--http`.
+    pub http: Option<HttpStatus>,
     /// One row per GPU, as the monitor said last.
     pub devices: Vec<DeviceStatus>,
     /// One row per device that is out of service.
@@ -153,6 +155,8 @@ pub struct QueueStatus {
 pub struct QuarantineStatus {
     /// `gpu0`.
     pub device: String,
+    /// For which workers: `grid` or `infer`.
+    pub role: String,
     /// The fault that it was last put out for.
     pub why: String,
     /// Microseconds until it is tried again; `None` if that is not before somebody releases it.
@@ -162,6 +166,19 @@ pub struct QuarantineStatus {
 /// The process that watches the GPUs through NVML.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MonitorStatus {
+    /// Process id; 0 where there is no process.
+    pub pid: u32,
+    /// Whether it has given a sign of life.
+    pub up: bool,
+    /// Processes started after the first.
+    pub restarts: u32,
+}
+
+/// The process that serves HTTP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HttpStatus {
+    /// Where it listens: `127.0.0.1:8000`.
+    pub address: String,
     /// Process id; 0 where there is no process.
     pub pid: u32,
     /// Whether it has given a sign of life.
@@ -248,6 +265,28 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            accepted: self.accepted + other.accepted,
+            ok: self.ok + other.ok,
+            failed: self.failed + other.failed,
+            deadline: self.deadline + other.deadline,
+            poison: self.poison + other.poison,
+            cancelled: self.cancelled + other.cancelled,
+            device_lost: self.device_lost + other.device_lost,
+            refused_busy: self.refused_busy + other.refused_busy,
+            refused_poison: self.refused_poison + other.refused_poison,
+            quarantines: self.quarantines + other.quarantines,
+            attempts: self.attempts + other.attempts,
+            runs: self.runs + other.runs,
+            joined: self.joined + other.joined,
+            restarts: self.restarts + other.restarts,
+            stale: self.stale + other.stale,
+        }
+    }
+
     /// How many verdicts of each kind were given.
     #[must_use]
     pub fn verdicts(&self) -> [(Verdict, u64); 6] {

@@ -22,6 +22,7 @@ mod packed;
 mod spec;
 
 pub use datatype::{DataType, ParseDataTypeError};
-pub use error::TensorError;
+pub use error::{TensorError, bytes_needed};
+pub(crate) use packed::HEAD_BYTES;
 pub use packed::{DATA_ALIGNMENT, Packed, TensorLayout};
 pub use spec::{ANY_SIZE, ShapeError, Tensor, TensorSpec};

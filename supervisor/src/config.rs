@@ -9,7 +9,14 @@
 //! devices = "all"                  # as after --devices: all, 0,1, GPU-<uuid>, cpu:2
 //! socket = "/run/gridpool.sock"    # paths are relative to the file's folder
 //! worker_bin = "gridpool-worker"
+//! http = "127.0.0.1:8000"          # serves the Open Inference Protocol there; nowhere without this
 //! allow_chaos = false              # true takes jobs that make a worker fault on purpose
+//! onnxruntime = "libonnxruntime.so" # if it is not in one of the usual places
+//!
+//! [[model]]                        # once for each: what every inference worker loads
+//! name = "resnet"
+//! path = "resnet50.onnx"
+//! contexts = 4                     # and all other fields of `ModelOptions`
 //!
 //! [limits]                         # the fields of `PoolConfig`; times end in _s, _ms or _us
 //! queue_jobs_max = 1024
@@ -25,9 +32,11 @@
 mod devices;
 mod file;
 mod limits;
+mod models;
 
 use std::env;
 use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -38,6 +47,7 @@ use crate::pool::config::PoolConfig;
 use crate::pool::policy::PolicyTable;
 
 pub use devices::{CPU_WORKERS_MAX, DeviceError, DeviceSelection, parse_devices};
+pub use models::{MODELS_MAX, ModelSettings};
 
 /// Longest path of a Unix socket, from `sun_path` of `sockaddr_un`.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -51,12 +61,18 @@ pub struct Settings {
     pub socket: PathBuf,
     /// The worker's binary, if not the one beside `gridpool`.
     pub worker_bin: Option<PathBuf>,
+    /// Where HTTP is served, if it is.
+    pub http: Option<SocketAddr>,
     /// Whether jobs may make a worker fault on purpose.
     pub allow_chaos: bool,
     /// The limits of the core.
     pub limits: PoolConfig,
     /// What is done about which fault.
     pub policy: PolicyTable,
+    /// The models that inference workers load; without any there are no such workers.
+    pub models: Vec<ModelSettings>,
+    /// ONNX Runtime's library, if it is named.
+    pub onnxruntime: Option<PathBuf>,
 }
 
 /// What flags, or the environment in their place, say.
@@ -68,10 +84,16 @@ pub struct Overrides {
     pub socket: Option<PathBuf>,
     /// `--worker-bin` or `GRIDPOOL_WORKER_BIN`.
     pub worker_bin: Option<PathBuf>,
+    /// `--http` or `GRIDPOOL_HTTP`.
+    pub http: Option<String>,
     /// `--standby` or `GRIDPOOL_STANDBY`.
     pub standbys: Option<u32>,
     /// `--allow-chaos` or `GRIDPOOL_ALLOW_CHAOS`.
     pub allow_chaos: Option<bool>,
+    /// Every `--model`.
+    pub models: Vec<String>,
+    /// `--onnxruntime` or `GRIDPOOL_ONNXRUNTIME`.
+    pub onnxruntime: Option<PathBuf>,
 }
 
 /// Why there are no settings.
@@ -131,15 +153,28 @@ impl Settings {
             })?),
             None => file.devices,
         };
+        let models = flags.models.iter().map(|text| models::parse_flag(text));
+        let models = models.collect::<Result<Vec<_>, _>>();
+        let models = models.and_then(|flags| models::merge(file.models, flags));
+        let models = models.map_err(|reason| ConfigError::Flag { flag: "--model", reason })?;
+        let http = match flags.http {
+            Some(text) => Some(
+                parse_http(&text).map_err(|reason| ConfigError::Flag { flag: "--http", reason })?,
+            ),
+            None => file.http,
+        };
         let mut limits = file.limits.unwrap_or(PoolConfig::DEFAULT);
         limits.standbys = flags.standbys.unwrap_or(limits.standbys);
         Ok(Self {
             devices: devices.unwrap_or_else(|| vec![DeviceSelection::AllGpus]),
             socket: resolve_socket(flags.socket, file.socket)?,
             worker_bin: flags.worker_bin.or(file.worker_bin),
+            http,
             allow_chaos: flags.allow_chaos.or(file.allow_chaos).unwrap_or(false),
             limits,
             policy: file.policy,
+            models,
+            onnxruntime: flags.onnxruntime.or(file.onnxruntime),
         })
     }
 }
@@ -162,6 +197,18 @@ fn default_socket(runtime_dir: Option<OsString>, user: Uid) -> PathBuf {
         None => PathBuf::from(format!("/tmp/gridpool-{user}")),
     };
     folder.join("pool.sock")
+}
+
+/// `127.0.0.1:8000`, `[::1]:8000`, `localhost:8000`. Names are not looked up: that may hang.
+fn parse_http(text: &str) -> Result<SocketAddr, String> {
+    let local = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
+    let local = local.map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    local.or_else(|| text.parse().ok()).ok_or_else(|| {
+        format!(
+            "`{text}` is no address and port: write 127.0.0.1:8000, 0.0.0.0:8000, [::1]:8000 or \
+             localhost:8000; with port 0 the system chooses one"
+        )
+    })
 }
 
 fn check_socket(path: &Path) -> Result<(), String> {
@@ -198,14 +245,18 @@ mod tests {
             devices: Some("1".to_owned()),
             socket: Some(PathBuf::from("b.sock")),
             worker_bin: Some(PathBuf::from("w")),
+            http: Some("localhost:1".to_owned()),
             standbys: Some(1),
             allow_chaos: None,
+            models: Vec::new(),
+            onnxruntime: None,
         };
         let settings = Settings::resolve(flags, Some(&path)).unwrap();
         assert_eq!(settings.devices, [DeviceSelection::GpuIndex(1)]);
         assert_eq!(settings.socket, PathBuf::from("b.sock"));
         assert_eq!(settings.worker_bin, Some(PathBuf::from("w")));
         assert_eq!(settings.limits.standbys, 1);
+        assert_eq!(settings.http, Some(SocketAddr::from(([127, 0, 0, 1], 1))));
         let settings = Settings::resolve(Overrides::default(), None).unwrap();
         assert_eq!(settings.devices, [DeviceSelection::AllGpus]);
         assert_eq!(settings.limits, PoolConfig::DEFAULT);
@@ -220,6 +271,27 @@ mod tests {
         };
         assert!(!allowed(None, "") && !allowed(None, "allow_chaos = false"));
         assert!(allowed(None, "allow_chaos = true") && allowed(Some(true), ""));
+    }
+
+    #[test]
+    fn http_is_served_where_a_flag_or_the_file_says_so_and_nowhere_else() {
+        let at = |flag: Option<&str>, text: &str| {
+            let (_folder, path) = file(text);
+            let flags = Overrides { http: flag.map(str::to_owned), ..Overrides::default() };
+            Settings::resolve(flags, Some(&path)).map(|settings| settings.http)
+        };
+        assert_eq!(at(None, ""), Ok(None));
+        let file = "http = '127.0.0.1:8000'";
+        assert_eq!(at(None, file), Ok(Some(SocketAddr::from(([127, 0, 0, 1], 8000)))));
+        assert_eq!(at(Some("0.0.0.0:0"), file), Ok(Some(SocketAddr::from(([0, 0, 0, 0], 0)))));
+        for wrong in ["8000", ":8000", "127.0.0.1", "example.org:80", "localhost:99999", ""] {
+            let error = at(Some(wrong), "").unwrap_err();
+            assert!(error.to_string().starts_with("--http: `"), "{error}");
+            assert_eq!(error.exit_code(), 2);
+            let error = at(None, &format!("\nhttp = '{wrong}'")).unwrap_err();
+            assert!(error.to_string().contains("pool.toml, line 2: `"), "{error}");
+            assert_eq!(error.exit_code(), 78);
+        }
     }
 
     #[test]
@@ -238,8 +310,11 @@ mod tests {
             devices: Some(devices.to_owned()),
             socket: Some(PathBuf::from(socket)),
             worker_bin: None,
+            http: None,
             standbys: None,
             allow_chaos: None,
+            models: Vec::new(),
+            onnxruntime: None,
         };
         let error = Settings::resolve(flags("cpu:0", "s"), None).unwrap_err();
         assert_eq!(error.to_string(), "--devices: `cpu:0`: cpu:N needs N from 1 to 64");

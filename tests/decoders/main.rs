@@ -179,6 +179,7 @@ mutations! {
     mutated_client_messages_decode_or_are_refused: "client_message",
     mutated_configs_are_read_or_refused: "config",
     mutated_words_of_workers_decode_or_are_refused: "from_worker",
+    mutated_inference_requests_are_read_or_refused: "infer_request",
     mutated_json_is_read_or_refused: "input_json",
     mutated_arrays_are_read_or_refused: "input_npy",
     mutated_lifelines_decode_or_are_refused: "lifeline",

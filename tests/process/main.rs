@@ -21,6 +21,8 @@ mod documents;
 mod floods;
 mod forms;
 mod frames;
+mod http;
+mod infer;
 mod isolation;
 mod item_errors;
 mod jobs;

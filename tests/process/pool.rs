@@ -26,6 +26,7 @@ pub(crate) struct Setup {
     devices: String,
     limits: String,
     worker: PathBuf,
+    args: Vec<String>,
     env: Vec<(&'static str, String)>,
     folder: Rc<TempDir>,
 }
@@ -56,6 +57,7 @@ pub(crate) fn on(devices: String) -> Setup {
         devices,
         limits: PATIENT.to_owned(),
         worker: binaries::worker().to_owned(),
+        args: Vec::new(),
         env: Vec::new(),
         folder: Rc::new(tempfile::tempdir().expect("a folder for temporary files")),
     }
@@ -90,6 +92,12 @@ impl Setup {
     /// Another program in the worker's place.
     pub(crate) fn worker(mut self, program: impl Into<PathBuf>) -> Self {
         self.worker = program.into();
+        self
+    }
+
+    /// More arguments of `gridpool serve`.
+    pub(crate) fn args(mut self, args: &[&str]) -> Self {
+        self.args.extend(args.iter().map(|&arg| arg.to_owned()));
         self
     }
 
@@ -130,6 +138,7 @@ impl Setup {
             .arg(self.socket())
             .arg("--worker-bin")
             .arg(&self.worker)
+            .args(&self.args)
             .env("NO_COLOR", "1")
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())

@@ -98,6 +98,7 @@ fn answer(replies: &Sender<FromWorker>, run: &Run, member: &Member, launches: u3
         d2h_bytes: 0,
         service_us: 1,
         allocations: 0,
+        infer: None,
     };
     let output =
         (member.payload.output == Destination::Inline).then(|| Inline(vec![0; layout.bytes()]));

@@ -189,6 +189,9 @@ impl Swarm {
             parts_per_device: count(rng, 1, 3),
             feed_cost_max: rng.pick(&[0, 5, 20, 60, 1_000]),
             feed_patience: Duration::from_millis(rng.pick(&[1, 20, 60, 150, 10_000])),
+            infer_window: 1,
+            infer_cancel_grace: Duration::ZERO,
+            infer_ready_timeout: Duration::ZERO,
             join_cost_max: rng.pick(&[0, 10, 30, 100, 1_000]),
         };
         Self {

@@ -15,7 +15,7 @@ use gridpool_protocol::ids::ArenaId;
 use gridpool_protocol::message::Lifeline;
 use gridpool_protocol::{clock, codec};
 
-use crate::serve::end_process;
+use crate::link::end_process;
 
 /// How long a job waits for an arena that its supervisor has sent before it.
 const ARENA_TIMEOUT: Duration = Duration::from_secs(5);

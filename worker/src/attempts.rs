@@ -127,6 +127,7 @@ pub(crate) fn run_together(
         d2h_bytes: 0,
         service_us: u64::try_from(arrived.elapsed().as_micros()).unwrap_or(u64::MAX),
         allocations: work.allocations,
+        infer: None,
     });
     let mut done = work.as_ref().map_or(&[][..], |work| &work.members).iter();
     let answer = |(hold, held): (Result<Hold, AttemptError>, Result<(), AttemptError>)| {

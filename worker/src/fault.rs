@@ -79,6 +79,14 @@ pub enum Fault {
         /// Why not, in the system's words.
         reason: String,
     },
+    /// ONNX Runtime failed, or CUDA below it.
+    #[error("{message}")]
+    Runtime {
+        /// What it is.
+        code: FaultCode,
+        /// In its words.
+        message: String,
+    },
     /// The device computed something else than what is known to be right.
     #[error("the device fails its known-answer test: {detail}")]
     WrongAnswer {
@@ -107,6 +115,7 @@ impl Fault {
     pub fn code(&self) -> FaultCode {
         match self {
             Self::Cuda { code, .. } => FaultCode::Cuda(*code),
+            Self::Runtime { code, .. } => *code,
             Self::WrongAnswer { .. } | Self::WrongResult { .. } => FaultCode::WrongAnswer,
             Self::Contaminated { .. }
             | Self::DriverTooOld { .. }
@@ -124,6 +133,7 @@ impl Fault {
     pub fn class(&self) -> FaultClass {
         match self {
             Self::Cuda { code, .. } => FaultCode::Cuda(*code).class(),
+            Self::Runtime { code, .. } => code.class(),
             Self::NoDriver | Self::WrongAnswer { .. } | Self::WrongResult { .. } => {
                 FaultClass::Device
             }
@@ -148,7 +158,7 @@ impl Fault {
     #[must_use]
     pub fn ends_worker(&self) -> bool {
         match self {
-            Self::Cuda { .. } => !self.response().keeps_worker(),
+            Self::Cuda { .. } | Self::Runtime { .. } => !self.response().keeps_worker(),
             Self::NoDriver | Self::WrongAnswer { .. } | Self::WrongResult { .. } => true,
             // What belongs to a start, which a device that is open has behind it; and memory, which the
             // next job may find.
@@ -173,7 +183,10 @@ impl Fault {
     #[must_use]
     pub fn exit_code(&self) -> i32 {
         match self {
-            Self::Cuda { code, .. } => exit_code_of(*code),
+            Self::Cuda { code, .. } | Self::Runtime { code: FaultCode::Cuda(code), .. } => {
+                exit_code_of(*code)
+            }
+            Self::Runtime { .. } => exit::STICKY,
             Self::DriverTooOld { .. } | Self::MissingSymbol { .. } => exit::DRIVER,
             Self::NoDriver | Self::WrongAnswer { .. } | Self::WrongResult { .. } => {
                 exit::DEVICE_LOST

@@ -24,6 +24,7 @@ pub mod fault;
 pub mod gauges;
 #[cfg(feature = "infer")]
 pub mod infer;
+pub mod link;
 pub mod monitor;
 pub mod probe;
 pub mod process;

@@ -1,11 +1,13 @@
 //! `gridpool-worker`: started by the supervisor, one role per process. Not meant to be typed.
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit;
 use gridpool_protocol::fault::Overrides;
@@ -15,7 +17,13 @@ use gridpool_worker::cpu::CpuDevice;
 use gridpool_worker::cuda::CudaDevice;
 use gridpool_worker::device::Device;
 use gridpool_worker::fault::{self, Fault};
-use gridpool_worker::serve::{self, Identity};
+#[cfg(feature = "infer")]
+use gridpool_worker::infer::{
+    self,
+    serve::{ModelPlan, Plan, parse_model},
+};
+use gridpool_worker::link::{self, Identity};
+use gridpool_worker::serve;
 use gridpool_worker::wear::GrowthMax;
 use gridpool_worker::{beacon, monitor, probe, process};
 use tracing_subscriber::EnvFilter;
@@ -32,36 +40,35 @@ struct Arguments {
 enum Role {
     /// Serve grid jobs on one device; standard input is the lifeline.
     Grid {
-        /// The name of this process: `gpu0#1`.
-        #[arg(long)]
-        worker: WorkerId,
-        /// Where the supervisor waits for this worker's channel.
-        #[arg(long)]
-        bootstrap: String,
-        /// The supervisor's process id.
-        #[arg(long)]
-        supervisor_pid: u32,
-        /// How long it may look for a message before it sleeps, in microseconds.
-        #[arg(long, default_value_t = 0)]
-        spin_us: u32,
+        #[command(flatten)]
+        tie: Tie,
         /// How often it tests its device while it serves, in milliseconds.
         #[arg(long, default_value_t = 60_000)]
         known_answer_every_ms: u64,
-        /// Bytes of memory by which it may grow after it was READY.
-        #[arg(long, default_value_t = 4 << 30)]
-        memory_growth_max: u64,
-        /// Descriptors by which it may grow after it was READY.
-        #[arg(long, default_value_t = 4_096)]
-        descriptors_growth_max: u64,
         /// Threads of a CPU device.
         #[arg(long, default_value_t = 1)]
         threads: usize,
         /// The GPU that this worker must find.
         #[arg(long)]
         uuid: Option<String>,
-        /// What the pool's config changes about faults: `cuda 2=restart,cuda 218=fail_job`.
-        #[arg(long, default_value = "")]
-        policy: Overrides,
+    },
+    /// Serve requests of models on one device; standard input is the lifeline.
+    #[cfg(feature = "infer")]
+    Infer {
+        #[command(flatten)]
+        tie: Tie,
+        /// Threads of a CPU device.
+        #[arg(long, default_value_t = 1)]
+        threads: usize,
+        /// The GPU that this worker must find.
+        #[arg(long)]
+        uuid: Option<String>,
+        /// ONNX Runtime's library; without it, it is looked for.
+        #[arg(long)]
+        onnxruntime: Option<PathBuf>,
+        /// A model as JSON; once for each.
+        #[arg(long = "model", value_parser = parse_model)]
+        models: Vec<ModelPlan>,
     },
     /// Measure for `gridpool bench`: a line of JSON for each row.
     Bench {
@@ -100,10 +107,62 @@ enum Role {
     Probe,
 }
 
+/// What every worker process is told.
+#[derive(Debug, Args)]
+struct Tie {
+    /// The name of this process: `gpu0#1`.
+    #[arg(long)]
+    worker: WorkerId,
+    /// Where the supervisor waits for this worker's channel.
+    #[arg(long)]
+    bootstrap: String,
+    /// The supervisor's process id.
+    #[arg(long)]
+    supervisor_pid: u32,
+    /// How long it may look for a message before it sleeps, in microseconds.
+    #[arg(long, default_value_t = 0)]
+    spin_us: u32,
+    /// Bytes of memory by which it may grow after it was READY.
+    #[arg(long, default_value_t = 4 << 30)]
+    memory_growth_max: u64,
+    /// Descriptors by which it may grow after it was READY.
+    #[arg(long, default_value_t = 4_096)]
+    descriptors_growth_max: u64,
+    /// What the pool's config changes about faults: `cuda 2=restart,cuda 218=fail_job`.
+    #[arg(long, default_value = "")]
+    policy: Overrides,
+}
+
+impl Tie {
+    /// Who this worker is, from the moment on that it obeys the pool's policy.
+    fn identity(self) -> Identity {
+        fault::obey(self.policy);
+        Identity {
+            worker: self.worker,
+            bootstrap: self.bootstrap,
+            supervisor_pid: self.supervisor_pid,
+            spin: Duration::from_micros(self.spin_us.into()),
+            growth_max: GrowthMax {
+                memory: self.memory_growth_max,
+                descriptors: self.descriptors_growth_max,
+            },
+        }
+    }
+}
+
+/// Standard input, as what ties this process to its supervisor.
+fn lifeline() -> Result<OwnedFd, ExitCode> {
+    std::io::stdin().as_fd().try_clone_to_owned().map_err(|error| {
+        tracing::error!(%error, "standard input is not the lifeline");
+        ExitCode::from(exit::cli::WORKER)
+    })
+}
+
 fn main() -> ExitCode {
     // Before anything else: what is open now and later is not in the beacon's table.
-    let is_grid = std::env::args_os().nth(1).is_some_and(|role| role == "grid");
-    let beacon = if is_grid { beacon::light() } else { Ok(()) };
+    let serves = |role: OsString| role == "grid" || role == "infer";
+    let serves = std::env::args_os().nth(1).is_some_and(serves);
+    let beacon = if serves { beacon::light() } else { Ok(()) };
     let filter = EnvFilter::try_from_env("GRIDPOOL_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     let color = std::io::stderr().is_terminal();
     tracing_subscriber::fmt()
@@ -118,39 +177,25 @@ fn main() -> ExitCode {
         tracing::warn!(%errno, "signals stay as they are");
     }
     match Arguments::parse().role {
-        Role::Grid {
-            worker,
-            bootstrap,
-            supervisor_pid,
-            spin_us,
-            known_answer_every_ms,
-            memory_growth_max,
-            descriptors_growth_max,
-            threads,
-            uuid,
-            policy,
-        } => {
-            fault::obey(policy);
-            let spin = Duration::from_micros(spin_us.into());
-            let known_answer_every = Duration::from_millis(known_answer_every_ms);
-            let growth_max =
-                GrowthMax { memory: memory_growth_max, descriptors: descriptors_growth_max };
-            let identity = Identity {
-                worker,
-                bootstrap,
-                supervisor_pid,
-                spin,
-                known_answer_every,
-                growth_max,
-            };
-            let lifeline = match std::io::stdin().as_fd().try_clone_to_owned() {
-                Ok(lifeline) => lifeline,
-                Err(error) => {
-                    tracing::error!(%error, "standard input is not the lifeline");
-                    return ExitCode::from(exit::cli::WORKER);
-                }
-            };
-            serve::serve(&identity, lifeline, || open(worker, threads, uuid.as_deref()))
+        Role::Grid { tie, known_answer_every_ms, threads, uuid } => {
+            let identity = tie.identity();
+            let worker = identity.worker;
+            let every = Duration::from_millis(known_answer_every_ms);
+            match lifeline() {
+                Ok(lifeline) => serve::serve(&identity, every, lifeline, || {
+                    open(worker, threads, uuid.as_deref())
+                }),
+                Err(code) => code,
+            }
+        }
+        #[cfg(feature = "infer")]
+        Role::Infer { tie, threads, uuid, onnxruntime, models } => {
+            let identity = tie.identity();
+            let plan = Plan { uuid, threads, library: onnxruntime, models };
+            match lifeline() {
+                Ok(lifeline) => infer::serve::serve(&identity, lifeline, &plan),
+                Err(code) => code,
+            }
         }
         Role::Bench { plan, supervisor_pid } => {
             measure(supervisor_pid, || bench::run(&plan, &mut std::io::stdout()))
@@ -184,7 +229,7 @@ fn watch(supervisor: u32, uuids: &[String]) -> ExitCode {
     }
     let mut out = std::io::stdout();
     let ended = monitor::run(uuids, std::io::stdin(), &mut out);
-    serve::end_process(ended.unwrap_or_else(|error| {
+    link::end_process(ended.unwrap_or_else(|error| {
         tracing::debug!(%error, "the supervisor does not listen");
         exit::worker::OK
     }))

@@ -21,8 +21,8 @@ use gridpool_protocol::program::{Program, Ties};
 use gridpool_worker::chaos::Saboteur;
 use gridpool_worker::cuda::CudaDevice;
 use gridpool_worker::fault::Fault;
+use gridpool_worker::link::end_process;
 use gridpool_worker::self_test::{run_batch, self_test};
-use gridpool_worker::serve::end_process;
 
 /// Says which fault a child meets; without it a process is no child.
 const FAULT: &str = "GRIDPOOL_TEST_FAULT";

@@ -5,18 +5,20 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::ClientError;
 use super::keys::Keys;
 use super::link::{self, Endpoint, Received};
-use super::rooms::{Needs, Rooms};
+use super::models::KnownModels;
+use super::rooms::Rooms;
 use super::state::{Pending, Stage, State};
+use super::task::Task;
 use super::wire::Wire;
-use super::{ClientError, Job, JobAnswer};
-use crate::batch::Source;
 use crate::clock;
 use crate::ids::JobKey;
 use crate::lease::Lease;
 use crate::message::{ClientMessage, Refusal, ServerMessage};
-use crate::receipt::Verdict;
+use crate::output::Bytes;
+use crate::receipt::{Receipt, Verdict};
 
 /// How long a lost connection is tried again before its jobs are given up.
 const RECONNECT_FOR: Duration = Duration::from_secs(10);
@@ -33,6 +35,8 @@ const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(2 * 3_600);
 pub(super) struct Connection {
     endpoint: Endpoint,
     pub(super) wire: Arc<Wire>,
+    /// What the pool has said of models.
+    pub(super) known: KnownModels,
     keys: Keys,
     state: Mutex<State>,
     changed: Condvar,
@@ -59,7 +63,8 @@ impl Connection {
     fn with(endpoint: Endpoint, state: State) -> Result<Self, ClientError> {
         let wire = Arc::clone(&state.wire);
         let keys = Keys::new()?;
-        Ok(Self { endpoint, wire, keys, state: Mutex::new(state), changed: Condvar::new() })
+        let (state, changed) = (Mutex::new(state), Condvar::new());
+        Ok(Self { endpoint, wire, known: KnownModels::default(), keys, state, changed })
     }
 
     /// A key that no job of any client has.
@@ -163,16 +168,16 @@ impl Connection {
     pub(super) fn send_job(
         &self,
         key: JobKey,
-        job: Job,
+        task: Task,
         deadline: Instant,
     ) -> Result<(), ClientError> {
         loop {
             if self.lock().jobs.contains_key(&key) {
                 return Err(Refusal::KeyInUse(key).into());
             }
-            let rooms = self.rooms(&job, deadline)?;
+            let rooms = self.rooms(&task, deadline)?;
             // Not under the lock: it takes its time.
-            rooms.pack(&job);
+            rooms.pack(&task);
             let mut state = self.lock();
             let epoch = self.wire.epoch();
             if !rooms.are_of(epoch) {
@@ -183,7 +188,7 @@ impl Connection {
                 return Err(Refusal::KeyInUse(key).into());
             }
             let stage = Stage::Sent;
-            let pending = Pending { job, deadline, rooms, epoch, stage, is_cancelled: false };
+            let pending = Pending { task, deadline, rooms, epoch, stage, is_cancelled: false };
             state.jobs.insert(key, pending);
             state.send_job(key);
             return Ok(());
@@ -203,7 +208,7 @@ impl Connection {
         if pending.epoch != epoch {
             // Its arenas were another connection's.
             drop(state);
-            return self.send_job(key, pending.job, pending.deadline);
+            return self.send_job(key, pending.task, pending.deadline);
         }
         pending.stage = Stage::Sent;
         state.jobs.insert(key, pending);
@@ -216,17 +221,17 @@ impl Connection {
         // A key that is in use may be this very job's, on a connection that has just been lost.
         let passing = matches!(refusal, Refusal::Busy(_) | Refusal::KeyInUse(_));
         let state = self.lock();
-        let pending = state.jobs.get(&key).filter(|pending| pending.job.wait_if_busy);
+        let pending = state.jobs.get(&key).filter(|pending| pending.task.terms().wait_if_busy);
         passing && pending.is_some_and(|pending| clock::until(pending.deadline) > RETRY_EVERY)
     }
 
     /// The shared memory that a job needs. Where the pool has none to spare it waits for some until the
     /// job's deadline if the job does, and holds none meanwhile.
-    fn rooms(&self, job: &Job, deadline: Instant) -> Result<Rooms, ClientError> {
+    fn rooms(&self, task: &Task, deadline: Instant) -> Result<Rooms, ClientError> {
         loop {
-            match self.rooms_now(job) {
+            match self.rooms_now(task) {
                 Err(ClientError::Refused(Refusal::Busy(_)))
-                    if job.wait_if_busy && clock::until(deadline) > RETRY_EVERY =>
+                    if task.terms().wait_if_busy && clock::until(deadline) > RETRY_EVERY =>
                 {
                     self.wire.give_back_free();
                     self.pause(RETRY_EVERY);
@@ -236,28 +241,12 @@ impl Connection {
         }
     }
 
-    fn rooms_now(&self, job: &Job) -> Result<Rooms, ClientError> {
-        let needs = Needs::of(job);
-        let input = match &job.source {
-            Source::Packed(batch) => {
-                let lease = batch.lease();
-                if !self.wire.has_lent(&lease) {
-                    let why =
-                        "the batch was loaded by another client: load it by the one that submits";
-                    return Err(Refusal::Invalid(why.to_owned()).into());
-                }
-                if lease.memory().epoch == self.wire.epoch() {
-                    Some(lease)
-                } else {
-                    let lease = self.lease(batch.layout().bytes() as u64)?;
-                    batch.move_to(Arc::clone(&lease));
-                    Some(lease)
-                }
-            }
-            Source::Private(_) => needs.input.map(|bytes| self.lease(bytes)).transpose()?,
-        };
-        let output = needs.output.map(|bytes| self.lease(bytes)).transpose()?;
-        Ok(Rooms { input, output })
+    fn rooms_now(&self, task: &Task) -> Result<Rooms, ClientError> {
+        if task.loaded().is_some_and(|batch| !self.wire.has_lent(&batch.lease())) {
+            let why = "the batch was loaded by another client: load it by the one that submits";
+            return Err(Refusal::Invalid(why.to_owned()).into());
+        }
+        Rooms::furnish(task, self.wire.epoch(), |bytes| self.lease(bytes))
     }
 
     /// An arena with room for `bytes`: a free one, or one that the pool makes.
@@ -320,7 +309,7 @@ impl Connection {
         let awaited = matches!(pending.stage, Stage::Accepted | Stage::Sent);
         // Only a refused job's arenas are surely nobody's: a worker may still write to the others.
         if !matches!(pending.stage, Stage::Refused(_)) {
-            pending.rooms.spoil(&pending.job);
+            pending.rooms.spoil(&pending.task);
         }
         pending.rooms = Rooms::default();
         if awaited && pending.epoch == self.wire.epoch() {
@@ -330,8 +319,8 @@ impl Connection {
         }
     }
 
-    /// The answer of a job whose verdict has come.
-    pub(super) fn take_answer(&self, key: JobKey) -> Result<JobAnswer, ClientError> {
+    /// The answer of a job whose verdict has come, and the bytes of its result if that is OK.
+    pub(super) fn take_answer(&self, key: JobKey) -> Result<(Receipt, Option<Bytes>), ClientError> {
         let mut pending = self.lock().jobs.remove(&key).ok_or(ClientError::Lost)?;
         let Stage::Done(receipt, inline) = std::mem::replace(&mut pending.stage, Stage::Lost)
         else {
@@ -339,11 +328,11 @@ impl Connection {
         };
         if receipt.verdict != Verdict::Ok {
             // A worker that is being killed may still write there.
-            pending.rooms.spoil(&pending.job);
-            return Ok(JobAnswer { receipt: *receipt, outputs: None });
+            pending.rooms.spoil(&pending.task);
+            return Ok((*receipt, None));
         }
-        let outputs = pending.outputs(inline)?;
-        Ok(JobAnswer { receipt: *receipt, outputs: Some(outputs) })
+        let bytes = pending.result(inline)?;
+        Ok((*receipt, Some(bytes)))
     }
 
     /// Waits for the end of the connection, after which there will be no other, and gives what the pool

@@ -7,6 +7,7 @@ use crate::batch::BatchError;
 use crate::frame::FrameError;
 use crate::message::{Refusal, ServerMessage};
 use crate::output::MalformedOutput;
+use crate::tensor::TensorError;
 
 /// Why a call of the client library gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +56,9 @@ pub enum ClientError {
     /// The pool answered something else than was asked.
     #[error("the pool answered something unexpected: {0}")]
     Unexpected(String),
+    /// What a model is said to have given are no tensors.
+    #[error("the outputs cannot be read")]
+    Tensors(#[from] TensorError),
     /// Shared memory could not be mapped.
     #[error("shared memory")]
     Arena(#[from] crate::arena::ArenaError),

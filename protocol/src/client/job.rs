@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::LoadedBatch;
+use super::task::Terms;
 use crate::batch::{BatchError, BatchLayout, GridBatch, Source};
 use crate::chaos::Chaos;
 use crate::ids::JobKey;
-use crate::limits::DEADLINE_DEFAULT;
 use crate::message::Priority;
-use crate::output::{OutputLayout, Outputs};
+use crate::output::{Bytes, MalformedOutput, OutputLayout, Outputs};
 use crate::program::Program;
 use crate::receipt::{Receipt, Verdict};
 
@@ -20,11 +20,7 @@ pub struct Job {
     pub(super) source: Source,
     pub(super) layout: BatchLayout,
     pub(super) output_layout: OutputLayout,
-    pub(super) key: Option<JobKey>,
-    pub(super) deadline: Duration,
-    pub(super) priority: Priority,
-    pub(super) idempotent: bool,
-    pub(super) wait_if_busy: bool,
+    pub(super) terms: Terms,
     pub(super) chaos: Option<Chaos>,
 }
 
@@ -55,11 +51,7 @@ impl Job {
             output_layout: OutputLayout::new(&program, layout)?,
             program: Arc::new(program),
             source,
-            key: None,
-            deadline: DEADLINE_DEFAULT,
-            priority: Priority::Normal,
-            idempotent: true,
-            wait_if_busy: true,
+            terms: Terms::default(),
             chaos: None,
         })
     }
@@ -68,28 +60,28 @@ impl Job {
     /// answered from memory and not run again. Without this, a random key is drawn.
     #[must_use]
     pub fn with_key(mut self, key: JobKey) -> Self {
-        self.key = Some(key);
+        self.terms.key = Some(key);
         self
     }
 
     /// The verdict is DEADLINE if there is no other by then.
     #[must_use]
     pub fn with_deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
+        self.terms.deadline = deadline;
         self
     }
 
     /// Its place among this client's waiting jobs.
     #[must_use]
     pub fn with_priority(mut self, priority: Priority) -> Self {
-        self.priority = priority;
+        self.terms.priority = priority;
         self
     }
 
     /// It may be attempted once at most: a lost worker means FAILED.
     #[must_use]
     pub fn at_most_once(mut self) -> Self {
-        self.idempotent = false;
+        self.terms.idempotent = false;
         self
     }
 
@@ -104,8 +96,14 @@ impl Job {
     /// A full queue is an error at once. Without this, `submit` tries again until the deadline.
     #[must_use]
     pub fn refuse_if_busy(mut self) -> Self {
-        self.wait_if_busy = false;
+        self.terms.wait_if_busy = false;
         self
+    }
+
+    /// The results, where they lie.
+    pub(super) fn outputs(&self, bytes: Bytes) -> Result<Outputs, MalformedOutput> {
+        let (program, source) = (Arc::clone(&self.program), self.source.clone());
+        Outputs::placed(program, self.output_layout, source, bytes)
     }
 }
 

@@ -59,6 +59,7 @@ pub(super) fn greet(socket: UnixStream) -> Result<FrameReader, ClientError> {
         | ServerMessage::Done { .. }
         | ServerMessage::Drained { .. }
         | ServerMessage::Granted { .. }
+        | ServerMessage::Models { .. }
         | ServerMessage::Refused { .. }
         | ServerMessage::Policy { .. }
         | ServerMessage::Status { .. } => Err(ClientError::unexpected(&message)),

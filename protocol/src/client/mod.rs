@@ -37,54 +37,46 @@
 //! ```
 //!
 //! Results stay in the shared memory that the worker wrote; dropping them frees it for the next job.
+//!
+//! A model is asked likewise: [`Client::infer`] takes an [`InferJob`] of named tensors, and
+//! [`Client::models`] says which models there are.
 
 mod connection;
 mod error;
+mod handle;
+mod infer;
 mod job;
 mod keys;
 mod link;
 mod loaded;
+mod models;
 mod rooms;
 mod state;
+mod task;
 mod wire;
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::batch::{BatchError, BatchLayout, BatchWriter, GridBatch, PackedBatch};
-use crate::clock;
-use crate::ids::JobKey;
 use crate::lease::Lease;
-use crate::limits::DEADLINE_MAX;
 use crate::message::{ClientMessage, Refusal, ServerMessage};
 use crate::receipt::Verdict;
 use crate::status::{PolicyRule, Status};
-use connection::{Connection, RETRY_EVERY};
-use state::Stage;
+use connection::Connection;
 
 pub use error::ClientError;
+pub use handle::{Canceller, JobHandle};
+pub use infer::{InferAnswer, InferHandle, InferJob, InferOutputs, OUTPUT_BYTES_DEFAULT};
 pub use job::{Job, JobAnswer};
 pub use loaded::LoadedBatch;
-
-/// How long after its deadline a job's verdict is still waited for: a pool that lives is not late.
-const VERDICT_MARGIN: Duration = Duration::from_secs(15);
 
 /// A connection to a pool. Clones share it; it ends with the last of them and of its handles.
 #[derive(Clone, Debug)]
 pub struct Client {
     connection: Arc<Connection>,
-}
-
-/// A job that was accepted. Dropping the handle cancels the job.
-#[derive(Debug)]
-pub struct JobHandle {
-    connection: Arc<Connection>,
-    key: JobKey,
-    deadline: Instant,
-    /// The answer has been taken: the key is no longer this handle's.
-    taken: bool,
 }
 
 impl Client {
@@ -112,12 +104,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::Refused`] if the pool does not take it, else what the connection says.
     pub fn submit(&self, job: Job) -> Result<JobHandle, ClientError> {
-        let handle = self.send(job)?;
-        handle.wait_until(|stage| match stage {
-            Stage::Accepted | Stage::Done(..) => true,
-            Stage::Abandoned | Stage::Lost | Stage::Refused(_) | Stage::Sent => false,
-        })?;
-        Ok(handle)
+        JobHandle::send(&self.connection, job)?.accepted()
     }
 
     /// Submits a job and waits for its verdict: the same as [`Client::submit`] and then
@@ -126,17 +113,7 @@ impl Client {
     /// # Errors
     /// Those of both.
     pub fn run(&self, job: Job) -> Result<JobAnswer, ClientError> {
-        self.send(job)?.wait()
-    }
-
-    /// Sends a job without waiting for a word on it.
-    fn send(&self, job: Job) -> Result<JobHandle, ClientError> {
-        let key = job.key.unwrap_or_else(|| self.connection.next_key());
-        let deadline = clock::now() + job.deadline.min(DEADLINE_MAX);
-        self.connection.send_job(key, job, deadline)?;
-        // From here on the handle's end is the job's end.
-        let connection = Arc::clone(&self.connection);
-        Ok(JobHandle { connection, key, deadline, taken: false })
+        JobHandle::send(&self.connection, job)?.wait()
     }
 
     /// Packs a batch into shared memory, for any number of jobs ([`Job::over`]).
@@ -271,61 +248,6 @@ impl Client {
             Ok(what)
         } else {
             Err(ClientError::unexpected(&message))
-        }
-    }
-}
-
-impl JobHandle {
-    /// The job's key.
-    #[must_use]
-    pub fn key(&self) -> JobKey {
-        self.key
-    }
-
-    /// Gives the job up: the verdict will be CANCELLED, unless another is under way already.
-    pub fn cancel(&self) {
-        self.connection.cancel(self.key);
-    }
-
-    /// Waits for the verdict.
-    ///
-    /// # Errors
-    /// [`ClientError::Lost`] if the connection was lost and could not be made again, or the job may
-    /// run once at most and may have; [`ClientError::Refused`] if a supervisor that came in its place
-    /// does not take the job; [`ClientError::Silent`] if no verdict comes although its time is over.
-    pub fn wait(mut self) -> Result<JobAnswer, ClientError> {
-        self.wait_until(|stage| matches!(stage, Stage::Done(..)))?;
-        self.taken = true;
-        self.connection.take_answer(self.key)
-    }
-
-    /// Waits until the job's stage is `enough`, submitting it again as long as the pool is busy.
-    fn wait_until(&self, enough: impl Fn(&Stage) -> bool) -> Result<(), ClientError> {
-        loop {
-            let refusal = self.connection.wait_for(self.deadline + VERDICT_MARGIN, |state| {
-                let stage = &state.jobs.get(&self.key)?.stage;
-                match stage {
-                    Stage::Lost => Some(Err(ClientError::Lost)),
-                    Stage::Refused(refusal) => Some(Ok(Some(refusal.clone()))),
-                    Stage::Abandoned | Stage::Accepted | Stage::Done(..) | Stage::Sent => {
-                        enough(stage).then_some(Ok(None))
-                    }
-                }
-            })??;
-            let Some(refusal) = refusal else { return Ok(()) };
-            if !self.connection.may_try_again(self.key, &refusal) {
-                return Err(refusal.into());
-            }
-            self.connection.pause(RETRY_EVERY);
-            self.connection.send_again(self.key)?;
-        }
-    }
-}
-
-impl Drop for JobHandle {
-    fn drop(&mut self) {
-        if !self.taken {
-            self.connection.abandon(self.key);
         }
     }
 }

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::ClientError;
 use super::link::{self, Received};
-use super::rooms::{Needs, Rooms};
+use super::rooms::Rooms;
+use super::task::Task;
 use super::wire::Wire;
-use super::{ClientError, Job};
-use crate::batch::Source;
 use crate::clock;
 use crate::frame::{FrameError, FrameReader};
 use crate::ids::JobKey;
 use crate::lease::Lease;
 use crate::limits::HANDSHAKE_TIMEOUT;
-use crate::message::{Call, ClientMessage, Inline, Payload, Refusal, ServerMessage, Submission};
-use crate::output::Outputs;
+use crate::message::{ClientMessage, Inline, Refusal, ServerMessage};
+use crate::output::Bytes;
 use crate::receipt::{Receipt, Verdict};
 use crate::spin::SPIN_DEFAULT;
 
@@ -43,7 +43,7 @@ pub(super) struct State {
 /// A job, and all that is needed to submit it again.
 #[derive(Debug)]
 pub(super) struct Pending {
-    pub(super) job: Job,
+    pub(super) task: Task,
     pub(super) deadline: Instant,
     pub(super) rooms: Rooms,
     /// The connection it was last submitted on.
@@ -120,6 +120,7 @@ impl State {
             ServerMessage::ArenaCreated { request, .. }
             | ServerMessage::Denied { request, .. }
             | ServerMessage::Granted { request, .. }
+            | ServerMessage::Models { request, .. }
             | ServerMessage::Policy { request, .. }
             | ServerMessage::Status { request, .. } => {
                 if let Some(reply) = self.replies.get_mut(&request) {
@@ -158,7 +159,7 @@ impl State {
         for key in self.jobs.keys().copied().collect::<Vec<_>>() {
             let Some(pending) = self.jobs.get_mut(&key) else { continue };
             match pending.stage {
-                Stage::Accepted | Stage::Sent if !pending.job.idempotent => {
+                Stage::Accepted | Stage::Sent if !pending.task.terms().idempotent => {
                     pending.stage = Stage::Lost;
                     continue;
                 }
@@ -175,22 +176,9 @@ impl State {
 
     /// Submits a job on the present connection, with arenas of that connection.
     fn submit_again(&mut self, key: JobKey) -> Result<(), ClientError> {
-        let job = self.jobs[&key].job.clone();
-        let needs = Needs::of(&job);
-        let input = match &job.source {
-            Source::Packed(batch) if batch.lease().memory().epoch == self.wire.epoch() => {
-                Some(batch.lease())
-            }
-            Source::Packed(batch) => {
-                let lease = self.create_arena(batch.layout().bytes() as u64)?;
-                batch.move_to(Arc::clone(&lease));
-                Some(lease)
-            }
-            Source::Private(_) => needs.input.map(|bytes| self.create_arena(bytes)).transpose()?,
-        };
-        let output = needs.output.map(|bytes| self.create_arena(bytes)).transpose()?;
-        let rooms = Rooms { input, output };
-        rooms.pack(&job);
+        let task = self.jobs[&key].task.clone();
+        let rooms = Rooms::furnish(&task, self.wire.epoch(), |bytes| self.create_arena(bytes))?;
+        rooms.pack(&task);
         let epoch = self.wire.epoch();
         let Some(pending) = self.jobs.get_mut(&key) else { return Ok(()) };
         pending.rooms = rooms;
@@ -240,39 +228,17 @@ impl State {
 impl Pending {
     /// The message that submits the job.
     pub(super) fn submission(&self, key: JobKey) -> ClientMessage {
-        let job = &self.job;
-        let (input, output) = self.rooms.named(job);
-        let count = |n: usize| u32::try_from(n).expect("a layout counts in 32 bits");
         // Rounded up: a job is late when it is, and not before.
         let left = clock::until(self.deadline).as_micros().div_ceil(1_000);
-        ClientMessage::Submit(Box::new(Submission {
-            key,
-            call: Call {
-                program: job.program.text().to_owned(),
-                ties: job.program.ties(),
-                payload: Payload {
-                    items: count(job.layout.items()),
-                    cells: count(job.layout.cell_count()),
-                    input,
-                    output,
-                },
-            },
-            deadline_ms: u64::try_from(left).unwrap_or(u64::MAX),
-            priority: job.priority,
-            idempotent: job.idempotent,
-            chaos: job.chaos,
-        }))
+        let deadline_ms = u64::try_from(left).unwrap_or(u64::MAX);
+        self.task.submission(key, deadline_ms, self.rooms.named(&self.task))
     }
 
-    /// The results, where they lie or from the answer.
-    pub(super) fn outputs(&self, inline: Option<Inline>) -> Result<Outputs, ClientError> {
-        let job = &self.job;
-        let (program, source) = (Arc::clone(&job.program), job.source.clone());
-        match (&self.rooms.output, inline) {
-            (Some(lease), _) => {
-                Ok(Outputs::leased(program, job.output_layout, source, Arc::clone(lease)))
-            }
-            (None, Some(Inline(bytes))) => Ok(Outputs::inline(program, source, bytes)?),
+    /// The bytes of the result, where they lie or from the answer.
+    pub(super) fn result(self, inline: Option<Inline>) -> Result<Bytes, ClientError> {
+        match (self.rooms.output, inline) {
+            (Some(lease), _) => Ok(Bytes::Leased(lease)),
+            (None, Some(Inline(bytes))) => Ok(Bytes::Private(Arc::new(bytes))),
             (None, None) => Err(ClientError::Unexpected("OK without a result".to_owned())),
         }
     }

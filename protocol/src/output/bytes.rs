@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::lease::Lease;
 
-/// The bytes of one result, shared by the clones of an [`super::Outputs`].
+/// The bytes of one result, shared by the clones of whoever reads it.
 #[derive(Clone, Debug)]
-pub(super) enum Bytes {
+pub(crate) enum Bytes {
     /// In shared memory, from its start. It is never a slice: whoever shares it may write there.
     Leased(Arc<Lease>),
     /// In private memory.
@@ -16,7 +16,7 @@ pub(super) enum Bytes {
 
 impl Bytes {
     /// Copies `into.len()` bytes from `at`; offsets come from a checked layout.
-    pub(super) fn read(&self, at: usize, into: &mut [u8]) {
+    pub(crate) fn read(&self, at: usize, into: &mut [u8]) {
         match self {
             Self::Leased(lease) => lease.bytes().read(at, into),
             Self::Private(bytes) => into.copy_from_slice(&bytes[at..at + into.len()]),

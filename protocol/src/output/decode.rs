@@ -12,7 +12,6 @@ use super::layout::OutputLayout;
 use super::value::{ItemError, ItemErrorCode, Object, ObjectCell, Output, PatchCell};
 use super::{HOLE, PALETTE_BYTES};
 use crate::batch::{Grid, GridBatch, Source};
-use crate::lease::Lease;
 use crate::limits::{COLOR_MAX, GRID_CELLS_MAX};
 use crate::program::{Kind, Program, Step};
 
@@ -57,33 +56,29 @@ impl Outputs {
         batch: Arc<GridBatch>,
         bytes: Vec<u8>,
     ) -> Result<Self, MalformedOutput> {
-        Self::inline(Arc::new(program), Source::Private(batch), bytes)
-    }
-
-    /// The results of `program` over a batch, in private memory.
-    pub(crate) fn inline(
-        program: Arc<Program>,
-        source: Source,
-        bytes: Vec<u8>,
-    ) -> Result<Self, MalformedOutput> {
-        let malformed = |what| MalformedOutput { item: 0, what };
+        let source = Source::Private(batch);
         let layout = source.layout().and_then(|layout| OutputLayout::new(&program, layout));
-        let layout = layout.map_err(|_| malformed("the program has none for such a batch"))?;
-        if bytes.len() != layout.bytes() {
-            return Err(malformed("wrong length"));
-        }
-        Ok(Self { program, layout, source, bytes: Bytes::Private(Arc::new(bytes)) })
+        let what = "the program has none for such a batch";
+        let layout = layout.map_err(|_| MalformedOutput { item: 0, what })?;
+        Self::placed(Arc::new(program), layout, source, Bytes::Private(Arc::new(bytes)))
     }
 
-    /// The results of `program` over a batch, from the start of shared memory with room for them.
-    pub(crate) fn leased(
+    /// The results of `program` over a batch: in private memory of that length, or from the start of
+    /// shared memory with room for them.
+    pub(crate) fn placed(
         program: Arc<Program>,
         layout: OutputLayout,
         source: Source,
-        lease: Arc<Lease>,
-    ) -> Self {
-        assert!(lease.bytes().bytes() >= layout.bytes(), "the arena was asked for with that size");
-        Self { program, layout, source, bytes: Bytes::Leased(lease) }
+        bytes: Bytes,
+    ) -> Result<Self, MalformedOutput> {
+        let fits = match &bytes {
+            Bytes::Leased(lease) => lease.bytes().bytes() >= layout.bytes(),
+            Bytes::Private(bytes) => bytes.len() == layout.bytes(),
+        };
+        if !fits {
+            return Err(MalformedOutput { item: 0, what: "wrong length" });
+        }
+        Ok(Self { program, layout, source, bytes })
     }
 
     /// How many items there are.

@@ -106,3 +106,28 @@ pub enum TensorError {
         count: usize,
     },
 }
+
+/// How many bytes are needed, if `text` has the words of [`TensorError::Memory`], or those of a worker
+/// whose outputs did not fit a message: refusals travel as sentences.
+#[must_use]
+pub fn bytes_needed(text: &str) -> Option<u64> {
+    let memory = || text.rsplit_once(" bytes; ")?.1.split_once(" are needed");
+    let inline = || text.rsplit_once(" they take ")?.1.split_once(" bytes");
+    memory().or_else(inline)?.0.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_many_bytes_are_needed_is_found_in_the_sentences_that_say_so() {
+        let error = TensorError::Memory { got: 4_096, want: 65_600 };
+        assert_eq!(bytes_needed(&format!("the outputs have no room: {error}")), Some(65_600));
+        let inline =
+            "the outputs have no room: they take 5000 bytes, and at most 4096 travel inline";
+        assert_eq!(bytes_needed(inline), Some(5_000));
+        assert_eq!(bytes_needed(&TensorError::Magic.to_string()), None);
+        assert_eq!(bytes_needed(""), None);
+    }
+}

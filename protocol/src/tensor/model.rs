@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::TensorSpec;
+use super::{ANY_SIZE, Tensor, TensorLayout, TensorSpec};
 use crate::limits::MODEL_NAME_BYTES_MAX;
 
 /// Whether a model can be asked.
@@ -68,6 +68,30 @@ pub struct ModelInfo {
     pub reason: String,
 }
 
+impl ModelInfo {
+    /// How many bytes the packed outputs take for such inputs, where that can be known before the model
+    /// has run: every output is of a size that the model fixes, but for a first dimension that the
+    /// inputs choose.
+    #[must_use]
+    pub fn output_bytes(&self, inputs: &[Tensor]) -> Option<u64> {
+        let free = |spec: &&TensorSpec| spec.shape.first() == Some(&ANY_SIZE);
+        let named = |spec: &TensorSpec| inputs.iter().find(|tensor| tensor.name() == spec.name);
+        let rows = self.inputs.iter().find(free).and_then(named);
+        let rows = rows.and_then(|tensor| tensor.shape().first().copied());
+        let given = |spec: &TensorSpec| {
+            let side = |(axis, &side): (usize, &i64)| match u64::try_from(side) {
+                Ok(side) => Some(side),
+                Err(_) if axis == 0 => rows,
+                Err(_) => None,
+            };
+            let shape = spec.shape.iter().enumerate().map(side).collect::<Option<_>>()?;
+            Tensor::new(spec.name.clone(), spec.datatype, shape).ok()
+        };
+        let outputs = self.outputs.iter().map(given).collect::<Option<_>>()?;
+        Some(TensorLayout::new(outputs).ok()?.bytes() as u64)
+    }
+}
+
 /// Where and how one request ran: the part of a receipt that a model adds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InferReport {
@@ -120,22 +144,8 @@ mod tests {
     use crate::codec;
     use crate::tensor::DataType;
 
-    #[test]
-    fn names_of_models_can_stand_in_a_path() {
-        let long = "m".repeat(MODEL_NAME_BYTES_MAX);
-        for name in ["resnet50", "a", "bert-base_v2.1", "0", &long] {
-            assert_eq!(check_model_name(name), Ok(()), "{name}");
-        }
-        let longer = format!("{long}m");
-        for name in ["", ".", "..", "-x", "a/b", "a b", "é", "a\n", &longer] {
-            let error = check_model_name(name).unwrap_err();
-            assert!(error.to_string().contains("is no name of a model"), "{error}");
-        }
-    }
-
-    #[test]
-    fn what_is_known_of_a_model_survives_the_wire_and_reads_as_json() {
-        let info = ModelInfo {
+    fn info() -> ModelInfo {
+        ModelInfo {
             name: "m".into(),
             sha256: "00".into(),
             onnxruntime: "1.31.1".into(),
@@ -152,7 +162,53 @@ mod tests {
             trial_shapes: vec![vec![1, 3]],
             state: ModelState::Unavailable,
             reason: "why".into(),
+        }
+    }
+
+    #[test]
+    fn names_of_models_can_stand_in_a_path() {
+        let long = "m".repeat(MODEL_NAME_BYTES_MAX);
+        for name in ["resnet50", "a", "bert-base_v2.1", "0", &long] {
+            assert_eq!(check_model_name(name), Ok(()), "{name}");
+        }
+        let longer = format!("{long}m");
+        for name in ["", ".", "..", "-x", "a/b", "a b", "é", "a\n", &longer] {
+            let error = check_model_name(name).unwrap_err();
+            assert!(error.to_string().contains("is no name of a model"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_size_of_outputs_is_known_where_only_the_first_dimension_is_free() {
+        let given = [Tensor::new("x", DataType::Fp32, vec![5, 3]).unwrap()];
+        let bytes = |inputs: &[i64], outputs: &[&[i64]]| {
+            let spec = |name: String, shape: &[i64]| TensorSpec {
+                name,
+                datatype: DataType::Fp32,
+                shape: shape.to_vec(),
+            };
+            let outputs = outputs.iter().enumerate();
+            let outputs = outputs.map(|(at, shape)| spec(format!("y{at}"), shape)).collect();
+            let inputs = vec![spec("x".into(), inputs)];
+            ModelInfo { inputs, outputs, ..info() }.output_bytes(&given)
         };
+        let packed = |shapes: &[&[u64]]| {
+            let tensor = |(at, shape): (usize, &&[u64])| {
+                Tensor::new(format!("y{at}"), DataType::Fp32, shape.to_vec()).unwrap()
+            };
+            let tensors = shapes.iter().enumerate().map(tensor).collect();
+            Some(TensorLayout::new(tensors).unwrap().bytes() as u64)
+        };
+        assert_eq!(bytes(&[-1, 3], &[&[-1, 7], &[-1], &[]]), packed(&[&[5, 7], &[5], &[]]));
+        assert_eq!(bytes(&[5, 3], &[&[2, 2]]), packed(&[&[2, 2]]));
+        assert_eq!(bytes(&[5, 3], &[&[-1, 2]]), None, "no input says how many rows");
+        assert_eq!(bytes(&[-1, 3], &[&[2, 2], &[-1, -1]]), None);
+        assert_eq!(bytes(&[-1, 3], &[&[-1, 1 << 33]]), None, "beyond every limit");
+    }
+
+    #[test]
+    fn what_is_known_of_a_model_survives_the_wire_and_reads_as_json() {
+        let info = info();
         let bytes = codec::encode(&info).unwrap();
         assert_eq!(codec::decode::<ModelInfo>(&bytes).unwrap(), info);
         let json = serde_json::to_value(&info).unwrap();

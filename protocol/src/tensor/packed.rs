@@ -21,7 +21,7 @@ pub const DATA_ALIGNMENT: usize = 64;
 
 const MAGIC: [u8; 4] = *b"GPT1";
 /// Magic, count, bytes of the header, reserved.
-const HEAD_BYTES: usize = 16;
+pub(crate) const HEAD_BYTES: usize = 16;
 /// Type, rank, bytes of the name.
 const TENSOR_HEAD_BYTES: usize = 4;
 const SIDE_BYTES: usize = 8;
@@ -167,21 +167,32 @@ impl TensorLayout {
         Ok(())
     }
 
+    /// Whether data of these lengths is that of the set.
+    pub(crate) fn check(
+        &self,
+        lengths: impl ExactSizeIterator<Item = usize>,
+    ) -> Result<(), TensorError> {
+        if lengths.len() != self.tensors.len() {
+            return Err(TensorError::Parts { got: lengths.len(), want: self.tensors.len() });
+        }
+        for (tensor, got) in self.tensors.iter().zip(lengths) {
+            if got != tensor.bytes() {
+                let (name, want) = (tensor.name().to_owned(), tensor.bytes());
+                return Err(TensorError::Data { name, got, want });
+            }
+        }
+        Ok(())
+    }
+
     /// The whole set in memory of its own. `data` has that of every tensor, in order.
     ///
     /// # Errors
     /// [`TensorError`] if there is more or less data than the layout says.
     pub fn pack(&self, data: &[&[u8]]) -> Result<Vec<u8>, TensorError> {
-        if data.len() != self.tensors.len() {
-            return Err(TensorError::Parts { got: data.len(), want: self.tensors.len() });
-        }
+        self.check(data.iter().map(|data| data.len()))?;
         let mut bytes = vec![0; self.bytes];
         bytes[..self.header_bytes].copy_from_slice(&self.header());
-        for (at, (tensor, data)) in self.tensors.iter().zip(data).enumerate() {
-            if data.len() != tensor.bytes() {
-                let (got, want) = (data.len(), tensor.bytes());
-                return Err(TensorError::Data { name: tensor.name().to_owned(), got, want });
-            }
+        for (at, data) in data.iter().enumerate() {
             bytes[self.range(at)].copy_from_slice(data);
         }
         Ok(bytes)

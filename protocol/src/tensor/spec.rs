@@ -66,6 +66,20 @@ impl TensorSpec {
     }
 }
 
+/// `x FP32 [?, 3]`.
+impl fmt::Display for TensorSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.name, self.datatype, Shape(&self.shape))
+    }
+}
+
+/// `y FP32 [2, 3]`.
+impl fmt::Display for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.name, self.datatype, Shape(&self.signed_shape()))
+    }
+}
+
 /// `[2, ?, 3]`.
 struct Shape<'a>(&'a [i64]);
 
@@ -210,6 +224,8 @@ mod tests {
         let given = tensor(&[4, 3]).unwrap();
         assert_eq!(spec(&[ANY_SIZE, 3]).accepts(&given), Ok(()));
         assert_eq!(spec(&[4, 3]).accepts(&given), Ok(()));
+        assert_eq!(spec(&[ANY_SIZE, 3]).to_string(), "x FP32 [?, 3]");
+        assert_eq!(given.to_string(), "x FP32 [4, 3]");
         let error = spec(&[ANY_SIZE, 5]).accepts(&given).unwrap_err();
         assert_eq!(error.to_string(), "`x` has the shape [4, 3]; the model takes [?, 5]");
         assert!(spec(&[ANY_SIZE]).accepts(&given).is_err());

@@ -10,7 +10,7 @@ use gridpool_protocol::limits::DEADLINE_MAX;
 use gridpool_protocol::program::Ties;
 use nix::sys::signal::Signal;
 
-use super::{bench, chaos, ops};
+use super::{bench, chaos, infer, ops};
 use crate::config::Overrides;
 
 /// A pool of GPU workers that survives its workers.
@@ -39,6 +39,22 @@ pub(super) enum Command {
         #[command(flatten)]
         socket: SocketFlag,
     },
+    /// Ask a model of a running pool once, and print or write its outputs.
+    #[command(after_help = infer::FORMATS)]
+    Infer {
+        #[command(flatten)]
+        infer: infer::InferFlags,
+        #[command(flatten)]
+        socket: SocketFlag,
+    },
+    /// List the models of a running pool, on which devices they can be asked, and why not elsewhere.
+    Models {
+        #[command(flatten)]
+        socket: SocketFlag,
+        /// Print one JSON document.
+        #[arg(long)]
+        json: bool,
+    },
     /// Run a program over inputs in a pool of its own, print the results, stop the pool.
     #[command(after_help = ops::help())]
     Run {
@@ -49,12 +65,24 @@ pub(super) enum Command {
         #[command(flatten)]
         chaos: ChaosFlag,
     },
+    /// Serve HTTP for a pool; `serve --http` starts it.
+    #[command(hide = true)]
+    Gateway {
+        /// The pool's socket.
+        #[arg(long)]
+        socket: PathBuf,
+        /// The supervisor, with which the gateway dies.
+        #[arg(long)]
+        supervisor_pid: u32,
+    },
     /// Serve a pool until it is drained.
     Serve {
         #[command(flatten)]
         pool: PoolFlags,
         #[command(flatten)]
         socket: SocketFlag,
+        #[command(flatten)]
+        http: HttpFlag,
         #[command(flatten)]
         chaos: ChaosFlag,
     },
@@ -165,6 +193,12 @@ pub(super) struct PoolFlags {
     /// The worker's binary; without it, `gridpool-worker` beside this program.
     #[arg(long, value_name = "FILE", env = "GRIDPOOL_WORKER_BIN")]
     worker_bin: Option<PathBuf>,
+    /// An ONNX model to serve, under this name; once for each. `[[model]]` in the config says more.
+    #[arg(long = "model", value_name = "NAME=PATH")]
+    models: Vec<String>,
+    /// ONNX Runtime's library; without it, `ORT_DYLIB_PATH`, then the usual places.
+    #[arg(long, value_name = "FILE", env = "GRIDPOOL_ONNXRUNTIME")]
+    onnxruntime: Option<PathBuf>,
 }
 
 /// Whether jobs may bring faults.
@@ -176,6 +210,15 @@ pub(super) struct ChaosFlag {
     #[arg(value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
     allow_chaos: Option<bool>,
+}
+
+/// Whether a pool serves HTTP.
+#[derive(Debug, Args)]
+pub(super) struct HttpFlag {
+    /// Serve the Open Inference Protocol at this address and port too, for instance 127.0.0.1:8000.
+    /// Whoever can reach it can run jobs.
+    #[arg(long, value_name = "ADDR", env = "GRIDPOOL_HTTP")]
+    http: Option<String>,
 }
 
 /// Where a pool is.
@@ -192,8 +235,11 @@ impl PoolFlags {
             devices: self.devices.clone(),
             socket,
             worker_bin: self.worker_bin.clone(),
+            http: None,
             standbys: self.standby,
             allow_chaos: None,
+            models: self.models.clone(),
+            onnxruntime: self.onnxruntime.clone(),
         }
     }
 }
@@ -202,6 +248,13 @@ impl ChaosFlag {
     /// The same flags, and this one where it was given.
     pub(super) fn over(&self, flags: Overrides) -> Overrides {
         Overrides { allow_chaos: self.allow_chaos, ..flags }
+    }
+}
+
+impl HttpFlag {
+    /// The same flags, and this one where it was given.
+    pub(super) fn over(&self, flags: Overrides) -> Overrides {
+        Overrides { http: self.http.clone(), ..flags }
     }
 }
 

@@ -201,6 +201,8 @@ impl Bench<'_> {
             memory_growth_max: limits.worker_memory_growth_max,
             descriptors_growth_max: limits.worker_descriptors_growth_max,
             policy: self.settings.policy.clone(),
+            models: Vec::new(),
+            onnxruntime: None,
         };
         self.progress.set_message("workers start");
         let shell = Shell::start(limits, command, pool_devices.to_vec(), self.socket.clone());

@@ -8,7 +8,7 @@
 mod error;
 mod json;
 mod names;
-mod npy;
+pub(in crate::cli) mod npy;
 mod source;
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,8 @@ mod arguments;
 mod bench;
 mod chaos;
 pub mod document;
+mod error;
+mod infer;
 pub mod input;
 mod ops;
 mod policy;
@@ -33,11 +35,13 @@ use gridpool_protocol::receipt::Verdict;
 use nix::sys::signal::{SigSet, Signal};
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{ConfigError, Overrides, Settings};
-use crate::devices::{self, DevicesError};
-use crate::shell::{Ended, ListenError, Notifier, Shell, WorkerCommand};
+use crate::config::{Overrides, Settings};
+use crate::devices;
+use crate::gateway;
+use crate::shell::{Ended, Front, Notifier, Shell, WorkerCommand};
 use arguments::{Arguments, ChaosFlag, Command, PoolFlags, Work};
-use input::{InputError, Inputs, Stdin};
+use error::{CommandError, system};
+use input::{Inputs, Stdin};
 use policy::Source;
 use progress::Progress;
 use results::Results;
@@ -47,93 +51,16 @@ use work::Plan;
 /// Columns where the terminal does not say.
 const COLUMNS_DEFAULT: usize = 100;
 
-/// Why a command did not do what was asked.
-#[derive(Debug, thiserror::Error)]
-enum CommandError {
-    #[error(transparent)]
-    Bench(#[from] bench::BenchError),
-    #[error(transparent)]
-    Client(#[from] ClientError),
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    #[error(transparent)]
-    Devices(#[from] DevicesError),
-    #[error(transparent)]
-    Input(#[from] InputError),
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-    #[error("no worker can start:\n  {}", .0.join("\n  "))]
-    Misconfigured(Vec<String>),
-    #[error("{0}; `gridpool chaos --random` has another job meet the fault")]
-    Convicted(Refusal),
-    #[error("{0}")]
-    Order(String),
-    #[error("standard output")]
-    Output(#[source] io::Error),
-    #[error("{0}")]
-    Program(gridpool_protocol::program::ProgramError),
-    #[error(transparent)]
-    Unfinished(#[from] work::Unfinished),
-    #[error("{what}")]
-    System {
-        what: &'static str,
-        #[source]
-        source: io::Error,
-    },
-}
-
-impl CommandError {
-    fn exit_code(&self) -> u8 {
-        match self {
-            Self::Bench(error) => error.exit_code(),
-            Self::Client(error) | Self::Unfinished(work::Unfinished { cause: error, .. }) => {
-                exit_code_of(error)
-            }
-            Self::Config(error) => error.exit_code(),
-            Self::Convicted(_) => exit::JOB,
-            Self::Devices(
-                DevicesError::NoGpu(_) | DevicesError::NoSuchGpu { .. } | DevicesError::Probe(_),
-            )
-            | Self::Listen(_) => exit::UNAVAILABLE,
-            Self::Devices(DevicesError::NoWorkerBinary(_)) | Self::Misconfigured(_) => exit::WORKER,
-            Self::Devices(DevicesError::Twice { .. }) | Self::Order(_) | Self::Program(_) => {
-                exit::USAGE
-            }
-            Self::Input(error) => error.exit_code(),
-            Self::Output(_) | Self::System { .. } => exit::INTERNAL,
-        }
-    }
-}
-
-fn exit_code_of(error: &ClientError) -> u8 {
-    match error {
-        ClientError::Refused(Refusal::Draining)
-        | ClientError::Closed(_)
-        | ClientError::Lost
-        | ClientError::NoPool { .. }
-        | ClientError::Silent => exit::UNAVAILABLE,
-        ClientError::Refused(
-            Refusal::Busy(_) | Refusal::Invalid(_) | Refusal::KeyInUse(_) | Refusal::Poison(_),
-        ) => exit::JOB,
-        ClientError::Arena(_)
-        | ClientError::Batch(_)
-        | ClientError::Frame(_)
-        | ClientError::Malformed(_)
-        | ClientError::Unexpected(_)
-        | ClientError::Version { .. } => exit::INTERNAL,
-    }
-}
-
-fn system(what: &'static str) -> impl FnOnce(io::Error) -> CommandError {
-    move |source| CommandError::System { what, source }
-}
-
 /// Does what was typed.
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let filter = EnvFilter::try_from_env("GRIDPOOL_LOG");
-    let quiet = if matches!(arguments.command, Command::Serve { .. }) { "info" } else { "error" };
+    let quiet = if matches!(arguments.command, Command::Gateway { .. } | Command::Serve { .. }) {
+        "info"
+    } else {
+        "error"
+    };
     let filter = filter.unwrap_or_else(|_| EnvFilter::new(quiet));
     let color = io::stderr().is_terminal();
     tracing_subscriber::fmt()
@@ -162,8 +89,19 @@ fn perform(command: Command) -> Result<u8, CommandError> {
             bench::run(&bench, &Settings::resolve(pool.overrides(None), pool.config.as_deref())?)
         }
         Command::Chaos { chaos, socket } => chaos::run(&chaos, socket.socket),
+        Command::Infer { infer, socket } => infer::run(&infer, || connect(socket.socket)),
+        Command::Models { socket, json } => {
+            infer::print_models(&connect(socket.socket)?.models()?, json)
+        }
         Command::Run { work, pool, chaos } => run(&work, &pool, &chaos),
-        Command::Serve { pool, socket, chaos } => serve(&pool, socket.socket, &chaos),
+        Command::Gateway { socket, supervisor_pid } => {
+            gateway::run(&gateway::Options { socket, supervisor_pid })?;
+            Ok(exit::OK)
+        }
+        Command::Serve { pool, socket, http, chaos } => {
+            let overrides = chaos.over(http.over(pool.overrides(socket.socket)));
+            serve(overrides, pool.config.as_deref())
+        }
         Command::Submit { work, socket, no_wait } => submit(&work, socket.socket, !no_wait),
         Command::Ops { json, markdown } => print_ops(json, markdown),
         Command::Status { socket, policy: false, config: _, json } => {
@@ -208,21 +146,21 @@ fn submit(work: &Work, socket: Option<PathBuf>, wait_if_busy: bool) -> Result<u8
     run_plan(&connect(socket)?, work, &plan, &inputs)
 }
 
-fn serve(
-    flags: &PoolFlags,
-    socket: Option<PathBuf>,
-    chaos: &ChaosFlag,
-) -> Result<u8, CommandError> {
+fn serve(overrides: Overrides, config: Option<&Path>) -> Result<u8, CommandError> {
     #[expect(unsafe_code, reason = "the environment is changed, before there are threads")]
     // SAFETY: `main` has come here by itself and has started no thread.
     let notifier = unsafe { Notifier::take_from_environment() };
     // Before any thread is started, so that all inherit it: the signals are for `obey_signals`.
     let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
     signals.thread_block().map_err(|errno| system("blocking signals")(errno.into()))?;
-    let settings = Settings::resolve(chaos.over(flags.overrides(socket)), flags.config.as_deref())?;
+    let settings = Settings::resolve(overrides, config)?;
     let claim = Shell::claim(&settings.socket)?;
+    let front = settings.http.map(Front::open).transpose()?;
     let shell = start_pool(&settings)?;
     let held = shell.listen(claim)?;
+    if let Some(front) = front {
+        shell.serve_http(front).map_err(system("the HTTP gateway"))?;
+    }
     if let Some(notifier) = notifier {
         shell.report_to(notifier, &settings.limits);
     }
@@ -377,6 +315,8 @@ fn start_pool(settings: &Settings) -> Result<Shell, CommandError> {
         memory_growth_max: limits.worker_memory_growth_max,
         descriptors_growth_max: limits.worker_descriptors_growth_max,
         policy: settings.policy.clone(),
+        models: settings.models.clone(),
+        onnxruntime: settings.onnxruntime.clone(),
     };
     let shell = Shell::start(limits, command, pool_devices, settings.socket.clone())
         .map_err(system("the pool's threads"))?;

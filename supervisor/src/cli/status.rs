@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 
 use gridpool_protocol::fault::FaultCode;
-use gridpool_protocol::status::{QuarantineStatus, Status};
+use gridpool_protocol::ids::Role;
+use gridpool_protocol::status::{HttpStatus, QuarantineStatus, Status};
 
 /// Writes the whole status.
 pub(super) fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
@@ -18,7 +19,8 @@ pub(super) fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
         if supervisor.draining { ", draining" } else { "" },
         if supervisor.cuda_mapped { "YES, which is a fault" } else { "no" },
     )?;
-    let header = ["WORKER", "PID", "STATE", "JOBS", "RESTARTS", "DEVICE"].map(str::to_owned);
+    let header =
+        ["WORKER", "ROLE", "PID", "STATE", "JOBS", "RESTARTS", "DEVICE"].map(str::to_owned);
     let mut rows = vec![header];
     for worker in &status.workers {
         let state = format!("{:?}", worker.state).to_lowercase();
@@ -28,6 +30,7 @@ pub(super) fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
         };
         rows.push([
             worker.name.clone(),
+            worker.role.clone(),
             if worker.pid == 0 { "-".to_owned() } else { worker.pid.to_string() },
             state,
             worker.jobs_done.to_string(),
@@ -73,7 +76,8 @@ pub(super) fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
 
 /// Why a device is out of service, until when, and what to type.
 fn out_of_service(quarantine: &QuarantineStatus) -> String {
-    let QuarantineStatus { device, why, tried_in_us } = quarantine;
+    let QuarantineStatus { device, role, why, tried_in_us } = quarantine;
+    let of = if role == Role::Infer.name() { " for models" } else { "" };
     let until = match tried_in_us {
         Some(us) => {
             // Rounded up: at 0 s it has been tried.
@@ -82,7 +86,7 @@ fn out_of_service(quarantine: &QuarantineStatus) -> String {
         }
         None => format!("not tried again before `gridpool release {device}`"),
     };
-    format!("{device} is out of service: {why}; {until}")
+    format!("{device} is out of service{of}: {why}; {until}")
 }
 
 /// A line for every GPU: what it holds, and what the driver says about it.
@@ -107,6 +111,12 @@ fn write_devices(out: &mut dyn Write, status: &Status) -> io::Result<()> {
         }
         writeln!(out)?;
     }
+    if let Some(http) = &status.http {
+        let HttpStatus { address, pid, up, restarts } = http;
+        let is =
+            if *up { format!("served by pid {pid}") } else { "not served at this moment".into() };
+        writeln!(out, "http://{address} is {is}; the gateway was restarted {restarts} times")?;
+    }
     match &status.monitor {
         Some(monitor) if !monitor.up => {
             writeln!(
@@ -128,7 +138,8 @@ mod tests {
     fn a_device_out_of_service_is_said_to_be_with_why_until_when_and_what_to_type() {
         let said = |tried_in_us| {
             let [device, why] = ["gpu0", "gpu0#5 died: exit code 71"].map(str::to_owned);
-            out_of_service(&QuarantineStatus { device, why, tried_in_us })
+            let role = "grid".to_owned();
+            out_of_service(&QuarantineStatus { device, role, why, tried_in_us })
         };
         assert_eq!(
             said(Some(41_000_001)),
@@ -177,6 +188,7 @@ mod tests {
             },
             workers: Vec::new(),
             monitor: Some(MonitorStatus { pid: 0, up: false, restarts: 2 }),
+            http: None,
             devices: vec![device, ill],
             quarantines: Vec::new(),
             queue: Default::default(),

@@ -71,6 +71,7 @@ impl Unfinished {
                 Refusal::Invalid(_) | Refusal::KeyInUse(_) | Refusal::Poison(_),
             )
             | ClientError::Silent
+            | ClientError::Tensors(_)
             | ClientError::Unexpected(_)
             | ClientError::Version { .. } => "",
         }

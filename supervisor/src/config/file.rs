@@ -4,13 +4,17 @@
 
 use std::fs;
 use std::io::Read;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use toml::de::{DeTable, DeValue};
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::limits::{self, Key};
-use super::{ConfigError, DeviceSelection, check_socket, parse_devices};
+use super::models::{self, ModelSettings};
+use super::{ConfigError, DeviceSelection, check_socket, parse_devices, parse_http};
 use crate::pool::config::PoolConfig;
 use crate::pool::policy::PolicyTable;
 
@@ -23,9 +27,12 @@ pub(super) struct FileSettings {
     pub(super) devices: Option<Vec<DeviceSelection>>,
     pub(super) socket: Option<PathBuf>,
     pub(super) worker_bin: Option<PathBuf>,
+    pub(super) http: Option<SocketAddr>,
     pub(super) allow_chaos: Option<bool>,
     pub(super) limits: Option<PoolConfig>,
     pub(super) policy: PolicyTable,
+    pub(super) models: Vec<ModelSettings>,
+    pub(super) onnxruntime: Option<PathBuf>,
 }
 
 /// Reads a config file. Paths in it are relative to its own folder.
@@ -75,6 +82,17 @@ fn parse(text: &str, folder: &Path) -> Result<FileSettings, Misfit> {
                 settings.socket = Some(path);
             }
             "worker_bin" => settings.worker_bin = Some(folder.join(text()?)),
+            "onnxruntime" => settings.onnxruntime = Some(folder.join(text()?)),
+            "model" => {
+                let tables = value.get_ref().as_array();
+                let wrong = || misfit("a model is a table: [[model]]".into());
+                settings.models = tables
+                    .ok_or_else(wrong)?
+                    .iter()
+                    .map(|table| parse_model(table, folder))
+                    .collect::<Result<_, _>>()?;
+            }
+            "http" => settings.http = Some(parse_http(text()?).map_err(misfit)?),
             "allow_chaos" => {
                 let wrong = || misfit("`allow_chaos` needs true or false".to_owned());
                 settings.allow_chaos = Some(value.get_ref().as_bool().ok_or_else(wrong)?);
@@ -113,6 +131,14 @@ fn parse_limits(table: &DeTable<'_>, at: Range<usize>) -> Result<PoolConfig, Mis
     Ok(config)
 }
 
+/// One `[[model]]`, which is read again by itself.
+fn parse_model(table: &Spanned<DeValue<'_>>, folder: &Path) -> Result<ModelSettings, Misfit> {
+    let misfit = |reason| Misfit { at: table.span(), reason };
+    let own = toml::Table::deserialize(ValueDeserializer::from(table.clone()));
+    let own = own.map_err(|_| misfit("a model is a table: [[model]]".to_owned()))?;
+    models::parse_table(own, folder).map_err(misfit)
+}
+
 fn parse_policy(table: &DeTable<'_>) -> Result<PolicyTable, Misfit> {
     let mut policy = PolicyTable::default();
     for (fault, response) in table {
@@ -137,8 +163,8 @@ fn unknown(key: &str) -> String {
         return format!("`{key}` is a limit: write it under [limits]");
     }
     format!(
-        "there is no setting `{key}`; the settings are devices, socket, worker_bin, allow_chaos, \
-         [limits] and [policy]"
+        "there is no setting `{key}`; the settings are devices, socket, worker_bin, http, \
+         allow_chaos, onnxruntime, [[model]], [limits] and [policy]"
     )
 }
 

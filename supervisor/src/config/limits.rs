@@ -8,7 +8,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use gridpool_protocol::limits::HEARTBEAT_EVERY;
+use gridpool_protocol::limits::{HEARTBEAT_EVERY, JOIN_MAX};
 use gridpool_protocol::spin::{SPIN_DEFAULT, SPIN_MAX};
 
 use crate::pool::config::PoolConfig;
@@ -101,6 +101,9 @@ const LIMITS: &[Limit] = &[
     count("parts_per_device", |c| &mut c.parts_per_device, 1..=64),
     bytes("feed_cost_max", |c| &mut c.feed_cost_max, 0..=1 << 40),
     time("feed_patience", |c| &mut c.feed_patience, 1..=HOUR_MS),
+    count("infer_window", |c| &mut c.infer_window, 1..=JOIN_MAX as u64),
+    time("infer_cancel_grace", |c| &mut c.infer_cancel_grace, 0..=HOUR_MS),
+    time("infer_ready_timeout", |c| &mut c.infer_ready_timeout, 100..=DAY_MS),
     bytes("join_cost_max", |c| &mut c.join_cost_max, 0..=1 << 40),
     time("known_answer_every", |c| &mut c.known_answer_every, 10..=DAY_MS),
     bytes("worker_memory_growth_max", |c| &mut c.worker_memory_growth_max, 0..=1 << 50),

@@ -69,6 +69,13 @@ pub struct PoolConfig {
     /// far less time than this. A costly program on a CPU worker may take longer; it is run again, once
     /// and convicted of nothing.
     pub feed_patience: Duration,
+    /// Requests that an inference worker has in hand at most, all models together.
+    pub infer_window: u32,
+    /// `cancel_grace` of requests of models: to load them again takes long, and others run beside the one
+    /// that is late.
+    pub infer_cancel_grace: Duration,
+    /// `ready_timeout` of inference workers: from spawn to all models loaded and warm.
+    pub infer_ready_timeout: Duration,
     /// Cost of all jobs that join one launch.
     pub join_cost_max: u64,
     /// A worker that is idle tests its device with known answers every so often; one that is never idle
@@ -115,10 +122,28 @@ impl PoolConfig {
         parts_per_device: 2,
         feed_cost_max: 64 << 20,
         feed_patience: Duration::from_secs(1),
+        infer_window: 32,
+        infer_cancel_grace: Duration::from_secs(5),
+        infer_ready_timeout: Duration::from_secs(600),
         join_cost_max: 16 << 20,
         known_answer_every: Duration::from_secs(60),
         worker_memory_growth_max: 4 << 30,
         worker_descriptors_growth_max: 4_096,
         spin_us: 200,
     };
+
+    /// The same for workers that hold models: they run several requests at a time, and a request costs
+    /// its bytes.
+    #[must_use]
+    pub fn for_models(&self) -> Self {
+        /// Bytes by which a client may be ahead of others.
+        const LEAD_MAX: u64 = 256 << 20;
+        Self {
+            cancel_grace: self.infer_cancel_grace,
+            ready_timeout: self.infer_ready_timeout,
+            join_cost_max: LEAD_MAX,
+            feed_cost_max: 0,
+            ..self.clone()
+        }
+    }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool_protocol::fault::FaultCode;
-use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, DeviceId, JobId, JobKey, WorkerId};
+use gridpool_protocol::ids::{
+    AttemptId, ClientId, ContentHash, DeviceId, JobId, JobKey, Role, WorkerId,
+};
 use gridpool_protocol::message::{AttemptError, Priority, Refusal};
 use gridpool_protocol::receipt::{DeviceInfo, ItemRange, Receipt, RunReport};
 
@@ -38,6 +40,8 @@ impl fmt::Display for Timestamp {
 pub struct JobRequest {
     /// The shell's number for it, never used twice.
     pub job: JobId,
+    /// Whose workers run it.
+    pub role: Role,
     /// The client's name for it.
     pub key: JobKey,
     /// Hash of the program. Jobs whose programs have one hash may join one launch.

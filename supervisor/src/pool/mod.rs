@@ -22,6 +22,7 @@ mod part;
 mod patience;
 pub mod policy;
 mod queue;
+mod roles;
 mod seats;
 mod slot;
 #[cfg(test)]
@@ -49,6 +50,7 @@ use job::Job;
 use part::PartState;
 use policy::PolicyTable;
 use queue::{Place, Queue, Suspects, Waiting};
+pub use roles::Pools;
 pub use seats::Quarantine;
 use slot::Slot;
 use verdicts::Verdicts;

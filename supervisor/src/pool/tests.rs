@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use gridpool_protocol::ids::{
-    AttemptId, ClientId, ContentHash, DeviceId, DeviceKind, JobId, JobKey, WorkerId,
+    AttemptId, ClientId, ContentHash, DeviceId, DeviceKind, JobId, JobKey, Role, WorkerId,
 };
 use gridpool_protocol::message::{AttemptError, Priority, Refusal};
 use gridpool_protocol::receipt::{DeviceInfo, Receipt, RunReport, Verdict};
@@ -141,6 +141,7 @@ impl Rig {
         self.next_job += 1;
         let mut request = JobRequest {
             job: JobId(self.next_job),
+            role: Role::Grid,
             key: JobKey(key),
             program_hash: "rot90".into(),
             items: 1,
@@ -332,5 +333,6 @@ fn report() -> RunReport {
         d2h_bytes: 1,
         service_us: 1,
         allocations: 0,
+        infer: None,
     }
 }

@@ -71,6 +71,7 @@ impl Attendant {
         let (status, lived_on) = reap(worker, &pidfd, &mut child);
         let was_stuck = lived_on && !is_ending;
         let mut core = shared.lock();
+        core.models.remove(&worker);
         let is_rejected = core.workers.remove(&worker).is_some_and(|link| link.is_rejected);
         let status = match rejection {
             Some(Rejection { is_final: true, .. }) => ExitStatus::Incompatible,
@@ -205,6 +206,7 @@ fn listen(
             FromWorker::Heartbeat { memory } => shared.heard(worker, memory),
             FromWorker::Answer { attempt, result } => shared.answered(worker, attempt, result),
             FromWorker::Forgot => shared.forgot(worker),
+            FromWorker::Models { models } => shared.tells_of_models(worker, models),
             FromWorker::Dying { code, fault, message, attempt } => {
                 let attempt = attempt.map_or_else(|| "none".to_owned(), |a| a.to_string());
                 let named = fault.map_or_else(|| "none".to_owned(), |fault| fault.to_string());

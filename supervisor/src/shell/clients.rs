@@ -1,44 +1,35 @@
 //! One thread per client connection: reads its messages, checks them, and acts on them.
 
+mod check;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::Duration;
 
-use gridpool_protocol::batch::{BatchLayout, PART_ALIGN};
 use gridpool_protocol::chain::Chain;
+use gridpool_protocol::clock;
 use gridpool_protocol::codec;
 use gridpool_protocol::frame::{self, FrameError, FrameReader};
-use gridpool_protocol::ids::{ArenaId, ClientId, ContentHash, JobId};
-use gridpool_protocol::limits::{
-    DEADLINE_MAX, HANDSHAKE_TIMEOUT, INLINE_BYTES_MAX, PROTOCOL_VERSION,
-};
+use gridpool_protocol::ids::{ArenaId, ClientId, ContentHash};
+use gridpool_protocol::limits::{HANDSHAKE_TIMEOUT, PROTOCOL_VERSION};
 use gridpool_protocol::message::{
-    ClientMessage, Destination, Input, Limit, Payload, Refusal, ServerMessage, Slice, Submission,
+    ClientMessage, InferSubmission, Limit, Refusal, ServerMessage, Submission,
 };
-use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Programs;
 
 use super::Shared;
 use super::arenas::ClientArena;
 use super::content;
-use super::core::Held;
+use super::core::{Held, Work};
 use super::operator;
 use super::outbox::Outbox;
 use crate::pool::event::{Event, JobRequest};
 
-/// What a job costs its client's share beside its cells: about what a launch takes in cells.
-const COST_PER_JOB: u64 = 4_096;
-
 /// Descriptors that a connection takes, its arenas apart.
 pub(super) const DESCRIPTORS_PER_CLIENT: usize = 2;
-
-/// Why a job that brings a fault is refused.
-const NO_CHAOS: &str = "this pool takes no faults on purpose; to have it take them, start it with \
-                        `gridpool serve --allow-chaos`";
 
 /// Takes in a connection.
 pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> {
@@ -163,6 +154,11 @@ impl Connection {
             // A second hello changes nothing.
             ClientMessage::Hello { .. } => {}
             ClientMessage::Submit(submission) => self.on_submit(*submission),
+            ClientMessage::Infer(submission) => self.on_infer(*submission),
+            ClientMessage::Models { request } => {
+                let models = self.shared.models();
+                self.tell(&ServerMessage::Models { request, models });
+            }
             ClientMessage::Cancel { key } => {
                 self.shared.post(Event::CancelRequested { client, key });
             }
@@ -197,15 +193,38 @@ impl Connection {
     fn on_submit(&mut self, submission: Submission) {
         let key = submission.key;
         let checked = self.check(&submission);
-        let (mut request, arenas) = match checked {
+        let (request, arenas) = match checked {
             Ok(checked) => checked,
             Err(why) => {
                 let refusal = Refusal::Invalid(why);
                 return self.tell(&ServerMessage::Refused { key, refusal });
             }
         };
+        self.accept(request, Work::Grid(submission), arenas);
+    }
+
+    fn on_infer(&mut self, submission: InferSubmission) {
+        let key = submission.key;
+        let (request, arenas) = match self.check_request(&submission) {
+            Ok(checked) => checked,
+            Err(why) => {
+                let refusal = Refusal::Invalid(why);
+                return self.tell(&ServerMessage::Refused { key, refusal });
+            }
+        };
+        let late_at = clock::now() + request.deadline;
+        self.accept(request, Work::Infer(submission.call, late_at), arenas);
+    }
+
+    /// Hands a job that is as it should be to the core.
+    fn accept(
+        &self,
+        mut request: JobRequest,
+        work: Work,
+        arenas: BTreeMap<ArenaId, Arc<ClientArena>>,
+    ) {
         let program_hash = Arc::clone(&request.program_hash);
-        let held = Arc::new(Held { submission, program_hash, arenas });
+        let held = Arc::new(Held { client: self.id, work, program_hash, arenas });
         let mut core = self.shared.lock();
         if core.pool.looks_convicted(&request.program_hash, request.items) {
             // Reading takes its time: here, on the client's own thread, and not under the lock.
@@ -225,99 +244,6 @@ impl Connection {
             tracing::warn!(client = %self.id, %error, "what a job is cannot be read");
         }
         content.ok()
-    }
-
-    /// Everything about a submission that can be wrong without looking into shared memory.
-    fn check(
-        &mut self,
-        submission: &Submission,
-    ) -> Result<(JobRequest, BTreeMap<ArenaId, Arc<ClientArena>>), String> {
-        if submission.chaos.is_some() && !self.shared.allows_chaos.load(Ordering::Relaxed) {
-            return Err(NO_CHAOS.to_owned());
-        }
-        let call = &submission.call;
-        let program = self.programs.compile(&call.program, call.ties);
-        let program = &*program.map_err(|error| error.to_string())?;
-        let Payload { items, cells, .. } = &call.payload;
-        let (items, cells) = (*items, *cells);
-        let grids = program.grids_per_item();
-        let batch = BatchLayout::new(items, grids, cells).map_err(|error| error.to_string())?;
-        let output = OutputLayout::new(program, batch).map_err(|error| error.to_string())?;
-        let output_bytes = output.bytes();
-        let mut arenas = BTreeMap::new();
-        let mut inline_bytes = 0;
-        match &call.payload.input {
-            Input::Inline(bytes) => {
-                let (got, want) = (bytes.0.len(), batch.bytes());
-                if got != want || got > INLINE_BYTES_MAX {
-                    return Err(format!(
-                        "an inline batch of {got} bytes; its layout takes {want}, \
-                                        and at most {INLINE_BYTES_MAX} may travel inline"
-                    ));
-                }
-                inline_bytes += got;
-            }
-            Input::Arena(slice) => self.claim(slice, batch.bytes(), &mut arenas)?,
-        }
-        match &call.payload.output {
-            Destination::Inline if output_bytes > INLINE_BYTES_MAX => {
-                return Err(format!(
-                    "a result of {output_bytes} bytes cannot travel inline; at \
-                                    most {INLINE_BYTES_MAX} may"
-                ));
-            }
-            Destination::Inline => inline_bytes += output_bytes,
-            Destination::Arena(slice) => {
-                self.claim(slice, output_bytes, &mut arenas)?;
-                if let Input::Arena(input) = &call.payload.input
-                    && slice.overlaps(input)
-                {
-                    return Err("the result would overwrite the batch".to_owned());
-                }
-            }
-        }
-        let request = JobRequest {
-            job: JobId(self.shared.next_id()),
-            key: submission.key,
-            program_hash: program.shared_hash(),
-            items: call.payload.items,
-            cost: u64::from(call.payload.cells) * program.steps().len() as u64 + COST_PER_JOB,
-            inline_bytes: inline_bytes as u64,
-            deadline: Duration::from_millis(submission.deadline_ms).min(DEADLINE_MAX),
-            priority: submission.priority,
-            idempotent: submission.idempotent,
-            divisible: matches!(call.payload.output, Destination::Arena(_)),
-            answer_inline: matches!(call.payload.output, Destination::Inline),
-            content: None,
-        };
-        Ok((request, arenas))
-    }
-
-    /// Checks that a slice lies in an arena of this client and is as long as it must be.
-    fn claim(
-        &self,
-        slice: &Slice,
-        want: usize,
-        claimed: &mut BTreeMap<ArenaId, Arc<ClientArena>>,
-    ) -> Result<(), String> {
-        let Slice { arena: id, offset, bytes } = *slice;
-        let arena = self.arenas.get(&id);
-        let arena = arena.ok_or_else(|| format!("{id} is no arena of this connection"))?;
-        if offset.checked_add(bytes).is_none_or(|end| end > arena.bytes()) {
-            return Err(format!(
-                "{bytes} bytes at {offset} do not lie in {id}, which has {}",
-                arena.bytes()
-            ));
-        }
-        if bytes != want as u64 || !offset.is_multiple_of(PART_ALIGN as u64) {
-            return Err(format!(
-                "a slice of {bytes} bytes at {offset}; it must have {want} bytes \
-                                and start at a multiple of {}",
-                PART_ALIGN
-            ));
-        }
-        claimed.insert(id, Arc::clone(arena));
-        Ok(())
     }
 
     /// Makes an arena, here on the client's own thread: committing memory takes its time.

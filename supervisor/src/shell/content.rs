@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
 use gridpool_protocol::ids::{ContentHash, JobId};
-use gridpool_protocol::message::{Input, Slice};
+use gridpool_protocol::message::{Call, Input, Slice, Submission};
 use nix::errno::Errno;
 use nix::sys::uio::pread;
 use sha2::{Digest, Sha256};
 
 use super::Shared;
 use super::arenas::ClientArena;
-use super::core::Held;
+use super::core::{Held, Work};
 use crate::pool::event::Event;
 
 /// Bytes read at a time.
@@ -40,14 +40,19 @@ pub(super) fn serve(orders: &Receiver<(JobId, Arc<Held>)>, shared: &Shared) {
 
 /// The hash over a job's program and batch.
 pub(super) fn hash(held: &Held) -> io::Result<ContentHash> {
-    let payload = &held.submission.call.payload;
     let mut hash = Sha256::new();
     // Lengths first, so that no two jobs give the same bytes.
     hash.update((held.program_hash.len() as u64).to_le_bytes());
     hash.update(held.program_hash.as_bytes());
-    hash.update(payload.items.to_le_bytes());
-    hash.update(payload.cells.to_le_bytes());
-    match &payload.input {
+    let input = match &held.work {
+        Work::Grid(Submission { call: Call { payload, .. }, .. }) => {
+            hash.update(payload.items.to_le_bytes());
+            hash.update(payload.cells.to_le_bytes());
+            &payload.input
+        }
+        Work::Infer(call, _) => &call.input,
+    };
+    match input {
         Input::Inline(bytes) => hash.update(&bytes.0),
         Input::Arena(slice) => {
             let arena = held.arenas.get(&slice.arena);

@@ -3,11 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
-use gridpool_protocol::ids::{ArenaId, ClientId, DeviceId, JobId, WorkerId};
-use gridpool_protocol::message::{Inline, Member, Run, ServerMessage, Submission};
+use gridpool_protocol::clock;
+use gridpool_protocol::ids::{ArenaId, ClientId, DeviceId, JobId, Role, WorkerId};
+use gridpool_protocol::message::{
+    Call, InferMember, Inline, Member, ModelCall, Run, ServerMessage, Submission, ToWorker,
+};
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::Counters;
+use gridpool_protocol::tensor::model::ModelInfo;
 use gridpool_protocol::{codec, frame};
 use nix::libc::SIGKILL;
 
@@ -15,13 +20,13 @@ use super::Shared;
 use super::arenas::ClientArena;
 use super::link::{Link, LinkError};
 use super::outbox::Outbox;
-use crate::pool::Pool;
+use crate::pool::Pools;
 use crate::pool::event::{Action, Assignment, Event, Timestamp};
 
 /// What the lock guards: the core and everything that its actions act on.
 #[derive(Debug)]
 pub(super) struct Core {
-    pub(super) pool: Pool,
+    pub(super) pool: Pools,
     pub(super) clients: BTreeMap<ClientId, Outbox>,
     payloads: BTreeMap<JobId, Arc<Held>>,
     /// The inline result of the answer that is being handled, for the verdict that it brings about.
@@ -29,6 +34,8 @@ pub(super) struct Core {
     /// How many use an arena: the connection that has not given it back, and every job over it.
     arenas: BTreeMap<ArenaId, usize>,
     pub(super) workers: BTreeMap<WorkerId, Link>,
+    /// What the inference workers said of their models.
+    pub(super) models: BTreeMap<WorkerId, Vec<ModelInfo>>,
     /// Workers that were ordered to end before their process was there.
     pub(super) doomed: BTreeSet<WorkerId>,
     /// What is done once the runs of an event are on their way; empty between events.
@@ -38,14 +45,24 @@ pub(super) struct Core {
     /// What was done before the order to drain.
     before_drain: Option<Counters>,
     pub(super) left: bool,
-    /// Devices that were said to be out of service.
-    out: BTreeSet<DeviceId>,
+    /// Devices that were said to be out of service for a role.
+    out: BTreeSet<(DeviceId, Role)>,
+}
+
+/// What a client wants done.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// A program over grids.
+    Grid(Submission),
+    /// A request of a model, and when it is late.
+    Infer(ModelCall, Instant),
 }
 
 /// What the core does not look at: the job itself.
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) submission: Submission,
+    pub(super) client: ClientId,
+    pub(super) work: Work,
     /// Of the program as the core knows it: the same for every way to write it.
     pub(super) program_hash: Arc<str>,
     /// The arenas of its slices, kept whatever the client does.
@@ -53,7 +70,7 @@ pub(super) struct Held {
 }
 
 impl Core {
-    pub(super) fn new(pool: Pool) -> Self {
+    pub(super) fn new(pool: Pools) -> Self {
         Self {
             pool,
             clients: BTreeMap::new(),
@@ -61,6 +78,7 @@ impl Core {
             output: None,
             arenas: BTreeMap::new(),
             workers: BTreeMap::new(),
+            models: BTreeMap::new(),
             doomed: BTreeSet::new(),
             rest: Vec::new(),
             armed: None,
@@ -112,21 +130,28 @@ impl Core {
     /// Tells of devices that have gone out of service, and of those that are back.
     fn log_quarantines(&mut self, now: Timestamp) {
         for device in self.pool.devices().collect::<Vec<_>>() {
-            let is_out = self.pool.is_quarantined(device).unwrap_or(false);
-            if !is_out && self.out.remove(&device) {
-                tracing::info!(%device, "device is back in service");
-            }
-            let Some(quarantine) = self.pool.quarantine(device) else { continue };
-            let why = quarantine.why;
-            match quarantine.tried_at {
-                _ if !self.out.insert(device) => {}
-                Some(at) => {
-                    let seconds = at.since(now).as_secs();
-                    tracing::error!(%device, why, seconds, "device is out of service for a while");
+            let now_out: Vec<_> = self.pool.quarantines(device).collect();
+            for (role, quarantine) in now_out {
+                if !self.out.insert((device, role)) {
+                    continue;
                 }
-                None => tracing::error!(
-                    %device, why, "device is out of service until `gridpool release {device}`"
-                ),
+                let (role, why) = (role.name(), quarantine.why);
+                match quarantine.tried_at {
+                    Some(at) => {
+                        let seconds = at.since(now).as_secs();
+                        tracing::error!(%device, role, why, seconds, "device is out of service");
+                    }
+                    None => tracing::error!(
+                        %device, role, why,
+                        "device is out of service until `gridpool release {device}`"
+                    ),
+                }
+            }
+            for role in [Role::Grid, Role::Infer] {
+                let is_back = self.pool.is_open(device, role);
+                if is_back && self.out.remove(&(device, role)) {
+                    tracing::info!(%device, role = role.name(), "device is back in service");
+                }
             }
         }
     }
@@ -199,17 +224,21 @@ impl Core {
     fn dispatch(&mut self, worker: WorkerId, attempts: &[Assignment]) {
         let payloads = &self.payloads;
         let held = |job| payloads.get(&job).expect("a dispatched job has its payload");
-        let first = &held(attempts[0].attempt.job).submission.call;
-        let member = |&Assignment { attempt, part }: &Assignment| {
-            let Submission { call, chaos, .. } = &held(attempt.job).submission;
-            let chaos = chaos.and_then(|chaos| chaos.strikes(attempt.number));
-            Member { attempt, payload: call.payload.clone(), part, chaos }
+        let work = || attempts.iter().map(|sent| (sent, &**held(sent.attempt.job)));
+        let mut grids = work().filter_map(|(sent, held)| grid_member(sent, held)).peekable();
+        let message = match grids.peek() {
+            Some((call, _)) => {
+                let (program, ties) = (call.program.clone(), call.ties);
+                let members = grids.map(|(_, member)| member).collect();
+                ToWorker::Run(Box::new(Run { program, ties, members }))
+            }
+            None => ToWorker::Infer(
+                work().filter_map(|(sent, held)| model_member(sent, held)).collect(),
+            ),
         };
-        let members = attempts.iter().map(member).collect();
-        let run = Run { program: first.program.clone(), ties: first.ties, members };
         let arenas = attempts.iter().flat_map(|sent| &held(sent.attempt.job).arenas);
         tracing::debug!(%worker, first = %attempts[0].attempt, joined = attempts.len(), "dispatch");
-        act(&mut self.workers, worker, |link| link.run(run, arenas));
+        act(&mut self.workers, worker, |link| link.run(&message, arenas));
     }
 
     /// Keeps a job, and its arenas for as long.
@@ -281,6 +310,23 @@ impl Core {
             }
         }
     }
+}
+
+/// An attempt at a program, as a worker is told of it, beside what it has in common with others.
+fn grid_member<'a>(sent: &Assignment, held: &'a Held) -> Option<(&'a Call, Member)> {
+    let Work::Grid(Submission { call, chaos, .. }) = &held.work else { return None };
+    let &Assignment { attempt, part } = sent;
+    let chaos = chaos.and_then(|chaos| chaos.strikes(attempt.number));
+    Some((call, Member { attempt, payload: call.payload.clone(), part, chaos }))
+}
+
+/// An attempt at a request of a model, likewise.
+fn model_member(sent: &Assignment, held: &Held) -> Option<InferMember> {
+    let Work::Infer(call, late_at) = &held.work else { return None };
+    let left = clock::until(*late_at).as_millis();
+    let deadline_ms = u64::try_from(left).unwrap_or(u64::MAX);
+    let (attempt, client, call) = (sent.attempt, held.client, call.clone());
+    Some(InferMember { attempt, client, call, deadline_ms })
 }
 
 /// Does something with a worker's link; a worker that lives and cannot be spoken to is killed. In

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use gridpool_protocol::channel::{ChannelError, Sender};
 use gridpool_protocol::ids::ArenaId;
-use gridpool_protocol::message::{Lifeline, Run, ToWorker};
+use gridpool_protocol::message::{Lifeline, ToWorker};
 use gridpool_protocol::status::WorkerMemory;
 use gridpool_protocol::{codec, frame};
 
@@ -94,7 +94,7 @@ impl Link {
     /// Hands over the arenas that the worker has not seen, then the attempts.
     pub(super) fn run<'a>(
         &mut self,
-        run: Run,
+        message: &ToWorker,
         arenas: impl Iterator<Item = (&'a ArenaId, &'a Arc<ClientArena>)>,
     ) -> Result<(), LinkError> {
         for (&id, arena) in arenas {
@@ -114,7 +114,7 @@ impl Link {
             }
             self.arenas.insert(id, arena.bytes());
         }
-        self.send(&ToWorker::Run(Box::new(run)))
+        self.send(message)
     }
 
     /// Asks the worker to end.
@@ -171,7 +171,7 @@ mod tests {
     use gridpool_protocol::chaos::ChaosFault;
     use gridpool_protocol::ids::{AttemptId, JobId};
     use gridpool_protocol::limits::{JOIN_INLINE_BYTES_MAX, JOIN_MAX, PROGRAM_BYTES_MAX};
-    use gridpool_protocol::message::{Destination, Inline, Input, Member, Payload, Slice};
+    use gridpool_protocol::message::{Destination, Inline, Input, Member, Payload, Run, Slice};
     use gridpool_protocol::program::Ties;
     use gridpool_protocol::receipt::ItemRange;
 
@@ -216,7 +216,11 @@ mod tests {
         // Not joined: it may be waiting for ever.
         thread::spawn(move || {
             for arenas in arenas.chunks(2 * JOIN_MAX) {
-                link.run(largest_run(), arenas.iter().map(|id| (id, &arena))).unwrap();
+                link.run(
+                    &ToWorker::Run(Box::new(largest_run())),
+                    arenas.iter().map(|id| (id, &arena)),
+                )
+                .unwrap();
             }
             for id in 0..ARENAS_PER_FORGET as u64 {
                 link.forget_next.insert(ArenaId(u64::MAX - id));

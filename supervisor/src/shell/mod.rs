@@ -18,8 +18,10 @@ mod attendant;
 mod clients;
 mod content;
 mod core;
+mod gateway;
 mod link;
 mod listen;
+mod models;
 mod monitor;
 mod notify;
 mod operator;
@@ -29,6 +31,7 @@ mod process;
 mod spawn;
 mod timer;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -46,17 +49,18 @@ use gridpool_protocol::message::{Answer, AttemptError};
 use gridpool_protocol::spin;
 use gridpool_protocol::status::{Status, SupervisorStatus, WorkerMemory};
 
-use crate::pool::Pool;
 use crate::pool::config::PoolConfig;
 use crate::pool::event::{Event, Timestamp};
 use crate::pool::policy::PolicyTable;
 use arenas::Budget;
+use gateway::Gateway;
 use link::Link;
 use monitor::{Monitor, Patience, Reclaim};
 use timer::Timer;
 
 use self::core::Core;
 
+pub use gateway::{Front, HttpError};
 pub use listen::{Claim, ListenError, SocketLock};
 pub use notify::Notifier;
 pub use process::raise_descriptor_limit;
@@ -111,6 +115,10 @@ struct Shared {
     policy: PolicyTable,
     /// Watches the GPUs, if there are any.
     monitor: OnceLock<Monitor>,
+    /// The models that inference workers were told to load.
+    models: BTreeSet<String>,
+    /// Serves HTTP, if that is wanted.
+    gateway: OnceLock<Gateway>,
     socket: PathBuf,
     ids: AtomicU64,
     /// How long a thread may look for a message before it sleeps.
@@ -144,13 +152,13 @@ impl Shell {
         let few = ids.len() <= spin::lookouts_max();
         let worker_spin = if few { spin } else { Duration::ZERO };
         let boot = process::keep_bootstrap_files_in(socket.parent());
-        let seats = ids.len() * (1 + config.standbys as usize);
+        let roles = if command.models.is_empty() { 1 } else { 2 };
+        let seats = roles * ids.len() * (1 + config.standbys as usize);
         let (spawner, orders) = crossbeam_channel::bounded(2 * seats.max(1));
         let (hasher, suspects) = crossbeam_channel::unbounded();
         let shared = Arc::new(Shared {
-            core: Mutex::new(Core::new(
-                Pool::new(config, &ids).with_policy(command.policy.clone()),
-            )),
+            core: Mutex::new(Core::new(models::pools(config, &ids, &command))),
+            models: command.models.iter().map(|model| model.name.clone()).collect(),
             ended: Condvar::new(),
             timer: Timer::default(),
             notifier: OnceLock::new(),
@@ -160,6 +168,7 @@ impl Shell {
             budget: Arc::new(Budget::from_system()),
             policy: command.policy.clone(),
             monitor: OnceLock::new(),
+            gateway: OnceLock::new(),
             socket,
             ids: AtomicU64::new(1),
             spin,
@@ -214,6 +223,16 @@ impl Shell {
         listen::start(&self.shared, claim)
     }
 
+    /// Serves HTTP from now on, by a process of its own. The first call counts.
+    ///
+    /// # Errors
+    /// The system's, if a thread cannot be started.
+    pub fn serve_http(&self, front: Front) -> io::Result<()> {
+        let gateway = Gateway::start(front, &self.shared.socket, Patience::DEFAULT)?;
+        self.shared.gateway.get_or_init(|| gateway);
+        Ok(())
+    }
+
     /// Tells the service manager of this pool from now on; its limits are `config`. The first call
     /// counts.
     pub fn report_to(&self, notifier: Notifier, config: &PoolConfig) {
@@ -256,6 +275,9 @@ impl Shell {
         }
         let until = clock::now() + FLUSH_TIMEOUT;
         outboxes.iter().for_each(|outbox| outbox.flush(until));
+        if let Some(gateway) = self.shared.gateway.get() {
+            gateway.stop();
+        }
         process::remove_bootstrap_files(self.shared.socket.parent());
         ended
     }
@@ -380,6 +402,7 @@ impl Shared {
     fn status(&self) -> Status {
         let cuda_mapped = cuda_is_mapped();
         let (monitor, devices) = self.monitor.get().map(Monitor::status).unzip();
+        let http = self.gateway.get().map(Gateway::status);
         let core = self.lock();
         let mut workers = core.pool.workers();
         for row in &mut workers {
@@ -406,6 +429,7 @@ impl Shared {
             },
             workers,
             monitor,
+            http,
             devices: devices.unwrap_or_default(),
             quarantines: operator::quarantines(&core.pool, self.timestamp()),
             queue: core.pool.queue(),

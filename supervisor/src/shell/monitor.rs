@@ -6,7 +6,7 @@
 //! next one is started when it is gone.
 
 mod gauges;
-mod lines;
+pub(super) mod lines;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -37,11 +37,11 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     /// From its start to its first sign of life: a cold driver needs seconds for each GPU.
-    start: Duration,
+    pub(super) start: Duration,
     /// Between two signs of life.
-    silence: Duration,
+    pub(super) silence: Duration,
     /// From SIGKILL to its end; then it is left behind.
-    kill: Duration,
+    pub(super) kill: Duration,
     /// From its end to the next start; doubled each time.
     backoff_min: Duration,
     /// Longest time to the next start.
@@ -191,18 +191,18 @@ impl Monitor {
 
 /// How long to wait for the next start.
 #[derive(Debug)]
-struct Backoff {
+pub(super) struct Backoff {
     patience: Patience,
     next: Duration,
 }
 
 impl Backoff {
-    fn new(patience: Patience) -> Self {
+    pub(super) fn new(patience: Patience) -> Self {
         Self { patience, next: patience.backoff_min }
     }
 
     /// After a process that has lived for so long.
-    fn after(&mut self, lived: Duration) -> Duration {
+    pub(super) fn after(&mut self, lived: Duration) -> Duration {
         if lived >= self.patience.healthy {
             self.next = self.patience.backoff_min;
         }

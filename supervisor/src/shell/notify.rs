@@ -17,7 +17,7 @@ use std::{env, io};
 use gridpool_protocol::status::WorkerState;
 
 use super::FLUSH_TIMEOUT;
-use crate::pool::Pool;
+use crate::pool::Pools;
 use crate::pool::config::PoolConfig;
 use crate::pool::event::{Event, Timestamp};
 
@@ -144,7 +144,7 @@ impl Notifier {
     }
 
     /// Tells what has changed, if anything has.
-    pub(super) fn tell(&mut self, now: Timestamp, pool: &Pool) {
+    pub(super) fn tell(&mut self, now: Timestamp, pool: &Pools) {
         // Never later than a ping may be due, should the pool become ready before the next look.
         self.look_at = now.after(self.ping_every.map_or(LOOK_EVERY, |every| every.min(LOOK_EVERY)));
         let next = self.told.next(pool);
@@ -196,7 +196,7 @@ impl Notifier {
 
 impl Told {
     /// What there is to tell of a pool, after this.
-    fn next(&self, pool: &Pool) -> Self {
+    fn next(&self, pool: &Pools) -> Self {
         let workers = pool.workers();
         let mut devices: Vec<_> =
             workers.iter().map(|row| (row.device.kind, row.device.index)).collect();
@@ -252,6 +252,7 @@ mod tests {
     use gridpool_protocol::ids::{DeviceId, DeviceKind};
 
     use super::*;
+    use crate::pool::Pool;
     use crate::pool::policy::PolicyTable;
     use crate::shell::{Shell, WorkerCommand};
 
@@ -316,7 +317,8 @@ mod tests {
     fn what_did_not_get_through_is_told_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
-        let pool = Pool::new(PoolConfig::DEFAULT, &[DeviceId { kind: DeviceKind::Cpu, index: 0 }]);
+        let device = DeviceId { kind: DeviceKind::Cpu, index: 0 };
+        let pool = Pools::new(Pool::new(PoolConfig::DEFAULT, &[device]), None);
         let mut notifier = notifier(&path);
         notifier.tell(Timestamp::default(), &pool);
         assert!(notifier.is_failing);
@@ -352,6 +354,8 @@ mod tests {
             memory_growth_max: 4 << 30,
             descriptors_growth_max: 4_096,
             policy: PolicyTable::default(),
+            models: Vec::new(),
+            onnxruntime: None,
         };
         Shell::start(PoolConfig::DEFAULT, command, Vec::new(), PathBuf::new()).unwrap()
     }

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use gridpool_protocol::ids::{ContentHash, DeviceId, WorkerId};
+use gridpool_protocol::ids::{ContentHash, DeviceId, Role, WorkerId};
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::status::QuarantineStatus;
 
 use super::Shared;
 use crate::pool::event::{Event, Release, Timestamp};
-use crate::pool::{Pool, Quarantine};
+use crate::pool::{Pools, Quarantine};
 
 /// What is written to release every convict.
 const ALL_CONTENTS: &str = "jobs";
@@ -49,14 +49,18 @@ pub(super) fn release(shared: &Shared, what: &str) -> Result<String, Refusal> {
 }
 
 /// Which devices are out of service, why, and for how long.
-pub(super) fn quarantines(pool: &Pool, now: Timestamp) -> Vec<QuarantineStatus> {
-    let of = |device: DeviceId| {
-        let Quarantine { why, tried_at } = pool.quarantine(device)?;
+pub(super) fn quarantines(pool: &Pools, now: Timestamp) -> Vec<QuarantineStatus> {
+    let row = |device: DeviceId, role: Role, Quarantine { why, tried_at }: Quarantine<'_>| {
         let us = |left: Duration| u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
-        let tried_in_us = tried_at.map(|at| us(at.since(now)));
-        Some(QuarantineStatus { device: device.to_string(), why: why.to_owned(), tried_in_us })
+        QuarantineStatus {
+            device: device.to_string(),
+            role: role.name().to_owned(),
+            why: why.to_owned(),
+            tried_in_us: tried_at.map(|at| us(at.since(now))),
+        }
     };
-    pool.devices().filter_map(of).collect()
+    let of = |device| pool.quarantines(device).map(move |(role, why)| row(device, role, why));
+    pool.devices().flat_map(of).collect()
 }
 
 fn decide(shared: &Shared, what: &str) -> Result<(Release, String), Refusal> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use gridpool_protocol::channel::Listener;
-use gridpool_protocol::ids::{DeviceKind, WorkerId};
+use gridpool_protocol::ids::{DeviceKind, Role, WorkerId};
 use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
@@ -23,6 +23,7 @@ use super::link::Link;
 use super::pidfd::PidFd;
 use super::process::BootFolder;
 use super::{PoolDevice, Shared};
+use crate::config::ModelSettings;
 use crate::pool::event::Event;
 use crate::pool::policy::PolicyTable;
 
@@ -41,6 +42,10 @@ pub struct WorkerCommand {
     pub descriptors_growth_max: u32,
     /// What is done about which fault.
     pub policy: PolicyTable,
+    /// What inference workers load; without any there are no such workers.
+    pub models: Vec<ModelSettings>,
+    /// ONNX Runtime's library, if it is named.
+    pub onnxruntime: Option<PathBuf>,
 }
 
 /// The body of the spawning thread: one order after the other until the pool is gone.
@@ -97,7 +102,8 @@ fn start(
     let (lifeline, theirs) = UnixStream::pair()?;
     let (beacon, lit) = UnixStream::pair()?;
     let ends = Ends { lifeline: theirs.into(), beacon: lit.into() };
-    let child = spawn(command, worker, device, &name, ends, shared.worker_spin);
+    let role = shared.lock().pool.role(worker);
+    let child = spawn(command, role, worker, device, &name, ends, shared.worker_spin);
     let child = child.map_err(StartError::Program)?;
     let pid = child.id();
     tracing::debug!(%worker, pid, "worker started");
@@ -132,6 +138,7 @@ struct Ends {
 
 fn spawn(
     command: &WorkerCommand,
+    role: Role,
     worker: WorkerId,
     device: &PoolDevice,
     bootstrap: &str,
@@ -140,18 +147,32 @@ fn spawn(
 ) -> io::Result<Child> {
     let mut process = Command::new(&command.program);
     process
-        .arg("grid")
+        .arg(role.name())
         .args(["--worker", &worker.to_string()])
         .args(["--bootstrap", bootstrap])
         .args(["--supervisor-pid", &std::process::id().to_string()])
         .args(["--spin-us", &spin.as_micros().to_string()])
-        .args(["--known-answer-every-ms", &command.known_answer_every.as_millis().to_string()])
         .args(["--memory-growth-max", &command.memory_growth_max.to_string()])
         .args(["--descriptors-growth-max", &command.descriptors_growth_max.to_string()])
         .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         .stdin(Stdio::from(ends.lifeline))
         .stdout(Stdio::from(ends.beacon))
         .process_group(0);
+    match role {
+        Role::Grid => {
+            let every = command.known_answer_every.as_millis().to_string();
+            process.args(["--known-answer-every-ms", &every]);
+        }
+        Role::Infer => {
+            if let Some(library) = &command.onnxruntime {
+                process.arg("--onnxruntime").arg(library);
+            }
+            for model in &command.models {
+                let model = serde_json::to_string(model).map_err(io::Error::other)?;
+                process.args(["--model", &model]);
+            }
+        }
+    }
     if let Some(rules) = command.policy.worker_argument() {
         process.args(["--policy", &rules]);
     }

@@ -16,6 +16,7 @@ mod inputs;
 mod messages;
 mod outputs;
 mod programs;
+mod requests;
 pub(crate) mod seeds;
 mod tables;
 mod tensors;
@@ -28,6 +29,7 @@ pub(crate) use messages::{
 };
 pub(crate) use outputs::outputs;
 pub(crate) use programs::program;
+pub(crate) use requests::infer_request;
 pub(crate) use tables::tables;
 pub(crate) use tensors::tensors;
 
@@ -35,11 +37,12 @@ pub(crate) use tensors::tensors;
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub(crate) const TARGETS: [Target; 15] = [
+pub(crate) const TARGETS: [Target; 16] = [
     ("client_frame", client_frame),
     ("client_message", client_message),
     ("config", config),
     ("from_worker", from_worker),
+    ("infer_request", infer_request),
     ("input_json", input_json),
     ("input_npy", input_npy),
     ("json_line", json_line),

@@ -14,6 +14,7 @@ use gridpool_protocol::shared::SharedSlice;
 use serde::Serialize;
 
 use super::outputs::{PROGRAMS, batch};
+use super::requests::requests;
 use super::tensors::sets;
 use super::values;
 
@@ -46,6 +47,9 @@ pub(crate) fn seeds() -> Vec<Seed> {
     tables(&mut add);
     for (name, bytes) in sets() {
         add("tensors", name, bytes);
+    }
+    for (name, bytes) in requests() {
+        add("infer_request", name, bytes);
     }
     for (at, text) in (0_u8..).zip(PROGRAMS) {
         let program = Program::compile(text, Ties::Cpython).expect("they compile");

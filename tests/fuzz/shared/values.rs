@@ -4,21 +4,24 @@
 use gridpool_protocol::chaos::{Chaos, ChaosFault, HostFault};
 use gridpool_protocol::fault::{FaultClass, FaultCode, Response};
 use gridpool_protocol::ids::{
-    ArenaId, AttemptId, ContentHash, DeviceId, DeviceKind, JobId, JobKey, WorkerId,
+    ArenaId, AttemptId, ClientId, ContentHash, DeviceId, DeviceKind, JobId, JobKey, WorkerId,
 };
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::message::{
-    Answer, AttemptError, Call, ClientMessage, Destination, FromWorker, Inline, Input, Lifeline,
-    Limit, Member, Payload, Priority, Refusal, Run, ServerMessage, Slice, Submission, ToWorker,
+    Answer, AttemptError, Call, ClientMessage, Destination, DeviceModel, FromWorker, InferMember,
+    InferSubmission, Inline, Input, Lifeline, Limit, Member, ModelCall, Payload, Priority, Refusal,
+    Run, ServerMessage, Slice, Submission, ToWorker,
 };
 use gridpool_protocol::program::Ties;
 use gridpool_protocol::receipt::{
     Attempt, AttemptOutcome, DeviceInfo, ItemRange, KernelUse, Receipt, RunReport, Verdict,
 };
 use gridpool_protocol::status::{
-    Counters, DeviceStatus, MonitorStatus, PolicyRule, QuarantineStatus, QueueStatus, SlotDevice,
-    Status, SupervisorStatus, WorkerMemory, WorkerState, WorkerStatus,
+    Counters, DeviceStatus, HttpStatus, MonitorStatus, PolicyRule, QuarantineStatus, QueueStatus,
+    SlotDevice, Status, SupervisorStatus, WorkerMemory, WorkerState, WorkerStatus,
 };
+use gridpool_protocol::tensor::model::{InferReport, ModelInfo, ModelState, ProviderNodes};
+use gridpool_protocol::tensor::{DataType, TensorSpec};
 
 const KEY: JobKey = JobKey(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
 
@@ -35,6 +38,8 @@ pub(crate) fn client_messages() -> Vec<(&'static str, ClientMessage)> {
         ClientMessage::DropArena { .. } => "drop-arena",
         ClientMessage::Status { .. } => "status",
         ClientMessage::Kill { .. } => "kill",
+        ClientMessage::Infer(_) => "infer",
+        ClientMessage::Models { .. } => "models",
         ClientMessage::Policy { .. } => "policy",
         ClientMessage::Release { .. } => "release",
         ClientMessage::Drain { .. } => "drain",
@@ -48,6 +53,8 @@ pub(crate) fn client_messages() -> Vec<(&'static str, ClientMessage)> {
         ClientMessage::DropArena { arena: ArenaId(3) },
         ClientMessage::Status { request: 300 },
         ClientMessage::Kill { request: 4, worker: "gpu0#4".to_owned(), signal: -9 },
+        ClientMessage::Infer(Box::new(infer_submission())),
+        ClientMessage::Models { request: 7 },
         ClientMessage::Policy { request: 6 },
         ClientMessage::Release { request: 5, what: "jobs".to_owned() },
         ClientMessage::Drain { request: u64::MAX },
@@ -75,6 +82,7 @@ pub(crate) fn server_messages() -> Vec<(&'static str, ServerMessage)> {
         ServerMessage::Denied { .. } => "denied",
         ServerMessage::Closing { .. } => "closing",
         ServerMessage::Drained { .. } => "drained",
+        ServerMessage::Models { .. } => "models",
     };
     let refused = |refusal| ServerMessage::Refused { key: KEY, refusal };
     let output = Some(Inline(vec![1, 2, 3, 255]));
@@ -94,6 +102,10 @@ pub(crate) fn server_messages() -> Vec<(&'static str, ServerMessage)> {
         ServerMessage::Denied { request: 4, refusal: Refusal::Busy(Limit::Arenas) },
         ServerMessage::Closing { reason: "no hello within 5s".to_owned() },
         ServerMessage::Drained { verdicts: vec![(Verdict::Ok, 3), (Verdict::Cancelled, 1)] },
+        ServerMessage::Models {
+            request: 11,
+            models: vec![DeviceModel { worker: "gpu0#2".to_owned(), model: model() }],
+        },
     ];
     all.into_iter().map(|message| (name(&message), message)).collect()
 }
@@ -101,6 +113,7 @@ pub(crate) fn server_messages() -> Vec<(&'static str, ServerMessage)> {
 /// Supervisor to worker.
 pub(crate) fn to_workers() -> Vec<(&'static str, ToWorker)> {
     let name = |message: &ToWorker| match message {
+        ToWorker::Infer(_) => "infer",
         ToWorker::Run(_) => "run",
         ToWorker::Forget { .. } => "forget",
         ToWorker::Stop => "stop",
@@ -110,7 +123,10 @@ pub(crate) fn to_workers() -> Vec<(&'static str, ToWorker)> {
     let members = vec![member(inline()), member(in_arena())];
     let run = Run { program: "rot90".to_owned(), ties: Ties::Lowest, members };
     let forget = ToWorker::Forget { arenas: vec![ArenaId(1), ArenaId(1 << 40)] };
-    let all = [ToWorker::Run(Box::new(run)), forget, ToWorker::Stop];
+    let (client, deadline_ms) = (ClientId(300), 30_000);
+    let infer = InferMember { attempt: attempt(), client, call: model_call(), deadline_ms };
+    let infer = ToWorker::Infer(vec![infer]);
+    let all = [infer, ToWorker::Run(Box::new(run)), forget, ToWorker::Stop];
     all.into_iter().map(|message| (name(&message), message)).collect()
 }
 
@@ -124,6 +140,7 @@ pub(crate) fn from_workers() -> Vec<(&'static str, FromWorker)> {
         FromWorker::Answer { result: Err(AttemptError::Device(_)), .. } => "device-error",
         FromWorker::Answer { result: Err(AttemptError::Refused(_)), .. } => "refused",
         FromWorker::Forgot => "forgot",
+        FromWorker::Models { .. } => "models",
         FromWorker::Dying { .. } => "dying",
     };
     let device = DeviceId { kind: DeviceKind::Gpu, index: 3 };
@@ -139,6 +156,7 @@ pub(crate) fn from_workers() -> Vec<(&'static str, FromWorker)> {
         answered(Err(AttemptError::Device("out of memory".to_owned()))),
         answered(Err(AttemptError::Refused("not a batch".to_owned()))),
         FromWorker::Forgot,
+        FromWorker::Models { models: vec![model()] },
         FromWorker::Dying {
             code: 70,
             message: "sticky".to_owned(),
@@ -147,6 +165,58 @@ pub(crate) fn from_workers() -> Vec<(&'static str, FromWorker)> {
         },
     ];
     all.into_iter().map(|message| (name(&message), message)).collect()
+}
+
+fn infer_submission() -> InferSubmission {
+    InferSubmission {
+        key: KEY,
+        call: model_call(),
+        deadline_ms: 30_000,
+        priority: Priority::High,
+        idempotent: true,
+    }
+}
+
+fn model_call() -> ModelCall {
+    let output = Destination::Arena(Slice { arena: ArenaId(3), offset: 64, bytes: 4_096 });
+    let input = Input::Inline(Inline(vec![9; 20]));
+    ModelCall { model: "resnet".to_owned(), input, output }
+}
+
+fn model() -> ModelInfo {
+    let x = TensorSpec { name: "x".to_owned(), datatype: DataType::Fp32, shape: vec![-1, 3] };
+    ModelInfo {
+        name: "resnet".to_owned(),
+        sha256: "00ff".to_owned(),
+        onnxruntime: "1.31.1".to_owned(),
+        inputs: vec![x.clone()],
+        outputs: vec![x],
+        max_batch: 32,
+        contexts: 4,
+        nodes: vec![nodes()],
+        device_bytes: 1 << 33,
+        trial_shapes: vec![vec![1, 3]],
+        state: ModelState::Unavailable,
+        reason: "no file".to_owned(),
+    }
+}
+
+fn infer_report() -> InferReport {
+    InferReport {
+        model: "resnet".to_owned(),
+        sha256: "00ff".to_owned(),
+        onnxruntime: "1.31.1".to_owned(),
+        nodes: vec![nodes()],
+        runs: 2,
+        joined_rows: 33,
+        device_us: 0.5,
+        h2d_bytes: 12,
+        d2h_bytes: 13,
+    }
+}
+
+fn nodes() -> ProviderNodes {
+    ProviderNodes { provider: "CPUExecutionProvider".to_owned(), nodes: 7 }
 }
 
 /// Over the lifeline.
@@ -204,6 +274,7 @@ fn report() -> RunReport {
         d2h_bytes: 5,
         service_us: 77,
         allocations: 0,
+        infer: Some(infer_report()),
     }
 }
 
@@ -276,8 +347,11 @@ fn status() -> Status {
     };
     let (workers, devices, queue) = (vec![worker], vec![gpu], QueueStatus::default());
     let [device, why] = ["gpu1", "gpu1#5 died"].map(str::to_owned);
-    let quarantines = vec![QuarantineStatus { device, why, tried_in_us: Some(41_000_001) }];
-    Status { supervisor, monitor, devices, quarantines, workers, queue, counters }
+    let (role, tried_in_us) = ("grid".to_owned(), Some(41_000_001));
+    let quarantines = vec![QuarantineStatus { device, role, why, tried_in_us }];
+    let address = "127.0.0.1:8000".to_owned();
+    let http = Some(HttpStatus { address, pid: 8, up: true, restarts: 1 });
+    Status { supervisor, monitor, http, devices, quarantines, workers, queue, counters }
 }
 
 fn rule() -> PolicyRule {

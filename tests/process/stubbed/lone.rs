@@ -152,7 +152,11 @@ impl Lone {
                 Some(FromWorker::Dying { code, message, .. }) => {
                     self.last_words = Some((code, message));
                 }
-                Some(FromWorker::Hello { .. } | FromWorker::Heartbeat { .. }) => {}
+                Some(
+                    FromWorker::Hello { .. }
+                    | FromWorker::Heartbeat { .. }
+                    | FromWorker::Models { .. },
+                ) => {}
                 None => return false,
             }
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gridpool::pool::event::{Event, JobRequest, Release, Timestamp};
 use gridpool_protocol::fault::FaultCode;
-use gridpool_protocol::ids::{ClientId, ContentHash, DeviceId, DeviceKind, JobId, JobKey};
+use gridpool_protocol::ids::{ClientId, ContentHash, DeviceId, DeviceKind, JobId, JobKey, Role};
 use gridpool_protocol::message::Priority;
 
 use super::{Delivery, Fate, World};
@@ -200,6 +200,7 @@ impl World {
         let answer_inline = self.rng.chance(self.swarm.inline);
         JobRequest {
             job,
+            role: Role::Grid,
             key: JobKey(self.next_key),
             program_hash: format!("p{}", self.rng.below(self.swarm.programs)).into(),
             items: self.rng.pick(&self.swarm.items),

@@ -16,6 +16,7 @@ use crate::rng::Rng;
 use crate::swarm::{Rates, Swarm};
 
 /// What the network or time brings.
+#[expect(clippy::large_enum_variant, reason = "most deliveries are events")]
 #[derive(Clone, Debug)]
 enum Delivery {
     /// The worker's next sign of life is due.

@@ -173,5 +173,6 @@ pub(super) fn report() -> RunReport {
         d2h_bytes: 1,
         service_us: 1,
         allocations: 0,
+        infer: None,
     }
 }

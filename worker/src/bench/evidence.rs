@@ -143,6 +143,7 @@ mod tests {
             d2h_bytes: 20,
             service_us: 40,
             allocations: 0,
+            infer: None,
         };
         let part = ItemRange { start: 0, end: items };
         Receipt {

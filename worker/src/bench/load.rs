@@ -50,7 +50,8 @@ impl From<ClientError> for Trouble {
             }
             ClientError::Refused(Refusal::Invalid(_))
             | ClientError::Batch(_)
-            | ClientError::Malformed(_) => Self::Wrong(Chain(&error).to_string()),
+            | ClientError::Malformed(_)
+            | ClientError::Tensors(_) => Self::Wrong(Chain(&error).to_string()),
             ClientError::Closed(_)
             | ClientError::Frame(_)
             | ClientError::Lost

@@ -9,7 +9,7 @@ use std::hint;
 use gridpool_protocol::chaos::HostFault;
 use nix::sys::signal::{Signal, raise};
 
-use crate::serve::end_process;
+use crate::link::end_process;
 
 /// What [`HostFault::Exit`] ends with: no code of [`gridpool_protocol::exit::worker`].
 const MEANINGLESS: i32 = 1;

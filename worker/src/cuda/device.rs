@@ -13,7 +13,7 @@ use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::receipt::DeviceInfo;
 use gridpool_protocol::shared::SharedSlice;
 
-use super::driver::Driver;
+use super::driver::{DeviceHandle, Driver};
 use super::lane::{Done, Lane};
 use super::launch::Module;
 use super::memory::Allocator;
@@ -82,6 +82,16 @@ impl CudaDevice {
         Self::over(Driver::open(CUDA_VERSION_MIN)?, index, expected_uuid)
     }
 
+    /// The only visible device, without a context on it.
+    ///
+    /// # Errors
+    /// As [`CudaDevice::open`].
+    pub fn describe(index: u32, expected_uuid: Option<&str>) -> Result<DeviceInfo, Fault> {
+        let driver = Driver::open(CUDA_VERSION_MIN)?;
+        let device = driver.only_device()?;
+        info(&driver, device, index, expected_uuid)
+    }
+
     /// The same over a driver that is given.
     pub(super) fn over(
         driver: Driver,
@@ -89,17 +99,7 @@ impl CudaDevice {
         expected_uuid: Option<&str>,
     ) -> Result<Self, Fault> {
         let device = driver.only_device()?;
-        let uuid = uuid_text(driver.uuid(device)?);
-        if let Some(want) = expected_uuid.filter(|want| *want != uuid) {
-            return Err(Fault::WrongDevice { want: want.to_owned(), got: uuid });
-        }
-        let info = DeviceInfo {
-            kind: DeviceKind::Gpu,
-            index,
-            name: driver.name(device)?,
-            uuid,
-            driver: driver_version(),
-        };
+        let info = info(&driver, device, index, expected_uuid)?;
         driver.enter_context(device)?;
         let module = Module::load(&driver)?;
         let lanes = (0..LANES).map(|_| Lane::open(driver)).collect::<Result<_, Fault>>()?;
@@ -126,6 +126,21 @@ impl CudaDevice {
         driver.synchronize(stream)?;
         lane.launcher().collect(driver, &mut Tally::default())
     }
+}
+
+/// What a device is, if it is the one that is expected.
+fn info(
+    driver: &Driver,
+    device: DeviceHandle,
+    index: u32,
+    expected_uuid: Option<&str>,
+) -> Result<DeviceInfo, Fault> {
+    let uuid = uuid_text(driver.uuid(device)?);
+    if let Some(want) = expected_uuid.filter(|want| *want != uuid) {
+        return Err(Fault::WrongDevice { want: want.to_owned(), got: uuid });
+    }
+    let (kind, name, driver) = (DeviceKind::Gpu, driver.name(device)?, driver_version());
+    Ok(DeviceInfo { kind, index, name, uuid, driver })
 }
 
 impl Device for CudaDevice {

@@ -2,6 +2,8 @@
 
 use gridpool_protocol::fault::{FaultClass, FaultCode};
 
+use crate::fault::Fault;
+
 /// A call of ONNX Runtime that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call}: {message} ({code})")]
@@ -74,6 +76,12 @@ impl RuntimeFault {
             | FaultCode::WrongAnswer
             | FaultCode::Xid(_) => false,
         }
+    }
+
+    /// The same as a fault of the worker.
+    #[must_use]
+    pub fn to_fault(&self) -> Fault {
+        Fault::Runtime { code: self.code, message: self.to_string() }
     }
 
     /// ONNX Runtime's words.

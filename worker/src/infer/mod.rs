@@ -26,6 +26,7 @@ mod place;
 mod placement;
 pub mod runtime;
 mod seam;
+pub mod serve;
 mod signature;
 mod types;
 mod warm_up;

@@ -2,7 +2,10 @@
 
 use gridpool_kernels::known_answer::KNOWN_ANSWERS;
 use gridpool_protocol::batch::{Grid, GridBatch};
-use gridpool_protocol::channel::Listener;
+use std::sync::mpsc;
+use std::thread;
+
+use gridpool_protocol::channel::{self, Listener, Sender};
 use gridpool_protocol::chaos::{ChaosFault, DeviceFault, ReplyFault};
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::JobId;
@@ -42,9 +45,9 @@ fn looped_over(queued: u32, mut checkup: Checkup, lies: bool) -> Looped {
     let (end, ended) = mpsc::channel();
     // Not joined: it may be waiting for ever.
     thread::spawn(move || {
-        let (arenas, programs, adopted, between, growth_max, wear) = Default::default();
-        let replies = to_supervisor;
-        let mut worker = Worker { replies, arenas, programs, adopted, between, growth_max, wear };
+        let (arenas, between, growth_max, wear) = Default::default();
+        let link = Link { replies: to_supervisor, arenas, between, growth_max, wear };
+        let mut worker = Worker::new(link);
         let mut device = Saboteur::new(Box::new(CpuDevice::open(0, 1).unwrap()));
         device.arm(lies.then_some(ChaosFault::Reply(ReplyFault::Wrong)));
         end.send(worker.serve(&mut from_supervisor, &mut device, &mut checkup)).unwrap();

@@ -3,6 +3,8 @@
 //! Owns the words for what is wrong with an array; the format itself is ndarray-npy's. May not open
 //! files.
 
+use std::ops::Range;
+
 use gridpool_protocol::batch::{Grid, GridError};
 use ndarray::{ArrayView2, ArrayViewD, Axis, Ix2, Ix3};
 use ndarray_npy::{ViewNpyError, ViewNpyExt};
@@ -16,7 +18,7 @@ const HEADER_BYTES_MAX: usize = 4_096;
 const HEADER_DEPTH_MAX: usize = 4;
 
 /// Whether the bytes say that they are a `.npy` array.
-pub(super) fn has_magic(bytes: &[u8]) -> bool {
+pub(in crate::cli) fn has_magic(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC)
 }
 
@@ -47,22 +49,29 @@ fn grid(index: usize, rows: ArrayView2<'_, u8>) -> Result<Grid, Box<Flaw>> {
     })
 }
 
-/// Refuses headers that no array has, before a recursive parser sees them.
-fn check_header(bytes: &[u8]) -> Result<(), Box<Flaw>> {
-    let refuse = |reason: &str| Err(Cause::NotNpy { reason: reason.to_owned() }.into());
-    let after_magic = &bytes[MAGIC.len()..];
+/// Where the header of an array lies, after the magic and its length.
+pub(in crate::cli) fn header_of(bytes: &[u8]) -> Result<Range<usize>, &'static str> {
+    let after_magic = bytes.strip_prefix(MAGIC).ok_or("it does not begin with \\x93NUMPY")?;
     let (length, start) = match *after_magic {
         [1, _, a, b, ..] => (usize::from(u16::from_le_bytes([a, b])), 4),
         [2 | 3, _, a, b, c, d, ..] => (u32::from_le_bytes([a, b, c, d]) as usize, 6),
-        [_, _, _, _, ..] => return refuse("its format version is not 1, 2 or 3"),
-        _ => return refuse("it ends inside its header"),
+        [_, _, _, _, ..] => return Err("its format version is not 1, 2 or 3"),
+        _ => return Err("it ends inside its header"),
     };
     if length > HEADER_BYTES_MAX {
-        return refuse("its header is too long");
+        return Err("its header is too long");
     }
-    let Some(header) = after_magic[start..].get(..length) else {
-        return refuse("it ends inside its header");
-    };
+    let start = MAGIC.len() + start;
+    if bytes.len() - start < length {
+        return Err("it ends inside its header");
+    }
+    Ok(start..start + length)
+}
+
+/// Refuses headers that no array has, before a recursive parser sees them.
+fn check_header(bytes: &[u8]) -> Result<(), Box<Flaw>> {
+    let refuse = |reason: &str| Cause::NotNpy { reason: reason.to_owned() };
+    let header = &bytes[header_of(bytes).map_err(refuse)?];
     let mut depth = 0_usize;
     for byte in header {
         match byte {
@@ -71,7 +80,7 @@ fn check_header(bytes: &[u8]) -> Result<(), Box<Flaw>> {
             _ => {}
         }
         if depth > HEADER_DEPTH_MAX {
-            return refuse("its header is nested too deeply");
+            return Err(refuse("its header is nested too deeply").into());
         }
     }
     Ok(())

@@ -173,6 +173,7 @@ fn of_batch(program: &str, batch: &GridBatch, answers: &[Option<Output>]) -> Job
         d2h_bytes: 0,
         service_us: 3,
         allocations: 0,
+        infer: None,
     };
     let mut job = failed(Verdict::Ok, answers.len() as u32);
     job.receipt.reason = String::new();

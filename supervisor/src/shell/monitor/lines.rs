@@ -13,7 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// What came of waiting for a line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(in crate::shell) enum Next {
     /// A line, without its end.
     Line(Vec<u8>),
     /// None, in the time given.
@@ -26,19 +26,19 @@ pub(super) enum Next {
 
 /// The output of a process.
 #[derive(Debug)]
-pub(super) struct Lines<R = ChildStdout> {
+pub(in crate::shell) struct Lines<R = ChildStdout> {
     source: R,
     /// What was read and is no whole line yet.
     rest: Vec<u8>,
 }
 
 impl<R: Read + AsFd> Lines<R> {
-    pub(super) fn new(source: R) -> Self {
+    pub(in crate::shell) fn new(source: R) -> Self {
         Self { source, rest: Vec::new() }
     }
 
     /// Waits for the next line until that moment.
-    pub(super) fn next(&mut self, until: Instant) -> io::Result<Next> {
+    pub(in crate::shell) fn next(&mut self, until: Instant) -> io::Result<Next> {
         loop {
             if let Some(end) = self.rest.iter().position(|&byte| byte == b'\n') {
                 let mut line: Vec<u8> = self.rest.drain(..=end).collect();

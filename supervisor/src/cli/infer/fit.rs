@@ -1,0 +1,179 @@
+//! Whether the arrays of INPUT are what a model takes, and what to do where they are not.
+
+use gridpool_protocol::message::DeviceModel;
+use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
+use gridpool_protocol::tensor::{DataType, ShapeError, Tensor, TensorSpec};
+
+use super::error::InferError;
+use super::npz::Arrays;
+
+/// The model of that name, on whichever device it can be asked; none while no worker has told of its
+/// models. A worker tells of all of them at once.
+pub(super) fn find<'a>(
+    rows: &'a [DeviceModel],
+    model: &str,
+) -> Result<Option<&'a ModelInfo>, InferError> {
+    let named: Vec<_> = rows.iter().filter(|row| row.model.name == model).collect();
+    if let Some(row) = named.iter().find(|row| row.model.state == ModelState::Ready) {
+        return Ok(Some(&row.model));
+    }
+    let model = model.to_owned();
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    if named.is_empty() {
+        let mut known: Vec<_> = rows.iter().map(|row| row.model.name.clone()).collect();
+        known.sort_unstable();
+        known.dedup();
+        return Err(InferError::Unknown { model, known });
+    }
+    let why = named.iter().map(|row| format!("{}: {}", row.worker, row.model.reason)).collect();
+    Err(InferError::Unavailable { model, why })
+}
+
+/// The arrays of a model that no worker has told of yet: the one that takes the request looks at them.
+pub(super) fn unchecked(arrays: Arrays) -> Result<Vec<(Tensor, Vec<u8>)>, InferError> {
+    match arrays {
+        Arrays::Named(tensors) => Ok(tensors),
+        Arrays::Nameless(..) => Err(InferError::NoModels),
+    }
+}
+
+/// The arrays under the names of the model's inputs.
+pub(super) fn fit(info: &ModelInfo, arrays: Arrays) -> Result<Vec<(Tensor, Vec<u8>)>, InferError> {
+    let misfit = |what| InferError::Misfit { model: info.name.clone(), what };
+    let tensors = match arrays {
+        Arrays::Named(tensors) => tensors,
+        Arrays::Nameless(tensor, data) => {
+            let [only] = info.inputs.as_slice() else {
+                return Err(misfit(format!(
+                    "an .npy does not say which input it is: {}",
+                    takes(info)
+                )));
+            };
+            let (datatype, shape) = (tensor.datatype(), tensor.shape().to_vec());
+            let named = Tensor::new(only.name.clone(), datatype, shape);
+            vec![(named.map_err(InferError::Tensors)?, data)]
+        }
+    };
+    for (tensor, _) in &tensors {
+        let spec = info.inputs.iter().find(|spec| spec.name == tensor.name());
+        let spec = spec.ok_or_else(|| {
+            misfit(format!("it has no input `{}`: {}", tensor.name(), takes(info)))
+        })?;
+        spec.accepts(tensor).map_err(|error| misfit(format!("{error}{}", advice(&error))))?;
+    }
+    let is_given = |spec: &&TensorSpec| tensors.iter().any(|(t, _)| t.name() == spec.name);
+    if let Some(lacks) = info.inputs.iter().find(|spec| !is_given(spec)) {
+        return Err(misfit(format!("its input `{}` is not given: {}", lacks.name, takes(info))));
+    }
+    Ok(tensors)
+}
+
+/// What the model takes, and how such an `.npz` is made.
+fn takes(info: &ModelInfo) -> String {
+    let listed: Vec<_> = info.inputs.iter().map(ToString::to_string).collect();
+    let names: Vec<_> = info.inputs.iter().map(|spec| format!("{0:?}: {0}", spec.name)).collect();
+    let (listed, names) = (listed.join(", "), names.join(", "));
+    format!("it takes {listed}; write numpy.savez('in.npz', **{{{names}}})")
+}
+
+fn advice(error: &ShapeError) -> String {
+    match error {
+        ShapeError::DataType { want: DataType::Bf16, .. } => {
+            ": save x.astype(ml_dtypes.bfloat16), or the bits as numpy.uint16 with .view('V2')"
+                .into()
+        }
+        ShapeError::DataType { want, .. } => {
+            format!(": save x.astype('{}')", want.descr().trim_start_matches('|'))
+        }
+        ShapeError::Shape { .. } => String::new(),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A model on a device.
+    pub(in crate::cli::infer) fn row(
+        name: &str,
+        inputs: &[(&str, DataType, &[i64])],
+        reason: &str,
+    ) -> DeviceModel {
+        let spec = |&(name, datatype, shape): &(&str, DataType, &[i64])| TensorSpec {
+            name: name.into(),
+            datatype,
+            shape: shape.to_vec(),
+        };
+        let is_ready = reason.is_empty();
+        let model = ModelInfo {
+            name: name.into(),
+            sha256: "00".into(),
+            onnxruntime: "1.31.1".into(),
+            inputs: inputs.iter().map(spec).collect(),
+            outputs: vec![spec(&("y", DataType::Fp32, &[-1, 8]))],
+            max_batch: 32,
+            contexts: 2,
+            nodes: Vec::new(),
+            device_bytes: 3 << 20,
+            trial_shapes: Vec::new(),
+            state: if is_ready { ModelState::Ready } else { ModelState::Unavailable },
+            reason: reason.into(),
+        };
+        DeviceModel { worker: "cpu0#1".into(), model }
+    }
+
+    fn tensor(name: &str, datatype: DataType, shape: &[u64]) -> (Tensor, Vec<u8>) {
+        let tensor = Tensor::new(name, datatype, shape.to_vec()).unwrap();
+        let data = vec![0; tensor.bytes()];
+        (tensor, data)
+    }
+
+    #[test]
+    fn a_model_is_found_where_it_can_be_asked_or_it_is_said_why_not() {
+        let rows =
+            [row("b", &[], "its file is gone"), row("b", &[], ""), row("a", &[], "too large")];
+        assert_eq!(find(&rows, "b").unwrap(), Some(&rows[1].model));
+        let said = |rows: &[DeviceModel], name| {
+            let error = find(rows, name).unwrap_err();
+            (error.exit_code(), error.to_string())
+        };
+        let unknown = "there is no model `c`: write one of a, b".to_owned();
+        assert_eq!(said(&rows, "c"), (2, unknown));
+        let unavailable = "a cannot be asked: cpu0#1: too large".to_owned();
+        assert_eq!(said(&rows, "a"), (69, unavailable));
+        assert_eq!(find(&[], "a").unwrap(), None);
+    }
+
+    #[test]
+    fn arrays_that_a_model_does_not_take_are_refused_with_what_to_type() {
+        use DataType::{Bf16, Fp32, Fp64, Int32};
+        let one = row("m", &[("x", Fp32, &[-1, 4])], "").model;
+        let two = row("m", &[("x", Fp32, &[-1, 4]), ("s", Int32, &[-1])], "").model;
+        let bf16 = row("m", &[("x", Bf16, &[1])], "").model;
+        let npz = |tensors: &[(&str, DataType, &[u64])]| {
+            Arrays::Named(tensors.iter().map(|&(n, d, s)| tensor(n, d, s)).collect())
+        };
+        let npy = || {
+            let (tensor, data) = tensor("array", Fp32, &[2, 4]);
+            Arrays::Nameless(tensor, data)
+        };
+        assert_eq!(unchecked(npy()).unwrap_err().exit_code(), 69);
+        assert_eq!(fit(&one, npy()).unwrap(), [tensor("x", Fp32, &[2, 4])]);
+        let both: [(&str, DataType, &[u64]); 2] = [("s", Int32, &[2]), ("x", Fp32, &[2, 4])];
+        assert_eq!(fit(&two, npz(&both)).unwrap().len(), 2);
+        let said = |info, arrays, words: &[&str]| {
+            let error = fit(info, arrays).unwrap_err();
+            assert_eq!(error.exit_code(), 65);
+            let said = error.to_string();
+            assert!(words.iter().all(|&word| said.contains(word)), "{said}");
+        };
+        said(&two, npy(), &["m: an .npy does not say which input", "x FP32 [?, 4], s INT32 [?]"]);
+        said(&one, npz(&both), &["no input `s`", "numpy.savez('in.npz', **{\"x\": x})"]);
+        said(&two, npz(&both[1..]), &["its input `s` is not given"]);
+        said(&one, npz(&[("x", Fp64, &[2, 4])]), &["`x` is FP64", "FP32: save x.astype('<f4')"]);
+        said(&bf16, npz(&[("x", Fp32, &[1])]), &["ml_dtypes.bfloat16", ".view('V2')"]);
+        said(&one, npz(&[("x", Fp32, &[2, 5])]), &["shape [2, 5]; the model takes [?, 4]"]);
+    }
+}

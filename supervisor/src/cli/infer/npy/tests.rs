@@ -1,0 +1,136 @@
+//! Arrays as NumPy writes them, and as it must not be given them.
+
+use gridpool_protocol::client::InferOutputs;
+use gridpool_protocol::limits::TENSOR_RANK_MAX;
+use gridpool_protocol::tensor::TensorLayout;
+
+use super::super::npz::{self, Arrays};
+use super::*;
+
+const STORED: &[u8] = include_bytes!("../../../../../tests/data/arrays.npz");
+const DEFLATED: &[u8] = include_bytes!("../../../../../tests/data/arrays_packed.npz");
+
+fn named(bytes: &[u8]) -> Vec<(Tensor, Vec<u8>)> {
+    match Arrays::read(bytes.to_vec()).unwrap() {
+        Arrays::Named(tensors) => tensors,
+        Arrays::Nameless(tensor, _) => panic!("{tensor} is all"),
+    }
+}
+
+/// A file with that header and data.
+fn npy(header: &str, data: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(header.len()).unwrap().to_le_bytes();
+    [MAGIC, &length, header.as_bytes(), data].concat()
+}
+
+/// The numbers from `first` on, as the type `name` of NumPy writes them.
+fn numbers(name: &str, first: u8) -> Vec<u8> {
+    let number = |at: u8| -> Vec<u8> {
+        match name {
+            "u1" | "i1" => vec![at],
+            "u2" | "i2" => u16::from(at).to_le_bytes().into(),
+            "u4" | "i4" => u32::from(at).to_le_bytes().into(),
+            "u8" | "i8" => u64::from(at).to_le_bytes().into(),
+            // From 8 to 13: three bits before the point's place, the exponent 3 above its zero.
+            "f2" => ((18_u16 << 10) | (u16::from(at) - 8) << 7).to_le_bytes().into(),
+            "f4" => f32::from(at).to_le_bytes().into(),
+            "f8" => f64::from(at).to_le_bytes().into(),
+            "V2" => f32::from(at).to_le_bytes()[2..].into(),
+            "b1" => vec![at % 2],
+            other => panic!("{other}"),
+        }
+    };
+    (first..first + 6).flat_map(number).collect()
+}
+
+#[test]
+fn every_array_that_numpy_saves_is_read_compressed_or_not() {
+    let tensors = named(STORED);
+    assert_eq!(tensors, named(DEFLATED));
+    let types = ["u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "b1", "V2"];
+    for ((name, (tensor, data)), first) in types.into_iter().zip(&tensors).zip(0_u8..) {
+        let (want, first) = match name {
+            "b1" | "V2" => (name.to_owned(), 0),
+            _ => (format!("in/{name}:0"), first),
+        };
+        assert_eq!((tensor.name(), tensor.shape()), (want.as_str(), [2, 3].as_slice()));
+        assert_eq!(&tensor.datatype().descr()[1..], name);
+        assert_eq!(data, &numbers(name, first), "{name}");
+    }
+    let seen: Vec<_> =
+        tensors[types.len()..].iter().map(|(tensor, _)| tensor.to_string()).collect();
+    assert_eq!(seen, ["columns INT32 [2, 3, 4]", "empty FP32 [0, 3]", "scalar INT64 []"]);
+    let columns: Vec<u8> = (0_u32..24).flat_map(u32::to_le_bytes).collect();
+    assert_eq!(tensors[types.len()].1, columns, "sorted by rows");
+}
+
+#[test]
+fn what_is_written_is_read_again_under_the_same_names() {
+    let tensors = named(STORED);
+    let (specs, data): (Vec<_>, Vec<_>) = tensors.iter().cloned().unzip();
+    let data: Vec<_> = data.iter().map(Vec::as_slice).collect();
+    let packed = TensorLayout::new(specs).unwrap().pack(&data).unwrap();
+    let mut file = std::io::Cursor::new(Vec::new());
+    npz::write(&mut file, &InferOutputs::new(packed).unwrap()).unwrap();
+    assert_eq!(named(&file.into_inner()), tensors);
+}
+
+#[test]
+fn a_head_is_one_that_numpy_reads() {
+    for (shape, text) in [(vec![], "()"), (vec![7], "(7,)"), (vec![2, 3], "(2, 3)")] {
+        let head = head(&Tensor::new("x", DataType::Fp32, shape).unwrap());
+        assert_eq!((head.len() % ALIGNMENT, head.last()), (0, Some(&b'\n')));
+        let said = String::from_utf8_lossy(&head[10..]);
+        let want = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {text}, }}");
+        assert_eq!(said.trim_end(), want);
+    }
+    let long = Tensor::new("x", DataType::Uint8, vec![1 << 33, 0, 1 << 33]).unwrap();
+    assert_eq!(head(&long).len() % ALIGNMENT, 0);
+    let deep = Tensor::new("x", DataType::Bool, vec![1; TENSOR_RANK_MAX]).unwrap();
+    let file = [head(&deep), vec![1]].concat();
+    assert_eq!(read("x", file).unwrap(), (deep, vec![1]));
+}
+
+#[test]
+fn an_array_that_is_no_tensor_is_refused_with_its_name_and_what_to_do() {
+    let header = |descr: &str, shape: &str| {
+        format!("{{'shape': {shape}, \"fortran_order\": False, 'descr': {descr}}}")
+    };
+    let cases: [(Vec<u8>, &[&str]); 12] = [
+        (npy(&header("'>f4'", "(1,)"), &[0; 4]), &["big-endian", "save x.astype('<f4')"]),
+        (npy(&header("'<U3'", "(1,)"), &[0; 12]), &["`<U3`", "take text are not served"]),
+        (npy(&header("'|O'", "()"), &[0; 8]), &["not of objects"]),
+        (npy(&header("'<c8'", "()"), &[0; 8]), &["`<c8`, which no tensor has"]),
+        (npy(&header("[('a', '<f4')]", "()"), &[0; 4]), &["without fields"]),
+        (npy(&header("'<f4'", "(2,)"), &[0; 7]), &["7 bytes of data", "take 8"]),
+        (npy(&header("'<f4'", "(2,)"), &[0; 9]), &["9 bytes of data", "take 8"]),
+        (npy(&header("'|b1'", "(1,)"), &[2]), &["neither true nor false"]),
+        (npy(&header("'<f4'", "(-1,)"), &[]), &["of no plain type"]),
+        (npy(&header("'<f4'", "(99999999999999999999,)"), &[]), &["of no plain type"]),
+        (npy(&header("'<f4'", "(9999999999,)"), &[]), &["dimension 0 is 9999999999"]),
+        (npy(&header("'<f4'", "()"), &[])[..40].to_vec(), &["it ends inside its header"]),
+    ];
+    for (bytes, words) in cases {
+        let said = read("x", bytes).unwrap_err().to_string();
+        assert!(words.iter().all(|&word| said.contains(word)), "{said}");
+        assert!(said.contains("`x`"), "{said}");
+    }
+    let said = |bytes: &[u8]| Arrays::read(bytes.to_vec()).unwrap_err().to_string();
+    assert!(said(b"[[0]]").contains("neither an .npz nor an .npy"));
+    assert!(said(&STORED[..STORED.len() / 2]).contains("no whole .npz"));
+}
+
+#[test]
+fn no_byte_of_a_file_that_was_changed_ends_the_reader() {
+    let whole = npy("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }\n", &[0; 24]);
+    let mut read_anyway = 0;
+    for at in 0..whole.len() {
+        for byte in [0, b'\'', b'(', b')', b'9', 0xff] {
+            let mut bytes = whole.clone();
+            bytes[at] = byte;
+            read_anyway += usize::from(read("x", bytes).is_ok());
+        }
+        assert!(read("x", whole[..at].to_vec()).is_err(), "cut at {at}");
+    }
+    assert!(read_anyway >= 24 * 6, "its data may be anything");
+}

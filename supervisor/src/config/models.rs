@@ -1,0 +1,122 @@
+//! Models: what `--model NAME=PATH` and `[[model]]` say, and what is wrong with it.
+//!
+//! Owns the names and bounds of a model's settings. May not read a model.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use gridpool_protocol::tensor::model::check_model_name;
+use gridpool_protocol::tensor::options::ModelOptions;
+use serde::{Deserialize, Serialize};
+
+/// Most models of one pool.
+pub const MODELS_MAX: usize = 64;
+
+/// A model that every inference worker of a pool loads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelSettings {
+    /// The name it is asked by.
+    pub name: String,
+    /// Its file.
+    pub path: PathBuf,
+    /// How it is loaded and run.
+    pub options: ModelOptions,
+}
+
+/// Reads `NAME=PATH`.
+pub(super) fn parse_flag(text: &str) -> Result<ModelSettings, String> {
+    let (name, path) =
+        text.split_once('=').filter(|(_, path)| !path.is_empty()).ok_or_else(|| {
+            format!("`{text}` names no file: write NAME=PATH, as resnet=resnet50.onnx")
+        })?;
+    check_model_name(name).map_err(|error| error.to_string())?;
+    let options = ModelOptions::default();
+    Ok(ModelSettings { name: name.to_owned(), path: PathBuf::from(path), options })
+}
+
+/// Reads one `[[model]]`. A path in it is relative to `folder`.
+pub(super) fn parse_table(mut table: toml::Table, folder: &Path) -> Result<ModelSettings, String> {
+    let mut text = |key: &str| match table.remove(key) {
+        Some(toml::Value::String(text)) => Ok(text),
+        Some(_) => Err(format!("`{key}` of a model needs a text in quotes")),
+        None => Err(format!("a [[model]] needs a `{key}`")),
+    };
+    let (name, path) = (text("name")?, text("path")?);
+    check_model_name(&name).map_err(|error| error.to_string())?;
+    let options = ModelOptions::deserialize(toml::Value::Table(table));
+    let options = options.map_err(|error| format!("model `{name}`: {}", error.message()))?;
+    options.check().map_err(|error| format!("model `{name}`: {error}"))?;
+    Ok(ModelSettings { name, path: folder.join(path), options })
+}
+
+/// The models of the flags over those of the file: a flag changes the path of a model that the file
+/// knows, and nothing else about it.
+pub(super) fn merge(
+    file: Vec<ModelSettings>,
+    flags: Vec<ModelSettings>,
+) -> Result<Vec<ModelSettings>, String> {
+    let mut models: BTreeMap<String, ModelSettings> = BTreeMap::new();
+    for model in file {
+        if let Some(twice) = models.insert(model.name.clone(), model) {
+            return Err(format!("the model `{}` is there twice: keep one", twice.name));
+        }
+    }
+    let mut seen = Vec::new();
+    for model in flags {
+        if seen.contains(&model.name) {
+            return Err(format!("the model `{}` is named twice: keep one", model.name));
+        }
+        seen.push(model.name.clone());
+        match models.get_mut(&model.name) {
+            Some(known) => known.path = model.path,
+            None => drop(models.insert(model.name.clone(), model)),
+        }
+    }
+    match models.len() > MODELS_MAX {
+        true => Err(format!("{} models; a pool has at most {MODELS_MAX}", models.len())),
+        false => Ok(models.into_values().collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_of_a_flag_or_the_file_is_read_or_refused_with_what_to_write() {
+        let model = parse_flag("resnet=models/a=b.onnx").unwrap();
+        assert_eq!((&*model.name, &*model.path), ("resnet", Path::new("models/a=b.onnx")));
+        assert!(parse_flag("resnet").unwrap_err().contains("write NAME=PATH"));
+        assert!(parse_flag("resnet=").unwrap_err().contains("write NAME=PATH"));
+        assert!(parse_flag("a/b=x").unwrap_err().contains("is no name of a model"));
+        let text = "name = 'm'\npath = 'm.onnx'\ncontexts = 4\ncpu_ops = ['Shape']";
+        let model = parse_table(text.parse().unwrap(), Path::new("/etc")).unwrap();
+        assert_eq!((&*model.path, model.options.contexts), (Path::new("/etc/m.onnx"), 4));
+        let wrong = [
+            ("path = 'm.onnx'", "a [[model]] needs a `name`"),
+            ("name = 'm'", "a [[model]] needs a `path`"),
+            ("name = 'm'\npath = 1", "`path` of a model needs a text in quotes"),
+            ("name = 'm'\npath = 'x'\ncontext = 4", "unknown field `context`"),
+            ("name = 'm'\npath = 'x'\ncontexts = 0", "model `m`: 0 contexts"),
+        ];
+        for (text, why) in wrong {
+            let error = parse_table(text.parse().unwrap(), Path::new("")).unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_flag_gives_a_model_of_the_file_another_path_and_leaves_its_options() {
+        let text = "name = 'm'\npath = 'a'\ncontexts = 4";
+        let of_file = parse_table(text.parse().unwrap(), Path::new("")).unwrap();
+        let flags = || vec![parse_flag("m=b").unwrap(), parse_flag("n=c").unwrap()];
+        let models = merge(vec![of_file.clone()], flags()).unwrap();
+        let short: Vec<_> = models
+            .iter()
+            .map(|m| (&*m.name, m.path.to_str().unwrap(), m.options.contexts))
+            .collect();
+        assert_eq!(short, [("m", "b", 4), ("n", "c", 1)]);
+        assert!(merge(vec![of_file.clone(), of_file], Vec::new()).is_err());
+        assert!(merge(Vec::new(), [flags(), flags()].concat()).is_err());
+    }
+}

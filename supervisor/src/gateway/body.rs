@@ -1,0 +1,140 @@
+//! Bodies: read piece by piece, each within its time, all within one budget, and answered with the
+//! budget still held, so that a client that does not read costs no more than it was let have.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::{HeaderMap, StatusCode, header};
+use gridpool_protocol::clock;
+use hyper::body::{Frame, SizeHint};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use super::failure::Failure;
+use super::limits::{BODIES_BYTES_MAX, BODY_BYTES_MAX, BODY_SILENCE, BODY_TIMEOUT, HELD_PER_BYTE};
+
+/// Bytes of one permit of the budget.
+const PERMIT_BYTES: usize = 1 << 10;
+
+/// What all bodies together may hold.
+#[derive(Clone, Debug)]
+pub(super) struct Budget(Arc<Semaphore>);
+
+/// What one body holds of the budget, from its first byte to the last of its answer.
+#[derive(Debug)]
+pub(super) struct Held {
+    budget: Arc<Semaphore>,
+    permits: Option<OwnedSemaphorePermit>,
+}
+
+impl Budget {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Semaphore::new(BODIES_BYTES_MAX / PERMIT_BYTES)))
+    }
+
+    /// Reads a whole body. A failure ends the connection.
+    pub(super) async fn read(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<(Vec<u8>, Held), Failure> {
+        self.read_all(headers, body).await.map_err(Failure::unread)
+    }
+
+    async fn read_all(
+        &self,
+        headers: &HeaderMap,
+        mut body: Body,
+    ) -> Result<(Vec<u8>, Held), Failure> {
+        if headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+            let why = "compressed bodies are not served: send it without Content-Encoding";
+            return Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
+        }
+        // Refused before it is sent: whoever waits for 100 Continue need not send it.
+        if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
+            return Err(too_long());
+        }
+        let mut held = Held { budget: Arc::clone(&self.0), permits: None };
+        let mut bytes = Vec::new();
+        let until = clock::now() + BODY_TIMEOUT;
+        loop {
+            let next = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
+            let patience = BODY_SILENCE.min(clock::until(until));
+            let Ok(frame) = timeout(patience, next).await else {
+                let why = format!(
+                    "the body came too slowly: within {} s, and without a pause of {} s",
+                    BODY_TIMEOUT.as_secs(),
+                    BODY_SILENCE.as_secs()
+                );
+                return Err(Failure::new(StatusCode::REQUEST_TIMEOUT, why));
+            };
+            let Some(frame) = frame else { return Ok((bytes, held)) };
+            let frame = frame
+                .map_err(|error| Failure::bad(format!("the body ends before its time: {error}")))?;
+            // Trailers say nothing to us.
+            let Ok(data) = frame.into_data() else { continue };
+            if bytes.len() + data.len() > BODY_BYTES_MAX {
+                return Err(too_long());
+            }
+            held.hold((bytes.len() + data.len()) * HELD_PER_BYTE)?;
+            bytes.extend_from_slice(&data);
+        }
+    }
+}
+
+fn too_long() -> Failure {
+    let why = format!("the body has more than {BODY_BYTES_MAX} bytes: send fewer items at once");
+    Failure::new(StatusCode::PAYLOAD_TOO_LARGE, why)
+}
+
+impl Held {
+    /// Holds so many bytes in all.
+    fn hold(&mut self, bytes: usize) -> Result<(), Failure> {
+        let have = self.permits.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let more = bytes.div_ceil(PERMIT_BYTES).saturating_sub(have);
+        let more = u32::try_from(more).expect("a body is bounded");
+        let permits = Arc::clone(&self.budget).try_acquire_many_owned(more).map_err(|_| {
+            Failure::unavailable(format!(
+                "BUSY: the requests that the gateway works on hold {BODIES_BYTES_MAX} bytes already"
+            ))
+        })?;
+        match &mut self.permits {
+            Some(held) => held.merge(permits),
+            None => self.permits = Some(permits),
+        }
+        Ok(())
+    }
+
+    /// A body that gives what is held back once it has been sent or given up.
+    pub(super) fn answer(self, bytes: Vec<u8>) -> Body {
+        Body::new(Answer { bytes: Some(bytes.into()), _held: self })
+    }
+}
+
+struct Answer {
+    bytes: Option<Bytes>,
+    _held: Held,
+}
+
+impl HttpBody for Answer {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Poll::Ready(self.bytes.take().map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.bytes.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+    }
+}

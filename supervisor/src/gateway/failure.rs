@@ -1,0 +1,165 @@
+//! Why a request has no result: a status, a sentence, and whether to come back. The one place that
+//! turns what went wrong into a status of HTTP.
+//!
+//! | status | when |
+//! |---|---|
+//! | 400 | the request is wrong |
+//! | 404, 405 | no such path, model or version; a path that has no such method |
+//! | 408, 413, 415 | the body came too slowly, is too long, is compressed |
+//! | 422 | POISON: the job killed its workers, and would again |
+//! | 500 | FAILED, or a fault of gridpool |
+//! | 501 | loading and unloading what is built in |
+//! | 503, with Retry-After | BUSY, draining, DEVICE_LOST, CANCELLED, no pool, a limit of the gateway |
+//! | 504 | DEADLINE |
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use gridpool_protocol::chain::Chain;
+use gridpool_protocol::client::ClientError;
+use gridpool_protocol::message::Refusal;
+use gridpool_protocol::receipt::{Receipt, Verdict};
+
+use super::limits::RETRY_AFTER_S;
+
+/// See the module's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    status: StatusCode,
+    message: String,
+    /// The body was not read to its end, so nothing can follow it.
+    ends_connection: bool,
+}
+
+impl Failure {
+    pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), ends_connection: false }
+    }
+
+    /// The request is wrong.
+    pub(super) fn bad(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// There is no such thing.
+    pub(super) fn unknown(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, message)
+    }
+
+    /// Not now; it may be otherwise soon.
+    pub(super) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+    }
+
+    /// A fault of gridpool.
+    pub(super) fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+    }
+
+    /// The verdict of a job that did not end OK.
+    pub(super) fn verdict(receipt: &Receipt) -> Self {
+        let status = match receipt.verdict {
+            Verdict::Cancelled | Verdict::DeviceLost => StatusCode::SERVICE_UNAVAILABLE,
+            Verdict::Deadline => StatusCode::GATEWAY_TIMEOUT,
+            Verdict::Failed | Verdict::Ok => StatusCode::INTERNAL_SERVER_ERROR,
+            Verdict::Poison => StatusCode::UNPROCESSABLE_ENTITY,
+        };
+        let Receipt { verdict, reason, job, attempts, .. } = receipt;
+        let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        let attempts = attempts.len();
+        Self::new(status, format!("{verdict}{reason} (job {job}, {attempts} attempts)"))
+    }
+
+    /// The body was not read to its end.
+    pub(super) fn unread(self) -> Self {
+        Self { ends_connection: true, ..self }
+    }
+
+    /// The sentence.
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let status = match &error {
+            ClientError::Refused(Refusal::Busy(_) | Refusal::Draining)
+            | ClientError::NoPool { .. }
+            | ClientError::Lost
+            | ClientError::Silent
+            | ClientError::Closed(_) => StatusCode::SERVICE_UNAVAILABLE,
+            ClientError::Refused(Refusal::Poison(_)) => StatusCode::UNPROCESSABLE_ENTITY,
+            ClientError::Refused(Refusal::Invalid(_)) | ClientError::Batch(_) => {
+                StatusCode::BAD_REQUEST
+            }
+            ClientError::Refused(Refusal::KeyInUse(_))
+            | ClientError::Version { .. }
+            | ClientError::Malformed(_)
+            | ClientError::Frame(_)
+            | ClientError::Tensors(_)
+            | ClientError::Unexpected(_)
+            | ClientError::Arena(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self::new(status, Chain(&error).to_string())
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let body = serde_json::json!({ "error": self.message }).to_string();
+        let json = HeaderValue::from_static("application/json");
+        let mut response = (self.status, [(header::CONTENT_TYPE, json)], body).into_response();
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            let after = HeaderValue::from_static(RETRY_AFTER_S);
+            response.headers_mut().insert(header::RETRY_AFTER, after);
+        }
+        if self.ends_connection {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verdict_has_the_status_that_tells_a_client_what_to_do() {
+        let status = |verdict| {
+            let receipt = Receipt {
+                job: "job7".to_owned(),
+                key: String::new(),
+                program_hash: String::new(),
+                items: 1,
+                item_errors: 0,
+                verdict,
+                reason: "because".to_owned(),
+                queue_us: 0,
+                total_us: 0,
+                attempts: Vec::new(),
+            };
+            let response = Failure::verdict(&receipt).into_response();
+            let comes_back = response.headers().contains_key(header::RETRY_AFTER);
+            (response.status().as_u16(), comes_back)
+        };
+        assert_eq!(status(Verdict::Deadline), (504, false));
+        assert_eq!(status(Verdict::Poison), (422, false), "another try would kill more workers");
+        assert_eq!(status(Verdict::Failed), (500, false));
+        assert_eq!(status(Verdict::DeviceLost), (503, true));
+        assert_eq!(status(Verdict::Cancelled), (503, true));
+    }
+
+    #[test]
+    fn what_the_pool_refuses_is_said_in_its_own_words() {
+        let status = |error: ClientError| {
+            let failure = Failure::from(error);
+            (failure.status.as_u16(), failure.message().to_owned())
+        };
+        let draining = (503, "the pool is draining".to_owned());
+        assert_eq!(status(Refusal::Draining.into()), draining);
+        assert_eq!(status(Refusal::Invalid("no".to_owned()).into()), (400, "no".to_owned()));
+        assert_eq!(status(ClientError::Lost).0, 503);
+        assert_eq!(status(ClientError::Unexpected(String::new())).0, 500);
+    }
+}

@@ -1,0 +1,140 @@
+//! One inference response: JSON, with the data of its tensors in it or as bytes behind it.
+
+use axum::http::{HeaderName, HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use gridpool_protocol::receipt::{AttemptOutcome, Receipt};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::body::Held;
+use super::failure::Failure;
+use super::models::VERSION;
+use super::request::{HEADER_LENGTH, Wanted};
+use super::tensors::{Flat, Output};
+
+/// What a request gave.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) model: String,
+    pub(super) id: Option<String>,
+    pub(super) parameters: Map<String, Value>,
+    pub(super) outputs: Vec<Output>,
+}
+
+/// A response that is yet to be sent: JSON, then bytes.
+#[derive(Debug)]
+pub(super) struct Encoded {
+    body: Vec<u8>,
+    /// Where the JSON ends, if there are bytes.
+    header: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct Wire<'a> {
+    model_name: &'a str,
+    model_version: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    parameters: &'a Map<String, Value>,
+    outputs: Vec<WireOutput<'a>>,
+}
+
+#[derive(Serialize)]
+struct WireOutput<'a> {
+    name: &'a str,
+    shape: &'a [u64],
+    datatype: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Flat<'a>>,
+}
+
+impl Reply {
+    /// The outputs that are wanted, as they are wanted.
+    pub(super) fn encode(&self, wanted: &Wanted) -> Result<Encoded, Failure> {
+        let chosen: Vec<(&Output, bool)> = match wanted {
+            Wanted::All { binary } => self.outputs.iter().map(|output| (output, *binary)).collect(),
+            Wanted::Some(names) => {
+                let find = |name: &str| self.outputs.iter().find(|o| o.tensor.name() == name);
+                let chosen = names.iter().map(|(name, binary)| {
+                    find(name).map(|output| (output, *binary)).ok_or_else(|| {
+                        Failure::internal(format!("`{}` gave no output `{name}`", self.model))
+                    })
+                });
+                chosen.collect::<Result<_, _>>()?
+            }
+        };
+        let mut outputs = Vec::with_capacity(chosen.len());
+        for &(output, binary) in &chosen {
+            let size = json!({ "binary_data_size": output.data.len() });
+            let flat = Flat(output);
+            if let Some(why) = flat.misfit().filter(|_| !binary) {
+                return Err(Failure::bad(why));
+            }
+            outputs.push(WireOutput {
+                name: output.tensor.name(),
+                shape: output.tensor.shape(),
+                datatype: output.tensor.datatype().name(),
+                parameters: binary.then_some(size),
+                data: (!binary).then_some(flat),
+            });
+        }
+        let (id, parameters) = (self.id.as_deref(), &self.parameters);
+        let (model_name, model_version) = (&*self.model, VERSION);
+        let wire = Wire { model_name, model_version, id, parameters, outputs };
+        let mut body = serde_json::to_vec(&wire)
+            .map_err(|error| Failure::internal(format!("the response is no JSON: {error}")))?;
+        let header = chosen.iter().any(|&(_, binary)| binary).then_some(body.len());
+        for (output, _) in chosen.iter().filter(|(_, binary)| *binary) {
+            body.extend_from_slice(&output.data);
+        }
+        Ok(Encoded { body, header })
+    }
+}
+
+impl Encoded {
+    /// The response, which keeps what the request held until it is sent.
+    pub(super) fn respond(self, held: Held) -> Response {
+        let kind = match self.header {
+            Some(_) => HeaderValue::from_static("application/octet-stream"),
+            None => HeaderValue::from_static("application/json"),
+        };
+        let mut response = held.answer(self.body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, kind);
+        if let Some(length) = self.header {
+            headers.insert(HeaderName::from_static(HEADER_LENGTH), HeaderValue::from(length));
+        }
+        response
+    }
+}
+
+/// Where and how a job ran, as parameters of the response: what most want to know in plain values, and
+/// the whole receipt as JSON in a text, since parameters have no structure.
+pub(super) fn proof(receipt: &Receipt) -> Result<Map<String, Value>, Failure> {
+    let whole = serde_json::to_string(receipt)
+        .map_err(|error| Failure::internal(format!("the receipt is no JSON: {error}")))?;
+    let mut proof = Map::new();
+    let mut say = |key: &str, value: Value| drop(proof.insert(key.to_owned(), value));
+    say("verdict", json!(receipt.verdict));
+    say("job", json!(receipt.job));
+    say("attempts", json!(receipt.attempts.len()));
+    say("item_errors", json!(receipt.item_errors));
+    say("queue_us", json!(receipt.queue_us));
+    say("total_us", json!(receipt.total_us));
+    let mut answered = receipt.attempts.iter().filter(|a| a.outcome == AttemptOutcome::Ok);
+    if let Some(attempt) = answered.next_back() {
+        let kernels: Vec<_> = attempt.kernels.iter().map(|k| k.name.as_str()).collect();
+        let device_us: f64 = attempt.kernels.iter().map(|kernel| kernel.device_us).sum();
+        say("worker", json!(attempt.worker));
+        say("device_kind", json!(attempt.device.kind));
+        say("device_name", json!(attempt.device.name));
+        say("device_uuid", json!(attempt.device.uuid));
+        say("service_us", json!(attempt.service_us));
+        say("device_us", json!(device_us));
+        say("kernels", json!(kernels.join(" ")));
+    }
+    say("receipt", json!(whole));
+    Ok(proof)
+}

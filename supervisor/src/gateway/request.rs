@@ -1,0 +1,274 @@
+//! One inference request: JSON, with the data of its tensors in it or as bytes behind it
+//! (`Inference-Header-Content-Length` says where they start). Everything is checked against everything
+//! else before a model sees it.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use gridpool_protocol::limits::{DEADLINE_MAX, TENSORS_MAX};
+use gridpool_protocol::message::Priority;
+use gridpool_protocol::program::Ties;
+use gridpool_protocol::tensor::{DataType, Tensor};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::failure::Failure;
+use super::limits::ID_BYTES_MAX;
+use super::models::Model;
+use super::tensors;
+
+/// Where the bytes start, in requests and responses.
+pub(super) const HEADER_LENGTH: &str = "inference-header-content-length";
+
+/// A request that makes sense by itself.
+#[derive(Debug)]
+pub(super) struct Request<'a> {
+    pub(super) id: Option<String>,
+    pub(super) deadline: Option<Duration>,
+    pub(super) priority: Priority,
+    /// Of the model `program`.
+    pub(super) program: Option<String>,
+    pub(super) ties: Ties,
+    pub(super) inputs: Vec<Input<'a>>,
+    pub(super) wanted: Wanted,
+}
+
+/// One tensor of a request.
+#[derive(Debug)]
+pub(super) struct Input<'a> {
+    pub(super) tensor: Tensor,
+    /// Little-endian, row-major.
+    pub(super) data: Cow<'a, [u8]>,
+}
+
+/// What the client wants back.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// Every output.
+    All {
+        /// As bytes, not as JSON.
+        binary: bool,
+    },
+    /// These, in this order, each with whether as bytes.
+    Some(Vec<(String, bool)>),
+}
+
+impl Wanted {
+    /// Whether the model has all of it.
+    pub(super) fn check(&self, model: Model) -> Result<(), Failure> {
+        let Self::Some(names) = self else { return Ok(()) };
+        let gives = model.outputs();
+        let lost = names.iter().find(|(name, _)| gives.iter().all(|spec| spec.name != *name));
+        let Some((lost, _)) = lost else { return Ok(()) };
+        let gives: Vec<_> = gives.iter().map(|spec| spec.name.as_str()).collect();
+        let (model, gives) = (model.name(), gives.join(", "));
+        Err(Failure::bad(format!("the model `{model}` gives {gives}; it has no output `{lost}`")))
+    }
+}
+
+type Parameters = BTreeMap<String, Value>;
+
+#[derive(Deserialize)]
+struct Wire<'a> {
+    id: Option<String>,
+    #[serde(default)]
+    parameters: Parameters,
+    #[serde(borrow)]
+    inputs: Vec<WireInput<'a>>,
+    outputs: Option<Vec<WireOutput>>,
+}
+
+#[derive(Deserialize)]
+struct WireInput<'a> {
+    name: String,
+    shape: Vec<u64>,
+    datatype: String,
+    #[serde(default)]
+    parameters: Parameters,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct WireOutput {
+    name: String,
+    #[serde(default)]
+    parameters: Parameters,
+}
+
+/// Reads a request from the body that came with these headers.
+pub(super) fn parse<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Request<'a>, Failure> {
+    let (json, bytes) = split(headers, body)?;
+    let wire: Wire<'a> = serde_json::from_slice(json).map_err(|error| {
+        Failure::bad(format!("the request is no JSON of the inference protocol: {error}"))
+    })?;
+    if wire.id.as_ref().is_some_and(|id| id.len() > ID_BYTES_MAX) {
+        return Err(Failure::bad(format!("`id` has more than {ID_BYTES_MAX} bytes")));
+    }
+    if wire.inputs.len() > TENSORS_MAX {
+        return Err(Failure::bad(format!("a request has at most {TENSORS_MAX} inputs")));
+    }
+    let parameters = &wire.parameters;
+    if parameters.keys().any(|key| key.starts_with("sequence_")) {
+        return Err(Failure::bad("no model here has a state: leave out sequence_id and its kin"));
+    }
+    let all_binary = flag(parameters, "binary_data_output")?.unwrap_or(false);
+    Ok(Request {
+        deadline: deadline(parameters)?,
+        priority: priority(parameters)?,
+        program: text(parameters, "program")?.map(str::to_owned),
+        ties: match text(parameters, "ties")? {
+            Some(ties) => ties.parse().map_err(|error| Failure::bad(format!("`ties`: {error}")))?,
+            None => Ties::Cpython,
+        },
+        id: wire.id,
+        inputs: inputs(wire.inputs, bytes)?,
+        wanted: wanted(wire.outputs, all_binary)?,
+    })
+}
+
+/// The JSON and what comes after it.
+fn split<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<(&'a [u8], &'a [u8]), Failure> {
+    let Some(length) = headers.get(HEADER_LENGTH) else { return Ok((body, &[])) };
+    let digits = length.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+    let parts =
+        digits.and_then(|digits| digits.parse().ok()).and_then(|at| body.split_at_checked(at));
+    parts.ok_or_else(|| {
+        Failure::bad(format!(
+            "Inference-Header-Content-Length is {length:?}; it must be the number of bytes of JSON at \
+             the start of the body, which has {} bytes in all",
+            body.len()
+        ))
+    })
+}
+
+/// The tensors, each with its data, from JSON or from the bytes in their order.
+fn inputs<'a>(wires: Vec<WireInput<'a>>, bytes: &'a [u8]) -> Result<Vec<Input<'a>>, Failure> {
+    let mut inputs: Vec<Input<'a>> = Vec::with_capacity(wires.len());
+    let mut rest = bytes;
+    for wire in wires {
+        let misfit = |why: String| Failure::bad(format!("input `{}`: {why}", wire.name));
+        if wire.parameters.keys().any(|key| key.starts_with("shared_memory_")) {
+            return Err(misfit("shared memory is not served over HTTP: send the data".to_owned()));
+        }
+        if inputs.iter().any(|input| input.tensor.name() == wire.name) {
+            return Err(misfit("it is there twice".to_owned()));
+        }
+        let datatype: DataType =
+            wire.datatype.parse().map_err(|error| misfit(format!("{error}")))?;
+        let tensor = Tensor::new(wire.name.clone(), datatype, wire.shape);
+        let tensor = tensor.map_err(|error| misfit(error.to_string()))?;
+        let size =
+            number(&wire.parameters, "binary_data_size").map_err(|f| misfit(f.message().into()))?;
+        let data = match (size, wire.data) {
+            (Some(size), None) => {
+                let taken = usize::try_from(size).ok().and_then(|size| rest.split_at_checked(size));
+                let (data, after) = taken.ok_or_else(|| {
+                    misfit(format!(
+                        "binary_data_size is {size}, but only {} bytes are left after the JSON (does \
+                         Inference-Header-Content-Length say where it ends?)",
+                        rest.len()
+                    ))
+                })?;
+                rest = after;
+                if data.len() != tensor.bytes() {
+                    return Err(misfit(format!(
+                        "binary_data_size is {size}; its shape and datatype say {}",
+                        tensor.bytes()
+                    )));
+                }
+                Cow::Borrowed(data)
+            }
+            (None, Some(json)) => {
+                let data = tensors::parse(json.get(), &tensor);
+                Cow::Owned(data.map_err(|error| misfit(format!("data: {error}")))?)
+            }
+            (Some(_), Some(_)) => {
+                return Err(misfit("it has both data and binary_data_size".to_owned()));
+            }
+            (None, None) => {
+                return Err(misfit("it has neither data nor binary_data_size".to_owned()));
+            }
+        };
+        inputs.push(Input { tensor, data });
+    }
+    if rest.is_empty() {
+        Ok(inputs)
+    } else {
+        Err(Failure::bad(format!("{} bytes are left over behind the last tensor", rest.len())))
+    }
+}
+
+fn wanted(wires: Option<Vec<WireOutput>>, all_binary: bool) -> Result<Wanted, Failure> {
+    // As the protocol's servers do, an empty list is as good as none.
+    let Some(wires) = wires.filter(|wires| !wires.is_empty()) else {
+        return Ok(Wanted::All { binary: all_binary });
+    };
+    if wires.len() > TENSORS_MAX {
+        return Err(Failure::bad(format!("a request has at most {TENSORS_MAX} outputs")));
+    }
+    let mut wanted: Vec<(String, bool)> = Vec::with_capacity(wires.len());
+    for WireOutput { name, parameters } in wires {
+        let not_served = |key: &String| {
+            key.starts_with("shared_memory_") || key == "classification" && parameters[key] != 0
+        };
+        if let Some(key) = parameters.keys().find(|key| not_served(key)) {
+            return Err(Failure::bad(format!(
+                "output `{name}`: {key} is not served: leave it out"
+            )));
+        }
+        if wanted.iter().any(|(other, _)| *other == name) {
+            return Err(Failure::bad(format!("output `{name}` is asked for twice")));
+        }
+        let binary = flag(&parameters, "binary_data")?.unwrap_or(all_binary);
+        wanted.push((name, binary));
+    }
+    Ok(Wanted::Some(wanted))
+}
+
+/// Microseconds; 0 is no deadline but the pool's own.
+fn deadline(parameters: &Parameters) -> Result<Option<Duration>, Failure> {
+    let deadline = number(parameters, "timeout")?.map(Duration::from_micros);
+    if deadline.is_some_and(|deadline| deadline > DEADLINE_MAX) {
+        let most = DEADLINE_MAX.as_micros();
+        return Err(Failure::bad(format!("`timeout` is in microseconds, at most {most}")));
+    }
+    Ok(deadline.filter(|deadline| !deadline.is_zero()))
+}
+
+/// As Triton has it: 0 is the default, 1 the highest, the larger the later.
+fn priority(parameters: &Parameters) -> Result<Priority, Failure> {
+    Ok(match number(parameters, "priority")? {
+        None | Some(0) => Priority::Normal,
+        Some(1) => Priority::High,
+        Some(_) => Priority::Low,
+    })
+}
+
+fn number(parameters: &Parameters, key: &str) -> Result<Option<u64>, Failure> {
+    get(parameters, key, "a whole number", Value::as_u64)
+}
+
+fn flag(parameters: &Parameters, key: &str) -> Result<Option<bool>, Failure> {
+    get(parameters, key, "true or false", Value::as_bool)
+}
+
+fn text<'a>(parameters: &'a Parameters, key: &str) -> Result<Option<&'a str>, Failure> {
+    get(parameters, key, "a text", Value::as_str)
+}
+
+fn get<'a, T>(
+    parameters: &'a Parameters,
+    key: &str,
+    what: &str,
+    read: impl FnOnce(&'a Value) -> Option<T>,
+) -> Result<Option<T>, Failure> {
+    let Some(value) = parameters.get(key) else { return Ok(None) };
+    read(value).map(Some).ok_or_else(|| Failure::bad(format!("`{key}` is {value}; it is {what}")))
+}
+
+#[cfg(test)]
+mod tests;

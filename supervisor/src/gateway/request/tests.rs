@@ -1,0 +1,94 @@
+//! Requests that make no sense by themselves.
+
+use axum::http::HeaderValue;
+use serde_json::json;
+
+use super::*;
+
+fn one(more: &Value) -> Value {
+    let mut body = json!({
+        "inputs": [{"name": "X", "shape": [2], "datatype": "UINT8", "data": [1, 2]}]
+    });
+    for (key, value) in more.as_object().unwrap() {
+        body[key] = value.clone();
+    }
+    body
+}
+
+/// What is made of a request, for `look` to look at.
+fn read<T>(body: &Value, look: impl FnOnce(Request<'_>) -> T) -> Result<T, String> {
+    let text = body.to_string();
+    let parsed = parse(&HeaderMap::new(), text.as_bytes());
+    parsed.map(look).map_err(|failure| failure.message().to_owned())
+}
+
+#[test]
+fn outputs_are_all_or_those_named_each_as_bytes_or_as_json() {
+    let wanted = |more: Value| read(&one(&more), |request| request.wanted);
+    assert_eq!(wanted(json!({})), Ok(Wanted::All { binary: false }));
+    assert_eq!(wanted(json!({"outputs": []})), Ok(Wanted::All { binary: false }));
+    let all = json!({"parameters": {"binary_data_output": true}});
+    assert_eq!(wanted(all), Ok(Wanted::All { binary: true }));
+    let some = json!({
+        "parameters": {"binary_data_output": true},
+        "outputs": [{"name": "A"}, {"name": "B", "parameters": {"binary_data": false}}]
+    });
+    let names = [("A", true), ("B", false)].map(|(name, binary)| (name.to_owned(), binary));
+    assert_eq!(wanted(some), Ok(Wanted::Some(names.to_vec())));
+    let classes = json!({"outputs": [{"name": "A", "parameters": {"classification": 3}}]});
+    assert!(wanted(classes).unwrap_err().contains("classification is not served"));
+    let none = json!({"outputs": [{"name": "A", "parameters": {"classification": 0}}]});
+    assert!(wanted(none).is_ok(), "no classes were asked for");
+    let shared = json!({"outputs": [{"name": "A", "parameters": {"shared_memory_region": "x"}}]});
+    assert!(wanted(shared).unwrap_err().contains("shared_memory_region is not served"));
+}
+
+#[test]
+fn parameters_are_read_or_refused_and_zero_is_the_default() {
+    let with = |parameters: Value| {
+        let body = one(&json!({ "parameters": parameters }));
+        read(&body, |request| (request.deadline, request.priority))
+    };
+    assert_eq!(with(json!({"timeout": 0, "priority": 0})), Ok((None, Priority::Normal)));
+    let late = (Some(Duration::from_micros(1)), Priority::High);
+    assert_eq!(with(json!({"timeout": 1, "priority": 1})), Ok(late));
+    assert_eq!(with(json!({"priority": 2, "of_their_own": {}})), Ok((None, Priority::Low)));
+    for wrong in [json!("1"), json!(1.0), json!(-1), json!(null), json!([1])] {
+        let error = with(json!({ "timeout": wrong })).unwrap_err();
+        assert!(error.contains("it is a whole number"), "{error}");
+    }
+}
+
+#[test]
+fn bytes_are_dealt_out_to_the_inputs_in_their_order_to_the_last_one() {
+    let input = |name: &str, size: usize| {
+        json!({"name": name, "shape": [size], "datatype": "UINT8",
+               "parameters": {"binary_data_size": size}})
+    };
+    let json = json!({"inputs": [input("A", 2), input("B", 0), input("C", 3)]}).to_string();
+    let body = [json.as_bytes(), &[1, 2, 3, 4, 5]].concat();
+    let mut headers = HeaderMap::new();
+    headers.insert(HEADER_LENGTH, HeaderValue::from(json.len()));
+    let request = parse(&headers, &body).unwrap();
+    let data: Vec<_> = request.inputs.iter().map(|input| &*input.data).collect();
+    assert_eq!(data, [&[1, 2][..], &[], &[3, 4, 5]]);
+    assert!(request.inputs.iter().all(|input| matches!(input.data, Cow::Borrowed(_))), "copied");
+    for cut in 1..=5 {
+        assert!(parse(&headers, &body[..body.len() - cut]).is_err(), "{cut} bytes are missing");
+    }
+}
+
+#[test]
+fn an_integer_of_any_size_in_a_shape_is_no_way_round_the_limits() {
+    for shape in [json!([u64::MAX]), json!([1_u64 << 33, 1_u64 << 33]), json!([-1]), json!([1.5])] {
+        let mut body = one(&json!({}));
+        body["inputs"][0]["shape"] = shape.clone();
+        assert!(read(&body, |request| request.id).is_err(), "{shape}");
+    }
+    let mut body = one(&json!({}));
+    body["inputs"][0]["shape"] = json!([1_u64 << 32]);
+    assert!(
+        read(&body, |request| request.id).unwrap_err().contains("it has 2 elements"),
+        "no room is made for it"
+    );
+}

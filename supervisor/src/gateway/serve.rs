@@ -1,0 +1,91 @@
+//! Connections: how many, how long they may take for what, and their end.
+
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::service::TowerToHyperService;
+use nix::sys::socket::{setsockopt, sockopt::TcpUserTimeout};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+
+use super::limits::{
+    ACCEPT_PAUSE, CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_TIMEOUT, REFUSAL_TIMEOUT, REFUSALS_MAX,
+    RETRY_AFTER_S, STOP_PATIENCE, WRITE_TIMEOUT_MS,
+};
+
+/// Accepts connections until the task is aborted.
+pub(super) async fn accept(listener: TcpListener, router: Router, graceful: Arc<GracefulShutdown>) {
+    let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        if let Err(error) = prepare(&stream) {
+            tracing::debug!(%error, "a connection ended before it was taken in");
+        } else if let Ok(seat) = Arc::clone(&seats).try_acquire_owned() {
+            tokio::spawn(serve(stream, router.clone(), graceful.watcher(), seat));
+        } else if let Ok(turn) = Arc::clone(&refusals).try_acquire_owned() {
+            tokio::spawn(turn_away(stream, turn));
+        }
+    }
+}
+
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    // A client that reads nothing is given up by the kernel.
+    setsockopt(stream, TcpUserTimeout, &WRITE_TIMEOUT_MS)?;
+    Ok(())
+}
+
+async fn serve(stream: TcpStream, router: Router, watcher: Watcher, seat: OwnedSemaphorePermit) {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX);
+    let service = TowerToHyperService::new(router);
+    let connection = http.serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = watcher.watch(connection).await {
+        tracing::debug!(%error, "a connection ended before its time");
+    }
+    drop(seat);
+}
+
+/// Says why a connection is not taken in, and ends it.
+async fn turn_away(mut stream: TcpStream, turn: OwnedSemaphorePermit) {
+    let why = format!("{{\"error\":\"BUSY: {CONNECTIONS_MAX} connections are open already\"}}");
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: \
+         {}\r\nretry-after: {RETRY_AFTER_S}\r\nconnection: close\r\n\r\n{why}",
+        why.len()
+    );
+    let farewell = async {
+        stream.write_all(answer.as_bytes()).await?;
+        stream.shutdown().await?;
+        // What was sent already must be read, or the kernel takes our answer back.
+        let mut bytes = [0; 4_096];
+        while stream.read(&mut bytes).await? > 0 {}
+        io::Result::Ok(())
+    };
+    if let Ok(Err(error)) = timeout(REFUSAL_TIMEOUT, pin!(farewell)).await {
+        tracing::debug!(%error, "a connection too many went away by itself");
+    }
+    drop(turn);
+}
+
+/// Has every request under way answered, and ends every connection.
+pub(super) async fn finish(graceful: GracefulShutdown) {
+    if timeout(STOP_PATIENCE, graceful.shutdown()).await.is_err() {
+        tracing::warn!("requests under way are given up");
+    }
+}

@@ -1,0 +1,92 @@
+//! Data of tensors to bytes and back.
+
+use super::*;
+
+fn tensor(datatype: DataType, shape: &[u64]) -> Tensor {
+    Tensor::new("x", datatype, shape.to_vec()).unwrap()
+}
+
+/// What becomes of a list of JSON, as JSON again.
+fn there_and_back(datatype: DataType, shape: &[u64], json: &str) -> Result<String, String> {
+    let tensor = tensor(datatype, shape);
+    let data = parse(json, &tensor).map_err(|error| error.to_string())?;
+    Ok(serde_json::to_string(&Flat(&Output { tensor, data })).unwrap())
+}
+
+#[test]
+fn integers_are_exact_to_their_last_digit_and_none_is_rounded_into_its_type() {
+    let cases = [
+        (DataType::Uint8, "0", "255", "256", "-1"),
+        (DataType::Int8, "-128", "127", "128", "-129"),
+        (DataType::Uint16, "0", "65535", "65536", "-1"),
+        (DataType::Int16, "-32768", "32767", "32768", "-32769"),
+        (DataType::Uint32, "0", "4294967295", "4294967296", "-1"),
+        (DataType::Int32, "-2147483648", "2147483647", "2147483648", "-2147483649"),
+        (
+            DataType::Uint64,
+            "9007199254740993",
+            "18446744073709551615",
+            "18446744073709551616",
+            "-1",
+        ),
+        (
+            DataType::Int64,
+            "-9223372036854775808",
+            "9223372036854775807",
+            "9223372036854775808",
+            "-9223372036854775809",
+        ),
+    ];
+    for (datatype, low, high, above, below) in cases {
+        let json = format!("[{low},{high}]");
+        assert_eq!(there_and_back(datatype, &[2], &json).as_ref(), Ok(&json), "{datatype}");
+        for wrong in [above, below, "1.0", "1e2", "true"] {
+            let error = there_and_back(datatype, &[2], &format!("[1,{wrong}]")).unwrap_err();
+            assert!(error.contains("element 1 is "), "{datatype} {wrong}: {error}");
+            assert!(error.contains(&format!("which is no {datatype}")), "{error}");
+        }
+    }
+}
+
+#[test]
+fn data_is_flat_or_nested_as_the_shape_says_and_nothing_between() {
+    let take = |json: &str| there_and_back(DataType::Uint8, &[2, 3], json);
+    let flat = Ok("[1,2,3,4,5,6]".to_owned());
+    assert_eq!(take("[1,2,3,4,5,6]"), flat);
+    assert_eq!(take("[[1,2,3],[4,5,6]]"), flat);
+    let refused = [
+        ("[[1,2],[3,4],[5,6]]", "a list of dimension 1 has 2 entries, the shape says 3"),
+        ("[[1,2,3]]", "a list of dimension 0 has 1 entries, the shape says 2"),
+        ("[[[1,2,3],[4,5,6]]]", "it is nested deeper than its 2 dimensions"),
+        ("[1,2,3,[4,5,6]]", "numbers must stand in one flat list, or in lists nested 2 deep"),
+        ("[[1,2,3],4,5,6]", "numbers must stand in one flat list, or in lists nested 2 deep"),
+        ("[1,2,3,4,5]", "it has 5 elements, its shape says 6"),
+        ("[1,2,3,4,5,6,7]", "it has more than 6 elements"),
+        ("7", "numbers must stand in one flat list"),
+        ("[1,2,3,4,5,\"6\"]", "invalid type: string \"6\", expected a list of numbers"),
+        ("[1,2,3,4,5,null]", "invalid type: null, expected a list of numbers"),
+    ];
+    for (json, want) in refused {
+        let error = take(json).expect_err(json);
+        assert!(error.contains(want), "{json}: {error}");
+    }
+    assert_eq!(there_and_back(DataType::Int32, &[], "[7]"), Ok("[7]".to_owned()));
+    assert_eq!(there_and_back(DataType::Int32, &[0, 3], "[]"), Ok("[]".to_owned()));
+    assert!(there_and_back(DataType::Uint8, &[2], &"[".repeat(100_000)).is_err());
+}
+
+#[test]
+fn other_types_are_taken_as_they_are_or_refused_with_a_sentence() {
+    let fp32 = there_and_back(DataType::Fp32, &[3], "[0.5,-1,3]");
+    assert_eq!(fp32, Ok("[0.5,-1.0,3.0]".to_owned()));
+    assert!(there_and_back(DataType::Fp32, &[1], "[1e39]").is_err(), "it is no number of 32 bits");
+    let fp64 = there_and_back(DataType::Fp64, &[2], "[0.1,5.0216813883093451685e-66]");
+    assert_eq!(fp64, Ok("[0.1,5.021681388309345e-66]".to_owned()), "to the last bit");
+    let flags = there_and_back(DataType::Bool, &[2], "[true,false]");
+    assert_eq!(flags, Ok("[true,false]".to_owned()));
+    assert!(there_and_back(DataType::Bool, &[1], "[1]").is_err());
+    for datatype in [DataType::Fp16, DataType::Bf16] {
+        let error = there_and_back(datatype, &[1], "[1.0]").unwrap_err();
+        assert!(error.contains("goes as binary data only"), "{error}");
+    }
+}

@@ -1,0 +1,223 @@
+//! Clients that do not behave: what each is told, and that it costs nobody else anything.
+
+use std::io::Write;
+
+use serde_json::json;
+
+use super::{
+    Web, as_request, done_sending, gateway_pid, get, numbers, post, request, served, small,
+};
+use crate::pool::{Pool, cpu};
+
+const INFER: &str = "/v2/models/rot90/infer";
+/// Longest body that the gateway takes.
+const BODY_BYTES_MAX: usize = 64 << 20;
+
+/// Whether the same gateway serves as before.
+fn is_unharmed(pool: &Pool, gateway: u32) {
+    assert_eq!(post(pool, INFER, &as_request(&small())).status, 200);
+    assert_eq!(gateway_pid(pool), gateway, "the gateway was replaced");
+    assert!(!pool.log().contains("panicked"));
+}
+
+#[test]
+fn one_connection_serves_many_requests_also_those_that_do_not_wait_for_answers() {
+    let pool = served(cpu(1));
+    let mut web = Web::open(&pool);
+    for _ in 0..3 {
+        assert_eq!(web.ask("GET", "/v2/health/live", "", b"").status, 200);
+        assert_eq!(web.ask("GET", "/v2/nope", "", b"").status, 404);
+    }
+    let body = as_request(&small()).to_string();
+    let infer = |op: &str| request("POST", &format!("/v2/models/{op}/infer"), "", body.as_bytes());
+    let about = request("GET", "/v2/models/rot180", "", b"");
+    web.send(&[infer("rot90"), about, infer("identity"), infer("nope")].concat());
+    assert_eq!(numbers(&web.hear().json(), "SIZE"), [3, 2]);
+    assert_eq!(web.hear().json()["name"], "rot180");
+    assert_eq!(numbers(&web.hear().json(), "SIZE"), [2, 3]);
+    web.hear().complains(404, "there is no model `nope`");
+    web.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    assert_eq!(web.hear().status, 200);
+    assert!(web.closes().is_empty());
+}
+
+#[test]
+fn a_body_may_come_in_pieces_and_in_chunks() {
+    let pool = served(cpu(1));
+    let body = as_request(&small()).to_string();
+    let mut web = Web::open(&pool);
+    let whole = request("POST", INFER, "", body.as_bytes());
+    for piece in whole.chunks(101) {
+        web.send(piece);
+    }
+    assert_eq!(web.hear().status, 200);
+    web.send(
+        format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+            .as_bytes(),
+    );
+    for piece in body.as_bytes().chunks(1_000) {
+        web.send(format!("{:x}\r\n", piece.len()).as_bytes());
+        web.send(&[piece, b"\r\n"].concat());
+    }
+    web.send(b"0\r\n\r\n");
+    assert_eq!(web.hear().status, 200);
+}
+
+#[test]
+fn a_request_that_is_refused_leaves_its_connection_to_the_next_one() {
+    let pool = served(cpu(1));
+    // More than the sockets hold: it must be read for the next request to be seen.
+    let large = vec![b' '; 8 << 20];
+    let mut web = Web::open(&pool);
+    let paths = [
+        ("/v2/models/nope/infer", 404),
+        ("/v2/models/rot90/infer", 400),
+        ("/v2/nope", 404),
+        ("/v2/models/rot90", 405),
+        ("/v2/repository/models/rot90/load", 501),
+        ("/v2/repository/models/nope/unload", 404),
+    ];
+    for (path, status) in paths {
+        let answer = web.ask("POST", path, "", &large);
+        assert_eq!(answer.status, status, "{path}: {answer:?}");
+        assert_eq!(answer.header("connection"), None, "{path}");
+    }
+    assert_eq!(web.ask("GET", "/v2/health/live", "", b"").status, 200);
+}
+
+#[test]
+fn a_body_that_is_too_long_is_413_whether_or_not_it_says_so() {
+    let pool = served(cpu(1));
+    let gateway = gateway_pid(&pool);
+    let mut web = Web::open(&pool);
+    let length = BODY_BYTES_MAX + 1;
+    web.send(
+        format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n").as_bytes(),
+    );
+    let answer = web.hear();
+    answer.complains(413, "more than 67108864 bytes");
+    assert_eq!(answer.header("connection"), Some("close"), "nothing can follow it");
+    let mut web = Web::open(&pool);
+    web.send(
+        format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+            .as_bytes(),
+    );
+    let mib = [b"100000\r\n", vec![b' '; 1 << 20].as_slice(), b"\r\n"].concat();
+    // It may hang up before it has been sent everything.
+    while web.stream.write_all(&mib).is_ok() && web.stream.set_nonblocking(true).is_ok() {
+        let answered = web.stream.peek(&mut [0]).is_ok();
+        web.stream.set_nonblocking(false).expect("an option can be set");
+        if answered {
+            break;
+        }
+    }
+    web.stream.set_nonblocking(false).expect("an option can be set");
+    web.hear().complains(413, "more than 67108864 bytes");
+    is_unharmed(&pool, gateway);
+}
+
+#[test]
+fn garbage_is_refused_and_costs_its_own_connection_alone() {
+    let pool = served(cpu(1));
+    let gateway = gateway_pid(&pool);
+    let long = format!("GET /v2 HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(1 << 17));
+    let many = format!("GET /v2 HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(1_000));
+    let garbage: [&[u8]; 8] = [
+        b"\0\x01\x02\xff\xfe\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET /v2 HTTP/9.9\r\n\r\n",
+        b"POST /v2/models/rot90/infer HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+        b"POST /v2/models/rot90/infer HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        long.as_bytes(),
+        many.as_bytes(),
+    ];
+    for bytes in garbage {
+        let mut web = Web::open(&pool);
+        // It may be refused before all of it was sent.
+        drop(web.stream.write_all(bytes));
+        let said = String::from_utf8_lossy(&web.closes()).into_owned();
+        let refused =
+            said.is_empty() || said.starts_with("HTTP/1.1 4") || said.starts_with("HTTP/1.1 5");
+        assert!(refused, "{said}");
+    }
+    for bytes in [&b"{"[..], b"", b"\xff\xff", b"[[[[", b"null", &vec![b'['; 1 << 20]] {
+        let answer = Web::open(&pool).ask("POST", INFER, "", bytes);
+        answer.complains(400, "no JSON of the inference protocol");
+    }
+    let zipped = Web::open(&pool).ask("POST", INFER, "Content-Encoding: gzip\r\n", b"\x1f\x8b");
+    zipped.complains(415, "send it without Content-Encoding");
+    // Whatever it says of itself, a body is looked at.
+    let body = as_request(&small()).to_string();
+    for kind in ["text/html", "application/octet-stream", "x"] {
+        let header = format!("Content-Type: {kind}\r\n");
+        assert_eq!(Web::open(&pool).ask("POST", INFER, &header, body.as_bytes()).status, 200);
+    }
+    is_unharmed(&pool, gateway);
+}
+
+#[test]
+fn a_body_that_ends_early_or_never_ends_is_given_up() {
+    let pool = served(cpu(1));
+    let gateway = gateway_pid(&pool);
+    let body = as_request(&small()).to_string();
+    let whole = request("POST", INFER, "", body.as_bytes());
+    let mut early = Web::open(&pool);
+    early.send(&whole[..whole.len() - 10]);
+    done_sending(&early);
+    drop(early.closes());
+    let mut slow = Web::open(&pool);
+    slow.send(&whole[..whole.len() - 10]);
+    // Nothing more comes: this takes as long as a body may pause.
+    slow.hear().complains(408, "the body came too slowly");
+    slow.closes();
+    is_unharmed(&pool, gateway);
+}
+
+#[test]
+fn a_head_that_never_ends_is_given_up_and_so_is_a_connection_that_says_nothing() {
+    let pool = served(cpu(1));
+    let gateway = gateway_pid(&pool);
+    let silent = Web::open(&pool);
+    let mut slow = Web::open(&pool);
+    slow.send(b"GET /v2 HTTP/1.1\r\nX: ");
+    let mut idle = Web::open(&pool);
+    assert_eq!(idle.ask("GET", "/v2", "", b"").status, 200);
+    // All three take as long as a head may.
+    for web in [silent, slow, idle] {
+        drop(web.closes());
+    }
+    is_unharmed(&pool, gateway);
+}
+
+#[test]
+fn one_connection_too_many_is_told_so() {
+    const CONNECTIONS_MAX: usize = 512;
+    let pool = served(cpu(1));
+    let gateway = gateway_pid(&pool);
+    let web = |_| Web::open(&pool);
+    let mut open: Vec<_> = (0..CONNECTIONS_MAX).map(web).collect();
+    // Those before it are taken in by now: connections are accepted in order.
+    open.last_mut().expect("there are some").send(b"");
+    let mut extra = Web::open(&pool);
+    extra.hear().complains(503, "BUSY: 512 connections are open already");
+    assert_eq!(open[0].ask("GET", "/v2/health/live", "", b"").status, 200);
+    drop(open);
+    crate::wait::eventually("room again", || match get(&pool, "/v2/health/live").status {
+        200 => Ok(()),
+        other => Err(other),
+    });
+    is_unharmed(&pool, gateway);
+}
+
+#[test]
+fn ids_and_texts_of_any_kind_come_back_as_json() {
+    let pool = served(cpu(1));
+    for id in ["", "\u{0}\n\"\\", "\u{1f600}", "</script>"] {
+        let mut body = as_request(&small());
+        body["id"] = json!(id);
+        assert_eq!(post(&pool, INFER, &body).json()["id"], id);
+        let answer = get(&pool, "/v2/models/%22%5C%0A");
+        answer.complains(404, "there is no model `\"\\\n`");
+    }
+}

@@ -1,0 +1,132 @@
+//! The gateway's process: how it starts, that it is replaced, and that it does not outlive its pool.
+
+use std::net::TcpListener;
+
+use gridpool_protocol::status::WorkerState;
+use nix::sys::signal::Signal;
+
+use super::{as_request, gateway_pid, get, http, post, post_aside, served, small, until_ready};
+use crate::command::gridpool;
+use crate::jobs::serves;
+use crate::pool::cpu;
+use crate::processes::{all_gone, children, lives, maps, signal, stop};
+use crate::wait::eventually_so;
+
+#[test]
+fn the_address_is_found_in_the_status_and_in_the_log() {
+    let pool = served(cpu(1));
+    let pid = gateway_pid(&pool);
+    let status = pool.cli(&["status", "--json"]).run().document();
+    let address = status["http"]["address"].as_str().expect("an address");
+    assert!(address.starts_with("127.0.0.1:") && !address.ends_with(":0"), "{address}");
+    assert_eq!(status["http"]["up"], true);
+    assert_eq!(status["http"]["restarts"], 0);
+    assert!(pool.log().contains(&format!("HTTP address={address}")), "{}", pool.log());
+    let text = pool.cli(&["status"]).run().output();
+    assert!(text.contains(&format!("http://{address} is served by pid {pid}")), "{text}");
+    assert!(!maps(pid).contains("libcuda"));
+    assert!(!maps(pool.supervisor.pid()).contains("libcuda"));
+}
+
+#[test]
+fn a_pool_serves_no_http_unless_it_is_told_to() {
+    let pool = cpu(1).start();
+    assert_eq!(pool.status().http, None);
+    assert_eq!(children(pool.supervisor.pid()), pool.pids());
+}
+
+#[test]
+fn a_gateway_that_is_killed_or_hangs_is_replaced_and_costs_the_pool_nothing() {
+    let pool = served(cpu(1));
+    let first = gateway_pid(&pool);
+    signal(first, Signal::SIGKILL);
+    // Connections wait meanwhile: nobody is turned away.
+    assert_eq!(post(&pool, "/v2/models/rot90/infer", &as_request(&small())).status, 200);
+    let second = gateway_pid(&pool);
+    assert_ne!(first, second);
+    assert_eq!(http(&pool).restarts, 1);
+    stop(second);
+    all_gone(&[second]);
+    until_ready(&pool);
+    assert_eq!(http(&pool).restarts, 2);
+    serves(&pool.client());
+    assert_eq!(pool.slot("cpu0").generation, 1);
+    pool.until_status("its connections to be gone", |status| status.supervisor.clients <= 7);
+}
+
+#[test]
+fn requests_that_are_open_when_the_gateway_dies_are_all_that_is_lost() {
+    let pool = served(cpu(1));
+    let worker = pool.stop("cpu0");
+    let before = pool.status().counters;
+    let lost = post_aside(&pool, "/v2/models/rot90/infer", &as_request(&small()));
+    pool.until_status("the job", |status| status.counters.accepted > before.accepted);
+    signal(gateway_pid(&pool), Signal::SIGKILL);
+    assert!(lost.join().is_err(), "nobody is there to answer");
+    pool.until_status("its job to be cancelled", |s| s.counters.cancelled > before.cancelled);
+    crate::processes::go_on(worker);
+    pool.until("cpu0", "ready", |slot| slot.state == WorkerState::Ready);
+    until_ready(&pool);
+    serves(&pool.client());
+}
+
+#[test]
+fn a_gateway_does_not_outlive_its_supervisor() {
+    let pool = served(cpu(1));
+    let gateway = gateway_pid(&pool);
+    assert!(lives(gateway));
+    let setup = pool.killed();
+    all_gone(&[gateway]);
+    let again = setup.start();
+    until_ready(&again);
+    let gateway = gateway_pid(&again);
+    again.signal(Signal::SIGTERM);
+    again.ends_well();
+    all_gone(&[gateway]);
+}
+
+#[test]
+fn an_address_that_cannot_be_served_is_refused_before_any_worker_starts() {
+    // The worker's binary would be missed next.
+    let serve = |address: &str| {
+        let socket = tempfile::tempdir().expect("a folder");
+        let call = gridpool(["serve", "--devices", "cpu:1", "--worker-bin", "/none"]);
+        let call = call.args(&["--http", address, "--socket"]);
+        call.arg(socket.path().join("pool.sock")).run()
+    };
+    serve("8000").complains(2, &["--http: `8000` is no address and port", "127.0.0.1:8000"]);
+    serve("nohost:80").complains(2, &["`nohost:80` is no address and port"]);
+    // An address of documentation, which no machine has.
+    serve("192.0.2.1:8000").complains(78, &["HTTP cannot be served at 192.0.2.1:8000", "--http"]);
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    serve(&address).complains(69, &["HTTP cannot be served", &address, "in use", "port 0"]);
+}
+
+#[test]
+fn a_gateway_is_not_started_by_hand() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let call = gridpool(["gateway", "--supervisor-pid", "1", "--socket"]);
+    let finished = call.arg(folder.path().join("pool.sock")).run();
+    finished.complains(2, &["is started by `gridpool serve --http ADDR`"]);
+    let pid = std::process::id().to_string();
+    let call = gridpool(["gateway", "--supervisor-pid", &pid, "--socket"]);
+    let finished = call.arg(folder.path().join("pool.sock")).run();
+    finished.complains(2, &["is started by `gridpool serve --http ADDR`"]);
+}
+
+#[test]
+fn the_supervisor_of_a_gateway_has_no_async_runtime() {
+    let pool = served(cpu(1));
+    for _ in 0..20 {
+        assert_eq!(get(&pool, "/v2/health/ready").status, 200);
+    }
+    let threads = |pid: u32| -> Vec<String> {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
+        let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
+        tasks.filter_map(|task| name(task.ok()?).ok()).collect()
+    };
+    let is_runtime = |name: &String| name.starts_with("tokio");
+    assert!(!threads(pool.supervisor.pid()).iter().any(is_runtime));
+    eventually_so("the gateway to have one", || threads(gateway_pid(&pool)).iter().any(is_runtime));
+}

@@ -1,0 +1,111 @@
+//! A pool that is full, slow, draining or without a device, as HTTP says it.
+
+use std::thread;
+
+use gridpool_protocol::status::WorkerState;
+use serde_json::json;
+
+use super::{
+    Web, as_request, get, post, post_aside, request, served, small, until_ready, until_status_of,
+    with_http,
+};
+use crate::pool::{cpu, stub_worker};
+use crate::processes::{all_gone, go_on};
+use crate::wait::within;
+
+const INFER: &str = "/v2/models/rot90/infer";
+
+#[test]
+fn a_full_pool_is_503_at_once_and_what_it_has_is_answered() {
+    // A job for each of the gateway's four connections.
+    let pool = served(cpu(1).limits("client_jobs_max = 1\n"));
+    let worker = pool.stop("cpu0");
+    let before = pool.status().counters.refused_busy;
+    let all: Vec<_> = (0..12).map(|_| post_aside(&pool, INFER, &as_request(&small()))).collect();
+    pool.until_status("eight to be refused", |s| s.counters.refused_busy == before + 8);
+    go_on(worker);
+    let join = |one: thread::JoinHandle<_>| within("an answer", || one.join().expect("an answer"));
+    let answers: Vec<_> = all.into_iter().map(join).collect();
+    let (good, bad): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 200);
+    assert_eq!((good.len(), bad.len()), (4, 8), "{answers:?}");
+    bad.iter().for_each(|answer| answer.complains(503, "BUSY: "));
+    until_ready(&pool);
+}
+
+#[test]
+fn a_deadline_that_passes_is_504_and_one_that_does_not_is_not() {
+    let pool = served(cpu(1));
+    let mut body = as_request(&small());
+    body["parameters"] = json!({"timeout": 20_000_000, "priority": 1});
+    assert_eq!(post(&pool, INFER, &body).status, 200);
+    pool.stop("cpu0");
+    body["parameters"] = json!({"timeout": 100_000});
+    post(&pool, INFER, &body).complains(504, "DEADLINE");
+    // The worker that held the job was replaced.
+    assert_eq!(post(&pool, INFER, &as_request(&small())).status, 200);
+}
+
+#[test]
+fn a_client_that_hangs_up_takes_its_job_with_it() {
+    let pool = served(cpu(1));
+    pool.stop("cpu0");
+    let before = pool.status().counters;
+    let mut web = Web::open(&pool);
+    let body = as_request(&small()).to_string();
+    web.send(&request("POST", INFER, "", body.as_bytes()));
+    pool.until_status("its job", |status| status.counters.accepted > before.accepted);
+    drop(web);
+    pool.until_status("its end", |status| status.counters.cancelled == before.cancelled + 1);
+    until_ready(&pool);
+}
+
+#[test]
+fn ready_is_a_run_on_a_device_and_nothing_less() {
+    // A worker that never becomes READY: the process lives, and that is all.
+    let pool = with_http(cpu(1)).worker(stub_worker()).env("GRIDPOOL_STUB", "says-nothing");
+    let pool = pool.start_early();
+    until_status_of(&pool, "/v2/health/live", 200);
+    get(&pool, "/v2/health/ready").complains(503, "no job has come back from a device yet");
+    get(&pool, "/v2/models/rot90/ready").complains(503, "no job has come back");
+    assert_eq!(get(&pool, "/v2/models/rot90").status, 200, "what it would be is known");
+    let index = post(&pool, "/v2/repository/index", &json!({})).json();
+    assert_eq!(index[0]["state"], "UNAVAILABLE");
+    assert_eq!(post(&pool, "/v2/repository/index", &json!({"ready": true})).json(), json!([]));
+}
+
+#[test]
+fn a_run_that_does_not_come_back_ends_readiness_and_the_next_that_does_brings_it_back() {
+    let pool = served(cpu(1));
+    let generation = pool.stop("cpu0");
+    // The known job's deadline passes; its worker is killed for it and replaced.
+    let answer = until_status_of(&pool, "/v2/health/ready", 503);
+    answer.complains(503, "the last known job failed: DEADLINE");
+    assert_eq!(get(&pool, "/v2/health/live").status, 200);
+    until_ready(&pool);
+    all_gone(&[generation]);
+}
+
+#[test]
+fn a_pool_that_drains_is_not_ready_finishes_what_it_has_and_takes_its_gateway_with_it() {
+    let pool = served(cpu(1));
+    let gateway = super::gateway_pid(&pool);
+    let worker = pool.stop("cpu0");
+    let before = pool.status().counters.accepted;
+    // Large enough for its answer to be still in the making when the pool has ended.
+    let held = post_aside(&pool, INFER, &as_request(&vec![small().remove(0); 4_000]));
+    pool.until_status("the job", |status| status.counters.accepted > before);
+    let mut open = Web::open(&pool);
+    pool.observer().drain().expect("the pool takes the order");
+    open.ask("GET", "/v2/health/ready", "", b"").complains(503, "the pool is draining");
+    assert_eq!(open.ask("GET", "/v2/health/live", "", b"").status, 200);
+    let body = as_request(&small()).to_string();
+    open.ask("POST", INFER, "", body.as_bytes()).complains(503, "draining");
+    assert_eq!(pool.slot("cpu0").state, WorkerState::Busy);
+    go_on(worker);
+    let answer =
+        within("the answer of a job that was accepted", || held.join().expect("an answer"));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    open.closes();
+    pool.ends_well();
+    all_gone(&[gateway]);
+}

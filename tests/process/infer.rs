@@ -1,0 +1,261 @@
+//! Requests of models: by the client library, by `gridpool infer`, and `gridpool models`. Without ONNX
+//! Runtime these are skipped, unless one is required.
+
+use std::fs;
+use std::path::PathBuf;
+
+use gridpool_protocol::client::{Client, InferAnswer, InferHandle, InferJob};
+use gridpool_protocol::receipt::Verdict;
+use gridpool_protocol::tensor::model::ModelState;
+use gridpool_protocol::tensor::{DataType, Tensor};
+use gridpool_worker::infer::LibraryError;
+use gridpool_worker::infer::library::Places;
+use serde_json::{Value, json};
+
+use crate::command::{Cli, Finished};
+use crate::jobs::{data, serves};
+use crate::pool::{Pool, cpu};
+use crate::wait::{eventually, within};
+
+/// With it, a machine without ONNX Runtime fails.
+const REQUIRED: &str = "GRIDPOOL_REQUIRE_ONNXRUNTIME";
+/// Rows of a request that goes by shared memory: more than travel inside a message, in and out.
+const MANY_ROWS: u64 = 2_000;
+
+fn model(name: &str) -> PathBuf {
+    data("models").join(format!("{name}.onnx"))
+}
+
+/// A pool of one CPU device with these models of tests/data/models, all of which have been looked at;
+/// `None` where there is no ONNX Runtime.
+#[expect(clippy::print_stdout, reason = "a test that was skipped says so")]
+fn pool(models: &[&str]) -> Option<Pool> {
+    if let Err(error @ LibraryError::NotFound { .. }) = Places::here(None).find() {
+        assert!(std::env::var_os(REQUIRED).is_none(), "{error}");
+        println!("skipped: no ONNX Runtime (pip install onnxruntime)");
+        return None;
+    }
+    let setup = models.iter().fold(cpu(1), |setup, name| {
+        setup.args(&["--model", &format!("{name}={}", model(name).display())])
+    });
+    let pool = setup.start_early();
+    eventually("a worker to tell of its models", || {
+        let rows = pool.observer().models().map_err(|error| error.to_string())?;
+        if rows.len() == models.len() { Ok(()) } else { Err(format!("{rows:?}\n{}", pool.log())) }
+    });
+    Some(pool)
+}
+
+/// Rows of four numbers, the first of which is `first`.
+fn rows(first: u64, count: u64) -> (Vec<f32>, InferJob) {
+    let number = |at: u64| f32::from(u16::try_from((first + at) % 1_000).expect("small")) / 4.0;
+    let numbers: Vec<f32> = (0..4 * count).map(number).collect();
+    let x = Tensor::new("x", DataType::Fp32, vec![count, 4]).expect("a small tensor");
+    let bytes = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let job = InferJob::new("three_outputs", vec![(x, bytes)]).expect("as much data as it has");
+    (numbers, job)
+}
+
+fn ask(client: &Client, job: InferJob) -> InferHandle {
+    client.infer(job).expect("the request is accepted")
+}
+
+fn answer(handle: InferHandle) -> InferAnswer {
+    within("an answer", move || handle.wait()).expect("the connection stands")
+}
+
+/// Whether these are the sums of the rows, their doubles and their hundredfold.
+#[track_caller]
+fn is_right(answer: &InferAnswer, numbers: &[f32]) {
+    assert_eq!(answer.verdict(), Verdict::Ok, "{}", answer.receipt.reason);
+    let outputs = answer.outputs.as_ref().expect("outputs come with the verdict OK");
+    let names: Vec<_> = outputs.tensors().iter().map(Tensor::name).collect();
+    assert_eq!(names, ["sum", "double", "whole"]);
+    let singles = |at| -> Vec<f32> {
+        outputs.data(at).as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
+    };
+    let sums: Vec<f32> = numbers.as_chunks::<4>().0.iter().map(|row| row.iter().sum()).collect();
+    assert_eq!(singles(0), sums);
+    assert_eq!(singles(1), numbers.iter().map(|number| 2.0 * number).collect::<Vec<_>>());
+    let whole = outputs.data(2);
+    let whole = whole.as_chunks().0.iter().map(|&bytes| i64::from_le_bytes(bytes));
+    #[expect(clippy::cast_possible_truncation, reason = "small numbers without a fraction")]
+    let want = numbers.iter().map(|number| (100.0 * number) as i64);
+    assert!(whole.eq(want));
+}
+
+impl Pool {
+    fn infer(&self, model: &str, input: &str) -> Cli {
+        self.cli(&["infer"]).arg(model).arg(data(input))
+    }
+}
+
+#[test]
+fn requests_of_many_clients_are_answered_beside_grids_each_with_its_own_outputs() {
+    const CLIENTS: u64 = 3;
+    const REQUESTS: u64 = 20;
+    let Some(pool) = pool(&["three_outputs"]) else { return };
+    std::thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let client = pool.client();
+            scope.spawn(move || {
+                for request in 0..REQUESTS {
+                    let count = if request % 2 == 0 { 1 + request } else { MANY_ROWS };
+                    let (numbers, job) = rows(100 * number + request, count);
+                    let answer = answer(ask(&client, job));
+                    is_right(&answer, &numbers);
+                    let [attempt] = answer.receipt.attempts.as_slice() else {
+                        panic!("{:?}", answer.receipt)
+                    };
+                    let report = attempt.infer.as_ref().expect("it was a request of a model");
+                    assert_eq!(report.model, "three_outputs");
+                }
+                // One for inputs, one for outputs, used again by each.
+                assert_eq!(client.arenas_made(), 2);
+            });
+        }
+        serves(&pool.client());
+    });
+    assert_eq!(pool.status().counters.ok, CLIENTS * REQUESTS + 1);
+}
+
+#[test]
+fn a_request_on_a_worker_that_is_killed_runs_again() {
+    let Some(pool) = pool(&["three_outputs"]) else { return };
+    let client = pool.client();
+    is_right(&answer(ask(&client, rows(1, 1).1)), &rows(1, 1).0);
+    let rows_now = pool.observer().models().expect("the pool says which");
+    let worker = rows_now[0].worker.clone();
+    let status = pool.status();
+    let row = status.workers.iter().find(|row| row.name == worker).expect("it has a row");
+    // It cannot answer before it is killed.
+    crate::processes::stop(row.pid);
+    let (numbers, job) = rows(7, MANY_ROWS);
+    let handle = ask(&client, job);
+    client.kill(&worker, 9).expect("there is such a worker");
+    let answer = answer(handle);
+    is_right(&answer, &numbers);
+    let last = answer.receipt.attempts.last().expect("it ran");
+    assert_ne!(last.worker, worker);
+}
+
+#[test]
+fn the_command_prints_outputs_and_receipt_of_an_npy_and_of_an_npz() {
+    let Some(pool) = pool(&["three_outputs", "two_inputs"]) else { return };
+    let document = pool.infer("three_outputs", "three_outputs.npy").arg("--json").run().document();
+    assert_eq!(
+        document["outputs"],
+        json!([
+            {"name": "sum", "datatype": "FP32", "shape": [2], "data": [3.0, 11.0]},
+            {
+                "name": "double", "datatype": "FP32", "shape": [2, 4],
+                "data": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
+            },
+            {
+                "name": "whole", "datatype": "INT64", "shape": [2, 4],
+                "data": [0, 50, 100, 150, 200, 250, 300, 350]
+            },
+        ])
+    );
+    assert_eq!(document["receipt"]["verdict"], "OK");
+    assert_eq!(document["receipt"]["attempts"][0]["infer"]["model"], "three_outputs");
+
+    let npz = fs::read(data("two_inputs.npz")).expect("it is in the repository");
+    let text = pool.cli(&["infer"]).args(&["two_inputs", "-"]).stdin(npz).run().output();
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines[0], "y FP32 [2, 4]: 10.0 10.5 11.0 11.5 22.0 22.5 23.0 23.5");
+    assert_eq!(lines[1], "largest FP32 [2]: 11.5 23.5");
+    assert!(lines[2].starts_with("two_inputs: OK in "), "{}", lines[2]);
+}
+
+#[test]
+fn outputs_are_written_to_a_file_that_appears_when_it_is_whole() {
+    let Some(pool) = pool(&["two_inputs"]) else { return };
+    let out = pool.folder().join("out.npz");
+    let call = || pool.infer("two_inputs", "two_inputs.npz").arg("--output").arg(&out);
+    let document = call().arg("--json").run().document();
+    let shapes = json!([
+        {"name": "y", "datatype": "FP32", "shape": [2, 4]},
+        {"name": "largest", "datatype": "FP32", "shape": [2]},
+    ]);
+    assert_eq!(document["outputs"], shapes, "the file has the data");
+    let bytes = fs::read(&out).expect("it was written");
+    let has = |part: &[u8]| bytes.windows(part.len()).any(|window| window == part);
+    assert!(
+        has(b"largest.npy") && has(b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4), }")
+    );
+    assert!(has(&[11.5_f32.to_le_bytes(), 23.5_f32.to_le_bytes()].concat()), "the data itself");
+
+    fs::write(&out, "precious").expect("a file can be written");
+    call().arg("--deadline").arg("0").run().complains(1, &["two_inputs: DEADLINE"]);
+    assert_eq!(fs::read(&out).expect("it is there"), b"precious", "nothing came of it");
+    let names = fs::read_dir(pool.folder())
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+    assert!(
+        names.into_iter().all(|name| !name.starts_with(".gridpool-draft-")),
+        "a draft was left"
+    );
+    let nowhere = pool.folder().join("nowhere/out.npz");
+    let call = pool.infer("two_inputs", "two_inputs.npz").arg("--output").arg(nowhere);
+    call.run().complains(2, &["--output", "name a file that can be written"]);
+}
+
+#[test]
+fn a_request_whose_outputs_have_no_room_is_told_how_much_to_ask_for() {
+    let Some(pool) = pool(&["three_outputs"]) else { return };
+    let client = pool.client();
+    let (numbers, job) = rows(1, MANY_ROWS);
+    for too_little in [1, 4_097] {
+        let refused = answer(ask(&client, job.clone().with_output_bytes(too_little)));
+        assert_eq!(refused.verdict(), Verdict::Failed);
+        let needed = gridpool_protocol::tensor::bytes_needed(&refused.receipt.reason);
+        let needed = needed.unwrap_or_else(|| panic!("{}", refused.receipt.reason));
+        let short = answer(ask(&client, job.clone().with_output_bytes(needed - 1)));
+        assert_eq!(short.verdict(), Verdict::Failed, "{needed} are needed");
+        is_right(&answer(ask(&client, job.clone().with_output_bytes(needed))), &numbers);
+    }
+}
+
+#[test]
+fn what_cannot_be_asked_is_refused_with_what_to_type() {
+    let Some(pool) = pool(&["strings", "three_outputs", "two_inputs"]) else { return };
+    let complains = |call: Cli, code, words: &[&str]| call.run().complains(code, words);
+    let known = ["no model `three`", "strings, three_outputs, two_inputs"];
+    complains(pool.infer("three", "two_inputs.npz"), 2, &known);
+    complains(pool.infer("strings", "two_inputs.npz"), 69, &["strings cannot be asked: cpu0#"]);
+    let other = ["three_outputs: it has no input `shift`", "it takes x FP32 [?, 4]"];
+    complains(pool.infer("three_outputs", "two_inputs.npz"), 65, &other);
+    let nameless = ["an .npy does not say which input", "numpy.savez('in.npz', **{\"x\": x"];
+    complains(pool.infer("two_inputs", "three_outputs.npy"), 65, &nameless);
+    complains(pool.infer("two_inputs", "grids.json"), 65, &["neither an .npz nor an .npy"]);
+    let types = ["three_outputs: `x` is UINT8; the model takes FP32: save x.astype('<f4')"];
+    complains(pool.infer("three_outputs", "grids.npy"), 65, &types);
+    complains(pool.infer("two_inputs", "no_such.npz"), 65, &["no_such.npz: it cannot be read"]);
+    pool.cli(&["drain"]).run().output();
+    complains(pool.infer("two_inputs", "two_inputs.npz"), 69, &["no pool is running"]);
+}
+
+#[test]
+fn the_models_are_listed_with_what_they_take_or_why_they_cannot_be_asked() {
+    let Some(pool) = pool(&["strings", "two_inputs"]) else { return };
+    let document = pool.cli(&["models"]).arg("--json").run().document();
+    let rows: Vec<&Value> = document["models"].as_array().expect("a list").iter().collect();
+    let row = |name: &str| {
+        let mut named = rows.iter().filter(|row| row["model"]["name"] == name);
+        (*named.next().expect("a row for each")).clone()
+    };
+    let two = row("two_inputs");
+    assert_eq!(two["model"]["state"], ModelState::Ready.name());
+    assert_eq!(two["model"]["inputs"][1]["datatype"], "INT32");
+    assert!(two["worker"].as_str().expect("a name").starts_with("cpu0#"));
+    assert_eq!(row("strings")["model"]["state"], ModelState::Unavailable.name());
+    let text = pool.cli(&["models"]).run().output();
+    assert!(text.contains("x FP32 [?, ?], shift INT32 [?] -> y FP32 [?, ?]"), "{text}");
+
+    let pool = cpu(1).start();
+    let text = pool.cli(&["models"]).run().output();
+    assert_eq!(text, "No worker of this pool serves models, or none does so yet.\n");
+    let refused: Finished = pool.infer("m", "two_inputs.npz").run();
+    refused.complains(2, &["this pool has no models: start it with `--model NAME=PATH`"]);
+}
