@@ -84,6 +84,24 @@ fn is_right(answer: &InferAnswer, numbers: &[f32]) {
     assert!(whole.eq(want));
 }
 
+#[test]
+fn a_pool_without_onnx_runtime_serves_grids_and_says_what_to_do_about_models() {
+    let mlp = format!("mlp={}", model("mlp").display());
+    let setup = cpu(1).args(&["--model", &mlp]).env("ORT_DYLIB_PATH", "/nonexistent/libort.so");
+    let pool = setup.start_early();
+    let x = Tensor::new("x", DataType::Fp32, vec![1, 16]).expect("a small tensor");
+    let job = InferJob::new("mlp", vec![(x, vec![0; 64])]).expect("as much data as it has");
+    let answer = answer(ask(&pool.client(), job));
+    assert_eq!(answer.verdict(), Verdict::DeviceLost, "{:?}", answer.receipt);
+    let reason = &answer.receipt.reason;
+    assert!(
+        reason.contains("exit code 73: /nonexistent/libort.so (from ORT_DYLIB_PATH)"),
+        "{reason}"
+    );
+    assert!(reason.contains("gridpool release cpu0"), "{reason}");
+    serves(&pool.client());
+}
+
 impl Pool {
     fn infer(&self, model: &str, input: &str) -> Cli {
         self.cli(&["infer"]).arg(model).arg(data(input))

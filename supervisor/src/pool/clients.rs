@@ -11,6 +11,12 @@ use super::job::Job;
 use super::{Phase, Pool, part};
 
 impl Pool {
+    /// Whether a key is that of a live job, or of one whose verdict is remembered.
+    #[must_use]
+    pub fn knows(&self, key: JobKey) -> bool {
+        self.keys.contains_key(&key) || self.verdicts.find(key).is_some()
+    }
+
     pub(super) fn on_submitted(&mut self, now: Timestamp, client: ClientId, request: JobRequest) {
         let (job, key) = (request.job, request.key);
         if let Some(live) = self.keys.get(&key) {

@@ -23,6 +23,8 @@ pub(super) struct Loss {
     pub(super) why: String,
     /// The process is still there and may write to its jobs' places of the result.
     pub(super) may_write: bool,
+    /// Nothing that it had in hand had begun.
+    pub(super) before_it_began: bool,
 }
 
 /// Whom it speaks against.
@@ -231,6 +233,10 @@ impl Pool {
         let job = self.jobs.get_mut(&id).expect("it runs");
         let part = job.part_of(attempt).expect("it runs");
         job.preempted(part, loss.device.clone(), loss.detail.clone());
+        if loss.before_it_began && !job.orphaned {
+            // Even one that may not run twice.
+            return self.enqueue(id, part);
+        }
         match loss.may_write && job.has_a_place() && !job.orphaned {
             true => self.give_up_job(now, id, loss),
             false => self.retry_or_fail(now, id, part, &loss.why),
@@ -308,7 +314,8 @@ impl Pool {
         let fault = format!("{worker} does not die: SIGKILL had no effect in time");
         self.device_mut(worker.device).last_fault = fault;
         let kind = LossKind::of(cause, &self.policy);
-        let loss = Loss { device, kind, detail: why.clone(), why, may_write: true };
+        let detail = why.clone();
+        let loss = Loss { device, kind, detail, why, may_write: true, before_it_began: false };
         if let Some(outstanding) = outstanding {
             self.on_lost(now, worker, outstanding, &loss);
         }

@@ -68,6 +68,12 @@ impl Pools {
 
     /// See [`Pool::handle`].
     pub fn handle(&mut self, now: Timestamp, event: Event) {
+        // What follows the end of a worker of either role is news to neither.
+        if let Event::DeviceFault { device, fault } = event
+            && self.is_expected(now, device, fault)
+        {
+            return self.handle(now, Event::TimePassed);
+        }
         let role = match &event {
             Event::CancelRequested { .. }
             | Event::ClientConnected { .. }
@@ -83,7 +89,11 @@ impl Pools {
                 }
                 return self.grid.handle(now, event);
             }
-            Event::JobSubmitted { request, .. } => request.role,
+            // A key is one job's, whatever its role: who knows it says so.
+            Event::JobSubmitted { request, .. } => {
+                let mut knows = self.all().filter(|(_, pool)| pool.knows(request.key));
+                knows.next().map_or(request.role, |(role, _)| role)
+            }
             Event::BeaconLost { worker, .. }
             | Event::SpawnFailed { worker, .. }
             | Event::WorkerAnswered { worker, .. }
@@ -350,6 +360,30 @@ mod tests {
         let told = tell(&mut pools, Event::DeviceFault { device: DEVICE, fault });
         assert_eq!(told, [Action::Kill { worker: worker(1) }]);
         assert!(!pools.is_open(DEVICE, Role::Grid));
+    }
+
+    #[test]
+    fn a_key_is_one_jobs_whatever_its_role() {
+        let mut pools = both();
+        tell(&mut pools, submitted(1, Role::Infer));
+        let Event::JobSubmitted { client, mut request } = submitted(2, Role::Grid) else {
+            unreachable!("it is one")
+        };
+        (request.key, request.program_hash) = (JobKey(1), "q".into());
+        let told = tell(&mut pools, Event::JobSubmitted { client, request });
+        assert!(matches!(told[..], [Action::Refuse { .. }]), "{told:?}");
+    }
+
+    #[test]
+    fn what_follows_the_end_of_a_worker_of_one_role_ends_none_of_the_other() {
+        let mut pools = both();
+        let exit = Exit { status: ExitStatus::Signal(9), fault: None, last_words: None };
+        tell(&mut pools, Event::WorkerExited { worker: worker(2), exit });
+        let fault = FaultCode::Xid(109);
+        assert_eq!(tell(&mut pools, Event::DeviceFault { device: DEVICE, fault }), []);
+        let fault = FaultCode::Xid(48);
+        let told = tell(&mut pools, Event::DeviceFault { device: DEVICE, fault });
+        assert!(told.contains(&Action::Kill { worker: worker(1) }), "that is news: {told:?}");
     }
 
     #[test]

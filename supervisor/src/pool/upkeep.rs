@@ -94,7 +94,8 @@ impl Pool {
             && cause != KillCause::Leaving
         {
             let kind = LossKind::of(cause, &self.policy);
-            let loss = Loss { device, kind, detail: why.clone(), why, may_write: false };
+            let (detail, may_write, before_it_began) = (why.clone(), false, false);
+            let loss = Loss { device, kind, detail, why, may_write, before_it_began };
             self.move_what_may(now, worker, outstanding, &loss);
         }
         self.slots[index].doomed = Some(now);

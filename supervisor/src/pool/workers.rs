@@ -1,5 +1,6 @@
 //! What workers do: get ready, answer, die. What becomes of an attempt that is lost is in `losses`.
 
+use gridpool_protocol::exit::worker as exit_code;
 use gridpool_protocol::fault::{FaultCode, Response};
 use gridpool_protocol::ids::{AttemptId, WorkerId};
 use gridpool_protocol::message::AttemptError;
@@ -190,8 +191,11 @@ impl Pool {
             }
         }
         let Some(outstanding) = outstanding else { return };
+        // A worker that has grown too far leaves between two jobs: what it was sent had not begun.
+        let is_worn = cause.is_none() && exit.code() == FaultCode::Exit(exit_code::WORN);
         let kind = match cause {
             Some(cause) => LossKind::of(cause, &self.policy),
+            None if is_worn => LossKind::Freed,
             None if response == Response::Retry => LossKind::Killed,
             None => LossKind::Died { evidence: response == Response::Suspect },
         };
@@ -202,7 +206,7 @@ impl Pool {
                 (why.clone(), why)
             }
         };
-        let loss = Loss { device, kind, detail, why, may_write: false };
+        let loss = Loss { device, kind, detail, why, may_write: false, before_it_began: is_worn };
         self.on_lost(now, worker, outstanding, &loss);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gridpool_protocol::clock;
 use gridpool_protocol::ids::{ArenaId, ClientId, DeviceId, JobId, Role, WorkerId};
@@ -48,6 +48,9 @@ pub(super) struct Core {
     /// Devices that were said to be out of service for a role.
     out: BTreeSet<(DeviceId, Role)>,
 }
+
+/// A worker takes a request for late so much later than the core does.
+const LATER: Duration = Duration::from_millis(50);
 
 /// What a client wants done.
 #[derive(Debug)]
@@ -323,7 +326,8 @@ fn grid_member<'a>(sent: &Assignment, held: &'a Held) -> Option<(&'a Call, Membe
 /// An attempt at a request of a model, likewise.
 fn model_member(sent: &Assignment, held: &Held) -> Option<InferMember> {
     let Work::Infer(call, late_at) = &held.work else { return None };
-    let left = clock::until(*late_at).as_millis();
+    // A little later than here: who drops it as late drops what has its verdict.
+    let left = (clock::until(*late_at) + LATER).as_millis();
     let deadline_ms = u64::try_from(left).unwrap_or(u64::MAX);
     let (attempt, client, call) = (sent.attempt, held.client, call.clone());
     Some(InferMember { attempt, client, call, deadline_ms })

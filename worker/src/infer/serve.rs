@@ -6,6 +6,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -34,7 +35,7 @@ use crate::fault::Fault;
 use crate::link::{self, Identity, Link, end_process};
 use crate::process;
 
-/// A worker that is asked nothing looks so often whether it has grown too far.
+/// A worker looks so often whether it has grown too far, and after every message.
 const IDLE_LOOK: Duration = Duration::from_secs(60);
 
 /// A model to load, as the supervisor writes it.
@@ -84,6 +85,8 @@ struct Server {
     link: Link,
     engine: Engine,
     kind: DeviceKind,
+    /// Requests that the engine has and has not answered.
+    in_hand: Arc<AtomicUsize>,
 }
 
 impl Server {
@@ -115,7 +118,7 @@ impl Server {
         link.say(&FromWorker::Ready { device });
         // The heart beats as long as the process lives.
         std::mem::forget(stop_beating);
-        Ok(Self { link, engine, kind })
+        Ok(Self { link, engine, kind, in_hand: Arc::default() })
     }
 
     fn serve(&self, requests: &mut Receiver<ToWorker>) -> i32 {
@@ -142,11 +145,12 @@ impl Server {
                     tracing::error!("a program over grids for a worker that holds models");
                     return exit::PROTOCOL;
                 }
-                None => {
-                    if let Some(code) = self.link.worn_out() {
-                        return code;
-                    }
-                }
+                None => {}
+            }
+            if self.in_hand.load(Ordering::Acquire) == 0
+                && let Some(code) = self.link.worn_out()
+            {
+                return code;
             }
         }
     }
@@ -156,14 +160,20 @@ impl Server {
         let arrived = clock::now();
         let InferMember { attempt, client, call, deadline_ms } = member;
         let (replies, kind) = (self.link.replies.clone(), self.kind);
+        let in_hand = Arc::clone(&self.in_hand);
+        self.in_hand.fetch_add(1, Ordering::AcqRel);
         let accepted = self.request(&call).and_then(|(inputs, outputs)| {
-            let done = Box::new(move |result| answer(&replies, kind, attempt, arrived, result));
+            let done = Box::new(move |result| {
+                answer(&replies, kind, attempt, arrived, result);
+                in_hand.fetch_sub(1, Ordering::AcqRel);
+            });
             let deadline = arrived.checked_add(Duration::from_millis(deadline_ms));
             let (model, client) = (call.model, client.0);
             let request = Request { model, client, inputs, outputs, deadline, done };
             self.engine.submit(request).map_err(|error| Chain(&error).to_string())
         });
         if let Err(why) = accepted {
+            self.in_hand.fetch_sub(1, Ordering::AcqRel);
             let result = Err(AttemptError::Refused(why));
             self.link.say(&FromWorker::Answer { attempt, result });
         }

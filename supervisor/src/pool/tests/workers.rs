@@ -252,6 +252,19 @@ fn a_job_is_lost_if_the_only_device_cannot_be_killed() {
 }
 
 #[test]
+fn what_lay_before_a_worker_that_had_grown_too_far_runs_elsewhere_and_costs_nothing() {
+    let mut rig = Rig::with(2, |config| config.attempts_max = 1);
+    rig.submit_as(1, 1, |request| request.idempotent = false);
+    assert!(rig.runs(0).is_some());
+    rig.die(0, ExitStatus::Code(76));
+    assert_eq!(rig.verdicts(1), [], "it had not begun");
+    assert_eq!(rig.runs(1), Some((1, 2)));
+    rig.answer(1);
+    assert_eq!(rig.verdicts(1), [Verdict::Ok]);
+    assert_eq!(rig.receipts(1)[0].attempts[0].outcome, AttemptOutcome::Preempted);
+}
+
+#[test]
 fn a_device_with_a_worker_that_cannot_be_killed_is_out_and_its_standby_with_it() {
     let mut rig = Rig::with(1, |config| config.standbys = 1);
     let standby = WorkerId { device: device(0), generation: 2 };
