@@ -43,6 +43,8 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const DEADLINE_ENDLESS: Duration = Duration::from_secs(2);
 /// Between two looks at the pool.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Between two jobs that are sent to a pool that had no device for the last one.
+const RETRY_EVERY: Duration = Duration::from_millis(500);
 
 /// What may be typed after `gridpool chaos`.
 #[derive(Debug, Args)]
@@ -216,7 +218,9 @@ fn until_served(
             return Ok(Some(ServedAgain { after_ms: report::ms(since.elapsed()), receipt }));
         }
         watch.look()?;
-        thread::park_timeout(LOOK_EVERY);
+        // A pool without a device says so at once, and says the same for a while.
+        let lost_at_once = answer.receipt.attempts.is_empty();
+        thread::park_timeout(if lost_at_once { RETRY_EVERY } else { LOOK_EVERY });
     }
 }
 
