@@ -64,6 +64,8 @@ pub(super) struct Device {
     idle_deaths: VecDeque<Timestamp>,
     /// Quarantines since work was last done.
     probes: u32,
+    /// Quarantines ever.
+    pub(super) quarantines: u64,
     /// When a process here was last killed, or died.
     pub(super) lost_at: Option<Timestamp>,
     /// What the driver has told of it.
@@ -84,6 +86,7 @@ impl Device {
             start_failures: 0,
             idle_deaths: VecDeque::new(),
             probes: 0,
+            quarantines: 0,
             lost_at: None,
             incidents: Incidents::default(),
         }
@@ -173,6 +176,7 @@ impl Device {
         let probe_at = (!is_final).then(|| now.after(wait));
         self.service = Service::Quarantined { probe_at };
         self.probes = self.probes.saturating_add(1);
+        self.quarantines += 1;
         self.start_failures = 0;
         self.idle_deaths.clear();
     }

@@ -107,13 +107,13 @@ impl Pool {
         let in_hand = beside.map_or(0, |front| front.sent.len());
         let mut inline_bytes = beside.map_or(0, Batch::inline_bytes);
         let attempts_max = if self.window > 1 { self.window - in_hand } else { JOIN_MAX };
+        // Nothing may run beside what joins nobody.
+        let may_share = self.window == 1 || joins.is_some();
         let mut next = Some(lead);
         while let Some(place) = next {
             let job = self.jobs.get_mut(&place.job).expect("queued jobs are live");
             let part = place.part as usize;
             let assignment = job.begin(now, part, worker);
-            // Nothing may run beside what joins nobody.
-            let may_share = self.window == 1 || joins.is_some();
             let (again, on_trial) = (job.request.idempotent && may_share, job.is_on_trial());
             let own_bytes = job.request.inline_bytes;
             batch.add(assignment.attempt, job.parts[part].cost, own_bytes, again, on_trial);

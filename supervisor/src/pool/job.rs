@@ -89,11 +89,7 @@ impl Job {
             && self.request.idempotent
             && self.request.cost <= config.join_cost_max
             && self.request.inline_bytes <= JOIN_INLINE_BYTES_MAX as u64;
-        // A worker that runs several at a time runs them beside each other, whatever they are.
-        let program = || match window > 1 {
-            true => Arc::from(""),
-            false => Arc::clone(&self.request.program_hash),
-        };
+        let program = || (window == 1).then(|| Arc::clone(&self.request.program_hash));
         may.then(|| Joining { program: program(), suspects: self.suspects })
     }
 

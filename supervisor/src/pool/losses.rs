@@ -23,8 +23,6 @@ pub(super) struct Loss {
     pub(super) why: String,
     /// The process is still there and may write to its jobs' places of the result.
     pub(super) may_write: bool,
-    /// Nothing that it had in hand had begun.
-    pub(super) before_it_began: bool,
 }
 
 /// Whom it speaks against.
@@ -38,6 +36,8 @@ pub(super) enum LossKind {
     Killed,
     /// The pool killed it for the sake of its device.
     Freed,
+    /// It left between two jobs: nothing that it had in hand had begun.
+    Unbegun,
 }
 
 impl LossKind {
@@ -56,14 +56,22 @@ impl LossKind {
     fn is_evidence(self) -> bool {
         match self {
             Self::Died { evidence } | Self::Hung { evidence } => evidence,
-            Self::Freed | Self::Killed => false,
+            Self::Freed | Self::Killed | Self::Unbegun => false,
+        }
+    }
+
+    /// Whether it was for no attempt's sake: none counts, and nobody is suspect.
+    fn costs_nothing(self) -> bool {
+        match self {
+            Self::Freed | Self::Unbegun => true,
+            Self::Died { .. } | Self::Hung { .. } | Self::Killed => false,
         }
     }
 
     fn outcome(self) -> AttemptOutcome {
         match self {
             Self::Died { .. } | Self::Killed => AttemptOutcome::WorkerDied,
-            Self::Freed => AttemptOutcome::Preempted,
+            Self::Freed | Self::Unbegun => AttemptOutcome::Preempted,
             Self::Hung { .. } => AttemptOutcome::Hang,
         }
     }
@@ -91,7 +99,7 @@ impl Pool {
             if !self.jobs[&id].may_move() {
                 continue;
             }
-            if loss.kind == LossKind::Freed {
+            if loss.kind.costs_nothing() {
                 sent.moved = true;
                 self.preempt(now, sent.attempt, loss);
             } else if shared || self.may_die_again(id, worker) {
@@ -151,8 +159,8 @@ impl Pool {
         let alone = front.sent.len() == 1;
         for Sent { attempt, moved, .. } in front.sent {
             match loss.kind {
-                LossKind::Freed if moved => {}
-                LossKind::Freed => self.preempt(now, attempt, loss),
+                LossKind::Freed | LossKind::Unbegun if moved => {}
+                LossKind::Freed | LossKind::Unbegun => self.preempt(now, attempt, loss),
                 LossKind::Died { .. } | LossKind::Hung { .. } | LossKind::Killed if moved => {
                     self.on_death_explained(now, worker, attempt.job, loss, alone);
                 }
@@ -167,7 +175,7 @@ impl Pool {
     /// again in two halves, each by itself.
     fn split_suspects(&mut self, outstanding: &mut Outstanding, kind: LossKind) {
         let front: &Batch = &outstanding.front;
-        if kind == LossKind::Freed || outstanding.is_split || front.sent.len() < 2 {
+        if kind.costs_nothing() || outstanding.is_split || front.sent.len() < 2 {
             return;
         }
         let suspects: Vec<_> =
@@ -233,7 +241,7 @@ impl Pool {
         let job = self.jobs.get_mut(&id).expect("it runs");
         let part = job.part_of(attempt).expect("it runs");
         job.preempted(part, loss.device.clone(), loss.detail.clone());
-        if loss.before_it_began && !job.orphaned {
+        if loss.kind == LossKind::Unbegun && !job.orphaned {
             // Even one that may not run twice.
             return self.enqueue(id, part);
         }
@@ -314,8 +322,7 @@ impl Pool {
         let fault = format!("{worker} does not die: SIGKILL had no effect in time");
         self.device_mut(worker.device).last_fault = fault;
         let kind = LossKind::of(cause, &self.policy);
-        let detail = why.clone();
-        let loss = Loss { device, kind, detail, why, may_write: true, before_it_began: false };
+        let loss = Loss { device, kind, detail: why.clone(), why, may_write: true };
         if let Some(outstanding) = outstanding {
             self.on_lost(now, worker, outstanding, &loss);
         }

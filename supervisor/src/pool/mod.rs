@@ -341,7 +341,7 @@ impl Pool {
     /// Sums since the start.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.counters
+        Counters { quarantines: self.quarantine_count(), ..self.counters }
     }
 
     /// Whether no device has ever been READY or may ever be.

@@ -34,7 +34,9 @@ pub(super) struct Suspects(pub(super) u32);
 /// Jobs that say the same here may share a launch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Joining {
-    pub(super) program: Arc<str>,
+    /// Of workers that run one launch after the other; others run jobs beside each other whatever they
+    /// are.
+    pub(super) program: Option<Arc<str>>,
     pub(super) suspects: Option<Suspects>,
 }
 
@@ -197,7 +199,7 @@ mod tests {
     }
 
     fn joining(program: &str) -> Joining {
-        Joining { program: program.into(), suspects: None }
+        Joining { program: Some(program.into()), suspects: None }
     }
 
     fn joins(cost: u64, program: &str) -> Waiting {

@@ -179,6 +179,12 @@ impl Pools {
         self.all().map(|(_, pool)| pool.counters()).fold(Counters::default(), Counters::plus)
     }
 
+    /// See [`Pool::quarantine_count`].
+    #[must_use]
+    pub fn quarantine_count(&self) -> u64 {
+        self.all().map(|(_, pool)| pool.quarantine_count()).sum()
+    }
+
     /// Whether grids can never be served. What is wrong with models alone ends no pool.
     #[must_use]
     pub fn is_misconfigured(&self) -> bool {
@@ -310,18 +316,8 @@ mod tests {
     }
 
     fn sent_to(actions: &[Action]) -> Option<WorkerId> {
-        actions.iter().find_map(|action| match action {
-            Action::Dispatch { worker, .. } => Some(*worker),
-            Action::Accept { .. }
-            | Action::Discard { .. }
-            | Action::Finish { .. }
-            | Action::HashContent { .. }
-            | Action::Kill { .. }
-            | Action::Leave
-            | Action::Refuse { .. }
-            | Action::Replay { .. }
-            | Action::Spawn { .. }
-            | Action::Stop { .. } => None,
+        actions.iter().find_map(|action| {
+            if let Action::Dispatch { worker, .. } = action { Some(*worker) } else { None }
         })
     }
 

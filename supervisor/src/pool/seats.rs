@@ -169,7 +169,6 @@ impl Pool {
             Service::Open => {}
             // Whatever ended the process that was to show that the device works.
             Service::Probing => {
-                self.counters.quarantines += 1;
                 return match blame {
                     Blame::Pool => device.quarantine(now, is_final, &self.config),
                     Blame::Device | Blame::Outside => device.refuse(now, is_final, &self.config),
@@ -181,7 +180,6 @@ impl Pool {
         let death = Death { at_start: at_start && blame == Blame::Device, idle, is_final };
         if counts && device.note(now, death, &self.config) && !is_served {
             device.refuse(now, is_final, &self.config);
-            self.counters.quarantines += 1;
             self.clear(now, id);
         }
     }
@@ -203,6 +201,12 @@ impl Pool {
         {
             slot.state = SlotState::Waiting { until: restart_at };
         }
+    }
+
+    /// Times that a device was put out of service.
+    #[must_use]
+    pub fn quarantine_count(&self) -> u64 {
+        self.devices.iter().map(|device| device.quarantines).sum()
     }
 
     /// All devices.

@@ -94,8 +94,7 @@ impl Pool {
             && cause != KillCause::Leaving
         {
             let kind = LossKind::of(cause, &self.policy);
-            let (detail, may_write, before_it_began) = (why.clone(), false, false);
-            let loss = Loss { device, kind, detail, why, may_write, before_it_began };
+            let loss = Loss { device, kind, detail: why.clone(), why, may_write: false };
             self.move_what_may(now, worker, outstanding, &loss);
         }
         self.slots[index].doomed = Some(now);

@@ -191,11 +191,9 @@ impl Pool {
             }
         }
         let Some(outstanding) = outstanding else { return };
-        // A worker that has grown too far leaves between two jobs: what it was sent had not begun.
-        let is_worn = cause.is_none() && exit.code() == FaultCode::Exit(exit_code::WORN);
         let kind = match cause {
             Some(cause) => LossKind::of(cause, &self.policy),
-            None if is_worn => LossKind::Freed,
+            None if exit.code() == FaultCode::Exit(exit_code::WORN) => LossKind::Unbegun,
             None if response == Response::Retry => LossKind::Killed,
             None => LossKind::Died { evidence: response == Response::Suspect },
         };
@@ -206,7 +204,7 @@ impl Pool {
                 (why.clone(), why)
             }
         };
-        let loss = Loss { device, kind, detail, why, may_write: false, before_it_began: is_worn };
+        let loss = Loss { device, kind, detail, why, may_write: false };
         self.on_lost(now, worker, outstanding, &loss);
     }
 }

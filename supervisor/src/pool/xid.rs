@@ -114,10 +114,7 @@ impl Pool {
         let config = self.config.clone();
         let device = self.device_mut(id);
         match &mut device.service {
-            Service::Open | Service::Probing => {
-                device.quarantine(now, is_final, &config);
-                self.counters.quarantines += 1;
-            }
+            Service::Open | Service::Probing => device.quarantine(now, is_final, &config),
             // It is out already. What is worse stands; what is not as bad changes nothing.
             Service::Quarantined { .. } if !is_final => return,
             Service::Quarantined { probe_at } => *probe_at = None,

@@ -95,12 +95,14 @@ impl Core {
     /// for them, then the rest. Both in order; none of the rest undoes what a run needs, because the
     /// core finishes no job that it sends.
     pub(super) fn handle(&mut self, shared: &Shared, now: Timestamp, event: Event) {
-        let quarantines = self.pool.counters().quarantines;
+        let quarantines = self.pool.quarantine_count();
+        // Nothing else brings a device back.
+        let may_be_back = matches!(event, Event::WorkerReady { .. });
         if matches!(event, Event::DrainRequested | Event::StopRequested) {
             self.before_drain.get_or_insert_with(|| self.pool.counters());
         }
         self.pool.handle(now, event);
-        if !self.out.is_empty() || self.pool.counters().quarantines != quarantines {
+        if (may_be_back && !self.out.is_empty()) || self.pool.quarantine_count() != quarantines {
             self.log_quarantines(now);
         }
         let mut rest = std::mem::take(&mut self.rest);
