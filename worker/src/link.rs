@@ -12,6 +12,7 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::channel::{self, Receiver, Sender};
 use gridpool_protocol::clock;
 use gridpool_protocol::exit::worker as exit;
+use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{AttemptId, WorkerId};
 use gridpool_protocol::limits::{HEARTBEAT_EVERY, PROTOCOL_VERSION};
 use gridpool_protocol::message::{FromWorker, ToWorker};
@@ -135,24 +136,31 @@ impl Link {
     /// If the worker has grown too far, says so and gives its exit code.
     pub(crate) fn worn_out(&self) -> Option<i32> {
         let why = self.wear.worn()?;
-        let (code, message) = (Wear::EXIT, why.to_owned());
-        self.say(&FromWorker::Dying { code, fault: None, message, attempt: None });
-        Some(code)
+        Some(self.ends(exit::WORN, None, why.to_owned(), None))
     }
 
     /// Says why the worker ends; gives its exit code.
     pub(crate) fn last_words(&self, fault: &Fault, attempt: Option<AttemptId>) -> i32 {
-        let (code, message) = (fault.exit_code(), fault.to_string());
-        self.say(&FromWorker::Dying { code, fault: Some(fault.code()), message, attempt });
-        code
+        self.ends(fault.exit_code(), Some(fault.code()), fault.to_string(), attempt)
     }
 
     /// The same where no job has met the fault: whatever waits in the channel has not begun, and no job
     /// is to be held to account for what the device does by itself.
     pub(crate) fn last_words_between_jobs(&self, fault: &Fault) -> i32 {
-        let (code, message) = (exit::DEVICE_LOST, fault.to_string());
+        let code = exit::DEVICE_LOST;
         let named = (fault.exit_code() == code).then(|| fault.code());
-        self.say(&FromWorker::Dying { code, fault: named, message, attempt: None });
+        self.ends(code, named, fault.to_string(), None)
+    }
+
+    /// Says that the worker ends with this exit code, and gives that.
+    pub(crate) fn ends(
+        &self,
+        code: i32,
+        fault: Option<FaultCode>,
+        message: String,
+        attempt: Option<AttemptId>,
+    ) -> i32 {
+        self.say(&FromWorker::Dying { code, fault, message, attempt });
         code
     }
 

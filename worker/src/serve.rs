@@ -124,21 +124,23 @@ impl Worker {
             };
             let arrived = clock::now();
             let is_idle = request.is_none();
-            let is_run = matches!(request, Some(ToWorker::Run(_)));
-            let ended = match request {
-                Some(ToWorker::Run(run)) => self.run(device, *run, arrived),
-                Some(ToWorker::Forget { arenas }) => self.forget(device, &arenas),
+            match request {
+                Some(ToWorker::Run(run)) => {
+                    if let Err((fault, attempt)) = self.run(device, *run, arrived) {
+                        return self.link.last_words(&fault, attempt);
+                    }
+                }
+                Some(ToWorker::Forget { arenas }) => {
+                    if let Err(fault) = self.forget(device, &arenas) {
+                        return self.link.last_words_between_jobs(&fault);
+                    }
+                }
                 Some(ToWorker::Stop) => return exit::OK,
                 Some(ToWorker::Infer(_)) => {
                     tracing::error!("requests of models for a worker that runs programs");
                     return exit::PROTOCOL;
                 }
-                None => Ok(()),
-            };
-            match ended {
-                Err((fault, attempt)) if is_run => return self.link.last_words(&fault, attempt),
-                Err((fault, _)) => return self.link.last_words_between_jobs(&fault),
-                Ok(()) => {}
+                None => {}
             }
             if let Some(code) = self.link.worn_out() {
                 return code;
@@ -219,18 +221,15 @@ impl Worker {
         Ok(map)
     }
 
-    fn forget(
-        &mut self,
-        device: &mut dyn Device,
-        ids: &[ArenaId],
-    ) -> Result<(), (Fault, Option<AttemptId>)> {
+    /// Lets go of arenas. The error is a fault that ends the worker.
+    fn forget(&mut self, device: &mut dyn Device, ids: &[ArenaId]) -> Result<(), Fault> {
         for &id in ids {
             if let Some(map) = self.adopted.remove(&id)
                 && let Err(fault) =
                     self.link.between.step(clock::now(), || device.release(map.all()))
             {
                 if fault.ends_worker() {
-                    return Err((fault, None));
+                    return Err(fault);
                 }
                 tracing::warn!(%fault, %id, "an arena could not be released");
             }

@@ -6,8 +6,6 @@ use std::fs;
 use std::io;
 use std::sync::OnceLock;
 
-use gridpool_protocol::exit::worker as exit;
-
 /// What a process holds that only its end gives back for sure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holding {
@@ -70,9 +68,6 @@ impl Wear {
     pub fn worn(&self) -> Option<&str> {
         self.worn.get().map(String::as_str)
     }
-
-    /// The exit code of that end.
-    pub const EXIT: i32 = exit::WORN;
 }
 
 #[cfg(test)]

@@ -133,6 +133,27 @@ impl FromStr for DataType {
     }
 }
 
+/// The number that these bits are as IEEE 754 in 16 bits, exactly.
+#[must_use]
+pub fn fp16(bits: u16) -> f32 {
+    /// 2^-24, the least number above 0.
+    const LEAST: f32 = f32::from_bits(0x3380_0000);
+    let sign = u32::from(bits & 0x8000) << 16;
+    let (exponent, fraction) = (u32::from(bits >> 10 & 0x1f), u32::from(bits & 0x3ff));
+    let magnitude = match exponent {
+        0 => (f32::from(bits & 0x3ff) * LEAST).to_bits(),
+        31 => 0x7f80_0000 | fraction << 13,
+        _ => (exponent + 112) << 23 | fraction << 13,
+    };
+    f32::from_bits(sign | magnitude)
+}
+
+/// The number that these bits are as the upper half of an FP32.
+#[must_use]
+pub fn bf16(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,5 +177,25 @@ mod tests {
         assert_eq!(DataType::from_descr(">f4"), None);
         let error = "BYTES".parse::<DataType>().unwrap_err();
         assert!(error.to_string().contains("`BYTES` is no type"), "{error}");
+    }
+
+    #[test]
+    fn halves_are_exact_from_the_least_to_infinity() {
+        let cases = [
+            (0x0000, 0.0),
+            (0x0001, 5.960_464_5e-8),
+            (0x03ff, 6.097_555e-5),
+            (0x0400, 6.103_515_6e-5),
+            (0x3555, 0.333_251_95),
+            (0x3c00, 1.0),
+            (0x7bff, 65_504.0),
+            (0x7c00, f32::INFINITY),
+            (0xfc00, f32::NEG_INFINITY),
+        ];
+        for (bits, number) in cases {
+            assert_eq!(fp16(bits), number, "{bits:#x}");
+        }
+        assert!(fp16(0x7e00).is_nan());
+        assert!(fp16(0x8000).is_sign_negative());
     }
 }

@@ -33,6 +33,24 @@ pub(super) fn parse(json: &str, tensor: &Tensor) -> Result<Vec<u8>, serde_json::
     Err(Error::custom(format!("it has {got} elements, its shape says {}", tensor.elements())))
 }
 
+/// Whether the numbers of that type have a form in JSON.
+fn goes_as_json(datatype: DataType) -> bool {
+    match datatype {
+        DataType::Fp16 | DataType::Bf16 => false,
+        DataType::Bool
+        | DataType::Uint8
+        | DataType::Uint16
+        | DataType::Uint32
+        | DataType::Uint64
+        | DataType::Int8
+        | DataType::Int16
+        | DataType::Int32
+        | DataType::Int64
+        | DataType::Fp32
+        | DataType::Fp64 => true,
+    }
+}
+
 struct Sink<'a> {
     tensor: &'a Tensor,
     bytes: Vec<u8>,
@@ -62,25 +80,11 @@ impl Sink<'_> {
         if number.put(datatype, &mut self.bytes).is_some() {
             return Ok(());
         }
-        Err(E::custom(match datatype {
-            DataType::Fp16 | DataType::Bf16 => {
-                format!("{datatype} goes as binary data only, not as JSON")
-            }
-            DataType::Bool
-            | DataType::Uint8
-            | DataType::Uint16
-            | DataType::Uint32
-            | DataType::Uint64
-            | DataType::Int8
-            | DataType::Int16
-            | DataType::Int32
-            | DataType::Int64
-            | DataType::Fp32
-            | DataType::Fp64 => {
-                let at = self.bytes.len() / datatype.bytes();
-                format!("element {at} is {number}, which is no {datatype}")
-            }
-        }))
+        if !goes_as_json(datatype) {
+            return Err(E::custom(format!("{datatype} goes as binary data only, not as JSON")));
+        }
+        let at = self.bytes.len() / datatype.bytes();
+        Err(E::custom(format!("element {at} is {number}, which is no {datatype}")))
     }
 }
 
@@ -227,24 +231,13 @@ impl Flat<'_> {
     /// Why it cannot be said in JSON, if that is so.
     pub(super) fn misfit(&self) -> Option<String> {
         let tensor = &self.0.tensor;
-        match tensor.datatype() {
-            DataType::Fp16 | DataType::Bf16 => Some(format!(
+        (!goes_as_json(tensor.datatype())).then(|| {
+            format!(
                 "`{}` is {}, which goes as binary data only: ask for it with binary_data",
                 tensor.name(),
                 tensor.datatype()
-            )),
-            DataType::Bool
-            | DataType::Uint8
-            | DataType::Uint16
-            | DataType::Uint32
-            | DataType::Uint64
-            | DataType::Int8
-            | DataType::Int16
-            | DataType::Int32
-            | DataType::Int64
-            | DataType::Fp32
-            | DataType::Fp64 => None,
-        }
+            )
+        })
     }
 }
 

@@ -13,7 +13,7 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::clock;
 use gridpool_protocol::codec;
 use gridpool_protocol::frame::{self, FrameError, FrameReader};
-use gridpool_protocol::ids::{ArenaId, ClientId, ContentHash};
+use gridpool_protocol::ids::{ArenaId, ClientId, ContentHash, JobKey};
 use gridpool_protocol::limits::{HANDSHAKE_TIMEOUT, PROTOCOL_VERSION};
 use gridpool_protocol::message::{
     ClientMessage, InferSubmission, Limit, Refusal, ServerMessage, Submission,
@@ -191,29 +191,26 @@ impl Connection {
     }
 
     fn on_submit(&mut self, submission: Submission) {
-        let key = submission.key;
-        let checked = self.check(&submission);
-        let (request, arenas) = match checked {
-            Ok(checked) => checked,
-            Err(why) => {
-                let refusal = Refusal::Invalid(why);
-                return self.tell(&ServerMessage::Refused { key, refusal });
-            }
-        };
-        self.accept(request, Work::Grid(submission), arenas);
+        match self.check(&submission) {
+            Ok((request, arenas)) => self.accept(request, Work::Grid(submission), arenas),
+            Err(why) => self.refuse(submission.key, why),
+        }
     }
 
     fn on_infer(&mut self, submission: InferSubmission) {
-        let key = submission.key;
-        let (request, arenas) = match self.check_request(&submission) {
-            Ok(checked) => checked,
-            Err(why) => {
-                let refusal = Refusal::Invalid(why);
-                return self.tell(&ServerMessage::Refused { key, refusal });
+        match self.check_request(&submission) {
+            Ok((request, arenas)) => {
+                let late_at = clock::now() + request.deadline;
+                self.accept(request, Work::Infer(submission.call, late_at), arenas);
             }
-        };
-        let late_at = clock::now() + request.deadline;
-        self.accept(request, Work::Infer(submission.call, late_at), arenas);
+            Err(why) => self.refuse(submission.key, why),
+        }
+    }
+
+    /// Says that a submission is not as it should be.
+    fn refuse(&self, key: JobKey, why: String) {
+        let refusal = Refusal::Invalid(why);
+        self.tell(&ServerMessage::Refused { key, refusal });
     }
 
     /// Hands a job that is as it should be to the core.

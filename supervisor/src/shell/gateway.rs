@@ -14,11 +14,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gridpool_protocol::clock;
 use gridpool_protocol::status::HttpStatus;
-use nix::libc::SIGKILL;
 
 use super::monitor::lines::{Lines, Next};
 use super::monitor::{Backoff, Patience};
@@ -134,7 +133,6 @@ impl Gateway {
 
     /// Has what is under way answered, ends the process and starts none again.
     pub(super) fn stop(&self) {
-        let until = clock::now() + STOP_PATIENCE;
         let mut state = self.0.lock();
         state.stopping = true;
         self.0.changed.notify_all();
@@ -143,13 +141,12 @@ impl Gateway {
         {
             tracing::debug!(%error, "the gateway has ended already");
         }
-        while state.process.is_some() && clock::now() < until {
-            let waited = self.0.changed.wait_timeout(state, clock::until(until));
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
+        let is_there = |state: &mut State| state.process.is_some();
+        let waited = self.0.changed.wait_timeout_while(state, STOP_PATIENCE, is_there);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if let Some(process) = &state.process {
             tracing::warn!("the gateway does not stop: it is killed");
-            kill(&process.pidfd);
+            process.pidfd.kill("the gateway");
         }
     }
 }
@@ -181,7 +178,7 @@ impl Inner {
                 Ok((pidfd, mut child, lines)) => {
                     let over = self.listen(lines);
                     let stopping = self.lock().stopping;
-                    kill(&pidfd);
+                    pidfd.kill("the gateway");
                     // SIGKILL ends it: it talks to no device.
                     match child.wait() {
                         Ok(status) if !stopping => {
@@ -260,17 +257,6 @@ impl Inner {
 
     /// Waits for a while, or until the pool ends.
     fn pause(&self, span: Duration) {
-        let until: Instant = clock::now() + span;
-        let mut state = self.lock();
-        while !state.stopping && clock::now() < until {
-            let waited = self.changed.wait_timeout(state, clock::until(until));
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-}
-
-fn kill(pidfd: &PidFd) {
-    if let Err(error) = pidfd.send_signal(SIGKILL) {
-        tracing::error!(%error, "SIGKILL could not be sent to the gateway");
+        drop(self.changed.wait_timeout_while(self.lock(), span, |state| !state.stopping));
     }
 }

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gridpool_protocol::clock;
 use gridpool_protocol::fault::FaultCode;
@@ -23,7 +23,6 @@ use gridpool_protocol::ids::DeviceId;
 use gridpool_protocol::monitor::{Line, QUESTIONS_MAX, Question};
 use gridpool_protocol::status::{DeviceStatus, MonitorStatus};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::libc::SIGKILL;
 
 use super::PoolDevice;
 use super::pidfd::PidFd;
@@ -183,7 +182,7 @@ impl Monitor {
         let mut state = self.0.lock();
         state.stopping = true;
         if let Some(process) = &state.process {
-            kill(&process.pidfd);
+            process.pidfd.kill("the monitor");
         }
         self.0.changed.notify_all();
     }
@@ -245,7 +244,7 @@ impl Inner {
                     Ok((pidfd, mut child, lines)) => {
                         let over = self.listen(lines, tell);
                         let stopping = self.take_down();
-                        kill(&pidfd);
+                        pidfd.kill("the monitor");
                         if !stopping {
                             tracing::warn!(%over, "the monitor is replaced");
                         }
@@ -381,18 +380,7 @@ impl Inner {
 
     /// Waits for a while, or until the pool ends.
     fn pause(&self, span: Duration) {
-        let until: Instant = clock::now() + span;
-        let mut state = self.lock();
-        while !state.stopping && clock::now() < until {
-            let waited = self.changed.wait_timeout(state, clock::until(until));
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-}
-
-fn kill(pidfd: &PidFd) {
-    if let Err(error) = pidfd.send_signal(SIGKILL) {
-        tracing::error!(%error, "SIGKILL could not be sent to the monitor");
+        drop(self.changed.wait_timeout_while(self.lock(), span, |state| !state.stopping));
     }
 }
 

@@ -43,6 +43,14 @@ impl PidFd {
         }
     }
 
+    /// Sends SIGKILL to a process that is not a worker but `whom`. Nobody could do more about a failure than
+    /// to say so.
+    pub(super) fn kill(&self, whom: &str) {
+        if let Err(error) = self.send_signal(libc::SIGKILL) {
+            tracing::error!(%error, "SIGKILL could not be sent to {whom}");
+        }
+    }
+
     /// Waits until the process has ended; `false` if it has not within `patience`.
     pub(super) fn wait(&self, patience: Option<Duration>) -> io::Result<bool> {
         let timeout = patience.map_or(PollTimeout::NONE, |patience| {

@@ -98,11 +98,8 @@ impl Server {
         process::check_contamination().map_err(fails)?;
         let device = find_device(identity, plan).map_err(fails)?;
         let runtime = Runtime::find(&Places::here(plan.library.as_deref()), plan.threads);
-        let runtime = runtime.map_err(|error| {
-            let (code, message) = (error.exit_code(), Chain(&error).to_string());
-            link.say(&FromWorker::Dying { code, fault: None, message, attempt: None });
-            code
-        })?;
+        let runtime = runtime
+            .map_err(|error| link.ends(error.exit_code(), None, Chain(&error).to_string(), None))?;
         let engine = Engine::new(runtime, kind);
         for ModelPlan { name, path, options } in &plan.models {
             match engine.load(name, path, options) {

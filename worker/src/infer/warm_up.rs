@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gridpool_protocol::tensor::{ANY_SIZE, DataType, Tensor, TensorError, TensorLayout};
+use gridpool_protocol::tensor::{
+    ANY_SIZE, DataType, Tensor, TensorError, TensorLayout, bf16, fp16,
+};
 
 use super::context::{Context, Given, RunError, Share};
 use super::place::Source;
@@ -189,18 +191,6 @@ fn half(single: u32) -> u16 {
     u16::try_from(sign | half).expect("sixteen bits")
 }
 
-/// FP32 of an FP16; what is smaller than its smallest normal number is 0 here.
-fn single(half: u16) -> f32 {
-    const BIAS: u32 = 127 - 15;
-    let (sign, rest) = (u32::from(half & 0x8000) << 16, u32::from(half & 0x7fff));
-    let bits = match rest >> 10 {
-        0 => 0,
-        31 => (rest << 13) | 0x7f80_0000,
-        _ => (rest << 13) + (BIAS << 23),
-    };
-    f32::from_bits(sign | bits)
-}
-
 /// Whether two rows of an output are the same but for the order in which numbers were added.
 pub(super) fn is_close(datatype: DataType, a: &[u8], b: &[u8]) -> bool {
     let numbers = |bytes: &[u8]| -> Option<Vec<f64>> {
@@ -210,10 +200,8 @@ pub(super) fn is_close(datatype: DataType, a: &[u8], b: &[u8]) -> bool {
             DataType::Fp32 => {
                 bytes.as_chunks().0.iter().map(|&n| f32::from_le_bytes(n).into()).collect()
             }
-            DataType::Bf16 => {
-                pairs().map(|&[l, h]| f32::from_le_bytes([0, 0, l, h]).into()).collect()
-            }
-            DataType::Fp16 => pairs().map(|&n| single(u16::from_le_bytes(n)).into()).collect(),
+            DataType::Bf16 => pairs().map(|&n| bf16(u16::from_le_bytes(n)).into()).collect(),
+            DataType::Fp16 => pairs().map(|&n| fp16(u16::from_le_bytes(n)).into()).collect(),
             DataType::Bool
             | DataType::Uint8
             | DataType::Uint16
@@ -249,10 +237,10 @@ mod tests {
     fn halves_and_singles_are_the_same_numbers() {
         for (half_bits, number) in [(0x3c00, 1.0), (0xb800, -0.5), (0x2400, 1.0 / 64.0), (0, 0.0)] {
             assert_eq!(half(f32::to_bits(number)), half_bits, "{number}");
-            assert_eq!(single(half_bits), number);
+            assert_eq!(fp16(half_bits), number);
         }
-        assert!(single(0x7e00).is_nan());
-        assert_eq!(single(0xfc00), f32::NEG_INFINITY);
+        assert!(fp16(0x7e00).is_nan());
+        assert_eq!(fp16(0xfc00), f32::NEG_INFINITY);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use gridpool_protocol::client::InferOutputs;
-use gridpool_protocol::tensor::DataType;
+use gridpool_protocol::tensor::{self, DataType};
 use serde::{Serialize, Serializer};
 
 /// Bytes of a tensor that are copied at a time from where they lie: a multiple of every element's.
@@ -73,10 +73,8 @@ impl Value {
             DataType::Int16 => Self::Signed(i16::from_le_bytes(array(bytes)).into()),
             DataType::Int32 => Self::Signed(i32::from_le_bytes(array(bytes)).into()),
             DataType::Int64 => Self::Signed(i64::from_le_bytes(array(bytes))),
-            DataType::Fp16 => Self::Single(half(u16::from_le_bytes(array(bytes)))),
-            DataType::Bf16 => {
-                Self::Single(f32::from_bits(u32::from(u16::from_le_bytes(array(bytes))) << 16))
-            }
+            DataType::Fp16 => Self::Single(tensor::fp16(u16::from_le_bytes(array(bytes)))),
+            DataType::Bf16 => Self::Single(tensor::bf16(u16::from_le_bytes(array(bytes)))),
             DataType::Fp32 => Self::Single(f32::from_le_bytes(array(bytes))),
             DataType::Fp64 => Self::Double(f64::from_le_bytes(array(bytes))),
         }
@@ -85,20 +83,6 @@ impl Value {
 
 fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes.try_into().expect("as many bytes as the type has")
-}
-
-/// IEEE 754 in 16 bits, exactly.
-fn half(bits: u16) -> f32 {
-    /// 2^-24, the least number above 0.
-    const LEAST: f32 = f32::from_bits(0x3380_0000);
-    let sign = u32::from(bits & 0x8000) << 16;
-    let (exponent, fraction) = (u32::from(bits >> 10 & 0x1f), u32::from(bits & 0x3ff));
-    let magnitude = match exponent {
-        0 => (f32::from(bits & 0x3ff) * LEAST).to_bits(),
-        31 => 0x7f80_0000 | fraction << 13,
-        _ => (exponent + 112) << 23 | fraction << 13,
-    };
-    f32::from_bits(sign | magnitude)
 }
 
 /// What stands for a number that JSON has no word for.
@@ -164,25 +148,5 @@ mod tests {
             assert_eq!(value.to_string(), text, "{datatype}");
             assert_eq!(serde_json::to_string(&value).unwrap(), json, "{datatype}");
         }
-    }
-
-    #[test]
-    fn halves_are_exact_from_the_least_to_infinity() {
-        let cases = [
-            (0x0000, 0.0),
-            (0x0001, 5.960_464_5e-8),
-            (0x03ff, 6.097_555e-5),
-            (0x0400, 6.103_515_6e-5),
-            (0x3555, 0.333_251_95),
-            (0x3c00, 1.0),
-            (0x7bff, 65_504.0),
-            (0x7c00, f32::INFINITY),
-            (0xfc00, f32::NEG_INFINITY),
-        ];
-        for (bits, number) in cases {
-            assert_eq!(half(bits), number, "{bits:#x}");
-        }
-        assert!(half(0x7e00).is_nan());
-        assert!(half(0x8000).is_sign_negative());
     }
 }
