@@ -2,6 +2,7 @@
 //!
 //! [`PROTOCOL_VERSION`]: crate::limits::PROTOCOL_VERSION
 
+mod model;
 mod worker;
 
 use serde::{Deserialize, Serialize};
@@ -12,8 +13,8 @@ use crate::ids::{ArenaId, ContentHash, JobKey};
 use crate::program::Ties;
 use crate::receipt::{Receipt, Verdict};
 use crate::status::{PolicyRule, Status};
-use crate::tensor::model::ModelInfo;
 
+pub use model::{DeviceModel, ModelOrder};
 pub use worker::{Answer, AttemptError, FromWorker, InferMember, Lifeline, Member, Run, ToWorker};
 
 /// Bytes inside a message.
@@ -169,6 +170,13 @@ pub enum ClientMessage {
     },
     /// Ask a model.
     Infer(Box<InferSubmission>),
+    /// Change the models of the pool: on all of its devices, or on none.
+    Model {
+        /// Echoed.
+        request: u64,
+        /// How.
+        order: ModelOrder,
+    },
     /// Say which models there are.
     Models {
         /// Echoed.
@@ -352,13 +360,4 @@ pub enum ServerMessage {
         /// One row for each model of each device.
         models: Vec<DeviceModel>,
     },
-}
-
-/// A model on a device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceModel {
-    /// The worker, as `gpu0#2`.
-    pub worker: String,
-    /// The model.
-    pub model: ModelInfo,
 }

@@ -41,13 +41,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use gridpool_protocol::exit::cli as exit;
+use gridpool_protocol::tensor::options::ModelPlan;
 use nix::unistd::{Uid, getuid};
 
 use crate::pool::config::PoolConfig;
 use crate::pool::policy::PolicyTable;
 
 pub use devices::{CPU_WORKERS_MAX, DeviceError, DeviceSelection, parse_devices};
-pub use models::{MODELS_MAX, ModelSettings};
+pub use models::MODELS_MAX;
 
 /// Longest path of a Unix socket, from `sun_path` of `sockaddr_un`.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -70,7 +71,7 @@ pub struct Settings {
     /// What is done about which fault.
     pub policy: PolicyTable,
     /// The models that inference workers load; without any there are no such workers.
-    pub models: Vec<ModelSettings>,
+    pub models: Vec<ModelPlan>,
     /// ONNX Runtime's library, if it is named.
     pub onnxruntime: Option<PathBuf>,
 }

@@ -12,6 +12,7 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit;
 use gridpool_protocol::fault::Overrides;
 use gridpool_protocol::ids::{DeviceKind, WorkerId};
+use gridpool_protocol::tensor::options::ModelPlan;
 use gridpool_worker::bench::{self, BenchError};
 use gridpool_worker::cpu::CpuDevice;
 use gridpool_worker::cuda::CudaDevice;
@@ -20,7 +21,7 @@ use gridpool_worker::fault::{self, Fault};
 #[cfg(feature = "infer")]
 use gridpool_worker::infer::{
     self,
-    serve::{ModelPlan, Plan, parse_model},
+    serve::{Plan, parse_model},
 };
 use gridpool_worker::link::{self, Identity};
 use gridpool_worker::serve;

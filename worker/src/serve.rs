@@ -136,7 +136,7 @@ impl Worker {
                     }
                 }
                 Some(ToWorker::Stop) => return exit::OK,
-                Some(ToWorker::Infer(_)) => {
+                Some(ToWorker::Cancel { .. } | ToWorker::Infer(_) | ToWorker::Model { .. }) => {
                     tracing::error!("requests of models for a worker that runs programs");
                     return exit::PROTOCOL;
                 }

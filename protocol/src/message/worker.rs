@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Inline, ModelCall, Payload};
+use super::{Inline, ModelCall, ModelOrder, Payload};
 use crate::chaos::ChaosFault;
 use crate::fault::FaultCode;
 use crate::ids::{ArenaId, AttemptId, ClientId, WorkerId};
@@ -15,10 +15,23 @@ use crate::tensor::model::ModelInfo;
 /// Supervisor to worker, over ipc-channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToWorker {
+    /// Withdraw what of these requests has not begun. Each is answered all the same.
+    Cancel {
+        /// The attempts.
+        attempts: Vec<AttemptId>,
+    },
     /// Run these requests of models, beside whatever runs, and answer each.
     Infer(Vec<InferMember>),
     /// Run these attempts and answer each.
     Run(Box<Run>),
+    /// Change the models, beside whatever runs, then say `Ordered`. Requests that came before are run
+    /// with the models as they were.
+    Model {
+        /// Echoed.
+        order: u64,
+        /// How.
+        what: ModelOrder,
+    },
     /// Unmap these arenas, then say `Forgot`.
     Forget {
         /// The arenas.
@@ -100,6 +113,13 @@ pub enum FromWorker {
     Models {
         /// Those that serve and those that could not be loaded.
         models: Vec<ModelInfo>,
+    },
+    /// What came of `Model`; `Models` has come before.
+    Ordered {
+        /// Which.
+        order: u64,
+        /// Why nothing has changed, if so.
+        result: Result<(), String>,
     },
     /// Last words: the process ends with this exit code.
     Dying {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -112,6 +113,17 @@ impl Default for ModelOptions {
             queue_bytes: QUEUE_BYTES_DEFAULT,
         }
     }
+}
+
+/// A model that every inference worker of a pool loads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelPlan {
+    /// The name it is asked by.
+    pub name: String,
+    /// Its file.
+    pub path: PathBuf,
+    /// How it is loaded and run.
+    pub options: ModelOptions,
 }
 
 /// What is wrong with what was said about a model.

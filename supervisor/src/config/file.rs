@@ -8,12 +8,13 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use gridpool_protocol::tensor::options::ModelPlan;
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::limits::{self, Key};
-use super::models::{self, ModelSettings};
+use super::models;
 use super::{ConfigError, DeviceSelection, check_socket, parse_devices, parse_http};
 use crate::pool::config::PoolConfig;
 use crate::pool::policy::PolicyTable;
@@ -31,7 +32,7 @@ pub(super) struct FileSettings {
     pub(super) allow_chaos: Option<bool>,
     pub(super) limits: Option<PoolConfig>,
     pub(super) policy: PolicyTable,
-    pub(super) models: Vec<ModelSettings>,
+    pub(super) models: Vec<ModelPlan>,
     pub(super) onnxruntime: Option<PathBuf>,
 }
 
@@ -132,7 +133,7 @@ fn parse_limits(table: &DeTable<'_>, at: Range<usize>) -> Result<PoolConfig, Mis
 }
 
 /// One `[[model]]`, which is read again by itself.
-fn parse_model(table: &Spanned<DeValue<'_>>, folder: &Path) -> Result<ModelSettings, Misfit> {
+fn parse_model(table: &Spanned<DeValue<'_>>, folder: &Path) -> Result<ModelPlan, Misfit> {
     let misfit = |reason| Misfit { at: table.span(), reason };
     let own = toml::Table::deserialize(ValueDeserializer::from(table.clone()));
     let own = own.map_err(|_| misfit("a model is a table: [[model]]".to_owned()))?;

@@ -6,36 +6,25 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use gridpool_protocol::tensor::model::check_model_name;
-use gridpool_protocol::tensor::options::ModelOptions;
-use serde::{Deserialize, Serialize};
+use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
+use serde::Deserialize;
 
 /// Most models of one pool.
 pub const MODELS_MAX: usize = 64;
 
-/// A model that every inference worker of a pool loads.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ModelSettings {
-    /// The name it is asked by.
-    pub name: String,
-    /// Its file.
-    pub path: PathBuf,
-    /// How it is loaded and run.
-    pub options: ModelOptions,
-}
-
 /// Reads `NAME=PATH`.
-pub(super) fn parse_flag(text: &str) -> Result<ModelSettings, String> {
+pub(super) fn parse_flag(text: &str) -> Result<ModelPlan, String> {
     let (name, path) =
         text.split_once('=').filter(|(_, path)| !path.is_empty()).ok_or_else(|| {
             format!("`{text}` names no file: write NAME=PATH, as resnet=resnet50.onnx")
         })?;
     check_model_name(name).map_err(|error| error.to_string())?;
     let options = ModelOptions::default();
-    Ok(ModelSettings { name: name.to_owned(), path: PathBuf::from(path), options })
+    Ok(ModelPlan { name: name.to_owned(), path: PathBuf::from(path), options })
 }
 
 /// Reads one `[[model]]`. A path in it is relative to `folder`.
-pub(super) fn parse_table(mut table: toml::Table, folder: &Path) -> Result<ModelSettings, String> {
+pub(super) fn parse_table(mut table: toml::Table, folder: &Path) -> Result<ModelPlan, String> {
     let mut text = |key: &str| match table.remove(key) {
         Some(toml::Value::String(text)) => Ok(text),
         Some(_) => Err(format!("`{key}` of a model needs a text in quotes")),
@@ -46,16 +35,13 @@ pub(super) fn parse_table(mut table: toml::Table, folder: &Path) -> Result<Model
     let options = ModelOptions::deserialize(toml::Value::Table(table));
     let options = options.map_err(|error| format!("model `{name}`: {}", error.message()))?;
     options.check().map_err(|error| format!("model `{name}`: {error}"))?;
-    Ok(ModelSettings { name, path: folder.join(path), options })
+    Ok(ModelPlan { name, path: folder.join(path), options })
 }
 
 /// The models of the flags over those of the file: a flag changes the path of a model that the file
 /// knows, and nothing else about it.
-pub(super) fn merge(
-    file: Vec<ModelSettings>,
-    flags: Vec<ModelSettings>,
-) -> Result<Vec<ModelSettings>, String> {
-    let mut models: BTreeMap<String, ModelSettings> = BTreeMap::new();
+pub(super) fn merge(file: Vec<ModelPlan>, flags: Vec<ModelPlan>) -> Result<Vec<ModelPlan>, String> {
+    let mut models: BTreeMap<String, ModelPlan> = BTreeMap::new();
     for model in file {
         if let Some(twice) = models.insert(model.name.clone(), model) {
             return Err(format!("the model `{}` is there twice: keep one", twice.name));

@@ -207,6 +207,9 @@ fn listen(
             FromWorker::Answer { attempt, result } => shared.answered(worker, attempt, result),
             FromWorker::Forgot => shared.forgot(worker),
             FromWorker::Models { models } => shared.tells_of_models(worker, models),
+            FromWorker::Ordered { order, result } => {
+                tracing::debug!(%worker, order, ?result, "nobody asked for this yet");
+            }
             FromWorker::Dying { code, fault, message, attempt } => {
                 let attempt = attempt.map_or_else(|| "none".to_owned(), |a| a.to_string());
                 let named = fault.map_or_else(|| "none".to_owned(), |fault| fault.to_string());

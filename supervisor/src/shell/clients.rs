@@ -155,6 +155,11 @@ impl Connection {
             ClientMessage::Hello { .. } => {}
             ClientMessage::Submit(submission) => self.on_submit(*submission),
             ClientMessage::Infer(submission) => self.on_infer(*submission),
+            ClientMessage::Model { request, order } => {
+                let why = format!("`{}`: not yet", order.name());
+                let refusal = Refusal::Invalid(why);
+                self.tell(&ServerMessage::Denied { request, refusal });
+            }
             ClientMessage::Models { request } => {
                 let models = self.shared.models();
                 self.tell(&ServerMessage::Models { request, models });

@@ -13,6 +13,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use gridpool_protocol::channel::Listener;
 use gridpool_protocol::ids::{DeviceKind, Role, WorkerId};
+use gridpool_protocol::tensor::options::ModelPlan;
 use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
@@ -23,7 +24,6 @@ use super::link::Link;
 use super::pidfd::PidFd;
 use super::process::BootFolder;
 use super::{PoolDevice, Shared};
-use crate::config::ModelSettings;
 use crate::pool::event::Event;
 use crate::pool::policy::PolicyTable;
 
@@ -43,7 +43,7 @@ pub struct WorkerCommand {
     /// What is done about which fault.
     pub policy: PolicyTable,
     /// What inference workers load; without any there are no such workers.
-    pub models: Vec<ModelSettings>,
+    pub models: Vec<ModelPlan>,
     /// ONNX Runtime's library, if it is named.
     pub onnxruntime: Option<PathBuf>,
 }

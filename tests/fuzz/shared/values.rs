@@ -9,8 +9,8 @@ use gridpool_protocol::ids::{
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::message::{
     Answer, AttemptError, Call, ClientMessage, Destination, DeviceModel, FromWorker, InferMember,
-    InferSubmission, Inline, Input, Lifeline, Limit, Member, ModelCall, Payload, Priority, Refusal,
-    Run, ServerMessage, Slice, Submission, ToWorker,
+    InferSubmission, Inline, Input, Lifeline, Limit, Member, ModelCall, ModelOrder, Payload,
+    Priority, Refusal, Run, ServerMessage, Slice, Submission, ToWorker,
 };
 use gridpool_protocol::program::Ties;
 use gridpool_protocol::receipt::{
@@ -21,6 +21,7 @@ use gridpool_protocol::status::{
     SlotDevice, Status, SupervisorStatus, WorkerMemory, WorkerState, WorkerStatus,
 };
 use gridpool_protocol::tensor::model::{InferReport, ModelInfo, ModelState, ProviderNodes};
+use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan, Provider};
 use gridpool_protocol::tensor::{DataType, TensorSpec};
 
 const KEY: JobKey = JobKey(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
@@ -39,6 +40,7 @@ pub(crate) fn client_messages() -> Vec<(&'static str, ClientMessage)> {
         ClientMessage::Status { .. } => "status",
         ClientMessage::Kill { .. } => "kill",
         ClientMessage::Infer(_) => "infer",
+        ClientMessage::Model { .. } => "model",
         ClientMessage::Models { .. } => "models",
         ClientMessage::Policy { .. } => "policy",
         ClientMessage::Release { .. } => "release",
@@ -54,6 +56,7 @@ pub(crate) fn client_messages() -> Vec<(&'static str, ClientMessage)> {
         ClientMessage::Status { request: 300 },
         ClientMessage::Kill { request: 4, worker: "gpu0#4".to_owned(), signal: -9 },
         ClientMessage::Infer(Box::new(infer_submission())),
+        ClientMessage::Model { request: 6, order: order() },
         ClientMessage::Models { request: 7 },
         ClientMessage::Policy { request: 6 },
         ClientMessage::Release { request: 5, what: "jobs".to_owned() },
@@ -113,7 +116,9 @@ pub(crate) fn server_messages() -> Vec<(&'static str, ServerMessage)> {
 /// Supervisor to worker.
 pub(crate) fn to_workers() -> Vec<(&'static str, ToWorker)> {
     let name = |message: &ToWorker| match message {
+        ToWorker::Cancel { .. } => "cancel",
         ToWorker::Infer(_) => "infer",
+        ToWorker::Model { .. } => "model",
         ToWorker::Run(_) => "run",
         ToWorker::Forget { .. } => "forget",
         ToWorker::Stop => "stop",
@@ -126,7 +131,9 @@ pub(crate) fn to_workers() -> Vec<(&'static str, ToWorker)> {
     let (client, deadline_ms) = (ClientId(300), 30_000);
     let infer = InferMember { attempt: attempt(), client, call: model_call(), deadline_ms };
     let infer = ToWorker::Infer(vec![infer]);
-    let all = [infer, ToWorker::Run(Box::new(run)), forget, ToWorker::Stop];
+    let cancel = ToWorker::Cancel { attempts: vec![attempt()] };
+    let model = ToWorker::Model { order: 3, what: order() };
+    let all = [cancel, infer, model, ToWorker::Run(Box::new(run)), forget, ToWorker::Stop];
     all.into_iter().map(|message| (name(&message), message)).collect()
 }
 
@@ -141,6 +148,7 @@ pub(crate) fn from_workers() -> Vec<(&'static str, FromWorker)> {
         FromWorker::Answer { result: Err(AttemptError::Refused(_)), .. } => "refused",
         FromWorker::Forgot => "forgot",
         FromWorker::Models { .. } => "models",
+        FromWorker::Ordered { .. } => "ordered",
         FromWorker::Dying { .. } => "dying",
     };
     let device = DeviceId { kind: DeviceKind::Gpu, index: 3 };
@@ -157,6 +165,7 @@ pub(crate) fn from_workers() -> Vec<(&'static str, FromWorker)> {
         answered(Err(AttemptError::Refused("not a batch".to_owned()))),
         FromWorker::Forgot,
         FromWorker::Models { models: vec![model()] },
+        FromWorker::Ordered { order: 3, result: Err("no such file".to_owned()) },
         FromWorker::Dying {
             code: 70,
             message: "sticky".to_owned(),
@@ -181,6 +190,17 @@ fn model_call() -> ModelCall {
     let output = Destination::Arena(Slice { arena: ArenaId(3), offset: 64, bytes: 4_096 });
     let input = Input::Inline(Inline(vec![9; 20]));
     ModelCall { model: "resnet".to_owned(), input, output }
+}
+
+fn order() -> ModelOrder {
+    let options = ModelOptions {
+        contexts: 4,
+        device_bytes: Some(1 << 30),
+        warm_up: vec![[("x".to_owned(), vec![8, 3])].into()],
+        providers: vec![Provider::Cuda],
+        ..ModelOptions::default()
+    };
+    ModelOrder::Load(ModelPlan { name: "resnet".to_owned(), path: "/m/r.onnx".into(), options })
 }
 
 fn model() -> ModelInfo {

@@ -155,7 +155,8 @@ impl Lone {
                 Some(
                     FromWorker::Hello { .. }
                     | FromWorker::Heartbeat { .. }
-                    | FromWorker::Models { .. },
+                    | FromWorker::Models { .. }
+                    | FromWorker::Ordered { .. },
                 ) => {}
                 None => return false,
             }

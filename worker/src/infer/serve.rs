@@ -5,7 +5,7 @@
 //! the process from there: whatever else was in hand is the supervisor's matter.
 
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -20,14 +20,14 @@ use gridpool_protocol::message::{
     self, AttemptError, FromWorker, InferMember, Inline, Input, ModelCall, Slice, ToWorker,
 };
 use gridpool_protocol::receipt::{DeviceInfo, KernelUse, RunReport};
-use serde::Deserialize;
+use gridpool_protocol::tensor::options::ModelPlan;
 
 use super::engine::{Engine, Request};
 use super::job::{Answer, InferError};
 use super::library::Places;
 use super::place::{ArenaPart, Destination, Placed, Source};
 use super::runtime::Runtime;
-use super::{LoadError, ModelOptions, RunError, RuntimeFault};
+use super::{LoadError, RunError, RuntimeFault};
 use crate::cpu::CpuDevice;
 use crate::cuda::CudaDevice;
 use crate::device::Device;
@@ -37,17 +37,6 @@ use crate::process;
 
 /// A worker looks so often whether it has grown too far, and after every message.
 const IDLE_LOOK: Duration = Duration::from_secs(60);
-
-/// A model to load, as the supervisor writes it.
-#[derive(Clone, Debug, Deserialize)]
-pub struct ModelPlan {
-    /// The name it is asked by.
-    pub name: String,
-    /// Its file.
-    pub path: PathBuf,
-    /// How it is loaded and run.
-    pub options: ModelOptions,
-}
 
 /// What an inference worker is to do.
 #[derive(Clone, Debug)]
@@ -138,6 +127,10 @@ impl Server {
                     self.link.say(&FromWorker::Forgot);
                 }
                 Some(ToWorker::Stop) => return exit::OK,
+                Some(ToWorker::Cancel { .. } | ToWorker::Model { .. }) => {
+                    tracing::error!("an order that is not known here");
+                    return exit::PROTOCOL;
+                }
                 Some(ToWorker::Run(_)) => {
                     tracing::error!("a program over grids for a worker that holds models");
                     return exit::PROTOCOL;
@@ -288,7 +281,7 @@ fn report(answer: Answer, arrived: Instant) -> Result<message::Answer, AttemptEr
 /// What is wrong with the text.
 pub fn parse_model(text: &str) -> Result<ModelPlan, String> {
     let model: ModelPlan = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    match Path::new(&model.path).as_os_str().is_empty() {
+    match model.path.as_os_str().is_empty() {
         true => Err(format!("the model `{}` has no file", model.name)),
         false => Ok(model),
     }
