@@ -48,7 +48,7 @@ use crate::pool::config::PoolConfig;
 use crate::pool::policy::PolicyTable;
 
 pub use devices::{CPU_WORKERS_MAX, DeviceError, DeviceSelection, parse_devices};
-pub use models::MODELS_MAX;
+pub use models::{MODELS_MAX, parse_model};
 
 /// Longest path of a Unix socket, from `sun_path` of `sockaddr_un`.
 const SOCKET_PATH_BYTES_MAX: usize = 107;

@@ -199,6 +199,7 @@ pub(crate) const WANTED: &[&str] = &[
     "standby: READY",
     "standby: takes over",
     "stop",
+    "withdraw",
     "suspect: a job waits although a worker is READY",
     "unkillable: it may write to the place of a result",
     "unkillable: on a device that is out of service",

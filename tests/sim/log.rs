@@ -93,14 +93,17 @@ fn brief_event(event: &Event) -> String {
                 r.deadline
             )
         }
+        Event::ModelsOffered { worker, models } => format!("ModelsOffered {worker} {models:?}"),
         Event::ReleaseRequested { release } => match release {
             Release::Content(content) => format!("ReleaseRequested {}", short(content)),
             Release::Contents => "ReleaseRequested all contents".to_owned(),
             Release::Device(device) => format!("ReleaseRequested {device}"),
         },
+        Event::RestRequested => "RestRequested".to_owned(),
         Event::SpawnFailed { worker, .. } => format!("SpawnFailed {worker}"),
         Event::StopRequested => "StopRequested".to_owned(),
         Event::TimePassed => "TimePassed".to_owned(),
+        Event::WakeRequested => "WakeRequested".to_owned(),
         Event::WorkerAnswered { worker, attempt, result } => {
             let result = match result {
                 Ok(_) => "ok",
@@ -146,6 +149,7 @@ fn brief_action(action: &Action) -> String {
         }
         Action::Spawn { worker } => format!("Spawn {worker}"),
         Action::Stop { worker } => format!("Stop {worker}"),
+        Action::Withdraw { worker, attempt } => format!("Withdraw {worker} {attempt}"),
     }
 }
 

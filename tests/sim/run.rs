@@ -91,11 +91,11 @@ impl Run {
         let swarm = Swarm::draw(&mut rng);
         let devices: Vec<_> =
             (0..swarm.devices).map(|index| DeviceId { kind: DeviceKind::Gpu, index }).collect();
+        let mut pool = Pool::new(swarm.config.clone(), &devices).windowed(swarm.window);
+        pool.number(swarm.numbers[0], swarm.numbers[1]);
         Self {
             now: Timestamp::default(),
-            pool: Pool::new(swarm.config.clone(), &devices)
-                .windowed(swarm.window)
-                .numbered(swarm.numbers[0], swarm.numbers[1]),
+            pool,
             world: World::new(&swarm, Rng::new(!seed)),
             model: Model::new(&swarm, &devices, coverage),
             log,

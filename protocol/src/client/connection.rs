@@ -265,7 +265,16 @@ impl Connection {
         &self,
         message: &dyn Fn(u64) -> ClientMessage,
     ) -> Result<Reply, ClientError> {
-        let until = clock::now() + REPLY_TIMEOUT;
+        self.request_within(REPLY_TIMEOUT, message)
+    }
+
+    /// The same where the reply may take longer.
+    pub(super) fn request_within(
+        &self,
+        patience: Duration,
+        message: &dyn Fn(u64) -> ClientMessage,
+    ) -> Result<Reply, ClientError> {
+        let until = clock::now() + patience;
         loop {
             let (request, epoch) =
                 self.wait_for(until, |state| Some((state.ask(message)?, state.wire.epoch())))?;

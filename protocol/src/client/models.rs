@@ -1,13 +1,18 @@
-//! Which models the pool has, and what a client remembers of that to size the room of outputs.
+//! Which models the pool has, how they are changed, and what a client remembers of that to size the room of outputs.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::connection::Connection;
 use super::{Client, ClientError};
-use crate::message::{ClientMessage, DeviceModel, ServerMessage};
+use crate::message::{ClientMessage, DeviceModel, ModelOrder, ServerMessage};
 use crate::tensor::Tensor;
 use crate::tensor::model::{ModelInfo, ModelState};
+use crate::tensor::options::ModelPlan;
+
+/// A change of the models has ended by then: starting a worker and a load each end within half of it.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(1_200);
 
 /// Models that were asked for, each as it was on the connection of that number.
 #[derive(Debug, Default)]
@@ -34,6 +39,43 @@ impl Client {
     /// What the connection says.
     pub fn models(&self) -> Result<Vec<DeviceModel>, ClientError> {
         self.connection.models()
+    }
+
+    /// Has the pool load a model, on all of its devices or on none, and says on which workers it is. A
+    /// path must be absolute: it is read where the workers run. Waits until that is done, 20 min at most.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if a device could not load it, and why; then nothing has changed.
+    pub fn load_model(&self, plan: ModelPlan) -> Result<String, ClientError> {
+        self.change_models(&ModelOrder::Load(plan))
+    }
+
+    /// Has the pool forget a model. It takes no new request at once; those that it had are run first.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if there is no such model, or models are being changed already.
+    pub fn unload_model(&self, name: &str) -> Result<String, ClientError> {
+        self.change_models(&ModelOrder::Unload { name: name.to_owned() })
+    }
+
+    /// Has the pool run so many requests of a model at once on each device, on all of them or on none
+    /// more than before. No request is lost.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if there is no such model, or no room for so many contexts.
+    pub fn set_contexts(&self, name: &str, contexts: u32) -> Result<String, ClientError> {
+        self.change_models(&ModelOrder::Contexts { name: name.to_owned(), contexts })
+    }
+
+    fn change_models(&self, order: &ModelOrder) -> Result<String, ClientError> {
+        let message = |request| ClientMessage::Model { request, order: order.clone() };
+        let reply = self.connection.request_within(CHANGE_TIMEOUT, &message)?;
+        let message = reply.received.message;
+        if let ServerMessage::Granted { what, .. } = message {
+            Ok(what)
+        } else {
+            Err(ClientError::unexpected(&message))
+        }
     }
 }
 

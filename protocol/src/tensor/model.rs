@@ -69,6 +69,25 @@ pub struct ModelInfo {
 }
 
 impl ModelInfo {
+    /// What is known of a model that could not be loaded before its file was read.
+    #[must_use]
+    pub fn unavailable(name: &str, reason: String) -> Self {
+        Self {
+            name: name.to_owned(),
+            sha256: String::new(),
+            onnxruntime: String::new(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            max_batch: 1,
+            contexts: 0,
+            nodes: Vec::new(),
+            device_bytes: 0,
+            trial_shapes: Vec::new(),
+            state: ModelState::Unavailable,
+            reason,
+        }
+    }
+
     /// How many bytes the packed outputs take for such inputs, where that can be known before the model
     /// has run: every output is of a size that the model fixes, but for a first dimension that the
     /// inputs choose.

@@ -10,7 +10,7 @@ use gridpool_protocol::limits::DEADLINE_MAX;
 use gridpool_protocol::program::Ties;
 use nix::sys::signal::Signal;
 
-use super::{bench, chaos, infer, ops};
+use super::{bench, chaos, infer, model, ops};
 use crate::config::Overrides;
 
 /// A pool of GPU workers that survives its workers.
@@ -47,6 +47,9 @@ pub(super) enum Command {
         #[command(flatten)]
         socket: SocketFlag,
     },
+    /// Change the models of a running pool: on all of its devices, or on none.
+    #[command(subcommand)]
+    Model(model::ModelCommand),
     /// List the models of a running pool, on which devices they can be asked, and why not elsewhere.
     Models {
         #[command(flatten)]

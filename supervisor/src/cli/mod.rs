@@ -8,6 +8,7 @@ pub mod document;
 mod error;
 mod infer;
 pub mod input;
+mod model;
 mod ops;
 mod policy;
 pub mod progress;
@@ -90,6 +91,7 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         }
         Command::Chaos { chaos, socket } => chaos::run(&chaos, socket.socket),
         Command::Infer { infer, socket } => infer::run(&infer, || connect(socket.socket)),
+        Command::Model(command) => model::run(&command),
         Command::Models { socket, json } => {
             infer::print_models(&connect(socket.socket)?.models()?, json)
         }

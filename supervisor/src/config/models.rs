@@ -23,6 +23,35 @@ pub(super) fn parse_flag(text: &str) -> Result<ModelPlan, String> {
     Ok(ModelPlan { name: name.to_owned(), path: PathBuf::from(path), options })
 }
 
+/// Reads `NAME=PATH` and fields of a `[[model]]`, each as `KEY=VALUE`. A relative path is one of
+/// `folder`.
+///
+/// # Errors
+/// What is wrong, and what to write.
+pub fn parse_model(flag: &str, fields: &[String], folder: &Path) -> Result<ModelPlan, String> {
+    let ModelPlan { name, path, options: _ } = parse_flag(flag)?;
+    let mut table = toml::Table::new();
+    for field in fields {
+        let form = "write KEY=VALUE, as contexts=4 or cpu_ops=[\"Shape\"]";
+        let (key, _) = field.split_once('=').ok_or_else(|| format!("`{field}`: {form}"))?;
+        let read: toml::Table =
+            field.parse().map_err(|_| format!("`{field}` is not as in a config file: {form}"))?;
+        if key.trim() == "name" || key.trim() == "path" {
+            return Err(format!("`{field}`: write NAME=PATH first"));
+        }
+        for (key, value) in read {
+            if table.insert(key.clone(), value).is_some() {
+                return Err(format!("`{key}` is there twice: keep one"));
+            }
+        }
+    }
+    table.insert("name".to_owned(), name.into());
+    // Put back below: a path need be no text.
+    table.insert("path".to_owned(), ".".into());
+    let plan = parse_table(table, folder)?;
+    Ok(ModelPlan { path: folder.join(path), ..plan })
+}
+
 /// Reads one `[[model]]`. A path in it is relative to `folder`.
 pub(super) fn parse_table(mut table: toml::Table, folder: &Path) -> Result<ModelPlan, String> {
     let mut text = |key: &str| match table.remove(key) {

@@ -10,6 +10,9 @@ use super::event::{Action, JobRequest, Timestamp};
 use super::job::Job;
 use super::{Phase, Pool, part};
 
+/// Why nothing is accepted where nothing could be done with it.
+const RESTS: &str = "this pool has no models: `gridpool model load NAME=PATH` gives it one";
+
 impl Pool {
     /// Whether a key is that of a live job, or of one whose verdict is remembered.
     #[must_use]
@@ -64,12 +67,17 @@ impl Pool {
         self.jobs.insert(job, new);
         (0..parts).for_each(|part| self.enqueue(job, part));
         self.actions.push_back(Action::Accept { client, key });
+        self.give_up_unless_offered(now, job);
     }
 
     /// The limit that a submission would break.
     fn full(&self, client: ClientId, request: &JobRequest) -> Option<Refusal> {
-        if self.phase != Phase::Serving {
-            return Some(Refusal::Draining);
+        match self.phase {
+            Phase::Serving => {}
+            Phase::Draining { .. } | Phase::Leaving | Phase::Left => {
+                return Some(Refusal::Draining);
+            }
+            Phase::Resting => return Some(Refusal::Invalid(RESTS.to_owned())),
         }
         let own = self.client_jobs.get(&client).map_or(0, BTreeSet::len);
         let limit = if own >= self.config.client_jobs_max {
@@ -105,8 +113,14 @@ impl Pool {
     pub(super) fn on_client_gone(&mut self, now: Timestamp, client: ClientId) {
         let Some(jobs) = self.client_jobs.remove(&client) else { return };
         for id in jobs {
-            self.jobs.get_mut(&id).expect("a client's jobs are live").orphaned = true;
+            let job = self.jobs.get_mut(&id).expect("a client's jobs are live");
+            job.orphaned = true;
             // What runs ends by itself and frees its device; its result goes nowhere.
+            if self.window > 1 {
+                let withdrawn =
+                    job.running().map(|(_, attempt, worker)| Action::Withdraw { worker, attempt });
+                self.actions.extend(withdrawn);
+            }
             self.unqueue(id);
             self.finish_if_ended(now, id);
         }

@@ -20,7 +20,11 @@ impl Pool {
             let is_idle = |slot: &Slot| slot.idle_since(now, &self.config).is_some();
             let join_cost_max = self.config.join_cost_max;
             let (chosen, cost_max) = match self.slots.iter().any(is_idle) {
-                true => (self.take_for_idle(now), join_cost_max),
+                true => match self.take_for_idle(now) {
+                    // Who idles may not have the model that is asked for.
+                    None if self.window > 1 => (self.take_beside(now), join_cost_max),
+                    chosen => (chosen, join_cost_max),
+                },
                 false if self.window > 1 => (self.take_beside(now), join_cost_max),
                 false => (self.take_for_busy(now), join_cost_max.min(self.config.feed_cost_max)),
             };
@@ -36,7 +40,7 @@ impl Pool {
             let idle = slots.iter().enumerate();
             idle.filter_map(|(index, slot)| Some((slot.idle_since(now, config)?, index)))
         };
-        let place_of = |place: Place| place_for(part_at(&jobs[&place.job], place), slots, idle());
+        let place_of = |place: Place| place_for(&jobs[&place.job], place, slots, idle());
         let place = self.queue.take(|place| place_of(place).is_some())?;
         let index = place_of(place).expect("the part was just placed");
         Some((place, index))
@@ -64,25 +68,35 @@ impl Pool {
             let open = others.filter_map(|(i, slot)| Some((slot.feeds_beside(now, config)?, i)));
             open.min().map(|(_, index)| index)
         };
-        let place = self.queue.take_first(|place| place_of(place).is_some())?;
+        let place = self.queue.take_first(|_| true, |place| place_of(place).is_some())?;
         let index = place_of(place).expect("the part was just placed");
         Some((place, index))
     }
 
-    /// The very next part, if it may run beside others, and the worker that has the least in hand and room
-    /// for it. Were any other part taken, one that must run alone might wait for ever.
+    /// The very next part that somebody serves, if it may run beside others, and the worker that has the
+    /// least in hand and room for it. Were any other part taken, one that must run alone might wait for
+    /// ever.
     fn take_beside(&mut self, now: Timestamp) -> Option<(Place, usize)> {
         let (slots, jobs, config) = (&self.slots, &self.jobs, &self.config);
         let window = self.window;
+        let is_served = |place: Place| {
+            let job = &jobs[&place.job];
+            let mut serving = slots.iter().filter(|slot| slot.serves());
+            job.request.model.is_none() || serving.any(|slot| slot.has_for(job))
+        };
         let place_of = |place: Place| {
             let job = &jobs[&place.job];
             if job.is_on_trial() || job.joins(config, window).is_none() {
                 return None;
             }
             let part = part_at(job, place);
-            let near = |slot: &Slot| !avoids(part, slot.device) && is_near_service(slots, slot);
-            let is_near = slots.iter().any(near);
-            let with_room = slots.iter().enumerate().filter_map(|(index, slot)| {
+            let idles = |slot: &Slot| slot.idle_since(now, config).is_some() && slot.has_for(job);
+            if slots.iter().any(idles) {
+                return None;
+            }
+            let is_near = slots.iter().any(|slot| is_near(job, part, slots, slot));
+            let able = slots.iter().enumerate().filter(|(_, slot)| slot.has_for(job));
+            let with_room = able.filter_map(|(index, slot)| {
                 let front = slot.takes_beside(now, config, window)?;
                 let unwanted = avoids(part, slot.device);
                 let bytes = front.inline_bytes() + job.request.inline_bytes;
@@ -91,7 +105,7 @@ impl Pool {
             });
             with_room.min().map(|(_, _, index)| index)
         };
-        let place = self.queue.take_first(|place| place_of(place).is_some())?;
+        let place = self.queue.take_first(is_served, |place| place_of(place).is_some())?;
         let index = place_of(place).expect("the part was just placed");
         Some((place, index))
     }
@@ -122,11 +136,12 @@ impl Pool {
             let Some(with) = joins.as_ref().filter(|_| attempts.len() < attempts_max) else {
                 break;
             };
-            let jobs = &self.jobs;
+            let (jobs, slot) = (&self.jobs, &self.slots[index]);
             let fits = |place: Place| {
                 let job = &jobs[&place.job];
                 let part = part_at(job, place);
-                batch.cost.saturating_add(part.cost) <= cost_max
+                slot.has_for(job)
+                    && batch.cost.saturating_add(part.cost) <= cost_max
                     && inline_bytes + job.request.inline_bytes <= JOIN_INLINE_BYTES_MAX as u64
                     && (!avoids(part, worker.device) || with.suspects.is_some())
             };
@@ -148,15 +163,23 @@ fn avoids(part: &Part, device: DeviceId) -> bool {
     part.avoid == Some(device)
 }
 
+/// Whether a device is about to serve a part that it is not to avoid, and may have the model for it.
+fn is_near(job: &Job, part: &Part, slots: &[Slot], slot: &Slot) -> bool {
+    !avoids(part, slot.device) && is_near_service(slots, slot) && slot.may_have_for(job)
+}
+
 /// The device for a part among the idle ones: the longest idle, but not the one its last attempt
 /// failed on while another is about to be free.
 fn place_for(
-    part: &Part,
+    job: &Job,
+    place: Place,
     slots: &[Slot],
     idle: impl Iterator<Item = (Timestamp, usize)>,
 ) -> Option<usize> {
+    let part = part_at(job, place);
     let unwanted = |index: usize| avoids(part, slots[index].device);
-    let (_, index) = idle.min_by_key(|&(since, index)| (unwanted(index), since, index))?;
-    let near = |slot: &Slot| !avoids(part, slot.device) && is_near_service(slots, slot);
-    (!unwanted(index) || !slots.iter().any(near)).then_some(index)
+    let able = idle.filter(|&(_, index)| slots[index].has_for(job));
+    let (_, index) = able.min_by_key(|&(since, index)| (unwanted(index), since, index))?;
+    let is_near = || slots.iter().any(|slot| is_near(job, part, slots, slot));
+    (!unwanted(index) || !is_near()).then_some(index)
 }

@@ -1,5 +1,6 @@
 //! What the core is told and what it orders: past tense in, imperative out.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +43,8 @@ pub struct JobRequest {
     pub job: JobId,
     /// Whose workers run it.
     pub role: Role,
+    /// The model that it asks, which its worker must have; none for a program.
+    pub model: Option<Arc<str>>,
     /// The client's name for it.
     pub key: JobKey,
     /// Hash of the program. Jobs whose programs have one hash may join one launch.
@@ -175,11 +178,20 @@ pub enum Event {
         /// What.
         request: JobRequest,
     },
+    /// A worker says which models it has. Before that it has none.
+    ModelsOffered {
+        /// Which worker.
+        worker: WorkerId,
+        /// All that can be asked.
+        models: BTreeSet<Arc<str>>,
+    },
     /// An operator takes something back that the pool had decided.
     ReleaseRequested {
         /// What.
         release: Release,
     },
+    /// Nothing is left that a worker of this role could do: finish what is accepted, then keep none.
+    RestRequested,
     /// A worker could not be started at all.
     SpawnFailed {
         /// Which.
@@ -193,6 +205,8 @@ pub enum Event {
     StopRequested,
     /// Nothing but time.
     TimePassed,
+    /// There is something to do again for workers of this role.
+    WakeRequested,
     /// A worker answered one attempt.
     WorkerAnswered {
         /// Which.
@@ -323,5 +337,12 @@ pub enum Action {
     Stop {
         /// Whom.
         worker: WorkerId,
+    },
+    /// Tell the worker that nobody wants an answer to the attempt: it need not begin.
+    Withdraw {
+        /// Whom.
+        worker: WorkerId,
+        /// What.
+        attempt: AttemptId,
     },
 }

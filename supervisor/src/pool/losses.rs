@@ -6,7 +6,7 @@ use gridpool_protocol::fault::{FaultCode, Response};
 use gridpool_protocol::ids::{AttemptId, JobId, WorkerId};
 use gridpool_protocol::receipt::{AttemptOutcome, DeviceInfo, Verdict};
 
-use super::event::Timestamp;
+use super::event::{Action, Timestamp};
 use super::outstanding::{Batch, Outstanding, Sent};
 use super::policy::PolicyTable;
 use super::slot::{KillCause, SlotState};
@@ -304,6 +304,9 @@ impl Pool {
             let is_late = outcome == AttemptOutcome::Deadline && self.window == 1;
             slot.cut_off(now, attempt, grace, is_late);
             job.failed(part, slot.device_info(), outcome, String::new());
+            if self.window > 1 {
+                self.actions.push_back(Action::Withdraw { worker, attempt });
+            }
         }
     }
 
@@ -326,7 +329,7 @@ impl Pool {
         if let Some(outstanding) = outstanding {
             self.on_lost(now, worker, outstanding, &loss);
         }
-        if matches!(self.phase, Phase::Draining { .. } | Phase::Serving) {
+        if matches!(self.phase, Phase::Draining { .. } | Phase::Resting | Phase::Serving) {
             self.put_out(now, worker.device, false, KillCause::FreeDevice);
         }
     }

@@ -17,6 +17,7 @@ mod dispatch;
 pub mod event;
 mod job;
 mod losses;
+mod offers;
 mod outstanding;
 mod part;
 mod patience;
@@ -47,12 +48,13 @@ use convicts::Convicts;
 use device::{Device, Service};
 use event::{Action, Event, Release, Timestamp};
 use job::Job;
+use offers::Prospect;
 use part::PartState;
 use policy::PolicyTable;
 use queue::{Place, Queue, Suspects, Waiting};
 pub use roles::Pools;
 pub use seats::Quarantine;
-use slot::Slot;
+use slot::{Slot, SlotState};
 use verdicts::Verdicts;
 
 /// Whether the pool takes work, finishes it, or ends.
@@ -62,6 +64,8 @@ enum Phase {
     Serving,
     /// Accepts none; what is accepted may run until `until`.
     Draining { until: Timestamp },
+    /// There is nothing for its workers to do: accepts no job, and keeps no worker once none is left.
+    Resting,
     /// No job is left; workers are ending.
     Leaving,
     /// `Leave` was ordered.
@@ -96,6 +100,8 @@ pub struct Pool {
     convicts: Convicts,
     /// The number of the latest suspects.
     suspects: u32,
+    /// What its workers had, or were about to, when it was last seen who waits in vain.
+    outlook: Vec<Prospect>,
     counters: Counters,
     actions: VecDeque<Action>,
 }
@@ -121,6 +127,7 @@ impl Pool {
             verdicts: Verdicts::new(config.verdicts_kept),
             convicts: Convicts::new(config.convicts_kept),
             suspects: 0,
+            outlook: Vec::new(),
             counters: Counters::default(),
             actions: VecDeque::new(),
             policy: PolicyTable::default(),
@@ -142,11 +149,23 @@ impl Pool {
         Self { window, ..self }
     }
 
-    /// The same, with the processes of each device numbered `first`, `first + step` and so on: pools that
-    /// share devices give no number twice.
-    #[must_use]
-    pub fn numbered(mut self, first: u32, step: u32) -> Self {
+    /// Has the next processes of each device numbered `first`, `first + step` and so on: pools that share
+    /// devices give no number twice.
+    pub fn number(&mut self, first: u32, step: u32) {
         self.devices.iter_mut().for_each(|device| device.number(first, step));
+    }
+
+    /// The highest number that a process of any device has had.
+    #[must_use]
+    pub fn latest_generation(&self) -> u32 {
+        self.devices.iter().map(|device| device.generation).max().unwrap_or(0)
+    }
+
+    /// The same, without workers until [`Event::WakeRequested`].
+    #[must_use]
+    pub fn resting(mut self) -> Self {
+        self.phase = Phase::Resting;
+        self.slots.iter_mut().for_each(|slot| slot.state = SlotState::Stopped);
         self
     }
 
@@ -165,21 +184,28 @@ impl Pool {
             Event::ContentHashed { job, content } => self.on_hashed(now, job, content),
             Event::DeviceFault { device, fault } => self.on_device_fault(now, device, fault),
             Event::DrainRequested => {
-                if self.phase == Phase::Serving {
+                if matches!(self.phase, Phase::Serving | Phase::Resting) {
                     self.phase = Phase::Draining { until: now.after(self.config.drain_timeout) };
                 }
             }
             Event::JobSubmitted { client, request } => self.on_submitted(now, client, request),
+            Event::ModelsOffered { worker, models } => self.on_offered(now, worker, models),
             Event::ReleaseRequested { release } => match release {
                 Release::Content(content) => self.convicts.forget(content),
                 Release::Contents => self.convicts.forget_all(),
                 Release::Device(device) => self.on_release(now, device),
             },
+            Event::RestRequested => {
+                if self.phase == Phase::Serving {
+                    self.phase = Phase::Resting;
+                }
+            }
             Event::SpawnFailed { worker, detail, is_final } => {
                 self.on_spawn_failed(now, worker, &detail, is_final);
             }
             Event::StopRequested => self.leave(now),
             Event::TimePassed => {}
+            Event::WakeRequested => self.wake(now),
             Event::WorkerAnswered { worker, attempt, result } => {
                 self.on_answered(now, worker, attempt, result);
             }
@@ -205,7 +231,7 @@ impl Pool {
         let job = self.deadlines.first().map(|&(at, _)| at);
         let drain = match self.phase {
             Phase::Draining { until } => Some(until),
-            Phase::Leaving | Phase::Left | Phase::Serving => None,
+            Phase::Leaving | Phase::Left | Phase::Resting | Phase::Serving => None,
         };
         let patience = self.slots.iter().filter_map(|slot| self.patience_ends(slot));
         let starts = (0..self.slots.len()).filter_map(|index| self.may_start_at(index));
@@ -357,10 +383,31 @@ impl Pool {
             .then(|| self.devices.iter().map(|device| device.last_fault.clone()).collect())
     }
 
-    /// Whether it has stopped accepting.
+    /// Whether it has stopped accepting, for good.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.phase != Phase::Serving
+        match self.phase {
+            Phase::Draining { .. } | Phase::Leaving | Phase::Left => true,
+            Phase::Resting | Phase::Serving => false,
+        }
+    }
+
+    /// Whether there is nothing for its workers to do.
+    #[must_use]
+    pub fn is_resting(&self) -> bool {
+        self.phase == Phase::Resting
+    }
+
+    /// Whether a device in service is about to get a process that serves it.
+    #[must_use]
+    pub fn awaits_workers(&self) -> bool {
+        self.slots.iter().any(|slot| self.prospect(slot) == Prospect::Unknown)
+    }
+
+    /// Whether a process of it is there, or about to be.
+    #[must_use]
+    pub fn has_processes(&self) -> bool {
+        self.slots.iter().any(Slot::has_process)
     }
 }
 

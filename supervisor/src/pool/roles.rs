@@ -11,58 +11,85 @@ use super::Pool;
 use super::Quarantine;
 use super::event::{Action, Event, Timestamp};
 
-/// Numbers of processes of two pools over one device: odd for grids, even for models.
+/// Numbers of processes of two pools over one device: one odd, one even.
 const STEP: u32 = 2;
 
 /// All pools of a supervisor. To be called as [`Pool`] is.
 #[derive(Debug)]
 pub struct Pools {
     grid: Pool,
-    infer: Option<Pool>,
+    infer: Pool,
+    /// From this number on, which is odd, even ones are of processes that hold models; before there were
+    /// any, all numbers were of processes that run grids.
+    mixed_from: Option<u32>,
     /// Pools that have ordered to leave.
     left: usize,
 }
 
 impl Pools {
-    /// Pools over the same devices; `infer` has none if there are no models.
+    /// Pools over the same devices; `infer` [rests](Pool::resting) if there are no models yet.
     #[must_use]
-    pub fn new(grid: Pool, infer: Option<Pool>) -> Self {
-        match infer {
-            None => Self { grid, infer: None, left: 0 },
-            Some(infer) => Self {
-                grid: grid.numbered(1, STEP),
-                infer: Some(infer.numbered(STEP, STEP)),
-                left: 0,
-            },
+    pub fn new(grid: Pool, infer: Pool) -> Self {
+        let rests = infer.is_resting();
+        let mut pools = Self { grid, infer, mixed_from: None, left: 0 };
+        if !rests {
+            pools.mix();
+        }
+        pools
+    }
+
+    /// From now on processes of both roles are numbered.
+    fn mix(&mut self) {
+        if self.mixed_from.is_none() {
+            let from = self.grid.latest_generation() + 1;
+            let odd = from | 1;
+            self.grid.number(odd, STEP);
+            self.infer.number(odd + 1, STEP);
+            self.mixed_from = Some(odd);
         }
     }
 
     /// The role of a process.
     #[must_use]
     pub fn role(&self, worker: WorkerId) -> Role {
-        match self.infer.is_some() && worker.generation.is_multiple_of(STEP) {
+        let number = worker.generation;
+        match self.mixed_from.is_some_and(|from| number > from && number.is_multiple_of(STEP)) {
             true => Role::Infer,
             false => Role::Grid,
         }
     }
 
-    /// Whether there are workers that hold models.
+    /// Whether there are workers that hold models, or are to be.
     #[must_use]
     pub fn has_models(&self) -> bool {
-        self.infer.is_some()
+        !self.infer.is_resting()
     }
 
-    fn all(&self) -> impl Iterator<Item = (Role, &Pool)> {
-        let infer = self.infer.as_ref().map(|infer| (Role::Infer, infer));
-        [(Role::Grid, &self.grid)].into_iter().chain(infer)
+    /// Whether a process that holds models is there, or about to be.
+    #[must_use]
+    pub fn has_model_workers(&self) -> bool {
+        self.infer.has_processes()
+    }
+
+    /// Devices that serve models or may soon, and have no process that is READY.
+    #[must_use]
+    pub fn awaits_model_workers(&self) -> bool {
+        self.infer.awaits_workers()
+    }
+
+    fn all(&self) -> [(Role, &Pool); 2] {
+        [(Role::Grid, &self.grid), (Role::Infer, &self.infer)]
+    }
+
+    /// Those that have something to do.
+    fn busy(&self) -> impl Iterator<Item = (Role, &Pool)> {
+        self.all().into_iter().filter(|(_, pool)| !pool.is_resting() || pool.has_processes())
     }
 
     fn of(&mut self, role: Role) -> &mut Pool {
         match role {
             Role::Grid => &mut self.grid,
-            Role::Infer => {
-                self.infer.as_mut().expect("nothing of that role is made without a pool")
-            }
+            Role::Infer => &mut self.infer,
         }
     }
 
@@ -84,15 +111,18 @@ impl Pools {
             | Event::ReleaseRequested { .. }
             | Event::StopRequested
             | Event::TimePassed => {
-                if let Some(infer) = &mut self.infer {
-                    infer.handle(now, event.clone());
-                }
+                self.infer.handle(now, event.clone());
                 return self.grid.handle(now, event);
+            }
+            Event::ModelsOffered { .. } | Event::RestRequested => Role::Infer,
+            Event::WakeRequested => {
+                self.mix();
+                Role::Infer
             }
             // A key is one job's, whatever its role: who knows it says so.
             Event::JobSubmitted { request, .. } => {
-                let mut knows = self.all().filter(|(_, pool)| pool.knows(request.key));
-                knows.next().map_or(request.role, |(role, _)| role)
+                let knows = self.all().into_iter().find(|(_, pool)| pool.knows(request.key));
+                knows.map_or(request.role, |(role, _)| role)
             }
             Event::BeaconLost { worker, .. }
             | Event::SpawnFailed { worker, .. }
@@ -108,12 +138,10 @@ impl Pools {
     /// See [`Pool::poll_action`]. `Leave` comes once, when all have left.
     pub fn poll_action(&mut self) -> Option<Action> {
         loop {
-            let infer = &mut self.infer;
-            let next = || infer.as_mut().and_then(Pool::poll_action);
-            match self.grid.poll_action().or_else(next)? {
+            match self.grid.poll_action().or_else(|| self.infer.poll_action())? {
                 Action::Leave => {
                     self.left += 1;
-                    if self.left == self.all().count() {
+                    if self.left == self.all().len() {
                         return Some(Action::Leave);
                     }
                 }
@@ -126,7 +154,8 @@ impl Pools {
                 | Action::Refuse { .. }
                 | Action::Replay { .. }
                 | Action::Spawn { .. }
-                | Action::Stop { .. }) => return Some(action),
+                | Action::Stop { .. }
+                | Action::Withdraw { .. }) => return Some(action),
             }
         }
     }
@@ -134,7 +163,7 @@ impl Pools {
     /// See [`Pool::poll_deadline`].
     #[must_use]
     pub fn poll_deadline(&self) -> Option<Timestamp> {
-        self.all().filter_map(|(_, pool)| pool.poll_deadline()).min()
+        self.all().into_iter().filter_map(|(_, pool)| pool.poll_deadline()).min()
     }
 
     /// See [`Pool::workers`]; device by device, grids before models.
@@ -145,7 +174,7 @@ impl Pools {
             rows.iter_mut().for_each(|row| role.name().clone_into(&mut row.role));
             rows
         };
-        let mut rows: Vec<_> = self.all().flat_map(named).collect();
+        let mut rows: Vec<_> = self.busy().flat_map(named).collect();
         let order: Vec<_> = self.devices().map(|id| (id.kind, id.index)).collect();
         let place = |row: &WorkerStatus| {
             order.iter().position(|&id| id == (row.device.kind, row.device.index))
@@ -157,32 +186,36 @@ impl Pools {
     /// See [`Pool::worker_on`]: the one that runs grids, if there is one.
     #[must_use]
     pub fn worker_on(&self, device: DeviceId) -> Option<WorkerId> {
-        self.all().find_map(|(_, pool)| pool.worker_on(device))
+        self.all().into_iter().find_map(|(_, pool)| pool.worker_on(device))
     }
 
     /// What waits in all queues.
     #[must_use]
     pub fn queue(&self) -> QueueStatus {
-        self.all().map(|(_, pool)| pool.queue()).fold(QueueStatus::default(), |sum, queue| {
-            QueueStatus {
+        self.all().map(|(_, pool)| pool.queue()).into_iter().fold(
+            QueueStatus::default(),
+            |sum, queue| QueueStatus {
                 jobs: sum.jobs + queue.jobs,
                 jobs_high: sum.jobs_high + queue.jobs_high,
                 bytes: sum.bytes + queue.bytes,
                 bytes_high: sum.bytes_high + queue.bytes_high,
-            }
-        })
+            },
+        )
     }
 
     /// Sums over all of them.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.all().map(|(_, pool)| pool.counters()).fold(Counters::default(), Counters::plus)
+        self.all()
+            .map(|(_, pool)| pool.counters())
+            .into_iter()
+            .fold(Counters::default(), Counters::plus)
     }
 
     /// See [`Pool::quarantine_count`].
     #[must_use]
     pub fn quarantine_count(&self) -> u64 {
-        self.all().map(|(_, pool)| pool.quarantine_count()).sum()
+        self.all().map(|(_, pool)| pool.quarantine_count()).into_iter().sum()
     }
 
     /// Whether grids can never be served. What is wrong with models alone ends no pool.
@@ -210,44 +243,44 @@ impl Pools {
 
     /// Why a device is out of service for a role and when it is tried again, if it is.
     pub fn quarantines(&self, id: DeviceId) -> impl Iterator<Item = (Role, Quarantine<'_>)> {
-        self.all().filter_map(move |(role, pool)| Some((role, pool.quarantine(id)?)))
+        self.busy().filter_map(move |(role, pool)| Some((role, pool.quarantine(id)?)))
     }
 
     /// Whether a device is out of service for any role; `None` if there is no such device.
     #[must_use]
     pub fn is_quarantined(&self, id: DeviceId) -> Option<bool> {
         let grid = self.grid.is_quarantined(id)?;
-        Some(grid || self.all().any(|(_, pool)| pool.is_quarantined(id) == Some(true)))
+        Some(grid || self.busy().any(|(_, pool)| pool.is_quarantined(id) == Some(true)))
     }
 
     /// Whether a device serves a role, or may.
     #[must_use]
     pub fn is_open(&self, id: DeviceId, role: Role) -> bool {
-        let mut own = self.all().filter(|&(other, _)| other == role);
+        let mut own = self.busy().filter(|&(other, _)| other == role);
         own.any(|(_, pool)| pool.is_quarantined(id) == Some(false))
     }
 
     /// See [`Pool::is_convicted`].
     #[must_use]
     pub fn is_convicted(&self, content: ContentHash) -> bool {
-        self.all().any(|(_, pool)| pool.is_convicted(content))
+        self.all().iter().any(|(_, pool)| pool.is_convicted(content))
     }
 
     /// See [`Pool::looks_convicted`].
     #[must_use]
     pub fn looks_convicted(&self, program_hash: &str, items: u32) -> bool {
-        self.all().any(|(_, pool)| pool.looks_convicted(program_hash, items))
+        self.all().iter().any(|(_, pool)| pool.looks_convicted(program_hash, items))
     }
 
     /// Every content that is refused.
     pub fn convicts(&self) -> impl Iterator<Item = ContentHash> {
-        self.all().flat_map(|(_, pool)| pool.convicts())
+        self.all().into_iter().flat_map(|(_, pool)| pool.convicts())
     }
 
     /// See [`Pool::is_expected`].
     #[must_use]
     pub fn is_expected(&self, now: Timestamp, id: DeviceId, fault: FaultCode) -> bool {
-        self.all().any(|(_, pool)| pool.is_expected(now, id, fault))
+        self.all().iter().any(|(_, pool)| pool.is_expected(now, id, fault))
     }
 }
 
@@ -278,7 +311,7 @@ mod tests {
     /// Both roles on one device, READY.
     fn both() -> Pools {
         let pool = || Pool::new(PoolConfig::DEFAULT, &[DEVICE]);
-        let mut pools = Pools::new(pool(), Some(pool().windowed(8)));
+        let mut pools = Pools::new(pool(), pool().windowed(8));
         let started = tell(&mut pools, Event::TimePassed);
         assert_eq!(started, [1, 2].map(|n| Action::Spawn { worker: worker(n) }));
         for generation in [1, 2] {
@@ -300,6 +333,7 @@ mod tests {
         let request = JobRequest {
             job: JobId(job),
             role,
+            model: None,
             key: JobKey(job.into()),
             program_hash: "p".into(),
             items: 1,

@@ -117,6 +117,9 @@ impl Pool {
 
     /// Starts every process that is due.
     pub(super) fn start_workers(&mut self, now: Timestamp) {
+        if self.phase == Phase::Resting && self.jobs.is_empty() {
+            return;
+        }
         for index in 0..self.slots.len() {
             if self.may_start_at(index).is_some_and(|at| at <= now) {
                 self.spawn(now, index);

@@ -16,6 +16,8 @@
 //!                   comes back          drain: any of the first row ─ stop ─► Stopping ─► Stopped
 //! ```
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool_protocol::fault::FaultCode;
@@ -88,6 +90,8 @@ pub(super) struct Slot {
     pub(super) generation: u32,
     pub(super) state: SlotState,
     pub(super) info: Option<DeviceInfo>,
+    /// The models that its process has.
+    pub(super) offers: BTreeSet<Arc<str>>,
     pub(super) last_heard: Timestamp,
     pub(super) jobs_done: u64,
     /// Processes that it has had.
@@ -116,6 +120,7 @@ impl Slot {
             generation: 0,
             state: SlotState::Waiting { until: Timestamp::default() },
             info: None,
+            offers: BTreeSet::new(),
             last_heard: Timestamp::default(),
             jobs_done: 0,
             starts: 0,
@@ -349,6 +354,7 @@ impl Slot {
     pub(super) fn start(&mut self, now: Timestamp, generation: u32, config: &PoolConfig) {
         assert!(!self.has_process(), "{} still has a process", self.worker());
         self.generation = generation;
+        self.offers.clear();
         self.starts += 1;
         self.started = now;
         self.took_start = None;
@@ -357,6 +363,13 @@ impl Slot {
         self.served = false;
         self.last_heard = now;
         self.state = SlotState::Starting { ready_by: now.after(config.ready_timeout) };
+    }
+
+    /// There is something to do again: a seat that was left empty gets its process.
+    pub(super) fn wake(&mut self, now: Timestamp) {
+        if matches!(self.state, SlotState::Stopped) {
+            self.state = SlotState::Waiting { until: now };
+        }
     }
 
     /// The process is READY.

@@ -142,6 +142,7 @@ impl Rig {
         let mut request = JobRequest {
             job: JobId(self.next_job),
             role: Role::Grid,
+            model: None,
             key: JobKey(key),
             program_hash: "rot90".into(),
             items: 1,

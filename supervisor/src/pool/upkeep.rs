@@ -29,7 +29,9 @@ impl Pool {
         self.expire_slots(now);
         self.start_workers(now);
         self.give_up_if_no_device(now);
+        self.give_up_if_nobody_offers(now);
         self.end_drain(now);
+        self.rest(now);
         self.dispatch(now);
         // Who takes over from a worker that is killed may have work at once.
         while self.free_those_who_wait(now) {
@@ -144,7 +146,7 @@ impl Pool {
     }
 
     /// Asks every worker to end: none has a job.
-    fn stop_workers(&mut self, now: Timestamp) {
+    pub(super) fn stop_workers(&mut self, now: Timestamp) {
         let kill_at = now.after(self.config.kill_timeout);
         for slot in &mut self.slots {
             match slot.state {

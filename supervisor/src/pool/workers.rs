@@ -190,6 +190,11 @@ impl Pool {
                 self.put_out(now, worker.device, false, KillCause::FreeDevice);
             }
         }
+        if stopping && self.phase == Phase::Serving {
+            // It was asked to end while there was nothing to do.
+            let until = now.after(self.config.reclaim_timeout);
+            self.slots[index].state = SlotState::Reclaiming { until, restart_at: now };
+        }
         let Some(outstanding) = outstanding else { return };
         let kind = match cause {
             Some(cause) => LossKind::of(cause, &self.policy),

@@ -71,7 +71,7 @@ impl Attendant {
         let (status, lived_on) = reap(worker, &pidfd, &mut child);
         let was_stuck = lived_on && !is_ending;
         let mut core = shared.lock();
-        core.models.remove(&worker);
+        core.forget_models_of(worker);
         let is_rejected = core.workers.remove(&worker).is_some_and(|link| link.is_rejected);
         let status = match rejection {
             Some(Rejection { is_final: true, .. }) => ExitStatus::Incompatible,
@@ -207,9 +207,7 @@ fn listen(
             FromWorker::Answer { attempt, result } => shared.answered(worker, attempt, result),
             FromWorker::Forgot => shared.forgot(worker),
             FromWorker::Models { models } => shared.tells_of_models(worker, models),
-            FromWorker::Ordered { order, result } => {
-                tracing::debug!(%worker, order, ?result, "nobody asked for this yet");
-            }
+            FromWorker::Ordered { order, result } => shared.ordered(worker, order, result)?,
             FromWorker::Dying { code, fault, message, attempt } => {
                 let attempt = attempt.map_or_else(|| "none".to_owned(), |a| a.to_string());
                 let named = fault.map_or_else(|| "none".to_owned(), |fault| fault.to_string());

@@ -156,9 +156,7 @@ impl Connection {
             ClientMessage::Submit(submission) => self.on_submit(*submission),
             ClientMessage::Infer(submission) => self.on_infer(*submission),
             ClientMessage::Model { request, order } => {
-                let why = format!("`{}`: not yet", order.name());
-                let refusal = Refusal::Invalid(why);
-                self.tell(&ServerMessage::Denied { request, refusal });
+                self.shared.lock().change_models(&self.shared, client, request, order);
             }
             ClientMessage::Models { request } => {
                 let models = self.shared.models();

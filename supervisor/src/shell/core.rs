@@ -12,13 +12,13 @@ use gridpool_protocol::message::{
 };
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::Counters;
-use gridpool_protocol::tensor::model::ModelInfo;
 use gridpool_protocol::{codec, frame};
 use nix::libc::SIGKILL;
 
 use super::Shared;
 use super::arenas::ClientArena;
 use super::link::{Link, LinkError};
+use super::models::Catalogue;
 use super::outbox::Outbox;
 use crate::pool::Pools;
 use crate::pool::event::{Action, Assignment, Event, Timestamp};
@@ -34,8 +34,7 @@ pub(super) struct Core {
     /// How many use an arena: the connection that has not given it back, and every job over it.
     arenas: BTreeMap<ArenaId, usize>,
     pub(super) workers: BTreeMap<WorkerId, Link>,
-    /// What the inference workers said of their models.
-    pub(super) models: BTreeMap<WorkerId, Vec<ModelInfo>>,
+    pub(super) catalogue: Catalogue,
     /// Workers that were ordered to end before their process was there.
     pub(super) doomed: BTreeSet<WorkerId>,
     /// What is done once the runs of an event are on their way; empty between events.
@@ -45,6 +44,8 @@ pub(super) struct Core {
     /// What was done before the order to drain.
     before_drain: Option<Counters>,
     pub(super) left: bool,
+    /// Of the latest event.
+    pub(super) now: Timestamp,
     /// Devices that were said to be out of service for a role.
     out: BTreeSet<(DeviceId, Role)>,
 }
@@ -73,7 +74,7 @@ pub(super) struct Held {
 }
 
 impl Core {
-    pub(super) fn new(pool: Pools) -> Self {
+    pub(super) fn new(pool: Pools, catalogue: Catalogue) -> Self {
         Self {
             pool,
             clients: BTreeMap::new(),
@@ -81,12 +82,13 @@ impl Core {
             output: None,
             arenas: BTreeMap::new(),
             workers: BTreeMap::new(),
-            models: BTreeMap::new(),
+            catalogue,
             doomed: BTreeSet::new(),
             rest: Vec::new(),
             armed: None,
             before_drain: None,
             left: false,
+            now: Timestamp::default(),
             out: BTreeSet::new(),
         }
     }
@@ -95,6 +97,7 @@ impl Core {
     /// for them, then the rest. Both in order; none of the rest undoes what a run needs, because the
     /// core finishes no job that it sends.
     pub(super) fn handle(&mut self, shared: &Shared, now: Timestamp, event: Event) {
+        self.now = now;
         let quarantines = self.pool.quarantine_count();
         // Nothing else brings a device back.
         let may_be_back = matches!(event, Event::WorkerReady { .. });
@@ -118,7 +121,8 @@ impl Core {
                 | Action::Refuse { .. }
                 | Action::Replay { .. }
                 | Action::Spawn { .. }
-                | Action::Stop { .. }) => rest.push(other),
+                | Action::Stop { .. }
+                | Action::Withdraw { .. }) => rest.push(other),
             }
         }
         rest.drain(..).for_each(|action| self.perform(shared, action));
@@ -130,6 +134,7 @@ impl Core {
         if shared.timer.rearm(self.armed, next) {
             self.armed = next;
         }
+        self.go_on_with_change(shared);
     }
 
     /// Tells of devices that have gone out of service, and of those that are back.
@@ -217,6 +222,9 @@ impl Core {
                 // The order queue has room for two orders per device; the core gives one at a time.
                 shared.spawner.try_send(worker).expect("the spawner takes every order");
             }
+            Action::Withdraw { worker, attempt } => {
+                self.with_link(worker, |link| link.withdraw(attempt));
+            }
             Action::Stop { worker } => match self.workers.get(&worker) {
                 Some(_) => self.with_link(worker, |link| link.stop()),
                 None => {
@@ -250,6 +258,11 @@ impl Core {
     pub(super) fn hold(&mut self, job: JobId, held: Arc<Held>) {
         held.arenas.keys().for_each(|&arena| self.use_arena(arena));
         self.payloads.insert(job, held);
+    }
+
+    /// What clients want done and has no verdict yet.
+    pub(super) fn work(&self) -> impl Iterator<Item = &Work> {
+        self.payloads.values().map(|held| &held.work)
     }
 
     /// Forgets a job, and the arenas that only it still used.
@@ -305,7 +318,7 @@ impl Core {
     }
 
     /// Sends a message to a client that is still there.
-    fn tell(&self, client: ClientId, message: &ServerMessage) {
+    pub(super) fn tell(&self, client: ClientId, message: &ServerMessage) {
         let Some(outbox) = self.clients.get(&client) else { return };
         match codec::encode(message) {
             Ok(body) => outbox.send(frame::pack(&body, 0), None),

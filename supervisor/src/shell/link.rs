@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use gridpool_protocol::channel::{ChannelError, Sender};
-use gridpool_protocol::ids::ArenaId;
+use gridpool_protocol::ids::{ArenaId, AttemptId};
 use gridpool_protocol::message::{Lifeline, ToWorker};
 use gridpool_protocol::status::WorkerMemory;
 use gridpool_protocol::{codec, frame};
@@ -114,6 +114,16 @@ impl Link {
             }
             self.arenas.insert(id, arena.bytes());
         }
+        self.send(message)
+    }
+
+    /// Nobody wants an answer to the attempt any more.
+    pub(super) fn withdraw(&self, attempt: AttemptId) -> Result<(), LinkError> {
+        self.send(&ToWorker::Cancel { attempts: vec![attempt] })
+    }
+
+    /// Has the worker change its models.
+    pub(super) fn order(&self, message: &ToWorker) -> Result<(), LinkError> {
         self.send(message)
     }
 

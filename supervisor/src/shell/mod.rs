@@ -31,7 +31,6 @@ mod process;
 mod spawn;
 mod timer;
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -54,7 +53,8 @@ use crate::pool::event::{Event, Timestamp};
 use crate::pool::policy::PolicyTable;
 use arenas::Budget;
 use gateway::Gateway;
-use link::Link;
+use link::{Link, LinkError};
+use models::Catalogue;
 use monitor::{Monitor, Patience, Reclaim};
 use timer::Timer;
 
@@ -68,6 +68,8 @@ pub use spawn::WorkerCommand;
 
 /// Descriptors kept back for files, logs and accepting.
 const DESCRIPTORS_RESERVED: usize = 48;
+/// Roles that a device may have workers of.
+const ROLES: usize = 2;
 /// Descriptors kept back for the workers of one seat: the old one's and the next one's.
 const DESCRIPTORS_PER_SEAT: usize = 28;
 
@@ -115,8 +117,6 @@ struct Shared {
     policy: PolicyTable,
     /// Watches the GPUs, if there are any.
     monitor: OnceLock<Monitor>,
-    /// The models that inference workers were told to load.
-    models: BTreeSet<String>,
     /// Serves HTTP, if that is wanted.
     gateway: OnceLock<Gateway>,
     socket: PathBuf,
@@ -152,13 +152,12 @@ impl Shell {
         let few = ids.len() <= spin::lookouts_max();
         let worker_spin = if few { spin } else { Duration::ZERO };
         let boot = process::keep_bootstrap_files_in(socket.parent());
-        let roles = if command.models.is_empty() { 1 } else { 2 };
-        let seats = roles * ids.len() * (1 + config.standbys as usize);
+        let seats = ROLES * ids.len() * (1 + config.standbys as usize);
         let (spawner, orders) = crossbeam_channel::bounded(2 * seats.max(1));
         let (hasher, suspects) = crossbeam_channel::unbounded();
+        let pools = models::pools(config, &ids, &command.models, &command.policy);
         let shared = Arc::new(Shared {
-            core: Mutex::new(Core::new(models::pools(config, &ids, &command))),
-            models: command.models.iter().map(|model| model.name.clone()).collect(),
+            core: Mutex::new(Core::new(pools, Catalogue::new(&command.models))),
             ended: Condvar::new(),
             timer: Timer::default(),
             notifier: OnceLock::new(),
@@ -367,6 +366,24 @@ impl Shared {
             Ok(())
         });
         core.handle(self, self.timestamp(), Event::WorkerHeard { worker });
+        if core.is_late_with_order(worker) {
+            core.with_link(worker, |_| {
+                Err(LinkError::Stuck("it does not do as it was told".into()))
+            });
+        }
+    }
+
+    /// A worker has done what it was ordered, or says why not.
+    fn ordered(
+        &self,
+        worker: WorkerId,
+        order: u64,
+        result: Result<(), String>,
+    ) -> Result<(), String> {
+        let mut core = self.lock();
+        core.ordered(worker, order, result)?;
+        core.handle(self, self.timestamp(), Event::TimePassed);
+        Ok(())
     }
 
     /// A worker has unmapped the arenas it was told to.

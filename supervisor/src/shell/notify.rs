@@ -252,9 +252,8 @@ mod tests {
     use gridpool_protocol::ids::{DeviceId, DeviceKind};
 
     use super::*;
-    use crate::pool::Pool;
     use crate::pool::policy::PolicyTable;
-    use crate::shell::{Shell, WorkerCommand};
+    use crate::shell::{Shell, WorkerCommand, models};
 
     const UNIT: &str = include_str!("../../systemd/gridpool.service");
 
@@ -318,7 +317,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let device = DeviceId { kind: DeviceKind::Cpu, index: 0 };
-        let pool = Pools::new(Pool::new(PoolConfig::DEFAULT, &[device]), None);
+        let pool = models::pools(PoolConfig::DEFAULT, &[device], &[], &PolicyTable::default());
         let mut notifier = notifier(&path);
         notifier.tell(Timestamp::default(), &pool);
         assert!(notifier.is_failing);

@@ -20,6 +20,7 @@ use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
 use super::attendant::Attendant;
+use super::core::Core;
 use super::link::Link;
 use super::pidfd::PidFd;
 use super::process::BootFolder;
@@ -102,8 +103,8 @@ fn start(
     let (lifeline, theirs) = UnixStream::pair()?;
     let (beacon, lit) = UnixStream::pair()?;
     let ends = Ends { lifeline: theirs.into(), beacon: lit.into() };
-    let role = shared.lock().pool.role(worker);
-    let child = spawn(command, role, worker, device, &name, ends, shared.worker_spin);
+    let duty = Duty::of(worker, &shared.lock());
+    let child = spawn(command, duty, worker, device, &name, ends, shared.worker_spin);
     let child = child.map_err(StartError::Program)?;
     let pid = child.id();
     tracing::debug!(%worker, pid, "worker started");
@@ -136,9 +137,31 @@ struct Ends {
     beacon: OwnedFd,
 }
 
+/// What a worker is there for.
+enum Duty {
+    Grid,
+    Infer(Vec<ModelPlan>),
+}
+
+impl Duty {
+    fn of(worker: WorkerId, core: &Core) -> Self {
+        match core.pool.role(worker) {
+            Role::Grid => Self::Grid,
+            Role::Infer => Self::Infer(core.catalogue.plans()),
+        }
+    }
+
+    fn role(&self) -> Role {
+        match self {
+            Self::Grid => Role::Grid,
+            Self::Infer(_) => Role::Infer,
+        }
+    }
+}
+
 fn spawn(
     command: &WorkerCommand,
-    role: Role,
+    duty: Duty,
     worker: WorkerId,
     device: &PoolDevice,
     bootstrap: &str,
@@ -147,7 +170,7 @@ fn spawn(
 ) -> io::Result<Child> {
     let mut process = Command::new(&command.program);
     process
-        .arg(role.name())
+        .arg(duty.role().name())
         .args(["--worker", &worker.to_string()])
         .args(["--bootstrap", bootstrap])
         .args(["--supervisor-pid", &std::process::id().to_string()])
@@ -158,17 +181,17 @@ fn spawn(
         .stdin(Stdio::from(ends.lifeline))
         .stdout(Stdio::from(ends.beacon))
         .process_group(0);
-    match role {
-        Role::Grid => {
+    match duty {
+        Duty::Grid => {
             let every = command.known_answer_every.as_millis().to_string();
             process.args(["--known-answer-every-ms", &every]);
         }
-        Role::Infer => {
+        Duty::Infer(models) => {
             if let Some(library) = &command.onnxruntime {
                 process.arg("--onnxruntime").arg(library);
             }
-            for model in &command.models {
-                let model = serde_json::to_string(model).map_err(io::Error::other)?;
+            for model in models {
+                let model = serde_json::to_string(&model).map_err(io::Error::other)?;
                 process.args(["--model", &model]);
             }
         }

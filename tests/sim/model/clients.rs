@@ -123,6 +123,11 @@ impl Model {
         for id in own {
             let job = self.jobs.get_mut(&id).expect("it was just listed");
             job.orphaned = true;
+            let running: Vec<_> = job.parts.iter().filter_map(|part| part.running).collect();
+            for (attempt, worker) in running {
+                self.withdraws(worker, attempt);
+            }
+            let job = &self.jobs[&id];
             if job.runs() {
                 let split = job.parts_due > 1;
                 self.coverage.hit(if split {

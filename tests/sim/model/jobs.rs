@@ -281,12 +281,20 @@ impl Model {
             cut_off.push((attempt, worker));
         }
         for (attempt, worker) in cut_off {
+            self.withdraws(worker, attempt);
             let at = self.seat_of(worker).expect("whoever runs something has a seat");
             let one_at_a_time = self.window == 1;
             let seat = self.seat_mut(at);
             let own = seat.hands().iter().map(|batch| batch.attempts.len()).sum::<usize>() == 1;
             let at_once = own && one_at_a_time && outcome == AttemptOutcome::Deadline;
             seat.frees(attempt, if at_once { now } else { free_at });
+        }
+    }
+
+    /// A worker that runs several at a time is told that nobody wants an answer.
+    pub(super) fn withdraws(&mut self, worker: WorkerId, attempt: AttemptId) {
+        if self.window > 1 {
+            self.due.withdrawals.insert((worker, attempt));
         }
     }
 

@@ -40,7 +40,7 @@ use std::time::Duration;
 
 use gridpool::pool::config::PoolConfig;
 use gridpool::pool::event::{Action, Event, Timestamp};
-use gridpool_protocol::ids::{ClientId, DeviceId, JobId, JobKey, WorkerId};
+use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, JobId, JobKey, WorkerId};
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::Counters;
 
@@ -81,6 +81,7 @@ struct Due {
     kills: BTreeSet<WorkerId>,
     spawns: BTreeSet<WorkerId>,
     stops: BTreeSet<WorkerId>,
+    withdrawals: BTreeSet<(WorkerId, AttemptId)>,
     hashes: BTreeSet<JobId>,
     leave: bool,
 }
@@ -179,6 +180,9 @@ impl Model {
                 }
             }
             Event::JobSubmitted { client, ref request } => self.submitted(now, client, request),
+            Event::ModelsOffered { .. } | Event::RestRequested | Event::WakeRequested => {
+                unreachable!("the world has no models")
+            }
             Event::ReleaseRequested { release } => self.released(now, release),
             Event::SpawnFailed { worker, is_final, .. } => {
                 self.spawn_failed(now, worker, is_final);
@@ -253,6 +257,7 @@ impl Model {
             Action::Replay { client, key, ref receipt } => self.replayed(client, key, receipt),
             Action::Spawn { worker } => self.spawned(worker),
             Action::Stop { worker } => self.stopped(worker),
+            Action::Withdraw { worker, attempt } => self.withdrawn(worker, attempt),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What the pool orders of processes: start, stop, kill.
 
 use gridpool::pool::event::Timestamp;
-use gridpool_protocol::ids::WorkerId;
+use gridpool_protocol::ids::{AttemptId, WorkerId};
 
 use super::devices::Device;
 use super::quarantine::Service;
@@ -44,6 +44,13 @@ impl Model {
         let due = self.due.stops.remove(&worker);
         let rule = "a_worker_is_stopped_when_the_drain_has_no_job_left";
         holds(rule, due, || format!("{worker}: {:?}", self.devices[&worker.device]))
+    }
+
+    pub(super) fn withdrawn(&mut self, worker: WorkerId, attempt: AttemptId) -> Result<(), Broken> {
+        self.coverage.hit("withdraw");
+        let due = self.due.withdrawals.remove(&(worker, attempt));
+        let rule = "an_attempt_is_withdrawn_once_when_nobody_wants_its_answer";
+        holds(rule, due, || format!("{worker}: {attempt}"))
     }
 }
 

@@ -206,6 +206,7 @@ fn what_is_due_is_done_at_once(due: &Due) -> Result<(), Broken> {
         && due.kills.is_empty()
         && due.spawns.is_empty()
         && due.stops.is_empty()
+        && due.withdrawals.is_empty()
         && due.hashes.is_empty()
         && !due.leave;
     holds("what_is_due_is_done_at_once", done, || format!("{due:?}"))

@@ -201,6 +201,7 @@ impl World {
         JobRequest {
             job,
             role: Role::Grid,
+            model: None,
             key: JobKey(self.next_key),
             program_hash: format!("p{}", self.rng.below(self.swarm.programs)).into(),
             items: self.rng.pick(&self.swarm.items),

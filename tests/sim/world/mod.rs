@@ -161,9 +161,12 @@ impl World {
             | Event::DeviceFault { .. }
             | Event::DrainRequested
             | Event::JobSubmitted { .. }
+            | Event::ModelsOffered { .. }
             | Event::ReleaseRequested { .. }
+            | Event::RestRequested
             | Event::StopRequested
             | Event::TimePassed
+            | Event::WakeRequested
             | Event::WorkerAnswered { .. }
             | Event::WorkerHeard { .. }
             | Event::WorkerReady { .. }
@@ -179,6 +182,7 @@ impl World {
             Action::Kill { worker } => self.on_kill(now, worker),
             Action::Spawn { worker } => self.on_spawn(now, worker),
             Action::Stop { worker } => self.on_stop(now, worker),
+            Action::Withdraw { worker, attempt } => self.on_withdraw(now, worker, attempt),
             Action::Accept { .. }
             | Action::Discard { .. }
             | Action::Finish { .. }

@@ -114,6 +114,19 @@ impl World {
         }
     }
 
+    /// Nobody wants the answer. A worker that has not begun says so soon; one that has answers as it
+    /// would have.
+    pub(super) fn on_withdraw(&mut self, now: Timestamp, worker: WorkerId, attempt: AttemptId) {
+        let begun = self.rng.chance(500);
+        let Some(process) = self.processes.get(&worker) else { return };
+        let hears = !(process.mute || process.stuck || process.is_dead(now));
+        if hears && !begun && process.running.contains(&attempt) {
+            let at = self.soon(now, 5);
+            let result = Err(AttemptError::Refused("cancelled".to_owned()));
+            self.tell(at, Event::WorkerAnswered { worker, attempt, result });
+        }
+    }
+
     pub(super) fn answer(
         &mut self,
         now: Timestamp,

@@ -78,7 +78,8 @@ fn one_that_is_late_has_a_grace_in_which_the_others_go_on() {
 fn pools_that_share_devices_number_their_processes_apart() {
     let devices = [device(0)];
     let numbers = |first| {
-        let mut pool = Pool::new(PoolConfig::DEFAULT, &devices).numbered(first, 2);
+        let mut pool = Pool::new(PoolConfig::DEFAULT, &devices);
+        pool.number(first, 2);
         let mut numbers = Vec::new();
         for turn in 0..3 {
             let now = Timestamp(Duration::from_secs(turn * 1_000));

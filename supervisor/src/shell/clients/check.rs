@@ -76,6 +76,7 @@ impl Connection {
         let request = JobRequest {
             job: JobId(self.shared.next_id()),
             role: Role::Grid,
+            model: None,
             key: submission.key,
             program_hash: program.shared_hash(),
             items: call.payload.items,
@@ -129,6 +130,7 @@ impl Connection {
         let request = JobRequest {
             job: JobId(self.shared.next_id()),
             role: Role::Infer,
+            model: Some(model.as_str().into()),
             key: submission.key,
             program_hash: format!("model:{model}").into(),
             items: 1,

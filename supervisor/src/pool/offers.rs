@@ -1,0 +1,117 @@
+//! Which worker has which model, who waits for a model that nobody has, and workers of a role that has
+//! nothing to do.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use gridpool_protocol::ids::{JobId, WorkerId};
+use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
+
+use super::event::Timestamp;
+use super::job::Job;
+use super::slot::{Slot, SlotState};
+use super::{Phase, Pool};
+
+/// What may be hoped for of one seat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Prospect {
+    /// A process that has these models.
+    Models(WorkerId, BTreeSet<Arc<str>>),
+    /// Nothing.
+    None,
+    /// A process that has not said yet what it has.
+    Unknown,
+}
+
+impl Slot {
+    /// Whether its process has what the job asks for.
+    pub(super) fn has_for(&self, job: &Job) -> bool {
+        job.request.model.as_ref().is_none_or(|model| self.offers.contains(model))
+    }
+
+    /// The same of a process that may not have said so yet.
+    pub(super) fn may_have_for(&self, job: &Job) -> bool {
+        !self.was_ready || self.has_for(job)
+    }
+}
+
+impl Pool {
+    pub(super) fn on_offered(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        models: BTreeSet<Arc<str>>,
+    ) {
+        if let Some(index) = self.current_slot(now, worker) {
+            self.slots[index].offers = models;
+        }
+    }
+
+    /// Ends the jobs that wait for a model which no worker has or may yet turn out to have.
+    pub(super) fn give_up_if_nobody_offers(&mut self, now: Timestamp) {
+        if self.window == 1 {
+            return;
+        }
+        let outlook: Vec<_> = self.slots.iter().map(|slot| self.prospect(slot)).collect();
+        if outlook == self.outlook {
+            return;
+        }
+        self.outlook = outlook;
+        for id in self.queue.all_jobs() {
+            self.give_up_unless_offered(now, id);
+        }
+    }
+
+    /// The same of one job.
+    pub(super) fn give_up_unless_offered(&mut self, now: Timestamp, id: JobId) {
+        let Some(model) = self.jobs[&id].request.model.clone() else { return };
+        let has = |prospect: &Prospect| match prospect {
+            Prospect::Models(_, models) => models.contains(&model),
+            Prospect::None => false,
+            Prospect::Unknown => true,
+        };
+        if self.slots.iter().any(|slot| has(&self.prospect(slot))) {
+            return;
+        }
+        self.end_early(now, id, AttemptOutcome::Preempted);
+        let reason =
+            format!("no device in service has the model `{model}`; `gridpool models` says why");
+        self.finish(now, id, Verdict::DeviceLost, reason);
+    }
+
+    pub(super) fn prospect(&self, slot: &Slot) -> Prospect {
+        if !self.device(slot.device).is_open() {
+            return Prospect::None;
+        }
+        match slot.state {
+            SlotState::Busy { .. } | SlotState::Ready { .. } | SlotState::Standby => {
+                Prospect::Models(slot.worker(), slot.offers.clone())
+            }
+            SlotState::Killed { .. }
+            | SlotState::Reclaiming { .. }
+            | SlotState::Starting { .. }
+            | SlotState::Waiting { .. } => Prospect::Unknown,
+            SlotState::Stopped | SlotState::Stopping { .. } | SlotState::Unkillable { .. } => {
+                Prospect::None
+            }
+        }
+    }
+
+    /// Workers are needed again.
+    pub(super) fn wake(&mut self, now: Timestamp) {
+        if self.phase != Phase::Resting {
+            return;
+        }
+        self.phase = Phase::Serving;
+        for slot in &mut self.slots {
+            slot.wake(now);
+        }
+    }
+
+    /// Keeps no worker while there is nothing to do.
+    pub(super) fn rest(&mut self, now: Timestamp) {
+        if self.phase == Phase::Resting && self.jobs.is_empty() {
+            self.stop_workers(now);
+        }
+    }
+}
