@@ -8,6 +8,7 @@ mod drain;
 mod faults;
 mod jobs;
 mod joins;
+mod models;
 mod parts;
 mod patience;
 mod poison;

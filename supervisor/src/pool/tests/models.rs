@@ -1,0 +1,198 @@
+//! Workers that have models: who gets a request, who waits in vain, what nobody wants any more, and a
+//! pool that has nothing to do.
+
+use std::sync::Arc;
+
+use super::*;
+
+/// Workers that run up to `window` requests each; their devices' models are said with `offer`.
+fn windowed(devices: u32, window: usize) -> Rig {
+    let mut rig = Rig::starting(devices, |config| config.join_cost_max = 1_000);
+    rig.pool = rig.pool.windowed(window);
+    rig.batches_max = window;
+    rig
+}
+
+fn offer(rig: &mut Rig, index: u32, models: &[&str]) {
+    let worker = rig.worker(index);
+    let models = models.iter().map(|&model| model.into()).collect();
+    rig.tell(Event::ModelsOffered { worker, models });
+}
+
+/// Two devices: one has `a` and `b`, the other `a` alone.
+fn both() -> Rig {
+    let mut rig = windowed(2, 2);
+    offer(&mut rig, 0, &["a", "b"]);
+    offer(&mut rig, 1, &["a"]);
+    rig.ready(0);
+    rig.ready(1);
+    rig
+}
+
+fn ask(rig: &mut Rig, key: u128, model: &str) {
+    rig.submit_as(1, key, |request| request.model = Some(model.into()));
+}
+
+fn withdrawn(rig: &Rig) -> Vec<(WorkerId, u64)> {
+    let of = |action: &Action| {
+        let Action::Withdraw { worker, attempt } = action else { return None };
+        Some((*worker, attempt.job.0))
+    };
+    rig.actions().filter_map(of).collect()
+}
+
+#[test]
+fn a_request_goes_where_its_model_is_though_another_device_idles() {
+    let mut rig = both();
+    (1..=3).for_each(|key| ask(&mut rig, key, "b"));
+    assert_eq!(rig.batches(0).concat(), [1, 2], "beside each other, up to the window");
+    assert!(rig.batches(1).is_empty(), "it idles and has no `b`");
+    ask(&mut rig, 4, "a");
+    assert_eq!(rig.batches(1).concat(), [4], "whoever waits for another model holds up nobody");
+    rig.answer(0);
+    assert_eq!(rig.batches(0).concat(), [2, 3]);
+}
+
+#[test]
+fn requests_of_a_model_that_is_being_loaded_elsewhere_hold_up_no_other_model() {
+    let mut rig = both();
+    rig.die(0, SIGSEGV);
+    ask(&mut rig, 1, "b");
+    (2..=4).for_each(|key| ask(&mut rig, key, "a"));
+    assert_eq!(rig.batches(1).concat(), [2, 3]);
+    rig.answer(1);
+    assert_eq!(rig.batches(1).concat(), [3, 4], "the first in the queue is passed over");
+    assert!(rig.verdicts(1).is_empty(), "the next process may have `b`");
+    rig.wait_ms(50);
+    offer(&mut rig, 0, &["a", "b"]);
+    rig.ready(0);
+    assert_eq!(rig.batches(0).concat(), [1]);
+}
+
+#[test]
+fn a_retry_avoids_a_device_only_for_one_that_has_the_model() {
+    let mut rig = both();
+    ask(&mut rig, 1, "b");
+    rig.reply(0, Err(AttemptError::Device("out of memory".to_owned())));
+    assert_eq!(rig.runs(0), Some((1, 2)), "nobody else has it");
+    let mut rig = both();
+    ask(&mut rig, 1, "a");
+    let first = if rig.batches(0).is_empty() { 1 } else { 0 };
+    rig.reply(first, Err(AttemptError::Device("out of memory".to_owned())));
+    assert_eq!(rig.runs(1 - first), Some((1, 2)));
+}
+
+#[test]
+fn a_request_that_no_device_can_serve_any_more_is_told_so() {
+    let mut rig = both();
+    ask(&mut rig, 1, "c");
+    assert_eq!(rig.verdicts(1), [Verdict::DeviceLost]);
+    let reason = "no device in service has the model `c`; `gridpool models` says why";
+    assert_eq!(rig.receipts(1)[0].reason, reason);
+    (2..=4).for_each(|key| ask(&mut rig, key, "b"));
+    offer(&mut rig, 0, &["a"]);
+    assert_eq!(rig.verdicts(4), [Verdict::DeviceLost], "it waited");
+    assert!(rig.verdicts(2).is_empty(), "it was sent while the worker had `b`");
+    rig.assert_counters_add_up(2);
+    // As long as a device starts, it may yet turn out to have it.
+    rig.die(1, SIGSEGV);
+    ask(&mut rig, 5, "b");
+    assert!(rig.verdicts(5).is_empty());
+    rig.wait_ms(50);
+    offer(&mut rig, 1, &["a"]);
+    rig.ready(1);
+    assert_eq!(rig.verdicts(5), [Verdict::DeviceLost]);
+}
+
+#[test]
+fn a_worker_is_told_what_nobody_wants_any_more() {
+    let mut rig = both();
+    (1..=2).for_each(|key| ask(&mut rig, key, "b"));
+    let worker = rig.worker(0);
+    rig.cancel(1);
+    assert_eq!(withdrawn(&rig), [(worker, 1)]);
+    rig.reply(0, Err(AttemptError::Refused("it was cancelled".to_owned())));
+    assert_eq!((rig.verdicts(1), rig.kills()), (vec![Verdict::Cancelled], 0));
+    rig.wait_ms(10_000);
+    assert_eq!(rig.kills(), 0, "it was answered within the grace");
+    rig.tell(Event::ClientGone { client: ClientId(1) });
+    assert_eq!(withdrawn(&rig), [(worker, 1), (worker, 2)]);
+}
+
+#[test]
+fn workers_that_run_one_batch_after_the_other_are_told_nothing() {
+    let mut rig = Rig::new(1);
+    rig.submit(1);
+    rig.cancel(1);
+    assert_eq!(rig.verdicts(1), [Verdict::Cancelled]);
+    assert!(withdrawn(&rig).is_empty());
+}
+
+/// A pool without workers, and those that it orders when it wakes.
+fn resting() -> Rig {
+    let mut rig = windowed(1, 4);
+    rig.seen.clear();
+    rig.pool = Pool::new(PoolConfig::DEFAULT, &[device(0)]).windowed(4).resting();
+    rig.tell(Event::ClientConnected { client: ClientId(1) });
+    rig
+}
+
+#[test]
+fn a_pool_that_rests_has_no_worker_and_takes_no_job_until_it_wakes() {
+    let mut rig = resting();
+    rig.wait_ms(10_000);
+    assert_eq!(rig.seen, []);
+    ask(&mut rig, 1, "a");
+    let [Refusal::Invalid(why)] = rig.refusals()[..] else { panic!("{:?}", rig.seen) };
+    assert!(why.contains("model load"), "{why}");
+    rig.tell(Event::WakeRequested);
+    assert_eq!(rig.spawns(0).len(), 1);
+    offer(&mut rig, 0, &["a"]);
+    rig.ready(0);
+    ask(&mut rig, 2, "a");
+    assert_eq!(rig.batches(0).concat(), [2]);
+}
+
+#[test]
+fn a_pool_that_goes_to_rest_finishes_what_it_has_and_may_wake_while_its_workers_end() {
+    let mut rig = resting();
+    rig.tell(Event::WakeRequested);
+    offer(&mut rig, 0, &["a"]);
+    rig.ready(0);
+    ask(&mut rig, 1, "a");
+    rig.tell(Event::RestRequested);
+    let stops = |rig: &Rig| rig.count(|action| matches!(action, Action::Stop { .. }));
+    assert_eq!(stops(&rig), 0, "it has a job");
+    rig.answer(0);
+    assert_eq!((rig.verdicts(1), stops(&rig)), (vec![Verdict::Ok], 1));
+    rig.tell(Event::WakeRequested);
+    assert_eq!(rig.spawns(0).len(), 1, "the old process may still hold the device's memory");
+    rig.die(0, ExitStatus::Code(0));
+    rig.wait_ms(10);
+    assert_eq!(rig.spawns(0).len(), 2);
+    rig.tell(Event::RestRequested);
+    rig.die(0, ExitStatus::Code(0));
+    rig.wait_ms(60_000);
+    assert_eq!(rig.spawns(0).len(), 2, "nothing is started while it rests");
+    assert_eq!(rig.pool.counters().quarantines, 0);
+    rig.tell(Event::DrainRequested);
+    assert!(rig.actions().any(|action| *action == Action::Leave));
+}
+
+#[test]
+fn a_worker_that_dies_while_the_pool_goes_to_rest_is_replaced_as_long_as_a_job_waits() {
+    let mut rig = resting();
+    rig.tell(Event::WakeRequested);
+    offer(&mut rig, 0, &["a"]);
+    rig.ready(0);
+    ask(&mut rig, 1, "a");
+    rig.tell(Event::RestRequested);
+    rig.die(0, SIGKILL);
+    rig.wait_ms(50);
+    offer(&mut rig, 0, &["a"]);
+    rig.ready(0);
+    rig.answer(0);
+    assert_eq!(rig.verdicts(1), [Verdict::Ok]);
+    let name: Arc<str> = "a".into();
+    assert!(rig.pool.is_resting() && rig.pool.slots[0].offers.contains(&name));
+}
