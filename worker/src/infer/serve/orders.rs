@@ -153,6 +153,7 @@ impl Changer {
             Task::Load(plan) => self.load(&plan),
             Task::Unload { name, model } => {
                 model.finish();
+                give_back();
                 self.loaded.removes(&name);
                 Ok(())
             }
@@ -178,6 +179,7 @@ impl Changer {
         let Err(error) = codec::encode(&self.models()) else { return Ok(()) };
         // A model of which nobody can be told would be asked for by nobody.
         self.engine.unload(name);
+        give_back();
         self.loaded.removes(name);
         let why = format!("with `{name}` there are more models than can be told of: {error}");
         Err(Failure::Refused(why))
@@ -190,6 +192,18 @@ impl Changer {
             Err(ContextsError::Load(error)) => Err(error.into()),
             Err(ContextsError::Model(error)) => Err(Failure::Refused(error.to_string())),
         }
+    }
+}
+
+/// Gives memory of the host that was let go of back to the system. Without it the allocator keeps what a
+/// model's weights were in, because pieces of their size have been freed before (that is how it learns
+/// what to keep): 196 of 200 MiB in 50 pieces.
+fn give_back() {
+    #[cfg(target_env = "gnu")]
+    #[expect(unsafe_code, reason = "the C library's allocator has no safe wrapper")]
+    // SAFETY: it takes a number, locks what it looks at, and moves nothing that is in use.
+    unsafe {
+        nix::libc::malloc_trim(0);
     }
 }
 
@@ -206,7 +220,10 @@ impl LoadedHere {
         work: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
         let before = Holding::now();
-        let result = work()?;
+        let result = work();
+        // Of reading a model as much is left as of the model.
+        give_back();
+        let result = result?;
         match before.and_then(|before| Ok(Holding::now()?.minus(before))) {
             Ok(more) => {
                 let held = self.0.entry(name.to_owned()).or_default();
@@ -243,3 +260,6 @@ pub(super) fn end_on_panic(replies: Sender<FromWorker>) {
 
 /// How a shell writes SIGABRT.
 const ABORTED: i32 = 128 + 6;
+
+#[cfg(test)]
+mod tests;
