@@ -30,6 +30,18 @@ impl Holding {
     }
 }
 
+/// Gives memory that this process has let go of back to the system. Without it the C library's allocator
+/// may keep most of what a model's weights were in: it keeps what it is asked for again, and pieces of
+/// their size were asked for and freed while the model was read.
+pub fn give_back() {
+    #[cfg(target_env = "gnu")]
+    #[expect(unsafe_code, reason = "the allocator has no safe wrapper")]
+    // SAFETY: it takes a number, locks what it looks at, and moves nothing that is in use.
+    unsafe {
+        nix::libc::malloc_trim(0);
+    }
+}
+
 /// How far a worker may grow beyond what it held when it was READY.
 pub type GrowthMax = Holding;
 

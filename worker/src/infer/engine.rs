@@ -100,7 +100,7 @@ fn list(names: &[String]) -> String {
 #[derive(Debug)]
 pub struct NotLoaded {
     /// Why.
-    pub error: LoadError,
+    pub error: Box<LoadError>,
     /// SHA-256 of the file; empty if it could not be read.
     pub sha256: String,
 }
@@ -174,21 +174,18 @@ impl Engine {
     ) -> Result<ModelInfo, LoadError> {
         let failed = match self.try_load(name, path, options) {
             Ok(info) => return Ok(info),
-            Err(NotLoaded {
-                error: error @ (LoadError::Exists { .. } | LoadError::Name(_)),
-                ..
-            }) => {
-                return Err(error);
-            }
             Err(failed) => failed,
         };
+        if matches!(*failed.error, LoadError::Exists { .. } | LoadError::Name(_)) {
+            return Err(*failed.error);
+        }
         let blank = self.blank(name, &failed.sha256, options);
         let info = ModelInfo { reason: failed.reason(), ..blank };
         let mut models = self.models();
         if !is_served(models.get(name)) {
             models.insert(name.to_owned(), Slot::Failed(Arc::new(info)));
         }
-        Err(failed.error)
+        Err(*failed.error)
     }
 
     /// Loads a model, warms its contexts and serves it. A failure changes nothing.
@@ -201,7 +198,7 @@ impl Engine {
         path: &Path,
         options: &ModelOptions,
     ) -> Result<ModelInfo, NotLoaded> {
-        let without_file = |error| NotLoaded { error, sha256: String::new() };
+        let without_file = |error| NotLoaded { error: Box::new(error), sha256: String::new() };
         check_model_name(name).map_err(|error| without_file(error.into()))?;
         let exists = || LoadError::Exists { name: name.to_owned() };
         if is_served(self.models().get(name)) {
@@ -211,7 +208,7 @@ impl Engine {
         let sha256 = file.sha256.clone();
         let started = self.start(&file, options, &self.blank(name, &sha256, options));
         drop(file);
-        let model = started.map_err(|error| NotLoaded { error, sha256 })?;
+        let model = started.map_err(|error| NotLoaded { error: Box::new(error), sha256 })?;
         let mut models = self.models();
         // Somebody else may have loaded one of that name meanwhile.
         if is_served(models.get(name)) {

@@ -12,7 +12,7 @@ use gridpool_protocol::clock;
 use gridpool_protocol::frame::FrameReader;
 use gridpool_protocol::ids::{AttemptId, ClientId, DeviceKind, JobId};
 use gridpool_protocol::message::{
-    AttemptError, Destination, FromWorker, InferMember, Inline, Input, ModelCall, ModelOrder,
+    self, AttemptError, Destination, FromWorker, InferMember, Inline, Input, ModelCall, ModelOrder,
     ToWorker,
 };
 use gridpool_protocol::tensor::model::ModelInfo;
@@ -107,20 +107,19 @@ impl Lone {
                 return found;
             }
             at = self.said.len();
-            if let Err(error) = self.listens(until) {
-                panic!("{error}: {}: {:?}", self.errors(), self.said);
-            }
+            let listened = self.listens(until);
+            assert!(listened.is_ok(), "{listened:?}: {}: {:?}", self.errors(), self.said);
         }
     }
 
     /// Waits for the next thing that it says.
     fn listens(&mut self, until: Instant) -> Result<(), ChannelError> {
-        match self.from.recv_until(until)? {
-            Some(FromWorker::Heartbeat { .. }) if !clock::until(until).is_zero() => self.beats += 1,
-            Some(FromWorker::Heartbeat { .. }) | None => {
-                panic!("it said nothing of the kind: {:?}", self.said)
-            }
-            Some(message) => self.said.push(message),
+        let heard = self.from.recv_until(until)?;
+        let is_in_time = heard.is_some() && !clock::until(until).is_zero();
+        assert!(is_in_time, "it said nothing of the kind: {:?}", self.said);
+        match heard {
+            Some(FromWorker::Heartbeat { .. }) => self.beats += 1,
+            heard => self.said.extend(heard),
         }
         Ok(())
     }
@@ -179,7 +178,7 @@ impl Lone {
 
     /// What came of an order.
     pub(crate) fn ordered(&mut self, order: u64) -> Result<(), String> {
-        self.hears(|message| match_ordered(message, order))
+        self.hears(|message| ordered(message, order))
     }
 
     /// Gives an order and waits until it has been obeyed.
@@ -195,7 +194,6 @@ impl Lone {
 
     /// The models as it has told of them last.
     pub(crate) fn models(&self) -> &[ModelInfo] {
-        let models = |message| match_models(message);
         self.said.iter().rev().find_map(models).expect("they come before READY")
     }
 
@@ -240,48 +238,29 @@ impl Drop for Lone {
     }
 }
 
-fn answer_to(
+/// The attempt that a message answers, and how.
+pub(crate) fn answered(
     message: &FromWorker,
-    job: u64,
-) -> Option<&Result<gridpool_protocol::message::Answer, AttemptError>> {
-    match message {
-        FromWorker::Answer { attempt: of, result } => (*of == attempt(job)).then_some(result),
-        FromWorker::Dying { .. }
-        | FromWorker::Forgot
-        | FromWorker::Heartbeat { .. }
-        | FromWorker::Hello { .. }
-        | FromWorker::Models { .. }
-        | FromWorker::Ordered { .. }
-        | FromWorker::Ready { .. } => None,
-    }
+) -> Option<(AttemptId, &Result<message::Answer, AttemptError>)> {
+    let FromWorker::Answer { attempt, result } = message else { return None };
+    Some((*attempt, result))
+}
+
+fn answer_to(message: &FromWorker, job: u64) -> Option<&Result<message::Answer, AttemptError>> {
+    answered(message).filter(|(of, _)| *of == attempt(job)).map(|(_, result)| result)
 }
 
 pub(crate) fn is_answer_to(message: &FromWorker, job: u64) -> bool {
     answer_to(message, job).is_some()
 }
 
-pub(crate) fn match_ordered(message: &FromWorker, number: u64) -> Option<Result<(), String>> {
-    match message {
-        FromWorker::Ordered { order, result } => (*order == number).then(|| result.clone()),
-        FromWorker::Answer { .. }
-        | FromWorker::Dying { .. }
-        | FromWorker::Forgot
-        | FromWorker::Heartbeat { .. }
-        | FromWorker::Hello { .. }
-        | FromWorker::Models { .. }
-        | FromWorker::Ready { .. } => None,
-    }
+/// What came of an order, if it says that.
+pub(crate) fn ordered(message: &FromWorker, number: u64) -> Option<Result<(), String>> {
+    let FromWorker::Ordered { order, result } = message else { return None };
+    (*order == number).then(|| result.clone())
 }
 
-fn match_models(message: &FromWorker) -> Option<&[ModelInfo]> {
-    match message {
-        FromWorker::Models { models } => Some(models),
-        FromWorker::Answer { .. }
-        | FromWorker::Dying { .. }
-        | FromWorker::Forgot
-        | FromWorker::Heartbeat { .. }
-        | FromWorker::Hello { .. }
-        | FromWorker::Ordered { .. }
-        | FromWorker::Ready { .. } => None,
-    }
+fn models(message: &FromWorker) -> Option<&[ModelInfo]> {
+    let FromWorker::Models { models } = message else { return None };
+    Some(models)
 }

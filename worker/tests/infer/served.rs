@@ -12,7 +12,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
 use crate::harness::{Full, device, fp32, int64, irregular, model};
-use crate::lone::{Lone, attempt, contexts, is_answer_to, load, match_ordered, plan, unload};
+use crate::lone::{Lone, answered, attempt, contexts, is_answer_to, load, ordered, plan, unload};
 use crate::onnx::{Folder, TURNS_WIDTH, turns};
 
 /// More turns than any process lives to make.
@@ -55,19 +55,17 @@ fn turned(worker: &mut Lone, job: u64) {
 /// Another attempt at it may do better.
 #[track_caller]
 fn is_of_the_worker(worker: &mut Lone, job: u64, why: &str) {
-    match worker.answer(job) {
-        Err(AttemptError::Device(said)) => assert!(said.contains(why), "{said}"),
-        other => panic!("{other:?}"),
-    }
+    let answer = worker.answer(job);
+    let is_so = matches!(&answer, Err(AttemptError::Device(said)) if said.contains(why));
+    assert!(is_so, "{answer:?}");
 }
 
 /// No other attempt does better.
 #[track_caller]
 fn is_of_the_request(worker: &mut Lone, job: u64, why: &str) {
-    match worker.answer(job) {
-        Err(AttemptError::Refused(said)) => assert!(said.contains(why), "{said}"),
-        other => panic!("{other:?}"),
-    }
+    let answer = worker.answer(job);
+    let is_so = matches!(&answer, Err(AttemptError::Refused(said)) if said.contains(why));
+    assert!(is_so, "{answer:?}");
 }
 
 #[test]
@@ -129,7 +127,7 @@ fn requests_are_answered_while_a_model_is_loaded_which_is_asked_when_it_is_there
     assert!(more.contains("another order is under way, and a worker has 1 at a time"), "{more}");
     worker.ask(3, "mlp", &row(1));
     assert_eq!(worker.answer(3).as_ref(), Ok(&want), "what was refused has changed nothing");
-    assert!(!worker.said.iter().any(|said| match_ordered(said, 1).is_some()), "{:?}", worker.said);
+    assert!(!worker.said.iter().any(|said| ordered(said, 1).is_some()), "{:?}", worker.said);
 
     fs::write(&pipe, fs::read(model("mlp")).expect("it is in the repository")).expect("a reader");
     assert_eq!(worker.ordered(1), Ok(()));
@@ -244,11 +242,8 @@ fn no_request_of_eight_clients_is_lost_while_contexts_come_and_go() {
         assert_eq!(worker.models()[1].contexts, count);
         sent.drain(..).for_each(|job| turned(&mut worker, job));
     }
-    let answered = |said: &FromWorker| match said {
-        FromWorker::Answer { attempt, .. } => Some(*attempt),
-        _ => None,
-    };
-    let all: Vec<_> = worker.said.iter().filter_map(answered).collect();
+    let answers = worker.said.iter().filter_map(answered);
+    let all: Vec<_> = answers.map(|(attempt, _)| attempt).collect();
     let different: BTreeSet<_> = all.iter().collect();
     assert_eq!(all.len(), different.len(), "each was answered once");
     assert!(different.contains(&attempt(6 * 5 * CLIENTS)));
@@ -268,9 +263,9 @@ fn what_came_before_an_unload_is_run_and_what_came_after_it_is_not() {
     is_of_the_request(&mut worker, WAITING, "cancelled");
     assert_eq!(worker.ordered(1), Ok(()));
     assert_eq!(worker.names(), ["mlp"]);
-    let ordered = worker.place(|said| match_ordered(said, 1).is_some());
+    let obeyed = worker.place(|said| ordered(said, 1).is_some());
     for job in 1..WAITING {
-        assert!(worker.place(|said| is_answer_to(said, job)) < ordered, "{job}");
+        assert!(worker.place(|said| is_answer_to(said, job)) < obeyed, "{job}");
         turned(&mut worker, job);
     }
 }

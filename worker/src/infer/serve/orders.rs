@@ -17,7 +17,7 @@ use gridpool_protocol::tensor::options::ModelPlan;
 use crate::fault::Fault;
 use crate::infer::{ContextsError, Engine, LoadError, RuntimeFault, Unloading};
 use crate::link::{Link, end_process, say};
-use crate::wear::{Holding, Wear};
+use crate::wear::{self, Holding, Wear};
 
 /// Most orders that are under way, or wait for one that is: the supervisor has no more for a worker.
 const ORDERS_MAX: usize = 1;
@@ -153,7 +153,7 @@ impl Changer {
             Task::Load(plan) => self.load(&plan),
             Task::Unload { name, model } => {
                 model.finish();
-                give_back();
+                wear::give_back();
                 self.loaded.removes(&name);
                 Ok(())
             }
@@ -179,7 +179,7 @@ impl Changer {
         let Err(error) = codec::encode(&self.models()) else { return Ok(()) };
         // A model of which nobody can be told would be asked for by nobody.
         self.engine.unload(name);
-        give_back();
+        wear::give_back();
         self.loaded.removes(name);
         let why = format!("with `{name}` there are more models than can be told of: {error}");
         Err(Failure::Refused(why))
@@ -192,18 +192,6 @@ impl Changer {
             Err(ContextsError::Load(error)) => Err(error.into()),
             Err(ContextsError::Model(error)) => Err(Failure::Refused(error.to_string())),
         }
-    }
-}
-
-/// Gives memory of the host that was let go of back to the system. Without it the allocator keeps what a
-/// model's weights were in, because pieces of their size have been freed before (that is how it learns
-/// what to keep): 196 of 200 MiB in 50 pieces.
-fn give_back() {
-    #[cfg(target_env = "gnu")]
-    #[expect(unsafe_code, reason = "the C library's allocator has no safe wrapper")]
-    // SAFETY: it takes a number, locks what it looks at, and moves nothing that is in use.
-    unsafe {
-        nix::libc::malloc_trim(0);
     }
 }
 
@@ -222,7 +210,7 @@ impl LoadedHere {
         let before = Holding::now();
         let result = work();
         // Of reading a model as much is left as of the model.
-        give_back();
+        wear::give_back();
         let result = result?;
         match before.and_then(|before| Ok(Holding::now()?.minus(before))) {
             Ok(more) => {
