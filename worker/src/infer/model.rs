@@ -39,6 +39,12 @@ pub struct Ticket {
 }
 
 impl Ticket {
+    /// One of a request that is gone.
+    #[cfg(test)]
+    pub(super) fn of_nobody() -> Self {
+        Self { id: 0, shared: Weak::new() }
+    }
+
     /// Withdraws the request if it still waits, or the parts of it that do; it is told so. Whether it
     /// waited.
     pub fn cancel(&self) -> bool {

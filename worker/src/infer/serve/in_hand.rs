@@ -83,3 +83,37 @@ impl InHand {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use gridpool_protocol::ids::JobId;
+
+    use super::*;
+
+    fn attempt(number: u32) -> AttemptId {
+        AttemptId { job: JobId(1), number }
+    }
+
+    #[test]
+    fn a_request_that_is_answered_before_its_ticket_comes_is_forgotten_for_good() {
+        let in_hand = InHand::default();
+        assert!(in_hand.take(attempt(1)));
+        let answering = in_hand.answers(attempt(1));
+        in_hand.waits(attempt(1), Ticket::of_nobody());
+        assert!(in_hand.shared().attempts.is_empty());
+        assert!(!in_hand.is_empty(), "its answer is not on its way");
+        drop(answering);
+        assert!(in_hand.is_empty());
+        in_hand.withdraw(&[attempt(1)]);
+    }
+
+    #[test]
+    fn there_is_room_for_so_many_and_again_for_one_when_one_is_being_answered() {
+        let in_hand = InHand::default();
+        let most = u32::try_from(IN_HAND_MAX).unwrap();
+        assert!((0..most).all(|number| in_hand.take(attempt(number))));
+        assert!(!in_hand.take(attempt(most)));
+        let _answering = in_hand.answers(attempt(0));
+        assert!(in_hand.take(attempt(most)) && !in_hand.take(attempt(most + 1)));
+    }
+}
