@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use gridpool_protocol::chain::Chain;
-use gridpool_protocol::channel::{self, Receiver, Sender};
+use gridpool_protocol::channel::{self, ChannelError, Receiver, Sender};
 use gridpool_protocol::clock;
 use gridpool_protocol::exit::worker as exit;
 use gridpool_protocol::fault::FaultCode;
@@ -164,10 +164,21 @@ impl Link {
         code
     }
 
-    /// Sends a message. If that fails the supervisor is gone, and the lifeline ends this process.
+    /// See [`say`].
     pub(crate) fn say(&self, message: &FromWorker) {
-        if let Err(error) = self.replies.send(message) {
-            tracing::debug!(error = %Chain(&error), "the supervisor does not listen");
+        say(&self.replies, message);
+    }
+}
+
+/// Sends a message. If the supervisor is gone, the lifeline ends this process.
+pub(crate) fn say(replies: &Sender<FromWorker>, message: &FromWorker) {
+    match replies.send(message) {
+        Ok(()) => {}
+        Err(error @ ChannelError::Encode(_)) => {
+            tracing::error!(error = %Chain(&error), "the supervisor cannot be told");
         }
+        Err(
+            error @ (ChannelError::Decode(_) | ChannelError::Disconnected | ChannelError::Io(_)),
+        ) => tracing::debug!(error = %Chain(&error), "the supervisor does not listen"),
     }
 }

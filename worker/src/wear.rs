@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// What a process holds that only its end gives back for sure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,27 +30,92 @@ impl Holding {
     }
 }
 
+/// Gives memory that this process has let go of back to the system. Without it the C library's allocator
+/// may keep most of what a model's weights were in: it keeps what it is asked for again, and pieces of
+/// their size were asked for and freed while the model was read.
+pub fn give_back() {
+    #[cfg(target_env = "gnu")]
+    #[expect(unsafe_code, reason = "the allocator has no safe wrapper")]
+    // SAFETY: it takes a number, locks what it looks at, and moves nothing that is in use.
+    unsafe {
+        nix::libc::malloc_trim(0);
+    }
+}
+
 /// How far a worker may grow beyond what it held when it was READY.
 pub type GrowthMax = Holding;
+
+impl Holding {
+    /// So much more.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            memory: self.memory.saturating_add(other.memory),
+            descriptors: self.descriptors.saturating_add(other.descriptors),
+        }
+    }
+
+    /// So much less; nothing where that is more than there is.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        Self {
+            memory: self.memory.saturating_sub(other.memory),
+            descriptors: self.descriptors.saturating_sub(other.descriptors),
+        }
+    }
+}
 
 /// What a worker held when it was READY, and whether it has grown too far since.
 #[derive(Debug, Default)]
 pub struct Wear {
-    fresh: OnceLock<Holding>,
+    measure: Mutex<Measure>,
     worn: OnceLock<String>,
 }
 
+/// What growth is counted from.
+#[derive(Debug, Default)]
+struct Measure {
+    /// What it held when it was READY.
+    fresh: Option<Holding>,
+    /// What was wanted of that, and what is wanted now.
+    wanted_then: Holding,
+    wanted: Holding,
+    /// What is wanted is changing: until it has, nothing is known.
+    is_changing: bool,
+}
+
 impl Wear {
+    fn measure(&self) -> MutexGuard<'_, Measure> {
+        self.measure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The worker is READY and holds this much.
     pub fn start(&self, fresh: Holding) {
-        self.fresh.get_or_init(|| fresh);
+        let mut measure = self.measure();
+        measure.wanted_then = measure.wanted;
+        measure.fresh = Some(fresh);
+    }
+
+    /// What the worker holds is about to change because it was told so.
+    pub fn changes(&self) {
+        self.measure().is_changing = true;
+    }
+
+    /// From now on so much of what the worker holds is there because it was told so. Whatever it holds
+    /// beyond what that adds to what it held at first is growth: what it was told to let go of, and has
+    /// not let go of, too.
+    pub fn wants(&self, wanted: Holding) {
+        let mut measure = self.measure();
+        (measure.wanted, measure.is_changing) = (wanted, false);
     }
 
     /// The worker holds this much now.
     pub fn note(&self, now: Holding, most: GrowthMax) {
-        let Some(fresh) = self.fresh.get() else { return };
-        let memory = now.memory.saturating_sub(fresh.memory);
-        let descriptors = now.descriptors.saturating_sub(fresh.descriptors);
+        let measure = self.measure();
+        let Some(fresh) = measure.fresh.filter(|_| !measure.is_changing) else { return };
+        let grown = now.plus(measure.wanted_then).minus(fresh.plus(measure.wanted));
+        drop(measure);
+        let Holding { memory, descriptors } = grown;
         let grown = if memory > most.memory {
             format!("by {memory} bytes of memory: more than worker_memory_growth_max")
         } else if descriptors > most.descriptors {
@@ -96,6 +161,27 @@ mod tests {
         wear.note(Holding { memory: 1_500, descriptors: 16 }, MOST);
         let why = wear.worn().expect("a descriptor too far");
         assert!(why.contains("6 descriptors"), "{why}");
+    }
+
+    #[test]
+    fn what_a_worker_was_told_to_hold_is_no_growth_and_what_it_was_told_to_let_go_of_is() {
+        let held = |memory| Holding { memory, descriptors: 10 };
+        let model = Holding { memory: 2_000, descriptors: 1 };
+        let wear = Wear::default();
+        wear.wants(model);
+        wear.start(held(3_000));
+        wear.changes();
+        wear.note(held(100_000), MOST);
+        wear.wants(model.plus(model));
+        wear.note(held(5_500), MOST);
+        assert_eq!(wear.worn(), None, "one more model, and as far as it may grow beside that");
+        wear.wants(model);
+        wear.note(held(3_500), MOST);
+        assert_eq!(wear.worn(), None, "that model has gone");
+        wear.wants(Holding::default());
+        wear.note(held(1_501), MOST);
+        let why = wear.worn().expect("the first model has gone, and not all of its memory");
+        assert!(why.contains("501 bytes of memory"), "{why}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use gridpool_protocol::tensor::options::ModelOptions;
 use super::batcher::{Entry, QueueError};
 use super::job::{Done, Job};
 use super::load::{LoadError, ModelFile, load};
-use super::model::Model;
+use super::model::{Model, Ticket};
 use super::place::{Destination, Source};
 use super::runtime::Runtime;
 use super::signature::InputError;
@@ -31,7 +31,9 @@ pub struct Request {
     pub inputs: Source,
     /// Where its outputs go.
     pub outputs: Destination,
-    /// When it need not begin any more.
+    /// When it need not begin any more. That is looked at when a context next looks for work: a request
+    /// that is late while every context is busy hears of it then, and not before. Whoever cannot wait for
+    /// that withdraws it ([`Ticket::cancel`]).
     pub deadline: Option<Instant>,
     /// Called once with the answer, if the request is accepted.
     pub done: Done,
@@ -45,6 +47,9 @@ impl std::fmt::Debug for Request {
         request.finish_non_exhaustive()
     }
 }
+
+/// Longest reason why a model was not loaded: names of nodes, which may be in it, have any length.
+const REASON_BYTES_MAX: usize = 4_000;
 
 /// Why a request was not accepted. Nobody is called for it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -91,15 +96,49 @@ fn list(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// Names a request while it waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ticket(u64);
+/// Why a model was not loaded, and the file that it was not loaded from.
+#[derive(Debug)]
+pub struct NotLoaded {
+    /// Why.
+    pub error: Box<LoadError>,
+    /// SHA-256 of the file; empty if it could not be read.
+    pub sha256: String,
+}
+
+impl NotLoaded {
+    /// All of it in a sentence.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        let Self { error, sha256 } = self;
+        let why = Chain(error).to_string();
+        let why = &why[..why.floor_char_boundary(REASON_BYTES_MAX)];
+        if sha256.is_empty() { why.to_owned() } else { format!("{why} (sha256 {sha256})") }
+    }
+}
+
+/// A model that takes no more requests. Dropped, it finishes too.
+#[derive(Debug)]
+#[must_use = "who drops it waits until its requests have run"]
+pub struct Unloading(Option<Arc<Model>>);
+
+impl Unloading {
+    /// Runs what waits for it, then gives its memory back.
+    pub fn finish(self) {
+        if let Some(model) = self.0 {
+            model.close();
+        }
+    }
+}
 
 /// A model by its name.
 #[derive(Clone, Debug)]
 enum Slot {
     Serving(Arc<Model>),
     Failed(Arc<ModelInfo>),
+}
+
+fn is_served(slot: Option<&Slot>) -> bool {
+    matches!(slot, Some(Slot::Serving(_)))
 }
 
 /// Models on one device.
@@ -122,8 +161,8 @@ impl Engine {
         self.models.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Loads a model, warms its contexts and serves it. A failure changes nothing for other models, nor
-    /// for one of this name that is served; else the name is listed as unavailable, and why.
+    /// As [`Engine::try_load`]; a model that cannot be loaded is listed as unavailable, and why, unless
+    /// one of its name is served.
     ///
     /// # Errors
     /// [`LoadError`]; what is listed says the same.
@@ -133,17 +172,59 @@ impl Engine {
         path: &Path,
         options: &ModelOptions,
     ) -> Result<ModelInfo, LoadError> {
-        check_model_name(name)?;
-        let exists = || LoadError::Exists { name: name.to_owned() };
-        let is_served = |slot: Option<&Slot>| matches!(slot, Some(Slot::Serving(_)));
-        if is_served(self.models().get(name)) {
-            return Err(exists());
+        let failed = match self.try_load(name, path, options) {
+            Ok(info) => return Ok(info),
+            Err(failed) => failed,
+        };
+        if matches!(*failed.error, LoadError::Exists { .. } | LoadError::Name(_)) {
+            return Err(*failed.error);
         }
-        let file = ModelFile::read(path);
-        let sha256 = file.as_ref().map_or_else(|_| String::new(), |file| file.sha256.clone());
-        let blank = ModelInfo {
+        let blank = self.blank(name, &failed.sha256, options);
+        let info = ModelInfo { reason: failed.reason(), ..blank };
+        let mut models = self.models();
+        if !is_served(models.get(name)) {
+            models.insert(name.to_owned(), Slot::Failed(Arc::new(info)));
+        }
+        Err(*failed.error)
+    }
+
+    /// Loads a model, warms its contexts and serves it. A failure changes nothing.
+    ///
+    /// # Errors
+    /// [`NotLoaded`]: why not.
+    pub fn try_load(
+        &self,
+        name: &str,
+        path: &Path,
+        options: &ModelOptions,
+    ) -> Result<ModelInfo, NotLoaded> {
+        let without_file = |error| NotLoaded { error: Box::new(error), sha256: String::new() };
+        check_model_name(name).map_err(|error| without_file(error.into()))?;
+        let exists = || LoadError::Exists { name: name.to_owned() };
+        if is_served(self.models().get(name)) {
+            return Err(without_file(exists()));
+        }
+        let file = ModelFile::read(path).map_err(without_file)?;
+        let sha256 = file.sha256.clone();
+        let started = self.start(&file, options, &self.blank(name, &sha256, options));
+        drop(file);
+        let model = started.map_err(|error| NotLoaded { error: Box::new(error), sha256 })?;
+        let mut models = self.models();
+        // Somebody else may have loaded one of that name meanwhile.
+        if is_served(models.get(name)) {
+            drop(models);
+            return Err(without_file(exists()));
+        }
+        let info = model.info();
+        models.insert(name.to_owned(), Slot::Serving(Arc::new(model)));
+        Ok((*info).clone())
+    }
+
+    /// What is listed of a model that is not loaded.
+    fn blank(&self, name: &str, sha256: &str, options: &ModelOptions) -> ModelInfo {
+        ModelInfo {
             name: name.to_owned(),
-            sha256,
+            sha256: sha256.to_owned(),
             onnxruntime: self.runtime.version().to_owned(),
             inputs: Vec::new(),
             outputs: Vec::new(),
@@ -154,29 +235,6 @@ impl Engine {
             trial_shapes: Vec::new(),
             state: ModelState::Unavailable,
             reason: String::new(),
-        };
-        let started = file.and_then(|file| self.start(&file, options, &blank));
-        let mut models = self.models();
-        // Somebody else may have loaded one of that name meanwhile.
-        let is_served = is_served(models.get(name));
-        match started {
-            Ok(_) if is_served => Err(exists()),
-            Ok(model) => {
-                let info = model.info();
-                models.insert(name.to_owned(), Slot::Serving(Arc::new(model)));
-                Ok((*info).clone())
-            }
-            Err(error) => {
-                if !is_served {
-                    let reason = match blank.sha256.as_str() {
-                        "" => Chain(&error).to_string(),
-                        sha256 => format!("{} (sha256 {sha256})", Chain(&error)),
-                    };
-                    let info = Arc::new(ModelInfo { reason, ..blank });
-                    models.insert(name.to_owned(), Slot::Failed(info));
-                }
-                Err(error)
-            }
         }
     }
 
@@ -201,18 +259,27 @@ impl Engine {
         Model::start(loaded, contexts, options, info)
     }
 
-    /// Forgets a model. Requests that wait for it are run first; requests that come meanwhile are not
-    /// accepted. Whether there was one.
-    pub fn unload(&self, name: &str) -> bool {
+    /// Forgets a model: it takes no more requests from now on, and those that it has are run. Returns at
+    /// once; what is returned waits for them.
+    ///
+    /// # Errors
+    /// [`RequestError::Unknown`] if there is no such model.
+    pub fn begin_unload(&self, name: &str) -> Result<Unloading, RequestError> {
         let gone = self.models().remove(name);
         match gone {
             Some(Slot::Serving(model)) => {
-                model.close();
-                true
+                model.refuse();
+                Ok(Unloading(Some(model)))
             }
-            Some(Slot::Failed(_)) => true,
-            None => false,
+            Some(Slot::Failed(_)) => Ok(Unloading(None)),
+            None => Err(self.unknown(name)),
         }
+    }
+
+    /// Forgets a model, waits until requests that wait for it have run, and gives its memory back.
+    /// Whether there was one.
+    pub fn unload(&self, name: &str) -> bool {
+        self.begin_unload(name).map(Unloading::finish).is_ok()
     }
 
     /// Every model, by name.
@@ -237,6 +304,7 @@ impl Engine {
     /// [`ContextsError`] if there is no such model, or no room for them; then nothing has changed.
     pub fn set_contexts(&self, name: &str, contexts: u32) -> Result<ModelInfo, ContextsError> {
         let info = self.model(name)?.set_contexts(contexts)?;
+        let info = info.ok_or_else(|| self.unknown(name))?;
         Ok((*info).clone())
     }
 
@@ -258,8 +326,8 @@ impl Engine {
         let job = Arc::new(Job::new(id, inputs, layout, arrangement, outputs, done));
         let entry = Entry { client, rows, bytes, deadline, request: Arc::clone(&job) };
         match model.push(entry) {
-            Ok(true) => Ok(Ticket(id)),
-            Ok(false) => {
+            Ok(Some(ticket)) => Ok(ticket),
+            Ok(None) => {
                 job.forget();
                 Err(self.unknown(&name))
             }
@@ -268,12 +336,6 @@ impl Engine {
                 Err(error.into())
             }
         }
-    }
-
-    /// Withdraws a request of a model that still waits, or the parts of it that do; it is told so.
-    /// Whether there was one.
-    pub fn cancel(&self, name: &str, ticket: Ticket) -> bool {
-        self.model(name).is_ok_and(|model| model.cancel(ticket.0))
     }
 
     fn model(&self, name: &str) -> Result<Arc<Model>, RequestError> {

@@ -26,7 +26,7 @@ use super::placement::audit;
 use super::runtime::Runtime;
 use super::seam::{self, DeviceMemory, HostMemory, Manner, SharedSession};
 use super::signature::Signature;
-use super::warm_up::{Trial, WarmUpError};
+use super::warm_up::{NotRows, Trial, WarmUpError};
 
 use error::TENSORRT_LIBRARIES;
 pub use error::{LoadError, MODEL_FILE_BYTES_MAX};
@@ -276,9 +276,9 @@ impl Loaded {
             None => (MAX_BATCH_DEFAULT, false),
         };
         let proved = if !signature.may_have_rows {
-            Err("not every input and output has a free first dimension".to_owned())
+            Err("not every input and output has a free first dimension".into())
         } else if !signature.rows_share_a_name && !is_asked {
-            Err("their first dimensions have different names".to_owned())
+            Err("their first dimensions have different names".into())
         } else {
             let none = BTreeMap::new();
             let trial = Trial::new(signature, options.warm_up.first().unwrap_or(&none), true);
@@ -286,8 +286,12 @@ impl Loaded {
         };
         match proved {
             Ok(()) => Ok(Some(max_batch)),
-            Err(reason) if is_asked => Err(LoadError::Rows { max_batch, reason }),
-            Err(reason) => {
+            // It says nothing about rows.
+            Err(NotRows { fault: Some(fault), .. }) if !fault.leaves_device_usable() => {
+                Err(LoadError::Session(fault))
+            }
+            Err(NotRows { reason, .. }) if is_asked => Err(LoadError::Rows { max_batch, reason }),
+            Err(NotRows { reason, .. }) => {
                 tracing::info!(reason, "requests of this model do not share runs");
                 Ok(None)
             }

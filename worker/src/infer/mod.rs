@@ -35,11 +35,12 @@ pub use gridpool_protocol::tensor::options::{ModelOptions, OptionsError, Provide
 
 pub use batcher::QueueError;
 pub use context::{Context, RunError};
-pub use engine::{ContextsError, Engine, Request, RequestError, Ticket};
+pub use engine::{ContextsError, Engine, NotLoaded, Request, RequestError, Unloading};
 pub use error::RuntimeFault;
 pub use job::{Answer, Done, InferError};
 pub use library::{LibraryError, Places};
 pub use load::{LoadError, MODEL_FILE_BYTES_MAX};
+pub use model::Ticket;
 pub use place::{ArenaPart, Destination, Placed, Source};
 pub use placement::PlacementError;
 pub use runtime::Runtime;

@@ -1,6 +1,6 @@
 //! One model at work: its queue, and a thread for each of its contexts.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
 use gridpool_protocol::clock;
@@ -12,20 +12,54 @@ use super::batcher::{Batcher, Entry, Limits, Part, QueueError};
 use super::context::{Context, RunError, Share};
 use super::job::{InferError, Job, Run};
 use super::load::{LoadError, Loaded};
-use super::signature::{Arrangement, InputError};
+use super::signature::{Arrangement, InputError, Signature};
 
 /// A model that is served.
 #[derive(Debug)]
 pub(super) struct Model {
     shared: Arc<Shared>,
-    /// Held by whoever changes how many threads there are.
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Held by whoever changes how many contexts there are, or ends them.
+    made: Mutex<Made>,
+}
+
+/// What was made of a model.
+#[derive(Debug)]
+struct Made {
+    /// Nothing once the model is closed: so its memory does not wait for who still knows its name.
+    loaded: Option<Loaded>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Names a request while it waits.
+#[derive(Clone, Debug)]
+pub struct Ticket {
+    id: u64,
+    /// Whoever names a request keeps no model.
+    shared: Weak<Shared>,
+}
+
+impl Ticket {
+    /// One of a request that is gone.
+    #[cfg(test)]
+    pub(super) fn of_nobody() -> Self {
+        Self { id: 0, shared: Weak::new() }
+    }
+
+    /// Withdraws the request if it still waits, or the parts of it that do; it is told so. Whether it
+    /// waited.
+    pub fn cancel(&self) -> bool {
+        let Some(shared) = self.shared.upgrade() else { return false };
+        let withdrawn = shared.queue().waiting.withdraw(|job| job.id == self.id);
+        withdrawn.iter().for_each(|job| job.fail(InferError::Cancelled));
+        !withdrawn.is_empty()
+    }
 }
 
 /// What the threads of a model share.
 #[derive(Debug)]
 struct Shared {
-    loaded: Loaded,
+    signature: Arc<Signature>,
+    has_rows: bool,
     queue: Mutex<Queue>,
     /// Something was put in the queue, or there should be another number of contexts.
     changed: Condvar,
@@ -73,13 +107,15 @@ impl Model {
             info: Arc::new(info),
         };
         let shared = Shared {
-            loaded,
+            signature: Arc::clone(&loaded.signature),
+            has_rows: loaded.rows_max.is_some(),
             queue: Mutex::new(queue),
             changed: Condvar::new(),
             ended: Condvar::new(),
         };
-        let model = Self { shared: Arc::new(shared), threads: Mutex::new(Vec::new()) };
-        let started = model.spawn(&mut model.threads(), contexts);
+        let made = Made { loaded: Some(loaded), threads: Vec::new() };
+        let model = Self { shared: Arc::new(shared), made: Mutex::new(made) };
+        let started = model.spawn(&mut model.made().threads, contexts);
         match started {
             Ok(()) => Ok(model),
             Err(error) => {
@@ -89,8 +125,8 @@ impl Model {
         }
     }
 
-    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    fn made(&self) -> MutexGuard<'_, Made> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives each context a thread that owns it.
@@ -120,27 +156,20 @@ impl Model {
 
     /// How a request's tensors are the model's inputs.
     pub(super) fn arrange(&self, layout: &TensorLayout) -> Result<Arrangement, InputError> {
-        let loaded = &self.shared.loaded;
-        loaded.signature.arrange(layout, loaded.rows_max.is_some())
+        self.shared.signature.arrange(layout, self.shared.has_rows)
     }
 
-    /// Lets a request wait for a context. Gives it back if the model is being unloaded.
-    pub(super) fn push(&self, entry: Entry<Arc<Job>>) -> Result<bool, QueueError> {
+    /// Lets a request wait for a context. `None` if the model is being unloaded.
+    pub(super) fn push(&self, entry: Entry<Arc<Job>>) -> Result<Option<Ticket>, QueueError> {
+        let ticket = Ticket { id: entry.request.id, shared: Arc::downgrade(&self.shared) };
         let mut queue = self.shared.queue();
         if queue.closed {
-            return Ok(false);
+            return Ok(None);
         }
         queue.waiting.push(entry)?;
         drop(queue);
         self.shared.changed.notify_one();
-        Ok(true)
-    }
-
-    /// Withdraws a request of which no part has begun to run, or the rest of it. Whether it waited.
-    pub(super) fn cancel(&self, id: u64) -> bool {
-        let withdrawn = self.shared.queue().waiting.withdraw(|job| job.id == id);
-        withdrawn.iter().for_each(|job| job.fail(InferError::Cancelled));
-        !withdrawn.is_empty()
+        Ok(Some(ticket))
     }
 
     /// How many requests wait.
@@ -149,19 +178,20 @@ impl Model {
     }
 
     /// Has so many contexts from now on. New ones are made and warmed first, all or none; those that are
-    /// too many end what they run. Requests wait meanwhile, and none is lost.
-    pub(super) fn set_contexts(&self, count: u32) -> Result<Arc<ModelInfo>, LoadError> {
+    /// too many end what they run. Requests wait meanwhile, and none is lost. `None` if the model is being
+    /// unloaded.
+    pub(super) fn set_contexts(&self, count: u32) -> Result<Option<Arc<ModelInfo>>, LoadError> {
         check_contexts(count)?;
         // Held to the end: nobody else changes their number meanwhile.
-        let mut threads = self.threads();
-        let loaded = &self.shared.loaded;
+        let mut made = self.made();
+        let Made { loaded: Some(loaded), threads } = &mut *made else { return Ok(None) };
         let wanted = self.shared.queue().wanted;
         if count > wanted {
             loaded.check_budget(count)?;
             let contexts = loaded.more_contexts(count - wanted)?;
             // Before the threads, or one that looks would find itself one too many.
             self.shared.queue().wanted = count;
-            if let Err(error) = self.spawn(&mut threads, contexts) {
+            if let Err(error) = self.spawn(threads, contexts) {
                 self.shared.queue().wanted = wanted;
                 self.shared.changed.notify_all();
                 return Err(error);
@@ -178,17 +208,26 @@ impl Model {
         let queue = self.shared.ended.wait_while(queue, surplus);
         drop(queue.unwrap_or_else(PoisonError::into_inner));
         threads.retain(|thread| !thread.is_finished());
-        Ok(info)
+        Ok(Some(info))
     }
 
-    /// Takes no more requests, runs those that wait, and ends the threads.
-    pub(super) fn close(&self) {
+    /// Takes no more requests. Does not wait for those that it has.
+    pub(super) fn refuse(&self) {
         self.shared.queue().closed = true;
         self.shared.changed.notify_all();
-        for thread in self.threads().drain(..) {
+    }
+
+    /// Takes no more requests, runs those that wait, ends the threads and gives its memory back.
+    pub(super) fn close(&self) {
+        self.refuse();
+        let mut made = self.made();
+        for thread in made.threads.drain(..) {
             // A thread that panicked has said so; its requests say that they were let go of.
             drop(thread.join());
         }
+        // The session ends here: its contexts have ended with their threads.
+        drop(made.loaded.take());
+        drop(made);
         let rest = self.shared.queue().waiting.withdraw(|_| true);
         rest.iter().for_each(|job| job.fail(InferError::Cancelled));
     }

@@ -9,6 +9,7 @@ use gridpool_protocol::tensor::{
 };
 
 use super::context::{Context, Given, RunError, Share};
+use super::error::RuntimeFault;
 use super::place::Source;
 use super::signature::Signature;
 
@@ -34,6 +35,37 @@ pub enum WarmUpError {
         /// Why not.
         reason: String,
     },
+}
+
+/// Why a model's rows may not share a run.
+#[derive(Clone, Debug)]
+pub(super) struct NotRows {
+    pub(super) reason: String,
+    /// What ONNX Runtime said, if it was that.
+    pub(super) fault: Option<RuntimeFault>,
+}
+
+impl From<String> for NotRows {
+    fn from(reason: String) -> Self {
+        Self { reason, fault: None }
+    }
+}
+
+impl From<&str> for NotRows {
+    fn from(reason: &str) -> Self {
+        reason.to_owned().into()
+    }
+}
+
+impl From<RunError> for NotRows {
+    fn from(error: RunError) -> Self {
+        let reason = error.to_string();
+        let fault = match error {
+            RunError::Fault(fault) => Some(fault),
+            RunError::Output { .. } => None,
+        };
+        Self { reason, fault }
+    }
 }
 
 /// Inputs for a context to run.
@@ -129,26 +161,22 @@ impl Trial {
 
     /// Whether two rows that share a run give what each gives alone: whether they are rows at all, and
     /// not, say, steps in time. Why not, if not.
-    pub(super) fn rows_are_independent(&self, context: &mut Context) -> Result<(), String> {
-        let refused = |error: &dyn std::error::Error| error.to_string();
-        let one = self.with_rows(1).map_err(|error| refused(&error))?;
-        let two = self.with_rows(2).map_err(|error| refused(&error))?;
-        let mut run = |trial: &Self, rows: &[u64]| {
-            trial.run_over(context, trial.irregular(rows)).map_err(|error| refused(&error))
-        };
+    pub(super) fn rows_are_independent(&self, context: &mut Context) -> Result<(), NotRows> {
+        let one = self.with_rows(1).map_err(|error| error.to_string())?;
+        let two = self.with_rows(2).map_err(|error| error.to_string())?;
+        let mut run = |trial: &Self, rows: &[u64]| trial.run_over(context, trial.irregular(rows));
         let together = run(&two, &[0, 1])?;
         for row in 0..2 {
             let alone = run(&one, &[row])?;
             for (output, tensor) in together.tensors().iter().enumerate() {
                 let range = row..row + 1;
-                let joined =
-                    together.bytes(output, Some(&range)).map_err(|error| refused(&error))?;
-                let alone = alone.bytes(output, None).map_err(|error| refused(&error))?;
+                let joined = together.bytes(output, Some(&range)).map_err(RunError::from)?;
+                let alone = alone.bytes(output, None).map_err(RunError::from)?;
                 if !is_close(tensor.datatype(), joined, alone) {
                     let name = tensor.name();
-                    return Err(format!(
-                        "row {row} of `{name}` is another if two rows share a run"
-                    ));
+                    let reason =
+                        format!("row {row} of `{name}` is another if two rows share a run");
+                    return Err(reason.into());
                 }
             }
         }

@@ -20,7 +20,7 @@ pub(crate) const REQUIRED: &str = "GRIDPOOL_REQUIRE_ONNXRUNTIME";
 /// `gpu` where the tests are to run on one.
 const DEVICE: &str = "GRIDPOOL_INFER_DEVICE";
 /// How long an answer may take on the slowest machine that runs these.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// Threads of the CPU's part of models.
 const THREADS: usize = 2;
 

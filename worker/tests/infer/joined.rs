@@ -229,14 +229,15 @@ fn a_request_is_withdrawn_while_it_waits_and_not_after() {
     let held = Held::one(&engine, "mlp", &[rows(0..1)]);
     let gone = submit(&engine, "mlp", &[rows(0..1)]).unwrap();
     let stays = submit(&engine, "mlp", &[rows(0..1)]).unwrap();
-    let (ticket, other) = (gone.ticket, stays.ticket);
-    assert!(engine.cancel("mlp", ticket));
-    assert!(!engine.cancel("mlp", ticket));
+    let (ticket, other) = (gone.ticket.clone(), stays.ticket.clone());
+    assert!(ticket.cancel());
+    assert!(!ticket.cancel());
     held.let_go();
     assert_eq!(gone.wait().unwrap_err(), InferError::Cancelled);
     assert_eq!(stays.wait().unwrap().report.joined_rows, 1);
-    assert!(!engine.cancel("mlp", other));
-    assert!(!engine.cancel("nothing", other));
+    assert!(!other.cancel());
+    assert!(engine.unload("mlp"));
+    assert!(!other.cancel(), "nor when its model is gone");
 }
 
 #[test]

@@ -6,9 +6,14 @@
 //! first GPU, which needs `onnxruntime-gpu`.
 
 mod bench;
+mod changes;
 mod contexts;
 mod harness;
 mod joined;
 mod loading;
+mod lone;
+mod memory;
+mod onnx;
 mod published;
 mod requests;
+mod served;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use gridpool_protocol::tensor::model::ModelNameError;
 use gridpool_protocol::tensor::options::{OptionsError, Provider};
 
+use crate::infer::context::RunError;
 use crate::infer::error::RuntimeFault;
 use crate::infer::placement::PlacementError;
 use crate::infer::signature::SignatureError;
@@ -108,4 +109,38 @@ pub enum LoadError {
     /// Its first run fails.
     #[error(transparent)]
     WarmUp(#[from] WarmUpError),
+}
+
+impl LoadError {
+    /// What ONNX Runtime said, if it was that: a fault of the device may be in it.
+    #[must_use]
+    pub fn fault(&self) -> Option<&RuntimeFault> {
+        match self {
+            Self::Provider { source: fault, .. }
+            | Self::Session(fault)
+            | Self::WarmUp(WarmUpError::Run { source: RunError::Fault(fault), .. }) => Some(fault),
+            Self::WarmUp(
+                WarmUpError::Run { source: RunError::Output { .. }, .. }
+                | WarmUpError::Shapes { .. },
+            )
+            | Self::Budget { .. }
+            | Self::BudgetUnknown
+            | Self::Exists { .. }
+            | Self::File { .. }
+            | Self::Name(_)
+            | Self::Options(_)
+            | Self::Placement(_)
+            | Self::Rows { .. }
+            | Self::Signature(_)
+            | Self::TensorRtMissing
+            | Self::Thread(_)
+            | Self::TooLarge { .. } => None,
+        }
+    }
+
+    /// The same, if the device is of no use after it.
+    #[must_use]
+    pub fn end_of_device(&self) -> Option<&RuntimeFault> {
+        self.fault().filter(|fault| !fault.leaves_device_usable())
+    }
 }
