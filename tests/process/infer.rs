@@ -1,5 +1,7 @@
 //! Requests of models: by the client library, by `gridpool infer`, and `gridpool models`. Without ONNX
-//! Runtime these are skipped, unless one is required.
+//! Runtime these are skipped, unless one is required. How models change is in `changes`.
+
+mod changes;
 
 use std::fs;
 use std::path::PathBuf;
@@ -273,7 +275,7 @@ fn the_models_are_listed_with_what_they_take_or_why_they_cannot_be_asked() {
 
     let pool = cpu(1).start();
     let text = pool.cli(&["models"]).run().output();
-    assert_eq!(text, "No worker of this pool serves models, or none does so yet.\n");
+    assert!(text.contains("`gridpool model load NAME=PATH`"), "{text}");
     let refused: Finished = pool.infer("m", "two_inputs.npz").run();
-    refused.complains(2, &["this pool has no models: start it with `--model NAME=PATH`"]);
+    refused.complains(2, &["this pool has no models: `gridpool model load NAME=PATH`"]);
 }

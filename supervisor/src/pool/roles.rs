@@ -19,8 +19,8 @@ const STEP: u32 = 2;
 pub struct Pools {
     grid: Pool,
     infer: Pool,
-    /// From this number on, which is odd, even ones are of processes that hold models; before there were
-    /// any, all numbers were of processes that run grids.
+    /// From this number on, even ones are of processes that hold models; before there were any, all
+    /// numbers were of processes that run grids.
     mixed_from: Option<u32>,
     /// Pools that have ordered to leave.
     left: usize,
@@ -41,11 +41,12 @@ impl Pools {
     /// From now on processes of both roles are numbered.
     fn mix(&mut self) {
         if self.mixed_from.is_none() {
-            let from = self.grid.latest_generation() + 1;
-            let odd = from | 1;
+            let latest = self.grid.latest_generation();
+            let even = (latest + 1).next_multiple_of(STEP);
+            let odd = latest.next_multiple_of(STEP) + 1;
             self.grid.number(odd, STEP);
-            self.infer.number(odd + 1, STEP);
-            self.mixed_from = Some(odd);
+            self.infer.number(even, STEP);
+            self.mixed_from = Some(even);
         }
     }
 
@@ -53,7 +54,7 @@ impl Pools {
     #[must_use]
     pub fn role(&self, worker: WorkerId) -> Role {
         let number = worker.generation;
-        match self.mixed_from.is_some_and(|from| number > from && number.is_multiple_of(STEP)) {
+        match self.mixed_from.is_some_and(|from| number >= from && number.is_multiple_of(STEP)) {
             true => Role::Infer,
             false => Role::Grid,
         }

@@ -368,6 +368,8 @@ impl Slot {
     /// There is something to do again: a seat that was left empty gets its process.
     pub(super) fn wake(&mut self, now: Timestamp) {
         if matches!(self.state, SlotState::Stopped) {
+            // Its next process takes no other's place.
+            self.starts = 0;
             self.state = SlotState::Waiting { until: now };
         }
     }

@@ -58,7 +58,7 @@ struct Change {
     /// Workers were asked.
     asked: bool,
     done: Vec<WorkerId>,
-    failed: Vec<String>,
+    failed: Vec<(WorkerId, String)>,
 }
 
 impl Core {
@@ -76,7 +76,7 @@ impl Core {
                 return self.tell(client, &ServerMessage::Denied { request, refusal });
             }
         };
-        tracing::info!(order = ?what, "models are changed");
+        tracing::info!(%client, "model `{}` is to be {}", what.name(), verb(&what));
         if let ModelOrder::Unload { name } = &what {
             self.catalogue.plans.remove(name);
         }
@@ -151,7 +151,9 @@ impl Core {
             return;
         }
         self.ask_those_who_were_not();
-        let awaited = !is_unload && self.pool.awaits_model_workers();
+        let changes = &self.catalogue.changes;
+        let is_lost = changes.change.as_ref().is_some_and(|change| !change.failed.is_empty());
+        let awaited = !is_unload && !is_lost && self.pool.awaits_model_workers();
         if !awaited && !self.catalogue.changes.is_pending() {
             self.end_change(shared);
         }
@@ -199,7 +201,7 @@ impl Core {
                 Some(_) => {}
             }
         }
-        if let Some(change) = change.filter(|change| change.asked && concerns(&change.what, has)) {
+        if let Some(change) = change.filter(|change| change.asks(has)) {
             orders.push((change.what.clone(), true));
         }
         for (what, counts) in orders {
@@ -242,9 +244,7 @@ impl Core {
         let (verb, name) = (verb(&order.what), order.what.name());
         match (&result, &mut changes.change) {
             (Ok(()), Some(change)) if order.counts => change.done.push(worker),
-            (Err(why), Some(change)) if order.counts => {
-                change.failed.push(format!("{worker}: {why}"))
-            }
+            (Err(why), Some(change)) if order.counts => change.failed.push((worker, why.clone())),
             (Ok(()), _) => tracing::info!(%worker, "model `{name}` {verb}"),
             (Err(why), _) => tracing::error!(%worker, why, "model `{name}` cannot be {verb}"),
         }
@@ -262,7 +262,7 @@ impl Core {
             ModelOrder::Unload { .. } if was_at_it => change.done.push(worker),
             ModelOrder::Unload { .. } => {}
             ModelOrder::Contexts { .. } | ModelOrder::Load(_) if was_at_it => {
-                change.failed.push(format!("{worker} ended while it was at it"));
+                change.failed.push((worker, "it ended while it was at it".to_owned()));
             }
             // The one that takes its place is asked again.
             ModelOrder::Contexts { .. } | ModelOrder::Load(_) => {
@@ -281,7 +281,8 @@ impl Core {
     /// Every worker that is there has done it, or has said why not.
     fn end_change(&mut self, shared: &Shared) {
         let Some(change) = self.catalogue.changes.change.take() else { return };
-        let Change { client, request, what, before, asked: _, done, mut failed } = change;
+        let Change { client, request, what, before, asked: _, mut done, failed } = change;
+        done.sort();
         let name = what.name().to_owned();
         let plans = &mut self.catalogue.plans;
         let is_unload = matches!(what, ModelOrder::Unload { .. });
@@ -297,17 +298,18 @@ impl Core {
                 ModelOrder::Unload { .. } => {}
             }
             let what = done_in_words(&what, &done);
-            tracing::info!(done = what, "models were changed");
+            tracing::info!("model {what}");
             ServerMessage::Granted { request, what }
         } else {
             for &worker in &done {
                 self.order(worker, &taken_back(&what, before), false);
             }
-            if failed.is_empty() {
-                failed = self.why_nobody_could(&name);
-            }
-            let why = format!("`{name}` cannot be {}: {}", verb(&what), failed.join("; "));
-            tracing::error!(why, "models are as they were");
+            let whys = match failed.is_empty() {
+                true => self.why_nobody_could(&name).join("; "),
+                false => told_once(&failed),
+            };
+            let why = format!("`{name}` cannot be {}: {whys}", verb(&what));
+            tracing::error!("model {why}");
             ServerMessage::Denied { request, refusal: Refusal::Invalid(why) }
         };
         self.tell(client, &message);
@@ -328,6 +330,13 @@ impl Core {
     }
 }
 
+impl Change {
+    /// Whether a worker that has come meanwhile and has these models is asked, too.
+    fn asks(&self, has: &[ModelInfo]) -> bool {
+        self.asked && self.failed.is_empty() && concerns(&self.what, has)
+    }
+}
+
 impl Changes {
     /// Whether a worker has not done its part of the change.
     fn is_pending(&self) -> bool {
@@ -343,6 +352,16 @@ fn concerns(what: &ModelOrder, has: &[ModelInfo]) -> bool {
         ModelOrder::Load(_) => true,
         ModelOrder::Unload { .. } => named.is_some(),
     }
+}
+
+/// What each worker says, once for all that say the same.
+fn told_once(failed: &[(WorkerId, String)]) -> String {
+    let mut by_reason: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (worker, why) in failed {
+        by_reason.entry(why).or_default().push(worker.to_string());
+    }
+    let told = by_reason.iter().map(|(why, workers)| format!("{}: {why}", workers.join(", ")));
+    told.collect::<Vec<_>>().join("; ")
 }
 
 /// What undoes an order that was carried out.

@@ -1,0 +1,243 @@
+//! Models that are loaded, unloaded and given contexts while the pool serves.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gridpool_protocol::client::ClientError;
+use gridpool_protocol::message::Refusal;
+use gridpool_protocol::status::{WorkerState, WorkerStatus};
+use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
+
+use super::*;
+use crate::processes::{go_on, stop};
+
+/// A model of tests/data/models under its own name.
+fn plan(name: &str) -> ModelPlan {
+    ModelPlan { name: name.to_owned(), path: model(name), options: ModelOptions::default() }
+}
+
+/// The rows of the workers that hold models.
+fn holders(pool: &Pool) -> Vec<WorkerStatus> {
+    pool.status().workers.into_iter().filter(|row| row.role == "infer").collect()
+}
+
+/// The worker that holds models, READY.
+fn holder(pool: &Pool) -> WorkerStatus {
+    eventually("a worker that holds models", || match holders(pool).as_slice() {
+        [row] if row.state == WorkerState::Ready => Ok(row.clone()),
+        rows => Err(format!("{rows:?}\n{}", pool.log())),
+    })
+}
+
+/// What each worker says that it has: worker, model, contexts.
+fn listed(pool: &Pool) -> Vec<(String, String, u32)> {
+    let rows = pool.observer().models().expect("the pool says which");
+    let ready = rows.into_iter().filter(|row| row.model.state == ModelState::Ready);
+    ready.map(|row| (row.worker, row.model.name, row.model.contexts)).collect()
+}
+
+#[track_caller]
+fn refused(result: Result<String, ClientError>) -> String {
+    match result {
+        Err(ClientError::Refused(Refusal::Invalid(why))) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_pool_without_models_gets_one_and_when_it_has_none_again_its_worker_ends() {
+    if pool(&[]).is_none() {
+        return;
+    }
+    let pool = cpu(2).start();
+    let client = pool.client();
+    let grid_workers = pool.pids();
+    let job = || rows(3, 5).1;
+    let why = client.infer(job()).expect_err("there is no model").to_string();
+    assert!(why.contains("`gridpool model load NAME=PATH`"), "{why}");
+    assert_eq!(
+        client.load_model(plan("three_outputs")).expect("it loads"),
+        "`three_outputs` is loaded on cpu0#2, cpu1#2"
+    );
+    is_right(&answer(ask(&client, job())), &rows(3, 5).0);
+    assert_eq!(
+        client.unload_model("three_outputs").expect("it is there"),
+        "`three_outputs` is unloaded from cpu0#2, cpu1#2"
+    );
+    client.infer(job()).expect_err("there is no model any more");
+    eventually("the workers that held models to end", || {
+        let rows = holders(&pool);
+        if rows.is_empty() { Ok(()) } else { Err(format!("{rows:?}")) }
+    });
+    // As often as one likes, and nothing of it touches grids.
+    client.load_model(plan("three_outputs")).expect("it loads again");
+    is_right(&answer(ask(&client, job())), &rows(3, 5).0);
+    serves(&client);
+    assert!(grid_workers.iter().all(|pid| pool.pids().contains(pid)));
+    assert_eq!(pool.status().counters.restarts, 0);
+}
+
+#[test]
+fn a_load_that_fails_changes_nothing_and_says_why_with_the_hash() {
+    let Some(pool) = pool(&["three_outputs"]) else { return };
+    let client = pool.client();
+    let before = (holder(&pool).pid, listed(&pool));
+    let why = refused(client.load_model(plan("strings")));
+    assert!(why.starts_with("`strings` cannot be loaded: cpu0#2: its input `text` holds"), "{why}");
+    assert!(why.contains("sha256"), "{why}");
+    let why = refused(client.load_model(plan("three_outputs")));
+    assert!(why.contains("`gridpool model unload three_outputs`"), "{why}");
+    let wrong = ModelPlan { path: "m.onnx".into(), ..plan("mlp") };
+    assert!(refused(client.load_model(wrong)).contains("no absolute path"));
+    let options = ModelOptions { contexts: 0, ..ModelOptions::default() };
+    let why = refused(client.load_model(ModelPlan { options, ..plan("mlp") }));
+    assert!(why.contains("0 contexts: write 1 to 64"), "{why}");
+    assert!(refused(client.unload_model("mlp")).contains("there is three_outputs"));
+    assert!(refused(client.set_contexts("mlp", 2)).contains("there is three_outputs"));
+    assert!(refused(client.set_contexts("three_outputs", 65)).contains("write 1 to 64"));
+    assert_eq!((holder(&pool).pid, listed(&pool)), before);
+    is_right(&answer(ask(&client, rows(1, 2).1)), &rows(1, 2).0);
+}
+
+#[test]
+fn a_first_model_that_does_not_load_leaves_a_pool_without_models() {
+    if pool(&[]).is_none() {
+        return;
+    }
+    let pool = cpu(1).start();
+    let why = refused(pool.client().load_model(plan("strings")));
+    assert!(why.contains("holds strings"), "{why}");
+    eventually("its worker to end", || {
+        let rows = holders(&pool);
+        if rows.is_empty() { Ok(()) } else { Err(format!("{rows:?}")) }
+    });
+    serves(&pool.client());
+}
+
+#[test]
+fn a_model_that_no_device_can_hold_is_refused_with_what_to_do() {
+    let pool = cpu(1).env("ORT_DYLIB_PATH", "/nonexistent/libort.so").start();
+    let why = refused(pool.client().load_model(plan("mlp")));
+    assert!(why.contains("/nonexistent/libort.so (from ORT_DYLIB_PATH)"), "{why}");
+    serves(&pool.client());
+}
+
+#[test]
+fn contexts_change_under_load_and_no_request_is_lost() {
+    let Some(pool) = pool(&["three_outputs"]) else { return };
+    let is_over = AtomicBool::new(false);
+    let asked = std::thread::scope(|scope| {
+        let askers: Vec<_> = (0..4)
+            .map(|number| {
+                let (client, is_over) = (pool.client(), &is_over);
+                scope.spawn(move || {
+                    let mut asked = 0;
+                    while !is_over.load(Ordering::Relaxed) {
+                        let (numbers, job) = rows(number, 1 + asked % 40);
+                        is_right(&answer(ask(&client, job)), &numbers);
+                        asked += 1;
+                    }
+                    asked
+                })
+            })
+            .collect();
+        let client = pool.client();
+        for contexts in [4, 2, 8, 1, 3] {
+            client.set_contexts("three_outputs", contexts).expect("there is room");
+            let want = ("cpu0#2".to_owned(), "three_outputs".to_owned(), contexts);
+            assert_eq!(listed(&pool), [want]);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        askers.into_iter().map(|asker| asker.join().expect("every answer is right")).sum::<u64>()
+    });
+    let counters = pool.status().counters;
+    assert_eq!((counters.ok, counters.attempts), (asked, asked));
+}
+
+#[test]
+fn whoever_starts_later_has_what_the_pool_has_by_then() {
+    let Some(pool) = pool(&["three_outputs"]) else { return };
+    let client = pool.client();
+    client.load_model(plan("mlp")).expect("it loads");
+    client.set_contexts("three_outputs", 3).expect("there is room");
+    client.kill("cpu0#2", 9).expect("it is there");
+    let worker = eventually("the next worker", || match holders(&pool).as_slice() {
+        [row] if row.generation > 2 && row.state == WorkerState::Ready => Ok(row.name.clone()),
+        rows => Err(format!("{rows:?}")),
+    });
+    let want = [("mlp", 1), ("three_outputs", 3)];
+    let want = want.map(|(name, contexts)| (worker.clone(), name.to_owned(), contexts));
+    assert_eq!(listed(&pool), want);
+}
+
+#[test]
+fn a_worker_that_is_killed_while_it_loads_costs_the_load_and_nothing_else() {
+    let Some(pool) = pool(&["three_outputs"]) else { return };
+    let client = pool.client();
+    let worker = holder(&pool);
+    // It is ordered, and cannot do it before it is killed.
+    stop(worker.pid);
+    let load = std::thread::spawn({
+        let client = pool.client();
+        move || client.load_model(plan("mlp"))
+    });
+    pool.until_log("model `mlp` is to be loaded");
+    let why = refused(client.unload_model("three_outputs"));
+    assert!(why.contains("`mlp` is being loaded; try again"), "{why}");
+    client.kill(&worker.name, 9).expect("it is there");
+    let why = refused(load.join().expect("no panic"));
+    assert!(why.contains("ended while it was at it"), "{why}");
+    let next = holder(&pool);
+    assert_eq!(listed(&pool), [(next.name, "three_outputs".to_owned(), 1)]);
+    is_right(&answer(ask(&client, rows(1, 2).1)), &rows(1, 2).0);
+}
+
+#[test]
+fn a_model_that_is_unloaded_runs_what_it_has_and_takes_nothing_new() {
+    let Some(pool) = pool(&["three_outputs"]) else { return };
+    let client = pool.client();
+    let worker = holder(&pool);
+    stop(worker.pid);
+    // More than a worker takes at a time: some wait in the supervisor.
+    let asked: Vec<_> = (0..40).map(|number| (number, ask(&client, rows(number, 2).1))).collect();
+    let unload = std::thread::spawn({
+        let client = pool.client();
+        move || client.unload_model("three_outputs")
+    });
+    pool.until_log("model `three_outputs` is to be unloaded");
+    let why = client.infer(rows(1, 1).1).expect_err("it takes nothing new").to_string();
+    assert!(why.contains("no models"), "{why}");
+    go_on(worker.pid);
+    for (number, handle) in asked {
+        is_right(&answer(handle), &rows(number, 2).0);
+    }
+    let done = unload.join().expect("no panic").expect("it was there");
+    assert_eq!(done, "`three_outputs` is unloaded from cpu0#2");
+}
+
+#[test]
+fn the_command_loads_gives_contexts_and_unloads() {
+    let Some(pool) = pool(&["three_outputs"]) else { return };
+    let path = model("mlp");
+    let folder = path.parent().expect("it lies in a folder");
+    let command =
+        |arguments: &[&str]| pool.cli(&[&["model"], arguments].concat()).current_dir(folder);
+    let load = ["load", "mlp=mlp.onnx", "--set", "contexts=2", "--set", "cpu_ops=[\"Shape\"]"];
+    assert_eq!(command(&load).run().output(), "`mlp` is loaded on cpu0#2\n");
+    assert_eq!(
+        command(&["contexts", "mlp", "1"]).run().output(),
+        "`mlp` has 1 context on cpu0#2\n"
+    );
+    assert_eq!(command(&["unload", "mlp"]).run().output(), "`mlp` is unloaded from cpu0#2\n");
+    let wrong: [(&[&str], &str); 7] = [
+        (&["load", "mlp"], "write NAME=PATH"),
+        (&["load", "mlp=nothing.onnx"], "nothing.onnx: No such file"),
+        (&["load", "mlp=mlp.onnx", "--set", "contexts"], "write KEY=VALUE"),
+        (&["load", "mlp=mlp.onnx", "--set", "contexts=many"], "is not as in a config file"),
+        (&["load", "mlp=mlp.onnx", "--set", "context=1"], "expected one of `contexts`"),
+        (&["load", "mlp=mlp.onnx", "--set", "path=\"x\""], "write NAME=PATH first"),
+        (&["unload", "mlp"], "there is no model `mlp`; there is three_outputs"),
+    ];
+    for (arguments, why) in wrong {
+        command(arguments).run().complains(2, &[why]);
+    }
+}
