@@ -23,7 +23,6 @@ use std::time::Duration;
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
 use gridpool_protocol::receipt::DeviceInfo;
-use gridpool_protocol::status::WorkerState;
 
 use super::config::PoolConfig;
 use super::event::Timestamp;
@@ -444,19 +443,5 @@ impl Slot {
         };
         self.backoff_steps += 1;
         wait
-    }
-
-    /// What `status` shows.
-    pub(super) fn shown_state(&self) -> WorkerState {
-        match self.state {
-            SlotState::Busy { .. } => WorkerState::Busy,
-            SlotState::Killed { .. } | SlotState::Stopping { .. } => WorkerState::Stopping,
-            SlotState::Ready { .. } => WorkerState::Ready,
-            SlotState::Reclaiming { .. } | SlotState::Waiting { .. } => WorkerState::Backoff,
-            SlotState::Standby => WorkerState::Standby,
-            SlotState::Starting { .. } => WorkerState::Starting,
-            SlotState::Stopped => WorkerState::Stopped,
-            SlotState::Unkillable { .. } => WorkerState::Unkillable,
-        }
     }
 }

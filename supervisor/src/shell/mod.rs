@@ -373,19 +373,6 @@ impl Shared {
         }
     }
 
-    /// A worker has done what it was ordered, or says why not.
-    fn ordered(
-        &self,
-        worker: WorkerId,
-        order: u64,
-        result: Result<(), String>,
-    ) -> Result<(), String> {
-        let mut core = self.lock();
-        core.ordered(worker, order, result)?;
-        core.handle(self, self.timestamp(), Event::TimePassed);
-        Ok(())
-    }
-
     /// A worker has unmapped the arenas it was told to.
     fn forgot(&self, worker: WorkerId) {
         self.lock().with_link(worker, Link::forgot);

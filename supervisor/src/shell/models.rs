@@ -78,6 +78,19 @@ impl Shared {
         core.handle(self, self.timestamp(), Event::ModelsOffered { worker, models });
     }
 
+    /// A worker has done what it was ordered, or says why not.
+    pub(super) fn ordered(
+        &self,
+        worker: WorkerId,
+        order: u64,
+        result: Result<(), String>,
+    ) -> Result<(), String> {
+        let mut core = self.lock();
+        core.ordered(worker, order, result)?;
+        core.handle(self, self.timestamp(), Event::TimePassed);
+        Ok(())
+    }
+
     /// What the inference workers say of their models, and of each device that is out of service for
     /// models, why.
     pub(super) fn models(&self) -> Vec<DeviceModel> {
