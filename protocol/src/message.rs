@@ -181,6 +181,8 @@ pub enum ClientMessage {
     Models {
         /// Echoed.
         request: u64,
+        /// The first row that is wanted.
+        from: u32,
     },
     /// Say what the pool does about which fault.
     Policy {
@@ -357,7 +359,10 @@ pub enum ServerMessage {
     Models {
         /// Echoed.
         request: u64,
-        /// One row for each model of each device.
+        /// One row for each model of each device, from the wanted one on; as many as go into a message,
+        /// and at least one if there are any.
         models: Vec<DeviceModel>,
+        /// How many rows there are in all.
+        total: u32,
     },
 }

@@ -81,10 +81,25 @@ impl Client {
 
 impl Connection {
     fn models(&self) -> Result<Vec<DeviceModel>, ClientError> {
-        let reply = self.request(&|request| ClientMessage::Models { request })?;
+        let mut all: Vec<DeviceModel> = Vec::new();
+        loop {
+            let from = u32::try_from(all.len()).unwrap_or(u32::MAX);
+            let (rows, total) = self.models_from(from)?;
+            // Rows may have become fewer meanwhile.
+            let is_last = rows.is_empty() || all.len() + rows.len() >= total as usize;
+            all.extend(rows);
+            if is_last {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// A part of the rows, and how many there are in all.
+    fn models_from(&self, from: u32) -> Result<(Vec<DeviceModel>, u32), ClientError> {
+        let reply = self.request(&|request| ClientMessage::Models { request, from })?;
         let message = reply.received.message;
-        if let ServerMessage::Models { models, .. } = message {
-            Ok(models)
+        if let ServerMessage::Models { models, total, .. } = message {
+            Ok((models, total))
         } else {
             Err(ClientError::unexpected(&message))
         }

@@ -87,11 +87,14 @@ fn parse(text: &str, folder: &Path) -> Result<FileSettings, Misfit> {
             "model" => {
                 let tables = value.get_ref().as_array();
                 let wrong = || misfit("a model is a table: [[model]]".into());
-                settings.models = tables
-                    .ok_or_else(wrong)?
-                    .iter()
-                    .map(|table| parse_model(table, folder))
-                    .collect::<Result<_, _>>()?;
+                for table in tables.ok_or_else(wrong)? {
+                    let model = parse_model(table, folder)?;
+                    if settings.models.iter().any(|other| other.name == model.name) {
+                        let reason = format!("the model `{}` is there twice: keep one", model.name);
+                        return Err(Misfit { at: table.span(), reason });
+                    }
+                    settings.models.push(model);
+                }
             }
             "http" => settings.http = Some(parse_http(text()?).map_err(misfit)?),
             "allow_chaos" => {
@@ -222,6 +225,10 @@ mod tests {
             (
                 "[limits]\nkill_timeout_s = 1\nkill_timeout_ms = 100",
                 "line 2: `kill_timeout` is set twice, as kill_timeout_s and kill_timeout_ms",
+            ),
+            (
+                "[[model]]\nname = 'm'\npath = 'a'\n[[model]]\nname = 'm'\npath = 'b'",
+                "line 4: the model `m` is there twice: keep one",
             ),
             ("policy = 1", "line 1: `policy` is a table: [policy]"),
             ("[policy]\n'cuda 2' = 7", "line 2: `cuda 2` needs a response in quotes: \"restart\""),

@@ -67,15 +67,11 @@ pub(super) fn parse_table(mut table: toml::Table, folder: &Path) -> Result<Model
     Ok(ModelPlan { name, path: folder.join(path), options })
 }
 
-/// The models of the flags over those of the file: a flag changes the path of a model that the file
+/// The models of the flags over those of the file, none of which is there twice: a flag changes the path of a model that the file
 /// knows, and nothing else about it.
 pub(super) fn merge(file: Vec<ModelPlan>, flags: Vec<ModelPlan>) -> Result<Vec<ModelPlan>, String> {
-    let mut models: BTreeMap<String, ModelPlan> = BTreeMap::new();
-    for model in file {
-        if let Some(twice) = models.insert(model.name.clone(), model) {
-            return Err(format!("the model `{}` is there twice: keep one", twice.name));
-        }
-    }
+    let named = |model: ModelPlan| (model.name.clone(), model);
+    let mut models: BTreeMap<String, ModelPlan> = file.into_iter().map(named).collect();
     let mut seen = Vec::new();
     for model in flags {
         if seen.contains(&model.name) {
@@ -125,13 +121,12 @@ mod tests {
         let text = "name = 'm'\npath = 'a'\ncontexts = 4";
         let of_file = parse_table(text.parse().unwrap(), Path::new("")).unwrap();
         let flags = || vec![parse_flag("m=b").unwrap(), parse_flag("n=c").unwrap()];
-        let models = merge(vec![of_file.clone()], flags()).unwrap();
+        let models = merge(vec![of_file], flags()).unwrap();
         let short: Vec<_> = models
             .iter()
             .map(|m| (&*m.name, m.path.to_str().unwrap(), m.options.contexts))
             .collect();
         assert_eq!(short, [("m", "b", 4), ("n", "c", 1)]);
-        assert!(merge(vec![of_file.clone(), of_file], Vec::new()).is_err());
         assert!(merge(Vec::new(), [flags(), flags()].concat()).is_err());
     }
 }

@@ -158,9 +158,9 @@ impl Connection {
             ClientMessage::Model { request, order } => {
                 self.shared.lock().change_models(&self.shared, client, request, order);
             }
-            ClientMessage::Models { request } => {
-                let models = self.shared.models();
-                self.tell(&ServerMessage::Models { request, models });
+            ClientMessage::Models { request, from } => {
+                let (models, total) = self.shared.models_from(from);
+                self.tell(&ServerMessage::Models { request, models, total });
             }
             ClientMessage::Cancel { key } => {
                 self.shared.post(Event::CancelRequested { client, key });

@@ -6,7 +6,9 @@ mod change;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use gridpool_protocol::codec;
 use gridpool_protocol::ids::{DeviceId, Role, WorkerId};
+use gridpool_protocol::limits::FRAME_BYTES_MAX;
 use gridpool_protocol::message::DeviceModel;
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 use gridpool_protocol::tensor::options::ModelPlan;
@@ -19,6 +21,12 @@ use crate::pool::policy::PolicyTable;
 use crate::pool::{Pool, Pools};
 
 pub(super) use change::Changes;
+
+/// What one message says of models at most, bytes.
+const MODEL_ROWS_BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
+/// What is kept of the reason why a model could not be loaded, bytes: a list of all of its nodes may be
+/// long.
+const REASON_BYTES_MAX: usize = 4_096;
 
 /// The models of a pool.
 #[derive(Debug)]
@@ -55,7 +63,8 @@ impl Catalogue {
 
 impl Shared {
     /// An inference worker tells of its models.
-    pub(super) fn tells_of_models(&self, worker: WorkerId, models: Vec<ModelInfo>) {
+    pub(super) fn tells_of_models(&self, worker: WorkerId, mut models: Vec<ModelInfo>) {
+        models.iter_mut().for_each(|model| shorten(&mut model.reason));
         let mut core = self.lock();
         let is_ready = |info: &&ModelInfo| info.state == ModelState::Ready;
         let before = core.catalogue.reports.insert(worker, models.clone());
@@ -118,6 +127,19 @@ impl Shared {
         rows
     }
 
+    /// The rows from one on, as many as go into one message, and how many there are in all.
+    pub(super) fn models_from(&self, from: u32) -> (Vec<DeviceModel>, u32) {
+        let all = self.models();
+        let total = u32::try_from(all.len()).unwrap_or(u32::MAX);
+        let mut bytes = 0;
+        let fits = |row: &DeviceModel| {
+            let is_first = bytes == 0;
+            bytes += codec::encode(row).map_or(MODEL_ROWS_BYTES_MAX, |row| row.len());
+            is_first || bytes <= MODEL_ROWS_BYTES_MAX
+        };
+        (all.into_iter().skip(from as usize).take_while(fits).collect(), total)
+    }
+
     /// Whether somebody may ask for this model.
     pub(super) fn check_model(&self, name: &str) -> Result<(), String> {
         let core = self.lock();
@@ -145,6 +167,14 @@ impl Core {
     pub(super) fn forget_models_of(&mut self, worker: WorkerId) {
         self.catalogue.reports.remove(&worker);
         self.ends_with_orders(worker);
+    }
+}
+
+/// Cuts a sentence that is too long.
+fn shorten(text: &mut String) {
+    if text.len() > REASON_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(REASON_BYTES_MAX));
+        text.push('…');
     }
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn client_messages() -> Vec<(&'static str, ClientMessage)> {
         ClientMessage::Kill { request: 4, worker: "gpu0#4".to_owned(), signal: -9 },
         ClientMessage::Infer(Box::new(infer_submission())),
         ClientMessage::Model { request: 6, order: order() },
-        ClientMessage::Models { request: 7 },
+        ClientMessage::Models { request: 7, from: 1 },
         ClientMessage::Policy { request: 6 },
         ClientMessage::Release { request: 5, what: "jobs".to_owned() },
         ClientMessage::Drain { request: u64::MAX },
@@ -108,6 +108,7 @@ pub(crate) fn server_messages() -> Vec<(&'static str, ServerMessage)> {
         ServerMessage::Models {
             request: 11,
             models: vec![DeviceModel { worker: "gpu0#2".to_owned(), model: model() }],
+            total: 2,
         },
     ];
     all.into_iter().map(|message| (name(&message), message)).collect()

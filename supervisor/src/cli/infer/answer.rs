@@ -32,7 +32,11 @@ fn summary(model: &str, receipt: &Receipt) -> String {
     if let Some(attempt) = receipt.attempts.last() {
         line += &format!(" on {} ({})", attempt.worker, attempt.device.name);
         if let Some(report) = &attempt.infer {
-            line += &format!(", {:.1} ms of it the model", ms(report.device_us));
+            let runs = match report.runs {
+                1 => "one run".to_owned(),
+                runs => format!("{runs} runs"),
+            };
+            line += &format!(", {runs} of {:.1} ms in all", ms(report.device_us));
         }
     }
     line
