@@ -1,6 +1,9 @@
 //! The loop of an inference worker: it loads its models, hands requests to the engine as they come, and
 //! answers each when it is done, in whatever order that is.
 //!
+//! What is to be done about the models themselves is done beside that, in `orders`. Nothing here waits for
+//! a run or a load: the loop takes the next message at once.
+//!
 //! Requests run on the engine's threads. One that meets a fault after which the device is of no use ends
 //! the process from there: whatever else was in hand is the supervisor's matter.
 

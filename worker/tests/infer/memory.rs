@@ -17,8 +17,10 @@ const MIB: u64 = 1 << 20;
 /// Tables of 4 MiB.
 const TABLES: u16 = 50;
 const WEIGHTS: u64 = TABLES as u64 * 4 * MIB;
-/// What may stay of a model, and what twenty more may leave: far less than one of them.
+/// What twenty more may leave behind: far less than one of them.
 const SLACK: u64 = 24 * MIB;
+/// What may stay of the first: on a GPU there are kernels that nobody needed before it.
+const STAYS_ON_GPU: u64 = 96 * MIB;
 const ROUNDS: u64 = 20;
 
 /// Bytes that the worker holds: of its device if that has memory of its own, else of the host.
@@ -57,6 +59,7 @@ fn a_model_that_is_unloaded_gives_its_memory_back_twenty_times_over() {
     let mut obeys = |worker: &mut Lone, what| {
         assert_eq!(worker.obeys(orders.next().expect("endless"), what), Ok(()));
     };
+    let stays = if device() == DeviceKind::Gpu { STAYS_ON_GPU } else { SLACK };
     let before = held(&worker);
     let mut once = 0;
     for round in 1..=ROUNDS {
@@ -79,7 +82,7 @@ fn a_model_that_is_unloaded_gives_its_memory_back_twenty_times_over() {
             once = after;
         }
         assert!(with >= before + WEIGHTS, "round {round}: {with} bytes with it, {before} before");
-        assert!(after <= before + SLACK, "round {round}: {after} bytes after, {before} before");
+        assert!(after <= before + stays, "round {round}: {after} bytes after, {before} before");
         assert!(after <= once + SLACK, "round {round}: {after} bytes after, {once} the first time");
     }
 }
