@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use gridpool_protocol::ids::Role;
 use gridpool_protocol::message::DeviceModel;
-use gridpool_protocol::status::{WorkerState, WorkerStatus};
+use gridpool_protocol::status::{QuarantineStatus, WorkerState, WorkerStatus};
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 
 use super::limits::UNLOADED_MAX;
@@ -27,6 +27,8 @@ pub(super) struct Catalogue {
 pub(super) struct Heard {
     /// Every worker.
     pub(super) workers: Vec<WorkerStatus>,
+    /// The devices that are out of service.
+    pub(super) quarantines: Vec<QuarantineStatus>,
     /// Asked for after the workers.
     pub(super) rows: Vec<DeviceModel>,
 }
@@ -47,6 +49,22 @@ fn serves(worker: &WorkerStatus) -> bool {
 
 fn is_for_models(worker: &WorkerStatus) -> bool {
     worker.role == Role::Infer.name()
+}
+
+fn is_of(out: &QuarantineStatus, worker: &WorkerStatus) -> bool {
+    let device = worker.name.split('#').next();
+    out.role == worker.role && device == Some(&out.device)
+}
+
+/// In the pool's own words, which say when to come back.
+fn out_of_service(QuarantineStatus { device, why, tried_in_us, .. }: &QuarantineStatus) -> String {
+    match tried_in_us {
+        None => format!("{device} is out of service until `gridpool release {device}` ({why})"),
+        Some(us) => {
+            let seconds = us.div_ceil(1_000_000);
+            format!("{device} is out of service and tried again in {seconds} s ({why})")
+        }
+    }
 }
 
 impl Heard {
@@ -79,9 +97,11 @@ impl Heard {
         }
         let say = |worker: &WorkerStatus| {
             let state = format!("{:?}", worker.state).to_lowercase();
-            match worker.last_fault.as_str() {
-                "" => format!("{} is {state}", worker.name),
-                fault => format!("{} is {state} ({fault})", worker.name),
+            let out = self.quarantines.iter().find(|out| is_of(out, worker));
+            match (out, worker.last_fault.as_str()) {
+                (Some(out), _) => out_of_service(out),
+                (None, "") => format!("{} is {state}", worker.name),
+                (None, fault) => format!("{} is {state} ({fault})", worker.name),
             }
         };
         let all: Vec<_> = workers.map(say).collect();

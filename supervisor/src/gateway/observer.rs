@@ -40,7 +40,8 @@ impl View {
         let asked = Some(clock::now());
         let status = client.status()?;
         // A worker tells of its models before it is READY, so all that serve have told already.
-        let mut heard = Heard { workers: status.workers, rows: client.models()? };
+        let (workers, quarantines) = (status.workers, status.quarantines);
+        let mut heard = Heard { workers, quarantines, rows: client.models()? };
         if heard.is_doubtful() {
             heard.correct(&client.status()?.workers);
         }

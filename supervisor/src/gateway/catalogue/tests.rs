@@ -36,7 +36,8 @@ fn row(worker: &str, name: &str, reason: &str) -> DeviceModel {
 }
 
 fn after(before: &Catalogue, workers: &[WorkerStatus], rows: &[DeviceModel]) -> Catalogue {
-    before.after(&Heard { workers: workers.to_vec(), rows: rows.to_vec() })
+    let heard = Heard { workers: workers.to_vec(), quarantines: Vec::new(), rows: rows.to_vec() };
+    before.after(&heard)
 }
 
 fn state(catalogue: &Catalogue, name: &str) -> Option<State> {
@@ -90,7 +91,11 @@ fn workers_of_grids_say_nothing_about_models() {
     let grid = worker("cpu0#1", Role::Grid, WorkerState::Ready);
     let none = after(&Catalogue::default(), std::slice::from_ref(&grid), &[]);
     assert_eq!(none.silence(), None);
-    let heard = |workers: &[WorkerStatus]| Heard { workers: workers.to_vec(), rows: Vec::new() };
+    let heard = |workers: &[WorkerStatus]| Heard {
+        workers: workers.to_vec(),
+        quarantines: Vec::new(),
+        rows: Vec::new(),
+    };
     assert!(!heard(std::slice::from_ref(&grid)).is_doubtful());
     let both = [grid, worker("cpu0#2", Role::Infer, WorkerState::Starting)];
     assert!(after(&none, &both, &[]).silence().is_some());
@@ -125,4 +130,28 @@ fn a_name_that_is_built_in_is_not_the_model_s() {
     let catalogue = after(&Catalogue::default(), &[serving("cpu0#2")], &rows);
     let Some(State::Unavailable(why)) = state(&catalogue, "rot90") else { panic!("{catalogue:?}") };
     assert!(why.contains("`rot90` is built into the gateway"), "{why}");
+}
+
+#[test]
+fn a_device_out_of_service_is_told_as_the_pool_tells_it() {
+    let out = |device: &str, role: Role, tried_in_us| QuarantineStatus {
+        device: device.to_owned(),
+        role: role.name().to_owned(),
+        why: "exit code 73".to_owned(),
+        tried_in_us,
+    };
+    let heard = Heard {
+        workers: ["cpu0#2", "cpu1#2"]
+            .map(|n| worker(n, Role::Infer, WorkerState::Quarantined))
+            .into(),
+        quarantines: vec![
+            out("cpu0", Role::Grid, None),
+            out("cpu0", Role::Infer, Some(58_000_001)),
+            out("cpu1", Role::Infer, None),
+        ],
+        rows: Vec::new(),
+    };
+    let want = "no worker serves models now: cpu0 is out of service and tried again in 59 s (exit code 73); \
+                cpu1 is out of service until `gridpool release cpu1` (exit code 73)";
+    assert_eq!(heard.silence().as_deref(), Some(want));
 }
