@@ -210,3 +210,51 @@ impl HttpBody for Answer {
         SizeHint::with_exact(self.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn held(budget: &Budget) -> Held {
+        Held { budget: Arc::clone(&budget.0), permits: None, bytes: 0 }
+    }
+
+    #[test]
+    fn an_answer_is_held_as_it_grows_and_ends_at_its_limit() {
+        let budget = Budget::new();
+        let all = budget.0.available_permits();
+        let mut held = held(&budget);
+        let mut draft = Draft::new(&mut held);
+        let mebibyte = vec![1; 1 << 20];
+        for _ in 0..3 {
+            draft.write_all(&mebibyte).unwrap();
+        }
+        assert!(all - budget.0.available_permits() >= 3 << 10, "in kibibytes");
+        let bytes = draft.finish(Ok(())).unwrap();
+        assert_eq!(bytes.len(), 3 << 20);
+        let mut draft = Draft::new(&mut held);
+        let written = (0..=REPLY_BYTES_MAX >> 20).try_for_each(|_| draft.write_all(&mebibyte));
+        assert_eq!(draft.len(), REPLY_BYTES_MAX, "to the last byte");
+        let why = draft.finish(written).unwrap_err();
+        assert!(why.message().contains("more than 134217728 bytes: send fewer rows"), "{why:?}");
+        drop(held);
+        assert_eq!(budget.0.available_permits(), all, "all of it is given back");
+    }
+
+    #[test]
+    fn an_answer_that_the_budget_has_no_room_for_is_busy() {
+        let budget = Budget::new();
+        let _others = Arc::clone(&budget.0)
+            .try_acquire_many_owned(u32::try_from(BODIES_BYTES_MAX / PERMIT_BYTES - 1).unwrap())
+            .unwrap();
+        let mut held = held(&budget);
+        let mut draft = Draft::new(&mut held);
+        draft.write_all(&[1; PERMIT_BYTES]).unwrap();
+        let written = draft.write_all(&[1; 1]);
+        let why = draft.finish(written).unwrap_err();
+        assert!(why.message().starts_with("BUSY: "), "{why:?}");
+        assert!(Draft::new(&mut held).reserve(2 * PERMIT_BYTES).is_err());
+    }
+}

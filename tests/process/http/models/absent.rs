@@ -2,6 +2,7 @@
 //! only if somebody asks.
 
 use gridpool_protocol::status::WorkerStatus;
+use gridpool_worker::infer::library::Places;
 use nix::sys::signal::Signal;
 
 use super::*;
@@ -46,23 +47,45 @@ fn a_model_whose_worker_stands_still_is_not_ready_however_ready_it_says_it_is() 
 }
 
 #[test]
-fn models_of_a_worker_that_has_died_are_not_ready_and_requests_wait_for_the_next() {
+fn models_of_workers_that_have_died_are_not_ready_until_others_have_come() {
     let Some(setup) = setup(&["three_outputs"]) else { return };
-    // Long enough to be looked at; the pool starts another at once if it is released.
-    let pool = setup.limits("backoff_min_ms = 600000\nbackoff_max_ms = 600000\n").start_early();
+    let library = setup.folder().join("libonnxruntime.so");
+    let real = Places::here(None).find().expect("there is one").swap_remove(0);
+    let link = || std::os::unix::fs::symlink(&real, &library).expect("a link can be made");
+    link();
+    let path = library.to_str().expect("a plain path").to_owned();
+    let pool = early(setup.env("ORT_DYLIB_PATH", &path));
     told(&pool, &["three_outputs"]);
     until_ready(&pool);
+    // Without it no other can start.
+    std::fs::remove_file(&library).expect("the link is ours");
     signal(worker(&pool).pid, Signal::SIGKILL);
-    let answer = until_status_of(&pool, READY, 503);
-    answer.complains(503, "no worker serves models now: cpu0#");
-    get(&pool, "/v2/health/ready").complains(503, "no worker serves models now");
+    let why = "no worker serves models now: cpu0 is out of service until `gridpool release cpu0` (";
+    eventually("the device to be out of service", || {
+        let answer = get(&pool, READY);
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        if answer.status == 503 && text.contains(why) { Ok(()) } else { Err(text) }
+    });
+    for path in [READY, "/v2/health/ready"] {
+        let answer = get(&pool, path);
+        assert_eq!(
+            (answer.status, answer.header("retry-after")),
+            (503, None),
+            "{path}: {answer:?}"
+        );
+    }
     assert_eq!(get(&pool, "/v2/models/rot90/ready").status, 200, "grids are served all the same");
     assert_eq!(get(&pool, "/v2/models/three_outputs").status, 200, "what it was is known");
-    let mut body = rows(1, 1);
-    body["parameters"] = json!({"timeout": 300_000});
-    post(&pool, INFER, &body).complains(504, "DEADLINE");
+    let answer = post(&pool, INFER, &rows(1, 1));
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert!(String::from_utf8_lossy(&answer.body).contains("DEVICE_LOST"), "{answer:?}");
     let index = post(&pool, "/v2/repository/index", &json!({"ready": true})).json().to_string();
     assert!(!index.contains("three_outputs") && index.contains("rot90"), "{index}");
+    link();
+    pool.observer().release("cpu0").expect("it is out of service");
+    until_status_of(&pool, READY, 200);
+    assert_eq!(post(&pool, INFER, &rows(1, 1)).status, 200);
+    until_ready(&pool);
 }
 
 #[test]
@@ -73,7 +96,8 @@ fn a_model_that_the_next_worker_cannot_load_is_not_ready_and_says_why() {
     let setup = with_http(cpu(1));
     let file = setup.folder().join("own.onnx");
     std::fs::copy(model("three_outputs"), &file).expect("it can be copied");
-    let pool = setup.args(&["--model", &format!("own={}", file.display())]).start_early();
+    let setup = setup.args(&["--model", &format!("own={}", file.display())]);
+    let pool = early(setup);
     until_status_of(&pool, "/v2/models/own/ready", 200);
     until_ready(&pool);
     std::fs::write(&file, "no model").expect("it can be written");
@@ -83,13 +107,12 @@ fn a_model_that_the_next_worker_cannot_load_is_not_ready_and_says_why() {
         let now = worker(&pool);
         if now.generation > generation { Ok(()) } else { Err(format!("{now:?}")) }
     });
-    let words = "could not be loaded";
     let why = eventually("the new worker's word", || {
         let answer = get(&pool, "/v2/models/own/ready");
         let text = String::from_utf8_lossy(&answer.body).into_owned();
         if text.contains("cpu0#") && !text.contains("no worker") { Ok(answer) } else { Err(text) }
     });
-    assert_eq!(why.status, 503, "{words}: {why:?}");
+    assert_eq!(why.status, 503, "{why:?}");
     let body = rows(1, 1);
     post(&pool, "/v2/models/own/infer", &body)
         .complains(503, "the model `own` cannot be asked: cpu0#");
@@ -100,7 +123,7 @@ fn a_model_that_the_next_worker_cannot_load_is_not_ready_and_says_why() {
 fn a_pool_that_cannot_serve_models_says_what_to_install_and_not_to_come_back_at_once() {
     let file = model("three_outputs");
     let setup = with_http(cpu(1)).args(&["--model", &format!("three_outputs={}", file.display())]);
-    let pool = setup.env("ORT_DYLIB_PATH", "/nonexistent/libort.so").start_early();
+    let pool = early(setup.env("ORT_DYLIB_PATH", "/nonexistent/libort.so"));
     let why = "out of service until `gridpool release cpu0` (";
     let answer = eventually("the device to be out of service", || {
         let answer = post(&pool, INFER, &rows(1, 1));
@@ -125,7 +148,7 @@ fn a_model_with_the_name_of_an_op_leaves_the_op_alone_and_says_so() {
     }
     let file = model("three_outputs");
     let setup = with_http(cpu(1)).args(&["--model", &format!("rot90={}", file.display())]);
-    let pool = setup.start_early();
+    let pool = early(setup);
     let row = eventually("the model to be listed", || {
         let index = post(&pool, "/v2/repository/index", &json!({})).json();
         let rows = index.as_array().expect("a list").iter();
