@@ -8,7 +8,7 @@
 //! | 408, 413, 415 | the body came too slowly, is too long, is compressed |
 //! | 422 | POISON: the job killed its workers, and would again |
 //! | 500 | FAILED, or a fault of gridpool |
-//! | 501 | loading and unloading what is built in |
+//! | 501 | loading and unloading: not over HTTP |
 //! | 503, with Retry-After where that helps | BUSY, draining, DEVICE_LOST, CANCELLED, no pool, a limit of the gateway |
 //! | 504 | DEADLINE |
 

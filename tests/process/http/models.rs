@@ -45,7 +45,7 @@ fn told(pool: &Pool, models: &[&str]) {
 /// The worker of models.
 fn worker(pool: &Pool) -> WorkerStatus {
     let workers = pool.status().workers.into_iter();
-    workers.filter(|row| row.role == "infer").last().expect("the pool has one")
+    workers.rev().find(|row| row.role == "infer").expect("the pool has one")
 }
 
 /// Rows of four numbers from `first` on, as JSON; what three_outputs gives of them is known.
@@ -258,7 +258,7 @@ fn requests_that_come_at_once_share_runs_and_each_gets_its_own_rows() {
     let before = pool.status().counters.accepted;
     let asked = |at| (100 * at, 1 + at % 3);
     let asking: Vec<_> = (0..REQUESTS)
-        .map(|at| asked(at))
+        .map(asked)
         .map(|(first, count)| post_aside(&pool, INFER, &rows(first, count)))
         .collect();
     pool.until_status("all", |s| s.counters.accepted >= before + u64::from(REQUESTS));
