@@ -24,17 +24,25 @@ const REQUIRED: &str = "GRIDPOOL_REQUIRE_ONNXRUNTIME";
 /// Rows of a request that goes by shared memory: more than travel inside a message, in and out.
 const MANY_ROWS: u64 = 2_000;
 
-fn model(name: &str) -> PathBuf {
+pub(crate) fn model(name: &str) -> PathBuf {
     data("models").join(format!("{name}.onnx"))
+}
+
+/// Whether models can be served here; if they must be, this fails where they cannot.
+#[expect(clippy::print_stdout, reason = "a test that was skipped says so")]
+pub(crate) fn has_runtime() -> bool {
+    if let Err(error @ LibraryError::NotFound { .. }) = Places::here(None).find() {
+        assert!(std::env::var_os(REQUIRED).is_none(), "{error}");
+        println!("skipped: no ONNX Runtime (pip install onnxruntime)");
+        return false;
+    }
+    true
 }
 
 /// A pool of one CPU device with these models of tests/data/models, all of which have been looked at;
 /// `None` where there is no ONNX Runtime.
-#[expect(clippy::print_stdout, reason = "a test that was skipped says so")]
 fn pool(models: &[&str]) -> Option<Pool> {
-    if let Err(error @ LibraryError::NotFound { .. }) = Places::here(None).find() {
-        assert!(std::env::var_os(REQUIRED).is_none(), "{error}");
-        println!("skipped: no ONNX Runtime (pip install onnxruntime)");
+    if !has_runtime() {
         return None;
     }
     let setup = models.iter().fold(cpu(1), |setup, name| {

@@ -2,6 +2,7 @@
 //! budget still held, so that a client that does not read costs no more than it was let have.
 
 use std::future::poll_fn;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,7 +15,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::failure::Failure;
-use super::limits::{BODIES_BYTES_MAX, BODY_BYTES_MAX, BODY_SILENCE, BODY_TIMEOUT, HELD_PER_BYTE};
+use super::limits::{
+    BODIES_BYTES_MAX, BODY_BYTES_MAX, BODY_SILENCE, BODY_TIMEOUT, HELD_PER_BYTE, REPLY_BYTES_MAX,
+};
 
 /// Bytes of one permit of the budget.
 const PERMIT_BYTES: usize = 1 << 10;
@@ -28,6 +31,17 @@ pub(super) struct Budget(Arc<Semaphore>);
 pub(super) struct Held {
     budget: Arc<Semaphore>,
     permits: Option<OwnedSemaphorePermit>,
+    /// Of the request.
+    bytes: usize,
+}
+
+/// The body of an answer in the making: it holds what it takes, and ends at its limit.
+#[derive(Debug)]
+pub(super) struct Draft<'a> {
+    bytes: Vec<u8>,
+    held: &'a mut Held,
+    /// Why no more was written.
+    failure: Option<Failure>,
 }
 
 impl Budget {
@@ -57,7 +71,7 @@ impl Budget {
         if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
             return Err(too_long());
         }
-        let mut held = Held { budget: Arc::clone(&self.0), permits: None };
+        let mut held = Held { budget: Arc::clone(&self.0), permits: None, bytes: 0 };
         let mut bytes = Vec::new();
         let until = clock::now() + BODY_TIMEOUT;
         loop {
@@ -79,7 +93,8 @@ impl Budget {
             if bytes.len() + data.len() > BODY_BYTES_MAX {
                 return Err(too_long());
             }
-            held.hold((bytes.len() + data.len()) * HELD_PER_BYTE)?;
+            held.bytes = (bytes.len() + data.len()) * HELD_PER_BYTE;
+            held.hold(0)?;
             bytes.extend_from_slice(&data);
         }
     }
@@ -91,8 +106,9 @@ fn too_long() -> Failure {
 }
 
 impl Held {
-    /// Holds so many bytes in all.
-    fn hold(&mut self, bytes: usize) -> Result<(), Failure> {
+    /// Holds what the request takes, and so many bytes of its answer.
+    fn hold(&mut self, of_answer: usize) -> Result<(), Failure> {
+        let bytes = self.bytes + of_answer;
         let have = self.permits.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let more = bytes.div_ceil(PERMIT_BYTES).saturating_sub(have);
         let more = u32::try_from(more).expect("a body is bounded");
@@ -111,6 +127,62 @@ impl Held {
     /// A body that gives what is held back once it has been sent or given up.
     pub(super) fn answer(self, bytes: Vec<u8>) -> Body {
         Body::new(Answer { bytes: Some(bytes.into()), _held: self })
+    }
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(held: &'a mut Held) -> Self {
+        Self { bytes: Vec::new(), held, failure: None }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Makes room for so many bytes more, so that they are not moved while they are written.
+    pub(super) fn reserve(&mut self, more: usize) -> Result<(), Failure> {
+        let bytes = self.bytes.len() + more;
+        if bytes > REPLY_BYTES_MAX {
+            return Err(Failure::bad(format!(
+                "the answer would have more than {REPLY_BYTES_MAX} bytes: send fewer rows at once, name the \
+                 outputs that you want, or ask for them with binary_data, which takes less"
+            )));
+        }
+        if bytes > self.bytes.capacity() {
+            self.held.hold(bytes)?;
+            self.bytes.reserve_exact(more);
+        }
+        Ok(())
+    }
+
+    /// The body, or why there is none. `written` is what its writer made of it.
+    pub(super) fn finish(self, written: io::Result<()>) -> Result<Vec<u8>, Failure> {
+        match (self.failure, written) {
+            (Some(failure), _) => Err(failure),
+            // The sentence of a tensor that has no words in JSON.
+            (None, Err(error)) => Err(Failure::bad(error.to_string())),
+            (None, Ok(())) => Ok(self.bytes),
+        }
+    }
+}
+
+impl io::Write for Draft<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let (have, more) = (self.bytes.len(), bytes.len());
+        if have + more > self.bytes.capacity() {
+            // As much again, so that many small pieces are not many moves.
+            let ample = more.max(have.min(REPLY_BYTES_MAX.saturating_sub(have)));
+            if let Err(failure) = self.reserve(ample) {
+                self.failure = Some(failure);
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(more)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -136,5 +208,53 @@ impl HttpBody for Answer {
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn held(budget: &Budget) -> Held {
+        Held { budget: Arc::clone(&budget.0), permits: None, bytes: 0 }
+    }
+
+    #[test]
+    fn an_answer_is_held_as_it_grows_and_ends_at_its_limit() {
+        let budget = Budget::new();
+        let all = budget.0.available_permits();
+        let mut held = held(&budget);
+        let mut draft = Draft::new(&mut held);
+        let mebibyte = vec![1; 1 << 20];
+        for _ in 0..3 {
+            draft.write_all(&mebibyte).unwrap();
+        }
+        assert!(all - budget.0.available_permits() >= 3 << 10, "in kibibytes");
+        let bytes = draft.finish(Ok(())).unwrap();
+        assert_eq!(bytes.len(), 3 << 20);
+        let mut draft = Draft::new(&mut held);
+        let written = (0..=REPLY_BYTES_MAX >> 20).try_for_each(|_| draft.write_all(&mebibyte));
+        assert_eq!(draft.len(), REPLY_BYTES_MAX, "to the last byte");
+        let why = draft.finish(written).unwrap_err();
+        assert!(why.message().contains("more than 134217728 bytes: send fewer rows"), "{why:?}");
+        drop(held);
+        assert_eq!(budget.0.available_permits(), all, "all of it is given back");
+    }
+
+    #[test]
+    fn an_answer_that_the_budget_has_no_room_for_is_busy() {
+        let budget = Budget::new();
+        let _others = Arc::clone(&budget.0)
+            .try_acquire_many_owned(u32::try_from(BODIES_BYTES_MAX / PERMIT_BYTES - 1).unwrap())
+            .unwrap();
+        let mut held = held(&budget);
+        let mut draft = Draft::new(&mut held);
+        draft.write_all(&[1; PERMIT_BYTES]).unwrap();
+        let written = draft.write_all(&[1; 1]);
+        let why = draft.finish(written).unwrap_err();
+        assert!(why.message().starts_with("BUSY: "), "{why:?}");
+        assert!(Draft::new(&mut held).reserve(2 * PERMIT_BYTES).is_err());
     }
 }

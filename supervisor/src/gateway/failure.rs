@@ -8,8 +8,8 @@
 //! | 408, 413, 415 | the body came too slowly, is too long, is compressed |
 //! | 422 | POISON: the job killed its workers, and would again |
 //! | 500 | FAILED, or a fault of gridpool |
-//! | 501 | loading and unloading what is built in |
-//! | 503, with Retry-After | BUSY, draining, DEVICE_LOST, CANCELLED, no pool, a limit of the gateway |
+//! | 501 | loading and unloading: not over HTTP |
+//! | 503, with Retry-After where that helps | BUSY, draining, DEVICE_LOST, CANCELLED, no pool, a limit of the gateway |
 //! | 504 | DEADLINE |
 
 use axum::http::{HeaderValue, StatusCode, header};
@@ -20,6 +20,11 @@ use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
 
 use super::limits::RETRY_AFTER_S;
+
+/// How the pool says when a device is tried again: `tried again in 59 s`.
+const RETRIED_IN: &str = "tried again in ";
+/// How it says that a device is not tried again by itself.
+const OPERATORS: &str = "out of service until `gridpool release";
 
 /// See the module's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +79,26 @@ impl Failure {
         Self { ends_connection: true, ..self }
     }
 
+    /// The same with more words at its end.
+    pub(super) fn with(self, more: &str) -> Self {
+        Self { message: self.message + more, ..self }
+    }
+
+    /// When to come back, if that is of use: when the sentence says, else soon. Nobody need come back to
+    /// a device that waits for its operator.
+    fn retry_after(&self) -> Option<u64> {
+        if self.status != StatusCode::SERVICE_UNAVAILABLE {
+            return None;
+        }
+        let words = self.message.split(RETRIED_IN).skip(1);
+        let said = words.filter_map(|rest| rest.split_once(" s")?.0.parse().ok()).min();
+        match said {
+            Some(seconds) => Some(seconds),
+            None if self.message.contains(OPERATORS) => None,
+            None => Some(RETRY_AFTER_S),
+        }
+    }
+
     /// The sentence.
     pub(super) fn message(&self) -> &str {
         &self.message
@@ -109,9 +134,8 @@ impl IntoResponse for Failure {
         let body = serde_json::json!({ "error": self.message }).to_string();
         let json = HeaderValue::from_static("application/json");
         let mut response = (self.status, [(header::CONTENT_TYPE, json)], body).into_response();
-        if self.status == StatusCode::SERVICE_UNAVAILABLE {
-            let after = HeaderValue::from_static(RETRY_AFTER_S);
-            response.headers_mut().insert(header::RETRY_AFTER, after);
+        if let Some(seconds) = self.retry_after() {
+            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
         }
         if self.ends_connection {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -148,6 +172,22 @@ mod tests {
         assert_eq!(status(Verdict::Failed), (500, false));
         assert_eq!(status(Verdict::DeviceLost), (503, true));
         assert_eq!(status(Verdict::Cancelled), (503, true));
+    }
+
+    #[test]
+    fn a_client_is_told_to_come_back_when_the_sentence_says_and_not_before() {
+        let after = |why: &str| {
+            let response = Failure::unavailable(why).into_response();
+            let after = response.headers().get(header::RETRY_AFTER);
+            after.map(|after| after.to_str().unwrap().to_owned())
+        };
+        let one = "cpu0 is out of service and tried again in 59 s (killed)";
+        let two = "cpu1 is out of service and tried again in 7 s (killed)";
+        let lost = "cpu2 is out of service until `gridpool release cpu2` (exit code 73)";
+        assert_eq!(after("BUSY: the queue is full").as_deref(), Some("1"));
+        assert_eq!(after(one).as_deref(), Some("59"));
+        assert_eq!(after(&[one, two, lost].join("; ")).as_deref(), Some("7"));
+        assert_eq!(after(lost), None, "it would wait for its operator");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::limits::{ERRORS_SHOWN_MAX, ITEMS_MAX, SIDE_MAX};
-use super::models::Model;
+use super::models::{GridModel, find};
 use super::request::{Input, Request};
 use super::tensors;
 
@@ -31,7 +31,7 @@ const CELLS: usize = SIDE_MAX * SIDE_MAX;
 const SIZE_BYTES: usize = 2 * size_of::<i32>();
 
 /// The job that a request describes.
-pub(super) fn job(model: Model, request: &Request<'_>) -> Result<Job, Failure> {
+pub(super) fn job(model: GridModel, request: &Request<'_>) -> Result<Job, Failure> {
     let text = model.program(request)?;
     let program = Program::compile(&text, request.ties)
         .map_err(|error| Failure::bad(format!("the program `{text}`: {error}")))?;
@@ -42,7 +42,7 @@ pub(super) fn job(model: Model, request: &Request<'_>) -> Result<Job, Failure> {
              gives {grid}"
         )));
     }
-    let batch = batch(model, &request.inputs)?;
+    let batch = batch(&request.inputs)?;
     let job = Job::new(program, batch).map_err(|error| Failure::bad(error.to_string()))?;
     let job = job.with_priority(request.priority).refuse_if_busy();
     Ok(match request.deadline {
@@ -52,17 +52,7 @@ pub(super) fn job(model: Model, request: &Request<'_>) -> Result<Job, Failure> {
 }
 
 /// The grids of a request, every one of them checked.
-fn batch(model: Model, inputs: &[Input<'_>]) -> Result<GridBatch, Failure> {
-    let specs = model.inputs();
-    let takes: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
-    if let Some(other) = inputs.iter().find(|input| !takes.contains(&input.tensor.name())) {
-        let (name, takes, model) = (other.tensor.name(), takes.join(" and "), model.name());
-        return Err(Failure::bad(format!("the model `{model}` takes {takes}, not `{name}`")));
-    }
-    for spec in &specs {
-        let input = find(inputs, &spec.name)?;
-        spec.accepts(&input.tensor).map_err(|error| Failure::bad(error.to_string()))?;
-    }
+fn batch(inputs: &[Input<'_>]) -> Result<GridBatch, Failure> {
     let (grids, sizes) = (find(inputs, GRID)?, find(inputs, SIZE)?);
     let (items, others) = (grids.tensor.shape()[0], sizes.tensor.shape()[0]);
     if items != others {
@@ -79,11 +69,6 @@ fn batch(model: Model, inputs: &[Input<'_>]) -> Result<GridBatch, Failure> {
         batch.push(&grid).map_err(|error| Failure::bad(format!("item {item}: {error}")))?;
     }
     Ok(batch)
-}
-
-fn find<'a, 'b>(inputs: &'a [Input<'b>], name: &str) -> Result<&'a Input<'b>, Failure> {
-    let input = inputs.iter().find(|input| input.tensor.name() == name);
-    input.ok_or_else(|| Failure::bad(format!("the request has no input `{name}`")))
 }
 
 /// One item.
@@ -111,7 +96,7 @@ fn grid(cells: &[u8; CELLS], size: &[u8; SIZE_BYTES]) -> Result<Grid, String> {
 }
 
 /// The tensors that a job gave, and the errors of the first items that have no result.
-pub(super) fn results(outputs: &Outputs) -> Result<(Vec<tensors::Output>, Value), Failure> {
+pub(super) fn results(outputs: &Outputs) -> Result<(Vec<tensors::Output>, Vec<Value>), Failure> {
     let malformed = |error| Failure::internal(format!("{error}"));
     let items = outputs.len();
     let mut grids = vec![0; items * CELLS];
@@ -148,9 +133,9 @@ pub(super) fn results(outputs: &Outputs) -> Result<(Vec<tensors::Output>, Value)
     let tensors = tensors.into_iter().map(|(name, datatype, shape, data)| {
         let tensor = Tensor::new(name, datatype, shape);
         let tensor = tensor.map_err(|error| Failure::internal(error.to_string()))?;
-        Ok(tensors::Output { tensor, data })
+        Ok(tensors::Output::private(tensor, data))
     });
-    Ok((tensors.collect::<Result<_, Failure>>()?, Value::Array(errors)))
+    Ok((tensors.collect::<Result<_, Failure>>()?, errors))
 }
 
 /// Why an item has no result in GRID.

@@ -14,9 +14,12 @@ pub(super) const REQUESTS_MAX: usize = 128;
 pub(super) const POOL_CONNECTIONS: usize = 4;
 /// Longest body of a request.
 pub(super) const BODY_BYTES_MAX: usize = 64 << 20;
+/// Longest body of an answer.
+pub(super) const REPLY_BYTES_MAX: usize = 128 << 20;
 /// Bytes of all bodies that are being read, worked on or answered. One more byte is answered 503.
 pub(super) const BODIES_BYTES_MAX: usize = 512 << 20;
-/// What a byte of a request is counted as in [`BODIES_BYTES_MAX`]: itself, its packed form, its answer.
+/// What a byte of a request is counted as in [`BODIES_BYTES_MAX`]: itself, its packed form, and what grids
+/// become before they are written. Bodies of answers are counted as they are.
 pub(super) const HELD_PER_BYTE: usize = 3;
 /// Longest head of a request: its first line and all headers.
 pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -41,8 +44,8 @@ pub(super) const WRITE_TIMEOUT_MS: u32 = 30_000;
 pub(super) const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long to wait before accepting again when descriptors have run out.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// When a client that was told 503 should come back.
-pub(super) const RETRY_AFTER_S: &str = "1";
+/// When a client that was told 503 should come back, where the pool does not know.
+pub(super) const RETRY_AFTER_S: u64 = 1;
 
 /// Between two runs of the known job.
 pub(super) const READY_EVERY: Duration = Duration::from_secs(5);
@@ -52,7 +55,17 @@ pub(super) const READY_RETRY: Duration = Duration::from_secs(1);
 pub(super) const READY_DEADLINE: Duration = Duration::from_secs(10);
 /// A success that is older says nothing any more.
 pub(super) const READY_STALE: Duration = Duration::from_secs(60);
-/// How long the supervisor may take to say whether it drains.
+/// What was heard of the pool's models is asked for again after that, if somebody asks for one.
+pub(super) const MODELS_EVERY: Duration = Duration::from_secs(1);
+/// Models that were unloaded and are still known of; the oldest are forgotten.
+pub(super) const UNLOADED_MAX: usize = 64;
+/// A run of a model that succeeded so lately proves that it is ready; after that a trial must.
+pub(super) const PROOF_STALE: Duration = Duration::from_secs(15);
+/// How long one who asks whether a model is ready waits for its trial.
+pub(super) const TRIAL_WAIT: Duration = Duration::from_secs(2);
+/// The deadline of a trial.
+pub(super) const TRIAL_DEADLINE: Duration = Duration::from_secs(10);
+/// How long the supervisor may take to say how it is.
 pub(super) const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Between two signs of life to the supervisor.

@@ -9,14 +9,17 @@
 //!   to answer what is under way and to stop.
 //!
 //! The async runtime, and whatever speaks HTTP, is named here and nowhere else. A request is read by the
-//! runtime and worked on by a thread: JSON to tensors (`request`), tensors to a job (`grids`), the
-//! job through the pool (`pool`), and back (`reply`).
+//! runtime and worked on by a thread: JSON to tensors (`request`), tensors to a job (`models`, `work`),
+//! the job through the pool (`pool`), and back (`reply`). Which models there are is asked of the pool
+//! (`observer`, `catalogue`), and whether they are ready is tried (`readiness`, `trial`).
 
 mod body;
+mod catalogue;
 mod failure;
 mod grids;
 mod limits;
 mod models;
+mod observer;
 mod pool;
 mod readiness;
 mod reply;
@@ -25,6 +28,8 @@ mod routes;
 mod serve;
 mod statistics;
 mod tensors;
+mod trial;
+mod work;
 
 use std::io;
 use std::net::TcpListener;
@@ -36,25 +41,28 @@ use std::thread;
 
 use axum::http::{HeaderMap, HeaderName};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use gridpool_protocol::client::{Client, ClientError};
+use gridpool_protocol::client::ClientError;
 use gridpool_protocol::clock;
 use hyper_util::server::graceful::GracefulShutdown;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getppid};
+use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use body::Budget;
+use body::{Budget, Held};
 use failure::Failure;
 use limits::{BEAT_EVERY, REQUESTS_MAX};
-use models::Model;
+use models::{GridModel, Model};
+use observer::Observer;
 use pool::{HangUp, Pool};
 use readiness::Readiness;
 use reply::{Encoded, Reply};
 use statistics::{Spent, Statistics};
 
-/// Threads that may wait for the pool: those of requests, and one that asks for the status.
+/// Threads that may wait for the pool: those of requests and trials, one that asks how it is, and those
+/// that cancel.
 const BLOCKING_THREADS: usize = REQUESTS_MAX + 8;
 /// Threads that read and write sockets.
 const IO_THREADS: usize = 2;
@@ -99,13 +107,12 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> GatewayError {
 #[derive(Debug)]
 struct Gateway {
     pool: Pool,
-    /// Looks at the pool, and runs the known job.
-    observer: Client,
-    /// Held by the request that asks for the status.
-    asking: tokio::sync::Mutex<()>,
+    /// Looks at the pool, and runs the known job and trials.
+    observer: Arc<Observer>,
     readiness: Readiness,
     statistics: Statistics,
     budget: Budget,
+    /// One for each request and trial that is being worked on.
     slots: Arc<Semaphore>,
 }
 
@@ -118,10 +125,9 @@ pub fn run(options: &Options) -> Result<(), GatewayError> {
     let pool = Pool::connect(&options.socket)?;
     let gateway = Arc::new(Gateway {
         pool,
-        observer: pool::connect(&options.socket)?,
-        asking: tokio::sync::Mutex::default(),
+        observer: Arc::new(Observer::connect(&options.socket)?),
         readiness: Readiness::new(),
-        statistics: Statistics::default(),
+        statistics: Statistics::new(),
         budget: Budget::new(),
         slots: Arc::new(Semaphore::new(REQUESTS_MAX)),
     });
@@ -139,7 +145,7 @@ pub fn run(options: &Options) -> Result<(), GatewayError> {
         .map_err(system("the runtime"))?;
     let ended = runtime.block_on(live(Arc::clone(&gateway), listener, link));
     if ended.is_ok() {
-        gateway.pool.hear_out(&gateway.observer);
+        gateway.pool.hear_out(gateway.observer.client());
     }
     drop(stop);
     // Threads that still wait for the pool wait for nothing any more.
@@ -147,20 +153,26 @@ pub fn run(options: &Options) -> Result<(), GatewayError> {
     ended
 }
 
-/// Reads a request for a model as far as a job, which nobody runs: how many items it has, or what is
-/// wrong with it. `json_bytes` is what `Inference-Header-Content-Length` would say.
+/// Whether the gateway would not serve a model of that name: it is an op's, or stands in a path.
+#[must_use]
+pub fn is_taken(name: &str) -> bool {
+    models::is_taken(name)
+}
+
+/// Reads a request for a model that is built in as far as a job, which nobody runs: how many items it
+/// has, or what is wrong with it. `json_bytes` is what `Inference-Header-Content-Length` would say.
 ///
 /// # Errors
 /// The sentence that a client would be told.
 pub fn check_request(model: &str, json_bytes: Option<usize>, body: &[u8]) -> Result<u64, String> {
     let check = || {
-        let model = Model::find(model, None)?;
+        let none = || Failure::unknown(format!("there is no model `{model}`"));
+        let model = Model::Grid(GridModel::find(model).ok_or_else(none)?);
         let length = json_bytes.map(|bytes| (request::HEADER_LENGTH, bytes));
         let length = length.map(|(name, bytes)| (HeaderName::from_static(name), bytes.into()));
-        let request = request::parse(&HeaderMap::from_iter(length), body)?;
-        request.wanted.check(model)?;
-        grids::job(model, &request)?;
-        Ok(request.inputs[0].tensor.shape()[0])
+        let mut request = request::parse(&HeaderMap::from_iter(length), body)?;
+        let items = model.items(&request);
+        model.work(&mut request).map(|_| items)
     };
     check().map_err(|failure: Failure| failure.message().to_owned())
 }
@@ -188,7 +200,7 @@ fn take_over(options: &Options) -> Result<(TcpListener, UnixStream), GatewayErro
 /// The body of the thread that runs the known job, until the gateway stops.
 fn probe(gateway: &Gateway, stopped: &Receiver<()>) {
     loop {
-        let pause = gateway.readiness.probe(&gateway.observer);
+        let pause = gateway.readiness.probe(gateway.observer.client());
         if stopped.recv_timeout(pause) == Err(RecvTimeoutError::Disconnected) {
             return;
         }
@@ -244,44 +256,44 @@ impl Gateway {
     /// One inference, from its body to the body of its answer. Blocks for as long as the job takes.
     fn infer(
         &self,
-        model: Model,
+        model: &Model,
         headers: &HeaderMap,
         body: &[u8],
-        hang_up: &HangUp,
+        (hang_up, held): (&HangUp, &mut Held),
     ) -> Result<Encoded, Failure> {
         let began = clock::now();
-        let done = self.try_infer(model, headers, body, hang_up);
+        let done = self.try_infer(model, headers, body, (hang_up, held));
         if done.is_err() {
-            self.statistics.failed(model, began.elapsed());
+            self.statistics.of(model).failed(began.elapsed());
         }
         done
     }
 
     fn try_infer(
         &self,
-        model: Model,
+        model: &Model,
         headers: &HeaderMap,
         body: &[u8],
-        hang_up: &HangUp,
+        (hang_up, held): (&HangUp, &mut Held),
     ) -> Result<Encoded, Failure> {
         let began = clock::now();
-        let request = request::parse(headers, body)?;
-        request.wanted.check(model)?;
-        let job = grids::job(model, &request)?;
+        let mut request = request::parse(headers, body)?;
+        let items = model.items(&request);
+        let work = model.work(&mut request)?;
         let input = began.elapsed();
-        let answer = self.pool.run(job, hang_up)?;
+        let answer = work.run(&self.pool, hang_up)?;
         let answered = clock::now();
-        let receipt = &answer.receipt;
-        let outputs = answer.outputs.as_ref().ok_or_else(|| Failure::verdict(receipt))?;
-        let (outputs, errors) = grids::results(outputs)?;
+        let receipt = answer.receipt();
+        let (outputs, errors) = answer.results()?;
+        model.has_answered(receipt);
         let mut parameters = reply::proof(receipt)?;
-        if receipt.item_errors > 0 || errors.as_array().is_some_and(|errors| !errors.is_empty()) {
-            parameters.insert("errors".to_owned(), errors.to_string().into());
+        if !errors.is_empty() {
+            parameters.insert("errors".to_owned(), Value::Array(errors).to_string().into());
         }
         let reply = Reply { model: model.name().to_owned(), id: request.id, parameters, outputs };
-        let encoded = reply.encode(&request.wanted)?;
+        let encoded = reply.encode(&request.wanted, held)?;
         let (output, total) = (answered.elapsed(), began.elapsed());
-        self.statistics.succeeded(model, receipt, Spent { input, output, total });
+        self.statistics.of(model).succeeded(items, receipt, Spent { input, output, total });
         Ok(encoded)
     }
 }

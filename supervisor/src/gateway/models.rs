@@ -1,127 +1,170 @@
-//! What is served under which name, and how it is described. Now these are the ops that make a grid of
-//! a grid and take no arguments, and `program`, for whatever else makes a grid of a grid.
+//! What is served under which name, and how it is described: the models that are built in ([`GridModel`])
+//! and those of the pool ([`OnnxModel`]). The one place where the two kinds are told apart.
+//!
+//! A name that is built in stays so: a model of the pool that has it too is listed as UNAVAILABLE.
 
-use gridpool_protocol::program::{Kind, OPS, OpSpec, Type};
-use gridpool_protocol::tensor::{ANY_SIZE, DataType, TensorSpec};
+mod grid;
+mod onnx;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use gridpool_protocol::receipt::Receipt;
+use gridpool_protocol::tensor::{ANY_SIZE, Tensor, TensorSpec};
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use super::grids::{GRID, SIZE, STATUS};
-use super::limits::{ITEMS_MAX, SIDE_MAX};
-use super::request::Request;
+use super::grids;
+use super::request::{Input, Request};
+use super::work::Work;
+
+pub(super) use grid::GridModel;
+pub(super) use onnx::{OnnxModel, Record, State, nodes};
 
 /// The one version of every model.
 pub(super) const VERSION: &str = "1";
-/// The model whose program comes with the request.
-const PROGRAM: &str = "program";
-/// What runs the models.
-const PLATFORM: &str = "gridpool";
+/// `/v2/models/stats` is no model.
+const NAMES_OF_PATHS: [&str; 1] = ["stats"];
 
 /// One model.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Model {
-    /// An op on grids.
-    Op(&'static OpSpec),
-    /// Whatever program the request names.
-    Program,
+    /// Built in: it runs on the workers of grids.
+    Grid(GridModel),
+    /// Of the pool: it runs on the workers of models.
+    Onnx(Arc<OnnxModel>),
+}
+
+/// Whether no model of the pool can be served under that name.
+pub(super) fn is_taken(name: &str) -> bool {
+    GridModel::find(name).is_some() || NAMES_OF_PATHS.contains(&name)
 }
 
 impl Model {
-    /// Every model, in the order of the ops.
-    pub(super) fn all() -> impl Iterator<Item = Self> {
-        let of_grids = (Type::one(Kind::Grid), Type::one(Kind::Grid));
-        let ops = OPS.iter().filter(move |op| {
-            op.parameters.is_empty() && op.name != PROGRAM && op.kinds().contains(&of_grids)
-        });
-        ops.map(Self::Op).chain([Self::Program])
-    }
-
-    /// The model of that name, in the version that the path names, if it names one.
-    pub(super) fn find(name: &str, version: Option<&str>) -> Result<Self, Failure> {
-        let model = Self::all().find(|model| model.name() == name).ok_or_else(|| {
-            Failure::unknown(format!(
-                "there is no model `{name}`; POST /v2/repository/index lists those that are served"
-            ))
-        })?;
-        match version {
-            Some(other) if other != VERSION => Err(Failure::unknown(format!(
-                "the model `{name}` has no version `{other}`; its only one is `{VERSION}`"
-            ))),
-            Some(_) | None => Ok(model),
-        }
-    }
-
-    pub(super) fn name(self) -> &'static str {
+    pub(super) fn name(&self) -> &str {
         match self {
-            Self::Op(op) => op.name,
-            Self::Program => PROGRAM,
-        }
-    }
-
-    /// The text of the program that a request asks for.
-    pub(super) fn program(self, request: &Request<'_>) -> Result<String, Failure> {
-        match (self, &request.program) {
-            (Self::Op(op), None) => Ok(op.name.to_owned()),
-            (Self::Op(op), Some(_)) => Err(Failure::bad(format!(
-                "the model `{}` takes no program; the model `{PROGRAM}` does",
-                op.name
-            ))),
-            (Self::Program, Some(program)) => Ok(program.clone()),
-            (Self::Program, None) => Err(Failure::bad(
-                "the model `program` needs a parameter `program` of the request, for instance \
-                 \"rot90 | replace(0, 5)\"",
-            )),
+            Self::Grid(model) => model.name(),
+            Self::Onnx(model) => &model.info.name,
         }
     }
 
     /// What it takes.
-    #[expect(clippy::unused_self, reason = "other models take other tensors")]
-    pub(super) fn inputs(self) -> Vec<TensorSpec> {
-        vec![grids(), sizes()]
+    pub(super) fn inputs(&self) -> Cow<'_, [TensorSpec]> {
+        match self {
+            Self::Grid(model) => model.inputs().into(),
+            Self::Onnx(model) => (&*model.info.inputs).into(),
+        }
     }
 
     /// What it gives.
-    #[expect(clippy::unused_self, reason = "other models give other tensors")]
-    pub(super) fn outputs(self) -> Vec<TensorSpec> {
-        vec![grids(), sizes(), spec(STATUS, DataType::Int32, &[])]
+    pub(super) fn outputs(&self) -> Cow<'_, [TensorSpec]> {
+        match self {
+            Self::Grid(model) => model.outputs().into(),
+            Self::Onnx(model) => (&*model.info.outputs).into(),
+        }
+    }
+
+    /// What runs it.
+    fn platform(&self) -> &'static str {
+        match self {
+            Self::Grid(_) => grid::PLATFORM,
+            Self::Onnx(_) => onnx::PLATFORM,
+        }
     }
 
     /// As `/v2/models/NAME` says it.
-    pub(super) fn metadata(self) -> Value {
+    pub(super) fn metadata(&self) -> Value {
         json!({
             "name": self.name(),
             "versions": [VERSION],
-            "platform": PLATFORM,
+            "platform": self.platform(),
             "inputs": self.inputs(),
             "outputs": self.outputs(),
         })
     }
 
     /// As `/v2/models/NAME/config` says it, in Triton's terms.
-    pub(super) fn config(self) -> Value {
-        let configs = |specs: Vec<TensorSpec>| specs.iter().map(config_of).collect::<Value>();
-        let says = match self {
-            Self::Op(op) => op.meaning,
-            Self::Program => "the program of the request's parameter `program`",
+    pub(super) fn config(&self) -> Value {
+        match self {
+            Self::Grid(model) => model.config(),
+            Self::Onnx(model) => model.config(),
+        }
+    }
+
+    /// How many inferences a request is: items or rows, or 1.
+    pub(super) fn items(&self, request: &Request<'_>) -> u64 {
+        let first = request.inputs.first().and_then(|input| input.tensor.shape().first().copied());
+        let has_rows = match self {
+            Self::Grid(_) => true,
+            Self::Onnx(model) => model.has_rows(),
         };
-        json!({
-            "name": self.name(),
-            "platform": PLATFORM,
-            "backend": PLATFORM,
-            "version_policy": { "latest": { "num_versions": 1 } },
-            "max_batch_size": ITEMS_MAX,
-            "input": configs(self.inputs()),
-            "output": configs(self.outputs()),
-            "parameters": { "meaning": { "string_value": says } },
-        })
+        first.filter(|_| has_rows).unwrap_or(1)
+    }
+
+    /// A request of it has got its result.
+    pub(super) fn has_answered(&self, receipt: &Receipt) {
+        match self {
+            Self::Grid(_) => {}
+            Self::Onnx(model) => model.record.proof.succeeded(receipt),
+        }
+    }
+
+    /// What a request asks of it, checked against all that is known of it.
+    pub(super) fn work(&self, request: &mut Request<'_>) -> Result<Work, Failure> {
+        if let Self::Onnx(model) = self {
+            model.can_be_asked()?;
+        }
+        check_inputs(self, &request.inputs)?;
+        request.wanted.check(self)?;
+        match self {
+            Self::Grid(model) => grids::job(*model, request).map(Work::Grids),
+            Self::Onnx(model) => model.job(request).map(Work::Onnx),
+        }
     }
 }
 
-/// Without the batch's dimension, as Triton writes it. A shape that is that dimension alone has one of
-/// 1 in its place.
-fn config_of(spec: &TensorSpec) -> Value {
+/// Whether these are the inputs that a model takes, each of its type and shape.
+fn check_inputs(model: &Model, inputs: &[Input<'_>]) -> Result<(), Failure> {
+    let specs = model.inputs();
+    let is_taken = |input: &&Input<'_>| specs.iter().any(|s| s.name == input.tensor.name());
+    if let Some(other) = inputs.iter().find(|input| !is_taken(input)) {
+        let takes: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
+        let (name, takes, model) = (other.tensor.name(), takes.join(" and "), model.name());
+        return Err(Failure::bad(format!("the model `{model}` takes {takes}, not `{name}`")));
+    }
+    for spec in specs.iter() {
+        let tensor = &find(inputs, &spec.name)?.tensor;
+        if let Err(error) = spec.accepts(tensor) {
+            return Err(Failure::bad(format!("{error}{}", where_it_differs(spec, tensor))));
+        }
+    }
+    Ok(())
+}
+
+/// The input of that name.
+pub(super) fn find<'a, 'b>(inputs: &'a [Input<'b>], name: &str) -> Result<&'a Input<'b>, Failure> {
+    let input = inputs.iter().find(|input| input.tensor.name() == name);
+    input.ok_or_else(|| Failure::bad(format!("the request has no input `{name}`")))
+}
+
+/// In which dimension a tensor is not what a model takes.
+fn where_it_differs(spec: &TensorSpec, tensor: &Tensor) -> String {
+    let (got, want) = (tensor.signed_shape(), &spec.shape);
+    if got.len() != want.len() {
+        return format!(": it has {} dimensions, not {}", got.len(), want.len());
+    }
+    let mut sides = got.iter().zip(want).enumerate();
+    let differs = sides.find(|(_, (got, want))| **want != ANY_SIZE && got != want);
+    differs.map_or_else(String::new, |(axis, (got, want))| {
+        format!(": dimension {axis} is {got}, not {want}")
+    })
+}
+
+/// An input or output as Triton writes it: where all have a dimension for the batch, without that. A
+/// shape without any other has one of 1 in its place.
+fn config_of(spec: &TensorSpec, has_rows: bool) -> Value {
     let data_type = format!("TYPE_{}", spec.datatype);
-    match &spec.shape[1..] {
+    match &spec.shape[usize::from(has_rows && !spec.shape.is_empty())..] {
         [] => {
             let reshape = json!({ "shape": [] });
             json!({ "name": spec.name, "data_type": data_type, "dims": [1], "reshape": reshape })
@@ -130,50 +173,18 @@ fn config_of(spec: &TensorSpec) -> Value {
     }
 }
 
-fn grids() -> TensorSpec {
-    let side = i64::try_from(SIDE_MAX).expect("a side is small");
-    spec(GRID, DataType::Uint8, &[side, side])
-}
-
-fn sizes() -> TensorSpec {
-    spec(SIZE, DataType::Int32, &[2])
-}
-
-/// For any number of items.
-fn spec(name: &str, datatype: DataType, item: &[i64]) -> TensorSpec {
-    let shape = [&[ANY_SIZE], item].concat();
-    TensorSpec { name: name.to_owned(), datatype, shape }
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    pub(in crate::gateway) use super::onnx::tests::{info, model};
+
     use super::*;
 
     #[test]
-    fn the_models_are_the_ops_of_grids_without_arguments_and_program() {
-        let names: Vec<_> = Model::all().map(Model::name).collect();
-        for name in ["identity", "rot90", "dmirror", "compress", "tophalf", "program"] {
-            assert!(names.contains(&name), "{name}: {names:?}");
+    fn names_that_are_built_in_or_paths_are_taken() {
+        for name in ["rot90", "program", "stats"] {
+            assert!(is_taken(name), "{name}");
         }
-        for name in ["replace", "objects", "palette", "first", "hconcat", "merge", "cover"] {
-            assert!(!names.contains(&name), "{name} does not make a grid of a grid by itself");
-        }
-    }
-
-    #[test]
-    fn a_name_or_version_that_is_not_there_is_404() {
-        assert!(Model::find("rot90", Some("1")).is_ok());
-        for (name, version) in [("rot9", None), ("rot90", Some("2")), ("rot90", Some("01"))] {
-            let failure = Model::find(name, version).unwrap_err();
-            assert!(failure.message().contains(name), "{failure:?}");
-        }
-    }
-
-    #[test]
-    fn a_config_has_no_dimension_for_the_batch() {
-        let config = Model::Program.config();
-        assert_eq!(config["input"][0]["dims"], json!([30, 30]));
-        assert_eq!(config["input"][1]["data_type"], "TYPE_INT32");
-        assert_eq!(config["output"][2]["reshape"]["shape"], json!([]));
+        assert!(!is_taken("resnet50"));
+        assert!(!is_taken("replace"), "an op that is no model");
     }
 }

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use gridpool_protocol::client::{Canceller, Client, ClientError, Job, JobAnswer};
+use gridpool_protocol::client::{
+    Canceller, Client, ClientError, InferAnswer, InferJob, Job, JobAnswer,
+};
 use tokio::runtime::Handle;
 
 use super::limits::POOL_CONNECTIONS;
@@ -37,10 +39,40 @@ impl Pool {
         Ok(Self { socket: socket.to_owned(), connections, choosing: Mutex::default() })
     }
 
-    /// Runs a job on the connection that has the fewest, unless its client hangs up.
+    /// Runs a job of grids, unless its client hangs up.
     pub(super) fn run(&self, job: Job, hang_up: &HangUp) -> Result<JobAnswer, ClientError> {
+        self.on_a_connection(|client| {
+            let handle = client.submit(job)?;
+            hang_up.attach(handle.canceller());
+            let answer = handle.wait();
+            hang_up.detach();
+            answer
+        })
+    }
+
+    /// Asks a model, likewise.
+    pub(super) fn infer(
+        &self,
+        job: InferJob,
+        hang_up: &HangUp,
+    ) -> Result<InferAnswer, ClientError> {
+        self.on_a_connection(|client| {
+            let handle = client.infer(job)?;
+            hang_up.attach(handle.canceller());
+            let answer = handle.wait();
+            hang_up.detach();
+            answer
+        })
+    }
+
+    /// Asks the pool on the connection that has the fewest jobs.
+    fn on_a_connection<T>(
+        &self,
+        ask: impl FnOnce(&Client) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
         let connection = self.choose();
-        let answer = connection.run(job, hang_up);
+        let client = connection.lock().clone();
+        let answer = ask(&client);
         connection.jobs.fetch_sub(1, Ordering::Relaxed);
         if let Err(ClientError::Lost | ClientError::Closed(_)) = &answer {
             self.replace(connection);
@@ -79,15 +111,6 @@ impl Pool {
 impl Connection {
     fn lock(&self) -> MutexGuard<'_, Client> {
         self.client.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn run(&self, job: Job, hang_up: &HangUp) -> Result<JobAnswer, ClientError> {
-        let client = self.lock().clone();
-        let handle = client.submit(job)?;
-        hang_up.attach(handle.canceller());
-        let answer = handle.wait();
-        hang_up.detach();
-        answer
     }
 }
 

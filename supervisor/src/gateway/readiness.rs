@@ -1,8 +1,9 @@
 //! Whether the pool is ready, which means: a known job went through it to a device and back a moment
-//! ago, and its result was right. Nothing else counts, neither that processes live nor that they say so.
+//! ago, and its result was right; and where the pool has models, that one of them has been run likewise
+//! ([`trial`](super::trial)). Nothing else counts, neither that processes live nor that they say so.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use gridpool_protocol::batch::{Grid, GridBatch};
@@ -13,8 +14,13 @@ use gridpool_protocol::message::Priority;
 use gridpool_protocol::output::Output;
 use gridpool_protocol::program::{Program, Ties};
 use gridpool_protocol::receipt::Verdict;
+use tokio::time::timeout;
 
-use super::limits::{READY_DEADLINE, READY_EVERY, READY_RETRY, READY_STALE};
+use super::Gateway;
+use super::failure::Failure;
+use super::limits::{READY_DEADLINE, READY_EVERY, READY_RETRY, READY_STALE, TRIAL_WAIT};
+use super::models::{OnnxModel, State};
+use super::observer::View;
 
 /// The program of the known job. Its grid is another one each time: no job of it is ever one that was
 /// convicted, or remembered.
@@ -129,6 +135,81 @@ fn run(client: &Client, run: u32) -> Result<(), Fault> {
         Ok(Output::Grid(got)) if got == want => Ok(()),
         Ok(got) => Err(Fault::Wrong(format!("{got:?}, not {want:?}"))),
         Err(error) => Err(Fault::Wrong(error.to_string())),
+    }
+}
+
+impl Gateway {
+    /// Whether a job of grids came back from a device lately, and the pool still takes jobs.
+    pub(super) async fn check_grids(&self) -> Result<Arc<View>, Failure> {
+        self.readiness.check().map_err(Failure::unavailable)?;
+        let view = self.observer.look().await?;
+        view.is_open().map_err(Failure::unavailable)?;
+        Ok(view)
+    }
+
+    /// Whether one model at least is ready, where the pool has models. One is enough: a model that fails
+    /// has a path of its own that says so, and must not take the others, and grids, out of service.
+    pub(super) async fn check_models(&self, view: &View) -> Result<(), Failure> {
+        let is_ready = |model: &&Arc<OnnxModel>| model.state == State::Ready;
+        let ready: Vec<_> = view.catalogue.all().filter(is_ready).collect();
+        let is_proven = |model: &Arc<OnnxModel>| model.record.proof.check(model) == Some(Ok(()));
+        if ready.iter().any(|model| is_proven(model)) {
+            return Ok(());
+        }
+        let mut why = None;
+        for model in ready {
+            match self.prove(model).await {
+                Ok(()) => return Ok(()),
+                Err(one) => why = why.or(Some(one)),
+            }
+        }
+        let none = || {
+            let mut others = view.catalogue.all().filter(|model| model.state != State::Unloaded);
+            others.find_map(|model| {
+                let (name, why) = (&model.info.name, model.why_not_ready()?);
+                Some(format!("no model is ready; `{name}`: {why}"))
+            })
+        };
+        let silence = view.catalogue.silence().map(str::to_owned);
+        why.or(silence).or_else(none).map_or(Ok(()), |why| Err(Failure::unavailable(why)))
+    }
+
+    /// Whether a model is ready: a worker has it, and a run of it came back from a device lately.
+    pub(super) async fn check_model(&self, name: &str) -> Result<(), Failure> {
+        let view = self.observer.look().await?;
+        view.is_open().map_err(Failure::unavailable)?;
+        let gone = || Failure::unavailable(format!("`{name}` was unloaded"));
+        let model = view.catalogue.find(name).ok_or_else(gone)?;
+        match model.why_not_ready() {
+            Some(why) => Err(Failure::unavailable(why)),
+            None => self.prove(model).await.map_err(Failure::unavailable),
+        }
+    }
+
+    /// Finds a proof that a model runs, or makes one. Of all who ask for one, one tries.
+    async fn prove(&self, model: &Arc<OnnxModel>) -> Result<(), String> {
+        let proof = |model: &OnnxModel| model.record.proof.check(model);
+        let trying = async {
+            if let Some(known) = proof(model) {
+                return known;
+            }
+            let turn = Arc::clone(&model.record.turn).lock_owned().await;
+            if let Some(known) = proof(model) {
+                return known;
+            }
+            let slot = Arc::clone(&self.slots).acquire_owned().await;
+            let slot = slot.expect("the slots are never closed");
+            let (client, model) = (self.observer.client().clone(), Arc::clone(model));
+            let tried = tokio::task::spawn_blocking(move || {
+                let _held = (turn, slot);
+                model.record.proof.try_once(&client, &model.info)
+            });
+            tried.await.unwrap_or_else(|error| Err(error.to_string()))
+        };
+        timeout(TRIAL_WAIT, trying).await.unwrap_or_else(|_| {
+            let (name, wait) = (&model.info.name, TRIAL_WAIT.as_secs());
+            Err(format!("the trial of the model `{name}` has not come back for {wait} s"))
+        })
     }
 }
 

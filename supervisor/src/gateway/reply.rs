@@ -1,14 +1,16 @@
 //! One inference response: JSON, with the data of its tensors in it or as bytes behind it.
 
+use std::io::{self, Write};
+
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use gridpool_protocol::receipt::{AttemptOutcome, Receipt};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::body::Held;
+use super::body::{Draft, Held};
 use super::failure::Failure;
-use super::models::VERSION;
+use super::models::{VERSION, nodes};
 use super::request::{HEADER_LENGTH, Wanted};
 use super::tensors::{Flat, Output};
 
@@ -51,8 +53,8 @@ struct WireOutput<'a> {
 }
 
 impl Reply {
-    /// The outputs that are wanted, as they are wanted.
-    pub(super) fn encode(&self, wanted: &Wanted) -> Result<Encoded, Failure> {
+    /// The outputs that are wanted, as they are wanted, each written once from where it lies.
+    pub(super) fn encode(&self, wanted: &Wanted, held: &mut Held) -> Result<Encoded, Failure> {
         let chosen: Vec<(&Output, bool)> = match wanted {
             Wanted::All { binary } => self.outputs.iter().map(|output| (output, *binary)).collect(),
             Wanted::Some(names) => {
@@ -65,31 +67,30 @@ impl Reply {
                 chosen.collect::<Result<_, _>>()?
             }
         };
-        let mut outputs = Vec::with_capacity(chosen.len());
-        for &(output, binary) in &chosen {
-            let size = json!({ "binary_data_size": output.data.len() });
-            let flat = Flat(output);
-            if let Some(why) = flat.misfit().filter(|_| !binary) {
-                return Err(Failure::bad(why));
-            }
-            outputs.push(WireOutput {
-                name: output.tensor.name(),
-                shape: output.tensor.shape(),
-                datatype: output.tensor.datatype().name(),
-                parameters: binary.then_some(size),
-                data: (!binary).then_some(flat),
-            });
+        let outputs = chosen.iter().map(|&(output, binary)| WireOutput {
+            name: output.tensor.name(),
+            shape: output.tensor.shape(),
+            datatype: output.tensor.datatype().name(),
+            parameters: binary.then(|| json!({ "binary_data_size": output.tensor.bytes() })),
+            data: (!binary).then_some(Flat(output)),
+        });
+        let wire = Wire {
+            model_name: &self.model,
+            model_version: VERSION,
+            id: self.id.as_deref(),
+            parameters: &self.parameters,
+            outputs: outputs.collect(),
+        };
+        let mut draft = Draft::new(held);
+        let written = serde_json::to_writer(&mut draft, &wire).map_err(io::Error::other);
+        if written.is_err() {
+            return draft.finish(written).map(|body| Encoded { body, header: None });
         }
-        let (id, parameters) = (self.id.as_deref(), &self.parameters);
-        let (model_name, model_version) = (&*self.model, VERSION);
-        let wire = Wire { model_name, model_version, id, parameters, outputs };
-        let mut body = serde_json::to_vec(&wire)
-            .map_err(|error| Failure::internal(format!("the response is no JSON: {error}")))?;
-        let header = chosen.iter().any(|&(_, binary)| binary).then_some(body.len());
-        for (output, _) in chosen.iter().filter(|(_, binary)| *binary) {
-            body.extend_from_slice(&output.data);
-        }
-        Ok(Encoded { body, header })
+        let binary = || chosen.iter().filter(|&&(_, binary)| binary).map(|&(output, _)| output);
+        let header = binary().next().is_some().then_some(draft.len());
+        draft.reserve(binary().map(|output| output.tensor.bytes()).sum())?;
+        let written = binary().try_for_each(|o| o.chunks(|chunk| draft.write_all(chunk)));
+        Ok(Encoded { body: draft.finish(written)?, header })
     }
 }
 
@@ -120,20 +121,32 @@ pub(super) fn proof(receipt: &Receipt) -> Result<Map<String, Value>, Failure> {
     say("verdict", json!(receipt.verdict));
     say("job", json!(receipt.job));
     say("attempts", json!(receipt.attempts.len()));
-    say("item_errors", json!(receipt.item_errors));
     say("queue_us", json!(receipt.queue_us));
     say("total_us", json!(receipt.total_us));
     let mut answered = receipt.attempts.iter().filter(|a| a.outcome == AttemptOutcome::Ok);
     if let Some(attempt) = answered.next_back() {
-        let kernels: Vec<_> = attempt.kernels.iter().map(|k| k.name.as_str()).collect();
-        let device_us: f64 = attempt.kernels.iter().map(|kernel| kernel.device_us).sum();
         say("worker", json!(attempt.worker));
         say("device_kind", json!(attempt.device.kind));
         say("device_name", json!(attempt.device.name));
         say("device_uuid", json!(attempt.device.uuid));
         say("service_us", json!(attempt.service_us));
-        say("device_us", json!(device_us));
-        say("kernels", json!(kernels.join(" ")));
+        match &attempt.infer {
+            None => {
+                let kernels: Vec<_> = attempt.kernels.iter().map(|k| k.name.as_str()).collect();
+                let device_us: f64 = attempt.kernels.iter().map(|kernel| kernel.device_us).sum();
+                say("device_us", json!(device_us));
+                say("kernels", json!(kernels.join(" ")));
+                say("item_errors", json!(receipt.item_errors));
+            }
+            Some(report) => {
+                say("device_us", json!(report.device_us));
+                say("model_sha256", json!(report.sha256));
+                say("onnxruntime", json!(report.onnxruntime));
+                say("nodes", json!(nodes(&report.nodes)));
+                say("runs", json!(report.runs));
+                say("joined_rows", json!(report.joined_rows));
+            }
+        }
     }
     say("receipt", json!(whole));
     Ok(proof)

@@ -10,7 +10,7 @@ use axum::http::HeaderMap;
 use gridpool_protocol::limits::{DEADLINE_MAX, TENSORS_MAX};
 use gridpool_protocol::message::Priority;
 use gridpool_protocol::program::Ties;
-use gridpool_protocol::tensor::{DataType, Tensor};
+use gridpool_protocol::tensor::{DataType, Tensor, TensorSpec};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -32,6 +32,8 @@ pub(super) struct Request<'a> {
     /// Of the model `program`.
     pub(super) program: Option<String>,
     pub(super) ties: Ties,
+    /// Room for the outputs of a model that does not say how large they are.
+    pub(super) output_bytes: Option<u64>,
     pub(super) inputs: Vec<Input<'a>>,
     pub(super) wanted: Wanted,
 }
@@ -57,15 +59,33 @@ pub(super) enum Wanted {
 }
 
 impl Wanted {
-    /// Whether the model has all of it.
-    pub(super) fn check(&self, model: Model) -> Result<(), Failure> {
-        let Self::Some(names) = self else { return Ok(()) };
+    /// Whether the model has all of it, in the form asked for.
+    pub(super) fn check(&self, model: &Model) -> Result<(), Failure> {
         let gives = model.outputs();
-        let lost = names.iter().find(|(name, _)| gives.iter().all(|spec| spec.name != *name));
-        let Some((lost, _)) = lost else { return Ok(()) };
-        let gives: Vec<_> = gives.iter().map(|spec| spec.name.as_str()).collect();
-        let (model, gives) = (model.name(), gives.join(", "));
-        Err(Failure::bad(format!("the model `{model}` gives {gives}; it has no output `{lost}`")))
+        let as_json: Vec<&TensorSpec> = match self {
+            Self::All { binary } => gives.iter().filter(|_| !binary).collect(),
+            Self::Some(names) => {
+                let mut as_json = Vec::new();
+                for (name, binary) in names {
+                    let Some(spec) = gives.iter().find(|spec| spec.name == *name) else {
+                        let gives: Vec<_> = gives.iter().map(|spec| spec.name.as_str()).collect();
+                        let (model, gives) = (model.name(), gives.join(", "));
+                        return Err(Failure::bad(format!(
+                            "the model `{model}` gives {gives}; it has no output `{name}`"
+                        )));
+                    };
+                    as_json.extend((!binary).then_some(spec));
+                }
+                as_json
+            }
+        };
+        match as_json.into_iter().find(|spec| !tensors::goes_as_json(spec.datatype)) {
+            Some(TensorSpec { name, datatype, .. }) => Err(Failure::bad(format!(
+                "output `{name}` is {datatype}, which goes as binary data only: ask for it with \
+                 binary_data"
+            ))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -124,6 +144,7 @@ pub(super) fn parse<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Request<'
             Some(ties) => ties.parse().map_err(|error| Failure::bad(format!("`ties`: {error}")))?,
             None => Ties::Cpython,
         },
+        output_bytes: number(parameters, "output_bytes")?,
         id: wire.id,
         inputs: inputs(wire.inputs, bytes)?,
         wanted: wanted(wire.outputs, all_binary)?,

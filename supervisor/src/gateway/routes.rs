@@ -8,22 +8,40 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::{FromRequestParts, Path, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use gridpool_protocol::tensor::model::check_model_name;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
 use super::Gateway;
 use super::failure::Failure;
-use super::limits::{REQUESTS_MAX, STATUS_TIMEOUT};
-use super::models::{Model, VERSION};
+use super::limits::REQUESTS_MAX;
+use super::models::{Model, VERSION, is_taken};
+use super::observer::View;
 use super::pool::HangUp;
 
 /// What of the protocol and of Triton's additions to it is served.
 const EXTENSIONS: [&str; 4] =
     ["binary_tensor_data", "model_configuration", "model_repository", "statistics"];
+
+/// Every path, as `GET /v2` says it; those of a model may name its version: `/v2/models/M/versions/1`.
+const PATHS: [&str; 12] = [
+    "GET /v2",
+    "GET /v2/health/live",
+    "GET /v2/health/ready",
+    "GET /v2/models/stats",
+    "GET /v2/models/MODEL",
+    "GET /v2/models/MODEL/ready",
+    "GET /v2/models/MODEL/config",
+    "GET /v2/models/MODEL/stats",
+    "POST /v2/models/MODEL/infer",
+    "POST /v2/repository/index",
+    "POST /v2/repository/models/MODEL/load",
+    "POST /v2/repository/models/MODEL/unload",
+];
 
 type Answer = Result<Response, Failure>;
 
@@ -63,23 +81,18 @@ fn versioned(path: &str) -> String {
 /// The model that a path names: its name, and perhaps its version.
 struct Named(Model);
 
-impl Named {
-    fn of(names: &[(String, String)]) -> Result<Model, Failure> {
-        let find = |key: &str| names.iter().find(|(name, _)| name == key).map(|(_, text)| &**text);
-        Model::find(find("model").unwrap_or_default(), find("version"))
-    }
-}
-
-impl<S: Send + Sync> axum::extract::FromRequestParts<S> for Named {
+impl FromRequestParts<Arc<Gateway>> for Named {
     type Rejection = Failure;
 
     async fn from_request_parts(
-        parts: &mut axum::http::request::Parts,
-        state: &S,
+        parts: &mut Parts,
+        gateway: &Arc<Gateway>,
     ) -> Result<Self, Failure> {
-        let names = Path::<Vec<(String, String)>>::from_request_parts(parts, state).await;
+        let names = Path::<Vec<(String, String)>>::from_request_parts(parts, gateway).await;
         let Path(names) = names.map_err(|error| Failure::bad(error.to_string()))?;
-        Self::of(&names).map(Self)
+        let find = |key: &str| names.iter().find(|(name, _)| name == key).map(|(_, text)| &**text);
+        let name = find("model").unwrap_or_default();
+        gateway.observer.find(name, find("version")).await.map(Self)
     }
 }
 
@@ -110,11 +123,16 @@ async fn no_method(
 
 // ---- the server ----
 
-async fn about_server() -> Response {
+/// What is served, and where. Clients of the protocol read the first three.
+async fn about_server(State(gateway): State<Arc<Gateway>>) -> Response {
+    let view = gateway.observer.look().await;
+    let names = |view: Arc<View>| view.models().map(|model| json!(model.name())).collect::<Value>();
     document(&json!({
         "name": "gridpool",
         "version": env!("CARGO_PKG_VERSION"),
         "extensions": EXTENSIONS,
+        "paths": PATHS,
+        "models": view.map_or(Value::Null, names),
     }))
 }
 
@@ -123,26 +141,11 @@ async fn live() -> StatusCode {
     StatusCode::OK
 }
 
+/// Whether grids have been run on a device lately, and a model has where there are models.
 async fn ready(State(gateway): State<Arc<Gateway>>) -> Result<StatusCode, Failure> {
-    check_ready(&gateway).await.map(|()| StatusCode::OK)
-}
-
-/// Whether a run on a device succeeded lately, and the pool still takes jobs.
-async fn check_ready(gateway: &Arc<Gateway>) -> Result<(), Failure> {
-    gateway.readiness.check().map_err(Failure::unavailable)?;
-    // The supervisor is asked by one request at a time: so many answers are alike.
-    let late = |_| Failure::unavailable("the supervisor does not answer");
-    let asking = async {
-        let _turn = gateway.asking.lock().await;
-        let client = gateway.observer.clone();
-        tokio::task::spawn_blocking(move || client.status()).await
-    };
-    let status = timeout(STATUS_TIMEOUT, asking).await.map_err(late)?;
-    let status = status.map_err(|error| Failure::internal(error.to_string()))??;
-    if status.supervisor.draining {
-        return Err(Failure::unavailable("the pool is draining"));
-    }
-    Ok(())
+    let view = gateway.check_grids().await?;
+    gateway.check_models(&view).await?;
+    Ok(StatusCode::OK)
 }
 
 // ---- models ----
@@ -157,17 +160,22 @@ async fn config(Named(model): Named) -> Response {
 
 async fn model_ready(
     State(gateway): State<Arc<Gateway>>,
-    Named(_): Named,
+    Named(model): Named,
 ) -> Result<StatusCode, Failure> {
-    check_ready(&gateway).await.map(|()| StatusCode::OK)
+    match model {
+        Model::Grid(_) => drop(gateway.check_grids().await?),
+        Model::Onnx(model) => gateway.check_model(&model.info.name).await?,
+    }
+    Ok(StatusCode::OK)
 }
 
 async fn stats(State(gateway): State<Arc<Gateway>>, Named(model): Named) -> Response {
-    document(&gateway.statistics.document([model].into_iter()))
+    document(&gateway.statistics.document([model]))
 }
 
-async fn all_stats(State(gateway): State<Arc<Gateway>>) -> Response {
-    document(&gateway.statistics.document(Model::all()))
+async fn all_stats(State(gateway): State<Arc<Gateway>>) -> Answer {
+    let view = gateway.observer.look().await?;
+    Ok(document(&gateway.statistics.document(view.models())))
 }
 
 async fn infer(
@@ -176,7 +184,7 @@ async fn infer(
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    let (body, held) = gateway.budget.read(&headers, body).await?;
+    let (body, mut held) = gateway.budget.read(&headers, body).await?;
     let Named(model) = named?;
     let slot = Arc::clone(&gateway.slots).try_acquire_owned().map_err(|_| {
         Failure::unavailable(format!("BUSY: {REQUESTS_MAX} requests are being worked on already"))
@@ -184,7 +192,7 @@ async fn infer(
     let hang_up = HangUp::default();
     let watch = hang_up.watch();
     let work = tokio::task::spawn_blocking(move || {
-        let answer = gateway.infer(model, &headers, &body, &hang_up);
+        let answer = gateway.infer(&model, &headers, &body, (&hang_up, &mut held));
         drop(slot);
         answer.map(|encoded| encoded.respond(held))
     });
@@ -206,38 +214,49 @@ async fn index(State(gateway): State<Arc<Gateway>>, headers: HeaderMap, body: Bo
             asked["ready"].as_bool().unwrap_or(false)
         }
     };
-    let why = check_ready(&gateway).await.err().map(|failure| failure.message().to_owned());
-    let state = if why.is_none() { "READY" } else { "UNAVAILABLE" };
+    let view = gateway.observer.look().await?;
+    let why_no_grids = gateway.readiness.check().and_then(|()| view.is_open()).err();
     let row = |model: Model| {
-        let reason = why.as_deref().unwrap_or_default();
+        let why = match &model {
+            Model::Grid(_) => why_no_grids.clone(),
+            Model::Onnx(model) => model.why_not_ready().or_else(|| view.is_open().err()),
+        };
+        let state = if why.is_none() { "READY" } else { "UNAVAILABLE" };
+        let reason = why.unwrap_or_default();
         json!({ "name": model.name(), "version": VERSION, "state": state, "reason": reason })
     };
-    let models = Model::all().filter(|_| !only_ready || why.is_none());
-    Ok(document(&models.map(row).collect()))
+    let rows = view.models().map(row).filter(|row| !only_ready || row["state"] == "READY");
+    Ok(document(&rows.collect()))
 }
 
+/// The path of a file on this machine is not taken from whoever reaches the address.
 async fn load(
     State(gateway): State<Arc<Gateway>>,
-    named: Result<Named, Failure>,
+    Path(name): Path<String>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Infallible, Failure> {
     gateway.budget.read(&headers, body).await?;
-    Err(built_in(named?.0, "loaded"))
+    Err(not_over_http(&name, "loaded", &format!("gridpool model load {name}=PATH")))
 }
 
 async fn unload(
     State(gateway): State<Arc<Gateway>>,
-    named: Result<Named, Failure>,
+    Path(name): Path<String>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Infallible, Failure> {
     gateway.budget.read(&headers, body).await?;
-    Err(built_in(named?.0, "unloaded"))
+    Err(not_over_http(&name, "unloaded", &format!("gridpool model unload {name}")))
 }
 
-fn built_in(model: Model, what: &str) -> Failure {
-    let name = model.name();
-    let why = format!("`{name}` is built in: it is always there and cannot be {what}");
+fn not_over_http(name: &str, what: &str, command: &str) -> Failure {
+    let why = match (is_taken(name), check_model_name(name)) {
+        (true, _) => format!("`{name}` is built in: it is always there and cannot be {what}"),
+        (false, Err(error)) => return Failure::bad(error.to_string()),
+        (false, Ok(())) => {
+            format!("models are not {what} over HTTP: run `{command}` where the pool runs")
+        }
+    };
     Failure::new(StatusCode::NOT_IMPLEMENTED, why)
 }

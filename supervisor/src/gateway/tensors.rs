@@ -5,17 +5,63 @@
 
 use std::fmt;
 
+use gridpool_protocol::client::InferOutputs;
 use gridpool_protocol::tensor::{DataType, Tensor};
 use serde::de::{DeserializeSeed, Error, SeqAccess, Visitor};
 use serde::ser::SerializeSeq;
 use serde::{Deserializer, Serialize, Serializer};
 
-/// One tensor of a response.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Bytes of an output that are copied at a time from where a worker wrote them: a multiple of every
+/// element's.
+const CHUNK_BYTES: usize = 1 << 16;
+
+/// One tensor of a response: little-endian, row-major.
+#[derive(Debug)]
 pub(super) struct Output {
     pub(super) tensor: Tensor,
-    /// Little-endian, row-major.
-    pub(super) data: Vec<u8>,
+    data: Data,
+}
+
+/// Where the data of an output lies.
+#[derive(Debug)]
+enum Data {
+    /// In memory of its own.
+    Private(Vec<u8>),
+    /// Where the worker wrote it; the number is that of the tensor there.
+    Shared(InferOutputs, usize),
+}
+
+impl Output {
+    pub(super) fn private(tensor: Tensor, data: Vec<u8>) -> Self {
+        Self { tensor, data: Data::Private(data) }
+    }
+
+    /// What a model gave, each where it lies.
+    pub(super) fn shared(outputs: &InferOutputs) -> Vec<Self> {
+        let tensors = outputs.tensors().iter().enumerate();
+        let of = |(at, tensor): (usize, &Tensor)| {
+            let data = Data::Shared(outputs.clone(), at);
+            Self { tensor: tensor.clone(), data }
+        };
+        tensors.map(of).collect()
+    }
+
+    /// Hands the data to `take`, piece by piece; no element is torn apart.
+    pub(super) fn chunks<E>(&self, mut take: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+        match &self.data {
+            Data::Private(data) => take(data),
+            Data::Shared(outputs, tensor) => {
+                let bytes = self.tensor.bytes();
+                let mut chunk = vec![0; CHUNK_BYTES.min(bytes)];
+                for at in (0..bytes).step_by(CHUNK_BYTES) {
+                    let chunk = &mut chunk[..CHUNK_BYTES.min(bytes - at)];
+                    outputs.copy_to(*tensor, at, chunk);
+                    take(chunk)?;
+                }
+                Ok(())
+            }
+        }
+    }
 }
 
 /// Reads the data of a tensor: either flat, or nested as its shape says.
@@ -33,8 +79,9 @@ pub(super) fn parse(json: &str, tensor: &Tensor) -> Result<Vec<u8>, serde_json::
     Err(Error::custom(format!("it has {got} elements, its shape says {}", tensor.elements())))
 }
 
-/// Whether the numbers of that type have a form in JSON.
-fn goes_as_json(datatype: DataType) -> bool {
+/// Whether the numbers of that type have a form in JSON: there Triton refuses those of 16 bits, and so do
+/// we.
+pub(super) fn goes_as_json(datatype: DataType) -> bool {
     match datatype {
         DataType::Fp16 | DataType::Bf16 => false,
         DataType::Bool
@@ -227,53 +274,63 @@ impl Number {
 /// The data of a tensor as JSON: one flat list.
 pub(super) struct Flat<'a>(pub(super) &'a Output);
 
-impl Flat<'_> {
-    /// Why it cannot be said in JSON, if that is so.
-    pub(super) fn misfit(&self) -> Option<String> {
-        let tensor = &self.0.tensor;
-        (!goes_as_json(tensor.datatype())).then(|| {
-            format!(
-                "`{}` is {}, which goes as binary data only: ask for it with binary_data",
-                tensor.name(),
-                tensor.datatype()
-            )
-        })
+impl Serialize for Flat<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let Output { tensor, .. } = self.0;
+        let mut list = to.serialize_seq(Some(tensor.elements()))?;
+        self.0.chunks(|chunk| put(tensor, chunk, &mut list))?;
+        list.end()
     }
 }
 
-impl Serialize for Flat<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Output { tensor, data } = self.0;
-        let mut list = to.serialize_seq(Some(tensor.elements()))?;
-        macro_rules! numbers {
-            ($type:ty) => {
-                for bytes in data.as_chunks().0 {
-                    list.serialize_element(&<$type>::from_le_bytes(*bytes))?;
-                }
-            };
-        }
-        match tensor.datatype() {
-            DataType::Bool => {
-                for byte in data {
-                    list.serialize_element(&(*byte != 0))?;
-                }
+/// Appends the elements that these bytes are.
+fn put<L: SerializeSeq>(tensor: &Tensor, chunk: &[u8], list: &mut L) -> Result<(), L::Error> {
+    macro_rules! numbers {
+        ($type:ty) => {
+            for bytes in chunk.as_chunks().0 {
+                list.serialize_element(&<$type>::from_le_bytes(*bytes))?;
             }
-            DataType::Uint8 => numbers!(u8),
-            DataType::Uint16 => numbers!(u16),
-            DataType::Uint32 => numbers!(u32),
-            DataType::Uint64 => numbers!(u64),
-            DataType::Int8 => numbers!(i8),
-            DataType::Int16 => numbers!(i16),
-            DataType::Int32 => numbers!(i32),
-            DataType::Int64 => numbers!(i64),
-            DataType::Fp32 => numbers!(f32),
-            DataType::Fp64 => numbers!(f64),
-            DataType::Fp16 | DataType::Bf16 => {
-                return Err(serde::ser::Error::custom("of binary data alone"));
-            }
-        }
-        list.end()
+        };
     }
+    macro_rules! floats {
+        ($type:ty) => {
+            for bytes in chunk.as_chunks().0 {
+                let number = <$type>::from_le_bytes(*bytes);
+                if !number.is_finite() {
+                    return Err(no_json(tensor, number));
+                }
+                list.serialize_element(&number)?;
+            }
+        };
+    }
+    match tensor.datatype() {
+        DataType::Bool => {
+            for byte in chunk {
+                list.serialize_element(&(*byte != 0))?;
+            }
+        }
+        DataType::Uint8 => numbers!(u8),
+        DataType::Uint16 => numbers!(u16),
+        DataType::Uint32 => numbers!(u32),
+        DataType::Uint64 => numbers!(u64),
+        DataType::Int8 => numbers!(i8),
+        DataType::Int16 => numbers!(i16),
+        DataType::Int32 => numbers!(i32),
+        DataType::Int64 => numbers!(i64),
+        DataType::Fp32 => floats!(f32),
+        DataType::Fp64 => floats!(f64),
+        DataType::Fp16 | DataType::Bf16 => return Err(no_json(tensor, "numbers of 16 bits")),
+    }
+    Ok(())
+}
+
+/// Why a tensor cannot be said in JSON: null in place of a number would be another answer.
+fn no_json<E: serde::ser::Error>(tensor: &Tensor, what: impl fmt::Display) -> E {
+    let (name, datatype) = (tensor.name(), tensor.datatype());
+    E::custom(format!(
+        "output `{name}` ({datatype}) has {what} in it, for which JSON has no number: ask for it with \
+         binary_data"
+    ))
 }
 
 #[cfg(test)]

@@ -13,6 +13,13 @@ fn every_path_of_the_protocol_says_what_it_should() {
     assert_eq!(server.json()["name"], "gridpool");
     let extensions = server.json()["extensions"].clone();
     assert!(extensions.as_array().expect("a list").contains(&json!("binary_tensor_data")));
+    for listed in server.json()["paths"].as_array().expect("a list") {
+        let (method, path) = listed.as_str().and_then(|text| text.split_once(' ')).expect("both");
+        let answer = Web::open(&pool).ask(method, &path.replace("MODEL", "rot90"), "", b"{}");
+        assert!(![404, 405].contains(&answer.status), "{listed}: {answer:?}");
+    }
+    let models = server.json()["models"].clone();
+    assert!(models.as_array().expect("a list").contains(&json!("rot90")), "{models}");
     for path in ["/v2/health/live", "/v2/health/ready", "/v2/models/rot90/ready"] {
         let answer = get(&pool, path);
         assert_eq!((answer.status, answer.body.len()), (200, 0), "{path}: {answer:?}");
@@ -96,7 +103,8 @@ fn what_is_not_there_or_not_meant_so_is_an_error_in_json() {
         let path = format!("/v2/repository/models/rot90/{what}");
         post(&pool, &path, &json!({})).complains(501, "`rot90` is built in");
         let path = format!("/v2/repository/models/nope/{what}");
-        post(&pool, &path, &json!({})).complains(404, no_model);
+        let command = format!("run `gridpool model {what} nope");
+        post(&pool, &path, &json!({})).complains(501, &command);
     }
     post(&pool, "/v2/models/rot90%00/infer", &json!({})).complains(404, "there is no model");
 }

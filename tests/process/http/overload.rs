@@ -11,7 +11,7 @@ use super::{
 };
 use crate::pool::{cpu, stub_worker};
 use crate::processes::{all_gone, go_on};
-use crate::wait::within;
+use crate::wait::{eventually, within};
 
 const INFER: &str = "/v2/models/rot90/infer";
 
@@ -108,4 +108,23 @@ fn a_pool_that_drains_is_not_ready_finishes_what_it_has_and_takes_its_gateway_wi
     open.closes();
     pool.ends_well();
     all_gone(&[gateway]);
+}
+
+#[test]
+fn a_client_is_told_to_come_back_when_the_device_is_tried_again() {
+    // It dies until its device is out of service for a while.
+    let setup = with_http(cpu(1)).worker(stub_worker()).env("GRIDPOOL_STUB", "exits-at-once");
+    let pool = setup.limits("backoff_min_ms = 1\nbackoff_max_ms = 2\n").start_early();
+    pool.until_status("an address", |status| status.http.is_some());
+    let answer = eventually("the device to be out of service", || {
+        let answer = post(&pool, INFER, &as_request(&small()));
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        if text.contains("tried again in ") { Ok(answer) } else { Err(text) }
+    });
+    assert_eq!(answer.status, 503, "{answer:?}");
+    let why = answer.json()["error"].as_str().expect("a text").to_owned();
+    let (_, seconds) = why.split_once("tried again in ").expect("looked at above");
+    let (seconds, _) = seconds.split_once(" s ").expect(&why);
+    assert_ne!(seconds, "1", "{why}");
+    assert_eq!(answer.header("retry-after"), Some(seconds), "{why}");
 }

@@ -1,11 +1,13 @@
-//! PyPI's `tritonclient[http]`, unchanged, as a client: `tests/http/triton.py` talks to a pool and says
-//! what it finds wrong.
+//! PyPI's `tritonclient[http]`, unchanged, as a client: scripts in tests/http talk to a pool and say what
+//! they find wrong. What a model should give is said by ONNX Runtime in a Python that knows no pool.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use super::{http, served};
 use crate::binaries;
+use crate::infer::has_runtime;
 use crate::pool::cpu;
 use crate::wait::within;
 
@@ -24,10 +26,22 @@ fn has_client() -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-#[test]
+/// Runs a script of tests/http.
+fn script(python: PathBuf, name: &str, arguments: &[&OsStr]) -> String {
+    let mut command = Command::new(python);
+    command.arg(binaries::root().join("tests/http").join(name)).args(arguments);
+    let output = within("the script", move || command.output()).expect("python can be started");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: {said}{why}");
+    said
+}
+
+/// Whether the client can be tried; if it must be, this fails where it cannot.
 #[expect(clippy::print_stderr, reason = "a test that does nothing says so")]
-fn tritonclient_works_as_it_is() {
-    if !has_client() {
+fn can_be_tried() -> bool {
+    let has_client = has_client();
+    if !has_client {
         assert!(
             std::env::var_os(REQUIRED).is_none(),
             "{REQUIRED} is set and `{}` cannot import tritonclient.http: pip install \
@@ -35,15 +49,42 @@ fn tritonclient_works_as_it_is() {
             python().display()
         );
         eprintln!("skipped: python3 has no tritonclient[http]");
+    }
+    has_client
+}
+
+/// A Python with onnx and onnxruntime: that of the environment that the workers find ONNX Runtime in.
+fn python_of_models() -> PathBuf {
+    let environment = std::env::var_os("VIRTUAL_ENV").map(PathBuf::from);
+    environment.map_or_else(python, |environment| environment.join("bin/python3"))
+}
+
+#[test]
+fn tritonclient_works_as_it_is() {
+    if !can_be_tried() {
         return;
     }
     let pool = served(cpu(2));
-    let script = binaries::root().join("tests/http/triton.py");
-    let mut command = Command::new(python());
-    command.arg(script).arg(http(&pool).address);
-    let output = within("the script", move || command.output()).expect("python can be started");
-    let said = String::from_utf8_lossy(&output.stdout);
-    let why = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}{why}");
+    let address = http(&pool).address;
+    let said = script(python(), "triton.py", &[address.as_ref()]);
+    assert!(said.contains("all is as it should be"), "{said}");
+}
+
+#[test]
+fn tritonclient_gets_of_a_model_what_onnx_runtime_says() {
+    if !can_be_tried() || !has_runtime() {
+        return;
+    }
+    let setup = cpu(2);
+    let folder = setup.folder().to_owned();
+    script(python_of_models(), "reference.py", &[folder.as_os_str()]);
+    // Runs of fewer rows than a request has, so that some are cut.
+    let config = format!(
+        "[[model]]\nname = \"mixed\"\npath = \"{}\"\nmax_batch = 16\n",
+        folder.join("mixed.onnx").display()
+    );
+    let pool = served(setup.limits(&config));
+    let address = http(&pool).address;
+    let said = script(python(), "triton_models.py", &[address.as_ref(), folder.as_os_str()]);
     assert!(said.contains("all is as it should be"), "{said}");
 }

@@ -10,7 +10,7 @@ fn tensor(datatype: DataType, shape: &[u64]) -> Tensor {
 fn there_and_back(datatype: DataType, shape: &[u64], json: &str) -> Result<String, String> {
     let tensor = tensor(datatype, shape);
     let data = parse(json, &tensor).map_err(|error| error.to_string())?;
-    Ok(serde_json::to_string(&Flat(&Output { tensor, data })).unwrap())
+    Ok(serde_json::to_string(&Flat(&Output::private(tensor, data))).unwrap())
 }
 
 #[test]
@@ -88,5 +88,27 @@ fn other_types_are_taken_as_they_are_or_refused_with_a_sentence() {
     for datatype in [DataType::Fp16, DataType::Bf16] {
         let error = there_and_back(datatype, &[1], "[1.0]").unwrap_err();
         assert!(error.contains("goes as binary data only"), "{error}");
+    }
+}
+
+#[test]
+fn a_number_that_json_has_not_is_refused_by_the_name_of_its_tensor() {
+    let text = |datatype, data: Vec<u8>| {
+        let tensor = Tensor::new("logits", datatype, vec![2]).unwrap();
+        serde_json::to_string(&Flat(&Output::private(tensor, data))).map_err(|e| e.to_string())
+    };
+    let singles = |numbers: [f32; 2]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+    assert_eq!(text(DataType::Fp32, singles([0.5, -1.0])), Ok("[0.5,-1.0]".to_owned()));
+    let cases = [
+        (text(DataType::Fp32, singles([1.0, f32::NAN])), "NaN"),
+        (text(DataType::Fp32, singles([f32::NEG_INFINITY, 1.0])), "-inf"),
+        (text(DataType::Fp64, [1.0_f64, f64::INFINITY].map(f64::to_le_bytes).concat()), "inf"),
+        (text(DataType::Fp16, vec![0; 4]), "numbers of 16 bits"),
+    ];
+    for (said, what) in cases {
+        let error = said.unwrap_err();
+        assert!(error.starts_with("output `logits` (FP"), "{error}");
+        assert!(error.contains(&format!(") has {what} in it")), "{error}");
+        assert!(error.contains("ask for it with binary_data"), "{error}");
     }
 }

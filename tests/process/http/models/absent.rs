@@ -1,0 +1,164 @@
+//! Models that are not ready, not there yet, not there any more, and how that is found out: by a run, and
+//! only if somebody asks.
+
+use gridpool_protocol::status::WorkerStatus;
+use gridpool_worker::infer::library::Places;
+use nix::sys::signal::Signal;
+
+use super::*;
+
+const READY: &str = "/v2/models/three_outputs/ready";
+
+fn asked(pool: &Pool) -> u64 {
+    worker(pool).jobs_done
+}
+
+#[test]
+fn a_model_is_ready_by_a_run_and_an_idle_one_is_run_only_if_there_is_no_other_proof() {
+    let Some(pool) = served(&["three_outputs"]) else { return };
+    assert_eq!(asked(&pool), 0, "nobody has asked");
+    assert_eq!(get(&pool, READY).status, 200);
+    assert_eq!(asked(&pool), 1, "a trial");
+    for _ in 0..5 {
+        assert_eq!(get(&pool, READY).status, 200);
+    }
+    until_ready(&pool);
+    assert_eq!(asked(&pool), 1, "the trial proves it for a while");
+    let row = get(&pool, "/v2/models/three_outputs/stats").json()["model_stats"][0].clone();
+    assert_eq!(row["inference_count"], 0, "nobody sent that");
+
+    let other = served(&["three_outputs"]).expect("there is a runtime");
+    assert_eq!(post(&other, INFER, &rows(1, 1)).status, 200);
+    assert_eq!(get(&other, READY).status, 200);
+    assert_eq!(asked(&other), 1, "a request proves it as well");
+}
+
+#[test]
+fn a_model_whose_worker_stands_still_is_not_ready_however_ready_it_says_it_is() {
+    let Some(pool) = served(&["three_outputs"]) else { return };
+    let pid = worker(&pool).pid;
+    stop(pid);
+    get(&pool, READY)
+        .complains(503, "the trial of the model `three_outputs` has not come back for 2 s");
+    let index = post(&pool, "/v2/repository/index", &json!({})).json().to_string();
+    assert!(index.contains("three_outputs"), "{index}");
+    go_on(pid);
+    assert_eq!(until_status_of(&pool, READY, 200).status, 200);
+}
+
+#[test]
+fn models_of_workers_that_have_died_are_not_ready_until_others_have_come() {
+    let Some(setup) = setup(&["three_outputs"]) else { return };
+    let library = setup.folder().join("libonnxruntime.so");
+    let real = Places::here(None).find().expect("there is one").swap_remove(0);
+    let link = || std::os::unix::fs::symlink(&real, &library).expect("a link can be made");
+    link();
+    let path = library.to_str().expect("a plain path").to_owned();
+    let pool = early(setup.env("ORT_DYLIB_PATH", &path));
+    told(&pool, &["three_outputs"]);
+    until_ready(&pool);
+    // Without it no other can start.
+    std::fs::remove_file(&library).expect("the link is ours");
+    signal(worker(&pool).pid, Signal::SIGKILL);
+    let why = "no worker serves models now: cpu0 is out of service until `gridpool release cpu0` (";
+    eventually("the device to be out of service", || {
+        let answer = get(&pool, READY);
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        if answer.status == 503 && text.contains(why) { Ok(()) } else { Err(text) }
+    });
+    for path in [READY, "/v2/health/ready"] {
+        let answer = get(&pool, path);
+        assert_eq!(
+            (answer.status, answer.header("retry-after")),
+            (503, None),
+            "{path}: {answer:?}"
+        );
+    }
+    assert_eq!(get(&pool, "/v2/models/rot90/ready").status, 200, "grids are served all the same");
+    assert_eq!(get(&pool, "/v2/models/three_outputs").status, 200, "what it was is known");
+    let answer = post(&pool, INFER, &rows(1, 1));
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert!(String::from_utf8_lossy(&answer.body).contains("DEVICE_LOST"), "{answer:?}");
+    let index = post(&pool, "/v2/repository/index", &json!({"ready": true})).json().to_string();
+    assert!(!index.contains("three_outputs") && index.contains("rot90"), "{index}");
+    link();
+    pool.observer().release("cpu0").expect("it is out of service");
+    until_status_of(&pool, READY, 200);
+    assert_eq!(post(&pool, INFER, &rows(1, 1)).status, 200);
+    until_ready(&pool);
+}
+
+#[test]
+fn a_model_that_the_next_worker_cannot_load_is_not_ready_and_says_why() {
+    if !has_runtime() {
+        return;
+    }
+    let setup = with_http(cpu(1));
+    let file = setup.folder().join("own.onnx");
+    std::fs::copy(model("three_outputs"), &file).expect("it can be copied");
+    let setup = setup.args(&["--model", &format!("own={}", file.display())]);
+    let pool = early(setup);
+    until_status_of(&pool, "/v2/models/own/ready", 200);
+    until_ready(&pool);
+    std::fs::write(&file, "no model").expect("it can be written");
+    let WorkerStatus { pid, generation, .. } = worker(&pool);
+    signal(pid, Signal::SIGKILL);
+    eventually("another worker", || {
+        let now = worker(&pool);
+        if now.generation > generation { Ok(()) } else { Err(format!("{now:?}")) }
+    });
+    let why = eventually("the new worker's word", || {
+        let answer = get(&pool, "/v2/models/own/ready");
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        if text.contains("cpu0#") && !text.contains("no worker") { Ok(answer) } else { Err(text) }
+    });
+    assert_eq!(why.status, 503, "{why:?}");
+    let body = rows(1, 1);
+    post(&pool, "/v2/models/own/infer", &body)
+        .complains(503, "the model `own` cannot be asked: cpu0#");
+    get(&pool, "/v2/health/ready").complains(503, "no model is ready; `own`: cpu0#");
+}
+
+#[test]
+fn a_pool_that_cannot_serve_models_says_what_to_install_and_not_to_come_back_at_once() {
+    let file = model("three_outputs");
+    let setup = with_http(cpu(1)).args(&["--model", &format!("three_outputs={}", file.display())]);
+    let pool = early(setup.env("ORT_DYLIB_PATH", "/nonexistent/libort.so"));
+    let why = "out of service until `gridpool release cpu0` (";
+    let answer = eventually("the device to be out of service", || {
+        let answer = post(&pool, INFER, &rows(1, 1));
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        if text.contains(why) { Ok(answer) } else { Err(text) }
+    });
+    assert_eq!((answer.status, answer.header("retry-after")), (503, None), "{answer:?}");
+    let said = answer.json()["error"].as_str().expect("a text").to_owned();
+    assert!(said.contains("/nonexistent/libort.so (from ORT_DYLIB_PATH)"), "{said}");
+    until_status_of(&pool, "/v2/models/rot90/ready", 200);
+    for path in [READY, "/v2/health/ready", "/v2/models/three_outputs"] {
+        let answer = get(&pool, path);
+        assert_eq!(answer.status, 503, "{path}: {answer:?}");
+        assert!(String::from_utf8_lossy(&answer.body).contains(why), "{path}: {answer:?}");
+    }
+}
+
+#[test]
+fn a_model_with_the_name_of_an_op_leaves_the_op_alone_and_says_so() {
+    if !has_runtime() {
+        return;
+    }
+    let file = model("three_outputs");
+    let setup = with_http(cpu(1)).args(&["--model", &format!("rot90={}", file.display())]);
+    let pool = early(setup);
+    let row = eventually("the model to be listed", || {
+        let index = post(&pool, "/v2/repository/index", &json!({})).json();
+        let rows = index.as_array().expect("a list").iter();
+        let mut named = rows.filter(|row| row["name"] == "rot90").skip(1).cloned();
+        named.next().ok_or_else(|| index.to_string())
+    });
+    assert_eq!(row["state"], "UNAVAILABLE");
+    assert!(
+        row["reason"].as_str().is_some_and(|why| why.contains("is built into the gateway")),
+        "{row}"
+    );
+    assert_eq!(get(&pool, "/v2/models/rot90").json()["platform"], "gridpool");
+}
