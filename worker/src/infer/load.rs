@@ -106,8 +106,12 @@ fn load_to_run(
         if !fault.message().contains(FALLBACK_IS_DISABLED) {
             return LoadError::Session(fault);
         }
-        // Which nodes they are is said by a session that may have them, and is never run.
-        let lenient = new(false).map(|session| SharedSession::of(session, host, manner));
+        // Which nodes they are is said by a session that may have them, and is never run. What is not
+        // served anywhere comes first.
+        let lenient = new(false).and_then(|session| {
+            Signature::of(&described(session.inputs()), &described(session.outputs()))?;
+            Ok(SharedSession::of(session, host, manner))
+        });
         refusal(lenient, fault, &providers, &options.cpu_ops)
     });
     let session = made?;
