@@ -1,7 +1,9 @@
 //! Requests of models: by the client library, by `gridpool infer`, and `gridpool models`. Without ONNX
-//! Runtime these are skipped, unless one is required. How models change is in `changes`.
+//! Runtime these are skipped, unless one is required. How models change is in `changes`, and what
+//! grids and models do to each other in `load`.
 
 mod changes;
+mod load;
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::command::{Cli, Finished};
 use crate::jobs::{data, serves};
-use crate::pool::{Pool, cpu};
+use crate::pool::{Pool, Setup, cpu, on};
 use crate::wait::{eventually, within};
 
 /// With it, a machine without ONNX Runtime fails.
@@ -39,13 +41,30 @@ pub(crate) fn has_runtime() -> bool {
     true
 }
 
-/// A pool of one CPU device with these models of tests/data/models, all of which have been looked at;
+/// `gpu` where the models are to be asked on the first GPU.
+const DEVICE: &str = "GRIDPOOL_INFER_DEVICE";
+
+/// One device to ask models on, and its name.
+fn one() -> (Setup, &'static str) {
+    match std::env::var(DEVICE).as_deref() {
+        Ok("gpu") => (on("0".to_owned()), "gpu0"),
+        Ok("cpu") | Err(_) => (cpu(1), "cpu0"),
+        Ok(other) => panic!("{DEVICE}={other}: write cpu or gpu"),
+    }
+}
+
+/// The worker of that device that holds models first.
+fn first() -> String {
+    format!("{}#2", one().1)
+}
+
+/// A pool of one device with these models of tests/data/models, all of which have been looked at;
 /// `None` where there is no ONNX Runtime.
 fn pool(models: &[&str]) -> Option<Pool> {
     if !has_runtime() {
         return None;
     }
-    let setup = models.iter().fold(cpu(1), |setup, name| {
+    let setup = models.iter().fold(one().0, |setup, name| {
         setup.args(&["--model", &format!("{name}={}", model(name).display())])
     });
     let pool = setup.start_early();
@@ -251,7 +270,8 @@ fn what_cannot_be_asked_is_refused_with_what_to_type() {
     let complains = |call: Cli, code, words: &[&str]| call.run().complains(code, words);
     let known = ["no model `three`", "strings, three_outputs, two_inputs"];
     complains(pool.infer("three", "two_inputs.npz"), 2, &known);
-    complains(pool.infer("strings", "two_inputs.npz"), 69, &["strings cannot be asked: cpu0#"]);
+    let why = format!("strings cannot be asked: {}#", one().1);
+    complains(pool.infer("strings", "two_inputs.npz"), 69, &[&why]);
     let other = ["three_outputs: it has no input `shift`", "it takes x FP32 [?, 4]"];
     complains(pool.infer("three_outputs", "two_inputs.npz"), 65, &other);
     let nameless = ["an .npy does not say which input", "numpy.savez('in.npz', **{\"x\": x"];
@@ -276,7 +296,7 @@ fn the_models_are_listed_with_what_they_take_or_why_they_cannot_be_asked() {
     let two = row("two_inputs");
     assert_eq!(two["model"]["state"], ModelState::Ready.name());
     assert_eq!(two["model"]["inputs"][1]["datatype"], "INT32");
-    assert!(two["worker"].as_str().expect("a name").starts_with("cpu0#"));
+    assert!(two["worker"].as_str().expect("a name").starts_with(one().1));
     assert_eq!(row("strings")["model"]["state"], ModelState::Unavailable.name());
     let text = pool.cli(&["models"]).run().output();
     assert!(text.contains("x FP32 [?, ?], shift INT32 [?] -> y FP32 [?, ?]"), "{text}");

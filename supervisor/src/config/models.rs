@@ -67,8 +67,8 @@ pub(super) fn parse_table(mut table: toml::Table, folder: &Path) -> Result<Model
     Ok(ModelPlan { name, path: folder.join(path), options })
 }
 
-/// The models of the flags over those of the file, none of which is there twice: a flag changes the path of a model that the file
-/// knows, and nothing else about it.
+/// The models of the flags over those of the file, none of which is there twice: a flag changes the
+/// path of a model that the file knows, and nothing else about it.
 pub(super) fn merge(file: Vec<ModelPlan>, flags: Vec<ModelPlan>) -> Result<Vec<ModelPlan>, String> {
     let named = |model: ModelPlan| (model.name.clone(), model);
     let mut models: BTreeMap<String, ModelPlan> = file.into_iter().map(named).collect();

@@ -45,10 +45,11 @@ fn refused(result: Result<String, ClientError>) -> String {
 
 #[test]
 fn a_pool_without_models_gets_one_and_when_it_has_none_again_its_worker_ends() {
-    if pool(&[]).is_none() {
+    if !has_runtime() {
         return;
     }
-    let pool = cpu(2).start();
+    let pool = one().0.start();
+    let first = first();
     let client = pool.client();
     let grid_workers = pool.pids();
     let job = || rows(3, 5).1;
@@ -56,12 +57,12 @@ fn a_pool_without_models_gets_one_and_when_it_has_none_again_its_worker_ends() {
     assert!(why.contains("`gridpool model load NAME=PATH`"), "{why}");
     assert_eq!(
         client.load_model(plan("three_outputs")).expect("it loads"),
-        "`three_outputs` is loaded on cpu0#2, cpu1#2"
+        format!("`three_outputs` is loaded on {first}")
     );
     is_right(&answer(ask(&client, job())), &rows(3, 5).0);
     assert_eq!(
         client.unload_model("three_outputs").expect("it is there"),
-        "`three_outputs` is unloaded from cpu0#2, cpu1#2"
+        format!("`three_outputs` is unloaded from {first}")
     );
     client.infer(job()).expect_err("there is no model any more");
     eventually("the workers that held models to end", || {
@@ -82,7 +83,8 @@ fn a_load_that_fails_changes_nothing_and_says_why_with_the_hash() {
     let client = pool.client();
     let before = (holder(&pool).pid, listed(&pool));
     let why = refused(client.load_model(plan("strings")));
-    assert!(why.starts_with("`strings` cannot be loaded: cpu0#2: its input `text` holds"), "{why}");
+    let want = format!("`strings` cannot be loaded: {}: its input `text` holds", first());
+    assert!(why.starts_with(&want), "{why}");
     assert!(why.contains("sha256"), "{why}");
     let why = refused(client.load_model(plan("three_outputs")));
     assert!(why.contains("`gridpool model unload three_outputs`"), "{why}");
@@ -100,10 +102,10 @@ fn a_load_that_fails_changes_nothing_and_says_why_with_the_hash() {
 
 #[test]
 fn a_first_model_that_does_not_load_leaves_a_pool_without_models() {
-    if pool(&[]).is_none() {
+    if !has_runtime() {
         return;
     }
-    let pool = cpu(1).start();
+    let pool = one().0.start();
     let why = refused(pool.client().load_model(plan("strings")));
     assert!(why.contains("holds strings"), "{why}");
     eventually("its worker to end", || {
@@ -143,7 +145,7 @@ fn contexts_change_under_load_and_no_request_is_lost() {
         let client = pool.client();
         for contexts in [4, 2, 8, 1, 3] {
             client.set_contexts("three_outputs", contexts).expect("there is room");
-            let want = ("cpu0#2".to_owned(), "three_outputs".to_owned(), contexts);
+            let want = (first(), "three_outputs".to_owned(), contexts);
             assert_eq!(listed(&pool), [want]);
         }
         is_over.store(true, Ordering::Relaxed);
@@ -159,7 +161,7 @@ fn whoever_starts_later_has_what_the_pool_has_by_then() {
     let client = pool.client();
     client.load_model(plan("mlp")).expect("it loads");
     client.set_contexts("three_outputs", 3).expect("there is room");
-    client.kill("cpu0#2", 9).expect("it is there");
+    client.kill(&first(), 9).expect("it is there");
     let worker = eventually("the next worker", || match holders(&pool).as_slice() {
         [row] if row.generation > 2 && row.state == WorkerState::Ready => Ok(row.name.clone()),
         rows => Err(format!("{rows:?}")),
@@ -211,23 +213,26 @@ fn a_model_that_is_unloaded_runs_what_it_has_and_takes_nothing_new() {
         is_right(&answer(handle), &rows(number, 2).0);
     }
     let done = unload.join().expect("no panic").expect("it was there");
-    assert_eq!(done, "`three_outputs` is unloaded from cpu0#2");
+    assert_eq!(done, format!("`three_outputs` is unloaded from {}", first()));
 }
 
 #[test]
 fn the_command_loads_gives_contexts_and_unloads() {
     let Some(pool) = pool(&["three_outputs"]) else { return };
-    let path = model("mlp");
+    let (path, first) = (model("mlp"), first());
     let folder = path.parent().expect("it lies in a folder");
     let command =
         |arguments: &[&str]| pool.cli(&[&["model"], arguments].concat()).current_dir(folder);
     let load = ["load", "mlp=mlp.onnx", "--set", "contexts=2", "--set", "cpu_ops=[\"Shape\"]"];
-    assert_eq!(command(&load).run().output(), "`mlp` is loaded on cpu0#2\n");
+    assert_eq!(command(&load).run().output(), format!("`mlp` is loaded on {first}\n"));
     assert_eq!(
         command(&["contexts", "mlp", "1"]).run().output(),
-        "`mlp` has 1 context on cpu0#2\n"
+        format!("`mlp` has 1 context on {first}\n")
     );
-    assert_eq!(command(&["unload", "mlp"]).run().output(), "`mlp` is unloaded from cpu0#2\n");
+    assert_eq!(
+        command(&["unload", "mlp"]).run().output(),
+        format!("`mlp` is unloaded from {first}\n")
+    );
     let wrong: [(&[&str], &str); 7] = [
         (&["load", "mlp"], "write NAME=PATH"),
         (&["load", "mlp=nothing.onnx"], "nothing.onnx: No such file"),
