@@ -1,10 +1,13 @@
 //! Models that are not ready, not there yet, not there any more, and how that is found out: by a run, and
 //! only if somebody asks.
 
+use std::thread;
+
 use gridpool_protocol::status::WorkerStatus;
 use gridpool_worker::infer::library::Places;
 use nix::sys::signal::Signal;
 
+use super::super::request;
 use super::*;
 
 const READY: &str = "/v2/models/three_outputs/ready";
@@ -31,6 +34,29 @@ fn a_model_is_ready_by_a_run_and_an_idle_one_is_run_only_if_there_is_no_other_pr
     assert_eq!(post(&other, INFER, &rows(1, 1)).status, 200);
     assert_eq!(get(&other, READY).status, 200);
     assert_eq!(asked(&other), 1, "a request proves it as well");
+}
+
+#[test]
+fn however_many_ask_at_once_one_trial_is_made_for_all() {
+    let Some(pool) = served(&["three_outputs"]) else { return };
+    let pid = worker(&pool).pid;
+    stop(pid);
+    let before = pool.status().counters.accepted;
+    let asking: Vec<_> = (0..8)
+        .map(|_| {
+            let mut web = Web::open(&pool);
+            web.send(&request("GET", READY, "", b""));
+            thread::spawn(move || web.hear())
+        })
+        .collect();
+    pool.until_status("a trial", |status| status.counters.accepted > before);
+    go_on(pid);
+    for one in asking {
+        let answer = within("an answer", || one.join().expect("an answer"));
+        assert!([200, 503].contains(&answer.status), "it may have come too late: {answer:?}");
+    }
+    until_status_of(&pool, READY, 200);
+    assert_eq!(asked(&pool), 1);
 }
 
 #[test]
