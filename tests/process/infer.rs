@@ -26,13 +26,21 @@ fn model(name: &str) -> PathBuf {
     data("models").join(format!("{name}.onnx"))
 }
 
-/// A pool of one CPU device with these models of tests/data/models, all of which have been looked at;
-/// `None` where there is no ONNX Runtime.
+/// Whether there is ONNX Runtime; what is to be skipped without it says so.
 #[expect(clippy::print_stdout, reason = "a test that was skipped says so")]
-fn pool(models: &[&str]) -> Option<Pool> {
+pub(crate) fn has_onnx_runtime() -> bool {
     if let Err(error @ LibraryError::NotFound { .. }) = Places::here(None).find() {
         assert!(std::env::var_os(REQUIRED).is_none(), "{error}");
         println!("skipped: no ONNX Runtime (pip install onnxruntime)");
+        return false;
+    }
+    true
+}
+
+/// A pool of one CPU device with these models of tests/data/models, all of which have been looked at;
+/// `None` where there is no ONNX Runtime.
+fn pool(models: &[&str]) -> Option<Pool> {
+    if !has_onnx_runtime() {
         return None;
     }
     let setup = models.iter().fold(cpu(1), |setup, name| {

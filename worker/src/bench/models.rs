@@ -144,8 +144,8 @@ impl Models<'_> {
         let runs = observer.status()?.counters.runs.saturating_sub(runs_before);
         for crowd in crowds {
             match crowd.end(runs) {
-                Ok(row) => report.row(row)?,
-                Err((row, trouble)) => end(report, row, trouble)?,
+                (row, None) => report.row(row)?,
+                (row, Some(trouble)) => end(report, row, trouble)?,
             }
         }
         Ok(())

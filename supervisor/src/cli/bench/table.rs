@@ -259,9 +259,10 @@ fn proportion(proportion: f64) -> String {
     if proportion < 9.95 { format!("{proportion:.2}") } else { si(proportion) }
 }
 
-/// Microseconds to a tenth.
+/// Microseconds to a tenth, where that can be seen at all.
 fn us(us: f64) -> String {
-    format!("{us:.1}")
+    let digits = if us < 99_999.95 { 1 } else { 0 };
+    format!("{us:.digits$}")
 }
 
 #[expect(clippy::cast_precision_loss, reason = "three digits of it are shown")]
@@ -362,6 +363,7 @@ mod tests {
         for (number, want) in cases {
             assert_eq!(si(number), want);
         }
+        assert_eq!([8.25, 99_999.94, 99_999.96].map(us), ["8.2", "99999.9", "100000"]);
         assert_eq!([32, 4_096, 100_000, 1_000_000].map(items), ["32", "4096", "100k", "1M"]);
     }
 }

@@ -89,7 +89,7 @@ impl Question {
             }
             let far = far(tensor.datatype(), &got, want);
             if self.is_exact || far.is_some() {
-                let at = far.map_or("some bits".to_owned(), |at| format!("element {at}"));
+                let at = far.map_or_else(|| "some bits".to_owned(), |at| format!("element {at}"));
                 return wrong(format!("`{}` differs in {at}", tensor.name()));
             }
         }
