@@ -16,6 +16,7 @@ pub(super) struct Evidence {
     rows: u32,
 }
 
+#[cfg(feature = "infer")]
 impl Evidence {
     /// Of requests of a model, each with so many rows.
     pub(super) fn of_requests(rows: u32) -> Self {
@@ -32,7 +33,9 @@ impl Evidence {
         self.proof.h2d_bytes += report.h2d_bytes;
         self.proof.d2h_bytes += report.d2h_bytes;
     }
+}
 
+impl Evidence {
     fn add_report(&mut self, report: &InferReport) {
         if self.proof.nodes.is_empty() {
             self.proof.nodes.clone_from(&report.nodes);

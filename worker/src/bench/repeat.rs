@@ -27,16 +27,6 @@ impl Repeat {
         Self { span, repetitions: plan.repetitions }
     }
 
-    /// The same number of repetitions, each as long as `span`.
-    pub(super) fn with_span(self, span: Duration) -> Self {
-        Self { span, ..self }
-    }
-
-    /// How many there are.
-    pub(super) fn repetitions(&self) -> u32 {
-        self.repetitions
-    }
-
     /// Warms `round` up, which does a piece of work so many times and says how long that took; then
     /// times it. Gives the number of pieces of each timed round, and the seconds of each piece.
     pub(super) fn time<E>(
@@ -71,6 +61,19 @@ impl Repeat {
             }
         }
         Ok(pieces)
+    }
+}
+
+#[cfg(feature = "infer")]
+impl Repeat {
+    /// The same number of repetitions, each as long as `span`.
+    pub(super) fn with_span(self, span: Duration) -> Self {
+        Self { span, ..self }
+    }
+
+    /// How many there are.
+    pub(super) fn repetitions(&self) -> u32 {
+        self.repetitions
     }
 }
 

@@ -32,11 +32,12 @@ Columns:
   client    of that, the client library and the socket, there and back; then the core's queue, the
             channel to the worker and back, the worker without its kernels, and the kernels
 
-With --model (or [[model]] of the config, unless --ops names programs) only the models are measured, on
-the first device: with 1, 2, 4 and 8 contexts (1 and 4 if it is quick), each request by itself, and with
-1 and 4 where requests share runs. Inputs are irregular numbers of the shapes that warm the model up.
-Every answer is compared with the first to the same input: bit by bit on a CPU device, to a thousandth
-of the output's largest number on a GPU and where requests share runs.
+With --model (or [[model]] of the config, unless --ops names programs) only the models are
+measured, on the first device: with 1, 2, 4 and 8 contexts (1 and 4 if it is quick), each request
+by itself, and with 1 and 4 where requests share runs. Inputs are irregular numbers of the shapes
+that warm the model up. Every answer is compared with the first to the same input: bit by bit on
+a CPU device, to a thousandth of the output's largest number (a fiftieth in types of two bytes)
+on a GPU and where requests share runs.
   direct    requests to the worker's engine in the measuring process: no socket, no supervisor
   pool      the same through a pool, by 32 threads with a connection each; both in turns
   contexts  runs of the model that may be under way at once
