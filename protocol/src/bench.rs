@@ -7,7 +7,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::DeviceKind;
+use crate::ids::{DeviceId, DeviceKind};
+use crate::tensor::model::ProviderNodes;
+use crate::tensor::options::ModelPlan;
 
 /// What a measuring process is to do, as JSON after `--plan`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +31,8 @@ pub struct Plan {
 pub enum Subject {
     /// The reference library in the measuring process, on all cores.
     Library,
+    /// A model, called directly in the measuring process and through a pool that serves it, in turns.
+    Model(Box<ModelSubject>),
     /// A pool, through its socket.
     Pool {
         /// The pool's socket.
@@ -47,6 +51,23 @@ pub enum Subject {
         /// `GPU-…`.
         uuid: String,
     },
+}
+
+/// A model to be measured, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelSubject {
+    /// The socket of the pool that serves it.
+    pub socket: PathBuf,
+    /// The pool's only device, on which the measuring process loads it too.
+    pub device: DeviceId,
+    /// `GPU-…`; empty on a CPU device.
+    pub uuid: String,
+    /// Threads of a CPU device.
+    pub threads: usize,
+    /// ONNX Runtime's library, if it is named.
+    pub onnxruntime: Option<PathBuf>,
+    /// The model, as the pool's workers load it.
+    pub model: ModelPlan,
 }
 
 /// Which rows of a pool are wanted.
@@ -86,6 +107,10 @@ pub enum Section {
     Native,
     /// One job at a time, from a client's call to its answer.
     Latency,
+    /// Requests of a model under way all the time, directly and through a pool.
+    Models,
+    /// One request of a model at a time, directly and through a pool.
+    ModelLatency,
     /// Jobs under way all the time, client memory to client memory.
     EndToEnd,
     /// From the death of a worker, or the deadline of an endless job, to the next right answer.
@@ -214,6 +239,8 @@ pub struct Proof {
     pub allocations: u64,
     /// Items with an error in place of a result.
     pub item_errors: u64,
+    /// Of a model: which provider ran how many nodes, in each run.
+    pub nodes: Vec<ProviderNodes>,
 }
 
 /// How often a kernel was launched.
@@ -230,11 +257,11 @@ pub struct Launches {
 pub struct Row {
     /// What it is about.
     pub section: Section,
-    /// What was measured: a program's name, or which limit.
+    /// What was measured: a program's or a model's name, or which limit.
     pub name: String,
     /// The program.
     pub program: Option<String>,
-    /// By what: `library`, `cpu:1 pool`, `pool`, or a device's name.
+    /// By what: `library`, `cpu:1 pool`, `pool`, `direct`, or a device's name.
     pub runner: String,
     /// On which grids.
     pub workload: Option<Workload>,
@@ -244,6 +271,10 @@ pub struct Row {
     pub jobs: Option<u32>,
     /// Devices at work.
     pub devices: u32,
+    /// Contexts of a model: how many runs of it may be under way at once.
+    pub contexts: Option<u32>,
+    /// Most rows of one run of a model; 1 where its requests are not joined.
+    pub max_batch: Option<u32>,
     /// What `value` counts.
     pub unit: Unit,
     /// The measurement; absent where it was skipped, or the results were wrong.
@@ -254,6 +285,10 @@ pub struct Row {
     pub to_native: Option<f64>,
     /// Bytes moved in a second over what these devices copy both ways at once.
     pub of_limit: Option<f64>,
+    /// A pool's rate of a model over the better direct rate with as many contexts.
+    pub to_direct: Option<f64>,
+    /// The rate of a model over that of the same runner with one context.
+    pub to_one_context: Option<f64>,
     /// Times of single jobs.
     pub latency: Option<Latency>,
     /// Where it ran.
@@ -277,11 +312,15 @@ impl Row {
             batch: None,
             jobs: None,
             devices: 1,
+            contexts: None,
+            max_batch: None,
             unit,
             value: None,
             bytes_per_item: None,
             to_native: None,
             of_limit: None,
+            to_direct: None,
+            to_one_context: None,
             latency: None,
             proof: None,
             skipped: None,

@@ -7,7 +7,9 @@ use std::fs;
 use serde_json::Value;
 
 use crate::binaries;
-use crate::command::{Finished, gridpool};
+use crate::command::{Cli, Finished, gridpool};
+use crate::infer::has_runtime;
+use crate::jobs::data;
 use crate::pool::stub_worker;
 
 /// A bench of one program on a worker that has this fault; native rates are the true worker's.
@@ -113,4 +115,87 @@ fn what_bench_does_not_know_is_a_usage_error() {
     bench().arg("--batches=2M").run().complains(2, &["from 1 to 1M"]);
     bench().arg("--repetitions=4").run().complains(2, &["5..=1000"]);
     bench().arg("--plot=/no/such/x.svg").run().complains(2, &["there is no folder /no/such"]);
+}
+
+/// A bench of this model alone.
+fn of_model(model: &str) -> Cli {
+    gridpool(["bench", "--quick", "--json", "--devices", "cpu:1"]).args(&["--model", model])
+}
+
+fn mlp() -> String {
+    format!("mlp={}", data("models").join("mlp.onnx").display())
+}
+
+#[test]
+fn a_model_is_measured_directly_and_through_a_pool_and_every_answer_compared() {
+    if !has_runtime() {
+        return;
+    }
+    let document = of_model(&mlp()).args(&["--set", "max_batch=8"]).run().document();
+    let rows = document["rows"].as_array().expect("a list of rows");
+    let mut seen = BTreeSet::new();
+    for row in rows {
+        assert!(row["fault"].is_null() && row["skipped"].is_null(), "{row}");
+        assert!(row["name"] == "mlp" && row["devices"] == 1, "{row}");
+        assert!(row["value"]["median"].as_f64() > Some(0.0), "{row}");
+        assert!(row["value"]["repetitions"] == 5, "{row}");
+        assert!(row["latency"]["p99_us"].as_f64() >= row["latency"]["p50_us"].as_f64(), "{row}");
+        let text = |key: &str| row[key].as_str().expect("a text").to_owned();
+        let number = |key: &str| row[key].as_u64().expect("a number");
+        let (section, runner) = (text("section"), text("runner"));
+        let is_rate = section == "models";
+        let is_pool = runner == "pool";
+        assert_eq!(row["to_direct"].as_f64() > Some(0.0), is_rate && is_pool, "{row}");
+        assert_eq!(row["to_one_context"].as_f64() > Some(0.0), number("contexts") > 1, "{row}");
+        let proof = &row["proof"];
+        let nodes = proof["nodes"].as_array().expect("a list of providers");
+        assert!(!nodes.is_empty(), "{row}");
+        assert!(nodes.iter().all(|row| row["provider"] == "CPUExecutionProvider"), "{row}");
+        assert_eq!(proof["jobs"], row["latency"]["jobs"], "{row}");
+        let launches = proof["kernels"][0]["launches"].as_u64().expect("a number");
+        let jobs = proof["jobs"].as_u64().expect("a number");
+        let joins = number("max_batch") > 1;
+        assert!(if joins { 8 * launches >= jobs } else { launches == jobs }, "{row}");
+        seen.insert((section, runner, number("max_batch"), number("contexts"), number("jobs")));
+    }
+    let wanted = [
+        ("models", "direct", 1, 1, 1),
+        ("models", "direct", 1, 1, 2),
+        ("models", "pool", 1, 1, 32),
+        ("model_latency", "direct", 1, 1, 1),
+        ("model_latency", "pool", 1, 1, 1),
+        ("models", "direct", 1, 4, 4),
+        ("models", "direct", 1, 4, 8),
+        ("models", "pool", 1, 4, 32),
+        ("models", "direct", 8, 1, 32),
+        ("models", "pool", 8, 1, 32),
+        ("models", "direct", 8, 4, 32),
+        ("models", "pool", 8, 4, 32),
+    ];
+    let wanted = wanted.map(|(section, runner, batch, contexts, jobs)| {
+        (section.to_owned(), runner.to_owned(), batch, contexts, jobs)
+    });
+    assert_eq!(seen, wanted.into());
+}
+
+#[test]
+fn a_model_that_cannot_be_measured_ends_bench_with_the_sentence_that_says_why() {
+    let says = |call: Cli, code: i32, words: &str| {
+        let Finished { code: got, stdout, stderr } = call.run();
+        assert_eq!((got, stdout.as_str()), (Some(code), ""), "{stderr}");
+        let last = stderr.lines().last().expect("it complains");
+        assert!(last.starts_with("gridpool: ") && last.contains(words), "{stderr}");
+        assert!(!stderr.contains("panicked"), "{stderr}");
+    };
+    let elsewhere = of_model(&mlp()).args(&["--onnxruntime", "/nonexistent/libort.so"]);
+    says(
+        elsewhere,
+        73,
+        "/nonexistent/libort.so (from --onnxruntime) does not exist: name the file",
+    );
+    says(of_model("mlp"), 2, "write NAME=PATH");
+    says(of_model(&mlp()).args(&["--set", "contexts=2"]), 2, "bench measures [1, 2, 4, 8] of them");
+    if has_runtime() {
+        says(of_model("m=/no/such.onnx"), 69, "m cannot be asked: /no/such.onnx: No such file");
+    }
 }

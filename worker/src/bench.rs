@@ -7,6 +7,7 @@
 //! - `load` keeps jobs under way in a pool, `evidence` adds up their receipts, `pool` makes rows of them.
 //! - `recovery` kills the workers of a pool and measures how soon the next right answer comes.
 //! - `repeat` warms up and repeats; `memory` says what a row may take.
+//! - `models` asks a model, by the engine in this process and through a pool.
 //! - `resident` times the kernels alone. `limits` measures what the machine can do, in a process of its
 //!   own for each device.
 //!
@@ -17,6 +18,8 @@ mod library;
 pub mod limits;
 mod load;
 mod memory;
+#[cfg(feature = "infer")]
+mod models;
 mod native;
 mod pool;
 mod programs;
@@ -30,7 +33,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use gridpool_protocol::batch::BatchError;
-use gridpool_protocol::bench::{Line, Plan, PoolRows, Row, Subject, Workload};
+use gridpool_protocol::bench::{Line, ModelSubject, Plan, PoolRows, Row, Subject, Workload};
 use gridpool_protocol::client::ClientError;
 use gridpool_protocol::exit::cli as exit;
 
@@ -60,6 +63,21 @@ pub enum BenchError {
     /// A device, or the machine, cannot be measured.
     #[error(transparent)]
     Limits(#[from] crate::cuda::LimitError),
+    /// ONNX Runtime is not there, or will not do.
+    #[cfg(feature = "infer")]
+    #[error(transparent)]
+    Library(#[from] crate::infer::LibraryError),
+    /// A model cannot be asked.
+    #[error("{name} cannot be asked: {why}")]
+    Model {
+        /// Its name.
+        name: String,
+        /// Why not.
+        why: String,
+    },
+    /// This build knows no models.
+    #[error("this gridpool-worker was built without models: build it with the feature `infer`")]
+    NoModels,
     /// No program has such a name.
     #[error("--ops {ops}: no program of bench has that in its name: there are {names}")]
     NoProgram {
@@ -86,6 +104,10 @@ impl BenchError {
         match self {
             Self::NoProgram { .. } => exit::USAGE,
             Self::Tasks(_) => exit::DATA,
+            Self::Model { .. } => exit::UNAVAILABLE,
+            #[cfg(feature = "infer")]
+            Self::Library(_) => exit::WORKER,
+            Self::NoModels => exit::WORKER,
             Self::Batch(_)
             | Self::Client(_)
             | Self::Device(_)
@@ -111,10 +133,14 @@ pub fn run(plan: &str, out: &mut dyn Write) -> Result<(), BenchError> {
     if programs::chosen(&plan).next().is_none() {
         return Err(BenchError::NoProgram { ops: plan.ops.join(","), names: programs::names() });
     }
+    let mut report = Report { out };
+    if let Subject::Model(subject) = &plan.subject {
+        return measure_model(&plan, subject, &mut report);
+    }
     let tasks = env::var_os(TASKS).filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let source = Source::open(tasks.as_deref())?;
-    let mut report = Report { out };
     match &plan.subject {
+        Subject::Model(_) => unreachable!("it was measured above"),
         Subject::Library => library::measure(&plan, &source, &mut report),
         Subject::Pool { socket, devices, kind, rows: PoolRows::Recovery { standbys, kills } } => {
             let (devices, kind, standbys, kills) = (*devices, *kind, *standbys, *kills);
@@ -130,6 +156,20 @@ pub fn run(plan: &str, out: &mut dyn Write) -> Result<(), BenchError> {
             resident::measure(&plan, &source, *index, uuid, &mut report)
         }
     }
+}
+
+#[cfg(feature = "infer")]
+fn measure_model(
+    plan: &Plan,
+    subject: &ModelSubject,
+    report: &mut Report<'_>,
+) -> Result<(), BenchError> {
+    models::measure(plan, subject, report)
+}
+
+#[cfg(not(feature = "infer"))]
+fn measure_model(_: &Plan, _: &ModelSubject, _: &mut Report<'_>) -> Result<(), BenchError> {
+    Err(BenchError::NoModels)
 }
 
 /// Items of the batch that native rates are measured with.

@@ -3,6 +3,7 @@
 //!
 //! - `flags` is what may be typed. `child` starts the processes that measure: this one holds neither a
 //!   reference nor CUDA. `limits` puts those of the devices together.
+//! - `models` is which models are measured, with how many contexts: then nothing else is.
 //! - `ledger` says what a row means beside the others; `table`, `plot` and a JSON document show them.
 //!
 //! Owns the order of things and the exit code. May not measure anything itself.
@@ -12,6 +13,7 @@ mod flags;
 mod ledger;
 mod limits;
 mod machine;
+mod models;
 mod plot;
 mod table;
 
@@ -20,11 +22,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gridpool_protocol::bench::{Line, Plan, PoolRows, Row, Subject};
+use gridpool_protocol::bench::{Line, ModelSubject, Plan, PoolRows, Row, Subject};
 use gridpool_protocol::clock;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::ids::{DeviceId, DeviceKind};
-use gridpool_protocol::status::WorkerState;
+use gridpool_protocol::status::{QuarantineStatus, WorkerState};
+use gridpool_protocol::tensor::options::ModelPlan;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -60,6 +63,10 @@ pub(super) enum BenchError {
         #[source]
         source: io::Error,
     },
+    #[error("no worker of the role {role} can start on {device}: {why}")]
+    OutOfService { device: String, role: String, why: String },
+    #[error("{0}")]
+    Models(String),
     #[error("the workers of a pool were not ready within {} s: {why}", READY_TIMEOUT.as_secs())]
     Unready { why: String },
     #[error("{0} rows are wrong: they have no rate, and say why")]
@@ -70,10 +77,11 @@ impl BenchError {
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Child(ChildError::Ended { code: Some(code), .. }) => match u8::try_from(*code) {
-                Ok(code @ (exit::USAGE | exit::DATA)) => code,
+                Ok(code @ (exit::USAGE | exit::DATA | exit::UNAVAILABLE | exit::WORKER)) => code,
                 Ok(_) | Err(_) => exit::INTERNAL,
             },
-            Self::NoFolder { .. } => exit::USAGE,
+            Self::Models(_) | Self::NoFolder { .. } => exit::USAGE,
+            Self::OutOfService { .. } => exit::WORKER,
             Self::Child(_) | Self::Plot { .. } | Self::Unready { .. } | Self::Wrong(_) => {
                 exit::INTERNAL
             }
@@ -84,6 +92,7 @@ impl BenchError {
 /// Measures and shows everything.
 pub(super) fn run(flags: &BenchFlags, settings: &Settings) -> Result<u8, CommandError> {
     check_plot(flags.plot.as_deref())?;
+    let models = models::plans(flags, &settings.models)?;
     let worker = devices::worker_binary(settings.worker_bin.as_deref())?;
     let pool_devices = devices::resolve(&settings.devices, &worker)?;
     let folder = tempfile::Builder::new().prefix("gridpool-bench-").tempdir();
@@ -98,7 +107,7 @@ pub(super) fn run(flags: &BenchFlags, settings: &Settings) -> Result<u8, Command
         table: Table::default(),
         progress: ProgressBar::new_spinner(),
     };
-    bench.measure(&pool_devices)?;
+    bench.measure(&pool_devices, &models)?;
     bench.finish()
 }
 
@@ -122,13 +131,16 @@ struct Document<'a> {
 }
 
 impl Bench<'_> {
-    fn measure(&mut self, all: &[PoolDevice]) -> Result<(), CommandError> {
+    fn measure(&mut self, all: &[PoolDevice], models: &[ModelPlan]) -> Result<(), CommandError> {
         if !self.flags.json {
             say(&self.progress, |out| writeln!(out, "{}\n", self.machine.line()))?;
         }
         let kind = all.first().map_or(DeviceKind::Cpu, |device| device.id.kind);
         if let Some(kills) = self.flags.recovery {
             return self.recovery(&all[..all.len().min(1)], kills);
+        }
+        if let (Some(device), false) = (all.first(), models.is_empty()) {
+            return models.iter().try_for_each(|model| self.model(device, model));
         }
         let counts = counts(all.len());
         self.limits(all, kind, &counts)?;
@@ -182,35 +194,12 @@ impl Bench<'_> {
         limits.rows.into_iter().try_for_each(|row| self.row(row))
     }
 
-    /// Starts a pool, has it measured, and stops it.
     fn pool(
         &mut self,
         pool_devices: &[PoolDevice],
         cpu_threads: usize,
         rows: PoolRows,
     ) -> Result<(), CommandError> {
-        let claim = Shell::claim(&self.socket)?;
-        let mut limits = self.settings.limits.clone();
-        if let PoolRows::Recovery { standbys, .. } = rows {
-            limits.standbys = standbys;
-        }
-        let command = WorkerCommand {
-            program: self.worker.clone(),
-            cpu_threads,
-            known_answer_every: limits.known_answer_every,
-            memory_growth_max: limits.worker_memory_growth_max,
-            descriptors_growth_max: limits.worker_descriptors_growth_max,
-            policy: self.settings.policy.clone(),
-            models: Vec::new(),
-            onnxruntime: None,
-        };
-        self.progress.set_message("workers start");
-        let shell = Shell::start(limits, command, pool_devices.to_vec(), self.socket.clone());
-        let shell = shell.map_err(system("the pool's threads"))?;
-        let held = shell.listen(claim)?;
-        if matches!(rows, PoolRows::Recovery { .. }) {
-            shell.allow_chaos();
-        }
         let kind = pool_devices.first().map_or(DeviceKind::Cpu, |device| device.id.kind);
         let subject = Subject::Pool {
             socket: self.socket.clone(),
@@ -218,7 +207,63 @@ impl Bench<'_> {
             kind,
             rows,
         };
-        let measured = wait_ready(&shell).and_then(|()| self.process(subject, ""));
+        self.with_pool(pool_devices, cpu_threads, subject, "")
+    }
+
+    /// A model, called directly and through a pool of one device.
+    fn model(&mut self, device: &PoolDevice, model: &ModelPlan) -> Result<(), CommandError> {
+        let threads = self.machine.cores;
+        let subject = Subject::Model(Box::new(ModelSubject {
+            socket: self.socket.clone(),
+            device: device.id,
+            uuid: device.uuid.clone(),
+            threads,
+            onnxruntime: self.settings.onnxruntime.clone(),
+            model: model.clone(),
+        }));
+        self.with_pool(std::slice::from_ref(device), threads, subject, &device.uuid)
+    }
+
+    /// Starts a pool, has it measured by a process that sees the GPU `uuid`, and stops it.
+    fn with_pool(
+        &mut self,
+        pool_devices: &[PoolDevice],
+        cpu_threads: usize,
+        subject: Subject,
+        uuid: &str,
+    ) -> Result<(), CommandError> {
+        let models = match &subject {
+            Subject::Model(subject) => vec![subject.model.clone()],
+            Subject::Library | Subject::Pool { .. } | Subject::Resident { .. } => Vec::new(),
+        };
+        let recovery = match &subject {
+            Subject::Pool { rows: PoolRows::Recovery { standbys, .. }, .. } => Some(*standbys),
+            Subject::Library
+            | Subject::Model(_)
+            | Subject::Pool { .. }
+            | Subject::Resident { .. } => None,
+        };
+        let claim = Shell::claim(&self.socket)?;
+        let mut limits = self.settings.limits.clone();
+        limits.standbys = recovery.unwrap_or(limits.standbys);
+        let command = WorkerCommand {
+            program: self.worker.clone(),
+            cpu_threads,
+            known_answer_every: limits.known_answer_every,
+            memory_growth_max: limits.worker_memory_growth_max,
+            descriptors_growth_max: limits.worker_descriptors_growth_max,
+            policy: self.settings.policy.clone(),
+            models,
+            onnxruntime: self.settings.onnxruntime.clone(),
+        };
+        self.progress.set_message("workers start");
+        let shell = Shell::start(limits, command, pool_devices.to_vec(), self.socket.clone());
+        let shell = shell.map_err(system("the pool's threads"))?;
+        let held = shell.listen(claim)?;
+        if recovery.is_some() {
+            shell.allow_chaos();
+        }
+        let measured = wait_ready(&shell).and_then(|()| self.process(subject, uuid));
         shell.drain();
         shell.wait();
         drop(held);
@@ -304,8 +349,13 @@ fn wait_ready(shell: &Shell) -> Result<(), CommandError> {
             return Err(CommandError::Misconfigured(faults));
         }
         let ready = [WorkerState::Ready, WorkerState::Standby];
-        let workers = shell.status().workers;
-        let late = workers.into_iter().find(|worker| !ready.contains(&worker.state));
+        let status = shell.status();
+        if let Some(QuarantineStatus { device, role, why, .. }) =
+            status.quarantines.into_iter().next()
+        {
+            return Err(BenchError::OutOfService { device, role, why }.into());
+        }
+        let late = status.workers.into_iter().find(|worker| !ready.contains(&worker.state));
         let Some(late) = late else { return Ok(()) };
         if clock::until(until).is_zero() {
             let why = format!("{}, {:?}; {}", late.name, late.state, late.last_fault);

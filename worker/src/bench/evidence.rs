@@ -3,7 +3,8 @@
 
 use gridpool_protocol::bench::{Hops, Launches, Proof};
 use gridpool_protocol::ids::DeviceKind;
-use gridpool_protocol::receipt::{Attempt, AttemptOutcome, Receipt, Verdict};
+use gridpool_protocol::receipt::{Attempt, AttemptOutcome, DeviceInfo, Receipt, Verdict};
+use gridpool_protocol::tensor::model::InferReport;
 
 /// Receipts of jobs, added up.
 #[derive(Clone, Debug, Default)]
@@ -11,9 +12,45 @@ pub(super) struct Evidence {
     proof: Proof,
     /// Launches by kernel, in shares: of one that jobs joined, each has its items' share.
     launches: Vec<(String, f64)>,
+    /// Rows of each request of a model.
+    rows: u32,
+}
+
+#[cfg(feature = "infer")]
+impl Evidence {
+    /// Of requests of a model, each with so many rows.
+    pub(super) fn of_requests(rows: u32) -> Self {
+        Self { rows, ..Self::default() }
+    }
+
+    /// Adds what the engine says of a request that no pool took.
+    pub(super) fn add_run(&mut self, report: &InferReport, device: &DeviceInfo) {
+        self.proof.jobs += 1;
+        self.add_worker("direct", device);
+        self.add_report(report);
+        let share = f64::from(self.rows) / f64::from(report.joined_rows.max(1));
+        self.launch(&report.model, f64::from(report.runs) * share.min(1.0));
+        self.proof.h2d_bytes += report.h2d_bytes;
+        self.proof.d2h_bytes += report.d2h_bytes;
+    }
 }
 
 impl Evidence {
+    fn add_report(&mut self, report: &InferReport) {
+        if self.proof.nodes.is_empty() {
+            self.proof.nodes.clone_from(&report.nodes);
+        }
+    }
+
+    fn add_worker(&mut self, worker: &str, device: &DeviceInfo) {
+        if !self.proof.workers.iter().any(|known| known == worker) {
+            let DeviceInfo { kind, name, uuid, .. } = device;
+            let space = if uuid.is_empty() { "" } else { " " };
+            self.proof.workers.push(worker.to_owned());
+            self.proof.devices.push(format!("{kind} {name}{space}{uuid}"));
+        }
+    }
+
     /// Adds a job's receipt. The error says why it proves nothing: the job did not end OK, ran on
     /// another kind of device, or no launch was counted.
     pub(super) fn add(&mut self, receipt: &Receipt, kind: DeviceKind) -> Result<(), String> {
@@ -39,12 +76,16 @@ impl Evidence {
         if attempt.kernels.iter().all(|kernel| kernel.launches == 0) {
             return Err(format!("{worker} answered, and its launch counters did not move"));
         }
-        if !self.proof.workers.contains(worker) {
-            self.proof.workers.push(worker.clone());
-            let uuid = if device.uuid.is_empty() { "" } else { " " };
-            self.proof.devices.push(format!("{kind} {}{uuid}{}", device.name, device.uuid));
-        }
-        let share = f64::from(attempt.part.len()) / f64::from(attempt.joined_items.max(1));
+        self.add_worker(worker, device);
+        // A request of a model is one item, and joins by its rows.
+        let items = match &attempt.infer {
+            None => attempt.part.len(),
+            Some(report) => {
+                self.add_report(report);
+                self.rows
+            }
+        };
+        let share = f64::from(items) / f64::from(attempt.joined_items.max(1));
         for kernel in &attempt.kernels {
             self.launch(&kernel.name, f64::from(kernel.launches) * share.min(1.0));
         }
@@ -75,6 +116,9 @@ impl Evidence {
         ours.d2h_bytes += theirs.d2h_bytes;
         ours.allocations += theirs.allocations;
         ours.item_errors += theirs.item_errors;
+        if ours.nodes.is_empty() {
+            ours.nodes = theirs.nodes;
+        }
         for (name, share) in other.launches {
             self.launch(&name, share);
         }

@@ -92,6 +92,8 @@ impl Pool<'_> {
                 Section::EndToEnd
                 | Section::Latency
                 | Section::Limits
+                | Section::ModelLatency
+                | Section::Models
                 | Section::Recovery
                 | Section::Resident
                 | Section::Scheduling => self.jobs_under_way(batch),
@@ -143,6 +145,8 @@ impl Pool<'_> {
             Section::Scheduling => self.overhead(row.clone(), shape),
             Section::EndToEnd
             | Section::Limits
+            | Section::ModelLatency
+            | Section::Models
             | Section::Native
             | Section::Recovery
             | Section::Resident => self.rate(row.clone(), shape),
@@ -282,9 +286,12 @@ impl Shape<'_> {
             Section::Latency if self.spin.is_zero() => ("pool", Unit::Microseconds),
             Section::Latency => (SPINNING, Unit::Microseconds),
             Section::Scheduling => ("pool", Unit::NanosecondsPerItem),
-            Section::EndToEnd | Section::Limits | Section::Recovery | Section::Resident => {
-                ("pool", Unit::ItemsPerSecond)
-            }
+            Section::EndToEnd
+            | Section::Limits
+            | Section::ModelLatency
+            | Section::Models
+            | Section::Recovery
+            | Section::Resident => ("pool", Unit::ItemsPerSecond),
         };
         Row {
             program: Some(self.entry.text.to_owned()),
@@ -298,7 +305,7 @@ impl Shape<'_> {
 }
 
 /// The percentiles of all times, and the mean hops of the middle half.
-fn with_hops(mut all: Vec<(f64, Hops)>) -> Option<Latency> {
+pub(super) fn with_hops(mut all: Vec<(f64, Hops)>) -> Option<Latency> {
     all.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     let middle = &all[all.len() / 4..all.len() - all.len() / 4];
     let mean = |of: fn(&Hops) -> f64| {

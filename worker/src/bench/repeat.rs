@@ -34,10 +34,24 @@ impl Repeat {
         least: u32,
         mut round: impl FnMut(u32, Phase) -> Result<Duration, E>,
     ) -> Result<(u32, Vec<f64>), E> {
+        let pieces = self.warm_up(least, |pieces| round(pieces, Phase::WarmUp))?;
+        let mut times = Vec::new();
+        for _ in 0..self.repetitions {
+            times.push(per_piece(round(pieces, Phase::Timed)?, pieces));
+        }
+        Ok((pieces, times))
+    }
+
+    /// Only the warm-up: how many pieces a timed round should have.
+    pub(super) fn warm_up<E>(
+        &self,
+        least: u32,
+        mut round: impl FnMut(u32) -> Result<Duration, E>,
+    ) -> Result<u32, E> {
         let mut pieces = least;
         let mut before: Option<f64> = None;
         for _ in 0..WARM_UP_ROUNDS_MAX {
-            let seconds = per_piece(round(pieces, Phase::WarmUp)?, pieces);
+            let seconds = per_piece(round(pieces)?, pieces);
             let agrees = before.is_some_and(|before| (seconds / before - 1.0).abs() < AGREEMENT);
             let long_enough = f64::from(pieces) * seconds >= 0.5 * self.span.as_secs_f64();
             pieces = pieces_in(self.span, seconds).max(least);
@@ -46,11 +60,20 @@ impl Repeat {
                 break;
             }
         }
-        let mut times = Vec::new();
-        for _ in 0..self.repetitions {
-            times.push(per_piece(round(pieces, Phase::Timed)?, pieces));
-        }
-        Ok((pieces, times))
+        Ok(pieces)
+    }
+}
+
+#[cfg(feature = "infer")]
+impl Repeat {
+    /// The same number of repetitions, each as long as `span`.
+    pub(super) fn with_span(self, span: Duration) -> Self {
+        Self { span, ..self }
+    }
+
+    /// How many there are.
+    pub(super) fn repetitions(&self) -> u32 {
+        self.repetitions
     }
 }
 
@@ -63,7 +86,8 @@ pub(super) enum Phase {
     WarmUp,
 }
 
-fn per_piece(taken: Duration, pieces: u32) -> f64 {
+/// Seconds of one of so many pieces.
+pub(super) fn per_piece(taken: Duration, pieces: u32) -> f64 {
     // No clock is finer than a nanosecond, and nothing takes no time.
     taken.as_secs_f64().max(1e-9) / f64::from(pieces)
 }

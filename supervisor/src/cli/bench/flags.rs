@@ -30,7 +30,22 @@ Columns:
   p50, p99  of single jobs, from the client's call to its answer, microseconds
             of a recovery: from the kill, or the verdict DEADLINE, to the next right answer
   client    of that, the client library and the socket, there and back; then the core's queue, the
-            channel to the worker and back, the worker without its kernels, and the kernels";
+            channel to the worker and back, the worker without its kernels, and the kernels
+
+With --model (or [[model]] of the config, unless --ops names programs) only the models are
+measured, on the first device: with 1, 2, 4 and 8 contexts (1 and 4 if it is quick), each request
+by itself, and with 1 and 4 where requests share runs. Inputs are irregular numbers of the shapes
+that warm the model up. Every answer is compared with the first to the same input: bit by bit on
+a CPU device, to a thousandth of the output's largest number (a fiftieth in types of two bytes)
+on a GPU and where requests share runs.
+  direct    requests to the worker's engine in the measuring process: no socket, no supervisor
+  pool      the same through a pool, by 32 threads with a connection each; both in turns
+  contexts  runs of the model that may be under way at once
+  rows max  most rows of one run; 1: requests do not share runs
+  callers   threads with one request under way each
+  x direct  the pool's rate over the better direct rate with as many contexts
+  x one     the rate over that with one context
+  a run     requests that shared a run";
 
 /// What is measured, and how it is shown.
 #[derive(Debug, Args)]
@@ -52,6 +67,10 @@ pub(in crate::cli) struct BenchFlags {
     #[arg(long, value_name = "KILLS", num_args = 0..=1, default_missing_value = "20")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(super) recovery: Option<u32>,
+    /// A field of a `[[model]]` of the config file, once for each, for all models that are measured, in
+    /// place of what the config says: max_batch=16, cpu_ops=["Shape"].
+    #[arg(long = "set", value_name = "KEY=VALUE", conflicts_with = "recovery")]
+    pub(super) fields: Vec<String>,
     /// Items of one job: `1,32,1000,100k,1M` unless it is quick.
     #[arg(long, value_name = "ITEMS", value_delimiter = ',', value_parser = parse_items)]
     batches: Vec<u32>,

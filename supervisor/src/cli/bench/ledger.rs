@@ -21,6 +21,13 @@ impl Ledger {
             let limit = both_ways(&self.rows, row.devices);
             row.of_limit = moved.zip(limit).map(|(moved, limit)| moved / limit);
         }
+        if row.section == Section::Models {
+            let best = |runner, contexts| self.model(&row, runner, contexts);
+            let direct = best("direct", row.contexts).filter(|_| row.runner != "direct");
+            let one = best(&row.runner, Some(1)).filter(|_| row.contexts > Some(1));
+            row.to_direct = rate.zip(direct).map(|(rate, direct)| rate / direct);
+            row.to_one_context = rate.zip(one).map(|(rate, one)| rate / one);
+        }
         self.rows.push(row);
         self.rows.last().expect("it was just pushed")
     }
@@ -29,6 +36,15 @@ impl Ledger {
     fn native(&self, workload: Workload, name: &str) -> Option<f64> {
         let rows = self.rows.iter().filter(|row| {
             row.section == Section::Native && row.name == name && row.workload == Some(workload)
+        });
+        rows.filter_map(|row| row.value).map(|value| value.median).reduce(f64::max)
+    }
+
+    /// The best rate so far of the same model, joined as much, by this runner with so many contexts.
+    fn model(&self, like: &Row, runner: &str, contexts: Option<u32>) -> Option<f64> {
+        let rows = self.rows.iter().filter(|row| {
+            let known = (row.section, &row.name, row.max_batch, row.runner.as_str(), row.contexts);
+            known == (Section::Models, &like.name, like.max_batch, runner, contexts)
         });
         rows.filter_map(|row| row.value).map(|value| value.median).reduce(f64::max)
     }
@@ -67,5 +83,25 @@ mod tests {
         let added = ledger.add(Row { devices: 2, ..pool });
         assert_eq!(added.of_limit, None, "two devices were not measured");
         assert_eq!(ledger.faults(), 0);
+    }
+    #[test]
+    fn a_model_in_a_pool_is_compared_with_itself_directly_and_with_one_context() {
+        let mut ledger = Ledger::default();
+        let mut add = |runner: &str, contexts, max_batch, rate| {
+            let row = Row {
+                value: Spread::of(vec![rate]),
+                contexts: Some(contexts),
+                max_batch: Some(max_batch),
+                ..Row::new(Section::Models, "m", runner, Unit::ItemsPerSecond)
+            };
+            let added = ledger.add(row);
+            (added.to_direct, added.to_one_context)
+        };
+        assert_eq!(add("direct", 1, 1, 90.0), (None, None));
+        assert_eq!(add("direct", 1, 1, 100.0), (None, None));
+        assert_eq!(add("pool", 1, 1, 80.0), (Some(0.8), None));
+        assert_eq!(add("direct", 4, 1, 200.0), (None, Some(2.0)));
+        assert_eq!(add("pool", 4, 1, 160.0), (Some(0.8), Some(2.0)));
+        assert_eq!(add("pool", 4, 32, 900.0), (None, None), "nothing joined was measured before");
     }
 }

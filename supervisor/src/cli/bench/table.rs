@@ -39,10 +39,15 @@ impl Table {
             Section::Limits | Section::Recovery => LIMIT_NAME,
             Section::EndToEnd
             | Section::Latency
+            | Section::ModelLatency
+            | Section::Models
             | Section::Native
             | Section::Resident
             | Section::Scheduling => NAME,
         };
+        // One model follows the other, each under its name.
+        let is_model = matches!(row.section, Section::Models | Section::ModelLatency);
+        let first = if is_model { &row.runner } else { &row.name };
         let (known, measured) = (known(row), measured(row));
         let heading = heading(row);
         if heading != self.heading {
@@ -60,11 +65,11 @@ impl Table {
             (None, None) => {
                 let cells = known.iter().chain(&measured);
                 let cells = cells.map(|cell| (cell.text.as_str(), cell.width));
-                return writeln!(out, "{}", line(&row.name, name, cells));
+                return writeln!(out, "{}", line(first, name, cells));
             }
         };
         let cells = known.iter().map(|cell| (cell.text.as_str(), cell.width));
-        writeln!(out, "{}", line(&row.name, name, cells))?;
+        writeln!(out, "{}", line(first, name, cells))?;
         wrap(&sentence, COLUMNS - 2).iter().try_for_each(|text| writeln!(out, "  {text}"))
     }
 }
@@ -87,6 +92,10 @@ fn heading(row: &Row) -> String {
         Section::Native => format!("NATIVE, all cores, {}", row.runner),
         Section::Latency => format!("LATENCY of single jobs in us, {devices}, {}", row.runner),
         Section::EndToEnd => format!("END TO END, {devices}, {}", row.runner),
+        Section::Models => format!("MODEL {}, {devices}", row.name),
+        Section::ModelLatency => {
+            format!("LATENCY of single requests of {} in us, {devices}", row.name)
+        }
         Section::Recovery => format!("RECOVERY in us, {devices}, {}", row.runner),
         Section::Scheduling => format!("SCHEDULING, {devices}, {}", row.runner),
         Section::Resident => format!("RESIDENT, {}", row.runner),
@@ -101,6 +110,15 @@ fn known(row: &Row) -> Vec<Cell> {
     }
     if row.section == Section::Limits {
         cells.push(cell("devices", 9, Some(row.devices.to_string())));
+        return cells;
+    }
+    if matches!(row.section, Section::Models | Section::ModelLatency) {
+        let number = |count: Option<u32>| count.map(|count| count.to_string());
+        cells.push(cell("contexts", 9, number(row.contexts)));
+        if row.section == Section::Models {
+            cells.push(cell("rows max", 9, number(row.max_batch)));
+            cells.push(cell("callers", 8, number(row.jobs)));
+        }
         return cells;
     }
     cells.push(cell("grids", 6, row.workload.map(|workload| workload.to_string())));
@@ -131,21 +149,19 @@ fn measured(row: &Row) -> Vec<Cell> {
             cells.push(native);
             cells
         }
-        Section::Latency => {
-            let latency = row.latency.unwrap_or_default();
-            let hops = latency.hops.unwrap_or_default();
-            [
-                ("p50", latency.p50_us),
-                ("p99", latency.p99_us),
-                ("most", latency.max_us),
-                ("client", hops.client_us),
-                ("queue", hops.queue_us),
-                ("channel", hops.channel_us),
-                ("worker", hops.worker_us),
-                ("kernels", hops.device_us),
-            ]
-            .map(|(title, time)| cell(title, 8, Some(us(time))))
-            .into()
+        Section::Latency | Section::ModelLatency => hops(row),
+        Section::Models => {
+            let mut cells = three(row.value, ["requests/s", "least", "most"], 11, row.unit);
+            let requests = row.proof.as_ref().map(|proof| {
+                let all: u64 = proof.kernels.iter().map(|kernel| kernel.launches).sum();
+                proportion(number(proof.jobs) / number(all.max(1)))
+            });
+            cells.extend([
+                cell("x direct", 9, row.to_direct.map(proportion)),
+                cell("x one", 7, row.to_one_context.map(proportion)),
+                cell("a run", 7, requests),
+            ]);
+            cells
         }
         Section::EndToEnd => {
             let mut cells = three(row.value, ["items/s", "least", "most"], 8, row.unit);
@@ -178,6 +194,24 @@ fn measured(row: &Row) -> Vec<Cell> {
             cells
         }
     }
+}
+
+/// Percentiles of single jobs, and where their time went.
+fn hops(row: &Row) -> Vec<Cell> {
+    let latency = row.latency.unwrap_or_default();
+    let hops = latency.hops.unwrap_or_default();
+    [
+        ("p50", latency.p50_us),
+        ("p99", latency.p99_us),
+        ("most", latency.max_us),
+        ("client", hops.client_us),
+        ("queue", hops.queue_us),
+        ("channel", hops.channel_us),
+        ("worker", hops.worker_us),
+        ("kernels", hops.device_us),
+    ]
+    .map(|(title, time)| cell(title, 8, Some(us(time))))
+    .into()
 }
 
 /// The middle of a spread and its ends.
@@ -225,9 +259,10 @@ fn proportion(proportion: f64) -> String {
     if proportion < 9.95 { format!("{proportion:.2}") } else { si(proportion) }
 }
 
-/// Microseconds to a tenth.
+/// Microseconds to a tenth, where that can be seen at all.
 fn us(us: f64) -> String {
-    format!("{us:.1}")
+    let digits = if us < 99_999.95 { 1 } else { 0 };
+    format!("{us:.digits$}")
 }
 
 #[expect(clippy::cast_precision_loss, reason = "three digits of it are shown")]
@@ -284,6 +319,28 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_a_model_stand_under_its_name_with_their_proportions() {
+        let row = |runner, section, unit| Row {
+            contexts: Some(4),
+            max_batch: Some(1),
+            jobs: Some(32),
+            value: Spread::of(vec![1_895.0]),
+            to_direct: Some(0.95),
+            to_one_context: Some(2.2),
+            ..Row::new(section, "resnet", runner, unit)
+        };
+        let rate = |runner| row(runner, Section::Models, Unit::ItemsPerSecond);
+        let latency = Some(Latency { p50_us: 1_698.0, ..Latency::default() });
+        let single = row("pool", Section::ModelLatency, Unit::Microseconds);
+        let text = text(&[rate("direct"), rate("pool"), Row { latency, ..single }]);
+        assert_eq!(text.matches("MODEL resnet, 1 device\n").count(), 1, "{text}");
+        for words in ["direct ", "pool ", "1.90 k", " 0.95 ", " 2.20 ", "1698.0"] {
+            assert!(text.contains(words), "`{words}` is not in:\n{text}");
+        }
+        assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
+    }
+
+    #[test]
     fn a_wrong_row_says_what_is_wrong_and_no_rate() {
         let text = text(&[end_to_end().wrong("item 3 differs".to_owned())]);
         assert!(text.contains("\n  WRONG: item 3 differs\n"), "{text}");
@@ -306,6 +363,7 @@ mod tests {
         for (number, want) in cases {
             assert_eq!(si(number), want);
         }
+        assert_eq!([8.25, 99_999.94, 99_999.96].map(us), ["8.2", "99999.9", "100000"]);
         assert_eq!([32, 4_096, 100_000, 1_000_000].map(items), ["32", "4096", "100k", "1M"]);
     }
 }

@@ -1,0 +1,105 @@
+//! Which models are measured, with how many contexts, joined or not.
+//!
+//! Owns what `--set` changes. May not read a model.
+
+use std::path::Path;
+
+use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
+
+use super::BenchError;
+use super::flags::BenchFlags;
+use crate::config::parse_model;
+
+/// Contexts of the measurements in which each request has a run of its own.
+const CONTEXTS: [u32; 4] = [1, 2, 4, 8];
+const CONTEXTS_QUICK: [u32; 2] = [1, 4];
+/// The same where requests share runs.
+const CONTEXTS_JOINED: [u32; 2] = [1, 4];
+
+/// A plan for each measurement; none if grids are to be measured.
+pub(super) fn plans(
+    flags: &BenchFlags,
+    models: &[ModelPlan],
+) -> Result<Vec<ModelPlan>, BenchError> {
+    let wants_grids = !flags.ops.is_empty() || flags.recovery.is_some();
+    let models = if wants_grids { &[] } else { models };
+    if models.is_empty() && !flags.fields.is_empty() {
+        let why = "--set is about models: name one, as --model resnet=resnet50.onnx";
+        return Err(BenchError::Models(why.to_owned()));
+    }
+    let mut plans = Vec::new();
+    for model in models {
+        let options = match flags.fields.as_slice() {
+            [] => model.options.clone(),
+            fields => options(&model.name, fields)?,
+        };
+        let alone: &[u32] = if flags.quick { &CONTEXTS_QUICK } else { &CONTEXTS };
+        let joined: &[u32] = if options.max_batch == Some(1) { &[] } else { &CONTEXTS_JOINED };
+        let one = |contexts: u32, max_batch| {
+            let options = ModelOptions { contexts, max_batch, ..options.clone() };
+            ModelPlan { options, ..model.clone() }
+        };
+        plans.extend(alone.iter().map(|&contexts| one(contexts, Some(1))));
+        plans.extend(joined.iter().map(|&contexts| one(contexts, options.max_batch)));
+    }
+    Ok(plans)
+}
+
+/// What the fields say of a model.
+fn options(name: &str, fields: &[String]) -> Result<ModelOptions, BenchError> {
+    let key = |field: &String| field.split('=').next().unwrap_or_default().trim().to_owned();
+    if fields.iter().any(|field| key(field) == "contexts") {
+        let why = format!("--set contexts: bench measures {CONTEXTS:?} of them; leave it out");
+        return Err(BenchError::Models(why));
+    }
+    let plan = parse_model(&format!("{name}=."), fields, Path::new(""));
+    plan.map(|plan| plan.options).map_err(|why| BenchError::Models(format!("--set {why}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        flags: BenchFlags,
+    }
+
+    fn plans_of(line: &[&str], max_batch: Option<u32>) -> Result<Vec<(u32, Option<u32>)>, String> {
+        let flags = Line::parse_from([&["bench"], line].concat()).flags;
+        let options = ModelOptions { contexts: 3, max_batch, ..ModelOptions::default() };
+        let model = ModelPlan { name: "m".into(), path: "m.onnx".into(), options };
+        let plans = plans(&flags, &[model]).map_err(|error| error.to_string())?;
+        assert!(plans.iter().all(|plan| plan.path == Path::new("m.onnx")));
+        Ok(plans.iter().map(|plan| (plan.options.contexts, plan.options.max_batch)).collect())
+    }
+
+    #[test]
+    fn a_model_is_measured_alone_and_joined_with_more_and_more_contexts() {
+        let one = Some(1);
+        let all = [(1, one), (2, one), (4, one), (8, one), (1, None), (4, None)];
+        assert_eq!(plans_of(&[], None), Ok(all.to_vec()));
+        assert_eq!(plans_of(&[], one), Ok(all[..4].to_vec()));
+        let quick = [(1, one), (4, one), (1, Some(16)), (4, Some(16))];
+        assert_eq!(plans_of(&["--quick", "--set", "max_batch=16"], one), Ok(quick.to_vec()));
+        assert_eq!(plans_of(&["--ops", "rot90"], None), Ok(Vec::new()));
+        assert_eq!(plans_of(&["--recovery"], None), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn what_is_set_wrong_is_refused_with_what_to_write() {
+        let wrong = [
+            (&["--set", "contexts=4"][..], "--set contexts: bench measures [1, 2, 4, 8] of them"),
+            (&["--set", "max_batch"], "--set `max_batch`: write KEY=VALUE"),
+            (&["--set", "max_batch=0"], "a max_batch of 0"),
+            (&["--set", "tf32=true", "--ops", "rot90"], "--set is about models: name one"),
+        ];
+        for (line, why) in wrong {
+            let error = plans_of(line, None).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}
