@@ -5,13 +5,14 @@
 
 use std::fs;
 
+use gridpool_protocol::exit::worker as exit;
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_worker::wear::Holding;
 use nvml_wrapper::Nvml;
 
 use crate::harness::{device, fp32, int64, model};
 use crate::lone::{Lone, load, plan, unload};
-use crate::onnx::{Folder, tables};
+use crate::onnx::{Folder, fills, tables};
 
 const MIB: u64 = 1 << 20;
 /// Tables of 4 MiB.
@@ -110,4 +111,28 @@ fn what_a_worker_was_told_to_load_is_no_wear_and_what_stays_of_it_is() {
     worker.ask(5, "tables", &[int64("at", &[1], &[3])]);
     assert!(worker.answer(5).is_err(), "it is gone, and the worker is not");
     assert_eq!(worker.stop(), Some(0));
+}
+
+/// What a model that was unloaded took is no room for something else.
+#[test]
+fn growth_that_nobody_ordered_is_wear_though_a_model_has_come_and_gone() {
+    if device() == DeviceKind::Gpu {
+        return;
+    }
+    let folder = Folder::new();
+    let path = folder.file("tables.onnx", &tables(TABLES));
+    let fills = plan("fills", folder.file("fills.onnx", &fills()), 1);
+    let most = (WEIGHTS / 2).to_string();
+    let Some(mut worker) = Lone::start(&[fills], &["--memory-growth-max", &most]) else { return };
+    let fill = |bytes: u64| [int64("n", &[1], &[i64::try_from(bytes / 4).expect("not so many")])];
+    worker.ask(1, "fills", &fill(WEIGHTS / 4));
+    assert_eq!(worker.answer(1), Ok(vec![fp32("y", &[1], &[0.0])]));
+    worker.beats(3);
+    assert_eq!(worker.obeys(1, load(plan("tables", &path, 1))), Ok(()));
+    assert_eq!(worker.obeys(2, unload("tables")), Ok(()), "as far as it may grow, it lives");
+    worker.ask(2, "fills", &fill(WEIGHTS));
+    assert!(worker.answer(2).is_ok());
+    worker.beats(3);
+    worker.ask(3, "fills", &fill(4));
+    assert_eq!(worker.end(), Some(exit::WORN));
 }

@@ -134,6 +134,14 @@ pub(crate) fn tables(count: u16) -> Vec<u8> {
     model(&graph(&nodes, &all, &[at], &[y]))
 }
 
+/// A model that fills so many numbers as its input `n` says with 0 and gives the largest: ONNX Runtime
+/// keeps the memory of its largest run.
+pub(crate) fn fills() -> Vec<u8> {
+    let nodes = [node("ConstantOfShape", &["n"], "all"), node("ReduceMax", &["all"], "y")];
+    let (n, y) = (value("n", INT64, &[1]), value("y", FLOAT, &[1]));
+    model(&graph(&nodes, &[], &[n], &[y]))
+}
+
 /// A folder for a test's files, which goes when the test does.
 pub(crate) struct Folder(PathBuf);
 
