@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
+#[cfg(feature = "infer")]
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit;
 use gridpool_protocol::fault::Overrides;
 use gridpool_protocol::ids::{DeviceKind, WorkerId};
+#[cfg(feature = "infer")]
 use gridpool_protocol::tensor::options::ModelPlan;
 use gridpool_worker::bench::{self, BenchError};
 use gridpool_worker::cpu::CpuDevice;

@@ -30,9 +30,28 @@ impl Holding {
     }
 }
 
-/// Gives memory that this process has let go of back to the system. Without it the C library's allocator
-/// may keep most of what a model's weights were in: it keeps what it is asked for again, and pieces of
-/// their size were asked for and freed while the model was read.
+/// From this size on a piece of memory goes back to the system as soon as it is let go of; and no more than
+/// this is kept at the end of each of the allocator's heaps.
+#[cfg(target_env = "gnu")]
+const KEPT_MAX: i32 = 1 << 20;
+
+/// Has memory of models go back to the system with them. By itself the C library's allocator learns to
+/// keep pieces of the size of weights, for pieces of that size are asked for and freed while a model is
+/// read; and what is at the end of a heap, no call gives back.
+pub fn keep_little() {
+    #[cfg(target_env = "gnu")]
+    for limit in [nix::libc::M_MMAP_THRESHOLD, nix::libc::M_TRIM_THRESHOLD] {
+        #[expect(unsafe_code, reason = "the allocator has no safe wrapper")]
+        // SAFETY: it takes two numbers, and changes nothing of what is in use.
+        let is_set = unsafe { nix::libc::mallopt(limit, KEPT_MAX) };
+        if is_set == 0 {
+            tracing::warn!(limit, "what models leave behind may be kept");
+        }
+    }
+}
+
+/// Gives memory that this process has let go of back to the system: pages between pieces that are in use
+/// stay with the allocator otherwise.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]
     #[expect(unsafe_code, reason = "the allocator has no safe wrapper")]

@@ -39,7 +39,7 @@ use crate::cuda::CudaDevice;
 use crate::device::Device;
 use crate::fault::Fault;
 use crate::link::{self, Identity, Link, end_process};
-use crate::process;
+use crate::{process, wear};
 
 /// A worker looks so often whether it has grown too far, and after every message.
 const IDLE_LOOK: Duration = Duration::from_secs(60);
@@ -59,6 +59,7 @@ pub struct Plan {
 
 /// Serves until the supervisor says stop or is gone.
 pub fn serve(identity: &Identity, lifeline: OwnedFd, plan: &Plan) -> ! {
+    wear::keep_little();
     let code = match link::connect(identity, lifeline) {
         Ok(Some((link, mut requests))) => {
             let kind = identity.worker.device.kind;

@@ -15,9 +15,10 @@ use crate::lone::{Lone, load, plan, unload};
 use crate::onnx::{Folder, fills, tables};
 
 const MIB: u64 = 1 << 20;
-/// Tables of 4 MiB.
-const TABLES: u16 = 50;
-const WEIGHTS: u64 = TABLES as u64 * 4 * MIB;
+/// Tables of 4 MiB, and of 256 KiB.
+const LARGE: u16 = 25;
+const SMALL: u16 = 400;
+const WEIGHTS: u64 = LARGE as u64 * 4 * MIB + SMALL as u64 * (MIB / 4);
 /// What twenty more may leave behind: far less than one of them.
 const SLACK: u64 = 24 * MIB;
 /// What may stay of the first: on a GPU there are kernels that nobody needed before it.
@@ -45,7 +46,7 @@ fn held(worker: &Lone) -> u64 {
 /// Asks the model for a row, so that all of its weights were used.
 fn ask(worker: &mut Lone, job: u64) {
     worker.ask(job, "tables", &[int64("at", &[1], &[3])]);
-    let sum = (1..=TABLES).map(f32::from).sum::<f32>();
+    let sum = (1..=LARGE + SMALL).map(f32::from).sum::<f32>();
     assert_eq!(worker.answer(job), Ok(vec![fp32("y", &[1, 64], &[sum; 64])]));
 }
 
@@ -53,7 +54,7 @@ fn ask(worker: &mut Lone, job: u64) {
 #[expect(clippy::print_stdout, reason = "the numbers are read by people")]
 fn a_model_that_is_unloaded_gives_its_memory_back_twenty_times_over() {
     let folder = Folder::new();
-    let path = folder.file("tables.onnx", &tables(TABLES));
+    let path = folder.file("tables.onnx", &tables(LARGE, SMALL));
     let first = plan("mlp", model("mlp"), 1);
     let Some(mut worker) = Lone::start(&[first], &[]) else { return };
     let mut orders = 1..;
@@ -95,7 +96,7 @@ fn what_a_worker_was_told_to_load_is_no_wear_and_what_stays_of_it_is() {
         return;
     }
     let folder = Folder::new();
-    let path = folder.file("tables.onnx", &tables(TABLES));
+    let path = folder.file("tables.onnx", &tables(LARGE, SMALL));
     let most = (WEIGHTS / 2).to_string();
     let first = plan("mlp", model("mlp"), 1);
     let Some(mut worker) = Lone::start(&[first], &["--memory-growth-max", &most]) else { return };
@@ -120,7 +121,7 @@ fn growth_that_nobody_ordered_is_wear_though_a_model_has_come_and_gone() {
         return;
     }
     let folder = Folder::new();
-    let path = folder.file("tables.onnx", &tables(TABLES));
+    let path = folder.file("tables.onnx", &tables(LARGE, SMALL));
     let fills = plan("fills", folder.file("fills.onnx", &fills()), 1);
     let most = (WEIGHTS / 2).to_string();
     let Some(mut worker) = Lone::start(&[fills], &["--memory-growth-max", &most]) else { return };

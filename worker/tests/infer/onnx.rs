@@ -65,10 +65,11 @@ fn value(name: &str, element: u64, shape: &[u64]) -> Message {
     Message::default().text(1, name).message(2, &Message::default().message(1, &tensor))
 }
 
-/// A `TensorProto` of FP32.
-fn weights(name: &str, shape: &[u64], number: impl Fn(u64) -> f32) -> Message {
-    let raw: Vec<u8> =
-        (0..shape.iter().product()).flat_map(|at| number(at).to_le_bytes()).collect();
+/// A `TensorProto` of FP32: these numbers over and over.
+fn weights(name: &str, shape: &[u64], numbers: &[f32]) -> Message {
+    let once: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let count: u64 = shape.iter().product();
+    let raw = once.repeat(usize::try_from(count).expect("not so many") / numbers.len());
     let sides = shape.iter().fold(Message::default(), |tensor, &side| tensor.number(1, side));
     sides.number(2, FLOAT).text(8, name).bytes(9, &raw)
 }
@@ -109,28 +110,33 @@ pub(crate) fn turns() -> Vec<u8> {
     let attribute = Message::default().text(1, "body").message(6, &body).number(20, GRAPH);
     let again = node("Loop", &["n", "", "start"], "y").message(5, &attribute);
     let side = TURNS_WIDTH;
-    let unit = weights("unit", &[side, side], |at| f32::from(u8::from(at % (side + 1) == 0)));
-    let start = weights("start", &row, |at| f32::from(u16::try_from(at).expect("a narrow table")));
+    let numbers = |count: u64| (0..count).map(move |at| at as f32);
+    let diagonal =
+        numbers(side * side).map(|at| f32::from(u8::from(at % (side + 1) as f32 == 0.0)));
+    let unit = weights("unit", &[side, side], &diagonal.collect::<Vec<_>>());
+    let start = weights("start", &row, &numbers(side).collect::<Vec<_>>());
     model(&graph(&[again], &[unit, start], &[value("n", INT64, &[])], &[state("y")]))
 }
 
-/// A model of so many tables of `1 << 20` numbers, each 4 MiB, of which it adds up one row: `at` says
-/// which. Every number of a table is the table's, counted from 1.
-pub(crate) fn tables(count: u16) -> Vec<u8> {
-    let (rows, columns) = (1 << 14, 1 << 6);
+/// A model of so many large tables and small ones, of 4 MiB and of 256 KiB, of which it adds up one row:
+/// `at` says which. Every number of a table is the table's, counted from 1.
+pub(crate) fn tables(large: u16, small: u16) -> Vec<u8> {
+    const COLUMNS: u64 = 64;
+    let count = large + small;
     let name = |table: u16| format!("table{table}");
     let row = |table: u16| format!("row{table}");
     let sum = |table: u16| if table == count { "y".to_owned() } else { format!("sum{table}") };
     let (mut nodes, mut all) = (Vec::new(), Vec::new());
     let mut before = "zero".to_owned();
     for table in 1..=count {
+        let rows = if table <= large { 1 << 14 } else { 1 << 10 };
         nodes.push(node("Gather", &[&name(table), "at"], &row(table)));
         nodes.push(node("Add", &[&before, &row(table)], &sum(table)));
-        all.push(weights(&name(table), &[rows, columns], |_| f32::from(table)));
+        all.push(weights(&name(table), &[rows, COLUMNS], &[f32::from(table)]));
         before = sum(table);
     }
-    all.push(weights("zero", &[1, columns], |_| 0.0));
-    let (at, y) = (value("at", INT64, &[1]), value("y", FLOAT, &[1, columns]));
+    all.push(weights("zero", &[1, COLUMNS], &[0.0]));
+    let (at, y) = (value("at", INT64, &[1]), value("y", FLOAT, &[1, COLUMNS]));
     model(&graph(&nodes, &all, &[at], &[y]))
 }
 
