@@ -20,6 +20,11 @@ const SICK_OR_MUTE: u64 = SICK + MUTE;
 const STUCK: u64 = 30;
 const SICK_MUTE_OR_STUCK: u64 = SICK_OR_MUTE + STUCK;
 
+/// Pools of 1,000 that rest at first, and of those whose workers run several at a time, such as have
+/// models.
+const STARTS_RESTING: u64 = 50;
+const HAVE_MODELS: u64 = 600;
+
 /// How often what goes wrong, of 1,000 cases.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rates {
@@ -97,6 +102,15 @@ pub(crate) struct Rates {
     pub(crate) second_orders: u64,
     /// Steps in which the pool is ordered to stop.
     pub(crate) stops: u64,
+    /// Requests for a model that no device has.
+    pub(crate) unknown_models: u64,
+    /// Processes that say only after READY which models they have.
+    pub(crate) late_offers: u64,
+    /// Steps in which the models of a device change.
+    pub(crate) offer_changes: u64,
+    /// Steps in which nothing is left to do for the pool, and in which something is again.
+    pub(crate) rests: u64,
+    pub(crate) wakes: u64,
 }
 
 /// One seed's configuration.
@@ -132,6 +146,10 @@ pub(crate) struct Swarm {
     /// Longest time that it takes to hash a job, milliseconds.
     pub(crate) hash_lag: u64,
     pub(crate) heartbeat: Duration,
+    /// Models that there are; without any, requests ask for none. Always more than one attempt at a time.
+    pub(crate) models: u64,
+    /// It has nothing to do at first.
+    pub(crate) starts_resting: bool,
     pub(crate) rates: Rates,
 }
 
@@ -211,8 +229,19 @@ impl Swarm {
             memory_lag: rng.pick(&[0, 5, 50, 800]),
             hash_lag: rng.pick(&[0, 10, 300]),
             heartbeat: rng.millis(90, 149),
+            models: 0,
+            starts_resting: rng.chance(STARTS_RESTING),
             rates: Rates::draw(rng),
             config,
+        }
+        .with_models(rng)
+    }
+
+    /// Half of the pools whose workers run several at a time have models.
+    fn with_models(self, rng: &mut Rng) -> Self {
+        match self.window > 1 && rng.chance(HAVE_MODELS) {
+            true => Self { models: rng.between(2, 3), ..self },
+            false => self,
         }
     }
 }
@@ -347,6 +376,8 @@ impl Swarm {
             memory_lag: 0,
             hash_lag: 0,
             heartbeat: Duration::from_millis(250),
+            models: 0,
+            starts_resting: false,
             rates: Rates::default(),
         }
     }
@@ -392,6 +423,11 @@ impl Rates {
             drains: rate(rng, 16),
             second_orders: rate(rng, 700),
             stops: rate(rng, 6),
+            unknown_models: rate(rng, 200),
+            late_offers: rate(rng, 400),
+            offer_changes: rate(rng, 200),
+            rests: rate(rng, 40),
+            wakes: rate(rng, 40),
         }
     }
 }

@@ -259,7 +259,8 @@ impl World {
 fn speaker(delivery: &Delivery) -> Option<WorkerId> {
     match *delivery {
         Delivery::Event(
-            Event::WorkerAnswered { worker, .. }
+            Event::ModelsOffered { worker, .. }
+            | Event::WorkerAnswered { worker, .. }
             | Event::WorkerHeard { worker }
             | Event::WorkerReady { worker, .. },
         ) => Some(worker),
