@@ -19,6 +19,9 @@ const SICK_OR_MUTE: u64 = SICK + MUTE;
 /// Seeds of 1,000 whose processes often cannot be killed.
 const STUCK: u64 = 30;
 const SICK_MUTE_OR_STUCK: u64 = SICK_OR_MUTE + STUCK;
+/// Seeds of 1,000 that often have nothing to do, and soon something again.
+const RESTLESS: u64 = 60;
+const ANY_BUT_ORDINARY: u64 = SICK_MUTE_OR_STUCK + RESTLESS;
 
 /// Pools of 1,000 that rest at first, and of those whose workers run several at a time, such as have
 /// models.
@@ -141,6 +144,8 @@ pub(crate) struct Swarm {
     pub(crate) beacons: u64,
     /// Longest time between the end of a process and the news of it, milliseconds.
     pub(crate) exit_lag: u64,
+    /// Longest time until a process that is asked to end does, milliseconds.
+    pub(crate) stop_lag: u64,
     /// Longest time until its memory is back, milliseconds.
     pub(crate) memory_lag: u64,
     /// Longest time that it takes to hash a job, milliseconds.
@@ -166,6 +171,7 @@ impl Swarm {
             0..SICK => swarm.sick(rng),
             SICK..SICK_OR_MUTE => swarm.mute(rng),
             SICK_OR_MUTE..SICK_MUTE_OR_STUCK => swarm.stuck(rng),
+            SICK_MUTE_OR_STUCK..ANY_BUT_ORDINARY => swarm.restless(rng),
             _ => swarm,
         }
     }
@@ -226,6 +232,7 @@ impl Swarm {
             inline: rng.pick(&[0, 500, 900, 1_000]),
             beacons: rng.pick(&[0, 800, 1_000]),
             exit_lag: rng.pick(&[0, 5, 20, 100, 400]),
+            stop_lag: 30,
             memory_lag: rng.pick(&[0, 5, 50, 800]),
             hash_lag: rng.pick(&[0, 10, 300]),
             heartbeat: rng.millis(90, 149),
@@ -265,8 +272,11 @@ impl Swarm {
             poisonous: rng.between(20, 300),
             in_flight: rng.between(200, 1_000),
             not_idempotent: 0,
+            // So that of a launch nobody may be left when its worker ends.
+            short_deadlines: rng.pick(&[0, 0, 300, 900]),
             drains: 0,
             stops: 0,
+            rests: 0,
             ..any.rates
         };
         Self {
@@ -351,6 +361,21 @@ impl Swarm {
         self
     }
 
+    /// Models come and go, often the last or the first one, and processes take their time to end.
+    fn restless(mut self, rng: &mut Rng) -> Self {
+        self.window = rng.pick(&[2, 5, 64]);
+        self.models = rng.between(0, 3);
+        self.stop_lag = rng.pick(&[30, 300]);
+        self.pause_max = rng.pick(&[5, 20, 60]);
+        self.config.kill_timeout = rng.millis(100, 300);
+        self.rates.offer_changes = rng.between(0, 200);
+        self.rates.rests = rng.between(20, 150);
+        self.rates.wakes = rng.between(20, 200);
+        self.rates.cancels = rng.between(0, 300);
+        self.rates.drains = rng.between(0, 20);
+        self
+    }
+
     /// Nothing goes wrong and everybody has a long queue: whose turn it is decides everything.
     fn crowded(rng: &mut Rng) -> Self {
         Self {
@@ -373,6 +398,7 @@ impl Swarm {
             inline: 500,
             beacons: 1_000,
             exit_lag: 0,
+            stop_lag: 30,
             memory_lag: 0,
             hash_lag: 0,
             heartbeat: Duration::from_millis(250),

@@ -282,8 +282,12 @@ impl Model {
             job.attempts.push((worker, outcome, part.items));
             cut_off.push((attempt, worker));
         }
+        // When a client goes, all that it had running is withdrawn.
+        let is_withdrawn = job.orphaned;
         for (attempt, worker) in cut_off {
-            self.withdraws(worker, attempt);
+            if !is_withdrawn {
+                self.withdraws(worker, attempt);
+            }
             let at = self.seat_of(worker).expect("whoever runs something has a seat");
             let one_at_a_time = self.window == 1;
             let seat = self.seat_mut(at);

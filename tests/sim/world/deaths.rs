@@ -132,7 +132,7 @@ impl World {
         if self.rng.chance(self.swarm.rates.stops_ignored) {
             return;
         }
-        let at = self.soon(now, 30);
+        let at = self.soon(now, self.swarm.stop_lag);
         self.end(at, worker, ExitStatus::Code(exit::worker::OK));
     }
 
