@@ -120,7 +120,11 @@ impl Model {
         let request = &self.jobs[&attempt.job].request;
         let offers = &self.seat(at).offers;
         holds(rule, self.seat(at).has_for(request), || {
-            format!("{attempt} asks {:?} of {}, which has {offers:?}", request.model, self.worker(at))
+            format!(
+                "{attempt} asks {:?} of {}, which has {offers:?}",
+                request.model,
+                self.worker(at)
+            )
         })
     }
 

@@ -75,7 +75,9 @@ impl Model {
                     self.coverage.hit("rest: one that cannot be killed stays");
                     continue;
                 }
-                State::Absent { .. } | State::Reclaiming { .. } | State::Stopping { .. } => continue,
+                State::Absent { .. } | State::Reclaiming { .. } | State::Stopping { .. } => {
+                    continue;
+                }
             });
             let worker = self.worker(at);
             let starts = matches!(self.seat(at).state, State::Starting { .. });

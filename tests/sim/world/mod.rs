@@ -14,8 +14,9 @@ use std::time::Duration;
 use gridpool::pool::event::{Action, Event, JobRequest, Timestamp};
 use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, DeviceId, JobId, WorkerId};
 
+use crate::rates::Rates;
 use crate::rng::Rng;
-use crate::swarm::{Rates, Swarm};
+use crate::swarm::Swarm;
 
 /// What the network or time brings.
 #[expect(clippy::large_enum_variant, reason = "most deliveries are events")]
