@@ -76,13 +76,14 @@ fn brief_event(event: &Event) -> String {
         Event::DrainRequested => "DrainRequested".to_owned(),
         Event::JobSubmitted { client, request: r } => {
             let once = if r.idempotent { "" } else { " once" };
+            let model = r.model.as_ref().map(|model| format!(" asks {model}")).unwrap_or_default();
             let whole = if r.divisible { "" } else { " whole" };
             let inline = if r.answer_inline { " inline" } else { "" };
             let content = r.content.as_ref().map(|content| format!(" is {}", short(content)));
             let content = content.unwrap_or_default();
             format!(
                 "JobSubmitted {client} {} key {} {} items {} cost {} bytes {} {:?} deadline {:?}\
-                 {once}{whole}{inline}{content}",
+                 {once}{whole}{inline}{content}{model}",
                 r.job,
                 r.key.0,
                 r.program_hash,

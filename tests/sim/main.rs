@@ -8,6 +8,7 @@
 mod coverage;
 mod log;
 mod model;
+mod rates;
 mod rng;
 mod run;
 mod swarm;

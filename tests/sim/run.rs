@@ -30,6 +30,9 @@ const RELEASES_HALTED: u64 = 500;
 /// How often somebody does not wait for the last drain, of 1,000 cases.
 const STOPS_AT_ONCE: u64 = 200;
 
+/// How often a pool that rests is left alone until all of its processes are gone, of 1,000 cases.
+const RESTS_ALL_THE_WAY: u64 = 500;
+
 /// Time in which a device without any process has all of them again, if nothing goes wrong.
 const STARTS_WITHIN: Duration = Duration::from_secs(1);
 
@@ -93,6 +96,7 @@ impl Run {
             (0..swarm.devices).map(|index| DeviceId { kind: DeviceKind::Gpu, index }).collect();
         let mut pool = Pool::new(swarm.config.clone(), &devices).windowed(swarm.window);
         pool.number(swarm.numbers[0], swarm.numbers[1]);
+        let pool = if swarm.starts_resting { pool.resting() } else { pool };
         Self {
             now: Timestamp::default(),
             pool,
@@ -114,6 +118,9 @@ impl Run {
             self.log.note(self.now, "the faults stop");
             self.world.calm(self.now);
             self.settle()?;
+            if self.model.is_resting() {
+                self.rests_and_wakes()?;
+            }
             if self.model.is_serving() {
                 self.serves_again()?;
             }
@@ -151,6 +158,21 @@ impl Run {
         }
         let live = self.model.live_jobs();
         every_job_gets_its_verdict_once_the_faults_stop(live)
+    }
+
+    /// A pool that rests keeps nobody. When it wakes, before or after that, it has all of them again.
+    fn rests_and_wakes(&mut self) -> Result<(), Broken> {
+        if self.rng.chance(RESTS_ALL_THE_WAY) {
+            let config = &self.swarm.config;
+            let old_faults = config.heartbeat_kill + 3 * config.kill_timeout;
+            self.until(self.now.after(old_faults + self.slack))?;
+            if !self.model.is_resting() {
+                return Ok(());
+            }
+            self.model.a_pool_that_rests_keeps_no_process()?;
+        }
+        self.model.coverage.hit("phase 2: a pool that rested woke");
+        self.tell(Event::WakeRequested)
     }
 
     /// Every device has all its processes again, but those that wait for an operator.

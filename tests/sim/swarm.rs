@@ -1,10 +1,10 @@
-//! What a seed decides before anything happens: size, limits, and the rate of every fault. About half
-//! of the rates are zero, so that each fault also happens without the others.
+//! What a seed decides before anything happens: size, limits, and how often what goes wrong.
 
 use std::time::Duration;
 
 use gridpool::pool::config::PoolConfig;
 
+use crate::rates::{Rates, rate};
 use crate::rng::Rng;
 
 /// How many seeds, of 1,000, are about nothing but the fair share of a crowd.
@@ -19,85 +19,14 @@ const SICK_OR_MUTE: u64 = SICK + MUTE;
 /// Seeds of 1,000 whose processes often cannot be killed.
 const STUCK: u64 = 30;
 const SICK_MUTE_OR_STUCK: u64 = SICK_OR_MUTE + STUCK;
+/// Seeds of 1,000 that often have nothing to do, and soon something again.
+const RESTLESS: u64 = 60;
+const ANY_BUT_ORDINARY: u64 = SICK_MUTE_OR_STUCK + RESTLESS;
 
-/// How often what goes wrong, of 1,000 cases.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Rates {
-    /// The process cannot be started.
-    pub(crate) spawn_fails: u64,
-    /// It cannot be started, and never will be.
-    pub(crate) spawn_is_final: u64,
-    /// It ends before it is READY.
-    pub(crate) start_crashes: u64,
-    /// It ends in a way that a new process would share.
-    pub(crate) start_is_final: u64,
-    /// It never becomes READY.
-    pub(crate) start_hangs: u64,
-    /// It dies of the job.
-    pub(crate) crashes: u64,
-    /// Somebody sends SIGKILL while it runs a job.
-    pub(crate) outside_kills: u64,
-    /// It gives no sign of life any more, job or not.
-    pub(crate) hangs: u64,
-    /// It gives signs of life and never answers.
-    pub(crate) endless: u64,
-    /// The device refuses one attempt.
-    pub(crate) device_errors: u64,
-    /// The worker refuses the batch.
-    pub(crate) refusals: u64,
-    /// The answer comes about when the job's deadline passes.
-    pub(crate) answers_at_deadline: u64,
-    /// It answers although it was sent SIGKILL already.
-    pub(crate) answers_when_killed: u64,
-    /// It answers for an attempt that it does not run.
-    pub(crate) wrong_answers: u64,
-    /// It says which fault it met before it ends of that.
-    pub(crate) named_faults: u64,
-    /// SIGKILL has no effect in time.
-    pub(crate) unkillable: u64,
-    /// Its beacon is lost later than it ends.
-    pub(crate) late_beacons: u64,
-    /// What it said before its end arrives after the loss of its beacon.
-    pub(crate) in_flight: u64,
-    /// Nobody says that its memory is back.
-    pub(crate) lost_memory: u64,
-    /// It does not end when told to.
-    pub(crate) stops_ignored: u64,
-    /// What a dead process said arrives after its end.
-    pub(crate) late_messages: u64,
-    /// Jobs that kill every worker that runs them.
-    pub(crate) poisonous: u64,
-    /// Of those times, how often the worker hangs.
-    pub(crate) poisonous_hangs: u64,
-    /// The content of a job cannot be read.
-    pub(crate) unreadable: u64,
-    /// Jobs that may not run twice.
-    pub(crate) not_idempotent: u64,
-    /// Jobs whose result cannot be written in parts.
-    pub(crate) indivisible: u64,
-    /// Jobs with little time.
-    pub(crate) short_deadlines: u64,
-    /// Submissions under a key that was used before.
-    pub(crate) repeated_keys: u64,
-    /// Steps in which a client cancels.
-    pub(crate) cancels: u64,
-    /// Steps in which a connection ends.
-    pub(crate) disconnects: u64,
-    /// Steps in which an operator takes something back.
-    pub(crate) releases: u64,
-    /// Steps in which the driver tells of a fault of a device.
-    pub(crate) device_faults: u64,
-    /// Steps in which a process dies, falls silent, loses its beacon, or an old one speaks.
-    pub(crate) chaos: u64,
-    /// Steps after which the supervisor itself is stopped for a while.
-    pub(crate) pauses: u64,
-    /// Steps in which a drain is ordered.
-    pub(crate) drains: u64,
-    /// Drains after which somebody loses patience.
-    pub(crate) second_orders: u64,
-    /// Steps in which the pool is ordered to stop.
-    pub(crate) stops: u64,
-}
+/// Pools of 1,000 that rest at first, and of those whose workers run several at a time, such as have
+/// models.
+const STARTS_RESTING: u64 = 50;
+const HAVE_MODELS: u64 = 600;
 
 /// One seed's configuration.
 #[derive(Clone, Debug)]
@@ -127,11 +56,17 @@ pub(crate) struct Swarm {
     pub(crate) beacons: u64,
     /// Longest time between the end of a process and the news of it, milliseconds.
     pub(crate) exit_lag: u64,
+    /// Longest time until a process that is asked to end does, milliseconds.
+    pub(crate) stop_lag: u64,
     /// Longest time until its memory is back, milliseconds.
     pub(crate) memory_lag: u64,
     /// Longest time that it takes to hash a job, milliseconds.
     pub(crate) hash_lag: u64,
     pub(crate) heartbeat: Duration,
+    /// Models that there are; without any, requests ask for none. Always more than one attempt at a time.
+    pub(crate) models: u64,
+    /// It has nothing to do at first.
+    pub(crate) starts_resting: bool,
     pub(crate) rates: Rates,
 }
 
@@ -148,6 +83,7 @@ impl Swarm {
             0..SICK => swarm.sick(rng),
             SICK..SICK_OR_MUTE => swarm.mute(rng),
             SICK_OR_MUTE..SICK_MUTE_OR_STUCK => swarm.stuck(rng),
+            SICK_MUTE_OR_STUCK..ANY_BUT_ORDINARY => swarm.restless(rng),
             _ => swarm,
         }
     }
@@ -208,11 +144,23 @@ impl Swarm {
             inline: rng.pick(&[0, 500, 900, 1_000]),
             beacons: rng.pick(&[0, 800, 1_000]),
             exit_lag: rng.pick(&[0, 5, 20, 100, 400]),
+            stop_lag: 30,
             memory_lag: rng.pick(&[0, 5, 50, 800]),
             hash_lag: rng.pick(&[0, 10, 300]),
             heartbeat: rng.millis(90, 149),
+            models: 0,
+            starts_resting: rng.chance(STARTS_RESTING),
             rates: Rates::draw(rng),
             config,
+        }
+        .with_models(rng)
+    }
+
+    /// Half of the pools whose workers run several at a time have models.
+    fn with_models(self, rng: &mut Rng) -> Self {
+        match self.window > 1 && rng.chance(HAVE_MODELS) {
+            true => Self { models: rng.between(2, 3), ..self },
+            false => self,
         }
     }
 }
@@ -236,8 +184,11 @@ impl Swarm {
             poisonous: rng.between(20, 300),
             in_flight: rng.between(200, 1_000),
             not_idempotent: 0,
+            // So that of a launch nobody may be left when its worker ends.
+            short_deadlines: rng.pick(&[0, 0, 300, 900]),
             drains: 0,
             stops: 0,
+            rests: 0,
             ..any.rates
         };
         Self {
@@ -322,6 +273,21 @@ impl Swarm {
         self
     }
 
+    /// Models come and go, often the last or the first one, and processes take their time to end.
+    fn restless(mut self, rng: &mut Rng) -> Self {
+        self.window = rng.pick(&[2, 5, 64]);
+        self.models = rng.between(0, 3);
+        self.stop_lag = rng.pick(&[30, 300]);
+        self.pause_max = rng.pick(&[5, 20, 60]);
+        self.config.kill_timeout = rng.millis(100, 300);
+        self.rates.offer_changes = rng.between(0, 200);
+        self.rates.rests = rng.between(20, 150);
+        self.rates.wakes = rng.between(20, 200);
+        self.rates.cancels = rng.between(0, 300);
+        self.rates.drains = rng.between(0, 20);
+        self
+    }
+
     /// Nothing goes wrong and everybody has a long queue: whose turn it is decides everything.
     fn crowded(rng: &mut Rng) -> Self {
         Self {
@@ -344,62 +310,15 @@ impl Swarm {
             inline: 500,
             beacons: 1_000,
             exit_lag: 0,
+            stop_lag: 30,
             memory_lag: 0,
             hash_lag: 0,
             heartbeat: Duration::from_millis(250),
+            models: 0,
+            starts_resting: false,
             rates: Rates::default(),
         }
     }
-}
-
-impl Rates {
-    fn draw(rng: &mut Rng) -> Self {
-        Self {
-            spawn_fails: rate(rng, 300),
-            spawn_is_final: rate(rng, 30),
-            start_crashes: rate(rng, 300),
-            start_is_final: rate(rng, 60),
-            start_hangs: rate(rng, 300),
-            crashes: rate(rng, 400),
-            outside_kills: rate(rng, 400),
-            hangs: rate(rng, 500),
-            endless: rate(rng, 300),
-            device_errors: rate(rng, 400),
-            refusals: rate(rng, 200),
-            answers_at_deadline: rate(rng, 300),
-            answers_when_killed: rate(rng, 1_000),
-            wrong_answers: rate(rng, 300),
-            named_faults: rate(rng, 1_000),
-            unkillable: rate(rng, 800),
-            late_beacons: rate(rng, 500),
-            in_flight: rate(rng, 1_000),
-            lost_memory: rate(rng, 500),
-            stops_ignored: rate(rng, 800),
-            late_messages: rate(rng, 1_000),
-            poisonous: rate(rng, 300),
-            poisonous_hangs: rate(rng, 500),
-            unreadable: rate(rng, 500),
-            not_idempotent: rate(rng, 400),
-            indivisible: rate(rng, 500),
-            short_deadlines: rate(rng, 500),
-            repeated_keys: rate(rng, 400),
-            cancels: rate(rng, 300),
-            disconnects: rate(rng, 120),
-            releases: rate(rng, 200),
-            device_faults: rate(rng, 60),
-            chaos: rate(rng, 400),
-            pauses: rate(rng, 60),
-            drains: rate(rng, 16),
-            second_orders: rate(rng, 700),
-            stops: rate(rng, 6),
-        }
-    }
-}
-
-/// Zero in half of the cases, else more often low than high.
-fn rate(rng: &mut Rng, max: u64) -> u64 {
-    let below = rng.between(1, max);
-    if rng.chance(500) { 0 } else { rng.between(1, below) }
 }
 
 fn count(rng: &mut Rng, low: u32, high: u32) -> u32 {

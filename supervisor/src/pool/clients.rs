@@ -67,7 +67,6 @@ impl Pool {
         self.jobs.insert(job, new);
         (0..parts).for_each(|part| self.enqueue(job, part));
         self.actions.push_back(Action::Accept { client, key });
-        self.give_up_unless_offered(now, job);
     }
 
     /// The limit that a submission would break.

@@ -181,6 +181,13 @@ impl Device {
         self.idle_deaths.clear();
     }
 
+    /// The try that is under way is called off: there is nothing that the device could do.
+    pub(super) fn call_off(&mut self, now: Timestamp) {
+        if self.service == Service::Probing {
+            self.service = Service::Quarantined { probe_at: Some(now) };
+        }
+    }
+
     /// Somebody says that it is worth a try.
     pub(super) fn release(&mut self, now: Timestamp) {
         if let Service::Quarantined { probe_at } = &mut self.service {

@@ -68,46 +68,59 @@ impl Pool {
             let open = others.filter_map(|(i, slot)| Some((slot.feeds_beside(now, config)?, i)));
             open.min().map(|(_, index)| index)
         };
-        let place = self.queue.take_first(|_| true, |place| place_of(place).is_some())?;
+        let place = self.queue.take_first(|place| place_of(place).is_some())?;
         let index = place_of(place).expect("the part was just placed");
         Some((place, index))
     }
 
-    /// The very next part that somebody serves, if it may run beside others, and the worker that has the
-    /// least in hand and room for it. Were any other part taken, one that must run alone might wait for
-    /// ever.
+    /// The very next part of those that a worker serves which has something in hand and room for more, if
+    /// it may run beside that; and of the workers that could take it, the one that has the least in hand.
+    /// Were any other part taken, one that must run alone might wait for ever.
     fn take_beside(&mut self, now: Timestamp) -> Option<(Place, usize)> {
-        let (slots, jobs, config) = (&self.slots, &self.jobs, &self.config);
-        let window = self.window;
-        let is_served = |place: Place| {
-            let job = &jobs[&place.job];
-            let mut serving = slots.iter().filter(|slot| slot.serves());
-            job.request.model.is_none() || serving.any(|slot| slot.has_for(job))
-        };
-        let place_of = |place: Place| {
-            let job = &jobs[&place.job];
-            if job.is_on_trial() || job.joins(config, window).is_none() {
-                return None;
-            }
-            let part = part_at(job, place);
-            let idles = |slot: &Slot| slot.idle_since(now, config).is_some() && slot.has_for(job);
-            if slots.iter().any(idles) {
-                return None;
-            }
-            let is_near = slots.iter().any(|slot| is_near(job, part, slots, slot));
-            let able = slots.iter().enumerate().filter(|(_, slot)| slot.has_for(job));
-            let with_room = able.filter_map(|(index, slot)| {
-                let front = slot.takes_beside(now, config, window)?;
-                let unwanted = avoids(part, slot.device);
-                let bytes = front.inline_bytes() + job.request.inline_bytes;
-                let fits = bytes <= JOIN_INLINE_BYTES_MAX as u64 && !(unwanted && is_near);
-                fits.then_some((unwanted, front.sent.len(), index))
-            });
-            with_room.min().map(|(_, _, index)| index)
-        };
-        let place = self.queue.take_first(is_served, |place| place_of(place).is_some())?;
-        let index = place_of(place).expect("the part was just placed");
+        let (next, index) = self.next_beside(now)?;
+        let place = self.queue.take(|place| place == next)?;
         Some((place, index))
+    }
+
+    fn next_beside(&self, now: Timestamp) -> Option<(Place, usize)> {
+        let has_room = |&index: &usize| {
+            self.slots[index].takes_beside(now, &self.config, self.window).is_some()
+        };
+        // Those that nobody was passed over for whom they serve.
+        let mut open: Vec<_> = (0..self.slots.len()).filter(has_room).collect();
+        for place in self.queue.in_order() {
+            if open.is_empty() {
+                break;
+            }
+            if let Some(index) = self.place_beside(now, place, &open) {
+                return Some((place, index));
+            }
+            open.retain(|&index| !self.slots[index].has_for(&self.jobs[&place.job]));
+        }
+        None
+    }
+
+    /// The worker that takes a part beside what it has, of these.
+    fn place_beside(&self, now: Timestamp, place: Place, workers: &[usize]) -> Option<usize> {
+        let (slots, config, job) = (&self.slots, &self.config, &self.jobs[&place.job]);
+        if job.is_on_trial() || job.joins(config, self.window).is_none() {
+            return None;
+        }
+        let idles = |slot: &Slot| slot.idle_since(now, config).is_some() && slot.has_for(job);
+        if slots.iter().any(idles) {
+            return None;
+        }
+        let part = part_at(job, place);
+        let is_near = slots.iter().any(|slot| is_near(job, part, slots, slot));
+        let able = workers.iter().filter(|&&index| slots[index].has_for(job));
+        let with_room = able.filter_map(|&index| {
+            let front = slots[index].takes_beside(now, config, self.window)?;
+            let unwanted = avoids(part, slots[index].device);
+            let bytes = front.inline_bytes() + job.request.inline_bytes;
+            let fits = bytes <= JOIN_INLINE_BYTES_MAX as u64 && !(unwanted && is_near);
+            fits.then_some((unwanted, front.sent.len(), index))
+        });
+        with_room.min().map(|(_, _, index)| index)
     }
 
     /// Sends a part that was taken from the queue, and whatever joins it as long as all of that costs
@@ -140,7 +153,9 @@ impl Pool {
             let fits = |place: Place| {
                 let job = &jobs[&place.job];
                 let part = part_at(job, place);
-                slot.has_for(job)
+                // A worker may have died of it since it waits.
+                !job.runs_alone(self.window)
+                    && slot.has_for(job)
                     && batch.cost.saturating_add(part.cost) <= cost_max
                     && inline_bytes + job.request.inline_bytes <= JOIN_INLINE_BYTES_MAX as u64
                     && (!avoids(part, worker.device) || with.suspects.is_some())

@@ -86,11 +86,23 @@ impl Job {
     /// With whom it may share a launch, if it may.
     pub(super) fn joins(&self, config: &PoolConfig, window: usize) -> Option<Joining> {
         let may = self.parts.len() == 1
+            && !self.runs_alone(window)
             && self.request.idempotent
             && self.request.cost <= config.join_cost_max
             && self.request.inline_bytes <= JOIN_INLINE_BYTES_MAX as u64;
         let program = || (window == 1).then(|| Arc::clone(&self.request.program_hash));
         may.then(|| Joining { program: program(), suspects: self.suspects })
+    }
+
+    /// Whether nobody is to run beside it: a worker died that ran nothing else, and in a launch of its own
+    /// so would the next one, with all that it has in hand.
+    pub(super) fn runs_alone(&self, window: usize) -> bool {
+        window > 1 && self.deaths > 0
+    }
+
+    /// Whether something of it is in the queue.
+    pub(super) fn waits(&self) -> bool {
+        self.parts.iter().any(|part| part.state == PartState::Queued)
     }
 
     /// Whether a worker was lost with it before, in a way that speaks against it or those beside it.

@@ -297,6 +297,8 @@ impl Pool {
             true => job.deadline.since(now).max(self.config.cancel_grace),
             false => self.config.cancel_grace,
         };
+        // Of a job whose client is gone, all that ran was withdrawn when it went.
+        let withdraws = self.window > 1 && !job.orphaned;
         for (part, attempt, worker) in job.running().collect::<Vec<_>>() {
             let slot = self.slots.iter_mut().find(|slot| slot.worker() == worker);
             let slot = slot.expect("a running attempt's worker has a slot");
@@ -304,7 +306,7 @@ impl Pool {
             let is_late = outcome == AttemptOutcome::Deadline && self.window == 1;
             slot.cut_off(now, attempt, grace, is_late);
             job.failed(part, slot.device_info(), outcome, String::new());
-            if self.window > 1 {
+            if withdraws {
                 self.actions.push_back(Action::Withdraw { worker, attempt });
             }
         }

@@ -53,7 +53,7 @@ use policy::PolicyTable;
 use queue::{Place, Queue, Suspects, Waiting};
 pub use roles::Pools;
 pub use seats::Quarantine;
-use slot::{Slot, SlotState};
+use slot::Slot;
 use verdicts::Verdicts;
 
 /// Whether the pool takes work, finishes it, or ends.
@@ -101,6 +101,8 @@ pub struct Pool {
     suspects: u32,
     /// What its workers had, or were about to, when it was last seen who waits in vain.
     outlook: Vec<Prospect>,
+    /// Jobs of which something waits only since then.
+    newcomers: Vec<JobId>,
     counters: Counters,
     actions: VecDeque<Action>,
 }
@@ -127,6 +129,7 @@ impl Pool {
             convicts: Convicts::new(config.convicts_kept),
             suspects: 0,
             outlook: Vec::new(),
+            newcomers: Vec::new(),
             counters: Counters::default(),
             actions: VecDeque::new(),
             policy: PolicyTable::default(),
@@ -164,7 +167,6 @@ impl Pool {
     #[must_use]
     pub fn resting(mut self) -> Self {
         self.phase = Phase::Resting;
-        self.slots.iter_mut().for_each(|slot| slot.state = SlotState::Stopped);
         self
     }
 
@@ -204,7 +206,7 @@ impl Pool {
             }
             Event::StopRequested => self.leave(now),
             Event::TimePassed => {}
-            Event::WakeRequested => self.wake(now),
+            Event::WakeRequested => self.wake(),
             Event::WorkerAnswered { worker, attempt, result } => {
                 self.on_answered(now, worker, attempt, result);
             }
@@ -243,6 +245,7 @@ impl Pool {
         let waiting =
             Waiting { cost: job.parts[part].cost, joins: job.joins(&self.config, self.window) };
         self.queue.insert(job.client, place(job, part), waiting);
+        self.newcomers.push(id);
     }
 
     /// Takes whatever waits of a job out of the queue.

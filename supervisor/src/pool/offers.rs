@@ -9,6 +9,7 @@ use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 
 use super::event::Timestamp;
 use super::job::Job;
+use super::seats::find;
 use super::slot::{Slot, SlotState};
 use super::{Phase, Pool};
 
@@ -49,22 +50,26 @@ impl Pool {
 
     /// Ends the jobs that wait for a model which no worker has or may yet turn out to have.
     pub(super) fn give_up_if_nobody_offers(&mut self, now: Timestamp) {
+        let newcomers = std::mem::take(&mut self.newcomers);
         if self.window == 1 {
             return;
         }
         let outlook: Vec<_> = self.slots.iter().map(|slot| self.prospect(slot)).collect();
-        if outlook == self.outlook {
-            return;
-        }
+        // Of those who have waited it was seen before that they may hope.
+        let in_doubt = match outlook == self.outlook {
+            true => newcomers,
+            false => self.queue.all_jobs().into_iter().collect(),
+        };
         self.outlook = outlook;
-        for id in self.queue.all_jobs() {
+        for id in in_doubt {
             self.give_up_unless_offered(now, id);
         }
     }
 
     /// The same of one job.
-    pub(super) fn give_up_unless_offered(&mut self, now: Timestamp, id: JobId) {
-        let Some(model) = self.jobs[&id].request.model.clone() else { return };
+    fn give_up_unless_offered(&mut self, now: Timestamp, id: JobId) {
+        let Some(job) = self.jobs.get(&id).filter(|job| job.waits()) else { return };
+        let Some(model) = job.request.model.clone() else { return };
         let has = |prospect: &Prospect| match prospect {
             Prospect::Models(_, models) => models.contains(&model),
             Prospect::None => false,
@@ -80,7 +85,7 @@ impl Pool {
     }
 
     pub(super) fn prospect(&self, slot: &Slot) -> Prospect {
-        if !self.device(slot.device).is_open() {
+        if self.has_nothing_to_do() || !self.device(slot.device).is_open() {
             return Prospect::None;
         }
         match slot.state {
@@ -90,28 +95,40 @@ impl Pool {
             SlotState::Killed { .. }
             | SlotState::Reclaiming { .. }
             | SlotState::Starting { .. }
+            | SlotState::Stopping { .. }
             | SlotState::Waiting { .. } => Prospect::Unknown,
-            SlotState::Stopped | SlotState::Stopping { .. } | SlotState::Unkillable { .. } => {
-                Prospect::None
-            }
+            SlotState::Stopped | SlotState::Unkillable { .. } => Prospect::None,
         }
     }
 
-    /// Workers are needed again.
-    pub(super) fn wake(&mut self, now: Timestamp) {
-        if self.phase != Phase::Resting {
-            return;
+    /// Whether there is nothing that a worker could do, so that none is started.
+    pub(super) fn has_nothing_to_do(&self) -> bool {
+        match self.phase {
+            Phase::Draining { .. } | Phase::Serving => false,
+            Phase::Leaving | Phase::Left => true,
+            Phase::Resting => self.jobs.is_empty(),
         }
-        self.phase = Phase::Serving;
-        for slot in &mut self.slots {
-            slot.wake(now);
+    }
+
+    /// Workers are needed again: whoever was asked to end is replaced when it has.
+    pub(super) fn wake(&mut self) {
+        if self.phase == Phase::Resting {
+            self.phase = Phase::Serving;
         }
     }
 
     /// Keeps no worker while there is nothing to do.
     pub(super) fn rest(&mut self, now: Timestamp) {
-        if self.phase == Phase::Resting && self.jobs.is_empty() {
-            self.stop_workers(now);
+        if self.phase != Phase::Resting || !self.jobs.is_empty() {
+            return;
         }
+        for slot in &mut self.slots {
+            // Whoever comes next takes nobody's place.
+            slot.starts = 0;
+            if matches!(slot.state, SlotState::Starting { .. }) {
+                find(&mut self.devices, slot.device).call_off(now);
+            }
+        }
+        self.stop_workers(now);
     }
 }

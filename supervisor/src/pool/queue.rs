@@ -120,16 +120,15 @@ impl Queue {
         Some(place)
     }
 
-    /// Takes the very next part of those that `count` and charges its client, if that part `may_go`.
-    pub(super) fn take_first(
-        &mut self,
-        count: impl Fn(Place) -> bool,
-        may_go: impl Fn(Place) -> bool,
-    ) -> Option<Place> {
-        let mut places =
-            self.order.iter().flat_map(|(_, client)| self.shares[client].waiting.keys());
-        let first = places.find(|place| count(**place)).copied()?;
+    /// Takes the very next part and charges its client, if that part `may_go`.
+    pub(super) fn take_first(&mut self, may_go: impl Fn(Place) -> bool) -> Option<Place> {
+        let first = self.in_order().next()?;
         self.take(|place| place == first && may_go(place))
+    }
+
+    /// All that waits: whoever goes next comes first.
+    pub(super) fn in_order(&self) -> impl Iterator<Item = Place> {
+        self.order.iter().flat_map(|(_, client)| self.shares[client].waiting.keys().copied())
     }
 
     /// Takes a part that may join others that say `with` and that `fits`, in fair order, and charges
@@ -263,7 +262,7 @@ mod tests {
         let mut queue = Queue::default();
         queue.insert(ClientId(1), place(1), costs(1));
         queue.insert(ClientId(1), place(2), costs(1));
-        assert_eq!(queue.take_first(|_| true, |place| place.job != JobId(1)), None);
+        assert_eq!(queue.take_first(|place| place.job != JobId(1)), None);
         assert_eq!(queue.take(|place| place.job != JobId(1)), Some(place(2)));
         queue.remove(ClientId(1), place(1));
         assert!(queue.is_empty());

@@ -27,6 +27,9 @@ impl Pool {
         let (worker, state) = match (slot.has_process(), device.service) {
             (true, _) => (slot.worker(), slot.shown_state()),
             (false, Service::Quarantined { .. }) => (device.latest(), WorkerState::Quarantined),
+            (false, Service::Open | Service::Probing) if self.has_nothing_to_do() => {
+                (device.latest(), WorkerState::Stopped)
+            }
             (false, Service::Open | Service::Probing) => (device.latest(), slot.shown_state()),
         };
         let info = self.seats(slot.device).find_map(|seat| seat.info.as_ref());

@@ -60,8 +60,9 @@ impl Pool {
             | SlotState::Reclaiming { .. }
             | SlotState::Standby
             | SlotState::Starting { .. }
+            | SlotState::Stopping { .. }
             | SlotState::Waiting { .. } => true,
-            SlotState::Stopped | SlotState::Stopping { .. } | SlotState::Unkillable { .. } => false,
+            SlotState::Stopped | SlotState::Unkillable { .. } => false,
         };
         device.is_open() && self.seats(device.id).any(may)
     }
@@ -96,6 +97,9 @@ impl Pool {
 
     /// When a seat may get its next process, as things stand.
     pub(super) fn may_start_at(&self, index: usize) -> Option<Timestamp> {
+        if self.has_nothing_to_do() {
+            return None;
+        }
         let slot = &self.slots[index];
         let SlotState::Waiting { until } = slot.state else { return None };
         let seats = || self.seats(slot.device);
@@ -117,9 +121,6 @@ impl Pool {
 
     /// Starts every process that is due.
     pub(super) fn start_workers(&mut self, now: Timestamp) {
-        if self.phase == Phase::Resting && self.jobs.is_empty() {
-            return;
-        }
         for index in 0..self.slots.len() {
             if self.may_start_at(index).is_some_and(|at| at <= now) {
                 self.spawn(now, index);

@@ -40,7 +40,7 @@ pub(super) enum KillCause {
     FreeDevice,
     /// It said nothing for too long, or was not READY in time.
     Hang,
-    /// The pool ends.
+    /// The pool ends, or has nothing to do.
     Leaving,
 }
 
@@ -73,7 +73,7 @@ pub(super) enum SlotState {
     Starting { ready_by: Timestamp },
     /// Ended on request.
     Stopped,
-    /// Asked to end.
+    /// Asked to end: because the pool ends, or for want of anything to do.
     Stopping { kill_at: Timestamp },
     /// Killed in vain: no process starts on the device until this one ends.
     Unkillable { cause: KillCause },
@@ -364,12 +364,10 @@ impl Slot {
         self.state = SlotState::Starting { ready_by: now.after(config.ready_timeout) };
     }
 
-    /// There is something to do again: a seat that was left empty gets its process.
-    pub(super) fn wake(&mut self, now: Timestamp) {
-        if matches!(self.state, SlotState::Stopped) {
-            // Its next process takes no other's place.
-            self.starts = 0;
-            self.state = SlotState::Waiting { until: now };
+    /// Nobody starts here any more.
+    pub(super) fn close(&mut self) {
+        if matches!(self.state, SlotState::Reclaiming { .. } | SlotState::Waiting { .. }) {
+            self.state = SlotState::Stopped;
         }
     }
 

@@ -13,6 +13,7 @@ mod parts;
 mod patience;
 mod poison;
 mod quarantine;
+mod rest;
 mod standby;
 mod workers;
 

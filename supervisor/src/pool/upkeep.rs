@@ -27,11 +27,11 @@ impl Pool {
     pub(super) fn advance(&mut self, now: Timestamp) {
         self.expire_jobs(now);
         self.expire_slots(now);
-        self.start_workers(now);
         self.give_up_if_no_device(now);
         self.give_up_if_nobody_offers(now);
         self.end_drain(now);
         self.rest(now);
+        self.start_workers(now);
         self.dispatch(now);
         // Who takes over from a worker that is killed may have work at once.
         while self.free_those_who_wait(now) {
@@ -133,6 +133,7 @@ impl Pool {
             if self.jobs.is_empty() {
                 self.phase = Phase::Leaving;
                 self.stop_workers(now);
+                self.slots.iter_mut().for_each(Slot::close);
             } else if now >= until {
                 self.leave(now);
             }
@@ -157,13 +158,12 @@ impl Pool {
                     slot.state = SlotState::Stopping { kill_at };
                     self.actions.push_back(Action::Stop { worker: slot.worker() });
                 }
-                SlotState::Reclaiming { .. } | SlotState::Waiting { .. } => {
-                    slot.state = SlotState::Stopped;
-                }
                 SlotState::Killed { .. }
+                | SlotState::Reclaiming { .. }
                 | SlotState::Stopped
                 | SlotState::Stopping { .. }
-                | SlotState::Unkillable { .. } => {}
+                | SlotState::Unkillable { .. }
+                | SlotState::Waiting { .. } => {}
             }
         }
     }
@@ -186,12 +186,14 @@ impl Pool {
                 | SlotState::Standby
                 | SlotState::Starting { .. }
                 | SlotState::Stopping { .. } => self.kill(now, index, KillCause::Leaving),
-                SlotState::Reclaiming { .. } | SlotState::Waiting { .. } => {
-                    self.slots[index].state = SlotState::Stopped;
-                }
-                SlotState::Killed { .. } | SlotState::Stopped | SlotState::Unkillable { .. } => {}
+                SlotState::Killed { .. }
+                | SlotState::Reclaiming { .. }
+                | SlotState::Stopped
+                | SlotState::Unkillable { .. }
+                | SlotState::Waiting { .. } => {}
             }
         }
+        self.slots.iter_mut().for_each(Slot::close);
     }
 
     fn give_up_if_no_device(&mut self, now: Timestamp) {

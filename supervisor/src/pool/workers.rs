@@ -190,8 +190,8 @@ impl Pool {
                 self.put_out(now, worker.device, false, KillCause::FreeDevice);
             }
         }
-        if stopping && self.phase == Phase::Serving {
-            // It was asked to end while there was nothing to do.
+        if stopping && !leaving {
+            // It was asked to end while there was nothing to do, as there may be now.
             let until = now.after(self.config.reclaim_timeout);
             self.slots[index].state = SlotState::Reclaiming { until, restart_at: now };
         }

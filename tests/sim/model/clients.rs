@@ -51,7 +51,7 @@ impl Model {
             return;
         }
         if let Some(refusal) = self.limit_reached(client, request) {
-            self.counters.refused_busy += u64::from(refusal != Refusal::Draining);
+            self.counters.refused_busy += u64::from(matches!(refusal, Refusal::Busy(_)));
             self.due.reply = Some(Reply::Refuse(client, job, key, refusal));
             return;
         }
@@ -74,9 +74,16 @@ impl Model {
 
     /// The model counts for itself what waits and what each client has.
     fn limit_reached(&mut self, client: ClientId, request: &JobRequest) -> Option<Refusal> {
-        if self.phase != Phase::Serving {
-            self.coverage.hit("refuse: draining");
-            return Some(Refusal::Draining);
+        match self.phase {
+            Phase::Serving => {}
+            Phase::Resting => {
+                self.coverage.hit("refuse: resting");
+                return Some(Refusal::Invalid(String::new()));
+            }
+            Phase::Draining { .. } | Phase::Leaving | Phase::Left => {
+                self.coverage.hit("refuse: draining");
+                return Some(Refusal::Draining);
+            }
         }
         let own = self.jobs.values().filter(|job| job.client == client).count();
         let waiting = self.jobs.values().filter(|job| job.waits()).count();

@@ -1,6 +1,6 @@
 //! A device with its seats, and what its processes say: READY, answers, the loss of a beacon, the end.
 
-use gridpool::pool::event::{Exit, ExitStatus, Timestamp};
+use gridpool::pool::event::{Exit, ExitStatus, JobRequest, Timestamp};
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{AttemptId, WorkerId};
 use gridpool_protocol::message::AttemptError;
@@ -106,17 +106,19 @@ impl Device {
             | State::Ready
             | State::Reclaiming { .. }
             | State::Standby
-            | State::Starting { .. } => true,
-            State::Stopping { .. } | State::Unkillable { .. } => false,
+            | State::Starting { .. }
+            | State::Stopping { .. } => true,
+            State::Unkillable { .. } => false,
         };
         self.service == Service::Open && self.seats.iter().any(lives)
     }
 
-    /// Whether it is worth waiting for, to a job that failed elsewhere.
-    pub(super) fn is_near(&self) -> bool {
+    /// Whether it is worth waiting for, to a job that failed elsewhere: it has what the job asks for, or
+    /// may have.
+    pub(super) fn is_near(&self, request: &JobRequest) -> bool {
         let mut seats = self.seats.iter().enumerate();
         seats.any(|(number, seat)| match seat.state {
-            State::Ready => true,
+            State::Ready => seat.has_for(request),
             State::Starting { .. } => !self.sibling_serves(number),
             State::Absent { .. }
             | State::Busy { .. }
@@ -285,6 +287,11 @@ impl Model {
         let from_outside = exit.status == ExitStatus::Signal(9);
         let by_itself = if from_outside { Fault::Outside } else { Fault::Worker };
         let died = Loss::Died { evidence: is_evidence(exit), from_outside };
+        let seat = self.seat_mut(at);
+        if matches!(seat.state, State::Stopping { .. }) && !self.is_ending() {
+            self.writes_nothing_more(worker);
+            return self.ended_as_asked(now, at);
+        }
         let seat = self.seat_mut(at);
         if seat.was_ready && !seat.served {
             self.coverage.hit("death: of a standby");

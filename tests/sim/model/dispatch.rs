@@ -27,11 +27,12 @@ impl Model {
             let inline_bytes = job.request.inline_bytes;
             batch.attempts.push(Sent { attempt, inline_bytes, free_at: None, moved: false });
             batch.cost += job.cost(part);
-            let shares = job.may_join() && job.request.cost <= self.config.join_cost_max;
+            let shares = job.may_join(self.window) && job.request.cost <= self.config.join_cost_max;
             batch.may_lead &= job.request.idempotent && !job.is_suspect();
             batch.may_lead &= self.window == 1 || shares;
             batch.on_trial |= job.is_suspect();
             self.an_attempt_may_begin(now, worker, attempt, part)?;
+            self.a_request_goes_to_a_worker_that_has_its_model(at, attempt)?;
             if position > 0 {
                 self.nobody_joins_where_his_last_attempt_failed(worker, attempt, part)?;
             } else {
@@ -48,6 +49,7 @@ impl Model {
             self.a_second_batch_goes_where_least_is_outstanding(now, at, sent)?;
             self.what_is_sent_early_may_be_taken_back(sent)?;
         }
+        self.note_who_has_no_model(now, lead.attempt, second);
         self.note_dispatch(at, second, batch);
 
         // A part that was tried before may be kept back for another device, and may thus be overtaken.
@@ -55,15 +57,20 @@ impl Model {
         let nobody_else_waits = self.is_the_only_client(lead);
         let job = &self.jobs[&lead.attempt.job];
         let (client, request) = (job.client, job.request.clone());
-        let fresh = |id| self.retries == 0 || self.jobs[&id].begun == 0;
+        let fresh = |id| {
+            let job = &self.jobs[&id];
+            (self.retries == 0 || job.begun == 0) && self.seat(at).has_for(&job.request)
+        };
         self.fair.a_clients_jobs_go_by_priority_and_then_in_order(client, &request, fresh)?;
         for &Assignment { attempt, part } in sent {
             self.begins(now, worker, attempt, part)?;
         }
-        if nothing_is_kept_back {
+        // Whose model is nowhere, or where there is no room, waits for other reasons than its turn.
+        let one_for_all = nothing_is_kept_back && !self.has_models;
+        if one_for_all {
             self.fair.nobody_is_passed_over_for_ever(self.config.join_cost_max)?;
         }
-        if nothing_is_kept_back || nobody_else_waits {
+        if one_for_all || nobody_else_waits {
             self.whoever_may_join_a_launch_of_his_client_does(at, sent)?;
         }
         Ok(())
@@ -210,14 +217,15 @@ impl Model {
         let mut parts = self.jobs[&attempt.job].parts.iter();
         let part = parts.find(|part| part.items == items);
         let same = part.is_some_and(|part| part.failed_on == Some(worker.device));
-        holds(rule, !same || !self.another_is_near(worker.device), || {
+        holds(rule, !same || !self.another_is_near(worker.device, &self.jobs[&attempt.job]), || {
             format!("{attempt} went to {worker} again")
         })
     }
 
-    fn another_is_near(&self, than: DeviceId) -> bool {
+    /// Whether another device than this is about to take the job, as far as is known.
+    pub(super) fn another_is_near(&self, than: DeviceId, job: &Job) -> bool {
         let mut others = self.devices.iter().filter(|(id, _)| **id != than);
-        others.any(|(_, device)| device.is_near())
+        others.any(|(_, device)| device.is_near(&job.request))
     }
 
     fn only_a_ready_worker_of_this_generation_gets_a_job(
@@ -267,8 +275,12 @@ impl Model {
                 continue;
             }
             let id = at.device;
-            let kept_back = |part: &Part| part.failed_on == Some(id) && self.another_is_near(id);
-            let idles = |job: &&&Job| job.has_fresh_part() || !job.waiting().all(kept_back);
+            let idles = |job: &&&Job| {
+                let kept_back =
+                    |part: &Part| part.failed_on == Some(id) && self.another_is_near(id, job);
+                seat.has_for(&job.request)
+                    && (job.has_fresh_part() || !job.waiting().all(kept_back))
+            };
             let left = waiting.iter().find(idles);
             holds(rule, left.is_none(), || format!("{left:?} waits and {id} idles"))?;
         }

@@ -139,9 +139,11 @@ impl Job {
         (self.request.cost * u64::from(items)).div_ceil(self.request.items.into())
     }
 
-    /// Whether it may share a launch.
-    pub(super) fn may_join(&self) -> bool {
-        self.parts_due == 1 && self.request.idempotent
+    /// Whether it may share a launch, or run beside others in a worker that runs `window` at a time:
+    /// there not once a worker died of it alone.
+    pub(super) fn may_join(&self, window: usize) -> bool {
+        let killed_alone = window > 1 && self.evidence > 0;
+        self.parts_due == 1 && self.request.idempotent && !killed_alone
     }
 
     /// Whether its worker died of it, or of somebody it was with, or was killed for those behind it.
@@ -280,8 +282,12 @@ impl Model {
             job.attempts.push((worker, outcome, part.items));
             cut_off.push((attempt, worker));
         }
+        // When a client goes, all that it had running is withdrawn.
+        let is_withdrawn = job.orphaned;
         for (attempt, worker) in cut_off {
-            self.withdraws(worker, attempt);
+            if !is_withdrawn {
+                self.withdraws(worker, attempt);
+            }
             let at = self.seat_of(worker).expect("whoever runs something has a seat");
             let one_at_a_time = self.window == 1;
             let seat = self.seat_mut(at);

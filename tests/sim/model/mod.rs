@@ -12,8 +12,8 @@
 //! hand, `losses` what it takes with it,
 //! `moves` what need not wait for its end, `bisection` who is suspect, `convicts` who is guilty,
 //! `writers` who may still write, `orders` starts, stops and kills, `dispatch` who runs what, `sharing`
-//! with whom, `patience` behind whom and for how long, `fair` whose turn it is, `settled` what holds
-//! between events.
+//! with whom, `offers` who has the model for it, `patience` behind whom and for how long, `fair` whose
+//! turn it is, `rest` what is done when there is nothing to do, `settled` what holds between events.
 
 mod bisection;
 mod clients;
@@ -26,9 +26,11 @@ mod hands;
 mod jobs;
 mod losses;
 mod moves;
+mod offers;
 mod orders;
 mod patience;
 mod quarantine;
+mod rest;
 mod seats;
 mod settled;
 mod sharing;
@@ -68,6 +70,7 @@ fn holds(rule: &'static str, ok: bool, detail: impl FnOnce() -> String) -> Resul
 enum Phase {
     Serving,
     Draining { until: Timestamp },
+    Resting,
     Leaving,
     Left,
 }
@@ -99,6 +102,8 @@ pub(crate) struct Model {
     config: PoolConfig,
     window: usize,
     numbers: [u32; 2],
+    /// Whether requests ask for models.
+    has_models: bool,
     phase: Phase,
     devices: BTreeMap<DeviceId, Device>,
     /// Live jobs.
@@ -137,7 +142,8 @@ impl Model {
             config: config.clone(),
             window: swarm.window,
             numbers: swarm.numbers,
-            phase: Phase::Serving,
+            has_models: swarm.models > 0,
+            phase: if swarm.starts_resting { Phase::Resting } else { Phase::Serving },
             devices: devices.iter().map(|&id| (id, Device::new(config.standbys))).collect(),
             jobs: BTreeMap::new(),
             accepted: BTreeSet::new(),
@@ -174,16 +180,23 @@ impl Model {
             Event::ContentHashed { job, content } => self.content_hashed(job, content),
             Event::DeviceFault { device, fault } => self.device_fault(now, device, fault),
             Event::DrainRequested => {
-                if self.phase == Phase::Serving {
+                if matches!(self.phase, Phase::Resting | Phase::Serving) {
+                    if self.phase == Phase::Resting {
+                        self.coverage.hit(match self.jobs.is_empty() {
+                            true => "drain: of a pool that rests",
+                            false => "drain: of a pool that is to rest",
+                        });
+                    }
                     let until = now.after(self.config.drain_timeout);
                     self.phase = Phase::Draining { until };
                 }
             }
             Event::JobSubmitted { client, ref request } => self.submitted(now, client, request),
-            Event::ModelsOffered { .. } | Event::RestRequested | Event::WakeRequested => {
-                unreachable!("the world has no models")
+            Event::ModelsOffered { worker, ref models } => {
+                self.models_offered(now, worker, models);
             }
             Event::ReleaseRequested { release } => self.released(now, release),
+            Event::RestRequested => self.rest_requested(),
             Event::SpawnFailed { worker, is_final, .. } => {
                 self.spawn_failed(now, worker, is_final);
             }
@@ -194,11 +207,13 @@ impl Model {
                     }
                     Phase::Leaving => self.coverage.hit("leaving: told to stop now"),
                     Phase::Left => self.coverage.hit("left: told to stop now"),
+                    Phase::Resting => self.coverage.hit("resting: told to stop now"),
                     Phase::Serving => self.coverage.hit("serving: told to stop now"),
                 }
                 self.leave(now);
             }
             Event::TimePassed => {}
+            Event::WakeRequested => self.wake_requested(),
             Event::WorkerAnswered { worker, attempt, ref result } => {
                 self.answered(now, worker, attempt, result);
             }
@@ -233,10 +248,13 @@ impl Model {
         for at in self.seat_ids() {
             self.seat_is_due(now, at);
         }
+        self.jobs_have_no_device(now);
+        self.jobs_have_no_model(now);
+        self.drain_ends(now);
+        self.rests(now);
+        // Not for a pool that has come to its end by this.
         self.processes_start(now);
         self.devices_are_tried(now);
-        self.jobs_have_no_device(now);
-        self.drain_ends(now);
     }
 
     /// Holds one action against the rules.

@@ -150,7 +150,9 @@ impl Model {
     pub(super) fn probe_wakes_at(&self, id: DeviceId) -> Option<Timestamp> {
         let device = &self.devices[&id];
         match device.service {
-            Service::Quarantined { probe_at } if self.is_working() && device.is_empty() => probe_at,
+            Service::Quarantined { probe_at } if self.starts_workers() && device.is_empty() => {
+                probe_at
+            }
             Service::Open | Service::Probing | Service::Quarantined { .. } => None,
         }
     }
@@ -168,7 +170,7 @@ impl Model {
             let device = &self.devices[&id];
             let due = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
             match device.service {
-                Service::Quarantined { probe_at } if due(probe_at) && self.is_working() => {
+                Service::Quarantined { probe_at } if due(probe_at) && self.starts_workers() => {
                     self.coverage.hit("probe: waits for what is left of an old process");
                 }
                 Service::Open | Service::Probing | Service::Quarantined { .. } => {}

@@ -1,5 +1,7 @@
 //! A seat of a device: the one process that it may hold, and what time alone does to that.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool::pool::event::Timestamp;
@@ -79,6 +81,8 @@ pub(super) struct Seat {
     /// How many it had.
     pub(super) processes: u32,
     pub(super) heard: Timestamp,
+    /// The models that its process has, as it last said.
+    pub(super) offers: BTreeSet<Arc<str>>,
     pub(super) jobs_done: u64,
     pub(super) was_suspect: bool,
     /// Whether its process was ever READY, ever served, ever answered.
@@ -184,7 +188,12 @@ impl Model {
 
     /// Whether processes that are gone are replaced.
     pub(super) fn is_working(&self) -> bool {
-        matches!(self.phase, Phase::Serving | Phase::Draining { .. })
+        matches!(self.phase, Phase::Draining { .. } | Phase::Resting | Phase::Serving)
+    }
+
+    /// Whether processes are started.
+    pub(super) fn starts_workers(&self) -> bool {
+        self.is_working() && !self.has_nothing_to_do()
     }
 
     /// When something must happen to a seat without any event.
@@ -193,7 +202,7 @@ impl Model {
         let silent = seat.heard.after(self.config.heartbeat_kill);
         match seat.state {
             State::Absent { not_before } => {
-                let may = self.is_working() && device.held_back(at.number).is_none();
+                let may = self.starts_workers() && device.held_back(at.number).is_none();
                 may.then_some(not_before)
             }
             State::Busy { ref hands } => Some(hands.free_at().unwrap_or(silent).min(silent)),
@@ -245,7 +254,7 @@ impl Model {
 
     /// Every seat that is due and whose siblings let it has a process, one after the other.
     pub(super) fn processes_start(&mut self, now: Timestamp) {
-        if !self.is_working() {
+        if !self.starts_workers() {
             return;
         }
         for at in self.seat_ids() {

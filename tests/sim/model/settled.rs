@@ -32,6 +32,7 @@ impl Model {
         self.the_pool_wakes_when_something_is_due(now, pool)?;
         self.wakes = pool.poll_deadline();
         self.the_counters_are_right(pool)?;
+        self.who_rests_is_known(pool)?;
         let ending = matches!(self.phase, Phase::Leaving | Phase::Left);
         if ending || self.steps.is_multiple_of(STATUS_EVERY) {
             self.the_status_shows_what_is(pool)?;
@@ -50,7 +51,7 @@ impl Model {
         let deadlines = self.jobs.values().map(|job| job.deadline);
         let drain = match self.phase {
             Phase::Draining { until } => Some(until),
-            Phase::Leaving | Phase::Left | Phase::Serving => None,
+            Phase::Leaving | Phase::Left | Phase::Resting | Phase::Serving => None,
         };
         let waits = self.seats().filter_map(|(_, seat)| self.patience_ends(seat));
         let due = seats.chain(probes).chain(deadlines).chain(drain).chain(waits).min();
@@ -79,7 +80,7 @@ impl Model {
         };
         let told = pool.queue();
         holds(rule, told == own, || format!("told {told:?}, counted {own:?}"))?;
-        let draining = self.phase != Phase::Serving;
+        let draining = !matches!(self.phase, Phase::Resting | Phase::Serving);
         holds(rule, pool.is_draining() == draining, || format!("draining: {draining}"))
     }
 
@@ -134,7 +135,9 @@ impl Model {
         }
         let state = match device.service {
             Service::Quarantined { .. } => WorkerState::Quarantined,
-            Service::Open | Service::Probing if self.is_ending() => WorkerState::Stopped,
+            Service::Open | Service::Probing if self.is_ending() || self.has_nothing_to_do() => {
+                WorkerState::Stopped
+            }
             Service::Open | Service::Probing => WorkerState::Backoff,
         };
         vec![row(&device.seats[0], device.generation, state)]

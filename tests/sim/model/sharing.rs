@@ -1,11 +1,10 @@
 //! Who may share a launch, and who may wait in a worker's channel.
 
 use gridpool::pool::event::{Assignment, Timestamp};
-use gridpool_protocol::ids::{AttemptId, WorkerId};
+use gridpool_protocol::ids::{AttemptId, JobId, WorkerId};
 use gridpool_protocol::limits::{JOIN_INLINE_BYTES_MAX, JOIN_MAX};
 use gridpool_protocol::receipt::ItemRange;
 
-use super::devices::Device;
 use super::hands::Batch;
 use super::jobs::Job;
 use super::seats::{Seat, SeatId, State};
@@ -46,7 +45,10 @@ impl Model {
             && sent.len() <= self.launch_max()
             && batch.cost <= self.config.join_cost_max
             && inline <= JOIN_INLINE_BYTES_MAX as u64
-            && jobs.iter().all(|job| job.may_join());
+            && jobs.iter().all(|job| job.may_join(self.window));
+        let killed_alone = self.window > 1 && jobs.iter().any(|job| job.evidence > 0);
+        let rule_alone = "nobody_runs_beside_a_job_that_a_worker_died_of_alone";
+        holds(rule_alone, !killed_alone, || format!("{sent:?}: {jobs:?}"))?;
         holds(rule, ok, || format!("{sent:?}: {jobs:?}"))
     }
 
@@ -64,7 +66,7 @@ impl Model {
             Some(front) if self.window > 1 => front.attempts.len(),
             Some(_) | None => sent.len(),
         };
-        if !lead.may_join()
+        if !lead.may_join(self.window)
             || cost(lead) > self.config.join_cost_max
             || in_hand == self.launch_max()
         {
@@ -83,7 +85,8 @@ impl Model {
         let mut left_out = self.jobs.values().filter(|job| {
             job.client == lead.client
                 && job.waits()
-                && job.may_join()
+                && job.may_join(self.window)
+                && self.seat(at).has_for(&job.request)
                 && (self.window > 1 || job.request.program_hash == lead.request.program_hash)
                 && job.group == lead.group
                 && total + cost(job) <= self.config.join_cost_max.min(short)
@@ -101,7 +104,7 @@ impl Model {
     }
 
     /// Whether others may run beside what a worker has in hand.
-    fn has_room(&self, now: Timestamp, seat: &Seat) -> bool {
+    pub(super) fn has_room(&self, now: Timestamp, seat: &Seat) -> bool {
         let State::Busy { hands } = &seat.state else { return false };
         let front = hands.front();
         front.may_lead && front.attempts.len() < self.window && !self.is_suspect(now, seat)
@@ -121,54 +124,92 @@ impl Model {
         let ok = self.has_room(now, self.seat(at))
             && front.attempts.len() + sent.len() <= self.window
             && front.inline_bytes() + inline <= JOIN_INLINE_BYTES_MAX as u64
-            && jobs().all(Job::may_join)
-            && !jobs().next().is_some_and(Job::is_suspect)
-            && !self.seats().any(|(_, seat)| self.is_idle(now, seat));
+            && jobs().all(|job| job.may_join(self.window))
+            && !jobs().next().is_some_and(Job::is_suspect);
         holds(rule, ok, || format!("{batch:?} beside {front:?}"))?;
+        self.nobody_runs_beside_others_though_one_idles_that_may_take_him(now, sent)?;
         let rule = "who_runs_beside_others_goes_where_fewest_are";
         let parts = &self.jobs[&sent[0].attempt.job].parts;
         let part = parts.iter().find(|part| part.items == sent[0].part);
         let failed_on = part.and_then(|part| part.failed_on);
-        let lead = self.jobs[&sent[0].attempt.job].request.inline_bytes;
+        let lead = &self.jobs[&sent[0].attempt.job].request;
         let load = |at: SeatId, seat: &Seat| {
             (Some(at.device) == failed_on, seat.hands()[0].attempts.len())
         };
         let least = self
             .seats()
-            .filter(|(_, seat)| self.has_room(now, seat))
+            .filter(|(_, seat)| self.has_room(now, seat) && seat.has_for(lead))
             .filter(|(_, seat)| {
+                let lead = lead.inline_bytes;
                 seat.hands()[0].inline_bytes() + lead <= JOIN_INLINE_BYTES_MAX as u64
             })
+            .filter(|(_, seat)| !self.may_be_held_up(seat, sent))
             .map(|(other, seat)| load(other, seat))
             .min();
         let own = load(at, self.seat(at));
-        holds(rule, least == Some(own), || format!("{own:?} and not {least:?}"))
+        let ok = least.is_none_or(|least| own <= least);
+        holds(rule, ok, || format!("{own:?} and not {least:?}"))
     }
 
-    /// If all that waits may run beside others and anywhere, whose turn it is does not matter.
+    /// But one that is kept back from whoever idles, as he failed there and another comes, may join others.
+    fn nobody_runs_beside_others_though_one_idles_that_may_take_him(
+        &self,
+        now: Timestamp,
+        sent: &[Assignment],
+    ) -> Result<(), Broken> {
+        let rule = "nobody_runs_beside_others_though_one_idles_that_may_take_him";
+        for (position, sent) in sent.iter().enumerate() {
+            let job = &self.jobs[&sent.attempt.job];
+            let kept_back = |at: SeatId| {
+                let failed_there = job.parts.iter().any(|part| part.failed_on == Some(at.device));
+                position > 0 && failed_there && self.another_is_near(at.device, job)
+            };
+            let idles = |(at, seat): &(SeatId, &Seat)| {
+                self.is_idle(now, seat) && seat.has_for(&job.request) && !kept_back(*at)
+            };
+            let idle = self.seats().find(idles);
+            holds(rule, idle.is_none(), || format!("{sent:?}: {idle:?}"))?;
+        }
+        Ok(())
+    }
+
+    /// Whether a job that waits may run beside what a worker has, wherever it was before.
+    fn may_run_beside(&self, seat: &Seat, job: &Job) -> bool {
+        let bytes = seat.hands()[0].inline_bytes() + job.request.inline_bytes;
+        job.may_join(self.window)
+            && !job.is_suspect()
+            && job.request.cost <= self.config.join_cost_max
+            && bytes <= JOIN_INLINE_BYTES_MAX as u64
+            && job.waiting().all(|part| part.failed_on.is_none())
+    }
+
+    /// Whether somebody may be first at a worker who may not run beside what that has, so that nobody
+    /// else does. Where all have the same models, that one would hold up all others as well.
+    fn may_be_held_up(&self, seat: &Seat, sent: &[Assignment]) -> bool {
+        let is_sent = |id: JobId| sent.iter().any(|sent| sent.attempt.job == id);
+        let others = self.jobs.iter().filter(|&(&id, job)| job.waits() && !is_sent(id));
+        let mut own = others.map(|(_, job)| job).filter(|job| seat.has_for(&job.request));
+        self.has_models && own.any(|job| !self.may_run_beside(seat, job))
+    }
+
+    /// If all that a worker has the models for may run beside others and anywhere, whose turn it is does
+    /// not matter, and whoever waits for another model holds up nobody.
     pub(super) fn a_worker_with_room_gets_more_if_only_such_wait_as_may_run_beside_others(
         &self,
         now: Timestamp,
     ) -> Result<(), Broken> {
         let rule = "a_worker_with_room_gets_more_if_only_such_wait_as_may_run_beside_others";
-        let mut waiting = self.jobs.values().filter(|job| job.waits()).peekable();
-        if self.window == 1 || waiting.peek().is_none() {
+        if self.window == 1 {
             return Ok(());
         }
-        let mut bytes_max = 0;
-        let all_may = waiting.all(|job| {
-            bytes_max = bytes_max.max(job.request.inline_bytes);
-            job.may_join()
-                && !job.is_suspect()
-                && job.request.cost <= self.config.join_cost_max
-                && job.waiting().all(|part| part.failed_on.is_none())
-        });
-        let has_room = |seat: &Seat| {
-            let room = JOIN_INLINE_BYTES_MAX as u64;
-            self.has_room(now, seat) && seat.hands()[0].inline_bytes() + bytes_max <= room
-        };
-        let unused = self.seats().find(|(_, seat)| has_room(seat));
-        holds(rule, !all_may || unused.is_none(), || format!("{unused:?}"))
+        for (at, seat) in self.seats().filter(|(_, seat)| self.has_room(now, seat)) {
+            let waiting = self.jobs.values().filter(|job| job.waits());
+            let mut own = waiting.filter(|job| seat.has_for(&job.request)).peekable();
+            let some_wait = own.peek().is_some();
+            let all_may = own.all(|job| self.may_run_beside(seat, job));
+            holds(rule, !(some_wait && all_may), || format!("{}: {seat:?}", self.worker(at)))?;
+        }
+        Ok(())
     }
 
     /// Whether a worker may have a second batch.
@@ -206,7 +247,8 @@ impl Model {
         let failed_on = part.and_then(|part| part.failed_on);
         // One that is about to serve would take it sooner.
         let mut others = self.devices.iter().filter(|(id, _)| Some(**id) != failed_on);
-        let one_comes = others.any(|(_, device)| device.is_near());
+        let lead = &self.jobs[&sent[0].attempt.job].request;
+        let one_comes = others.any(|(_, device)| device.is_near(lead));
         let load = |seat: &Seat| seat.hands()[0].cost;
         let open = self
             .seats()
@@ -235,7 +277,7 @@ impl Model {
             return Ok(());
         }
         let mut waiting = self.jobs.values().filter(|job| job.waits()).peekable();
-        let some_wait = waiting.peek().is_some();
+        let Some(&first) = waiting.peek() else { return Ok(()) };
         let all_short = waiting.all(|job| {
             job.request.idempotent
                 && job.part_cost_max() <= self.config.feed_cost_max
@@ -243,8 +285,9 @@ impl Model {
         });
         let is_idle = self.seats().any(|(_, seat)| self.is_idle(now, seat));
         let is_open = self.seats().any(|(_, seat)| self.is_open(now, seat));
-        let one_comes = self.devices.values().any(Device::is_near);
-        let unused = some_wait && all_short && !is_idle && is_open && !one_comes;
+        // Nobody asks for models here.
+        let one_comes = self.devices.values().any(|device| device.is_near(&first.request));
+        let unused = all_short && !is_idle && is_open && !one_comes;
         holds(rule, !unused, || format!("{:?}", self.devices))
     }
 }

@@ -32,6 +32,16 @@ impl World {
         if self.rng.chance(rates.stops) {
             return Some(Event::StopRequested);
         }
+        if self.rng.chance(rates.rests) {
+            return Some(self.rest(now));
+        }
+        if self.rng.chance(rates.wakes) {
+            return Some(Event::WakeRequested);
+        }
+        if self.rng.chance(rates.offer_changes) {
+            self.models_change(now);
+            return None;
+        }
         if self.rng.chance(rates.chaos) {
             return self.chaos(now);
         }
@@ -126,7 +136,7 @@ impl World {
     }
 
     /// A device, or one that the pool does not have.
-    fn some_device(&mut self) -> DeviceId {
+    pub(super) fn some_device(&mut self) -> DeviceId {
         let index = self.rng.below(u64::from(self.swarm.devices) + 1);
         let index = u32::try_from(index).expect("there are few devices");
         DeviceId { kind: DeviceKind::Gpu, index }
@@ -198,10 +208,11 @@ impl World {
             self.rng.pick(&[200, 500, 1_000, 2_000, 2_001, 3_000, 10_000])
         };
         let answer_inline = self.rng.chance(self.swarm.inline);
+        let model = self.some_model();
         JobRequest {
             job,
-            role: Role::Grid,
-            model: None,
+            role: if model.is_some() { Role::Infer } else { Role::Grid },
+            model,
             key: JobKey(self.next_key),
             program_hash: format!("p{}", self.rng.below(self.swarm.programs)).into(),
             items: self.rng.pick(&self.swarm.items),

@@ -132,7 +132,7 @@ impl World {
         if self.rng.chance(self.swarm.rates.stops_ignored) {
             return;
         }
-        let at = self.soon(now, 30);
+        let at = self.soon(now, self.swarm.stop_lag);
         self.end(at, worker, ExitStatus::Code(exit::worker::OK));
     }
 
@@ -259,7 +259,8 @@ impl World {
 fn speaker(delivery: &Delivery) -> Option<WorkerId> {
     match *delivery {
         Delivery::Event(
-            Event::WorkerAnswered { worker, .. }
+            Event::ModelsOffered { worker, .. }
+            | Event::WorkerAnswered { worker, .. }
             | Event::WorkerHeard { worker }
             | Event::WorkerReady { worker, .. },
         ) => Some(worker),

@@ -4,16 +4,19 @@
 
 mod clients;
 mod deaths;
+mod models;
 mod workers;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool::pool::event::{Action, Event, JobRequest, Timestamp};
-use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, JobId, WorkerId};
+use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, DeviceId, JobId, WorkerId};
 
+use crate::rates::Rates;
 use crate::rng::Rng;
-use crate::swarm::{Rates, Swarm};
+use crate::swarm::Swarm;
 
 /// What the network or time brings.
 #[expect(clippy::large_enum_variant, reason = "most deliveries are events")]
@@ -73,6 +76,8 @@ pub(crate) struct World {
     network: BTreeMap<(Timestamp, u64), Delivery>,
     sent: u64,
     processes: BTreeMap<WorkerId, Process>,
+    /// The models of each device.
+    offers: BTreeMap<DeviceId, BTreeSet<Arc<str>>>,
     /// Processes that are gone, with what they ran.
     graves: Vec<(WorkerId, Vec<AttemptId>)>,
     fates: BTreeMap<JobId, Fate>,
@@ -97,6 +102,7 @@ impl World {
             network: BTreeMap::new(),
             sent: 0,
             processes: BTreeMap::new(),
+            offers: BTreeMap::new(),
             graves: Vec::new(),
             fates: BTreeMap::new(),
             suspects: Vec::new(),
@@ -109,6 +115,11 @@ impl World {
         };
         for _ in 0..swarm.clients {
             world.connect(Timestamp::default());
+        }
+        world.draw_all_models();
+        if swarm.starts_resting {
+            let at = world.soon(Timestamp::default(), 300);
+            world.tell(at, Event::WakeRequested);
         }
         world
     }
@@ -210,6 +221,8 @@ impl World {
             let at = now.after(self.rng.millis(0, 100));
             self.send(at, stuck);
         }
+        // After all that they have said before.
+        self.all_have_all_models(soon.after(Duration::from_millis(1)));
     }
 
     fn send(&mut self, at: Timestamp, delivery: Delivery) {

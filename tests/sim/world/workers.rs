@@ -31,6 +31,7 @@ impl World {
             let status = self.any_death();
             self.end(ready_at, worker, status);
         } else if !self.rng.chance(self.swarm.rates.start_hangs) {
+            self.offers_at(now, ready_at, worker);
             self.tell(ready_at, ready(worker));
         }
     }

@@ -97,3 +97,41 @@ fn pools_that_share_devices_number_their_processes_apart() {
     assert_eq!(numbers(1)[..3], [1, 3, 5]);
     assert_eq!(numbers(2)[..3], [2, 4, 6]);
 }
+
+#[test]
+fn a_job_that_a_worker_died_of_alone_runs_beside_nobody() {
+    let mut rig = windowed(1, 4);
+    submit(&mut rig, 1);
+    rig.die(0, SIGSEGV);
+    (2..=4).for_each(|job| submit(&mut rig, job));
+    rig.wait_ms(50);
+    rig.ready(0);
+    assert_eq!(rig.batches(0).concat(), [1], "the others are not lost with it");
+    rig.die_and_return(0, SIGSEGV);
+    assert_eq!(rig.verdicts(1), [Verdict::Poison]);
+    assert_eq!(rig.batches(0).concat(), [2, 3, 4]);
+    assert_eq!(rig.pool.counters().attempts, 5);
+}
+
+#[test]
+fn a_death_that_is_explained_while_its_job_waits_again_makes_it_run_alone() {
+    let mut rig = windowed(2, 4);
+    rig.submit_as(1, 1, |request| {
+        request.answer_inline = true;
+        request.priority = Priority::Low;
+    });
+    rig.submit_as(1, 2, |request| request.idempotent = false);
+    let worker = rig.lose_beacon(0);
+    (3..=4).for_each(|job| submit(&mut rig, job));
+    assert_eq!(dispatches(&rig), 2, "nobody runs beside the second");
+    rig.exit(worker, SIGSEGV);
+    rig.answer(1);
+    assert_eq!(
+        rig.batches(1).concat(),
+        [3, 4],
+        "it was not known yet when the first began to wait"
+    );
+    rig.answer(1);
+    rig.answer(1);
+    assert_eq!(rig.batches(1).concat(), [1]);
+}

@@ -1,19 +1,16 @@
-//! Workers that have models: who gets a request, who waits in vain, what nobody wants any more, and a
-//! pool that has nothing to do.
-
-use std::sync::Arc;
+//! Workers that have models: who gets a request, who waits in vain, and what nobody wants any more.
 
 use super::*;
 
 /// Workers that run up to `window` requests each; their devices' models are said with `offer`.
-fn windowed(devices: u32, window: usize) -> Rig {
+pub(super) fn windowed(devices: u32, window: usize) -> Rig {
     let mut rig = Rig::starting(devices, |config| config.join_cost_max = 1_000);
     rig.pool = rig.pool.windowed(window);
     rig.batches_max = window;
     rig
 }
 
-fn offer(rig: &mut Rig, index: u32, models: &[&str]) {
+pub(super) fn offer(rig: &mut Rig, index: u32, models: &[&str]) {
     let worker = rig.worker(index);
     let models = models.iter().map(|&model| model.into()).collect();
     rig.tell(Event::ModelsOffered { worker, models });
@@ -29,7 +26,7 @@ fn both() -> Rig {
     rig
 }
 
-fn ask(rig: &mut Rig, key: u128, model: &str) {
+pub(super) fn ask(rig: &mut Rig, key: u128, model: &str) {
     rig.submit_as(1, key, |request| request.model = Some(model.into()));
 }
 
@@ -128,71 +125,71 @@ fn workers_that_run_one_batch_after_the_other_are_told_nothing() {
     assert!(withdrawn(&rig).is_empty());
 }
 
-/// A pool without workers, and those that it orders when it wakes.
-fn resting() -> Rig {
-    let mut rig = windowed(1, 4);
-    rig.seen.clear();
-    rig.pool = Pool::new(PoolConfig::DEFAULT, &[device(0)]).windowed(4).resting();
-    rig.tell(Event::ClientConnected { client: ClientId(1) });
-    rig
+#[test]
+fn whoever_waits_for_room_holds_up_nobody_whose_model_is_elsewhere() {
+    let mut rig = windowed(2, 2);
+    offer(&mut rig, 0, &["a"]);
+    offer(&mut rig, 1, &["b"]);
+    rig.ready(0);
+    rig.ready(1);
+    (1..=3).for_each(|key| ask(&mut rig, key, "a"));
+    ask(&mut rig, 4, "b");
+    ask(&mut rig, 5, "b");
+    assert_eq!(rig.batches(0).concat(), [1, 2]);
+    assert_eq!(rig.batches(1).concat(), [4, 5], "the third `a` could not go there");
 }
 
 #[test]
-fn a_pool_that_rests_has_no_worker_and_takes_no_job_until_it_wakes() {
-    let mut rig = resting();
-    rig.wait_ms(10_000);
-    assert_eq!(rig.seen, []);
-    ask(&mut rig, 1, "a");
-    let [Refusal::Invalid(why)] = rig.refusals()[..] else { panic!("{:?}", rig.seen) };
-    assert!(why.contains("model load"), "{why}");
-    rig.tell(Event::WakeRequested);
-    assert_eq!(rig.spawns(0).len(), 1);
-    offer(&mut rig, 0, &["a"]);
-    rig.ready(0);
-    ask(&mut rig, 2, "a");
+fn whoever_must_run_alone_is_overtaken_by_nobody_on_the_workers_that_have_its_model() {
+    let mut rig = both();
+    ask(&mut rig, 1, "b");
+    rig.submit_as(1, 2, |request| {
+        request.model = Some("b".into());
+        request.idempotent = false;
+    });
+    ask(&mut rig, 3, "a");
+    ask(&mut rig, 4, "a");
+    assert_eq!(rig.batches(0).concat(), [1], "or the second would wait for ever");
+    assert_eq!(rig.batches(1).concat(), [3, 4]);
+    rig.answer(0);
     assert_eq!(rig.batches(0).concat(), [2]);
 }
 
 #[test]
-fn a_pool_that_goes_to_rest_finishes_what_it_has_and_may_wake_while_its_workers_end() {
-    let mut rig = resting();
-    rig.tell(Event::WakeRequested);
+fn what_comes_back_when_its_model_is_gone_everywhere_is_told_so() {
+    let mut rig = both();
+    ask(&mut rig, 1, "b");
     offer(&mut rig, 0, &["a"]);
-    rig.ready(0);
-    ask(&mut rig, 1, "a");
-    rig.tell(Event::RestRequested);
-    let stops = |rig: &Rig| rig.count(|action| matches!(action, Action::Stop { .. }));
-    assert_eq!(stops(&rig), 0, "it has a job");
-    rig.answer(0);
-    assert_eq!((rig.verdicts(1), stops(&rig)), (vec![Verdict::Ok], 1));
-    rig.tell(Event::WakeRequested);
-    assert_eq!(rig.spawns(0).len(), 1, "the old process may still hold the device's memory");
-    rig.die(0, ExitStatus::Code(0));
-    rig.wait_ms(10);
-    assert_eq!(rig.spawns(0).len(), 2);
-    rig.tell(Event::RestRequested);
-    rig.die(0, ExitStatus::Code(0));
-    rig.wait_ms(60_000);
-    assert_eq!(rig.spawns(0).len(), 2, "nothing is started while it rests");
-    assert_eq!(rig.pool.counters().quarantines, 0);
-    rig.tell(Event::DrainRequested);
-    assert!(rig.actions().any(|action| *action == Action::Leave));
+    assert!(rig.verdicts(1).is_empty(), "its worker may answer");
+    rig.reply(0, Err(AttemptError::Device("out of memory".to_owned())));
+    assert_eq!(rig.verdicts(1), [Verdict::DeviceLost]);
+    // The same of one that nobody else may run before its worker is gone.
+    let mut rig = both();
+    ask(&mut rig, 1, "b");
+    let worker = rig.worker(0);
+    let fault = gridpool_protocol::fault::FaultCode::Xid(48);
+    rig.tell(Event::DeviceFault { device: device(0), fault });
+    assert!(rig.verdicts(1).is_empty());
+    rig.exit(worker, SIGKILL);
+    assert_eq!(rig.verdicts(1), [Verdict::DeviceLost], "who has it is out of service");
 }
 
 #[test]
-fn a_worker_that_dies_while_the_pool_goes_to_rest_is_replaced_as_long_as_a_job_waits() {
-    let mut rig = resting();
-    rig.tell(Event::WakeRequested);
-    offer(&mut rig, 0, &["a"]);
-    rig.ready(0);
-    ask(&mut rig, 1, "a");
-    rig.tell(Event::RestRequested);
-    rig.die(0, SIGKILL);
+fn what_ran_when_its_client_went_is_withdrawn_once() {
+    let mut rig = both();
+    ask(&mut rig, 1, "b");
+    let worker = rig.worker(0);
+    rig.tell(Event::ClientGone { client: ClientId(1) });
+    rig.wait_ms(40_000);
+    assert_eq!(withdrawn(&rig), [(worker, 1)], "its deadline has passed since");
+}
+
+#[test]
+fn a_new_process_has_no_model_before_it_says_so() {
+    let mut rig = both();
+    rig.die(0, SIGSEGV);
     rig.wait_ms(50);
-    offer(&mut rig, 0, &["a"]);
     rig.ready(0);
-    rig.answer(0);
-    assert_eq!(rig.verdicts(1), [Verdict::Ok]);
-    let name: Arc<str> = "a".into();
-    assert!(rig.pool.is_resting() && rig.pool.slots[0].offers.contains(&name));
+    ask(&mut rig, 1, "b");
+    assert_eq!(rig.verdicts(1), [Verdict::DeviceLost]);
 }

@@ -1,0 +1,147 @@
+//! The rate of every fault of a seed. About half of them are zero, so that each fault also happens
+//! without the others.
+
+use crate::rng::Rng;
+
+/// How often what goes wrong, of 1,000 cases.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rates {
+    /// The process cannot be started.
+    pub(crate) spawn_fails: u64,
+    /// It cannot be started, and never will be.
+    pub(crate) spawn_is_final: u64,
+    /// It ends before it is READY.
+    pub(crate) start_crashes: u64,
+    /// It ends in a way that a new process would share.
+    pub(crate) start_is_final: u64,
+    /// It never becomes READY.
+    pub(crate) start_hangs: u64,
+    /// It dies of the job.
+    pub(crate) crashes: u64,
+    /// Somebody sends SIGKILL while it runs a job.
+    pub(crate) outside_kills: u64,
+    /// It gives no sign of life any more, job or not.
+    pub(crate) hangs: u64,
+    /// It gives signs of life and never answers.
+    pub(crate) endless: u64,
+    /// The device refuses one attempt.
+    pub(crate) device_errors: u64,
+    /// The worker refuses the batch.
+    pub(crate) refusals: u64,
+    /// The answer comes about when the job's deadline passes.
+    pub(crate) answers_at_deadline: u64,
+    /// It answers although it was sent SIGKILL already.
+    pub(crate) answers_when_killed: u64,
+    /// It answers for an attempt that it does not run.
+    pub(crate) wrong_answers: u64,
+    /// It says which fault it met before it ends of that.
+    pub(crate) named_faults: u64,
+    /// SIGKILL has no effect in time.
+    pub(crate) unkillable: u64,
+    /// Its beacon is lost later than it ends.
+    pub(crate) late_beacons: u64,
+    /// What it said before its end arrives after the loss of its beacon.
+    pub(crate) in_flight: u64,
+    /// Nobody says that its memory is back.
+    pub(crate) lost_memory: u64,
+    /// It does not end when told to.
+    pub(crate) stops_ignored: u64,
+    /// What a dead process said arrives after its end.
+    pub(crate) late_messages: u64,
+    /// Jobs that kill every worker that runs them.
+    pub(crate) poisonous: u64,
+    /// Of those times, how often the worker hangs.
+    pub(crate) poisonous_hangs: u64,
+    /// The content of a job cannot be read.
+    pub(crate) unreadable: u64,
+    /// Jobs that may not run twice.
+    pub(crate) not_idempotent: u64,
+    /// Jobs whose result cannot be written in parts.
+    pub(crate) indivisible: u64,
+    /// Jobs with little time.
+    pub(crate) short_deadlines: u64,
+    /// Submissions under a key that was used before.
+    pub(crate) repeated_keys: u64,
+    /// Steps in which a client cancels.
+    pub(crate) cancels: u64,
+    /// Steps in which a connection ends.
+    pub(crate) disconnects: u64,
+    /// Steps in which an operator takes something back.
+    pub(crate) releases: u64,
+    /// Steps in which the driver tells of a fault of a device.
+    pub(crate) device_faults: u64,
+    /// Steps in which a process dies, falls silent, loses its beacon, or an old one speaks.
+    pub(crate) chaos: u64,
+    /// Steps after which the supervisor itself is stopped for a while.
+    pub(crate) pauses: u64,
+    /// Steps in which a drain is ordered.
+    pub(crate) drains: u64,
+    /// Drains after which somebody loses patience.
+    pub(crate) second_orders: u64,
+    /// Steps in which the pool is ordered to stop.
+    pub(crate) stops: u64,
+    /// Requests for a model that no device has.
+    pub(crate) unknown_models: u64,
+    /// Processes that say only after READY which models they have.
+    pub(crate) late_offers: u64,
+    /// Steps in which the models of a device change.
+    pub(crate) offer_changes: u64,
+    /// Steps in which nothing is left to do for the pool, and in which something is again.
+    pub(crate) rests: u64,
+    pub(crate) wakes: u64,
+}
+
+impl Rates {
+    pub(crate) fn draw(rng: &mut Rng) -> Self {
+        Self {
+            spawn_fails: rate(rng, 300),
+            spawn_is_final: rate(rng, 30),
+            start_crashes: rate(rng, 300),
+            start_is_final: rate(rng, 60),
+            start_hangs: rate(rng, 300),
+            crashes: rate(rng, 400),
+            outside_kills: rate(rng, 400),
+            hangs: rate(rng, 500),
+            endless: rate(rng, 300),
+            device_errors: rate(rng, 400),
+            refusals: rate(rng, 200),
+            answers_at_deadline: rate(rng, 300),
+            answers_when_killed: rate(rng, 1_000),
+            wrong_answers: rate(rng, 300),
+            named_faults: rate(rng, 1_000),
+            unkillable: rate(rng, 800),
+            late_beacons: rate(rng, 500),
+            in_flight: rate(rng, 1_000),
+            lost_memory: rate(rng, 500),
+            stops_ignored: rate(rng, 800),
+            late_messages: rate(rng, 1_000),
+            poisonous: rate(rng, 300),
+            poisonous_hangs: rate(rng, 500),
+            unreadable: rate(rng, 500),
+            not_idempotent: rate(rng, 400),
+            indivisible: rate(rng, 500),
+            short_deadlines: rate(rng, 500),
+            repeated_keys: rate(rng, 400),
+            cancels: rate(rng, 300),
+            disconnects: rate(rng, 120),
+            releases: rate(rng, 200),
+            device_faults: rate(rng, 60),
+            chaos: rate(rng, 400),
+            pauses: rate(rng, 60),
+            drains: rate(rng, 16),
+            second_orders: rate(rng, 700),
+            stops: rate(rng, 6),
+            unknown_models: rate(rng, 200),
+            late_offers: rate(rng, 400),
+            offer_changes: rate(rng, 200),
+            rests: rate(rng, 40),
+            wakes: rate(rng, 40),
+        }
+    }
+}
+
+/// Zero in half of the cases, else more often low than high.
+pub(crate) fn rate(rng: &mut Rng, max: u64) -> u64 {
+    let below = rng.between(1, max);
+    if rng.chance(500) { 0 } else { rng.between(1, below) }
+}
