@@ -332,7 +332,7 @@ impl Pool {
             self.on_lost(now, worker, outstanding, &loss);
         }
         if matches!(self.phase, Phase::Draining { .. } | Phase::Resting | Phase::Serving) {
-            self.put_out(now, worker.device, false, KillCause::FreeDevice);
+            self.give_up_device(now, worker.device);
         }
     }
 }

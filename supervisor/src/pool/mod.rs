@@ -103,6 +103,8 @@ pub struct Pool {
     outlook: Vec<Prospect>,
     /// Jobs of which something waits only since then.
     newcomers: Vec<JobId>,
+    /// Devices that were put out of service for what their workers met.
+    given_up: Vec<DeviceId>,
     counters: Counters,
     actions: VecDeque<Action>,
 }
@@ -130,6 +132,7 @@ impl Pool {
             suspects: 0,
             outlook: Vec::new(),
             newcomers: Vec::new(),
+            given_up: Vec::new(),
             counters: Counters::default(),
             actions: VecDeque::new(),
             policy: PolicyTable::default(),

@@ -115,7 +115,7 @@ impl Pool {
             };
             self.seat_died(now, index, blame, response == Response::Halt, false);
             if response == Response::Quarantine {
-                self.put_out(now, worker.device, false, KillCause::FreeDevice);
+                self.give_up_device(now, worker.device);
             }
         }
     }
@@ -187,7 +187,7 @@ impl Pool {
             let is_final = [response, of_exit].contains(&Response::Halt);
             self.seat_died(now, index, blame, is_final, true);
             if response == Response::Quarantine && by_itself {
-                self.put_out(now, worker.device, false, KillCause::FreeDevice);
+                self.give_up_device(now, worker.device);
             }
         }
         if stopping && !leaving {

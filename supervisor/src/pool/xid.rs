@@ -102,6 +102,24 @@ impl Pool {
         follows && lost_at.is_some_and(|at| now.since(at) <= self.config.incident_window)
     }
 
+    /// What a worker met speaks against its device: it goes out of service, for every role.
+    pub(super) fn give_up_device(&mut self, now: Timestamp, id: DeviceId) {
+        self.given_up.push(id);
+        self.put_out(now, id, false, KillCause::FreeDevice);
+    }
+
+    /// Devices that were given up since this was asked last.
+    pub(super) fn take_given_up(&mut self) -> Vec<DeviceId> {
+        std::mem::take(&mut self.given_up)
+    }
+
+    /// The same device was given up for what a worker of another role met.
+    pub(super) fn give_up_too(&mut self, now: Timestamp, id: DeviceId, why: String) {
+        self.device_mut(id).last_fault = why;
+        self.put_out(now, id, false, KillCause::FreeDevice);
+        self.advance(now);
+    }
+
     /// Takes a device out of service, until it is tried again; if `is_final`, until somebody releases
     /// it. Its workers end for `cause`.
     pub(super) fn put_out(

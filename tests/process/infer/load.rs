@@ -20,7 +20,8 @@ const CLIENTS: u64 = 3;
 const UNDER_WAY: u64 = 8;
 /// Different batches, and different requests.
 const KINDS: u64 = 5;
-const PROGRAMS: [&str; 2] = ["rot90 | upscale(2) | objects(true, false, true)", "compress | vmirror"];
+const PROGRAMS: [&str; 2] =
+    ["rot90 | upscale(2) | objects(true, false, true)", "compress | vmirror"];
 /// What numbers may differ by: requests share runs, and kernels add in another order.
 const TOLERANCE: f32 = 1e-3;
 
@@ -72,7 +73,8 @@ fn keep_on<T>(
     mut begin: impl FnMut(u64) -> T,
     mut end: impl FnMut(u64, T),
 ) -> u64 {
-    let mut under_way: std::collections::VecDeque<(u64, T)> = (0..UNDER_WAY).map(|n| (n, begin(n))).collect();
+    let mut under_way: std::collections::VecDeque<(u64, T)> =
+        (0..UNDER_WAY).map(|n| (n, begin(n))).collect();
     let mut count = 0;
     while let Some((number, handle)) = under_way.pop_front() {
         end(number, handle);
@@ -141,7 +143,9 @@ fn grids_and_models_at_full_load_give_what_each_gives_alone() {
         };
         (sum(of_grids), sum(of_models))
     });
-    println!("{jobs_done} jobs over grids and {requests_done} requests in {seconds} s, all as alone");
+    println!(
+        "{jobs_done} jobs over grids and {requests_done} requests in {seconds} s, all as alone"
+    );
     let counters = pool.status().counters;
     assert_eq!(counters.ok, jobs_done + requests_done + 2 * KINDS);
     assert_eq!((counters.restarts, counters.attempts), (0, counters.ok));
