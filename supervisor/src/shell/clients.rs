@@ -5,12 +5,11 @@ mod check;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use gridpool_protocol::chain::Chain;
-use gridpool_protocol::clock;
 use gridpool_protocol::codec;
 use gridpool_protocol::frame::{self, FrameError, FrameReader};
 use gridpool_protocol::ids::{ArenaId, ClientId, ContentHash, JobKey};
@@ -203,8 +202,8 @@ impl Connection {
     fn on_infer(&mut self, submission: InferSubmission) {
         match self.check_request(&submission) {
             Ok((request, arenas)) => {
-                let late_at = clock::now() + request.deadline;
-                self.accept(request, Work::Infer(submission.call, late_at), arenas);
+                let deadline = request.deadline;
+                self.accept(request, Work::Infer(submission.call, deadline), arenas);
             }
             Err(why) => self.refuse(submission.key, why),
         }
@@ -224,7 +223,8 @@ impl Connection {
         arenas: BTreeMap<ArenaId, Arc<ClientArena>>,
     ) {
         let program_hash = Arc::clone(&request.program_hash);
-        let held = Arc::new(Held { client: self.id, work, program_hash, arenas });
+        let accepted = OnceLock::new();
+        let held = Arc::new(Held { client: self.id, work, program_hash, arenas, accepted });
         let mut core = self.shared.lock();
         if core.pool.looks_convicted(&request.program_hash, request.items) {
             // Reading takes its time: here, on the client's own thread, and not under the lock.

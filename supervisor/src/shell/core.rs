@@ -2,7 +2,7 @@
 //! Performing an action never blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use gridpool_protocol::clock;
@@ -58,8 +58,8 @@ const LATER: Duration = Duration::from_millis(50);
 pub(super) enum Work {
     /// A program over grids.
     Grid(Submission),
-    /// A request of a model, and when it is late.
-    Infer(ModelCall, Instant),
+    /// A request of a model, and its deadline, from acceptance.
+    Infer(ModelCall, Duration),
 }
 
 /// What the core does not look at: the job itself.
@@ -71,6 +71,8 @@ pub(super) struct Held {
     pub(super) program_hash: Arc<str>,
     /// The arenas of its slices, kept whatever the client does.
     pub(super) arenas: BTreeMap<ArenaId, Arc<ClientArena>>,
+    /// When it was handed to the core: what is done before that takes its time.
+    pub(super) accepted: OnceLock<Instant>,
 }
 
 impl Core {
@@ -256,6 +258,7 @@ impl Core {
 
     /// Keeps a job, and its arenas for as long.
     pub(super) fn hold(&mut self, job: JobId, held: Arc<Held>) {
+        held.accepted.get_or_init(clock::now);
         held.arenas.keys().for_each(|&arena| self.use_arena(arena));
         self.payloads.insert(job, held);
     }
@@ -340,9 +343,10 @@ fn grid_member<'a>(sent: &Assignment, held: &'a Held) -> Option<(&'a Call, Membe
 
 /// An attempt at a request of a model, likewise.
 fn model_member(sent: &Assignment, held: &Held) -> Option<InferMember> {
-    let Work::Infer(call, late_at) = &held.work else { return None };
+    let Work::Infer(call, deadline) = &held.work else { return None };
+    let late_at = *held.accepted.get_or_init(clock::now) + *deadline;
     // A little later than here: who drops it as late drops what has its verdict.
-    let left = (clock::until(*late_at) + LATER).as_millis();
+    let left = (clock::until(late_at) + LATER).as_millis();
     let deadline_ms = u64::try_from(left).unwrap_or(u64::MAX);
     let (attempt, client, call) = (sent.attempt, held.client, call.clone());
     Some(InferMember { attempt, client, call, deadline_ms })
