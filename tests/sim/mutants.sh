@@ -451,6 +451,8 @@ mutant 'the seat of one that ended as asked is lost' workers.rs 's/if stopping &
 mutant 'the seat of one that ended as asked while the pool rests is lost' workers.rs 's/if stopping && !leaving \{/if stopping \&\& self.phase == Phase::Serving {/'
 mutant 'the memory of one that ended as asked is not waited for' workers.rs 's/SlotState::Reclaiming \{ until, restart_at: now \}/{ _ = until; SlotState::Waiting { until: now } }/'
 mutant 'one that ended as asked has died' workers.rs 's/if !leaving && !stopping \{/if !leaving {/'
+mutant 'one that had to be killed for a rest has died' workers.rs 's/\n\s+\|\| cause == Some\(KillCause::Leaving\);/;/'
+mutant 'the end of one that was killed for a rest is timed with the next' seats.rs 's/slot\.doomed\.take\(\)(\.map\(\|doomed\| now\.since\(doomed\)\);\n\s+let until)/slot.doomed$1/'
 mutant 'a device with one that ends as asked is lost' seats.rs 's/\n\s+\| SlotState::Stopping \{ \.\. \}(\n\s+\| SlotState::Waiting \{ \.\. \} => true,\n\s+SlotState::Stopped)/$1 | SlotState::Stopping { .. }/'
 mutant 'one that ends as asked gives no hope' offers.rs 's/\n\s+\| SlotState::Stopping \{ \.\. \}(\n\s+\| SlotState::Waiting \{ \.\. \} => Prospect::Unknown,\n\s+SlotState::Stopped)/$1 | SlotState::Stopping { .. }/'
 mutant 'a process starts beside one that ends as asked' seats.rs 's/\n\s+\| SlotState::Stopping \{ \.\. \}(\n\s+\| SlotState::Unkillable \{ \.\. \} => true,\n\s+SlotState::Stopped)/$1 | SlotState::Stopping { .. }/'

@@ -288,6 +288,8 @@ impl Swarm {
         self.config.kill_timeout = rng.millis(100, 300);
         self.rates.offer_changes = rng.between(0, 200);
         self.rates.rests = rng.between(20, 150);
+        self.rates.stops_ignored = rng.between(0, 800);
+        self.rates.start_is_final = rng.between(1, 30);
         self.rates.wakes = rng.between(20, 200);
         self.rates.cancels = rng.between(0, 300);
         self.rates.drains = rng.between(5, 40);
