@@ -139,7 +139,9 @@ impl Pool {
             | SlotState::Stopping { .. }
             | SlotState::Waiting { .. } => None,
         };
-        let stopping = matches!(slot.state, SlotState::Stopping { .. });
+        // Asked to end, and killed where that was not enough: that says nothing about the device.
+        let stopping =
+            matches!(slot.state, SlotState::Stopping { .. }) || cause == Some(KillCause::Leaving);
         let was_ready = slot.was_ready;
         let hang = if was_ready { FaultCode::Hang } else { FaultCode::NotReady };
         let outstanding = slot.take_outstanding();
@@ -191,9 +193,7 @@ impl Pool {
             }
         }
         if stopping && !leaving {
-            // It was asked to end while there was nothing to do, as there may be now.
-            let until = now.after(self.config.reclaim_timeout);
-            self.slots[index].state = SlotState::Reclaiming { until, restart_at: now };
+            self.seat_ended_as_asked(now, index);
         }
         let Some(outstanding) = outstanding else { return };
         let kind = match cause {
