@@ -91,6 +91,8 @@ pub(super) struct Slot {
     pub(super) info: Option<DeviceInfo>,
     /// The models that its process has.
     pub(super) offers: BTreeSet<Arc<str>>,
+    /// Its process changes its models: what it dies of meanwhile speaks against nobody's request.
+    pub(super) is_changing: bool,
     pub(super) last_heard: Timestamp,
     pub(super) jobs_done: u64,
     /// Processes that it has had.
@@ -120,6 +122,7 @@ impl Slot {
             state: SlotState::Waiting { until: Timestamp::default() },
             info: None,
             offers: BTreeSet::new(),
+            is_changing: false,
             last_heard: Timestamp::default(),
             jobs_done: 0,
             starts: 0,
@@ -354,6 +357,7 @@ impl Slot {
         assert!(!self.has_process(), "{} still has a process", self.worker());
         self.generation = generation;
         self.offers.clear();
+        self.is_changing = false;
         self.starts += 1;
         self.started = now;
         self.took_start = None;

@@ -142,7 +142,7 @@ impl Pool {
         // Asked to end, and killed where that was not enough: that says nothing about the device.
         let stopping =
             matches!(slot.state, SlotState::Stopping { .. }) || cause == Some(KillCause::Leaving);
-        let was_ready = slot.was_ready;
+        let (was_ready, is_changing) = (slot.was_ready, slot.is_changing);
         let hang = if was_ready { FaultCode::Hang } else { FaultCode::NotReady };
         let outstanding = slot.take_outstanding();
         let of_exit = self.policy.response_to_exit(exit.code(), exit.fault);
@@ -209,6 +209,7 @@ impl Pool {
                 (why.clone(), why)
             }
         };
+        let kind = if is_changing { kind.without_evidence() } else { kind };
         let loss = Loss { device, kind, detail, why, may_write: false };
         self.on_lost(now, worker, outstanding, &loss);
     }
