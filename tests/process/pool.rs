@@ -194,14 +194,6 @@ impl Pool {
         self.setup.log()
     }
 
-    /// Waits until the supervisor has said this.
-    pub(crate) fn until_log(&self, what: &str) {
-        eventually(&format!("the log to say `{what}`"), || {
-            let log = self.log();
-            if log.contains(what) { Ok(()) } else { Err(log) }
-        });
-    }
-
     /// A call of the command line with `--socket`.
     pub(crate) fn cli(&self, arguments: &[&str]) -> Cli {
         gridpool(arguments).arg("--socket").arg(self.socket())
