@@ -14,7 +14,7 @@ const CROWDED: u64 = 30;
 /// back, and about workers that fall silent.
 const POISONED: u64 = 120;
 const SICK: u64 = 100;
-const MUTE: u64 = 80;
+const MUTE: u64 = 120;
 const SICK_OR_MUTE: u64 = SICK + MUTE;
 /// Seeds of 1,000 whose processes often cannot be killed.
 const STUCK: u64 = 30;
@@ -258,10 +258,16 @@ impl Swarm {
     /// Idle workers are silent for so long that others get what they might have run.
     fn mute(mut self, rng: &mut Rng) -> Self {
         self.devices = count(rng, 2, 3);
+        // Only behind one launch does another wait.
+        if rng.chance(800) {
+            (self.window, self.models) = (1, 0);
+        }
         self.config.heartbeat_suspect = Duration::from_millis(150);
         self.config.heartbeat_kill = Duration::from_millis(700);
         self.config.feed_cost_max = 1_000;
-        self.config.feed_patience = rng.millis(10, 150);
+        // Often longer than whoever idles is heard, and then somebody must be waited for.
+        self.config.feed_patience = rng.millis(10, 600);
+        self.rates.endless = rng.between(50, 400);
         self.rates.chaos = rng.between(100, 500);
         self.rates.pauses = rng.between(5, 60);
         self
@@ -290,6 +296,12 @@ impl Swarm {
         self.rates.rests = rng.between(20, 150);
         self.rates.stops_ignored = rng.between(0, 800);
         self.rates.start_is_final = rng.between(1, 30);
+        if rng.chance(300) {
+            // Whoever is told to end has to be killed, and ends in a way of its own.
+            self.rates.stops_ignored = 900;
+            self.rates.odd_ends = 900;
+            self.rates.final_ends = 500;
+        }
         self.rates.wakes = rng.between(20, 200);
         self.rates.cancels = rng.between(0, 300);
         self.rates.drains = rng.between(5, 40);

@@ -15,6 +15,7 @@
 //!        backoff    its memory                        (ends later: Reclaiming)
 //!                   comes back          drain: any of the first row ─ stop ─► Stopping ─► Stopped
 //! ```
+//! Where there is nothing to do, processes are stopped as by a drain, and their seats reclaim.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
