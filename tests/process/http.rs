@@ -44,7 +44,9 @@ fn until_status_of(pool: &Pool, path: &str, status: u16) -> Answer {
 
 /// The gateway's line in the status.
 fn http(pool: &Pool) -> HttpStatus {
-    pool.status().http.expect("the pool serves HTTP")
+    // The socket answers a moment before the gateway is started.
+    let status = pool.until_status("a gateway to be ordered", |status| status.http.is_some());
+    status.http.expect("it was just seen")
 }
 
 /// The process that serves now.
