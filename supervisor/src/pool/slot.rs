@@ -93,6 +93,8 @@ pub(super) struct Slot {
     pub(super) offers: BTreeSet<Arc<str>>,
     pub(super) last_heard: Timestamp,
     pub(super) jobs_done: u64,
+    /// Items that it gave a result for.
+    pub(super) items_done: u64,
     /// Processes that it has had.
     pub(super) starts: u32,
     started: Timestamp,
@@ -122,6 +124,7 @@ impl Slot {
             offers: BTreeSet::new(),
             last_heard: Timestamp::default(),
             jobs_done: 0,
+            items_done: 0,
             starts: 0,
             started: Timestamp::default(),
             doomed: None,
