@@ -14,6 +14,7 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
+use ratatui::layout::{Position, Rect};
 
 use super::desk::Key;
 use super::view::{Scene, draw};
@@ -58,7 +59,10 @@ impl Screen {
 
     /// Paints everything again with the next picture: something else has written to the terminal.
     pub(super) fn repaint(&mut self) -> io::Result<()> {
-        self.terminal.clear()
+        // Not `clear`: that asks the terminal where the cursor is, and the answer would have to come
+        // through the thread that waits for keys.
+        let size = self.terminal.size()?;
+        self.terminal.resize(Rect::from((Position::ORIGIN, size)))
     }
 
     /// Takes the terminal over again: whoever had it meanwhile may have set it otherwise.
