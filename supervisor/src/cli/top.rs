@@ -49,7 +49,7 @@ const ORDERS_MAX: usize = 4;
 #[derive(Debug, Args)]
 pub(super) struct TopFlags {
     /// Seconds from one look at the pool to the next.
-    #[arg(long, value_name = "SECONDS", default_value = "1", env = "GRIDPOOL_TOP_EVERY")]
+    #[arg(long, value_name = "SECONDS", default_value = "1", env = "GRIDPOOL_EVERY")]
     #[arg(value_parser = parse_every, allow_negative_numbers = true)]
     every: Duration,
 }

@@ -210,7 +210,7 @@ fn row(worker: &WorkerStatus, status: &Status, since: &Since<'_>) -> Row {
         pid: worker.pid,
         state: worker.state,
         busy_percent: gpu.and_then(|gpu| gpu.busy_percent).map(f64::from).or(cpu_percent),
-        memory: known.map(|gpu| gpu.memory_used).or(cpu.map(|own| own.resident_bytes)),
+        memory: known.map(|gpu| gpu.memory_used).or_else(|| cpu.map(|own| own.resident_bytes)),
         memory_total: known.map(|gpu| gpu.memory_total),
         power_mw: gpu.and_then(|gpu| gpu.power_mw),
         jobs_rate: since.rate(worker, |row| row.jobs_done),
