@@ -34,7 +34,7 @@ const HELP: [&str; 15] = [
     "d  drain the pool: it finishes what it has, then stops; asks once",
     "r  release the chosen device: if it is out of service, it is tried now",
     "p  pause the picture, and go on",
-    "q  quit (also Escape, Ctrl-C)        ?  close this",
+    "q  quit (also Escape, Ctrl-C); Ctrl-Z suspends; ?  close this",
     "",
     "BUSY    GPU: share of time in which anything ran on it, says NVML.",
     "        CPU: time on CPUs by time: 200% is two of them",
