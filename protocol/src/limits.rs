@@ -85,5 +85,8 @@ pub const TENSORS_HEADER_BYTES_MAX: usize =
 pub const MODEL_NAME_BYTES_MAX: usize = 128;
 /// Most contexts of one model.
 pub const MODEL_CONTEXTS_MAX: u32 = 64;
+/// All that is said about a model when it is named, as a message: it goes into a worker's channel beside
+/// all else, and as text into its command line.
+pub const MODEL_PLAN_BYTES_MAX: usize = 8 * 1_024;
 /// Most rows of one run of a model.
 pub const MODEL_BATCH_MAX: u32 = 4_096;

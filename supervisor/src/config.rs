@@ -48,6 +48,8 @@ use crate::pool::config::PoolConfig;
 use crate::pool::policy::PolicyTable;
 
 pub use devices::{CPU_WORKERS_MAX, DeviceError, DeviceSelection, parse_devices};
+#[cfg(test)]
+pub(crate) use limits::INFER_WINDOW_MAX;
 pub use models::{MODELS_MAX, parse_model};
 
 /// Longest path of a Unix socket, from `sun_path` of `sockaddr_un`.

@@ -328,3 +328,17 @@ fn a_pool_that_is_told_to_end_while_its_workers_start_ends() {
         pool.ends_well();
     }
 }
+
+#[test]
+fn a_log_that_nobody_reads_any_more_ends_no_pool() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let pool = cpu(1).start_piped(writer);
+    pool.all_ready();
+    drop(reader);
+    // It has something to say about this, as the next worker has.
+    pool.client().kill("cpu0", 9).expect("it is there");
+    pool.until("cpu0", "the next one", |row| row.generation > 1 && row.state == WorkerState::Ready);
+    serves(&pool.client());
+    pool.signal(Signal::SIGTERM);
+    pool.ends_well();
+}

@@ -122,9 +122,14 @@ impl Setup {
 
     /// `gridpool serve`, with whatever it becomes.
     pub(crate) fn serve(&self) -> Process {
+        let log = File::options().create(true).append(true).open(self.folder().join("log"));
+        self.serve_logging_to(log.expect("a log can be written").into())
+    }
+
+    /// The same with another log.
+    fn serve_logging_to(&self, log: Stdio) -> Process {
         let config = self.folder().join("pool.toml");
         fs::write(&config, format!("[limits]\n{}", self.limits)).expect("a file can be written");
-        let log = File::options().create(true).append(true).open(self.folder().join("log"));
         let mut command = Command::new(binaries::gridpool());
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("GRIDPOOL_") {
@@ -143,13 +148,23 @@ impl Setup {
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(log.expect("a log can be written"));
+            .stderr(log);
         Process::new(command.spawn().expect("gridpool can be started"))
     }
 
     /// A pool that answers; its workers may still be starting.
     pub(crate) fn start_early(self) -> Pool {
-        let mut supervisor = self.serve();
+        let supervisor = self.serve();
+        self.answers(supervisor)
+    }
+
+    /// The same, whose log goes to a pipe.
+    pub(crate) fn start_piped(self, log: std::io::PipeWriter) -> Pool {
+        let supervisor = self.serve_logging_to(log.into());
+        self.answers(supervisor)
+    }
+
+    fn answers(self, mut supervisor: Process) -> Pool {
         let socket = self.socket();
         let observer = eventually("the pool to answer", || {
             assert!(supervisor.is_running(), "the supervisor has ended:\n{}", self.log());
@@ -192,14 +207,6 @@ impl Pool {
 
     pub(crate) fn log(&self) -> String {
         self.setup.log()
-    }
-
-    /// Waits until the supervisor has said this.
-    pub(crate) fn until_log(&self, what: &str) {
-        eventually(&format!("the log to say `{what}`"), || {
-            let log = self.log();
-            if log.contains(what) { Ok(()) } else { Err(log) }
-        });
     }
 
     /// A call of the command line with `--socket`.

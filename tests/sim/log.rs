@@ -94,6 +94,8 @@ fn brief_event(event: &Event) -> String {
                 r.deadline
             )
         }
+        Event::ModelsOrdered { worker } => format!("ModelsOrdered {worker}"),
+        Event::ModelsSettled { worker } => format!("ModelsSettled {worker}"),
         Event::ModelsOffered { worker, models } => format!("ModelsOffered {worker} {models:?}"),
         Event::ReleaseRequested { release } => match release {
             Release::Content(content) => format!("ReleaseRequested {}", short(content)),

@@ -4,6 +4,8 @@
 #
 #   tests/sim/mutants.sh [seeds] [name-part]
 #
+# With 0 seeds it only says which bugs can no longer be planted because the text they change is gone.
+#
 # Works on a copy under target/mutants; the working tree is only read.
 set -euo pipefail
 
@@ -63,6 +65,9 @@ mutant() {
         printf '| %s | NOT PLANTED | the text it changes is gone |\n' "$name"
         return 0
     fi
+    if [[ $seeds == 0 ]]; then
+        return 0
+    fi
     if output=$(simulate); then
         missed=$((missed + 1))
         printf '| %s | MISSED | |\n' "$name"
@@ -83,7 +88,7 @@ mutant() {
 }
 
 fresh
-simulate >/dev/null || { echo "the simulator fails without any bug planted" >&2; exit 1; }
+[[ $seeds == 0 ]] || simulate >/dev/null || { echo "the simulator fails without any bug planted" >&2; exit 1; }
 printf '| bug | caught by | rule |\n|---|---|---|\n'
 
 # Generations and messages
@@ -117,7 +122,7 @@ mutant 'queue one too deep' clients.rs 's/self\.queue\.jobs\(\) >= self/self.que
 mutant 'one job too many for a client' clients.rs 's/own >= self\.config/own > self.config/'
 mutant 'one byte too few' clients.rs 's/request\.inline_bytes > self\.config/request.inline_bytes >= self.config/'
 mutant 'bytes are not given back' mod.rs 's/self\.inline_bytes -= job\.request\.inline_bytes;//'
-mutant 'a drain accepts jobs' clients.rs 's/if self\.phase != Phase::Serving \{/if matches!(self.phase, Phase::Leaving | Phase::Left) {/'
+mutant 'a drain accepts jobs' clients.rs 's/Phase::Serving => \{\}\n(\s+)Phase::Draining \{ \.\. \} \| /Phase::Serving | Phase::Draining { .. } => {}\n$1/'
 mutant 'a replayed key runs again' clients.rs 's/self\.verdicts\.find\(key\) \{/self.verdicts.find(key).filter(|_| false) {/'
 mutant 'a key of another client is accepted' clients.rs 's/live\.client == client\n\s*&& //'
 mutant 'one verdict too many is kept' verdicts.rs 's/self\.order\.len\(\) > self\.kept/self.order.len() > self.kept + 1/'
@@ -141,7 +146,7 @@ mutant 'a pause is not excused' upkeep.rs 's/if gap >= PAUSE_MIN \{/if gap > PAU
 mutant 'a short pause is excused' upkeep.rs 's/if gap >= PAUSE_MIN \{/if gap * 2 >= PAUSE_MIN {/'
 mutant 'a pause excuses silence alone' slot.rs 's/\*at = at\.after\(gap\)/_ = (at, gap)/'
 mutant 'a pause excuses no grace' outstanding.rs 's/sent\.free_at = sent\.free_at\.map\(\|at\| at\.after\(gap\)\);//'
-mutant 'the report names the wrong worker' mod.rs 's/live\.sort_by_key\(\|slot\| !slot\.serves\(\)\);/live.sort_by_key(|slot| slot.serves());/'
+mutant 'the report names the wrong worker' rows.rs 's/live\.sort_by_key\(\|slot\| !slot\.serves\(\)\);/live.sort_by_key(|slot| slot.serves());/'
 mutant 'a device that was READY once counts as misconfigured' device.rs 's/self\.never_ready = false;//'
 mutant 'a receipt does not name the device' slot.rs 's/self\.info = Some\(info\);/_ = info;/'
 mutant 'no backoff' slot.rs 's/(self\.backoff_steps \+= 1;\n\s+)wait\n/$1wait * 0\n/'
@@ -153,8 +158,8 @@ mutant 'a suspect gets a job' slot.rs 's/if now\.since\(self\.last_heard\) < con
 mutant 'silence is never noticed' slot.rs 's/SlotState::Ready \{ \.\. \} \| SlotState::Standby => Some\(silent\)/SlotState::Ready { .. } => None,\n            SlotState::Standby => Some(silent)/'
 mutant 'a hung worker is given up at once' slot.rs 's/SlotState::Killed \{ give_up_at, \.\. \} => Some\(give_up_at\)/SlotState::Killed { .. } => Some(self.last_heard)/'
 mutant 'a device is used beside its unkillable worker' losses.rs 's/slot\.state = SlotState::Unkillable \{ cause \};/slot.state = SlotState::Waiting { until: now };/'
-mutant 'a device that is being freed counts as lost' seats.rs 's/\n\s+\| SlotState::Killed \{ \.\. \}(\n\s+\| SlotState::Ready \{ \.\. \}\n\s+\| SlotState::Reclaiming \{ \.\. \}\n\s+\| SlotState::Standby\n\s+\| SlotState::Starting \{ \.\. \}\n\s+\| SlotState::Waiting \{ \.\. \} => true,\n\s+SlotState::Stopped)/$1 | SlotState::Killed { .. }/'
-mutant 'the device of the last failure is not avoided' dispatch.rs 's/\(!unwanted\(index\) \|\| !elsewhere\(\)\)/(!unwanted(index) || !elsewhere() || true)/; s/\(unwanted\(index\), since, index\)/(since, index)/'
+mutant 'a device that is being freed counts as lost' seats.rs 's/\n\s+\| SlotState::Killed \{ \.\. \}(\n\s+\| SlotState::Ready \{ \.\. \}\n\s+\| SlotState::Reclaiming \{ \.\. \}\n\s+\| SlotState::Standby\n\s+\| SlotState::Starting \{ \.\. \}\n\s+\| SlotState::Stopping \{ \.\. \}\n\s+\| SlotState::Waiting \{ \.\. \} => true,\n\s+SlotState::Stopped)/$1 | SlotState::Killed { .. }/'
+mutant 'the device of the last failure is not avoided' dispatch.rs 's/\(!unwanted\(index\) \|\| !is_near\(\)\)/(!unwanted(index) || !is_near() || true)/; s/\(unwanted\(index\), since, index\)/(since, index)/'
 
 # Queue
 mutant 'a newcomer catches up' queue.rs 's/\.max\(self\.reached\);/;/'
@@ -253,7 +258,7 @@ mutant 'a failed start beside one that serves counts' seats.rs 's/served \|\| \(
 mutant 'a device goes out of service under its standby' seats.rs 's/device\.note\(now, death, &self\.config\) && !is_served/device.note(now, death, \&self.config)/'
 mutant 'a device is judged before its standby takes over' workers.rs 's/(self\.promote\(now, worker\.device\);)\n(\s+)(let is_final = [^;]+;)\n\s+(self\.seat_died\([^;]+;)/$3\n$2$4\n$2$1/'
 mutant 'a standby that can never start is started at once' seats.rs 's/if is_final && !counts \{ self\.config\.backoff_max \}/if is_final \&\& !counts \&\& false { self.config.backoff_max }/'
-mutant 'a death that bisection asked for counts' workers.rs 's/\n\s+None \| Some\(KillCause::Beacon \| KillCause::Hang\) if on_trial => Blame::Pool,//'
+mutant 'a death that bisection asked for counts' workers.rs 's/if on_trial \{/if on_trial \&\& false {/'
 mutant 'a job that killed alone is not on trial' job.rs 's/self\.suspects\.is_some\(\) \|\| self\.deaths > 0/self.suspects.is_some()/'
 mutant 'a job that shared a loss is not on trial' job.rs 's/self\.suspects\.is_some\(\) \|\| self\.deaths > 0/self.deaths > 0/'
 mutant 'a process whose beacon was lost died of the pool' workers.rs 's/\n\s+SlotState::Killed \{ cause: KillCause::Beacon, \.\. \}\n\s+\| SlotState::Unkillable \{ cause: KillCause::Beacon \} => None,//'
@@ -298,9 +303,9 @@ mutant 'what a worker says that it met is not heard' workers.rs 's/response_to_e
 mutant 'a job that may not run twice runs on when its device is put out' losses.rs 's/(job\.preempted\(.*?false => )self\.retry_or_fail\(now, id, part, &loss\.why\)/$1match self.jobs[\&id].orphaned {\n                true => self.finish_if_ended(now, id),\n                false => self.enqueue(id, part),\n            }/s'
 
 # Beacons, and what moves
-mutant 'a lost beacon is ignored' workers.rs 's/=> self\.kill\(now, index, KillCause::Beacon\)/=> _ = (now, index)/'
-mutant 'a lost beacon is a hang' workers.rs 's/self\.kill\(now, index, KillCause::Beacon\)/self.kill(now, index, KillCause::Hang)/'
-mutant 'a lost beacon of one that starts is ignored' workers.rs 's/\n\s+\| SlotState::Starting \{ \.\. \} => self\.kill\(now, index, KillCause::Beacon\),/ => self.kill(now, index, KillCause::Beacon),\n            SlotState::Starting { .. } => {}/'
+mutant 'a lost beacon is ignored' workers.rs 's/self\.kill_because\(now, index, KillCause::Beacon, why\);/_ = (now, index, why);/'
+mutant 'a lost beacon is a hang' workers.rs 's/self\.kill_because\(now, index, KillCause::Beacon, why\)/self.kill_because(now, index, KillCause::Hang, why)/'
+mutant 'a lost beacon of one that starts is ignored' workers.rs 's/\n\s+\| SlotState::Starting \{ \.\. \} => \{(\n\s+let mut why = self\.why_killed\(KillCause::Beacon.*?\n\s+SlotState::Killed \{ \.\. \})/ => {$1 | SlotState::Starting { .. }/s'
 mutant 'a lost beacon is no sign of life' workers.rs 's/let Some\(index\) = self\.current_slot\(now, worker\) else \{ return \};\n(\s+match self\.slots\[index\]\.state \{\n\s+SlotState::Busy \{ \.\. \}\n\s+\| SlotState::Ready \{ \.\. \}\n\s+\| SlotState::Standby)/let Some(index) = self.slots.iter().position(|slot| slot.worker() == worker \&\& slot.has_process()) else { return };\n$1/'
 mutant 'nothing moves' upkeep.rs 's/&& cause != KillCause::Leaving/\&\& cause == KillCause::Leaving/'
 mutant 'what may not run twice moves' job.rs 's/!self\.has_a_place\(\) && self\.request\.idempotent &&/!self.has_a_place() \&\&/'
@@ -360,26 +365,26 @@ mutant 'runs are counted by attempt' dispatch.rs 's/self\.counters\.runs \+= 1;/
 mutant 'a single attempt counts as joined' dispatch.rs 's/if attempts\.len\(\) > 1 \{ attempts/if attempts.len() > 0 { attempts/'
 mutant 'the most that waited is not kept' upkeep.rs 's/self\.jobs_high\.max\(self\.queue\.jobs\(\)\)/self.queue.jobs()/'
 mutant 'the most bytes are not kept' clients.rs 's/self\.bytes_high\.max\(self\.inline_bytes\)/self.inline_bytes/'
-mutant 'a standby is shown as ready' slot.rs 's/SlotState::Standby => WorkerState::Standby/SlotState::Standby => WorkerState::Ready/'
-mutant 'a device without a process is shown under an old number' mod.rs 's/\(device\.latest\(\), WorkerState::Quarantined\)/(slot.worker(), WorkerState::Quarantined)/; s/Service::Open \| Service::Probing\) => \(device\.latest\(\),/Service::Open | Service::Probing) => (slot.worker(),/'
-mutant 'a device that is being tried is shown as quarantined' mod.rs 's/\(true, _\) => \(slot\.worker\(\), slot\.shown_state\(\)\)/(true, Service::Probing) => (slot.worker(), WorkerState::Quarantined),\n            (true, _) => (slot.worker(), slot.shown_state())/'
-mutant 'the first process of a seat is shown as a restart' mod.rs 's/restarts: slot\.starts\.saturating_sub\(1\)/restarts: slot.starts/'
+mutant 'a standby is shown as ready' rows.rs 's/SlotState::Standby => WorkerState::Standby/SlotState::Standby => WorkerState::Ready/'
+mutant 'a device without a process is shown under an old number' rows.rs 's/\(device\.latest\(\), /(slot.worker(), /g'
+mutant 'a device that is being tried is shown as quarantined' rows.rs 's/\(true, _\) => \(slot\.worker\(\), slot\.shown_state\(\)\)/(true, Service::Probing) => (slot.worker(), WorkerState::Quarantined),\n            (true, _) => (slot.worker(), slot.shown_state())/'
+mutant 'the first process of a seat is shown as a restart' rows.rs 's/restarts: slot\.starts\.saturating_sub\(1\)/restarts: slot.starts/'
 mutant 'a start is timed from the beginning of the pool' slot.rs 's/self\.started = now;//'
 mutant 'the end of one that was killed is not timed' upkeep.rs 's/self\.slots\[index\]\.doomed = Some\(now\);//'
 
 # The end
 mutant 'a drain forgets what runs' upkeep.rs 's/if self\.jobs\.is_empty\(\) \{/if self.queue.is_empty() {/'
 mutant 'a drain has no timeout' upkeep.rs 's/\} else if now >= until \{/} else if now >= until \&\& self.jobs.len() > 1_000 {/'
-mutant 'a drain waits for lost devices' upkeep.rs 's/(self\.give_up_if_no_device\(now\);)\n(\s+)(self\.end_drain\(now\);)/$3\n$2$1/'
+mutant 'a drain waits for lost devices' upkeep.rs 's/(self\.give_up_if_no_device\(now\);)\n(\s+)(self\.give_up_if_nobody_offers\(now\);)\n\s+(self\.end_drain\(now\);)/$4\n$2$1\n$2$3/'
 mutant 'the order to stop now is ignored by a pool that stops' upkeep.rs 's/if self\.phase == Phase::Left \{/if matches!(self.phase, Phase::Left | Phase::Leaving) {/'
 mutant 'the pool leaves before its workers' upkeep.rs 's/!slot\.has_process\(\) \|\| matches!\(/!slot.has_process() || matches!(slot.state, SlotState::Stopping { .. }) || matches!(/'
 mutant 'the pool waits for a worker that cannot be killed' upkeep.rs 's/(!slot\.has_process\(\)) \|\| matches!\(slot\.state, SlotState::Unkillable \{ \.\. \}\)/$1/'
 mutant 'a death while the pool leaves counts' workers.rs 's/if !leaving && !stopping \{/if true || (!leaving \&\& !stopping) {/'
 mutant 'a start that fails while the pool leaves counts' workers.rs 's/if matches!\(self\.phase, Phase::Leaving \| Phase::Left\) \{/if false {/'
-mutant 'workers start while the pool leaves' upkeep.rs 's/(SlotState::Reclaiming \{ \.\. \} \| SlotState::Waiting \{ \.\. \} => )\{\n\s+slot\.state = SlotState::Stopped;\n\s+\}/$1\{\}/'
+mutant 'seats stay open while the pool leaves' slot.rs 's/(fn close\(&mut self\) \{\n.*?)self\.state = SlotState::Stopped;/$1/s'
 mutant 'a worker takes one more beside what it has than it may' slot.rs 's/front\.sent\.len\(\) < window\b/front.sent.len() <= window/'
 mutant 'others run beside one that is on trial' slot.rs 's/&& front\.may_lead\n(\s+&& front\.sent\.len)/$1/'
-mutant 'somebody runs beside others though a device idles' dispatch.rs 's/true => \(self\.take_for_idle\(now\), join_cost_max\),/true if self.window > 1 => (self.take_beside(now), join_cost_max),\n                true => (self.take_for_idle(now), join_cost_max),/'
+mutant 'somebody runs beside others though a device idles' dispatch.rs 's/true => match self\.take_for_idle\(now\) \{/true => match self.take_beside(now).or_else(|| self.take_for_idle(now)) {/; s/if slots\.iter\(\)\.any\(idles\) \{/if false {/'
 mutant 'a suspect runs beside others' dispatch.rs 's/job\.is_on_trial\(\) \|\| //'
 mutant 'whoever runs beside others does not fill the worker' dispatch.rs 's/self\.window - in_hand/1/'
 mutant 'who runs beside others goes anywhere' dispatch.rs 's/\(unwanted, front\.sent\.len\(\), index\)/(unwanted, 0, index)/'
@@ -387,6 +392,77 @@ mutant 'one must wait for a worker that has room' dispatch.rs 's/false if self\.
 mutant 'others run beside one that may not be lost' dispatch.rs 's/self\.window == 1 \|\| joins\.is_some\(\)/true/'
 mutant 'a late job costs the worker of many others' losses.rs 's/ && self\.window == 1;/;/'
 mutant 'two pools give one number' device.rs 's/self\.next \+= self\.step/self.next += 1/'
+
+# Models
+mutant 'an idle worker gets what it has no model for' dispatch.rs 's/idle\.filter\(\|&\(_, index\)\| slots\[index\]\.has_for\(job\)\)/idle.filter(|_| true)/'
+mutant 'a worker with room gets what it has no model for' dispatch.rs 's/filter\(\|&&index\| slots\[index\]\.has_for\(job\)\)/filter(|_| true)/'
+mutant 'whoever joins has another model' dispatch.rs 's/\n\s+&& slot\.has_for\(job\)(\n\s+&& batch\.cost)/$1/'
+mutant 'nobody runs beside others while somebody idles without his model' dispatch.rs 's/(slot\.idle_since\(now, config\)\.is_some\(\)) && slot\.has_for\(job\)/$1/'
+mutant 'whoever idles without a model keeps all others waiting' dispatch.rs 's/None if self\.window > 1 =>/None if self.window > 64 =>/'
+mutant 'whoever waits for room holds up every model' dispatch.rs 's/open\.retain\([^;]+;/open.clear();/'
+mutant 'whoever must run alone is overtaken for ever' dispatch.rs 's/open\.retain\([^;]+;//'
+mutant 'whoever must run alone is overtaken on the worker with most room' dispatch.rs 's/!self\.slots\[index\]\.has_for\(&self\.jobs\[&place\.job\]\)/self.slots.get(index + 1).is_none() || !self.slots[index].has_for(\&self.jobs[\&place.job])/'
+mutant 'a process that starts is not waited for' offers.rs 's/!self\.was_ready \|\| self\.has_for\(job\)/self.was_ready \&\& self.has_for(job)/'
+mutant 'a retry waits for a device without its model' offers.rs 's/!self\.was_ready \|\| self\.has_for\(job\)/!self.was_ready || self.has_for(job) || true/'
+mutant 'a worker that has no model has all' offers.rs 's/self\.offers\.contains\(model\)/(self.offers.is_empty() || self.offers.contains(model))/'
+mutant 'a worker has what it once had' offers.rs 's/self\.slots\[index\]\.offers = models;/self.slots[index].offers.extend(models);/'
+mutant 'models outlive their process' slot.rs 's/self\.offers\.clear\(\);//'
+mutant 'an old process says what the new one has' offers.rs 's/self\.current_slot\(now, worker\)/self.slots.iter().position(|slot| slot.device == worker.device \&\& slot.has_process())/'
+mutant 'whoever tells of its models is not heard' offers.rs 's/self\.current_slot\(now, worker\)/self.slots.iter().position(|slot| slot.worker() == worker \&\& slot.has_process() \&\& now >= slot.last_heard)/'
+mutant 'whoever waits in vain waits on' offers.rs 's/if self\.slots\.iter\(\)\.any\(\|slot\| has\(&self\.prospect\(slot\)\)\) \{/if self.slots.iter().any(|slot| has(\&self.prospect(slot))) || true {/'
+mutant 'what comes back is not looked at again' offers.rs 's/true => newcomers,/true => newcomers.into_iter().filter(|id| self.jobs.get(id).is_some_and(|job| job.parts[0].avoid.is_none())).collect::<Vec<_>>(),/'
+mutant 'whoever comes is not looked at' offers.rs 's/true => newcomers,/true => Vec::new(),/'
+mutant 'whoever waits is not looked at again' offers.rs 's/false => self\.queue\.all_jobs\(\)\.into_iter\(\)\.collect\(\)/false => newcomers/'
+mutant 'what runs is given up with its model' offers.rs 's/\.filter\(\|job\| job\.waits\(\)\)//; s/false => self\.queue\.all_jobs\(\)\.into_iter\(\)\.collect\(\)/false => self.jobs.keys().copied().collect()/'
+mutant 'one that starts gives no hope' offers.rs 's/\n\s+\| SlotState::Starting \{ \.\. \}(\n\s+\| SlotState::Stopping \{ \.\. \}\n\s+\| SlotState::Waiting \{ \.\. \} => Prospect::Unknown,\n\s+SlotState::Stopped)/$1 | SlotState::Starting { .. }/'
+mutant 'one that was killed gives no hope' offers.rs 's/SlotState::Killed \{ \.\. \}\n\s+\| (SlotState::Reclaiming \{ \.\. \}\n.*?=> Prospect::Unknown,\n\s+SlotState::Stopped)/$1 | SlotState::Killed { .. }/s'
+mutant 'memory that is not back gives no hope' offers.rs 's/\n\s+\| SlotState::Reclaiming \{ \.\. \}(\n.*?=> Prospect::Unknown,\n\s+SlotState::Stopped)/$1 | SlotState::Reclaiming { .. }/s'
+mutant 'one that is to start gives no hope' offers.rs 's/\n\s+\| SlotState::Waiting \{ \.\. \} => Prospect::Unknown,\n(\s+SlotState::Stopped)/ => Prospect::Unknown,\n$1 | SlotState::Waiting { .. }/'
+mutant 'a device out of service gives hope' offers.rs 's/ \|\| !self\.device\(slot\.device\)\.is_open\(\)//'
+mutant 'those who serve give no hope' offers.rs 's/Prospect::Models\(slot\.worker\(\), slot\.offers\.clone\(\)\)/Prospect::Models(slot.worker(), BTreeSet::new())/'
+mutant 'only pools whose workers run one at a time give up' offers.rs 's/if self\.window == 1 \{/if self.window > 1 {/'
+
+# Jobs that a worker died of alone
+mutant 'a job that killed alone takes others along' job.rs 's/window > 1 && self\.deaths > 0/window > 1 \&\& self.deaths > 100/'
+mutant 'a job that killed alone since it waits is joined to others' dispatch.rs 's/!job\.runs_alone\(self\.window\)\n\s+&& //'
+mutant 'a job that killed alone joins nobody in any pool' job.rs 's/window > 1 && self\.deaths > 0/window > 0 \&\& self.deaths > 0/'
+
+# What nobody wants any more
+mutant 'what its client left running is withdrawn twice' losses.rs 's/self\.window > 1 && !job\.orphaned;/self.window > 1;/'
+mutant 'what was cut off is not withdrawn' losses.rs 's/if withdraws \{/if withdraws \&\& false {/'
+mutant 'what its client left running is not withdrawn' clients.rs 's/if self\.window > 1 \{/if self.window > 64 {/'
+mutant 'workers that run one at a time are told what nobody wants' clients.rs 's/if self\.window > 1 \{/if self.window > 0 {/'
+
+# A pool that has nothing to do
+mutant 'a pool that rests starts workers' seats.rs 's/if self\.has_nothing_to_do\(\) \{/if false {/'
+mutant 'a pool that rests keeps its workers' offers.rs 's/self\.stop_workers\(now\);//'
+mutant 'a pool that is to rest ends what it has' offers.rs 's/if self\.phase != Phase::Resting \|\| !self\.jobs\.is_empty\(\) \{/if self.phase != Phase::Resting {/'
+mutant 'a pool that is to rest starts nobody for what it has' offers.rs 's/Phase::Resting => self\.jobs\.is_empty\(\)/Phase::Resting => true/'
+mutant 'a pool that rests has something to do' offers.rs 's/Phase::Resting => self\.jobs\.is_empty\(\)/Phase::Resting => false/'
+mutant 'a pool that is leaving awaits workers' offers.rs 's/Phase::Leaving \| Phase::Left => true/Phase::Leaving | Phase::Left => false/'
+mutant 'a pool that rests accepts jobs' clients.rs 's/Phase::Serving => \{\}/Phase::Serving | Phase::Resting if self.phase != Phase::Left => {}\n            Phase::Serving => {}/'
+mutant 'a pool that rests says that it drains' clients.rs 's/Some\(Refusal::Invalid\(RESTS\.to_owned\(\)\)\)/Some(Refusal::Draining)/'
+mutant 'a pool that rests never wakes' offers.rs 's/self\.phase = Phase::Serving;/_ = self.phase;/'
+mutant 'a pool that drains wakes' offers.rs 's/if self\.phase == Phase::Resting \{/if self.phase != Phase::Left {/'
+mutant 'a pool that drains rests' mod.rs 's/if self\.phase == Phase::Serving \{(\n\s+self\.phase = Phase::Resting;)/if self.phase != Phase::Left {$1/'
+mutant 'a pool that rests does not drain' mod.rs 's/matches!\(self\.phase, Phase::Serving \| Phase::Resting\)/self.phase == Phase::Serving/'
+mutant 'a pool that rests says that it has stopped accepting for good' mod.rs 's/Phase::Draining \{ \.\. \} \| Phase::Leaving \| Phase::Left => true,\n(\s+)Phase::Resting \| Phase::Serving => false/Phase::Draining { .. } | Phase::Leaving | Phase::Left | Phase::Resting => true,\n$1Phase::Serving => false/'
+mutant 'the seat of one that ended as asked is lost' workers.rs 's/if stopping && !leaving \{/if stopping \&\& !leaving \&\& false {/'
+mutant 'the seat of one that ended as asked while the pool rests is lost' workers.rs 's/if stopping && !leaving \{/if stopping \&\& self.phase == Phase::Serving {/'
+mutant 'the memory of one that ended as asked is not waited for' seats.rs 's/SlotState::Reclaiming \{ until, restart_at: now \}/{ _ = until; SlotState::Waiting { until: now } }/'
+mutant 'one that ended as asked has died' workers.rs 's/if !leaving && !stopping \{/if !leaving {/'
+mutant 'one that had to be killed for a rest has died' workers.rs 's/ \|\| cause == Some\(KillCause::Leaving\);/;/'
+mutant 'the end of one that was killed for a rest is timed with the next' seats.rs 's/slot\.doomed\.take\(\)(\.map\(\|doomed\| now\.since\(doomed\)\);\n\s+let until)/slot.doomed$1/'
+mutant 'a device with one that ends as asked is lost' seats.rs 's/\n\s+\| SlotState::Stopping \{ \.\. \}(\n\s+\| SlotState::Waiting \{ \.\. \} => true,\n\s+SlotState::Stopped)/$1 | SlotState::Stopping { .. }/'
+mutant 'one that ends as asked gives no hope' offers.rs 's/\n\s+\| SlotState::Stopping \{ \.\. \}(\n\s+\| SlotState::Waiting \{ \.\. \} => Prospect::Unknown,\n\s+SlotState::Stopped)/$1 | SlotState::Stopping { .. }/'
+mutant 'a process starts beside one that ends as asked' seats.rs 's/\n\s+\| SlotState::Stopping \{ \.\. \}(\n\s+\| SlotState::Unkillable \{ \.\. \} => true,\n\s+SlotState::Stopped)/$1 | SlotState::Stopping { .. }/'
+mutant 'a try that was called off is never made again' offers.rs 's/find\(&mut self\.devices, slot\.device\)\.call_off\(now\);//'
+mutant 'a try that was called off need not be made again' device.rs 's/(fn call_off.*?)self\.service = Service::Quarantined \{ probe_at: Some\(now\) \};/$1_ = now;\n            self.service = Service::Open;/s'
+mutant 'a rest closes the seats that are empty' offers.rs 's/slot\.starts = 0;/slot.starts = 0;\n            slot.close();/'
+mutant 'whoever comes after a rest is a restart' offers.rs 's/slot\.starts = 0;//'
+mutant 'what cannot be killed while the pool rests leaves its device in service' losses.rs 's/Phase::Draining \{ \.\. \} \| Phase::Resting \| Phase::Serving/Phase::Draining { .. } | Phase::Serving/'
+mutant 'a device of a pool that rests is shown as one that starts soon' rows.rs 's/ if self\.has_nothing_to_do\(\)/ if false/'
+mutant 'somebody starts for a pool that has come to its end by this' upkeep.rs 's/(self\.give_up_if_no_device\(now\);.*?)\n(\s+)(self\.start_workers\(now\);)/$3\n$2$1/s'
 
 printf '\n%d caught, %d missed, %d could not be tried\n' "$caught" "$missed" "$broken"
 [[ $missed == 0 && $broken == 0 ]]

@@ -14,6 +14,8 @@ pub(crate) struct Rates {
     pub(crate) start_crashes: u64,
     /// It ends in a way that a new process would share.
     pub(crate) start_is_final: u64,
+    /// Where that happens at all: so does one that ends later.
+    pub(crate) final_ends: u64,
     /// It never becomes READY.
     pub(crate) start_hangs: u64,
     /// It dies of the job.
@@ -44,6 +46,8 @@ pub(crate) struct Rates {
     pub(crate) in_flight: u64,
     /// Nobody says that its memory is back.
     pub(crate) lost_memory: u64,
+    /// When it is killed, it has just ended in a way of its own.
+    pub(crate) odd_ends: u64,
     /// It does not end when told to.
     pub(crate) stops_ignored: u64,
     /// What a dead process said arrives after its end.
@@ -113,6 +117,8 @@ impl Rates {
             late_beacons: rate(rng, 500),
             in_flight: rate(rng, 1_000),
             lost_memory: rate(rng, 500),
+            final_ends: 30,
+            odd_ends: 100,
             stops_ignored: rate(rng, 800),
             late_messages: rate(rng, 1_000),
             poisonous: rate(rng, 300),

@@ -14,14 +14,17 @@ const CROWDED: u64 = 30;
 /// back, and about workers that fall silent.
 const POISONED: u64 = 120;
 const SICK: u64 = 100;
-const MUTE: u64 = 80;
+const MUTE: u64 = 120;
 const SICK_OR_MUTE: u64 = SICK + MUTE;
 /// Seeds of 1,000 whose processes often cannot be killed.
 const STUCK: u64 = 30;
 const SICK_MUTE_OR_STUCK: u64 = SICK_OR_MUTE + STUCK;
 /// Seeds of 1,000 that often have nothing to do, and soon something again.
-const RESTLESS: u64 = 60;
-const ANY_BUT_ORDINARY: u64 = SICK_MUTE_OR_STUCK + RESTLESS;
+const RESTLESS: u64 = 80;
+const RESTLESS_TOO: u64 = SICK_MUTE_OR_STUCK + RESTLESS;
+/// Seeds of 1,000 whose workers often lose the models of what they run.
+const FORGETFUL: u64 = 40;
+const ANY_BUT_ORDINARY: u64 = RESTLESS_TOO + FORGETFUL;
 
 /// Pools of 1,000 that rest at first, and of those whose workers run several at a time, such as have
 /// models.
@@ -83,7 +86,8 @@ impl Swarm {
             0..SICK => swarm.sick(rng),
             SICK..SICK_OR_MUTE => swarm.mute(rng),
             SICK_OR_MUTE..SICK_MUTE_OR_STUCK => swarm.stuck(rng),
-            SICK_MUTE_OR_STUCK..ANY_BUT_ORDINARY => swarm.restless(rng),
+            SICK_MUTE_OR_STUCK..RESTLESS_TOO => swarm.restless(rng),
+            RESTLESS_TOO..ANY_BUT_ORDINARY => swarm.forgetful(rng),
             _ => swarm,
         }
     }
@@ -178,6 +182,7 @@ impl Swarm {
             restart_limit: 100,
             join_cost_max: 1_000,
             feed_cost_max: rng.pick(&[0, 20, 1_000]),
+            cancel_grace: rng.millis(0, 200),
             ..any.config
         };
         let rates = Rates {
@@ -195,6 +200,7 @@ impl Swarm {
             devices: count(rng, 1, 2),
             steps: 120,
             pause_max: rng.pick(&[0, 1, 5]),
+            service_max: rng.pick(&[10, 50, 200]),
             costs: [1, 1, 10],
             programs: 1,
             inline: rng.pick(&[500, 1_000]),
@@ -252,10 +258,16 @@ impl Swarm {
     /// Idle workers are silent for so long that others get what they might have run.
     fn mute(mut self, rng: &mut Rng) -> Self {
         self.devices = count(rng, 2, 3);
+        // Only behind one launch does another wait.
+        if rng.chance(800) {
+            (self.window, self.models) = (1, 0);
+        }
         self.config.heartbeat_suspect = Duration::from_millis(150);
         self.config.heartbeat_kill = Duration::from_millis(700);
         self.config.feed_cost_max = 1_000;
-        self.config.feed_patience = rng.millis(10, 150);
+        // Often longer than whoever idles is heard, and then somebody must be waited for.
+        self.config.feed_patience = rng.millis(10, 600);
+        self.rates.endless = rng.between(50, 400);
         self.rates.chaos = rng.between(100, 500);
         self.rates.pauses = rng.between(5, 60);
         self
@@ -277,14 +289,36 @@ impl Swarm {
     fn restless(mut self, rng: &mut Rng) -> Self {
         self.window = rng.pick(&[2, 5, 64]);
         self.models = rng.between(0, 3);
-        self.stop_lag = rng.pick(&[30, 300]);
+        self.stop_lag = 300;
         self.pause_max = rng.pick(&[5, 20, 60]);
         self.config.kill_timeout = rng.millis(100, 300);
         self.rates.offer_changes = rng.between(0, 200);
         self.rates.rests = rng.between(20, 150);
+        self.rates.stops_ignored = rng.between(0, 800);
+        self.rates.start_is_final = rng.between(1, 30);
+        if rng.chance(300) {
+            // Whoever is told to end has to be killed, and ends in a way of its own.
+            self.rates.stops_ignored = 900;
+            self.rates.odd_ends = 900;
+            self.rates.final_ends = 500;
+        }
         self.rates.wakes = rng.between(20, 200);
         self.rates.cancels = rng.between(0, 300);
-        self.rates.drains = rng.between(0, 20);
+        self.rates.drains = rng.between(5, 40);
+        self
+    }
+
+    /// What comes back to the queue finds that nobody has its model any more.
+    fn forgetful(mut self, rng: &mut Rng) -> Self {
+        self.window = rng.pick(&[2, 5, 64]);
+        self.models = rng.between(2, 3);
+        self.devices = count(rng, 1, 2);
+        self.service_max = 200;
+        self.config.standbys = 0;
+        self.config.attempts_max = count(rng, 2, 5);
+        self.rates.offer_changes = rng.between(100, 400);
+        self.rates.device_errors = rng.between(200, 600);
+        self.rates.device_faults = rate(rng, 60);
         self
     }
 

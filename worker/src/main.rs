@@ -172,6 +172,7 @@ fn main() -> ExitCode {
         .with_env_filter(filter)
         .with_ansi(color)
         .with_writer(std::io::stderr)
+        .log_internal_errors(false)
         .init();
     if let Err(error) = beacon {
         tracing::warn!(%error, "no beacon: the supervisor will notice this process's death late");

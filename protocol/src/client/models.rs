@@ -11,8 +11,9 @@ use crate::tensor::Tensor;
 use crate::tensor::model::{ModelInfo, ModelState};
 use crate::tensor::options::ModelPlan;
 
-/// A change of the models has ended by then: starting a worker and a load each end within half of it.
-const CHANGE_TIMEOUT: Duration = Duration::from_secs(1_200);
+/// A change of the models has ended by then: an unload waits for requests that were accepted, each of
+/// which has a deadline of an hour at most.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(2 * 3_600);
 
 /// Models that were asked for, each as it was on the connection of that number.
 #[derive(Debug, Default)]
@@ -42,7 +43,7 @@ impl Client {
     }
 
     /// Has the pool load a model, on all of its devices or on none, and says on which workers it is. A
-    /// path must be absolute: it is read where the workers run. Waits until that is done, 20 min at most.
+    /// path must be absolute: it is read where the workers run. Waits until that is done, two hours at most.
     ///
     /// # Errors
     /// [`ClientError::Refused`] if a device could not load it, and why; then nothing has changed.

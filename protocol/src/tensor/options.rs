@@ -7,8 +7,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::codec;
 use crate::ids::DeviceKind;
-use crate::limits::{MODEL_BATCH_MAX, MODEL_CONTEXTS_MAX};
+use crate::limits::{MODEL_BATCH_MAX, MODEL_CONTEXTS_MAX, MODEL_PLAN_BYTES_MAX};
 
 /// Rows of one run of a model whose requests may be joined, if nothing else is said.
 pub const MAX_BATCH_DEFAULT: u32 = 32;
@@ -150,12 +151,33 @@ pub enum OptionsError {
          [\"Shape\", …]"
     )]
     CpuProvider,
+    /// More is said about it than is taken.
+    #[error("{bytes} bytes of path, warm_up and cpu_ops: at most {MODEL_PLAN_BYTES_MAX}")]
+    TooLong {
+        /// How much.
+        bytes: usize,
+    },
     /// A provider was named twice.
     #[error("the provider `{provider}` is named twice")]
     Twice {
         /// Which one.
         provider: Provider,
     },
+}
+
+impl ModelPlan {
+    /// Whether every number is within its limit, and all of it fits a message and a command line.
+    ///
+    /// # Errors
+    /// [`OptionsError`] for the first that is not.
+    pub fn check(&self) -> Result<(), OptionsError> {
+        self.options.check()?;
+        let bytes = codec::encode(self).map_or(usize::MAX, |plan| plan.len());
+        match bytes > MODEL_PLAN_BYTES_MAX {
+            true => Err(OptionsError::TooLong { bytes }),
+            false => Ok(()),
+        }
+    }
 }
 
 impl ModelOptions {

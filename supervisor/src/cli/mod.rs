@@ -71,6 +71,8 @@ pub fn main() -> ExitCode {
         .with_env_filter(filter)
         .with_ansi(color)
         .with_writer(io::stderr)
+        // Else a log that nobody reads any more is a panic: `serve 2>&1 | tee log` and Ctrl-C.
+        .log_internal_errors(false)
         .init();
     match perform(arguments.command) {
         Ok(code) => ExitCode::from(code),

@@ -8,11 +8,14 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use gridpool_protocol::limits::{HEARTBEAT_EVERY, JOIN_MAX};
+use gridpool_protocol::limits::HEARTBEAT_EVERY;
 use gridpool_protocol::spin::{SPIN_DEFAULT, SPIN_MAX};
 
 use crate::pool::config::PoolConfig;
 
+/// Requests that a worker has in hand at most: they, the orders to withdraw each and one about models
+/// must fit its channel unread.
+pub(crate) const INFER_WINDOW_MAX: u64 = 40;
 const HOUR_MS: u64 = 3_600_000;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
@@ -101,7 +104,7 @@ const LIMITS: &[Limit] = &[
     count("parts_per_device", |c| &mut c.parts_per_device, 1..=64),
     bytes("feed_cost_max", |c| &mut c.feed_cost_max, 0..=1 << 40),
     time("feed_patience", |c| &mut c.feed_patience, 1..=HOUR_MS),
-    count("infer_window", |c| &mut c.infer_window, 1..=JOIN_MAX as u64),
+    count("infer_window", |c| &mut c.infer_window, 1..=INFER_WINDOW_MAX),
     time("infer_cancel_grace", |c| &mut c.infer_cancel_grace, 0..=HOUR_MS),
     time("infer_ready_timeout", |c| &mut c.infer_ready_timeout, 100..=DAY_MS),
     bytes("join_cost_max", |c| &mut c.join_cost_max, 0..=1 << 40),

@@ -63,8 +63,9 @@ pub(super) fn parse_table(mut table: toml::Table, folder: &Path) -> Result<Model
     check_model_name(&name).map_err(|error| error.to_string())?;
     let options = ModelOptions::deserialize(toml::Value::Table(table));
     let options = options.map_err(|error| format!("model `{name}`: {}", error.message()))?;
-    options.check().map_err(|error| format!("model `{name}`: {error}"))?;
-    Ok(ModelPlan { name, path: folder.join(path), options })
+    let plan = ModelPlan { name, path: folder.join(path), options };
+    plan.check().map_err(|error| format!("model `{}`: {error}", plan.name))?;
+    Ok(plan)
 }
 
 /// The models of the flags over those of the file, none of which is there twice: a flag changes the

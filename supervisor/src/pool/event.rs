@@ -185,6 +185,16 @@ pub enum Event {
         /// All that can be asked.
         models: BTreeSet<Arc<str>>,
     },
+    /// A worker was ordered to change its models: what it dies of may be that.
+    ModelsOrdered {
+        /// Which worker.
+        worker: WorkerId,
+    },
+    /// It has done so, or could not.
+    ModelsSettled {
+        /// Which worker.
+        worker: WorkerId,
+    },
     /// An operator takes something back that the pool had decided.
     ReleaseRequested {
         /// What.

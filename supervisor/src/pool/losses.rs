@@ -53,6 +53,15 @@ impl LossKind {
         }
     }
 
+    /// The same where the worker had more to do than its jobs.
+    pub(super) fn without_evidence(self) -> Self {
+        match self {
+            Self::Died { .. } => Self::Died { evidence: false },
+            Self::Hung { .. } => Self::Hung { evidence: false },
+            Self::Freed | Self::Killed | Self::Unbegun => self,
+        }
+    }
+
     fn is_evidence(self) -> bool {
         match self {
             Self::Died { evidence } | Self::Hung { evidence } => evidence,

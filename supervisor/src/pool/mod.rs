@@ -195,6 +195,8 @@ impl Pool {
             }
             Event::JobSubmitted { client, request } => self.on_submitted(now, client, request),
             Event::ModelsOffered { worker, models } => self.on_offered(now, worker, models),
+            Event::ModelsOrdered { worker } => self.on_ordered(now, worker, true),
+            Event::ModelsSettled { worker } => self.on_ordered(now, worker, false),
             Event::ReleaseRequested { release } => match release {
                 Release::Content(content) => self.convicts.forget(content),
                 Release::Contents => self.convicts.forget_all(),

@@ -48,6 +48,13 @@ impl Pool {
         }
     }
 
+    /// A worker begins to change its models, or has done so.
+    pub(super) fn on_ordered(&mut self, now: Timestamp, worker: WorkerId, is_changing: bool) {
+        if let Some(index) = self.current_slot(now, worker) {
+            self.slots[index].is_changing = is_changing;
+        }
+    }
+
     /// Ends the jobs that wait for a model which no worker has or may yet turn out to have.
     pub(super) fn give_up_if_nobody_offers(&mut self, now: Timestamp) {
         let newcomers = std::mem::take(&mut self.newcomers);

@@ -125,7 +125,7 @@ impl Pools {
                 self.infer.handle(now, event.clone());
                 return self.grid.handle(now, event);
             }
-            Event::ModelsOffered { .. } | Event::RestRequested => Role::Infer,
+            Event::RestRequested => Role::Infer,
             Event::WakeRequested => {
                 self.mix();
                 Role::Infer
@@ -136,6 +136,9 @@ impl Pools {
                 knows.map_or(request.role, |(role, _)| role)
             }
             Event::BeaconLost { worker, .. }
+            | Event::ModelsOffered { worker, .. }
+            | Event::ModelsOrdered { worker }
+            | Event::ModelsSettled { worker }
             | Event::SpawnFailed { worker, .. }
             | Event::WorkerAnswered { worker, .. }
             | Event::WorkerExited { worker, .. }

@@ -1,6 +1,7 @@
-//! What `status` shows of processes: a row for each, and what each has in hand.
+//! What is shown of processes: a row of `status` for each, its device for receipts, what each has in hand.
 
 use gridpool_protocol::ids::{DeviceId, JobId, WorkerId};
+use gridpool_protocol::receipt::DeviceInfo;
 use gridpool_protocol::status::{SlotDevice, WorkerMemory, WorkerState, WorkerStatus};
 
 use super::device::Service;
@@ -105,6 +106,17 @@ impl Pool {
 }
 
 impl Slot {
+    /// The device as its worker found it; without a name if none was READY yet.
+    pub(super) fn device_info(&self) -> DeviceInfo {
+        self.info.clone().unwrap_or_else(|| DeviceInfo {
+            kind: self.device.kind,
+            index: self.device.index,
+            name: String::new(),
+            uuid: String::new(),
+            driver: String::new(),
+        })
+    }
+
     /// Its state, in the words of the interface.
     fn shown_state(&self) -> WorkerState {
         match self.state {

@@ -188,6 +188,14 @@ impl Pool {
         }
     }
 
+    /// The process of a seat was asked to end while there was nothing to do, as there may be now.
+    pub(super) fn seat_ended_as_asked(&mut self, now: Timestamp, index: usize) {
+        let (config, slot) = (&self.config, &mut self.slots[index]);
+        slot.took_end = slot.doomed.take().map(|doomed| now.since(doomed));
+        let until = now.after(config.reclaim_timeout);
+        slot.state = SlotState::Reclaiming { until, restart_at: now };
+    }
+
     /// The device is out of service: whatever was about to serve there ends.
     fn clear(&mut self, now: Timestamp, id: DeviceId) {
         for index in 0..self.slots.len() {

@@ -15,6 +15,7 @@
 //!        backoff    its memory                        (ends later: Reclaiming)
 //!                   comes back          drain: any of the first row ─ stop ─► Stopping ─► Stopped
 //! ```
+//! Where there is nothing to do, processes are stopped as by a drain, and their seats reclaim.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -91,6 +92,8 @@ pub(super) struct Slot {
     pub(super) info: Option<DeviceInfo>,
     /// The models that its process has.
     pub(super) offers: BTreeSet<Arc<str>>,
+    /// Its process changes its models: what it dies of meanwhile speaks against nobody's request.
+    pub(super) is_changing: bool,
     pub(super) last_heard: Timestamp,
     pub(super) jobs_done: u64,
     /// Items that it gave a result for.
@@ -122,6 +125,7 @@ impl Slot {
             state: SlotState::Waiting { until: Timestamp::default() },
             info: None,
             offers: BTreeSet::new(),
+            is_changing: false,
             last_heard: Timestamp::default(),
             jobs_done: 0,
             items_done: 0,
@@ -140,17 +144,6 @@ impl Slot {
     /// The name of the process that serves it now, or served it last.
     pub(super) fn worker(&self) -> WorkerId {
         WorkerId { device: self.device, generation: self.generation }
-    }
-
-    /// The device as its worker found it; without a name if none was READY yet.
-    pub(super) fn device_info(&self) -> DeviceInfo {
-        self.info.clone().unwrap_or_else(|| DeviceInfo {
-            kind: self.device.kind,
-            index: self.device.index,
-            name: String::new(),
-            uuid: String::new(),
-            driver: String::new(),
-        })
     }
 
     /// Whether there is a process, or one is ordered.
@@ -357,6 +350,7 @@ impl Slot {
         assert!(!self.has_process(), "{} still has a process", self.worker());
         self.generation = generation;
         self.offers.clear();
+        self.is_changing = false;
         self.starts += 1;
         self.started = now;
         self.took_start = None;

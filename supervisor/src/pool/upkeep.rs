@@ -91,11 +91,13 @@ impl Pool {
         let give_up_at = now.after(self.config.kill_timeout);
         let slot = &mut self.slots[index];
         let (worker, device) = (slot.worker(), slot.device_info());
+        let is_changing = slot.is_changing;
         let mut outstanding = slot.take_outstanding();
         if let Some(outstanding) = &mut outstanding
             && cause != KillCause::Leaving
         {
             let kind = LossKind::of(cause, &self.policy);
+            let kind = if is_changing { kind.without_evidence() } else { kind };
             let loss = Loss { device, kind, detail: why.clone(), why, may_write: false };
             self.move_what_may(now, worker, outstanding, &loss);
         }

@@ -140,8 +140,10 @@ impl Pool {
             | SlotState::Stopping { .. }
             | SlotState::Waiting { .. } => None,
         };
-        let stopping = matches!(slot.state, SlotState::Stopping { .. });
-        let was_ready = slot.was_ready;
+        // Asked to end, and killed where that was not enough: that says nothing about the device.
+        let stopping =
+            matches!(slot.state, SlotState::Stopping { .. }) || cause == Some(KillCause::Leaving);
+        let (was_ready, is_changing) = (slot.was_ready, slot.is_changing);
         let hang = if was_ready { FaultCode::Hang } else { FaultCode::NotReady };
         let outstanding = slot.take_outstanding();
         let of_exit = self.policy.response_to_exit(exit.code(), exit.fault);
@@ -192,9 +194,7 @@ impl Pool {
             }
         }
         if stopping && !leaving {
-            // It was asked to end while there was nothing to do, as there may be now.
-            let until = now.after(self.config.reclaim_timeout);
-            self.slots[index].state = SlotState::Reclaiming { until, restart_at: now };
+            self.seat_ended_as_asked(now, index);
         }
         let Some(outstanding) = outstanding else { return };
         let kind = match cause {
@@ -210,6 +210,7 @@ impl Pool {
                 (why.clone(), why)
             }
         };
+        let kind = if is_changing { kind.without_evidence() } else { kind };
         let loss = Loss { device, kind, detail, why, may_write: false };
         self.on_lost(now, worker, outstanding, &loss);
     }

@@ -71,7 +71,7 @@ impl Attendant {
         let (status, lived_on) = reap(worker, &pidfd, &mut child);
         let was_stuck = lived_on && !is_ending;
         let mut core = shared.lock();
-        core.forget_models_of(worker);
+        core.catalogue.gone(worker);
         let is_rejected = core.workers.remove(&worker).is_some_and(|link| link.is_rejected);
         let status = match rejection {
             Some(Rejection { is_final: true, .. }) => ExitStatus::Incompatible,

@@ -155,7 +155,7 @@ impl Connection {
             ClientMessage::Submit(submission) => self.on_submit(*submission),
             ClientMessage::Infer(submission) => self.on_infer(*submission),
             ClientMessage::Model { request, order } => {
-                self.shared.lock().change_models(&self.shared, client, request, order);
+                self.shared.change_models(client, request, order);
             }
             ClientMessage::Models { request, from } => {
                 let (models, total) = self.shared.models_from(from);
@@ -231,6 +231,13 @@ impl Connection {
             drop(core);
             request.content = self.read(&held);
             core = self.shared.lock();
+        }
+        // Models may have changed since that was checked.
+        if let Work::Infer(call, _) = &held.work
+            && let Err(why) = core.check_model(&call.model)
+        {
+            drop(core);
+            return self.refuse(request.key, why);
         }
         core.hold(request.job, held);
         let event = Event::JobSubmitted { client: self.id, request };

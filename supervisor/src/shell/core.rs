@@ -28,7 +28,7 @@ use crate::pool::event::{Action, Assignment, Event, Timestamp};
 pub(super) struct Core {
     pub(super) pool: Pools,
     pub(super) clients: BTreeMap<ClientId, Outbox>,
-    payloads: BTreeMap<JobId, Arc<Held>>,
+    pub(super) payloads: BTreeMap<JobId, Arc<Held>>,
     /// The inline result of the answer that is being handled, for the verdict that it brings about.
     pub(super) output: Option<Inline>,
     /// How many use an arena: the connection that has not given it back, and every job over it.
@@ -136,7 +136,7 @@ impl Core {
         if shared.timer.rearm(self.armed, next) {
             self.armed = next;
         }
-        self.go_on_with_change(shared);
+        self.go_on_with_models(shared);
     }
 
     /// Tells of devices that have gone out of service, and of those that are back.
@@ -195,17 +195,20 @@ impl Core {
                     .send((job, held))
                     .expect("the hashing thread lives as long as the pool");
             }
-            Action::Kill { worker } => match self.workers.get(&worker) {
-                Some(link) => {
-                    if !link.is_ending {
-                        tracing::warn!(%worker, "killing worker");
+            Action::Kill { worker } => {
+                self.catalogue.gone(worker);
+                match self.workers.get(&worker) {
+                    Some(link) => {
+                        if !link.is_ending {
+                            tracing::warn!(%worker, "killing worker");
+                        }
+                        kill(worker, link);
                     }
-                    kill(worker, link);
+                    None => {
+                        self.doomed.insert(worker);
+                    }
                 }
-                None => {
-                    self.doomed.insert(worker);
-                }
-            },
+            }
             Action::Leave => {
                 self.say_what_was_drained();
                 self.left = true;
@@ -227,12 +230,15 @@ impl Core {
             Action::Withdraw { worker, attempt } => {
                 self.with_link(worker, |link| link.withdraw(attempt));
             }
-            Action::Stop { worker } => match self.workers.get(&worker) {
-                Some(_) => self.with_link(worker, |link| link.stop()),
-                None => {
-                    self.doomed.insert(worker);
+            Action::Stop { worker } => {
+                self.catalogue.gone(worker);
+                match self.workers.get(&worker) {
+                    Some(_) => self.with_link(worker, |link| link.stop()),
+                    None => {
+                        self.doomed.insert(worker);
+                    }
                 }
-            },
+            }
         }
     }
 
@@ -261,11 +267,6 @@ impl Core {
         held.accepted.get_or_init(clock::now);
         held.arenas.keys().for_each(|&arena| self.use_arena(arena));
         self.payloads.insert(job, held);
-    }
-
-    /// What clients want done and has no verdict yet.
-    pub(super) fn work(&self) -> impl Iterator<Item = &Work> {
-        self.payloads.values().map(|held| &held.work)
     }
 
     /// What a client wants done, if that has no verdict yet.

@@ -35,9 +35,10 @@ impl LinkError {
     }
 }
 
-/// One worker process. Nothing here ever blocks: at most two `Run`s, one `Forget` and one `Stop` are
-/// outstanding. The largest of these fit the channel unread, and their arenas the lifeline; a test
-/// tries both.
+/// One worker process. Nothing here ever blocks: of one that runs grids at most two `Run`s, one `Forget`
+/// and one `Stop` are outstanding; of one that holds models as many `Infer`s as its window has, as many
+/// `Cancel`s, one `Model`, one `Forget` and one `Stop`. The largest of these fit the channel unread, and
+/// their arenas the lifeline; tests try both.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) pid: u32,
@@ -179,14 +180,20 @@ mod tests {
 
     use gridpool_protocol::channel::{self, Listener};
     use gridpool_protocol::chaos::ChaosFault;
-    use gridpool_protocol::ids::{AttemptId, JobId};
-    use gridpool_protocol::limits::{JOIN_INLINE_BYTES_MAX, JOIN_MAX, PROGRAM_BYTES_MAX};
-    use gridpool_protocol::message::{Destination, Inline, Input, Member, Payload, Run, Slice};
+    use gridpool_protocol::ids::{AttemptId, ClientId, JobId};
+    use gridpool_protocol::limits::{
+        JOIN_INLINE_BYTES_MAX, JOIN_MAX, MODEL_NAME_BYTES_MAX, PROGRAM_BYTES_MAX,
+    };
+    use gridpool_protocol::message::{
+        Destination, InferMember, Inline, Input, Member, ModelCall, ModelOrder, Payload, Run, Slice,
+    };
     use gridpool_protocol::program::Ties;
     use gridpool_protocol::receipt::ItemRange;
+    use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 
     use super::super::arenas::Budget;
     use super::*;
+    use crate::config::INFER_WINDOW_MAX;
 
     /// The longest message that the core may order: all numbers take as many bytes as any do.
     fn largest_run() -> Run {
@@ -241,5 +248,57 @@ mod tests {
         });
         let patience = Duration::from_secs(60);
         assert_eq!(sent.recv_timeout(patience), Ok(()), "a send waits for the worker");
+    }
+
+    #[test]
+    fn all_that_may_be_outstanding_is_sent_to_a_worker_of_models_that_reads_nothing() {
+        let (listener, name) = Listener::open().unwrap();
+        let (_replies, _unread) = channel::connect(&name).unwrap();
+        let (sender, _receiver) = listener.accept().unwrap();
+        let (lifeline, _worker) = UnixStream::pair().unwrap();
+        let budget = Arc::new(Budget::from_system());
+        let arena = Arc::new(budget.create(1, 0, 0).unwrap());
+        let pidfd = PidFd::open(std::process::id()).unwrap();
+        let mut link = Link::new(std::process::id(), pidfd, lifeline);
+        link.open(sender);
+        let attempt = AttemptId { job: JobId(u64::MAX), number: u32::MAX };
+        let window = usize::try_from(INFER_WINDOW_MAX).unwrap();
+        let call = ModelCall {
+            model: "m".repeat(MODEL_NAME_BYTES_MAX),
+            input: Input::Inline(Inline(vec![1; JOIN_INLINE_BYTES_MAX / window])),
+            output: Destination::Inline,
+        };
+        let (client, deadline_ms) = (ClientId(u64::MAX), u64::MAX);
+        let infer = ToWorker::Infer(vec![InferMember { attempt, client, call, deadline_ms }]);
+        let mut plan = ModelPlan {
+            name: "m".repeat(MODEL_NAME_BYTES_MAX),
+            path: "/m".into(),
+            options: ModelOptions::default(),
+        };
+        while plan.check().is_ok() {
+            plan.options.cpu_ops.insert(format!("{:0100}", plan.options.cpu_ops.len()));
+        }
+        let (done, sent) = mpsc::channel();
+        // Not joined: it may be waiting for ever.
+        thread::spawn(move || {
+            for at in 0..window as u64 {
+                let arenas = [ArenaId(2 * at), ArenaId(2 * at + 1)];
+                link.run(&infer, arenas.iter().map(|id| (id, &arena))).unwrap();
+                link.withdraw(attempt).unwrap();
+            }
+            let order = ToWorker::Model { order: u64::MAX, what: ModelOrder::Load(plan) };
+            link.order(&order).unwrap();
+            for id in 0..ARENAS_PER_FORGET as u64 {
+                link.arenas.insert(ArenaId(u64::MAX - id), 1);
+            }
+            for id in 0..ARENAS_PER_FORGET as u64 {
+                link.forget(ArenaId(u64::MAX - id)).unwrap();
+            }
+            link.forget_outstanding = false;
+            link.send_forget().unwrap();
+            link.stop().unwrap();
+            done.send(()).unwrap();
+        });
+        sent.recv_timeout(Duration::from_secs(20)).expect("nothing blocks");
     }
 }

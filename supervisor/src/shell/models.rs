@@ -1,26 +1,26 @@
 //! What the shell knows of models: which there are, what the workers say of them, and the pool of the
-//! workers that hold them. How they change while the pool serves is in `change`.
+//! workers that hold them. How they change while the pool serves is in `catalogue`.
 
-mod change;
+mod catalogue;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::time::Duration;
 
 use gridpool_protocol::codec;
-use gridpool_protocol::ids::{DeviceId, Role, WorkerId};
+use gridpool_protocol::ids::{ClientId, DeviceId, Role, WorkerId};
 use gridpool_protocol::limits::FRAME_BYTES_MAX;
-use gridpool_protocol::message::DeviceModel;
+use gridpool_protocol::message::{DeviceModel, ModelOrder, Refusal, ServerMessage, ToWorker};
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 use gridpool_protocol::tensor::options::ModelPlan;
 
 use super::Shared;
-use super::core::Core;
+use super::core::{Core, Work};
 use crate::pool::config::PoolConfig;
 use crate::pool::event::Event;
 use crate::pool::policy::PolicyTable;
 use crate::pool::{Pool, Pools};
+use catalogue::{Around, Effect};
 
-pub(super) use change::Changes;
+pub(super) use catalogue::Catalogue;
 
 /// What one message says of models at most, bytes.
 const MODEL_ROWS_BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
@@ -28,47 +28,16 @@ const MODEL_ROWS_BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
 /// long.
 const REASON_BYTES_MAX: usize = 4_096;
 
-/// The models of a pool.
-#[derive(Debug)]
-pub(super) struct Catalogue {
-    /// What every inference worker is to have, by name.
-    plans: BTreeMap<String, ModelPlan>,
-    /// What the inference workers said of their models.
-    reports: BTreeMap<WorkerId, Vec<ModelInfo>>,
-    changes: Changes,
-}
-
-impl Catalogue {
-    pub(super) fn new(plans: &[ModelPlan]) -> Self {
-        let plans = plans.iter().map(|plan| (plan.name.clone(), plan.clone())).collect();
-        Self { plans, reports: BTreeMap::new(), changes: Changes::default() }
-    }
-
-    /// What a worker that starts now is to load.
-    pub(super) fn plans(&self) -> Vec<ModelPlan> {
-        self.plans.values().cloned().collect()
-    }
-
-    /// Why each worker that has said something of a model could not load it; nothing if one could, or
-    /// none has said anything.
-    fn why_unavailable(&self, name: &str) -> Option<String> {
-        let named = |infos: &[ModelInfo]| infos.iter().find(|info| info.name == name).cloned();
-        let mut said = self.reports.iter().filter_map(|(at, infos)| Some((at, named(infos)?)));
-        let (at, first) = said.next()?;
-        let is_ready = |info: &ModelInfo| info.state == ModelState::Ready;
-        (!is_ready(&first) && !said.any(|(_, info)| is_ready(&info)))
-            .then(|| format!("{at}: {}", first.reason))
-    }
-}
+/// A worker that has not done what it was ordered by then is killed: longer than any load that is known
+/// to end, and as long as a worker may take to be READY.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(600);
 
 impl Shared {
     /// An inference worker tells of its models.
     pub(super) fn tells_of_models(&self, worker: WorkerId, mut models: Vec<ModelInfo>) {
         models.iter_mut().for_each(|model| shorten(&mut model.reason));
         let mut core = self.lock();
-        let is_ready = |info: &&ModelInfo| info.state == ModelState::Ready;
-        let before = core.catalogue.reports.insert(worker, models.clone());
-        let before = before.unwrap_or_default();
+        let Some(before) = core.catalogue.reported(worker, models.clone()) else { return };
         let as_before = |model: &&ModelInfo| {
             before.iter().any(|other| (&other.name, other.state) == (&model.name, model.state))
         };
@@ -81,9 +50,8 @@ impl Shared {
                 }
             }
         }
-        let models: BTreeSet<Arc<str>> =
-            models.iter().filter(is_ready).map(|model| model.name.as_str().into()).collect();
-        core.bring_up_to_date(worker);
+        let ready = models.iter().filter(|model| model.state == ModelState::Ready);
+        let models = ready.map(|model| model.name.as_str().into()).collect();
         core.handle(self, self.timestamp(), Event::ModelsOffered { worker, models });
     }
 
@@ -95,8 +63,8 @@ impl Shared {
         result: Result<(), String>,
     ) -> Result<(), String> {
         let mut core = self.lock();
-        core.ordered(worker, order, result)?;
-        core.handle(self, self.timestamp(), Event::TimePassed);
+        core.catalogue.ordered(worker, order, result)?;
+        core.handle(self, self.timestamp(), Event::ModelsSettled { worker });
         Ok(())
     }
 
@@ -104,25 +72,22 @@ impl Shared {
     /// models, why.
     pub(super) fn models(&self) -> Vec<DeviceModel> {
         let core = self.lock();
-        let row = |worker: &WorkerId, model: &ModelInfo| DeviceModel {
+        let row = |(worker, model): (WorkerId, &ModelInfo)| DeviceModel {
             worker: worker.to_string(),
             model: model.clone(),
         };
-        let reports = core.catalogue.reports.iter();
-        let mut rows: Vec<_> = reports
-            .flat_map(|(worker, models)| models.iter().map(move |model| row(worker, model)))
-            .collect();
+        let mut rows: Vec<_> = core.catalogue.rows().map(row).collect();
         for device in core.pool.devices() {
             let out = core.pool.quarantines(device).find(|&(role, _)| role == Role::Infer);
             let Some((_, quarantine)) = out else { continue };
-            let row = |name: &String| DeviceModel {
+            let row = |name: &str| DeviceModel {
                 worker: device.to_string(),
                 model: ModelInfo::unavailable(
                     name,
                     format!("{device} is out of service for models: {}", quarantine.why),
                 ),
             };
-            rows.extend(core.catalogue.plans.keys().map(row));
+            rows.extend(core.catalogue.wanted().map(row));
         }
         rows
     }
@@ -140,34 +105,86 @@ impl Shared {
         (all.into_iter().skip(from as usize).take_while(fits).collect(), total)
     }
 
-    /// Whether somebody may ask for this model.
-    pub(super) fn check_model(&self, name: &str) -> Result<(), String> {
-        let core = self.lock();
-        let plans = &core.catalogue.plans;
-        if plans.contains_key(name) {
-            return match core.catalogue.why_unavailable(name) {
-                Some(why) if !core.pool.awaits_model_workers() => {
-                    Err(format!("the model `{name}` could not be loaded: {why}"))
-                }
-                Some(_) | None => Ok(()),
-            };
-        }
-        let known: Vec<_> = plans.keys().map(String::as_str).collect();
-        Err(match known.is_empty() {
-            true => {
-                "this pool has no models: `gridpool model load NAME=PATH` gives it one".to_owned()
+    /// An operator wants the models changed. What came of it he is told when it is known.
+    pub(super) fn change_models(&self, client: ClientId, request: u64, what: ModelOrder) {
+        let mut core = self.lock();
+        let begun = match core.pool.is_draining() {
+            true => Err(Refusal::Draining),
+            false => core.catalogue.begin(client, request, what).map_err(Refusal::Invalid),
+        };
+        match begun {
+            Ok(()) => {
+                let event = match core.pool.has_models() {
+                    true => Event::TimePassed,
+                    false => Event::WakeRequested,
+                };
+                core.handle(self, self.timestamp(), event);
             }
-            false => format!("there is no model `{name}`; there is {}", known.join(", ")),
-        })
+            Err(refusal) => core.tell(client, &ServerMessage::Denied { request, refusal }),
+        }
     }
 }
 
 impl Core {
-    /// A worker is gone, and what it said of its models with it.
-    pub(super) fn forget_models_of(&mut self, worker: WorkerId) {
-        self.catalogue.reports.remove(&worker);
-        self.ends_with_orders(worker);
+    /// Whether somebody may ask for this model.
+    pub(super) fn check_model(&self, name: &str) -> Result<(), String> {
+        self.catalogue.check(name, !self.pool.awaits_model_workers())
     }
+
+    /// Has workers change their models as far as that is due.
+    pub(super) fn go_on_with_models(&mut self, shared: &Shared) {
+        if !self.catalogue.is_stirred() {
+            return;
+        }
+        let (pool, payloads) = (&self.pool, &self.payloads);
+        let asks =
+            |work: &Work, name: &str| matches!(work, Work::Infer(call, _) if call.model == name);
+        let around = Around {
+            now: self.now,
+            is_asked: &|name| payloads.values().any(|held| asks(&held.work, name)),
+            awaits: pool.awaits_model_workers(),
+            why_nobody: &|| why_nobody(pool),
+        };
+        for effect in self.catalogue.step(&around) {
+            match effect {
+                Effect::Order { worker, number, what } => {
+                    tracing::debug!(%worker, number, name = what.name(), "order about a model");
+                    self.handle(shared, self.now, Event::ModelsOrdered { worker });
+                    let message = ToWorker::Model { order: number, what };
+                    self.with_link(worker, |link| link.order(&message));
+                }
+                Effect::Rest => self.handle(shared, self.now, Event::RestRequested),
+                Effect::Tell { client, request, result } => {
+                    let message = match result {
+                        Ok(what) => {
+                            tracing::info!("model {what}");
+                            ServerMessage::Granted { request, what }
+                        }
+                        Err(why) => {
+                            tracing::error!("model {why}");
+                            let refusal = Refusal::Invalid(why);
+                            ServerMessage::Denied { request, refusal }
+                        }
+                    };
+                    self.tell(client, &message);
+                }
+            }
+        }
+    }
+
+    /// Whether a worker has taken too long over what it was ordered.
+    pub(super) fn is_late_with_order(&self, worker: WorkerId) -> bool {
+        let sent = self.catalogue.ordered_at(worker);
+        sent.is_some_and(|sent| self.now.since(sent) > ORDER_TIMEOUT)
+    }
+}
+
+/// Why no device has a worker that could hold a model.
+fn why_nobody(pool: &Pools) -> String {
+    let of = |device| pool.quarantines(device).filter(|&(role, _)| role == Role::Infer);
+    let why = |device| of(device).map(move |(_, out)| format!("{device}: {}", out.why));
+    let whys: Vec<_> = pool.devices().flat_map(why).collect();
+    if whys.is_empty() { "no worker is there".to_owned() } else { whys.join("; ") }
 }
 
 /// Cuts a sentence that is too long.

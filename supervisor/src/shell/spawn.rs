@@ -103,7 +103,7 @@ fn start(
     let (lifeline, theirs) = UnixStream::pair()?;
     let (beacon, lit) = UnixStream::pair()?;
     let ends = Ends { lifeline: theirs.into(), beacon: lit.into() };
-    let duty = Duty::of(worker, &shared.lock());
+    let duty = Duty::of(worker, &mut shared.lock());
     let child = spawn(command, duty, worker, device, &name, ends, shared.worker_spin);
     let child = child.map_err(StartError::Program)?;
     let pid = child.id();
@@ -144,10 +144,10 @@ enum Duty {
 }
 
 impl Duty {
-    fn of(worker: WorkerId, core: &Core) -> Self {
+    fn of(worker: WorkerId, core: &mut Core) -> Self {
         match core.pool.role(worker) {
             Role::Grid => Self::Grid,
-            Role::Infer => Self::Infer(core.catalogue.plans()),
+            Role::Infer => Self::Infer(core.catalogue.start(worker)),
         }
     }
 

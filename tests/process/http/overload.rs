@@ -112,10 +112,11 @@ fn a_pool_that_drains_is_not_ready_finishes_what_it_has_and_takes_its_gateway_wi
 
 #[test]
 fn a_client_is_told_to_come_back_when_the_device_is_tried_again() {
-    // It dies until its device is out of service for a while.
-    let setup = with_http(cpu(1)).worker(stub_worker()).env("GRIDPOOL_STUB", "exits-at-once");
-    let pool = setup.limits("backoff_min_ms = 1\nbackoff_max_ms = 2\n").start_early();
+    // It was READY once, or the pool would end; its first death puts its device out of service.
+    let setup = with_http(cpu(1)).limits("[policy]\n'signal 11' = 'quarantine'\n");
+    let pool = setup.start();
     pool.until_status("an address", |status| status.http.is_some());
+    pool.client().kill("cpu0", 11).expect("it is there");
     let answer = eventually("the device to be out of service", || {
         let answer = post(&pool, INFER, &as_request(&small()));
         let text = String::from_utf8_lossy(&answer.body).into_owned();

@@ -182,7 +182,10 @@ fn a_worker_that_is_killed_while_it_loads_costs_the_load_and_nothing_else() {
         let client = pool.client();
         move || client.load_model(plan("mlp"))
     });
-    pool.until_log("model `mlp` is to be loaded");
+    eventually("the load to be under way", || match client.unload_model("nothing") {
+        Err(error) if error.to_string().contains("being loaded") => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
     let why = refused(client.unload_model("three_outputs"));
     assert!(why.contains("`mlp` is being loaded; try again"), "{why}");
     client.kill(&worker.name, 9).expect("it is there");
@@ -205,7 +208,10 @@ fn a_model_that_is_unloaded_runs_what_it_has_and_takes_nothing_new() {
         let client = pool.client();
         move || client.unload_model("three_outputs")
     });
-    pool.until_log("model `three_outputs` is to be unloaded");
+    eventually("the unload to be under way", || match client.unload_model("nothing") {
+        Err(error) if error.to_string().contains("being unloaded") => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
     let why = client.infer(rows(1, 1).1).expect_err("it takes nothing new").to_string();
     assert!(why.contains("no models"), "{why}");
     go_on(worker.pid);
@@ -245,4 +251,39 @@ fn the_command_loads_gives_contexts_and_unloads() {
     for (arguments, why) in wrong {
         command(arguments).run().complains(2, &[why]);
     }
+}
+
+#[test]
+fn a_worker_that_dies_during_an_unload_loses_no_request() {
+    let Some(pool) = pool(&["three_outputs"]) else { return };
+    let client = pool.client();
+    let worker = holder(&pool);
+    stop(worker.pid);
+    let asked: Vec<_> = (0..5).map(|number| (number, ask(&client, rows(number, 2).1))).collect();
+    let unload = std::thread::spawn({
+        let client = pool.client();
+        move || client.unload_model("three_outputs")
+    });
+    eventually("the unload to be under way", || match client.unload_model("nothing") {
+        Err(error) if error.to_string().contains("being unloaded") => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    client.kill(&worker.name, 9).expect("it is there");
+    for (number, handle) in asked {
+        is_right(&answer(handle), &rows(number, 2).0);
+    }
+    unload.join().expect("no panic").expect("it was there");
+    assert!(listed(&pool).is_empty());
+}
+
+#[test]
+fn the_last_model_may_go_and_another_come_at_once() {
+    let Some(pool) = pool(&["three_outputs"]) else { return };
+    let client = pool.client();
+    for _ in 0..5 {
+        client.unload_model("three_outputs").expect("it is there");
+        client.load_model(plan("three_outputs")).expect("there is room");
+        is_right(&answer(ask(&client, rows(3, 5).1)), &rows(3, 5).0);
+    }
+    assert_eq!(pool.status().counters.restarts, 0);
 }

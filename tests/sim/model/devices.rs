@@ -288,7 +288,17 @@ impl Model {
         let by_itself = if from_outside { Fault::Outside } else { Fault::Worker };
         let died = Loss::Died { evidence: is_evidence(exit), from_outside };
         let seat = self.seat_mut(at);
-        if matches!(seat.state, State::Stopping { .. }) && !self.is_ending() {
+        let was_asked = match seat.state {
+            State::Killed { why, .. } | State::Unkillable { why } => why == Why::Leaving,
+            State::Stopping { .. } => true,
+            State::Absent { .. }
+            | State::Busy { .. }
+            | State::Ready
+            | State::Reclaiming { .. }
+            | State::Standby
+            | State::Starting { .. } => false,
+        };
+        if was_asked && !self.is_ending() {
             self.writes_nothing_more(worker);
             return self.ended_as_asked(now, at);
         }

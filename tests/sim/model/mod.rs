@@ -192,6 +192,9 @@ impl Model {
                 }
             }
             Event::JobSubmitted { client, ref request } => self.submitted(now, client, request),
+            Event::ModelsOrdered { .. } | Event::ModelsSettled { .. } => {
+                unreachable!("the world gives no orders about models")
+            }
             Event::ModelsOffered { worker, ref models } => {
                 self.models_offered(now, worker, models);
             }

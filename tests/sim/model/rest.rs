@@ -4,7 +4,7 @@ use gridpool::pool::Pool;
 use gridpool::pool::event::Timestamp;
 
 use super::quarantine::Service;
-use super::seats::{Seat, State};
+use super::seats::{Seat, SeatId, State};
 use super::{Broken, Model, Phase, holds};
 
 impl Model {
@@ -92,15 +92,29 @@ impl Model {
         }
     }
 
-    /// A process that was asked to end has; the pool goes on.
-    pub(super) fn ended_as_asked(&mut self, now: Timestamp, seat: super::seats::SeatId) {
+    /// A process that was asked to end has, killed or not; the pool goes on. That says nothing of its
+    /// device, however it ended.
+    pub(super) fn ended_as_asked(&mut self, now: Timestamp, at: SeatId) {
         self.coverage.hit(match self.phase {
             Phase::Resting => "rest: a process has ended",
             Phase::Draining { .. } => "rest: a process has ended for a pool that drains",
             Phase::Leaving | Phase::Left | Phase::Serving => "wake: the process before has ended",
         });
         let until = now.after(self.config.reclaim_timeout);
-        self.seat_mut(seat).state = State::Reclaiming { until, not_before: now };
+        let seat = self.seat_mut(at);
+        seat.took_end = seat.doomed.take().map(|doomed| now.since(doomed));
+        let state = State::Reclaiming { until, not_before: now };
+        match std::mem::replace(&mut seat.state, state) {
+            State::Killed { .. } => self.coverage.hit("rest: a process had to be killed"),
+            State::Unkillable { .. } => self.coverage.hit("rest: a process has died after all"),
+            State::Absent { .. }
+            | State::Busy { .. }
+            | State::Ready
+            | State::Reclaiming { .. }
+            | State::Standby
+            | State::Starting { .. }
+            | State::Stopping { .. } => {}
+        }
     }
 
     pub(super) fn who_rests_is_known(&self, pool: &Pool) -> Result<(), Broken> {

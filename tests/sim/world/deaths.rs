@@ -124,7 +124,8 @@ impl World {
             let event = self.any_word(worker);
             self.tell(at, event);
         }
-        let status = if self.rng.chance(100) { self.any_death() } else { SIGKILL };
+        let status =
+            if self.rng.chance(self.swarm.rates.odd_ends) { self.any_death() } else { SIGKILL };
         self.end(dies_at, worker, status);
     }
 
@@ -228,7 +229,8 @@ impl World {
     }
 
     pub(super) fn any_death(&mut self) -> ExitStatus {
-        let a_final_one = self.swarm.rates.start_is_final > 0 && self.rng.chance(30);
+        let rates = &self.swarm.rates;
+        let a_final_one = rates.start_is_final > 0 && self.rng.chance(rates.final_ends);
         match self.rng.below(10) {
             _ if a_final_one => self.rng.pick(&FINAL),
             0..5 => self.rng.pick(&FATAL),

@@ -173,6 +173,8 @@ impl World {
             | Event::DrainRequested
             | Event::JobSubmitted { .. }
             | Event::ModelsOffered { .. }
+            | Event::ModelsOrdered { .. }
+            | Event::ModelsSettled { .. }
             | Event::ReleaseRequested { .. }
             | Event::RestRequested
             | Event::StopRequested

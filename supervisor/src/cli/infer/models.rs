@@ -13,8 +13,8 @@ pub(super) struct Document<'a> {
     pub(super) models: &'a [DeviceModel],
 }
 
-const NONE: &str =
-    "No worker of this pool has models yet: `gridpool model load NAME=PATH` gives it one.\n";
+const NONE: &str = "No worker has a model yet. Those that the pool was started with are being \
+                    loaded; if there are none, `gridpool model load NAME=PATH` gives it one.\n";
 
 /// The table, or a sentence.
 pub(super) fn table(rows: &[DeviceModel], columns: usize) -> String {

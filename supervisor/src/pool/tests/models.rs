@@ -117,6 +117,26 @@ fn a_worker_is_told_what_nobody_wants_any_more() {
 }
 
 #[test]
+fn what_a_worker_dies_of_while_it_changes_its_models_speaks_against_no_request() {
+    let mut rig = both();
+    ask(&mut rig, 1, "b");
+    for _ in 0..2 {
+        let worker = rig.worker(0);
+        rig.tell(Event::ModelsOrdered { worker });
+        rig.die(0, STICKY);
+        rig.wait_ms(500);
+        offer(&mut rig, 0, &["a", "b"]);
+        rig.ready(0);
+    }
+    assert!(rig.verdicts(1).is_empty(), "it is innocent, and has one attempt left");
+    let worker = rig.worker(0);
+    rig.tell(Event::ModelsOrdered { worker });
+    rig.tell(Event::ModelsSettled { worker });
+    rig.answer(0);
+    assert_eq!(rig.verdicts(1), [Verdict::Ok]);
+}
+
+#[test]
 fn workers_that_run_one_batch_after_the_other_are_told_nothing() {
     let mut rig = Rig::new(1);
     rig.submit(1);

@@ -179,3 +179,17 @@ fn a_pool_whose_last_job_ends_by_time_starts_nobody_for_it() {
     assert_eq!(rig.verdicts(1), [Verdict::Deadline]);
     assert_eq!(rig.spawns(0).len(), 2);
 }
+
+#[test]
+fn one_that_has_to_be_killed_when_the_pool_rests_says_nothing_about_its_device() {
+    let mut rig = resting();
+    rig.tell(Event::WakeRequested);
+    let worker = rig.worker(0);
+    rig.tell(Event::RestRequested);
+    rig.wait(PoolConfig::DEFAULT.kill_timeout);
+    assert_eq!(rig.kills(), 1);
+    rig.exit(worker, ExitStatus::Code(73));
+    assert_eq!((rig.pool.counters().quarantines, rig.pool.is_misconfigured()), (0, false));
+    rig.tell(Event::WakeRequested);
+    assert_eq!((rig.spawns(0).len(), rig.pool.counters().restarts), (2, 0));
+}

@@ -98,7 +98,7 @@ impl Connection {
         submission: &InferSubmission,
     ) -> Result<(JobRequest, BTreeMap<ArenaId, Arc<ClientArena>>), String> {
         let ModelCall { model, input, output } = &submission.call;
-        self.shared.check_model(model)?;
+        self.shared.lock().check_model(model)?;
         let mut arenas = BTreeMap::new();
         let (mut bytes, mut inline_bytes) = (0, 0);
         match input {
