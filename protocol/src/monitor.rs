@@ -28,6 +28,10 @@ pub enum Line {
         memory_used: u64,
         /// Bytes of the device.
         memory_total: u64,
+        /// Share of the last moments in which anything ran on it, where the driver says so.
+        busy_percent: Option<u32>,
+        /// What it draws, milliwatts, where the driver says so.
+        power_mw: Option<u32>,
         /// Processes with a context, as NVML numbers them; at most [`PROCESSES_MAX`].
         processes: Vec<u32>,
         /// NVML's recovery action (field 230), where the driver has that.
@@ -106,6 +110,8 @@ mod tests {
             uuid: uuid.clone(),
             memory_used: u64::MAX,
             memory_total: u64::MAX,
+            busy_percent: Some(u32::MAX),
+            power_mw: Some(u32::MAX),
             processes: vec![u32::MAX; PROCESSES_MAX],
             recovery: Some(u32::MAX),
         };

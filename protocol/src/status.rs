@@ -106,6 +106,8 @@ pub struct WorkerStatus {
     pub generation: u32,
     /// Jobs answered by it and those that were in its place before.
     pub jobs_done: u64,
+    /// Items of those that it gave a result for; a request of a model is one.
+    pub items_done: u64,
     /// Processes that were in its place before.
     pub restarts: u32,
     /// What ended the process of its device that died last, or an empty text.
@@ -118,7 +120,32 @@ pub struct WorkerStatus {
     pub arena_bytes: u64,
     /// What its process holds.
     pub memory: WorkerMemory,
+    /// What it has in hand, if it is busy.
+    pub run: Option<RunStatus>,
+    /// Time that its process has had on CPUs, microseconds; 0 where there is no process.
+    pub cpu_us: u64,
+    /// Memory of the host that its process holds, arenas included; 0 where there is no process.
+    pub resident_bytes: u64,
 }
+
+/// What a busy worker has in hand.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunStatus {
+    /// The job that it has had longest: `job17`.
+    pub job: String,
+    /// The program or the model of that, cut to [`RUN_TEXT_MAX`] characters; empty if the job has its
+    /// verdict already.
+    pub what: String,
+    /// Jobs that it runs together, that one included.
+    pub jobs: u32,
+    /// Items of all of them.
+    pub items: u64,
+    /// Microseconds since it was sent that one.
+    pub for_us: u64,
+}
+
+/// Longest text of a program in a status, characters.
+pub const RUN_TEXT_MAX: usize = 120;
 
 /// What a worker process holds beside its arenas, as it said last, and the most it ever held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,6 +175,8 @@ pub struct QueueStatus {
     pub bytes: u64,
     /// The most it ever was.
     pub bytes_high: u64,
+    /// Microseconds since the oldest job that waits was accepted; `None` if none waits.
+    pub oldest_us: Option<u64>,
 }
 
 /// A device out of service.
@@ -198,6 +227,11 @@ pub struct DeviceStatus {
     pub memory_used: u64,
     /// Bytes of the device.
     pub memory_total: u64,
+    /// Share of the last moments in which anything ran on it, whoever ran that; `None` where NVML does
+    /// not say.
+    pub busy_percent: Option<u32>,
+    /// What it draws, milliwatts; `None` where NVML does not say.
+    pub power_mw: Option<u32>,
     /// Processes with a context, as NVML numbers them.
     pub processes: Vec<u32>,
     /// NVML's recovery action; see `gridpool status --policy`.

@@ -43,6 +43,7 @@ mod starts;
 mod stubbed;
 mod submissions;
 mod systemd;
+mod top;
 mod verdicts;
 
 use gridpool_tests::harness::{binaries, processes, raw, wait};

@@ -47,6 +47,14 @@ struct Sample {
     recovery: Option<u32>,
 }
 
+/// How much a device does, as far as NVML says so. Nothing is decided by it, so an error is no more
+/// than a missing number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Load {
+    busy_percent: Option<u32>,
+    power_mw: Option<u32>,
+}
+
 /// What NVML tells by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Event {
@@ -62,6 +70,9 @@ enum Event {
 trait Gauge {
     /// How a device is now.
     fn sample(&mut self, uuid: &str) -> Result<Sample, Refused>;
+
+    /// How much it does. Asked seldom: some drivers take their time over it.
+    fn load(&mut self, uuid: &str) -> Load;
 }
 
 /// Waits for what NVML tells by itself.
@@ -307,11 +318,14 @@ fn look_at(gauge: &mut dyn Gauge, uuid: &str, out: &mut dyn Write) -> io::Result
         Ok(sample) => sample,
         Err(refused) => return say(out, &failed(Some(uuid), &refused)).map(|()| None),
     };
+    let Load { busy_percent, power_mw } = gauge.load(uuid);
     let pids = sample.usage.processes.iter().map(|process| process.pid);
     let line = Line::Device {
         uuid: uuid.to_owned(),
         memory_used: sample.usage.used,
         memory_total: sample.memory_total,
+        busy_percent,
+        power_mw,
         processes: pids.take(PROCESSES_MAX).collect(),
         recovery: sample.recovery,
     };

@@ -10,7 +10,7 @@ use gridpool_protocol::limits::DEADLINE_MAX;
 use gridpool_protocol::program::Ties;
 use nix::sys::signal::Signal;
 
-use super::{bench, chaos, infer, model, ops};
+use super::{bench, chaos, infer, model, ops, top};
 use crate::config::Overrides;
 
 /// A pool of GPU workers that survives its workers.
@@ -122,6 +122,14 @@ pub(super) enum Command {
         /// Print one JSON document.
         #[arg(long)]
         json: bool,
+    },
+    /// Watch a running pool: what every worker does, how fast, and what was the matter; with keys to
+    /// kill, release and drain. Without a terminal it prints one plain table.
+    Top {
+        #[command(flatten)]
+        top: top::TopFlags,
+        #[command(flatten)]
+        socket: SocketFlag,
     },
     /// Send a signal to a worker, to see the pool recover.
     Kill {

@@ -16,6 +16,7 @@ pub mod results;
 pub mod show;
 mod status;
 mod text;
+mod top;
 mod work;
 
 use std::io::{self, IsTerminal, Write};
@@ -62,6 +63,8 @@ pub fn main() -> ExitCode {
     } else {
         "error"
     };
+    // A line in between would spoil the picture.
+    let quiet = if matches!(arguments.command, Command::Top { .. }) { "off" } else { quiet };
     let filter = filter.unwrap_or_else(|_| EnvFilter::new(quiet));
     let color = io::stderr().is_terminal();
     tracing_subscriber::fmt()
@@ -114,6 +117,7 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Status { socket, policy: true, config, json } => {
             print_policy(socket.socket, config.as_deref(), json)
         }
+        Command::Top { top, socket } => top::run(&top, socket_path(socket.socket)?),
         Command::Kill { worker, signal, socket } => {
             order(connect(socket.socket)?.kill(&worker, signal as i32))
         }
@@ -331,9 +335,13 @@ fn start_pool(settings: &Settings) -> Result<Shell, CommandError> {
 }
 
 fn connect(socket: Option<PathBuf>) -> Result<Client, CommandError> {
+    Ok(Client::connect(socket_path(socket)?)?)
+}
+
+fn socket_path(socket: Option<PathBuf>) -> Result<PathBuf, CommandError> {
     let overrides = Overrides { socket, ..Overrides::default() };
     let none: Option<&Path> = None;
-    Ok(Client::connect(Settings::resolve(overrides, none)?.socket)?)
+    Ok(Settings::resolve(overrides, none)?.socket)
 }
 
 /// The first signal drains the pool, the second stops it at once.

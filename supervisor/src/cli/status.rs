@@ -75,7 +75,7 @@ pub(super) fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
 }
 
 /// Why a device is out of service, until when, and what to type.
-fn out_of_service(quarantine: &QuarantineStatus) -> String {
+pub(super) fn out_of_service(quarantine: &QuarantineStatus) -> String {
     let QuarantineStatus { device, role, why, tried_in_us } = quarantine;
     let of = if role == Role::Infer.name() { " for models" } else { "" };
     let until = match tried_in_us {
@@ -160,6 +160,8 @@ mod tests {
             uuid: "GPU-0".to_owned(),
             memory_used: 5 << 20,
             memory_total: 9 << 30,
+            busy_percent: None,
+            power_mw: None,
             processes: vec![7],
             recovery: Some(0),
             last_xid: None,

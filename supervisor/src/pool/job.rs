@@ -53,7 +53,7 @@ pub(super) struct Job {
     begun: u32,
     /// Items with an error in place of a result, in the parts that were answered.
     item_errors: u32,
-    accepted: Timestamp,
+    pub(super) accepted: Timestamp,
     dispatched: Option<Timestamp>,
     attempts: Vec<Attempt>,
 }

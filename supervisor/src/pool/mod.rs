@@ -52,6 +52,7 @@ use part::PartState;
 use policy::PolicyTable;
 use queue::{Place, Queue, Suspects, Waiting};
 pub use roles::Pools;
+pub use rows::InHand;
 pub use seats::Quarantine;
 use slot::Slot;
 use verdicts::Verdicts;
@@ -307,7 +308,7 @@ impl Pool {
         }
     }
 
-    /// What waits.
+    /// What waits. The shell, which has the clock, adds for how long.
     #[must_use]
     pub fn queue(&self) -> QueueStatus {
         QueueStatus {
@@ -315,7 +316,14 @@ impl Pool {
             jobs_high: self.jobs_high as u64,
             bytes: self.inline_bytes,
             bytes_high: self.bytes_high,
+            oldest_us: None,
         }
+    }
+
+    /// When the oldest job that waits was accepted.
+    #[must_use]
+    pub fn waits_since(&self) -> Option<Timestamp> {
+        self.jobs.values().filter(|job| job.waits()).map(|job| job.accepted).min()
     }
 
     /// Sums since the start.

@@ -11,6 +11,8 @@ use super::event::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sent {
     pub(super) attempt: AttemptId,
+    /// When it was sent.
+    pub(super) since: Timestamp,
     /// Bytes of its payload that lie in the channel.
     inline_bytes: u64,
     /// Set once its job has a verdict: the worker dies if it has not answered by then. Counts in the
@@ -50,7 +52,8 @@ impl Batch {
         may_run_again: bool,
         on_trial: bool,
     ) {
-        self.sent.push(Sent { attempt, inline_bytes, free_at: None, moved: false });
+        let since = self.since;
+        self.sent.push(Sent { attempt, since, inline_bytes, free_at: None, moved: false });
         self.cost = self.cost.saturating_add(cost);
         self.may_lead &= may_run_again && !on_trial;
         self.is_trial |= on_trial;
@@ -154,6 +157,7 @@ impl Outstanding {
         for batch in [Some(&mut self.front), self.second.as_mut()].into_iter().flatten() {
             batch.since = batch.since.after(gap);
             for sent in &mut batch.sent {
+                sent.since = sent.since.after(gap);
                 sent.free_at = sent.free_at.map(|at| at.after(gap));
             }
         }

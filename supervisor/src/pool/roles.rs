@@ -8,8 +8,8 @@ use gridpool_protocol::ids::{ContentHash, DeviceId, Role, WorkerId};
 use gridpool_protocol::status::{Counters, QueueStatus, WorkerStatus};
 
 use super::Pool;
-use super::Quarantine;
 use super::event::{Action, Event, Timestamp};
+use super::{InHand, Quarantine};
 
 /// Numbers of processes of two pools over one device: one odd, one even.
 const STEP: u32 = 2;
@@ -213,8 +213,21 @@ impl Pools {
                 jobs_high: sum.jobs_high + queue.jobs_high,
                 bytes: sum.bytes + queue.bytes,
                 bytes_high: sum.bytes_high + queue.bytes_high,
+                oldest_us: None,
             },
         )
+    }
+
+    /// See [`Pool::waits_since`].
+    #[must_use]
+    pub fn waits_since(&self) -> Option<Timestamp> {
+        self.all().into_iter().filter_map(|(_, pool)| pool.waits_since()).min()
+    }
+
+    /// See [`Pool::in_hand`].
+    #[must_use]
+    pub fn in_hand(&self, worker: WorkerId) -> Option<InHand> {
+        self.all().into_iter().find_map(|(_, pool)| pool.in_hand(worker))
     }
 
     /// Sums over all of them.

@@ -1,14 +1,50 @@
-//! What `status` shows of processes: a row for each.
+//! What is shown of processes: a row of `status` for each, its device for receipts, what each has in hand.
 
-use gridpool_protocol::ids::{DeviceId, WorkerId};
+use gridpool_protocol::ids::{DeviceId, JobId, WorkerId};
+use gridpool_protocol::receipt::DeviceInfo;
 use gridpool_protocol::status::{SlotDevice, WorkerMemory, WorkerState, WorkerStatus};
 
 use super::device::Service;
+use super::event::Timestamp;
+use super::outstanding::Sent;
 use super::slot::{Slot, SlotState};
 use super::{Pool, micros};
 
+/// What a worker has in hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InHand {
+    /// The job that it has had longest.
+    pub job: JobId,
+    /// When it was sent that one.
+    pub since: Timestamp,
+    /// Jobs that it runs together, that one included.
+    pub jobs: usize,
+    /// Items of all of them that have no verdict yet.
+    pub items: u64,
+}
+
 impl Pool {
-    /// A row for every process, and for every device without one. The shell adds process ids.
+    /// What a worker has in hand, if it is busy.
+    #[must_use]
+    pub fn in_hand(&self, worker: WorkerId) -> Option<InHand> {
+        let slot = self.slots.iter().find(|slot| slot.worker() == worker)?;
+        let SlotState::Busy { outstanding } = &slot.state else { return None };
+        let items = |sent: &Sent| {
+            let job = self.jobs.get(&sent.attempt.job)?;
+            Some(u64::from(job.parts[job.part_of(sent.attempt)?].items.len()))
+        };
+        let sent = outstanding.front.sent.iter().filter(|sent| !sent.moved);
+        let first = sent.clone().min_by_key(|sent| sent.since)?;
+        Some(InHand {
+            job: first.attempt.job,
+            since: first.since,
+            jobs: sent.clone().count(),
+            items: sent.filter_map(items).sum(),
+        })
+    }
+
+    /// A row for every process, and for every device without one. The shell adds what it knows of
+    /// processes and what jobs are.
     #[must_use]
     pub fn workers(&self) -> Vec<WorkerStatus> {
         let rows = |device| {
@@ -47,12 +83,16 @@ impl Pool {
             state,
             generation: worker.generation,
             jobs_done: slot.jobs_done,
+            items_done: slot.items_done,
             restarts: slot.starts.saturating_sub(1),
             last_fault: device.last_fault.clone(),
             start_us: slot.took_start.map(micros),
             end_us: slot.took_end.map(micros),
             arena_bytes: 0,
             memory: WorkerMemory::default(),
+            run: None,
+            cpu_us: 0,
+            resident_bytes: 0,
         }
     }
 
@@ -66,6 +106,17 @@ impl Pool {
 }
 
 impl Slot {
+    /// The device as its worker found it; without a name if none was READY yet.
+    pub(super) fn device_info(&self) -> DeviceInfo {
+        self.info.clone().unwrap_or_else(|| DeviceInfo {
+            kind: self.device.kind,
+            index: self.device.index,
+            name: String::new(),
+            uuid: String::new(),
+            driver: String::new(),
+        })
+    }
+
     /// Its state, in the words of the interface.
     fn shown_state(&self) -> WorkerState {
         match self.state {

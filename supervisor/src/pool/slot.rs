@@ -96,6 +96,8 @@ pub(super) struct Slot {
     pub(super) is_changing: bool,
     pub(super) last_heard: Timestamp,
     pub(super) jobs_done: u64,
+    /// Items that it gave a result for.
+    pub(super) items_done: u64,
     /// Processes that it has had.
     pub(super) starts: u32,
     started: Timestamp,
@@ -126,6 +128,7 @@ impl Slot {
             is_changing: false,
             last_heard: Timestamp::default(),
             jobs_done: 0,
+            items_done: 0,
             starts: 0,
             started: Timestamp::default(),
             doomed: None,
@@ -141,17 +144,6 @@ impl Slot {
     /// The name of the process that serves it now, or served it last.
     pub(super) fn worker(&self) -> WorkerId {
         WorkerId { device: self.device, generation: self.generation }
-    }
-
-    /// The device as its worker found it; without a name if none was READY yet.
-    pub(super) fn device_info(&self) -> DeviceInfo {
-        self.info.clone().unwrap_or_else(|| DeviceInfo {
-            kind: self.device.kind,
-            index: self.device.index,
-            name: String::new(),
-            uuid: String::new(),
-            driver: String::new(),
-        })
     }
 
     /// Whether there is a process, or one is ordered.

@@ -14,6 +14,7 @@ mod patience;
 mod poison;
 mod quarantine;
 mod rest;
+mod rows;
 mod standby;
 mod workers;
 

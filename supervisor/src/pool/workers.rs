@@ -77,6 +77,7 @@ impl Pool {
         let device = self.slots[index].device_info();
         match result {
             Ok(report) => {
+                self.slots[index].items_done += u64::from(job.parts[part].items.len());
                 job.answered(part, device, report);
                 self.finish_if_ended(now, attempt.job);
             }

@@ -269,6 +269,11 @@ impl Core {
         self.payloads.insert(job, held);
     }
 
+    /// What a client wants done, if that has no verdict yet.
+    pub(super) fn work_of(&self, job: JobId) -> Option<&Work> {
+        self.payloads.get(&job).map(|held| &held.work)
+    }
+
     /// Forgets a job, and the arenas that only it still used.
     fn discard(&mut self, job: JobId) {
         let Some(held) = self.payloads.remove(&job) else { return };

@@ -29,9 +29,9 @@ mod outbox;
 mod pidfd;
 mod process;
 mod spawn;
+mod status;
 mod timer;
 
-use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
 use gridpool_protocol::message::{Answer, AttemptError};
 use gridpool_protocol::spin;
-use gridpool_protocol::status::{Status, SupervisorStatus, WorkerMemory};
+use gridpool_protocol::status::{Status, WorkerMemory};
 
 use crate::pool::config::PoolConfig;
 use crate::pool::event::{Event, Timestamp};
@@ -402,47 +402,4 @@ impl Shared {
         }
         core.handle(self, now, Event::DeviceFault { device, fault });
     }
-
-    fn status(&self) -> Status {
-        let cuda_mapped = cuda_is_mapped();
-        let (monitor, devices) = self.monitor.get().map(Monitor::status).unzip();
-        let http = self.gateway.get().map(Gateway::status);
-        let core = self.lock();
-        let mut workers = core.pool.workers();
-        for row in &mut workers {
-            let Some(link) = row.name.parse().ok().and_then(|name| core.workers.get(&name)) else {
-                continue;
-            };
-            row.pid = link.pid;
-            row.arena_bytes = link.arena_bytes();
-            row.memory = link.memory;
-        }
-        let (arena_bytes, arena_bytes_high) = self.budget.bytes();
-        Status {
-            supervisor: SupervisorStatus {
-                pid: std::process::id(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                uptime_s: self.started.elapsed().as_secs_f64(),
-                socket: self.socket.display().to_string(),
-                cuda_mapped,
-                draining: core.pool.is_draining(),
-                clients: u32::try_from(core.clients.len()).unwrap_or(u32::MAX),
-                arena_bytes,
-                arena_bytes_high,
-                outbox_bytes_high: self.outbox_bytes_high.load(Ordering::Relaxed),
-            },
-            workers,
-            monitor,
-            http,
-            devices: devices.unwrap_or_default(),
-            quarantines: operator::quarantines(&core.pool, self.timestamp()),
-            queue: core.pool.queue(),
-            counters: core.pool.counters(),
-        }
-    }
-}
-
-/// Whether a CUDA library is mapped into this process, by looking.
-fn cuda_is_mapped() -> bool {
-    fs::read_to_string("/proc/self/maps").map_or(true, |maps| maps.contains("libcuda"))
 }

@@ -143,6 +143,8 @@ fn lines(add: &mut Add<'_>) {
         uuid: uuid.clone(),
         memory_used: 1,
         memory_total: 1 << 40,
+        busy_percent: Some(97),
+        power_mw: None,
         processes: vec![1, 2],
         recovery: None,
     };

@@ -18,7 +18,7 @@ use gridpool_protocol::receipt::{
 };
 use gridpool_protocol::status::{
     Counters, DeviceStatus, HttpStatus, MonitorStatus, PolicyRule, QuarantineStatus, QueueStatus,
-    SlotDevice, Status, SupervisorStatus, WorkerMemory, WorkerState, WorkerStatus,
+    RunStatus, SlotDevice, Status, SupervisorStatus, WorkerMemory, WorkerState, WorkerStatus,
 };
 use gridpool_protocol::tensor::model::{InferReport, ModelInfo, ModelState, ProviderNodes};
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan, Provider};
@@ -326,6 +326,13 @@ fn status() -> Status {
         name: "a processor".to_owned(),
         uuid: String::new(),
     };
+    let run = RunStatus {
+        job: "job17".to_owned(),
+        what: "rot90 | fill(5)".to_owned(),
+        jobs: 2,
+        items: 64,
+        for_us: 1_500_000,
+    };
     let worker = WorkerStatus {
         name: "cpu0#2".to_owned(),
         pid: 4_242,
@@ -334,12 +341,16 @@ fn status() -> Status {
         state: WorkerState::Busy,
         generation: 2,
         jobs_done: 5,
+        items_done: 160,
         restarts: 1,
         last_fault: "cpu0#1 died".to_owned(),
         start_us: Some(5_000),
         end_us: None,
         arena_bytes: 0,
         memory: WorkerMemory::default(),
+        run: Some(run),
+        cpu_us: 1_000,
+        resident_bytes: 9 << 20,
     };
     let supervisor = SupervisorStatus {
         pid: 1,
@@ -360,6 +371,8 @@ fn status() -> Status {
         uuid: "GPU-1".to_owned(),
         memory_used: 1,
         memory_total: 2,
+        busy_percent: Some(97),
+        power_mw: Some(700_000),
         processes: vec![4_242],
         recovery: None,
         last_xid: Some(31),

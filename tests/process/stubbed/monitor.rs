@@ -81,6 +81,15 @@ fn a_gpu_that_needs_a_reboot_is_out_as_soon_as_nvml_says_so() {
 }
 
 #[test]
+fn how_busy_a_gpu_is_is_shown_where_nvml_says_so() {
+    let busy = "call=nvmlDeviceGetUtilizationRates value=97; call=nvmlDeviceGetPowerUsage code=3";
+    let pool = watched(1, busy);
+    let gpu = gauges(&pool, 0);
+    assert_eq!((gpu.busy_percent, gpu.power_mw, gpu.nvml_error), (Some(97), None, None));
+    serves(&pool.client());
+}
+
+#[test]
 fn a_gpu_that_nvml_has_lost_is_out() {
     let pool = watched(1, "call=nvmlDeviceGetMemoryInfo while-file=DIR/lost code=15");
     make(pool.folder(), "lost");

@@ -77,6 +77,7 @@ impl Model {
             jobs_high: self.jobs_high,
             bytes: self.jobs.values().map(|job| job.request.inline_bytes).sum(),
             bytes_high: self.bytes_high,
+            oldest_us: None,
         };
         let told = pool.queue();
         holds(rule, told == own, || format!("told {told:?}, counted {own:?}"))?;

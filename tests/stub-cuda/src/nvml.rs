@@ -80,6 +80,14 @@ pub struct MemoryInfo {
     used: u64,
 }
 
+/// `nvmlUtilization_t`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Utilization {
+    gpu: c_uint,
+    memory: c_uint,
+}
+
 /// `nvmlProcessInfo_t`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -232,6 +240,9 @@ exports! { SYMBOLS:
         machine.gpu(device)?;
         give_text(to, room as usize, NAME)
     };
+    nvmlDeviceGetPowerUsage(device: Device, to: *mut c_uint) |mut machine, orders| {
+        machine.gpu(device).and_then(|_| give(to, orders.value.unwrap_or(0)))
+    };
     nvmlDeviceGetSupportedEventTypes(device: Device, to: *mut u64) |mut machine, _| {
         machine.gpu(device).and_then(|_| give(to, EVENT_TYPES))
     };
@@ -239,6 +250,10 @@ exports! { SYMBOLS:
         let uuid = machine.gpu(device).map(uuid_text)?;
         let uuid = CString::new(uuid).map_err(|_| code::INVALID_ARGUMENT)?;
         give_text(to, room as usize, &uuid)
+    };
+    nvmlDeviceGetUtilizationRates(device: Device, to: *mut Utilization) |mut machine, orders| {
+        let gpu = orders.value.unwrap_or(0);
+        machine.gpu(device).and_then(|_| give(to, Utilization { gpu, memory: 0 }))
     };
     nvmlDeviceRegisterEvents(device: Device, kinds: u64, set: Set) |mut machine, _| {
         let gpu = machine.gpu(device)?;

@@ -10,7 +10,7 @@ use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::{Device, EventSet, Nvml};
 
 use super::reclaim::{Process, Usage};
-use super::{Event, Gauge, Refused, Sample, Watch};
+use super::{Event, Gauge, Load, Refused, Sample, Watch};
 
 /// `nvmlEventTypeXidCriticalError`.
 const XID_CRITICAL: u64 = 0x8;
@@ -105,6 +105,14 @@ impl Gauge for Nvmls {
         let recovery = recovery_action(&device)?;
         let usage = Usage { used: memory.used, processes };
         Ok(Sample { usage, memory_total: memory.total, recovery })
+    }
+
+    fn load(&mut self, uuid: &str) -> Load {
+        let Ok(device) = self.0.device_by_uuid(uuid) else { return Load::default() };
+        Load {
+            busy_percent: device.utilization_rates().ok().map(|rates| rates.gpu),
+            power_mw: device.power_usage().ok(),
+        }
     }
 }
 

@@ -35,6 +35,10 @@ impl Gauge for Stage {
         let none = || Err(Refused { call: "nvmlDeviceGetHandleByUUID", code: 6 });
         self.0.lock().unwrap().get(uuid).cloned().unwrap_or_else(none)
     }
+
+    fn load(&mut self, _: &str) -> Load {
+        Load { busy_percent: Some(42), power_mw: None }
+    }
 }
 
 /// Events that the test sends. What comes after the sender is gone never comes back.
@@ -112,6 +116,8 @@ fn every_second_brings_the_devices_and_a_sign_of_life() {
             uuid: UUID.to_owned(),
             memory_used: 1_000 << 20,
             memory_total: 1 << 40,
+            busy_percent: Some(42),
+            power_mw: None,
             processes: vec![7],
             recovery: Some(0),
         };

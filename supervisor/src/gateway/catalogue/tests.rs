@@ -16,12 +16,16 @@ fn worker(name: &str, role: Role, state: WorkerState) -> WorkerStatus {
         state,
         generation: 1,
         jobs_done: 0,
+        items_done: 0,
         restarts: 0,
         last_fault: "killed".to_owned(),
         start_us: None,
         end_us: None,
         arena_bytes: 0,
         memory: WorkerMemory::default(),
+        run: None,
+        cpu_us: 0,
+        resident_bytes: 0,
     }
 }
 

@@ -12,6 +12,8 @@ use super::{Inner, PoolDevice};
 pub(super) struct Gauges {
     memory_used: u64,
     memory_total: u64,
+    busy_percent: Option<u32>,
+    power_mw: Option<u32>,
     processes: Vec<u32>,
     recovery: Option<u32>,
     last_xid: Option<u32>,
@@ -28,6 +30,8 @@ impl Gauges {
             uuid: device.uuid.clone(),
             memory_used: self.memory_used,
             memory_total: self.memory_total,
+            busy_percent: self.busy_percent,
+            power_mw: self.power_mw,
             processes: self.processes,
             recovery: self.recovery,
             last_xid: self.last_xid,
@@ -40,10 +44,20 @@ impl Gauges {
     fn take_in(&mut self, device: DeviceId, line: Line) -> Option<FaultCode> {
         match line {
             Line::Beat {} | Line::Reclaimed { .. } => None,
-            Line::Device { memory_used, memory_total, processes, recovery, .. } => {
+            Line::Device {
+                uuid: _,
+                memory_used,
+                memory_total,
+                busy_percent,
+                power_mw,
+                processes,
+                recovery,
+            } => {
                 let before = std::mem::replace(&mut self.recovery, recovery);
                 self.memory_used = memory_used;
                 self.memory_total = memory_total;
+                self.busy_percent = busy_percent;
+                self.power_mw = power_mw;
                 self.processes = processes;
                 self.failure = None;
                 // That nothing is needed is no news at first.

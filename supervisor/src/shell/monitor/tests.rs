@@ -96,7 +96,7 @@ fn what_it_says_is_kept_and_what_is_news_is_told() {
     let device = |recovery: &str| {
         format!(
             "echo '{{\"device\":{{\"uuid\":\"GPU-3\",\"memory_used\":5,\"memory_total\":9,\
-             \"processes\":[7],\"recovery\":{recovery}}}}}'"
+             \"busy_percent\":97,\"power_mw\":null,\"processes\":[7],\"recovery\":{recovery}}}}}'"
         )
     };
     let xid = "echo '{\"xid\":{\"uuid\":\"GPU-3\",\"xid\":79}}'";
@@ -138,6 +138,8 @@ fn what_it_says_is_kept_and_what_is_news_is_told() {
         uuid: "GPU-3".to_owned(),
         memory_used: 5,
         memory_total: 9,
+        busy_percent: Some(97),
+        power_mw: None,
         processes: vec![7],
         recovery: Some(1),
         last_xid: Some(31),

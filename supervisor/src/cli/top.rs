@@ -1,0 +1,278 @@
+//! `gridpool top`: a running pool at a glance, again and again, with keys for what an operator does
+//! about what he sees.
+//!
+//! Four threads, each of which sleeps until there is something for it: one waits for keys, one for
+//! signals, one for the pool ([`watch`]), and the first draws whatever has changed. What looks mean is
+//! in [`model`], what keys mean in [`desk`], what stands where in [`view`]; none of these knows a
+//! terminal, a clock or the pool.
+
+mod columns;
+mod desk;
+mod model;
+mod plain;
+mod screen;
+mod view;
+mod watch;
+mod words;
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use gridpool_protocol::client::ClientError;
+use gridpool_protocol::clock;
+use gridpool_protocol::exit::cli as exit;
+use nix::sys::signal::{SigSet, Signal};
+use ratatui::crossterm::event;
+
+use super::{CommandError, show, system};
+use desk::{Deed, Desk, Order};
+use model::{History, Picture};
+use screen::{Input, Screen};
+use view::Scene;
+use watch::{Pool, Word};
+
+/// Looks come no faster and no slower than that, seconds.
+const EVERY_MIN: f64 = 0.1;
+const EVERY_MAX: f64 = 3_600.0;
+/// A look that is so late is said to be.
+const LATE_AFTER: Duration = Duration::from_secs(3);
+/// How often it is said how late.
+const LATE_EVERY: Duration = Duration::from_secs(1);
+/// Orders that the pool has not been told yet: more are refused.
+const ORDERS_MAX: usize = 4;
+
+/// What may be typed after `gridpool top`.
+#[derive(Debug, Args)]
+pub(super) struct TopFlags {
+    /// Seconds from one look at the pool to the next.
+    #[arg(long, value_name = "SECONDS", default_value = "1", env = "GRIDPOOL_EVERY")]
+    #[arg(value_parser = parse_every, allow_negative_numbers = true)]
+    every: Duration,
+}
+
+fn parse_every(text: &str) -> Result<Duration, String> {
+    let seconds =
+        text.parse::<f64>().ok().filter(|seconds| (EVERY_MIN..=EVERY_MAX).contains(seconds));
+    let wrong = || format!("write a number of seconds from {EVERY_MIN} to {EVERY_MAX}, such as 2");
+    seconds.map(Duration::from_secs_f64).ok_or_else(wrong)
+}
+
+/// What the first thread hears from the others.
+#[derive(Debug)]
+enum Heard {
+    Input(Input),
+    /// The terminal says no more.
+    InputLost(io::Error),
+    Signal(Signal),
+    Pool(Word),
+}
+
+/// Shows the pool until somebody quits; without a terminal, once.
+pub(super) fn run(flags: &TopFlags, socket: PathBuf) -> Result<u8, CommandError> {
+    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+    if is_dumb || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        return once(flags, socket);
+    }
+    let pool = Pool::connect(socket)?;
+    // Before any thread is started, so that all inherit it: signals are for the thread that waits.
+    let ends = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
+    let signals = SigSet::from_iter(ends.into_iter().chain([Signal::SIGCONT]));
+    signals.thread_block().map_err(|errno| system("blocking signals")(errno.into()))?;
+    let (tell, hear) = crossbeam_channel::unbounded();
+    let (order, orders) = crossbeam_channel::bounded(ORDERS_MAX);
+    let colors = show::wants_color(true, std::env::var_os("NO_COLOR").as_deref());
+    let mut screen = Screen::enter().map_err(system("the terminal"))?;
+    let started = watch::start(pool, flags.every, orders, tell.clone(), Heard::Pool)
+        .and_then(|()| wait_for_signals(signals, tell.clone()))
+        .and_then(|()| wait_for_input(tell));
+    started.map_err(system("a thread"))?;
+    Show::new(flags.every, order, colors).run(&mut screen, &hear)
+}
+
+/// Two looks, for the rates, and what they show.
+fn once(flags: &TopFlags, socket: PathBuf) -> Result<u8, CommandError> {
+    let mut pool = Pool::connect(socket)?;
+    let mut history = History::default();
+    history.look(pool.look()?);
+    // Nothing is ever sent: to wait on it is to wait for time alone.
+    let (_open, never) = crossbeam_channel::bounded::<()>(0);
+    let second = match never.recv_timeout(flags.every) {
+        Ok(()) | Err(RecvTimeoutError::Disconnected) => Err(ClientError::Lost),
+        Err(RecvTimeoutError::Timeout) => pool.look(),
+    };
+    let picture = history.look(second?);
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let written = plain::write(&mut out, &picture).and_then(|()| out.flush());
+    written.map_err(CommandError::Output)?;
+    Ok(exit::OK)
+}
+
+fn wait_for_signals(signals: SigSet, tell: Sender<Heard>) -> io::Result<()> {
+    let body = move || {
+        while let Ok(signal) = signals.wait() {
+            if tell.send(Heard::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("signals".into()).spawn(body).map(drop)
+}
+
+fn wait_for_input(tell: Sender<Heard>) -> io::Result<()> {
+    let body = move || {
+        loop {
+            let heard = match event::read() {
+                Ok(event) => Heard::Input(screen::input(&event)),
+                Err(error) => Heard::InputLost(error),
+            };
+            let is_over = matches!(heard, Heard::InputLost(_));
+            if tell.send(heard).is_err() || is_over {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("input".into()).spawn(body).map(drop)
+}
+
+/// What is shown, and what has come of it so far.
+#[derive(Debug)]
+struct Show {
+    every: Duration,
+    order: Sender<Order>,
+    colors: bool,
+    history: History,
+    desk: Desk,
+    picture: Option<Picture>,
+    /// When the last word came from the pool.
+    heard_at: Instant,
+    trouble: Option<String>,
+}
+
+/// Whether to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    GoOn,
+    Retake,
+    Repaint,
+    Suspend,
+    End,
+}
+
+impl Show {
+    fn new(every: Duration, order: Sender<Order>, colors: bool) -> Self {
+        Self {
+            every,
+            order,
+            colors,
+            history: History::default(),
+            desk: Desk::default(),
+            picture: None,
+            heard_at: clock::now(),
+            trouble: None,
+        }
+    }
+
+    /// Draws, sleeps until something has happened, and again.
+    fn run(mut self, screen: &mut Screen, hear: &Receiver<Heard>) -> Result<u8, CommandError> {
+        let late_at = self.every + LATE_AFTER;
+        loop {
+            self.draw(screen).map_err(CommandError::Output)?;
+            let age = self.heard_at.elapsed();
+            let patience = late_at.checked_sub(age).unwrap_or(LATE_EVERY);
+            let mut next = match hear.recv_timeout(patience) {
+                Ok(heard) => self.hear(heard)?,
+                Err(RecvTimeoutError::Timeout) => Next::GoOn,
+                Err(RecvTimeoutError::Disconnected) => return Ok(exit::OK),
+            };
+            // All that has come meanwhile is drawn at once.
+            while next == Next::GoOn
+                && let Ok(heard) = hear.try_recv()
+            {
+                next = self.hear(heard)?;
+            }
+            let done = match next {
+                Next::GoOn => Ok(()),
+                Next::Retake => screen.retake(),
+                Next::Repaint => screen.repaint(),
+                Next::Suspend => screen.suspend(),
+                Next::End => return Ok(exit::OK),
+            };
+            done.map_err(CommandError::Output)?;
+        }
+    }
+
+    fn draw(&self, screen: &mut Screen) -> io::Result<()> {
+        let silent = self.heard_at.elapsed();
+        let late = (silent > self.every + LATE_AFTER)
+            .then(|| format!("the pool has not answered for {} s", silent.as_secs()));
+        let trouble = late.as_deref().or(self.trouble.as_deref());
+        screen.draw(&Scene {
+            picture: self.picture.as_ref(),
+            desk: &self.desk,
+            trouble,
+            colors: self.colors,
+        })
+    }
+
+    fn hear(&mut self, heard: Heard) -> Result<Next, CommandError> {
+        match heard {
+            Heard::Input(Input::Key(key)) => {
+                return Ok(match self.desk.press(key, self.picture.as_ref()) {
+                    Deed::Nothing => Next::GoOn,
+                    Deed::Order(order) => {
+                        self.give(order);
+                        Next::GoOn
+                    }
+                    Deed::Redraw => Next::Repaint,
+                    Deed::Quit => Next::End,
+                });
+            }
+            Heard::Input(Input::Suspend) => return Ok(Next::Suspend),
+            Heard::Input(Input::Resized | Input::Other) => {}
+            Heard::InputLost(error) => return Err(system("the terminal")(error)),
+            Heard::Signal(Signal::SIGCONT) => return Ok(Next::Retake),
+            Heard::Signal(_) => return Ok(Next::End),
+            Heard::Pool(word) => self.hear_pool(word),
+        }
+        Ok(Next::GoOn)
+    }
+
+    fn give(&mut self, order: Order) {
+        if self.order.try_send(order).is_err() {
+            self.desk.say("the pool has not taken the last orders yet; try again".to_owned());
+        }
+    }
+
+    fn hear_pool(&mut self, word: Word) {
+        self.heard_at = clock::now();
+        match word {
+            Word::Look(look) => {
+                // Looked at while the picture stands still, so that rates are right after it.
+                let picture = self.history.look(*look);
+                self.trouble = None;
+                if !self.desk.paused() || self.picture.is_none() {
+                    self.picture = Some(picture);
+                }
+            }
+            Word::Done(what) => self.desk.say(what),
+            Word::Trouble(why) => self.trouble = Some(format!("{why} (trying again)")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_between_looks_are_read_or_refused_with_a_sentence() {
+        assert_eq!(parse_every("0.5"), Ok(Duration::from_millis(500)));
+        for text in ["0", "-1", "x", "inf", "nan", "1e9"] {
+            assert!(parse_every(text).unwrap_err().contains("a number of seconds"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Screens of three sizes, as text; and no screen at all.
+
+use gridpool_protocol::status::{QuarantineStatus, RunStatus, WorkerStatus};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use super::super::desk::Key;
+use super::super::model::Look;
+use super::super::model::tests::{gpu, look, model, pictures, worker};
+use super::*;
+
+/// A pool of three GPUs: one runs programs and models, one dies again and again, one starts.
+fn looks() -> [Look; 2] {
+    let mut busy = worker("gpu0#1", "grid");
+    busy.pid = 4_242;
+    busy.device.name = "NVIDIA H200".to_owned();
+    (busy.jobs_done, busy.items_done) = (10, 640);
+    let mut models = worker("gpu0#2", "infer");
+    models.device.name = "NVIDIA H200".to_owned();
+    let mut out = worker("gpu1#9", "grid");
+    (out.pid, out.restarts, out.state) = (0, 4, WorkerState::Quarantined);
+    let mut starting = worker("gpu2#3", "grid");
+    (starting.state, starting.restarts) = (WorkerState::Starting, 1);
+    starting.last_fault = "gpu2#1 died: signal 11 (SIGSEGV)".to_owned();
+    let before = vec![busy.clone(), models.clone(), out.clone(), starting.clone()];
+    let run = |what: &str, jobs| RunStatus {
+        job: "job17".to_owned(),
+        what: what.to_owned(),
+        jobs,
+        items: 64 * u64::from(jobs),
+        for_us: 450_000,
+    };
+    busy.state = WorkerState::Busy;
+    busy.run = Some(run("rot90 | objects(true, false, true) | argmax(size)", 1));
+    (busy.jobs_done, busy.items_done) = (250, 15_640);
+    models.state = WorkerState::Busy;
+    models.run = Some(run("resnet", 3));
+    (models.jobs_done, models.items_done) = (90, 90);
+    let mut looks = [look(3_600.0, before), look(3_602.0, vec![busy, models, out, starting])];
+    let [device, role, why] = ["gpu1", "grid", "gpu1#9 died: exit code 71"].map(str::to_owned);
+    let out = QuarantineStatus { device, role, why, tried_in_us: Some(41_000_000) };
+    for look in &mut looks {
+        look.status.quarantines.push(out.clone());
+        look.status.devices = vec![gpu("gpu0"), gpu("gpu1"), gpu("gpu2")];
+        look.models =
+            vec![model("gpu0#2", "bert", "no kernel for Foo"), model("gpu0#2", "resnet", "")];
+    }
+    let counters = &mut looks[1].status.counters;
+    (counters.accepted, counters.ok, counters.failed, counters.poison) = (350, 340, 1, 2);
+    let queue = &mut looks[1].status.queue;
+    (queue.jobs, queue.bytes, queue.oldest_us) = (3, 12 << 10, Some(450_000));
+    looks
+}
+
+fn seen() -> Picture {
+    pictures(looks()).remove(1)
+}
+
+fn scene<'a>(picture: &'a Picture, desk: &'a Desk) -> Scene<'a> {
+    Scene { picture: Some(picture), desk, trouble: None, colors: true }
+}
+
+/// The lines of a screen of that size.
+fn screen(scene: &Scene<'_>, width: u16, height: u16) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(scene, frame.area(), frame.buffer_mut())).unwrap();
+    let cells = terminal.backend().buffer().content();
+    let line = |line: &[ratatui::buffer::Cell]| {
+        let text: String = line.iter().map(ratatui::buffer::Cell::symbol).collect();
+        text.trim_end().to_owned()
+    };
+    cells.chunks(width.into()).map(line).collect()
+}
+
+#[track_caller]
+fn shows(lines: &[String], want: &str) {
+    let want: Vec<_> = want.lines().collect();
+    assert_eq!(lines, want, "\n{}", lines.join("\n"));
+}
+
+#[test]
+fn all_of_it_is_readable_on_80_columns_and_24_lines() {
+    let picture = seen();
+    shows(&screen(&scene(&picture, &Desk::default()), 80, 24), include_str!("80x24.txt"));
+}
+
+#[test]
+fn a_larger_screen_shows_more_of_each() {
+    let picture = seen();
+    shows(&screen(&scene(&picture, &Desk::default()), 120, 40), include_str!("120x40.txt"));
+}
+
+#[test]
+fn a_small_screen_leaves_columns_out() {
+    let picture = seen();
+    shows(&screen(&scene(&picture, &Desk::default()), 40, 10), include_str!("40x10.txt"));
+}
+
+#[test]
+fn no_screen_is_too_small_and_none_too_large() {
+    let mut many = looks()[1].clone();
+    many.status.workers = (0..64).map(|index| worker(&format!("gpu{index}#1"), "grid")).collect();
+    let pictures = [pictures([many]).remove(0), seen(), pictures([look(1.0, vec![])]).remove(0)];
+    let mut asks = Desk::default();
+    asks.press(Key::Char('d'), None);
+    let mut helps = Desk::default();
+    helps.press(Key::Char('?'), None);
+    for desk in [&Desk::default(), &asks, &helps] {
+        let nothing =
+            Scene { picture: None, trouble: Some("no pool"), ..scene(&pictures[0], desk) };
+        for scene in pictures.iter().map(|picture| scene(picture, desk)).chain([nothing]) {
+            for width in (0..45).chain([79, 80, 81, 300]) {
+                for height in (0..26).chain([120]) {
+                    let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
+                    draw(&scene, buffer.area, &mut buffer);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_chosen_row_is_in_sight_however_many_there_are() {
+    let rows = (0..64)
+        .map(|index| worker(&format!("cpu{index}#1"), "grid"))
+        .collect::<Vec<WorkerStatus>>();
+    let picture = pictures([look(1.0, rows)]).remove(0);
+    let mut desk = Desk::default();
+    for at in 0..64 {
+        let lines = screen(&scene(&picture, &desk), 80, 24);
+        let marked: Vec<_> = lines.iter().filter(|line| line.starts_with("> ")).collect();
+        assert!(
+            matches!(&marked[..], [one] if one.starts_with(&format!("> cpu{at}#1 "))),
+            "{lines:?}"
+        );
+        assert!(lines[3].contains(" of 64"), "{}", lines[3]);
+        desk.press(Key::Down, Some(&picture));
+    }
+}
+
+#[test]
+fn a_question_or_a_message_stands_in_place_of_the_keys_whole() {
+    let picture = seen();
+    let mut desk = Desk::default();
+    desk.press(Key::Char('k'), Some(&picture));
+    let lines = screen(&scene(&picture, &desk), 40, 10);
+    assert_eq!(lines[8..], ["SIGKILL to gpu0#1? y: yes, any other", "key: no"]);
+    desk.press(Key::Char('n'), Some(&picture));
+    desk.say("signal 9 sent to gpu0#1 (pid 4242)".to_owned());
+    assert_eq!(screen(&scene(&picture, &desk), 80, 24)[23], "signal 9 sent to gpu0#1 (pid 4242)");
+}
+
+#[test]
+fn the_help_fits_80_columns_and_24_lines() {
+    let picture = seen();
+    let mut desk = Desk::default();
+    desk.press(Key::Char('?'), None);
+    let lines = screen(&scene(&picture, &desk), 80, 24);
+    assert_eq!(lines[..HELP.len()], HELP);
+}
+
+#[test]
+fn a_pool_that_is_gone_is_said_to_be_above_what_was_seen_last() {
+    let picture = seen();
+    let desk = Desk::default();
+    let gone = Scene { trouble: Some("no pool is running"), ..scene(&picture, &desk) };
+    let lines = screen(&gone, 80, 24);
+    assert_eq!(lines[1], "no pool is running");
+    let mut before = screen(&scene(&picture, &desk), 80, 24);
+    before[1].clone_from(&lines[1]);
+    assert_eq!(lines, before, "nothing else has moved");
+}
+
+#[test]
+fn without_colours_there_are_none_and_the_chosen_row_still_stands_out() {
+    let (picture, desk) = (seen(), Desk::default());
+    let style_of = |colors| {
+        let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
+        draw(&Scene { colors, ..scene(&picture, &desk) }, buffer.area, &mut buffer);
+        let colored = buffer.content().iter().filter(|cell| cell.fg != Color::Reset).count();
+        let reversed = |y| (0..60).all(|x| buffer[(x, y)].modifier.contains(Modifier::REVERSED));
+        (colored > 0, reversed(4), reversed(5))
+    };
+    assert_eq!(style_of(false), (false, true, false));
+    assert_eq!(style_of(true), (true, true, false));
+}
+
+#[test]
+fn what_is_below_the_table_has_no_more_than_half_of_the_room_that_the_table_wants() {
+    assert_eq!(share(6, 9, 2, 3), Shares { rows: 5, details: 0, models: 0, faults: 0 });
+    assert_eq!(share(6, 2, 2, 3), Shares { rows: 2, details: 0, models: 0, faults: 3 });
+    assert_eq!(share(20, 4, 2, 3), Shares { rows: 4, details: 2, models: 3, faults: 3 });
+    assert_eq!(share(20, 60, 9, 9), Shares { rows: 9, details: 2, models: 4, faults: 4 });
+    assert_eq!(share(20, 60, 0, 1), Shares { rows: 16, details: 2, models: 0, faults: 1 });
+}

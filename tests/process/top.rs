@@ -1,0 +1,224 @@
+//! `gridpool top` on a real pseudo-terminal, and where there is none.
+
+mod terminal;
+
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use gridpool_protocol::status::WorkerState;
+use nix::sys::signal::Signal;
+
+use crate::binaries;
+use crate::jobs::{PROGRAM, answer, serves, small_job, submit};
+use crate::pool::{Pool, cpu};
+use crate::processes::{go_on, signal, stop, ticks};
+use crate::wait::pause;
+use terminal::Terminal;
+
+/// `gridpool top` for a pool, with more arguments.
+fn top(pool: &Pool, arguments: &[&str]) -> Command {
+    let mut command = Command::new(binaries::gridpool());
+    command.arg("top").arg("--socket").arg(pool.socket()).args(arguments);
+    command.env("TERM", "xterm-256color").env_remove("NO_COLOR").env_remove("GRIDPOOL_LOG");
+    command
+}
+
+/// The same on a terminal of the usual size, with a look ten times a second.
+fn watched(pool: &Pool) -> Terminal {
+    let terminal = Terminal::start(&top(pool, &["--every", "0.1"]), 80, 24);
+    terminal.until(&["cpu0#1", "? help"]);
+    terminal
+}
+
+#[test]
+fn a_worker_that_is_killed_by_a_key_is_replaced_before_the_operators_eyes() {
+    let pool = cpu(2).start();
+    let mut terminal = watched(&pool);
+    terminal.until(&["> cpu0#1 grid ready", "  cpu1#1 grid ready", "0 jobs/s"]);
+    terminal.press("k");
+    terminal.until(&["SIGKILL to cpu0#1? y: yes, any other key: no"]);
+    terminal.press("n");
+    terminal.until(&["? help"]);
+    terminal.press("\x1b[Bk");
+    terminal.until(&["> cpu1#1", "SIGKILL to cpu1#1? y"]);
+    terminal.press("y");
+    terminal
+        .until(&["signal 9 sent to cpu1#1 (pid ", "last fault: cpu1#1 died: signal 9 (SIGKILL)"]);
+    terminal.until(&["  cpu0#1 grid ready", "> cpu1#2 grid ready"]);
+    assert_eq!((pool.slot("cpu0").restarts, pool.slot("cpu1").restarts), (0, 1));
+    terminal.press("q");
+    assert_eq!(terminal.is_given_back(), Some(0));
+    serves(&pool.client());
+}
+
+#[test]
+fn it_shows_what_runs_and_what_waits_and_then_how_fast_it_was() {
+    let pool = cpu(1).limits("feed_cost_max = 0\njoin_cost_max = 0").start();
+    let terminal = watched(&pool);
+    pool.stop("cpu0");
+    let client = pool.client();
+    let jobs = [submit(&client, small_job(1)), submit(&client, small_job(2))];
+    let first_op = PROGRAM.split(' ').next().expect("a program has an op");
+    let run = format!("s {first_op}");
+    terminal.until(&["cpu0#1 grid busy", &run, "(1 job, 5 items): ", "1 wait, ", ", oldest "]);
+    pool.go_on("cpu0");
+    jobs.into_iter().map(answer).for_each(drop);
+    terminal.until(&["cpu0#1 grid ready", "2 accepted 0 live 2 ok", "0 wait, 0B  ", "█"]);
+}
+
+#[test]
+fn on_every_signal_that_ends_it_the_terminal_is_given_back() {
+    let pool = cpu(1).start();
+    for number in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
+        let mut terminal = watched(&pool);
+        signal(terminal.process.pid(), number);
+        assert_eq!(terminal.is_given_back(), Some(0), "{number}");
+    }
+    // As a key it is no signal.
+    let mut terminal = watched(&pool);
+    terminal.press("\x03");
+    assert_eq!(terminal.is_given_back(), Some(0));
+}
+
+#[test]
+fn a_supervisor_that_is_gone_is_said_to_be_until_another_is_there() {
+    let pool = cpu(1).start();
+    let mut terminal = watched(&pool);
+    pool.cli(&["kill", "cpu0"]).run().output();
+    terminal.until(&["cpu0#2 grid ready"]);
+    let setup = pool.killed();
+    terminal.until(&["no pool is running at ", "cpu0#2"]);
+    let pool = setup.start();
+    terminal.until_so("the next pool", |text| {
+        text.contains("cpu0#1 grid ready") && !text.contains("no pool")
+    });
+    terminal.press("q");
+    assert_eq!(terminal.is_given_back(), Some(0));
+    serves(&pool.client());
+}
+
+#[test]
+fn a_supervisor_that_does_not_answer_holds_up_no_key() {
+    let pool = cpu(1).start();
+    let mut terminal = watched(&pool);
+    stop(pool.supervisor.pid());
+    terminal.until(&["the pool has not answered for "]);
+    terminal.press("?");
+    terminal.until(&["choose a worker"]);
+    terminal.press("?");
+    go_on(pool.supervisor.pid());
+    terminal
+        .until_so("an answer", |text| text.contains("cpu0#1") && !text.contains("not answered"));
+    stop(pool.supervisor.pid());
+    terminal.press("q");
+    assert_eq!(terminal.is_given_back(), Some(0));
+    go_on(pool.supervisor.pid());
+}
+
+#[test]
+fn a_drain_is_asked_for_once_and_what_is_in_service_is_not_released() {
+    let pool = cpu(1).start();
+    let mut terminal = watched(&pool);
+    terminal.press("r");
+    terminal.until(&["cpu0 is in service"]);
+    terminal.press("d");
+    terminal.until(&["drain: the pool finishes what it has accepted, then stops? y: yes"]);
+    terminal.press("y");
+    pool.ends_well();
+    terminal.until(&["no pool is running at "]);
+    terminal.press("q");
+    assert_eq!(terminal.is_given_back(), Some(0));
+}
+
+#[test]
+fn a_picture_that_is_paused_stands_still_and_goes_on_where_the_pool_is() {
+    let pool = cpu(1).start();
+    let mut terminal = watched(&pool);
+    terminal.press("p");
+    terminal.until(&["PAUSED"]);
+    pool.cli(&["kill", "cpu0"]).run().output();
+    pool.until("cpu0", "replaced", |slot| slot.generation == 2 && slot.state == WorkerState::Ready);
+    terminal.press("?");
+    terminal.until(&["choose a worker"]);
+    terminal.press("?");
+    terminal.until(&["PAUSED", "cpu0#1 grid ready"]);
+    terminal.press("p");
+    terminal.until(&["cpu0#2 grid ready"]);
+}
+
+#[test]
+fn a_terminal_of_another_size_is_filled_anew() {
+    let pool = cpu(1).start();
+    let mut terminal = watched(&pool);
+    terminal.until(&["ITEMS/S RST TREND"]);
+    terminal.resize(40, 10);
+    terminal.until_so("fewer columns", |text| {
+        text.contains("cpu0#1 ready") && text.lines().all(|line| line.chars().count() <= 40)
+    });
+    terminal.resize(120, 40);
+    terminal.until(&["ITEMS/S RST TREND"]);
+    // As after a line that something else has written.
+    terminal.press("\x0c");
+    terminal.until(&["ITEMS/S RST TREND"]);
+    terminal.press("q");
+    assert_eq!(terminal.is_given_back(), Some(0));
+}
+
+#[test]
+fn colours_are_left_out_where_they_are_not_wanted() {
+    let pool = cpu(1).start();
+    for (value, wants) in [("", true), ("1", false)] {
+        let mut command = top(&pool, &["--every", "0.1"]);
+        command.env("NO_COLOR", value);
+        let mut terminal = Terminal::start(&command, 80, 24);
+        terminal.until(&["cpu0#1"]);
+        terminal.press("q");
+        assert_eq!(terminal.is_given_back(), Some(0));
+        let text = String::from_utf8_lossy(&terminal.bytes()).into_owned();
+        assert_eq!(text.contains("\x1b[38;5;"), wants, "{text:?}");
+    }
+}
+
+#[test]
+fn between_two_looks_it_sleeps() {
+    let pool = cpu(1).start();
+    let terminal = Terminal::start(&top(&pool, &["--every", "3600"]), 80, 24);
+    terminal.until(&["cpu0#1", "? help"]);
+    let before = ticks(terminal.process.pid());
+    pause(Duration::from_secs(1), &AtomicBool::new(false));
+    let used = ticks(terminal.process.pid()) - before;
+    assert!(used <= 5, "{used} ticks of 10 ms in a second with nothing to do");
+}
+
+#[test]
+fn without_a_terminal_it_prints_one_plain_table() {
+    let pool = cpu(2).start();
+    serves(&pool.client());
+    let text = pool.cli(&["top", "--every", "0.1"]).run().output();
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines[0].starts_with("gridpool "), "{text}");
+    assert!(lines[1].starts_with("1 accepted: 1 OK, 0 FAILED, "), "{text}");
+    assert!(lines[2].starts_with("0 jobs/s, 0 items/s; 0 wait, 0B"), "{text}");
+    assert_eq!(lines[3].split_whitespace().next(), Some("WORKER"));
+    let workers = lines[4..].iter().map(|line| line.split_whitespace().take(3).collect::<Vec<_>>());
+    let want = [["cpu0#1", "grid", "ready"], ["cpu1#1", "grid", "ready"]];
+    assert_eq!(workers.collect::<Vec<_>>(), want.map(Vec::from), "{text}");
+    assert!(!text.contains('\x1b'), "{text}");
+}
+
+#[test]
+fn where_there_is_no_pool_it_says_so_and_leaves_the_terminal_alone() {
+    let pool = cpu(1).start();
+    let command = top(&pool, &[]);
+    let plain = ["top", "--socket", "/nowhere/pool.sock"];
+    crate::command::gridpool(plain)
+        .run()
+        .complains(69, &["no pool is running at /nowhere/pool.sock"]);
+    pool.killed();
+    let mut terminal = Terminal::start(&command, 80, 24);
+    assert_eq!(terminal.is_given_back(), Some(69));
+    let text = String::from_utf8_lossy(&terminal.bytes()).into_owned();
+    assert!(text.contains("gridpool: no pool is running at "), "{text}");
+    assert!(!text.contains("\x1b[?1049"), "{text}");
+}
