@@ -43,7 +43,8 @@
 //! of their own, the lifeline, whose end is the end of both.
 //!
 //! [`limits`] names every bound. [`exit`] lists the exit codes. [`status`] is what
-//! `gridpool status --json` prints, [`mod@bench`] what the parts of `gridpool bench` say to each other.
+//! `gridpool status --json` prints, [`mod@bench`] what the parts of `gridpool bench` say to each other,
+//! and [`diagnose`] those of `gridpool diagnose`.
 
 pub mod arena;
 pub mod batch;
@@ -54,6 +55,7 @@ pub mod chaos;
 pub mod client;
 pub mod clock;
 pub mod codec;
+pub mod diagnose;
 pub mod exit;
 pub mod fault;
 pub mod frame;
