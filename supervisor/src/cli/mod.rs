@@ -4,6 +4,7 @@
 mod arguments;
 mod bench;
 mod chaos;
+mod child;
 pub mod document;
 mod error;
 mod infer;
@@ -11,6 +12,7 @@ pub mod input;
 mod model;
 mod ops;
 mod policy;
+mod private;
 pub mod progress;
 pub mod results;
 pub mod show;
@@ -40,7 +42,7 @@ use tracing_subscriber::EnvFilter;
 use crate::config::{Overrides, Settings};
 use crate::devices;
 use crate::gateway;
-use crate::shell::{Ended, Front, Notifier, Shell, WorkerCommand};
+use crate::shell::{Ended, Front, Notifier, Shell};
 use arguments::{Arguments, ChaosFlag, Command, PoolFlags, Work};
 use error::{CommandError, system};
 use input::{Inputs, Stdin};
@@ -315,17 +317,9 @@ fn start_pool(settings: &Settings) -> Result<Shell, CommandError> {
     }
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let cpu_devices = pool_devices.iter().filter(|device| device.uuid.is_empty()).count();
+    let threads = (cores / cpu_devices.max(1)).max(1);
+    let command = private::worker_command(settings, program, threads);
     let limits = settings.limits.clone();
-    let command = WorkerCommand {
-        program,
-        cpu_threads: (cores / cpu_devices.max(1)).max(1),
-        known_answer_every: limits.known_answer_every,
-        memory_growth_max: limits.worker_memory_growth_max,
-        descriptors_growth_max: limits.worker_descriptors_growth_max,
-        policy: settings.policy.clone(),
-        models: settings.models.clone(),
-        onnxruntime: settings.onnxruntime.clone(),
-    };
     let shell = Shell::start(limits, command, pool_devices, settings.socket.clone())
         .map_err(system("the pool's threads"))?;
     if settings.allow_chaos {
