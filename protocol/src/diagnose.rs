@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -115,6 +116,29 @@ pub enum Group {
     Allocation,
     /// Faults on purpose, and what became of them.
     Faults,
+}
+
+impl Group {
+    /// All of them, in the order in which they are looked at.
+    pub const ALL: [Self; 6] = [
+        Self::Environment,
+        Self::Isolation,
+        Self::Batches,
+        Self::Models,
+        Self::Allocation,
+        Self::Faults,
+    ];
+}
+
+impl FromStr for Group {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|group| group.to_string() == text).ok_or_else(|| {
+            let names = Self::ALL.map(|group| group.to_string()).join(", ");
+            format!("`{text}` is no group of checks: write {names}")
+        })
+    }
 }
 
 impl fmt::Display for Group {

@@ -49,6 +49,7 @@
 pub mod arena;
 pub mod batch;
 pub mod bench;
+pub mod build;
 pub mod chain;
 pub mod channel;
 pub mod chaos;
@@ -63,6 +64,7 @@ pub mod grid;
 pub mod ids;
 mod lease;
 pub mod limits;
+pub mod maps;
 pub mod memory;
 pub mod message;
 pub mod monitor;

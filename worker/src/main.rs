@@ -33,7 +33,7 @@ use tracing_subscriber::EnvFilter;
 
 /// A worker process of gridpool. `gridpool` starts it; it is of no use by itself.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version = gridpool_protocol::build::text())]
 struct Arguments {
     #[command(subcommand)]
     role: Role,

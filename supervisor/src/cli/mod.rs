@@ -5,6 +5,7 @@ mod arguments;
 mod bench;
 mod chaos;
 mod child;
+mod diagnose;
 pub mod document;
 mod error;
 mod infer;
@@ -65,8 +66,12 @@ pub fn main() -> ExitCode {
     } else {
         "error"
     };
-    // A line in between would spoil the picture.
-    let quiet = if matches!(arguments.command, Command::Top { .. }) { "off" } else { quiet };
+    // A line in between would spoil the picture; a fault on purpose is no news.
+    let quiet = if matches!(arguments.command, Command::Diagnose { .. } | Command::Top { .. }) {
+        "off"
+    } else {
+        quiet
+    };
     let filter = filter.unwrap_or_else(|_| EnvFilter::new(quiet));
     let color = io::stderr().is_terminal();
     tracing_subscriber::fmt()
@@ -97,6 +102,9 @@ fn perform(command: Command) -> Result<u8, CommandError> {
             bench::run(&bench, &Settings::resolve(pool.overrides(None), pool.config.as_deref())?)
         }
         Command::Chaos { chaos, socket } => chaos::run(&chaos, socket.socket),
+        Command::Diagnose { diagnose, pool, socket } => {
+            diagnose::run(&diagnose, &pool, socket.socket)
+        }
         Command::Infer { infer, socket } => infer::run(&infer, || connect(socket.socket)),
         Command::Model(command) => model::run(&command),
         Command::Models { socket, json } => {

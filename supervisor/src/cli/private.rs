@@ -46,6 +46,7 @@ pub(super) fn worker_command(
         policy: settings.policy.clone(),
         models: settings.models.clone(),
         onnxruntime: settings.onnxruntime.clone(),
+        environment: Vec::new(),
     }
 }
 

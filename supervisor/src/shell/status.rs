@@ -5,6 +5,7 @@ use std::fs;
 use std::sync::atomic::Ordering;
 
 use gridpool_protocol::ids::WorkerId;
+use gridpool_protocol::maps;
 use gridpool_protocol::status::{RUN_TEXT_MAX, RunStatus, Status, SupervisorStatus};
 use nix::unistd::{SysconfVar, sysconf};
 
@@ -113,7 +114,7 @@ fn parse_usage(stat: &str, ticks_per_second: u64, page_bytes: u64) -> Option<Usa
 
 /// Whether a CUDA library is mapped into this process, by looking.
 fn cuda_is_mapped() -> bool {
-    fs::read_to_string("/proc/self/maps").map_or(true, |maps| maps.contains("libcuda"))
+    maps::own().map_or(true, |maps| maps.contains("libcuda"))
 }
 
 #[cfg(test)]
