@@ -5,7 +5,7 @@
 //! own ([`Device::meet`]), those of a process are in `process`. A worker whose jobs ask for nothing
 //! takes two branches more for each run, and nothing else. `corrupt` is a hook for tests.
 
-pub(crate) mod corrupt;
+pub mod corrupt;
 pub(crate) mod process;
 
 use std::sync::Arc;
