@@ -15,7 +15,7 @@ use crate::cli::show::printable;
 use crate::cli::text::wrap;
 
 /// Columns of a check's name; a longer one pushes the rest to the right.
-const NAME_COLUMNS: usize = 20;
+const NAME_COLUMNS: usize = 22;
 /// Columns in front of what a check says.
 const SAYS_COLUMNS: usize = 2 + 4 + 2 + NAME_COLUMNS + 2;
 /// The fewest columns for what a check says, however narrow the screen is.
