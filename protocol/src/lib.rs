@@ -63,6 +63,7 @@ mod lease;
 pub mod limits;
 pub mod memory;
 pub mod message;
+pub mod metrics;
 pub mod monitor;
 pub mod output;
 pub mod program;

@@ -288,6 +288,7 @@ fn report() -> RunReport {
     let kernels = vec![KernelUse { name: "rot90".to_owned(), launches: 1, device_us: 1.5 }];
     RunReport {
         module_hash: "ab".to_owned(),
+        items: 1,
         joined_items: 7,
         item_errors: 1,
         kernels,
