@@ -52,11 +52,16 @@ fn fail(rig: &mut Rig, status: ExitStatus, fault: FaultCode) {
     rig.tell(Event::WorkerReclaimed { worker });
 }
 
-/// The next process of the device is READY.
-fn back(rig: &mut Rig) {
+/// Waits until the next process of the device is ordered.
+fn ordered(rig: &mut Rig) {
     while rig.state(0) == WorkerState::Backoff {
         rig.wait_ms(10);
     }
+}
+
+/// The next process of the device is READY.
+fn back(rig: &mut Rig) {
+    ordered(rig);
     rig.ready(0);
 }
 
@@ -117,8 +122,9 @@ fn a_job_is_timed_in_the_queue_once_and_in_the_worker_as_that_says() {
 #[test]
 fn a_failover_is_from_the_first_sign_of_the_loss_to_the_next_answer() {
     let mut rig = Rig::with(1, |config| config.standbys = 1);
-    rig.ready(0);
-    rig.submit_as(1, 1, |request| request.answer_inline = true);
+    let standby = WorkerId { device: device(0), generation: 2 };
+    rig.tell(Event::WorkerReady { worker: standby, device: info(0) });
+    rig.submit_as(1, 1, |request| (request.answer_inline, request.divisible) = (true, false));
     let dying = rig.lose_beacon(0);
     rig.wait_ms(3);
     rig.answer(0);
@@ -128,7 +134,7 @@ fn a_failover_is_from_the_first_sign_of_the_loss_to_the_next_answer() {
     assert_eq!(restarts(&rig), [(RestartReason::Killed, 1)]);
     assert_eq!(of(&metrics(&rig).spread.recovery), (0, 0));
     rig.wait_ms(200);
-    let next = rig.pool.slots.iter().find(|slot| slot.generation == 3).expect("a third").worker();
+    let next = WorkerId { generation: 3, ..standby };
     rig.tell(Event::WorkerReady { worker: next, device: info(0) });
     let spread = metrics(&rig).spread;
     assert_eq!(of(&spread.recovery), (1, 300), "from the beacon to READY of who took its place");
@@ -182,12 +188,11 @@ fn every_way_to_end_is_a_reason_of_its_own_and_a_fault_if_it_is_one() {
     fail(&mut rig, STICKY, FaultCode::Cuda(700));
     back(&mut rig);
     want(&rig, RestartReason::Fault, Some(FaultCode::Cuda(700)));
-    let worker = rig.worker(0);
-    rig.tell(Event::DeviceFault { device: device(0), fault: FaultCode::Xid(62) });
     rig.wait_ms(20_000);
-    rig.tell(Event::DeviceFault { device: device(0), fault: FaultCode::Xid(31) });
-    rig.tell(Event::TimePassed);
-    assert_eq!(rig.worker(0), worker, "no rule of either ends a worker");
+    rig.tell(Event::DeviceFault { device: device(0), fault: FaultCode::Xid(109) });
+    rig.die(0, SIGKILL);
+    back(&mut rig);
+    want(&rig, RestartReason::DeviceFault, None);
     rig.mute.insert(0);
     rig.wait_ms(6_000);
     rig.die(0, SIGKILL);
@@ -200,11 +205,10 @@ fn every_way_to_end_is_a_reason_of_its_own_and_a_fault_if_it_is_one() {
     back(&mut rig);
     want(&rig, RestartReason::Freed, None);
     rig.die(0, SIGSEGV);
+    ordered(&mut rig);
     let worker = rig.worker(0);
     rig.tell(Event::SpawnFailed { worker, detail: "no".to_owned(), is_final: false });
-    while rig.state(0) == WorkerState::Backoff {
-        rig.wait_ms(10);
-    }
+    ordered(&mut rig);
     let last = restarts(&rig);
     assert!(last.contains(&(RestartReason::SpawnFailed, 1)), "{last:?}");
     assert!(last.contains(&(RestartReason::Signal, 2)), "{last:?}");
