@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use gridpool_protocol::codec;
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{DeviceId, DeviceKind};
+use gridpool_protocol::limits::FRAME_BYTES_MAX;
+use gridpool_protocol::message::ServerMessage;
 use gridpool_protocol::metrics::Metrics;
 use gridpool_protocol::status::{
     Counters, DeviceStatus, HttpStatus, MonitorStatus, QueueStatus, Status, SupervisorStatus,
@@ -12,6 +15,7 @@ use gridpool_protocol::status::{
 use super::super::models::{GridModel, Model};
 use super::super::statistics::Statistics;
 use super::*;
+use crate::config::CPU_WORKERS_MAX;
 use crate::pool::config::PoolConfig;
 use crate::pool::event::{Event, Timestamp};
 use crate::pool::{Pool, Pools};
@@ -61,9 +65,14 @@ fn status() -> Status {
 
 /// What a pool over one GPU says that has just started.
 fn fresh() -> Metrics {
-    let device = DeviceId { kind: DeviceKind::Gpu, index: 0 };
-    let pool = || Pool::new(PoolConfig::DEFAULT, &[device]);
-    let mut pools = Pools::new(pool(), pool().windowed(8).resting());
+    let infer = |pool: Pool| pool.windowed(8).resting();
+    started(&[DeviceId { kind: DeviceKind::Gpu, index: 0 }], infer)
+}
+
+/// What a pool says that has just started.
+fn started(devices: &[DeviceId], infer: impl Fn(Pool) -> Pool) -> Metrics {
+    let pool = || Pool::new(PoolConfig::DEFAULT, devices);
+    let mut pools = Pools::new(pool(), infer(pool()));
     pools.handle(Timestamp::default(), Event::TimePassed);
     let (roles, devices, faults) = pools.metrics(Timestamp::default());
     let workers = pools.workers();
@@ -218,6 +227,21 @@ fn histograms_are_cumulative_and_their_last_bucket_holds_all() {
     );
     assert_eq!(rows["gridpool_failover_seconds_count{role=\"grid\"}"], 5.0);
     assert_eq!(rows["gridpool_failover_seconds_count{role=\"infer\"}"], 0.0);
+}
+
+#[test]
+fn what_the_largest_pool_says_fits_a_message() {
+    let device = |index| DeviceId { kind: DeviceKind::Cpu, index };
+    let devices: Vec<_> = (0..CPU_WORKERS_MAX).map(device).collect();
+    let mut metrics = started(&devices, |pool| pool.windowed(8));
+    assert_eq!(metrics.status.workers.len(), 2 * devices.len());
+    for row in &mut metrics.status.workers {
+        (row.device.name, row.last_fault) = ("n".repeat(100), "w".repeat(400));
+    }
+    metrics.faults = FaultCode::listed().map(|fault| (fault, u64::MAX)).collect();
+    let message = ServerMessage::Metrics { request: u64::MAX, metrics: Box::new(metrics) };
+    let bytes = codec::encode(&message).expect("it can be sent").len();
+    assert!(bytes < FRAME_BYTES_MAX * 3 / 4, "{bytes}");
 }
 
 #[test]

@@ -142,6 +142,35 @@ fn a_failover_is_from_the_first_sign_of_the_loss_to_the_next_answer() {
 }
 
 #[test]
+fn a_job_that_waits_for_its_workers_end_is_timed_from_the_first_sign_of_it_all_the_same() {
+    let mut rig = Rig::new(1);
+    rig.submit(1);
+    rig.lose_beacon(0);
+    rig.wait_ms(20);
+    rig.die(0, SIGKILL);
+    rig.wait_ms(30);
+    rig.ready(0);
+    rig.wait_ms(5);
+    rig.answer(0);
+    rig.submit(2);
+    rig.answer(0);
+    let spread = metrics(&rig).spread;
+    assert_eq!((of(&spread.failover), of(&spread.recovery)), ((1, 55), (1, 50)));
+}
+
+#[test]
+fn a_worker_that_is_asked_to_end_for_want_of_work_is_neither_missed_nor_restarted() {
+    let mut rig = Rig::new(1);
+    rig.tell(Event::RestRequested);
+    rig.die(0, ExitStatus::Code(0));
+    rig.wait_ms(1_000);
+    rig.tell(Event::WakeRequested);
+    back(&mut rig);
+    assert_eq!(of(&metrics(&rig).spread.recovery), (0, 0));
+    assert_eq!((restarts(&rig), faults(&rig)), (Vec::new(), Vec::new()));
+}
+
+#[test]
 fn an_idle_worker_that_dies_costs_a_recovery_and_no_failover() {
     let mut rig = Rig::new(1);
     rig.submit(1);
