@@ -67,6 +67,7 @@ pub mod limits;
 pub mod maps;
 pub mod memory;
 pub mod message;
+pub mod metrics;
 pub mod monitor;
 pub mod output;
 pub mod program;

@@ -14,6 +14,7 @@
 use std::collections::VecDeque;
 
 use gridpool_protocol::ids::{DeviceId, WorkerId};
+use gridpool_protocol::metrics::Work;
 
 use super::config::PoolConfig;
 use super::event::Timestamp;
@@ -66,6 +67,8 @@ pub(super) struct Device {
     probes: u32,
     /// Quarantines ever.
     pub(super) quarantines: u64,
+    /// What was done on it.
+    pub(super) work: Work,
     /// When a process here was last killed, or died.
     pub(super) lost_at: Option<Timestamp>,
     /// What the driver has told of it.
@@ -87,6 +90,7 @@ impl Device {
             idle_deaths: VecDeque::new(),
             probes: 0,
             quarantines: 0,
+            work: Work::default(),
             lost_at: None,
             incidents: Incidents::default(),
         }

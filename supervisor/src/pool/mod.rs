@@ -17,6 +17,7 @@ mod dispatch;
 pub mod event;
 mod job;
 mod losses;
+mod meters;
 mod offers;
 mod outstanding;
 mod part;
@@ -47,6 +48,7 @@ use convicts::Convicts;
 use device::Device;
 use event::{Action, Event, Release, Timestamp};
 use job::Job;
+use meters::Meters;
 use offers::Prospect;
 use part::PartState;
 use policy::PolicyTable;
@@ -107,6 +109,7 @@ pub struct Pool {
     /// Devices that were put out of service for what their workers met.
     given_up: Vec<DeviceId>,
     counters: Counters,
+    meters: Meters,
     actions: VecDeque<Action>,
 }
 
@@ -135,6 +138,7 @@ impl Pool {
             newcomers: Vec::new(),
             given_up: Vec::new(),
             counters: Counters::default(),
+            meters: Meters::default(),
             actions: VecDeque::new(),
             policy: PolicyTable::default(),
             config,

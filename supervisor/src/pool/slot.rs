@@ -27,6 +27,7 @@ use gridpool_protocol::receipt::DeviceInfo;
 
 use super::config::PoolConfig;
 use super::event::Timestamp;
+use super::meters::End;
 use super::outstanding::{Answered, Batch, Outstanding};
 
 /// Why a worker was killed: decides what its death counts as.
@@ -103,6 +104,7 @@ pub(super) struct Slot {
     started: Timestamp,
     /// When it was known that its process will end.
     pub(super) doomed: Option<Timestamp>,
+    pub(super) end: End,
     /// From the order to start its process to READY.
     pub(super) took_start: Option<Duration>,
     /// From then on to the end of the process before.
@@ -132,6 +134,7 @@ impl Slot {
             starts: 0,
             started: Timestamp::default(),
             doomed: None,
+            end: End::default(),
             took_start: None,
             took_end: None,
             worked: false,

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use gridpool_protocol::ids::WorkerId;
 use gridpool_protocol::maps;
+use gridpool_protocol::metrics::Metrics;
 use gridpool_protocol::status::{RUN_TEXT_MAX, RunStatus, Status, SupervisorStatus};
 use nix::unistd::{SysconfVar, sysconf};
 
@@ -17,6 +18,14 @@ use super::operator;
 use crate::pool::event::Timestamp;
 
 impl Shared {
+    /// What was counted.
+    pub(super) fn metrics(&self) -> Metrics {
+        let status = self.status();
+        let core = self.lock();
+        let (roles, devices, faults) = core.pool.metrics(self.timestamp());
+        Metrics { status, roles, devices, faults }
+    }
+
     pub(super) fn status(&self) -> Status {
         let cuda_mapped = cuda_is_mapped();
         let (monitor, devices) = self.monitor.get().map(Monitor::status).unzip();
