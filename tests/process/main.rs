@@ -38,6 +38,7 @@ mod reconnect;
 mod recovery;
 mod run;
 mod scarcity;
+mod settings;
 mod sharing;
 mod starts;
 mod stubbed;
