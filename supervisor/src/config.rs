@@ -33,7 +33,9 @@ mod devices;
 mod file;
 mod limits;
 mod models;
+mod origins;
 
+use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -50,7 +52,9 @@ use crate::pool::policy::PolicyTable;
 pub use devices::{CPU_WORKERS_MAX, DeviceError, DeviceSelection, parse_devices};
 #[cfg(test)]
 pub(crate) use limits::INFER_WINDOW_MAX;
+pub use limits::{LimitValue, list as list_limits};
 pub use models::{MODELS_MAX, parse_model};
+pub use origins::{Origin, Origins};
 
 /// Longest path of a Unix socket, from `sun_path` of `sockaddr_un`.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -76,6 +80,8 @@ pub struct Settings {
     pub models: Vec<ModelPlan>,
     /// ONNX Runtime's library, if it is named.
     pub onnxruntime: Option<PathBuf>,
+    /// Who has set what.
+    pub origins: Origins,
 }
 
 /// What flags, or the environment in their place, say.
@@ -97,6 +103,46 @@ pub struct Overrides {
     pub models: Vec<String>,
     /// `--onnxruntime` or `GRIDPOOL_ONNXRUNTIME`.
     pub onnxruntime: Option<PathBuf>,
+    /// Those flags whose variable was taken in their place.
+    pub environment: BTreeSet<&'static str>,
+}
+
+impl Overrides {
+    /// Where the value of a flag comes from.
+    fn origin(&self, flag: &'static str) -> Origin {
+        match self.environment.contains(flag) {
+            true => Origin::Environment { variable: variable(flag) },
+            false => Origin::Flag { flag },
+        }
+    }
+
+    /// What is wrong with the value of a flag.
+    fn wrong(&self, flag: &'static str, reason: String) -> ConfigError {
+        let from_environment = self.environment.contains(flag);
+        let given = if from_environment { variable(flag) } else { flag.to_owned() };
+        ConfigError::Flag { given, reason }
+    }
+
+    /// Remembers, over what the file says, what the flags have set.
+    fn note(&self, origins: &mut Origins) {
+        let given = [
+            ("devices", "--devices", self.devices.is_some()),
+            ("socket", "--socket", self.socket.is_some()),
+            ("worker_bin", "--worker-bin", self.worker_bin.is_some()),
+            ("http", "--http", self.http.is_some()),
+            ("limits.standbys", "--standby", self.standbys.is_some()),
+            ("allow_chaos", "--allow-chaos", self.allow_chaos.is_some()),
+            ("onnxruntime", "--onnxruntime", self.onnxruntime.is_some()),
+        ];
+        for (setting, flag, _) in given.into_iter().filter(|&(_, _, is_given)| is_given) {
+            origins.set(setting, self.origin(flag));
+        }
+    }
+}
+
+/// The variable of a flag.
+fn variable(flag: &str) -> String {
+    format!("GRIDPOOL_{}", flag.trim_start_matches('-').replace('-', "_").to_uppercase())
 }
 
 /// Why there are no settings.
@@ -113,10 +159,10 @@ pub enum ConfigError {
         reason: String,
     },
     /// A flag, or its environment variable, is wrong.
-    #[error("{flag}: {reason}")]
+    #[error("{given}: {reason}")]
     Flag {
-        /// The flag.
-        flag: &'static str,
+        /// Which of the two was given.
+        given: String,
         /// What is wrong with it, and what to write instead.
         reason: String,
     },
@@ -148,29 +194,30 @@ impl Settings {
     /// [`ConfigError`] for the first setting that is wrong, wherever it comes from: a bad config
     /// file is refused even where a flag takes its place.
     pub fn resolve(flags: Overrides, file: Option<&Path>) -> Result<Self, ConfigError> {
-        let file = file.map_or_else(|| Ok(file::FileSettings::default()), file::read)?;
-        let devices = match flags.devices {
-            Some(text) => Some(parse_devices(&text).map_err(|error| ConfigError::Flag {
-                flag: "--devices",
-                reason: error.to_string(),
-            })?),
+        let first = |mut errors: Vec<ConfigError>| errors.swap_remove(0);
+        let file = file.map_or_else(|| Ok(file::FileSettings::default()), file::read);
+        let file = file.map_err(first)?;
+        let devices = match &flags.devices {
+            Some(text) => Some(
+                parse_devices(text).map_err(|error| flags.wrong("--devices", error.to_string()))?,
+            ),
             None => file.devices,
         };
         let models = flags.models.iter().map(|text| models::parse_flag(text));
         let models = models.collect::<Result<Vec<_>, _>>();
-        let models = models.and_then(|flags| models::merge(file.models, flags));
-        let models = models.map_err(|reason| ConfigError::Flag { flag: "--model", reason })?;
-        let http = match flags.http {
-            Some(text) => Some(
-                parse_http(&text).map_err(|reason| ConfigError::Flag { flag: "--http", reason })?,
-            ),
+        let mut origins = file.origins;
+        let models = models.and_then(|flags| models::merge(file.models, flags, &mut origins));
+        let models = models.map_err(|reason| flags.wrong("--model", reason))?;
+        let http = match &flags.http {
+            Some(text) => Some(parse_http(text).map_err(|reason| flags.wrong("--http", reason))?),
             None => file.http,
         };
         let mut limits = file.limits.unwrap_or(PoolConfig::DEFAULT);
         limits.standbys = flags.standbys.unwrap_or(limits.standbys);
+        flags.note(&mut origins);
         Ok(Self {
             devices: devices.unwrap_or_else(|| vec![DeviceSelection::AllGpus]),
-            socket: resolve_socket(flags.socket, file.socket)?,
+            socket: resolve_socket(&flags, file.socket)?,
             worker_bin: flags.worker_bin.or(file.worker_bin),
             http,
             allow_chaos: flags.allow_chaos.or(file.allow_chaos).unwrap_or(false),
@@ -178,17 +225,26 @@ impl Settings {
             policy: file.policy,
             models,
             onnxruntime: flags.onnxruntime.or(file.onnxruntime),
+            origins,
         })
     }
 }
 
-fn resolve_socket(flag: Option<PathBuf>, file: Option<PathBuf>) -> Result<PathBuf, ConfigError> {
-    let Some(path) = flag else {
+/// Reads a config file for what is wrong with it, and says how many settings it has.
+///
+/// # Errors
+/// Every [`ConfigError`] in it, in the order of its lines; never none.
+pub fn check_file(file: &Path) -> Result<usize, Vec<ConfigError>> {
+    file::read(file).map(|settings| settings.origins.set_count())
+}
+
+fn resolve_socket(flags: &Overrides, file: Option<PathBuf>) -> Result<PathBuf, ConfigError> {
+    let Some(path) = &flags.socket else {
         return Ok(file.unwrap_or_else(|| default_socket(env::var_os("XDG_RUNTIME_DIR"), getuid())));
     };
-    match check_socket(&path) {
-        Ok(()) => Ok(path),
-        Err(reason) => Err(ConfigError::Flag { flag: "--socket", reason }),
+    match check_socket(path) {
+        Ok(()) => Ok(path.clone()),
+        Err(reason) => Err(flags.wrong("--socket", reason)),
     }
 }
 
@@ -226,113 +282,4 @@ fn check_socket(path: &Path) -> Result<(), String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs;
-
-    fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("pool.toml");
-        fs::write(&path, text).unwrap();
-        (folder, path)
-    }
-
-    #[test]
-    fn a_flag_beats_the_file_and_the_file_beats_the_default() {
-        let (folder, path) = file("devices = 'cpu:3'\nsocket = 'a.sock'\nworker_bin = '/bin/w'");
-        let settings = Settings::resolve(Overrides::default(), Some(&path)).unwrap();
-        assert_eq!(settings.devices, [DeviceSelection::Cpu(3)]);
-        assert_eq!(settings.socket, folder.path().join("a.sock"));
-        assert_eq!(settings.worker_bin, Some(PathBuf::from("/bin/w")));
-        let flags = Overrides {
-            devices: Some("1".to_owned()),
-            socket: Some(PathBuf::from("b.sock")),
-            worker_bin: Some(PathBuf::from("w")),
-            http: Some("localhost:1".to_owned()),
-            standbys: Some(1),
-            allow_chaos: None,
-            models: Vec::new(),
-            onnxruntime: None,
-        };
-        let settings = Settings::resolve(flags, Some(&path)).unwrap();
-        assert_eq!(settings.devices, [DeviceSelection::GpuIndex(1)]);
-        assert_eq!(settings.socket, PathBuf::from("b.sock"));
-        assert_eq!(settings.worker_bin, Some(PathBuf::from("w")));
-        assert_eq!(settings.limits.standbys, 1);
-        assert_eq!(settings.http, Some(SocketAddr::from(([127, 0, 0, 1], 1))));
-        let settings = Settings::resolve(Overrides::default(), None).unwrap();
-        assert_eq!(settings.devices, [DeviceSelection::AllGpus]);
-        assert_eq!(settings.limits, PoolConfig::DEFAULT);
-    }
-
-    #[test]
-    fn chaos_is_allowed_only_where_a_flag_or_the_file_says_so() {
-        let allowed = |flag, text| {
-            let (_folder, path) = file(text);
-            let flags = Overrides { allow_chaos: flag, ..Overrides::default() };
-            Settings::resolve(flags, Some(&path)).unwrap().allow_chaos
-        };
-        assert!(!allowed(None, "") && !allowed(None, "allow_chaos = false"));
-        assert!(allowed(None, "allow_chaos = true") && allowed(Some(true), ""));
-    }
-
-    #[test]
-    fn http_is_served_where_a_flag_or_the_file_says_so_and_nowhere_else() {
-        let at = |flag: Option<&str>, text: &str| {
-            let (_folder, path) = file(text);
-            let flags = Overrides { http: flag.map(str::to_owned), ..Overrides::default() };
-            Settings::resolve(flags, Some(&path)).map(|settings| settings.http)
-        };
-        assert_eq!(at(None, ""), Ok(None));
-        let file = "http = '127.0.0.1:8000'";
-        assert_eq!(at(None, file), Ok(Some(SocketAddr::from(([127, 0, 0, 1], 8000)))));
-        assert_eq!(at(Some("0.0.0.0:0"), file), Ok(Some(SocketAddr::from(([0, 0, 0, 0], 0)))));
-        for wrong in ["8000", ":8000", "127.0.0.1", "example.org:80", "localhost:99999", ""] {
-            let error = at(Some(wrong), "").unwrap_err();
-            assert!(error.to_string().starts_with("--http: `"), "{error}");
-            assert_eq!(error.exit_code(), 2);
-            let error = at(None, &format!("\nhttp = '{wrong}'")).unwrap_err();
-            assert!(error.to_string().contains("pool.toml, line 2: `"), "{error}");
-            assert_eq!(error.exit_code(), 78);
-        }
-    }
-
-    #[test]
-    fn the_socket_lies_in_the_runtime_folder_or_in_one_of_the_users_own() {
-        let user = Uid::from_raw(1000);
-        let at = |runtime: &str| default_socket(Some(runtime.into()), user);
-        assert_eq!(at("/run/user/1000"), Path::new("/run/user/1000/gridpool/pool.sock"));
-        assert_eq!(at("relative"), Path::new("/tmp/gridpool-1000/pool.sock"));
-        assert_eq!(at(""), Path::new("/tmp/gridpool-1000/pool.sock"));
-        assert_eq!(default_socket(None, user), Path::new("/tmp/gridpool-1000/pool.sock"));
-    }
-
-    #[test]
-    fn a_wrong_flag_is_a_usage_error_and_a_wrong_file_a_config_error() {
-        let flags = |devices: &str, socket: &str| Overrides {
-            devices: Some(devices.to_owned()),
-            socket: Some(PathBuf::from(socket)),
-            worker_bin: None,
-            http: None,
-            standbys: None,
-            allow_chaos: None,
-            models: Vec::new(),
-            onnxruntime: None,
-        };
-        let error = Settings::resolve(flags("cpu:0", "s"), None).unwrap_err();
-        assert_eq!(error.to_string(), "--devices: `cpu:0`: cpu:N needs N from 1 to 64");
-        assert_eq!(error.exit_code(), 2);
-        let error = Settings::resolve(flags("all", &"s".repeat(108)), None).unwrap_err();
-        assert!(error.to_string().contains("at most 107"), "{error}");
-        assert_eq!(error.exit_code(), 2);
-        let (_folder, path) = file("# a comment\ndevices = 'cpu:0'");
-        let error = Settings::resolve(flags("all", "s"), Some(&path)).unwrap_err();
-        assert!(
-            error.to_string().ends_with("pool.toml, line 2: `cpu:0`: cpu:N needs N from 1 to 64")
-        );
-        assert_eq!(error.exit_code(), 78);
-        let error = Settings::resolve(Overrides::default(), Some(Path::new("/none"))).unwrap_err();
-        assert!(error.to_string().starts_with("/none: cannot read the config file: No such file"));
-        assert_eq!(error.exit_code(), 78);
-    }
-}
+mod tests;

@@ -39,6 +39,7 @@ mod reconnect;
 mod recovery;
 mod run;
 mod scarcity;
+mod settings;
 mod sharing;
 mod starts;
 mod stubbed;

@@ -1,18 +1,20 @@
 //! What may be typed. Every flag has an environment variable `GRIDPOOL_…` of the same name.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
-use clap::{Args, Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 use gridpool_protocol::build;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::limits::DEADLINE_MAX;
 use gridpool_protocol::program::Ties;
 use nix::sys::signal::Signal;
 
-use super::{bench, chaos, diagnose, infer, model, ops, top};
-use crate::config::Overrides;
+use super::{bench, chaos, config, diagnose, infer, model, ops, top};
+use crate::config::{ConfigError, Overrides, Settings};
 
 /// A pool of GPU workers that survives its workers.
 #[derive(Debug, Parser)]
@@ -90,15 +92,14 @@ pub(super) enum Command {
         supervisor_pid: u32,
     },
     /// Serve a pool until it is drained.
-    Serve {
-        #[command(flatten)]
-        pool: PoolFlags,
-        #[command(flatten)]
-        socket: SocketFlag,
-        #[command(flatten)]
-        http: HttpFlag,
-        #[command(flatten)]
-        chaos: ChaosFlag,
+    Serve(ServeFlags),
+    /// Look at settings without starting a pool: check a config file, or show what `serve` would use.
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Print what makes a shell complete this command line; the README says where to put it.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
     },
     /// Run a program over inputs in a pool that is running.
     #[command(after_help = ops::help())]
@@ -199,9 +200,25 @@ pub(super) struct Work {
     pub(super) quiet: bool,
 }
 
+/// Everything that `serve` takes.
+#[derive(Debug, Args)]
+pub(super) struct ServeFlags {
+    #[command(flatten)]
+    pool: PoolFlags,
+    #[command(flatten)]
+    socket: SocketFlag,
+    #[command(flatten)]
+    http: HttpFlag,
+    #[command(flatten)]
+    chaos: ChaosFlag,
+}
+
 /// How a pool is made.
 #[derive(Debug, Args)]
 pub(super) struct PoolFlags {
+    // Before all others, those of other structs included: whoever reads a flag takes it away.
+    #[command(flatten)]
+    environment: Environment,
     /// `all` GPUs (the default), `0,1`, a `GPU-…` UUID, or `cpu:N` for N workers on the CPU.
     #[arg(long, env = "GRIDPOOL_DEVICES")]
     devices: Option<String>,
@@ -251,6 +268,61 @@ pub(super) struct SocketFlag {
     pub(super) socket: Option<PathBuf>,
 }
 
+/// Those flags of a command whose value the environment gives, by their names.
+#[derive(Debug)]
+struct Environment(BTreeSet<&'static str>);
+
+/// Flags that [`Overrides`] knows, by what `clap` calls them.
+const FLAGS: [(&str, &str); 7] = [
+    ("devices", "--devices"),
+    ("socket", "--socket"),
+    ("worker_bin", "--worker-bin"),
+    ("http", "--http"),
+    ("standby", "--standby"),
+    ("allow_chaos", "--allow-chaos"),
+    ("onnxruntime", "--onnxruntime"),
+];
+
+impl FromArgMatches for Environment {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = |id: &str| {
+            let is_there = matches.ids().any(|known| known == id);
+            is_there && matches.value_source(id) == Some(ValueSource::EnvVariable)
+        };
+        let flags = FLAGS.iter().filter(|(id, _)| given(id)).map(|&(_, flag)| flag);
+        Ok(Self(flags.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for Environment {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        command
+    }
+}
+
+impl ServeFlags {
+    /// What a pool with these flags uses.
+    pub(super) fn settings(&self) -> Result<Settings, ConfigError> {
+        let overrides = self.pool.overrides(self.socket.socket.clone());
+        let overrides = self.chaos.over(self.http.over(overrides));
+        Settings::resolve(overrides, self.pool.config.as_deref())
+    }
+
+    /// The config file, if one is named.
+    pub(super) fn config(&self) -> Option<&Path> {
+        self.pool.config.as_deref()
+    }
+}
+
 impl PoolFlags {
     pub(super) fn overrides(&self, socket: Option<PathBuf>) -> Overrides {
         Overrides {
@@ -262,6 +334,7 @@ impl PoolFlags {
             allow_chaos: None,
             models: self.models.clone(),
             onnxruntime: self.onnxruntime.clone(),
+            environment: self.environment.0.clone(),
         }
     }
 }

@@ -22,6 +22,8 @@ pub(super) enum CommandError {
     Client(#[from] ClientError),
     #[error(transparent)]
     Config(#[from] ConfigError),
+    #[error("{}", lines(.0))]
+    ConfigFile(Vec<ConfigError>),
     #[error(transparent)]
     Devices(#[from] DevicesError),
     #[error(transparent)]
@@ -62,6 +64,7 @@ impl CommandError {
                 exit_code_of(error)
             }
             Self::Config(error) => error.exit_code(),
+            Self::ConfigFile(_) => exit::CONFIG,
             Self::Convicted(_) => exit::JOB,
             Self::Devices(
                 DevicesError::NoGpu(_) | DevicesError::NoSuchGpu { .. } | DevicesError::Probe(_),
@@ -81,6 +84,17 @@ impl CommandError {
             Self::Input(error) => error.exit_code(),
             Self::Output(_) | Self::System { .. } => exit::INTERNAL,
         }
+    }
+}
+
+/// The first errors of a config file, each on a line.
+fn lines(errors: &[ConfigError]) -> String {
+    /// More than fits a screen helps nobody.
+    const SHOWN_MAX: usize = 40;
+    let shown: Vec<_> = errors.iter().take(SHOWN_MAX).map(ConfigError::to_string).collect();
+    match errors.len().saturating_sub(SHOWN_MAX) {
+        0 => shown.join("\n"),
+        more => format!("{}\nand {more} more", shown.join("\n")),
     }
 }
 

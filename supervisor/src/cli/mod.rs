@@ -5,6 +5,8 @@ mod arguments;
 mod bench;
 mod chaos;
 mod child;
+mod completions;
+mod config;
 mod diagnose;
 pub mod document;
 mod error;
@@ -44,7 +46,7 @@ use crate::config::{Overrides, Settings};
 use crate::devices;
 use crate::gateway;
 use crate::shell::{Ended, Front, Notifier, Shell};
-use arguments::{Arguments, ChaosFlag, Command, PoolFlags, Work};
+use arguments::{Arguments, ChaosFlag, Command, PoolFlags, ServeFlags, Work};
 use error::{CommandError, system};
 use input::{Inputs, Stdin};
 use policy::Source;
@@ -61,7 +63,7 @@ const COLUMNS_DEFAULT: usize = 100;
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let filter = EnvFilter::try_from_env("GRIDPOOL_LOG");
-    let quiet = if matches!(arguments.command, Command::Gateway { .. } | Command::Serve { .. }) {
+    let quiet = if matches!(arguments.command, Command::Gateway { .. } | Command::Serve(_)) {
         "info"
     } else {
         "error"
@@ -115,10 +117,9 @@ fn perform(command: Command) -> Result<u8, CommandError> {
             gateway::run(&gateway::Options { socket, supervisor_pid })?;
             Ok(exit::OK)
         }
-        Command::Serve { pool, socket, http, chaos } => {
-            let overrides = chaos.over(http.over(pool.overrides(socket.socket)));
-            serve(overrides, pool.config.as_deref())
-        }
+        Command::Serve(flags) => serve(&flags),
+        Command::Config(command) => config::run(&command),
+        Command::Completions { shell } => completions::print(shell),
         Command::Submit { work, socket, no_wait } => submit(&work, socket.socket, !no_wait),
         Command::Ops { json, markdown } => print_ops(json, markdown),
         Command::Status { socket, policy: false, config: _, json } => {
@@ -164,14 +165,14 @@ fn submit(work: &Work, socket: Option<PathBuf>, wait_if_busy: bool) -> Result<u8
     run_plan(&connect(socket)?, work, &plan, &inputs)
 }
 
-fn serve(overrides: Overrides, config: Option<&Path>) -> Result<u8, CommandError> {
+fn serve(flags: &ServeFlags) -> Result<u8, CommandError> {
     #[expect(unsafe_code, reason = "the environment is changed, before there are threads")]
     // SAFETY: `main` has come here by itself and has started no thread.
     let notifier = unsafe { Notifier::take_from_environment() };
     // Before any thread is started, so that all inherit it: the signals are for `obey_signals`.
     let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
     signals.thread_block().map_err(|errno| system("blocking signals")(errno.into()))?;
-    let settings = Settings::resolve(overrides, config)?;
+    let settings = flags.settings()?;
     let claim = Shell::claim(&settings.socket)?;
     let front = settings.http.map(Front::open).transpose()?;
     let shell = start_pool(&settings)?;

@@ -2,6 +2,8 @@
 //!
 //! Owns the grammar, `part { "," part }`. May not look whether such a device exists.
 
+use std::fmt;
+
 /// Most workers that one `cpu:N` may ask for.
 pub const CPU_WORKERS_MAX: u32 = 64;
 /// Length of a UUID as the NVIDIA driver prints it, `GPU-` included.
@@ -18,6 +20,18 @@ pub enum DeviceSelection {
     GpuIndex(u32),
     /// `GPU-…`: a GPU by its UUID, in lower case after `GPU-`.
     GpuUuid(String),
+}
+
+impl fmt::Display for DeviceSelection {
+    /// As it is written after `--devices`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AllGpus => f.write_str("all"),
+            Self::Cpu(workers) => write!(f, "cpu:{workers}"),
+            Self::GpuIndex(index) => write!(f, "{index}"),
+            Self::GpuUuid(uuid) => f.write_str(uuid),
+        }
+    }
 }
 
 /// Why a text names no devices.

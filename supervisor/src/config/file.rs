@@ -2,19 +2,23 @@
 //!
 //! Owns the grammar of the file. May not know flags or defaults.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::tensor::options::ModelPlan;
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::limits::{self, Key};
-use super::models;
+use super::models::{self, MODELS_MAX};
+use super::origins::{Origin, Origins};
 use super::{ConfigError, DeviceSelection, check_socket, parse_devices, parse_http};
 use crate::pool::config::PoolConfig;
 use crate::pool::policy::PolicyTable;
@@ -34,11 +38,17 @@ pub(super) struct FileSettings {
     pub(super) policy: PolicyTable,
     pub(super) models: Vec<ModelPlan>,
     pub(super) onnxruntime: Option<PathBuf>,
+    /// The line of each of these.
+    pub(super) origins: Origins,
 }
 
 /// Reads a config file. Paths in it are relative to its own folder.
-pub(super) fn read(path: &Path) -> Result<FileSettings, ConfigError> {
-    let unreadable = |reason: String| ConfigError::Unreadable { file: path.to_owned(), reason };
+///
+/// # Errors
+/// Everything that is wrong with it, in the order of its lines; of a file that is no TOML that alone.
+pub(super) fn read(path: &Path) -> Result<FileSettings, Vec<ConfigError>> {
+    let unreadable =
+        |reason: String| vec![ConfigError::Unreadable { file: path.to_owned(), reason }];
     let mut text = String::new();
     fs::File::open(path)
         .and_then(|file| file.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text))
@@ -46,12 +56,19 @@ pub(super) fn read(path: &Path) -> Result<FileSettings, ConfigError> {
     if text.len() as u64 > CONFIG_BYTES_MAX {
         return Err(unreadable(format!("it has more than {CONFIG_BYTES_MAX} bytes")));
     }
-    let folder = path.parent().unwrap_or_else(|| Path::new(""));
-    parse(&text, folder).map_err(|Misfit { at, reason }| ConfigError::File {
-        file: path.to_owned(),
-        line: 1 + text.bytes().take(at.start).filter(|&byte| byte == b'\n').count(),
-        reason,
+    parse(&text, path).map_err(|misfits| {
+        let error = |Misfit { at, reason }| ConfigError::File {
+            file: path.to_owned(),
+            line: line(&text, &at),
+            reason,
+        };
+        misfits.into_iter().map(error).collect()
     })
+}
+
+/// The line of a place in the text, from 1.
+fn line(text: &str, at: &Range<usize>) -> usize {
+    1 + text.bytes().take(at.start).filter(|&byte| byte == b'\n').count()
 }
 
 /// A wrong place in the text.
@@ -60,18 +77,67 @@ struct Misfit {
     reason: String,
 }
 
-fn parse(text: &str, folder: &Path) -> Result<FileSettings, Misfit> {
-    let table = DeTable::parse(text).map_err(|error| Misfit {
+fn parse(text: &str, file: &Path) -> Result<FileSettings, Vec<Misfit>> {
+    let (table, errors) = DeTable::parse_recoverable(text);
+    let not_toml = errors.iter().map(|error| Misfit {
         at: error.span().unwrap_or(0..0),
         reason: format!("not TOML: {}", error.message()),
-    })?;
-    let mut settings = FileSettings::default();
-    for (key, value) in table.get_ref() {
+    });
+    let mut misfits: Vec<_> = not_toml.collect();
+    // What is made of the rest of such a file need not be what was meant.
+    if misfits.is_empty() {
+        let folder = file.parent().unwrap_or_else(|| Path::new(""));
+        let settings = FileSettings::default();
+        let mut reader = Reader { text, file, folder, settings, misfits };
+        for (key, value) in table.get_ref() {
+            let read = reader.take_in(key, value);
+            reader.note(read);
+        }
+        if reader.misfits.is_empty() {
+            return Ok(reader.settings);
+        }
+        misfits = reader.misfits;
+    }
+    misfits.sort_by_key(|misfit| misfit.at.start);
+    Err(misfits)
+}
+
+/// A config file that is being read.
+struct Reader<'a> {
+    text: &'a str,
+    file: &'a Path,
+    /// What paths are relative to.
+    folder: &'a Path,
+    settings: FileSettings,
+    misfits: Vec<Misfit>,
+}
+
+impl Reader<'_> {
+    fn note(&mut self, read: Result<(), Misfit>) {
+        self.misfits.extend(read.err());
+    }
+
+    /// Remembers which line says so.
+    fn came_from(&mut self, setting: impl Into<String>, at: &Range<usize>) {
+        let (file, line) = (self.file.to_owned(), line(self.text, at));
+        self.settings.origins.set(setting, Origin::File { file, line });
+    }
+
+    /// One key outside of all tables.
+    fn take_in(
+        &mut self,
+        key: &Spanned<Cow<'_, str>>,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<(), Misfit> {
+        let folder = self.folder;
         let misfit = |reason| Misfit { at: value.span(), reason };
         let text = || {
             let wrong = || misfit(format!("`{}` needs a text in quotes", key.get_ref()));
             value.get_ref().as_str().ok_or_else(wrong)
         };
+        let table =
+            |reason: &str| value.get_ref().as_table().ok_or_else(|| misfit(reason.to_owned()));
+        let settings = &mut self.settings;
         match key.get_ref().as_ref() {
             "devices" => {
                 let devices = parse_devices(text()?).map_err(|error| misfit(error.to_string()))?;
@@ -84,77 +150,113 @@ fn parse(text: &str, folder: &Path) -> Result<FileSettings, Misfit> {
             }
             "worker_bin" => settings.worker_bin = Some(folder.join(text()?)),
             "onnxruntime" => settings.onnxruntime = Some(folder.join(text()?)),
-            "model" => {
-                let tables = value.get_ref().as_array();
-                let wrong = || misfit("a model is a table: [[model]]".into());
-                for table in tables.ok_or_else(wrong)? {
-                    let model = parse_model(table, folder)?;
-                    if settings.models.iter().any(|other| other.name == model.name) {
-                        let reason = format!("the model `{}` is there twice: keep one", model.name);
-                        return Err(Misfit { at: table.span(), reason });
-                    }
-                    settings.models.push(model);
-                }
-            }
             "http" => settings.http = Some(parse_http(text()?).map_err(misfit)?),
             "allow_chaos" => {
                 let wrong = || misfit("`allow_chaos` needs true or false".to_owned());
                 settings.allow_chaos = Some(value.get_ref().as_bool().ok_or_else(wrong)?);
             }
+            "model" => {
+                let tables = value.get_ref().as_array();
+                let wrong = || misfit("a model is a table: [[model]]".into());
+                for table in tables.ok_or_else(wrong)? {
+                    self.take_in_model(table);
+                }
+                return Ok(());
+            }
             "limits" => {
-                let limits = value.get_ref().as_table();
-                let limits =
-                    limits.ok_or_else(|| misfit("`limits` is a table: [limits]".into()))?;
-                settings.limits = Some(parse_limits(limits, value.span())?);
+                self.take_in_limits(table("`limits` is a table: [limits]")?, value.span());
+                return Ok(());
             }
             "policy" => {
-                let rules = value.get_ref().as_table();
-                let rules = rules.ok_or_else(|| misfit("`policy` is a table: [policy]".into()))?;
-                settings.policy = parse_policy(rules)?;
+                self.take_in_policy(table("`policy` is a table: [policy]")?);
+                return Ok(());
             }
             other => return Err(Misfit { at: key.span(), reason: unknown(other) }),
         }
+        self.came_from(key.get_ref().as_ref(), &key.span());
+        Ok(())
     }
-    Ok(settings)
-}
 
-fn parse_limits(table: &DeTable<'_>, at: Range<usize>) -> Result<PoolConfig, Misfit> {
-    let mut config = PoolConfig::DEFAULT;
-    let mut seen: Vec<&str> = Vec::new();
-    for (name, value) in table {
-        let misfit = |reason| Misfit { at: name.span(), reason };
-        let key = Key::find(name.get_ref()).map_err(misfit)?;
-        if seen.contains(&key.name()) {
-            return Err(misfit(format!("`{0}` is set twice, as {0}_s and {0}_ms", key.name())));
+    fn take_in_limits(&mut self, table: &DeTable<'_>, at: Range<usize>) {
+        let mut config = PoolConfig::DEFAULT;
+        let mut seen: Vec<&str> = Vec::new();
+        let misfits = self.misfits.len();
+        for (name, value) in table {
+            let set = Key::find(name.get_ref()).and_then(|key| {
+                if seen.contains(&key.name()) {
+                    return Err(format!("`{0}` is set twice, as {0}_s and {0}_ms", key.name()));
+                }
+                seen.push(key.name());
+                key.set(&mut config, whole_number(value.get_ref()))
+                    .map_err(|reason| format!("`{}` {reason}", name.get_ref()))?;
+                Ok(key)
+            });
+            match set {
+                Ok(key) => self.came_from(format!("limits.{}", key.name()), &name.span()),
+                Err(reason) => self.misfits.push(Misfit { at: name.span(), reason }),
+            }
         }
-        seen.push(key.name());
-        key.set(&mut config, whole_number(value.get_ref()))
-            .map_err(|reason| misfit(format!("`{}` {reason}", name.get_ref())))?;
+        // What is compared must be what was meant.
+        if self.misfits.len() == misfits {
+            let checked = limits::check(&config).map_err(|reason| Misfit { at, reason });
+            self.note(checked);
+        }
+        self.settings.limits = Some(config);
     }
-    limits::check(&config).map_err(|reason| Misfit { at, reason })?;
-    Ok(config)
-}
 
-/// One `[[model]]`, which is read again by itself.
-fn parse_model(table: &Spanned<DeValue<'_>>, folder: &Path) -> Result<ModelPlan, Misfit> {
-    let misfit = |reason| Misfit { at: table.span(), reason };
-    let own = toml::Table::deserialize(ValueDeserializer::from(table.clone()));
-    let own = own.map_err(|_| misfit("a model is a table: [[model]]".to_owned()))?;
-    models::parse_table(own, folder).map_err(misfit)
-}
-
-fn parse_policy(table: &DeTable<'_>) -> Result<PolicyTable, Misfit> {
-    let mut policy = PolicyTable::default();
-    for (fault, response) in table {
-        let text = response.get_ref().as_str().ok_or_else(|| Misfit {
-            at: response.span(),
-            reason: format!("`{}` needs a response in quotes: \"restart\"", fault.get_ref()),
-        })?;
-        policy
-            .set(fault.get_ref(), text)
-            .map_err(|error| Misfit { at: fault.span(), reason: error.to_string() })?;
+    /// One `[[model]]`, which is read again by itself.
+    fn take_in_model(&mut self, table: &Spanned<DeValue<'_>>) {
+        let own = toml::Table::deserialize(ValueDeserializer::from(table.clone()));
+        let (Ok(own), Some(spans)) = (own, table.get_ref().as_table()) else {
+            let reason = "a model is a table: [[model]]".to_owned();
+            return self.misfits.push(Misfit { at: table.span(), reason });
+        };
+        let keys = spans.iter().map(|(key, _)| (key.get_ref().as_ref(), key.span()));
+        let keys: BTreeMap<&str, Range<usize>> = keys.collect();
+        let model = match models::parse_table(own, self.folder) {
+            Ok(model) => model,
+            Err(errors) => {
+                let place = |key: Option<&str>| key.and_then(|key| keys.get(key)).cloned();
+                let misfits = errors.into_iter().map(|models::FieldError { field, reason }| {
+                    Misfit { at: place(field.as_deref()).unwrap_or_else(|| table.span()), reason }
+                });
+                return self.misfits.extend(misfits);
+            }
+        };
+        let is_there = self.settings.models.iter().any(|other| other.name == model.name);
+        let reason = match self.settings.models.len() {
+            _ if is_there => format!("the model `{}` is there twice: keep one", model.name),
+            MODELS_MAX => format!("one model too many: a pool has at most {MODELS_MAX}"),
+            _ => {
+                for (key, at) in keys {
+                    self.came_from(format!("model.{}.{key}", model.name), &at);
+                }
+                return self.settings.models.push(model);
+            }
+        };
+        self.misfits.push(Misfit { at: table.span(), reason });
     }
-    Ok(policy)
+
+    fn take_in_policy(&mut self, table: &DeTable<'_>) {
+        for (fault, response) in table {
+            let set = response.get_ref().as_str().map_or_else(
+                || {
+                    let name = fault.get_ref();
+                    let reason = format!("`{name}` needs a response in quotes: \"restart\"");
+                    Err(Misfit { at: response.span(), reason })
+                },
+                |text| {
+                    let set = self.settings.policy.set(fault.get_ref(), text);
+                    set.map_err(|error| Misfit { at: fault.span(), reason: error.to_string() })
+                },
+            );
+            self.note(set);
+            // The table prints a fault in one way, however its number was written here.
+            if let Ok(code) = fault.get_ref().parse::<FaultCode>() {
+                self.came_from(format!("policy.{code}"), &fault.span());
+            }
+        }
+    }
 }
 
 fn whole_number(value: &DeValue<'_>) -> Option<u64> {
@@ -181,7 +283,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pool.toml");
         fs::write(&path, text).unwrap();
-        let error = read(&path).expect_err(text).to_string();
+        let error = read(&path).expect_err(text)[0].to_string();
         error.strip_prefix(&format!("{}, ", path.display())).unwrap_or(&error).to_owned()
     }
 
@@ -252,6 +354,35 @@ mod tests {
             let error = error(text);
             assert!(error.starts_with(want), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn every_error_is_told_in_the_order_of_the_lines() {
+        let text = "http = '1'\n[limits]\nattempts_max = 0\nqueue_jobs = 1\n[[model]]\n\
+                    name = 'm'\npath = 1\n[policy]\n'hang' = 'reboot'\n'cuda' = 'halt'\n\
+                    [[model]]\nname = 'n'\npath = 'n.onnx'\ncontexts = 'four'\ntf23 = true";
+        let misfits = parse(text, Path::new("")).err().expect(text);
+        let told: Vec<_> =
+            misfits.iter().map(|Misfit { at, reason }| (line(text, at), &**reason)).collect();
+        let want = [
+            (1, "`1` is no address and port"),
+            (3, "`attempts_max` needs a whole number"),
+            (4, "there is no limit `queue_jobs`"),
+            (7, "`path` of a model needs a text in quotes"),
+            (9, "`reboot` is no response"),
+            (10, "`cuda` is no fault"),
+            (14, "`contexts` of the model `n` needs a whole number"),
+            (15, "the model `n` has no field `tf23`; the fields are name, path, contexts,"),
+        ];
+        assert_eq!(told.len(), want.len(), "{told:#?}");
+        for ((line, reason), (want_line, want)) in told.iter().zip(want) {
+            assert_eq!(*line, want_line, "{reason}");
+            assert!(reason.starts_with(want), "{reason}");
+        }
+        let broken = "devices =\n[limits]\nattempts_max = 0\nsocket = =";
+        let misfits = parse(broken, Path::new("")).err().expect(broken);
+        assert!(misfits.iter().all(|misfit| misfit.reason.starts_with("not TOML: ")));
+        assert_eq!(misfits.len(), 2, "both of them, and nothing that may come of them");
     }
 
     #[test]

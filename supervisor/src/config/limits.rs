@@ -165,6 +165,35 @@ impl Key {
     }
 }
 
+/// Every limit of a config: its name, which that of a time is without its unit, and its value, that of a
+/// time in milliseconds.
+pub fn list(config: &PoolConfig) -> Vec<LimitValue> {
+    let mut config = config.clone();
+    let value = |limit: &Limit| {
+        let (value, is_time) = match limit.field {
+            Field::Bytes(field) => (*field(&mut config), false),
+            Field::Count(field) => (u64::from(*field(&mut config)), false),
+            Field::Size(field) => (u64::try_from(*field(&mut config)).unwrap_or(u64::MAX), false),
+            Field::Time(field) => {
+                (u64::try_from(field(&mut config).as_millis()).unwrap_or(u64::MAX), true)
+            }
+        };
+        LimitValue { name: limit.name, value, is_time }
+    };
+    LIMITS.iter().map(value).collect()
+}
+
+/// A limit as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitValue {
+    /// That of the field of [`PoolConfig`].
+    pub name: &'static str,
+    /// How much it is; a time in milliseconds.
+    pub value: u64,
+    /// Whether it is a time.
+    pub is_time: bool,
+}
+
 /// What must hold between limits.
 pub(super) fn check(config: &PoolConfig) -> Result<(), String> {
     if config.backoff_min > config.backoff_max {
@@ -251,14 +280,7 @@ mod tests {
     #[test]
     fn the_defaults_are_within_the_bounds() {
         check(&PoolConfig::DEFAULT).unwrap();
-        for limit in LIMITS {
-            let mut config = PoolConfig::DEFAULT;
-            let value = match limit.field {
-                Field::Bytes(field) => *field(&mut config),
-                Field::Count(field) => u64::from(*field(&mut config)),
-                Field::Size(field) => *field(&mut config) as u64,
-                Field::Time(field) => u64::try_from(field(&mut config).as_millis()).unwrap(),
-            };
+        for (limit, LimitValue { value, .. }) in LIMITS.iter().zip(list(&PoolConfig::DEFAULT)) {
             assert!(limit.bounds.contains(&value), "{} = {value}", limit.name);
         }
     }

@@ -9,8 +9,23 @@ use gridpool_protocol::tensor::model::check_model_name;
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 use serde::Deserialize;
 
+use super::origins::{Origin, Origins};
+
 /// Most models of one pool.
 pub const MODELS_MAX: usize = 64;
+
+/// The fields of [`ModelOptions`], and what each of them needs.
+const FIELDS: [(&str, &str); 9] = [
+    ("contexts", "a whole number, as 4"),
+    ("device_bytes", "a whole number of bytes"),
+    ("max_batch", "a whole number, as 32"),
+    ("warm_up", "a list of shapes by the names of inputs, as [{ x = [8, 3] }]"),
+    ("cpu_ops", "a list of ops, as [\"Shape\", \"Gather\"]"),
+    ("providers", "a list out of \"tensorrt\", \"cuda\" and \"cpu\""),
+    ("tf32", "true or false"),
+    ("queue_requests", "a whole number, as 1024"),
+    ("queue_bytes", "a whole number of bytes"),
+];
 
 /// Reads `NAME=PATH`.
 pub(super) fn parse_flag(text: &str) -> Result<ModelPlan, String> {
@@ -48,29 +63,81 @@ pub fn parse_model(flag: &str, fields: &[String], folder: &Path) -> Result<Model
     table.insert("name".to_owned(), name.into());
     // Put back below: a path need be no text.
     table.insert("path".to_owned(), ".".into());
-    let plan = parse_table(table, folder)?;
+    let plan = parse_table(table, folder).map_err(|errors| {
+        let reasons: Vec<_> = errors.into_iter().map(|error| error.reason).collect();
+        reasons.join("; ")
+    })?;
     Ok(ModelPlan { path: folder.join(path), ..plan })
 }
 
+/// What is wrong with a `[[model]]`.
+#[derive(Debug)]
+pub(super) struct FieldError {
+    /// The field, if it is one alone.
+    pub(super) field: Option<String>,
+    /// What to write instead.
+    pub(super) reason: String,
+}
+
 /// Reads one `[[model]]`. A path in it is relative to `folder`.
-pub(super) fn parse_table(mut table: toml::Table, folder: &Path) -> Result<ModelPlan, String> {
-    let mut text = |key: &str| match table.remove(key) {
-        Some(toml::Value::String(text)) => Ok(text),
-        Some(_) => Err(format!("`{key}` of a model needs a text in quotes")),
-        None => Err(format!("a [[model]] needs a `{key}`")),
+///
+/// # Errors
+/// Every field that is wrong; never none.
+pub(super) fn parse_table(
+    mut table: toml::Table,
+    folder: &Path,
+) -> Result<ModelPlan, Vec<FieldError>> {
+    let mut errors = Vec::new();
+    let mut text = |key: &str| {
+        let (field, reason) = match table.remove(key) {
+            Some(toml::Value::String(text)) => return Some(text),
+            Some(_) => (Some(key.to_owned()), format!("`{key}` of a model needs a text in quotes")),
+            None => (None, format!("a [[model]] needs a `{key}`")),
+        };
+        errors.push(FieldError { field, reason });
+        None
     };
-    let (name, path) = (text("name")?, text("path")?);
-    check_model_name(&name).map_err(|error| error.to_string())?;
+    let (name, path) = (text("name"), text("path"));
+    if let Some(Err(error)) = name.as_deref().map(check_model_name) {
+        let field = Some("name".to_owned());
+        errors.push(FieldError { field, reason: error.to_string() });
+    }
+    let of =
+        name.as_ref().map_or_else(|| "a model".to_owned(), |name| format!("the model `{name}`"));
+    // One by one, since a type that does not fit is told without the name of its field.
+    for (field, value) in &table {
+        let alone = toml::Table::from_iter([(field.clone(), value.clone())]);
+        if ModelOptions::deserialize(toml::Value::Table(alone)).is_ok() {
+            continue;
+        }
+        let reason = match FIELDS.iter().find(|(known, _)| known == field) {
+            Some((_, needs)) => format!("`{field}` of {of} needs {needs}"),
+            None => {
+                let known = FIELDS.map(|(field, _)| field).join(", ");
+                format!("{of} has no field `{field}`; the fields are name, path, {known}")
+            }
+        };
+        errors.push(FieldError { field: Some(field.clone()), reason });
+    }
+    let whole = |reason| vec![FieldError { field: None, reason }];
+    let (Some(name), Some(path), true) = (name, path, errors.is_empty()) else {
+        return Err(errors);
+    };
     let options = ModelOptions::deserialize(toml::Value::Table(table));
-    let options = options.map_err(|error| format!("model `{name}`: {}", error.message()))?;
+    let options = options.map_err(|error| whole(format!("{of}: {}", error.message())))?;
     let plan = ModelPlan { name, path: folder.join(path), options };
-    plan.check().map_err(|error| format!("model `{}`: {error}", plan.name))?;
+    plan.check().map_err(|error| whole(format!("model `{}`: {error}", plan.name)))?;
     Ok(plan)
 }
 
 /// The models of the flags over those of the file, none of which is there twice: a flag changes the
 /// path of a model that the file knows, and nothing else about it.
-pub(super) fn merge(file: Vec<ModelPlan>, flags: Vec<ModelPlan>) -> Result<Vec<ModelPlan>, String> {
+pub(super) fn merge(
+    file: Vec<ModelPlan>,
+    flags: Vec<ModelPlan>,
+    origins: &mut Origins,
+) -> Result<Vec<ModelPlan>, String> {
+    let flag = || Origin::Flag { flag: "--model" };
     let named = |model: ModelPlan| (model.name.clone(), model);
     let mut models: BTreeMap<String, ModelPlan> = file.into_iter().map(named).collect();
     let mut seen = Vec::new();
@@ -79,9 +146,13 @@ pub(super) fn merge(file: Vec<ModelPlan>, flags: Vec<ModelPlan>) -> Result<Vec<M
             return Err(format!("the model `{}` is named twice: keep one", model.name));
         }
         seen.push(model.name.clone());
+        origins.set(format!("model.{}.path", model.name), flag());
         match models.get_mut(&model.name) {
             Some(known) => known.path = model.path,
-            None => drop(models.insert(model.name.clone(), model)),
+            None => {
+                origins.set(format!("model.{}.name", model.name), flag());
+                models.insert(model.name.clone(), model);
+            }
         }
     }
     match models.len() > MODELS_MAX {
@@ -108,13 +179,25 @@ mod tests {
             ("path = 'm.onnx'", "a [[model]] needs a `name`"),
             ("name = 'm'", "a [[model]] needs a `path`"),
             ("name = 'm'\npath = 1", "`path` of a model needs a text in quotes"),
-            ("name = 'm'\npath = 'x'\ncontext = 4", "unknown field `context`"),
+            ("name = 'm'\npath = 'x'\ncontext = 4", "the model `m` has no field `context`; the"),
+            ("name = 'm'\npath = 'x'\ncontexts = -1", "`contexts` of the model `m` needs a whole"),
+            ("name = 'm'\npath = 'x'\ntf32 = 1", "`tf32` of the model `m` needs true or false"),
             ("name = 'm'\npath = 'x'\ncontexts = 0", "model `m`: 0 contexts"),
         ];
         for (text, why) in wrong {
             let error = parse_table(text.parse().unwrap(), Path::new("")).unwrap_err();
-            assert!(error.contains(why), "{text}: {error}");
+            assert!(error[0].reason.contains(why), "{text}: {error:?}");
         }
+        let fields = ["contexts = '4'", "tf32 = 1"].map(str::to_owned);
+        let error = parse_model("m=x", &fields, Path::new("")).unwrap_err();
+        assert!(error.contains("`contexts` of") && error.contains("; `tf32` of"), "{error}");
+    }
+
+    #[test]
+    fn every_field_of_a_models_options_says_what_it_needs() {
+        let options = serde_json::to_value(ModelOptions::default()).unwrap();
+        let options: Vec<_> = options.as_object().unwrap().keys().cloned().collect();
+        assert_eq!(FIELDS.map(|(field, _)| field), *options);
     }
 
     #[test]
@@ -122,12 +205,13 @@ mod tests {
         let text = "name = 'm'\npath = 'a'\ncontexts = 4";
         let of_file = parse_table(text.parse().unwrap(), Path::new("")).unwrap();
         let flags = || vec![parse_flag("m=b").unwrap(), parse_flag("n=c").unwrap()];
-        let models = merge(vec![of_file], flags()).unwrap();
+        let models = merge(vec![of_file], flags(), &mut Origins::default()).unwrap();
         let short: Vec<_> = models
             .iter()
             .map(|m| (&*m.name, m.path.to_str().unwrap(), m.options.contexts))
             .collect();
         assert_eq!(short, [("m", "b", 4), ("n", "c", 1)]);
-        assert!(merge(Vec::new(), [flags(), flags()].concat()).is_err());
+        let twice = [flags(), flags()].concat();
+        assert!(merge(Vec::new(), twice, &mut Origins::default()).is_err());
     }
 }

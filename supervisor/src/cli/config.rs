@@ -1,0 +1,288 @@
+//! `gridpool config`: whether a config file is right, and what `serve` would use with these flags,
+//! setting by setting, with who has set it.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::arguments::ServeFlags;
+use super::error::CommandError;
+use super::{columns, say, say_json, text};
+use crate::config::{DeviceSelection, LimitValue, Origin, Settings, check_file, list_limits};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ConfigCommand {
+    /// Say everything that is wrong with a config file, or that nothing is.
+    Check {
+        /// The file.
+        #[arg(env = "GRIDPOOL_CONFIG")]
+        file: PathBuf,
+    },
+    /// Show every setting that `serve` with the same flags would use, and who has set it.
+    Show {
+        #[command(flatten)]
+        serve: ServeFlags,
+        /// Print one JSON document.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(super) fn run(command: &ConfigCommand) -> Result<u8, CommandError> {
+    match command {
+        ConfigCommand::Check { file } => {
+            let settings = check_file(file).map_err(CommandError::ConfigFile)?;
+            let settings = match settings {
+                1 => "1 setting".to_owned(),
+                count => format!("{count} settings"),
+            };
+            say(&format!("{}: ok, {settings}", file.display()))
+        }
+        ConfigCommand::Show { serve, json } => {
+            let document = Document::of(&serve.settings()?, serve.config());
+            if *json {
+                return say_json(&document);
+            }
+            let mut out = io::BufWriter::new(io::stdout().lock());
+            let written = write(&mut out, &document, columns()).and_then(|()| out.flush());
+            written.map_err(CommandError::Output)?;
+            Ok(gridpool_protocol::exit::cli::OK)
+        }
+    }
+}
+
+/// All settings, in the order of the config file's documentation.
+#[derive(Debug, Serialize)]
+struct Document {
+    config: Option<PathBuf>,
+    settings: Vec<Setting>,
+}
+
+/// One setting. A time has its unit, milliseconds, in its name.
+#[derive(Debug, Serialize)]
+struct Setting {
+    /// As in the config file, with its table before it: `limits.attempts_max`.
+    name: String,
+    /// `null` where nothing is set and something else decides.
+    value: Value,
+    origin: Origin,
+    #[serde(skip)]
+    section: Section,
+    /// What the value of a setting that has none means.
+    #[serde(skip)]
+    instead: &'static str,
+}
+
+/// Which table of the config file a setting is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Section {
+    Top,
+    Model(String),
+    Limits,
+    Policy,
+}
+
+impl Document {
+    fn of(settings: &Settings, config: Option<&Path>) -> Self {
+        let mut all = top(settings);
+        all.extend(settings.models.iter().flat_map(|model| {
+            let fields = serde_json::to_value(&model.options).expect("options are plain data");
+            let mut fields: Map<_, _> = match fields {
+                Value::Object(fields) => fields,
+                other => Map::from_iter([("options".to_owned(), other)]),
+            };
+            fields.shift_insert(0, "name".to_owned(), json!(model.name));
+            fields.shift_insert(1, "path".to_owned(), json!(model.path.display().to_string()));
+            fields.into_iter().map(|(field, value)| {
+                let name = format!("model.{}.{field}", model.name);
+                let origin = settings.origins.of(&name).clone();
+                let section = Section::Model(model.name.clone());
+                Setting { name, value, origin, section, instead: when_not_set(&field) }
+            })
+        }));
+        all.extend(list_limits(&settings.limits).into_iter().map(|limit| {
+            let LimitValue { name, value, is_time } = limit;
+            let origin = settings.origins.of(&format!("limits.{name}")).clone();
+            let unit = if is_time { "_ms" } else { "" };
+            let name = format!("limits.{name}{unit}");
+            Setting { name, value: json!(value), origin, section: Section::Limits, instead: "" }
+        }));
+        let changed = settings.policy.rules().into_iter().filter(|rule| rule.configured);
+        all.extend(changed.map(|rule| {
+            let name = format!("policy.{}", rule.fault);
+            let origin = settings.origins.of(&name).clone();
+            let value = json!(rule.response.name());
+            Setting { name, value, origin, section: Section::Policy, instead: "" }
+        }));
+        Self { config: config.map(Path::to_owned), settings: all }
+    }
+}
+
+/// What stands outside of all tables.
+fn top(settings: &Settings) -> Vec<Setting> {
+    let devices: Vec<_> = settings.devices.iter().map(DeviceSelection::to_string).collect();
+    let path = |path: &Path| json!(path.display().to_string());
+    let optional = |at: &Option<PathBuf>| at.as_deref().map_or(Value::Null, path);
+    let http = settings.http.map_or(Value::Null, |address| json!(address.to_string()));
+    let all = [
+        ("devices", json!(devices.join(","))),
+        ("socket", path(&settings.socket)),
+        ("worker_bin", optional(&settings.worker_bin)),
+        ("http", http),
+        ("allow_chaos", json!(settings.allow_chaos)),
+        ("onnxruntime", optional(&settings.onnxruntime)),
+    ];
+    let setting = |(name, value): (&str, _)| Setting {
+        name: name.to_owned(),
+        value,
+        origin: settings.origins.of(name).clone(),
+        section: Section::Top,
+        instead: when_not_set(name),
+    };
+    all.map(setting).into()
+}
+
+/// What it means that a setting has no value.
+fn when_not_set(name: &str) -> &'static str {
+    match name {
+        "worker_bin" => "none: gridpool-worker beside gridpool",
+        "http" => "none: HTTP is not served",
+        "onnxruntime" => "none: ORT_DYLIB_PATH, then the usual places",
+        "device_bytes" => "none: whatever the device has",
+        "max_batch" => "none: 32, or 1 where rows see each other",
+        _ => "none",
+    }
+}
+
+/// Writes the tables for people: one for each table of the config file, under its name.
+fn write(out: &mut dyn Write, document: &Document, columns: usize) -> io::Result<()> {
+    match &document.config {
+        Some(file) => writeln!(out, "What `serve` uses with --config {}:", file.display())?,
+        None => writeln!(out, "What `serve` uses; no config file is named:")?,
+    }
+    let rows: Vec<_> = document.settings.iter().map(Setting::row).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths = [width(0).unwrap_or(0), width(1).unwrap_or(0)];
+    let mut section = &Section::Top;
+    let mut table = vec![["SETTING", "FROM", "VALUE"].map(str::to_owned)];
+    for (setting, row) in document.settings.iter().zip(rows) {
+        if setting.section != *section {
+            section = &setting.section;
+            write!(out, "{}", text::table(&table, &widths, columns))?;
+            table.clear();
+            match section {
+                Section::Top => {}
+                Section::Model(_) => writeln!(out, "[[model]]")?,
+                Section::Limits => writeln!(out, "[limits]")?,
+                Section::Policy => writeln!(out, "[policy]")?,
+            }
+        }
+        table.push(row);
+    }
+    write!(out, "{}", text::table(&table, &widths, columns))
+}
+
+impl Setting {
+    /// Name, origin and value as they are printed below the name of their table.
+    fn row(&self) -> [String; 3] {
+        let name = match &self.section {
+            Section::Top => &*self.name,
+            // The name of a model is its own, and may have dots.
+            Section::Model(model) => &self.name["model.".len() + model.len() + 1..],
+            Section::Limits | Section::Policy => {
+                self.name.split_once('.').map_or(&*self.name, |(_, name)| name)
+            }
+        };
+        let name = match self.section {
+            Section::Policy => format!("\"{name}\""),
+            Section::Top | Section::Model(_) | Section::Limits => name.to_owned(),
+        };
+        let (name, value) = match (name.strip_suffix("_ms"), self.value.as_u64()) {
+            (Some(time), Some(ms)) if ms % 1_000 == 0 => {
+                (format!("{time}_s"), (ms / 1_000).to_string())
+            }
+            (_, _) => (name, self.value_words()),
+        };
+        let origin = match &self.origin {
+            // The table says above which file that is.
+            Origin::File { line, .. } => format!("line {line}"),
+            other @ (Origin::Default | Origin::Environment { .. } | Origin::Flag { .. }) => {
+                other.to_string()
+            }
+        };
+        [name, origin, value]
+    }
+
+    fn value_words(&self) -> String {
+        match &self.value {
+            Value::Null => self.instead.to_owned(),
+            Value::String(text) => text.clone(),
+            Value::Array(list) if list.is_empty() => "none".to_owned(),
+            Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
+                self.value.to_string()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Overrides;
+
+    fn document(text: &str, flags: Overrides) -> Document {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pool.toml");
+        std::fs::write(&path, text).unwrap();
+        Document::of(&Settings::resolve(flags, Some(&path)).unwrap(), Some(&path))
+    }
+
+    #[test]
+    fn every_setting_stands_in_its_table_with_its_origin_and_its_unit() {
+        let text = "socket = '/run/p.sock'\n[limits]\nkill_timeout_ms = 70\ndrain_timeout_s = 7\n\
+                    [policy]\n\"cuda 2\" = \"restart\"\n[[model]]\nname = 'a.b'\npath = '/m.onnx'\n";
+        let flags = Overrides { standbys: Some(1), ..Overrides::default() };
+        let document = document(text, flags);
+        let mut out = Vec::new();
+        write(&mut out, &document, 100).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        let words: Vec<_> =
+            out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        for line in [
+            "devices default all",
+            "socket line 1 /run/p.sock",
+            "http default none: HTTP is not served",
+            "[[model]]",
+            "name line 8 a.b",
+            "contexts default 1",
+            "cpu_ops default none",
+            "[limits]",
+            "standbys flag --standby 1",
+            "kill_timeout_ms line 3 70",
+            "drain_timeout_s line 4 7",
+            "[policy]",
+            "\"cuda 2\" line 6 restart",
+        ] {
+            assert!(words.iter().any(|words| words == line), "{line}\n{out}");
+        }
+        assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
+    }
+
+    #[test]
+    fn the_document_has_every_limit_under_one_name_whatever_its_value() {
+        let document = document("[limits]\nkill_timeout_s = 7\n", Overrides::default());
+        let json = serde_json::to_value(document).unwrap();
+        let named = |name: &str| {
+            let all = json["settings"].as_array().unwrap();
+            all.iter().find(|setting| setting["name"] == name).expect(name).clone()
+        };
+        let kill = named("limits.kill_timeout_ms");
+        assert_eq!((&kill["value"], &kill["origin"]["line"]), (&json!(7_000), &json!(2)));
+        assert_eq!(kill["origin"]["kind"], "file");
+        assert_eq!(named("limits.attempts_max")["origin"]["kind"], "default");
+        assert_eq!(named("worker_bin")["value"], Value::Null);
+    }
+}

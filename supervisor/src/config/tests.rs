@@ -1,0 +1,161 @@
+//! Settings out of flags, variables and a config file, and who has set each of them.
+
+use super::*;
+use std::fs;
+
+fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pool.toml");
+    fs::write(&path, text).unwrap();
+    (folder, path)
+}
+
+#[test]
+fn a_flag_beats_the_file_and_the_file_beats_the_default() {
+    let (folder, path) = file("devices = 'cpu:3'\nsocket = 'a.sock'\nworker_bin = '/bin/w'");
+    let settings = Settings::resolve(Overrides::default(), Some(&path)).unwrap();
+    assert_eq!(settings.devices, [DeviceSelection::Cpu(3)]);
+    assert_eq!(settings.socket, folder.path().join("a.sock"));
+    assert_eq!(settings.worker_bin, Some(PathBuf::from("/bin/w")));
+    let flags = Overrides {
+        devices: Some("1".to_owned()),
+        socket: Some(PathBuf::from("b.sock")),
+        worker_bin: Some(PathBuf::from("w")),
+        http: Some("localhost:1".to_owned()),
+        standbys: Some(1),
+        allow_chaos: None,
+        models: Vec::new(),
+        onnxruntime: None,
+        environment: BTreeSet::new(),
+    };
+    let settings = Settings::resolve(flags, Some(&path)).unwrap();
+    assert_eq!(settings.devices, [DeviceSelection::GpuIndex(1)]);
+    assert_eq!(settings.socket, PathBuf::from("b.sock"));
+    assert_eq!(settings.worker_bin, Some(PathBuf::from("w")));
+    assert_eq!(settings.limits.standbys, 1);
+    assert_eq!(settings.http, Some(SocketAddr::from(([127, 0, 0, 1], 1))));
+    let settings = Settings::resolve(Overrides::default(), None).unwrap();
+    assert_eq!(settings.devices, [DeviceSelection::AllGpus]);
+    assert_eq!(settings.limits, PoolConfig::DEFAULT);
+}
+
+#[test]
+fn every_setting_knows_who_has_set_it() {
+    let text = "devices = 'cpu:3'\nhttp = '[::1]:1'\n[limits]\nstandbys = 2\n\
+                kill_timeout_ms = 70\n[policy]\n\"cuda 02\" = \"restart\"\n[[model]]\n\
+                name = 'm'\ncontexts = 2\npath = 'a'\n";
+    let (_folder, path) = file(text);
+    let at = |line| Origin::File { file: path.clone(), line };
+    let flag = |flag| Origin::Flag { flag };
+    let flags = Overrides {
+        devices: Some("cpu:1".to_owned()),
+        standbys: Some(1),
+        models: vec!["m=b".to_owned(), "n=c".to_owned()],
+        environment: BTreeSet::from(["--standby"]),
+        ..Overrides::default()
+    };
+    let origins = Settings::resolve(flags, Some(&path)).unwrap().origins;
+    let variable = "GRIDPOOL_STANDBY".to_owned();
+    let want = [
+        ("devices", flag("--devices")),
+        ("http", at(2)),
+        ("limits.standbys", Origin::Environment { variable }),
+        ("limits.kill_timeout", at(5)),
+        ("limits.attempts_max", Origin::Default),
+        ("policy.cuda 2", at(7)),
+        ("model.m.name", at(9)),
+        ("model.m.contexts", at(10)),
+        ("model.m.path", flag("--model")),
+        ("model.m.tf32", Origin::Default),
+        ("model.n.name", flag("--model")),
+        ("socket", Origin::Default),
+    ];
+    for (setting, origin) in want {
+        assert_eq!(*origins.of(setting), origin, "{setting}");
+    }
+    assert_eq!(check_file(&path), Ok(8));
+}
+
+#[test]
+fn a_wrong_value_names_the_flag_or_the_variable_that_it_came_from() {
+    let wrong = |environment: &[&'static str]| {
+        let flags = Overrides {
+            devices: Some("cpu:0".to_owned()),
+            environment: environment.iter().copied().collect(),
+            ..Overrides::default()
+        };
+        Settings::resolve(flags, None).unwrap_err().to_string()
+    };
+    assert!(wrong(&[]).starts_with("--devices: `cpu:0`"));
+    assert!(wrong(&["--devices"]).starts_with("GRIDPOOL_DEVICES: `cpu:0`"));
+}
+
+#[test]
+fn chaos_is_allowed_only_where_a_flag_or_the_file_says_so() {
+    let allowed = |flag, text| {
+        let (_folder, path) = file(text);
+        let flags = Overrides { allow_chaos: flag, ..Overrides::default() };
+        Settings::resolve(flags, Some(&path)).unwrap().allow_chaos
+    };
+    assert!(!allowed(None, "") && !allowed(None, "allow_chaos = false"));
+    assert!(allowed(None, "allow_chaos = true") && allowed(Some(true), ""));
+}
+
+#[test]
+fn http_is_served_where_a_flag_or_the_file_says_so_and_nowhere_else() {
+    let at = |flag: Option<&str>, text: &str| {
+        let (_folder, path) = file(text);
+        let flags = Overrides { http: flag.map(str::to_owned), ..Overrides::default() };
+        Settings::resolve(flags, Some(&path)).map(|settings| settings.http)
+    };
+    assert_eq!(at(None, ""), Ok(None));
+    let file = "http = '127.0.0.1:8000'";
+    assert_eq!(at(None, file), Ok(Some(SocketAddr::from(([127, 0, 0, 1], 8000)))));
+    assert_eq!(at(Some("0.0.0.0:0"), file), Ok(Some(SocketAddr::from(([0, 0, 0, 0], 0)))));
+    for wrong in ["8000", ":8000", "127.0.0.1", "example.org:80", "localhost:99999", ""] {
+        let error = at(Some(wrong), "").unwrap_err();
+        assert!(error.to_string().starts_with("--http: `"), "{error}");
+        assert_eq!(error.exit_code(), 2);
+        let error = at(None, &format!("\nhttp = '{wrong}'")).unwrap_err();
+        assert!(error.to_string().contains("pool.toml, line 2: `"), "{error}");
+        assert_eq!(error.exit_code(), 78);
+    }
+}
+
+#[test]
+fn the_socket_lies_in_the_runtime_folder_or_in_one_of_the_users_own() {
+    let user = Uid::from_raw(1000);
+    let at = |runtime: &str| default_socket(Some(runtime.into()), user);
+    assert_eq!(at("/run/user/1000"), Path::new("/run/user/1000/gridpool/pool.sock"));
+    assert_eq!(at("relative"), Path::new("/tmp/gridpool-1000/pool.sock"));
+    assert_eq!(at(""), Path::new("/tmp/gridpool-1000/pool.sock"));
+    assert_eq!(default_socket(None, user), Path::new("/tmp/gridpool-1000/pool.sock"));
+}
+
+#[test]
+fn a_wrong_flag_is_a_usage_error_and_a_wrong_file_a_config_error() {
+    let flags = |devices: &str, socket: &str| Overrides {
+        devices: Some(devices.to_owned()),
+        socket: Some(PathBuf::from(socket)),
+        worker_bin: None,
+        http: None,
+        standbys: None,
+        allow_chaos: None,
+        models: Vec::new(),
+        onnxruntime: None,
+        environment: BTreeSet::new(),
+    };
+    let error = Settings::resolve(flags("cpu:0", "s"), None).unwrap_err();
+    assert_eq!(error.to_string(), "--devices: `cpu:0`: cpu:N needs N from 1 to 64");
+    assert_eq!(error.exit_code(), 2);
+    let error = Settings::resolve(flags("all", &"s".repeat(108)), None).unwrap_err();
+    assert!(error.to_string().contains("at most 107"), "{error}");
+    assert_eq!(error.exit_code(), 2);
+    let (_folder, path) = file("# a comment\ndevices = 'cpu:0'");
+    let error = Settings::resolve(flags("all", "s"), Some(&path)).unwrap_err();
+    assert!(error.to_string().ends_with("pool.toml, line 2: `cpu:0`: cpu:N needs N from 1 to 64"));
+    assert_eq!(error.exit_code(), 78);
+    let error = Settings::resolve(Overrides::default(), Some(Path::new("/none"))).unwrap_err();
+    assert!(error.to_string().starts_with("/none: cannot read the config file: No such file"));
+    assert_eq!(error.exit_code(), 78);
+}

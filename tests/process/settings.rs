@@ -1,0 +1,143 @@
+//! `gridpool config` and `gridpool completions`: what a pool would be started with and who says so,
+//! everything that is wrong with a config file, and a script that a real shell takes.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::command::gridpool;
+use crate::pool::cpu;
+
+/// A config file in a folder of its own.
+fn config(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let path = folder.path().join("pool.toml");
+    fs::write(&path, text).expect("a file can be written");
+    (folder, path)
+}
+
+/// A setting of the document: its value and its origin.
+fn setting<'a>(document: &'a Value, name: &str) -> (&'a Value, &'a Value) {
+    let all = document["settings"].as_array().expect("a list of settings");
+    let found = all.iter().find(|setting| setting["name"] == name).expect(name);
+    (&found["value"], &found["origin"])
+}
+
+#[test]
+fn show_names_the_flag_the_variable_or_the_line_that_a_setting_comes_from() {
+    let text = "devices = 'cpu:3'\nallow_chaos = true\n[limits]\nqueue_jobs_max = 7\n\
+                standbys = 2\n";
+    let (_folder, path) = config(text);
+    let show = |json: &[&str]| {
+        gridpool(["config", "show", "--standby", "1", "--model", "m=/m.onnx", "--config"])
+            .arg(&path)
+            .args(json)
+            .env("GRIDPOOL_DEVICES", "cpu:2")
+            .env("GRIDPOOL_STANDBY", "3")
+            .env("GRIDPOOL_HTTP", "127.0.0.1:0")
+            .run()
+    };
+    let document = show(&["--json"]).document();
+    let file = |line: u64| serde_json::json!({"kind": "file", "file": path.to_str().expect("readable"), "line": line});
+    let variable = |name: &str| serde_json::json!({"kind": "environment", "variable": name});
+    let flag = |name: &str| serde_json::json!({"kind": "flag", "flag": name});
+    let wanted = [
+        // A variable beats the file, a flag beats both.
+        ("devices", "cpu:2".into(), variable("GRIDPOOL_DEVICES")),
+        ("limits.standbys", 1.into(), flag("--standby")),
+        ("http", "127.0.0.1:0".into(), variable("GRIDPOOL_HTTP")),
+        ("allow_chaos", true.into(), file(2)),
+        ("limits.queue_jobs_max", 7.into(), file(4)),
+        ("limits.kill_timeout_ms", 5_000.into(), serde_json::json!({"kind": "default"})),
+        ("model.m.path", "/m.onnx".into(), flag("--model")),
+        ("worker_bin", Value::Null, serde_json::json!({"kind": "default"})),
+    ];
+    for (name, value, origin) in wanted {
+        let got = setting(&document, name);
+        assert_eq!((got.0, got.1), (&value, &origin), "{name}");
+    }
+    let table = show(&[]).output();
+    assert!(table.lines().all(|line| line.chars().count() <= 100), "{table}");
+    for words in ["environment GRIDPOOL_DEVICES", "flag --standby", "line 4", "kill_timeout_s"] {
+        assert!(table.contains(words), "`{words}` is not in: {table}");
+    }
+}
+
+#[test]
+fn a_pool_uses_what_show_says() {
+    let text = "standbys = 1\n[policy]\n'cuda 2' = 'restart'\n";
+    let (_folder, path) = config(&format!("[limits]\n{text}"));
+    let pool = cpu(2).limits(text).start_early();
+    let document = gridpool(["config", "show", "--devices", "cpu:2", "--json", "--config"]);
+    let document = document.arg(&path).run().document();
+    let (standbys, _) = setting(&document, "limits.standbys");
+    let workers = 2 * (1 + standbys.as_u64().expect("a number"));
+    assert_eq!(pool.status().workers.len() as u64, workers);
+    let policy = pool.cli(&["status", "--policy", "--json"]).run().document();
+    let changed = policy["rules"].as_array().expect("rules").iter();
+    let changed: Vec<_> = changed.filter(|rule| rule["configured"] == true).collect();
+    assert_eq!(changed.len(), 1);
+    let (response, _) = setting(&document, "policy.cuda 2");
+    assert_eq!(*response, changed[0]["response"]);
+}
+
+#[test]
+fn check_counts_what_is_right_and_names_everything_that_is_wrong() {
+    let (_folder, path) = config("devices = 'cpu:1'\n[limits]\nqueue_jobs_max = 7\n");
+    let said = gridpool(["config", "check"]).arg(&path).run().output();
+    assert_eq!(said, format!("{}: ok, 2 settings\n", path.display()));
+    let said = gridpool(["config", "check"]).env("GRIDPOOL_CONFIG", &path).run().output();
+    assert!(said.ends_with(": ok, 2 settings\n"), "{said}");
+
+    let text = "devices = 'gpu1'\n[limits]\nqueue_jobs_max = 0\n[[model]]\nname = 'm'\n\
+                path = 'm.onnx'\ncontexts = 'four'\n";
+    let (_folder, path) = config(text);
+    let line = |number: u32, reason: &str| format!("{}, line {number}: {reason}", path.display());
+    gridpool(["config", "check"]).arg(&path).run().complains(
+        78,
+        &[
+            &line(1, "`gpu1`: a GPU is named by its index alone: 1"),
+            &line(3, "`queue_jobs_max` needs a whole number from 1 to 1000000"),
+            &line(7, "`contexts` of the model `m` needs a whole number, as 4"),
+        ],
+    );
+    gridpool(["config", "check", "/none"]).run().complains(78, &["/none: cannot read"]);
+    gridpool(["config", "check"]).run().complains(2, &["<FILE>"]);
+    // The same file, where a pool is to be started with it or shown: the first error, the same code.
+    let shown = gridpool(["config", "show", "--config"]).arg(&path).run();
+    shown.complains(78, &[&line(1, "`gpu1`")]);
+}
+
+#[test]
+fn a_wrong_variable_is_named_as_what_it_is() {
+    let call = gridpool(["config", "show"]).env("GRIDPOOL_DEVICES", "cpu:0").run();
+    call.complains(2, &["GRIDPOOL_DEVICES: `cpu:0`: cpu:N needs N from 1 to 64"]);
+}
+
+#[test]
+fn bash_takes_the_completions_and_completes_with_them() {
+    let (folder, _) = config("");
+    let script = folder.path().join("gridpool.bash");
+    let text = gridpool(["completions", "bash"]).run().output();
+    fs::write(&script, text).expect("a file can be written");
+    let bash = |code: &str| {
+        let call = Command::new("bash").arg("-c").arg(code).arg("bash").arg(&script).output();
+        let call = call.expect("bash can be started");
+        assert!(call.status.success(), "{}", String::from_utf8_lossy(&call.stderr));
+        String::from_utf8(call.stdout).expect("bash prints UTF-8")
+    };
+    let registered = bash("source \"$1\"; complete -p gridpool");
+    assert!(registered.contains("-F _gridpool"), "{registered}");
+    let offer = |words: &str| {
+        let code = format!(
+            "source \"$1\"; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+             _gridpool gridpool \"${{COMP_WORDS[COMP_CWORD]}}\" gridpool; echo \"${{COMPREPLY[@]}}\""
+        );
+        bash(&code)
+    };
+    assert_eq!(offer("gridpool com").trim(), "completions");
+    assert_eq!(offer("gridpool gat").trim(), "", "a hidden command is not offered");
+    assert!(offer("gridpool serve --all").contains("--allow-chaos"));
+}
