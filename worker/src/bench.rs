@@ -19,7 +19,7 @@ pub mod limits;
 pub(crate) mod load;
 pub(crate) mod memory;
 #[cfg(feature = "infer")]
-mod models;
+pub(crate) mod models;
 pub(crate) mod native;
 mod pool;
 mod programs;

@@ -132,7 +132,8 @@ exports! { SYMBOLS:
         machine.device(device)?;
         let known = CAPABILITY.iter().find(|(known, _)| *known == attribute);
         let value = orders.value.and_then(|value| c_int::try_from(value).ok());
-        give(to, value.or_else(|| known.map(|known| known.1)).ok_or(code::INVALID_VALUE)?)
+        let value = value.or_else(|| known.map(|known| known.1));
+        give(to, value.ok_or(code::INVALID_VALUE)?)
     };
     cuDeviceGetCount(to: *mut c_int) |mut machine, _| {
         let count = c_int::try_from(machine.initialised()?.visible.len());

@@ -135,7 +135,8 @@ mod tests {
     #[test]
     fn pairs_are_shared_out_whole() {
         let grids = Source::open(None).unwrap().batch(Workload::Arc, 0..3_000);
-        let pair = |at: usize| (grids.grid(at), (at % 3 > 0).then(|| grids.grid(at + 1)));
+        let pair =
+            |at: usize| (grids.grid(at), (!at.is_multiple_of(3)).then(|| grids.grid(at + 1)));
         let pairs: Vec<_> = (0..2_999).map(pair).collect();
         let pairs = pairs.iter().map(|(input, output)| (input, output.as_ref()));
         let batch = Arc::new(GridBatch::from_pairs(pairs).unwrap());

@@ -28,7 +28,7 @@ use gridpool_protocol::limits::{INLINE_BYTES_MAX, JOB_ITEMS_MAX};
 use gridpool_protocol::output::{OutputLayout, Outputs};
 use gridpool_protocol::program::Program;
 
-use super::pooled::Proof;
+use super::pooled::{Proof, trouble};
 use super::{DiagnoseError, Report, us_since};
 use crate::bench::load::Trouble;
 use crate::bench::memory::room_for;
@@ -244,9 +244,10 @@ impl Looker<'_> {
         let job = if layout.bytes().max(result_bytes) <= INLINE_BYTES_MAX {
             Job::new(program.clone(), GridBatch::clone(batch)).map_err(ClientError::from)?
         } else {
-            Job::over(program.clone(), &client.load(batch)?).map_err(ClientError::from)?
+            Job::over(program.clone(), &client.load(batch).map_err(trouble)?)
+                .map_err(ClientError::from)?
         };
-        let handle = client.submit(job.with_deadline(DEADLINE))?;
+        let handle = client.submit(job.with_deadline(DEADLINE)).map_err(trouble)?;
         // While the pool works.
         let want = (self.reference)(program, Arc::clone(batch)).map_err(ClientError::from)?;
         let answer = handle.wait()?;

@@ -1,8 +1,25 @@
 //! What the receipt of an answer must say for the answer to count: that it ended OK, at the first
 //! attempt, on the device that was meant, and that something was launched there.
 
+use gridpool_protocol::client::ClientError;
 use gridpool_protocol::ids::DeviceId;
+use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::{Attempt, AttemptOutcome, Receipt, Verdict};
+
+use crate::bench::load::Trouble;
+
+/// What the pool says of shared memory that is beyond what a client may have.
+const ARENA_REFUSED: &str = "an arena of ";
+
+/// What an error means for a check: memory that is not to be had is a size that is not tried.
+pub(super) fn trouble(error: ClientError) -> Trouble {
+    if let ClientError::Refused(Refusal::Invalid(why)) = &error
+        && why.starts_with(ARENA_REFUSED)
+    {
+        return Trouble::Skipped(why.clone());
+    }
+    error.into()
+}
 
 /// How many digits of a hash are enough to tell it from others.
 const HASH_DIGITS: usize = 12;
@@ -118,6 +135,14 @@ mod tests {
             total_us: 0,
             attempts: vec![Attempt::answered("cpu0#1".to_owned(), device, part, report)],
         }
+    }
+
+    #[test]
+    fn memory_that_is_not_to_be_had_is_a_size_that_is_not_tried() {
+        let invalid = |why: &str| trouble(Refusal::Invalid(why.to_owned()).into());
+        assert!(matches!(invalid("an arena of 5 bytes; one client may"), Trouble::Skipped(_)));
+        assert!(matches!(invalid("the result would overwrite the batch"), Trouble::Wrong(_)));
+        assert!(matches!(trouble(ClientError::Lost), Trouble::Lost(_)));
     }
 
     #[test]

@@ -12,6 +12,9 @@ use super::seam;
 /// Where the ONNX Runtime of this process is: there can be but one.
 static LOADED: Mutex<Option<PathBuf>> = Mutex::new(None);
 
+/// A library that was looked at: its version, or why it is passed over.
+pub type Surveyed = (PathBuf, Result<String, LibraryError>);
+
 /// ONNX Runtime, ready to load models.
 #[derive(Clone)]
 pub struct Runtime {
@@ -51,9 +54,7 @@ impl Runtime {
     ///
     /// # Errors
     /// [`LibraryError`] if there is none at all.
-    pub fn survey(
-        places: &Places,
-    ) -> Result<Vec<(PathBuf, Result<String, LibraryError>)>, LibraryError> {
+    pub fn survey(places: &Places) -> Result<Vec<Surveyed>, LibraryError> {
         let mut seen = Vec::new();
         for path in places.find()? {
             let version = usable_version(&path);

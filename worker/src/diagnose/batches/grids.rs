@@ -101,7 +101,7 @@ fn edge(number: u64, edges: usize) -> Option<usize> {
     let edges = edges as u64;
     let at = match number {
         _ if number < edges => number,
-        _ if number % EDGE_EVERY == 0 => number / EDGE_EVERY % edges,
+        _ if number.is_multiple_of(EDGE_EVERY) => number / EDGE_EVERY % edges,
         _ => return None,
     };
     usize::try_from(at).ok()

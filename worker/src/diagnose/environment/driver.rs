@@ -39,14 +39,13 @@ pub(super) fn look(uuid: Option<&str>, is_wanted: bool) -> Vec<Check> {
 
 /// It is not there, or cannot be used.
 fn missing(fault: &Fault, uuid: Option<&str>, is_wanted: bool) -> Vec<Check> {
-    let libcuda = match fault {
-        Fault::NoDriver => absent(unloadable(), is_wanted),
-        other => {
-            let path = path();
-            let says = format!("libcuda at {path} cannot be used: {other}");
-            let next = format!("{}: {IN_A_CONTAINER}", install());
-            Check::fail(Group::Environment, "libcuda", says, next).fact("path", path)
-        }
+    let libcuda = if *fault == Fault::NoDriver {
+        absent(unloadable(), is_wanted)
+    } else {
+        let path = path();
+        let says = format!("libcuda at {path} cannot be used: {fault}");
+        let next = format!("{}: {IN_A_CONTAINER}", install());
+        Check::fail(Group::Environment, "libcuda", says, next).fact("path", path)
     };
     let not_tried = |name: &str| {
         let says = "not tried: there is no libcuda that can be used";

@@ -1,13 +1,13 @@
 //! ONNX Runtime: which one a pool would take here, why not another, and which of its providers can be
 //! used with all the libraries that they need themselves.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::diagnose::{Check, Group};
 
 use crate::infer::{
-    LibraryError, LoadError, Places, Provider, Runtime, has_provider, try_provider,
+    LibraryError, LoadError, Places, Provider, Runtime, Surveyed, has_provider, try_provider,
 };
 
 const GROUP: Group = Group::Environment;
@@ -81,16 +81,14 @@ fn none(error: &LibraryError) -> Check {
     }
 }
 
-type Seen = (PathBuf, Result<String, LibraryError>);
-
 /// Those that are there and cannot be used, each with why not.
-fn passed_over(seen: &[Seen]) -> String {
+fn passed_over(seen: &[Surveyed]) -> String {
     let errors = seen.iter().filter_map(|(_, version)| version.as_ref().err());
     errors.map(LibraryError::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// None of those that are there can be used.
-fn unusable(seen: &[Seen]) -> Check {
+fn unusable(seen: &[Surveyed]) -> Check {
     let paths: Vec<_> = seen.iter().map(|(path, _)| path.display().to_string()).collect();
     Check::fail(GROUP, NAME, passed_over(seen), REINSTALL).fact("path", paths.join(", "))
 }
@@ -164,6 +162,8 @@ fn missing_library(why: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use gridpool_protocol::diagnose::Outcome;
 
     use super::*;
