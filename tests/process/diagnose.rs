@@ -107,7 +107,7 @@ fn a_kernel_that_computes_something_else_is_named_with_its_op_and_its_first_size
     assert_eq!(found.named("op rot180")[0]["outcome"], "pass");
     let text = diagnose(&arguments).env("GRIDPOOL_TEST_CORRUPT", "rot90:33").run();
     assert_eq!(text.code, Some(1));
-    assert!(text.stdout.contains("batches: op rot90 on cpu0, from 33 on"), "{}", text.stdout);
+    assert!(text.stdout.contains("batches: op rot90 on cpu0, first at 33"), "{}", text.stdout);
 }
 
 #[test]
@@ -213,11 +213,11 @@ fn settings_that_are_wrong_are_a_failure_like_any_other() {
 #[test]
 fn a_library_that_is_not_onnx_runtime_is_named() {
     let worker = binaries::worker();
-    let arguments = ["--only", "environment", "--onnxruntime", path(&worker)];
+    let arguments = ["--only", "environment", "--onnxruntime", path(worker)];
     let found = Diagnosis::of(diagnose(&arguments));
     let check = found.named("onnxruntime")[0];
     assert_eq!(check["outcome"], "fail", "{check:#}");
-    assert!(check["says"].as_str().expect("a sentence").contains(path(&worker)), "{check:#}");
+    assert!(check["says"].as_str().expect("a sentence").contains(path(worker)), "{check:#}");
     assert_ne!(check["next"], "");
 }
 

@@ -270,13 +270,7 @@ impl Looker<'_> {
         let tried: Vec<u32> = sizes.copied().collect();
         let name = format!("op {}", trial.op);
         let Proof { jobs, items, item_errors, .. } = course.proof;
-        let programs = trial.programs.len();
-        let mut says = format!(
-            "as the reference at {} sizes{}: {items} items in {jobs} jobs of {programs} programs, \
-             {item_errors} of them item errors as they must be",
-            tried.len(),
-            up_to(&tried)
-        );
+        let mut says = format!("as the reference at {} sizes{}", tried.len(), up_to(&tried));
         if !course.split.is_empty() {
             let split = listed(&course.split);
             says.push_str(&format!("; {split} items are too much for one job and went as several"));

@@ -113,6 +113,7 @@ mod tests {
         };
         let report = RunReport {
             module_hash: "0123456789abcdef".to_owned(),
+            items: 3,
             joined_items: 3,
             item_errors: 1,
             kernels: vec![KernelUse { name: "rot90".to_owned(), launches, device_us: 1.0 }],

@@ -87,7 +87,8 @@ impl Report {
             for check in &failed {
                 let device = check.device.as_ref().map_or(String::new(), |on| format!(" on {on}"));
                 let size = check.first_failing;
-                let size = size.map_or(String::new(), |at| format!(", from {} on", HumanCount(at)));
+                let size =
+                    size.map_or(String::new(), |at| format!(", first at {}", HumanCount(at)));
                 let line = format!("  {}: {}{device}{size}\n", check.group, printable(&check.name));
                 text.push_str(&line);
             }
@@ -131,8 +132,11 @@ impl Report {
             [one] => lines(one, look),
             many => {
                 let first = many.first().expect("a key has a check");
-                let name = format!("{} checks", many.len());
-                lines(&Check { name, says: format!("each: {says}"), ..first.clone() }, look)
+                let items =
+                    many.iter().filter_map(|check| check.facts.get("items")?.parse::<u64>().ok());
+                let items = HumanCount(items.sum());
+                let says = format!("each {says}; {items} items in all");
+                lines(&Check { name: format!("{} ops", many.len()), says, ..first.clone() }, look)
             }
         };
         by_words.into_iter().map(line).collect()
@@ -195,7 +199,7 @@ mod tests {
     const LOOK: Look = Look { all: false, color: false, columns: 80 };
 
     fn op(name: &str, says: &str) -> Check {
-        let check = Check::pass(Group::Batches, format!("op {name}"), says);
+        let check = Check::pass(Group::Batches, format!("op {name}"), says).fact("items", 15);
         Check { device: Some("cpu0".to_owned()), ..check }
     }
 
@@ -207,11 +211,11 @@ mod tests {
         let bad = Check::fail(Group::Batches, "op crop", "item 3 differs", "restart it").at(1_000);
         let bad = Check { device: Some("cpu0".to_owned()), ..bad };
         let text = report.add(bad, LOOK);
-        assert_eq!(text.lines().next().unwrap(), "  FAIL  op crop               item 3 differs");
+        assert_eq!(text.lines().next().unwrap(), "  FAIL  op crop                 item 3 differs");
         assert!(text.lines().nth(1).unwrap().ends_with("  -> restart it"));
         let text = report.end(Duration::from_millis(1_500), LOOK);
-        let want = "  pass  2 checks              each: 36 sizes\n\nwhat failed\n  batches: op crop on \
-                    cpu0, from 1,000 on\n\n2 passed, 1 failed; 1.5 s\n";
+        let want = "  pass  2 ops                   each 36 sizes; 30 items in all\n\nwhat failed\n  batches: op crop on \
+                    cpu0, first at 1,000\n\n2 passed, 1 failed; 1.5 s\n";
         assert_eq!(text, want);
         assert_eq!(report.exit_code(), exit::JOB);
     }
