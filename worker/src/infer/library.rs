@@ -101,8 +101,16 @@ impl LibraryError {
     }
 }
 
+/// The first of many places, which are the ones of Python's packages, and how many more there are.
 fn list(paths: &[PathBuf]) -> String {
-    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+    /// Places that are named.
+    const NAMED_MAX: usize = 3;
+    let named = paths.iter().take(NAMED_MAX).map(|path| path.display().to_string());
+    let named = named.collect::<Vec<_>>().join(", ");
+    match paths.len().saturating_sub(NAMED_MAX) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
 }
 
 /// Where to look. Who names a place means that one: no other is tried for it.
@@ -292,6 +300,8 @@ mod tests {
         let error = Places { folders, ..Places::default() }.find().unwrap_err().to_string();
         assert!(error.contains("`pip install onnxruntime` (or `onnxruntime-gpu`"), "{error}");
         assert!(error.ends_with("looked in /nowhere/a, /nowhere/b"), "{error}");
+        let many: Vec<PathBuf> = (0..7).map(|number| format!("/{number}").into()).collect();
+        assert_eq!(list(&many), "/0, /1, /2 and 4 more");
     }
 
     #[test]
