@@ -61,11 +61,11 @@ impl Meters {
     }
 
     /// An attempt of a part gave its result.
-    pub(super) fn answered(&mut self, now: Timestamp, part: &mut Part, report: &RunReport) {
+    pub(super) fn answered(&mut self, now: Timestamp, part: &Part, report: &RunReport) {
         self.ended(AttemptOutcome::Ok);
         #[expect(clippy::cast_precision_loss, reason = "2^53 microseconds are 285 years")]
         self.spread.service.observe(report.service_us as f64 * MICROSECOND);
-        if let Some(at) = part.lost_at.take() {
+        if let Some(at) = part.lost_at {
             self.spread.failover.observe_time(now.since(at));
         }
     }
@@ -108,14 +108,9 @@ pub(super) struct End {
 }
 
 impl End {
-    /// The process is being lost.
-    pub(super) fn lost(&mut self, now: Timestamp) {
-        self.lost_at.get_or_insert(now);
-    }
-
-    /// It has ended, or could not be started.
+    /// It has ended, and there was a first sign of that, or could not be started.
     pub(super) fn by(&mut self, since: Timestamp, reason: RestartReason) {
-        self.lost(since);
+        self.lost_at.get_or_insert(since);
         self.reason = Some(reason);
     }
 }

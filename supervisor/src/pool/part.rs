@@ -35,7 +35,7 @@ pub(super) struct Part {
     pub(super) device_errors: u32,
     /// Whether an attempt of it was ever begun.
     pub(super) was_begun: bool,
-    /// If a worker was lost with it and it was not answered since: the first sign of that.
+    /// If a worker was lost with it: the first sign of the first such loss.
     pub(super) lost_at: Option<Timestamp>,
 }
 

@@ -103,9 +103,6 @@ impl Pool {
             self.move_what_may(now, worker, outstanding, &loss);
         }
         self.slots[index].doomed = Some(now);
-        if cause != KillCause::Leaving {
-            self.slots[index].end.lost(now);
-        }
         self.slots[index].state = SlotState::Killed { give_up_at, outstanding, cause };
         self.device_mut(worker.device).lost_at = Some(now);
         self.promote(now, worker.device);

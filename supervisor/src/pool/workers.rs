@@ -85,7 +85,7 @@ impl Pool {
                 let items = u64::from(job.parts[part].items.len());
                 self.slots[index].items_done += items;
                 find(&mut self.devices, worker.device).work.items += items;
-                self.meters.answered(now, &mut job.parts[part], &report);
+                self.meters.answered(now, &job.parts[part], &report);
                 job.answered(part, device, report);
                 self.finish_if_ended(now, attempt.job);
             }

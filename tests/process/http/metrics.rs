@@ -15,6 +15,7 @@ use crate::binaries;
 use crate::jobs::{answer, serves, small_job, submit};
 use crate::pool::{Pool, cpu, stub_worker};
 use crate::processes::{go_on, signal, stop};
+use crate::stubbed::gpus;
 use crate::wait::{eventually, within};
 
 /// If this is set, a Python without the parser is a failure.
@@ -274,4 +275,34 @@ fn a_supervisor_that_does_not_answer_is_down_and_the_page_says_so() {
     let asked = [("route", "metrics"), ("status", "200")];
     assert_eq!(down.of("gridpool_http_requests_total", &asked), 1.0);
     until(&pool, "the pool to be up again", |metrics| metrics.of("gridpool_up", &[]) == 1.0);
+}
+
+#[test]
+fn a_gpu_is_there_as_nvml_says_it_with_what_was_copied_and_launched() {
+    if !has_parser() {
+        return;
+    }
+    let pool = served(gpus(1, ""));
+    pool.until_status("the GPU to be looked at", |status| status.devices[0].memory_total > 0);
+    serves(&pool.client());
+    let status = pool.status();
+    let gpu = &status.devices[0];
+    let metrics = metrics(&pool);
+    let labels = [("device", "gpu0"), ("gpu_uuid", gpu.uuid.as_str())];
+    #[expect(clippy::cast_precision_loss, reason = "as the format has it")]
+    let total = gpu.memory_total as f64;
+    assert_eq!(metrics.of("nv_gpu_memory_total_bytes", &labels), total);
+    assert!(metrics.of("nv_gpu_memory_used_bytes", &labels) <= total);
+    assert_eq!(metrics.of("gridpool_gpu_xids_total", &labels), 0.0);
+    for (name, share) in [("nv_gpu_utilization", 1.0), ("nv_gpu_power_usage", 10_000.0)] {
+        let rows: Vec<_> = metrics.0.iter().filter(|(key, _)| key.starts_with(name)).collect();
+        assert!(rows.iter().all(|(_, value)| (0.0..=share).contains(*value)), "{rows:?}");
+    }
+    let device = [("device", "gpu0"), ("kind", "gpu")];
+    assert!(metrics.grid("gridpool_kernel_launches_total", &device) >= 1.0);
+    for way in ["to_device", "to_host"] {
+        let labels = [device[0], device[1], ("direction", way)];
+        assert!(metrics.grid("gridpool_device_copied_bytes_total", &labels) > 0.0, "{way}");
+    }
+    assert_eq!(metrics.of("gridpool_helper_up", &[("helper", "monitor")]), 1.0);
 }

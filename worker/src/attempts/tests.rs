@@ -66,18 +66,20 @@ fn each_attempt_has_its_own_answer_and_what_is_wrong_with_one_is_its_own() {
     let mut device = CpuDevice::open(0, 1).unwrap();
     let answers = run_together(&mut device, &program, holds, clock::now()).unwrap();
     let why = |answer: &Result<Answer, AttemptError>| match answer {
-        Ok(answer) => format!("{} {}", answer.report.joined_items, answer.output.is_some()),
+        Ok(Answer { report, output }) => {
+            format!("{} of {} {}", report.items, report.joined_items, output.is_some())
+        }
         Err(AttemptError::Refused(why) | AttemptError::Device(why)) => why.clone(),
     };
     let got: Vec<_> = answers.iter().map(why).collect();
-    assert_eq!(got[0], "12 true");
+    assert_eq!(got[0], "3 of 12 true");
     assert!(got[1].contains("grid 1"), "{}", got[1]);
-    assert_eq!(got[2], "12 false");
+    assert_eq!(got[2], "3 of 12 false");
     assert!(got[3].contains("its place has"), "{}", got[3]);
     assert!(got[4].contains("does not lie in its arena"), "{}", got[4]);
     assert!(got[5].contains("are needed"), "{}", got[5]);
     assert!(got[6].contains("no part of a batch"), "{}", got[6]);
-    assert_eq!(got[7], "12 true");
+    assert_eq!(got[7], "3 of 12 true");
     assert!(got[8].contains("registered"));
     let inline = answers[0].as_ref().unwrap().output.as_ref().unwrap();
     let mut placed = vec![0; inline.0.len()];

@@ -46,7 +46,7 @@ fn batches_of_every_size_equal_the_single_runs() {
         assert_eq!(got[0].shape, [size, 8]);
         close(&got[0].fp32(), &single[..usize::try_from(size).unwrap()].concat(), TOLERANCE);
         assert_eq!(u64::from(answer.report.runs), size.div_ceil(32), "{size} rows");
-        assert_eq!(u64::from(answer.report.joined_rows), size);
+        assert_eq!((u64::from(answer.report.joined_rows), u64::from(answer.rows)), (size, size));
     }
 }
 
@@ -83,6 +83,7 @@ fn requests_that_wait_share_a_run_and_each_gets_its_own_rows() {
     for (part, waiter) in asked {
         let answer = waiter.wait().unwrap();
         assert_eq!((answer.report.joined_rows, answer.report.runs), (19, 1));
+        assert_eq!(u64::from(answer.rows), part.end - part.start);
         let part = usize::try_from(part.start).unwrap()..usize::try_from(part.end).unwrap();
         close(&outputs(&answer)[0].fp32(), &single[part].concat(), TOLERANCE);
     }
@@ -210,7 +211,7 @@ fn who_asks_for_no_joining_gets_none() {
     held.let_go();
     for (count, waiter) in [1, 50].into_iter().zip(asked) {
         let answer = waiter.wait().unwrap();
-        assert_eq!(answer.report.runs, 1, "nor is it split");
+        assert_eq!((answer.report.runs, answer.rows), (1, 1), "nor is it split");
         assert_eq!(outputs(&answer)[0].shape, [count, 8]);
     }
 }

@@ -7,7 +7,7 @@ use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{DeviceId, DeviceKind};
 use gridpool_protocol::limits::FRAME_BYTES_MAX;
 use gridpool_protocol::message::ServerMessage;
-use gridpool_protocol::metrics::Metrics;
+use gridpool_protocol::metrics::{Metrics, Work};
 use gridpool_protocol::status::{
     Counters, DeviceStatus, HttpStatus, MonitorStatus, QueueStatus, Status, SupervisorStatus,
 };
@@ -242,6 +242,68 @@ fn what_the_largest_pool_says_fits_a_message() {
     let message = ServerMessage::Metrics { request: u64::MAX, metrics: Box::new(metrics) };
     let bytes = codec::encode(&message).expect("it can be sent").len();
     assert!(bytes < FRAME_BYTES_MAX * 3 / 4, "{bytes}");
+}
+
+#[test]
+fn every_number_stands_under_its_own_name_and_role() {
+    let mut metrics = fresh();
+    let role = &mut metrics.roles[1];
+    role.counters = Counters {
+        accepted: 11,
+        ok: 12,
+        failed: 13,
+        deadline: 14,
+        poison: 15,
+        cancelled: 16,
+        device_lost: 17,
+        refused_busy: 18,
+        refused_poison: 19,
+        attempts: 20,
+        runs: 21,
+        joined: 22,
+        stale: 23,
+        ..Counters::default()
+    };
+    role.queue = QueueStatus { jobs: 24, bytes: 25, oldest_us: Some(26_000_000), ..role.queue };
+    role.retries = 27;
+    role.restarts[4].1 = 28;
+    role.ended[2].1 = 29;
+    let work = Work {
+        attempts: 31,
+        items: 32,
+        h2d_bytes: 33,
+        d2h_bytes: 34,
+        launches: 35.5,
+        busy_s: 36.25,
+    };
+    let row = &mut metrics.devices[1];
+    (row.generation, row.is_out, row.quarantines, row.work) = (37, true, 38, work);
+    let text = page(Some(&metrics)).text().unwrap();
+    let rows = rows(&text);
+    let of = |name: &str, labels: &str| rows[&*format!("gridpool_{name}{{{labels}}}")];
+    let infer = |name: &str| of(name, "role=\"infer\"");
+    assert_eq!(infer("jobs_accepted_total"), 11.0);
+    let verdicts = ["OK", "FAILED", "DEADLINE", "POISON", "CANCELLED", "DEVICE_LOST"];
+    let jobs = verdicts.map(|v| of("jobs_total", &format!("role=\"infer\",verdict=\"{v}\"")));
+    assert_eq!(jobs, [12.0, 13.0, 14.0, 15.0, 16.0, 17.0]);
+    assert_eq!(of("jobs_refused_total", "role=\"infer\",reason=\"busy\""), 18.0);
+    assert_eq!(of("jobs_refused_total", "role=\"infer\",reason=\"poison\""), 19.0);
+    assert_eq!((infer("attempts_total"), infer("dispatches_total")), (20.0, 21.0));
+    assert_eq!((infer("attempts_joined_total"), infer("stale_messages_total")), (22.0, 23.0));
+    let queue = ["queue_jobs", "queue_bytes", "queue_oldest_seconds"].map(infer);
+    assert_eq!((queue, infer("retries_total")), ([24.0, 25.0, 26.0], 27.0));
+    assert_eq!(of("worker_restarts_total", "role=\"infer\",reason=\"hang\""), 28.0);
+    assert_eq!(of("attempts_ended_total", "role=\"infer\",outcome=\"device_error\""), 29.0);
+    let worker = |name: &str| of(name, "worker=\"gpu0\",role=\"infer\"");
+    let workers = ["worker_jobs_total", "worker_items_total", "worker_generation"].map(worker);
+    assert_eq!(workers, [31.0, 32.0, 37.0]);
+    let device = "device=\"gpu0\",kind=\"gpu\",role=\"infer\"";
+    let ways = ["to_device", "to_host"].map(|way| format!("{device},direction=\"{way}\""));
+    assert_eq!(ways.map(|labels| of("device_copied_bytes_total", &labels)), [33.0, 34.0]);
+    assert_eq!(of("kernel_launches_total", device), 35.5);
+    assert_eq!(of("device_busy_seconds_total", device), 36.25);
+    assert_eq!(of("device_out", device), 1.0);
+    assert_eq!(of("device_quarantines_total", device), 38.0);
 }
 
 #[test]

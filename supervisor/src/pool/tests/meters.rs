@@ -160,14 +160,33 @@ fn a_job_that_waits_for_its_workers_end_is_timed_from_the_first_sign_of_it_all_t
 
 #[test]
 fn a_worker_that_is_asked_to_end_for_want_of_work_is_neither_missed_nor_restarted() {
-    let mut rig = Rig::new(1);
-    rig.tell(Event::RestRequested);
-    rig.die(0, ExitStatus::Code(0));
-    rig.wait_ms(1_000);
-    rig.tell(Event::WakeRequested);
-    back(&mut rig);
-    assert_eq!(of(&metrics(&rig).spread.recovery), (0, 0));
-    assert_eq!((restarts(&rig), faults(&rig)), (Vec::new(), Vec::new()));
+    for wakes_early in [false, true] {
+        let mut rig = Rig::new(1);
+        rig.tell(Event::RestRequested);
+        if wakes_early {
+            rig.tell(Event::WakeRequested);
+        }
+        rig.die(0, ExitStatus::Code(0));
+        rig.wait_ms(1_000);
+        rig.tell(Event::WakeRequested);
+        back(&mut rig);
+        assert_eq!(of(&metrics(&rig).spread.recovery), (0, 0));
+        assert_eq!((restarts(&rig), faults(&rig)), (Vec::new(), Vec::new()));
+    }
+}
+
+#[test]
+fn what_had_not_begun_when_its_worker_died_was_preempted_and_fails_over_all_the_same() {
+    let mut rig = Rig::with(1, |config| config.feed_cost_max = 1_000);
+    rig.submit(1);
+    rig.submit(2);
+    assert_eq!(rig.batches(0), [[1], [2]]);
+    rig.die_and_return(0, SIGSEGV);
+    let lost = [(AttemptOutcome::Preempted, 1), (AttemptOutcome::WorkerDied, 1)];
+    assert_eq!(ended(&rig), lost);
+    rig.answer(0);
+    rig.answer(0);
+    assert_eq!((metrics(&rig).retries, of(&metrics(&rig).spread.failover).0), (2, 2));
 }
 
 #[test]
