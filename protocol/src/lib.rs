@@ -61,6 +61,7 @@ pub mod grid;
 pub mod ids;
 mod lease;
 pub mod limits;
+pub mod log;
 pub mod memory;
 pub mod message;
 pub mod monitor;
