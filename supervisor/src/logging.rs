@@ -62,15 +62,10 @@ pub fn start(format: LogFormat, quiet: LevelFilter) {
 
 /// Writes one JSON object to the log, whatever the filter says: an event whose fields are more than
 /// tracing has a form for.
-pub fn write_json(
-    level: tracing::Level,
-    target: &str,
-    message: &str,
-    fields: Map<String, Value>,
-) {
+pub fn write_json(level: tracing::Level, target: &str, message: &str, fields: Map<String, Value>) {
     let mut timestamp = String::new();
-    // It writes to a string.
-    drop(SystemTime.format_time(&mut Writer::new(&mut timestamp)));
+    let written = SystemTime.format_time(&mut Writer::new(&mut timestamp));
+    written.expect("a string takes what is written");
     let mut line = Map::new();
     line.insert("timestamp".to_owned(), timestamp.into());
     line.insert("level".to_owned(), level.to_string().into());

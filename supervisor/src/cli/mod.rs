@@ -62,25 +62,14 @@ const COLUMNS_DEFAULT: usize = 100;
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let quiet = match &arguments.command {
-        Command::Gateway { .. } | Command::Serve(_) => LevelFilter::INFO,
-        // A line in between would spoil the picture.
-        Command::Top { .. } => LevelFilter::OFF,
-        Command::Bench { .. }
-        | Command::Chaos { .. }
-        | Command::Completions { .. }
-        | Command::Config(_)
-        | Command::Drain { .. }
-        | Command::Infer { .. }
-        | Command::Kill { .. }
-        | Command::Model(_)
-        | Command::Models { .. }
-        | Command::Ops { .. }
-        | Command::Release { .. }
-        | Command::Run { .. }
-        | Command::Status { .. }
-        | Command::Submit { .. } => LevelFilter::ERROR,
+    let command = &arguments.command;
+    let quiet = if matches!(command, Command::Gateway { .. } | Command::Serve(_)) {
+        LevelFilter::INFO
+    } else {
+        LevelFilter::ERROR
     };
+    // A line in between would spoil the picture.
+    let quiet = if matches!(command, Command::Top { .. }) { LevelFilter::OFF } else { quiet };
     logging::start(arguments.log_format, quiet);
     match perform(arguments.command) {
         Ok(code) => ExitCode::from(code),

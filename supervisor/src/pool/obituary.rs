@@ -68,6 +68,14 @@ pub struct LostAttempt {
     pub fate: Fate,
 }
 
+impl LostAttempt {
+    /// An attempt at a job of one part.
+    #[must_use]
+    pub fn new(attempt: AttemptId, label: &str, waited: bool, fate: Fate) -> Self {
+        Self { attempt, part: 0, label: label.into(), waited, fate }
+    }
+}
+
 /// What becomes of the job of a lost attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {

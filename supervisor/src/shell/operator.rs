@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use gridpool_protocol::ids::{ContentHash, DeviceId, Role, WorkerId};
+use gridpool_protocol::ids::{ClientId, ContentHash, DeviceId, Role, WorkerId};
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::status::QuarantineStatus;
 
@@ -15,7 +15,12 @@ use crate::pool::{Pools, Quarantine};
 const ALL_CONTENTS: &str = "jobs";
 
 /// Sends a signal to a worker, by the name of its process or of its device.
-pub(super) fn kill(shared: &Shared, worker: &str, signal: i32) -> Result<String, Refusal> {
+pub(super) fn kill(
+    shared: &Shared,
+    client: ClientId,
+    worker: &str,
+    signal: i32,
+) -> Result<String, Refusal> {
     nix::sys::signal::Signal::try_from(signal)
         .map_err(|_| Refusal::Invalid(format!("{signal} is no signal")))?;
     let core = shared.lock();
@@ -36,14 +41,16 @@ pub(super) fn kill(shared: &Shared, worker: &str, signal: i32) -> Result<String,
         return Err(Refusal::Invalid(format!("there is no worker {worker} now; there are {all}")));
     };
     link.signal(signal).map_err(|error| Refusal::Invalid(format!("{named}: {error}")))?;
+    let (worker, why) = (named, "order");
+    tracing::warn!(%worker, %client, signal, why, reason = "a client ordered it", "killing worker");
     Ok(format!("signal {signal} sent to {named} (pid {})", link.pid))
 }
 
 /// Takes a decision of the pool back: a device is tried again now, or jobs of a content that was
 /// convicted are accepted again.
-pub(super) fn release(shared: &Shared, what: &str) -> Result<String, Refusal> {
+pub(super) fn release(shared: &Shared, client: ClientId, what: &str) -> Result<String, Refusal> {
     let (release, done) = decide(shared, what)?;
-    tracing::info!(done, "released");
+    tracing::info!(%client, done, "released");
     shared.post(Event::ReleaseRequested { release });
     Ok(done)
 }
