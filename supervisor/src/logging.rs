@@ -42,7 +42,7 @@ pub fn start(format: LogFormat, quiet: LevelFilter) {
     let filter = EnvFilter::try_from_env(FILTER_VARIABLE).ok();
     let passes = filter.is_none().then_some(quiet);
     SETUP.get_or_init(|| Setup { format, passes });
-    let filter = filter.unwrap_or_else(|| EnvFilter::default().add_directive(quiet.into()));
+    let filter = filter.unwrap_or_else(|| EnvFilter::new(quiet.to_string()));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::arguments::ServeFlags;
 use super::error::CommandError;
@@ -90,10 +90,7 @@ impl Document {
         let mut all = top(settings);
         all.extend(settings.models.iter().flat_map(|model| {
             let fields = serde_json::to_value(&model.options).expect("options are plain data");
-            let mut fields: Map<_, _> = match fields {
-                Value::Object(fields) => fields,
-                other => Map::from_iter([("options".to_owned(), other)]),
-            };
+            let Value::Object(mut fields) = fields else { unreachable!("options are a struct") };
             fields.shift_insert(0, "name".to_owned(), json!(model.name));
             fields.shift_insert(1, "path".to_owned(), json!(model.path.display().to_string()));
             fields.into_iter().map(|(field, value)| {

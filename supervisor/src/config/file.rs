@@ -72,6 +72,7 @@ fn line(text: &str, at: &Range<usize>) -> usize {
 }
 
 /// A wrong place in the text.
+#[derive(Debug)]
 struct Misfit {
     at: Range<usize>,
     reason: String,
@@ -361,7 +362,7 @@ mod tests {
         let text = "http = '1'\n[limits]\nattempts_max = 0\nqueue_jobs = 1\n[[model]]\n\
                     name = 'm'\npath = 1\n[policy]\n'hang' = 'reboot'\n'cuda' = 'halt'\n\
                     [[model]]\nname = 'n'\npath = 'n.onnx'\ncontexts = 'four'\ntf23 = true";
-        let misfits = parse(text, Path::new("")).err().expect(text);
+        let misfits = parse(text, Path::new("")).expect_err(text);
         let told: Vec<_> =
             misfits.iter().map(|Misfit { at, reason }| (line(text, at), &**reason)).collect();
         let want = [
@@ -380,7 +381,7 @@ mod tests {
             assert!(reason.starts_with(want), "{reason}");
         }
         let broken = "devices =\n[limits]\nattempts_max = 0\nsocket = =";
-        let misfits = parse(broken, Path::new("")).err().expect(broken);
+        let misfits = parse(broken, Path::new("")).expect_err(broken);
         assert!(misfits.iter().all(|misfit| misfit.reason.starts_with("not TOML: ")));
         assert_eq!(misfits.len(), 2, "both of them, and nothing that may come of them");
     }

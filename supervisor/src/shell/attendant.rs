@@ -29,6 +29,8 @@ use crate::pool::event::{Event, Exit, ExitStatus};
 
 /// A worker that has closed its channel has this long to end by itself.
 const EXIT_GRACE: Duration = Duration::from_secs(1);
+/// What is said of one that had more than that.
+const LIVED_ON: &str = "it closed its channel and lived on";
 
 /// What an attendant needs of its worker.
 pub(super) struct Attendant {
@@ -73,15 +75,18 @@ impl Attendant {
         let was_stuck = lived_on && !is_ending;
         let mut core = shared.lock();
         core.catalogue.gone(worker);
-        let is_rejected = core.workers.remove(&worker).is_some_and(|link| link.is_rejected);
+        let link = core.workers.remove(&worker);
+        let ordered = link.as_ref().and_then(|link| link.ordered);
+        let stuck = was_stuck.then(|| LIVED_ON.to_owned());
+        let rejected = link.and_then(|link| link.rejected).or(stuck);
         let status = match rejection {
             Some(Rejection { is_final: true, .. }) => ExitStatus::Incompatible,
             Some(Rejection { is_final: false, .. }) => ExitStatus::Rejected,
-            None if is_rejected || was_stuck => ExitStatus::Rejected,
+            None if rejected.is_some() => ExitStatus::Rejected,
             None => status,
         };
         let LastWords { fault, message, attempt: met_by } = last_words;
-        let exit = Exit { status, fault, last_words: message };
+        let exit = Exit { status, fault, last_words: rejected.or(message) };
         core.handle(shared, shared.timestamp(), Event::WorkerExited { worker, exit });
         let death = core.pool.take_death().filter(|death| death.worker == worker);
         let role = core.pool.role(worker);
@@ -92,7 +97,7 @@ impl Attendant {
         let stderr = stderr.close();
         if let Some(death) = death {
             let pid = child.id();
-            death::tell(&Obituary { death, pid, role, met_by, stderr });
+            death::tell(&Obituary { death, pid, role, ordered, met_by, stderr });
             shared.lock().untold -= 1;
             shared.ended.notify_all();
         }

@@ -409,8 +409,8 @@ fn act(
         Ok(()) => {}
         Err(LinkError::Gone) => tracing::debug!(%worker, "worker is gone"),
         Err(error @ LinkError::Stuck(_)) => {
-            tracing::warn!(%worker, %error, "worker cannot be spoken to");
-            link.is_rejected = true;
+            tracing::warn!(%worker, why = "stuck", reason = %error, "killing worker");
+            link.rejected = Some(error.to_string());
             kill(worker, link);
         }
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use gridpool_protocol::fault::FaultCode;
-use gridpool_protocol::ids::{AttemptId, Role};
+use gridpool_protocol::ids::{AttemptId, ClientId, Role};
 use gridpool_protocol::log::LogFormat;
 use serde_json::{Map, Value, json};
 
@@ -22,6 +22,8 @@ pub(super) struct Obituary {
     pub(super) death: Death,
     pub(super) pid: u32,
     pub(super) role: Role,
+    /// Who has ordered a signal for it, and which.
+    pub(super) ordered: Option<(ClientId, i32)>,
     /// The attempt that has met the fault, as the worker says.
     pub(super) met_by: Option<AttemptId>,
     /// The last lines of its standard error.
@@ -53,7 +55,7 @@ pub(super) fn tell(obituary: &Obituary) {
 
 /// The block for people: lines of a name and what is said of it, each after an end of a line.
 fn human(obituary: &Obituary) -> String {
-    let Obituary { death, met_by, stderr, .. } = obituary;
+    let Obituary { death, ordered, met_by, stderr, .. } = obituary;
     let mut text = String::new();
     let mut say = |name: &str, what: &str| {
         let written = write!(text, "\n    {name:<width$}{what}", width = INDENT - 4);
@@ -61,7 +63,7 @@ fn human(obituary: &Obituary) -> String {
     };
     let device = &death.device;
     say("device", format!("{} {} {}", death.worker.device, device.name, device.uuid).trim_end());
-    say("ended", &how_it_ended(death));
+    say("ended", &how_it_ended(death, *ordered));
     if let Some(words) = &death.exit.last_words {
         say(if is_rejected(death) { "because" } else { "said" }, words);
     }
@@ -90,8 +92,9 @@ fn is_rejected(death: &Death) -> bool {
     matches!(death.exit.status, ExitStatus::Incompatible | ExitStatus::Rejected)
 }
 
-fn how_it_ended(death: &Death) -> String {
+fn how_it_ended(death: &Death, ordered: Option<(ClientId, i32)>) -> String {
     let status = death.exit.status;
+    let by_order = ordered.filter(|&(_, signal)| status == ExitStatus::Signal(signal));
     let how = match (death.killed, status) {
         // It was killed, and that was its end.
         (Some(reason), ExitStatus::Signal(nix::libc::SIGKILL)) => {
@@ -100,9 +103,10 @@ fn how_it_ended(death: &Death) -> String {
         (_, ExitStatus::Incompatible | ExitStatus::Rejected) => {
             return format!("killed by the supervisor: {}", death.exit.code().meaning().sentence);
         }
-        (_, ExitStatus::Code(_) | ExitStatus::Signal(_)) => {
-            format!("{}: {}", words_of(status), death.exit.code().meaning().sentence)
-        }
+        (_, ExitStatus::Code(_) | ExitStatus::Signal(_)) => match by_order {
+            Some((client, _)) => format!("{}, as {client} has ordered", words_of(status)),
+            None => format!("{}: {}", words_of(status), death.exit.code().meaning().sentence),
+        },
     };
     match death.killed {
         Some(reason) => format!("{how}; before, the pool had killed it: {reason}"),
@@ -162,7 +166,7 @@ fn in_hand(lost: &LostAttempt) -> String {
 fn fate_words(fate: Fate) -> String {
     match fate {
         Fate::Convicted => "convicted, its verdict is POISON".to_owned(),
-        Fate::Over => "it had its verdict before".to_owned(),
+        Fate::Over => "has its verdict already".to_owned(),
         Fate::Runs(worker) => format!("runs again, on {worker}"),
         Fate::Verdict(verdict) => format!("its verdict is {verdict}"),
         Fate::Waits { suspects: 0 } => "waits to run again".to_owned(),
@@ -214,7 +218,7 @@ fn seconds(span: Duration) -> String {
 
 /// The same as fields of a JSON object. What is not there is `null`.
 fn fields(obituary: &Obituary) -> Map<String, Value> {
-    let Obituary { death, pid, role, met_by, stderr } = obituary;
+    let Obituary { death, pid, role, ordered, met_by, stderr } = obituary;
     let device = &death.device;
     let (exit_code, signal) = match death.exit.status {
         ExitStatus::Code(code) => (Some(code), None),
@@ -250,7 +254,8 @@ fn fields(obituary: &Obituary) -> Map<String, Value> {
         "worker": death.worker.to_string(), "pid": pid, "role": role.name(),
         "device": death.worker.device.to_string(), "device_name": device.name,
         "uuid": device.uuid,
-        "exit_code": exit_code, "signal": signal, "ended": how_it_ended(death),
+        "exit_code": exit_code, "signal": signal, "ended": how_it_ended(death, *ordered),
+        "ordered_by": ordered.map(|(client, _)| client.to_string()),
         "killed_for": death.killed.map(|reason| reason.name()),
         "rejected": is_rejected(death), "last_words": death.exit.last_words,
         "fault": fault(death.exit.fault),
@@ -267,10 +272,8 @@ fn fields(obituary: &Obituary) -> Map<String, Value> {
         "tried_again_in_s": tried_in_s,
         "stderr": stderr,
     });
-    match value {
-        Value::Object(fields) => fields,
-        other => Map::from_iter([("death".to_owned(), other)]),
-    }
+    let Value::Object(fields) = value else { unreachable!("it is written as an object above") };
+    fields
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The block of a death in words and as fields, death by death.
 
-use gridpool_protocol::ids::{DeviceKind, JobId};
+use gridpool_protocol::ids::{ClientId, DeviceKind, JobId};
 use gridpool_protocol::receipt::{DeviceInfo, Verdict};
 
 use super::*;
@@ -41,7 +41,14 @@ fn death() -> Death {
 }
 
 fn obituary(death: Death) -> Obituary {
-    Obituary { death, pid: 4_711, role: Role::Grid, met_by: None, stderr: Vec::new() }
+    Obituary {
+        death,
+        pid: 4_711,
+        role: Role::Grid,
+        ordered: None,
+        met_by: None,
+        stderr: Vec::new(),
+    }
 }
 
 fn lines(obituary: &Obituary) -> Vec<String> {
@@ -71,7 +78,7 @@ fn a_signal_of_nobody_we_know_is_told_with_what_the_worker_had() {
         "job        job6 attempt 2: runs again, on gpu1#1 (rot90 | fill(0, 5))",
         "job        job7 attempt 2: its verdict is FAILED (rot90 | fill(0, 5))",
         "job        job8 attempt 2: convicted, its verdict is POISON (rot90 | fill(0, 5))",
-        "job        job9 attempt 2, which had not begun: it had its verdict before (rot90 | fill(0, 5))",
+        "job        job9 attempt 2, which had not begun: has its verdict already (rot90 | fill(0, 5))",
         "job        and 3 more",
         "next       another process starts at once",
         "stderr     first",
@@ -124,10 +131,16 @@ fn a_worker_that_the_pool_has_killed_says_why_and_one_that_was_quicker_says_both
     let exit = Exit { status: ExitStatus::Signal(9), fault: None, last_words: None };
     let by_the_pool = Death { exit, killed: reason, ..death() };
     let want = "signal 9 (SIGKILL), by the pool: the deadline of its job has passed";
-    assert_eq!(how_it_ended(&by_the_pool), want);
+    assert_eq!(how_it_ended(&by_the_pool, None), want);
     assert_eq!(fields(&obituary(by_the_pool))["killed_for"], "late");
+    let (client, killed) = (ClientId(7), Exit { status: ExitStatus::Signal(9), ..death().exit });
+    let ordered = Death { exit: killed, ..death() };
+    let how = how_it_ended(&ordered, Some((client, 9)));
+    assert_eq!(how, "signal 9 (SIGKILL), as client7 has ordered");
+    let how = how_it_ended(&ordered, Some((client, 15)));
+    assert!(how.starts_with("signal 9 (SIGKILL): "), "that was another signal: {how}");
     let quicker = Death { killed: reason, ..death() };
-    let how = how_it_ended(&quicker);
+    let how = how_it_ended(&quicker, None);
     assert!(how.starts_with("signal 11 (SIGSEGV): "), "{how}");
     assert!(how.ends_with("; before, the pool had killed it: the deadline of its job has passed"));
 }
