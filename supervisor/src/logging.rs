@@ -97,7 +97,8 @@ fn name_human(worker: WorkerId, line: &str) -> Option<(tracing::Level, String)> 
     let bytes = time.as_bytes();
     let is_time = bytes[10] == b'T' && bytes[19] == b'.' && bytes.ends_with(b"Z");
     let level = rest.trim_start().split(' ').next().filter(|_| is_time)?.parse().ok()?;
-    Some((level, format!("{line} worker={worker}")))
+    let is_named = line.contains(" worker=");
+    Some((level, if is_named { line.to_owned() } else { format!("{line} worker={worker}") }))
 }
 
 /// A JSON object, if it is one of a log, with the name of its worker.

@@ -101,7 +101,7 @@ impl Attendant {
             shared.lock().untold -= 1;
             shared.ended.notify_all();
         }
-        shared.await_memory(worker.device, child.id());
+        shared.await_memory(worker, child.id());
         shared.post(Event::WorkerReclaimed { worker });
     }
 }

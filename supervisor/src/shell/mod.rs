@@ -386,12 +386,12 @@ impl Shared {
 
     /// Waits until the memory that a process held on its device is free, if anybody can say. The core
     /// has a limit of its own.
-    fn await_memory(&self, device: DeviceId, pid: u32) {
+    fn await_memory(&self, worker: WorkerId, pid: u32) {
         let Some(monitor) = self.monitor.get() else { return };
-        match monitor.reclaimed(device, pid, monitor::ANSWER_TIMEOUT) {
+        match monitor.reclaimed(worker.device, pid, monitor::ANSWER_TIMEOUT) {
             Reclaim::Back => {}
-            Reclaim::Held => tracing::warn!(%device, pid, "a dead worker's memory is not free yet"),
-            Reclaim::Unknown => tracing::debug!(%device, pid, "there is no monitor to ask"),
+            Reclaim::Held => tracing::warn!(%worker, pid, "a dead worker's memory is not free yet"),
+            Reclaim::Unknown => tracing::debug!(%worker, pid, "there is no monitor to ask"),
         }
     }
 

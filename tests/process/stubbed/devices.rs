@@ -66,6 +66,9 @@ fn a_device_without_memory_at_the_start_says_so_with_exit_code_72_and_is_tried_t
     ] {
         assert_eq!(log.matches(words).count(), 3, "{words}: {log}");
     }
+    assert_eq!(log.matches("next       another process starts ").count(), 2, "{log}");
+    let out = "next       gpu0 is out of service and tried again in ";
+    assert_eq!(log.matches(out).count(), 1, "{log}");
     assert!(log.contains("gridpool: no worker can start"), "{log}");
 }
 
