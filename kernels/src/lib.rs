@@ -13,4 +13,5 @@ pub mod chaos;
 pub mod known_answer;
 pub mod module;
 pub mod part;
+pub mod ptx;
 pub mod reference;

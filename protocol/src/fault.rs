@@ -80,6 +80,17 @@ pub enum FaultClass {
 }
 
 impl FaultClass {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Device,
+        Self::Notice,
+        Self::Process,
+        Self::Program,
+        Self::Setup,
+        Self::Sticky,
+        Self::Transient,
+    ];
+
     /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -43,17 +43,20 @@
 //! of their own, the lifeline, whose end is the end of both.
 //!
 //! [`limits`] names every bound. [`exit`] lists the exit codes. [`status`] is what
-//! `gridpool status --json` prints, [`mod@bench`] what the parts of `gridpool bench` say to each other.
+//! `gridpool status --json` prints, [`mod@bench`] what the parts of `gridpool bench` say to each other,
+//! and [`diagnose`] those of `gridpool diagnose`.
 
 pub mod arena;
 pub mod batch;
 pub mod bench;
+pub mod build;
 pub mod chain;
 pub mod channel;
 pub mod chaos;
 pub mod client;
 pub mod clock;
 pub mod codec;
+pub mod diagnose;
 pub mod exit;
 pub mod fault;
 pub mod frame;
@@ -62,8 +65,10 @@ pub mod ids;
 mod lease;
 pub mod limits;
 pub mod log;
+pub mod maps;
 pub mod memory;
 pub mod message;
+pub mod metrics;
 pub mod monitor;
 pub mod output;
 pub mod program;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::chaos::Chaos;
 use crate::codec;
 use crate::ids::{ArenaId, ContentHash, JobKey};
+use crate::metrics::Metrics;
 use crate::program::Ties;
 use crate::receipt::{Receipt, Verdict};
 use crate::status::{PolicyRule, Status};
@@ -216,6 +217,11 @@ pub enum ClientMessage {
         /// Echoed.
         request: u64,
     },
+    /// Say what was counted.
+    Metrics {
+        /// Echoed.
+        request: u64,
+    },
 }
 
 /// Which limit a BUSY reply is about.
@@ -364,5 +370,12 @@ pub enum ServerMessage {
         models: Vec<DeviceModel>,
         /// How many rows there are in all.
         total: u32,
+    },
+    /// Answer to `Metrics`.
+    Metrics {
+        /// Echoed.
+        request: u64,
+        /// What was counted.
+        metrics: Box<Metrics>,
     },
 }

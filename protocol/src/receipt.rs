@@ -102,6 +102,8 @@ impl ItemRange {
 pub struct RunReport {
     /// SHA-256 of the kernels that ran (the PTX; on a CPU device the reference's source).
     pub module_hash: String,
+    /// Its own items in the launch; of a request of a model, rows.
+    pub items: u32,
     /// Items in the launch, those of other jobs included.
     pub joined_items: u32,
     /// Items that have an error in place of a result.
@@ -121,7 +123,7 @@ pub struct RunReport {
 }
 
 /// How one attempt ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptOutcome {
     /// Its worker was stopped because the client cancelled the job.
@@ -140,6 +142,35 @@ pub enum AttemptOutcome {
     Refused,
     /// Its worker ended without an answer.
     WorkerDied,
+}
+
+impl AttemptOutcome {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Cancelled,
+        Self::Deadline,
+        Self::DeviceError,
+        Self::Hang,
+        Self::Ok,
+        Self::Preempted,
+        Self::Refused,
+        Self::WorkerDied,
+    ];
+
+    /// As JSON has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cancelled => "cancelled",
+            Self::Deadline => "deadline",
+            Self::DeviceError => "device_error",
+            Self::Hang => "hang",
+            Self::Ok => "ok",
+            Self::Preempted => "preempted",
+            Self::Refused => "refused",
+            Self::WorkerDied => "worker_died",
+        }
+    }
 }
 
 /// One attempt of a job.

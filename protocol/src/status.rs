@@ -89,6 +89,37 @@ pub enum WorkerState {
     Unkillable,
 }
 
+impl WorkerState {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Backoff,
+        Self::Busy,
+        Self::Quarantined,
+        Self::Ready,
+        Self::Standby,
+        Self::Starting,
+        Self::Stopping,
+        Self::Stopped,
+        Self::Unkillable,
+    ];
+
+    /// As JSON has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Backoff => "backoff",
+            Self::Busy => "busy",
+            Self::Quarantined => "quarantined",
+            Self::Ready => "ready",
+            Self::Standby => "standby",
+            Self::Starting => "starting",
+            Self::Stopping => "stopping",
+            Self::Stopped => "stopped",
+            Self::Unkillable => "unkillable",
+        }
+    }
+}
+
 /// One worker process, or a device without any.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerStatus {

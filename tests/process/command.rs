@@ -41,8 +41,21 @@ pub(crate) struct Running {
 
 /// `gridpool` with these arguments.
 pub(crate) fn gridpool<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Cli {
+    call(Command::new(binaries::gridpool()), arguments)
+}
+
+/// The same, started by a program that changes what a process may do: `prlimit --nofile=64`.
+pub(crate) fn gridpool_under(
+    by: &[&str],
+    arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+) -> Cli {
+    let mut command = Command::new(by[0]);
+    command.args(&by[1..]).arg(binaries::gridpool());
+    call(command, arguments)
+}
+
+fn call(mut command: Command, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Cli {
     let folder = tempfile::tempdir().expect("a folder for temporary files");
-    let mut command = Command::new(binaries::gridpool());
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("GRIDPOOL_") {
             command.env_remove(name);

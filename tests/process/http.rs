@@ -4,6 +4,7 @@ mod abuse;
 mod endpoints;
 mod inference;
 mod lifecycle;
+mod metrics;
 mod models;
 mod overload;
 mod triton;

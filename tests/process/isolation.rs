@@ -52,7 +52,7 @@ fn the_supervisor_does_not_depend_on_what_it_must_not_load() {
 }
 
 /// A library without a symbol under some name; `None` where there is no C compiler.
-fn library(folder: &Path, name: &str) -> Option<PathBuf> {
+pub(crate) fn library(folder: &Path, name: &str) -> Option<PathBuf> {
     let path = folder.join(name);
     let mut compiler = Command::new("cc");
     compiler.args(["-shared", "-fPIC", "-nostdlib", "-x", "c", "/dev/null", "-o"]);

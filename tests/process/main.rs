@@ -17,6 +17,7 @@ mod bench;
 mod chaos;
 mod clients;
 mod command;
+mod diagnose;
 mod documents;
 mod floods;
 mod forms;

@@ -267,6 +267,7 @@ impl<'a> Witness<'a> {
             ServerMessage::Denied { .. }
             | ServerMessage::Drained { .. }
             | ServerMessage::Granted { .. }
+            | ServerMessage::Metrics { .. }
             | ServerMessage::Models { .. }
             | ServerMessage::Policy { .. }
             | ServerMessage::Welcome { .. } => {}

@@ -120,6 +120,7 @@ pub(crate) fn run_together(
     };
     let report = work.as_ref().map(|work| RunReport {
         module_hash: device.module_hash().to_owned(),
+        items: 0,
         joined_items: u32::try_from(items).unwrap_or(u32::MAX),
         item_errors: 0,
         kernels: work.kernels.iter().cloned().map(rounded).collect(),
@@ -136,8 +137,10 @@ pub(crate) fn run_together(
         let member = done.next().expect("a device says what it did for each member");
         let MemberWork { item_errors, h2d_bytes, d2h_bytes } =
             member.clone().map_err(|refusal| refused(&refusal))?;
-        let report = RunReport { item_errors, h2d_bytes, d2h_bytes, ..report };
-        Ok(Answer { report, output: hold?.into_answer() })
+        let hold = hold?;
+        let items = u32::try_from(hold.items.len()).unwrap_or(u32::MAX);
+        let report = RunReport { items, item_errors, h2d_bytes, d2h_bytes, ..report };
+        Ok(Answer { report, output: hold.into_answer() })
     };
     Ok(holds.into_iter().zip(held).map(answer).collect())
 }

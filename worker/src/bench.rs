@@ -16,17 +16,17 @@
 mod evidence;
 mod library;
 pub mod limits;
-mod load;
-mod memory;
+pub(crate) mod load;
+pub(crate) mod memory;
 #[cfg(feature = "infer")]
-mod models;
-mod native;
+pub(crate) mod models;
+pub(crate) mod native;
 mod pool;
 mod programs;
 mod recovery;
 mod repeat;
 mod resident;
-mod workload;
+pub(crate) mod workload;
 
 use std::env;
 use std::io::{self, Write};

@@ -3,8 +3,9 @@
 //!
 //! [`Saboteur`] is the worker's device with a fault in its hand. Faults of a device are the device's
 //! own ([`Device::meet`]), those of a process are in `process`. A worker whose jobs ask for nothing
-//! takes one branch more for each run, and nothing else.
+//! takes two branches more for each run, and nothing else. `corrupt` is a hook for tests.
 
+pub mod corrupt;
 pub(crate) mod process;
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use gridpool_protocol::shared::SharedSlice;
 use crate::device::{Device, Task, TaskMember, Work};
 use crate::fault::Fault;
 use crate::gauges::Gauges;
+use corrupt::Corruption;
 
 /// No message begins like this: the first byte announces a number of 16 bytes.
 const GARBAGE: [u8; 64] = [0xff; 64];
@@ -35,13 +37,16 @@ pub struct Saboteur {
     armed: Option<ChaosFault>,
     /// Its results are wrong from now on.
     lies: bool,
+    /// Some results are wrong: see [`corrupt`].
+    corruption: Option<Corruption>,
 }
 
 impl std::fmt::Debug for Saboteur {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { device, armed, lies } = self;
+        let Self { device, armed, lies, corruption } = self;
         let mut fields = f.debug_struct("Saboteur");
-        fields.field("device", device.info()).field("armed", armed).field("lies", lies).finish()
+        fields.field("device", device.info()).field("armed", armed).field("lies", lies);
+        fields.field("corruption", corruption).finish()
     }
 }
 
@@ -49,7 +54,12 @@ impl Saboteur {
     /// `device`, unharmed so far.
     #[must_use]
     pub fn new(device: Box<dyn Device>) -> Self {
-        Self { device, armed: None, lies: false }
+        Self { device, armed: None, lies: false, corruption: None }
+    }
+
+    /// Some results are wrong from now on.
+    pub(crate) fn corrupt(&mut self, corruption: Option<Corruption>) {
+        self.corruption = corruption;
     }
 
     /// The next run meets this fault. A joined run meets that of any of its members.
@@ -80,6 +90,9 @@ impl Device for Saboteur {
         let work = self.device.run(task)?;
         if self.lies {
             task.members.iter().for_each(flip_a_bit);
+        }
+        if let Some(corruption) = &self.corruption {
+            task.members.iter().for_each(|member| corruption.strike(task.program, member));
         }
         if let Some(ChaosFault::Host(fault)) = armed {
             process::meet(fault);

@@ -218,7 +218,7 @@ fn answer(response: Response, alone: bool, why: String) -> AttemptError {
 }
 
 /// A version as `cuDriverGetVersion` counts it, as people write it.
-fn cuda(version: u32) -> String {
+pub(crate) fn cuda(version: u32) -> String {
     format!("{}.{}", version / 1_000, version % 1_000 / 10)
 }
 

@@ -20,6 +20,7 @@ pub mod chunk;
 pub mod cpu;
 pub mod cuda;
 pub mod device;
+pub mod diagnose;
 pub mod fault;
 pub mod gauges;
 #[cfg(feature = "infer")]

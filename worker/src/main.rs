@@ -16,10 +16,11 @@ use gridpool_protocol::ids::{DeviceKind, WorkerId};
 use gridpool_protocol::log::{FILTER_VARIABLE, LogFormat};
 #[cfg(feature = "infer")]
 use gridpool_protocol::tensor::options::ModelPlan;
-use gridpool_worker::bench::{self, BenchError};
+use gridpool_worker::bench;
 use gridpool_worker::cpu::CpuDevice;
 use gridpool_worker::cuda::CudaDevice;
 use gridpool_worker::device::Device;
+use gridpool_worker::diagnose;
 use gridpool_worker::fault::{self, Fault};
 #[cfg(feature = "infer")]
 use gridpool_worker::infer::{
@@ -34,7 +35,7 @@ use tracing_subscriber::EnvFilter;
 
 /// A worker process of gridpool. `gridpool` starts it; it is of no use by itself.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version = gridpool_protocol::build::text())]
 struct Arguments {
     #[command(subcommand)]
     role: Role,
@@ -80,6 +81,15 @@ enum Role {
         #[arg(long)]
         plan: String,
         /// The process id of `gridpool bench`.
+        #[arg(long)]
+        supervisor_pid: u32,
+    },
+    /// Look for what is wrong, for `gridpool diagnose`: a line of JSON for each thing.
+    Diagnose {
+        /// What to look at, as JSON.
+        #[arg(long)]
+        plan: String,
+        /// The process id of `gridpool diagnose`.
         #[arg(long)]
         supervisor_pid: u32,
     },
@@ -196,13 +206,19 @@ fn main() -> ExitCode {
             }
         }
         Role::Bench { plan, supervisor_pid } => {
-            measure(supervisor_pid, || bench::run(&plan, &mut std::io::stdout()))
+            let work = || bench::run(&plan, &mut std::io::stdout());
+            work_for(supervisor_pid, work, bench::BenchError::exit_code)
+        }
+        Role::Diagnose { plan, supervisor_pid } => {
+            let work = || diagnose::run(&plan, &mut std::io::stdout());
+            work_for(supervisor_pid, work, diagnose::DiagnoseError::exit_code)
         }
         Role::Limits { uuid, repetitions, quick, supervisor_pid } => {
-            measure(supervisor_pid, || {
+            let work = || {
                 let (mut input, mut out) = (std::io::stdin().lock(), std::io::stdout());
                 bench::limits::serve(uuid.as_deref(), repetitions, quick, &mut input, &mut out)
-            })
+            };
+            work_for(supervisor_pid, work, bench::BenchError::exit_code)
         }
         Role::Monitor { uuid, supervisor_pid } => watch(supervisor_pid, &uuid),
         Role::Probe => {
@@ -248,8 +264,12 @@ fn watch(supervisor: u32, uuids: &[String]) -> ExitCode {
     }))
 }
 
-/// Measures for a supervisor, and not after its end.
-fn measure(supervisor: u32, work: impl FnOnce() -> Result<(), BenchError>) -> ExitCode {
+/// Measures, or looks, for a supervisor, and not after its end.
+fn work_for<E: std::error::Error>(
+    supervisor: u32,
+    work: impl FnOnce() -> Result<(), E>,
+    code: fn(&E) -> u8,
+) -> ExitCode {
     match process::die_with(supervisor) {
         Ok(true) => {}
         Ok(false) => return ExitCode::from(exit::cli::INTERNAL),
@@ -260,7 +280,7 @@ fn measure(supervisor: u32, work: impl FnOnce() -> Result<(), BenchError>) -> Ex
         Err(error) => {
             // Its supervisor shows the last line to whoever typed the command.
             drop(writeln!(std::io::stderr(), "{}", Chain(&error)));
-            ExitCode::from(error.exit_code())
+            ExitCode::from(code(&error))
         }
     }
 }

@@ -5,7 +5,7 @@
 //! kernel for good. Its sign of life comes from the thread that asks NVML, and only while the thread
 //! that waits for NVML's events comes back too, so a monitor that is stuck falls silent.
 
-mod nvml;
+pub(crate) mod nvml;
 mod reclaim;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -34,9 +34,9 @@ const INBOX: usize = 256;
 
 /// A call of NVML that gave an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Refused {
-    call: &'static str,
-    code: u32,
+pub(crate) struct Refused {
+    pub(crate) call: &'static str,
+    pub(crate) code: u32,
 }
 
 /// What NVML says about a device at one moment.

@@ -4,29 +4,13 @@
 use std::fs;
 use std::io;
 
+use gridpool_protocol::maps;
 use nix::libc;
 use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use nix::unistd::{Pid, getppid};
 
 use crate::fault::Fault;
-
-/// Libraries that bring a CUDA runtime of their own into a process. The driver's `libcuda` is not
-/// among them: it is what a GPU worker opens itself.
-const FOREIGN: [&str; 12] = [
-    "libcublas",
-    "libcudart",
-    "libcudnn",
-    "libcufft",
-    "libcupti",
-    "libcusolver",
-    "libnccl",
-    "libnvinfer",
-    "libnvrtc",
-    "libonnxruntime",
-    "libtensorflow",
-    "libtorch",
-];
 
 /// Lets every signal through, with its plain meaning: the supervisor blocks some for itself, which a
 /// child inherits, and Rust's handler for stack overflows swallows the first SIGSEGV or SIGBUS that
@@ -88,21 +72,11 @@ pub fn mark_descriptors() -> io::Result<()> {
 /// # Errors
 /// [`Fault::Contaminated`] with the library's path.
 pub fn check_contamination() -> Result<(), Fault> {
-    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    match foreign_library(&maps) {
-        Some(library) => Err(Fault::Contaminated { library }),
+    let maps = maps::own().unwrap_or_default();
+    match maps::foreign_library(&maps) {
+        Some(library) => Err(Fault::Contaminated { library: library.to_owned() }),
         None => Ok(()),
     }
-}
-
-/// The first mapped file whose name is that of a foreign library.
-fn foreign_library(maps: &str) -> Option<String> {
-    let paths = maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..]));
-    let mut foreign = paths.filter(|path| {
-        let name = path.rsplit('/').next().unwrap_or(path);
-        FOREIGN.iter().any(|library| name.starts_with(library))
-    });
-    foreign.next().map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -110,12 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_foreign_library_is_found_by_its_file_name() {
-        let line = |path: &str| format!("7f00-7f01 r-xp 00000000 08:01 42      {path}\n");
-        let clean = line("/usr/lib/libcuda.so.1") + &line("/opt/libtorch_is_a_folder/libfine.so");
-        assert_eq!(foreign_library(&clean), None);
-        let dirty = clean + &line("/opt/cuda/lib64/libcudart.so.12");
-        assert_eq!(foreign_library(&dirty).as_deref(), Some("/opt/cuda/lib64/libcudart.so.12"));
+    fn this_process_holds_nothing_foreign() {
         assert_eq!(check_contamination(), Ok(()));
     }
 }

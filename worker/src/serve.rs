@@ -19,6 +19,7 @@ use gridpool_protocol::message::{AttemptError, FromWorker, Member, Run, ToWorker
 use gridpool_protocol::program::{Program, Programs};
 
 use crate::attempts::{Hold, run_together};
+use crate::chaos::corrupt::Corruption;
 use crate::chaos::{self, Saboteur};
 use crate::checkup::Checkup;
 use crate::device::Device;
@@ -100,6 +101,7 @@ impl Worker {
         let mut device = Saboteur::new(open()?);
         gauges.get_or_init(|| device.gauges());
         self_test(&mut device)?;
+        device.corrupt(Corruption::of_this_process());
         self.link.is_fresh();
         self.link.say(&FromWorker::Ready { device: device.info().clone() });
         // The heart beats as long as the process lives.

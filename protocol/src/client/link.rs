@@ -59,6 +59,7 @@ pub(super) fn greet(socket: UnixStream) -> Result<FrameReader, ClientError> {
         | ServerMessage::Done { .. }
         | ServerMessage::Drained { .. }
         | ServerMessage::Granted { .. }
+        | ServerMessage::Metrics { .. }
         | ServerMessage::Models { .. }
         | ServerMessage::Refused { .. }
         | ServerMessage::Policy { .. }

@@ -63,6 +63,7 @@ use std::time::Duration;
 use crate::batch::{BatchError, BatchLayout, BatchWriter, GridBatch, PackedBatch};
 use crate::lease::Lease;
 use crate::message::{ClientMessage, Refusal, ServerMessage};
+use crate::metrics::Metrics;
 use crate::receipt::Verdict;
 use crate::status::{PolicyRule, Status};
 use connection::Connection;
@@ -186,6 +187,20 @@ impl Client {
         let message = reply.received.message;
         if let ServerMessage::Status { status, .. } = message {
             Ok(*status)
+        } else {
+            Err(ClientError::unexpected(&message))
+        }
+    }
+
+    /// What the pool has counted.
+    ///
+    /// # Errors
+    /// What the connection says.
+    pub fn metrics(&self) -> Result<Metrics, ClientError> {
+        let reply = self.connection.request(&|request| ClientMessage::Metrics { request })?;
+        let message = reply.received.message;
+        if let ServerMessage::Metrics { metrics, .. } = message {
+            Ok(*metrics)
         } else {
             Err(ClientError::unexpected(&message))
         }

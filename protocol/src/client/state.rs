@@ -120,6 +120,7 @@ impl State {
             ServerMessage::ArenaCreated { request, .. }
             | ServerMessage::Denied { request, .. }
             | ServerMessage::Granted { request, .. }
+            | ServerMessage::Metrics { request, .. }
             | ServerMessage::Models { request, .. }
             | ServerMessage::Policy { request, .. }
             | ServerMessage::Status { request, .. } => {

@@ -122,14 +122,21 @@ impl OpSpec {
     /// A program that ends with the op, as short as can be.
     #[must_use]
     pub fn example(&self) -> String {
+        let first = self.kinds().first().map(|&(takes, _)| takes);
+        self.example_on(first.unwrap_or(Type::PAIR))
+    }
+
+    /// A program that ends with the op on a value of one of the types that it works on.
+    #[must_use]
+    pub fn example_on(&self, takes: Type) -> String {
         let words: Vec<_> = self.parameters.iter().map(|p| p.example_text()).collect();
         let brackets =
             if words.is_empty() { String::new() } else { format!("({})", words.join(", ")) };
-        let to_it = match self.kinds().first() {
-            Some((Type { kind: Kind::Objects, .. }, _)) => "objects(true, false, true) | ",
-            Some((Type { kind: Kind::Object, .. }, _)) => "asobject | ",
-            Some((Type { kind: Kind::Patch, .. }, _)) => "ofcolor(0) | ",
-            Some(_) | None => "",
+        let to_it = match takes.kind {
+            Kind::Objects => "objects(true, false, true) | ",
+            Kind::Object => "asobject | ",
+            Kind::Patch => "ofcolor(0) | ",
+            Kind::Colors | Kind::Flag | Kind::Grid | Kind::Number | Kind::Vector => "",
         };
         format!("{to_it}{}{brackets}", self.name)
     }

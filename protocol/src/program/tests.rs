@@ -14,6 +14,14 @@ fn canonical_text_compiles_to_the_same_program() {
         assert_eq!(program, again);
         let (_, gives) = spec.kinds()[0];
         assert_eq!(program.gives(), gives, "{}", spec.name);
+        for (takes, gives) in spec.kinds() {
+            let text = spec.example_on(takes);
+            let program = Program::compile(&text, Ties::Lowest).unwrap();
+            let last = program.steps().last().unwrap();
+            let is_of_elements = last.applied && takes == Type::PAIR;
+            assert!(last.takes == takes || is_of_elements, "{text} takes {:?}", last.takes);
+            assert!(program.gives() == gives || is_of_elements, "{text}");
+        }
     }
 }
 

@@ -7,18 +7,19 @@ use std::time::Duration;
 use clap::builder::BoolishValueParser;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand};
+use gridpool_protocol::build;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::limits::DEADLINE_MAX;
 use gridpool_protocol::log::{FORMAT_VARIABLE, LogFormat};
 use gridpool_protocol::program::Ties;
 use nix::sys::signal::Signal;
 
-use super::{bench, chaos, config, infer, model, ops, top};
+use super::{bench, chaos, config, diagnose, infer, model, ops, top};
 use crate::config::{ConfigError, Overrides, Settings};
 
 /// A pool of GPU workers that survives its workers.
 #[derive(Debug, Parser)]
-#[command(name = "gridpool", version, max_term_width = 100, after_help = exit_codes())]
+#[command(name = "gridpool", version = build::text(), max_term_width = 100, after_help = exit_codes())]
 pub(super) struct Arguments {
     #[command(subcommand)]
     pub(super) command: Command,
@@ -44,6 +45,16 @@ pub(super) enum Command {
     Chaos {
         #[command(flatten)]
         chaos: chaos::ChaosFlags,
+        #[command(flatten)]
+        socket: SocketFlag,
+    },
+    /// Find out why it does not work: this machine, isolation, every op and model, memory, a fault.
+    #[command(after_help = diagnose::GROUPS)]
+    Diagnose {
+        #[command(flatten)]
+        diagnose: diagnose::DiagnoseFlags,
+        #[command(flatten)]
+        pool: PoolFlags,
         #[command(flatten)]
         socket: SocketFlag,
     },

@@ -1,14 +1,13 @@
 //! `gridpool bench`: what the machine can do, what its cores do alone, and what pools over its devices
 //! do, in one run and one table.
 //!
-//! - `flags` is what may be typed. `child` starts the processes that measure: this one holds neither a
-//!   reference nor CUDA. `limits` puts those of the devices together.
+//! - `flags` is what may be typed. Processes of their own measure: this one holds neither a reference nor
+//!   CUDA. `limits` puts those of the devices together.
 //! - `models` is which models are measured, with how many contexts: then nothing else is.
 //! - `ledger` says what a row means beside the others; `table`, `plot` and a JSON document show them.
 //!
 //! Owns the order of things and the exit code. May not measure anything itself.
 
-mod child;
 mod flags;
 mod ledger;
 mod limits;
@@ -20,22 +19,20 @@ mod table;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use gridpool_protocol::bench::{Line, ModelSubject, Plan, PoolRows, Row, Subject};
-use gridpool_protocol::clock;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::ids::{DeviceId, DeviceKind};
-use gridpool_protocol::status::{QuarantineStatus, WorkerState};
 use gridpool_protocol::tensor::options::ModelPlan;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
+use super::child::{ChildError, Helper};
+use super::private::{self, NotReady, Private};
 use super::{CommandError, system};
 use crate::config::Settings;
 use crate::devices;
-use crate::shell::{PoolDevice, Shell, WorkerCommand};
-use child::{ChildError, Measurer};
+use crate::shell::{PoolDevice, WorkerCommand};
 use ledger::Ledger;
 use limits::Measurers;
 use machine::Machine;
@@ -45,11 +42,6 @@ pub(super) use flags::{BenchFlags, COLUMNS};
 
 /// How many devices are measured together, where there are as many.
 const COUNTS: [usize; 4] = [1, 2, 4, 8];
-/// How long the workers of a pool may take until all are ready: eight GPUs that start together take 5 s.
-const READY_TIMEOUT: Duration = Duration::from_secs(120);
-/// Between two looks at whether they are.
-const READY_EVERY: Duration = Duration::from_millis(20);
-
 /// Why there is no table, or why it cannot be trusted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BenchError {
@@ -63,12 +55,10 @@ pub(super) enum BenchError {
         #[source]
         source: io::Error,
     },
-    #[error("no worker of the role {role} can start on {device}: {why}")]
-    OutOfService { device: String, role: String, why: String },
     #[error("{0}")]
     Models(String),
-    #[error("the workers of a pool were not ready within {} s: {why}", READY_TIMEOUT.as_secs())]
-    Unready { why: String },
+    #[error(transparent)]
+    NotReady(#[from] NotReady),
     #[error("{0} rows are wrong: they have no rate, and say why")]
     Wrong(usize),
 }
@@ -81,10 +71,13 @@ impl BenchError {
                 Ok(_) | Err(_) => exit::INTERNAL,
             },
             Self::Models(_) | Self::NoFolder { .. } => exit::USAGE,
-            Self::OutOfService { .. } => exit::WORKER,
-            Self::Child(_) | Self::Plot { .. } | Self::Unready { .. } | Self::Wrong(_) => {
-                exit::INTERNAL
+            Self::NotReady(NotReady::Misconfigured(_) | NotReady::OutOfService { .. }) => {
+                exit::WORKER
             }
+            Self::Child(_)
+            | Self::NotReady(NotReady::Late { .. })
+            | Self::Plot { .. }
+            | Self::Wrong(_) => exit::INTERNAL,
         }
     }
 }
@@ -243,31 +236,18 @@ impl Bench<'_> {
             | Subject::Pool { .. }
             | Subject::Resident { .. } => None,
         };
-        let claim = Shell::claim(&self.socket)?;
         let mut limits = self.settings.limits.clone();
         limits.standbys = recovery.unwrap_or(limits.standbys);
-        let command = WorkerCommand {
-            program: self.worker.clone(),
-            cpu_threads,
-            known_answer_every: limits.known_answer_every,
-            memory_growth_max: limits.worker_memory_growth_max,
-            descriptors_growth_max: limits.worker_descriptors_growth_max,
-            policy: self.settings.policy.clone(),
-            models,
-            onnxruntime: self.settings.onnxruntime.clone(),
-        };
+        let command = private::worker_command(self.settings, self.worker.clone(), cpu_threads);
+        let command = WorkerCommand { models, ..command };
         self.progress.set_message("workers start");
-        let shell = Shell::start(limits, command, pool_devices.to_vec(), self.socket.clone());
-        let shell = shell.map_err(system("the pool's threads"))?;
-        let held = shell.listen(claim)?;
+        let pool = Private::start(limits, command, pool_devices, &self.socket)?;
         if recovery.is_some() {
-            shell.allow_chaos();
+            pool.shell().allow_chaos();
         }
-        let measured = wait_ready(&shell).and_then(|()| self.process(subject, uuid));
-        shell.drain();
-        shell.wait();
-        drop(held);
-        measured
+        // What is measured is not how they start.
+        pool.wait_ready().map_err(not_ready)?;
+        self.process(subject, uuid)
     }
 
     /// Has a process measure, and takes its rows.
@@ -282,7 +262,7 @@ impl Bench<'_> {
         };
         let plan =
             serde_json::to_string(&plan).map_err(|error| CommandError::Output(error.into()))?;
-        let process = Measurer::start(&self.worker, &["bench", "--plan", &plan], uuid);
+        let process = Helper::start(&self.worker, &["bench", "--plan", &plan], uuid);
         let mut process = process.map_err(BenchError::from)?;
         while let Some(line) = process.next().map_err(BenchError::from)? {
             match line {
@@ -334,37 +314,19 @@ fn check_plot(path: Option<&Path>) -> Result<(), BenchError> {
     }
 }
 
+/// As every command says it that no worker can start.
+fn not_ready(why: NotReady) -> CommandError {
+    match why {
+        NotReady::Misconfigured(faults) => CommandError::Misconfigured(faults),
+        NotReady::OutOfService { .. } | NotReady::Late { .. } => BenchError::from(why).into(),
+    }
+}
+
 /// 1, 2, 4, 8 as far as there are so many, and all.
 fn counts(all: usize) -> Vec<usize> {
     let mut counts: Vec<usize> = COUNTS.into_iter().filter(|&count| count < all).collect();
     counts.push(all);
     counts
-}
-
-/// Waits until every worker is ready: what is measured is not how they start.
-fn wait_ready(shell: &Shell) -> Result<(), CommandError> {
-    let until = clock::now() + READY_TIMEOUT;
-    loop {
-        if let Some(faults) = shell.misconfigured() {
-            return Err(CommandError::Misconfigured(faults));
-        }
-        let ready = [WorkerState::Ready, WorkerState::Standby];
-        let status = shell.status();
-        if let Some(QuarantineStatus { device, role, why, .. }) =
-            status.quarantines.into_iter().next()
-        {
-            return Err(BenchError::OutOfService { device, role, why }.into());
-        }
-        let late = status.workers.into_iter().find(|worker| !ready.contains(&worker.state));
-        let Some(late) = late else { return Ok(()) };
-        if clock::until(until).is_zero() {
-            let why = format!("{}, {:?}; {}", late.name, late.state, late.last_fault);
-            return Err(BenchError::Unready { why }.into());
-        }
-        // Nothing tells when a worker is ready but its status. The error says that the time is over.
-        let paused = crossbeam_channel::never::<()>().recv_timeout(READY_EVERY);
-        debug_assert!(paused.is_err(), "nobody sends");
-    }
 }
 
 /// Prints with the spinner off the screen.

@@ -31,7 +31,9 @@ use sha2::{Digest, Sha512};
 
 use super::arguments::parse_seconds;
 use super::{CommandError, connect, system};
-use report::{Replaced, Report, ServedAgain};
+use report::{Replaced, ServedAgain};
+
+pub(super) use report::Report;
 
 /// What every job here runs.
 const PROGRAM: &str = "rot90";
@@ -41,6 +43,8 @@ const SIDE: usize = 6;
 /// nothing else, so its job has less time.
 const DEADLINE: Duration = Duration::from_secs(30);
 const DEADLINE_ENDLESS: Duration = Duration::from_secs(2);
+/// How long a pool may take to recover, where nobody says.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Between two looks at the pool.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Between two jobs that are sent to a pool that had no device for the last one.
@@ -102,6 +106,20 @@ pub(super) fn run(flags: &ChaosFlags, socket: Option<PathBuf>) -> Result<u8, Com
         super::say(report.text().trim_end())?;
     }
     Ok(if report.recovered { exit::OK } else { exit::JOB })
+}
+
+/// Has one job that no pool has seen meet a fault, and waits until the pool is as it was.
+pub(super) fn trial(client: &Client, fault: ChaosFault) -> Result<Report, CommandError> {
+    let flags = ChaosFlags {
+        fault: Some(fault),
+        attempts: 1,
+        deadline: None,
+        patience: PATIENCE,
+        random: true,
+        json: true,
+        list: false,
+    };
+    inflict(client, Chaos { fault, attempts: 1 }, &flags)
 }
 
 /// Sends the job, then waits until the pool is as it was.

@@ -4,8 +4,10 @@
 mod arguments;
 mod bench;
 mod chaos;
+mod child;
 mod completions;
 mod config;
+mod diagnose;
 pub mod document;
 mod error;
 mod infer;
@@ -13,6 +15,7 @@ pub mod input;
 mod model;
 mod ops;
 mod policy;
+mod private;
 pub mod progress;
 pub mod results;
 pub mod show;
@@ -45,7 +48,7 @@ use crate::config::{Overrides, Settings};
 use crate::devices;
 use crate::gateway;
 use crate::logging;
-use crate::shell::{Ended, Front, Notifier, Shell, WorkerCommand};
+use crate::shell::{Ended, Front, Notifier, Shell};
 use arguments::{Arguments, ChaosFlag, Command, PoolFlags, ServeFlags, Work};
 use error::{CommandError, system};
 use input::{Inputs, Stdin};
@@ -68,8 +71,12 @@ pub fn main() -> ExitCode {
     } else {
         LevelFilter::ERROR
     };
-    // A line in between would spoil the picture.
-    let quiet = if matches!(command, Command::Top { .. }) { LevelFilter::OFF } else { quiet };
+    // A line in between would spoil the picture; a fault on purpose is no news.
+    let quiet = if matches!(command, Command::Diagnose { .. } | Command::Top { .. }) {
+        LevelFilter::OFF
+    } else {
+        quiet
+    };
     logging::start(arguments.log_format, quiet);
     match perform(arguments.command) {
         Ok(code) => ExitCode::from(code),
@@ -99,6 +106,9 @@ fn perform(command: Command) -> Result<u8, CommandError> {
             bench::run(&bench, &Settings::resolve(pool.overrides(None), pool.config.as_deref())?)
         }
         Command::Chaos { chaos, socket } => chaos::run(&chaos, socket.socket),
+        Command::Diagnose { diagnose, pool, socket } => {
+            diagnose::run(&diagnose, &pool, socket.socket)
+        }
         Command::Infer { infer, socket } => infer::run(&infer, || connect(socket.socket)),
         Command::Model(command) => model::run(&command),
         Command::Models { socket, json } => {
@@ -318,17 +328,9 @@ fn start_pool(settings: &Settings) -> Result<Shell, CommandError> {
     }
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let cpu_devices = pool_devices.iter().filter(|device| device.uuid.is_empty()).count();
+    let threads = (cores / cpu_devices.max(1)).max(1);
+    let command = private::worker_command(settings, program, threads);
     let limits = settings.limits.clone();
-    let command = WorkerCommand {
-        program,
-        cpu_threads: (cores / cpu_devices.max(1)).max(1),
-        known_answer_every: limits.known_answer_every,
-        memory_growth_max: limits.worker_memory_growth_max,
-        descriptors_growth_max: limits.worker_descriptors_growth_max,
-        policy: settings.policy.clone(),
-        models: settings.models.clone(),
-        onnxruntime: settings.onnxruntime.clone(),
-    };
     let shell = Shell::start(limits, command, pool_devices, settings.socket.clone())
         .map_err(system("the pool's threads"))?;
     if settings.allow_chaos {

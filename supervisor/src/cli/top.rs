@@ -35,6 +35,9 @@ use screen::{Input, Screen};
 use view::Scene;
 use watch::{Pool, Word};
 
+#[cfg(test)]
+pub(super) use model::tests::worker as a_worker;
+
 /// Looks come no faster and no slower than that, seconds.
 const EVERY_MIN: f64 = 0.1;
 const EVERY_MAX: f64 = 3_600.0;

@@ -11,13 +11,15 @@
 //! The async runtime, and whatever speaks HTTP, is named here and nowhere else. A request is read by the
 //! runtime and worked on by a thread: JSON to tensors (`request`), tensors to a job (`models`, `work`),
 //! the job through the pool (`pool`), and back (`reply`). Which models there are is asked of the pool
-//! (`observer`, `catalogue`), and whether they are ready is tried (`readiness`, `trial`).
+//! (`observer`, `catalogue`), and whether they are ready is tried (`readiness`, `trial`). What there is to be
+//! counted is printed by `metrics`.
 
 mod body;
 mod catalogue;
 mod failure;
 mod grids;
 mod limits;
+mod metrics;
 mod models;
 mod observer;
 mod pool;
@@ -54,6 +56,7 @@ use tokio::time::timeout;
 use body::{Budget, Held};
 use failure::Failure;
 use limits::{BEAT_EVERY, REQUESTS_MAX};
+use metrics::Requests;
 use models::{GridModel, Model};
 use observer::Observer;
 use pool::{HangUp, Pool};
@@ -61,7 +64,7 @@ use readiness::Readiness;
 use reply::{Encoded, Reply};
 use statistics::{Spent, Statistics};
 
-/// Threads that may wait for the pool: those of requests and trials, one that asks how it is, and those
+/// Threads that may wait for the pool: those of requests and trials, two that ask how it is, and those
 /// that cancel.
 const BLOCKING_THREADS: usize = REQUESTS_MAX + 8;
 /// Threads that read and write sockets.
@@ -111,6 +114,7 @@ struct Gateway {
     observer: Arc<Observer>,
     readiness: Readiness,
     statistics: Statistics,
+    requests: Requests,
     budget: Budget,
     /// One for each request and trial that is being worked on.
     slots: Arc<Semaphore>,
@@ -128,6 +132,7 @@ pub fn run(options: &Options) -> Result<(), GatewayError> {
         observer: Arc::new(Observer::connect(&options.socket)?),
         readiness: Readiness::new(),
         statistics: Statistics::new(),
+        requests: Requests::default(),
         budget: Budget::new(),
         slots: Arc::new(Semaphore::new(REQUESTS_MAX)),
     });
@@ -262,6 +267,7 @@ impl Gateway {
         (hang_up, held): (&HangUp, &mut Held),
     ) -> Result<Encoded, Failure> {
         let began = clock::now();
+        let _under_way = self.statistics.of(model).enter();
         let done = self.try_infer(model, headers, body, (hang_up, held));
         if done.is_err() {
             self.statistics.of(model).failed(began.elapsed());

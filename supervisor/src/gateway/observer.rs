@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use gridpool_protocol::client::{Client, ClientError};
 use gridpool_protocol::clock;
+use gridpool_protocol::metrics::Metrics;
 use tokio::time::timeout;
 
 use super::catalogue::{Catalogue, Heard};
@@ -21,6 +22,8 @@ pub(super) struct Observer {
     client: Client,
     /// Held by the question that is under way, to its end.
     turn: Arc<tokio::sync::Mutex<()>>,
+    /// The same of questions for what was counted.
+    measuring: Arc<tokio::sync::Mutex<()>>,
     seen: Mutex<Arc<View>>,
 }
 
@@ -64,7 +67,7 @@ impl View {
 impl Observer {
     pub(super) fn connect(socket: &Path) -> Result<Self, ClientError> {
         let client = pool::connect(socket)?;
-        Ok(Self { client, turn: Arc::default(), seen: Mutex::default() })
+        Ok(Self { client, turn: Arc::default(), measuring: Arc::default(), seen: Mutex::default() })
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -76,7 +79,7 @@ impl Observer {
     }
 
     /// What was seen last.
-    fn last(&self) -> Arc<View> {
+    pub(super) fn last(&self) -> Arc<View> {
         Arc::clone(&self.lock())
     }
 
@@ -95,6 +98,22 @@ impl Observer {
                 let view = Arc::new(last.ask(&this.client)?);
                 *this.lock() = Arc::clone(&view);
                 Ok(view)
+            };
+            let asked = tokio::task::spawn_blocking(ask).await;
+            asked.map_err(|error| Failure::internal(error.to_string()))?
+        };
+        let late = |_| Failure::unavailable("the supervisor does not answer");
+        timeout(STATUS_TIMEOUT, asking).await.map_err(late)?
+    }
+
+    /// What the pool has counted, up to now. One question at a time.
+    pub(super) async fn measure(self: &Arc<Self>) -> Result<Metrics, Failure> {
+        let asking = async {
+            let turn = Arc::clone(&self.measuring).lock_owned().await;
+            let this = Arc::clone(self);
+            let ask = move || -> Result<_, Failure> {
+                let _turn = turn;
+                Ok(this.client.metrics()?)
             };
             let asked = tokio::task::spawn_blocking(ask).await;
             asked.map_err(|error| Failure::internal(error.to_string()))?

@@ -11,6 +11,7 @@ use axum::body::Body;
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use gridpool_protocol::tensor::model::check_model_name;
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 use super::Gateway;
 use super::failure::Failure;
 use super::limits::REQUESTS_MAX;
+use super::metrics;
 use super::models::{Model, VERSION, is_taken};
 use super::observer::View;
 use super::pool::HangUp;
@@ -28,7 +30,8 @@ const EXTENSIONS: [&str; 4] =
     ["binary_tensor_data", "model_configuration", "model_repository", "statistics"];
 
 /// Every path, as `GET /v2` says it; those of a model may name its version: `/v2/models/M/versions/1`.
-const PATHS: [&str; 12] = [
+const PATHS: [&str; 13] = [
+    "GET /metrics",
     "GET /v2",
     "GET /v2/health/live",
     "GET /v2/health/ready",
@@ -49,6 +52,7 @@ type Answer = Result<Response, Failure>;
 pub(super) fn router(gateway: Arc<Gateway>) -> Router {
     let of_model = |path: &str| [format!("/v2/models/{{model}}{path}"), versioned(path)];
     let mut router = Router::new()
+        .route("/metrics", get(metrics::metrics))
         .route("/v2", get(about_server))
         .route("/v2/health/live", get(live))
         .route("/v2/health/ready", get(ready))
@@ -71,7 +75,9 @@ pub(super) fn router(gateway: Arc<Gateway>) -> Router {
     for path in of_model("/infer") {
         router = router.route(&path, post(infer));
     }
-    router.fallback(no_path).method_not_allowed_fallback(no_method).with_state(gateway)
+    let counted = middleware::from_fn_with_state(Arc::clone(&gateway), metrics::count);
+    let router = router.fallback(no_path).method_not_allowed_fallback(no_method);
+    router.layer(counted).with_state(gateway)
 }
 
 fn versioned(path: &str) -> String {

@@ -8,6 +8,7 @@
 //! There is no `last_inference`: it is a time of day, and nothing here reads that clock.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,7 +24,35 @@ pub(super) struct Statistics(BTreeMap<&'static str, Tally>);
 
 /// Of one model.
 #[derive(Debug, Default)]
-pub(super) struct Tally(Mutex<Sums>);
+pub(super) struct Tally {
+    sums: Mutex<Sums>,
+    /// Requests that are being worked on.
+    in_flight: AtomicU64,
+}
+
+/// A request that is being worked on.
+pub(super) struct UnderWay<'a>(&'a Tally);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Of one model, as metrics show it; times in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Numbers {
+    pub(super) successes: u64,
+    pub(super) failures: u64,
+    pub(super) inferences: u64,
+    pub(super) executions: u64,
+    pub(super) request_us: u64,
+    pub(super) queue_us: u64,
+    pub(super) input_us: u64,
+    pub(super) infer_us: u64,
+    pub(super) output_us: u64,
+    pub(super) in_flight: u64,
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
@@ -38,6 +67,13 @@ struct Sums {
     output: Sum,
 }
 
+impl Sums {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rounded sum")]
+    fn whole_executions(&self) -> u64 {
+        self.executions.round() as u64
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     count: u64,
@@ -48,6 +84,10 @@ impl Sum {
     fn add(&mut self, time: Duration) {
         self.count += 1;
         self.time += time;
+    }
+
+    fn micros(self) -> u64 {
+        u64::try_from(self.time.as_micros()).unwrap_or(u64::MAX)
     }
 
     fn document(self) -> Value {
@@ -85,7 +125,30 @@ impl Statistics {
 
 impl Tally {
     fn lock(&self) -> MutexGuard<'_, Sums> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A request is being worked on, until this is dropped.
+    pub(super) fn enter(&self) -> UnderWay<'_> {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        UnderWay(self)
+    }
+
+    /// All sums.
+    pub(super) fn numbers(&self) -> Numbers {
+        let sums = *self.lock();
+        Numbers {
+            successes: sums.success.count,
+            failures: sums.fail.count,
+            inferences: sums.inferences,
+            executions: sums.whole_executions(),
+            request_us: sums.success.micros(),
+            queue_us: sums.queue.micros(),
+            input_us: sums.input.micros(),
+            infer_us: sums.infer.micros(),
+            output_us: sums.output.micros(),
+            in_flight: self.in_flight.load(Ordering::Relaxed),
+        }
     }
 
     /// A request of so many items or rows that got its result.
@@ -113,17 +176,11 @@ impl Tally {
     fn row(&self, name: &str) -> Value {
         let sums = *self.lock();
         let none = Sum::default().document();
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a rounded sum"
-        )]
-        let executions = sums.executions.round() as u64;
         json!({
             "name": name,
             "version": VERSION,
             "inference_count": sums.inferences,
-            "execution_count": executions,
+            "execution_count": sums.whole_executions(),
             "inference_stats": {
                 "success": sums.success.document(),
                 "fail": sums.fail.document(),

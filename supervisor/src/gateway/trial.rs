@@ -145,6 +145,7 @@ pub(super) mod tests {
         };
         let report = RunReport {
             module_hash: String::new(),
+            items: 1,
             joined_items: joined_rows,
             item_errors: 0,
             kernels: Vec::new(),

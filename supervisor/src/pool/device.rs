@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{DeviceId, WorkerId};
+use gridpool_protocol::metrics::Work;
 
 use super::config::PoolConfig;
 use super::event::Timestamp;
@@ -71,6 +72,8 @@ pub(super) struct Device {
     pub(super) lost: Option<(Timestamp, WorkerId)>,
     /// What the driver has told of it last, and when.
     pub(super) driver_said: Option<(Timestamp, FaultCode)>,
+    /// What was done on it.
+    pub(super) work: Work,
     /// What the driver has told of it.
     pub(super) incidents: Incidents,
 }
@@ -92,6 +95,7 @@ impl Device {
             quarantines: 0,
             lost: None,
             driver_said: None,
+            work: Work::default(),
             incidents: Incidents::default(),
         }
     }

@@ -142,6 +142,7 @@ impl Pool {
         while let Some(place) = next {
             let job = self.jobs.get_mut(&place.job).expect("queued jobs are live");
             let part = place.part as usize;
+            self.meters.begin(now, job, part);
             let assignment = job.begin(now, part, worker);
             let (again, on_trial) = (job.request.idempotent && may_share, job.is_on_trial());
             let (own_bytes, label) = (job.request.inline_bytes, Arc::clone(&job.request.label));
@@ -165,6 +166,7 @@ impl Pool {
             };
             next = self.queue.take_joining(with, self.config.join_cost_max, fits);
         }
+        self.meters.dispatched(&attempts);
         self.counters.attempts += attempts.len() as u64;
         self.counters.runs += 1;
         self.counters.joined += if attempts.len() > 1 { attempts.len() as u64 } else { 0 };

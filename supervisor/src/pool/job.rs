@@ -54,7 +54,7 @@ pub(super) struct Job {
     /// Items with an error in place of a result, in the parts that were answered.
     item_errors: u32,
     pub(super) accepted: Timestamp,
-    dispatched: Option<Timestamp>,
+    pub(super) dispatched: Option<Timestamp>,
     attempts: Vec<Attempt>,
 }
 
@@ -155,6 +155,7 @@ impl Job {
         let part = &mut self.parts[part];
         assert_eq!(part.state, PartState::Queued, "a part of {job} is already running");
         part.tries += 1;
+        part.was_begun = true;
         part.state = PartState::Running { number, worker };
         Assignment { attempt: AttemptId { job, number }, part: part.items }
     }

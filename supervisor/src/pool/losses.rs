@@ -24,6 +24,8 @@ pub(super) struct Loss {
     pub(super) why: String,
     /// The process is still there and may write to its jobs' places of the result.
     pub(super) may_write: bool,
+    /// The first sign of it.
+    pub(super) since: Timestamp,
 }
 
 /// Whom it speaks against.
@@ -239,6 +241,8 @@ impl Pool {
     fn lose(&mut self, attempt: AttemptId, loss: &Loss, shared: bool) -> usize {
         let job = self.jobs.get_mut(&attempt.job).expect("it runs");
         let part = job.part_of(attempt).expect("it runs");
+        job.parts[part].lost_at.get_or_insert(loss.since);
+        self.meters.ended(loss.kind.outcome());
         job.failed(part, loss.device.clone(), loss.kind.outcome(), loss.detail.clone());
         job.parts[part].tries -= u32::from(shared);
         part
@@ -250,6 +254,8 @@ impl Pool {
         let Some(id) = self.running(attempt) else { return };
         let job = self.jobs.get_mut(&id).expect("it runs");
         let part = job.part_of(attempt).expect("it runs");
+        job.parts[part].lost_at.get_or_insert(loss.since);
+        self.meters.ended(AttemptOutcome::Preempted);
         job.preempted(part, loss.device.clone(), loss.detail.clone());
         if loss.kind == LossKind::Unbegun && !job.orphaned {
             // Even one that may not run twice.
@@ -313,6 +319,7 @@ impl Pool {
             let slot = self.slots.iter_mut().find(|slot| slot.worker() == worker);
             let slot = slot.expect("a running attempt's worker has a slot");
             slot.cut_off(now, attempt, grace, outcome, self.window);
+            self.meters.ended(outcome);
             job.failed(part, slot.device_info(), outcome, String::new());
             if withdraws {
                 self.actions.push_back(Action::Withdraw { worker, attempt });
@@ -328,14 +335,16 @@ impl Pool {
             unreachable!("{} was not killed", slot.worker())
         };
         let worker = slot.worker();
+        let since = slot.doomed.unwrap_or(now);
         let outstanding = slot.take_outstanding();
         slot.state = SlotState::Unkillable { cause };
+        self.meters.fault(FaultCode::Unkillable);
         let why = "its worker cannot be killed".to_owned();
         let device = slot.device_info();
         let fault = format!("{worker} does not die: SIGKILL had no effect in time");
         self.device_mut(worker.device).last_fault = fault;
         let kind = LossKind::of(cause, &self.policy);
-        let loss = Loss { device, kind, detail: why.clone(), why, may_write: true };
+        let loss = Loss { device, kind, detail: why.clone(), why, may_write: true, since };
         if let Some(outstanding) = outstanding {
             self.on_lost(now, worker, outstanding, &loss);
         }

@@ -18,6 +18,7 @@ pub mod event;
 mod job;
 mod kill;
 mod losses;
+mod meters;
 mod obituary;
 mod offers;
 mod outstanding;
@@ -50,6 +51,7 @@ use device::Device;
 use event::{Action, Event, Release, Timestamp};
 use job::Job;
 pub use kill::KillReason;
+use meters::Meters;
 pub use obituary::{ATTEMPTS_TOLD_MAX, Death, Fate, LostAttempt, Next};
 use offers::Prospect;
 use part::PartState;
@@ -113,6 +115,7 @@ pub struct Pool {
     counters: Counters,
     /// That of which the last event told.
     death: Option<Box<Death>>,
+    meters: Meters,
     actions: VecDeque<Action>,
 }
 
@@ -142,6 +145,7 @@ impl Pool {
             given_up: Vec::new(),
             counters: Counters::default(),
             death: None,
+            meters: Meters::default(),
             actions: VecDeque::new(),
             policy: PolicyTable::default(),
             config,

@@ -9,6 +9,7 @@ use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 
 use super::event::Timestamp;
 use super::job::Job;
+use super::meters::End;
 use super::seats::find;
 use super::slot::{Slot, SlotState};
 use super::{Phase, Pool};
@@ -132,6 +133,7 @@ impl Pool {
         for slot in &mut self.slots {
             // Whoever comes next takes nobody's place.
             slot.starts = 0;
+            slot.end = End::default();
             if matches!(slot.state, SlotState::Starting { .. }) {
                 find(&mut self.devices, slot.device).call_off(now);
             }

@@ -5,7 +5,7 @@ use gridpool_protocol::ids::{DeviceId, WorkerId};
 use gridpool_protocol::receipt::ItemRange;
 
 use super::config::PoolConfig;
-use super::event::JobRequest;
+use super::event::{JobRequest, Timestamp};
 
 /// Most parts of one job: with all of them in the receipt, the verdict still fits a frame.
 pub(super) const PARTS_MAX: u32 = 64;
@@ -33,6 +33,10 @@ pub(super) struct Part {
     pub(super) tries: u32,
     /// Attempts that the device refused and that left the worker whole.
     pub(super) device_errors: u32,
+    /// Whether an attempt of it was ever begun.
+    pub(super) was_begun: bool,
+    /// If a worker was lost with it and it was not answered since: the first sign of that.
+    pub(super) lost_at: Option<Timestamp>,
 }
 
 /// Cuts a job for a pool that has `devices` to run it: into parts equal in items, for of their cells
@@ -62,6 +66,8 @@ pub(super) fn cut(request: &JobRequest, devices: usize, config: &PoolConfig) -> 
         avoid: None,
         tries: 0,
         device_errors: 0,
+        was_begun: false,
+        lost_at: None,
     };
     (0..count).map(part).collect()
 }

@@ -5,10 +5,12 @@
 
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{ContentHash, DeviceId, Role, WorkerId};
+use gridpool_protocol::metrics::{DeviceMetrics, RoleMetrics};
 use gridpool_protocol::status::{Counters, QueueStatus, WorkerStatus};
 
 use super::Pool;
 use super::event::{Action, Event, Timestamp};
+use super::meters::Faults;
 use super::{Death, InHand, KillReason, Quarantine};
 
 /// Numbers of processes of two pools over one device: one odd, one even.
@@ -24,6 +26,8 @@ pub struct Pools {
     mixed_from: Option<u32>,
     /// Pools that have ordered to leave.
     left: usize,
+    /// What the drivers have told of devices.
+    told: Faults,
 }
 
 impl Pools {
@@ -31,7 +35,7 @@ impl Pools {
     #[must_use]
     pub fn new(grid: Pool, infer: Pool) -> Self {
         let rests = infer.is_resting();
-        let mut pools = Self { grid, infer, mixed_from: None, left: 0 };
+        let mut pools = Self { grid, infer, mixed_from: None, left: 0, told: Faults::default() };
         if !rests {
             pools.mix();
         }
@@ -113,6 +117,9 @@ impl Pools {
             if self.is_expected(now, device, fault) {
                 return self.route(now, Event::TimePassed);
             }
+        }
+        if let Event::DeviceFault { fault, .. } = event {
+            self.told.note(fault);
         }
         let role = match &event {
             Event::CancelRequested { .. }
@@ -239,6 +246,20 @@ impl Pools {
             .map(|(_, pool)| pool.counters())
             .into_iter()
             .fold(Counters::default(), Counters::plus)
+    }
+
+    /// What was counted: for each role, for each device and role, and faults.
+    #[must_use]
+    pub fn metrics(
+        &self,
+        now: Timestamp,
+    ) -> (Vec<RoleMetrics>, Vec<DeviceMetrics>, Vec<(FaultCode, u64)>) {
+        let all = self.all();
+        let roles = all.iter().map(|(role, pool)| pool.role_metrics(now, *role)).collect();
+        let of = |id| all.iter().map(move |(role, pool)| pool.device_metrics(*role, id));
+        let mut faults = self.told.clone();
+        all.iter().for_each(|(_, pool)| faults.add(pool.faults()));
+        (roles, self.devices().flat_map(of).collect(), faults.into_rows())
     }
 
     /// See [`Pool::quarantine_count`].

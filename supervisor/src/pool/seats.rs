@@ -78,6 +78,7 @@ impl Pool {
         self.device_mut(worker.device).ready();
         let slot = &mut self.slots[index];
         slot.ready(now, info);
+        self.meters.ready(now, slot);
         if !is_served {
             slot.serve(now);
         }
@@ -138,6 +139,7 @@ impl Pool {
         let slot = &mut self.slots[index];
         slot.start(now, generation, &self.config);
         self.counters.restarts += u64::from(slot.starts > 1);
+        self.meters.spawned(slot);
         self.actions.push_back(Action::Spawn { worker: slot.worker() });
     }
 

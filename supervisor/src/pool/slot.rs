@@ -27,6 +27,7 @@ use gridpool_protocol::receipt::{AttemptOutcome, DeviceInfo};
 use super::config::PoolConfig;
 use super::event::Timestamp;
 use super::kill::{KillCause, KillReason};
+use super::meters::End;
 use super::outstanding::{Answered, Batch, Outstanding};
 
 /// Whose fault a death is.
@@ -91,6 +92,7 @@ pub(super) struct Slot {
     pub(super) doomed: Option<Timestamp>,
     /// Why the pool has killed its process, if it has.
     pub(super) killed: Option<KillReason>,
+    pub(super) end: End,
     /// From the order to start its process to READY.
     pub(super) took_start: Option<Duration>,
     /// From then on to the end of the process before.
@@ -122,6 +124,7 @@ impl Slot {
             done_before: 0,
             doomed: None,
             killed: None,
+            end: End::default(),
             took_start: None,
             took_end: None,
             worked: false,

@@ -8,6 +8,7 @@ mod drain;
 mod faults;
 mod jobs;
 mod joins;
+mod meters;
 mod models;
 mod parts;
 mod patience;
@@ -331,6 +332,7 @@ fn info(index: u32) -> DeviceInfo {
 fn report() -> RunReport {
     RunReport {
         module_hash: "00".to_owned(),
+        items: 1,
         joined_items: 1,
         item_errors: 0,
         kernels: Vec::new(),

@@ -101,12 +101,16 @@ impl Pool {
         {
             let kind = LossKind::of(cause, &self.policy);
             let kind = if is_changing { kind.without_evidence() } else { kind };
-            let loss = Loss { device, kind, detail: why.clone(), why, may_write: false };
+            let detail = why.clone();
+            let loss = Loss { device, kind, detail, why, may_write: false, since: now };
             self.move_what_may(now, worker, outstanding, &loss);
         }
         let reason = cause.reason(self.slots[index].was_ready, &self.config);
         self.slots[index].killed = Some(reason);
         self.slots[index].doomed = Some(now);
+        if cause != KillCause::Leaving {
+            self.slots[index].end.lost(now);
+        }
         self.slots[index].state = SlotState::Killed { give_up_at, outstanding, cause };
         self.device_mut(worker.device).lost = Some((now, worker));
         self.promote(now, worker.device);

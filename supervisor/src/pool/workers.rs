@@ -4,14 +4,17 @@ use gridpool_protocol::exit::worker as exit_code;
 use gridpool_protocol::fault::{FaultCode, Response};
 use gridpool_protocol::ids::{AttemptId, WorkerId};
 use gridpool_protocol::message::AttemptError;
+use gridpool_protocol::metrics::RestartReason;
 use gridpool_protocol::receipt::{AttemptOutcome, RunReport, Verdict};
 
 use super::event::{Exit, Timestamp};
 use super::kill::KillCause;
 use super::losses::{Loss, LossKind};
+use super::meters::End;
 use super::outstanding::Answered;
+use super::seats::find;
 use super::slot::{Blame, Slot, SlotState};
-use super::{Phase, Pool};
+use super::{Phase, Pool, meters};
 
 impl Pool {
     /// The slot that `worker` serves now, marked as heard; `None` (and counted) if the message comes
@@ -67,7 +70,9 @@ impl Pool {
             self.counters.stale += 1;
             return;
         };
-        self.device_mut(worker.device).worked();
+        let device = self.device_mut(worker.device);
+        device.worked();
+        meters::note(&mut device.work, &result);
         if moved {
             self.counters.stale += 1;
             return;
@@ -78,16 +83,21 @@ impl Pool {
         let device = self.slots[index].device_info();
         match result {
             Ok(report) => {
-                self.slots[index].items_done += u64::from(job.parts[part].items.len());
+                let items = u64::from(job.parts[part].items.len());
+                self.slots[index].items_done += items;
+                find(&mut self.devices, worker.device).work.items += items;
+                self.meters.answered(now, &mut job.parts[part], &report);
                 job.answered(part, device, report);
                 self.finish_if_ended(now, attempt.job);
             }
             Err(AttemptError::Refused(why)) => {
+                self.meters.ended(AttemptOutcome::Refused);
                 job.failed(part, device, AttemptOutcome::Refused, why.clone());
                 self.end_early(now, attempt.job, AttemptOutcome::Preempted);
                 self.finish(now, attempt.job, Verdict::Failed, why);
             }
             Err(AttemptError::Device(why)) => {
+                self.meters.ended(AttemptOutcome::DeviceError);
                 job.failed(part, device, AttemptOutcome::DeviceError, why.clone());
                 job.parts[part].device_errors += 1;
                 self.retry_or_fail(now, attempt.job, part, &why);
@@ -105,10 +115,12 @@ impl Pool {
         let Some(index) = self.current_slot(now, worker) else { return };
         let fault = format!("{worker}: could not be started: {detail}");
         self.device_mut(worker.device).last_fault = fault;
+        self.slots[index].end.by(now, RestartReason::SpawnFailed);
         if matches!(self.phase, Phase::Leaving | Phase::Left) {
             self.slots[index].state = SlotState::Stopped;
         } else {
             let code = if is_final { FaultCode::NoBinary } else { FaultCode::SpawnFailed };
+            self.meters.fault(code);
             let response = self.policy.response(code);
             let blame = match response == Response::Restart {
                 true => Blame::Device,
@@ -146,6 +158,11 @@ impl Pool {
             matches!(slot.state, SlotState::Stopping { .. }) || cause == Some(KillCause::Leaving);
         let (was_ready, is_changing) = (slot.was_ready, slot.is_changing);
         let hang = if was_ready { FaultCode::Hang } else { FaultCode::NotReady };
+        let since = slot.doomed.unwrap_or(now);
+        match meters::reason(cause, was_ready, exit).filter(|_| !stopping) {
+            Some(reason) => slot.end.by(since, reason),
+            None => slot.end = End::default(),
+        }
         let outstanding = slot.take_outstanding();
         let of_exit = self.policy.response_to_exit(exit.code(), exit.fault);
         let response = match cause {
@@ -172,6 +189,10 @@ impl Pool {
                 }
             };
             let by_itself = fault.is_some();
+            if by_itself {
+                let met = exit.fault.unwrap_or_else(|| exit.code());
+                self.meters.fault(if cause == Some(KillCause::Hang) { hang } else { met });
+            }
             if let Some(fault) = fault {
                 self.device_mut(worker.device).last_fault = fault;
             }
@@ -212,7 +233,7 @@ impl Pool {
             }
         };
         let kind = if is_changing { kind.without_evidence() } else { kind };
-        let loss = Loss { device, kind, detail, why, may_write: false };
+        let loss = Loss { device, kind, detail, why, may_write: false, since };
         self.on_lost(now, worker, outstanding, &loss);
     }
 }

@@ -33,10 +33,16 @@ pub(super) struct ClientArena {
     budget: Arc<Budget>,
 }
 
+/// Bytes that all arenas together may take where so many are available.
+#[must_use]
+pub fn arena_bytes_max(available: u64) -> u64 {
+    available / POOL_SHARE
+}
+
 impl Budget {
     /// Half of the memory that is available now, the cgroup's limit included.
     pub(super) fn from_system() -> Self {
-        Self::new(available_bytes().unwrap_or(1 << 30) / POOL_SHARE)
+        Self::new(arena_bytes_max(available_bytes().unwrap_or(1 << 30)))
     }
 
     fn new(limit: u64) -> Self {

@@ -178,6 +178,10 @@ impl Connection {
                 let status = Box::new(self.shared.status());
                 self.tell(&ServerMessage::Status { request, status });
             }
+            ClientMessage::Metrics { request } => {
+                let metrics = Box::new(self.shared.metrics());
+                self.tell(&ServerMessage::Metrics { request, metrics });
+            }
             ClientMessage::Kill { request, worker, signal } => {
                 let killed = operator::kill(&self.shared, client, &worker, signal);
                 self.reply(request, killed);

@@ -62,6 +62,7 @@ use timer::Timer;
 
 use self::core::Core;
 
+pub use arenas::arena_bytes_max;
 pub use gateway::{Front, HttpError};
 pub use listen::{Claim, ListenError, SocketLock};
 pub use notify::Notifier;
@@ -154,7 +155,8 @@ impl Shell {
         let few = ids.len() <= spin::lookouts_max();
         let worker_spin = if few { spin } else { Duration::ZERO };
         let boot = process::keep_bootstrap_files_in(socket.parent());
-        let seats = ROLES * ids.len() * (1 + config.standbys as usize);
+        let standbys = config.standbys;
+        let seats = seats(ids.len(), standbys);
         let (spawner, orders) = crossbeam_channel::bounded(2 * seats.max(1));
         let (hasher, suspects) = crossbeam_channel::unbounded();
         let pools = models::pools(config, &ids, &command.models, &command.policy);
@@ -178,7 +180,7 @@ impl Shell {
             allows_chaos: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
             descriptors_max: process::descriptor_limit()
-                .saturating_sub(DESCRIPTORS_RESERVED + DESCRIPTORS_PER_SEAT * seats),
+                .saturating_sub(Self::descriptors_needed(ids.len(), standbys)),
         });
         let for_monitor = Arc::clone(&shared);
         let tell = move |device, fault| for_monitor.device_fault(device, fault);
@@ -197,6 +199,12 @@ impl Shell {
         thread::Builder::new().name("timer".into()).spawn(move || timer::serve(&for_timer))?;
         shared.post(Event::TimePassed);
         Ok(Self { shared })
+    }
+
+    /// Descriptors that a pool over so many devices keeps for itself and its workers.
+    #[must_use]
+    pub fn descriptors_needed(devices: usize, standbys: u32) -> usize {
+        DESCRIPTORS_RESERVED + DESCRIPTORS_PER_SEAT * seats(devices, standbys)
     }
 
     /// Takes in a connection that some other means than the socket has made.
@@ -298,6 +306,11 @@ impl Shell {
     pub fn status(&self) -> Status {
         self.shared.status()
     }
+}
+
+/// Workers that so many devices may have at a time.
+fn seats(devices: usize, standbys: u32) -> usize {
+    ROLES * devices * (1 + standbys as usize)
 }
 
 impl Clone for Shell {

@@ -355,6 +355,7 @@ mod tests {
             policy: PolicyTable::default(),
             models: Vec::new(),
             onnxruntime: None,
+            environment: Vec::new(),
         };
         Shell::start(PoolConfig::DEFAULT, command, Vec::new(), PathBuf::new()).unwrap()
     }

@@ -1,6 +1,7 @@
 //! Starting workers, from one thread that lives as long as the pool: a worker dies with the thread
 //! that spawned it (PDEATHSIG), and spawning without `pre_exec` takes 1 ms whatever our size.
 
+use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -50,6 +51,8 @@ pub struct WorkerCommand {
     pub models: Vec<ModelPlan>,
     /// ONNX Runtime's library, if it is named.
     pub onnxruntime: Option<PathBuf>,
+    /// Variables that the workers have beside those of this process.
+    pub environment: Vec<(OsString, OsString)>,
 }
 
 /// The body of the spawning thread: one order after the other until the pool is gone.
@@ -183,6 +186,7 @@ fn spawn(
         .args(["--spin-us", &spin.as_micros().to_string()])
         .args(["--memory-growth-max", &command.memory_growth_max.to_string()])
         .args(["--descriptors-growth-max", &command.descriptors_growth_max.to_string()])
+        .envs(command.environment.iter().map(|(name, value)| (name, value)))
         .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         .stdin(Stdio::from(ends.lifeline))
         .stdout(Stdio::from(ends.beacon))

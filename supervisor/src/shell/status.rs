@@ -5,6 +5,8 @@ use std::fs;
 use std::sync::atomic::Ordering;
 
 use gridpool_protocol::ids::WorkerId;
+use gridpool_protocol::maps;
+use gridpool_protocol::metrics::Metrics;
 use gridpool_protocol::status::{RUN_TEXT_MAX, RunStatus, Status, SupervisorStatus};
 use nix::unistd::{SysconfVar, sysconf};
 
@@ -16,6 +18,14 @@ use super::operator;
 use crate::pool::event::Timestamp;
 
 impl Shared {
+    /// What was counted.
+    pub(super) fn metrics(&self) -> Metrics {
+        let status = self.status();
+        let core = self.lock();
+        let (roles, devices, faults) = core.pool.metrics(self.timestamp());
+        Metrics { status, roles, devices, faults }
+    }
+
     pub(super) fn status(&self) -> Status {
         let cuda_mapped = cuda_is_mapped();
         let (monitor, devices) = self.monitor.get().map(Monitor::status).unzip();
@@ -113,7 +123,7 @@ fn parse_usage(stat: &str, ticks_per_second: u64, page_bytes: u64) -> Option<Usa
 
 /// Whether a CUDA library is mapped into this process, by looking.
 fn cuda_is_mapped() -> bool {
-    fs::read_to_string("/proc/self/maps").map_or(true, |maps| maps.contains("libcuda"))
+    maps::own().map_or(true, |maps| maps.contains("libcuda"))
 }
 
 #[cfg(test)]

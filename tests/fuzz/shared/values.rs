@@ -4,13 +4,16 @@
 use gridpool_protocol::chaos::{Chaos, ChaosFault, HostFault};
 use gridpool_protocol::fault::{FaultClass, FaultCode, Response};
 use gridpool_protocol::ids::{
-    ArenaId, AttemptId, ClientId, ContentHash, DeviceId, DeviceKind, JobId, JobKey, WorkerId,
+    ArenaId, AttemptId, ClientId, ContentHash, DeviceId, DeviceKind, JobId, JobKey, Role, WorkerId,
 };
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::message::{
     Answer, AttemptError, Call, ClientMessage, Destination, DeviceModel, FromWorker, InferMember,
     InferSubmission, Inline, Input, Lifeline, Limit, Member, ModelCall, ModelOrder, Payload,
     Priority, Refusal, Run, ServerMessage, Slice, Submission, ToWorker,
+};
+use gridpool_protocol::metrics::{
+    DeviceMetrics, Metrics, RestartReason, RoleMetrics, Spread, Work,
 };
 use gridpool_protocol::program::Ties;
 use gridpool_protocol::receipt::{
@@ -45,6 +48,7 @@ pub(crate) fn client_messages() -> Vec<(&'static str, ClientMessage)> {
         ClientMessage::Policy { .. } => "policy",
         ClientMessage::Release { .. } => "release",
         ClientMessage::Drain { .. } => "drain",
+        ClientMessage::Metrics { .. } => "metrics",
     };
     let all = [
         ClientMessage::Hello { version: PROTOCOL_VERSION },
@@ -61,6 +65,7 @@ pub(crate) fn client_messages() -> Vec<(&'static str, ClientMessage)> {
         ClientMessage::Policy { request: 6 },
         ClientMessage::Release { request: 5, what: "jobs".to_owned() },
         ClientMessage::Drain { request: u64::MAX },
+        ClientMessage::Metrics { request: 8 },
     ];
     all.into_iter().map(|message| (name(&message), message)).collect()
 }
@@ -86,6 +91,7 @@ pub(crate) fn server_messages() -> Vec<(&'static str, ServerMessage)> {
         ServerMessage::Closing { .. } => "closing",
         ServerMessage::Drained { .. } => "drained",
         ServerMessage::Models { .. } => "models",
+        ServerMessage::Metrics { .. } => "metrics",
     };
     let refused = |refusal| ServerMessage::Refused { key: KEY, refusal };
     let output = Some(Inline(vec![1, 2, 3, 255]));
@@ -110,6 +116,7 @@ pub(crate) fn server_messages() -> Vec<(&'static str, ServerMessage)> {
             models: vec![DeviceModel { worker: "gpu0#2".to_owned(), model: model() }],
             total: 2,
         },
+        ServerMessage::Metrics { request: 12, metrics: Box::new(metrics()) },
     ];
     all.into_iter().map(|message| (name(&message), message)).collect()
 }
@@ -288,6 +295,7 @@ fn report() -> RunReport {
     let kernels = vec![KernelUse { name: "rot90".to_owned(), launches: 1, device_us: 1.5 }];
     RunReport {
         module_hash: "ab".to_owned(),
+        items: 1,
         joined_items: 7,
         item_errors: 1,
         kernels,
@@ -398,4 +406,28 @@ fn rule() -> PolicyRule {
         configured: false,
         meaning: "a bad address".to_owned(),
     }
+}
+
+fn metrics() -> Metrics {
+    let mut spread = Spread::default();
+    spread.failover.observe(0.000_7);
+    let role = RoleMetrics {
+        role: Role::Grid,
+        counters: status().counters,
+        queue: QueueStatus::default(),
+        restarts: vec![(RestartReason::Killed, 3)],
+        ended: vec![(AttemptOutcome::WorkerDied, 3)],
+        retries: 3,
+        spread,
+    };
+    let device = DeviceMetrics {
+        device: DeviceId { kind: DeviceKind::Gpu, index: 0 },
+        role: Role::Grid,
+        generation: 4,
+        is_out: false,
+        quarantines: 1,
+        work: Work { attempts: 9, launches: 2.5, busy_s: 0.25, ..Work::default() },
+    };
+    let faults = vec![(FaultCode::Cuda(700), 2), (FaultCode::Hang, 0)];
+    Metrics { status: status(), roles: vec![role], devices: vec![device], faults }
 }

@@ -16,7 +16,7 @@ const REQUIRED: &str = "GRIDPOOL_REQUIRE_TRITONCLIENT";
 /// Another Python than `python3`.
 const PYTHON: &str = "GRIDPOOL_PYTHON";
 
-fn python() -> PathBuf {
+pub(super) fn python() -> PathBuf {
     std::env::var_os(PYTHON).map_or_else(|| PathBuf::from("python3"), PathBuf::from)
 }
 

@@ -20,6 +20,7 @@ pub(crate) mod code {
     use gridpool_protocol::chaos::DeviceFault;
 
     pub(crate) const INVALID_VALUE: u32 = 1;
+    pub(crate) const OUT_OF_MEMORY: u32 = 2;
     pub(crate) const NOT_INITIALIZED: u32 = 3;
     pub(crate) const NO_DEVICE: u32 = 100;
     pub(crate) const INVALID_DEVICE: u32 = 101;
@@ -43,6 +44,8 @@ pub(crate) mod code {
 }
 
 const NAME: &CStr = c"gridpool stub GPU";
+/// The attributes of its compute capability, an H200's.
+const CAPABILITY: [(c_uint, c_int); 2] = [(75, 9), (76, 0)];
 /// The context of the one device.
 const CONTEXT: usize = 1;
 
@@ -125,6 +128,13 @@ exports! { SYMBOLS:
     cuDeviceGet(to: *mut c_int, ordinal: c_int) |mut machine, _| {
         machine.device(ordinal).and_then(|_| give(to, ordinal))
     };
+    cuDeviceGetAttribute(to: *mut c_int, attribute: c_uint, device: c_int) |mut machine, orders| {
+        machine.device(device)?;
+        let known = CAPABILITY.iter().find(|(known, _)| *known == attribute);
+        let value = orders.value.and_then(|value| c_int::try_from(value).ok());
+        let value = value.or_else(|| known.map(|known| known.1));
+        give(to, value.ok_or(code::INVALID_VALUE)?)
+    };
     cuDeviceGetCount(to: *mut c_int) |mut machine, _| {
         let count = c_int::try_from(machine.initialised()?.visible.len());
         give(to, count.map_err(|_| code::INVALID_VALUE)?)
@@ -185,6 +195,11 @@ exports! { SYMBOLS:
     };
     cuMemFree_v2(start: Address) |mut machine, _| {
         machine.in_context()?.memory.free(number(start), Origin::Device)
+    };
+    cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |mut machine, _| {
+        let memory = &machine.in_context()?.memory;
+        let (left, all) = (memory.left(), memory.limit());
+        give(free, left).and_then(|()| give(total, all))
     };
     cuMemHostAlloc(to: *mut *mut c_void, bytes: usize, _flags: c_uint) |mut machine, _| {
         let start = machine.in_context()?.memory.allocate(bytes, Origin::Pinned)?;

@@ -183,7 +183,8 @@ impl Machine {
             // As CUDA does: all before the first that is not there.
             Some(names) => names.split(',').map_while(|name| script.find(name)).collect(),
         };
-        Self { script, visible, ..Self::default() }
+        let memory = Memory::with_limit(script.memory);
+        Self { script, memory, visible, ..Self::default() }
     }
 
     /// Other rules than before, for the calls to come.

@@ -37,13 +37,37 @@ struct Block {
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     blocks: BTreeMap<usize, Block>,
+    /// Bytes that may be allocated on the device, if the script says so.
+    limit: Option<usize>,
 }
 
+/// Bytes of a device whose script does not say how many it has.
+const LIMIT: usize = 8 << 30;
+
 impl Memory {
+    /// That of a device with so much.
+    pub(crate) fn with_limit(limit: Option<usize>) -> Self {
+        Self { blocks: BTreeMap::new(), limit }
+    }
+
+    /// All of it.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit.unwrap_or(LIMIT)
+    }
+
+    /// What is not allocated.
+    pub(crate) fn left(&self) -> usize {
+        let on_device = self.blocks.values().filter(|block| block.origin == Origin::Device);
+        self.limit().saturating_sub(on_device.map(|block| block.bytes).sum())
+    }
+
     /// New memory, zeroed.
     pub(crate) fn allocate(&mut self, bytes: usize, origin: Origin) -> Result<*mut u8, u32> {
         if bytes == 0 {
             return Err(code::INVALID_VALUE);
+        }
+        if origin == Origin::Device && bytes > self.left() {
+            return Err(code::OUT_OF_MEMORY);
         }
         let start = Box::into_raw(vec![0_u8; bytes].into_boxed_slice()).cast::<u8>();
         self.blocks.insert(start.expose_provenance(), Block { bytes, origin });

@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `devices=N` | GPUs of this machine, 1 if it is not said |
 //! | `uuid=GPU-…` | what libcuda says of the first visible one, whatever NVML says |
+//! | `memory=N` | bytes of memory of each, 8 GiB if it is not said |
 //! | `version=N` | what `cuDriverGetVersion` says, 12000 if it is not said |
 //! | `events=PATH` | a FIFO from which NVML takes events: lines `GPU KIND DATA`, KIND as in nvml.h |
 //! | `registry=PATH` | a folder in which processes that have a context are known to NVML |
@@ -47,6 +48,7 @@ pub struct Script {
     pub(crate) devices: u32,
     pub(crate) uuid: Option<[u8; 16]>,
     pub(crate) version: i32,
+    pub(crate) memory: Option<usize>,
     pub(crate) events: Option<PathBuf>,
     pub(crate) registry: Option<PathBuf>,
     pub(crate) rules: Vec<Rule>,
@@ -56,7 +58,8 @@ impl Default for Script {
     /// One device without a fault.
     fn default() -> Self {
         let rules = Vec::new();
-        Self { devices: 1, uuid: None, version: 12_000, events: None, registry: None, rules }
+        let (uuid, memory, events, registry) = (None, None, None, None);
+        Self { devices: 1, uuid, version: 12_000, memory, events, registry, rules }
     }
 }
 
@@ -189,6 +192,7 @@ impl Script {
         let (name, value) = word.split_once('=').ok_or_else(|| unknown(word))?;
         match name {
             "devices" => self.devices = number(word, value)?,
+            "memory" => self.memory = Some(number(word, value)?),
             "version" => self.version = number(word, value)?,
             "uuid" => self.uuid = Some(uuid(value).ok_or_else(|| format!("{word}: no UUID"))?),
             "events" => self.events = Some(path(word, value)?),

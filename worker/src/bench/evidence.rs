@@ -180,6 +180,7 @@ mod tests {
         };
         let report = RunReport {
             module_hash: String::new(),
+            items: 1,
             joined_items,
             item_errors: 0,
             kernels: vec![KernelUse { name: "rot90".to_owned(), launches, device_us: 5.0 }],

@@ -33,7 +33,7 @@ const DEADLINE: Duration = Duration::from_secs(600);
 
 /// Why there is no measurement.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(crate) enum Trouble {
     /// It cannot be had here.
     Skipped(String),
     /// What came back is wrong, or proves nothing.

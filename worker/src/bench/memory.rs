@@ -7,10 +7,10 @@ use gridpool_protocol::memory::available_bytes;
 const SHARE: u64 = 2;
 
 /// Whether `bytes` are there to be had; else a sentence that says why not.
-pub(super) fn room_for(bytes: u64) -> Result<(), String> {
+pub(crate) fn room_for(bytes: u64) -> Result<(), String> {
     match available_bytes().map(|available| available / SHARE) {
         Some(limit) if bytes > limit => Err(format!(
-            "it needs {} MB of memory, and bench takes at most {} MB here, half of what is available",
+            "it needs {} MB of memory, and at most {} MB are taken here, half of what is available",
             bytes >> 20,
             limit >> 20
         )),

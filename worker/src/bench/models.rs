@@ -8,7 +8,7 @@
 mod crowd;
 mod direct;
 mod pooled;
-mod question;
+pub(crate) mod question;
 
 use std::sync::Arc;
 use std::time::Duration;

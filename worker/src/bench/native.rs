@@ -61,7 +61,7 @@ impl Library {
 }
 
 /// What `program` gives for `batch`.
-pub(super) fn outputs(program: &Program, batch: Arc<GridBatch>) -> Result<Outputs, BatchError> {
+pub(crate) fn outputs(program: &Program, batch: Arc<GridBatch>) -> Result<Outputs, BatchError> {
     let mut library = Library::new(program, batch)?;
     library.run();
     Ok(library.into_outputs())
@@ -69,15 +69,16 @@ pub(super) fn outputs(program: &Program, batch: Arc<GridBatch>) -> Result<Output
 
 /// Neighbouring items with about [`CHUNK_CELLS`] cells each.
 fn chunks(batch: &GridBatch) -> Vec<Run> {
+    let width = batch.grids_per_item() as usize;
     let offsets = batch.tables().offsets();
     let mut chunks = Vec::new();
     let mut start = 0;
     while start < batch.len() {
-        let first = offsets[start] as usize;
-        let rest = &offsets[start + 1..];
-        let more = rest.partition_point(|&end| end as usize - first <= CHUNK_CELLS);
-        let end = start + more.max(1);
-        chunks.push(Run { items: start..end, cells: first..offsets[end] as usize });
+        let first = offsets[width * start] as usize;
+        let rest = &offsets[width * start + 1..];
+        let grids = rest.partition_point(|&end| end as usize - first <= CHUNK_CELLS);
+        let end = start + (grids / width).max(1);
+        chunks.push(Run { items: start..end, cells: first..offsets[width * end] as usize });
         start = end;
     }
     chunks
@@ -91,7 +92,9 @@ fn run_chunk(
     chunk: &Run,
     output: &SharedSlice<'_>,
 ) {
-    evaluator.load(1, &batch.tables().shapes()[chunk.items.clone()], |cells| {
+    let width = batch.grids_per_item() as usize;
+    let grids = width * chunk.items.start..width * chunk.items.end;
+    evaluator.load(width, &batch.tables().shapes()[grids], |cells| {
         cells.copy_from_slice(&batch.cells()[chunk.cells.clone()]);
     });
     evaluator.validate();
@@ -110,6 +113,7 @@ fn run_chunk(
 mod tests {
     use gridpool_kernels::reference;
     use gridpool_protocol::bench::Workload;
+    use gridpool_protocol::program::Ties;
 
     use super::*;
     use crate::bench::programs::PROGRAMS;
@@ -125,6 +129,23 @@ mod tests {
             for item in 0..want.len() {
                 assert_eq!(got.item(item), want.item(item), "{}: item {item}", program.text());
             }
+        }
+    }
+
+    #[test]
+    fn pairs_are_shared_out_whole() {
+        let grids = Source::open(None).unwrap().batch(Workload::Arc, 0..3_000);
+        let pair =
+            |at: usize| (grids.grid(at), (!at.is_multiple_of(3)).then(|| grids.grid(at + 1)));
+        let pairs: Vec<_> = (0..2_999).map(pair).collect();
+        let pairs = pairs.iter().map(|(input, output)| (input, output.as_ref()));
+        let batch = Arc::new(GridBatch::from_pairs(pairs).unwrap());
+        assert!(chunks(&batch).len() > 10);
+        for text in ["hconcat", "apply(rot90)", "second | o_g(5)", "apply(palette)"] {
+            let program = Program::compile(text, Ties::Cpython).unwrap();
+            let got = outputs(&program, Arc::clone(&batch)).unwrap();
+            let want = reference::run_batch(&program, &batch).unwrap();
+            assert_eq!(got.first_difference(&want), Ok(None), "{text}");
         }
     }
 }

@@ -14,7 +14,7 @@ use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::bench::Workload;
 use rayon::prelude::*;
 
-pub(super) use tasks::TasksError;
+pub(crate) use tasks::TasksError;
 
 /// Other numbers are other grids, and rates of other days are no longer comparable.
 const SEED: u64 = 0x6772_6964_706f_6f6c;
@@ -36,19 +36,19 @@ const SKEW: usize = 4;
 
 /// Where grids come from.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(crate) struct Source {
     /// The grids of real tasks, in the place of the ragged stream.
     tasks: Option<Vec<Grid>>,
 }
 
 impl Source {
     /// With the grids of all tasks in `folder`, if one is named.
-    pub(super) fn open(folder: Option<&Path>) -> Result<Self, TasksError> {
+    pub(crate) fn open(folder: Option<&Path>) -> Result<Self, TasksError> {
         Ok(Self { tasks: folder.map(tasks::read).transpose()? })
     }
 
     /// Grids `numbers` of a workload.
-    pub(super) fn batch(&self, workload: Workload, numbers: Range<u64>) -> GridBatch {
+    pub(crate) fn batch(&self, workload: Workload, numbers: Range<u64>) -> GridBatch {
         let mut batch = GridBatch::of_items(1);
         let mut start = numbers.start;
         while start < numbers.end {
@@ -63,7 +63,8 @@ impl Source {
         batch
     }
 
-    fn grid(&self, workload: Workload, number: u64) -> Grid {
+    /// Grid `number` of a workload.
+    pub(crate) fn grid(&self, workload: Workload, number: u64) -> Grid {
         match (workload, &self.tasks) {
             (Workload::Arc, Some(tasks)) => {
                 let at = usize::try_from(number % tasks.len() as u64);

@@ -57,6 +57,7 @@ macro_rules! api {
 api! {
     cuCtxSetCurrent as ctx_set_current(CUcontext);
     cuDeviceGet as device_get(*mut CUdevice, c_int);
+    cuDeviceGetAttribute as device_get_attribute(*mut c_int, c_uint, CUdevice);
     cuDeviceGetCount as device_get_count(*mut c_int);
     cuDeviceGetName as device_get_name(*mut c_char, c_int, CUdevice);
     cuDeviceGetUuid_v2 as device_get_uuid(*mut CUuuid, CUdevice);
@@ -73,6 +74,7 @@ api! {
     cuMemAlloc_v2 as mem_alloc(*mut CUdeviceptr, usize);
     cuMemFreeHost as mem_free_host(*mut c_void);
     cuMemFree_v2 as mem_free(CUdeviceptr);
+    cuMemGetInfo_v2 as mem_get_info(*mut usize, *mut usize);
     cuMemHostAlloc as mem_host_alloc(*mut *mut c_void, usize, c_uint);
     cuMemHostGetDevicePointer_v2 as mem_host_get_device_pointer(
         *mut CUdeviceptr, *mut c_void, c_uint

@@ -26,6 +26,9 @@ const DEVICE_MAP: c_uint = 2;
 /// No implicit order with the legacy default stream.
 const STREAM_NON_BLOCKING: c_uint = 1;
 const DEVICE_NAME_BYTES: usize = 256;
+/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `…_MINOR`.
+const CAPABILITY_MAJOR: c_uint = 75;
+const CAPABILITY_MINOR: c_uint = 76;
 
 /// The driver, initialised.
 #[derive(Clone, Copy, Debug)]
@@ -65,11 +68,7 @@ impl Driver {
 
     /// The same over functions that are given.
     pub(super) fn over(api: Api, version_min: u32) -> Result<Self, Fault> {
-        let mut version: c_int = 0;
-        // SAFETY: the call writes one int.
-        let code = unsafe { (api.driver_get_version)(&raw mut version) };
-        checked("cuDriverGetVersion", code)?;
-        let have = u32::try_from(version).unwrap_or(0);
+        let have = Self::version(&api)?;
         if have < version_min {
             return Err(Fault::DriverTooOld { have, need: version_min });
         }
@@ -77,6 +76,15 @@ impl Driver {
         let code = unsafe { (api.init)(DEFAULT_FLAGS) };
         checked("cuInit", code)?;
         Ok(Self { api })
+    }
+
+    /// The CUDA that the library offers, which it says before it is initialised.
+    pub(super) fn version(api: &Api) -> Result<u32, Fault> {
+        let mut version: c_int = 0;
+        // SAFETY: the call writes one int.
+        let code = unsafe { (api.driver_get_version)(&raw mut version) };
+        checked("cuDriverGetVersion", code)?;
+        Ok(u32::try_from(version).unwrap_or(0))
     }
 
     /// The one device that this process sees.
@@ -106,6 +114,19 @@ impl Driver {
         checked("cuDeviceGetName", code)?;
         let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
         Ok(String::from_utf8_lossy(&name[..end]).into_owned())
+    }
+
+    /// The device's compute capability.
+    pub(super) fn capability(&self, device: DeviceHandle) -> Result<(u32, u32), Fault> {
+        let attribute = |attribute: c_uint| {
+            let mut value: c_int = 0;
+            // SAFETY: the call writes one int.
+            let code =
+                unsafe { (self.api.device_get_attribute)(&raw mut value, attribute, device.0) };
+            checked("cuDeviceGetAttribute", code)?;
+            Ok(u32::try_from(value).unwrap_or(0))
+        };
+        Ok((attribute(CAPABILITY_MAJOR)?, attribute(CAPABILITY_MINOR)?))
     }
 
     /// The device's 16 bytes of identity.
@@ -204,6 +225,15 @@ impl Driver {
         let code = unsafe { (self.api.event_elapsed_time)(&raw mut milliseconds, start.0, end.0) };
         checked("cuEventElapsedTime", code)?;
         Ok(f64::from(milliseconds) * 1e3)
+    }
+
+    /// Free memory of the device, and all of it.
+    pub(super) fn memory(&self) -> Result<(usize, usize), Fault> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: the call writes two numbers.
+        let code = unsafe { (self.api.mem_get_info)(&raw mut free, &raw mut total) };
+        checked("cuMemGetInfo", code)?;
+        Ok((free, total))
     }
 
     /// New device memory; its content is whatever lay there.

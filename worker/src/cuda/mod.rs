@@ -8,6 +8,7 @@
 //! - `lane` takes a chunk through copies and kernels, whose places `pass` works out; `deliver` puts
 //!   what came back in place; `course` sends chunks round the lanes.
 //! - `device` is the [`Device`](crate::device::Device); `resident` times kernels alone.
+//! - `inspect` looks at the library and the device for `gridpool diagnose`, `exercise` at plain memory.
 //! - `chaos` breaks all this on purpose.
 //!
 //! Nothing here calls the driver from a `Drop`: after a sticky fault such a call can block for
@@ -20,8 +21,10 @@ mod course;
 mod deliver;
 mod device;
 mod driver;
+mod exercise;
 #[cfg(test)]
 mod fake;
+mod inspect;
 mod lane;
 mod launch;
 mod limits;
@@ -32,5 +35,7 @@ mod schedule;
 mod scratch;
 
 pub use device::CudaDevice;
+pub use exercise::{MemoryFault, PlainMemory};
+pub use inspect::{DeviceFacts, Library};
 pub use limits::{CopyLimits, LimitError};
 pub use resident::Resident;

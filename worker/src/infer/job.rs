@@ -15,6 +15,8 @@ use super::signature::Arrangement;
 pub struct Answer {
     /// Every output of the model, packed.
     pub outputs: Placed,
+    /// How many rows it had; of a model without rows, runs.
+    pub rows: u32,
     /// Where and how it ran.
     pub report: InferReport,
 }
@@ -219,7 +221,10 @@ impl Job {
             h2d_bytes: bytes_of(&self.layout),
             d2h_bytes: bytes_of(&layout),
         };
-        Answer { outputs: writing.end(&layout), report }
+        // A model without rows counts a run as one.
+        let rows =
+            self.arrangement.rows.map_or(state.runs, |rows| rows.try_into().unwrap_or(u32::MAX));
+        Answer { outputs: writing.end(&layout), rows, report }
     }
 }
 

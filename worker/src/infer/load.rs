@@ -12,7 +12,7 @@ use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::program::hex;
 use gridpool_protocol::tensor::model::ProviderNodes;
 use gridpool_protocol::tensor::options::{MAX_BATCH_DEFAULT, ModelOptions, Provider};
-use ort::ep::{self, ExecutionProviderDispatch};
+use ort::ep::{self, ExecutionProvider, ExecutionProviderDispatch};
 use ort::logging::LogLevel;
 use ort::session::Session;
 use ort::session::builder::SessionBuilder;
@@ -198,6 +198,35 @@ fn session(
     }
     let made = builder.commit_from_memory(&file.content);
     Ok(made.map_err(|error| seam::fault("CreateSession", &error, on_gpu))?)
+}
+
+/// Whether a provider was built into ONNX Runtime.
+#[must_use]
+pub fn has_provider(_: &Runtime, provider: Provider) -> bool {
+    let has = match provider {
+        Provider::Cpu => ep::CPU::is_available(),
+        Provider::Cuda => ep::CUDA::is_available(),
+        Provider::TensorRt => ep::TensorRT::is_available(),
+    };
+    has.unwrap_or(false)
+}
+
+/// Loads a provider with all that it needs, as for a model, and no model.
+///
+/// # Errors
+/// [`LoadError`], with what the loader of libraries said.
+pub fn try_provider(runtime: &Runtime, provider: Provider) -> Result<(), LoadError> {
+    let fault = |error| seam::fault("CreateSessionOptions", &error, false);
+    let builder = Session::builder(runtime.environment()).map_err(fault)?;
+    if provider != Provider::Cpu {
+        cuda_libraries::preload(runtime.library());
+    }
+    let dispatch = dispatch(provider, &ModelOptions::default())?;
+    let added = builder.with_execution_providers([dispatch]);
+    added.map(drop).map_err(|error| LoadError::Provider {
+        provider,
+        source: seam::fault("AppendExecutionProvider", &error, provider != Provider::Cpu),
+    })
 }
 
 /// A provider that fails rather than be left out. A worker sees one GPU, so it is always the first.

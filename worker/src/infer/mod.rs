@@ -39,10 +39,10 @@ pub use engine::{ContextsError, Engine, NotLoaded, Request, RequestError, Unload
 pub use error::RuntimeFault;
 pub use job::{Answer, Done, InferError};
 pub use library::{LibraryError, Places};
-pub use load::{LoadError, MODEL_FILE_BYTES_MAX};
+pub use load::{LoadError, MODEL_FILE_BYTES_MAX, has_provider, try_provider};
 pub use model::Ticket;
 pub use place::{ArenaPart, Destination, Placed, Source};
 pub use placement::PlacementError;
-pub use runtime::Runtime;
+pub use runtime::{Runtime, Surveyed};
 pub use signature::{InputError, SignatureError};
 pub use warm_up::WarmUpError;

@@ -12,6 +12,9 @@ use super::seam;
 /// Where the ONNX Runtime of this process is: there can be but one.
 static LOADED: Mutex<Option<PathBuf>> = Mutex::new(None);
 
+/// A library that was looked at: its version, or why it is passed over.
+pub type Surveyed = (PathBuf, Result<String, LibraryError>);
+
 /// ONNX Runtime, ready to load models.
 #[derive(Clone)]
 pub struct Runtime {
@@ -46,6 +49,24 @@ impl Runtime {
         Err(first.expect("what was found was opened or refused"))
     }
 
+    /// Which of these places would be taken, and why those before it are passed over: the first that can
+    /// be used is the last of the list. Nothing is started.
+    ///
+    /// # Errors
+    /// [`LibraryError`] if there is none at all.
+    pub fn survey(places: &Places) -> Result<Vec<Surveyed>, LibraryError> {
+        let mut seen = Vec::new();
+        for path in places.find()? {
+            let version = usable_version(&path);
+            let is_usable = version.is_ok();
+            seen.push((path, version));
+            if is_usable {
+                break;
+            }
+        }
+        Ok(seen)
+    }
+
     /// Loads the library; the CPU's part of models runs on `threads` threads.
     ///
     /// # Errors
@@ -59,13 +80,7 @@ impl Runtime {
             return Err(LibraryError::Second { path });
         }
         // `ort` panics where a library is no ONNX Runtime, or lacks the API's version: ask first.
-        let version = match seam::version(&path) {
-            Ok(version) => version,
-            Err(reason) => return Err(LibraryError::Load { path, reason }),
-        };
-        if !is_new_enough(&version) {
-            return Err(LibraryError::TooOld { path, version });
-        }
+        let version = usable_version(&path)?;
         let started = ort::init_from(&path);
         let builder = match started {
             Ok(builder) => builder,
@@ -104,6 +119,16 @@ impl Runtime {
     pub(super) fn environment(&self) -> &Environment {
         &self.environment
     }
+}
+
+/// The version of a library, if it is an ONNX Runtime that can be used.
+fn usable_version(path: &Path) -> Result<String, LibraryError> {
+    let load = |reason| LibraryError::Load { path: path.to_owned(), reason };
+    let version = seam::version(path).map_err(load)?;
+    if is_new_enough(&version) {
+        return Ok(version);
+    }
+    Err(LibraryError::TooOld { path: path.to_owned(), version })
 }
 
 /// Takes what ONNX Runtime writes to its log. A panic here would cross C, so there is nothing that can.

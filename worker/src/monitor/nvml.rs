@@ -51,7 +51,7 @@ fn refused(call: &'static str) -> impl FnOnce(NvmlError) -> Refused {
 }
 
 /// NVML's number for an error, those of the wrapper's own making included.
-fn code_of(error: NvmlError) -> u32 {
+pub(crate) fn code_of(error: NvmlError) -> u32 {
     if matches!(error, NvmlError::LibloadingError(_)) {
         LIBRARY_NOT_FOUND
     } else if matches!(error, NvmlError::FailedToLoadSymbol(_)) {
@@ -136,7 +136,7 @@ fn processes(device: &Device<'_>) -> Result<Vec<Process>, Refused> {
 }
 
 /// What the device needs, where the driver knows that field.
-fn recovery_action(device: &Device<'_>) -> Result<Option<u32>, Refused> {
+pub(crate) fn recovery_action(device: &Device<'_>) -> Result<Option<u32>, Refused> {
     let value = device.field_values_for(&[RECOVERY_ACTION]).and_then(|values| {
         let sample = values.into_iter().next().unwrap_or(Err(NvmlError::NotSupported))?;
         sample.value

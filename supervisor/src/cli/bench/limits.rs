@@ -4,7 +4,7 @@ use std::path::Path;
 
 use gridpool_protocol::bench::{Measure, Measured, Row, Section, Spread, Unit};
 
-use super::child::{ChildError, Measurer};
+use crate::cli::child::{ChildError, Helper};
 
 /// What devices were measured.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Limits {
 
 /// The processes of one measurement, one for each device, all greeted.
 pub(super) struct Measurers {
-    all: Vec<Measurer>,
+    all: Vec<Helper>,
     devices: Vec<String>,
     driver: String,
 }
@@ -51,7 +51,7 @@ impl Measurers {
             if quick {
                 role.push("--quick");
             }
-            Measurer::start(worker, &role, uuid)
+            Helper::start(worker, &role, uuid)
         };
         let mut all = match uuids {
             [] => vec![start("")?],
@@ -118,7 +118,7 @@ impl Measurers {
 }
 
 /// The sums over devices that are told at once, repetition by repetition.
-fn rates(processes: &mut [Measurer], measure: Measure) -> Result<Vec<f64>, ChildError> {
+fn rates(processes: &mut [Helper], measure: Measure) -> Result<Vec<f64>, ChildError> {
     for process in &mut *processes {
         process.tell(&measure)?;
     }

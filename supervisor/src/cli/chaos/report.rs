@@ -14,7 +14,7 @@ use crate::cli::show::{fate, printable};
 
 /// All of it.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(in crate::cli) struct Report {
     fault: &'static str,
     summary: &'static str,
     /// So many attempts of the job were to meet it.
@@ -29,7 +29,7 @@ pub(super) struct Report {
     pub(super) replaced: Vec<Replaced>,
     /// Devices that went out of service because of it, whether or not they are back.
     pub(super) quarantined: Vec<String>,
-    pub(super) recovered: bool,
+    pub(in crate::cli) recovered: bool,
     /// What was not as it should be; empty if all was.
     why: String,
 }
@@ -94,6 +94,22 @@ impl Report {
         }
         self.recovered = why.is_empty();
         self.why = why.join("; ");
+    }
+
+    /// The same in one sentence.
+    pub(in crate::cli) fn sentence(&self) -> String {
+        let mut parts = vec![format!("the job that met it: {}", self.verdict)];
+        let replaced = self.replaced.iter();
+        parts.extend(replaced.map(|Replaced { worker, by, after_ms, .. }| {
+            format!("{worker} was replaced by {by} {after_ms} ms after that")
+        }));
+        parts.extend(self.served_again.as_ref().map(|ServedAgain { after_ms, .. }| {
+            format!("the next job was right {after_ms} ms after it")
+        }));
+        if !self.recovered {
+            parts.push(format!("NOT as it should be: {}", self.why));
+        }
+        parts.join("; ")
     }
 
     /// The same for people.

@@ -166,6 +166,7 @@ fn of_batch(program: &str, batch: &GridBatch, answers: &[Option<Output>]) -> Job
         .collect();
     let report = RunReport {
         module_hash: "cd".to_owned(),
+        items: 1,
         joined_items: answers.len() as u32,
         item_errors: errors as u32,
         kernels,

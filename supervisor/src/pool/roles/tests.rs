@@ -187,3 +187,26 @@ fn a_device_that_ran_grids_twice_before_its_first_model_tells_roles_apart() {
     assert_eq!(tell(&mut pools, Event::WakeRequested), [Action::Spawn { worker: worker(4) }]);
     assert_eq!([2, 3, 4].map(|n| pools.role(worker(n)).name()), ["grid", "grid", "infer"]);
 }
+
+#[test]
+fn what_the_driver_tells_is_counted_once_for_both_roles_and_not_if_it_was_to_be_expected() {
+    let mut pools = both();
+    let told = |pools: &Pools| {
+        let (_, _, faults) = pools.metrics(Timestamp::default());
+        faults.into_iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&pools), []);
+    for fault in [FaultCode::Xid(63), FaultCode::Recovery(0), FaultCode::Nvml(999)] {
+        tell(&mut pools, Event::DeviceFault { device: DEVICE, fault });
+    }
+    assert_eq!(told(&pools), [(FaultCode::Xid(63), 1), (FaultCode::Nvml(999), 1)]);
+    let exit = Exit { status: ExitStatus::Signal(11), fault: None, last_words: None };
+    tell(&mut pools, Event::WorkerExited { worker: worker(2), exit });
+    tell(&mut pools, Event::DeviceFault { device: DEVICE, fault: FaultCode::Xid(43) });
+    let all = told(&pools);
+    assert!(all.contains(&(FaultCode::Signal(11), 1)), "{all:?}");
+    assert_eq!(all.len(), 3, "{all:?}");
+    let (roles, devices, _) = pools.metrics(Timestamp::default());
+    assert_eq!(roles.iter().map(|row| row.role).collect::<Vec<_>>(), [Role::Grid, Role::Infer]);
+    assert_eq!(devices.iter().map(|row| row.generation).collect::<Vec<_>>(), [1, 2]);
+}

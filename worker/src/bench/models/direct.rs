@@ -101,7 +101,7 @@ impl Caller for Engaged {
         self.engine.submit(request).map_err(|error| wrong(&error))?;
         let answer = self.answers.recv().expect("this caller holds a sender");
         let took_us = started.elapsed().as_secs_f64() * 1e6;
-        let Answer { outputs, report } = answer.map_err(|error| wrong(&error))?;
+        let Answer { outputs, report, .. } = answer.map_err(|error| wrong(&error))?;
         self.evidence.add_run(&report, &self.device);
         let bytes = match outputs {
             Placed::Inline(bytes) => bytes,

@@ -51,7 +51,7 @@ pub(super) fn questions(
     let first_side = tensors.first().and_then(|tensor| tensor.shape().first());
     let rows = first_side.filter(|_| info.max_batch > 1).copied().unwrap_or(1);
     let question = |number: u32| {
-        let mut random = Random(u64::from(number) << 32);
+        let mut random = Random::new(u64::from(number) << 32);
         let data: Vec<Vec<u8>> = tensors.iter().map(|tensor| random.fill(tensor)).collect();
         let packed = layout.pack(&data.iter().map(Vec::as_slice).collect::<Vec<_>>());
         Ok(Arc::new(Question {
@@ -113,7 +113,7 @@ fn far(datatype: DataType, got: &[u8], want: &[u8]) -> Option<usize> {
 }
 
 /// The numbers of a type that has fractions.
-fn numbers(datatype: DataType, bytes: &[u8]) -> Option<Vec<f64>> {
+pub(crate) fn numbers(datatype: DataType, bytes: &[u8]) -> Option<Vec<f64>> {
     let pairs = || bytes.as_chunks().0.iter().map(|&bits| u16::from_le_bytes(bits));
     Some(match datatype {
         DataType::Fp64 => bytes.as_chunks().0.iter().map(|&n| f64::from_le_bytes(n)).collect(),
@@ -135,17 +135,23 @@ fn numbers(datatype: DataType, bytes: &[u8]) -> Option<Vec<f64>> {
 }
 
 /// Bits from a seed (Steele et al., `SplitMix64`).
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    /// The bits that belong to a seed.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ mixed >> 31
     }
 
-    fn fill(&mut self, tensor: &Tensor) -> Vec<u8> {
+    /// Data of a tensor: numbers between -1 and 1; whole numbers and truth values are 0.
+    pub(crate) fn fill(&mut self, tensor: &Tensor) -> Vec<u8> {
         let mut data = vec![0; tensor.bytes()];
         // Bits of the exponent and of the fraction.
         let (exponent, fraction) = match tensor.datatype() {

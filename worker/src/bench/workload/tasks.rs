@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 /// Why there are no real grids.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::bench) enum TasksError {
+pub(crate) enum TasksError {
     /// A file or the folder cannot be read.
     #[error("GRIDPOOL_ARC: {}", path.display())]
     Unreadable {

@@ -55,7 +55,7 @@ fn ends_worker(fault: &RuntimeFault, kind: DeviceKind) -> Option<Fault> {
 }
 
 fn report(answer: Answer, arrived: Instant) -> Result<message::Answer, AttemptError> {
-    let Answer { outputs, report } = answer;
+    let Answer { outputs, rows, report } = answer;
     let output = match outputs {
         Placed::Inline(bytes) if bytes.len() > INFER_INLINE_BYTES_MAX => {
             let got = bytes.len();
@@ -75,6 +75,7 @@ fn report(answer: Answer, arrived: Instant) -> Result<message::Answer, AttemptEr
     };
     let report = RunReport {
         module_hash: report.sha256.clone(),
+        items: rows,
         joined_items: report.joined_rows,
         item_errors: 0,
         kernels: vec![runs],

@@ -6,7 +6,7 @@ use gridpool_protocol::tensor::model::ModelInfo;
 use super::*;
 
 /// A worker that is READY; a GPU's if its name says so.
-pub(in crate::cli::top) fn worker(name: &str, role: &str) -> WorkerStatus {
+pub(in crate::cli) fn worker(name: &str, role: &str) -> WorkerStatus {
     let kind = if name.starts_with("gpu") { DeviceKind::Gpu } else { DeviceKind::Cpu };
     let (_, generation) = name.split_once('#').unwrap();
     WorkerStatus {

@@ -1,4 +1,5 @@
-//! A measuring process: started, read line by line, and never waited for without an end.
+//! A process that measures or looks for a command, in a role of the worker's binary: started, read line
+//! by line, and never waited for without an end.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -16,9 +17,9 @@ const LINES_MAX: usize = 64;
 /// Bytes of its complaints that are kept.
 const COMPLAINT_BYTES_MAX: u64 = 64 * 1024;
 
-/// Why a measuring process did not measure.
+/// Why such a process did not do it.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::cli) enum ChildError {
+pub(super) enum ChildError {
     /// It ended with an error of its own.
     #[error("{complaint}")]
     Ended {
@@ -28,25 +29,34 @@ pub(in crate::cli) enum ChildError {
         code: Option<i32>,
     },
     /// It could not be started, told, or waited for.
-    #[error("the measuring process {}", program)]
+    #[error("{program}")]
     System {
-        /// The binary.
+        /// The binary and its role.
         program: String,
         /// What the system says.
         #[source]
         source: io::Error,
     },
     /// It says nothing any more.
-    #[error("the measuring process has said nothing for {} s, and was ended", SILENCE_MAX.as_secs())]
-    Silent,
-    /// What it says is nothing that bench knows.
-    #[error("the measuring process is of another build: {0}")]
-    Strange(#[source] serde_json::Error),
+    #[error("{program} has said nothing for {} s, and was ended", SILENCE_MAX.as_secs())]
+    Silent {
+        /// The binary and its role.
+        program: String,
+    },
+    /// What it says is nothing that this program knows.
+    #[error("{program} is of another build than this program")]
+    Strange {
+        /// The binary and its role.
+        program: String,
+        /// What is wrong with what it says.
+        #[source]
+        source: serde_json::Error,
+    },
 }
 
 /// A process that prints a line of JSON for each thing it does.
 #[derive(Debug)]
-pub(super) struct Measurer {
+pub(super) struct Helper {
     program: String,
     child: Child,
     stdin: ChildStdin,
@@ -54,10 +64,11 @@ pub(super) struct Measurer {
     complaint: Receiver<String>,
 }
 
-impl Measurer {
+impl Helper {
     /// Starts the worker's binary in a role, with no GPU to be seen but `uuid`.
     pub(super) fn start(worker: &Path, role: &[&str], uuid: &str) -> Result<Self, ChildError> {
-        let program = worker.display().to_string();
+        let program =
+            [&worker.display().to_string(), role.first().copied().unwrap_or_default()].join(" ");
         let system = |source| ChildError::System { program: program.clone(), source };
         let mut child = Command::new(worker)
             .args(role)
@@ -87,7 +98,7 @@ impl Measurer {
             // Whoever has given up on the process does not listen either.
             drop(said.send(read.map_or_else(|error| error.to_string(), |_| text)));
         };
-        thread::Builder::new().name("measurer".into()).spawn(read_lines).map_err(system)?;
+        thread::Builder::new().name("helper".into()).spawn(read_lines).map_err(system)?;
         thread::Builder::new().name("complaints".into()).spawn(read_complaint).map_err(system)?;
         Ok(Self { program, child, stdin, lines, complaint })
     }
@@ -106,9 +117,13 @@ impl Measurer {
     /// The next thing it says; `None` once it has ended well.
     pub(super) fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ChildError> {
         match self.lines.recv_timeout(SILENCE_MAX) {
-            Ok(Ok(line)) => serde_json::from_str(&line).map(Some).map_err(ChildError::Strange),
+            Ok(Ok(line)) => serde_json::from_str(&line)
+                .map(Some)
+                .map_err(|source| ChildError::Strange { program: self.program.clone(), source }),
             Ok(Err(source)) => Err(ChildError::System { program: self.program.clone(), source }),
-            Err(RecvTimeoutError::Timeout) => Err(ChildError::Silent),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(ChildError::Silent { program: self.program.clone() })
+            }
             Err(RecvTimeoutError::Disconnected) => match self.child.wait() {
                 Ok(status) if status.success() => Ok(None),
                 Ok(_) | Err(_) => Err(self.ended()),
@@ -120,7 +135,7 @@ impl Measurer {
     pub(super) fn answer<T: DeserializeOwned>(&mut self) -> Result<T, ChildError> {
         let answer = self.next()?;
         answer.ok_or_else(|| ChildError::Ended {
-            complaint: format!("{} ended before it had measured", self.program),
+            complaint: format!("{} ended before it had answered", self.program),
             code: Some(0),
         })
     }
@@ -141,12 +156,12 @@ impl Measurer {
     }
 }
 
-impl Drop for Measurer {
-    /// Nothing that it still measures is wanted.
+impl Drop for Helper {
+    /// Nothing that it still says is wanted.
     fn drop(&mut self) {
         let ended = self.child.kill().and_then(|()| self.child.wait());
         if let Err(error) = ended {
-            tracing::warn!(%error, "a measuring process could not be ended");
+            tracing::warn!(%error, "a helper could not be ended");
         }
     }
 }

@@ -1,0 +1,304 @@
+//! What `gridpool diagnose` and the processes that look for it say to each other: a plan to one, and
+//! from one a line of JSON for each thing that it does. [`Check`] is also a row of `--json`; field names
+//! are part of the interface.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::DeviceId;
+use crate::tensor::options::ModelPlan;
+
+/// Items of one submission, if no others are asked for: every count to one more than a warp has
+/// threads, then what crosses a block, a chunk and 65,536.
+pub const SIZES: [u32; 36] = [
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26,
+    27, 28, 29, 30, 31, 32, 33, 64, 1_000, 65_537,
+];
+/// The same where it must be quick.
+pub const QUICK_SIZES: [u32; 8] = [1, 2, 3, 31, 32, 33, 64, 1_000];
+
+/// What a process is to look at, as JSON after `--plan`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// What is looked at.
+    pub subject: Subject,
+    /// Only these ops; all if there is none.
+    pub ops: Vec<String>,
+    /// Items of one submission; [`SIZES`], or [`QUICK_SIZES`], if there is none.
+    pub sizes: Vec<u32>,
+    /// Fewer sizes, and less time for each model.
+    pub quick: bool,
+}
+
+impl Plan {
+    /// The sizes to be tried, the least first, each once and none of nothing.
+    #[must_use]
+    pub fn sizes(&self) -> Vec<u32> {
+        let mut sizes = match (self.sizes.is_empty(), self.quick) {
+            (false, _) => self.sizes.clone(),
+            (true, false) => SIZES.to_vec(),
+            (true, true) => QUICK_SIZES.to_vec(),
+        };
+        sizes.retain(|&size| size > 0);
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    }
+}
+
+/// What is looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Subject {
+    /// What this process finds of drivers and libraries.
+    Environment {
+        /// The GPU that `CUDA_VISIBLE_DEVICES` of this process names.
+        uuid: Option<String>,
+        /// ONNX Runtime's library, if it is named.
+        onnxruntime: Option<PathBuf>,
+    },
+    /// Every op, through a pool.
+    Batches {
+        /// The pool's socket.
+        socket: PathBuf,
+        /// The pool's only device: a receipt that names another is a failure.
+        device: DeviceId,
+    },
+    /// Every model of a pool, against ONNX Runtime's CPU provider in this process.
+    Models {
+        /// The pool's socket.
+        socket: PathBuf,
+        /// The pool's only device.
+        device: DeviceId,
+        /// ONNX Runtime's library, if it is named.
+        onnxruntime: Option<PathBuf>,
+        /// The models, as the pool's workers load them.
+        models: Vec<ModelPlan>,
+        /// Threads for the comparison.
+        threads: usize,
+    },
+    /// Memory of a device, sizes and shapes.
+    Allocation {
+        /// The pool's socket.
+        socket: PathBuf,
+        /// The pool's only device.
+        device: DeviceId,
+        /// The GPU that `CUDA_VISIBLE_DEVICES` of this process names.
+        uuid: Option<String>,
+    },
+}
+
+/// One line from a process that looks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Line {
+    /// What it begins to do, for the one who waits.
+    Doing(String),
+    /// What it has found.
+    Check(Check),
+}
+
+/// What a check is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Group {
+    /// Drivers, libraries, limits, who else is here.
+    Environment,
+    /// That no process sees what is not its own.
+    Isolation,
+    /// Every op at every size.
+    Batches,
+    /// Every model at every size.
+    Models,
+    /// Memory, sizes and shapes.
+    Allocation,
+    /// Faults on purpose, and what became of them.
+    Faults,
+}
+
+impl Group {
+    /// All of them, in the order in which they are looked at.
+    pub const ALL: [Self; 6] = [
+        Self::Environment,
+        Self::Isolation,
+        Self::Batches,
+        Self::Models,
+        Self::Allocation,
+        Self::Faults,
+    ];
+}
+
+impl FromStr for Group {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|group| group.to_string() == text).ok_or_else(|| {
+            let names = Self::ALL.map(|group| group.to_string()).join(", ");
+            format!("`{text}` is no group of checks: write {names}")
+        })
+    }
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Environment => "environment",
+            Self::Isolation => "isolation",
+            Self::Batches => "batches",
+            Self::Models => "models",
+            Self::Allocation => "allocation",
+            Self::Faults => "faults",
+        })
+    }
+}
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It was tried, and it was right.
+    Pass,
+    /// It was tried, and it was wrong.
+    Fail,
+    /// It was not tried; never a pass.
+    Skip,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pass => "pass",
+            Self::Fail => "fail",
+            Self::Skip => "skip",
+        })
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// What it is about.
+    pub group: Group,
+    /// Its name within the group: `op rot90`, `libcuda`.
+    pub name: String,
+    /// The device, where it is about one: `gpu0`.
+    pub device: Option<String>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// One sentence: what was found; of a failure the cause, of a skip the reason.
+    pub says: String,
+    /// The least size that failed, of a check that has sizes.
+    pub first_failing: Option<u64>,
+    /// What to do or type next; empty where nothing is to be done.
+    pub next: String,
+    /// Numbers and names behind it.
+    pub facts: BTreeMap<String, String>,
+    /// How long it took, microseconds.
+    pub us: u64,
+}
+
+impl Check {
+    /// A check that passed.
+    #[must_use]
+    pub fn pass(group: Group, name: impl Into<String>, says: impl Into<String>) -> Self {
+        Self::new(group, name, Outcome::Pass, says, "")
+    }
+
+    /// A check that failed: why, and what to do.
+    #[must_use]
+    pub fn fail(
+        group: Group,
+        name: impl Into<String>,
+        says: impl Into<String>,
+        next: impl Into<String>,
+    ) -> Self {
+        Self::new(group, name, Outcome::Fail, says, next)
+    }
+
+    /// A check that was not made: why, and what would have it made.
+    #[must_use]
+    pub fn skip(
+        group: Group,
+        name: impl Into<String>,
+        says: impl Into<String>,
+        next: impl Into<String>,
+    ) -> Self {
+        Self::new(group, name, Outcome::Skip, says, next)
+    }
+
+    fn new(
+        group: Group,
+        name: impl Into<String>,
+        outcome: Outcome,
+        says: impl Into<String>,
+        next: impl Into<String>,
+    ) -> Self {
+        Self {
+            group,
+            name: name.into(),
+            device: None,
+            outcome,
+            says: says.into(),
+            first_failing: None,
+            next: next.into(),
+            facts: BTreeMap::new(),
+            us: 0,
+        }
+    }
+
+    /// The same about a device.
+    #[must_use]
+    pub fn on(self, device: DeviceId) -> Self {
+        Self { device: Some(device.to_string()), ..self }
+    }
+
+    /// The same with the least size that failed.
+    #[must_use]
+    pub fn at(self, size: u64) -> Self {
+        Self { first_failing: Some(size), ..self }
+    }
+
+    /// The same with a number or a name behind it.
+    #[must_use]
+    pub fn fact(mut self, name: &str, value: impl ToString) -> Self {
+        self.facts.insert(name.to_owned(), value.to_string());
+        self
+    }
+
+    /// The same with how long it took.
+    #[must_use]
+    pub fn took(self, us: u64) -> Self {
+        Self { us, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(sizes: &[u32], quick: bool) -> Plan {
+        let subject = Subject::Environment { uuid: None, onnxruntime: None };
+        Plan { subject, ops: Vec::new(), sizes: sizes.to_vec(), quick }
+    }
+
+    #[test]
+    fn sizes_are_tried_from_the_least_up_and_nothing_is_no_size() {
+        assert_eq!(plan(&[33, 0, 1, 33], true).sizes(), [1, 33]);
+        assert_eq!(plan(&[], false).sizes(), SIZES);
+        assert_eq!(plan(&[], true).sizes(), QUICK_SIZES);
+    }
+
+    #[test]
+    fn a_check_is_read_as_it_was_written() {
+        let check = Check::fail(Group::Batches, "op rot90", "item 3 differs", "restart it")
+            .at(33)
+            .fact("worker", "gpu0#1")
+            .took(5);
+        let text = serde_json::to_string(&Line::Check(check.clone())).unwrap();
+        assert!(text.contains(r#""group":"batches""#), "{text}");
+        assert!(text.contains(r#""outcome":"fail""#), "{text}");
+        assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), Line::Check(check));
+    }
+}

@@ -1,0 +1,247 @@
+//! That no process sees what is not its own, by looking at processes from outside: what is mapped into
+//! them, and which GPU their environment shows them.
+//!
+//! The last check is of the check that workers make themselves: one that is started with a library in it
+//! that no worker may hold must refuse to serve.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use gridpool_protocol::diagnose::{Check, Group};
+use gridpool_protocol::maps;
+use gridpool_protocol::status::WorkerStatus;
+
+use crate::cli::CommandError;
+use crate::cli::private::{NotReady, Private};
+use crate::pool::config::PoolConfig;
+use crate::shell::{PoolDevice, WorkerCommand};
+
+/// The name under which a harmless library plays the foreign one.
+const FOREIGN: &str = "libcudart.so.gridpool-diagnose";
+/// Small libraries, one of which every process has, by the beginning of their names.
+const HARMLESS: [&str; 3] = ["libgcc_s.so", "libm.so", "libc.so"];
+/// What tells a process which GPU it may see.
+const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+
+fn pass(name: &str, says: String) -> Check {
+    Check::pass(Group::Isolation, name, says)
+}
+
+fn fail(name: &str, says: String, next: &str) -> Check {
+    Check::fail(Group::Isolation, name, says, next)
+}
+
+/// The supervisor of the pool, which is this process.
+pub(super) fn supervisor() -> Check {
+    const NAME: &str = "supervisor";
+    let maps = match maps::own() {
+        Ok(maps) => maps,
+        Err(error) => return fail(NAME, format!("/proc/self/maps: {error}"), "mount /proc"),
+    };
+    match maps::driver_library(&maps).or_else(|| maps::foreign_library(&maps)) {
+        None => pass(NAME, "runs a pool and holds no CUDA library".to_owned()),
+        Some(library) => fail(
+            NAME,
+            format!("{library} is mapped into it: a CUDA fault could end the whole pool"),
+            "take it out of LD_PRELOAD and /etc/ld.so.preload",
+        ),
+    }
+}
+
+/// One worker of a pool, which serves `device`.
+pub(super) fn worker(row: &WorkerStatus, device: &PoolDevice) -> Check {
+    let name = format!("worker {}", row.name);
+    let environment = fs::read(format!("/proc/{}/environ", row.pid));
+    let seen = environment.map(|bytes| variable(&bytes, VISIBLE));
+    judge_worker(&name, row, device, &maps::of(row.pid), &seen).on(device.id)
+}
+
+fn judge_worker(
+    name: &str,
+    row: &WorkerStatus,
+    device: &PoolDevice,
+    maps: &io::Result<String>,
+    seen: &io::Result<Option<String>>,
+) -> Check {
+    let again = "run this again; if it stays, report it: no worker may serve so";
+    let (maps, seen) = match (maps, seen) {
+        (Ok(maps), Ok(seen)) => (maps, seen.as_deref()),
+        (Err(error), _) | (_, Err(error)) => {
+            return fail(name, format!("process {} cannot be looked at: {error}", row.pid), again);
+        }
+    };
+    if seen != Some(&device.uuid) {
+        let seen = seen.map_or_else(|| "not set".to_owned(), |seen| format!("`{seen}`"));
+        let says = format!("{VISIBLE} is {seen}, must be `{}`", device.uuid);
+        return fail(name, says, again);
+    }
+    if row.device.uuid != device.uuid {
+        let says = format!("it serves `{}`, must serve `{}`", row.device.uuid, device.uuid);
+        return fail(name, says, again);
+    }
+    if let Some(library) = maps::foreign_library(maps) {
+        let says = format!("{library} is mapped into it and foreign to its role");
+        return fail(name, says, "take it out of LD_PRELOAD and LD_LIBRARY_PATH");
+    }
+    let is_gpu = !device.uuid.is_empty();
+    match (maps::driver_library(maps), is_gpu) {
+        (Some(driver), true) => {
+            let says = format!("sees {} alone; of CUDA it holds the driver alone", device.uuid);
+            pass(name, says).fact("driver_library", driver)
+        }
+        (None, false) => pass(name, "sees no GPU and holds no CUDA library".to_owned()),
+        (None, true) => fail(name, "it does not hold the driver's library".to_owned(), again),
+        (Some(driver), false) => fail(name, format!("{driver} is mapped into it"), again),
+    }
+    .fact("pid", row.pid)
+}
+
+/// A variable of a process, whose environment has a zero after each.
+fn variable(environment: &[u8], name: &str) -> Option<String> {
+    let values = environment
+        .split(|&byte| byte == 0)
+        .filter_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
+    values.map(|value| String::from_utf8_lossy(value).into_owned()).next()
+}
+
+/// Whether a worker refuses to serve with a foreign library in it: it is started with one.
+pub(super) fn contamination(
+    command: WorkerCommand,
+    device: &PoolDevice,
+    folder: &Path,
+    socket: &Path,
+) -> Check {
+    const NAME: &str = "contamination is found";
+    let skip = |why: String| {
+        Check::skip(Group::Isolation, NAME, why, "run this where a library can be copied")
+            .on(device.id)
+    };
+    let foreign = match plant(folder) {
+        Ok(Some(foreign)) => foreign,
+        Ok(None) => return skip("this process holds no library that could be copied".to_owned()),
+        Err(error) => {
+            return skip(format!("no library could be put into {}: {error}", folder.display()));
+        }
+    };
+    let environment = vec![("LD_PRELOAD".into(), foreign.clone().into_os_string())];
+    let command = WorkerCommand { environment, models: Vec::new(), ..command };
+    let limits = PoolConfig { standbys: 0, ..PoolConfig::DEFAULT };
+    let pool = Private::start(limits, command, std::slice::from_ref(device), socket);
+    judge_contamination(pool.map(|pool| pool.wait_ready()), &foreign).on(device.id)
+}
+
+/// A copy of a harmless library under a foreign one's name.
+fn plant(folder: &Path) -> io::Result<Option<PathBuf>> {
+    let maps = maps::own()?;
+    let is = |path: &&str, name: &&str| maps::file_name(path).starts_with(*name);
+    let find = |name: &&str| maps::files(&maps).find(|path| is(path, name));
+    let Some(library) = HARMLESS.iter().find_map(find) else { return Ok(None) };
+    let copy = folder.join(FOREIGN);
+    fs::copy(library, &copy)?;
+    Ok(Some(copy))
+}
+
+fn judge_contamination(ended: Result<Result<(), NotReady>, CommandError>, foreign: &Path) -> Check {
+    const NAME: &str = "contamination is found";
+    let library = foreign.display().to_string();
+    match ended {
+        Ok(Err(NotReady::Misconfigured(faults)))
+            if faults.iter().any(|fault| fault.contains(&library)) =>
+        {
+            pass(NAME, format!("a worker with {FOREIGN} preloaded refused to serve, and named it"))
+        }
+        Ok(Ok(())) => fail(
+            NAME,
+            format!(
+                "a worker with {FOREIGN} preloaded serves: workers do not look, or LD_PRELOAD is ignored"
+            ),
+            "check that the worker's binary is linked dynamically and of this build",
+        ),
+        Ok(Err(why)) => fail(
+            NAME,
+            format!("a worker with {FOREIGN} preloaded ended for another reason: {why}"),
+            "mend that first, then run this again",
+        ),
+        Err(error) => fail(
+            NAME,
+            format!("no pool could be started: {error}"),
+            "mend that first, then run this again",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gridpool_protocol::diagnose::Outcome;
+    use gridpool_protocol::ids::{DeviceId, DeviceKind};
+
+    use super::*;
+    use crate::cli::top::a_worker;
+
+    const UUID: &str = "GPU-1";
+
+    fn device(uuid: &str) -> PoolDevice {
+        let kind = if uuid.is_empty() { DeviceKind::Cpu } else { DeviceKind::Gpu };
+        PoolDevice { id: DeviceId { kind, index: 0 }, uuid: uuid.to_owned() }
+    }
+
+    fn judged(uuid: &str, serves: &str, libraries: &[&str], seen: Option<&str>) -> Check {
+        let mut row = a_worker("gpu0#1", "grid");
+        row.device.uuid = serves.to_owned();
+        let line = |path: &&str| format!("7f00-7f01 r-xp 00000000 08:01 42 {path}\n");
+        let maps = Ok(libraries.iter().map(line).collect());
+        judge_worker("worker", &row, &device(uuid), &maps, &Ok(seen.map(str::to_owned)))
+    }
+
+    #[test]
+    fn a_worker_sees_its_own_gpu_and_holds_the_driver_alone() {
+        let driver = "/usr/lib/libcuda.so.1";
+        let check = judged(UUID, UUID, &[driver], Some(UUID));
+        assert_eq!(check.outcome, Outcome::Pass, "{check:?}");
+        assert_eq!(judged("", "", &[], Some("")).outcome, Outcome::Pass);
+        let wrong = [
+            (judged(UUID, UUID, &[driver], None), "is not set, must be `GPU-1`"),
+            (judged(UUID, UUID, &[driver], Some("0")), "is `0`, must be `GPU-1`"),
+            (judged(UUID, "GPU-2", &[driver], Some(UUID)), "serves `GPU-2`, must serve `GPU-1`"),
+            (judged(UUID, UUID, &[driver, "/x/libcudart.so.12"], Some(UUID)), "/x/libcudart.so.12"),
+            (judged(UUID, UUID, &[], Some(UUID)), "does not hold the driver's"),
+            (judged("", "", &[driver], Some("")), "libcuda.so.1 is mapped"),
+        ];
+        for (check, words) in wrong {
+            assert_eq!(check.outcome, Outcome::Fail, "{check:?}");
+            assert!(check.says.contains(words), "{check:?}");
+        }
+        let gone = || Err(io::Error::from(io::ErrorKind::NotFound));
+        let row = a_worker("gpu0#1", "grid");
+        let check = judge_worker("worker", &row, &device(UUID), &gone(), &Ok(None));
+        assert_eq!(check.outcome, Outcome::Fail, "{check:?}");
+    }
+
+    #[test]
+    fn a_variable_is_read_from_an_environment() {
+        let environment = b"A=1\0CUDA_VISIBLE_DEVICES=GPU-1\0CUDA_VISIBLE_DEVICES_=x\0";
+        assert_eq!(variable(environment, VISIBLE).as_deref(), Some(UUID));
+        assert_eq!(variable(b"CUDA_VISIBLE_DEVICES=\0", VISIBLE).as_deref(), Some(""));
+        assert_eq!(variable(b"A=1\0", VISIBLE), None);
+    }
+
+    #[test]
+    fn only_a_refusal_that_names_the_library_is_a_pass() {
+        let foreign = Path::new("/tmp/libcudart.so.x");
+        let judged = |faults: &str| {
+            let ended = NotReady::Misconfigured(vec![faults.to_owned()]);
+            judge_contamination(Ok(Err(ended)), foreign).outcome
+        };
+        assert_eq!(judged("cpu0#1: /tmp/libcudart.so.x is mapped"), Outcome::Pass);
+        assert_eq!(judged("cpu0#1: something else"), Outcome::Fail);
+        assert_eq!(judge_contamination(Ok(Ok(())), foreign).outcome, Outcome::Fail);
+    }
+
+    #[test]
+    fn a_library_of_this_process_can_play_the_foreign_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let copy = plant(folder.path()).unwrap().expect("libc at least");
+        assert_eq!(maps::foreign_library(&format!("0-1 {}", copy.display())), copy.to_str());
+    }
+}

@@ -1,0 +1,205 @@
+//! Requests of HTTP, counted by what they asked for and how they were answered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::Response;
+
+use super::super::Gateway;
+use super::page::{Page, labels};
+
+/// What a path is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    Health,
+    Infer,
+    Metrics,
+    Model,
+    Other,
+    Repository,
+    Server,
+    Statistics,
+}
+
+impl Route {
+    const ALL: [(Self, &'static str); 8] = [
+        (Self::Health, "health"),
+        (Self::Infer, "infer"),
+        (Self::Metrics, "metrics"),
+        (Self::Model, "model"),
+        (Self::Other, "other"),
+        (Self::Repository, "repository"),
+        (Self::Server, "server"),
+        (Self::Statistics, "statistics"),
+    ];
+
+    fn of(path: &str) -> Self {
+        match path.strip_prefix("/v2").map(|rest| rest.strip_prefix('/').unwrap_or(rest)) {
+            None if path == "/metrics" => Self::Metrics,
+            None => Self::Other,
+            Some("") => Self::Server,
+            Some("models/stats") => Self::Statistics,
+            Some(rest) if rest.starts_with("health/") => Self::Health,
+            Some(rest) if rest.starts_with("repository/") => Self::Repository,
+            Some(rest) if !rest.starts_with("models/") => Self::Other,
+            Some(rest) if rest.ends_with("/infer") => Self::Infer,
+            Some(rest) if rest.ends_with("/stats") => Self::Statistics,
+            Some(_) => Self::Model,
+        }
+    }
+}
+
+/// Every status that is ever answered, and how it is written.
+const STATUSES: [(u16, &str); 12] = [
+    (200, "200"),
+    (400, "400"),
+    (404, "404"),
+    (405, "405"),
+    (408, "408"),
+    (413, "413"),
+    (415, "415"),
+    (422, "422"),
+    (500, "500"),
+    (501, "501"),
+    (503, "503"),
+    (504, "504"),
+];
+/// Any other.
+const OTHER: (usize, &str) = (STATUSES.len(), "other");
+/// The client was gone before it was answered.
+const GONE: (usize, &str) = (STATUSES.len() + 1, "gone");
+
+/// Since this process started.
+#[derive(Debug, Default)]
+pub(in crate::gateway) struct Requests {
+    counts: [[AtomicU64; STATUSES.len() + 2]; Route::ALL.len()],
+    in_flight: AtomicU64,
+}
+
+/// A request from its head to its answer.
+struct Seat<'a> {
+    requests: &'a Requests,
+    route: Route,
+    status: Option<StatusCode>,
+}
+
+impl Requests {
+    fn enter(&self, path: &str) -> Seat<'_> {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        Seat { requests: self, route: Route::of(path), status: None }
+    }
+
+    /// Adds what was counted.
+    pub(super) fn add(&self, page: &mut Page) {
+        let statuses = STATUSES.iter().map(|status| status.1).chain([OTHER.1, GONE.1]);
+        let rows = Route::ALL.iter().zip(&self.counts).flat_map(|(route, counts)| {
+            let row = |(status, count): (_, &AtomicU64)| {
+                let labels = labels([("route", &route.1), ("status", &status)]);
+                (labels, number(count.load(Ordering::Relaxed)))
+            };
+            statuses.clone().zip(counts).map(row).collect::<Vec<_>>()
+        });
+        page.counters(
+            "gridpool_http_requests_total",
+            "HTTP requests since the gateway started, by what they asked for and the status that \
+             they got; gone: the client hung up before.",
+            rows,
+        );
+        let in_flight = number(self.in_flight.load(Ordering::Relaxed));
+        page.gauges(
+            "gridpool_http_requests_in_flight",
+            "HTTP requests that are being read or worked on, this one included.",
+            [(Vec::new(), in_flight)],
+        );
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "the format has no other number")]
+pub(super) fn number(count: u64) -> f64 {
+    count as f64
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        let place = |status: StatusCode| {
+            STATUSES.iter().position(|&(known, _)| known == status.as_u16()).unwrap_or(OTHER.0)
+        };
+        let status = self.status.map_or(GONE.0, place);
+        let route = Route::ALL.iter().position(|&(known, _)| known == self.route);
+        let route = route.expect("every route is listed");
+        self.requests.counts[route][status].fetch_add(1, Ordering::Relaxed);
+        self.requests.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Counts a request on its way.
+pub(in crate::gateway) async fn count(
+    State(gateway): State<Arc<Gateway>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut seat = gateway.requests.enter(request.uri().path());
+    let response = next.run(request).await;
+    seat.status = Some(response.status());
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(requests: &Requests) -> String {
+        let mut page = Page::default();
+        requests.add(&mut page);
+        page.text().unwrap()
+    }
+
+    #[test]
+    fn every_path_is_counted_where_it_belongs() {
+        for (path, route) in [
+            ("/metrics", Route::Metrics),
+            ("/v2", Route::Server),
+            ("/v2/", Route::Server),
+            ("/v2/health/live", Route::Health),
+            ("/v2/models/stats", Route::Statistics),
+            ("/v2/models/m/versions/1/stats", Route::Statistics),
+            ("/v2/models/m/infer", Route::Infer),
+            ("/v2/models/m", Route::Model),
+            ("/v2/models/m/ready", Route::Model),
+            ("/v2/repository/index", Route::Repository),
+            ("/v2x", Route::Other),
+            ("/", Route::Other),
+        ] {
+            assert_eq!(Route::of(path), route, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_in_flight_until_it_is_answered_or_given_up() {
+        let requests = Requests::default();
+        let before = text(&requests);
+        assert!(before.contains("{route=\"infer\",status=\"504\"} 0\n"), "{before}");
+        let mut seat = requests.enter("/v2/models/m/infer");
+        assert!(text(&requests).contains("in_flight 1\n"));
+        seat.status = Some(StatusCode::SERVICE_UNAVAILABLE);
+        drop(seat);
+        drop(requests.enter("/v2"));
+        let mut odd = requests.enter("/nowhere");
+        odd.status = Some(StatusCode::IM_A_TEAPOT);
+        drop(odd);
+        let after = text(&requests);
+        for row in [
+            "{route=\"infer\",status=\"503\"} 1\n",
+            "{route=\"server\",status=\"gone\"} 1\n",
+            "{route=\"other\",status=\"other\"} 1\n",
+            "in_flight 0\n",
+        ] {
+            assert!(after.contains(row), "{row} in {after}");
+        }
+        let ones = after.lines().filter(|line| line.ends_with(" 1")).count();
+        assert_eq!(ones, 3, "nothing else moved");
+    }
+}

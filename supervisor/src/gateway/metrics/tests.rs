@@ -1,0 +1,261 @@
+//! The page as a whole: what is on it before anything was done, and what stands for what.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gridpool_protocol::codec;
+use gridpool_protocol::fault::FaultCode;
+use gridpool_protocol::ids::{DeviceId, DeviceKind};
+use gridpool_protocol::limits::FRAME_BYTES_MAX;
+use gridpool_protocol::message::ServerMessage;
+use gridpool_protocol::metrics::Metrics;
+use gridpool_protocol::status::{
+    Counters, DeviceStatus, HttpStatus, MonitorStatus, QueueStatus, Status, SupervisorStatus,
+};
+
+use super::super::models::{GridModel, Model};
+use super::super::statistics::Statistics;
+use super::*;
+use crate::config::CPU_WORKERS_MAX;
+use crate::pool::config::PoolConfig;
+use crate::pool::event::{Event, Timestamp};
+use crate::pool::{Pool, Pools};
+
+const README: &str = include_str!("../../../../README.md");
+
+fn gpu(memory_total: u64) -> DeviceStatus {
+    DeviceStatus {
+        name: "gpu0".to_owned(),
+        uuid: "GPU-\"1\"\\\n".to_owned(),
+        memory_used: 5,
+        memory_total,
+        busy_percent: Some(40),
+        power_mw: Some(71_500),
+        processes: Vec::new(),
+        recovery: None,
+        last_xid: None,
+        xids: 2,
+        nvml_error: None,
+    }
+}
+
+fn status() -> Status {
+    let text = String::new;
+    Status {
+        supervisor: SupervisorStatus {
+            pid: 1,
+            version: "0".to_owned(),
+            uptime_s: 2.5,
+            socket: text(),
+            cuda_mapped: false,
+            draining: false,
+            clients: 3,
+            arena_bytes: 0,
+            arena_bytes_high: 0,
+            outbox_bytes_high: 0,
+        },
+        workers: Vec::new(),
+        monitor: None,
+        http: Some(HttpStatus { address: text(), pid: 1, up: true, restarts: 0 }),
+        devices: Vec::new(),
+        quarantines: Vec::new(),
+        queue: QueueStatus::default(),
+        counters: Counters::default(),
+    }
+}
+
+/// What a pool over one GPU says that has just started.
+fn fresh() -> Metrics {
+    let infer = |pool: Pool| pool.windowed(8).resting();
+    started(&[DeviceId { kind: DeviceKind::Gpu, index: 0 }], infer)
+}
+
+/// What a pool says that has just started.
+fn started(devices: &[DeviceId], infer: impl Fn(Pool) -> Pool) -> Metrics {
+    let pool = || Pool::new(PoolConfig::DEFAULT, devices);
+    let mut pools = Pools::new(pool(), infer(pool()));
+    pools.handle(Timestamp::default(), Event::TimePassed);
+    let (roles, devices, faults) = pools.metrics(Timestamp::default());
+    let workers = pools.workers();
+    Metrics { status: Status { workers, ..status() }, roles, devices, faults }
+}
+
+fn page(metrics: Option<&Metrics>) -> Page {
+    let mut page = Page::default();
+    pool::add(&mut page, metrics);
+    Requests::default().add(&mut page);
+    let models = GridModel::all().map(Model::Grid);
+    models::add(&mut page, &Statistics::new(), models);
+    page
+}
+
+/// Rows of a text by name and labels.
+fn rows(text: &str) -> BTreeMap<&str, f64> {
+    let rows = text.lines().filter(|line| !line.starts_with('#'));
+    let row =
+        |line: &'_ str| line.rsplit_once(' ').expect("a name and a number").1.parse().unwrap();
+    let mut all = BTreeMap::new();
+    for line in rows {
+        let (name, _) = line.rsplit_once(' ').unwrap();
+        assert_eq!(all.insert(name, row(line)), None, "{name} is there twice");
+    }
+    all
+}
+
+#[test]
+fn before_any_job_every_family_is_there_with_all_its_labels() {
+    let metrics = fresh();
+    let text = page(Some(&metrics)).text().unwrap();
+    let rows = rows(&text);
+    for role in ["grid", "infer"] {
+        for name in [
+            format!("gridpool_jobs_total{{role=\"{role}\",verdict=\"DEVICE_LOST\"}}"),
+            format!("gridpool_jobs_refused_total{{role=\"{role}\",reason=\"poison\"}}"),
+            format!("gridpool_worker_restarts_total{{role=\"{role}\",reason=\"killed\"}}"),
+            format!("gridpool_attempts_ended_total{{role=\"{role}\",outcome=\"worker_died\"}}"),
+            format!("gridpool_retries_total{{role=\"{role}\"}}"),
+            format!("gridpool_queue_oldest_seconds{{role=\"{role}\"}}"),
+            format!("gridpool_failover_seconds_bucket{{role=\"{role}\",le=\"0.00005\"}}"),
+            format!("gridpool_recovery_seconds_bucket{{role=\"{role}\",le=\"60\"}}"),
+            format!("gridpool_recovery_seconds_bucket{{role=\"{role}\",le=\"+Inf\"}}"),
+            format!("gridpool_recovery_seconds_count{{role=\"{role}\"}}"),
+            format!("gridpool_worker_state{{worker=\"gpu0\",role=\"{role}\",state=\"busy\"}}"),
+            format!("gridpool_device_out{{device=\"gpu0\",kind=\"gpu\",role=\"{role}\"}}"),
+            format!(
+                "gridpool_worker_memory_bytes{{worker=\"gpu0\",role=\"{role}\",memory=\"pinned\"}}"
+            ),
+            "gridpool_faults_total{class=\"sticky\"}".to_owned(),
+            "gridpool_faults_by_code_total{class=\"process\",code=\"hang\"}".to_owned(),
+            "nv_inference_count{model=\"rot90\",version=\"1\"}".to_owned(),
+        ] {
+            assert_eq!(rows.get(&*name), Some(&0.0), "{name}");
+        }
+    }
+    let starting = "gridpool_worker_state{worker=\"gpu0\",role=\"grid\",state=\"starting\"}";
+    assert_eq!((rows[starting], rows["gridpool_up"]), (1.0, 1.0));
+    let moved: Vec<_> = rows.iter().filter(|(_, value)| **value != 0.0).collect();
+    assert_eq!(moved.len(), 7, "{moved:?}");
+}
+
+#[test]
+fn every_family_says_what_it_is_and_of_which_type() {
+    let mut metrics = fresh();
+    metrics.status.devices = vec![gpu(80)];
+    metrics.status.monitor = Some(MonitorStatus { pid: 1, up: true, restarts: 0 });
+    let page = page(Some(&metrics));
+    let text = page.text().unwrap();
+    for name in page.names() {
+        assert!(text.contains(&format!("# HELP {name} ")), "{name}");
+        let is_sum = text.contains(&format!("# TYPE {name} counter\n"));
+        let is_triton = name.starts_with("nv_");
+        assert!(name.ends_with("_total") == is_sum || is_triton, "{name}");
+    }
+}
+
+#[test]
+fn readme_names_every_family_and_no_other() {
+    let mut metrics = fresh();
+    metrics.status.devices = vec![gpu(80)];
+    metrics.status.monitor = Some(MonitorStatus { pid: 1, up: true, restarts: 0 });
+    let page = page(Some(&metrics));
+    let there: BTreeSet<&str> = page.names().collect();
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let (_, section) = README.split_once("## Metrics").expect("README has a chapter of them");
+    let section = section.split("\n## ").next().unwrap();
+    let words = section.split(|c| !is_part(c));
+    let is_name = |word: &&str| word.starts_with("gridpool_") || word.starts_with("nv_");
+    let named: BTreeSet<&str> = words.filter(is_name).collect();
+    // It is named to say that it is not there.
+    let absent = BTreeSet::from(["nv_inference_pending_request_count"]);
+    assert_eq!(&named - &absent, there);
+    assert!(absent.is_subset(&named));
+}
+
+#[test]
+fn a_gpu_is_there_if_nvml_says_something_of_it_and_its_name_is_escaped() {
+    let up = Some(MonitorStatus { pid: 1, up: true, restarts: 0 });
+    let text = |monitor, gpu| {
+        let mut metrics = fresh();
+        (metrics.status.monitor, metrics.status.devices) = (monitor, vec![gpu]);
+        page(Some(&metrics)).text().unwrap()
+    };
+    let labels = r#"{gpu_uuid="GPU-\"1\"\\\n",device="gpu0"}"#;
+    let all = text(up, gpu(80));
+    for row in [
+        format!("nv_gpu_utilization{labels} 0.4\n"),
+        format!("nv_gpu_memory_total_bytes{labels} 80\n"),
+        format!("nv_gpu_memory_used_bytes{labels} 5\n"),
+        format!("nv_gpu_power_usage{labels} 71.5\n"),
+        format!("gridpool_gpu_xids_total{labels} 2\n"),
+    ] {
+        assert!(all.contains(&row), "{row} in {all}");
+    }
+    let down = Some(MonitorStatus { pid: 0, up: false, restarts: 1 });
+    let failing = DeviceStatus { nvml_error: Some(15), ..gpu(80) };
+    for text in [text(up, gpu(0)), text(down, gpu(80)), text(up, failing), text(None, gpu(80))] {
+        assert!(!text.contains("nv_gpu"), "{text}");
+        assert!(text.contains("gridpool_gpu_xids_total"), "{text}");
+    }
+    let silent = text(up, DeviceStatus { busy_percent: None, power_mw: None, ..gpu(80) });
+    assert!(!silent.contains("nv_gpu_utilization") && !silent.contains("nv_gpu_power"), "{silent}");
+    assert!(silent.contains("nv_gpu_memory_used_bytes"), "{silent}");
+    assert!(!page(Some(&fresh())).text().unwrap().contains("gpu_uuid"));
+}
+
+#[test]
+fn a_pool_that_does_not_answer_is_down_and_what_the_gateway_knows_is_there() {
+    let page = page(None);
+    let text = page.text().unwrap();
+    assert!(text.contains("\ngridpool_up 0\n"), "{text}");
+    let of_pool = |name: &&str| name.starts_with("gridpool_jobs") || name.contains("worker");
+    assert_eq!(page.names().find(of_pool), None);
+    assert!(text.contains("gridpool_http_requests_total") && text.contains("nv_inference_count"));
+}
+
+#[test]
+fn histograms_are_cumulative_and_their_last_bucket_holds_all() {
+    let mut metrics = fresh();
+    for value in [0.000_04, 0.000_2, 3.0, 70.0, 80.0] {
+        metrics.roles[0].spread.failover.observe(value);
+    }
+    let text = page(Some(&metrics)).text().unwrap();
+    let rows = rows(&text);
+    let bucket =
+        |le: &str| rows[&*format!("gridpool_failover_seconds_bucket{{role=\"grid\",le=\"{le}\"}}")];
+    assert_eq!(
+        ["0.00005", "0.00025", "2.5", "5", "60", "+Inf"].map(bucket),
+        [1.0, 2.0, 2.0, 3.0, 3.0, 5.0]
+    );
+    assert_eq!(rows["gridpool_failover_seconds_count{role=\"grid\"}"], 5.0);
+    assert_eq!(rows["gridpool_failover_seconds_count{role=\"infer\"}"], 0.0);
+}
+
+#[test]
+fn what_the_largest_pool_says_fits_a_message() {
+    let device = |index| DeviceId { kind: DeviceKind::Cpu, index };
+    let devices: Vec<_> = (0..CPU_WORKERS_MAX).map(device).collect();
+    let mut metrics = started(&devices, |pool| pool.windowed(8));
+    assert_eq!(metrics.status.workers.len(), 2 * devices.len());
+    for row in &mut metrics.status.workers {
+        (row.device.name, row.last_fault) = ("n".repeat(100), "w".repeat(400));
+    }
+    metrics.faults = FaultCode::listed().map(|fault| (fault, u64::MAX)).collect();
+    let message = ServerMessage::Metrics { request: u64::MAX, metrics: Box::new(metrics) };
+    let bytes = codec::encode(&message).expect("it can be sent").len();
+    assert!(bytes < FRAME_BYTES_MAX * 3 / 4, "{bytes}");
+}
+
+#[test]
+fn faults_count_for_their_code_and_for_their_class() {
+    let mut metrics = fresh();
+    let (other, _) = FaultCode::others()[0];
+    metrics.faults.extend([(FaultCode::Cuda(700), 2), (FaultCode::Cuda(719), 1), (other, 4)]);
+    let text = page(Some(&metrics)).text().unwrap();
+    for row in [
+        "gridpool_faults_total{class=\"sticky\"} 7\n",
+        "gridpool_faults_total{class=\"setup\"} 0\n",
+        "gridpool_faults_by_code_total{class=\"sticky\",code=\"cuda 700\"} 2\n",
+        "gridpool_faults_by_code_total{class=\"sticky\",code=\"other cuda\"} 4\n",
+    ] {
+        assert!(text.contains(row), "{row} in {text}");
+    }
+}

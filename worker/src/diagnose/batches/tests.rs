@@ -1,0 +1,56 @@
+//! The parts that need no pool; the whole is tried on one in `tests/process/looks.rs`.
+
+use gridpool_kernels::reference;
+use gridpool_protocol::program::Ties;
+
+use super::*;
+
+fn outputs(text: &str, items: u32) -> Outputs {
+    let program = Program::compile(text, Ties::Cpython).unwrap();
+    let batch = Grids::new().batch(program.grids_per_item(), first_of(items), items).unwrap();
+    reference::run_batch(&program, &batch).unwrap()
+}
+
+#[test]
+fn a_reference_that_is_wrong_is_found_with_the_item_and_what_differs() {
+    let place = Place { start: 0, items: 33, size: 33 };
+    let right = outputs("rot90", 33);
+    assert_eq!(compare(&right, &outputs("rot90", 33), place), Ok(()));
+    let program = Program::compile("rot90", Ties::Cpython).unwrap();
+    let batch = Grids::new().batch(1, first_of(33), 33).unwrap();
+    let layout = OutputLayout::new(&program, batch.layout().unwrap()).unwrap();
+    let mut bytes = right.packed().into_owned();
+    let last = batch.tables().cells_of(32).start + layout.cells().start;
+    let must = bytes[last];
+    bytes[last] ^= 1;
+    let wrong = Outputs::new(program, batch, bytes).unwrap();
+    let says = compare(&wrong, &right, place).unwrap_err();
+    assert_eq!(says, format!("item 32 of 33: cell (0, 0) is {}, must be {must}", must ^ 1));
+}
+
+#[test]
+fn an_item_of_a_part_is_counted_among_those_of_its_size() {
+    let place = Place { start: 100, items: 50, size: 200 };
+    assert_eq!(place.item(3), "item 103 of 200");
+    assert_eq!(place.within(), " (items 100 to 149 of 200)");
+    let mut parts = Vec::new();
+    halve(&mut parts, 10, 5);
+    assert_eq!(parts, [(12, 3), (10, 2)]);
+}
+
+#[test]
+fn sizes_are_listed_in_runs() {
+    assert_eq!(listed(&[1, 2, 3, 31, 33, 34]), "1-3, 31, 33-34");
+    assert_eq!(listed(&[]), "");
+    assert_eq!(up_to(&[1, 2, 65_537]), " from 1 to 65537");
+    assert_eq!(up_to(&[7]), " (7)");
+}
+
+#[test]
+fn item_errors_are_counted() {
+    // Grids of one and two cells have no inside.
+    let outputs = outputs("trim | rot90", 25);
+    let by_decoding = (0..25).filter(|&item| outputs.item(item).unwrap().is_err()).count();
+    assert!(by_decoding > 0);
+    assert_eq!(errors(&outputs), by_decoding as u64);
+}
