@@ -64,6 +64,7 @@ pub mod grid;
 pub mod ids;
 mod lease;
 pub mod limits;
+pub mod log;
 pub mod maps;
 pub mod memory;
 pub mod message;

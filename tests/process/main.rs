@@ -30,6 +30,7 @@ mod jobs;
 mod lifecycle;
 mod limits;
 mod loaded;
+mod logs;
 mod memory;
 mod packed;
 mod pairs;

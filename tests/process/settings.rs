@@ -74,7 +74,8 @@ fn a_pool_uses_what_show_says() {
     let document = document.arg(&path).run().document();
     let (standbys, _) = setting(&document, "limits.standbys");
     let workers = 2 * (1 + standbys.as_u64().expect("a number"));
-    assert_eq!(pool.status().workers.len() as u64, workers);
+    // A standby is started when its device is served.
+    pool.until_status("a row for every worker", |s| s.workers.len() as u64 == workers);
     let policy = pool.cli(&["status", "--policy", "--json"]).run().document();
     let changed = policy["rules"].as_array().expect("rules").iter();
     let changed: Vec<_> = changed.filter(|rule| rule["configured"] == true).collect();

@@ -2,10 +2,11 @@
 //! first process of a device does; the others become the worker of `GRIDPOOL_STUB_REAL`. So does any
 //! process that is not to serve jobs.
 
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 use gridpool_protocol::batch::BatchLayout;
 use gridpool_protocol::channel::{self, Receiver, Sender};
@@ -66,6 +67,7 @@ fn serve((replies, requests): &mut Ends, worker: WorkerId, fault: &str) {
         let attempt = run.members[0].attempt;
         match fault {
             "exits-on-a-job" => return,
+            "floods" => return flood(),
             "answers-another-attempt" => {
                 let other = AttemptId { number: attempt.number + 1, ..attempt };
                 refuse(replies, other, AttemptError::Refused("another attempt".to_owned()));
@@ -105,6 +107,19 @@ fn answer(replies: &Sender<FromWorker>, run: &Run, member: &Member, launches: u3
         (member.payload.output == Destination::Inline).then(|| Inline(vec![0; layout.bytes()]));
     let result = Ok(Answer { report, output });
     say(replies, &FromWorker::Answer { attempt: member.attempt, result });
+}
+
+/// Writes 10 MB of no text to standard error, and leaves a child behind that holds it open.
+fn flood() {
+    let mut error = std::io::stderr().lock();
+    let line = [b"\xff\x1b[2J ", [b'x'; 93].as_slice(), b"\n"].concat();
+    for _ in 0..100_000 {
+        error.write_all(&line).expect("somebody reads");
+    }
+    error.write_all(b"the last line of the flood\n").expect("somebody reads");
+    // Longer than the test takes.
+    let child = Command::new("sleep").arg("30").stdout(Stdio::null()).stdin(Stdio::null()).spawn();
+    child.expect("a child can be started");
 }
 
 fn refuse(replies: &Sender<FromWorker>, attempt: AttemptId, error: AttemptError) {

@@ -64,9 +64,6 @@ impl Saboteur {
 
     /// The next run meets this fault. A joined run meets that of any of its members.
     pub fn arm(&mut self, fault: Option<ChaosFault>) {
-        if let Some(fault) = fault {
-            tracing::warn!(%fault, "a fault on purpose");
-        }
         self.armed = fault;
         self.lies |= fault == Some(ChaosFault::Reply(ReplyFault::Wrong));
     }

@@ -13,6 +13,7 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit;
 use gridpool_protocol::fault::Overrides;
 use gridpool_protocol::ids::{DeviceKind, WorkerId};
+use gridpool_protocol::log::{FILTER_VARIABLE, LogFormat};
 #[cfg(feature = "infer")]
 use gridpool_protocol::tensor::options::ModelPlan;
 use gridpool_worker::bench;
@@ -176,14 +177,7 @@ fn main() -> ExitCode {
     let serves = |role: OsString| role == "grid" || role == "infer";
     let serves = std::env::args_os().nth(1).is_some_and(serves);
     let beacon = if serves { beacon::light() } else { Ok(()) };
-    let filter = EnvFilter::try_from_env("GRIDPOOL_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    let color = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(color)
-        .with_writer(std::io::stderr)
-        .log_internal_errors(false)
-        .init();
+    start_log();
     if let Err(error) = beacon {
         tracing::warn!(%error, "no beacon: the supervisor will notice this process's death late");
     }
@@ -236,6 +230,21 @@ fn main() -> ExitCode {
                     ExitCode::from(exit::cli::INTERNAL)
                 }
             }
+        }
+    }
+}
+
+/// Writes the log to standard error, as the environment says.
+fn start_log() {
+    let filter = EnvFilter::try_from_env(FILTER_VARIABLE);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter.unwrap_or_else(|_| EnvFilter::new("warn")))
+        .with_writer(std::io::stderr)
+        .log_internal_errors(false);
+    match LogFormat::from_environment() {
+        LogFormat::Human => log.with_ansi(std::io::stderr().is_terminal()).init(),
+        LogFormat::Json => {
+            log.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
         }
     }
 }

@@ -166,7 +166,11 @@ impl Worker {
     ) -> Result<(), (Fault, Option<AttemptId>)> {
         let Run { program, ties, members } = run;
         let attempts: Vec<_> = members.iter().map(|member| member.attempt).collect();
-        let chaos = members.iter().find_map(|member| member.chaos);
+        let chaos = members.iter().find_map(|member| Some((member.attempt, member.chaos?)));
+        if let Some((AttemptId { job, number: attempt }, fault)) = chaos {
+            tracing::warn!(%job, attempt, %fault, "a fault on purpose");
+        }
+        let chaos = chaos.map(|(_, fault)| fault);
         device.arm(chaos);
         // Of several that ran together none is the one that was running.
         let suspect = if let [only] = attempts.as_slice() { Some(*only) } else { None };

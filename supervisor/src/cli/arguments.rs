@@ -10,6 +10,7 @@ use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 use gridpool_protocol::build;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::limits::DEADLINE_MAX;
+use gridpool_protocol::log::{FORMAT_VARIABLE, LogFormat};
 use gridpool_protocol::program::Ties;
 use nix::sys::signal::Signal;
 
@@ -22,6 +23,11 @@ use crate::config::{ConfigError, Overrides, Settings};
 pub(super) struct Arguments {
     #[command(subcommand)]
     pub(super) command: Command,
+    /// How the log on standard error is written, by this process and by those that it starts: human, or
+    /// json for one object a line. `GRIDPOOL_LOG` says what is written: error, warn, info, debug.
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "human")]
+    #[arg(env = FORMAT_VARIABLE, hide_default_value = true)]
+    pub(super) log_format: LogFormat,
 }
 
 #[derive(Debug, Subcommand)]

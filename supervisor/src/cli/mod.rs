@@ -36,15 +36,18 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::client::{Client, ClientError};
 use gridpool_protocol::clock;
 use gridpool_protocol::exit::cli as exit;
+use gridpool_protocol::log::LogFormat;
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::program::Program;
 use gridpool_protocol::receipt::Verdict;
 use nix::sys::signal::{SigSet, Signal};
-use tracing_subscriber::EnvFilter;
+use serde_json::Map;
+use tracing::level_filters::LevelFilter;
 
 use crate::config::{Overrides, Settings};
 use crate::devices;
 use crate::gateway;
+use crate::logging;
 use crate::shell::{Ended, Front, Notifier, Shell};
 use arguments::{Arguments, ChaosFlag, Command, PoolFlags, ServeFlags, Work};
 use error::{CommandError, system};
@@ -62,27 +65,19 @@ const COLUMNS_DEFAULT: usize = 100;
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let filter = EnvFilter::try_from_env("GRIDPOOL_LOG");
-    let quiet = if matches!(arguments.command, Command::Gateway { .. } | Command::Serve(_)) {
-        "info"
+    let command = &arguments.command;
+    let quiet = if matches!(command, Command::Gateway { .. } | Command::Serve(_)) {
+        LevelFilter::INFO
     } else {
-        "error"
+        LevelFilter::ERROR
     };
     // A line in between would spoil the picture; a fault on purpose is no news.
-    let quiet = if matches!(arguments.command, Command::Diagnose { .. } | Command::Top { .. }) {
-        "off"
+    let quiet = if matches!(command, Command::Diagnose { .. } | Command::Top { .. }) {
+        LevelFilter::OFF
     } else {
         quiet
     };
-    let filter = filter.unwrap_or_else(|_| EnvFilter::new(quiet));
-    let color = io::stderr().is_terminal();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(color)
-        .with_writer(io::stderr)
-        // Else a log that nobody reads any more is a panic: `serve 2>&1 | tee log` and Ctrl-C.
-        .log_internal_errors(false)
-        .init();
+    logging::start(arguments.log_format, quiet);
     match perform(arguments.command) {
         Ok(code) => ExitCode::from(code),
         // Whoever read our output has had enough, as `head` does: not an error.
@@ -91,8 +86,15 @@ pub fn main() -> ExitCode {
         }
         Err(error) => {
             let code = error.exit_code();
-            // If standard error is closed too, the exit code has to do.
-            drop(writeln!(io::stderr(), "gridpool: {}", Chain(&error)));
+            let said = Chain(&error).to_string();
+            match arguments.log_format {
+                // If standard error is closed too, the exit code has to do.
+                LogFormat::Human => drop(writeln!(io::stderr(), "gridpool: {said}")),
+                LogFormat::Json => {
+                    let fields = Map::from_iter([("exit_code".to_owned(), code.into())]);
+                    logging::write_json(tracing::Level::ERROR, "gridpool", &said, fields);
+                }
+            }
             ExitCode::from(code)
         }
     }

@@ -72,6 +72,7 @@ fn line(text: &str, at: &Range<usize>) -> usize {
 }
 
 /// A wrong place in the text.
+#[derive(Debug)]
 struct Misfit {
     at: Range<usize>,
     reason: String,

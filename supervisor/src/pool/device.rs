@@ -13,6 +13,7 @@
 
 use std::collections::VecDeque;
 
+use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{DeviceId, WorkerId};
 use gridpool_protocol::metrics::Work;
 
@@ -67,10 +68,12 @@ pub(super) struct Device {
     probes: u32,
     /// Quarantines ever.
     pub(super) quarantines: u64,
+    /// When a process here was last killed, or died, and which.
+    pub(super) lost: Option<(Timestamp, WorkerId)>,
+    /// What the driver has told of it last, and when.
+    pub(super) driver_said: Option<(Timestamp, FaultCode)>,
     /// What was done on it.
     pub(super) work: Work,
-    /// When a process here was last killed, or died.
-    pub(super) lost_at: Option<Timestamp>,
     /// What the driver has told of it.
     pub(super) incidents: Incidents,
 }
@@ -90,8 +93,9 @@ impl Device {
             idle_deaths: VecDeque::new(),
             probes: 0,
             quarantines: 0,
+            lost: None,
+            driver_said: None,
             work: Work::default(),
-            lost_at: None,
             incidents: Incidents::default(),
         }
     }

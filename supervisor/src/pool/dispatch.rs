@@ -1,13 +1,15 @@
 //! Who runs what, where: idle devices first, then a second batch for those that will soon be done; and
 //! whoever waits for the same program joins.
 
+use std::sync::Arc;
+
 use gridpool_protocol::ids::DeviceId;
 use gridpool_protocol::limits::{JOIN_INLINE_BYTES_MAX, JOIN_MAX};
 
 use super::Pool;
 use super::event::{Action, Timestamp};
 use super::job::Job;
-use super::outstanding::Batch;
+use super::outstanding::{Batch, Sent};
 use super::part::Part;
 use super::queue::Place;
 use super::seats::is_near_service;
@@ -143,8 +145,9 @@ impl Pool {
             self.meters.begin(now, job, part);
             let assignment = job.begin(now, part, worker);
             let (again, on_trial) = (job.request.idempotent && may_share, job.is_on_trial());
-            let own_bytes = job.request.inline_bytes;
-            batch.add(assignment.attempt, job.parts[part].cost, own_bytes, again, on_trial);
+            let (own_bytes, label) = (job.request.inline_bytes, Arc::clone(&job.request.label));
+            let sent = Sent::new(assignment.attempt, part, label, own_bytes);
+            batch.add(sent, job.parts[part].cost, again, on_trial);
             inline_bytes += job.request.inline_bytes;
             attempts.push(assignment);
             let Some(with) = joins.as_ref().filter(|_| attempts.len() < attempts_max) else {

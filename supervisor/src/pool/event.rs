@@ -47,6 +47,8 @@ pub struct JobRequest {
     pub model: Option<Arc<str>>,
     /// The client's name for it.
     pub key: JobKey,
+    /// Its program or model in words, for logs.
+    pub label: Arc<str>,
     /// Hash of the program. Jobs whose programs have one hash may join one launch.
     pub program_hash: Arc<str>,
     /// Grids of the batch.

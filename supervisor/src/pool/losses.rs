@@ -7,9 +7,10 @@ use gridpool_protocol::ids::{AttemptId, JobId, WorkerId};
 use gridpool_protocol::receipt::{AttemptOutcome, DeviceInfo, Verdict};
 
 use super::event::{Action, Timestamp};
+use super::kill::KillCause;
 use super::outstanding::{Batch, Outstanding, Sent};
 use super::policy::PolicyTable;
-use super::slot::{KillCause, SlotState};
+use super::slot::SlotState;
 use super::{Phase, Pool};
 
 /// How a worker was lost.
@@ -48,7 +49,7 @@ impl LossKind {
         match cause {
             KillCause::Beacon => Self::Died { evidence: false },
             KillCause::DeviceFault(fault) => Self::Died { evidence: fault.may_be_a_jobs_doing() },
-            KillCause::FreeDevice | KillCause::Leaving => Self::Freed,
+            KillCause::FreeDevice(_) | KillCause::Leaving => Self::Freed,
             KillCause::Hang => {
                 Self::Hung { evidence: policy.response(FaultCode::Hang) == Response::Suspect }
             }
@@ -317,9 +318,7 @@ impl Pool {
         for (part, attempt, worker) in job.running().collect::<Vec<_>>() {
             let slot = self.slots.iter_mut().find(|slot| slot.worker() == worker);
             let slot = slot.expect("a running attempt's worker has a slot");
-            // A worker that runs several at a time is not killed as soon as one of them is late.
-            let is_late = outcome == AttemptOutcome::Deadline && self.window == 1;
-            slot.cut_off(now, attempt, grace, is_late);
+            slot.cut_off(now, attempt, grace, outcome, self.window);
             self.meters.ended(outcome);
             job.failed(part, slot.device_info(), outcome, String::new());
             if withdraws {

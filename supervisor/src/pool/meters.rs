@@ -14,8 +14,9 @@ use gridpool_protocol::status::QueueStatus;
 
 use super::event::{Assignment, Exit, ExitStatus, Timestamp};
 use super::job::Job;
+use super::kill::KillCause;
 use super::part::Part;
-use super::slot::{KillCause, Slot};
+use super::slot::Slot;
 use super::{Pool, micros};
 
 /// In seconds.
@@ -125,7 +126,7 @@ pub(super) fn reason(
     const KILL: i32 = 9;
     Some(match (cause, exit.status) {
         (Some(KillCause::DeviceFault(_)), _) => RestartReason::DeviceFault,
-        (Some(KillCause::FreeDevice), _) => RestartReason::Freed,
+        (Some(KillCause::FreeDevice(_)), _) => RestartReason::Freed,
         (Some(KillCause::Hang), _) if was_ready => RestartReason::Hang,
         (Some(KillCause::Hang), _) => RestartReason::NotReady,
         (Some(KillCause::Leaving), _) => return None,

@@ -16,8 +16,10 @@ mod device;
 mod dispatch;
 pub mod event;
 mod job;
+mod kill;
 mod losses;
 mod meters;
+mod obituary;
 mod offers;
 mod outstanding;
 mod part;
@@ -48,7 +50,9 @@ use convicts::Convicts;
 use device::Device;
 use event::{Action, Event, Release, Timestamp};
 use job::Job;
+pub use kill::KillReason;
 use meters::Meters;
+pub use obituary::{ATTEMPTS_TOLD_MAX, Death, Fate, LostAttempt, Next};
 use offers::Prospect;
 use part::PartState;
 use policy::PolicyTable;
@@ -109,6 +113,8 @@ pub struct Pool {
     /// Devices that were put out of service for what their workers met.
     given_up: Vec<DeviceId>,
     counters: Counters,
+    /// That of which the last event told.
+    death: Option<Box<Death>>,
     meters: Meters,
     actions: VecDeque<Action>,
 }
@@ -138,6 +144,7 @@ impl Pool {
             newcomers: Vec::new(),
             given_up: Vec::new(),
             counters: Counters::default(),
+            death: None,
             meters: Meters::default(),
             actions: VecDeque::new(),
             policy: PolicyTable::default(),
@@ -220,7 +227,10 @@ impl Pool {
             Event::WorkerAnswered { worker, attempt, result } => {
                 self.on_answered(now, worker, attempt, result);
             }
-            Event::WorkerExited { worker, exit } => self.on_exited(now, worker, &exit),
+            Event::WorkerExited { worker, exit } => {
+                self.note_dying(now, worker, &exit);
+                self.on_exited(now, worker, &exit);
+            }
             Event::WorkerHeard { worker } => {
                 self.current_slot(now, worker);
             }
@@ -228,6 +238,7 @@ impl Pool {
             Event::WorkerReclaimed { worker } => self.on_reclaimed(worker),
         }
         self.advance(now);
+        self.complete_death(now);
     }
 
     /// The next thing to do.

@@ -1,23 +1,29 @@
 //! What a worker was sent and has not answered: the batch that it runs, and at most one more that
 //! waits in its channel. Knows attempts and times; may not know jobs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool_protocol::ids::{AttemptId, JobId};
+use gridpool_protocol::receipt::AttemptOutcome;
 
 use super::event::Timestamp;
 
 /// One attempt in a worker's hands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sent {
     pub(super) attempt: AttemptId,
+    /// The part of its job that it is about.
+    pub(super) part: usize,
+    /// Its program or model, in words.
+    pub(super) label: Arc<str>,
     /// When it was sent.
     pub(super) since: Timestamp,
     /// Bytes of its payload that lie in the channel.
     inline_bytes: u64,
-    /// Set once its job has a verdict: the worker dies if it has not answered by then. Counts in the
-    /// front batch alone.
-    free_at: Option<Timestamp>,
+    /// Set once its job has a verdict: the worker dies if it has not answered by then, for the sake of
+    /// what came of it. Counts in the front batch alone.
+    free_at: Option<(Timestamp, AttemptOutcome)>,
     /// Its part waits again, or runs elsewhere: the worker is dying, and nothing that it says of the
     /// attempt has an effect.
     pub(super) moved: bool,
@@ -38,22 +44,22 @@ pub(super) struct Batch {
     pub(super) is_trial: bool,
 }
 
+impl Sent {
+    /// An attempt that is about to be sent.
+    pub(super) fn new(attempt: AttemptId, part: usize, label: Arc<str>, inline_bytes: u64) -> Self {
+        let since = Timestamp::default();
+        Self { attempt, part, label, since, inline_bytes, free_at: None, moved: false }
+    }
+}
+
 impl Batch {
     pub(super) fn new(now: Timestamp) -> Self {
         Self { sent: Vec::new(), cost: 0, since: now, may_lead: true, is_trial: false }
     }
 
     /// Adds an attempt before the batch is sent.
-    pub(super) fn add(
-        &mut self,
-        attempt: AttemptId,
-        cost: u64,
-        inline_bytes: u64,
-        may_run_again: bool,
-        on_trial: bool,
-    ) {
-        let since = self.since;
-        self.sent.push(Sent { attempt, since, inline_bytes, free_at: None, moved: false });
+    pub(super) fn add(&mut self, sent: Sent, cost: u64, may_run_again: bool, on_trial: bool) {
+        self.sent.push(Sent { since: self.since, ..sent });
         self.cost = self.cost.saturating_add(cost);
         self.may_lead &= may_run_again && !on_trial;
         self.is_trial |= on_trial;
@@ -132,7 +138,7 @@ impl Outstanding {
             return Answered::Known { is_last: true, moved };
         };
         for sent in &mut next.sent {
-            sent.free_at = sent.free_at.map(|at| at.max(now.after(grace)));
+            sent.free_at = sent.free_at.map(|(at, why)| (at.max(now.after(grace)), why));
         }
         self.front = next;
         self.is_split = false;
@@ -140,16 +146,17 @@ impl Outstanding {
     }
 
     /// The attempt's job has its verdict; its place must be free at `at`.
-    pub(super) fn cut_off(&mut self, attempt: AttemptId, at: Timestamp) {
+    pub(super) fn cut_off(&mut self, attempt: AttemptId, at: Timestamp, outcome: AttemptOutcome) {
         let second = self.second.iter_mut().flat_map(|batch| &mut batch.sent);
         let mut all = self.front.sent.iter_mut().chain(second);
         let sent = all.find(|sent| sent.attempt == attempt);
-        sent.expect("a running attempt is in its worker's hands").free_at = Some(at);
+        sent.expect("a running attempt is in its worker's hands").free_at = Some((at, outcome));
     }
 
-    /// When the worker must die, if what was cut off in the front batch is not answered by then.
-    pub(super) fn free_at(&self) -> Option<Timestamp> {
-        self.front.sent.iter().filter_map(|sent| sent.free_at).min()
+    /// When the worker must die, if what was cut off in the front batch is not answered by then, and
+    /// over what that was.
+    pub(super) fn free_at(&self) -> Option<(Timestamp, AttemptOutcome)> {
+        self.front.sent.iter().filter_map(|sent| sent.free_at).min_by_key(|&(at, _)| at)
     }
 
     /// Nobody listened for about `gap`: nothing is late because of that.
@@ -158,7 +165,7 @@ impl Outstanding {
             batch.since = batch.since.after(gap);
             for sent in &mut batch.sent {
                 sent.since = sent.since.after(gap);
-                sent.free_at = sent.free_at.map(|at| at.after(gap));
+                sent.free_at = sent.free_at.map(|(at, why)| (at.after(gap), why));
             }
         }
     }

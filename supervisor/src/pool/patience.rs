@@ -7,9 +7,10 @@
 
 use super::Pool;
 use super::event::Timestamp;
+use super::kill::{Freed, KillCause};
 use super::outstanding::Outstanding;
 use super::queue::Suspects;
-use super::slot::{KillCause, Slot, SlotState};
+use super::slot::{Slot, SlotState};
 
 impl Pool {
     /// Kills the workers behind whose front batch somebody has waited too long; whether there were any.
@@ -29,7 +30,7 @@ impl Pool {
                     job.suspects = Some(Suspects(self.suspects));
                 }
             }
-            self.kill(now, index, KillCause::FreeDevice);
+            self.kill(now, index, KillCause::FreeDevice(Freed::OthersWait));
             killed = true;
         }
         killed

@@ -11,7 +11,7 @@ use gridpool_protocol::status::{Counters, QueueStatus, WorkerStatus};
 use super::Pool;
 use super::event::{Action, Event, Timestamp};
 use super::meters::Faults;
-use super::{InHand, Quarantine};
+use super::{Death, InHand, KillReason, Quarantine};
 
 /// Numbers of processes of two pools over one device: one odd, one even.
 const STEP: u32 = 2;
@@ -110,11 +110,13 @@ impl Pools {
     }
 
     fn route(&mut self, now: Timestamp, event: Event) {
-        // What follows the end of a worker of either role is news to neither.
-        if let Event::DeviceFault { device, fault } = event
-            && self.is_expected(now, device, fault)
-        {
-            return self.route(now, Event::TimePassed);
+        if let Event::DeviceFault { device, fault } = event {
+            self.grid.note_driver(now, device, fault);
+            self.infer.note_driver(now, device, fault);
+            // What follows the end of a worker of either role is news to neither.
+            if self.is_expected(now, device, fault) {
+                return self.route(now, Event::TimePassed);
+            }
         }
         if let Event::DeviceFault { fault, .. } = event {
             self.told.note(fault);
@@ -299,6 +301,23 @@ impl Pools {
     pub fn is_quarantined(&self, id: DeviceId) -> Option<bool> {
         let grid = self.grid.is_quarantined(id)?;
         Some(grid || self.busy().any(|(_, pool)| pool.is_quarantined(id) == Some(true)))
+    }
+
+    /// The death that the last event told of, once.
+    pub fn take_death(&mut self) -> Option<Death> {
+        self.grid.take_death().or_else(|| self.infer.take_death())
+    }
+
+    /// See [`Pool::lost_lately`].
+    #[must_use]
+    pub fn lost_lately(&self, now: Timestamp, id: DeviceId) -> Option<WorkerId> {
+        self.all().into_iter().find_map(|(_, pool)| pool.lost_lately(now, id))
+    }
+
+    /// See [`Pool::kill_reason`].
+    #[must_use]
+    pub fn kill_reason(&self, worker: WorkerId) -> Option<KillReason> {
+        self.all().into_iter().find_map(|(_, pool)| pool.kill_reason(worker))
     }
 
     /// Whether a device serves a role, or may.

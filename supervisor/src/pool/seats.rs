@@ -9,7 +9,8 @@ use gridpool_protocol::receipt::DeviceInfo;
 
 use super::device::{Death, Device, Service};
 use super::event::{Action, Timestamp};
-use super::slot::{Blame, KillCause, Slot, SlotState};
+use super::kill::{Freed, KillCause};
+use super::slot::{Blame, Slot, SlotState};
 use super::{Phase, Pool};
 
 /// A device that is out of service.
@@ -153,7 +154,7 @@ impl Pool {
         reclaims: bool,
     ) {
         let (config, slot) = (&self.config, &mut self.slots[index]);
-        let id = slot.device;
+        let (id, worker) = (slot.device, slot.worker());
         let backoff = slot.back_off(blame, config);
         slot.took_end = slot.doomed.take().map(|doomed| now.since(doomed));
         let (served, at_start) = (slot.served, !slot.was_ready);
@@ -170,7 +171,7 @@ impl Pool {
             false => SlotState::Waiting { until: now.after(wait) },
         };
         let device = find(&mut self.devices, id);
-        device.lost_at = Some(now);
+        device.lost = Some((now, worker));
         match device.service {
             Service::Open => {}
             // Whatever ended the process that was to show that the device works.
@@ -203,7 +204,7 @@ impl Pool {
         for index in 0..self.slots.len() {
             let slot = &self.slots[index];
             if slot.device == id && matches!(slot.state, SlotState::Starting { .. }) {
-                self.kill(now, index, KillCause::FreeDevice);
+                self.kill(now, index, KillCause::FreeDevice(Freed::DeviceOut));
             }
         }
     }

@@ -21,30 +21,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
-use gridpool_protocol::receipt::DeviceInfo;
+use gridpool_protocol::receipt::{AttemptOutcome, DeviceInfo};
 
 use super::config::PoolConfig;
 use super::event::Timestamp;
+use super::kill::{KillCause, KillReason};
 use super::meters::End;
 use super::outstanding::{Answered, Batch, Outstanding};
-
-/// Why a worker was killed: decides what its death counts as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KillCause {
-    /// Its beacon was lost: it is ending by itself, and how will be known when it has.
-    Beacon,
-    /// The driver told of this fault of its device: what it ran may have brought that about.
-    DeviceFault(FaultCode),
-    /// A job it ran has its verdict already, or others wait behind it while a device idles, and the
-    /// worker would not come to its end.
-    FreeDevice,
-    /// It said nothing for too long, or was not READY in time.
-    Hang,
-    /// The pool ends, or has nothing to do.
-    Leaving,
-}
 
 /// Whose fault a death is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +86,12 @@ pub(super) struct Slot {
     /// Processes that it has had.
     pub(super) starts: u32,
     started: Timestamp,
+    /// What `jobs_done` was then.
+    done_before: u64,
     /// When it was known that its process will end.
     pub(super) doomed: Option<Timestamp>,
+    /// Why the pool has killed its process, if it has.
+    pub(super) killed: Option<KillReason>,
     pub(super) end: End,
     /// From the order to start its process to READY.
     pub(super) took_start: Option<Duration>,
@@ -133,7 +121,9 @@ impl Slot {
             items_done: 0,
             starts: 0,
             started: Timestamp::default(),
+            done_before: 0,
             doomed: None,
+            killed: None,
             end: End::default(),
             took_start: None,
             took_end: None,
@@ -288,19 +278,23 @@ impl Slot {
         }
     }
 
-    /// The job of an attempt has its verdict. The worker has `grace` to come to the attempt's end; if
-    /// the job is late and nobody else is on the worker, none.
+    /// The job of an attempt has its verdict, this is its outcome. The worker has `grace` to come to the
+    /// attempt's end; if the job is late and nobody else is on the worker, none.
     pub(super) fn cut_off(
         &mut self,
         now: Timestamp,
         attempt: AttemptId,
         grace: Duration,
-        is_late: bool,
+        outcome: AttemptOutcome,
+        window: usize,
     ) {
+        // A worker that runs several at a time is not killed as soon as one of them is late.
+        let is_late = outcome == AttemptOutcome::Deadline && window == 1;
         match &mut self.state {
             SlotState::Busy { outstanding } => {
                 let at_once = is_late && outstanding.is_single();
-                outstanding.cut_off(attempt, if at_once { now } else { now.after(grace) });
+                let at = if at_once { now } else { now.after(grace) };
+                outstanding.cut_off(attempt, at, outcome);
             }
             // It dies anyway, or cannot.
             SlotState::Killed { .. } | SlotState::Unkillable { .. } => {}
@@ -320,7 +314,7 @@ impl Slot {
         let silent = self.last_heard.after(config.heartbeat_kill);
         match self.state {
             SlotState::Busy { ref outstanding } => {
-                Some(outstanding.free_at().map_or(silent, |at| at.min(silent)))
+                Some(outstanding.free_at().map_or(silent, |(at, _)| at.min(silent)))
             }
             SlotState::Killed { give_up_at, .. } => Some(give_up_at),
             SlotState::Ready { .. } | SlotState::Standby => Some(silent),
@@ -355,7 +349,8 @@ impl Slot {
         self.offers.clear();
         self.is_changing = false;
         self.starts += 1;
-        self.started = now;
+        (self.started, self.done_before) = (now, self.jobs_done);
+        self.killed = None;
         self.took_start = None;
         self.worked = false;
         self.was_ready = false;
@@ -369,6 +364,11 @@ impl Slot {
         if matches!(self.state, SlotState::Reclaiming { .. } | SlotState::Waiting { .. }) {
             self.state = SlotState::Stopped;
         }
+    }
+
+    /// How long ago its process was ordered, and how many attempts that has answered.
+    pub(super) fn life(&self, now: Timestamp) -> (Duration, u64) {
+        (now.since(self.started), self.jobs_done - self.done_before)
     }
 
     /// The process is READY.

@@ -148,6 +148,7 @@ impl Rig {
             role: Role::Grid,
             model: None,
             key: JobKey(key),
+            label: "rot90".into(),
             program_hash: "rot90".into(),
             items: 1,
             cost: 10,

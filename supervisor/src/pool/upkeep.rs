@@ -6,8 +6,9 @@ use std::time::Duration;
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 
 use super::event::{Action, Timestamp};
+use super::kill::{Freed, KillCause};
 use super::losses::{Loss, LossKind};
-use super::slot::{KillCause, Slot, SlotState};
+use super::slot::{Slot, SlotState};
 use super::{Phase, Pool};
 
 /// A call that comes so much later than it was asked for means that this process was stopped, or
@@ -62,8 +63,10 @@ impl Pool {
                 }
                 SlotState::Reclaiming { .. } => self.on_reclaimed(slot.worker()),
                 SlotState::Busy { outstanding } => {
-                    let must_free = outstanding.free_at().is_some_and(|at| at <= now);
-                    let cause = if must_free { KillCause::FreeDevice } else { KillCause::Hang };
+                    let cause = match outstanding.free_at() {
+                        Some((at, why)) if at <= now => KillCause::FreeDevice(Freed::Ended(why)),
+                        Some(_) | None => KillCause::Hang,
+                    };
                     self.kill(now, index, cause);
                 }
                 SlotState::Stopping { .. } => self.kill(now, index, KillCause::Leaving),
@@ -102,9 +105,11 @@ impl Pool {
             let loss = Loss { device, kind, detail, why, may_write: false, since: now };
             self.move_what_may(now, worker, outstanding, &loss);
         }
+        let reason = cause.reason(self.slots[index].was_ready, &self.config);
+        self.slots[index].killed = Some(reason);
         self.slots[index].doomed = Some(now);
         self.slots[index].state = SlotState::Killed { give_up_at, outstanding, cause };
-        self.device_mut(worker.device).lost_at = Some(now);
+        self.device_mut(worker.device).lost = Some((now, worker));
         self.promote(now, worker.device);
         self.actions.push_back(Action::Kill { worker });
     }
@@ -117,7 +122,7 @@ impl Pool {
                 let (name, sentence) = (fault.meaning().name, fault.meaning().sentence);
                 format!("its worker was killed over {fault} ({name}): {sentence}")
             }
-            KillCause::FreeDevice | KillCause::Leaving => {
+            KillCause::FreeDevice(_) | KillCause::Leaving => {
                 "its worker was killed for another".to_owned()
             }
             KillCause::Hang if was_ready => {

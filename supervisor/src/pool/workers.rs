@@ -8,11 +8,12 @@ use gridpool_protocol::metrics::RestartReason;
 use gridpool_protocol::receipt::{AttemptOutcome, RunReport, Verdict};
 
 use super::event::{Exit, Timestamp};
+use super::kill::KillCause;
 use super::losses::{Loss, LossKind};
 use super::meters::End;
 use super::outstanding::Answered;
 use super::seats::find;
-use super::slot::{Blame, KillCause, Slot, SlotState};
+use super::slot::{Blame, Slot, SlotState};
 use super::{Phase, Pool, meters};
 
 impl Pool {
@@ -170,7 +171,7 @@ impl Pool {
             | Some(
                 KillCause::Beacon
                 | KillCause::DeviceFault(_)
-                | KillCause::FreeDevice
+                | KillCause::FreeDevice(_)
                 | KillCause::Leaving,
             ) => of_exit,
         };
@@ -183,7 +184,7 @@ impl Pool {
                 }
                 // What the pool ends for the sake of its device has died of nothing, or of what has
                 // been noted already.
-                Some(KillCause::DeviceFault(_) | KillCause::FreeDevice | KillCause::Leaving) => {
+                Some(KillCause::DeviceFault(_) | KillCause::FreeDevice(_) | KillCause::Leaving) => {
                     None
                 }
             };
@@ -205,7 +206,7 @@ impl Pool {
                         Blame::Device
                     }
                 }
-                Some(KillCause::FreeDevice | KillCause::Leaving) => Blame::Pool,
+                Some(KillCause::FreeDevice(_) | KillCause::Leaving) => Blame::Pool,
             };
             self.promote(now, worker.device);
             let is_final = [response, of_exit].contains(&Response::Halt);

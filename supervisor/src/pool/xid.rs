@@ -9,8 +9,9 @@ use gridpool_protocol::ids::DeviceId;
 use super::config::PoolConfig;
 use super::device::Service;
 use super::event::Timestamp;
+use super::kill::{Freed, KillCause};
 use super::seats::find;
-use super::slot::{KillCause, SlotState};
+use super::slot::SlotState;
 use super::{Phase, Pool};
 
 /// The incidents of one device that would be quarantined for the next.
@@ -82,12 +83,19 @@ impl Pool {
         }
     }
 
+    /// Remembers what the driver has said last, whatever is done about it.
+    pub(super) fn note_driver(&mut self, now: Timestamp, id: DeviceId, fault: FaultCode) {
+        if let Some(device) = self.devices.iter_mut().find(|device| device.id == id) {
+            device.driver_said = Some((now, fault));
+        }
+    }
+
     /// Whether the driver would say `fault` of a device that has just lost a worker: what it did about
     /// that one's channels. It is told a time for each, and nothing is left to be done.
     #[must_use]
     pub fn is_expected(&self, now: Timestamp, id: DeviceId, fault: FaultCode) -> bool {
         let device = self.devices.iter().find(|device| device.id == id);
-        let lost_at = device.and_then(|device| device.lost_at);
+        let lost_at = device.and_then(|device| device.lost).map(|(at, _)| at);
         let follows = match self.policy.response(fault) {
             Response::ExpectedAfterKill | Response::QuarantineOnRepeat | Response::Restart => true,
             Response::AwaitWorker
@@ -105,7 +113,7 @@ impl Pool {
     /// What a worker met speaks against its device: it goes out of service, for every role.
     pub(super) fn give_up_device(&mut self, now: Timestamp, id: DeviceId) {
         self.given_up.push(id);
-        self.put_out(now, id, false, KillCause::FreeDevice);
+        self.put_out(now, id, false, KillCause::FreeDevice(Freed::DeviceOut));
     }
 
     /// Devices that were given up since this was asked last.
@@ -116,7 +124,7 @@ impl Pool {
     /// The same device was given up for what a worker of another role met.
     pub(super) fn give_up_too(&mut self, now: Timestamp, id: DeviceId, why: String) {
         self.device_mut(id).last_fault = why;
-        self.put_out(now, id, false, KillCause::FreeDevice);
+        self.put_out(now, id, false, KillCause::FreeDevice(Freed::DeviceOut));
         self.advance(now);
     }
 

@@ -1,6 +1,6 @@
-//! Two threads per worker process. One reads all it says, waits for its end, and reports that last, so
-//! an answer is never lost behind the exit that followed it. The other waits for its beacon, whose loss
-//! is known long before the exit is.
+//! Three threads per worker process. One reads all it says, waits for its end, and reports that last, so
+//! an answer is never lost behind the exit that followed it. Another waits for its beacon, whose loss
+//! is known long before the exit is. The third reads its standard error (`stderr`).
 
 use std::io::{self, ErrorKind, Read};
 use std::net::Shutdown;
@@ -14,20 +14,23 @@ use std::time::Duration;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::channel::{ChannelError, Listener, Receiver};
 use gridpool_protocol::codec;
-use gridpool_protocol::exit;
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::frame::{FrameError, FrameReader};
-use gridpool_protocol::ids::WorkerId;
+use gridpool_protocol::ids::{AttemptId, WorkerId};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::message::{FromWorker, Lifeline};
 use nix::libc::SIGKILL;
 
 use super::Shared;
+use super::death::{self, Obituary};
 use super::pidfd::PidFd;
+use super::stderr::Stderr;
 use crate::pool::event::{Event, Exit, ExitStatus};
 
 /// A worker that has closed its channel has this long to end by itself.
 const EXIT_GRACE: Duration = Duration::from_secs(1);
+/// What is said of one that had more than that.
+const LIVED_ON: &str = "it closed its channel and lived on";
 
 /// What an attendant needs of its worker.
 pub(super) struct Attendant {
@@ -36,6 +39,7 @@ pub(super) struct Attendant {
     pub(super) lifeline: UnixStream,
     pub(super) beacon: UnixStream,
     pub(super) listener: Listener,
+    pub(super) stderr: Stderr,
 }
 
 impl Attendant {
@@ -53,7 +57,7 @@ impl Attendant {
     }
 
     fn attend(self, mut child: Child, shared: &Shared) {
-        let Self { worker, pidfd, lifeline, beacon, listener } = self;
+        let Self { worker, pidfd, lifeline, beacon, listener, stderr } = self;
         let mut last_words = LastWords::default();
         let heard = connect(worker, lifeline, listener, shared).and_then(|channel| match channel {
             Some(mut channel) => listen(worker, &mut channel, shared, &mut last_words),
@@ -62,8 +66,7 @@ impl Attendant {
         });
         let rejection = heard.err();
         if let Some(Rejection { why, .. }) = &rejection {
-            tracing::error!(%worker, why, "worker broke the protocol");
-            last_words = LastWords { fault: None, message: Some(why.clone()) };
+            last_words = LastWords { message: Some(why.clone()), ..LastWords::default() };
             signal(worker, &pidfd);
         }
         // Whoever has lost the beacon is ending, however long that takes, and ends as it began to.
@@ -72,25 +75,33 @@ impl Attendant {
         let was_stuck = lived_on && !is_ending;
         let mut core = shared.lock();
         core.catalogue.gone(worker);
-        let is_rejected = core.workers.remove(&worker).is_some_and(|link| link.is_rejected);
+        let link = core.workers.remove(&worker);
+        let ordered = link.as_ref().and_then(|link| link.ordered);
+        let stuck = was_stuck.then(|| LIVED_ON.to_owned());
+        let rejected = link.and_then(|link| link.rejected).or(stuck);
         let status = match rejection {
             Some(Rejection { is_final: true, .. }) => ExitStatus::Incompatible,
             Some(Rejection { is_final: false, .. }) => ExitStatus::Rejected,
-            None if is_rejected || was_stuck => ExitStatus::Rejected,
+            None if rejected.is_some() => ExitStatus::Rejected,
             None => status,
         };
-        let LastWords { fault, message } = last_words;
-        let exit = Exit { status, fault, last_words: message };
-        if exit.status == ExitStatus::Code(exit::worker::OK) {
-            tracing::debug!(%worker, %exit, "worker ended");
-        } else {
-            tracing::warn!(%worker, %exit, "worker died");
-        }
+        let LastWords { fault, message, attempt: met_by } = last_words;
+        let exit = Exit { status, fault, last_words: rejected.or(message) };
         core.handle(shared, shared.timestamp(), Event::WorkerExited { worker, exit });
+        let death = core.pool.take_death().filter(|death| death.worker == worker);
+        let role = core.pool.role(worker);
+        core.untold += usize::from(death.is_some());
         drop(core);
         // Should something that the worker started hold the other end, nobody waits for that.
         drop(beacon.shutdown(Shutdown::Both));
-        shared.await_memory(worker.device, child.id());
+        let stderr = stderr.close();
+        if let Some(death) = death {
+            let pid = child.id();
+            death::tell(&Obituary { death, pid, role, ordered, met_by, stderr });
+            shared.lock().untold -= 1;
+            shared.ended.notify_all();
+        }
+        shared.await_memory(worker, child.id());
         shared.post(Event::WorkerReclaimed { worker });
     }
 }
@@ -123,6 +134,8 @@ fn watch(worker: WorkerId, mut beacon: UnixStream, shared: &Shared) {
 struct LastWords {
     fault: Option<FaultCode>,
     message: Option<String>,
+    /// The attempt that met the fault.
+    attempt: Option<AttemptId>,
 }
 
 /// What a worker did that the supervisor ends it for.
@@ -209,14 +222,12 @@ fn listen(
             FromWorker::Models { models } => shared.tells_of_models(worker, models),
             FromWorker::Ordered { order, result } => shared.ordered(worker, order, result)?,
             FromWorker::Dying { code, fault, message, attempt } => {
-                let attempt = attempt.map_or_else(|| "none".to_owned(), |a| a.to_string());
-                let named = fault.map_or_else(|| "none".to_owned(), |fault| fault.to_string());
-                tracing::error!(%worker, code, fault = named, attempt, message, "worker is ending");
+                tracing::debug!(%worker, code, message, "worker says that it is ending");
                 shared.lock().with_link(worker, |link| {
                     link.last_words = Some(message.clone());
                     Ok(())
                 });
-                *last_words = LastWords { fault, message: Some(message) };
+                *last_words = LastWords { fault, message: Some(message), attempt };
             }
         }
     }

@@ -12,7 +12,7 @@ use std::thread;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
 use gridpool_protocol::frame::{self, FrameError, FrameReader};
-use gridpool_protocol::ids::{ArenaId, ClientId, ContentHash, JobKey};
+use gridpool_protocol::ids::{ArenaId, ClientId, ContentHash, JobId, JobKey};
 use gridpool_protocol::limits::{HANDSHAKE_TIMEOUT, PROTOCOL_VERSION};
 use gridpool_protocol::message::{
     ClientMessage, InferSubmission, Limit, Refusal, ServerMessage, Submission,
@@ -22,7 +22,7 @@ use gridpool_protocol::program::Programs;
 use super::Shared;
 use super::arenas::ClientArena;
 use super::content;
-use super::core::{Held, Work};
+use super::core::{Held, NO_WORKER, Work};
 use super::operator;
 use super::outbox::Outbox;
 use crate::pool::event::{Event, JobRequest};
@@ -32,8 +32,8 @@ pub(super) const DESCRIPTORS_PER_CLIENT: usize = 2;
 
 /// Takes in a connection.
 pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> {
-    let outbox = Outbox::new(socket.try_clone()?, Arc::clone(&shared.outbox_bytes_high));
     let id = ClientId(shared.next_id());
+    let outbox = Outbox::new(id, socket.try_clone()?, Arc::clone(&shared.outbox_bytes_high));
     let seat = Seat::take(shared);
     let mut reader = FrameReader::new(socket);
     reader.set_spin(shared.spin);
@@ -183,10 +183,11 @@ impl Connection {
                 self.tell(&ServerMessage::Metrics { request, metrics });
             }
             ClientMessage::Kill { request, worker, signal } => {
-                self.reply(request, operator::kill(&self.shared, &worker, signal));
+                let killed = operator::kill(&self.shared, client, &worker, signal);
+                self.reply(request, killed);
             }
             ClientMessage::Release { request, what } => {
-                self.reply(request, operator::release(&self.shared, &what));
+                self.reply(request, operator::release(&self.shared, client, &what));
             }
             ClientMessage::Drain { request } => {
                 tracing::info!(%client, "draining");
@@ -233,7 +234,7 @@ impl Connection {
         if core.pool.looks_convicted(&request.program_hash, request.items) {
             // Reading takes its time: here, on the client's own thread, and not under the lock.
             drop(core);
-            request.content = self.read(&held);
+            request.content = self.read(request.job, &held);
             core = self.shared.lock();
         }
         // Models may have changed since that was checked.
@@ -249,10 +250,11 @@ impl Connection {
     }
 
     /// What a job is that looks like one that was convicted.
-    fn read(&self, held: &Held) -> Option<ContentHash> {
+    fn read(&self, job: JobId, held: &Held) -> Option<ContentHash> {
         let content = content::hash(held);
         if let Err(error) = &content {
-            tracing::warn!(client = %self.id, %error, "what a job is cannot be read");
+            let (client, attempt, worker) = (self.id, 0, NO_WORKER);
+            tracing::warn!(%client, %job, attempt, worker, %error, "what a job is cannot be read");
         }
         content.ok()
     }

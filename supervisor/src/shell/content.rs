@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::Shared;
 use super::arenas::ClientArena;
-use super::core::{Held, Work};
+use super::core::{Held, NO_WORKER, Work};
 use crate::pool::event::Event;
 
 /// Bytes read at a time.
@@ -29,7 +29,8 @@ pub(super) fn serve(orders: &Receiver<(JobId, Arc<Held>)>, shared: &Shared) {
         let content = match hash(&held) {
             Ok(content) => Some(content),
             Err(error) => {
-                tracing::warn!(%job, %error, "what the job is cannot be read");
+                let (attempt, worker) = (0, NO_WORKER);
+                tracing::warn!(%job, attempt, worker, %error, "what the job is cannot be read");
                 None
             }
         };

@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use gridpool_protocol::clock;
-use gridpool_protocol::ids::{ArenaId, ClientId, DeviceId, JobId, Role, WorkerId};
+use gridpool_protocol::fault::{FaultCode, Response};
+use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, DeviceId, JobId, Role, WorkerId};
 use gridpool_protocol::message::{
     Call, InferMember, Inline, Member, ModelCall, Run, ServerMessage, Submission, ToWorker,
 };
@@ -46,10 +47,16 @@ pub(super) struct Core {
     pub(super) left: bool,
     /// Of the latest event.
     pub(super) now: Timestamp,
+    /// Deaths that are dealt with and not in the log yet.
+    pub(super) untold: usize,
+    /// What the driver has said of a dead worker, so that it is told once.
+    driver_said: Option<(WorkerId, FaultCode)>,
     /// Devices that were said to be out of service for a role.
     out: BTreeSet<(DeviceId, Role)>,
 }
 
+/// What lines about a job say of its worker where it has none, with 0 for its attempt.
+pub(super) const NO_WORKER: &str = "none";
 /// A worker takes a request for late so much later than the core does.
 const LATER: Duration = Duration::from_millis(50);
 
@@ -91,6 +98,8 @@ impl Core {
             before_drain: None,
             left: false,
             now: Timestamp::default(),
+            untold: 0,
+            driver_said: None,
             out: BTreeSet::new(),
         }
     }
@@ -139,6 +148,29 @@ impl Core {
         self.go_on_with_models(shared);
     }
 
+    /// Tells what the driver says of a device. What it says soon after a death is about the worker that
+    /// has died, and is said again for each of its channels.
+    pub(super) fn log_driver(
+        &mut self,
+        now: Timestamp,
+        device: DeviceId,
+        fault: FaultCode,
+        response: Response,
+    ) {
+        let (meaning, dead) = (fault.meaning(), self.pool.lost_lately(now, device));
+        let (name, says) = (&*meaning.name, meaning.sentence);
+        let worker = dead.map(tracing::field::display);
+        let told = dead.map(|worker| (worker, fault));
+        if !self.pool.is_expected(now, device, fault) {
+            tracing::warn!(%device, %fault, name, says, %response, worker, "the driver says");
+        } else if told != self.driver_said {
+            tracing::info!(%device, %fault, name, says, worker, "the driver says, as expected");
+        } else {
+            tracing::debug!(%device, %fault, name, says, worker, "the driver says it again");
+        }
+        self.driver_said = told;
+    }
+
     /// Tells of devices that have gone out of service, and of those that are back.
     fn log_quarantines(&mut self, now: Timestamp) {
         for device in self.pool.devices().collect::<Vec<_>>() {
@@ -179,9 +211,11 @@ impl Core {
                 let ok = receipt.verdict == Verdict::Ok;
                 let output = if ok { self.output.take() } else { None };
                 let (verdict, reason) = (receipt.verdict, &*receipt.reason);
+                let attempt = receipt.attempts.len();
+                let worker = receipt.attempts.last().map_or(NO_WORKER, |last| &*last.worker);
                 match verdict == Verdict::Poison {
-                    true => tracing::error!(%job, reason, "job is convicted"),
-                    false => tracing::debug!(%job, %verdict, reason, "done"),
+                    true => tracing::error!(%job, attempt, worker, reason, "job is convicted"),
+                    false => tracing::debug!(%job, attempt, worker, %verdict, reason, "done"),
                 }
                 if let Some(client) = client {
                     let replayed = false;
@@ -199,8 +233,10 @@ impl Core {
                 self.catalogue.gone(worker);
                 match self.workers.get(&worker) {
                     Some(link) => {
-                        if !link.is_ending {
-                            tracing::warn!(%worker, "killing worker");
+                        let reason = self.pool.kill_reason(worker);
+                        if let Some(reason) = reason.filter(|_| !link.is_ending) {
+                            let why = reason.name();
+                            tracing::warn!(%worker, why, %reason, "killing worker");
                         }
                         kill(worker, link);
                     }
@@ -258,7 +294,10 @@ impl Core {
             ),
         };
         let arenas = attempts.iter().flat_map(|sent| &held(sent.attempt.job).arenas);
-        tracing::debug!(%worker, first = %attempts[0].attempt, joined = attempts.len(), "dispatch");
+        for sent in attempts {
+            let AttemptId { job, number: attempt } = sent.attempt;
+            tracing::debug!(%job, attempt, %worker, joined = attempts.len(), "dispatch");
+        }
         act(&mut self.workers, worker, |link| link.run(&message, arenas));
     }
 
@@ -370,8 +409,8 @@ fn act(
         Ok(()) => {}
         Err(LinkError::Gone) => tracing::debug!(%worker, "worker is gone"),
         Err(error @ LinkError::Stuck(_)) => {
-            tracing::warn!(%worker, %error, "worker cannot be spoken to");
-            link.is_rejected = true;
+            tracing::warn!(%worker, why = "stuck", reason = %error, "killing worker");
+            link.rejected = Some(error.to_string());
             kill(worker, link);
         }
     }

@@ -17,11 +17,13 @@ use std::thread;
 use std::time::Duration;
 
 use gridpool_protocol::clock;
+use gridpool_protocol::log::FORMAT_VARIABLE;
 use gridpool_protocol::status::HttpStatus;
 
 use super::monitor::lines::{Lines, Next};
 use super::monitor::{Backoff, Patience};
 use super::pidfd::PidFd;
+use crate::logging;
 
 /// How long a gateway that was told to stop may take to answer what is under way.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
@@ -207,6 +209,7 @@ impl Inner {
             .args(["--supervisor-pid", &std::process::id().to_string()])
             .stdin(Stdio::from(listener))
             .stdout(Stdio::from(OwnedFd::from(theirs)))
+            .env(FORMAT_VARIABLE, logging::format().name())
             .process_group(0);
         let mut child = command.spawn()?;
         // Its end of the link is the child's alone now, so that we see it close.

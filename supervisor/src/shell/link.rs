@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use gridpool_protocol::channel::{ChannelError, Sender};
-use gridpool_protocol::ids::{ArenaId, AttemptId};
+use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId};
 use gridpool_protocol::message::{Lifeline, ToWorker};
 use gridpool_protocol::status::WorkerMemory;
 use gridpool_protocol::{codec, frame};
@@ -46,8 +46,10 @@ pub(super) struct Link {
     pub(super) is_ending: bool,
     /// Why it ends, as it says.
     pub(super) last_words: Option<String>,
-    /// The shell had to kill it: nobody outside is to blame.
-    pub(super) is_rejected: bool,
+    /// Why the shell had to kill it, if it had: nobody outside is to blame.
+    pub(super) rejected: Option<String>,
+    /// Who has ordered the latest signal for it, and which.
+    pub(super) ordered: Option<(ClientId, i32)>,
     pidfd: PidFd,
     lifeline: UnixStream,
     channel: Option<Sender<ToWorker>>,
@@ -66,7 +68,8 @@ impl Link {
             pid,
             is_ending: false,
             last_words: None,
-            is_rejected: false,
+            rejected: None,
+            ordered: None,
             pidfd,
             lifeline,
             channel: None,

@@ -9,7 +9,7 @@
 //! A service manager (systemd) is told that we live by the thread that keeps the time, after it has had
 //! the lock for a turn of the core: whatever holds the lock for good makes us silent.
 //!
-//! Threads: one for spawning, one for time, one for hashing suspects, two per worker process
+//! Threads: one for spawning, one for time, one for hashing suspects, three per worker process
 //! (`attendant`), one per client connection (`clients`), one that accepts connections, if there is a
 //! socket.
 
@@ -18,6 +18,7 @@ mod attendant;
 mod clients;
 mod content;
 mod core;
+mod death;
 mod gateway;
 mod link;
 mod listen;
@@ -30,6 +31,7 @@ mod pidfd;
 mod process;
 mod spawn;
 mod status;
+mod stderr;
 mod timer;
 
 use std::io;
@@ -72,9 +74,9 @@ const DESCRIPTORS_RESERVED: usize = 48;
 /// Roles that a device may have workers of.
 const ROLES: usize = 2;
 /// Descriptors kept back for the workers of one seat: the old one's and the next one's.
-const DESCRIPTORS_PER_SEAT: usize = 28;
+const DESCRIPTORS_PER_SEAT: usize = 32;
 
-/// How long a pool that has ended waits for clients to read their last verdicts.
+/// How long a pool that has ended waits for clients to read their last verdicts, and for its log.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One device of the pool.
@@ -273,6 +275,10 @@ impl Shell {
             }
             core = self.shared.ended.wait(core).unwrap_or_else(PoisonError::into_inner);
         };
+        // What the last worker died of is worth a moment.
+        let is_untold = |core: &mut Core| core.untold > 0;
+        let told = self.shared.ended.wait_timeout_while(core, FLUSH_TIMEOUT, is_untold);
+        let (core, _) = told.unwrap_or_else(PoisonError::into_inner);
         // The thread that would tell it otherwise may not run again before this process ends.
         self.shared.tell(&core, self.shared.timestamp());
         let outboxes: Vec<_> = core.clients.values().cloned().collect();
@@ -393,26 +399,20 @@ impl Shared {
 
     /// Waits until the memory that a process held on its device is free, if anybody can say. The core
     /// has a limit of its own.
-    fn await_memory(&self, device: DeviceId, pid: u32) {
+    fn await_memory(&self, worker: WorkerId, pid: u32) {
         let Some(monitor) = self.monitor.get() else { return };
-        match monitor.reclaimed(device, pid, monitor::ANSWER_TIMEOUT) {
+        match monitor.reclaimed(worker.device, pid, monitor::ANSWER_TIMEOUT) {
             Reclaim::Back => {}
-            Reclaim::Held => tracing::warn!(%device, pid, "a dead worker's memory is not free yet"),
-            Reclaim::Unknown => tracing::debug!(%device, pid, "there is no monitor to ask"),
+            Reclaim::Held => tracing::warn!(%worker, pid, "a dead worker's memory is not free yet"),
+            Reclaim::Unknown => tracing::debug!(%worker, pid, "there is no monitor to ask"),
         }
     }
 
     /// The driver told of a fault of a device.
     fn device_fault(&self, device: DeviceId, fault: FaultCode) {
-        let (meaning, response) = (fault.meaning(), self.policy.response(fault));
-        let (name, says) = (&*meaning.name, meaning.sentence);
         let mut core = self.lock();
         let now = self.timestamp();
-        if core.pool.is_expected(now, device, fault) {
-            tracing::debug!(%device, %fault, name, says, "the driver says, as expected");
-        } else {
-            tracing::warn!(%device, %fault, name, says, %response, "the driver says");
-        }
+        core.log_driver(now, device, fault, self.policy.response(fault));
         core.handle(self, now, Event::DeviceFault { device, fault });
     }
 }

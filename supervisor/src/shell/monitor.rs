@@ -20,12 +20,14 @@ use std::time::Duration;
 use gridpool_protocol::clock;
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::DeviceId;
+use gridpool_protocol::log::FORMAT_VARIABLE;
 use gridpool_protocol::monitor::{Line, QUESTIONS_MAX, Question};
 use gridpool_protocol::status::{DeviceStatus, MonitorStatus};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use super::PoolDevice;
 use super::pidfd::PidFd;
+use crate::logging;
 use gauges::Gauges;
 use lines::{Lines, Next};
 
@@ -266,6 +268,7 @@ impl Inner {
         for device in &self.devices {
             command.args(["--uuid", &device.uuid]);
         }
+        command.env(FORMAT_VARIABLE, logging::format().name());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let mut child = command.spawn()?;
         match self.take_up(&mut child) {

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use gridpool_protocol::ids::{ContentHash, DeviceId, Role, WorkerId};
+use gridpool_protocol::ids::{ClientId, ContentHash, DeviceId, Role, WorkerId};
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::status::QuarantineStatus;
+use nix::libc::SIGKILL;
 
 use super::Shared;
 use crate::pool::event::{Event, Release, Timestamp};
@@ -15,10 +16,15 @@ use crate::pool::{Pools, Quarantine};
 const ALL_CONTENTS: &str = "jobs";
 
 /// Sends a signal to a worker, by the name of its process or of its device.
-pub(super) fn kill(shared: &Shared, worker: &str, signal: i32) -> Result<String, Refusal> {
+pub(super) fn kill(
+    shared: &Shared,
+    client: ClientId,
+    worker: &str,
+    signal: i32,
+) -> Result<String, Refusal> {
     nix::sys::signal::Signal::try_from(signal)
         .map_err(|_| Refusal::Invalid(format!("{signal} is no signal")))?;
-    let core = shared.lock();
+    let mut core = shared.lock();
     let named = match worker.parse::<WorkerId>() {
         Ok(named) => Some(named),
         Err(_) => {
@@ -29,21 +35,28 @@ pub(super) fn kill(shared: &Shared, worker: &str, signal: i32) -> Result<String,
             core.pool.worker_on(device)
         }
     };
-    let link = named.and_then(|named| core.workers.get(&named));
-    let (Some(named), Some(link)) = (named, link) else {
+    let Some((named, pid)) = named.and_then(|named| Some((named, core.workers.get(&named)?.pid)))
+    else {
         let all: Vec<_> = core.workers.keys().map(WorkerId::to_string).collect();
         let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
         return Err(Refusal::Invalid(format!("there is no worker {worker} now; there are {all}")));
     };
+    let link = core.workers.get_mut(&named).expect("it was just found");
     link.signal(signal).map_err(|error| Refusal::Invalid(format!("{named}: {error}")))?;
-    Ok(format!("signal {signal} sent to {named} (pid {})", link.pid))
+    link.ordered = Some((client, signal));
+    let (worker, why) = (named, "order");
+    match signal {
+        SIGKILL => tracing::warn!(%worker, %client, why, signal, "killing worker"),
+        _ => tracing::warn!(%worker, %client, why, signal, "sending worker a signal"),
+    }
+    Ok(format!("signal {signal} sent to {named} (pid {pid})"))
 }
 
 /// Takes a decision of the pool back: a device is tried again now, or jobs of a content that was
 /// convicted are accepted again.
-pub(super) fn release(shared: &Shared, what: &str) -> Result<String, Refusal> {
+pub(super) fn release(shared: &Shared, client: ClientId, what: &str) -> Result<String, Refusal> {
     let (release, done) = decide(shared, what)?;
-    tracing::info!(done, "released");
+    tracing::info!(%client, done, "released");
     shared.post(Event::ReleaseRequested { release });
     Ok(done)
 }

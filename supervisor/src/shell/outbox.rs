@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
+use gridpool_protocol::ids::ClientId;
 use gridpool_protocol::{clock, frame};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -31,6 +32,7 @@ pub(super) struct Outbox {
 
 #[derive(Debug)]
 struct Shared {
+    client: ClientId,
     socket: UnixStream,
     state: Mutex<State>,
     /// Signalled when less waits, and when the connection ends.
@@ -67,13 +69,14 @@ impl Message {
 
 impl Outbox {
     /// `bytes_high` keeps the most bytes that ever waited in any outbox.
-    pub(super) fn new(socket: UnixStream, bytes_high: Arc<AtomicU64>) -> Self {
+    pub(super) fn new(client: ClientId, socket: UnixStream, bytes_high: Arc<AtomicU64>) -> Self {
         let (state, drained) = (Mutex::default(), Condvar::new());
-        Self { shared: Arc::new(Shared { socket, state, drained, bytes_high }) }
+        Self { shared: Arc::new(Shared { client, socket, state, drained, bytes_high }) }
     }
 
     /// Sends a packed frame now, or as soon as the client reads. Never blocks.
     pub(super) fn send(&self, bytes: Vec<u8>, arena: Option<Arc<ClientArena>>) {
+        let client = self.shared.client;
         let mut state = self.shared.lock();
         if state.closed {
             return;
@@ -84,7 +87,7 @@ impl Outbox {
                 Ok(true) => return,
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::debug!(%error, "client cannot be written to");
+                    tracing::debug!(%client, %error, "client cannot be written to");
                     return self.shared.close(&mut state);
                 }
             }
@@ -93,7 +96,7 @@ impl Outbox {
         self.shared.bytes_high.fetch_max(state.bytes as u64, Ordering::Relaxed);
         state.waiting.push_back(message);
         if state.bytes > OUTBOX_BYTES_MAX {
-            tracing::warn!("a client does not read its replies: connection closed");
+            tracing::warn!(%client, "a client does not read its replies: connection closed");
             return self.shared.close(&mut state);
         }
         if !state.has_thread {
@@ -102,7 +105,7 @@ impl Outbox {
             let spawned =
                 thread::Builder::new().name("outbox".into()).spawn(move || shared.drain());
             if let Err(error) = spawned {
-                tracing::error!(%error, "no thread for a slow client: connection closed");
+                tracing::error!(%client, %error, "no thread for a slow client: closed");
                 self.shared.close(&mut state);
             }
         }
@@ -143,7 +146,7 @@ impl Shared {
         state.bytes = 0;
         self.drained.notify_all();
         if let Err(error) = self.socket.shutdown(Shutdown::Both) {
-            tracing::debug!(%error, "the client had closed already");
+            tracing::debug!(client = %self.client, %error, "the client had closed already");
         }
     }
 
@@ -153,7 +156,7 @@ impl Shared {
             let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLOUT)];
             match poll(&mut fds, PollTimeout::NONE) {
                 Ok(_) | Err(Errno::EINTR) => {}
-                Err(errno) => tracing::error!(%errno, "poll"),
+                Err(errno) => tracing::error!(client = %self.client, %errno, "poll"),
             }
             let mut state = self.lock();
             while let Some(message) = state.waiting.front_mut() {
@@ -166,7 +169,7 @@ impl Shared {
                     }
                     Ok(false) => break,
                     Err(error) => {
-                        tracing::debug!(%error, "client cannot be written to");
+                        tracing::debug!(client = %self.client, %error, "it cannot be written to");
                         self.close(&mut state);
                     }
                 }

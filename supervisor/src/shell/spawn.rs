@@ -14,6 +14,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use gridpool_protocol::channel::Listener;
 use gridpool_protocol::ids::{DeviceKind, Role, WorkerId};
+use gridpool_protocol::log::FORMAT_VARIABLE;
 use gridpool_protocol::tensor::options::ModelPlan;
 use nix::libc;
 use nix::sys::signal::{Signal, kill};
@@ -25,7 +26,9 @@ use super::core::Core;
 use super::link::Link;
 use super::pidfd::PidFd;
 use super::process::BootFolder;
+use super::stderr::Stderr;
 use super::{PoolDevice, Shared};
+use crate::logging;
 use crate::pool::event::Event;
 use crate::pool::policy::PolicyTable;
 
@@ -105,7 +108,8 @@ fn start(
     let (listener, name) = Listener::open()?;
     let (lifeline, theirs) = UnixStream::pair()?;
     let (beacon, lit) = UnixStream::pair()?;
-    let ends = Ends { lifeline: theirs.into(), beacon: lit.into() };
+    let (stderr, said) = UnixStream::pair()?;
+    let ends = Ends { lifeline: theirs.into(), beacon: lit.into(), stderr: said.into() };
     let duty = Duty::of(worker, &mut shared.lock());
     let child = spawn(command, duty, worker, device, &name, ends, shared.worker_spin);
     let child = child.map_err(StartError::Program)?;
@@ -114,7 +118,8 @@ fn start(
     let attended = PidFd::open(pid).and_then(|pidfd| {
         let link = Link::new(pid, pidfd.try_clone()?, lifeline.try_clone()?);
         shared.lock().link(worker, link);
-        let attendant = Attendant { worker, pidfd, lifeline, beacon, listener };
+        let stderr = Stderr::follow(worker, stderr)?;
+        let attendant = Attendant { worker, pidfd, lifeline, beacon, listener, stderr };
         attendant.start(child, Arc::clone(shared))
     });
     if attended.is_err() {
@@ -138,6 +143,7 @@ fn end(worker: WorkerId, pid: u32) {
 struct Ends {
     lifeline: OwnedFd,
     beacon: OwnedFd,
+    stderr: OwnedFd,
 }
 
 /// What a worker is there for.
@@ -184,6 +190,8 @@ fn spawn(
         .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         .stdin(Stdio::from(ends.lifeline))
         .stdout(Stdio::from(ends.beacon))
+        .stderr(Stdio::from(ends.stderr))
+        .env(FORMAT_VARIABLE, logging::format().name())
         .process_group(0);
     match duty {
         Duty::Grid => {

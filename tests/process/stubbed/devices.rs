@@ -57,9 +57,18 @@ fn a_device_in_a_bad_state_after_a_kill_is_put_out_of_service_and_jobs_are_told(
 #[test]
 fn a_device_without_memory_at_the_start_says_so_with_exit_code_72_and_is_tried_three_times() {
     let log = never_serves("call=cuMemAlloc code=2");
-    let words = "exit code 72: cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY (2)";
-    let died = |n: u32| format!("worker died worker=gpu0#{n} exit={words}");
-    assert!((1..=3).all(|n| log.contains(&died(n))) && !log.contains("gpu0#4"), "{log}");
+    let died = |n: u32| log.contains(&format!("worker died worker=gpu0#{n} "));
+    assert!((1..=3).all(died) && !log.contains("gpu0#4"), "{log}");
+    for words in [
+        "exit code 72 (DEVICE_MEMORY): too little device memory",
+        "said       cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY (2)",
+        "fault      cuda 2 (CUDA_ERROR_OUT_OF_MEMORY): ",
+    ] {
+        assert_eq!(log.matches(words).count(), 3, "{words}: {log}");
+    }
+    assert_eq!(log.matches("next       another process starts ").count(), 2, "{log}");
+    let out = "next       gpu0 is out of service and tried again in ";
+    assert_eq!(log.matches(out).count(), 1, "{log}");
     assert!(log.contains("gridpool: no worker can start"), "{log}");
 }
 

@@ -145,3 +145,40 @@ fn a_monitor_that_is_killed_is_started_again_and_a_killed_supervisor_leaves_none
         if there { Err("it is there".to_owned()) } else { Ok(()) }
     });
 }
+
+#[test]
+fn the_death_of_a_worker_is_told_with_its_cuda_code_and_with_what_the_driver_says_of_it() {
+    let script = "events=DIR/events; call=cuLaunchKernel once-file=DIR/once while-file=DIR/go nth=1 \
+                  code=700 sticky";
+    // However slow the machine, what is said belongs together.
+    let setup = gpus(1, script).limits("incident_window_s = 600\n");
+    mkfifo(&setup.folder().join("events"), Mode::S_IRWXU).expect("a FIFO can be made");
+    let pool = up(setup);
+    tell(&pool, 0, XID, 31);
+    pool.until_status("the first to be told", |status| status.devices[0].xids == 1);
+    make(pool.folder(), "go");
+    serves(&pool.client());
+    pool.until("gpu0", "replaced", |slot| slot.generation == 2 && slot.state == WorkerState::Ready);
+    let log = pool.log();
+    let (_, block) = log.split_once("worker died worker=gpu0#1 ").expect("its death is told");
+    let block: Vec<_> = block.lines().skip(1).map_while(|l| l.strip_prefix("    ")).collect();
+    for words in [
+        "ended      exit code 70 (STICKY): a sticky CUDA error: the context is lost",
+        "said       cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS (700)",
+        "fault      cuda 700 (CUDA_ERROR_ILLEGAL_ADDRESS): ",
+        "driver     xid 31 (",
+        "job        job",
+    ] {
+        let is_there = block.iter().any(|line| line.starts_with(words));
+        assert!(is_there, "`{words}` is not in {block:#?}");
+    }
+    assert!(block.iter().any(|line| line.contains(", met by job")), "{block:#?}");
+    // What the driver says a little later names the worker that is gone; and once is enough.
+    tell(&pool, 0, XID, 43);
+    tell(&pool, 0, XID, 43);
+    pool.until_status("all to be told", |status| status.devices[0].xids == 3);
+    let log = pool.log();
+    let line = log.lines().find(|line| line.contains("fault=xid 43 ")).expect("it is told");
+    assert!(line.contains("as expected") && line.ends_with(" worker=gpu0#1"), "{line}");
+    assert_eq!(log.matches("fault=xid 43 ").count(), 1, "{log}");
+}

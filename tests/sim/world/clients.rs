@@ -214,6 +214,7 @@ impl World {
             role: if model.is_some() { Role::Infer } else { Role::Grid },
             model,
             key: JobKey(self.next_key),
+            label: "".into(),
             program_hash: format!("p{}", self.rng.below(self.swarm.programs)).into(),
             items: self.rng.pick(&self.swarm.items),
             cost: self.rng.pick(&self.swarm.costs),

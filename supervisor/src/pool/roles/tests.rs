@@ -49,6 +49,7 @@ fn submitted(job: u64, role: Role) -> Event {
         role,
         model: None,
         key: JobKey(job.into()),
+        label: "p".into(),
         program_hash: "p".into(),
         items: 1,
         cost: 1,

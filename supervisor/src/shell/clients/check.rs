@@ -12,6 +12,7 @@ use gridpool_protocol::message::{
     Destination, InferSubmission, Inline, Input, ModelCall, Payload, Slice, Submission,
 };
 use gridpool_protocol::output::OutputLayout;
+use gridpool_protocol::status::RUN_TEXT_MAX;
 
 use super::{ClientArena, Connection};
 use crate::pool::event::JobRequest;
@@ -78,6 +79,7 @@ impl Connection {
             role: Role::Grid,
             model: None,
             key: submission.key,
+            label: label(&call.program),
             program_hash: program.shared_hash(),
             items: call.payload.items,
             cost: u64::from(call.payload.cells) * program.steps().len() as u64 + COST_PER_JOB,
@@ -132,6 +134,7 @@ impl Connection {
             role: Role::Infer,
             model: Some(model.as_str().into()),
             key: submission.key,
+            label: label(model),
             program_hash: format!("model:{model}").into(),
             items: 1,
             cost: bytes.saturating_add(inline_bytes).saturating_add(COST_PER_JOB),
@@ -171,5 +174,13 @@ impl Connection {
         }
         claimed.insert(id, Arc::clone(arena));
         Ok(())
+    }
+}
+
+/// As much of a program or of a model's name as logs show.
+fn label(text: &str) -> Arc<str> {
+    match text.char_indices().nth(RUN_TEXT_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+        None => text.into(),
     }
 }

@@ -79,7 +79,8 @@ impl InHand {
             // Not under the lock: who is withdrawn is answered, and forgotten here.
             let ticket = self.shared().attempts.get(attempt).cloned().flatten();
             let waited = ticket.is_some_and(|ticket| ticket.cancel());
-            tracing::debug!(%attempt, waited, "withdrawn");
+            let AttemptId { job, number } = attempt;
+            tracing::debug!(%job, attempt = number, waited, "withdrawn");
         }
     }
 }

@@ -1,0 +1,158 @@
+//! The block of a death in words and as fields, death by death.
+
+use gridpool_protocol::ids::{ClientId, DeviceKind, JobId};
+use gridpool_protocol::receipt::{DeviceInfo, Verdict};
+
+use super::*;
+use crate::pool::KillReason;
+use crate::pool::event::Exit;
+
+fn attempt(job: u64, number: u32) -> AttemptId {
+    AttemptId { job: JobId(job), number }
+}
+
+fn lost(job: u64, waited: bool, fate: Fate) -> LostAttempt {
+    LostAttempt::new(attempt(job, 2), "rot90 | fill(0, 5)", waited, fate)
+}
+
+/// The death of gpu0#3 by SIGSEGV, with nothing in hand.
+fn death() -> Death {
+    Death {
+        worker: "gpu0#3".parse().unwrap(),
+        device: DeviceInfo {
+            kind: DeviceKind::Gpu,
+            index: 0,
+            name: "NVIDIA H200".to_owned(),
+            uuid: "GPU-1".to_owned(),
+            driver: "580".to_owned(),
+        },
+        exit: Exit { status: ExitStatus::Signal(11), fault: None, last_words: None },
+        killed: None,
+        is_expected: false,
+        lived: Duration::from_millis(12_345),
+        ready_after: Some(Duration::from_millis(250)),
+        answered: 1,
+        attempts: Vec::new(),
+        attempts_more: 0,
+        driver: None,
+        served_by: None,
+        next: Next::Restart(Duration::ZERO),
+    }
+}
+
+fn obituary(death: Death) -> Obituary {
+    Obituary {
+        death,
+        pid: 4_711,
+        role: Role::Grid,
+        ordered: None,
+        met_by: None,
+        stderr: Vec::new(),
+    }
+}
+
+fn lines(obituary: &Obituary) -> Vec<String> {
+    let block = human(obituary);
+    let mut lines = block.split('\n');
+    assert_eq!(lines.next(), Some(""), "the block starts below the line of the event");
+    lines.map(|line| line.strip_prefix("    ").expect("it is indented").to_owned()).collect()
+}
+
+#[test]
+fn a_signal_of_nobody_we_know_is_told_with_what_the_worker_had() {
+    let fates = [
+        lost(5, false, Fate::Waits { suspects: 2 }),
+        lost(6, false, Fate::Runs("gpu1#1".parse().unwrap())),
+        lost(7, false, Fate::Verdict(Verdict::Failed)),
+        lost(8, false, Fate::Convicted),
+        lost(9, true, Fate::Over),
+    ];
+    let death = Death { attempts: fates.into(), attempts_more: 3, ..death() };
+    let stderr = vec!["first".to_owned(), "last".to_owned()];
+    let want = [
+        "device     gpu0 NVIDIA H200 GPU-1",
+        "ended      signal 11 (SIGSEGV): the process used memory that is not its own",
+        "life       12.345 s, READY after 0.250 s, 1 job answered",
+        "job        job5 attempt 2: waits to run again, as one of 2 suspects that run without others \
+         (rot90 | fill(0, 5))",
+        "job        job6 attempt 2: runs again, on gpu1#1 (rot90 | fill(0, 5))",
+        "job        job7 attempt 2: its verdict is FAILED (rot90 | fill(0, 5))",
+        "job        job8 attempt 2: convicted, its verdict is POISON (rot90 | fill(0, 5))",
+        "job        job9 attempt 2, which had not begun: has its verdict already (rot90 | fill(0, 5))",
+        "job        and 3 more",
+        "next       another process starts at once",
+        "stderr     first",
+        "           last",
+    ];
+    let got = lines(&Obituary { stderr, ..obituary(death) });
+    let sentence = FaultCode::Signal(11).meaning().sentence;
+    let want =
+        want.map(|line| line.replace("the process used memory that is not its own", sentence));
+    assert_eq!(got, want);
+}
+
+#[test]
+fn a_cuda_fault_is_told_by_number_name_and_meaning() {
+    let fault = Some(FaultCode::Cuda(700));
+    let last_words = Some("cuCtxSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700)".to_owned());
+    let exit = Exit { status: ExitStatus::Code(70), fault, last_words };
+    let served_by = Some("gpu0#4".parse().unwrap());
+    let next = Next::Restart(Duration::from_millis(100));
+    let driver = Some(FaultCode::Xid(31));
+    let obituary = Obituary {
+        met_by: Some(attempt(5, 1)),
+        ..obituary(Death { exit, served_by, next, driver, ..death() })
+    };
+    let got = lines(&obituary);
+    let line = |start: &str| {
+        let found = got.iter().find(|line| line.starts_with(start));
+        found.unwrap_or_else(|| panic!("{start} is not in {got:#?}")).as_str()
+    };
+    assert_eq!(
+        line("ended"),
+        "ended      exit code 70 (STICKY): a sticky CUDA error: the context is lost"
+    );
+    assert!(line("fault").starts_with("fault      cuda 700 (CUDA_ERROR_ILLEGAL_ADDRESS): "));
+    assert!(line("fault").ends_with(", met by job5 attempt 1"));
+    assert!(line("driver").starts_with("driver     xid 31 ("), "{}", line("driver"));
+    assert!(line("said").starts_with("said       cuCtxSynchronize"));
+    assert_eq!(line("next"), "next       gpu0#4 serves gpu0; another process starts in 0.100 s");
+    let fields = fields(&obituary);
+    assert_eq!((&fields["exit_code"], &fields["signal"]), (&json!(70), &Value::Null));
+    assert_eq!(fields["fault"]["name"], "CUDA_ERROR_ILLEGAL_ADDRESS");
+    assert_eq!(fields["met_by"], json!({"job": "job5", "attempt": 1}));
+    assert_eq!(fields["driver"]["code"], "xid 31");
+    assert_eq!(fields["restart_in_s"], json!(0.1));
+}
+
+#[test]
+fn a_worker_that_the_pool_has_killed_says_why_and_one_that_was_quicker_says_both() {
+    let reason = Some(KillReason::Late);
+    let exit = Exit { status: ExitStatus::Signal(9), fault: None, last_words: None };
+    let by_the_pool = Death { exit, killed: reason, ..death() };
+    let want = "signal 9 (SIGKILL), by the pool: the deadline of its job has passed";
+    assert_eq!(how_it_ended(&by_the_pool, None), want);
+    assert_eq!(fields(&obituary(by_the_pool))["killed_for"], "late");
+    let (client, killed) = (ClientId(7), Exit { status: ExitStatus::Signal(9), ..death().exit });
+    let ordered = Death { exit: killed, ..death() };
+    let how = how_it_ended(&ordered, Some((client, 9)));
+    assert_eq!(how, "signal 9 (SIGKILL), as client7 has ordered");
+    let how = how_it_ended(&ordered, Some((client, 15)));
+    assert!(how.starts_with("signal 9 (SIGKILL): "), "that was another signal: {how}");
+    let quicker = Death { killed: reason, ..death() };
+    let how = how_it_ended(&quicker, None);
+    assert!(how.starts_with("signal 11 (SIGSEGV): "), "{how}");
+    assert!(how.ends_with("; before, the pool had killed it: the deadline of its job has passed"));
+}
+
+#[test]
+fn a_worker_that_broke_the_protocol_has_said_nothing() {
+    let last_words = Some("it did not say who it is first".to_owned());
+    let exit = Exit { status: ExitStatus::Rejected, fault: None, last_words };
+    let rejected = Death { exit, ready_after: None, next: Next::Out(None), ..death() };
+    let got = lines(&obituary(rejected));
+    assert!(got.contains(&"because    it did not say who it is first".to_owned()), "{got:#?}");
+    assert!(got.contains(&"life       12.345 s, never READY".to_owned()), "{got:#?}");
+    let next = "next       gpu0 is out of service until `gridpool release gpu0`".to_owned();
+    assert!(got.contains(&next), "{got:#?}");
+}
