@@ -29,6 +29,7 @@ mod jobs;
 mod lifecycle;
 mod limits;
 mod loaded;
+mod looks;
 mod memory;
 mod packed;
 mod pairs;

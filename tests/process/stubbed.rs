@@ -26,7 +26,7 @@ const SCRIPT: &str = "GRIDPOOL_STUB_SCRIPT";
 const NO_BACKOFF: &str = "backoff_min_ms = 1\nbackoff_max_ms = 2\n";
 
 /// A pool on so many GPUs whose driver obeys a script.
-fn gpus(count: usize, script: &str) -> Setup {
+pub(crate) fn gpus(count: usize, script: &str) -> Setup {
     let names: Vec<_> = (0..count).map(|gpu| gpu.to_string()).collect();
     let setup = on(names.join(","));
     let script = format!("devices={count}; {}", in_folder(script, setup.folder()));
@@ -40,7 +40,7 @@ fn in_folder(script: &str, folder: &Path) -> String {
 }
 
 /// A folder in which loaders find the driver.
-fn driver_in(folder: &Path) -> PathBuf {
+pub(crate) fn driver_in(folder: &Path) -> PathBuf {
     let driver = folder.join("driver");
     fs::create_dir(&driver).expect("a folder can be made");
     for name in NAMES {
