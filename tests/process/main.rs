@@ -31,6 +31,7 @@ mod lifecycle;
 mod limits;
 mod loaded;
 mod logs;
+mod looks;
 mod memory;
 mod packed;
 mod pairs;

@@ -40,7 +40,7 @@ fn in_folder(script: &str, folder: &Path) -> String {
 }
 
 /// A folder in which loaders find the driver.
-fn driver_in(folder: &Path) -> PathBuf {
+pub(crate) fn driver_in(folder: &Path) -> PathBuf {
     let driver = folder.join("driver");
     fs::create_dir(&driver).expect("a folder can be made");
     for name in NAMES {

@@ -1,11 +1,12 @@
 //! Every op at every size, through a pool, against the reference in this process.
 //!
 //! - `programs` names what tries an op, `grids` makes what it is tried on.
-//! - `differ` says how a result differs.
+//! - `differ` says how a result differs, `course` what becomes of an op.
 //!
 //! Several ops are under way at a time, and of each one job alone: so no other job joins its launch, and a
 //! batch of 33 is a launch of 33.
 
+mod course;
 mod differ;
 mod grids;
 mod programs;
@@ -23,16 +24,17 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::client::{Client, ClientError, Job};
 use gridpool_protocol::clock;
 use gridpool_protocol::diagnose::{Check, Group, Plan};
-use gridpool_protocol::ids::{DeviceId, DeviceKind};
+use gridpool_protocol::ids::DeviceId;
 use gridpool_protocol::limits::{INLINE_BYTES_MAX, JOB_ITEMS_MAX};
 use gridpool_protocol::output::{OutputLayout, Outputs};
 use gridpool_protocol::program::Program;
 
-use super::pooled::{Proof, trouble};
+use super::pooled::trouble;
 use super::{DiagnoseError, Report, us_since};
 use crate::bench::load::Trouble;
 use crate::bench::memory::room_for;
 use crate::bench::native;
+use course::{Behind, Course};
 use differ::differ;
 use grids::{Grids, first_of};
 use programs::{Trial, trials};
@@ -109,22 +111,19 @@ struct Looker<'a> {
     is_lost: AtomicBool,
 }
 
-/// What was found of an op so far.
-#[derive(Default)]
-struct Course {
-    proof: Proof,
-    /// Sizes that were submitted as several jobs.
-    split: Vec<u32>,
-    /// Sizes that were not tried, and why.
-    untried: Vec<(u32, String)>,
-}
-
-impl Course {
-    fn is_split(&mut self, size: u32) {
-        if self.split.last() != Some(&size) {
-            self.split.push(size);
-        }
+/// The programs that a program builds on, the shortest first: what comes before its last op, and of ops
+/// that are applied to the elements of pairs, the same ops on grids.
+fn parts_of(program: &Program) -> Vec<Program> {
+    let compiled = |steps: &[String]| Program::compile(&steps.join(" | "), program.ties()).ok();
+    let steps: Vec<String> = program.steps().iter().map(ToString::to_string).collect();
+    let mut parts: Vec<Program> =
+        (1..steps.len()).filter_map(|count| compiled(&steps[..count])).collect();
+    if program.steps().iter().all(|step| step.applied) {
+        let ops: Vec<String> = program.steps().iter().map(|step| step.op.to_string()).collect();
+        let on_grids = (1..=ops.len()).filter_map(|count| compiled(&ops[..count]));
+        parts.splice(0..0, on_grids.collect::<Vec<_>>());
     }
+    parts
 }
 
 /// In the place of items that fit no job, the two halves of them.
@@ -161,22 +160,41 @@ impl Looker<'_> {
         let mut course = Course::default();
         for &size in &self.sizes {
             for tried in trial.programs.iter().filter(|tried| size <= tried.items_max) {
+                let text = tried.program.text();
+                if course.behind.iter().any(|behind| behind.program == text) {
+                    continue;
+                }
                 if self.is_lost.load(Ordering::Relaxed) {
                     return self.not_tried(trial);
                 }
                 match self.size(client, &tried.program, size, &mut course) {
                     Ok(()) => {}
                     Err(Trouble::Skipped(why)) => course.untried.push((size, why)),
-                    Err(Trouble::Wrong(what)) => {
-                        let text = tried.program.text();
-                        let says = format!("`{text}`: {what}{}", course.proof.by());
-                        return self.failed(trial, size, says, &course);
-                    }
+                    Err(Trouble::Wrong(what)) => match self.culprit(client, &tried.program, size) {
+                        Some(culprit) => {
+                            let program = text.to_owned();
+                            course.behind.push(Behind { program, culprit, size });
+                        }
+                        None => {
+                            let says = format!("`{text}`: {what}{}", course.proof.by());
+                            return course.failed(trial, self.device, size, says);
+                        }
+                    },
                     Err(Trouble::Lost(error)) => return self.lost(trial, size, &error),
                 }
             }
         }
-        self.ended(trial, &course)
+        course.ended(trial, &self.sizes)
+    }
+
+    /// The part of a program that is wrong already without the op under test: what comes before it, or
+    /// what is applied.
+    fn culprit(&self, client: &Client, program: &Program, size: u32) -> Option<String> {
+        let is_wrong = |part: &Program| {
+            let tried = self.size(client, part, size, &mut Course::default());
+            matches!(tried, Err(Trouble::Wrong(_)))
+        };
+        parts_of(program).into_iter().find(is_wrong).map(|part| part.text().to_owned())
     }
 
     /// A program over so many items: as one job, or as several if they fit none.
@@ -265,60 +283,6 @@ impl Looker<'_> {
         Ok(())
     }
 
-    fn ended(&self, trial: &Trial, course: &Course) -> Check {
-        let sizes = self.sizes.iter().filter(|size| !course.untried.iter().any(|u| u.0 == **size));
-        let tried: Vec<u32> = sizes.copied().collect();
-        let name = format!("op {}", trial.op);
-        let Proof { jobs, items, item_errors, .. } = course.proof;
-        let mut says = format!("as the reference at {} sizes{}", tried.len(), up_to(&tried));
-        if !course.split.is_empty() {
-            let split = listed(&course.split);
-            says.push_str(&format!("; {split} items are too much for one job and went as several"));
-        }
-        let check = match course.untried.first() {
-            None => Check::pass(Group::Batches, name, says),
-            Some((_, why)) => {
-                let sizes: Vec<u32> = course.untried.iter().map(|untried| untried.0).collect();
-                let says = format!("{} items were not tried: {why}; {says}", listed(&sizes));
-                let next = "free memory, or leave those sizes out";
-                Check::skip(Group::Batches, name, says, next)
-                    .fact("sizes not tried", listed(&sizes))
-            }
-        };
-        self.with_facts(check, trial, course)
-            .fact("sizes", listed(&tried))
-            .fact("jobs", jobs)
-            .fact("items", items)
-            .fact("item errors", item_errors)
-            .fact("launches", course.proof.launches)
-    }
-
-    fn failed(&self, trial: &Trial, size: u32, says: String, course: &Course) -> Check {
-        let op = trial.op;
-        let again = format!("repeat it with `gridpool diagnose --ops {op} --sizes {size}`");
-        let device = self.device;
-        let next = match device.kind {
-            DeviceKind::Gpu => format!(
-                "{again}; if only {device} fails, leave it out of the pool's devices and look at \
-                 `nvidia-smi -q -d ECC`; if every GPU fails, report the op, the size, the module and \
-                 the driver's version"
-            ),
-            DeviceKind::Cpu => format!(
-                "{again}; if it fails again, this build of gridpool-worker computes what it must not \
-                 here: build it anew, and report the op and the size"
-            ),
-        };
-        let check = Check::fail(Group::Batches, format!("op {op}"), says, next).at(size.into());
-        self.with_facts(check, trial, course)
-    }
-
-    fn with_facts(&self, check: Check, trial: &Trial, course: &Course) -> Check {
-        let programs = trial.programs.iter().map(|tried| tried.program.text());
-        let Proof { worker, module, .. } = &course.proof;
-        let check = check.fact("programs", programs.collect::<Vec<_>>().join("; "));
-        check.fact("worker", worker).fact("module", module)
-    }
-
     /// The pool went away under this op.
     fn lost(&self, trial: &Trial, size: u32, error: &ClientError) -> Check {
         if self.is_lost.swap(true, Ordering::Relaxed) {
@@ -382,29 +346,6 @@ fn compare(got: &Outputs, want: &Outputs, place: Place) -> Result<(), String> {
 fn errors(outputs: &Outputs) -> u64 {
     let is_error = |&item: &usize| matches!(outputs.item_error(item), Ok(Some(_)));
     (0..outputs.len()).filter(is_error).count() as u64
-}
-
-/// `1, 2, 33`, and of many neighbours the first and the last: `1-32, 64`.
-fn listed(sizes: &[u32]) -> String {
-    let mut runs: Vec<(u32, u32)> = Vec::new();
-    for &size in sizes {
-        match runs.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(size) => *last = size,
-            Some(_) | None => runs.push((size, size)),
-        }
-    }
-    let text = |&(first, last): &(u32, u32)| {
-        if first == last { first.to_string() } else { format!("{first}-{last}") }
-    };
-    runs.iter().map(text).collect::<Vec<_>>().join(", ")
-}
-
-fn up_to(sizes: &[u32]) -> String {
-    match (sizes.first(), sizes.last()) {
-        (Some(first), Some(last)) if first != last => format!(" from {first} to {last}"),
-        (Some(only), _) => format!(" ({only})"),
-        (None, _) => String::new(),
-    }
 }
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ const SIZES: [u64; 11] = [
     (1 << 32) + 1,
     ARENA_BYTES_MAX,
 ];
+/// A quick look leaves those from here on out: their memory is committed, which takes seconds.
+const QUICK_BELOW: u64 = (1 << 31) - 1;
 /// Sizes that no arena has.
 const BEYOND: [u64; 3] = [ARENA_BYTES_MAX + 1, 1 << 63, u64::MAX];
 /// How the pool says that one client may not have so much.
@@ -46,7 +48,8 @@ pub(super) fn look(socket: &Path, quick: bool) -> Vec<Check> {
     let checks = checks.and_then(|client| {
         let before = arena_bytes(&client).map_err(|error| Chain(&error).to_string())?;
         let mut wire = Wire::connect(socket).map_err(|error| Chain(&error).to_string())?;
-        let sizes: Vec<u64> = SIZES.into_iter().filter(|&size| !quick || size < 1 << 32).collect();
+        let sizes: Vec<u64> =
+            SIZES.into_iter().filter(|&size| !quick || size < QUICK_BELOW).collect();
         let mut checks = vec![sizes_are_given(&mut wire, &sizes), beyond_is_refused(&mut wire)];
         drop(wire);
         checks.push(all_is_back(&client, before));

@@ -8,7 +8,7 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::client::{Client, ClientError, InferJob};
 use gridpool_protocol::diagnose::{Check, Group};
 use gridpool_protocol::ids::{ArenaId, DeviceId, JobKey};
-use gridpool_protocol::limits::INLINE_BYTES_MAX;
+use gridpool_protocol::limits::{ARENA_BYTES_MIN, INLINE_BYTES_MAX};
 use gridpool_protocol::message::{
     Call, Destination, InferSubmission, Inline, Input, ModelCall, Payload, Priority, Slice,
     Submission,
@@ -26,6 +26,8 @@ const NEXT: &str = "look at the pool's log";
 const GRIDS: &str = "grid shapes, by the pool";
 const TENSORS: &str = "tensor shapes, by the pool";
 const DEADLINE_MS: u64 = 60_000;
+/// The arena that slices are said to lie in: of the least size, so that no byte is behind it.
+const ARENA_BYTES: u64 = ARENA_BYTES_MIN;
 /// Bytes of a packed set of tensors before the first tensor, and of a tensor before its name.
 const SET_HEAD_BYTES: usize = 16;
 const TENSOR_HEAD_BYTES: usize = 4;
@@ -35,9 +37,12 @@ pub(super) fn grids(socket: &Path, device: DeviceId) -> Check {
     let tried = Wire::connect(socket).and_then(|mut wire| {
         let before = workers(socket, device);
         let mut cases = Vec::new();
+        let arena = wire.arena(ARENA_BYTES)?.map_err(|refusal| {
+            WireError::Unexpected(format!("{ARENA_BYTES} bytes of shared memory with: {refusal}"))
+        })?;
         for (at, (what, spoil)) in (1..).zip(JOBS) {
             let mut job = job(at);
-            spoil(&mut job);
+            spoil(&mut job, arena.0);
             cases.push((what, came(wire.submit(job)?)));
         }
         let good = wire.submit(job(u128::MAX))?;
@@ -126,28 +131,35 @@ fn packed() -> (BatchLayout, Vec<u8>) {
     (layout, bytes)
 }
 
-type Spoil = fn(&mut Submission);
+type Spoil = fn(&mut Submission, ArenaId);
 
 /// What is done to a good job, in words and in fact.
-const JOBS: [(&str, Spoil); 16] = [
-    ("0 items", |job| job.call.payload.items = 0),
-    ("-1 items", |job| job.call.payload.items = u32::MAX),
-    ("0 cells", |job| job.call.payload.cells = 0),
-    ("-1 cells", |job| job.call.payload.cells = u32::MAX),
-    ("fewer cells than items", |job| job.call.payload.cells = 2),
-    ("more cells than its bytes hold", |job| job.call.payload.cells = 1_000),
-    ("a batch of no bytes", |job| job.call.payload.input = Input::Inline(Inline::default())),
-    ("a batch that is cut off", |job| shorten(job)),
-    ("a batch of more bytes than travel inline", |job| {
+const JOBS: [(&str, Spoil); 19] = [
+    ("0 items", |job, _| job.call.payload.items = 0),
+    ("-1 items", |job, _| job.call.payload.items = u32::MAX),
+    ("0 cells", |job, _| job.call.payload.cells = 0),
+    ("-1 cells", |job, _| job.call.payload.cells = u32::MAX),
+    ("fewer cells than items", |job, _| job.call.payload.cells = 2),
+    ("more cells than its bytes hold", |job, _| job.call.payload.cells = 1_000),
+    ("a batch of no bytes", |job, _| job.call.payload.input = Input::Inline(Inline::default())),
+    ("a batch that is cut off", |job, _| shorten(job)),
+    ("a batch of more bytes than travel inline", |job, _| {
         job.call.payload.input = Input::Inline(Inline(vec![0; INLINE_BYTES_MAX + 16]));
     }),
-    ("a grid of 0 x 3", |job| set(job, 0, &[0, 3])),
-    ("a grid of 255 x 255", |job| set(job, 0, &[255, 255])),
-    ("an offset of -1", |job| set_offset(job, 1, u32::MAX)),
-    ("an offset of i32::MIN", |job| set_offset(job, 2, 1 << 31)),
-    ("a slice of an arena that there is not", |job| arena(job, 0, 4_096)),
-    ("a slice at 2^64 - 1", |job| arena(job, u64::MAX, 1)),
-    ("a slice whose end overflows", |job| arena(job, 1 << 63, 1 << 63)),
+    ("a grid of 0 x 3", |job, _| set(job, 0, &[0, 3])),
+    ("a grid of 255 x 255", |job, _| set(job, 0, &[255, 255])),
+    ("an offset of -1", |job, _| set_offset(job, 1, u32::MAX)),
+    ("an offset of i32::MIN", |job, _| set_offset(job, 2, 1 << 31)),
+    ("a slice of an arena that there is not", |job, _| slice(job, ArenaId(u64::MAX), 0, 4_096)),
+    ("a slice of 0 bytes", |job, arena| slice(job, arena, 0, 0)),
+    ("a slice at -1", |job, arena| slice(job, arena, u64::MAX, 64)),
+    ("a slice of -1 bytes", |job, arena| slice(job, arena, 0, u64::MAX)),
+    ("a slice from 2^63 whose end is 0 in 64 bits", |job, arena| {
+        slice(job, arena, 1 << 63, 1 << 63);
+    }),
+    ("a slice one byte longer than its arena", |job, arena| {
+        slice(job, arena, 0, ARENA_BYTES + 1);
+    }),
 ];
 
 fn bytes(job: &mut Submission) -> &mut Vec<u8> {
@@ -171,8 +183,8 @@ fn set_offset(job: &mut Submission, which: usize, offset: u32) {
     set(job, layout.offsets().start + 4 * which, &offset.to_le_bytes());
 }
 
-fn arena(job: &mut Submission, offset: u64, bytes: u64) {
-    job.call.payload.input = Input::Arena(Slice { arena: ArenaId(u64::MAX), offset, bytes });
+fn slice(job: &mut Submission, arena: ArenaId, offset: u64, bytes: u64) {
+    job.call.payload.input = Input::Arena(Slice { arena, offset, bytes });
 }
 
 /// Requests of a model, if the pool has one.

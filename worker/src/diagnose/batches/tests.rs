@@ -39,11 +39,18 @@ fn an_item_of_a_part_is_counted_among_those_of_its_size() {
 }
 
 #[test]
-fn sizes_are_listed_in_runs() {
-    assert_eq!(listed(&[1, 2, 3, 31, 33, 34]), "1-3, 31, 33-34");
-    assert_eq!(listed(&[]), "");
-    assert_eq!(up_to(&[1, 2, 65_537]), " from 1 to 65537");
-    assert_eq!(up_to(&[7]), " (7)");
+fn a_program_builds_on_what_comes_before_and_on_what_is_applied() {
+    let parts = |text: &str| {
+        let program = Program::compile(text, Ties::Cpython).unwrap();
+        parts_of(&program).iter().map(|part| part.text().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(parts("rot90").is_empty());
+    assert_eq!(parts("rot90 | switch(0, 8) | palette"), ["rot90", "rot90 | switch(0, 8)"]);
+    assert_eq!(
+        parts("apply(rot90 | switch(0, 2))"),
+        ["rot90", "rot90 | switch(0, 2)", "apply(rot90)"]
+    );
+    assert_eq!(parts("mapply(rot90)"), ["rot90"]);
 }
 
 #[test]
