@@ -110,6 +110,7 @@ fn answer(replies: &Sender<FromWorker>, run: &Run, member: &Member, launches: u3
 }
 
 /// Writes 10 MB of no text to standard error, and leaves a child behind that holds it open.
+#[expect(clippy::zombie_processes, reason = "it is to outlive this process")]
 fn flood() {
     let mut error = std::io::stderr().lock();
     let line = [b"\xff\x1b[2J ", [b'x'; 93].as_slice(), b"\n"].concat();

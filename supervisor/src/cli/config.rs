@@ -90,8 +90,7 @@ impl Document {
         let mut all = top(settings);
         all.extend(settings.models.iter().flat_map(|model| {
             let fields = serde_json::to_value(&model.options).expect("options are plain data");
-            let mut fields: Map<_, _> =
-                serde_json::from_value(fields).expect("options are a struct");
+            let Value::Object(mut fields) = fields else { unreachable!("options are a struct") };
             fields.shift_insert(0, "name".to_owned(), json!(model.name));
             fields.shift_insert(1, "path".to_owned(), json!(model.path.display().to_string()));
             fields.into_iter().map(|(field, value)| {
