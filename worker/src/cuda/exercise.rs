@@ -76,13 +76,23 @@ impl PlainMemory {
     /// back once all are written, and gives the memory back.
     ///
     /// # Errors
-    /// [`MemoryFault`]: a call fails, or a byte is another. The memory is given back all the same, if
-    /// the driver takes it.
+    /// [`MemoryFault`]: a call fails, or a byte is another. The memory is given back all the same, but
+    /// where the context is lost: then a further call could block for ever, and all goes with the process.
     pub fn exercise(&self, bytes: usize) -> Result<(), MemoryFault> {
         let start = self.driver.allocate(bytes)?;
         let written = self.write_and_read(start, bytes);
-        // SAFETY: the address came from `allocate`, and every copy has been waited for.
-        let freed = unsafe { self.driver.free(start) };
+        if let Err(MemoryFault::Fault(fault)) = &written
+            && fault.ends_worker()
+        {
+            return written;
+        }
+        // A lesser fault may have left a copy under way.
+        let settled = self.driver.synchronize(self.stream);
+        let freed = settled.and_then(|()| {
+            // SAFETY: the address came from `allocate`, and every copy has just been waited for.
+            unsafe { self.driver.free(start) }
+        });
+        // Of two that are wrong the first is the cause.
         written?;
         Ok(freed?)
     }

@@ -1,5 +1,5 @@
 //! Every code at every call that the device makes: at its start, in a job, in one that needs more memory
-//! than those before it, at the ends of an arena. What is right is written here once more, from the
+//! than those before it, at the ends of an arena; and where `gridpool diagnose` looks at it. What is right is written here once more, from the
 //! table of `shared/faults.md`, and not looked up in the table under test.
 
 use std::collections::BTreeMap;
@@ -12,6 +12,8 @@ use gridpool_stub_cuda::script::without_version;
 
 use super::*;
 use crate::chunk::ChunkLimits;
+use crate::cuda::exercise::{MemoryFault, PlainMemory};
+use crate::cuda::inspect::Library;
 use crate::device::Device;
 use crate::fault::FaultClass::{self, Device as DeviceFault, Sticky, Transient};
 use crate::members::{Source, run_together};
@@ -92,6 +94,8 @@ enum Scene {
     /// A job larger than any before it.
     Growth,
     Arena,
+    /// Library, device and plain memory, as `gridpool diagnose` looks at them.
+    Look,
 }
 
 struct Stage {
@@ -136,6 +140,11 @@ impl Stage {
                 let adopted = device.adopt(SharedSlice::private(&mut arena));
                 adopted.and_then(|()| device.release(SharedSlice::private(&mut arena)))
             }
+            Scene::Look => {
+                driver("").unwrap();
+                obey_from_here(script);
+                look()
+            }
         };
         (ended, take_calls())
     }
@@ -167,6 +176,18 @@ impl Stage {
     }
 }
 
+fn look() -> Result<(), Fault> {
+    // SAFETY: the stub has the driver's functions under the driver's names.
+    Library::over(unsafe { Api::over(cuda::symbol)? })?.only_device()?;
+    let memory = PlainMemory::over(again()?, &machine::uuid_text(0))?;
+    memory.room()?;
+    match memory.exercise(10) {
+        Ok(()) => Ok(()),
+        Err(MemoryFault::Fault(fault)) => Err(fault),
+        Err(wrong @ MemoryFault::Byte { .. }) => panic!("{wrong}"),
+    }
+}
+
 /// A script for the calls from now on.
 fn obey_from_here(script: &str) {
     take_calls();
@@ -177,7 +198,7 @@ fn obey_from_here(script: &str) {
 fn every_code_at_every_call_is_a_fault_of_its_class_and_ends_nothing_by_a_signal() {
     let stage = Stage::new();
     let mut swept: BTreeMap<&str, usize> = BTreeMap::new();
-    for scene in [Scene::Start, Scene::Job, Scene::Arena, Scene::Growth] {
+    for scene in [Scene::Start, Scene::Job, Scene::Arena, Scene::Growth, Scene::Look] {
         let (ended, calls) = stage.play(scene, "");
         assert_eq!(ended, Ok(()), "{scene:?} goes well");
         for (at, call) in calls.iter().enumerate() {

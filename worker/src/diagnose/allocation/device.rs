@@ -49,20 +49,24 @@ fn exercised(memory: &PlainMemory, free: usize, total: usize) -> Vec<Check> {
     let largest = free.saturating_sub(HEADROOM);
     let tried = |bytes| memory.exercise(bytes);
     let sizes = judge_sizes(largest, tried);
-    let has_failed = sizes.outcome == Outcome::Fail;
     let sizes = sizes.fact("free bytes", free).fact("all bytes", total);
-    let mut checks = vec![sizes];
-    if has_failed {
-        // A device that is lost answers nothing more, and what it says is said.
-        return checks;
-    }
-    checks.push(judge_refusal("no device memory", &[(0, &[INVALID_VALUE])], tried));
     // No address space has room for the last two: some drivers say that rather than that memory is short.
     let either = &[OUT_OF_MEMORY, INVALID_VALUE][..];
     let more = total.saturating_add(1);
     let too_much = [(more, &either[..1]), (usize::MAX / 2, either), (usize::MAX, either)];
-    checks.push(judge_refusal("too much device memory", &too_much, tried));
-    checks.push(judge_back(free, memory.room().map(|room| room.0)));
+    let mut checks = vec![sizes];
+    let rest: [&dyn Fn() -> Check; 3] = [
+        &|| judge_refusal("no device memory", &[(0, &[INVALID_VALUE])], tried),
+        &|| judge_refusal("too much device memory", &too_much, tried),
+        &|| judge_back(free, memory.room().map(|room| room.0)),
+    ];
+    for look in rest {
+        // A device that is lost answers nothing more, or never, and what it says is said.
+        if checks.iter().any(|check| check.outcome == Outcome::Fail) {
+            break;
+        }
+        checks.push(look());
+    }
     checks
 }
 

@@ -142,13 +142,19 @@ mod tests {
     }
 
     #[test]
-    fn the_last_item_of_a_batch_is_not_always_the_same() {
+    fn batches_of_other_sizes_begin_and_end_with_other_items() {
         let grids = Grids::new();
-        let last = |items: u32| {
+        let ends = |items: u32| {
             let batch = grids.batch(1, first_of(items), items).unwrap();
-            batch.grid(batch.len() - 1)
+            (batch.grid(0), batch.grid(batch.len() - 1))
         };
-        let all: std::collections::BTreeSet<_> = (1..33).map(last).collect();
-        assert!(all.len() > 16, "{} of 32", all.len());
+        let firsts: std::collections::BTreeSet<_> = (1..33).map(|items| ends(items).0).collect();
+        let lasts: std::collections::BTreeSet<_> = (1..33).map(|items| ends(items).1).collect();
+        assert!(
+            firsts.len() > 16 && lasts.len() > 16,
+            "{} and {} of 32",
+            firsts.len(),
+            lasts.len()
+        );
     }
 }
