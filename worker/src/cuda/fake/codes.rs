@@ -1,6 +1,7 @@
 //! Every code at every call that the device makes: at its start, in a job, in one that needs more memory
-//! than those before it, at the ends of an arena; and where `gridpool diagnose` looks at it. What is right is written here once more, from the
-//! table of `shared/faults.md`, and not looked up in the table under test.
+//! than those before it, at the ends of an arena; and where `gridpool diagnose` looks at it. What is right
+//! is written here once more, from the table of `shared/faults.md`, and not looked up in the table under
+//! test.
 
 use std::collections::BTreeMap;
 
