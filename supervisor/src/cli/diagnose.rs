@@ -121,8 +121,11 @@ impl Diagnosis<'_> {
         self.flags.only.is_empty() || self.flags.only.contains(&group)
     }
 
-    /// Shows a check, with the spinner off the screen.
+    /// Shows a check, with the spinner off the screen; one that has been made already is no news.
     fn add(&mut self, check: Check) -> Result<(), CommandError> {
+        if self.report.has(&check) {
+            return Ok(());
+        }
         let text = self.report.add(check, self.look);
         self.progress.tick();
         if self.flags.json || text.is_empty() {

@@ -9,6 +9,7 @@ use std::thread;
 
 use gridpool_protocol::diagnose::{Check, Group, Line, Outcome, Plan, Subject};
 use gridpool_protocol::ids::DeviceId;
+use gridpool_protocol::status::{WorkerState, WorkerStatus};
 use tempfile::TempDir;
 
 use super::{Diagnosis, faults, host, isolation, leftovers};
@@ -133,6 +134,7 @@ fn look_at_libraries(
     }
     for gpu in gpus {
         let of = (Group::Environment, Some(gpu.id));
+        // What each of them says of the whole machine is told once.
         ask(diagnosis, worker, subject(Some(gpu.uuid.clone())), &gpu.uuid, of)?;
     }
     Ok(())
@@ -149,7 +151,7 @@ impl Site<'_> {
             return Ok(());
         }
         diagnosis.progress.set_message("isolation");
-        let command = WorkerCommand { models: Vec::new(), ..self.command(1) };
+        let command = self.command(1);
         let limits = self.settings.limits.clone();
         let pool = Private::start(limits, command.clone(), &self.devices, &self.socket)?;
         let ready = pool.wait_ready();
@@ -158,9 +160,18 @@ impl Site<'_> {
             let next = "the checks of that device say more; mend it, then run this again";
             diagnosis.add(Check::fail(Group::Isolation, "workers", why.to_string(), next))?;
         }
-        for row in pool.shell().status().workers.iter().filter(|row| row.pid != 0) {
-            let serves = |device: &&PoolDevice| row.name.starts_with(&format!("{}#", device.id));
-            if let Some(device) = self.devices.iter().find(serves) {
+        let serves = |row: &&WorkerStatus| match row.state {
+            WorkerState::Busy | WorkerState::Ready | WorkerState::Standby => true,
+            WorkerState::Backoff
+            | WorkerState::Quarantined
+            | WorkerState::Starting
+            | WorkerState::Stopping
+            | WorkerState::Stopped
+            | WorkerState::Unkillable => false,
+        };
+        for row in pool.shell().status().workers.iter().filter(serves) {
+            let is_its = |device: &&PoolDevice| row.name.starts_with(&format!("{}#", device.id));
+            if let Some(device) = self.devices.iter().find(is_its) {
                 diagnosis.add(isolation::worker(row, device))?;
             }
         }

@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use gridpool_protocol::diagnose::{Check, Group};
+use gridpool_protocol::ids::Role;
 use gridpool_protocol::maps;
 use gridpool_protocol::status::WorkerStatus;
 
@@ -51,7 +52,7 @@ pub(super) fn supervisor() -> Check {
 
 /// One worker of a pool, which serves `device`.
 pub(super) fn worker(row: &WorkerStatus, device: &PoolDevice) -> Check {
-    let name = format!("worker {}", row.name);
+    let name = format!("{} worker {}", row.role, row.name);
     let environment = fs::read(format!("/proc/{}/environ", row.pid));
     let seen = environment.map(|bytes| variable(&bytes, VISIBLE));
     judge_worker(&name, row, device, &maps::of(row.pid), &seen).on(device.id)
@@ -80,16 +81,21 @@ fn judge_worker(
         let says = format!("it serves `{}`, must serve `{}`", row.device.uuid, device.uuid);
         return fail(name, says, again);
     }
-    if let Some(library) = maps::foreign_library(maps) {
+    let holds_models = row.role == Role::Infer.name();
+    // ONNX Runtime brings its own; that is why programs and models never share a process.
+    if let Some(library) = maps::foreign_library(maps).filter(|_| !holds_models) {
         let says = format!("{library} is mapped into it and foreign to its role");
         return fail(name, says, "take it out of LD_PRELOAD and LD_LIBRARY_PATH");
     }
     let is_gpu = !device.uuid.is_empty();
     match (maps::driver_library(maps), is_gpu) {
         (Some(driver), true) => {
-            let says = format!("sees {} alone; of CUDA it holds the driver alone", device.uuid);
+            let holds =
+                if holds_models { "models" } else { "the driver and no other CUDA library" };
+            let says = format!("sees {} alone; holds {holds}", device.uuid);
             pass(name, says).fact("driver_library", driver)
         }
+        (None, false) if holds_models => pass(name, "sees no GPU; holds models".to_owned()),
         (None, false) => pass(name, "sees no GPU and holds no CUDA library".to_owned()),
         (None, true) => fail(name, "it does not hold the driver's library".to_owned(), again),
         (Some(driver), false) => fail(name, format!("{driver} is mapped into it"), again),
@@ -212,6 +218,12 @@ mod tests {
             assert_eq!(check.outcome, Outcome::Fail, "{check:?}");
             assert!(check.says.contains(words), "{check:?}");
         }
+        let mut models = a_worker("gpu0#2", "infer");
+        models.device.uuid = UUID.to_owned();
+        let maps = Ok("0-1 /x/libonnxruntime.so.1\n0-1 /x/libcuda.so.1\n".to_owned());
+        let seen = Ok(Some(UUID.to_owned()));
+        let check = judge_worker("worker", &models, &device(UUID), &maps, &seen);
+        assert_eq!(check.outcome, Outcome::Pass, "{check:?}");
         let gone = || Err(io::Error::from(io::ErrorKind::NotFound));
         let row = a_worker("gpu0#1", "grid");
         let check = judge_worker("worker", &row, &device(UUID), &gone(), &Ok(None));

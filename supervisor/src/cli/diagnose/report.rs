@@ -103,6 +103,16 @@ impl Report {
         text
     }
 
+    /// Whether the same was found before.
+    pub(super) fn has(&self, check: &Check) -> bool {
+        let key = |check: &Check| {
+            let Check { group, name, device, outcome, says, .. } = check.clone();
+            (group, name, device, outcome, says)
+        };
+        let wanted = key(check);
+        self.checks.iter().any(|known| known.name == check.name && key(known) == wanted)
+    }
+
     pub(super) fn summary(&self) -> Summary {
         let count = |outcome| self.checks.iter().filter(|check| check.outcome == outcome).count();
         Summary {
@@ -225,6 +235,16 @@ mod tests {
         ];
         assert_eq!(text, want.join("\n"));
         assert_eq!(report.exit_code(), exit::JOB);
+    }
+
+    #[test]
+    fn what_two_processes_find_alike_is_known() {
+        let mut report = Report::default();
+        let check = Check::pass(Group::Environment, "nvml", "2 GPUs");
+        report.add(check.clone(), LOOK);
+        assert!(report.has(&check.clone().took(5).fact("a", 1)));
+        assert!(!report.has(&Check { device: Some("gpu1".to_owned()), ..check.clone() }));
+        assert!(!report.has(&Check { says: "1 GPU".to_owned(), ..check }));
     }
 
     #[test]
