@@ -83,18 +83,21 @@ impl Private {
             if let Some(faults) = self.shell.misconfigured() {
                 return Err(NotReady::Misconfigured(faults));
             }
-            let ready = [WorkerState::Ready, WorkerState::Standby];
+            let settled = [WorkerState::Ready, WorkerState::Standby, WorkerState::Quarantined];
             let status = self.shell.status();
-            if let Some(QuarantineStatus { device, role, why, .. }) =
-                status.quarantines.into_iter().next()
-            {
-                return Err(NotReady::OutOfService { device, role, why });
-            }
-            let late = status.workers.into_iter().find(|worker| !ready.contains(&worker.state));
-            let Some(late) = late else { return Ok(()) };
-            if clock::until(until).is_zero() {
-                let why = format!("{}, {:?}; {}", late.name, late.state, late.last_fault);
-                return Err(NotReady::Late { why });
+            let late = status.workers.into_iter().find(|worker| !settled.contains(&worker.state));
+            let out = status.quarantines.into_iter().next();
+            match (late, out) {
+                (None, None) => return Ok(()),
+                // Not before the others had their time: they may be looked at all the same.
+                (None, Some(QuarantineStatus { device, role, why, .. })) => {
+                    return Err(NotReady::OutOfService { device, role, why });
+                }
+                (Some(late), _) if clock::until(until).is_zero() => {
+                    let why = format!("{}, {:?}; {}", late.name, late.state, late.last_fault);
+                    return Err(NotReady::Late { why });
+                }
+                (Some(_), _) => {}
             }
             // Nothing tells when a worker is ready but its status. The error says that the time is over.
             let paused = crossbeam_channel::never::<()>().recv_timeout(READY_EVERY);
