@@ -5,7 +5,7 @@ use gridpool_protocol::chaos::DeviceFault;
 
 /// PTX made from `kernels/cuda/chaos.cu` by `kernels/build_ptx.py`; for the same drivers and devices
 /// as [`crate::module::PTX`].
-pub const PTX: &str = include_str!("../ptx/chaos.ptx");
+pub static PTX: &str = include_str!("../ptx/chaos.ptx");
 
 /// A kernel that faults, and the number that makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use gridpool_protocol::program::{Extent, Kind, Op, Program, Step, hex};
 use sha2::{Digest, Sha256};
 
 /// PTX 8.0 for compute capability 6.0 and up, made from `kernels/cuda` by `kernels/build_ptx.py`.
-pub const PTX: &str = include_str!("../ptx/gridpool.ptx");
+pub static PTX: &str = include_str!("../ptx/gridpool.ptx");
 
 /// The oldest CUDA whose drivers load [`PTX`], as `cuDriverGetVersion` counts: 12.0.
 pub const CUDA_VERSION_MIN: u32 = 12_000;

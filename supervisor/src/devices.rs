@@ -16,7 +16,7 @@ use crate::shell::PoolDevice;
 
 /// How long NVML may take; a cold driver needs 1 to 3 s for each GPU.
 pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Most bytes of the probe's answer.
+/// Most bytes of an answer.
 const PROBE_BYTES_MAX: u64 = 1 << 20;
 /// What to type on a machine without a GPU.
 const TRY_CPU: &str = "to try gridpool on the CPU type --devices cpu:2";
@@ -146,23 +146,14 @@ fn cpu_device(index: u32) -> PoolDevice {
 }
 
 fn list_gpus(worker: &Path) -> Result<Vec<Gpu>, DevicesError> {
-    let failed = |error: io::Error| DevicesError::Probe(error.to_string());
-    let mut child = Command::new(worker)
-        .arg("probe")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
-    let text = read_answer(&mut child);
-    // It has answered, or it hangs: either way it is of no further use. One that sits in the kernel
-    // for good is left behind; the system reaps it when this process ends.
-    child.kill().map_err(failed)?;
-    let found: Found = match &text {
-        Ok(text) => serde_json::from_str(text)
-            .map_err(|error| DevicesError::Probe(format!("its answer is no JSON: {error}")))?,
-        Err(why) => return Err(DevicesError::Probe(why.clone())),
-    };
-    child.wait().map_err(failed)?;
+    let text = answer_of(Command::new(worker).arg("probe"), PROBE_TIMEOUT).map_err(|error| {
+        DevicesError::Probe(match error {
+            Unanswered::Late => format!("NVML did not answer within {PROBE_TIMEOUT:?}"),
+            Unanswered::System(error) => error.to_string(),
+        })
+    })?;
+    let found: Found = serde_json::from_str(&text)
+        .map_err(|error| DevicesError::Probe(format!("its answer is no JSON: {error}")))?;
     match found.error {
         Some(error) => Err(DevicesError::NoGpu(error)),
         None if found.gpus.is_empty() => Err(DevicesError::NoGpu("NVML lists none".to_owned())),
@@ -170,23 +161,42 @@ fn list_gpus(worker: &Path) -> Result<Vec<Gpu>, DevicesError> {
     }
 }
 
-/// Everything the probe prints, if it ends in time.
-fn read_answer(child: &mut Child) -> Result<String, String> {
-    let output = child.stdout.take().ok_or("it has no output")?;
+/// Why a process that was asked for one thing has not said it.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    /// It takes too long, and was ended.
+    Late,
+    /// It could not be started, read or ended.
+    System(io::Error),
+}
+
+/// Everything that a process prints on its standard output, if it ends within `limit`.
+pub(crate) fn answer_of(command: &mut Command, limit: Duration) -> Result<String, Unanswered> {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    let mut child = child.map_err(Unanswered::System)?;
+    let text = read_answer(&mut child, limit);
+    // It has answered, or it hangs: either way it is of no further use. One that sits in the kernel
+    // for good is left behind; the system reaps it when this process ends.
+    child.kill().map_err(Unanswered::System)?;
+    let text = text?;
+    child.wait().map_err(Unanswered::System)?;
+    Ok(text)
+}
+
+fn read_answer(child: &mut Child, limit: Duration) -> Result<String, Unanswered> {
+    let output = child.stdout.take().expect("it was piped");
     let (sender, receiver) = mpsc::channel();
-    thread::Builder::new()
-        .name("probe".into())
-        .spawn(move || {
-            let mut text = String::new();
-            let read = output.take(PROBE_BYTES_MAX).read_to_string(&mut text);
-            // Nobody listens any more if it took too long.
-            drop(sender.send(read.map(|_| text)));
-        })
-        .map_err(|error| error.to_string())?;
-    match receiver.recv_timeout(PROBE_TIMEOUT) {
-        Ok(Ok(text)) => Ok(text),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("NVML did not answer within {PROBE_TIMEOUT:?}")),
+    let read = move || {
+        let mut text = String::new();
+        let read = output.take(PROBE_BYTES_MAX).read_to_string(&mut text);
+        // Nobody listens any more if it took too long.
+        drop(sender.send(read.map(|_| text)));
+    };
+    let thread = thread::Builder::new().name("probe".into()).spawn(read);
+    thread.map_err(Unanswered::System)?;
+    match receiver.recv_timeout(limit) {
+        Ok(read) => read.map_err(Unanswered::System),
+        Err(_) => Err(Unanswered::Late),
     }
 }
 

@@ -4,16 +4,19 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::binaries;
 use crate::command::{Cli, Finished, gridpool, gridpool_under};
 use crate::isolation::library;
 use crate::pool::cpu;
-use crate::processes::Process;
+use crate::processes::{Process, signal};
+use crate::wait::eventually_so;
 
 /// What it printed as JSON, and its exit code.
 struct Diagnosis {
@@ -123,6 +126,52 @@ fn devices_that_are_not_there_are_a_failure_and_all_that_needs_them_is_skipped()
 fn too_few_open_files_are_named_with_both_numbers() {
     let call = gridpool_under(&["prlimit", "--nofile=64:64"], ["diagnose", "--devices", "cpu:2"]);
     Diagnosis::of(call).fails("open files", &["at most 64 may be open; a pool of 2 devices needs"]);
+}
+
+#[test]
+fn other_limits_under_which_no_pool_can_be_are_named_and_the_document_is_whole() {
+    for (limit, name, words) in [
+        ("--fsize=102400", "file size", "102400 bytes (ulimit -f)"),
+        ("--as=1073741824", "address space", "1.00 GiB (ulimit -v)"),
+    ] {
+        let call = gridpool_under(&["prlimit", limit], ["diagnose", "--devices", "cpu:1"]);
+        let found = Diagnosis::of(call);
+        found.fails(name, &[words]);
+        assert!(found.named("all checks").iter().all(|check| check["outcome"] == "skip"));
+    }
+}
+
+#[test]
+fn a_folder_for_temporary_files_that_is_not_fit_is_a_failure_and_not_the_end() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let long = folder.path().join("s".repeat(80));
+    fs::create_dir(&long).expect("a folder");
+    for (place, words) in [(Path::new("/nonexistent"), "No such file"), (&long, "too long")] {
+        let found = Diagnosis::of(diagnose(&[]).env("TMPDIR", place));
+        found.fails("temporary folder", &[path(place), "TMPDIR", words]);
+    }
+}
+
+#[test]
+fn a_worker_binary_that_says_nothing_is_not_waited_for_without_an_end() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let mute = folder.path().join("gridpool-worker");
+    fs::write(&mute, "#!/bin/sh\nexec sleep 1000\n").expect("a script");
+    fs::set_permissions(&mute, fs::Permissions::from_mode(0o700)).expect("it is ours");
+    let found = Diagnosis::of(diagnose(&["--worker-bin", path(&mute)]));
+    found.fails("worker binary", &["says nothing for 10 s"]);
+}
+
+#[test]
+fn a_signal_that_ends_it_leaves_no_folder_behind() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let entries = || fs::read_dir(folder.path()).expect("it is there").count();
+    let call = diagnose(&["--only", "batches"]).env("TMPDIR", folder.path());
+    let mut running = call.start();
+    eventually_so("the folder to be made", || entries() > 0);
+    signal(running.process.pid(), Signal::SIGTERM);
+    assert_eq!(running.process.exit().signal(), Some(15));
+    assert_eq!(entries(), 0);
 }
 
 #[test]

@@ -19,10 +19,11 @@ mod table;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use gridpool_protocol::bench::{Line, ModelSubject, Plan, PoolRows, Row, Subject};
 use gridpool_protocol::exit::cli as exit;
-use gridpool_protocol::ids::{DeviceId, DeviceKind};
+use gridpool_protocol::ids::{DeviceId, DeviceKind, Role};
 use gridpool_protocol::tensor::options::ModelPlan;
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -42,6 +43,9 @@ pub(super) use flags::{BenchFlags, COLUMNS};
 
 /// How many devices are measured together, where there are as many.
 const COUNTS: [usize; 4] = [1, 2, 4, 8];
+/// How long a process may be silent: the largest batch on one core, compared and timed.
+const SILENCE_MAX: Duration = Duration::from_secs(900);
+
 /// Why there is no table, or why it cannot be trusted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BenchError {
@@ -246,7 +250,7 @@ impl Bench<'_> {
             pool.shell().allow_chaos();
         }
         // What is measured is not how they start.
-        pool.wait_ready().map_err(not_ready)?;
+        pool.wait_ready(&[Role::Grid, Role::Infer]).map_err(not_ready)?;
         self.process(subject, uuid)
     }
 
@@ -262,7 +266,7 @@ impl Bench<'_> {
         };
         let plan =
             serde_json::to_string(&plan).map_err(|error| CommandError::Output(error.into()))?;
-        let process = Helper::start(&self.worker, &["bench", "--plan", &plan], uuid);
+        let process = Helper::start(&self.worker, &["bench", "--plan", &plan], uuid, SILENCE_MAX);
         let mut process = process.map_err(BenchError::from)?;
         while let Some(line) = process.next().map_err(BenchError::from)? {
             match line {

@@ -8,10 +8,13 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
+use gridpool_protocol::clock;
 use serde::de::DeserializeOwned;
 
-/// How long a process may be silent: the largest batch on one core, compared and timed.
-const SILENCE_MAX: Duration = Duration::from_secs(900);
+/// How long what a process complains of may take to be read once it has ended.
+const COMPLAINT_PATIENCE: Duration = Duration::from_secs(2);
+/// How long one that was killed may take to be gone: longer it takes only in the kernel.
+const ENDING: Duration = Duration::from_secs(5);
 /// Lines that may wait to be read.
 const LINES_MAX: usize = 64;
 /// Bytes of its complaints that are kept.
@@ -38,10 +41,12 @@ pub(super) enum ChildError {
         source: io::Error,
     },
     /// It says nothing any more.
-    #[error("{program} has said nothing for {} s, and was ended", SILENCE_MAX.as_secs())]
+    #[error("{program} has said nothing for {} s, and was ended", silence_max.as_secs())]
     Silent {
         /// The binary and its role.
         program: String,
+        /// How long it may be silent.
+        silence_max: Duration,
     },
     /// What it says is nothing that this program knows.
     #[error("{program} is of another build than this program")]
@@ -62,11 +67,18 @@ pub(super) struct Helper {
     stdin: ChildStdin,
     lines: Receiver<io::Result<String>>,
     complaint: Receiver<String>,
+    silence_max: Duration,
 }
 
 impl Helper {
-    /// Starts the worker's binary in a role, with no GPU to be seen but `uuid`.
-    pub(super) fn start(worker: &Path, role: &[&str], uuid: &str) -> Result<Self, ChildError> {
+    /// Starts the worker's binary in a role, with no GPU to be seen but `uuid`. It must say something
+    /// every `silence_max`.
+    pub(super) fn start(
+        worker: &Path,
+        role: &[&str],
+        uuid: &str,
+        silence_max: Duration,
+    ) -> Result<Self, ChildError> {
         let program =
             [&worker.display().to_string(), role.first().copied().unwrap_or_default()].join(" ");
         let system = |source| ChildError::System { program: program.clone(), source };
@@ -100,7 +112,7 @@ impl Helper {
         };
         thread::Builder::new().name("helper".into()).spawn(read_lines).map_err(system)?;
         thread::Builder::new().name("complaints".into()).spawn(read_complaint).map_err(system)?;
-        Ok(Self { program, child, stdin, lines, complaint })
+        Ok(Self { program, child, stdin, lines, complaint, silence_max })
     }
 
     /// Tells it something, on a line.
@@ -116,13 +128,14 @@ impl Helper {
 
     /// The next thing it says; `None` once it has ended well.
     pub(super) fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ChildError> {
-        match self.lines.recv_timeout(SILENCE_MAX) {
+        match self.lines.recv_timeout(self.silence_max) {
             Ok(Ok(line)) => serde_json::from_str(&line)
                 .map(Some)
                 .map_err(|source| ChildError::Strange { program: self.program.clone(), source }),
             Ok(Err(source)) => Err(ChildError::System { program: self.program.clone(), source }),
             Err(RecvTimeoutError::Timeout) => {
-                Err(ChildError::Silent { program: self.program.clone() })
+                let silence_max = self.silence_max;
+                Err(ChildError::Silent { program: self.program.clone(), silence_max })
             }
             Err(RecvTimeoutError::Disconnected) => match self.child.wait() {
                 Ok(status) if status.success() => Ok(None),
@@ -146,7 +159,7 @@ impl Helper {
             Ok(status) => status,
             Err(source) => return ChildError::System { program: self.program.clone(), source },
         };
-        let said = self.complaint.recv_timeout(SILENCE_MAX).unwrap_or_default();
+        let said = self.complaint.recv_timeout(COMPLAINT_PATIENCE).unwrap_or_default();
         let last = said.lines().rev().find(|line| !line.trim().is_empty());
         let complaint = match last {
             Some(line) => line.to_owned(),
@@ -157,11 +170,26 @@ impl Helper {
 }
 
 impl Drop for Helper {
-    /// Nothing that it still says is wanted.
+    /// Nothing that it still says is wanted. One that sits in the kernel for good is left behind.
     fn drop(&mut self) {
-        let ended = self.child.kill().and_then(|()| self.child.wait());
-        if let Err(error) = ended {
-            tracing::warn!(%error, "a helper could not be ended");
+        let killed = self.child.kill();
+        let until = clock::now() + ENDING;
+        // Its end of the pipe is closed when it is gone.
+        let is_gone = loop {
+            match self.lines.recv_timeout(clock::until(until)) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => break true,
+                Err(RecvTimeoutError::Timeout) => break false,
+            }
+        };
+        let ended = killed.and_then(|()| match is_gone {
+            true => self.child.wait().map(Some),
+            false => self.child.try_wait(),
+        });
+        match ended {
+            Ok(Some(_)) => {}
+            Ok(None) => tracing::warn!(program = self.program, "a helper does not end: it is left"),
+            Err(error) => tracing::warn!(%error, "a helper could not be ended"),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `gridpool diagnose`: everything that can keep a pool from doing its work, looked for in one run.
 //!
-//! - `host` looks at the machine, `leftovers` at processes of earlier pools; neither starts anything.
+//! - `host` looks at the machine, `limits` at what this process may have, `leftovers` at processes of earlier
+//!   pools; none of them starts anything.
 //! - The worker's binary looks at drivers and libraries, and holds results against the reference: this
 //!   process has neither CUDA nor a reference. What it says are checks already.
 //! - `isolation` looks at the processes of a pool over all devices; `faults` has one meet a fault.
@@ -14,10 +15,14 @@ mod faults;
 mod host;
 mod isolation;
 mod leftovers;
+mod limits;
 mod report;
 
+use std::fs;
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::Instant;
 
 use clap::Args;
@@ -25,10 +30,11 @@ use gridpool_protocol::diagnose::{Check, Group};
 use gridpool_protocol::program::OPS;
 use gridpool_protocol::{build, clock};
 use indicatif::{ProgressBar, ProgressDrawTarget};
+use nix::sys::signal::{SigSet, Signal, raise};
 
 use super::arguments::PoolFlags;
-use super::{CommandError, show};
-use crate::config::Settings;
+use super::{CommandError, show, system};
+use crate::config::{ConfigError, Settings};
 use report::{Look, Report};
 
 /// Most items of one submission of the batch test.
@@ -44,8 +50,8 @@ Groups:
   allocation   sizes through 2^31, 2^32 and up to what is free; sizes and shapes that must be refused
   faults       a worker meets a fault, and is replaced
 
-The devices should be idle: pools of its own run on them, one after the other. The exit code is 0 only if
-nothing failed. A skip says why something was not tried, and is never counted as a pass.";
+Pools of its own run on the devices, one after the other; a GPU on which anybody else has a context is left out
+without --busy. The exit code is 0 only if nothing failed. A skip says why something was not tried, and is never counted as a pass.";
 
 /// What is looked for, and how it is shown.
 #[derive(Debug, Args)]
@@ -63,6 +69,9 @@ pub(super) struct DiagnoseFlags {
     /// Fewer sizes, at most 1,000 items.
     #[arg(long)]
     quick: bool,
+    /// Try GPUs too on which another process has a context; it takes memory and time from them.
+    #[arg(long)]
+    busy: bool,
     /// A line for every op that is right, not one for all of them.
     #[arg(long, conflicts_with = "json")]
     all: bool,
@@ -85,11 +94,22 @@ pub(super) fn run(
     socket: Option<PathBuf>,
 ) -> Result<u8, CommandError> {
     let mut diagnosis = Diagnosis::new(flags);
+    diagnosis.obey_signals().map_err(system("a thread for signals"))?;
     let settings = Settings::resolve(pool.overrides(socket), pool.config.as_deref());
     match settings {
         Ok(settings) => course::run(&mut diagnosis, &settings)?,
         Err(error) => {
-            let next = "mend that; `gridpool config check` says whether it is";
+            let next = match &error {
+                ConfigError::File { file, .. } => {
+                    format!(
+                        "mend that; `gridpool config check {}` says whether it is",
+                        file.display()
+                    )
+                }
+                ConfigError::Flag { .. } | ConfigError::Unreadable { .. } => {
+                    "mend that, then run this again".to_owned()
+                }
+            };
             diagnosis.add(Check::fail(Group::Environment, "settings", error.to_string(), next))?;
         }
     }
@@ -103,6 +123,8 @@ struct Diagnosis<'a> {
     report: Report,
     progress: ProgressBar,
     started: Instant,
+    /// What is removed when a signal ends this process.
+    litter: Arc<OnceLock<PathBuf>>,
 }
 
 impl Diagnosis<'_> {
@@ -114,7 +136,34 @@ impl Diagnosis<'_> {
         if flags.json {
             progress.set_draw_target(ProgressDrawTarget::hidden());
         }
-        Diagnosis { flags, look, report: Report::default(), progress, started: clock::now() }
+        let (report, litter) = (Report::default(), Arc::default());
+        Diagnosis { flags, look, report, progress, started: clock::now(), litter }
+    }
+
+    /// A signal that ends this process has it clear away its folder first. To be called before there are
+    /// other threads.
+    fn obey_signals(&self) -> io::Result<()> {
+        let signals = SigSet::from_iter([Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM]);
+        signals.thread_block()?;
+        let litter = Arc::clone(&self.litter);
+        let wait = move || {
+            let Ok(signal) = signals.wait() else { return };
+            if let Some(folder) = litter.get()
+                && let Err(error) = fs::remove_dir_all(folder)
+            {
+                tracing::warn!(%error, folder = %folder.display(), "the folder stays");
+            }
+            // As if nothing had been in its way.
+            if let Err(errno) = signals.thread_unblock().and_then(|()| raise(signal)) {
+                tracing::error!(%errno, %signal, "this process does not end");
+            }
+        };
+        thread::Builder::new().name("signals".into()).spawn(wait).map(drop)
+    }
+
+    /// From now on that folder is removed however this process ends, but by SIGKILL.
+    fn clears_away(&self, folder: &Path) {
+        self.litter.get_or_init(|| folder.to_owned());
     }
 
     fn wants(&self, group: Group) -> bool {

@@ -64,6 +64,7 @@ const COLUMNS_DEFAULT: usize = 100;
 /// Does what was typed.
 #[must_use]
 pub fn main() -> ExitCode {
+    crate::shell::survive_file_size_limit();
     let arguments = Arguments::parse();
     let command = &arguments.command;
     let quiet = if matches!(command, Command::Gateway { .. } | Command::Serve(_)) {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gridpool_protocol::clock;
+use gridpool_protocol::ids::Role;
 use gridpool_protocol::status::{QuarantineStatus, WorkerState};
 
 use super::{CommandError, system};
@@ -76,17 +77,23 @@ impl Private {
         &self.shell
     }
 
-    /// Waits until every worker is ready, or shows that it will not be.
-    pub(super) fn wait_ready(&self) -> Result<(), NotReady> {
+    /// Waits until every worker of these roles is ready, or shows that it will not be.
+    pub(super) fn wait_ready(&self, roles: &[Role]) -> Result<(), NotReady> {
         let until = clock::now() + READY_TIMEOUT;
+        let is_wanted = |name: &str| roles.iter().any(|role| role.name() == name);
         loop {
-            if let Some(faults) = self.shell.misconfigured() {
+            if roles.contains(&Role::Grid)
+                && let Some(faults) = self.shell.misconfigured()
+            {
                 return Err(NotReady::Misconfigured(faults));
             }
             let settled = [WorkerState::Ready, WorkerState::Standby, WorkerState::Quarantined];
             let status = self.shell.status();
-            let late = status.workers.into_iter().find(|worker| !settled.contains(&worker.state));
-            let out = status.quarantines.into_iter().next();
+            let late = status
+                .workers
+                .into_iter()
+                .find(|worker| is_wanted(&worker.role) && !settled.contains(&worker.state));
+            let out = status.quarantines.into_iter().find(|out| is_wanted(&out.role));
             match (late, out) {
                 (None, None) => return Ok(()),
                 // Not before the others had their time: they may be looked at all the same.

@@ -16,7 +16,7 @@ use gridpool_protocol::{codec, frame};
 use nix::fcntl::{Flock, FlockArg};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use nix::unistd::geteuid;
+use nix::unistd::{AccessFlags, access, geteuid};
 
 use super::Shared;
 use super::clients::{self, DESCRIPTORS_PER_CLIENT};
@@ -123,6 +123,40 @@ fn make_private(directory: &Path) -> Result<(), ListenError> {
         Ok(())
     } else {
         Err(ListenError::Directory(directory.to_owned()))
+    }
+}
+
+/// Whether [`claim`] would give the socket, as far as that can be seen without making anything.
+pub(super) fn look(path: &Path) -> Result<(), ListenError> {
+    if path.as_os_str().len() > 107 {
+        return Err(ListenError::TooLong(path.to_owned()));
+    }
+    let directory = path.parent().filter(|d| !d.as_os_str().is_empty());
+    let directory = directory.unwrap_or_else(|| Path::new("."));
+    let failed = |path: &Path, what| {
+        let path = path.to_owned();
+        move |source: io::Error| ListenError::Io { path, what, source }
+    };
+    if !directory.exists() {
+        let there = directory.ancestors().find(|folder| folder.exists());
+        let there = there.unwrap_or_else(|| Path::new("."));
+        let may = access(there, AccessFlags::W_OK | AccessFlags::X_OK);
+        return may
+            .map_err(|errno| failed(directory, "the directory cannot be made")(errno.into()));
+    }
+    make_private(directory)?;
+    let mut lock = path.as_os_str().to_owned();
+    lock.push(".lock");
+    if let Ok(file) = File::open(&lock)
+        && let Err((_, nix::Error::EWOULDBLOCK)) =
+            Flock::lock(file, FlockArg::LockExclusiveNonblock)
+    {
+        return Err(ListenError::Taken(path.to_owned()));
+    }
+    match fs::symlink_metadata(path) {
+        Ok(meta) if !meta.file_type().is_socket() => Err(ListenError::NotSocket(path.to_owned())),
+        Ok(_) | Err(_) => access(directory, AccessFlags::W_OK | AccessFlags::X_OK)
+            .map_err(|errno| failed(path, "the socket cannot be opened")(errno.into())),
     }
 }
 

@@ -66,7 +66,7 @@ pub use arenas::arena_bytes_max;
 pub use gateway::{Front, HttpError};
 pub use listen::{Claim, ListenError, SocketLock};
 pub use notify::Notifier;
-pub use process::raise_descriptor_limit;
+pub use process::{raise_descriptor_limit, survive_file_size_limit};
 pub use spawn::WorkerCommand;
 
 /// Descriptors kept back for files, logs and accepting.
@@ -222,6 +222,14 @@ impl Shell {
     /// [`ListenError`] if the socket is taken or cannot be made.
     pub fn claim(socket: &Path) -> Result<Claim, ListenError> {
         listen::claim(socket)
+    }
+
+    /// Whether [`claim`](Self::claim) would give the socket; nothing is made and nothing removed.
+    ///
+    /// # Errors
+    /// [`ListenError`] as for that.
+    pub fn could_claim(socket: &Path) -> Result<(), ListenError> {
+        listen::look(socket)
     }
 
     /// Accepts connections from the pool's socket from now on.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::geteuid;
 
 /// The folder of a supervisor's bootstrap sockets: this, then its process id.
@@ -18,6 +19,17 @@ pub fn raise_descriptor_limit() {
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
     if let Err(errno) = raised {
         tracing::warn!(%errno, "the limit of open files stays as it is");
+    }
+}
+
+/// Shared memory over the limit of a file's size (`ulimit -f`) is an error, and not the end of this process:
+/// a client may ask for any.
+pub fn survive_file_size_limit() {
+    #[expect(unsafe_code, reason = "a handler may be any function")]
+    // SAFETY: to ignore a signal runs no code of ours.
+    let ignored = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
+    if let Err(errno) = ignored {
+        tracing::warn!(%errno, "SIGXFSZ is not ignored");
     }
 }
 

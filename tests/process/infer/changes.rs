@@ -244,7 +244,7 @@ fn the_command_loads_gives_contexts_and_unloads() {
         (&["load", "mlp=nothing.onnx"], "nothing.onnx: No such file"),
         (&["load", "mlp=mlp.onnx", "--set", "contexts"], "write KEY=VALUE"),
         (&["load", "mlp=mlp.onnx", "--set", "contexts=many"], "is not as in a config file"),
-        (&["load", "mlp=mlp.onnx", "--set", "context=1"], "expected one of `contexts`"),
+        (&["load", "mlp=mlp.onnx", "--set", "context=1"], "has no field `context`; the fields are"),
         (&["load", "mlp=mlp.onnx", "--set", "path=\"x\""], "write NAME=PATH first"),
         (&["unload", "mlp"], "there is no model `mlp`; there is three_outputs"),
     ];

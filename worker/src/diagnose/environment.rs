@@ -25,6 +25,9 @@ const KERNEL_MODULE: [&str; 3] = ["/proc/driver/nvidia/version", "/dev/nvidiactl
 const MPS_PROCESS: &str = "nvidia-cuda-mps";
 /// The variable that has clients look for MPS elsewhere.
 const MPS_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
+/// Where they look for it otherwise, and what is there if it runs.
+const MPS_FOLDER: &str = "/tmp/nvidia-mps";
+const MPS_CONTROL: &str = "control";
 /// What has a machine with a GPU and no driver have one.
 const INSTALL_DRIVER: &str = "to use GPUs, install the NVIDIA driver";
 /// What has a container see the driver of its host.
@@ -94,20 +97,29 @@ fn mps() -> Check {
         let name = fs::read_to_string(entry.path().join("comm")).ok()?;
         name.starts_with(MPS_PROCESS).then_some(pid)
     });
-    judge_mps(&mps.collect::<Vec<_>>(), env::var(MPS_VARIABLE).ok().as_deref())
+    let variable = env::var(MPS_VARIABLE).ok();
+    let folder = variable.as_deref().unwrap_or(MPS_FOLDER);
+    let is_reached = Path::new(folder).join(MPS_CONTROL).exists();
+    judge_mps(&mps.collect::<Vec<_>>(), variable.as_deref(), is_reached)
 }
 
-fn judge_mps(pids: &[u32], variable: Option<&str>) -> Check {
+/// `is_reached`: the folder in which a process of ours looks for a server leads to one.
+fn judge_mps(pids: &[u32], variable: Option<&str>, is_reached: bool) -> Check {
     let check = match (pids, variable) {
         ([], None) => Check::pass(Group::Environment, "mps", "no MPS server runs here"),
         ([], Some(folder)) => {
             let says = format!("no MPS server runs here, though {MPS_VARIABLE} names {folder}");
             Check::pass(Group::Environment, "mps", says)
         }
+        ([pid, ..], _) if !is_reached => {
+            let says =
+                format!("an MPS server runs here (process {pid}), but no worker would find it");
+            Check::pass(Group::Environment, "mps", says)
+        }
         ([pid, ..], _) => {
             let says = format!(
-                "an MPS server runs here (process {pid}): processes share a context through it, and a \
-                 fault of one ends all"
+                "an MPS server runs here (process {pid}): workers would share a context through it, and \
+                 a fault of one would end all"
             );
             let next = "end it: `echo quit | nvidia-cuda-mps-control`; or start the pool with \
                         CUDA_MPS_PIPE_DIRECTORY naming an empty folder";
@@ -126,9 +138,11 @@ mod tests {
 
     #[test]
     fn an_mps_server_is_a_failure_and_a_variable_alone_is_none() {
-        assert_eq!(judge_mps(&[], None).outcome, Outcome::Pass);
-        assert_eq!(judge_mps(&[], Some("/tmp/mps")).outcome, Outcome::Pass);
-        let check = judge_mps(&[7, 8], None);
+        assert_eq!(judge_mps(&[], None, false).outcome, Outcome::Pass);
+        assert_eq!(judge_mps(&[], Some("/tmp/mps"), true).outcome, Outcome::Pass);
+        let elsewhere = judge_mps(&[7], Some("/an/empty/folder"), false);
+        assert_eq!(elsewhere.outcome, Outcome::Pass, "as the advice has it");
+        let check = judge_mps(&[7, 8], None, true);
         assert_eq!((check.outcome, check.facts["processes"].as_str()), (Outcome::Fail, "7, 8"));
         assert!(check.next.contains("nvidia-cuda-mps-control"), "{}", check.next);
     }

@@ -158,10 +158,11 @@ impl Look<'_> {
             ModelState::Unavailable => {
                 let says = format!("{} could not load it: {}", row.worker, row.model.reason);
                 let path = self.model.path.display();
-                Err((
-                    says,
-                    format!("see that {path} can be read and is an ONNX model for this device"),
-                ))
+                let next = format!(
+                    "mend what it names: that {path} can be read and is an ONNX model, and that \
+                     `gridpool diagnose --only environment` finds its provider"
+                );
+                Err((says, next))
             }
         }
     }

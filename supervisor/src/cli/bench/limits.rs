@@ -4,6 +4,7 @@ use std::path::Path;
 
 use gridpool_protocol::bench::{Measure, Measured, Row, Section, Spread, Unit};
 
+use super::SILENCE_MAX;
 use crate::cli::child::{ChildError, Helper};
 
 /// What devices were measured.
@@ -51,7 +52,7 @@ impl Measurers {
             if quick {
                 role.push("--quick");
             }
-            Helper::start(worker, &role, uuid)
+            Helper::start(worker, &role, uuid, SILENCE_MAX)
         };
         let mut all = match uuids {
             [] => vec![start("")?],

@@ -3,27 +3,39 @@
 //! Each device is tried in a pool of its own, so that what fails has a name; all of them together only to
 //! see that no worker has another's. Whatever cannot be looked at any more is told as a skip, with why.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use gridpool_protocol::diagnose::{Check, Group, Line, Outcome, Plan, Subject};
-use gridpool_protocol::ids::DeviceId;
+use gridpool_protocol::ids::{DeviceId, Role};
 use gridpool_protocol::status::{WorkerState, WorkerStatus};
 use tempfile::TempDir;
 
-use super::{Diagnosis, faults, host, isolation, leftovers};
-use crate::cli::child::{ChildError, Helper};
+use super::{Diagnosis, faults, host, isolation, leftovers, limits};
+use crate::cli::CommandError;
+use crate::cli::child::Helper;
 use crate::cli::private::{self, Private};
-use crate::cli::{CommandError, system};
-use crate::config::{DeviceSelection, Settings};
-use crate::devices;
+use crate::config::Settings;
+use crate::devices::{self, Unanswered};
 use crate::pool::config::PoolConfig;
 use crate::shell::{PoolDevice, WorkerCommand};
 
 /// What is not tried where there is no device to try it on.
 const OF_DEVICES: [Group; 5] =
-    [Group::Isolation, Group::Batches, Group::Allocation, Group::Faults, Group::Models];
+    [Group::Isolation, Group::Batches, Group::Models, Group::Allocation, Group::Faults];
+/// How long the worker's binary may take to say its version.
+const VERSION_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a look at drivers and libraries may say nothing: a cold driver needs 1 to 3 s a GPU.
+const LIBRARY_SILENCE_MAX: Duration = Duration::from_secs(60);
+/// The same of what runs on a device: the largest batch on one busy core.
+const DEVICE_SILENCE_MAX: Duration = Duration::from_secs(600);
+/// The check that says who has a context on a GPU.
+const PROCESSES: &str = "processes";
+/// The check that says whether there is ONNX Runtime.
+const ONNXRUNTIME: &str = "onnxruntime";
 
 /// What the tests of devices need.
 struct Site<'a> {
@@ -32,6 +44,8 @@ struct Site<'a> {
     folder: TempDir,
     socket: PathBuf,
     devices: Vec<PoolDevice>,
+    /// Those that are in somebody's use, and in whose.
+    busy: BTreeMap<DeviceId, String>,
 }
 
 /// Looks at everything that is wanted.
@@ -45,7 +59,8 @@ pub(super) fn run(diagnosis: &mut Diagnosis<'_>, settings: &Settings) -> Result<
     diagnosis.progress.set_message("devices");
     let found = devices::resolve(&settings.devices, &worker);
     let gpus: Vec<_> = found.iter().flatten().filter(|device| !device.uuid.is_empty()).collect();
-    look_at_libraries(diagnosis, &worker, settings, &gpus)?;
+    let has_gpus = !gpus.is_empty();
+    let busy = look_at_libraries(diagnosis, &worker, settings, &gpus)?;
     let devices = match found {
         Ok(devices) => devices,
         Err(error) => {
@@ -54,38 +69,62 @@ pub(super) fn run(diagnosis: &mut Diagnosis<'_>, settings: &Settings) -> Result<
             return skip_devices(diagnosis, "there is no device to try it on");
         }
     };
-    let files = host::open_files(devices.len(), settings.limits.standbys);
-    let too_few = files.outcome != Outcome::Pass;
-    if diagnosis.wants(Group::Environment) || too_few {
-        diagnosis.add(files)?;
-    }
-    if too_few {
-        return skip_devices(diagnosis, "too few files may be open for a pool");
+    if !limits_allow_a_pool(diagnosis, settings, devices.len(), has_gpus)? {
+        return skip_devices(diagnosis, "the limits of this process do not allow a pool");
     }
     let folder = tempfile::Builder::new().prefix("gridpool-diagnose-").tempdir();
-    let folder = folder.map_err(system("a folder for the pools' sockets"))?;
-    let socket = folder.path().join("pool.sock");
-    let site = Site { settings, worker, folder, socket, devices };
-    site.look_at_isolation(diagnosis)?;
-    for device in &site.devices {
-        site.look_at_grids(diagnosis, device)?;
-        site.look_at_models(diagnosis, device)?;
+    let socket = folder.as_ref().map(|folder| folder.path().join("pool.sock"));
+    let check =
+        host::temporary_folder(&std::env::temp_dir(), socket.as_deref().map_err(|error| *error));
+    let is_fit = check.outcome == Outcome::Pass;
+    if diagnosis.wants(Group::Environment) || !is_fit {
+        diagnosis.add(check)?;
     }
-    Ok(())
+    let (Ok(folder), true) = (folder, is_fit) else {
+        return skip_devices(diagnosis, "there is no folder for the sockets of a pool");
+    };
+    diagnosis.clears_away(folder.path());
+    let socket = folder.path().join("pool.sock");
+    let site = Site { settings, worker, folder, socket, devices, busy };
+    site.look_at_isolation(diagnosis)?;
+    site.devices.iter().try_for_each(|device| site.look_at_device(diagnosis, device))
 }
 
 fn look_at_host(diagnosis: &mut Diagnosis<'_>, settings: &Settings) -> Result<(), CommandError> {
-    let is_cpu = |named: &DeviceSelection| matches!(named, DeviceSelection::Cpu(_));
-    let has_gpus = !settings.devices.iter().all(is_cpu);
     diagnosis.add(host::kernel())?;
-    diagnosis.add(host::address_space(has_gpus))?;
     diagnosis.add(host::memory())?;
-    diagnosis.add(host::shared_memory())?;
+    if limits::file_size().outcome == Outcome::Pass {
+        diagnosis.add(host::shared_memory())?;
+    }
     diagnosis.add(host::dev_shm())?;
-    diagnosis.add(host::temporary_folder())?;
     diagnosis.add(host::preloaded())?;
     diagnosis.add(leftovers::workers())?;
     diagnosis.add(host::socket(&settings.socket))
+}
+
+/// Adds the checks of limits, and says whether a pool can be started under them.
+fn limits_allow_a_pool(
+    diagnosis: &mut Diagnosis<'_>,
+    settings: &Settings,
+    devices: usize,
+    has_gpus: bool,
+) -> Result<bool, CommandError> {
+    let standbys = settings.limits.standbys;
+    let checks = [
+        limits::open_files(devices, standbys),
+        limits::processes(devices, standbys),
+        limits::file_size(),
+        limits::address_space(has_gpus),
+    ];
+    let mut allow = true;
+    for check in checks {
+        let is_fit = check.outcome != Outcome::Fail;
+        allow &= is_fit;
+        if diagnosis.wants(Group::Environment) || !is_fit {
+            diagnosis.add(check)?;
+        }
+    }
+    Ok(allow)
 }
 
 /// The worker's binary, if it is there and of this build.
@@ -101,12 +140,13 @@ fn worker_binary(
             return Ok(None);
         }
     };
-    let version = Command::new(&program)
-        .arg("--version")
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let mut command = Command::new(&program);
+    command.arg("--version").stderr(Stdio::null());
+    let version = devices::answer_of(&mut command, VERSION_PATIENCE);
+    let version = version.map_err(|error| match error {
+        Unanswered::Late => format!("it says nothing for {} s", VERSION_PATIENCE.as_secs()),
+        Unanswered::System(error) => error.to_string(),
+    });
     let check = host::worker_version(&program, version);
     let is_ours = check.outcome == Outcome::Pass;
     if diagnosis.wants(Group::Environment) || !is_ours {
@@ -115,34 +155,48 @@ fn worker_binary(
     Ok(is_ours.then_some(program))
 }
 
-/// Drivers and libraries, by a process for each GPU, which sees that one alone.
+/// Drivers and libraries, by a process for each GPU, which sees that one alone. Gives the GPUs that are in
+/// use, and whose.
 fn look_at_libraries(
     diagnosis: &mut Diagnosis<'_>,
     worker: &Path,
     settings: &Settings,
     gpus: &[&PoolDevice],
-) -> Result<(), CommandError> {
-    if !diagnosis.wants(Group::Environment) {
-        return Ok(());
+) -> Result<BTreeMap<DeviceId, String>, CommandError> {
+    let is_shown = diagnosis.wants(Group::Environment);
+    let mut looks: Vec<_> = gpus.iter().map(|gpu| (Some(gpu.uuid.clone()), Some(gpu.id))).collect();
+    if looks.is_empty() && is_shown {
+        looks.push((None, None));
     }
-    let subject = |uuid: Option<String>| {
+    let mut busy = BTreeMap::new();
+    for (uuid, device) in looks {
         let onnxruntime = settings.onnxruntime.clone();
-        Subject::Environment { uuid, onnxruntime }
-    };
-    if gpus.is_empty() {
-        return ask(diagnosis, worker, subject(None), "", (Group::Environment, None));
+        let name = uuid.clone().unwrap_or_default();
+        let subject = Subject::Environment { uuid, onnxruntime };
+        let of = Of { group: Group::Environment, device, silence_max: LIBRARY_SILENCE_MAX };
+        ask(diagnosis, worker, subject, &name, of, |diagnosis, mut check| {
+            let holders = check.facts.get("processes").filter(|_| check.name == PROCESSES);
+            if let (Some(device), true) = (device, holders.is_some_and(|count| count != "0")) {
+                busy.insert(device, check.says.clone());
+                check.outcome = if diagnosis.flags.busy { Outcome::Pass } else { Outcome::Skip };
+                check.next = "the checks of this device are left out while it is in use".to_owned();
+            }
+            if check.name == ONNXRUNTIME
+                && check.outcome == Outcome::Skip
+                && !settings.models.is_empty()
+            {
+                // Models are named: it is wanted.
+                check.outcome = Outcome::Fail;
+            }
+            if is_shown { diagnosis.add(check) } else { Ok(()) }
+        })?;
     }
-    for gpu in gpus {
-        let of = (Group::Environment, Some(gpu.id));
-        // What each of them says of the whole machine is told once.
-        ask(diagnosis, worker, subject(Some(gpu.uuid.clone())), &gpu.uuid, of)?;
-    }
-    Ok(())
+    Ok(if diagnosis.flags.busy { BTreeMap::new() } else { busy })
 }
 
 impl Site<'_> {
-    fn command(&self, cpu_threads: usize) -> WorkerCommand {
-        private::worker_command(self.settings, self.worker.clone(), cpu_threads)
+    fn command(&self) -> WorkerCommand {
+        private::worker_command(self.settings, self.worker.clone(), cores())
     }
 
     /// All devices together, as a pool has them, with whatever stands by.
@@ -151,13 +205,24 @@ impl Site<'_> {
             return Ok(());
         }
         diagnosis.progress.set_message("isolation");
-        let command = self.command(1);
-        let limits = self.settings.limits.clone();
-        let pool = Private::start(limits, command.clone(), &self.devices, &self.socket)?;
-        let ready = pool.wait_ready();
+        let idle = |device: &&PoolDevice| !self.busy.contains_key(&device.id);
+        let devices: Vec<PoolDevice> = self.devices.iter().filter(idle).cloned().collect();
+        let Some(first) = devices.first() else { return Ok(()) };
+        let pool =
+            Private::start(self.settings.limits.clone(), self.command(), &devices, &self.socket);
+        let pool = match pool {
+            Ok(pool) => pool,
+            Err(error) => {
+                let next = "mend what it names, then run this again";
+                let check = Check::fail(Group::Isolation, "workers", error.to_string(), next);
+                return diagnosis.add(check);
+            }
+        };
+        let roles = self.roles();
+        let ready: Vec<_> = roles.iter().map(|&role| pool.wait_ready(&[role])).collect();
         diagnosis.add(isolation::supervisor())?;
-        if let Err(why) = ready {
-            let next = "the checks of that device say more; mend it, then run this again";
+        for why in ready.into_iter().filter_map(Result::err) {
+            let next = "mend what it names, then run this again";
             diagnosis.add(Check::fail(Group::Isolation, "workers", why.to_string(), next))?;
         }
         let serves = |row: &&WorkerStatus| match row.state {
@@ -171,161 +236,184 @@ impl Site<'_> {
         };
         for row in pool.shell().status().workers.iter().filter(serves) {
             let is_its = |device: &&PoolDevice| row.name.starts_with(&format!("{}#", device.id));
-            if let Some(device) = self.devices.iter().find(is_its) {
+            if let Some(device) = devices.iter().find(is_its) {
                 diagnosis.add(isolation::worker(row, device))?;
             }
         }
         drop(pool);
-        let Some(first) = self.devices.first() else { return Ok(()) };
-        let check = isolation::contamination(command, first, self.folder.path(), &self.socket);
-        diagnosis.add(check)
+        let (folder, socket) = (self.folder.path(), &self.socket);
+        isolation::contamination(self.command(), first, roles, folder, socket)
+            .into_iter()
+            .try_for_each(|check| diagnosis.add(check))
     }
 
-    /// Every op, the device's memory, and a fault.
-    fn look_at_grids(
+    /// The roles that have workers.
+    fn roles(&self) -> &'static [Role] {
+        if self.settings.models.is_empty() { &[Role::Grid] } else { &[Role::Grid, Role::Infer] }
+    }
+
+    /// Every op and model, the device's memory, and a fault.
+    fn look_at_device(
         &self,
         diagnosis: &mut Diagnosis<'_>,
         device: &PoolDevice,
     ) -> Result<(), CommandError> {
-        let groups = [Group::Batches, Group::Allocation, Group::Faults];
-        let wanted: Vec<Group> =
+        let groups = [Group::Batches, Group::Models, Group::Allocation, Group::Faults];
+        let mut wanted: Vec<Group> =
             groups.into_iter().filter(|&group| diagnosis.wants(group)).collect();
+        if wanted.contains(&Group::Models) && self.settings.models.is_empty() {
+            wanted.retain(|&group| group != Group::Models);
+            let next = "name one with --model NAME=PATH, or [[model]] in the config file";
+            let skip = Check::skip(Group::Models, "models", "no model is named", next);
+            diagnosis.add(skip.on(device.id))?;
+        }
         if wanted.is_empty() {
             return Ok(());
         }
-        let Some(_pool) = self.start(diagnosis, device, &wanted, false)? else { return Ok(()) };
-        let (socket, id) = (self.socket.clone(), device.id);
-        if wanted.contains(&Group::Batches) {
-            let subject = Subject::Batches { socket: socket.clone(), device: id };
-            self.ask(diagnosis, subject, device, Group::Batches)?;
+        if let Some(who) = self.busy.get(&device.id) {
+            let why = format!("{who}: what is tried takes memory and time from them");
+            let next = "end them, or type --busy to have it tried all the same";
+            return skip(diagnosis, &wanted, device.id, &why, next);
         }
-        if wanted.contains(&Group::Allocation) {
-            let uuid = Some(device.uuid.clone()).filter(|uuid| !uuid.is_empty());
-            let subject = Subject::Allocation { socket, device: id, uuid };
-            self.ask(diagnosis, subject, device, Group::Allocation)?;
-        }
-        if wanted.contains(&Group::Faults) {
-            diagnosis.progress.set_message(format!("a fault on {id}"));
-            diagnosis.add(faults::recovery(&self.socket, device))?;
-        }
-        Ok(())
-    }
-
-    /// Every model that is named.
-    fn look_at_models(
-        &self,
-        diagnosis: &mut Diagnosis<'_>,
-        device: &PoolDevice,
-    ) -> Result<(), CommandError> {
-        if !diagnosis.wants(Group::Models) {
-            return Ok(());
-        }
-        if self.settings.models.is_empty() {
-            let skip = Check::skip(
-                Group::Models,
-                "models",
-                "no model is named",
-                "name one with --model NAME=PATH, or [[model]] in the config file",
-            );
-            return diagnosis.add(skip.on(device.id));
-        }
-        let Some(_pool) = self.start(diagnosis, device, &[Group::Models], true)? else {
-            return Ok(());
-        };
-        let subject = Subject::Models {
-            socket: self.socket.clone(),
-            device: device.id,
-            onnxruntime: self.settings.onnxruntime.clone(),
-            models: self.settings.models.clone(),
-            threads: cores(),
-        };
-        self.ask(diagnosis, subject, device, Group::Models)
-    }
-
-    /// A pool over one device whose workers are ready; none if they do not come to be, which is said of
-    /// each of the groups that wanted it.
-    fn start(
-        &self,
-        diagnosis: &mut Diagnosis<'_>,
-        device: &PoolDevice,
-        groups: &[Group],
-        with_models: bool,
-    ) -> Result<Option<Private>, CommandError> {
         diagnosis.progress.set_message(format!("{} starts", device.id));
-        let mut command = self.command(cores());
-        if !with_models {
-            command.models.clear();
-        }
         let limits = PoolConfig { standbys: 0, ..self.settings.limits.clone() };
-        let pool = Private::start(limits, command, std::slice::from_ref(device), &self.socket)?;
+        let alone = std::slice::from_ref(device);
+        let pool = match Private::start(limits, self.command(), alone, &self.socket) {
+            Ok(pool) => pool,
+            Err(error) => return no_pool(diagnosis, &wanted, device.id, &error.to_string()),
+        };
         pool.shell().allow_chaos();
-        let Err(why) = pool.wait_ready() else { return Ok(Some(pool)) };
-        let next = "mend what it names; `gridpool serve` logs each start of a worker in full";
-        for (number, &group) in groups.iter().enumerate() {
-            let check = match number {
-                0 => Check::fail(group, "start of the pool", why.to_string(), next),
-                _ => Check::skip(group, "start of the pool", "no worker is ready here", ""),
-            };
-            diagnosis.add(check.on(device.id))?;
+        if let Err(why) = pool.wait_ready(&[Role::Grid]) {
+            return no_pool(diagnosis, &wanted, device.id, &why.to_string());
         }
-        Ok(None)
+        wanted.into_iter().try_for_each(|group| self.look_at(diagnosis, &pool, device, group))
     }
 
-    fn ask(
+    /// One group of checks on a device whose pool serves grids.
+    fn look_at(
         &self,
         diagnosis: &mut Diagnosis<'_>,
-        subject: Subject,
+        pool: &Private,
         device: &PoolDevice,
         group: Group,
     ) -> Result<(), CommandError> {
-        ask(diagnosis, &self.worker, subject, &device.uuid, (group, Some(device.id)))
+        let (socket, id) = (self.socket.clone(), device.id);
+        let subject = match group {
+            Group::Environment | Group::Isolation => return Ok(()),
+            Group::Batches => Subject::Batches { socket, device: id },
+            Group::Allocation => {
+                let uuid = Some(device.uuid.clone()).filter(|uuid| !uuid.is_empty());
+                Subject::Allocation { socket, device: id, uuid }
+            }
+            Group::Faults => {
+                diagnosis.progress.set_message(format!("a fault on {id}"));
+                return diagnosis.add(faults::recovery(&self.socket, device));
+            }
+            Group::Models => {
+                diagnosis.progress.set_message(format!("models on {id}"));
+                if let Err(why) = pool.wait_ready(&[Role::Infer]) {
+                    return no_pool(diagnosis, &[group], id, &why.to_string());
+                }
+                Subject::Models {
+                    socket,
+                    device: id,
+                    onnxruntime: self.settings.onnxruntime.clone(),
+                    models: self.settings.models.clone(),
+                    threads: cores(),
+                }
+            }
+        };
+        let of = Of { group, device: Some(id), silence_max: DEVICE_SILENCE_MAX };
+        ask(diagnosis, &self.worker, subject, &device.uuid, of, Diagnosis::add)
     }
 }
 
-/// Has a process that sees the GPU `uuid` look, and takes its checks. One that ends badly is a check too.
-fn ask(
-    diagnosis: &mut Diagnosis<'_>,
+/// What a process looks at, and how long it may say nothing.
+#[derive(Clone, Copy, Debug)]
+struct Of {
+    group: Group,
+    device: Option<DeviceId>,
+    silence_max: Duration,
+}
+
+/// Has a process that sees the GPU `uuid` look, and takes its checks as they come. One that ends badly is a
+/// check too.
+fn ask<'a>(
+    diagnosis: &mut Diagnosis<'a>,
     worker: &Path,
     subject: Subject,
     uuid: &str,
-    (group, device): (Group, Option<DeviceId>),
+    of: Of,
+    mut take: impl FnMut(&mut Diagnosis<'a>, Check) -> Result<(), CommandError>,
 ) -> Result<(), CommandError> {
     let flags = diagnosis.flags;
     let (ops, sizes) = (flags.ops.clone(), flags.sizes.clone());
     let plan = Plan { subject, ops, sizes, quick: flags.quick };
     let plan = serde_json::to_string(&plan).map_err(|error| CommandError::Output(error.into()))?;
-    let mut found = 0;
-    let ended =
-        Helper::start(worker, &["diagnose", "--plan", &plan], uuid).and_then(|mut helper| {
-            let mut checks = Vec::new();
-            while let Some(line) = helper.next()? {
-                match line {
-                    Line::Doing(what) => diagnosis.progress.set_message(what),
-                    Line::Check(check) => {
-                        found += 1;
-                        checks.push(diagnosis.add(check));
-                    }
-                }
-            }
-            Ok(checks)
-        });
-    let why = match ended {
-        Ok(checks) => {
-            checks.into_iter().collect::<Result<(), CommandError>>()?;
-            if found > 0 {
-                return Ok(());
-            }
-            "it found nothing to look at".to_owned()
-        }
-        Err(error @ (ChildError::Ended { .. } | ChildError::System { .. })) => error.to_string(),
-        Err(error @ (ChildError::Silent { .. } | ChildError::Strange { .. })) => error.to_string(),
+    let (mut found, mut doing) = (0, String::new());
+    let role = ["diagnose", "--plan", &plan];
+    let mut helper = match Helper::start(worker, &role, uuid, of.silence_max) {
+        Ok(helper) => helper,
+        Err(error) => return take(diagnosis, broken(&of, &doing, &error.to_string())),
     };
-    let next = "run this again with --only and this group; if it stays, report it with this line";
-    let check = Check::fail(group, "the process that looks", why, next);
-    diagnosis.add(match device {
+    loop {
+        match helper.next() {
+            Ok(Some(Line::Doing(what))) => {
+                diagnosis.progress.set_message(what.clone());
+                doing = what;
+            }
+            Ok(Some(Line::Check(check))) => {
+                found += 1;
+                take(diagnosis, check)?;
+            }
+            Ok(None) if found > 0 => return Ok(()),
+            Ok(None) => {
+                return take(diagnosis, broken(&of, &doing, "it found nothing to look at"));
+            }
+            Err(error) => return take(diagnosis, broken(&of, &doing, &error.to_string())),
+        }
+    }
+}
+
+/// The process that looks did not come to its end.
+fn broken(of: &Of, doing: &str, why: &str) -> Check {
+    let group = of.group;
+    let says = match doing {
+        "" => why.to_owned(),
+        doing => format!("while it looked at {doing}: {why}"),
+    };
+    let next = format!(
+        "what it looked at is broken, or hangs: mend that; then `gridpool diagnose --only {group}`"
+    );
+    let check = Check::fail(group, "the process that looks", says, next);
+    match of.device {
         Some(device) => check.on(device),
         None => check,
-    })
+    }
+}
+
+/// Says of the first of these groups why there is no pool, and of the others that they are not tried.
+fn no_pool(
+    diagnosis: &mut Diagnosis<'_>,
+    groups: &[Group],
+    device: DeviceId,
+    why: &str,
+) -> Result<(), CommandError> {
+    let Some((&first, others)) = groups.split_first() else { return Ok(()) };
+    let next = "mend what it names; `gridpool serve` with the same flags logs each start in full";
+    diagnosis.add(Check::fail(first, "start of the pool", why, next).on(device))?;
+    skip(diagnosis, others, device, "no worker is ready here", "mend what failed above")
+}
+
+fn skip(
+    diagnosis: &mut Diagnosis<'_>,
+    groups: &[Group],
+    device: DeviceId,
+    why: &str,
+    next: &str,
+) -> Result<(), CommandError> {
+    let mut skips = groups.iter().map(|&group| Check::skip(group, "all checks", why, next));
+    skips.try_for_each(|skip| diagnosis.add(skip.on(device)))
 }
 
 /// Says of everything that needs a device why it is not tried.

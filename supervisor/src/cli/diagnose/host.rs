@@ -1,4 +1,4 @@
-//! The machine as this process finds it, without a worker: limits, memory, folders, the pool's socket.
+//! The machine as this process finds it, without a worker: kernel, memory, folders, the pool's socket.
 //!
 //! Each check reads one thing and has it judged by a plain function. Nothing here starts a process.
 
@@ -7,16 +7,16 @@ use std::io;
 use std::path::Path;
 
 use gridpool_protocol::arena::Arena;
+use gridpool_protocol::chain::Chain;
 use gridpool_protocol::client::{Client, ClientError};
 use gridpool_protocol::diagnose::{Check, Group};
 use gridpool_protocol::memory::available_bytes;
 use gridpool_protocol::{build, maps};
 use indicatif::BinaryBytes;
-use nix::sys::resource::{Resource, getrlimit, rlim_t};
 use nix::sys::statvfs::statvfs;
 use nix::sys::utsname::uname;
 
-use crate::shell::{self, Shell};
+use crate::shell::{self, ListenError, Shell};
 
 /// The oldest kernel: `close_range` with CLOSE_RANGE_CLOEXEC.
 const KERNEL_MIN: (u32, u32) = (5, 11);
@@ -26,16 +26,11 @@ const ARENA_BYTES: u64 = 16 << 20;
 const ARENAS_BYTES_MIN: u64 = 128 << 20;
 /// Less room than this in /dev/shm is none.
 const SHM_BYTES_MIN: u64 = 1 << 20;
-/// Descriptors for a few clients with some arenas each, beside those that the pool needs itself.
-const CLIENT_DESCRIPTORS_MIN: usize = 64;
-/// Whoever has no limit.
-const UNLIMITED: rlim_t = rlim_t::MAX;
 
 /// The name of the check without which nothing is tried on a device.
 pub(super) const WORKER_BINARY: &str = "worker binary";
-const OPEN_FILES: &str = "open files";
 
-fn pass(name: &str, says: String) -> Check {
+pub(super) fn pass(name: &str, says: String) -> Check {
     Check::pass(Group::Environment, name, says)
 }
 
@@ -62,65 +57,6 @@ fn judge_kernel(release: &str) -> Check {
             format!("Linux {release} is older than {major}.{minor}, which workers need"),
             format!("boot a kernel of {major}.{minor} or later"),
         ),
-    }
-}
-
-/// Whether a pool over so many devices has the descriptors that it needs, once it has raised its limit.
-pub(super) fn open_files(devices: usize, standbys: u32) -> Check {
-    shell::raise_descriptor_limit();
-    let needed = Shell::descriptors_needed(devices, standbys) + CLIENT_DESCRIPTORS_MIN;
-    match getrlimit(Resource::RLIMIT_NOFILE) {
-        Ok((soft, _)) => judge_open_files(soft, needed as u64, devices),
-        Err(errno) => fail(OPEN_FILES, errno.to_string(), "raise it with `ulimit -n 4096`"),
-    }
-}
-
-fn judge_open_files(limit: rlim_t, needed: u64, devices: usize) -> Check {
-    let devices = match devices {
-        1 => "one device".to_owned(),
-        devices => format!("{devices} devices"),
-    };
-    let check = match limit >= needed {
-        true => {
-            let limit = if limit == UNLIMITED { "any number".into() } else { limit.to_string() };
-            pass(OPEN_FILES, format!("{limit}; a pool of {devices} needs {needed}"))
-        }
-        false => fail(
-            OPEN_FILES,
-            format!("at most {limit} may be open; a pool of {devices} needs {needed}"),
-            "type `ulimit -Hn 4096 && ulimit -n 4096` in the shell that starts the pool (root may \
-             have to allow that), or write LimitNOFILE=65536 into its systemd unit",
-        ),
-    };
-    check.fact("limit", limit).fact("needed", needed)
-}
-
-/// Limits that a CUDA process, or shared memory, does not survive.
-pub(super) fn address_space(has_gpus: bool) -> Check {
-    let of = |resource| getrlimit(resource).map_or(UNLIMITED, |(soft, _)| soft);
-    judge_limits(of(Resource::RLIMIT_AS), of(Resource::RLIMIT_FSIZE), has_gpus)
-}
-
-fn judge_limits(address_space: rlim_t, file_size: rlim_t, has_gpus: bool) -> Check {
-    const NAME: &str = "address space";
-    if file_size < ARENA_BYTES {
-        return fail(
-            NAME,
-            format!("files, and shared memory with them, may have {file_size} bytes (ulimit -f)"),
-            "type `ulimit -f unlimited` in the shell that starts the pool",
-        );
-    }
-    match address_space {
-        UNLIMITED => pass(NAME, "not limited".to_owned()),
-        bytes if has_gpus => fail(
-            NAME,
-            format!(
-                "limited to {} (ulimit -v): CUDA reserves far more than it uses",
-                binary(bytes)
-            ),
-            "type `ulimit -v unlimited` in the shell that starts the pool",
-        ),
-        bytes => pass(NAME, format!("limited to {}", binary(bytes))),
     }
 }
 
@@ -190,15 +126,17 @@ pub(super) fn dev_shm() -> Check {
 fn judge_dev_shm(total: u64, free: u64) -> Check {
     const NAME: &str = "/dev/shm";
     let check = if free < SHM_BYTES_MIN {
+        let full = if free < total / 2 { "full" } else { "too small" };
         fail(
             NAME,
             format!(
-                "full: {} of {} are free. gridpool keeps nothing there, but what lies there takes \
+                "{full}: {} of {} are free. gridpool keeps nothing there, but what lies there takes \
                  memory, and clients that use it (PyTorch, multiprocessing) fail",
                 binary(free),
                 binary(total)
             ),
-            "see what it holds with `ls -l /dev/shm`, and remove what nobody uses",
+            "see what it holds with `ls -l /dev/shm` and remove what nobody uses, or enlarge it: `mount \
+             -o remount,size=1G /dev/shm`, docker --shm-size 1g",
         )
     } else {
         pass(NAME, format!("{} of {} are free", binary(free), binary(total)))
@@ -206,18 +144,22 @@ fn judge_dev_shm(total: u64, free: u64) -> Check {
     check.fact("free_bytes", free).fact("total_bytes", total)
 }
 
-/// Whether there is room for the sockets of private pools.
-pub(super) fn temporary_folder() -> Check {
+/// Whether a private pool can have its socket in `folder`: at the place that was made for it there.
+pub(super) fn temporary_folder(folder: &Path, socket: Result<&Path, &io::Error>) -> Check {
     const NAME: &str = "temporary folder";
-    let folder = std::env::temp_dir();
-    let made = tempfile::tempdir().and_then(|dir| fs::write(dir.path().join("try"), [0; 4_096]));
-    match made {
-        Ok(()) => pass(NAME, format!("{} can be written to", folder.display())),
-        Err(error) => fail(
-            NAME,
-            format!("{} cannot be written to: {error}", folder.display()),
-            "make room there, or name another folder with TMPDIR",
-        ),
+    let place = folder.display();
+    let next = "make room there, or name another folder, of a short name, with TMPDIR";
+    let socket = match socket {
+        Ok(socket) => socket,
+        Err(error) => return fail(NAME, format!("{place} (TMPDIR): {error}"), next),
+    };
+    match Shell::claim(socket) {
+        Ok(_claim) => pass(NAME, format!("{place} can hold the sockets of a pool")),
+        Err(ListenError::TooLong(_)) => {
+            let says = format!("{place} (TMPDIR) is too long for a socket in it");
+            fail(NAME, says, next)
+        }
+        Err(error) => fail(NAME, format!("{place} (TMPDIR): {}", Chain(&error)), next),
     }
 }
 
@@ -274,17 +216,21 @@ pub(super) fn socket(socket: &Path) -> Check {
         }
     }
     let is_stale = fs::symlink_metadata(socket).is_ok();
-    match Shell::claim(socket) {
-        Ok(_claim) => {
-            let was = if is_stale { "; a killed supervisor's was removed" } else { "" };
+    match Shell::could_claim(socket) {
+        Ok(()) => {
+            let was =
+                if is_stale { "; what a killed supervisor left is in nobody's way" } else { "" };
             pass(NAME, format!("nobody serves {place}, and a pool can{was}"))
         }
-        Err(error) => fail(NAME, error.to_string(), "do what it says, then run this again"),
+        Err(error) => {
+            let next = "do what it says; or name another socket with --socket, and to every client";
+            fail(NAME, Chain(&error).to_string(), next)
+        }
     }
 }
 
 /// Whether the worker's binary is of this build, by what its `--version` printed.
-pub(super) fn worker_version(program: &Path, printed: io::Result<String>) -> Check {
+pub(super) fn worker_version(program: &Path, printed: Result<String, String>) -> Check {
     let (place, ours) = (program.display(), build::text());
     let printed = match printed {
         Ok(printed) => printed,
@@ -324,17 +270,20 @@ fn binary(bytes: u64) -> BinaryBytes {
     BinaryBytes(bytes)
 }
 
+/// Whether a check failed with these words, and with something to do.
+#[cfg(test)]
+#[track_caller]
+pub(super) fn fails(check: &Check, words: &str) {
+    assert_eq!(check.outcome, gridpool_protocol::diagnose::Outcome::Fail, "{check:?}");
+    assert!(check.says.contains(words), "{check:?}");
+    assert!(!check.next.is_empty(), "{check:?}");
+}
+
 #[cfg(test)]
 mod tests {
     use gridpool_protocol::diagnose::Outcome;
 
     use super::*;
-
-    fn fails(check: &Check, words: &str) {
-        assert_eq!(check.outcome, Outcome::Fail, "{check:?}");
-        assert!(check.says.contains(words), "{check:?}");
-        assert!(!check.next.is_empty(), "{check:?}");
-    }
 
     #[test]
     fn an_old_kernel_or_none_that_can_be_read_fails() {
@@ -347,28 +296,12 @@ mod tests {
     }
 
     #[test]
-    fn too_few_descriptors_fail_with_both_numbers() {
-        fails(
-            &judge_open_files(64, 200, 2),
-            "at most 64 may be open; a pool of 2 devices needs 200",
-        );
-        assert_eq!(judge_open_files(200, 200, 1).outcome, Outcome::Pass);
-        assert!(judge_open_files(UNLIMITED, 200, 1).says.starts_with("any number; a pool of one"));
-    }
-
-    #[test]
-    fn a_limited_address_space_is_a_fault_for_gpus_alone() {
-        fails(&judge_limits(1 << 30, UNLIMITED, true), "1.00 GiB");
-        assert_eq!(judge_limits(1 << 30, UNLIMITED, false).outcome, Outcome::Pass);
-        fails(&judge_limits(UNLIMITED, 1_024, false), "1024 bytes (ulimit -f)");
-    }
-
-    #[test]
     fn memory_and_dev_shm_that_are_full_fail() {
         fails(&judge_memory(Some(100 << 20)), "100.00 MiB are free");
         fails(&judge_memory(None), "nothing says");
         assert_eq!(judge_memory(Some(1 << 30)).outcome, Outcome::Pass);
         fails(&judge_dev_shm(64 << 20, 0), "full: 0 B of 64.00 MiB");
+        fails(&judge_dev_shm(64 << 10, 64 << 10), "too small: 64.00 KiB of 64.00 KiB");
         assert_eq!(judge_dev_shm(64 << 20, 2 << 20).outcome, Outcome::Pass);
     }
 
@@ -393,16 +326,25 @@ mod tests {
         fails(&version(old), "/bin/w is 0.0.9 (protocol 8), this program is ");
         fails(&version("\x1b[1m"), "/bin/w is ");
         fails(&version(""), "silent about its version");
-        fails(&worker_version(program, Err(io::Error::other("no"))), "/bin/w cannot be run: no");
+        fails(&worker_version(program, Err("no".to_owned())), "/bin/w cannot be run: no");
     }
 
     #[test]
     fn what_this_machine_has_is_read() {
-        for check in [kernel(), shared_memory(), temporary_folder(), preloaded(), memory()] {
+        for check in [kernel(), shared_memory(), preloaded(), memory()] {
             assert_eq!(check.outcome, Outcome::Pass, "{check:?}");
         }
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pool.sock");
+        let check = temporary_folder(folder.path(), Ok(&path));
+        assert_eq!(check.outcome, Outcome::Pass, "{check:?}");
+        let long = folder.path().join("s".repeat(100));
+        fails(&temporary_folder(folder.path(), Ok(&long)), "too long for a socket");
+        let gone = io::Error::other("gone");
+        fails(&temporary_folder(Path::new("/x"), Err(&gone)), "/x (TMPDIR): gone");
+        let new = folder.path().join("new/deep/pool.sock");
+        assert_eq!(socket(&new).outcome, Outcome::Pass);
+        assert!(!folder.path().join("new").exists(), "a look makes nothing");
         assert!(socket(&path).says.ends_with("and a pool can"), "{:?}", socket(&path));
         fs::write(&path, "").unwrap();
         fails(&socket(&path), "exists and is not a socket");

@@ -13,13 +13,14 @@ use gridpool_protocol::ids::Role;
 use gridpool_protocol::maps;
 use gridpool_protocol::status::WorkerStatus;
 
-use crate::cli::CommandError;
 use crate::cli::private::{NotReady, Private};
 use crate::pool::config::PoolConfig;
 use crate::shell::{PoolDevice, WorkerCommand};
 
 /// The name under which a harmless library plays the foreign one.
 const FOREIGN: &str = "libcudart.so.gridpool-diagnose";
+/// The name of the check that workers look at themselves.
+const CONTAMINATION: &str = "contamination is found";
 /// Small libraries, one of which every process has, by the beginning of their names.
 const HARMLESS: [&str; 3] = ["libgcc_s.so", "libm.so", "libc.so"];
 /// What tells a process which GPU it may see.
@@ -111,17 +112,17 @@ fn variable(environment: &[u8], name: &str) -> Option<String> {
     values.map(|value| String::from_utf8_lossy(value).into_owned()).next()
 }
 
-/// Whether a worker refuses to serve with a foreign library in it: it is started with one.
+/// Whether workers of these roles refuse to serve with a foreign library in them: they are started with one.
 pub(super) fn contamination(
     command: WorkerCommand,
     device: &PoolDevice,
+    roles: &[Role],
     folder: &Path,
     socket: &Path,
-) -> Check {
-    const NAME: &str = "contamination is found";
+) -> Vec<Check> {
     let skip = |why: String| {
-        Check::skip(Group::Isolation, NAME, why, "run this where a library can be copied")
-            .on(device.id)
+        let next = "run this where a library can be copied";
+        vec![Check::skip(Group::Isolation, CONTAMINATION, why, next).on(device.id)]
     };
     let foreign = match plant(folder) {
         Ok(Some(foreign)) => foreign,
@@ -131,10 +132,18 @@ pub(super) fn contamination(
         }
     };
     let environment = vec![("LD_PRELOAD".into(), foreign.clone().into_os_string())];
-    let command = WorkerCommand { environment, models: Vec::new(), ..command };
+    let command = WorkerCommand { environment, ..command };
     let limits = PoolConfig { standbys: 0, ..PoolConfig::DEFAULT };
     let pool = Private::start(limits, command, std::slice::from_ref(device), socket);
-    judge_contamination(pool.map(|pool| pool.wait_ready()), &foreign).on(device.id)
+    let judge = |&role: &Role| match &pool {
+        Ok(pool) => judge_contamination(role, pool.wait_ready(&[role]), &foreign),
+        Err(error) => fail(
+            CONTAMINATION,
+            format!("no pool could be started: {error}"),
+            "mend that first, then run this again",
+        ),
+    };
+    roles.iter().map(|role| judge(role).on(device.id)).collect()
 }
 
 /// A copy of a harmless library under a foreign one's name.
@@ -148,30 +157,27 @@ fn plant(folder: &Path) -> io::Result<Option<PathBuf>> {
     Ok(Some(copy))
 }
 
-fn judge_contamination(ended: Result<Result<(), NotReady>, CommandError>, foreign: &Path) -> Check {
-    const NAME: &str = "contamination is found";
-    let library = foreign.display().to_string();
-    match ended {
-        Ok(Err(NotReady::Misconfigured(faults)))
-            if faults.iter().any(|fault| fault.contains(&library)) =>
-        {
-            pass(NAME, format!("a worker with {FOREIGN} preloaded refused to serve, and named it"))
-        }
-        Ok(Ok(())) => fail(
-            NAME,
-            format!(
-                "a worker with {FOREIGN} preloaded serves: workers do not look, or LD_PRELOAD is ignored"
-            ),
+fn judge_contamination(role: Role, ready: Result<(), NotReady>, foreign: &Path) -> Check {
+    let (library, role) = (foreign.display().to_string(), role.name());
+    let names = |fault: &String| fault.contains(&library);
+    let is_named = match &ready {
+        Ok(()) | Err(NotReady::Late { .. }) => false,
+        Err(NotReady::Misconfigured(faults)) => faults.iter().any(names),
+        Err(NotReady::OutOfService { why, .. }) => names(why),
+    };
+    match ready {
+        Err(_) if is_named => pass(
+            CONTAMINATION,
+            format!("a {role} worker with {FOREIGN} preloaded refused to serve, and named it"),
+        ),
+        Ok(()) => fail(
+            CONTAMINATION,
+            format!("a {role} worker with {FOREIGN} preloaded serves: it does not look"),
             "check that the worker's binary is linked dynamically and of this build",
         ),
-        Ok(Err(why)) => fail(
-            NAME,
-            format!("a worker with {FOREIGN} preloaded ended for another reason: {why}"),
-            "mend that first, then run this again",
-        ),
-        Err(error) => fail(
-            NAME,
-            format!("no pool could be started: {error}"),
+        Err(why) => fail(
+            CONTAMINATION,
+            format!("a {role} worker with {FOREIGN} preloaded ended for another reason: {why}"),
             "mend that first, then run this again",
         ),
     }
@@ -243,11 +249,18 @@ mod tests {
         let foreign = Path::new("/tmp/libcudart.so.x");
         let judged = |faults: &str| {
             let ended = NotReady::Misconfigured(vec![faults.to_owned()]);
-            judge_contamination(Ok(Err(ended)), foreign).outcome
+            judge_contamination(Role::Grid, Err(ended), foreign).outcome
         };
         assert_eq!(judged("cpu0#1: /tmp/libcudart.so.x is mapped"), Outcome::Pass);
         assert_eq!(judged("cpu0#1: something else"), Outcome::Fail);
-        assert_eq!(judge_contamination(Ok(Ok(())), foreign).outcome, Outcome::Fail);
+        let of_models = |why: &str| {
+            let (device, role) = ("cpu0".to_owned(), "infer".to_owned());
+            let ended = NotReady::OutOfService { device, role, why: why.to_owned() };
+            judge_contamination(Role::Infer, Err(ended), foreign).outcome
+        };
+        assert_eq!(of_models("/tmp/libcudart.so.x is mapped"), Outcome::Pass);
+        assert_eq!(of_models("no libonnxruntime.so"), Outcome::Fail);
+        assert_eq!(judge_contamination(Role::Grid, Ok(()), foreign).outcome, Outcome::Fail);
     }
 
     #[test]

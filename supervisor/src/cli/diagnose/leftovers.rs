@@ -1,7 +1,8 @@
 //! Worker processes of pools that are no more.
 //!
 //! A worker knows its supervisor's number from its command line, and Linux takes it down with that one. One
-//! whose parent is another was left behind; nothing else it may be.
+//! whose parent is another was left behind; nothing else it may be. What runs in a container of its own, or
+//! as another user, is not judged.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -63,6 +64,11 @@ fn is_orphan(pid: u32) -> Option<bool> {
         return None;
     }
     if fs::read_to_string(format!("{folder}/comm")).ok()?.trim_end() != WORKER {
+        return Some(false);
+    }
+    // In another container, the number that it was told is another process's here.
+    let names = |process: &str| fs::read_link(format!("/proc/{process}/ns/pid")).ok();
+    if names(&pid.to_string())? != names("self")? {
         return Some(false);
     }
     let arguments = fs::read(format!("{folder}/cmdline")).ok()?;
