@@ -169,10 +169,14 @@ pub struct Work {
     pub h2d_bytes: u64,
     /// Bytes copied back, or written over the bus.
     pub d2h_bytes: u64,
-    /// Kernels launched, of which launches that attempts share count once; of models, runs.
+    /// Kernels launched, of which launches that attempts share count once.
     pub launches: f64,
     /// Their time on the device, seconds, counted likewise.
     pub busy_s: f64,
+    /// Runs of models, of which those that requests share count once.
+    pub runs: f64,
+    /// What those took by the worker's clock, seconds, counted likewise.
+    pub run_s: f64,
 }
 
 /// What had ended a process whose place another one took.

@@ -155,6 +155,12 @@ pub(super) fn note(work: &mut Work, result: &Result<RunReport, AttemptError>) {
         (items, all) if items > 0 && items < all => f64::from(items) / f64::from(all),
         _ => 1.0,
     };
+    if let Some(infer) = &report.infer {
+        // A run of a model is no launch of a kernel, and its time not the device's alone.
+        work.runs += f64::from(infer.runs) * share;
+        work.run_s += infer.device_us * MICROSECOND * share;
+        return;
+    }
     for kernel in &report.kernels {
         work.launches += f64::from(kernel.launches) * share;
         work.busy_s += kernel.device_us * MICROSECOND * share;

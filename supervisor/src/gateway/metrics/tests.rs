@@ -275,9 +275,12 @@ fn every_number_stands_under_its_own_name_and_role() {
         d2h_bytes: 34,
         launches: 35.5,
         busy_s: 36.25,
+        runs: 39.5,
+        run_s: 40.25,
     };
     let row = &mut metrics.devices[1];
     (row.generation, row.is_out, row.quarantines, row.work) = (37, true, 38, work);
+    metrics.devices[0].work = work;
     let text = page(Some(&metrics)).text().unwrap();
     let rows = rows(&text);
     let of = |name: &str, labels: &str| rows[&*format!("gridpool_{name}{{{labels}}}")];
@@ -300,8 +303,19 @@ fn every_number_stands_under_its_own_name_and_role() {
     let device = "device=\"gpu0\",kind=\"gpu\",role=\"infer\"";
     let ways = ["to_device", "to_host"].map(|way| format!("{device},direction=\"{way}\""));
     assert_eq!(ways.map(|labels| of("device_copied_bytes_total", &labels)), [33.0, 34.0]);
-    assert_eq!(of("kernel_launches_total", device), 35.5);
-    assert_eq!(of("device_busy_seconds_total", device), 36.25);
+    let grids = "device=\"gpu0\",kind=\"gpu\",role=\"grid\"";
+    assert_eq!(of("kernel_launches_total", grids), 35.5);
+    assert_eq!(of("device_busy_seconds_total", grids), 36.25);
+    assert_eq!(
+        (of("model_runs_total", device), of("model_run_seconds_total", device)),
+        (39.5, 40.25)
+    );
+    let has =
+        |name: &str, labels: &str| rows.contains_key(&*format!("gridpool_{name}{{{labels}}}"));
+    for name in ["kernel_launches_total", "device_busy_seconds_total"] {
+        assert!(!has(name, device), "{name}: nobody has measured that of models");
+    }
+    assert!(!has("model_runs_total", grids) && !has("model_run_seconds_total", grids));
     assert_eq!(of("device_out", device), 1.0);
     assert_eq!(of("device_quarantines_total", device), 38.0);
 }

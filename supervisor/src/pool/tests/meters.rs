@@ -3,6 +3,7 @@
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::metrics::{DeviceMetrics, Histogram, RestartReason, RoleMetrics, Work};
 use gridpool_protocol::receipt::{AttemptOutcome, KernelUse};
+use gridpool_protocol::tensor::model::InferReport;
 
 use super::models::{ask, offer, windowed};
 use super::*;
@@ -337,17 +338,39 @@ fn a_device_that_is_put_out_of_service_says_so_until_it_is_back() {
     assert_eq!((row.is_out, row.quarantines), (false, 1));
 }
 
+/// What a worker says of a request whose run took so long, and was of 8 rows.
+fn model_report(run_us: f64) -> RunReport {
+    let infer = InferReport {
+        model: "a".to_owned(),
+        sha256: String::new(),
+        onnxruntime: String::new(),
+        nodes: Vec::new(),
+        runs: 1,
+        joined_rows: 8,
+        device_us: run_us,
+        h2d_bytes: 0,
+        d2h_bytes: 0,
+    };
+    let kernels = vec![KernelUse { name: "a".to_owned(), launches: 1, device_us: run_us }];
+    RunReport { joined_items: 8, kernels, infer: Some(infer), ..report() }
+}
+
 #[test]
 fn requests_of_models_are_counted_by_their_rows() {
     let mut rig = windowed(1, 3);
     offer(&mut rig, 0, &["a"]);
     rig.ready(0);
     (1..=2).for_each(|key| ask(&mut rig, key, "a"));
-    let runs = vec![KernelUse { name: "a".to_owned(), launches: 1, device_us: 80.0 }];
+    let answer = |items| RunReport { items, ..model_report(80.0) };
     for items in [2, 6] {
-        rig.reply(0, Ok(RunReport { items, joined_items: 8, kernels: runs.clone(), ..report() }));
+        rig.reply(0, Ok(answer(items)));
     }
     let work = of_device(&rig, 0).work;
     assert_eq!((work.attempts, work.items), (2, 2), "a request is an item");
-    assert!((work.launches - 1.0).abs() < 1e-9 && (work.busy_s - 80e-6).abs() < 1e-12, "{work:?}");
+    assert!((work.runs - 1.0).abs() < 1e-9 && (work.run_s - 80e-6).abs() < 1e-12, "{work:?}");
+    assert_eq!(
+        (work.launches, work.busy_s),
+        (0.0, 0.0),
+        "a run is no kernel, its time not a GPU's"
+    );
 }
