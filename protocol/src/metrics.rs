@@ -19,8 +19,8 @@ pub struct Metrics {
     pub roles: Vec<RoleMetrics>,
     /// Every device, for each role.
     pub devices: Vec<DeviceMetrics>,
-    /// How often each fault was met or told of. Those without a number are there from 0 on; a number
-    /// that no table names counts as its family's [other](FaultCode::others).
+    /// How often each fault was met or told of: all that [have a row](FaultCode::listed) from 0 on. A
+    /// number that no table names counts as its family's [other](FaultCode::others).
     pub faults: Vec<(FaultCode, u64)>,
 }
 

@@ -1,6 +1,6 @@
 //! What is counted of a pool's work, beside the sums of `status`: how workers and attempts ended, how long
 //! things took, what was done on each device. Only counts: nothing is decided by it. Counting allocates
-//! nothing, but for the first of a fault.
+//! nothing.
 
 use std::collections::BTreeMap;
 
@@ -167,33 +167,26 @@ pub(super) fn note(work: &mut Work, result: &Result<RunReport, AttemptError>) {
     }
 }
 
-/// Faults without a number: counted from 0.
-const PLAIN: [FaultCode; 8] = [
-    FaultCode::Hang,
-    FaultCode::Incompatible,
-    FaultCode::NoBinary,
-    FaultCode::NotReady,
-    FaultCode::Rejected,
-    FaultCode::SpawnFailed,
-    FaultCode::Unkillable,
-    FaultCode::WrongAnswer,
-];
-
-/// How often which fault was met. There are no more of them than the tables have rows.
+/// How often which fault was met: every one that a table names and, for each family, all others, from 0
+/// on, so that the first is seen as one more. No fault adds a row.
 #[derive(Clone, Debug)]
 pub(super) struct Faults(BTreeMap<FaultCode, u64>);
 
 impl Default for Faults {
     fn default() -> Self {
-        Self(PLAIN.map(|fault| (fault, 0)).into())
+        let others = FaultCode::others().map(|(other, _)| other);
+        let all = FaultCode::listed().filter(|&fault| fault != GOOD_NEWS).chain(others);
+        Self(all.map(|fault| (fault, 0)).collect())
     }
 }
+
+/// That no action is needed any more.
+const GOOD_NEWS: FaultCode = FaultCode::Recovery(0);
 
 impl Faults {
     /// One more.
     pub(super) fn note(&mut self, fault: FaultCode) {
-        // That no action is needed any more is good news.
-        if fault != FaultCode::Recovery(0) {
+        if fault != GOOD_NEWS {
             *self.0.entry(bounded(fault)).or_default() += 1;
         }
     }

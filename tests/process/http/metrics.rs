@@ -129,6 +129,10 @@ fn every_family_of_the_readme_is_there_from_zero_before_any_worker_is() {
     for reason in ["killed", "hang", "fault", "signal", "exit", "not_ready", "worn", "freed"] {
         assert_eq!(metrics.grid("gridpool_worker_restarts_total", &[("reason", reason)]), 0.0);
     }
+    for (class, code) in [("device", "xid 79"), ("sticky", "cuda 700"), ("sticky", "other cuda")] {
+        let labels = [("class", class), ("code", code)];
+        assert_eq!(metrics.of("gridpool_faults_by_code_total", &labels), 0.0);
+    }
     let starting = [("worker", "cpu0"), ("state", "starting")];
     assert_eq!(metrics.grid("gridpool_worker_state", &starting), 1.0);
     assert_eq!(metrics.grid("gridpool_failover_seconds_count", &[]), 0.0);

@@ -125,6 +125,9 @@ fn before_any_job_every_family_is_there_with_all_its_labels() {
             ),
             "gridpool_faults_total{class=\"sticky\"}".to_owned(),
             "gridpool_faults_by_code_total{class=\"process\",code=\"hang\"}".to_owned(),
+            "gridpool_faults_by_code_total{class=\"device\",code=\"xid 79\"}".to_owned(),
+            "gridpool_faults_by_code_total{class=\"sticky\",code=\"cuda 700\"}".to_owned(),
+            "gridpool_faults_by_code_total{class=\"notice\",code=\"other xid\"}".to_owned(),
             "nv_inference_count{model=\"rot90\",version=\"1\"}".to_owned(),
         ] {
             assert_eq!(rows.get(&*name), Some(&0.0), "{name}");
@@ -238,7 +241,8 @@ fn what_the_largest_pool_says_fits_a_message() {
     for row in &mut metrics.status.workers {
         (row.device.name, row.last_fault) = ("n".repeat(100), "w".repeat(400));
     }
-    metrics.faults = FaultCode::listed().map(|fault| (fault, u64::MAX)).collect();
+    metrics.faults.iter_mut().for_each(|(_, count)| *count = u64::MAX);
+    assert!(metrics.faults.len() > FaultCode::listed().count(), "all of them, and others");
     let message = ServerMessage::Metrics { request: u64::MAX, metrics: Box::new(metrics) };
     let bytes = codec::encode(&message).expect("it can be sent").len();
     assert!(bytes < FRAME_BYTES_MAX * 3 / 4, "{bytes}");
@@ -324,7 +328,10 @@ fn every_number_stands_under_its_own_name_and_role() {
 fn faults_count_for_their_code_and_for_their_class() {
     let mut metrics = fresh();
     let (other, _) = FaultCode::others()[0];
-    metrics.faults.extend([(FaultCode::Cuda(700), 2), (FaultCode::Cuda(719), 1), (other, 4)]);
+    for (fault, count) in [(FaultCode::Cuda(700), 2), (FaultCode::Cuda(719), 1), (other, 4)] {
+        let row = metrics.faults.iter_mut().find(|(of, _)| *of == fault);
+        row.expect("it is there from 0 on").1 = count;
+    }
     let text = page(Some(&metrics)).text().unwrap();
     for row in [
         "gridpool_faults_total{class=\"sticky\"} 7\n",
