@@ -14,7 +14,7 @@ use gridpool_protocol::status::QueueStatus;
 
 use super::event::{Assignment, Exit, ExitStatus, Timestamp};
 use super::job::Job;
-use super::kill::KillCause;
+use super::kill::KillReason;
 use super::part::Part;
 use super::slot::Slot;
 use super::{Pool, micros};
@@ -116,31 +116,21 @@ impl End {
     }
 }
 
-/// What ended a process; `cause` is why the pool did, if it did. `None` if it was to end for good.
-pub(super) fn reason(
-    cause: Option<KillCause>,
-    was_ready: bool,
-    exit: &Exit,
-) -> Option<RestartReason> {
+/// What ended a process; `killed` is why the pool did, if it did. `None` if it was to end for good.
+pub(super) fn reason(killed: Option<KillReason>, exit: &Exit) -> Option<RestartReason> {
     /// SIGKILL, which nothing but somebody outside sends that has not said so.
     const KILL: i32 = 9;
-    Some(match (cause, exit.status) {
-        (Some(KillCause::DeviceFault(_)), _) => RestartReason::DeviceFault,
-        (Some(KillCause::FreeDevice(_)), _) => RestartReason::Freed,
-        (Some(KillCause::Hang), _) if was_ready => RestartReason::Hang,
-        (Some(KillCause::Hang), _) => RestartReason::NotReady,
-        (Some(KillCause::Leaving), _) => return None,
-        (None | Some(KillCause::Beacon), ExitStatus::Incompatible) => RestartReason::Incompatible,
-        (None | Some(KillCause::Beacon), ExitStatus::Rejected) => RestartReason::Rejected,
-        (None | Some(KillCause::Beacon), ExitStatus::Code(_) | ExitStatus::Signal(_))
-            if exit.fault.is_some() =>
-        {
-            RestartReason::Fault
-        }
-        (None | Some(KillCause::Beacon), ExitStatus::Code(exit_code::WORN)) => RestartReason::Worn,
-        (None | Some(KillCause::Beacon), ExitStatus::Code(_)) => RestartReason::Exit,
-        (None | Some(KillCause::Beacon), ExitStatus::Signal(KILL)) => RestartReason::Killed,
-        (None | Some(KillCause::Beacon), ExitStatus::Signal(_)) => RestartReason::Signal,
+    if let Some(killed) = killed.filter(|&why| why != KillReason::BeaconLost) {
+        return killed.restart();
+    }
+    Some(match exit.status {
+        ExitStatus::Incompatible => RestartReason::Incompatible,
+        ExitStatus::Rejected => RestartReason::Rejected,
+        ExitStatus::Code(_) | ExitStatus::Signal(_) if exit.fault.is_some() => RestartReason::Fault,
+        ExitStatus::Code(exit_code::WORN) => RestartReason::Worn,
+        ExitStatus::Code(_) => RestartReason::Exit,
+        ExitStatus::Signal(KILL) => RestartReason::Killed,
+        ExitStatus::Signal(_) => RestartReason::Signal,
     })
 }
 

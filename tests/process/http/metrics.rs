@@ -126,7 +126,7 @@ fn every_family_of_the_readme_is_there_from_zero_before_any_worker_is() {
     for verdict in ["OK", "FAILED", "DEADLINE", "POISON", "CANCELLED", "DEVICE_LOST"] {
         assert_eq!(metrics.grid("gridpool_jobs_total", &[("verdict", verdict)]), 0.0);
     }
-    for reason in ["killed", "hang", "fault", "signal", "exit", "not_ready", "worn", "freed"] {
+    for reason in ["killed", "silent", "fault", "signal", "exit", "not_ready", "worn", "late"] {
         assert_eq!(metrics.grid("gridpool_worker_restarts_total", &[("reason", reason)]), 0.0);
     }
     for (class, code) in [("device", "xid 79"), ("sticky", "cuda 700"), ("sticky", "other cuda")] {

@@ -7,7 +7,7 @@ use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{DeviceId, DeviceKind};
 use gridpool_protocol::limits::FRAME_BYTES_MAX;
 use gridpool_protocol::message::ServerMessage;
-use gridpool_protocol::metrics::{Metrics, Work};
+use gridpool_protocol::metrics::{Metrics, RestartReason, Work};
 use gridpool_protocol::status::{
     Counters, DeviceStatus, HttpStatus, MonitorStatus, QueueStatus, Status, SupervisorStatus,
 };
@@ -174,6 +174,15 @@ fn readme_names_every_family_and_no_other() {
 }
 
 #[test]
+fn readme_names_every_reason_of_a_restart_and_no_other() {
+    let (_, list) = README.split_once("`gridpool_worker_restarts_total` by `reason`").unwrap();
+    let list = list.split_once('(').unwrap().1.split_once(')').unwrap().0;
+    let mut named: Vec<&str> = list.split(", ").collect();
+    named.sort_unstable();
+    assert_eq!(named, RestartReason::ALL.map(RestartReason::name));
+}
+
+#[test]
 fn a_gpu_is_there_if_nvml_says_something_of_it_and_its_name_is_escaped() {
     let up = Some(MonitorStatus { pid: 1, up: true, restarts: 0 });
     let text = |monitor, gpu| {
@@ -270,7 +279,8 @@ fn every_number_stands_under_its_own_name_and_role() {
     };
     role.queue = QueueStatus { jobs: 24, bytes: 25, oldest_us: Some(26_000_000), ..role.queue };
     role.retries = 27;
-    role.restarts[4].1 = 28;
+    let silent = |(reason, _): &&mut (RestartReason, u64)| *reason == RestartReason::Silent;
+    role.restarts.iter_mut().find(silent).expect("all reasons are there").1 = 28;
     role.ended[2].1 = 29;
     let work = Work {
         attempts: 31,
@@ -299,7 +309,7 @@ fn every_number_stands_under_its_own_name_and_role() {
     assert_eq!((infer("attempts_joined_total"), infer("stale_messages_total")), (22.0, 23.0));
     let queue = ["queue_jobs", "queue_bytes", "queue_oldest_seconds"].map(infer);
     assert_eq!((queue, infer("retries_total")), ([24.0, 25.0, 26.0], 27.0));
-    assert_eq!(of("worker_restarts_total", "role=\"infer\",reason=\"hang\""), 28.0);
+    assert_eq!(of("worker_restarts_total", "role=\"infer\",reason=\"silent\""), 28.0);
     assert_eq!(of("attempts_ended_total", "role=\"infer\",outcome=\"device_error\""), 29.0);
     let worker = |name: &str| of(name, "worker=\"gpu0\",role=\"infer\"");
     let workers = ["worker_jobs_total", "worker_items_total", "worker_generation"].map(worker);

@@ -5,6 +5,8 @@ use gridpool_protocol::metrics::{DeviceMetrics, Histogram, RestartReason, RoleMe
 use gridpool_protocol::receipt::{AttemptOutcome, KernelUse};
 use gridpool_protocol::tensor::model::InferReport;
 
+use super::super::KillReason;
+use super::super::event::Release;
 use super::models::{ask, offer, windowed};
 use super::*;
 
@@ -251,12 +253,18 @@ fn every_way_to_end_is_a_reason_of_its_own_and_a_fault_if_it_is_one() {
     rig.die(0, SIGKILL);
     rig.mute.clear();
     back(&mut rig);
-    want(&rig, RestartReason::Hang, Some(FaultCode::Hang));
+    want(&rig, RestartReason::Silent, Some(FaultCode::Hang));
     rig.submit_as(1, 1, |request| request.deadline = Duration::from_millis(10));
     rig.wait_ms(20);
     rig.die(0, SIGKILL);
     back(&mut rig);
-    want(&rig, RestartReason::Freed, None);
+    want(&rig, RestartReason::Late, None);
+    rig.submit(2);
+    rig.cancel(2);
+    rig.wait_ms(250);
+    rig.die(0, SIGKILL);
+    back(&mut rig);
+    want(&rig, RestartReason::Cancelled, None);
     rig.die(0, SIGSEGV);
     ordered(&mut rig);
     let worker = rig.worker(0);
@@ -266,6 +274,34 @@ fn every_way_to_end_is_a_reason_of_its_own_and_a_fault_if_it_is_one() {
     assert!(last.contains(&(RestartReason::SpawnFailed, 1)), "{last:?}");
     assert!(last.contains(&(RestartReason::Signal, 2)), "{last:?}");
     assert!(faults(&rig).contains(&(FaultCode::SpawnFailed, 1)));
+}
+
+#[test]
+fn a_worker_that_the_pool_ends_is_counted_under_the_word_that_the_log_has() {
+    let mut rig = Rig::with(2, |config| {
+        (config.feed_cost_max, config.feed_patience) = (100, Duration::from_secs(1));
+    });
+    (1..=3).for_each(|key| rig.submit(key));
+    rig.answer(1);
+    rig.wait_ms(1_000);
+    let told = |rig: &Rig| rig.pool.kill_reason(rig.worker(0)).map(KillReason::name);
+    assert_eq!(told(&rig), Some("others_wait"));
+    rig.die_and_return(0, SIGKILL);
+    assert_eq!(restarts(&rig), [(RestartReason::OthersWait, 1)]);
+
+    let mut rig = Rig::starting(1, |config| config.ready_timeout = Duration::from_secs(2));
+    rig.wait_ms(2_000);
+    assert_eq!(told(&rig), Some("not_ready"));
+    rig.die_and_return(0, SIGKILL);
+    assert_eq!(restarts(&rig), [(RestartReason::NotReady, 1)]);
+
+    let mut rig = Rig::new(1);
+    rig.pool.give_up_too(rig.now, device(0), "a model has met it".to_owned());
+    assert_eq!(told(&rig), Some("device_out"));
+    rig.die(0, SIGKILL);
+    rig.tell(Event::ReleaseRequested { release: Release::Device(device(0)) });
+    rig.ready(0);
+    assert_eq!(restarts(&rig), [(RestartReason::DeviceOut, 1)]);
 }
 
 #[test]
@@ -336,7 +372,7 @@ fn a_device_that_is_put_out_of_service_says_so_until_it_is_back() {
     rig.die(0, SIGSEGV);
     let row = of_device(&rig, 0);
     assert_eq!((row.is_out, row.quarantines), (true, 1));
-    rig.tell(Event::ReleaseRequested { release: super::super::event::Release::Device(device(0)) });
+    rig.tell(Event::ReleaseRequested { release: Release::Device(device(0)) });
     rig.ready(0);
     let row = of_device(&rig, 0);
     assert_eq!((row.is_out, row.quarantines), (false, 1));
