@@ -19,8 +19,8 @@ pub struct Metrics {
     pub roles: Vec<RoleMetrics>,
     /// Every device, for each role.
     pub devices: Vec<DeviceMetrics>,
-    /// How often each fault was met or told of. Those without a number are there from 0 on; a number
-    /// that no table names counts as its family's [other](FaultCode::others).
+    /// How often each fault was met or told of: all that [have a row](FaultCode::listed) from 0 on. A
+    /// number that no table names counts as its family's [other](FaultCode::others).
     pub faults: Vec<(FaultCode, u64)>,
 }
 
@@ -169,56 +169,72 @@ pub struct Work {
     pub h2d_bytes: u64,
     /// Bytes copied back, or written over the bus.
     pub d2h_bytes: u64,
-    /// Kernels launched, of which launches that attempts share count once; of models, runs.
+    /// Kernels launched, of which launches that attempts share count once.
     pub launches: f64,
     /// Their time on the device, seconds, counted likewise.
     pub busy_s: f64,
+    /// Runs of models, of which those that requests share count once.
+    pub runs: f64,
+    /// What those took by the worker's clock, seconds, counted likewise.
+    pub run_s: f64,
 }
 
-/// What had ended a process whose place another one took.
+/// What had ended a process whose place another one took. Where the pool had, the log names it by the same
+/// word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum RestartReason {
+    /// The pool ended it because a job that it ran was cancelled, and it did not come to its end.
+    Cancelled,
     /// The pool ended it over what the driver had said of its device.
     DeviceFault,
+    /// The pool ended it because its device was put out of service.
+    DeviceOut,
     /// It ended by itself, with an exit code and without a word.
     Exit,
     /// It ended by itself over a fault that it named.
     Fault,
-    /// The pool ended it to free its device: of a job that was late or cancelled, or because the device
-    /// was given up.
-    Freed,
-    /// The pool ended it because it gave no sign of life.
-    Hang,
     /// It was of another version.
     Incompatible,
     /// A SIGKILL from outside.
     Killed,
+    /// The pool ended it because the deadline of a job that it ran had passed.
+    Late,
     /// The pool ended it because it was not READY in time.
     NotReady,
+    /// The pool ended it because others waited behind what it ran while another device was idle.
+    OthersWait,
     /// It broke the protocol.
     Rejected,
     /// Another signal.
     Signal,
+    /// The pool ended it because it gave no sign of life.
+    Silent,
     /// It could not be started.
     SpawnFailed,
+    /// The pool ended it because it ran on for a job that another part had ended.
+    Unwound,
     /// It had grown too far.
     Worn,
 }
 
 impl RestartReason {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
+        Self::Cancelled,
         Self::DeviceFault,
+        Self::DeviceOut,
         Self::Exit,
         Self::Fault,
-        Self::Freed,
-        Self::Hang,
         Self::Incompatible,
         Self::Killed,
+        Self::Late,
         Self::NotReady,
+        Self::OthersWait,
         Self::Rejected,
         Self::Signal,
+        Self::Silent,
         Self::SpawnFailed,
+        Self::Unwound,
         Self::Worn,
     ];
 
@@ -226,17 +242,21 @@ impl RestartReason {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::Cancelled => "cancelled",
             Self::DeviceFault => "device_fault",
+            Self::DeviceOut => "device_out",
             Self::Exit => "exit",
             Self::Fault => "fault",
-            Self::Freed => "freed",
-            Self::Hang => "hang",
             Self::Incompatible => "incompatible",
             Self::Killed => "killed",
+            Self::Late => "late",
             Self::NotReady => "not_ready",
+            Self::OthersWait => "others_wait",
             Self::Rejected => "rejected",
             Self::Signal => "signal",
+            Self::Silent => "silent",
             Self::SpawnFailed => "spawn_failed",
+            Self::Unwound => "unwound",
             Self::Worn => "worn",
         }
     }

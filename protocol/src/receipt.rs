@@ -63,14 +63,17 @@ impl DeviceInfo {
     }
 }
 
-/// One kernel's part in an attempt; on a CPU device, one reference function's.
+/// One kernel's part in an attempt; on a CPU device, one reference function's; of a request of a model,
+/// that model's ([`RunReport::infer`] is there then, and this row says the same in short).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KernelUse {
-    /// The kernel.
+    /// The kernel, the function or the model.
     pub name: String,
-    /// How often it was launched.
+    /// How often it was launched, called or run.
     pub launches: u32,
-    /// Time on the device from CUDA events, microseconds; on a CPU device the function's own time.
+    /// Of a kernel its time on the device from CUDA events, microseconds; of a reference function its own
+    /// time. Of a model the time of ONNX Runtime's runs by the worker's clock
+    /// ([`InferReport::device_us`]): nobody has measured how much of that the device was busy.
     pub device_us: f64,
 }
 

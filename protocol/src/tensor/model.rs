@@ -126,7 +126,8 @@ pub struct InferReport {
     pub runs: u32,
     /// Rows of all those runs, of other requests too. Of a model without rows, the number of runs.
     pub joined_rows: u32,
-    /// From the start to the end of those runs, copies to and from the device included, microseconds.
+    /// From the start to the end of those runs by the worker's clock, microseconds: copies to and from the
+    /// device are in it, and nodes that run on the host. No CUDA event has measured it.
     pub device_us: f64,
     /// Bytes of its own inputs.
     pub h2d_bytes: u64,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use gridpool_protocol::fault::FaultCode;
+use gridpool_protocol::metrics::RestartReason;
 use gridpool_protocol::receipt::AttemptOutcome;
 
 use super::config::PoolConfig;
@@ -92,20 +93,29 @@ pub enum KillReason {
 }
 
 impl KillReason {
-    /// A word for it, which stays.
+    /// What the next process in its place is counted under. `None` where there is none, or where how the
+    /// process ended says more.
+    pub(super) fn restart(self) -> Option<RestartReason> {
+        match self {
+            Self::BeaconLost | Self::Leaving => None,
+            Self::Cancelled => Some(RestartReason::Cancelled),
+            Self::DeviceFault(_) => Some(RestartReason::DeviceFault),
+            Self::DeviceOut => Some(RestartReason::DeviceOut),
+            Self::Late => Some(RestartReason::Late),
+            Self::NotReady { .. } => Some(RestartReason::NotReady),
+            Self::OthersWait => Some(RestartReason::OthersWait),
+            Self::Silent { .. } => Some(RestartReason::Silent),
+            Self::Unwound => Some(RestartReason::Unwound),
+        }
+    }
+
+    /// A word for it, which stays; the label of the restart that it brings about.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::BeaconLost => "beacon_lost",
-            Self::Cancelled => "cancelled",
-            Self::DeviceFault(_) => "device_fault",
-            Self::DeviceOut => "device_out",
-            Self::Late => "late",
-            Self::Leaving => "leaving",
-            Self::NotReady { .. } => "not_ready",
-            Self::OthersWait => "others_wait",
-            Self::Silent { .. } => "silent",
-            Self::Unwound => "unwound",
+        match self.restart() {
+            Some(reason) => reason.name(),
+            None if self == Self::BeaconLost => "beacon_lost",
+            None => "leaving",
         }
     }
 }
@@ -127,5 +137,30 @@ impl fmt::Display for KillReason {
             Self::Silent { after } => write!(f, "it said nothing for {} s", after.as_secs_f64()),
             Self::Unwound => f.write_str("another part of its job has failed and it ran on"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_a_word_of_its_own_in_the_log() {
+        let after = Duration::from_secs(1);
+        let mut names = [
+            KillReason::BeaconLost,
+            KillReason::Cancelled,
+            KillReason::DeviceFault(FaultCode::Xid(79)),
+            KillReason::DeviceOut,
+            KillReason::Late,
+            KillReason::Leaving,
+            KillReason::NotReady { after },
+            KillReason::OthersWait,
+            KillReason::Silent { after },
+            KillReason::Unwound,
+        ]
+        .map(KillReason::name);
+        names.sort_unstable();
+        assert!(names.windows(2).all(|two| two[0] != two[1]), "{names:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! What is counted of a pool's work, beside the sums of `status`: how workers and attempts ended, how long
 //! things took, what was done on each device. Only counts: nothing is decided by it. Counting allocates
-//! nothing, but for the first of a fault.
+//! nothing.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use gridpool_protocol::status::QueueStatus;
 
 use super::event::{Assignment, Exit, ExitStatus, Timestamp};
 use super::job::Job;
-use super::kill::KillCause;
+use super::kill::KillReason;
 use super::part::Part;
 use super::slot::Slot;
 use super::{Pool, micros};
@@ -116,31 +116,21 @@ impl End {
     }
 }
 
-/// What ended a process; `cause` is why the pool did, if it did. `None` if it was to end for good.
-pub(super) fn reason(
-    cause: Option<KillCause>,
-    was_ready: bool,
-    exit: &Exit,
-) -> Option<RestartReason> {
+/// What ended a process; `killed` is why the pool did, if it did. `None` if it was to end for good.
+pub(super) fn reason(killed: Option<KillReason>, exit: &Exit) -> Option<RestartReason> {
     /// SIGKILL, which nothing but somebody outside sends that has not said so.
     const KILL: i32 = 9;
-    Some(match (cause, exit.status) {
-        (Some(KillCause::DeviceFault(_)), _) => RestartReason::DeviceFault,
-        (Some(KillCause::FreeDevice(_)), _) => RestartReason::Freed,
-        (Some(KillCause::Hang), _) if was_ready => RestartReason::Hang,
-        (Some(KillCause::Hang), _) => RestartReason::NotReady,
-        (Some(KillCause::Leaving), _) => return None,
-        (None | Some(KillCause::Beacon), ExitStatus::Incompatible) => RestartReason::Incompatible,
-        (None | Some(KillCause::Beacon), ExitStatus::Rejected) => RestartReason::Rejected,
-        (None | Some(KillCause::Beacon), ExitStatus::Code(_) | ExitStatus::Signal(_))
-            if exit.fault.is_some() =>
-        {
-            RestartReason::Fault
-        }
-        (None | Some(KillCause::Beacon), ExitStatus::Code(exit_code::WORN)) => RestartReason::Worn,
-        (None | Some(KillCause::Beacon), ExitStatus::Code(_)) => RestartReason::Exit,
-        (None | Some(KillCause::Beacon), ExitStatus::Signal(KILL)) => RestartReason::Killed,
-        (None | Some(KillCause::Beacon), ExitStatus::Signal(_)) => RestartReason::Signal,
+    if let Some(killed) = killed.filter(|&why| why != KillReason::BeaconLost) {
+        return killed.restart();
+    }
+    Some(match exit.status {
+        ExitStatus::Incompatible => RestartReason::Incompatible,
+        ExitStatus::Rejected => RestartReason::Rejected,
+        ExitStatus::Code(_) | ExitStatus::Signal(_) if exit.fault.is_some() => RestartReason::Fault,
+        ExitStatus::Code(exit_code::WORN) => RestartReason::Worn,
+        ExitStatus::Code(_) => RestartReason::Exit,
+        ExitStatus::Signal(KILL) => RestartReason::Killed,
+        ExitStatus::Signal(_) => RestartReason::Signal,
     })
 }
 
@@ -155,39 +145,38 @@ pub(super) fn note(work: &mut Work, result: &Result<RunReport, AttemptError>) {
         (items, all) if items > 0 && items < all => f64::from(items) / f64::from(all),
         _ => 1.0,
     };
+    if let Some(infer) = &report.infer {
+        // A run of a model is no launch of a kernel, and its time not the device's alone.
+        work.runs += f64::from(infer.runs) * share;
+        work.run_s += infer.device_us * MICROSECOND * share;
+        return;
+    }
     for kernel in &report.kernels {
         work.launches += f64::from(kernel.launches) * share;
         work.busy_s += kernel.device_us * MICROSECOND * share;
     }
 }
 
-/// Faults without a number: counted from 0.
-const PLAIN: [FaultCode; 8] = [
-    FaultCode::Hang,
-    FaultCode::Incompatible,
-    FaultCode::NoBinary,
-    FaultCode::NotReady,
-    FaultCode::Rejected,
-    FaultCode::SpawnFailed,
-    FaultCode::Unkillable,
-    FaultCode::WrongAnswer,
-];
-
-/// How often which fault was met. There are no more of them than the tables have rows.
+/// How often which fault was met: every one that a table names and, for each family, all others, from 0
+/// on, so that the first is seen as one more. No fault adds a row.
 #[derive(Clone, Debug)]
 pub(super) struct Faults(BTreeMap<FaultCode, u64>);
 
 impl Default for Faults {
     fn default() -> Self {
-        Self(PLAIN.map(|fault| (fault, 0)).into())
+        let others = FaultCode::others().map(|(other, _)| other);
+        let all = FaultCode::listed().filter(|&fault| fault != GOOD_NEWS).chain(others);
+        Self(all.map(|fault| (fault, 0)).collect())
     }
 }
+
+/// That no action is needed any more.
+const GOOD_NEWS: FaultCode = FaultCode::Recovery(0);
 
 impl Faults {
     /// One more.
     pub(super) fn note(&mut self, fault: FaultCode) {
-        // That no action is needed any more is good news.
-        if fault != FaultCode::Recovery(0) {
+        if fault != GOOD_NEWS {
             *self.0.entry(bounded(fault)).or_default() += 1;
         }
     }

@@ -159,7 +159,7 @@ impl Pool {
         let (was_ready, is_changing) = (slot.was_ready, slot.is_changing);
         let hang = if was_ready { FaultCode::Hang } else { FaultCode::NotReady };
         let since = slot.doomed.unwrap_or(now);
-        match meters::reason(cause, was_ready, exit).filter(|_| !stopping) {
+        match meters::reason(slot.killed, exit).filter(|_| !stopping) {
             Some(reason) => slot.end.by(since, reason),
             None => slot.end = End::default(),
         }

@@ -126,8 +126,12 @@ fn every_family_of_the_readme_is_there_from_zero_before_any_worker_is() {
     for verdict in ["OK", "FAILED", "DEADLINE", "POISON", "CANCELLED", "DEVICE_LOST"] {
         assert_eq!(metrics.grid("gridpool_jobs_total", &[("verdict", verdict)]), 0.0);
     }
-    for reason in ["killed", "hang", "fault", "signal", "exit", "not_ready", "worn", "freed"] {
+    for reason in ["killed", "silent", "fault", "signal", "exit", "not_ready", "worn", "late"] {
         assert_eq!(metrics.grid("gridpool_worker_restarts_total", &[("reason", reason)]), 0.0);
+    }
+    for (class, code) in [("device", "xid 79"), ("sticky", "cuda 700"), ("sticky", "other cuda")] {
+        let labels = [("class", class), ("code", code)];
+        assert_eq!(metrics.of("gridpool_faults_by_code_total", &labels), 0.0);
     }
     let starting = [("worker", "cpu0"), ("state", "starting")];
     assert_eq!(metrics.grid("gridpool_worker_state", &starting), 1.0);

@@ -248,7 +248,7 @@ fn faults(page: &mut Page, faults: &[(FaultCode, u64)]) {
     };
     page.counters(
         "gridpool_faults_by_code_total",
-        "The same by fault; those with a number are there once they were met.",
+        "The same by fault; a number that gridpool has no row for counts for its family's other.",
         faults.iter().map(of_code),
     );
 }

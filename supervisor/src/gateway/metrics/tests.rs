@@ -7,7 +7,7 @@ use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{DeviceId, DeviceKind};
 use gridpool_protocol::limits::FRAME_BYTES_MAX;
 use gridpool_protocol::message::ServerMessage;
-use gridpool_protocol::metrics::{Metrics, Work};
+use gridpool_protocol::metrics::{Metrics, RestartReason, Work};
 use gridpool_protocol::status::{
     Counters, DeviceStatus, HttpStatus, MonitorStatus, QueueStatus, Status, SupervisorStatus,
 };
@@ -125,6 +125,9 @@ fn before_any_job_every_family_is_there_with_all_its_labels() {
             ),
             "gridpool_faults_total{class=\"sticky\"}".to_owned(),
             "gridpool_faults_by_code_total{class=\"process\",code=\"hang\"}".to_owned(),
+            "gridpool_faults_by_code_total{class=\"device\",code=\"xid 79\"}".to_owned(),
+            "gridpool_faults_by_code_total{class=\"sticky\",code=\"cuda 700\"}".to_owned(),
+            "gridpool_faults_by_code_total{class=\"notice\",code=\"other xid\"}".to_owned(),
             "nv_inference_count{model=\"rot90\",version=\"1\"}".to_owned(),
         ] {
             assert_eq!(rows.get(&*name), Some(&0.0), "{name}");
@@ -168,6 +171,15 @@ fn readme_names_every_family_and_no_other() {
     let absent = BTreeSet::from(["nv_inference_pending_request_count"]);
     assert_eq!(&named - &absent, there);
     assert!(absent.is_subset(&named));
+}
+
+#[test]
+fn readme_names_every_reason_of_a_restart_and_no_other() {
+    let (_, list) = README.split_once("`gridpool_worker_restarts_total` by `reason`").unwrap();
+    let list = list.split_once('(').unwrap().1.split_once(')').unwrap().0;
+    let mut named: Vec<&str> = list.split(", ").collect();
+    named.sort_unstable();
+    assert_eq!(named, RestartReason::ALL.map(RestartReason::name));
 }
 
 #[test]
@@ -238,7 +250,8 @@ fn what_the_largest_pool_says_fits_a_message() {
     for row in &mut metrics.status.workers {
         (row.device.name, row.last_fault) = ("n".repeat(100), "w".repeat(400));
     }
-    metrics.faults = FaultCode::listed().map(|fault| (fault, u64::MAX)).collect();
+    metrics.faults.iter_mut().for_each(|(_, count)| *count = u64::MAX);
+    assert!(metrics.faults.len() > FaultCode::listed().count(), "all of them, and others");
     let message = ServerMessage::Metrics { request: u64::MAX, metrics: Box::new(metrics) };
     let bytes = codec::encode(&message).expect("it can be sent").len();
     assert!(bytes < FRAME_BYTES_MAX * 3 / 4, "{bytes}");
@@ -266,7 +279,8 @@ fn every_number_stands_under_its_own_name_and_role() {
     };
     role.queue = QueueStatus { jobs: 24, bytes: 25, oldest_us: Some(26_000_000), ..role.queue };
     role.retries = 27;
-    role.restarts[4].1 = 28;
+    let silent = |(reason, _): &&mut (RestartReason, u64)| *reason == RestartReason::Silent;
+    role.restarts.iter_mut().find(silent).expect("all reasons are there").1 = 28;
     role.ended[2].1 = 29;
     let work = Work {
         attempts: 31,
@@ -275,9 +289,12 @@ fn every_number_stands_under_its_own_name_and_role() {
         d2h_bytes: 34,
         launches: 35.5,
         busy_s: 36.25,
+        runs: 39.5,
+        run_s: 40.25,
     };
     let row = &mut metrics.devices[1];
     (row.generation, row.is_out, row.quarantines, row.work) = (37, true, 38, work);
+    metrics.devices[0].work = work;
     let text = page(Some(&metrics)).text().unwrap();
     let rows = rows(&text);
     let of = |name: &str, labels: &str| rows[&*format!("gridpool_{name}{{{labels}}}")];
@@ -292,7 +309,7 @@ fn every_number_stands_under_its_own_name_and_role() {
     assert_eq!((infer("attempts_joined_total"), infer("stale_messages_total")), (22.0, 23.0));
     let queue = ["queue_jobs", "queue_bytes", "queue_oldest_seconds"].map(infer);
     assert_eq!((queue, infer("retries_total")), ([24.0, 25.0, 26.0], 27.0));
-    assert_eq!(of("worker_restarts_total", "role=\"infer\",reason=\"hang\""), 28.0);
+    assert_eq!(of("worker_restarts_total", "role=\"infer\",reason=\"silent\""), 28.0);
     assert_eq!(of("attempts_ended_total", "role=\"infer\",outcome=\"device_error\""), 29.0);
     let worker = |name: &str| of(name, "worker=\"gpu0\",role=\"infer\"");
     let workers = ["worker_jobs_total", "worker_items_total", "worker_generation"].map(worker);
@@ -300,8 +317,19 @@ fn every_number_stands_under_its_own_name_and_role() {
     let device = "device=\"gpu0\",kind=\"gpu\",role=\"infer\"";
     let ways = ["to_device", "to_host"].map(|way| format!("{device},direction=\"{way}\""));
     assert_eq!(ways.map(|labels| of("device_copied_bytes_total", &labels)), [33.0, 34.0]);
-    assert_eq!(of("kernel_launches_total", device), 35.5);
-    assert_eq!(of("device_busy_seconds_total", device), 36.25);
+    let grids = "device=\"gpu0\",kind=\"gpu\",role=\"grid\"";
+    assert_eq!(of("kernel_launches_total", grids), 35.5);
+    assert_eq!(of("device_busy_seconds_total", grids), 36.25);
+    assert_eq!(
+        (of("model_runs_total", device), of("model_run_seconds_total", device)),
+        (39.5, 40.25)
+    );
+    let has =
+        |name: &str, labels: &str| rows.contains_key(&*format!("gridpool_{name}{{{labels}}}"));
+    for name in ["kernel_launches_total", "device_busy_seconds_total"] {
+        assert!(!has(name, device), "{name}: nobody has measured that of models");
+    }
+    assert!(!has("model_runs_total", grids) && !has("model_run_seconds_total", grids));
     assert_eq!(of("device_out", device), 1.0);
     assert_eq!(of("device_quarantines_total", device), 38.0);
 }
@@ -310,7 +338,10 @@ fn every_number_stands_under_its_own_name_and_role() {
 fn faults_count_for_their_code_and_for_their_class() {
     let mut metrics = fresh();
     let (other, _) = FaultCode::others()[0];
-    metrics.faults.extend([(FaultCode::Cuda(700), 2), (FaultCode::Cuda(719), 1), (other, 4)]);
+    for (fault, count) in [(FaultCode::Cuda(700), 2), (FaultCode::Cuda(719), 1), (other, 4)] {
+        let row = metrics.faults.iter_mut().find(|(of, _)| *of == fault);
+        row.expect("it is there from 0 on").1 = count;
+    }
     let text = page(Some(&metrics)).text().unwrap();
     for row in [
         "gridpool_faults_total{class=\"sticky\"} 7\n",

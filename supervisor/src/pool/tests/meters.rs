@@ -3,7 +3,10 @@
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::metrics::{DeviceMetrics, Histogram, RestartReason, RoleMetrics, Work};
 use gridpool_protocol::receipt::{AttemptOutcome, KernelUse};
+use gridpool_protocol::tensor::model::InferReport;
 
+use super::super::KillReason;
+use super::super::event::Release;
 use super::models::{ask, offer, windowed};
 use super::*;
 
@@ -70,7 +73,11 @@ fn a_pool_that_has_done_nothing_has_counted_nothing_and_names_everything() {
     let rig = Rig::starting(2, |_| {});
     let metrics = metrics(&rig);
     assert_eq!((restarts(&rig), ended(&rig), faults(&rig)), (Vec::new(), Vec::new(), Vec::new()));
-    assert_eq!(rig.pool.faults().clone().into_rows().len(), 8, "those without a number");
+    let rows = rig.pool.faults().clone().into_rows();
+    let named = |fault| rows.contains(&(fault, 0));
+    assert!(FaultCode::others().into_iter().all(|(other, _)| named(other)));
+    let unnamed: Vec<_> = FaultCode::listed().filter(|&fault| !named(fault)).collect();
+    assert_eq!(unnamed, [FaultCode::Recovery(0)], "that nothing is needed is no fault");
     let spread = metrics.spread;
     for histogram in [
         &spread.failover,
@@ -246,12 +253,18 @@ fn every_way_to_end_is_a_reason_of_its_own_and_a_fault_if_it_is_one() {
     rig.die(0, SIGKILL);
     rig.mute.clear();
     back(&mut rig);
-    want(&rig, RestartReason::Hang, Some(FaultCode::Hang));
+    want(&rig, RestartReason::Silent, Some(FaultCode::Hang));
     rig.submit_as(1, 1, |request| request.deadline = Duration::from_millis(10));
     rig.wait_ms(20);
     rig.die(0, SIGKILL);
     back(&mut rig);
-    want(&rig, RestartReason::Freed, None);
+    want(&rig, RestartReason::Late, None);
+    rig.submit(2);
+    rig.cancel(2);
+    rig.wait_ms(250);
+    rig.die(0, SIGKILL);
+    back(&mut rig);
+    want(&rig, RestartReason::Cancelled, None);
     rig.die(0, SIGSEGV);
     ordered(&mut rig);
     let worker = rig.worker(0);
@@ -261,6 +274,34 @@ fn every_way_to_end_is_a_reason_of_its_own_and_a_fault_if_it_is_one() {
     assert!(last.contains(&(RestartReason::SpawnFailed, 1)), "{last:?}");
     assert!(last.contains(&(RestartReason::Signal, 2)), "{last:?}");
     assert!(faults(&rig).contains(&(FaultCode::SpawnFailed, 1)));
+}
+
+#[test]
+fn a_worker_that_the_pool_ends_is_counted_under_the_word_that_the_log_has() {
+    let mut rig = Rig::with(2, |config| {
+        (config.feed_cost_max, config.feed_patience) = (100, Duration::from_secs(1));
+    });
+    (1..=3).for_each(|key| rig.submit(key));
+    rig.answer(1);
+    rig.wait_ms(1_000);
+    let told = |rig: &Rig| rig.pool.kill_reason(rig.worker(0)).map(KillReason::name);
+    assert_eq!(told(&rig), Some("others_wait"));
+    rig.die_and_return(0, SIGKILL);
+    assert_eq!(restarts(&rig), [(RestartReason::OthersWait, 1)]);
+
+    let mut rig = Rig::starting(1, |config| config.ready_timeout = Duration::from_secs(2));
+    rig.wait_ms(2_000);
+    assert_eq!(told(&rig), Some("not_ready"));
+    rig.die_and_return(0, SIGKILL);
+    assert_eq!(restarts(&rig), [(RestartReason::NotReady, 1)]);
+
+    let mut rig = Rig::new(1);
+    rig.pool.give_up_too(rig.now, device(0), "a model has met it".to_owned());
+    assert_eq!(told(&rig), Some("device_out"));
+    rig.die(0, SIGKILL);
+    rig.tell(Event::ReleaseRequested { release: Release::Device(device(0)) });
+    rig.ready(0);
+    assert_eq!(restarts(&rig), [(RestartReason::DeviceOut, 1)]);
 }
 
 #[test]
@@ -331,10 +372,27 @@ fn a_device_that_is_put_out_of_service_says_so_until_it_is_back() {
     rig.die(0, SIGSEGV);
     let row = of_device(&rig, 0);
     assert_eq!((row.is_out, row.quarantines), (true, 1));
-    rig.tell(Event::ReleaseRequested { release: super::super::event::Release::Device(device(0)) });
+    rig.tell(Event::ReleaseRequested { release: Release::Device(device(0)) });
     rig.ready(0);
     let row = of_device(&rig, 0);
     assert_eq!((row.is_out, row.quarantines), (false, 1));
+}
+
+/// What a worker says of a request whose run took so long, and was of 8 rows.
+fn model_report(run_us: f64) -> RunReport {
+    let infer = InferReport {
+        model: "a".to_owned(),
+        sha256: String::new(),
+        onnxruntime: String::new(),
+        nodes: Vec::new(),
+        runs: 1,
+        joined_rows: 8,
+        device_us: run_us,
+        h2d_bytes: 0,
+        d2h_bytes: 0,
+    };
+    let kernels = vec![KernelUse { name: "a".to_owned(), launches: 1, device_us: run_us }];
+    RunReport { joined_items: 8, kernels, infer: Some(infer), ..report() }
 }
 
 #[test]
@@ -343,11 +401,16 @@ fn requests_of_models_are_counted_by_their_rows() {
     offer(&mut rig, 0, &["a"]);
     rig.ready(0);
     (1..=2).for_each(|key| ask(&mut rig, key, "a"));
-    let runs = vec![KernelUse { name: "a".to_owned(), launches: 1, device_us: 80.0 }];
+    let answer = |items| RunReport { items, ..model_report(80.0) };
     for items in [2, 6] {
-        rig.reply(0, Ok(RunReport { items, joined_items: 8, kernels: runs.clone(), ..report() }));
+        rig.reply(0, Ok(answer(items)));
     }
     let work = of_device(&rig, 0).work;
     assert_eq!((work.attempts, work.items), (2, 2), "a request is an item");
-    assert!((work.launches - 1.0).abs() < 1e-9 && (work.busy_s - 80e-6).abs() < 1e-12, "{work:?}");
+    assert!((work.runs - 1.0).abs() < 1e-9 && (work.run_s - 80e-6).abs() < 1e-12, "{work:?}");
+    assert_eq!(
+        (work.launches, work.busy_s),
+        (0.0, 0.0),
+        "a run is no kernel, its time not a GPU's"
+    );
 }

@@ -1,6 +1,7 @@
 //! Families of workers and devices.
 
-use gridpool_protocol::metrics::{DeviceMetrics, Metrics};
+use gridpool_protocol::ids::Role;
+use gridpool_protocol::metrics::{DeviceMetrics, Metrics, Work};
 use gridpool_protocol::status::{DeviceStatus, Status, WorkerState, WorkerStatus};
 
 use super::super::page::{Labels, Page, Row, labels};
@@ -128,17 +129,32 @@ pub(super) fn devices(page: &mut Page, devices: &[DeviceMetrics]) {
          device grids are not copied.",
         devices.iter().flat_map(copied),
     );
+    let of_role = |role, done: fn(&Work) -> f64| {
+        let rows = devices.iter().filter(move |row| row.role == role);
+        rows.map(move |row| (of(row), done(&row.work)))
+    };
     page.counters(
         "gridpool_kernel_launches_total",
-        "Kernels launched by attempts that were answered; on a CPU device the reference's functions, \
-         of models their runs.",
-        devices.iter().map(|row| (of(row), row.work.launches)),
+        "Kernels launched by attempts that were answered; on a CPU device the reference's functions.",
+        of_role(Role::Grid, |work| work.launches),
     );
     page.counters(
         "gridpool_device_busy_seconds_total",
         "Their time on the device, of kernels by CUDA events, on a CPU device the functions' own. \
-         What runs at the same time counts each by itself.",
-        devices.iter().map(|row| (of(row), row.work.busy_s)),
+         What runs at the same time counts each by itself. What models do there is not in it.",
+        of_role(Role::Grid, |work| work.busy_s),
+    );
+    page.counters(
+        "gridpool_model_runs_total",
+        "Runs of models by ONNX Runtime, for requests that were answered; one that requests share \
+         counts once.",
+        of_role(Role::Infer, |work| work.runs),
+    );
+    page.counters(
+        "gridpool_model_run_seconds_total",
+        "What those took by the worker's clock: copies to and from the device are in it, and nodes \
+         that run on the host. How busy the device was is not known of models.",
+        of_role(Role::Infer, |work| work.run_s),
     );
 }
 
