@@ -271,14 +271,28 @@ fn parse_http(text: &str) -> Result<SocketAddr, String> {
 }
 
 fn check_socket(path: &Path) -> Result<(), String> {
-    match path.as_os_str().as_bytes().len() {
-        0 => Err("the path of the socket is empty".to_owned()),
-        length if length > SOCKET_PATH_BYTES_MAX => Err(format!(
-            "the path of the socket has {length} bytes; a Unix socket takes at most \
-             {SOCKET_PATH_BYTES_MAX}"
-        )),
-        _ => Ok(()),
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.is_empty() {
+        return Err(
+            "the path of the socket is empty: name a file, as /tmp/pool/pool.sock".to_owned()
+        );
     }
+    if bytes.len() > SOCKET_PATH_BYTES_MAX {
+        return Err(format!(
+            "the path of the socket has {} bytes; a Unix socket takes at most \
+             {SOCKET_PATH_BYTES_MAX}",
+            bytes.len()
+        ));
+    }
+    if bytes.ends_with(b"/") || path.is_dir() {
+        let file = path.join("pool.sock");
+        return Err(format!(
+            "{} is a folder: name a file in it, as {}",
+            path.display(),
+            file.display()
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

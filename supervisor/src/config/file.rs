@@ -145,8 +145,11 @@ impl Reader<'_> {
                 settings.devices = Some(devices);
             }
             "socket" => {
-                let path = folder.join(text()?);
-                check_socket(&path).map_err(misfit)?;
+                let text = text()?;
+                let path = folder.join(text);
+                // Joined to its folder, an empty text would be that folder.
+                let whole = if text.is_empty() { Path::new("") } else { &path };
+                check_socket(whole).map_err(misfit)?;
                 settings.socket = Some(path);
             }
             "worker_bin" => settings.worker_bin = Some(folder.join(text()?)),
@@ -319,6 +322,10 @@ mod tests {
             ("allow_chaos = 'yes'", "line 1: `allow_chaos` needs true or false"),
             ("device = '0'", "line 1: there is no setting `device`; the settings are devices,"),
             ("\nattempts_max = 1", "line 2: `attempts_max` is a limit: write it under [limits]"),
+            ("\nsocket = ''", "line 2: the path of the socket is empty: name a file"),
+            ("socket = '/tmp'", "line 1: /tmp is a folder: name a file in it, as /tmp/pool.sock"),
+            ("socket = '/tmp/none/'", "line 1: /tmp/none/ is a folder: name a file in it"),
+            ("socket = '.'", "line 1: /"),
             ("limits = 1", "line 1: `limits` is a table: [limits]"),
             ("[limits]\nattemps_max = 1", "line 2: there is no limit `attemps_max`; close to it:"),
             ("[limits]\nattempts_max = -1", "line 2: `attempts_max` needs a whole number from 1 "),
