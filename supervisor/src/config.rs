@@ -46,10 +46,12 @@ use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::tensor::options::ModelPlan;
 use nix::unistd::{Uid, getuid};
 
+use crate::gateway::is_taken;
 use crate::pool::config::PoolConfig;
 use crate::pool::policy::PolicyTable;
 
 pub use devices::{CPU_WORKERS_MAX, DeviceError, DeviceSelection, parse_devices};
+use file::Named;
 #[cfg(test)]
 pub(crate) use limits::INFER_WINDOW_MAX;
 pub use limits::{LimitValue, list as list_limits};
@@ -58,6 +60,9 @@ pub use origins::{Origin, Origins};
 
 /// Longest path of a Unix socket, from `sun_path` of `sockaddr_un`.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// The variable with the user's folder for sockets, where there is one.
+const RUNTIME_VARIABLE: &str = "XDG_RUNTIME_DIR";
 
 /// Everything that a pool is started with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,7 +200,10 @@ impl Settings {
     /// file is refused even where a flag takes its place.
     pub fn resolve(flags: Overrides, file: Option<&Path>) -> Result<Self, ConfigError> {
         let first = |mut errors: Vec<ConfigError>| errors.swap_remove(0);
-        let file = file.map_or_else(|| Ok(file::FileSettings::default()), file::read);
+        let file = file.map_or_else(
+            || Ok(file::FileSettings::default()),
+            |file| file::read(file, Named::NeedNotBe),
+        );
         let file = file.map_err(first)?;
         let devices = match &flags.devices {
             Some(text) => Some(
@@ -217,7 +225,7 @@ impl Settings {
         flags.note(&mut origins);
         Ok(Self {
             devices: devices.unwrap_or_else(|| vec![DeviceSelection::AllGpus]),
-            socket: resolve_socket(&flags, file.socket)?,
+            socket: resolve_socket(&flags, file.socket, &mut origins)?,
             worker_bin: flags.worker_bin.or(file.worker_bin),
             http,
             allow_chaos: flags.allow_chaos.or(file.allow_chaos).unwrap_or(false),
@@ -230,17 +238,59 @@ impl Settings {
     }
 }
 
-/// Reads a config file for what is wrong with it, and says how many settings it has.
+/// A config file that a pool can be started with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// How many settings it has.
+    pub settings: usize,
+    /// What may not be meant, in the order of the lines.
+    pub warnings: Vec<String>,
+}
+
+/// Reads a config file for what is wrong with it, the files that it names among that.
 ///
 /// # Errors
 /// Every [`ConfigError`] in it, in the order of its lines; never none.
-pub fn check_file(file: &Path) -> Result<usize, Vec<ConfigError>> {
-    file::read(file).map(|settings| settings.origins.set_count())
+pub fn check_file(file: &Path) -> Result<Checked, Vec<ConfigError>> {
+    let settings = file::read(file, Named::MustBeThere)?;
+    let taken = settings.models.iter().filter(|model| is_taken(&model.name)).map(|model| {
+        let name = &model.name;
+        let reason = format!(
+            "`{name}` is built into the HTTP gateway: a model of that name cannot be asked over HTTP"
+        );
+        (format!("model.{name}.name"), reason)
+    });
+    let unlisted = settings.policy.unlisted().into_iter().map(|rule| {
+        let fault = &rule.fault;
+        let reason = format!(
+            "no table names the fault `{fault}`; the rule stands, but may be a slip: `gridpool \
+             status --policy` lists the faults"
+        );
+        (format!("policy.{fault}"), reason)
+    });
+    let mut warnings = Vec::new();
+    for (setting, reason) in taken.chain(unlisted) {
+        if let Origin::File { file, line } = settings.origins.of(&setting) {
+            let text = format!("{}, line {line}: warning: {reason}", file.display());
+            warnings.push((*line, text));
+        }
+    }
+    warnings.sort();
+    let warnings = warnings.into_iter().map(|(_, text)| text).collect();
+    Ok(Checked { settings: settings.origins.set_count(), warnings })
 }
 
-fn resolve_socket(flags: &Overrides, file: Option<PathBuf>) -> Result<PathBuf, ConfigError> {
+fn resolve_socket(
+    flags: &Overrides,
+    file: Option<PathBuf>,
+    origins: &mut Origins,
+) -> Result<PathBuf, ConfigError> {
     let Some(path) = &flags.socket else {
-        return Ok(file.unwrap_or_else(|| default_socket(env::var_os("XDG_RUNTIME_DIR"), getuid())));
+        return Ok(file.unwrap_or_else(|| {
+            let (socket, origin) = default_socket(env::var_os(RUNTIME_VARIABLE), getuid());
+            origins.set("socket", origin);
+            socket
+        }));
     };
     match check_socket(path) {
         Ok(()) => Ok(path.clone()),
@@ -249,13 +299,16 @@ fn resolve_socket(flags: &Overrides, file: Option<PathBuf>) -> Result<PathBuf, C
 }
 
 /// `$XDG_RUNTIME_DIR/gridpool/pool.sock`, or a folder of the user's own under `/tmp`.
-fn default_socket(runtime_dir: Option<OsString>, user: Uid) -> PathBuf {
+fn default_socket(runtime_dir: Option<OsString>, user: Uid) -> (PathBuf, Origin) {
     // The XDG specification: a path that is not absolute is to be ignored.
-    let folder = match runtime_dir.map(PathBuf::from).filter(|path| path.is_absolute()) {
-        Some(runtime) => runtime.join("gridpool"),
-        None => PathBuf::from(format!("/tmp/gridpool-{user}")),
+    let (folder, origin) = match runtime_dir.map(PathBuf::from).filter(|path| path.is_absolute()) {
+        Some(runtime) => {
+            let variable = RUNTIME_VARIABLE.to_owned();
+            (runtime.join("gridpool"), Origin::Environment { variable })
+        }
+        None => (PathBuf::from(format!("/tmp/gridpool-{user}")), Origin::Default),
     };
-    folder.join("pool.sock")
+    (folder.join("pool.sock"), origin)
 }
 
 /// `127.0.0.1:8000`, `[::1]:8000`, `localhost:8000`. Names are not looked up: that may hang.
@@ -271,14 +324,28 @@ fn parse_http(text: &str) -> Result<SocketAddr, String> {
 }
 
 fn check_socket(path: &Path) -> Result<(), String> {
-    match path.as_os_str().as_bytes().len() {
-        0 => Err("the path of the socket is empty".to_owned()),
-        length if length > SOCKET_PATH_BYTES_MAX => Err(format!(
-            "the path of the socket has {length} bytes; a Unix socket takes at most \
-             {SOCKET_PATH_BYTES_MAX}"
-        )),
-        _ => Ok(()),
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.is_empty() {
+        return Err(
+            "the path of the socket is empty: name a file, as /tmp/pool/pool.sock".to_owned()
+        );
     }
+    if bytes.len() > SOCKET_PATH_BYTES_MAX {
+        return Err(format!(
+            "the path of the socket has {} bytes; a Unix socket takes at most \
+             {SOCKET_PATH_BYTES_MAX}",
+            bytes.len()
+        ));
+    }
+    if bytes.ends_with(b"/") || path.is_dir() {
+        let file = path.join("pool.sock");
+        return Err(format!(
+            "{} is a folder: name a file in it, as {}",
+            path.display(),
+            file.display()
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

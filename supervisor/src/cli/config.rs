@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 use super::arguments::ServeFlags;
 use super::error::CommandError;
 use super::{columns, say, say_json, text};
-use crate::config::{DeviceSelection, LimitValue, Origin, Settings, check_file, list_limits};
+use crate::config::{
+    Checked, DeviceSelection, LimitValue, Origin, Settings, check_file, list_limits,
+};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
@@ -34,12 +36,14 @@ pub(super) enum ConfigCommand {
 pub(super) fn run(command: &ConfigCommand) -> Result<u8, CommandError> {
     match command {
         ConfigCommand::Check { file } => {
-            let settings = check_file(file).map_err(CommandError::ConfigFile)?;
+            let Checked { settings, warnings } =
+                check_file(file).map_err(CommandError::ConfigFile)?;
             let settings = match settings {
                 1 => "1 setting".to_owned(),
                 count => format!("{count} settings"),
             };
-            say(&format!("{}: ok, {settings}", file.display()))
+            let ok = format!("{}: ok, {settings}", file.display());
+            say(&warnings.into_iter().chain([ok]).collect::<Vec<_>>().join("\n"))
         }
         ConfigCommand::Show { serve, json } => {
             let document = Document::of(&serve.settings()?, serve.config());

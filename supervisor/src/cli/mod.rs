@@ -323,7 +323,7 @@ fn start_pool(settings: &Settings) -> Result<Shell, CommandError> {
     let program = devices::worker_binary(settings.worker_bin.as_deref())?;
     let pool_devices = devices::resolve(&settings.devices, &program)?;
     crate::shell::raise_descriptor_limit();
-    for rule in policy::unlisted(&settings.policy.rules()) {
+    for rule in settings.policy.unlisted() {
         let (fault, response, says) = (&rule.fault, rule.response, &rule.meaning);
         tracing::warn!(fault, %response, says, "[policy] names a fault that no table does");
     }

@@ -31,14 +31,6 @@ pub(super) struct Document {
 const NO_KEYS: &str = "A row in parentheses is no key of [policy]: it stands for every number without a \
                        row of its own, each of which can be named: \"signal 42\" = \"retry\".";
 
-/// The rules that a config has made for faults without a row of their own, which may be slips.
-pub(super) fn unlisted(rules: &[PolicyRule]) -> impl Iterator<Item = &PolicyRule> {
-    let is_listed = |fault| FaultCode::listed().any(|listed| listed == fault);
-    rules.iter().filter(move |rule| {
-        rule.configured && rule.fault.parse().is_ok_and(|fault| !is_listed(fault))
-    })
-}
-
 /// Writes the table for people.
 pub(super) fn write(out: &mut dyn Write, document: &Document, columns: usize) -> io::Result<()> {
     match &document.source {
@@ -102,17 +94,6 @@ mod tests {
             assert!(words.parse::<FaultCode>().is_err(), "{other} is written as a key");
             assert!(text.lines().any(|line| first(line) == format!("({words})")), "{words}");
         }
-    }
-
-    #[test]
-    fn a_rule_for_a_fault_that_no_table_names_is_noticed_and_no_other_is() {
-        let mut policy = PolicyTable::default();
-        for fault in ["cuda 700", "cuda 5000", "exit 42", "exit 74", "hang"] {
-            policy.set(fault, "restart").unwrap();
-        }
-        let rules = policy.rules();
-        let unlisted: Vec<_> = unlisted(&rules).map(|rule| rule.fault.as_str()).collect();
-        assert_eq!(unlisted, ["cuda 5000", "exit 42"]);
     }
 
     #[test]

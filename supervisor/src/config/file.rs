@@ -42,11 +42,20 @@ pub(super) struct FileSettings {
     pub(super) origins: Origins,
 }
 
+/// Whether the files that a config file names must be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Named {
+    /// They are looked for.
+    MustBeThere,
+    /// A flag may name others: whoever opens them says so.
+    NeedNotBe,
+}
+
 /// Reads a config file. Paths in it are relative to its own folder.
 ///
 /// # Errors
 /// Everything that is wrong with it, in the order of its lines; of a file that is no TOML that alone.
-pub(super) fn read(path: &Path) -> Result<FileSettings, Vec<ConfigError>> {
+pub(super) fn read(path: &Path, named: Named) -> Result<FileSettings, Vec<ConfigError>> {
     let unreadable =
         |reason: String| vec![ConfigError::Unreadable { file: path.to_owned(), reason }];
     let mut text = String::new();
@@ -56,7 +65,7 @@ pub(super) fn read(path: &Path) -> Result<FileSettings, Vec<ConfigError>> {
     if text.len() as u64 > CONFIG_BYTES_MAX {
         return Err(unreadable(format!("it has more than {CONFIG_BYTES_MAX} bytes")));
     }
-    parse(&text, path).map_err(|misfits| {
+    parse(&text, path, named).map_err(|misfits| {
         let error = |Misfit { at, reason }| ConfigError::File {
             file: path.to_owned(),
             line: line(&text, &at),
@@ -78,7 +87,7 @@ struct Misfit {
     reason: String,
 }
 
-fn parse(text: &str, file: &Path) -> Result<FileSettings, Vec<Misfit>> {
+fn parse(text: &str, file: &Path, named: Named) -> Result<FileSettings, Vec<Misfit>> {
     let (table, errors) = DeTable::parse_recoverable(text);
     let not_toml = errors.iter().map(|error| Misfit {
         at: error.span().unwrap_or(0..0),
@@ -89,7 +98,8 @@ fn parse(text: &str, file: &Path) -> Result<FileSettings, Vec<Misfit>> {
     if misfits.is_empty() {
         let folder = file.parent().unwrap_or_else(|| Path::new(""));
         let settings = FileSettings::default();
-        let mut reader = Reader { text, file, folder, settings, misfits };
+        let models = Vec::new();
+        let mut reader = Reader { text, file, folder, named, models, settings, misfits };
         for (key, value) in table.get_ref() {
             let read = reader.take_in(key, value);
             reader.note(read);
@@ -109,6 +119,9 @@ struct Reader<'a> {
     file: &'a Path,
     /// What paths are relative to.
     folder: &'a Path,
+    named: Named,
+    /// The names of the models so far, those with mistakes included.
+    models: Vec<String>,
     settings: FileSettings,
     misfits: Vec<Misfit>,
 }
@@ -116,6 +129,14 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn note(&mut self, read: Result<(), Misfit>) {
         self.misfits.extend(read.err());
+    }
+
+    /// A file that somebody will want to open; `remedy` is what to do if it is not there.
+    fn names_file(&mut self, path: &Path, at: &Range<usize>, remedy: &str) {
+        if self.named == Named::MustBeThere && !path.is_file() {
+            let reason = format!("there is no file {}: {remedy}", path.display());
+            self.misfits.push(Misfit { at: at.clone(), reason });
+        }
     }
 
     /// Remembers which line says so.
@@ -145,12 +166,25 @@ impl Reader<'_> {
                 settings.devices = Some(devices);
             }
             "socket" => {
-                let path = folder.join(text()?);
-                check_socket(&path).map_err(misfit)?;
+                let text = text()?;
+                let path = folder.join(text);
+                // Joined to its folder, an empty text would be that folder.
+                let whole = if text.is_empty() { Path::new("") } else { &path };
+                check_socket(whole).map_err(misfit)?;
                 settings.socket = Some(path);
             }
-            "worker_bin" => settings.worker_bin = Some(folder.join(text()?)),
-            "onnxruntime" => settings.onnxruntime = Some(folder.join(text()?)),
+            "worker_bin" => {
+                let path = folder.join(text()?);
+                let remedy = "build it, or leave this out for the gridpool-worker beside gridpool";
+                self.names_file(&path, &key.span(), remedy);
+                self.settings.worker_bin = Some(path);
+            }
+            "onnxruntime" => {
+                let path = folder.join(text()?);
+                let remedy = "leave this out for ORT_DYLIB_PATH, then the usual places";
+                self.names_file(&path, &key.span(), remedy);
+                self.settings.onnxruntime = Some(path);
+            }
             "http" => settings.http = Some(parse_http(text()?).map_err(misfit)?),
             "allow_chaos" => {
                 let wrong = || misfit("`allow_chaos` needs true or false".to_owned());
@@ -199,8 +233,13 @@ impl Reader<'_> {
         }
         // What is compared must be what was meant.
         if self.misfits.len() == misfits {
-            let checked = limits::check(&config).map_err(|reason| Misfit { at, reason });
-            self.note(checked);
+            for limits::Clash { limits, reason } in limits::check(&config) {
+                let is_of = |key: &str| Key::find(key).is_ok_and(|k| limits.contains(&k.name()));
+                let lines = table.iter().map(|(key, _)| key).filter(|key| is_of(key.get_ref()));
+                // The later of the two, where it could be seen that they do not go together.
+                let last = lines.map(Spanned::span).max_by_key(|place| place.start);
+                self.misfits.push(Misfit { at: last.unwrap_or_else(|| at.clone()), reason });
+            }
         }
         self.settings.limits = Some(config);
     }
@@ -214,6 +253,18 @@ impl Reader<'_> {
         };
         let keys = spans.iter().map(|(key, _)| (key.get_ref().as_ref(), key.span()));
         let keys: BTreeMap<&str, Range<usize>> = keys.collect();
+        let text = |key: &str| own.get(key).and_then(toml::Value::as_str).map(str::to_owned);
+        if let (Some(path), Some(at)) = (text("path"), keys.get("path")) {
+            let remedy =
+                "name the model's ONNX file; a path is relative to the folder of this file";
+            self.names_file(&self.folder.join(path), at, remedy);
+        }
+        let name = text("name");
+        if let Some(name) = name.filter(|name| self.models.contains(name)) {
+            let reason = format!("the model `{name}` is there twice: keep one");
+            self.misfits.push(Misfit { at: table.span(), reason });
+        }
+        self.models.extend(text("name"));
         let model = match models::parse_table(own, self.folder) {
             Ok(model) => model,
             Err(errors) => {
@@ -224,18 +275,14 @@ impl Reader<'_> {
                 return self.misfits.extend(misfits);
             }
         };
-        let is_there = self.settings.models.iter().any(|other| other.name == model.name);
-        let reason = match self.settings.models.len() {
-            _ if is_there => format!("the model `{}` is there twice: keep one", model.name),
-            MODELS_MAX => format!("one model too many: a pool has at most {MODELS_MAX}"),
-            _ => {
-                for (key, at) in keys {
-                    self.came_from(format!("model.{}.{key}", model.name), &at);
-                }
-                return self.settings.models.push(model);
-            }
-        };
-        self.misfits.push(Misfit { at: table.span(), reason });
+        if self.settings.models.len() == MODELS_MAX {
+            let reason = format!("one model too many: a pool has at most {MODELS_MAX}");
+            return self.misfits.push(Misfit { at: table.span(), reason });
+        }
+        for (key, at) in keys {
+            self.came_from(format!("model.{}.{key}", model.name), &at);
+        }
+        self.settings.models.push(model);
     }
 
     fn take_in_policy(&mut self, table: &DeTable<'_>) {
@@ -269,6 +316,11 @@ fn unknown(key: &str) -> String {
     if Key::find(key).is_ok() {
         return format!("`{key}` is a limit: write it under [limits]");
     }
+    // As the flag is called.
+    let plural = format!("{key}s");
+    if Key::find(&plural).is_ok() {
+        return format!("there is no setting `{key}`: write {plural} under [limits]");
+    }
     format!(
         "there is no setting `{key}`; the settings are devices, socket, worker_bin, http, \
          allow_chaos, onnxruntime, [[model]], [limits] and [policy]"
@@ -276,122 +328,4 @@ fn unknown(key: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    fn error(text: &str) -> String {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("pool.toml");
-        fs::write(&path, text).unwrap();
-        let error = read(&path).expect_err(text)[0].to_string();
-        error.strip_prefix(&format!("{}, ", path.display())).unwrap_or(&error).to_owned()
-    }
-
-    #[test]
-    fn limits_are_read_over_the_defaults() {
-        let text = "[limits]\nattempts_max = 3\ncancel_grace_ms = 0\nqueue_bytes_max = 0x200_000";
-        let Ok(settings) = parse(text, Path::new("")) else { panic!("refused") };
-        let want = PoolConfig {
-            attempts_max: 3,
-            cancel_grace: Duration::ZERO,
-            queue_bytes_max: 2 << 20,
-            ..PoolConfig::DEFAULT
-        };
-        assert_eq!(settings.limits, Some(want));
-    }
-
-    #[test]
-    fn a_policy_is_read_over_the_defaults() {
-        let text = "[policy]\n\"cuda 2\" = \"restart\"\n\"xid 109\" = \"quarantine\"\n\
-                    \"exit 74\" = \"restart\"\n\"signal 11\" = \"retry\"";
-        let Ok(settings) = parse(text, Path::new("")) else { panic!("refused") };
-        let response = |fault: &str| settings.policy.response(fault.parse().unwrap()).name();
-        let read = ["cuda 2", "xid 109", "exit 74", "signal 11", "signal 6"].map(response);
-        assert_eq!(read, ["restart", "quarantine", "restart", "retry", "suspect"]);
-    }
-
-    #[test]
-    fn errors_name_the_line_and_say_what_to_write() {
-        let cases = [
-            ("devices = ", "line 1: not TOML: "),
-            ("\n\ndevices = 0", "line 3: `devices` needs a text in quotes"),
-            ("allow_chaos = 'yes'", "line 1: `allow_chaos` needs true or false"),
-            ("device = '0'", "line 1: there is no setting `device`; the settings are devices,"),
-            ("\nattempts_max = 1", "line 2: `attempts_max` is a limit: write it under [limits]"),
-            ("limits = 1", "line 1: `limits` is a table: [limits]"),
-            ("[limits]\nattemps_max = 1", "line 2: there is no limit `attemps_max`; close to it:"),
-            ("[limits]\nattempts_max = -1", "line 2: `attempts_max` needs a whole number from 1 "),
-            ("[limits]\nattempts_max = 1.5", "line 2: `attempts_max` needs a whole number from 1 "),
-            ("[limits]\nattempts_max = '1'", "line 2: `attempts_max` needs a whole number from 1 "),
-            ("[limits]\nbackoff_min_s = 99", "line 1: backoff_min (99s) must not be above"),
-            (
-                "[limits]\nkill_timeout_s = 1\nkill_timeout_ms = 100",
-                "line 2: `kill_timeout` is set twice, as kill_timeout_s and kill_timeout_ms",
-            ),
-            (
-                "[[model]]\nname = 'm'\npath = 'a'\n[[model]]\nname = 'm'\npath = 'b'",
-                "line 4: the model `m` is there twice: keep one",
-            ),
-            ("policy = 1", "line 1: `policy` is a table: [policy]"),
-            ("[policy]\n'cuda 2' = 7", "line 2: `cuda 2` needs a response in quotes: \"restart\""),
-            (
-                "[policy]\n'cuda two' = 'restart'",
-                "line 2: `cuda two` is no fault: write `cuda 700`",
-            ),
-            ("[policy]\n'cuda 2' = 'reboot'", "line 2: `reboot` is no response: write one of fail"),
-            (
-                "[policy]\n'exit 74' = 'halt'\n'cuda 700' = 'fail_job'",
-                "line 3: `fail_job` cannot be the response to `cuda 700`; that can be suspect, ",
-            ),
-            ("[policy]\n'cuda 2' = 'halt'\n'cuda 2' = 'halt'", "line 3: not TOML: "),
-            (
-                "[policy]\n'cuda 700' = 'halt'\n'cuda 0700' = 'restart'",
-                "line 2: `cuda 700` has two rules: keep one",
-            ),
-            ("socket = ''\n[limits]\nattempts_max = 1\nattempts_max = 2", "line 4: not TOML: "),
-        ];
-        for (text, want) in cases {
-            let error = error(text);
-            assert!(error.starts_with(want), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn every_error_is_told_in_the_order_of_the_lines() {
-        let text = "http = '1'\n[limits]\nattempts_max = 0\nqueue_jobs = 1\n[[model]]\n\
-                    name = 'm'\npath = 1\n[policy]\n'hang' = 'reboot'\n'cuda' = 'halt'\n\
-                    [[model]]\nname = 'n'\npath = 'n.onnx'\ncontexts = 'four'\ntf23 = true";
-        let misfits = parse(text, Path::new("")).expect_err(text);
-        let told: Vec<_> =
-            misfits.iter().map(|Misfit { at, reason }| (line(text, at), &**reason)).collect();
-        let want = [
-            (1, "`1` is no address and port"),
-            (3, "`attempts_max` needs a whole number"),
-            (4, "there is no limit `queue_jobs`"),
-            (7, "`path` of a model needs a text in quotes"),
-            (9, "`reboot` is no response"),
-            (10, "`cuda` is no fault"),
-            (14, "`contexts` of the model `n` needs a whole number"),
-            (15, "the model `n` has no field `tf23`; the fields are name, path, contexts,"),
-        ];
-        assert_eq!(told.len(), want.len(), "{told:#?}");
-        for ((line, reason), (want_line, want)) in told.iter().zip(want) {
-            assert_eq!(*line, want_line, "{reason}");
-            assert!(reason.starts_with(want), "{reason}");
-        }
-        let broken = "devices =\n[limits]\nattempts_max = 0\nsocket = =";
-        let misfits = parse(broken, Path::new("")).expect_err(broken);
-        assert!(misfits.iter().all(|misfit| misfit.reason.starts_with("not TOML: ")));
-        assert_eq!(misfits.len(), 2, "both of them, and nothing that may come of them");
-    }
-
-    #[test]
-    fn a_file_that_is_too_large_or_nested_too_deeply_is_refused() {
-        let huge = "#".repeat(1 + usize::try_from(CONFIG_BYTES_MAX).unwrap());
-        assert!(error(&huge).ends_with("it has more than 1048576 bytes"));
-        assert!(
-            error(&format!("socket = {}", "[".repeat(100_000))).starts_with("line 1: not TOML")
-        );
-    }
-}
+mod tests;

@@ -194,21 +194,33 @@ pub struct LimitValue {
     pub is_time: bool,
 }
 
-/// What must hold between limits.
-pub(super) fn check(config: &PoolConfig) -> Result<(), String> {
+/// Two limits that do not go together.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Clash {
+    /// Their names.
+    pub(super) limits: [&'static str; 2],
+    /// What must hold between them.
+    pub(super) reason: String,
+}
+
+/// What must hold between limits, and does not.
+pub(super) fn check(config: &PoolConfig) -> Vec<Clash> {
+    let mut clashes = Vec::new();
     if config.backoff_min > config.backoff_max {
-        return Err(format!(
+        let reason = format!(
             "backoff_min ({:?}) must not be above backoff_max ({:?})",
             config.backoff_min, config.backoff_max
-        ));
+        );
+        clashes.push(Clash { limits: ["backoff_min", "backoff_max"], reason });
     }
     if config.heartbeat_suspect >= config.heartbeat_kill {
-        return Err(format!(
+        let reason = format!(
             "heartbeat_suspect ({:?}) must be below heartbeat_kill ({:?})",
             config.heartbeat_suspect, config.heartbeat_kill
-        ));
+        );
+        clashes.push(Clash { limits: ["heartbeat_suspect", "heartbeat_kill"], reason });
     }
-    Ok(())
+    clashes
 }
 
 /// `; close to it: …`, or all keys if none is close.
@@ -279,7 +291,7 @@ mod tests {
 
     #[test]
     fn the_defaults_are_within_the_bounds() {
-        check(&PoolConfig::DEFAULT).unwrap();
+        assert_eq!(check(&PoolConfig::DEFAULT), []);
         for (limit, LimitValue { value, .. }) in LIMITS.iter().zip(list(&PoolConfig::DEFAULT)) {
             assert!(limit.bounds.contains(&value), "{} = {value}", limit.name);
         }
@@ -316,14 +328,12 @@ mod tests {
         );
         assert!(error("x", 1).starts_with("there is no limit `x`; the limits are queue_jobs_max,"));
         config.backoff_min = Duration::from_secs(31);
-        assert_eq!(
-            check(&config).unwrap_err(),
-            "backoff_min (31s) must not be above backoff_max (30s)"
-        );
-        config = PoolConfig { heartbeat_suspect: Duration::from_secs(5), ..PoolConfig::DEFAULT };
-        assert_eq!(
-            check(&config).unwrap_err(),
-            "heartbeat_suspect (5s) must be below heartbeat_kill (5s)"
-        );
+        config.heartbeat_suspect = Duration::from_secs(5);
+        let reasons: Vec<_> = check(&config).into_iter().map(|clash| clash.reason).collect();
+        let want = [
+            "backoff_min (31s) must not be above backoff_max (30s)",
+            "heartbeat_suspect (5s) must be below heartbeat_kill (5s)",
+        ];
+        assert_eq!(reasons, want);
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use gridpool_protocol::tensor::model::check_model_name;
-use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
+use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan, OptionsError};
 use serde::Deserialize;
 
 use super::origins::{Origin, Origins};
@@ -126,8 +126,23 @@ pub(super) fn parse_table(
     let options = ModelOptions::deserialize(toml::Value::Table(table));
     let options = options.map_err(|error| whole(format!("{of}: {}", error.message())))?;
     let plan = ModelPlan { name, path: folder.join(path), options };
-    plan.check().map_err(|error| whole(format!("model `{}`: {error}", plan.name)))?;
+    plan.check().map_err(|error| {
+        let field = field_of(&error, &plan.options).map(str::to_owned);
+        vec![FieldError { field, reason: format!("model `{}`: {error}", plan.name) }]
+    })?;
     Ok(plan)
+}
+
+/// The field that an error is about, if it is one alone.
+fn field_of(error: &OptionsError, options: &ModelOptions) -> Option<&'static str> {
+    match error {
+        OptionsError::Contexts { .. } => Some("contexts"),
+        OptionsError::MaxBatch { .. } => Some("max_batch"),
+        OptionsError::Queue if options.queue_requests == 0 => Some("queue_requests"),
+        OptionsError::Queue => Some("queue_bytes"),
+        OptionsError::CpuProvider | OptionsError::Twice { .. } => Some("providers"),
+        OptionsError::TooLong { .. } => None,
+    }
 }
 
 /// The models of the flags over those of the file, none of which is there twice: a flag changes the

@@ -68,12 +68,39 @@ fn every_setting_knows_who_has_set_it() {
         ("model.m.path", flag("--model")),
         ("model.m.tf32", Origin::Default),
         ("model.n.name", flag("--model")),
-        ("socket", Origin::Default),
+        ("worker_bin", Origin::Default),
     ];
     for (setting, origin) in want {
         assert_eq!(*origins.of(setting), origin, "{setting}");
     }
-    assert_eq!(check_file(&path), Ok(8));
+}
+
+#[test]
+fn a_file_is_checked_with_the_files_that_it_names_and_what_may_be_a_slip() {
+    let text = "worker_bin = 'w'\nonnxruntime = 'r.so'\n[[model]]\nname = 'rot90'\npath = 'a'\n\
+                [policy]\n\"xid 99999\" = \"restart\"\n\"xid 31\" = \"restart\"\n[limits]\n\
+                spin_us = 1\n";
+    let (folder, path) = file(text);
+    let told = check_file(&path).unwrap_err();
+    let told: Vec<_> = told.iter().map(ToString::to_string).collect();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    assert_eq!(told.len(), 3, "{told:?}");
+    for (told, (line, name)) in told.iter().zip([(1, "w"), (2, "r.so"), (5, "a")]) {
+        let want = format!("pool.toml, line {line}: there is no file {}: ", at(name));
+        assert!(told.contains(&want), "{told}");
+        fs::write(at(name), "").unwrap();
+    }
+    let Checked { settings, warnings } = check_file(&path).unwrap();
+    assert_eq!((settings, warnings.len()), (7, 2), "{warnings:?}");
+    assert!(warnings[0].contains("pool.toml, line 4: warning: `rot90` is built into"));
+    assert!(
+        warnings[1].contains("pool.toml, line 7: warning: no table names the fault `xid 99999`")
+    );
+    fs::write(&path, text.replace("rot90", "mine").replace("xid 99999", "xid 48")).unwrap();
+    assert_eq!(check_file(&path), Ok(Checked { settings: 7, warnings: Vec::new() }));
+    // What a flag may name instead is no reason to refuse the file to `serve`.
+    fs::remove_file(at("w")).unwrap();
+    assert!(Settings::resolve(Overrides::default(), Some(&path)).is_ok());
 }
 
 #[test]
@@ -125,11 +152,15 @@ fn http_is_served_where_a_flag_or_the_file_says_so_and_nowhere_else() {
 #[test]
 fn the_socket_lies_in_the_runtime_folder_or_in_one_of_the_users_own() {
     let user = Uid::from_raw(1000);
-    let at = |runtime: &str| default_socket(Some(runtime.into()), user);
-    assert_eq!(at("/run/user/1000"), Path::new("/run/user/1000/gridpool/pool.sock"));
-    assert_eq!(at("relative"), Path::new("/tmp/gridpool-1000/pool.sock"));
-    assert_eq!(at(""), Path::new("/tmp/gridpool-1000/pool.sock"));
-    assert_eq!(default_socket(None, user), Path::new("/tmp/gridpool-1000/pool.sock"));
+    let at = |runtime: Option<&str>| default_socket(runtime.map(OsString::from), user);
+    let (socket, origin) = at(Some("/run/user/1000"));
+    assert_eq!(socket, Path::new("/run/user/1000/gridpool/pool.sock"));
+    assert_eq!(origin, Origin::Environment { variable: "XDG_RUNTIME_DIR".to_owned() });
+    for runtime in [Some("relative"), Some(""), None] {
+        let (socket, origin) = at(runtime);
+        assert_eq!(socket, Path::new("/tmp/gridpool-1000/pool.sock"));
+        assert_eq!(origin, Origin::Default);
+    }
 }
 
 #[test]

@@ -64,6 +64,16 @@ impl PolicyTable {
         named.chain(others).map(rule).collect()
     }
 
+    /// The rules that the config has made for faults without a row of their own, which may be slips.
+    #[must_use]
+    pub fn unlisted(&self) -> Vec<PolicyRule> {
+        let is_listed = |fault| FaultCode::listed().any(|listed| listed == fault);
+        let is_unlisted = |rule: &PolicyRule| {
+            rule.configured && rule.fault.parse().is_ok_and(|fault| !is_listed(fault))
+        };
+        self.rules().into_iter().filter(is_unlisted).collect()
+    }
+
     /// What a worker has to know of it, in one argument of its command line; `None` if all are defaults.
     #[must_use]
     pub fn worker_argument(&self) -> Option<String> {
@@ -110,6 +120,14 @@ mod tests {
         assert_eq!(family("exit "), 8 + 1);
         assert_eq!(family("other "), 7);
         assert!(rules.iter().all(|rule| !rule.meaning.is_empty()));
+    }
+
+    #[test]
+    fn a_rule_for_a_fault_that_no_table_names_is_noticed_and_no_other_is() {
+        let faults = ["cuda 700", "cuda 5000", "exit 42", "exit 74", "hang"];
+        let unlisted = table(&faults.map(|fault| (fault, "restart"))).unlisted();
+        let unlisted: Vec<_> = unlisted.iter().map(|rule| rule.fault.as_str()).collect();
+        assert_eq!(unlisted, ["cuda 5000", "exit 42"]);
     }
 
     #[test]

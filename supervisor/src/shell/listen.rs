@@ -35,17 +35,52 @@ pub enum ListenError {
          another socket with --socket", .0.display()
     )]
     Taken(PathBuf),
-    /// The directory belongs to someone else or others may write to it.
+    /// Others may write to the directory.
     #[error(
-        "{} is not a directory that only you may write to: mend it with `chmod 700`, or name \
-         another socket with --socket", .0.display()
+        "{path} is not a directory that only you may write to: mend it with `chmod 700 {path}`, or \
+         name another socket with --socket", path = .0.display()
     )]
     Directory(PathBuf),
+    /// The directory belongs to someone else.
+    #[error(
+        "{0} belongs to the user {owner} and not to you ({me}), who could put another socket in place \
+         of yours: name a socket in a directory of your own with --socket, or have root type `chown \
+         {me} {0}`", path.display()
+    )]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+        /// Who asks.
+        me: u32,
+    },
+    /// What should be the directory is none.
+    #[error("{} is not a directory: name a socket in one with --socket", .0.display())]
+    NotDirectory(PathBuf),
+    /// The directory is not there, and cannot be made.
+    #[error(
+        "the directory {0} cannot be made: make it with `mkdir -p {0}` as a user who may, or name a \
+         socket elsewhere with --socket", path.display()
+    )]
+    Unmade {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A directory has its name.
+    #[error(
+        "{path} is a folder: name a file in it, such as --socket {file}", path = .0.display(),
+        file = .0.join("pool.sock").display()
+    )]
+    Folder(PathBuf),
     /// The path is longer than a socket's may be.
     #[error("{} is too long for a socket path (at most 107 bytes): name a shorter one with --socket", .0.display())]
     TooLong(PathBuf),
     /// Something that is not a socket has its name.
-    #[error("{} exists and is not a socket: remove it, or name another path with --socket", .0.display())]
+    #[error("{} exists and is not a socket: name another path with --socket, or move it away", .0.display())]
     NotSocket(PathBuf),
     /// The system says no.
     #[error("{}: {what}", path.display())]
@@ -108,21 +143,31 @@ fn lock(socket: &Path) -> Result<Flock<File>, ListenError> {
 /// A directory in which nobody else can put a socket in our place: only we may write to it, or it is
 /// a shared place with the sticky bit, such as /tmp.
 fn make_private(directory: &Path) -> Result<(), ListenError> {
+    let unmade = |source| ListenError::Unmade { path: directory.to_owned(), source };
+    if !directory.exists() {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(unmade)?;
+    }
     let failed = |source| ListenError::Io {
         path: directory.to_owned(),
-        what: "the directory cannot be made",
+        what: "the directory cannot be looked at",
         source,
     };
-    if !directory.exists() {
-        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
-    }
     let meta = fs::metadata(directory).map_err(failed)?;
-    let ours = meta.uid() == geteuid().as_raw() && meta.mode() & 0o022 == 0;
-    let sticky = meta.mode() & 0o1000 != 0;
-    if meta.is_dir() && (ours || sticky) {
-        Ok(())
-    } else {
-        Err(ListenError::Directory(directory.to_owned()))
+    match meta.is_dir() {
+        true => check_private(directory, meta.uid(), meta.mode(), geteuid().as_raw()),
+        false => Err(ListenError::NotDirectory(directory.to_owned())),
+    }
+}
+
+/// Whether a directory of that owner and mode is private enough for a socket of mine.
+fn check_private(path: &Path, owner: u32, mode: u32, me: u32) -> Result<(), ListenError> {
+    let path = path.to_owned();
+    let is_sticky = mode & 0o1000 != 0;
+    match (owner == me, mode & 0o022 == 0) {
+        (true, true) => Ok(()),
+        (_, _) if is_sticky => Ok(()),
+        (true, false) => Err(ListenError::Directory(path)),
+        (false, _) => Err(ListenError::Foreign { path, owner, me }),
     }
 }
 
@@ -165,6 +210,10 @@ pub(super) fn claim(path: &Path) -> Result<Claim, ListenError> {
     let failed = |what| move |source| ListenError::Io { path: path.to_owned(), what, source };
     if path.as_os_str().len() > 107 {
         return Err(ListenError::TooLong(path.to_owned()));
+    }
+    // Before anything is made of it: `folder/` has a last part of its own.
+    if path.is_dir() {
+        return Err(ListenError::Folder(path.to_owned()));
     }
     let lock = lock(path)?;
     // We hold the lock, so a socket that is there was left by a supervisor that was killed.
@@ -236,4 +285,52 @@ fn admit(socket: UnixStream, shared: &Arc<Shared>) -> io::Result<()> {
 fn turn_away(socket: &UnixStream, reason: String) -> io::Result<()> {
     let body = codec::encode(&ServerMessage::Closing { reason }).map_err(io::Error::other)?;
     frame::send_some(socket, &frame::pack(&body, 0), &[]).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_with_the_name_of_the_socket_is_never_to_be_removed_and_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        for path in [folder.path().to_owned(), folder.path().join("")] {
+            let said = claim(&path).unwrap_err().to_string();
+            assert!(said.contains("is a folder: name a file in it, such as --socket "), "{said}");
+            assert!(said.ends_with("/pool.sock") && !said.contains("remove"), "{said}");
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "no lock file either");
+    }
+
+    #[test]
+    fn a_directory_that_is_not_private_is_told_by_what_would_mend_it() {
+        let check = |owner, mode: u32| {
+            let said = check_private(Path::new("/srv/pool"), owner, mode, 7);
+            said.map_err(|error| error.to_string())
+        };
+        assert_eq!([check(7, 0o700), check(7, 0o755), check(0, 0o1777)], [Ok(()), Ok(()), Ok(())]);
+        let mode = check(7, 0o775).unwrap_err();
+        assert!(
+            mode.contains("only you may write to: mend it with `chmod 700 /srv/pool`"),
+            "{mode}"
+        );
+        for mode in [0o700, 0o755, 0o777] {
+            let owner = check(33, mode).unwrap_err();
+            assert!(owner.starts_with("/srv/pool belongs to the user 33 and not to you (7)"));
+            assert!(owner.contains("`chown 7 /srv/pool`") && !owner.contains("chmod"), "{owner}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_made_says_why_and_what_to_type() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = make_private(&file.join("deeper")).unwrap_err();
+        let said = gridpool_protocol::chain::Chain(&error).to_string();
+        assert!(said.contains("cannot be made: make it with `mkdir -p "), "{said}");
+        assert!(said.ends_with("with --socket: Not a directory (os error 20)"), "{said}");
+        let said = make_private(&file).unwrap_err().to_string();
+        assert!(said.ends_with("file is not a directory: name a socket in one with --socket"));
+    }
 }
