@@ -15,6 +15,7 @@ use crate::binaries;
 use crate::command::{Cli, Finished, gridpool, gridpool_under};
 use crate::isolation::library;
 use crate::pool::cpu;
+use crate::stubbed::gpus;
 use crate::processes::{Process, signal};
 use crate::wait::eventually_so;
 
@@ -208,6 +209,33 @@ fn a_pool_that_runs_is_named_and_left_alone() {
     assert_eq!(check["outcome"], "pass");
     assert!(check["says"].as_str().expect("a sentence").contains(&pid), "{check:#}");
     assert_eq!(pool.slot("cpu0").generation, 1);
+}
+
+#[test]
+fn a_gpu_that_somebody_uses_is_left_alone_unless_it_is_asked_for() {
+    let pool = gpus(2, "registry=DIR");
+    let (driver, registry) = (pool.folder().join("driver"), pool.folder().to_owned());
+    let pool = pool.start();
+    let worker = pool.slot("gpu0");
+    let script = format!("devices=2; registry={}", registry.display());
+    let diagnose = |more: &[&str]| {
+        let arguments = ["diagnose", "--devices", "0", "--quick", "--ops", "rot90"];
+        let call = gridpool(arguments).args(more).env("LD_LIBRARY_PATH", &driver);
+        Diagnosis::of(call.env("GRIDPOOL_STUB_SCRIPT", &script))
+    };
+    let found = diagnose(&[]);
+    let processes = found.named("processes");
+    assert_eq!(processes[0]["outcome"], "skip", "{:#}", processes[0]);
+    let skipped = found.named("all checks");
+    assert_eq!(skipped.len(), 3, "batches, allocation, faults");
+    for check in skipped {
+        let says = check["says"].as_str().expect("a sentence");
+        assert!(says.contains(&worker.pid.to_string()), "{says}");
+        assert!(check["next"].as_str().expect("a sentence").contains("--busy"), "{check:#}");
+    }
+    assert_eq!(pool.slot("gpu0").generation, worker.generation);
+    let found = diagnose(&["--busy", "--only", "batches"]);
+    assert_eq!(found.named("op rot90").len(), 1);
 }
 
 #[test]

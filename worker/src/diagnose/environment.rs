@@ -48,7 +48,8 @@ pub(super) fn look(
     report.doing("libcuda")?;
     tell(report, || (driver::look(uuid, is_wanted), ()))?;
     tell(report, || (vec![mps()], ()))?;
-    report.doing("ONNX Runtime")?;
+    let named = onnxruntime.map(|path| format!(" at {}", path.display()));
+    report.doing(format!("ONNX Runtime{}", named.unwrap_or_default()))?;
     look_at_runtime(onnxruntime, gpus.is_some() || uuid.is_some(), uuid.is_some(), report)
 }
 

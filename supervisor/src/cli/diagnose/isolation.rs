@@ -168,16 +168,16 @@ fn judge_contamination(role: Role, ready: Result<(), NotReady>, foreign: &Path) 
     match ready {
         Err(_) if is_named => pass(
             CONTAMINATION,
-            format!("a {role} worker with {FOREIGN} preloaded refused to serve, and named it"),
+            format!("the {role} worker with {FOREIGN} preloaded refused to serve, and named it"),
         ),
         Ok(()) => fail(
             CONTAMINATION,
-            format!("a {role} worker with {FOREIGN} preloaded serves: it does not look"),
+            format!("the {role} worker with {FOREIGN} preloaded serves: it does not look"),
             "check that the worker's binary is linked dynamically and of this build",
         ),
         Err(why) => fail(
             CONTAMINATION,
-            format!("a {role} worker with {FOREIGN} preloaded ended for another reason: {why}"),
+            format!("the {role} worker with {FOREIGN} preloaded ended for another reason: {why}"),
             "mend that first, then run this again",
         ),
     }
