@@ -15,8 +15,8 @@ use crate::binaries;
 use crate::command::{Cli, Finished, gridpool, gridpool_under};
 use crate::isolation::library;
 use crate::pool::cpu;
-use crate::stubbed::gpus;
 use crate::processes::{Process, signal};
+use crate::stubbed::gpus;
 use crate::wait::eventually_so;
 
 /// What it printed as JSON, and its exit code.
