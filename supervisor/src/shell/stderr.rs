@@ -29,7 +29,7 @@ const LINES_PER_WINDOW: u32 = 100;
 /// See [`LINES_PER_WINDOW`].
 const WINDOW: Duration = Duration::from_secs(1);
 /// How long the thread may take to read what a process has left unread when it ended. It takes no time,
-/// unless whoever reads our own log does not read it.
+/// whether our own log is read or not.
 const REST_PATIENCE: Duration = Duration::from_millis(200);
 
 /// What a worker says on its standard error.
