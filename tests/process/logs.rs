@@ -141,7 +141,8 @@ fn a_worker_that_is_killed_by_the_pool_is_told_with_the_reason() {
     assert_eq!(answer(submit(&pool.client(), late)).verdict(), Verdict::Deadline);
     let death = death(&pool, "cpu0#1");
     assert_eq!(death["killed_for"], "late");
-    assert_eq!(death["jobs"][0]["fate"], "over");
+    let job = &death["jobs"][0];
+    assert_eq!((&job["fate"], &job["verdict"]), (&"over".into(), &"DEADLINE".into()));
     let killing = events(&pool.log());
     let killing = killing.iter().find(|event| event["message"] == "killing worker");
     let killing = killing.expect("it is told when it is killed");
