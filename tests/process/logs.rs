@@ -1,6 +1,8 @@
 //! The log: JSON that machines read line by line, lines about jobs and workers that name them, and one
 //! block for each death of a worker.
 
+use std::io::BufRead;
+
 use gridpool_protocol::chaos::Chaos;
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::WorkerState;
@@ -11,7 +13,7 @@ use crate::command::gridpool;
 use crate::jobs::{PROGRAM, answer, data, serves, small_job, submit};
 use crate::pool::{Pool, Setup, cpu, stub_worker};
 use crate::processes::signal;
-use crate::wait::{eventually, eventually_so};
+use crate::wait::{PATIENCE, eventually, eventually_so};
 
 /// The word before each event of a death.
 const DIED: &str = "worker died";
@@ -139,7 +141,8 @@ fn a_worker_that_is_killed_by_the_pool_is_told_with_the_reason() {
     assert_eq!(answer(submit(&pool.client(), late)).verdict(), Verdict::Deadline);
     let death = death(&pool, "cpu0#1");
     assert_eq!(death["killed_for"], "late");
-    assert_eq!(death["jobs"][0]["fate"], "over");
+    let job = &death["jobs"][0];
+    assert_eq!((&job["fate"], &job["verdict"]), (&"over".into(), &"DEADLINE".into()));
     let killing = events(&pool.log());
     let killing = killing.iter().find(|event| event["message"] == "killing worker");
     let killing = killing.expect("it is told when it is killed");
@@ -210,6 +213,68 @@ fn a_worker_that_floods_its_standard_error_is_cut_short_and_holds_nobody_up() {
     assert!(passed >= 100, "{passed} lines were passed on");
     assert_eq!(dropped + passed, FLOOD_LINES, "every line is passed on or counted");
     serves(&pool.client());
+}
+
+/// What is said of lines that the supervisor had to leave out.
+const LEFT_OUT: &str = "lines of this log were left out: nobody read it lines=";
+
+/// A pool whose log goes to a pipe that nobody reads yet, and whose workers have already written more
+/// than the pipe and the supervisor take.
+fn unread() -> (Pool, std::io::PipeReader) {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let real = crate::binaries::worker().to_str().expect("a readable path");
+    let setup = cpu(2).worker(stub_worker()).env("GRIDPOOL_STUB", "first-chatters");
+    let pool = setup.env("GRIDPOOL_STUB_REAL", real).start_piped(writer);
+    pool.all_ready();
+    (pool, reader)
+}
+
+/// Loses the worker of cpu0, of which there is something to say.
+fn loses_one(pool: &Pool, generation: u32) {
+    pool.client().kill("cpu0", 9).expect("it is there");
+    pool.until("cpu0", "replaced", |slot| {
+        slot.generation == generation && slot.state == WorkerState::Ready
+    });
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_nobody_up_not_even_the_end() {
+    let (pool, _reader) = unread();
+    serves(&pool.client());
+    loses_one(&pool, 2);
+    serves(&pool.client());
+    assert_eq!(pool.status().workers.len(), 2);
+    pool.cli(&["status"]).run().output();
+    let drained = pool.cli(&["drain"]).run().output();
+    assert!(drained.contains("stopped"), "{drained}");
+    pool.ends_well();
+}
+
+#[test]
+fn a_log_that_is_read_late_says_how_many_lines_were_left_out_and_then_all_there_is() {
+    let (pool, reader) = unread();
+    let (send, log) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for line in std::io::BufReader::new(reader).split(b'\n') {
+            let line = String::from_utf8(line.expect("a pipe can be read")).expect("UTF-8");
+            // Nobody listens if the test has given up.
+            drop(send.send(line));
+        }
+    });
+    let next = || log.recv_timeout(PATIENCE).expect("there is more to come");
+    let until = |what: &str| std::iter::repeat_with(next).find(|line| line.contains(what));
+    let told = until(LEFT_OUT).expect("it comes");
+    let (_, count) = told.split_once(LEFT_OUT).expect("it was looked for");
+    let count: u32 = count.parse().expect("a number");
+    assert!(count >= 20, "400 lines of 8 kB were written: {told}");
+    loses_one(&pool, 2);
+    until(&format!("{DIED} worker=cpu0#1 ")).expect("it comes");
+    pool.signal(Signal::SIGTERM);
+    pool.ends_well();
+    let rest: Vec<_> = log.into_iter().collect();
+    assert!(!rest.iter().any(|line| line.contains(LEFT_OUT)), "it is told once: {rest:#?}");
+    // A worker's lines that were too many may be told after that.
+    assert!(rest.iter().any(|line| line.ends_with("drained verdicts=[]")), "{rest:#?}");
 }
 
 /// Lines that the stub writes.

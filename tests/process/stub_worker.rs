@@ -39,6 +39,10 @@ fn main() -> ExitCode {
     };
     let build = if fault == "other-build" { "0.0.1" } else { env!("CARGO_PKG_VERSION") };
     match fault {
+        "chatters" => {
+            chatter();
+            become_real()
+        }
         "exits-at-once" => return ExitCode::from(1),
         "says-nothing" => wait_for_ever(),
         "does-not-greet" => {
@@ -121,6 +125,14 @@ fn flood() {
     // Longer than the test takes.
     let child = Command::new("sleep").arg("30").stdout(Stdio::null()).stdin(Stdio::null()).spawn();
     child.expect("a child can be started");
+}
+
+/// Writes more to standard error than any log that nobody reads has room for, before it does its work.
+fn chatter() {
+    let line = [b"chatter ".as_slice(), &[b'x'; 8_000], b"\n"].concat();
+    for _ in 0..200 {
+        std::io::stderr().write_all(&line).expect("somebody reads");
+    }
 }
 
 fn refuse(replies: &Sender<FromWorker>, attempt: AttemptId, error: AttemptError) {

@@ -79,24 +79,29 @@ pub fn main() -> ExitCode {
         quiet
     };
     logging::start(arguments.log_format, quiet);
-    match perform(arguments.command) {
-        Ok(code) => ExitCode::from(code),
+    let code = end_of(perform(arguments.command), arguments.log_format);
+    logging::flush();
+    ExitCode::from(code)
+}
+
+/// The exit code of what was done; says what went wrong.
+fn end_of(done: Result<u8, CommandError>, log_format: LogFormat) -> u8 {
+    match done {
+        Ok(code) => code,
         // Whoever read our output has had enough, as `head` does: not an error.
-        Err(CommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-            ExitCode::from(exit::OK)
-        }
+        Err(CommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => exit::OK,
         Err(error) => {
             let code = error.exit_code();
             let said = Chain(&error).to_string();
-            match arguments.log_format {
+            match log_format {
                 // If standard error is closed too, the exit code has to do.
-                LogFormat::Human => drop(writeln!(io::stderr(), "gridpool: {said}")),
+                LogFormat::Human => logging::write_line(&format!("gridpool: {said}")),
                 LogFormat::Json => {
                     let fields = Map::from_iter([("exit_code".to_owned(), code.into())]);
                     logging::write_json(tracing::Level::ERROR, "gridpool", &said, fields);
                 }
             }
-            ExitCode::from(code)
+            code
         }
     }
 }

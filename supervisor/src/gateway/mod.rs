@@ -64,6 +64,8 @@ use readiness::Readiness;
 use reply::{Encoded, Reply};
 use statistics::{Spent, Statistics};
 
+use crate::logging;
+
 /// Threads that may wait for the pool: those of requests and trials, two that ask how it is, and those
 /// that cancel.
 const BLOCKING_THREADS: usize = REQUESTS_MAX + 8;
@@ -126,6 +128,8 @@ struct Gateway {
 /// [`GatewayError`]; the supervisor starts another one.
 pub fn run(options: &Options) -> Result<(), GatewayError> {
     let (listener, link) = take_over(options)?;
+    // Requests do not wait for whoever reads the log, which is the supervisor's.
+    logging::write_aside().map_err(system("a thread for the log"))?;
     let pool = Pool::connect(&options.socket)?;
     let gateway = Arc::new(Gateway {
         pool,

@@ -188,6 +188,7 @@ impl Pool {
     /// Takes in one event and whatever time has brought about by `now`.
     pub fn handle(&mut self, now: Timestamp, event: Event) {
         self.excuse_pause(now);
+        let is_death = matches!(event, Event::WorkerExited { .. });
         match event {
             Event::BeaconLost { worker, last_words } => {
                 self.on_beacon_lost(now, worker, last_words);
@@ -238,7 +239,9 @@ impl Pool {
             Event::WorkerReclaimed { worker } => self.on_reclaimed(worker),
         }
         self.advance(now);
-        self.complete_death(now);
+        if is_death {
+            self.complete_death(now);
+        }
     }
 
     /// The next thing to do.
@@ -307,7 +310,7 @@ impl Pool {
         let client = (!job.orphaned).then_some(client);
         let receipt = job.into_receipt(now, verdict, reason);
         if client.is_some() {
-            self.verdicts.remember(key, receipt.clone());
+            self.verdicts.remember(key, id, receipt.clone());
         }
         self.actions.push_back(Action::Finish { client, job: id, key, receipt: Box::new(receipt) });
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use gridpool_protocol::exit::worker as exit_code;
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{AttemptId, DeviceId, JobId, WorkerId};
-use gridpool_protocol::receipt::{DeviceInfo, Verdict};
+use gridpool_protocol::receipt::{Attempt, AttemptOutcome, DeviceInfo, Verdict};
 
 use super::device::Service;
 use super::event::{Action, Exit, ExitStatus, Timestamp};
@@ -45,7 +45,7 @@ pub struct Death {
     pub attempts: Vec<LostAttempt>,
     /// How many more there were.
     pub attempts_more: usize,
-    /// What the driver has said of the device shortly before.
+    /// What the driver has said of the device shortly before, while there was this process.
     pub driver: Option<FaultCode>,
     /// Another worker that serves the device now.
     pub served_by: Option<WorkerId>,
@@ -82,9 +82,19 @@ pub enum Fate {
     /// Enough workers have died of it: POISON, as soon as it is known what it is.
     Convicted,
     /// It has had its verdict before this death was known.
-    Over,
+    Over {
+        /// Which.
+        verdict: Verdict,
+        /// Who has given the answer, if it had one.
+        by: Option<WorkerId>,
+    },
+    /// This part of it has ended, and the job goes on.
+    PartOver,
     /// It runs again, on this worker.
     Runs(WorkerId),
+    /// It has ended, and nobody waits for it: its client is gone, or its verdict was so long ago that it
+    /// is forgotten.
+    Unheard,
     /// It has this verdict, by this death.
     Verdict(Verdict),
     /// It waits to run again, by itself or with the others of so many suspects.
@@ -129,17 +139,19 @@ impl Pool {
             part: sent.part,
             label: Arc::clone(&sent.label),
             waited,
-            fate: Fate::Over,
+            fate: Fate::Unheard,
         });
         let is_told_to = matches!(slot.state, SlotState::Stopping { .. })
             || matches!(self.phase, Phase::Leaving | Phase::Left);
         let killed = slot.killed.filter(|&reason| reason != KillReason::BeaconLost);
         let as_told = killed == Some(KillReason::Leaving)
             || (is_told_to && exit.status == ExitStatus::Code(exit_code::OK));
-        let said = self.device(slot.device).driver_said;
-        let is_near = |&(at, _): &(Timestamp, _)| now.since(at) <= self.config.incident_window;
-        let driver = said.filter(is_near).map(|(_, fault)| fault);
         let (lived, answered) = slot.life(now);
+        let said = self.device(slot.device).driver_said;
+        // What was said before there was this process is about another.
+        let longest = self.config.incident_window.min(lived);
+        let is_near = |&(at, _): &(Timestamp, _)| now.since(at) <= longest;
+        let driver = said.filter(is_near).map(|(_, fault)| fault);
         self.death = Some(Box::new(Death {
             worker,
             device: slot.device_info(),
@@ -177,13 +189,14 @@ impl Pool {
 
     fn fate_of(&self, id: JobId, part: usize) -> Fate {
         let Some(job) = self.jobs.get(&id) else {
-            return self.verdict_just_given(id).map_or(Fate::Over, Fate::Verdict);
+            let now = self.verdict_just_given(id).map(Fate::Verdict);
+            return now.or_else(|| self.verdict_before(id)).unwrap_or(Fate::Unheard);
         };
         if job.convicted.is_some() {
             return Fate::Convicted;
         }
         match job.parts[part].state {
-            PartState::Ended => Fate::Over,
+            PartState::Ended => Fate::PartOver,
             PartState::Running { worker, .. } => Fate::Runs(worker),
             PartState::Queued => {
                 let is_suspect =
@@ -191,6 +204,16 @@ impl Pool {
                 Fate::Waits { suspects: self.jobs.values().filter(is_suspect).count() }
             }
         }
+    }
+
+    /// The verdict that a job had before, if that is remembered.
+    fn verdict_before(&self, id: JobId) -> Option<Fate> {
+        let receipt = self.verdicts.find_job(id)?;
+        let answered = |attempt: &&Attempt| attempt.outcome == AttemptOutcome::Ok;
+        let last = receipt.attempts.iter().rev().find(answered);
+        let last = last.filter(|_| receipt.verdict == Verdict::Ok);
+        let by = last.and_then(|attempt| attempt.worker.parse().ok());
+        Some(Fate::Over { verdict: receipt.verdict, by })
     }
 
     /// The verdict of a job that has got it by the event that is being handled.
@@ -239,8 +262,13 @@ impl Pool {
         self.slots.iter().find(|slot| slot.worker() == worker)?.killed
     }
 
-    /// The worker that a device has lost, if that was so lately that what the driver says now is about
-    /// its death.
+    /// Whether a device has a process, or one is ordered, that is not this worker.
+    pub(super) fn has_other_process(&self, id: DeviceId, worker: WorkerId) -> bool {
+        self.seats(id).any(|slot| slot.has_process() && slot.worker() != worker)
+    }
+
+    /// The worker that a device has lost, if that was so lately that what the driver says now may be
+    /// about its death.
     #[must_use]
     pub fn lost_lately(&self, now: Timestamp, id: DeviceId) -> Option<WorkerId> {
         let device = self.devices.iter().find(|device| device.id == id)?;

@@ -308,10 +308,13 @@ impl Pools {
         self.grid.take_death().or_else(|| self.infer.take_death())
     }
 
-    /// See [`Pool::lost_lately`].
+    /// See [`Pool::lost_lately`]; and whether no other process of any role is on the device, so that
+    /// what the driver says is about that one.
     #[must_use]
-    pub fn lost_lately(&self, now: Timestamp, id: DeviceId) -> Option<WorkerId> {
-        self.all().into_iter().find_map(|(_, pool)| pool.lost_lately(now, id))
+    pub fn lost_lately(&self, now: Timestamp, id: DeviceId) -> Option<(WorkerId, bool)> {
+        let all = self.all();
+        let worker = all.iter().find_map(|(_, pool)| pool.lost_lately(now, id))?;
+        Some((worker, !all.iter().any(|(_, pool)| pool.has_other_process(id, worker))))
     }
 
     /// See [`Pool::kill_reason`].

@@ -4,6 +4,7 @@
 
 mod beside;
 mod clients;
+mod deaths;
 mod drain;
 mod faults;
 mod jobs;

@@ -149,7 +149,7 @@ impl Core {
     }
 
     /// Tells what the driver says of a device. What it says soon after a death is about the worker that
-    /// has died, and is said again for each of its channels.
+    /// has died, while there is no other, and is said again for each of its channels.
     pub(super) fn log_driver(
         &mut self,
         now: Timestamp,
@@ -157,16 +157,25 @@ impl Core {
         fault: FaultCode,
         response: Response,
     ) {
-        let (meaning, dead) = (fault.meaning(), self.pool.lost_lately(now, device));
+        let (meaning, lost) = (fault.meaning(), self.pool.lost_lately(now, device));
         let (name, says) = (&*meaning.name, meaning.sentence);
-        let worker = dead.map(tracing::field::display);
-        let told = dead.map(|worker| (worker, fault));
+        let of = |alone| lost.filter(|&(_, is_alone)| is_alone == alone).map(|(worker, _)| worker);
+        let worker = of(true).map(tracing::field::display);
+        let after_death_of = of(false).map(tracing::field::display);
+        let told = lost.map(|(worker, _)| (worker, fault));
         if !self.pool.is_expected(now, device, fault) {
-            tracing::warn!(%device, %fault, name, says, %response, worker, "the driver says");
+            tracing::warn!(
+                %device, %fault, name, says, %response, worker, after_death_of, "the driver says"
+            );
         } else if told != self.driver_said {
-            tracing::info!(%device, %fault, name, says, worker, "the driver says, as expected");
+            tracing::info!(
+                %device, %fault, name, says, worker, after_death_of,
+                "the driver says, as expected"
+            );
         } else {
-            tracing::debug!(%device, %fault, name, says, worker, "the driver says it again");
+            tracing::debug!(
+                %device, %fault, name, says, worker, after_death_of, "the driver says it again"
+            );
         }
         self.driver_said = told;
     }

@@ -166,8 +166,11 @@ fn in_hand(lost: &LostAttempt) -> String {
 fn fate_words(fate: Fate) -> String {
     match fate {
         Fate::Convicted => "convicted, its verdict is POISON".to_owned(),
-        Fate::Over => "has its verdict already".to_owned(),
+        Fate::Over { verdict, by: Some(worker) } => format!("{verdict} since, on {worker}"),
+        Fate::Over { verdict, by: None } => format!("had its verdict before: {verdict}"),
+        Fate::PartOver => "this part has ended, the job goes on".to_owned(),
         Fate::Runs(worker) => format!("runs again, on {worker}"),
+        Fate::Unheard => "has ended, and nobody waits for it".to_owned(),
         Fate::Verdict(verdict) => format!("its verdict is {verdict}"),
         Fate::Waits { suspects: 0 } => "waits to run again".to_owned(),
         Fate::Waits { suspects: 1 } => "waits to run again, by itself".to_owned(),
@@ -180,8 +183,10 @@ fn fate_words(fate: Fate) -> String {
 fn fate_name(fate: Fate) -> &'static str {
     match fate {
         Fate::Convicted => "convicted",
-        Fate::Over => "over",
+        Fate::Over { .. } => "over",
+        Fate::PartOver => "part_over",
         Fate::Runs(_) => "runs_again",
+        Fate::Unheard => "unheard",
         Fate::Verdict(_) => "verdict",
         Fate::Waits { .. } => "waits",
     }
@@ -233,16 +238,21 @@ fn fields(obituary: &Obituary) -> Map<String, Value> {
         }
     };
     let jobs = death.attempts.iter().map(|lost| {
-        let (verdict, runs_on, suspects) = match lost.fate {
-            Fate::Verdict(verdict) => (Some(verdict.to_string()), None, None),
-            Fate::Runs(worker) => (None, Some(worker.to_string()), None),
+        let (verdict, worker, suspects) = match lost.fate {
+            Fate::Over { verdict, by } => (Some(verdict), by, None),
+            Fate::Runs(worker) => (None, Some(worker), None),
+            Fate::Verdict(verdict) => (Some(verdict), None, None),
             Fate::Waits { suspects } => (None, None, Some(suspects)),
-            Fate::Convicted | Fate::Over => (None, None, None),
+            Fate::Convicted | Fate::PartOver | Fate::Unheard => (None, None, None),
         };
+        let is_over = verdict.is_some();
+        let worker = worker.map(|worker| worker.to_string());
         json!({
             "job": lost.attempt.job.to_string(), "attempt": lost.attempt.number,
             "what": &*lost.label, "begun": !lost.waited, "fate": fate_name(lost.fate),
-            "verdict": verdict, "runs_on": runs_on, "suspects": suspects,
+            "verdict": verdict.map(|verdict| verdict.to_string()),
+            "verdict_by": worker.as_ref().filter(|_| is_over),
+            "runs_on": worker.as_ref().filter(|_| !is_over), "suspects": suspects,
         })
     });
     let (restart_in_s, out_of_service, tried_in_s) = match death.next {

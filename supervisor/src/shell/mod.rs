@@ -11,7 +11,8 @@
 //!
 //! Threads: one for spawning, one for time, one for hashing suspects, three per worker process
 //! (`attendant`), one per client connection (`clients`), one that accepts connections, if there is a
-//! socket.
+//! socket. Whoever says something while it holds the lock waits for nobody who reads the log: a thread of
+//! its own writes that ([`crate::logging::write_aside`]).
 
 mod arenas;
 mod attendant;
@@ -50,6 +51,7 @@ use gridpool_protocol::message::{Answer, AttemptError};
 use gridpool_protocol::spin;
 use gridpool_protocol::status::{Status, WorkerMemory};
 
+use crate::logging;
 use crate::pool::config::PoolConfig;
 use crate::pool::event::{Event, Timestamp};
 use crate::pool::policy::PolicyTable;
@@ -149,6 +151,7 @@ impl Shell {
         devices: Vec<PoolDevice>,
         socket: PathBuf,
     ) -> io::Result<Self> {
+        logging::write_aside()?;
         let ids: Vec<DeviceId> = devices.iter().map(|device| device.id).collect();
         let spin = Duration::from_micros(config.spin_us.into());
         // Each worker has one thread that looks; they share the host like the threads of one process.

@@ -18,8 +18,10 @@ use gridpool_protocol::ids::WorkerId;
 
 use crate::logging;
 
-/// Longest line that is passed on; the rest of a longer one is left out.
+/// Longest line that is passed on; the rest of a longer one is left out, and [`CUT`] is in its place.
 const LINE_BYTES_MAX: usize = 8 << 10;
+/// See [`LINE_BYTES_MAX`].
+const CUT: &str = " … (the rest of this line is left out)";
 /// Lines that are kept.
 const LINES_KEPT: usize = 20;
 /// Longest line that is kept, in characters.
@@ -29,7 +31,7 @@ const LINES_PER_WINDOW: u32 = 100;
 /// See [`LINES_PER_WINDOW`].
 const WINDOW: Duration = Duration::from_secs(1);
 /// How long the thread may take to read what a process has left unread when it ended. It takes no time,
-/// unless whoever reads our own log does not read it.
+/// whether our own log is read or not.
 const REST_PATIENCE: Duration = Duration::from_millis(200);
 
 /// What a worker says on its standard error.
@@ -187,6 +189,8 @@ impl Gate {
 #[derive(Debug, Default)]
 struct Splitter {
     line: Vec<u8>,
+    /// Whether there was more of it.
+    is_cut: bool,
 }
 
 impl Splitter {
@@ -195,10 +199,10 @@ impl Splitter {
             let text = piece.strip_suffix(b"\n");
             let room = LINE_BYTES_MAX - self.line.len();
             let more = text.unwrap_or(piece);
+            self.is_cut |= more.len() > room;
             self.line.extend(&more[..more.len().min(room)]);
             if text.is_some() {
-                take(&self.line);
-                self.line.clear();
+                self.give(&mut take);
             }
         }
     }
@@ -206,9 +210,16 @@ impl Splitter {
     /// What comes after the last end of a line.
     fn end(&mut self, mut take: impl FnMut(&[u8])) {
         if !self.line.is_empty() {
-            take(&self.line);
-            self.line.clear();
+            self.give(&mut take);
         }
+    }
+
+    fn give(&mut self, take: &mut impl FnMut(&[u8])) {
+        if std::mem::take(&mut self.is_cut) {
+            self.line.extend(CUT.bytes());
+        }
+        take(&self.line);
+        self.line.clear();
     }
 }
 
@@ -247,13 +258,14 @@ mod tests {
         let mut lines = Vec::new();
         let mut splitter = Splitter::default();
         let long = vec![b'x'; 3 * LINE_BYTES_MAX];
-        for piece in [b"a\nb".as_slice(), b"c\n", &long, &long, b"\n\nrest"] {
+        let whole = vec![b'y'; LINE_BYTES_MAX];
+        for piece in [b"a\nb".as_slice(), b"c\n", &long, &long, b"\n", &whole, b"\n\nrest"] {
             splitter.push(piece, |line| lines.push(line.to_vec()));
         }
         splitter.end(|line| lines.push(line.to_vec()));
         assert_eq!(lines[..2], [b"a".to_vec(), b"bc".to_vec()]);
-        assert_eq!(lines[2].len(), LINE_BYTES_MAX);
-        assert_eq!(lines[3..], [b"".to_vec(), b"rest".to_vec()]);
+        assert_eq!(lines[2].strip_suffix(CUT.as_bytes()), Some(&long[..LINE_BYTES_MAX]));
+        assert_eq!(lines[3..], [whole, b"".to_vec(), b"rest".to_vec()]);
     }
 
     #[test]

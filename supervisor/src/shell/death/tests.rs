@@ -65,9 +65,17 @@ fn a_signal_of_nobody_we_know_is_told_with_what_the_worker_had() {
         lost(6, false, Fate::Runs("gpu1#1".parse().unwrap())),
         lost(7, false, Fate::Verdict(Verdict::Failed)),
         lost(8, false, Fate::Convicted),
-        lost(9, true, Fate::Over),
+        lost(9, true, Fate::Over { verdict: Verdict::Ok, by: Some("gpu1#1".parse().unwrap()) }),
+        lost(10, false, Fate::Over { verdict: Verdict::Deadline, by: None }),
+        lost(11, false, Fate::PartOver),
+        lost(12, false, Fate::Unheard),
     ];
     let death = Death { attempts: fates.into(), attempts_more: 3, ..death() };
+    let jobs = fields(&obituary(death.clone()))["jobs"].clone();
+    assert_eq!((&jobs[1]["runs_on"], &jobs[1]["verdict_by"]), (&json!("gpu1#1"), &Value::Null));
+    assert_eq!((&jobs[4]["fate"], &jobs[4]["verdict"]), (&json!("over"), &json!("OK")));
+    assert_eq!((&jobs[4]["runs_on"], &jobs[4]["verdict_by"]), (&Value::Null, &json!("gpu1#1")));
+    assert_eq!((&jobs[6]["fate"], &jobs[6]["verdict"]), (&json!("part_over"), &Value::Null));
     let stderr = vec!["first".to_owned(), "last".to_owned()];
     let want = [
         "device     gpu0 NVIDIA H200 GPU-1",
@@ -78,7 +86,10 @@ fn a_signal_of_nobody_we_know_is_told_with_what_the_worker_had() {
         "job        job6 attempt 2: runs again, on gpu1#1 (rot90 | fill(0, 5))",
         "job        job7 attempt 2: its verdict is FAILED (rot90 | fill(0, 5))",
         "job        job8 attempt 2: convicted, its verdict is POISON (rot90 | fill(0, 5))",
-        "job        job9 attempt 2, which had not begun: has its verdict already (rot90 | fill(0, 5))",
+        "job        job9 attempt 2, which had not begun: OK since, on gpu1#1 (rot90 | fill(0, 5))",
+        "job        job10 attempt 2: had its verdict before: DEADLINE (rot90 | fill(0, 5))",
+        "job        job11 attempt 2: this part has ended, the job goes on (rot90 | fill(0, 5))",
+        "job        job12 attempt 2: has ended, and nobody waits for it (rot90 | fill(0, 5))",
         "job        and 3 more",
         "next       another process starts at once",
         "stderr     first",
