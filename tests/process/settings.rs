@@ -115,6 +115,15 @@ fn check_counts_what_is_right_and_names_everything_that_is_wrong() {
 fn a_wrong_variable_is_named_as_what_it_is() {
     let call = gridpool(["config", "show"]).env("GRIDPOOL_DEVICES", "cpu:0").run();
     call.complains(2, &["GRIDPOOL_DEVICES: `cpu:0`: cpu:N needs N from 1 to 64"]);
+    for (name, value) in [("STANDBY", "abc"), ("ALLOW_CHAOS", "perhaps"), ("LOG_FORMAT", "xml")] {
+        let name = format!("GRIDPOOL_{name}");
+        let call = gridpool(["config", "show"]).env(&name, value).run();
+        call.complains(2, &[&format!("invalid value '{value}' for '{name}'")]);
+    }
+    let runtime = tempfile::tempdir().expect("a folder for temporary files");
+    let call = gridpool(["config", "show"]).env("XDG_RUNTIME_DIR", runtime.path()).run();
+    let socket = call.output().lines().find(|line| line.starts_with("socket")).map(str::to_owned);
+    assert!(socket.is_some_and(|line| line.contains("environment XDG_RUNTIME_DIR")));
 }
 
 #[test]
@@ -141,4 +150,14 @@ fn bash_takes_the_completions_and_completes_with_them() {
     assert_eq!(offer("gridpool com").trim(), "completions");
     assert_eq!(offer("gridpool gat").trim(), "", "a hidden command is not offered");
     assert!(offer("gridpool serve --all").contains("--allow-chaos"));
+    for (words, want) in [
+        ("gridpool serve --log-format j", "json"),
+        ("gridpool submit --ties l", "lowest"),
+        ("gridpool kill --signal SEG", "SEGV"),
+        ("gridpool diagnose --only iso", "isolation"),
+        ("gridpool chaos oo", "oob"),
+        ("gridpool completions fi", "fish"),
+    ] {
+        assert_eq!(offer(words).trim(), want, "{words}");
+    }
 }

@@ -13,7 +13,7 @@ use crate::binaries;
 use crate::jobs::{PROGRAM, answer, serves, small_job, submit};
 use crate::pool::{Pool, cpu};
 use crate::processes::{go_on, signal, stop, ticks};
-use crate::wait::pause;
+use crate::wait::{eventually, pause};
 use terminal::Terminal;
 
 /// `gridpool top` for a pool, with more arguments.
@@ -70,7 +70,17 @@ fn it_shows_what_runs_and_what_waits_and_then_how_fast_it_was() {
 #[test]
 fn on_every_signal_that_ends_it_the_terminal_is_given_back() {
     let pool = cpu(1).start();
-    for number in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
+    for number in [
+        Signal::SIGTERM,
+        Signal::SIGINT,
+        Signal::SIGHUP,
+        Signal::SIGQUIT,
+        Signal::SIGABRT,
+        Signal::SIGALRM,
+        Signal::SIGUSR1,
+        Signal::SIGXCPU,
+        Signal::SIGTRAP,
+    ] {
         let mut terminal = watched(&pool);
         signal(terminal.process.pid(), number);
         assert_eq!(terminal.is_given_back(), Some(0), "{number}");
@@ -79,6 +89,36 @@ fn on_every_signal_that_ends_it_the_terminal_is_given_back() {
     let mut terminal = watched(&pool);
     terminal.press("\x03");
     assert_eq!(terminal.is_given_back(), Some(0));
+}
+
+#[test]
+fn a_signal_that_would_suspend_it_gives_the_terminal_back_meanwhile() {
+    let pool = cpu(1).start();
+    let mut terminal = watched(&pool);
+    // Nobody could continue a process of this session, so the kernel stops none: it takes the
+    // terminal over again at once.
+    signal(terminal.process.pid(), Signal::SIGTSTP);
+    eventually("the terminal to be given back and taken again", || {
+        let text = String::from_utf8_lossy(&terminal.bytes()).into_owned();
+        let at = text.find("\x1b[?1049l").ok_or("it was not given back")?;
+        text[at..].find("\x1b[?1049h").ok_or("it was not taken again")
+    });
+    terminal.until(&["cpu0#1", "? help"]);
+    terminal.press("q");
+    assert_eq!(terminal.is_given_back(), Some(0));
+}
+
+#[test]
+fn an_order_takes_no_look_of_its_own() {
+    let pool = cpu(1).start();
+    let mut terminal = Terminal::start(&top(&pool, &["--every", "3600"]), 80, 24);
+    terminal.until(&["- jobs/s", "? help"]);
+    terminal.press("r");
+    terminal.until(&["cpu0 is in service"]);
+    // A look after the first order would have come before the answer to the second.
+    terminal.press("ky");
+    let text = terminal.until(&["signal 9 sent to cpu0#1"]);
+    assert!(text.contains("- jobs/s"), "two looks give a rate: {text}");
 }
 
 #[test]
@@ -126,7 +166,7 @@ fn a_drain_is_asked_for_once_and_what_is_in_service_is_not_released() {
     terminal.until(&["drain: the pool finishes what it has accepted, then stops? y: yes"]);
     terminal.press("y");
     pool.ends_well();
-    terminal.until(&["no pool is running at "]);
+    terminal.until(&["the pool was drained and has stopped", "cpu0#1 grid stopped", "- jobs/s"]);
     terminal.press("q");
     assert_eq!(terminal.is_given_back(), Some(0));
 }

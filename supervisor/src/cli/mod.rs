@@ -10,6 +10,7 @@ mod config;
 mod diagnose;
 pub mod document;
 mod error;
+mod given;
 mod infer;
 pub mod input;
 mod model;
@@ -65,7 +66,10 @@ const COLUMNS_DEFAULT: usize = 100;
 #[must_use]
 pub fn main() -> ExitCode {
     crate::shell::survive_file_size_limit();
-    let arguments = Arguments::parse();
+    let arguments = Arguments::try_parse().unwrap_or_else(|error| {
+        let typed: Vec<_> = std::env::args_os().collect();
+        given::as_given(error, &typed, |name| std::env::var_os(name)).exit()
+    });
     let command = &arguments.command;
     let quiet = if matches!(command, Command::Gateway { .. } | Command::Serve(_)) {
         LevelFilter::INFO

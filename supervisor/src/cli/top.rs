@@ -25,7 +25,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use gridpool_protocol::client::ClientError;
 use gridpool_protocol::clock;
 use gridpool_protocol::exit::cli as exit;
+use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::SignalFd;
 use ratatui::crossterm::event;
 
 use super::{CommandError, show, system};
@@ -70,7 +72,7 @@ enum Heard {
     Input(Input),
     /// The terminal says no more.
     InputLost(io::Error),
-    Signal(Signal),
+    Signal(Next),
     Pool(Word),
 }
 
@@ -82,9 +84,10 @@ pub(super) fn run(flags: &TopFlags, socket: PathBuf) -> Result<u8, CommandError>
     }
     let pool = Pool::connect(socket)?;
     // Before any thread is started, so that all inherit it: signals are for the thread that waits.
-    let ends = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
-    let signals = SigSet::from_iter(ends.into_iter().chain([Signal::SIGCONT]));
+    let signals = taken_signals();
     signals.thread_block().map_err(|errno| system("blocking signals")(errno.into()))?;
+    let signals = SignalFd::new(&signals);
+    let signals = signals.map_err(|errno| system("taking signals")(errno.into()))?;
     let (tell, hear) = crossbeam_channel::unbounded();
     let (order, orders) = crossbeam_channel::bounded(ORDERS_MAX);
     let colors = show::wants_color(true, std::env::var_os("NO_COLOR").as_deref());
@@ -114,10 +117,50 @@ fn once(flags: &TopFlags, socket: PathBuf) -> Result<u8, CommandError> {
     Ok(exit::OK)
 }
 
-fn wait_for_signals(signals: SigSet, tell: Sender<Heard>) -> io::Result<()> {
+/// All that would end or stop this process and can be waited for, those of real time included.
+fn taken_signals() -> SigSet {
+    /// Nobody can take the first two. Those of the next two that are not faults of this process are
+    /// left too: for its own the runtime has handlers, which say what was the matter. The rest ends
+    /// nothing: a pipe's is ignored, and two stop what has no right to the terminal.
+    const LEFT: [Signal; 10] = [
+        Signal::SIGKILL,
+        Signal::SIGSTOP,
+        Signal::SIGSEGV,
+        Signal::SIGBUS,
+        Signal::SIGPIPE,
+        Signal::SIGCHLD,
+        Signal::SIGURG,
+        Signal::SIGWINCH,
+        Signal::SIGTTIN,
+        Signal::SIGTTOU,
+    ];
+    let mut taken = SigSet::all();
+    LEFT.into_iter().for_each(|signal| taken.remove(signal));
+    taken
+}
+
+/// What is done about a signal, by its number.
+fn answer_to(signal: u32) -> Next {
+    let is = |known: Signal| i32::try_from(signal).is_ok_and(|number| number == known as i32);
+    if is(Signal::SIGCONT) {
+        Next::Retake
+    } else if is(Signal::SIGTSTP) {
+        Next::Suspend
+    } else {
+        Next::End
+    }
+}
+
+fn wait_for_signals(signals: SignalFd, tell: Sender<Heard>) -> io::Result<()> {
     let body = move || {
-        while let Ok(signal) = signals.wait() {
-            if tell.send(Heard::Signal(signal)).is_err() {
+        loop {
+            let next = match signals.read_signal() {
+                Ok(Some(signal)) => answer_to(signal.ssi_signo),
+                Ok(None) | Err(Errno::EINTR) => Next::GoOn,
+                // Who cannot be ended by a signal any more must not stay.
+                Err(_) => Next::End,
+            };
+            if tell.send(Heard::Signal(next)).is_err() || next == Next::End {
                 return;
             }
         }
@@ -237,8 +280,7 @@ impl Show {
             Heard::Input(Input::Suspend) => return Ok(Next::Suspend),
             Heard::Input(Input::Resized | Input::Other) => {}
             Heard::InputLost(error) => return Err(system("the terminal")(error)),
-            Heard::Signal(Signal::SIGCONT) => return Ok(Next::Retake),
-            Heard::Signal(_) => return Ok(Next::End),
+            Heard::Signal(next) => return Ok(next),
             Heard::Pool(word) => self.hear_pool(word),
         }
         Ok(Next::GoOn)
@@ -263,6 +305,12 @@ impl Show {
             }
             Word::Done(what) => self.desk.say(what),
             Word::Trouble(why) => self.trouble = Some(format!("{why} (trying again)")),
+            Word::Ended => {
+                let says = "the pool was drained and has stopped; whatever is started at its \
+                            socket is shown";
+                self.trouble = Some(says.to_owned());
+                self.picture.iter_mut().for_each(Picture::stop);
+            }
         }
     }
 }
@@ -270,6 +318,23 @@ impl Show {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_signal_that_ends_or_stops_it_is_taken_but_those_that_nobody_can_or_should_take() {
+        let taken = taken_signals();
+        let left: Vec<_> = Signal::iterator().filter(|&signal| !taken.contains(signal)).collect();
+        let ends = |signal: &Signal| {
+            use Signal::{SIGCHLD, SIGPIPE, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH};
+            ![SIGCHLD, SIGPIPE, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH].contains(signal)
+        };
+        let left: Vec<_> = left.into_iter().filter(ends).collect();
+        use Signal::{SIGBUS, SIGKILL, SIGSEGV, SIGSTOP};
+        assert_eq!(left, [SIGBUS, SIGKILL, SIGSEGV, SIGSTOP]);
+        let number = |signal: Signal| u32::try_from(signal as i32).unwrap();
+        assert_eq!(answer_to(number(Signal::SIGTSTP)), Next::Suspend);
+        assert_eq!(answer_to(number(Signal::SIGCONT)), Next::Retake);
+        assert_eq!([answer_to(number(Signal::SIGABRT)), answer_to(40)], [Next::End; 2]);
+    }
 
     #[test]
     fn seconds_between_looks_are_read_or_refused_with_a_sentence() {

@@ -91,6 +91,18 @@ pub(super) struct Picture {
     pub(super) trend: Vec<f64>,
 }
 
+impl Picture {
+    /// Nothing of it runs any more.
+    pub(super) fn stop(&mut self) {
+        for row in &mut self.rows {
+            (row.pid, row.state, row.run) = (0, WorkerState::Stopped, None);
+            (row.busy_percent, row.jobs_rate, row.items_rate) = (None, None, None);
+        }
+        (self.jobs_rate, self.items_rate) = (None, None);
+        self.supervisor.draining = false;
+    }
+}
+
 /// What is kept of the looks so far.
 #[derive(Debug, Default)]
 pub(super) struct History {

@@ -5,7 +5,7 @@ use std::io::{self, Stdout, Write};
 use std::panic;
 use std::sync::Once;
 
-use nix::sys::signal::{Signal, raise};
+use nix::sys::signal::{SigSet, Signal, raise};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{Hide, Show};
@@ -75,7 +75,12 @@ impl Screen {
     /// Gives the terminal back and stops this process until it is continued.
     pub(super) fn suspend(&mut self) -> io::Result<()> {
         give_back();
-        raise(Signal::SIGTSTP)?;
+        // While it is blocked it would wait for the thread that takes signals, and come back here.
+        let stop = SigSet::from_iter([Signal::SIGTSTP]);
+        stop.thread_unblock()?;
+        let raised = raise(Signal::SIGTSTP);
+        stop.thread_block()?;
+        raised?;
         self.retake()
     }
 }

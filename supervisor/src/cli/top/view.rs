@@ -21,6 +21,8 @@ const BODY_WITH_DETAILS_MIN: usize = 8;
 const DETAILS: usize = 2;
 /// Most lines of a question or a message.
 const FOOT_MAX: usize = 3;
+/// Most lines about why there is no newer look.
+const TROUBLE_MAX: usize = 3;
 /// Longest name of a model that is shown whole.
 const MODEL_NAME_MAX: usize = 24;
 /// The shortest trend of the whole pool that says anything.
@@ -114,19 +116,22 @@ fn help() -> Vec<Line<'static>> {
 // ---- head and foot ----
 
 fn head(scene: &Scene<'_>, width: usize, paint: Paint) -> Vec<Line<'static>> {
-    let mut lines = Vec::new();
+    let trouble = scene.trouble.map(|why| wrap(why, width)).unwrap_or_default();
+    let trouble = trouble.into_iter().take(TROUBLE_MAX);
+    let trouble = trouble.map(|line| Line::styled(cut(&line, width), paint.alarm()));
     let Some(picture) = scene.picture else {
-        lines.push(Line::from("gridpool top"));
-        lines.extend(scene.trouble.map(|why| Line::styled(cut(why, width), paint.alarm())));
-        return lines;
+        return std::iter::once(Line::from("gridpool top")).chain(trouble).collect();
     };
-    lines.push(title(picture, scene.desk, width, paint));
-    // It takes no place of its own: the rows stay where they are.
-    lines.push(match scene.trouble {
-        Some(why) => Line::styled(cut(why, width), paint.alarm()),
-        None => Line::from(totals(picture, width)),
-    });
-    lines.push(flow(picture, width, paint));
+    // Trouble takes the place of the numbers, of which there are no newer ones: up to two lines of it
+    // leave the rows where they are.
+    let mut lines = vec![title(picture, scene.desk, width, paint)];
+    lines.extend(trouble);
+    if lines.len() < 2 {
+        lines.push(Line::from(totals(picture, width)));
+    }
+    if lines.len() < 3 {
+        lines.push(flow(picture, width, paint));
+    }
     lines
 }
 

@@ -28,6 +28,8 @@ pub(super) enum Word {
     Done(String),
     /// Why there is no look.
     Trouble(String),
+    /// The pool was drained, and is gone.
+    Ended,
 }
 
 /// A pool that is looked at, and that may go and come back.
@@ -35,13 +37,15 @@ pub(super) enum Word {
 pub(super) struct Pool {
     socket: PathBuf,
     client: Option<Client>,
+    /// It was told to drain, by this command or by somebody else.
+    drains: bool,
 }
 
 impl Pool {
     /// Connects to a pool that must be there.
     pub(super) fn connect(socket: PathBuf) -> Result<Self, ClientError> {
         let client = Some(open(&socket)?);
-        Ok(Self { socket, client })
+        Ok(Self { socket, client, drains: false })
     }
 
     /// How the pool is now. After an error the next look is over a new connection.
@@ -54,6 +58,7 @@ impl Pool {
         let holds_models = status.workers.iter().any(|row| row.role == Role::Infer.name());
         let models = if holds_models { client.models()? } else { Vec::new() };
         self.client = Some(client);
+        self.drains = status.supervisor.draining;
         Ok(Look { status, models })
     }
 
@@ -64,8 +69,24 @@ impl Pool {
         };
         match order {
             Order::Kill(worker) => client.kill(worker, Signal::SIGKILL as i32),
-            Order::Drain => client.drain(),
+            Order::Drain => {
+                let done = client.drain();
+                self.drains |= done.is_ok();
+                done
+            }
             Order::Release(device) => client.release(device),
+        }
+    }
+
+    /// What is said of a look that failed.
+    fn say(&self, error: &ClientError) -> Word {
+        let is_gone = matches!(
+            error,
+            ClientError::Closed(_) | ClientError::Lost | ClientError::NoPool { .. }
+        );
+        match self.drains && is_gone {
+            true => Word::Ended,
+            false => Word::Trouble(Chain(error).to_string()),
         }
     }
 }
@@ -89,22 +110,23 @@ pub(super) fn start<T: Send + 'static>(
         loop {
             let (word, wait) = match pool.look() {
                 Ok(look) => (Word::Look(Box::new(look)), every),
-                Err(error) => (Word::Trouble(Chain(&error).to_string()), RETRY_EVERY.max(every)),
+                Err(error) => (pool.say(&error), RETRY_EVERY.max(every)),
             };
             if tell.send(heard(word)).is_err() {
                 return;
             }
             // From one look to the next, however long a look took; but none is made up for.
             next = (next + wait).max(clock::now());
-            match orders.recv_timeout(clock::until(next)) {
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
-                // What came of it is to be seen at once.
-                Ok(order) => {
-                    let said = pool.carry_out(&order).unwrap_or_else(|e| Chain(&e).to_string());
-                    next = clock::now();
-                    if tell.send(heard(Word::Done(said))).is_err() {
-                        return;
+            // An order brings no look with it: rates over a moment would be no rates.
+            loop {
+                match orders.recv_timeout(clock::until(next)) {
+                    Err(RecvTimeoutError::Timeout) => break,
+                    Err(RecvTimeoutError::Disconnected) => return,
+                    Ok(order) => {
+                        let said = pool.carry_out(&order).unwrap_or_else(|e| Chain(&e).to_string());
+                        if tell.send(heard(Word::Done(said))).is_err() {
+                            return;
+                        }
                     }
                 }
             }

@@ -120,6 +120,27 @@ fn no_screen_is_too_small_and_none_too_large() {
 }
 
 #[test]
+fn trouble_is_told_to_its_end_and_the_rows_stay_where_they_are() {
+    let (picture, desk) = (seen(), Desk::default());
+    let row = |lines: &[String]| lines.iter().position(|line| line.contains("gpu0#1 ")).unwrap();
+    let calm = row(&screen(&scene(&picture, &desk), 80, 24));
+    let told = |trouble: &str| {
+        let lines = screen(&Scene { trouble: Some(trouble), ..scene(&picture, &desk) }, 80, 24);
+        (lines[1..4].join(" "), row(&lines))
+    };
+    let (text, at) = told("the pool was drained and has stopped");
+    assert!(text.starts_with("the pool was drained and has stopped 1"), "{text}");
+    assert_eq!(at, calm);
+    let long = "no pool is running at /run/user/1000/gridpool/pool.sock: start one with `gridpool \
+                serve`, or name its socket with --socket: No such file or directory";
+    let (text, at) = told(long);
+    assert!(text.starts_with(long), "{text}");
+    assert_eq!(at, calm);
+    let longer = format!("{long} and {long}");
+    assert_eq!(told(&longer).1, calm + 1, "three lines and no more");
+}
+
+#[test]
 fn the_chosen_row_is_in_sight_however_many_there_are() {
     let rows = (0..64)
         .map(|index| worker(&format!("cpu{index}#1"), "grid"))
