@@ -56,6 +56,12 @@ pub const ARENA_BYTES_MIN: u64 = 64 * 1024;
 /// Largest single arena.
 pub const ARENA_BYTES_MAX: u64 = 8 << 30;
 
+/// Longest time that a report of an attempt may tell of, microseconds: the longest deadline, on ten
+/// thousand threads.
+pub const REPORT_US_MAX: f64 = 3.6e13;
+/// Most bytes that it may tell of, each way.
+pub const REPORT_BYTES_MAX: u64 = 1 << 50;
+
 /// Longest deadline that a job may ask for.
 pub const DEADLINE_MAX: Duration = Duration::from_secs(3_600);
 /// Deadline of a job that names none.

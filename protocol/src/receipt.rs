@@ -7,6 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{DeviceId, DeviceKind};
+use crate::limits::{REPORT_BYTES_MAX, REPORT_US_MAX};
 use crate::tensor::model::InferReport;
 
 /// How a job ended. Every accepted job gets exactly one.
@@ -123,6 +124,48 @@ pub struct RunReport {
     pub allocations: u32,
     /// If it was a request of a model: how that ran.
     pub infer: Option<InferReport>,
+}
+
+/// What a report says that cannot be.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ReportError {
+    /// A number of bytes.
+    #[error("its report tells of {bytes} bytes copied one way; at most {REPORT_BYTES_MAX} can be")]
+    Bytes {
+        /// How many.
+        bytes: u64,
+    },
+    /// A time.
+    #[error("its report tells of {us} us in {what}; 0 to {REPORT_US_MAX:e} can be")]
+    Time {
+        /// Of what: a kernel, a function, a model, or the attempt.
+        what: String,
+        /// How long.
+        us: f64,
+    },
+}
+
+impl RunReport {
+    /// Whether its numbers can be: they are added up, and one that is none would spoil a sum for good.
+    ///
+    /// # Errors
+    /// The first [`ReportError`] in it.
+    pub fn check(&self) -> Result<(), ReportError> {
+        #[expect(clippy::cast_precision_loss, reason = "2^53 microseconds are 285 years")]
+        let service = ("the attempt", self.service_us as f64);
+        let kernels = self.kernels.iter().map(|kernel| (&*kernel.name, kernel.device_us));
+        let runs = self.infer.iter().map(|infer| (&*infer.model, infer.device_us));
+        for (what, us) in kernels.chain(runs).chain([service]) {
+            if !(0.0..=REPORT_US_MAX).contains(&us) {
+                return Err(ReportError::Time { what: what.to_owned(), us });
+            }
+        }
+        let most = self.h2d_bytes.max(self.d2h_bytes);
+        if most > REPORT_BYTES_MAX {
+            return Err(ReportError::Bytes { bytes: most });
+        }
+        Ok(())
+    }
 }
 
 /// How one attempt ended.
@@ -279,4 +322,71 @@ pub struct Receipt {
     pub total_us: u64,
     /// Every attempt, the last one last.
     pub attempts: Vec<Attempt>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> RunReport {
+        let kernel = KernelUse { name: "rot90".to_owned(), launches: 1, device_us: 1.5 };
+        RunReport {
+            module_hash: String::new(),
+            items: 3,
+            joined_items: 3,
+            item_errors: 0,
+            kernels: vec![kernel],
+            h2d_bytes: REPORT_BYTES_MAX,
+            d2h_bytes: 0,
+            service_us: 5,
+            allocations: 0,
+            infer: None,
+        }
+    }
+
+    #[test]
+    fn a_report_whose_numbers_can_be_is_taken() {
+        assert_eq!(report().check(), Ok(()));
+        let mut none = report();
+        none.kernels[0].device_us = 0.0;
+        assert_eq!(none.check(), Ok(()));
+        none.kernels[0].device_us = REPORT_US_MAX;
+        assert_eq!(none.check(), Ok(()));
+    }
+
+    #[test]
+    fn a_time_that_is_no_number_or_cannot_be_is_refused() {
+        let infer = |device_us| InferReport {
+            model: "m".to_owned(),
+            sha256: String::new(),
+            onnxruntime: String::new(),
+            nodes: Vec::new(),
+            runs: 1,
+            joined_rows: 1,
+            device_us,
+            h2d_bytes: 0,
+            d2h_bytes: 0,
+        };
+        assert_eq!(RunReport { infer: Some(infer(2.0)), ..report() }.check(), Ok(()));
+        for us in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1e-9, 3.7e13] {
+            let mut kernel = report();
+            kernel.kernels[0].device_us = us;
+            let why = kernel.check().unwrap_err().to_string();
+            assert_eq!(why, format!("its report tells of {us} us in rot90; 0 to 3.6e13 can be"));
+            let model = RunReport { infer: Some(infer(us)), ..report() };
+            assert!(matches!(model.check(), Err(ReportError::Time { what, .. }) if what == "m"));
+        }
+        let endless = RunReport { service_us: u64::MAX, ..report() };
+        assert!(matches!(endless.check(), Err(ReportError::Time { .. })));
+    }
+
+    #[test]
+    fn bytes_that_cannot_be_are_refused() {
+        let bytes = REPORT_BYTES_MAX + 1;
+        for wrong in
+            [RunReport { h2d_bytes: bytes, ..report() }, RunReport { d2h_bytes: bytes, ..report() }]
+        {
+            assert_eq!(wrong.check(), Err(ReportError::Bytes { bytes }));
+        }
+    }
 }

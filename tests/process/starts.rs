@@ -91,6 +91,18 @@ fn a_worker_that_exits_unasked_costs_one_attempt() {
 }
 
 #[test]
+fn a_worker_that_reports_what_cannot_be_has_broken_the_protocol() {
+    let pool = stubs("first-reports-no-number").start();
+    let grids = random_grids(36, 5);
+    let answer = answer(submit(&pool.client(), job(PROGRAM, &grids)));
+    is_right(&answer, PROGRAM, &grids);
+    let [first, second] = &*answer.receipt.attempts else { panic!("{:?}", answer.receipt) };
+    let words = "killed by the supervisor: its report tells of NaN us in zeros";
+    assert!(first.detail.contains(words), "{}", first.detail);
+    assert_eq!((&*second.worker, second.outcome), ("cpu0#2", AttemptOutcome::Ok));
+}
+
+#[test]
 fn an_answer_to_another_attempt_has_no_effect() {
     let pool = stubs("first-answers-another-attempt").start();
     let grids = random_grids(32, 5);

@@ -81,20 +81,23 @@ fn serve((replies, requests): &mut Ends, worker: WorkerId, fault: &str) {
                 let why = "out of memory for a moment".to_owned();
                 refuse(replies, attempt, AttemptError::Device(why));
             }
-            "launches-nothing" => run.members.iter().for_each(|m| answer(replies, &run, m, 0)),
-            "gives-zeros" => run.members.iter().for_each(|m| answer(replies, &run, m, 1)),
+            "launches-nothing" => run.members.iter().for_each(|m| answer(replies, &run, m, 0, 1.0)),
+            "gives-zeros" => run.members.iter().for_each(|m| answer(replies, &run, m, 1, 1.0)),
+            "reports-no-number" => {
+                run.members.iter().for_each(|m| answer(replies, &run, m, 1, f64::NAN));
+            }
             other => unreachable!("no fault is called {other}"),
         }
     }
 }
 
 /// Says that a member is done, and gives zeros for its result.
-fn answer(replies: &Sender<FromWorker>, run: &Run, member: &Member, launches: u32) {
+fn answer(replies: &Sender<FromWorker>, run: &Run, member: &Member, launches: u32, device_us: f64) {
     let Payload { items, cells, .. } = member.payload;
     let program = Program::compile(&run.program, run.ties).expect("the supervisor compiled it");
     let batch = BatchLayout::new(items, 1, cells).expect("the supervisor checked it");
     let layout = OutputLayout::new(&program, batch).expect("the supervisor checked it");
-    let kernels = vec![KernelUse { name: "zeros".to_owned(), launches, device_us: 1.0 }];
+    let kernels = vec![KernelUse { name: "zeros".to_owned(), launches, device_us }];
     let report = RunReport {
         module_hash: String::new(),
         items: 1,

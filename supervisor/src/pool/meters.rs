@@ -134,12 +134,13 @@ pub(super) fn reason(killed: Option<KillReason>, exit: &Exit) -> Option<RestartR
     })
 }
 
-/// Adds what a worker answered to what was done on its device.
+/// Adds what a worker answered to what was done on its device. Whoever took it in has
+/// [checked](RunReport::check) it.
 pub(super) fn note(work: &mut Work, result: &Result<RunReport, AttemptError>) {
     work.attempts += 1;
     let Ok(report) = result else { return };
-    work.h2d_bytes += report.h2d_bytes;
-    work.d2h_bytes += report.d2h_bytes;
+    work.h2d_bytes = work.h2d_bytes.saturating_add(report.h2d_bytes);
+    work.d2h_bytes = work.d2h_bytes.saturating_add(report.d2h_bytes);
     // Each of those that share a launch reports all of it: what it did of that goes by its items.
     let share = match (report.items, report.joined_items) {
         (items, all) if items > 0 && items < all => f64::from(items) / f64::from(all),

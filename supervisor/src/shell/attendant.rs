@@ -217,7 +217,12 @@ fn listen(
                 shared.post(Event::WorkerReady { worker, device });
             }
             FromWorker::Heartbeat { memory } => shared.heard(worker, memory),
-            FromWorker::Answer { attempt, result } => shared.answered(worker, attempt, result),
+            FromWorker::Answer { attempt, result } => {
+                if let Ok(answer) = &result {
+                    answer.report.check().map_err(|error| error.to_string())?;
+                }
+                shared.answered(worker, attempt, result);
+            }
             FromWorker::Forgot => shared.forgot(worker),
             FromWorker::Models { models } => shared.tells_of_models(worker, models),
             FromWorker::Ordered { order, result } => shared.ordered(worker, order, result)?,

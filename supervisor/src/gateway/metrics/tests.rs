@@ -79,6 +79,15 @@ fn started(devices: &[DeviceId], infer: impl Fn(Pool) -> Pool) -> Metrics {
     Metrics { status: Status { workers, ..status() }, roles, devices, faults }
 }
 
+/// The same, of which there is a number for everything.
+fn complete() -> Metrics {
+    let mut metrics = fresh();
+    metrics.status.devices = vec![gpu(80)];
+    metrics.status.monitor = Some(MonitorStatus { pid: 1, up: true, restarts: 0 });
+    metrics.status.workers[0].start_us = Some(250_000);
+    metrics
+}
+
 fn page(metrics: Option<&Metrics>) -> Page {
     let mut page = Page::default();
     pool::add(&mut page, metrics);
@@ -141,10 +150,7 @@ fn before_any_job_every_family_is_there_with_all_its_labels() {
 
 #[test]
 fn every_family_says_what_it_is_and_of_which_type() {
-    let mut metrics = fresh();
-    metrics.status.devices = vec![gpu(80)];
-    metrics.status.monitor = Some(MonitorStatus { pid: 1, up: true, restarts: 0 });
-    let page = page(Some(&metrics));
+    let page = page(Some(&complete()));
     let text = page.text().unwrap();
     for name in page.names() {
         assert!(text.contains(&format!("# HELP {name} ")), "{name}");
@@ -156,10 +162,7 @@ fn every_family_says_what_it_is_and_of_which_type() {
 
 #[test]
 fn readme_names_every_family_and_no_other() {
-    let mut metrics = fresh();
-    metrics.status.devices = vec![gpu(80)];
-    metrics.status.monitor = Some(MonitorStatus { pid: 1, up: true, restarts: 0 });
-    let page = page(Some(&metrics));
+    let page = page(Some(&complete()));
     let there: BTreeSet<&str> = page.names().collect();
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let (_, section) = README.split_once("## Metrics").expect("README has a chapter of them");
@@ -221,6 +224,26 @@ fn a_pool_that_does_not_answer_is_down_and_what_the_gateway_knows_is_there() {
     let of_pool = |name: &&str| name.starts_with("gridpool_jobs") || name.contains("worker");
     assert_eq!(page.names().find(of_pool), None);
     assert!(text.contains("gridpool_http_requests_total") && text.contains("nv_inference_count"));
+}
+
+#[test]
+fn how_long_a_start_took_has_a_row_once_one_is_ready() {
+    let name = "gridpool_worker_last_start_seconds";
+    assert!(!page(Some(&fresh())).text().unwrap().contains(name), "nothing took no time");
+    let text = page(Some(&complete())).text().unwrap();
+    assert!(text.contains(&format!("{name}{{worker=\"gpu0\",role=\"grid\"}} 0.25\n")), "{text}");
+    assert!(!text.contains(&format!("{name}{{worker=\"gpu0\",role=\"infer\"}}")), "{text}");
+}
+
+#[test]
+fn what_workers_hold_is_added_up_whatever_they_say() {
+    let mut metrics = complete();
+    let mut standby = metrics.status.workers[0].clone();
+    standby.memory.device_bytes = u64::MAX;
+    metrics.status.workers.extend([standby.clone(), standby]);
+    let text = page(Some(&metrics)).text().unwrap();
+    let row = "memory=\"device\"} 18446744073709552000\n";
+    assert!(text.contains(row), "{text}");
 }
 
 #[test]

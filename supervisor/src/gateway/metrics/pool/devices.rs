@@ -58,15 +58,15 @@ pub(super) fn workers(page: &mut Page, Metrics { status, devices, .. }: &Metrics
         "The number of the latest process; 0 before the first.",
         devices.iter().map(|row| (worker_of(row), f64::from(row.generation))),
     );
-    let started = |row: &DeviceMetrics| -> Row {
-        let latest = processes(status, row).filter(|worker| worker.start_us.is_some());
-        let latest = latest.max_by_key(|worker| worker.generation);
-        (worker_of(row), latest.and_then(|worker| worker.start_us).map_or(0.0, seconds))
+    let started = |row: &DeviceMetrics| -> Option<Row> {
+        let latest = processes(status, row)
+            .filter_map(|worker| worker.start_us.map(|start_us| (worker.generation, start_us)));
+        latest.max().map(|(_, start_us)| (worker_of(row), seconds(start_us)))
     };
     page.gauges(
         "gridpool_worker_last_start_seconds",
-        "How long the latest of its processes took to be READY; 0 if none is.",
-        devices.iter().map(started),
+        "How long the latest of its processes that is READY took to be that; no row if none is.",
+        devices.iter().filter_map(started),
     );
     page.counters(
         "gridpool_worker_jobs_total",
@@ -81,7 +81,8 @@ pub(super) fn workers(page: &mut Page, Metrics { status, devices, .. }: &Metrics
     let memory = |row: &DeviceMetrics| {
         let row = row.clone();
         HELD.map(move |(what, of)| {
-            let bytes = processes(status, &row).map(of).sum();
+            // A worker may say any number.
+            let bytes = processes(status, &row).map(of).fold(0, u64::saturating_add);
             let (worker, role) = (row.device, row.role.name());
             (labels([("worker", &worker), ("role", &role), ("memory", &what)]), number(bytes))
         })
