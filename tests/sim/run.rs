@@ -285,6 +285,7 @@ impl Run {
             self.model.check(self.now, &action)?;
             self.world.perform(self.now, &action);
         }
+        self.model.told_of_death(self.pool.take_death().as_ref())?;
         self.model.settled(self.now, &self.pool)
     }
 

@@ -8,8 +8,8 @@
 //!
 //! One file per concern: `clients` what is said to clients, `jobs` what becomes of a job, `verdicts` its
 //! end, `devices` what processes say, `seats` where they are and when they are killed, `quarantine` what
-//! their deaths mean for their device, `faults` what the driver says of it, `hands` what a worker has in
-//! hand, `losses` what it takes with it,
+//! their deaths mean for their device, `deaths` what is told of them, `faults` what the driver says of
+//! it, `hands` what a worker has in hand, `losses` what it takes with it,
 //! `moves` what need not wait for its end, `bisection` who is suspect, `convicts` who is guilty,
 //! `writers` who may still write, `orders` starts, stops and kills, `dispatch` who runs what, `sharing`
 //! with whom, `offers` who has the model for it, `patience` behind whom and for how long, `fair` whose
@@ -18,6 +18,7 @@
 mod bisection;
 mod clients;
 mod convicts;
+mod deaths;
 mod devices;
 mod dispatch;
 mod fair;
@@ -50,6 +51,7 @@ use crate::coverage::Coverage;
 use crate::swarm::Swarm;
 use clients::Reply;
 use convicts::Convicts;
+use deaths::{Dying, Given};
 use devices::Device;
 use fair::Fair;
 use jobs::Job;
@@ -92,6 +94,7 @@ struct Due {
 /// What a key was used for, and what came of it.
 #[derive(Clone, Debug)]
 struct Remembered {
+    job: JobId,
     program_hash: String,
     items: u32,
     verdict: Verdict,
@@ -126,6 +129,9 @@ pub(crate) struct Model {
     /// Keys whose verdict was forgotten.
     forgotten: BTreeSet<JobKey>,
     due: Due,
+    dying: Option<Dying>,
+    /// Every verdict.
+    given: BTreeMap<JobId, Given>,
     /// When the pool last asked to be called.
     wakes: Option<Timestamp>,
     /// It is called later than it asked for: the supervisor was stopped, or starved.
@@ -159,6 +165,8 @@ impl Model {
             memory_order: VecDeque::new(),
             forgotten: BTreeSet::new(),
             due: Due::default(),
+            dying: None,
+            given: BTreeMap::new(),
             wakes: None,
             late: false,
             counters: Counters::default(),
@@ -170,6 +178,7 @@ impl Model {
     /// Works out what must follow from `event` at `now`.
     pub(crate) fn expect(&mut self, now: Timestamp, event: &Event) {
         self.excuses_pause(now);
+        self.notes_dying(event);
         match *event {
             Event::BeaconLost { worker, .. } => self.beacon_lost(now, worker),
             Event::CancelRequested { client, key } => self.cancel_requested(now, client, key),

@@ -10,7 +10,8 @@ use super::{Broken, Model, Remembered, Reply, holds};
 impl Model {
     fn remember(&mut self, request: &JobRequest, verdict: Verdict) {
         let (program_hash, items) = (request.program_hash.to_string(), request.items);
-        self.memory.insert(request.key, Remembered { program_hash, items, verdict });
+        let remembered = Remembered { job: request.job, program_hash, items, verdict };
+        self.memory.insert(request.key, remembered);
         self.memory_order.push_back(request.key);
         while self.memory_order.len() > self.config.verdicts_kept {
             let oldest = self.memory_order.pop_front().expect("it is too long");
@@ -32,6 +33,7 @@ impl Model {
         if !job.orphaned {
             self.remember(&job.request, verdict);
         }
+        self.notes_given(id, key, &job, verdict);
         self.an_acceptance_comes_before_the_verdict(client, key)?;
         a_verdict_is_the_one_that_the_events_call_for(id, verdict, receipt)?;
         self.a_payload_is_hashed_before_it_is_forgotten(id)?;
