@@ -300,6 +300,11 @@ fn the_models_are_listed_with_what_they_take_or_why_they_cannot_be_asked() {
     assert_eq!(row("strings")["model"]["state"], ModelState::Unavailable.name());
     let text = pool.cli(&["models"]).run().output();
     assert!(text.contains("x FP32 [?, ?], shift INT32 [?] -> y FP32 [?, ?]"), "{text}");
+    let log = pool.log();
+    let said = log.lines().filter(|line| line.contains("loaded") && line.contains("\"strings\""));
+    let said: Vec<_> = said.collect();
+    let path = format!("path=\"{}\"", model("strings").display());
+    assert!(matches!(said[..], [line] if line.contains(&path)), "once, with its file: {log}");
 
     let pool = cpu(1).start();
     let text = pool.cli(&["models"]).run().output();

@@ -146,6 +146,9 @@ fn a_device_out_of_service_leaves_the_others_serving() {
     pool.until("cpu1", "ready", |slot| slot.state == WorkerState::Ready);
     serves(&pool.client());
     assert_eq!(pool.slot("cpu0").last_fault, "cpu0#3 died: exit code 70");
+    let log = pool.log();
+    let said = log.lines().find(|line| line.contains("device is out of service"));
+    assert!(said.is_some_and(|line| line.contains("rule=\"3 failed starts\"")), "{log}");
 }
 
 /// Writes a script and closes it before anyone runs it.

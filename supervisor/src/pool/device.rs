@@ -12,6 +12,8 @@
 //! A device that is back is on probation: the next death without work puts it out again.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
 
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{DeviceId, WorkerId};
@@ -76,6 +78,47 @@ pub(super) struct Device {
     pub(super) work: Work,
     /// What the driver has told of it.
     pub(super) incidents: Incidents,
+    /// Why it was put out of service last.
+    pub(super) rule: Option<Rule>,
+}
+
+/// Which rule put a device out of service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// So many deaths without work within this time.
+    Deaths {
+        /// How many.
+        count: u32,
+        /// Within what.
+        within: Duration,
+    },
+    /// What is done about the fault that was met or told.
+    Fault,
+    /// A death without work since it is back.
+    Probation,
+    /// A fault that no restart mends.
+    SetUp,
+    /// So many starts that failed, none between that did not.
+    Starts(u32),
+    /// The process that was to show that it works has ended.
+    Trial,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deaths { count, within } => {
+                let deaths = if *count == 1 { "death" } else { "deaths" };
+                write!(f, "{count} {deaths} without work in {} s", within.as_secs_f64())
+            }
+            Self::Fault => f.write_str("the response to this fault"),
+            Self::Probation => f.write_str("a death without work on probation"),
+            Self::SetUp => f.write_str("a set-up that no restart mends"),
+            Self::Starts(1) => f.write_str("1 failed start"),
+            Self::Starts(count) => write!(f, "{count} failed starts"),
+            Self::Trial => f.write_str("the end of the process that was to try it"),
+        }
+    }
 }
 
 impl Device {
@@ -97,6 +140,7 @@ impl Device {
             driver_said: None,
             work: Work::default(),
             incidents: Incidents::default(),
+            rule: None,
         }
     }
 
@@ -155,8 +199,13 @@ impl Device {
         self.probes = 0;
     }
 
-    /// A death that is the device's own fault. Says whether it is enough.
-    pub(super) fn note(&mut self, now: Timestamp, death: Death, config: &PoolConfig) -> bool {
+    /// A death that is the device's own fault. Says by which rule it is enough, if it is.
+    pub(super) fn note(
+        &mut self,
+        now: Timestamp,
+        death: Death,
+        config: &PoolConfig,
+    ) -> Option<Rule> {
         self.start_failures += u32::from(death.at_start);
         if death.idle {
             self.idle_deaths.push_back(now);
@@ -165,20 +214,38 @@ impl Device {
             self.idle_deaths.pop_front();
         }
         let idle_deaths = u32::try_from(self.idle_deaths.len()).unwrap_or(u32::MAX);
-        death.is_final
-            || self.start_failures >= config.start_failures_max
-            || idle_deaths >= config.restart_limit
-            || (self.probes > 0 && death.idle)
+        if death.is_final {
+            Some(Rule::SetUp)
+        } else if self.start_failures >= config.start_failures_max {
+            Some(Rule::Starts(self.start_failures))
+        } else if idle_deaths >= config.restart_limit {
+            Some(Rule::Deaths { count: idle_deaths, within: config.restart_window })
+        } else {
+            (self.probes > 0 && death.idle).then_some(Rule::Probation)
+        }
     }
 
     /// Out of service because of how its processes end, or do not even start.
-    pub(super) fn refuse(&mut self, now: Timestamp, is_final: bool, config: &PoolConfig) {
+    pub(super) fn refuse(
+        &mut self,
+        now: Timestamp,
+        rule: Rule,
+        is_final: bool,
+        config: &PoolConfig,
+    ) {
         self.refused = true;
-        self.quarantine(now, is_final, config);
+        self.quarantine(now, rule, is_final, config);
     }
 
     /// Out of service, until it is tried again; if `is_final`, until somebody releases it.
-    pub(super) fn quarantine(&mut self, now: Timestamp, is_final: bool, config: &PoolConfig) {
+    pub(super) fn quarantine(
+        &mut self,
+        now: Timestamp,
+        rule: Rule,
+        is_final: bool,
+        config: &PoolConfig,
+    ) {
+        self.rule = Some(rule);
         let factor = PROBE_FACTOR.saturating_pow(self.probes);
         let wait = config.probe_min.saturating_mul(factor).min(config.probe_max);
         let probe_at = (!is_final).then(|| now.after(wait));

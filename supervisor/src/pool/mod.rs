@@ -48,6 +48,7 @@ use gridpool_protocol::status::{Counters, QueueStatus};
 use config::PoolConfig;
 use convicts::Convicts;
 use device::Device;
+pub use device::Rule;
 use event::{Action, Event, Release, Timestamp};
 use job::Job;
 pub use kill::KillReason;

@@ -7,7 +7,7 @@
 use gridpool_protocol::ids::{DeviceId, WorkerId};
 use gridpool_protocol::receipt::DeviceInfo;
 
-use super::device::{Death, Device, Service};
+use super::device::{Death, Device, Rule, Service};
 use super::event::{Action, Timestamp};
 use super::kill::{Freed, KillCause};
 use super::slot::{Blame, Slot, SlotState};
@@ -21,6 +21,8 @@ pub struct Quarantine<'a> {
     /// When a process is started to see whether it works; if there is no such time, somebody has to
     /// release it first.
     pub tried_at: Option<Timestamp>,
+    /// The rule that put it out.
+    pub rule: Option<Rule>,
 }
 
 impl Pool {
@@ -176,17 +178,21 @@ impl Pool {
             Service::Open => {}
             // Whatever ended the process that was to show that the device works.
             Service::Probing => {
+                let (rule, config) = (Rule::Trial, &self.config);
                 return match blame {
-                    Blame::Pool => device.quarantine(now, is_final, &self.config),
-                    Blame::Device | Blame::Outside => device.refuse(now, is_final, &self.config),
+                    Blame::Pool => device.quarantine(now, rule, is_final, config),
+                    Blame::Device | Blame::Outside => device.refuse(now, rule, is_final, config),
                 };
             }
             // An old process: what is to be said of the device has been said.
             Service::Quarantined { .. } => return,
         }
         let death = Death { at_start: at_start && blame == Blame::Device, idle, is_final };
-        if counts && device.note(now, death, &self.config) && !is_served {
-            device.refuse(now, is_final, &self.config);
+        if counts
+            && let Some(rule) = device.note(now, death, &self.config)
+            && !is_served
+        {
+            device.refuse(now, rule, is_final, &self.config);
             self.clear(now, id);
         }
     }
@@ -237,7 +243,7 @@ impl Pool {
             Service::Open | Service::Probing => return None,
             Service::Quarantined { probe_at } => probe_at,
         };
-        Some(Quarantine { why: &device.last_fault, tried_at })
+        Some(Quarantine { why: &device.last_fault, tried_at, rule: device.rule })
     }
 
     /// Whether a device is out of service; `None` if there is no such device.

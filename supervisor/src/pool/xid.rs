@@ -7,7 +7,7 @@ use gridpool_protocol::fault::{FaultCode, Response};
 use gridpool_protocol::ids::DeviceId;
 
 use super::config::PoolConfig;
-use super::device::Service;
+use super::device::{Rule, Service};
 use super::event::Timestamp;
 use super::kill::{Freed, KillCause};
 use super::seats::find;
@@ -140,10 +140,15 @@ impl Pool {
         let config = self.config.clone();
         let device = self.device_mut(id);
         match &mut device.service {
-            Service::Open | Service::Probing => device.quarantine(now, is_final, &config),
+            Service::Open | Service::Probing => {
+                device.quarantine(now, Rule::Fault, is_final, &config);
+            }
             // It is out already. What is worse stands; what is not as bad changes nothing.
             Service::Quarantined { .. } if !is_final => return,
-            Service::Quarantined { probe_at } => *probe_at = None,
+            Service::Quarantined { probe_at } => {
+                *probe_at = None;
+                device.rule = Some(Rule::Fault);
+            }
         }
         self.end_workers(now, id, cause);
     }

@@ -189,13 +189,14 @@ impl Core {
                     continue;
                 }
                 let (role, why) = (role.name(), quarantine.why);
+                let rule = quarantine.rule.map(|rule| rule.to_string());
                 match quarantine.tried_at {
                     Some(at) => {
                         let seconds = at.since(now).as_secs();
-                        tracing::error!(%device, role, why, seconds, "device is out of service");
+                        tracing::error!(%device, role, why, rule, seconds, "device is out of service");
                     }
                     None => tracing::error!(
-                        %device, role, why,
+                        %device, role, why, rule,
                         "device is out of service until `gridpool release {device}`"
                     ),
                 }

@@ -46,7 +46,8 @@ impl Shared {
             match model.state {
                 ModelState::Ready => tracing::info!(%worker, name, "model is READY"),
                 ModelState::Unavailable => {
-                    tracing::error!(%worker, name, reason, "model could not be loaded");
+                    let path = core.catalogue.path(name).map(|path| path.display().to_string());
+                    tracing::error!(%worker, name, path, reason, "model could not be loaded");
                 }
             }
         }

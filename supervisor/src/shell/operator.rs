@@ -63,15 +63,16 @@ pub(super) fn release(shared: &Shared, client: ClientId, what: &str) -> Result<S
 
 /// Which devices are out of service, why, and for how long.
 pub(super) fn quarantines(pool: &Pools, now: Timestamp) -> Vec<QuarantineStatus> {
-    let row = |device: DeviceId, role: Role, Quarantine { why, tried_at }: Quarantine<'_>| {
-        let us = |left: Duration| u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
-        QuarantineStatus {
-            device: device.to_string(),
-            role: role.name().to_owned(),
-            why: why.to_owned(),
-            tried_in_us: tried_at.map(|at| us(at.since(now))),
-        }
-    };
+    let row =
+        |device: DeviceId, role: Role, Quarantine { why, tried_at, rule: _ }: Quarantine<'_>| {
+            let us = |left: Duration| u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
+            QuarantineStatus {
+                device: device.to_string(),
+                role: role.name().to_owned(),
+                why: why.to_owned(),
+                tried_in_us: tried_at.map(|at| us(at.since(now))),
+            }
+        };
     let of = |device| pool.quarantines(device).map(move |(role, why)| row(device, role, why));
     pool.devices().flat_map(of).collect()
 }

@@ -104,7 +104,8 @@ impl Server {
                 Ok(model) => tracing::debug!(name, contexts = model.contexts, "model loaded"),
                 Err(error) => match error.end_of_device() {
                     Some(fault) => return Err(fails(fault.to_fault())),
-                    None => tracing::warn!(name, error = %Chain(&error), "model not loaded"),
+                    // The supervisor is told of it with all others below, and says it once.
+                    None => tracing::debug!(name, error = %Chain(&error), "model not loaded"),
                 },
             }
         }

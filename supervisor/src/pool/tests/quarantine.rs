@@ -11,6 +11,32 @@ fn quarantined() -> Rig {
     rig
 }
 
+#[test]
+fn what_is_said_of_a_device_out_of_service_names_the_rule_that_put_it_out() {
+    let rule = |rig: &Rig| {
+        let out = rig.pool.quarantine(device(0)).expect("it is out");
+        out.rule.expect("some rule put it out").to_string()
+    };
+    let mut rig = Rig::with(1, |config| config.restart_limit = 2);
+    rig.die_and_return(0, SIGSEGV);
+    assert!(rig.pool.quarantine(device(0)).is_none());
+    rig.die(0, SIGSEGV);
+    assert_eq!(rule(&rig), "2 deaths without work in 60 s");
+    rig.wait(Duration::from_secs(60));
+    rig.die(0, SIGSEGV);
+    assert_eq!(rule(&rig), "the end of the process that was to try it");
+    rig.wait(Duration::from_secs(300));
+    rig.ready(0);
+    rig.die(0, SIGSEGV);
+    assert_eq!(rule(&rig), "a death without work on probation");
+    let mut starts = Rig::starting(1, |config| config.start_failures_max = 1);
+    starts.die(0, SIGSEGV);
+    assert_eq!(rule(&starts), "1 failed start");
+    let mut halted = Rig::starting(1, |_| {});
+    halted.die(0, ExitStatus::Code(73));
+    assert_eq!(rule(&halted), "a set-up that no restart mends");
+}
+
 fn release(rig: &mut Rig) {
     rig.tell(Event::ReleaseRequested { release: Release::Device(device(0)) });
 }

@@ -14,6 +14,7 @@ mod step;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use gridpool_protocol::ids::{ClientId, WorkerId};
 use gridpool_protocol::message::ModelOrder;
@@ -291,6 +292,11 @@ impl Catalogue {
             says.iter().map(move |info| (worker, info))
         };
         self.holders.iter().flat_map(of)
+    }
+
+    /// The file of a model that workers are to have.
+    pub(super) fn path(&self, name: &str) -> Option<&Path> {
+        self.wanted.get(name).map(|wanted| &*wanted.plan.path)
     }
 
     /// The models that workers are to have.
