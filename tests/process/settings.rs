@@ -143,7 +143,8 @@ fn bash_takes_the_completions_and_completes_with_them() {
     let offer = |words: &str| {
         let code = format!(
             "source \"$1\"; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
-             _gridpool gridpool \"${{COMP_WORDS[COMP_CWORD]}}\" gridpool; echo \"${{COMPREPLY[@]}}\""
+             words=(\"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD - 1]}}\"); \
+             _gridpool gridpool \"${{words[@]}}\"; echo \"${{COMPREPLY[@]}}\""
         );
         bash(&code)
     };
