@@ -50,8 +50,9 @@ Groups:
   allocation   sizes through 2^31, 2^32 and up to what is free; sizes and shapes that must be refused
   faults       a worker meets a fault, and is replaced
 
-Pools of its own run on the devices, one after the other; a GPU on which anybody else has a context is left out
-without --busy. The exit code is 0 only if nothing failed. A skip says why something was not tried, and is never counted as a pass.";
+Pools of its own run on the devices, one after the other; a GPU on which anybody else has a context is
+left out without --busy. The exit code is 0 only if nothing failed. A skip says why something was not
+tried, and is never counted as a pass.";
 
 /// What is looked for, and how it is shown.
 #[derive(Debug, Args)]
