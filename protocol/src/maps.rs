@@ -52,6 +52,12 @@ pub fn driver_library(maps: &str) -> Option<&str> {
     files(maps).find(|path| file_name(path).starts_with(DRIVER))
 }
 
+/// Any of them: what a supervisor may not hold.
+#[must_use]
+pub fn cuda_library(maps: &str) -> Option<&str> {
+    foreign_library(maps).or_else(|| driver_library(maps))
+}
+
 /// Every mapped file, once for each of its mappings.
 pub fn files(maps: &str) -> impl Iterator<Item = &str> {
     maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..]))
@@ -85,6 +91,7 @@ mod tests {
         assert_eq!(driver_library(&line("/opt/libcudart.so.12")), None);
         let driver = "/usr/lib/libcuda.so.580.1";
         assert_eq!(driver_library(&line(driver)), Some(driver));
+        assert_eq!(cuda_library(&line(driver)), Some(driver));
         assert_eq!(driver_library(&of(std::process::id()).unwrap()), None);
     }
 }

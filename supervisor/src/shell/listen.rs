@@ -117,13 +117,35 @@ impl Drop for SocketLock {
     }
 }
 
-/// Makes sure that nobody else serves `socket` as long as the file is held.
-fn lock(socket: &Path) -> Result<Flock<File>, ListenError> {
-    let directory = socket.parent().filter(|d| !d.as_os_str().is_empty());
-    make_private(directory.unwrap_or_else(|| Path::new(".")))?;
+/// Whether a socket can have that name.
+fn check_name(path: &Path) -> Result<(), ListenError> {
+    if path.as_os_str().len() > 107 {
+        return Err(ListenError::TooLong(path.to_owned()));
+    }
+    // Before anything is made of it: `folder/` has a last part of its own.
+    if path.is_dir() {
+        return Err(ListenError::Folder(path.to_owned()));
+    }
+    Ok(())
+}
+
+/// The folder that a socket is in.
+fn folder_of(socket: &Path) -> &Path {
+    let folder = socket.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or_else(|| Path::new("."))
+}
+
+/// The file that is locked by who serves a socket.
+fn lock_of(socket: &Path) -> PathBuf {
     let mut path = socket.as_os_str().to_owned();
     path.push(".lock");
-    let path = PathBuf::from(path);
+    PathBuf::from(path)
+}
+
+/// Makes sure that nobody else serves `socket` as long as the file is held.
+fn lock(socket: &Path) -> Result<Flock<File>, ListenError> {
+    make_private(folder_of(socket))?;
+    let path = lock_of(socket);
     let failed = |what| {
         let path = path.clone();
         move |source: io::Error| ListenError::Io { path, what, source }
@@ -173,11 +195,8 @@ fn check_private(path: &Path, owner: u32, mode: u32, me: u32) -> Result<(), List
 
 /// Whether [`claim`] would give the socket, as far as that can be seen without making anything.
 pub(super) fn look(path: &Path) -> Result<(), ListenError> {
-    if path.as_os_str().len() > 107 {
-        return Err(ListenError::TooLong(path.to_owned()));
-    }
-    let directory = path.parent().filter(|d| !d.as_os_str().is_empty());
-    let directory = directory.unwrap_or_else(|| Path::new("."));
+    check_name(path)?;
+    let directory = folder_of(path);
     let failed = |path: &Path, what| {
         let path = path.to_owned();
         move |source: io::Error| ListenError::Io { path, what, source }
@@ -190,9 +209,7 @@ pub(super) fn look(path: &Path) -> Result<(), ListenError> {
             .map_err(|errno| failed(directory, "the directory cannot be made")(errno.into()));
     }
     make_private(directory)?;
-    let mut lock = path.as_os_str().to_owned();
-    lock.push(".lock");
-    if let Ok(file) = File::open(&lock)
+    if let Ok(file) = File::open(lock_of(path))
         && let Err((_, nix::Error::EWOULDBLOCK)) =
             Flock::lock(file, FlockArg::LockExclusiveNonblock)
     {
@@ -208,13 +225,7 @@ pub(super) fn look(path: &Path) -> Result<(), ListenError> {
 /// Opens the socket, unless another supervisor has it. Connections wait until [`start`].
 pub(super) fn claim(path: &Path) -> Result<Claim, ListenError> {
     let failed = |what| move |source| ListenError::Io { path: path.to_owned(), what, source };
-    if path.as_os_str().len() > 107 {
-        return Err(ListenError::TooLong(path.to_owned()));
-    }
-    // Before anything is made of it: `folder/` has a last part of its own.
-    if path.is_dir() {
-        return Err(ListenError::Folder(path.to_owned()));
-    }
+    check_name(path)?;
     let lock = lock(path)?;
     // We hold the lock, so a socket that is there was left by a supervisor that was killed.
     match fs::symlink_metadata(path) {

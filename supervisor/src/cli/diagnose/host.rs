@@ -179,7 +179,7 @@ fn judge_preloaded(maps: io::Result<String>, preload: Option<&str>) -> Check {
         Ok(maps) => maps,
         Err(error) => return fail(NAME, format!("/proc/self/maps: {error}"), "mount /proc"),
     };
-    match maps::foreign_library(&maps).or_else(|| maps::driver_library(&maps)) {
+    match maps::cuda_library(&maps) {
         None => pass(NAME, "no CUDA library in this process".to_owned()),
         Some(library) => fail(
             NAME,
@@ -348,5 +348,8 @@ mod tests {
         assert!(socket(&path).says.ends_with("and a pool can"), "{:?}", socket(&path));
         fs::write(&path, "").unwrap();
         fails(&socket(&path), "exists and is not a socket");
+        let check = socket(folder.path());
+        fails(&check, "folder");
+        assert!(!check.says.contains("remove"), "{check:?}");
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn supervisor() -> Check {
         Ok(maps) => maps,
         Err(error) => return fail(NAME, format!("/proc/self/maps: {error}"), "mount /proc"),
     };
-    match maps::driver_library(&maps).or_else(|| maps::foreign_library(&maps)) {
+    match maps::cuda_library(&maps) {
         None => pass(NAME, "runs a pool and holds no CUDA library".to_owned()),
         Some(library) => fail(
             NAME,
