@@ -21,7 +21,7 @@ pub mod options;
 mod packed;
 mod spec;
 
-pub use datatype::{DataType, ParseDataTypeError, bf16, fp16};
+pub use datatype::{DataType, ParseDataTypeError, bf16, fp16, numbers};
 pub use error::{TensorError, bytes_needed};
 pub(crate) use packed::HEAD_BYTES;
 pub use packed::{DATA_ALIGNMENT, Packed, TensorLayout};

@@ -154,6 +154,29 @@ pub fn bf16(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
+/// The numbers of a type that has fractions; `None` for whole numbers and truth values.
+#[must_use]
+pub fn numbers(datatype: DataType, bytes: &[u8]) -> Option<Vec<f64>> {
+    let pairs = || bytes.as_chunks().0.iter().map(|&bits| u16::from_le_bytes(bits));
+    Some(match datatype {
+        DataType::Fp64 => bytes.as_chunks().0.iter().map(|&n| f64::from_le_bytes(n)).collect(),
+        DataType::Fp32 => {
+            bytes.as_chunks().0.iter().map(|&n| f32::from_le_bytes(n).into()).collect()
+        }
+        DataType::Bf16 => pairs().map(|bits| bf16(bits).into()).collect(),
+        DataType::Fp16 => pairs().map(|bits| fp16(bits).into()).collect(),
+        DataType::Bool
+        | DataType::Uint8
+        | DataType::Uint16
+        | DataType::Uint32
+        | DataType::Uint64
+        | DataType::Int8
+        | DataType::Int16
+        | DataType::Int32
+        | DataType::Int64 => return None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,9 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gridpool_protocol::tensor::{
-    ANY_SIZE, DataType, Tensor, TensorError, TensorLayout, bf16, fp16,
-};
+use gridpool_protocol::tensor::{ANY_SIZE, DataType, Tensor, TensorError, TensorLayout, numbers};
 
 use super::context::{Context, Given, RunError, Share};
 use super::error::RuntimeFault;
@@ -221,30 +219,10 @@ fn half(single: u32) -> u16 {
 
 /// Whether two rows of an output are the same but for the order in which numbers were added.
 pub(super) fn is_close(datatype: DataType, a: &[u8], b: &[u8]) -> bool {
-    let numbers = |bytes: &[u8]| -> Option<Vec<f64>> {
-        let pairs = || bytes.as_chunks::<2>().0.iter();
-        Some(match datatype {
-            DataType::Fp64 => bytes.as_chunks().0.iter().map(|&n| f64::from_le_bytes(n)).collect(),
-            DataType::Fp32 => {
-                bytes.as_chunks().0.iter().map(|&n| f32::from_le_bytes(n).into()).collect()
-            }
-            DataType::Bf16 => pairs().map(|&n| bf16(u16::from_le_bytes(n)).into()).collect(),
-            DataType::Fp16 => pairs().map(|&n| fp16(u16::from_le_bytes(n)).into()).collect(),
-            DataType::Bool
-            | DataType::Uint8
-            | DataType::Uint16
-            | DataType::Uint32
-            | DataType::Uint64
-            | DataType::Int8
-            | DataType::Int16
-            | DataType::Int32
-            | DataType::Int64 => return None,
-        })
-    };
     // A few thousand additions in another order, at the precision of the type.
     let is_short = datatype.bytes() == 2;
     let tolerance = if is_short { 0.05 } else { 1e-3 };
-    match numbers(a).zip(numbers(b)) {
+    match numbers(datatype, a).zip(numbers(datatype, b)) {
         None => a == b,
         Some((a, b)) => {
             let close = |(a, b): (&f64, &f64)| {
@@ -259,6 +237,8 @@ pub(super) fn is_close(datatype: DataType, a: &[u8], b: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use gridpool_protocol::tensor::fp16;
+
     use super::*;
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use gridpool_protocol::client::InferOutputs;
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::tensor::model::ModelInfo;
-use gridpool_protocol::tensor::{DataType, Tensor, TensorError, TensorLayout, bf16, fp16};
+use gridpool_protocol::tensor::{DataType, Tensor, TensorError, TensorLayout, numbers};
 
 use crate::bench::load::Trouble;
 use crate::bench::memory;
@@ -110,28 +110,6 @@ fn far(datatype: DataType, got: &[u8], want: &[u8]) -> Option<usize> {
         got == want || (got.is_nan() && want.is_nan()) || (got - want).abs() <= part * largest
     };
     got.iter().zip(&want).position(|pair| !is_close(pair))
-}
-
-/// The numbers of a type that has fractions.
-pub(crate) fn numbers(datatype: DataType, bytes: &[u8]) -> Option<Vec<f64>> {
-    let pairs = || bytes.as_chunks().0.iter().map(|&bits| u16::from_le_bytes(bits));
-    Some(match datatype {
-        DataType::Fp64 => bytes.as_chunks().0.iter().map(|&n| f64::from_le_bytes(n)).collect(),
-        DataType::Fp32 => {
-            bytes.as_chunks().0.iter().map(|&n| f32::from_le_bytes(n).into()).collect()
-        }
-        DataType::Bf16 => pairs().map(|bits| bf16(bits).into()).collect(),
-        DataType::Fp16 => pairs().map(|bits| fp16(bits).into()).collect(),
-        DataType::Bool
-        | DataType::Uint8
-        | DataType::Uint16
-        | DataType::Uint32
-        | DataType::Uint64
-        | DataType::Int8
-        | DataType::Int16
-        | DataType::Int32
-        | DataType::Int64 => return None,
-    })
 }
 
 /// Bits from a seed (Steele et al., `SplitMix64`).

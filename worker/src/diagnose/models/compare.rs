@@ -8,9 +8,7 @@
 //! number itself for what is computed from them. Types of two bytes, and TF32, keep 8 to 11 bits.
 
 use gridpool_protocol::client::InferOutputs;
-use gridpool_protocol::tensor::{DataType, Tensor};
-
-use crate::bench::models::question::numbers;
+use gridpool_protocol::tensor::{DataType, Tensor, numbers};
 
 /// How far a number may be from the reference's, in parts of it.
 const RELATIVE: f64 = 1e-3;
