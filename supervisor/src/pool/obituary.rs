@@ -218,20 +218,9 @@ impl Pool {
 
     /// The verdict of a job that has got it by the event that is being handled.
     fn verdict_just_given(&self, id: JobId) -> Option<Verdict> {
-        self.actions.iter().rev().find_map(|action| match action {
-            Action::Finish { job, receipt, .. } if *job == id => Some(receipt.verdict),
-            Action::Accept { .. }
-            | Action::Discard { .. }
-            | Action::Dispatch { .. }
-            | Action::Finish { .. }
-            | Action::HashContent { .. }
-            | Action::Kill { .. }
-            | Action::Leave
-            | Action::Refuse { .. }
-            | Action::Replay { .. }
-            | Action::Spawn { .. }
-            | Action::Stop { .. }
-            | Action::Withdraw { .. } => None,
+        self.actions.iter().rev().find_map(|action| {
+            let Action::Finish { job, receipt, .. } = action else { return None };
+            (*job == id).then_some(receipt.verdict)
         })
     }
 

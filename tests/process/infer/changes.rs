@@ -196,6 +196,18 @@ fn a_worker_that_is_killed_while_it_loads_costs_the_load_and_nothing_else() {
     is_right(&answer(ask(&client, rows(1, 2).1)), &rows(1, 2).0);
 }
 
+/// An unload of the model that is under way.
+fn unloading(pool: &Pool) -> std::thread::JoinHandle<Result<String, ClientError>> {
+    let client = pool.client();
+    let unload = std::thread::spawn(move || client.unload_model("three_outputs"));
+    let client = pool.client();
+    eventually("the unload to be under way", || match client.unload_model("nothing") {
+        Err(error) if error.to_string().contains("being unloaded") => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    unload
+}
+
 #[test]
 fn a_model_that_is_unloaded_runs_what_it_has_and_takes_nothing_new() {
     let Some(pool) = pool(&["three_outputs"]) else { return };
@@ -204,14 +216,7 @@ fn a_model_that_is_unloaded_runs_what_it_has_and_takes_nothing_new() {
     stop(worker.pid);
     // More than a worker takes at a time: some wait in the supervisor.
     let asked: Vec<_> = (0..40).map(|number| (number, ask(&client, rows(number, 2).1))).collect();
-    let unload = std::thread::spawn({
-        let client = pool.client();
-        move || client.unload_model("three_outputs")
-    });
-    eventually("the unload to be under way", || match client.unload_model("nothing") {
-        Err(error) if error.to_string().contains("being unloaded") => Ok(()),
-        other => Err(format!("{other:?}")),
-    });
+    let unload = unloading(&pool);
     let why = client.infer(rows(1, 1).1).expect_err("it takes nothing new").to_string();
     assert!(why.contains("no models"), "{why}");
     go_on(worker.pid);
@@ -260,14 +265,7 @@ fn a_worker_that_dies_during_an_unload_loses_no_request() {
     let worker = holder(&pool);
     stop(worker.pid);
     let asked: Vec<_> = (0..5).map(|number| (number, ask(&client, rows(number, 2).1))).collect();
-    let unload = std::thread::spawn({
-        let client = pool.client();
-        move || client.unload_model("three_outputs")
-    });
-    eventually("the unload to be under way", || match client.unload_model("nothing") {
-        Err(error) if error.to_string().contains("being unloaded") => Ok(()),
-        other => Err(format!("{other:?}")),
-    });
+    let unload = unloading(&pool);
     client.kill(&worker.name, 9).expect("it is there");
     for (number, handle) in asked {
         is_right(&answer(handle), &rows(number, 2).0);
