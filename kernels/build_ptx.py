@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Makes the modules of kernels/ptx from kernels/cuda with one fixed compiler: NVRTC 12.0.140.
 
-gridpool.ptx is what every worker loads, chaos.ptx what `gridpool chaos` needs.
+gridpool.ptx is what every worker loads, chaos.ptx what `gridpool chaos` needs. The header opcodes.cuh
+is no file: it comes from the table of ops in protocol/src/program/ops.rs. The first line of gridpool.ptx
+has its digest, by which a test sees that an op was added and the kernels were not compiled again.
 
     kernels/build_ptx.py              write the PTX
     kernels/build_ptx.py --check      fail if the committed PTX is not what the sources give
@@ -15,6 +17,7 @@ to it by name, not by path, so the result is the same in every checkout.
 import argparse
 import ctypes
 import glob
+import hashlib
 import pathlib
 import re
 import subprocess
@@ -65,7 +68,7 @@ class Nvrtc:
         self.call(f"nvrtcGet{what}", program, buffer)
         return buffer.value.decode()
 
-    def compile(self, source: pathlib.Path, headers: list[pathlib.Path]) -> str:
+    def compile(self, source: pathlib.Path, headers: dict[str, str]) -> str:
         def strings(texts):
             return (ctypes.c_char_p * len(texts))(*[text.encode() for text in texts])
 
@@ -76,14 +79,20 @@ class Nvrtc:
             source.read_bytes(),
             source.name.encode(),
             len(headers),
-            strings([header.read_text() for header in headers]),
-            strings([header.name for header in headers]),
+            strings(headers.values()),
+            strings(headers),
         )
         try:
             self.call("nvrtcCompileProgram", program, len(OPTIONS), strings(OPTIONS))
         except RuntimeError as error:
             raise SystemExit(f"{self.text(program, 'ProgramLog')}\n{error}") from error
         return self.text(program, "PTX")
+
+
+def opcodes() -> str:
+    """The header opcodes.cuh."""
+    command = ["cargo", "run", "--quiet", "--package=gridpool-kernels", "--example=opcodes"]
+    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=KERNELS).stdout
 
 
 def assemble() -> None:
@@ -106,9 +115,13 @@ def main() -> None:
     parser.add_argument("--assemble", action="store_true", help="print registers and spills")
     arguments = parser.parse_args()
 
-    nvrtc, headers = Nvrtc(), sorted(CUDA.glob("*.cuh"))
+    nvrtc, headers = Nvrtc(), {"opcodes.cuh": opcodes()}
+    headers |= {header.name: header.read_text() for header in sorted(CUDA.glob("*.cuh"))}
     for module in MODULES:
         made = nvrtc.compile(CUDA / f"{module}.cu", headers)
+        if module == "gridpool":
+            digest = hashlib.sha256(headers["opcodes.cuh"].encode()).hexdigest()
+            made = f"// opcodes.cuh {digest}\n{made}"
         kept = PTX / f"{module}.ptx"
         if not arguments.check:
             PTX.mkdir(exist_ok=True)

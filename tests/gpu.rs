@@ -1,14 +1,19 @@
-//! A real GPU against the CPU device, value by value: every op and hundreds of chains, over all ARC
-//! training tasks and 100,000 random grids.
+//! A real GPU against the CPU device, value by value: every op and hundreds of chains, over all ARC training
+//! tasks and 100,000 random grids.
 //!
-//! Where there is no GPU it says so and passes; with `GRIDPOOL_REQUIRE_GPU=1` that is a failure.
-//! The binary needs nothing but the driver, so it can be built here and run elsewhere, with the
-//! tasks named by `GRIDPOOL_ARC`: `cargo test --release --no-run -p gridpool-tests --test gpu`.
+//! Without a GPU it prints that it was skipped and passes; with `GRIDPOOL_REQUIRE_GPU=1` it fails. The binary
+//! needs only the driver, so it can be built here and run elsewhere, with the tasks that `GRIDPOOL_ARC` names:
+//! `cargo test --release --no-run -p gridpool-tests --test gpu`.
 
 use std::env;
 use std::io::{self, Write};
 use std::thread;
 
+use gridpool_device::cpu::CpuDevice;
+use gridpool_device::cuda::CudaDevice;
+use gridpool_device::device::Device;
+use gridpool_device::fault::Fault;
+use gridpool_device::self_test::run_batch;
 use gridpool_kernels::module::kernels_of;
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::output::Outputs;
@@ -16,20 +21,15 @@ use gridpool_protocol::program::{Kind, OPS, OpSpec, Program, Ties, Type};
 use gridpool_tests::oracle::programs::FORMS;
 use gridpool_tests::oracle::samples::{self, SplitMix64};
 use gridpool_tests::oracle::{chains, tasks};
-use gridpool_worker::cpu::CpuDevice;
-use gridpool_worker::cuda::CudaDevice;
-use gridpool_worker::device::Device;
-use gridpool_worker::fault::Fault;
-use gridpool_worker::self_test::run_batch;
 
 const RANDOM_GRIDS: usize = 100_000;
-/// Chains of random ops, which are many and need not see every grid.
+/// Chains of random ops; they are many, so not each of them sees every grid.
 const CHAINS: usize = 2_000;
 const CHAIN_CALLS_MAX: usize = 10;
 const CHAIN_ITEMS: usize = 4_000;
 const SEED: u64 = 11;
 
-/// What each kind of item gives batches of.
+/// Batches of each kind of item.
 struct Inputs {
     grids: Vec<GridBatch>,
     pairs: Vec<GridBatch>,
@@ -41,7 +41,7 @@ impl Inputs {
     }
 }
 
-/// A GPU and the CPU device that it must agree with.
+/// A GPU, and the CPU device that it must agree with.
 struct Devices {
     gpu: CudaDevice,
     cpu: CpuDevice,
@@ -49,7 +49,7 @@ struct Devices {
 }
 
 impl Devices {
-    /// `None` where there is no GPU and none is required.
+    /// `None` if there is no GPU and none is required.
     fn open() -> Option<Self> {
         let gpu = match CudaDevice::open(0, None) {
             Err(Fault::NoDriver) if env::var_os("GRIDPOOL_REQUIRE_GPU").is_none() => {
@@ -177,7 +177,7 @@ fn threads() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Past libtest's capture.
+/// Prints past libtest's capture.
 fn say(line: &str) {
     writeln!(io::stderr(), "{line}").expect("standard error is open");
 }

@@ -1,5 +1,5 @@
-//! What must hold between ops whoever computes them: the group of the square, cutting and joining,
-//! painting, boxes, and what makes objects objects. On random grids, shrunk to the smallest that
+//! Laws between ops that hold for any implementation: the group of the square, cutting and joining, painting,
+//! boxes, and the definition of objects. They are tested on random grids, which shrink to the smallest that
 //! breaks a law.
 
 use std::collections::BTreeSet;
@@ -47,7 +47,7 @@ proptest! {
     }
 
     #[test]
-    fn objects_part_the_cells_that_are_not_background(grid in grids(), code in 0..8_u8) {
+    fn objects_divide_the_cells_that_are_not_background(grid in grids(), code in 0..8_u8) {
         let grouping = Grouping::from_code(code).unwrap();
         let background = grouping.without_bg.then(|| number("mostcolor", &grid));
         let objects = objects(&format!("o_g({code})"), &grid);
@@ -96,10 +96,10 @@ proptest! {
     }
 
     #[test]
-    fn what_is_chosen_is_the_first_of_the_best(grid in grids(), code in 0..8_u8) {
+    fn the_first_of_the_best_is_chosen(grid in grids(), code in 0..8_u8) {
         let list = objects(&format!("o_g({code})"), &grid);
         for key in Key::ALL {
-            // What the op of that name says of each, asked one by one.
+            // The measure of that name for each object.
             let ask = |k| number(&format!("o_g({code}) | nth({k}) | {}", key.name()), &grid);
             let keys: Vec<i32> = (0..list.len()).map(ask).collect();
             for (op, best) in [("argmax", keys.iter().max()), ("argmin", keys.iter().min())] {
@@ -133,7 +133,7 @@ proptest! {
     }
 
     #[test]
-    fn a_box_is_what_its_corners_and_sides_say(grid in grids(), at in 0..PIECES.len(), down in -9..9_i32) {
+    fn a_box_agrees_with_its_corners_and_sides(grid in grids(), at in 0..PIECES.len(), down in -9..9_i32) {
         let piece = format!("{} | shift({down}, 3)", PIECES[at]);
         let ask = |op: &str| run(&format!("{piece} | {op}"), &grid);
         let (Ok(ul), Ok(lr)) = (ask("ulcorner").map(vector), ask("lrcorner").map(vector)) else {
@@ -158,7 +158,7 @@ proptest! {
             object(ask("recolor(0)").unwrap()).iter().map(place).collect();
         let size = i32::try_from(places.len()).unwrap();
         prop_assert_eq!(ask("size"), Ok(Output::Number(size)));
-        // The mean rounded down, whatever its sign: no less than it, and less than one more.
+        // The mean rounded down, for either sign: not above it, and less than one below it.
         let (row, col) = vector(ask("centerofmass").unwrap());
         let rows: i32 = places.iter().map(|(row, _)| row).sum();
         let cols: i32 = places.iter().map(|(_, col)| col).sum();
@@ -168,7 +168,7 @@ proptest! {
         prop_assert_eq!(ask("portrait"), Ok(Output::Flag(h > w)));
         prop_assert_eq!(ask("hline"), Ok(Output::Flag(h == 1 && size == w)));
         prop_assert_eq!(ask("vline"), Ok(Output::Flag(w == 1 && size == h)));
-        // The box is the piece and what it leaves free; its outlines have the right number of places.
+        // The box is the piece plus its free places; its outlines have the right number of places.
         let count = |op: &str| number(&format!("{piece} | {op} | size"), &grid);
         prop_assert_eq!(count("backdrop"), h * w);
         prop_assert_eq!(count("delta"), h * w - size);
@@ -260,10 +260,10 @@ proptest! {
     }
 }
 
-/// A law that compares a program with itself, or that fails before it says something, says nothing.
+/// A law proves nothing if it compares a program with itself, or if both programs fail.
 #[test]
-fn every_law_compares_two_programs_that_give_something() {
-    // Twelve parts into 2, 3 and 4; no line has one colour.
+fn every_law_compares_two_different_programs_with_results() {
+    // Twelve divides into 2, 3 and 4; no line has only one colour.
     let colors = (0..144_u32).map(|at| (at / 12 * (at / 12) + 3 * (at % 12)) % 5);
     let cells = colors.map(|color| u8::try_from(color).unwrap()).collect();
     let grid = Grid::new(12, 12, cells).unwrap();
@@ -276,7 +276,7 @@ fn every_law_compares_two_programs_that_give_something() {
     }
 }
 
-/// Whether both give the same. Where one makes an empty grid on the way it may have no result.
+/// Whether both give the same result. If one makes an empty grid on the way, it may have no result.
 fn agree(left: &str, right: &str, grid: &Grid) -> bool {
     match (run(left, grid), run(right, grid)) {
         (Ok(left), Ok(right)) => left == right,
@@ -310,7 +310,7 @@ fn run_batch_of(program: &Program, batch: &GridBatch) -> Result<Output, ItemErro
     outputs.item(0).expect("the result is well formed")
 }
 
-/// Of a program that must have a result.
+/// The result of a program that must have one.
 fn grid_of(text: &str, grid: &Grid) -> Grid {
     let Output::Grid(grid) = run(text, grid).expect(text) else { unreachable!("{text}") };
     grid
@@ -361,7 +361,7 @@ fn pairs<T: Copy, const N: usize>(all: [T; N]) -> impl Iterator<Item = (T, T)> {
     (0..N * N).map(move |at| (all[at / N], all[at % N]))
 }
 
-/// What a symmetry does to the step of one row down, and to that of one column right.
+/// What a symmetry does to a step of one row down, and to a step of one column right.
 fn matrix(symmetry: Symmetry) -> [[i8; 2]; 2] {
     let (down, up, right, left) = ([1, 0], [-1, 0], [0, 1], [0, -1]);
     match symmetry {
@@ -376,7 +376,7 @@ fn matrix(symmetry: Symmetry) -> [[i8; 2]; 2] {
     }
 }
 
-/// What `second` makes of the images under `first`.
+/// The product of two matrices: `second` after `first`.
 fn times(second: [[i8; 2]; 2], first: [[i8; 2]; 2]) -> [[i8; 2]; 2] {
     first.map(|[down, right]| {
         let along = |axis: usize| down * second[0][axis] + right * second[1][axis];

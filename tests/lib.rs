@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Code that the tests share.
 
 pub mod harness;
 pub mod oracle;

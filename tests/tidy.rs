@@ -4,8 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-use gridpool_protocol::program::{Program, Ties};
+use std::process::Command;
 
 const LINES_MAX: usize = 450;
 const COLUMNS_MAX: usize = 120;
@@ -13,17 +12,42 @@ const FOLDERS: [&str; 5] = ["kernels", "protocol", "supervisor", "tests", "worke
 
 /// A crate's path, and the one file that may write it.
 const NAMED_ONCE: [(&str, &str); 2] =
-    [("bincode", "protocol/src/codec.rs"), ("ipc_channel", "protocol/src/channel.rs")];
+    [("bincode", "protocol/src/codec.rs"), ("ipc_channel", "protocol/ipc/src/channel.rs")];
 
-/// A driver without a GPU, for tests alone.
-const STUB: &str = "gridpool-stub-cuda";
+/// A package's folder, and what its manifest must not name, be it for tests alone.
+const FOREIGN: [(&str, &str); 11] = [
+    ("kernels", "cudarc ort nix gridpool gridpool-device gridpool-worker gridpool-stub-cuda"),
+    (
+        "protocol",
+        "cudarc ort gridpool gridpool-device gridpool-ipc gridpool-kernels gridpool-stub-cuda",
+    ),
+    ("protocol/client", "cudarc ort gridpool gridpool-device gridpool-kernels gridpool-stub-cuda"),
+    (
+        "protocol/ipc",
+        "cudarc ort gridpool gridpool-client gridpool-device gridpool-kernels gridpool-stub-cuda",
+    ),
+    (
+        "supervisor",
+        "cudarc ort nvml-wrapper gridpool-device gridpool-kernels gridpool-worker gridpool-stub-cuda",
+    ),
+    (
+        "supervisor/core",
+        "crossbeam-channel gridpool ipc-channel nix tempfile tokio tracing gridpool-stub-cuda",
+    ),
+    ("worker", "cudarc ort gridpool gridpool-client"),
+    ("worker/bench", "cudarc ort gridpool gridpool-worker"),
+    ("worker/device", "ort gridpool gridpool-client gridpool-worker"),
+    ("worker/diagnose", "cudarc ort gridpool gridpool-worker"),
+    ("worker/infer", "cudarc gridpool gridpool-client gridpool-kernels gridpool-worker"),
+];
 
-/// A manifest, and what it must not depend on, be it for tests alone.
-const FOREIGN: [(&str, &[&str]); 4] = [
-    ("supervisor", &["cudarc", "ort", "nvml-wrapper", "gridpool-kernels", "gridpool-worker", STUB]),
-    ("worker", &["gridpool"]),
-    ("kernels", &["cudarc", "ort", "gridpool", "gridpool-worker", "nix", STUB]),
-    ("protocol", &["cudarc", "ort", "gridpool", "gridpool-kernels", "gridpool-worker", STUB]),
+/// A package, and what nothing that it is built from may be, at however many removes.
+const UNREACHED: [(&str, &str); 5] = [
+    ("gridpool", "cudarc ort nvml-wrapper gridpool-device gridpool-kernels"),
+    ("gridpool-client", "ipc-channel"),
+    ("gridpool-core", "ipc-channel nix tracing"),
+    ("gridpool-device", "ipc-channel"),
+    ("gridpool-protocol", "ipc-channel nix"),
 ];
 
 #[test]
@@ -65,16 +89,16 @@ fn a_crate_that_may_be_replaced_is_named_by_one_file() {
 #[test]
 fn raw_cuda_is_named_in_one_folder() {
     let raw = |line: &str| names(line, "cudarc") && line.contains("sys");
-    let outside = sources().filter(|source| !source.path.starts_with("worker/src/cuda/"));
+    let outside = sources().filter(|source| !source.path.starts_with("worker/device/src/cuda/"));
     none(lines_where(outside, raw));
 }
 
 #[test]
 fn onnx_runtime_is_named_in_one_folder_and_called_by_hand_in_one_place() {
-    let outside = sources().filter(|source| !source.path.starts_with("worker/src/infer/"));
+    let outside = sources().filter(|source| !source.path.starts_with("worker/infer/src/"));
     none(lines_where(outside, |line| names(line, "ort")));
-    let seam = |path: &str| path.starts_with("worker/src/infer/seam");
-    let others = sources().filter(|source| source.path.starts_with("worker/src/infer/"));
+    let seam = |path: &str| path.starts_with("worker/infer/src/seam");
+    let others = sources().filter(|source| source.path.starts_with("worker/infer/src/"));
     let others = others.filter(|source| !seam(&source.path));
     let raw = ["ort", "sys"].join("::");
     none(lines_where(others, |line| line.contains("unsafe") || line.contains(&raw)));
@@ -95,93 +119,39 @@ fn dependencies_point_one_way() {
     for (folder, foreign) in FOREIGN {
         let dependencies = dependencies(folder);
         assert!(dependencies.contains("gridpool-protocol") || folder == "protocol", "{folder}");
-        let found = foreign.iter().filter(|&&name| dependencies.contains(name));
+        let found = foreign.split(' ').filter(|&name| dependencies.contains(name));
         none(found.map(|name| format!("{folder}/Cargo.toml depends on {name}")));
     }
 }
 
 #[test]
-fn there_are_five_folders() {
+fn what_a_package_must_not_reach_is_nowhere_in_its_tree() {
+    for (package, foreign) in UNREACHED {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["tree", "--locked", "--offline", "--edges", "normal", "--prefix", "none"]);
+        let tree = cargo.args(["--package", package]).current_dir(root()).output().expect("cargo");
+        let tree = String::from_utf8(tree.stdout).expect("names");
+        let packages: BTreeSet<&str> = tree.lines().filter_map(|l| l.split(' ').next()).collect();
+        assert!(packages.contains(package), "cargo tree gave {tree:?}");
+        let found = foreign.split(' ').filter(|&name| packages.contains(name));
+        none(found.map(|name| format!("{package} is built from {name}")));
+    }
+}
+
+#[test]
+fn there_are_five_folders_and_the_book() {
     let entries = fs::read_dir(root()).expect("the repository can be listed");
     let paths = entries.map(|entry| entry.expect("an entry can be read").path());
     let folders = paths.filter(|path| path.is_dir()).map(|path| name_of(&path));
     let visible = folders.filter(|name| !name.starts_with('.') && name != "target");
-    assert_eq!(visible.collect::<BTreeSet<_>>(), FOLDERS.map(String::from).into());
-}
-
-#[test]
-fn what_the_readme_types_exists() {
-    let readme = fs::read_to_string(root().join("README.md")).expect("there is a README");
-    let blocks = readme.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
-    let commands: Vec<&str> = blocks.flat_map(str::lines).collect();
-    // The first builds and runs, the second tests.
-    assert!(commands[0].starts_with("cargo build --release --locked && target/release/gridpool"));
-    assert_eq!(commands[1], "cargo test --workspace --locked");
-    let words = commands.iter().flat_map(|command| command.split(' '));
-    let is_ours = |word: &&str| FOLDERS.iter().any(|name| word.starts_with(&format!("{name}/")));
-    let lost = words.filter(is_ours).filter(|path| !root().join(path).exists());
-    none(lost.map(|path| format!("there is no {path}")));
-    let subcommands = variants("supervisor/src/cli/arguments.rs", "enum Command {");
-    let calls = commands.iter().filter_map(|command| command.split_once("gridpool "));
-    for (_, call) in calls {
-        let (name, rest) = call.split_once(' ').unwrap_or((call, ""));
-        assert!(subcommands.contains(&name.to_lowercase()), "there is no gridpool {name}");
-        if let Some(program) = rest.split('\'').nth(1) {
-            Program::compile(program, Ties::Cpython).expect(call);
-        }
-    }
-}
-
-#[test]
-fn the_programs_that_the_readme_shows_compile() {
-    let readme = fs::read_to_string(root().join("README.md")).expect("there is a README");
-    let (_, programs) = readme.split_once("## Programs").expect("a part on programs");
-    let block = programs.split("```").nth(1).expect("a block of examples");
-    // A program, three spaces or more, and what it does.
-    let lines = block.lines().filter_map(|line| line.split_once("   "));
-    let shown: Vec<&str> = lines.map(|(program, _)| program).collect();
-    assert!(shown.len() >= 6, "{shown:?}");
-    for program in shown {
-        Program::compile(program, Ties::Cpython).expect(program);
-    }
+    let ours = FOLDERS.into_iter().chain(["docs"]).map(String::from);
+    assert_eq!(visible.collect::<BTreeSet<_>>(), ours.collect());
 }
 
 struct Source {
     /// From the repository's root, with `/`.
     path: String,
     text: String,
-}
-
-#[test]
-fn every_test_that_the_readme_names_exists() {
-    let readme = fs::read_to_string(root().join("README.md")).expect("README.md");
-    // Between backquotes, long and in snake case: the name of a test, or of a metric.
-    let is_metric = |name: &str| name.starts_with("gridpool_") || name.starts_with("nv_");
-    let is_test = |name: &&str| {
-        name.len() > 24
-            && !is_metric(name)
-            && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
-    };
-    let named: BTreeSet<&str> = readme.split('`').filter(is_test).collect();
-    assert!(named.len() >= 8, "README names its tests: {named:?}");
-    let all: String = sources().map(|source| source.text).collect();
-    none(named.into_iter().filter(|name| !all.contains(&format!("fn {name}("))).map(str::to_owned));
-}
-
-#[test]
-fn the_life_of_a_worker_is_drawn_once() {
-    let readme = fs::read_to_string(root().join("README.md")).expect("README.md");
-    let slot = fs::read_to_string(root().join("supervisor/src/pool/slot.rs")).expect("slot.rs");
-    let drawing = |text: &str| {
-        let (_, after) = text.split_once("```text\n").expect("a drawing");
-        after.split_once("```").expect("an end of the drawing").0.to_owned()
-    };
-    let in_readme = drawing(readme.split_once("## The life of a worker").expect("a heading").1);
-    let in_code = drawing(&slot);
-    let in_code: Vec<_> = in_code.lines().map(|line| line.trim_start_matches("//!")).collect();
-    let in_code: String =
-        in_code.iter().map(|l| format!("{}\n", l.strip_prefix(' ').unwrap_or(l))).collect();
-    assert_eq!(in_readme, in_code.trim_end_matches([' ', '\n']).to_owned() + "\n");
 }
 
 /// Every Rust file of the five folders.
@@ -239,17 +209,6 @@ fn names(line: &str, name: &str) -> bool {
         !before.is_some_and(|c| c.is_alphanumeric() || c == '_')
     };
     code.match_indices(&format!("{name}::")).any(is_path) || code.contains(&format!("use {name}"))
-}
-
-/// The variants of the enum that starts with the line `head`, in lower case.
-fn variants(path: &str, head: &str) -> BTreeSet<String> {
-    let text = fs::read_to_string(root().join(path)).expect(path);
-    let (_, body) = text.split_once(head).expect(head);
-    let body = body.lines().take_while(|line| *line != "}").filter(|line| {
-        line.strip_prefix("    ").is_some_and(|rest| rest.starts_with(char::is_uppercase))
-    });
-    let name = |line: &str| line.trim().split([' ', '(', ',']).next().map(str::to_lowercase);
-    body.filter_map(name).collect()
 }
 
 /// The names in every table of dependencies of a manifest.

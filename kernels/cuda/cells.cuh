@@ -1,5 +1,5 @@
-// Cells moved four at a time, wherever they lie: the memory of the device serves words, and a byte
-// at a time would take four times as long.
+// Moves cells four at a time, at any alignment: the device's memory serves words, and a byte at a time would
+// take four times as long.
 
 #pragma once
 
@@ -9,8 +9,8 @@ __device__ inline u32 misplaced(const void *address, u32 unit) {
     return u32(u64(address)) & (unit - 1);
 }
 
-// A run of bytes, cut at multiples of four of its address. `word(at, place)` stores the four bytes
-// from `at` on, all of the run; `byte(at, place)` one byte at an end of it.
+// A range of bytes, cut at multiples of four of its address. `word(at, place)` stores the four bytes from `at`
+// on, all within the range; `byte(at, place)` stores one byte at an end of it.
 template <class Word, class Byte>
 __device__ void each_word(u8 *to, u32 bytes, Word word, Byte byte) {
     const int before = misplaced(to, 4);
@@ -41,8 +41,8 @@ __device__ __noinline__ void copy_cells(const u8 *from, u32 bytes, u8 *to) {
     }
 }
 
-// The same by sixteen bytes, those around the run that share its first and last sixteen included:
-// both places must have room for them, and lie alike in their sixteen.
+// Copies sixteen bytes at a time, including the bytes around the range that share its first and last sixteen.
+// Both places must have capacity for them, and the same alignment to sixteen.
 __device__ inline void copy_around(const u8 *from, u32 bytes, u8 *to) {
     const u32 before = misplaced(from, 16);
     const uint4 *source = reinterpret_cast<const uint4 *>(from - before);
@@ -54,7 +54,7 @@ __device__ inline void copy_around(const u8 *from, u32 bytes, u8 *to) {
     }
 }
 
-// New colours for old: four bits each, colour 0 in the lowest.
+// A map of colours: four bits each, colour 0 in the lowest.
 struct ColorMap {
     u32 low, high;
 
@@ -66,7 +66,7 @@ struct ColorMap {
     }
 };
 
-// An image of h x w whose cells lie along lines of what it is an image of, recoloured if asked.
+// An image of h x w whose cells lie along lines of its source, recoloured if asked.
 template <bool RECOLORS>
 __device__ void draw_image(const u8 *from, Lines lines, ColorMap colors, u32 h, u32 w, u8 *to) {
     const Divisor by(w);

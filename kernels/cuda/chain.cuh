@@ -1,14 +1,15 @@
-// A chain: ops that make one value of one value, done one after the other by one warp, which keeps
-// the value in shared memory from the first to the last.
+// A chain: ops from one value to one value. One warp runs them one after the other and keeps the value in
+// shared memory from the first to the last.
 //
-// A value comes as a grid and ends as whatever its last op gives. The grid that an object, a patch
-// or a list of objects was found in, its ground, is kept beside it.
+// A value begins as a grid and ends as the result of its last op. The ground of an object, a patch or a list
+// of objects, which is the grid that contains it, is kept beside it.
 
 #pragma once
 
 #include "cut.cuh"
 #include "frame.cuh"
 #include "measure.cuh"
+#include "opcodes.cuh"
 #include "paint.cuh"
 #include "partition.cuh"
 #include "patch.cuh"
@@ -17,91 +18,20 @@
 #include "step.cuh"
 #include "symmetry.cuh"
 
-// The ops of a chain, in the order of kernels/src/module.rs.
-enum Opcode : u8 {
-    OP_IMAGE,
-    OP_ARGMAX,
-    OP_ARGMIN,
-    OP_ASINDICES,
-    OP_ASOBJECT,
-    OP_BACKDROP,
-    OP_BOTTOMHALF,
-    OP_BOX,
-    OP_CANVAS,
-    OP_CENTER,
-    OP_CENTEROFMASS,
-    OP_COLOR,
-    OP_COLORCOUNT,
-    OP_COLORFILTER,
-    OP_COMPRESS,
-    OP_CORNERS,
-    OP_COVER,
-    OP_CROP,
-    OP_DELTA,
-    OP_DOWNSCALE,
-    OP_FGPARTITION,
-    OP_FILL,
-    OP_HEIGHT,
-    OP_HLINE,
-    OP_HUPSCALE,
-    OP_INBOX,
-    OP_LEASTCOLOR,
-    OP_LEFTHALF,
-    OP_LEFTMOST,
-    OP_LLCORNER,
-    OP_LOWERMOST,
-    OP_LRCORNER,
-    OP_MERGE,
-    OP_MOSTCOLOR,
-    OP_MOVE,
-    OP_NORMALIZE,
-    OP_NTH_OBJECT,
-    OP_NUMCOLORS,
-    OP_OBJECTS,
-    OP_OFCOLOR,
-    OP_OUTBOX,
-    OP_PAINT,
-    OP_PALETTE,
-    OP_PARTITION,
-    OP_PORTRAIT,
-    OP_RECOLOR,
-    OP_RIGHTHALF,
-    OP_RIGHTMOST,
-    OP_SHAPE,
-    OP_SHIFT,
-    OP_SIZE,
-    OP_SIZEFILTER,
-    OP_SQUARE,
-    OP_SUBGRID,
-    OP_TOINDICES,
-    OP_TOOBJECT,
-    OP_TOPHALF,
-    OP_TRIM,
-    OP_ULCORNER,
-    OP_UNDERFILL,
-    OP_UNDERPAINT,
-    OP_UPPERMOST,
-    OP_UPSCALE,
-    OP_URCORNER,
-    OP_VLINE,
-    OP_VUPSCALE,
-    OP_WIDTH,
-};
-
-// Stands for the op where a value was bad before the first.
+// Stands for the op of a value that failed before the first op.
 constexpr u32 NO_OP = 255;
 
-// The status of a value that needs more room than its kernel has: the next one does it.
+// The status of a value that needs more capacity than this kernel has: the next kernel runs it.
 constexpr u32 LATER = 0xffff;
 
-// The slots that labels take, one bit each: half words for the cells of one.
+// The slots that labels take, one bit each: two bytes for each cell of one slot.
 constexpr u32 LABEL_SLOTS = 0b00110;
 
-// What a warp needs in shared memory for values of at most CELLS cells at every op.
+// The shared memory of a warp, for values of at most CELLS cells at every op.
 template <u32 CELLS>
 struct Desk {
-    // A picture may lie in its slot as its source or its target lies in its sixteen bytes. The
-    // parents of a labelling take all slots but the first.
+        // A picture may lie in its slot at the alignment of its source or its target. The parents of a labelling
+        // take all slots but the first.
     static constexpr u32 SLOTS = 5;
     static constexpr u32 SLOT_BYTES = CELLS + 16;
 
@@ -118,7 +48,7 @@ struct Desk {
 
 constexpr u32 NO_SLOT = 31;
 
-// The value that a warp works on: all lanes know all of it.
+// The value that a warp works on: every lane has all of it.
 struct Value {
     u32 kind;
     // The grid, or the ground, and its slot.
@@ -127,7 +57,7 @@ struct Value {
     // The object or patch, and its slot.
     Picture piece;
     u32 piece_slot;
-    // Objects of the list, whose labels lie in the desk.
+        // The number of objects in the list; their labels lie in the desk.
     u32 objects;
     i32 number;
 
@@ -141,7 +71,7 @@ struct Value {
 
     __device__ u32 free_slot() const { return __ffs(~slots_taken()) - 1; }
 
-    // The free slot after that one.
+        // The other free slot.
     __device__ u32 second_free_slot() const {
         const u32 free = ~slots_taken();
         return __ffs(free & (free - 1)) - 1;
@@ -152,41 +82,7 @@ __device__ inline ColorMap color_map(const Op &op) {
     return {u32(u16(op.args[1])) | u32(u16(op.args[2])) << 16, u32(u16(op.args[3]))};
 }
 
-// The frame, half or measure that an op's code names.
-__device__ inline Frame frame_of(u32 code) {
-    switch (code) {
-    case OP_BACKDROP: return BACKDROP;
-    case OP_BOX: return BOX;
-    case OP_CORNERS: return CORNERS;
-    case OP_INBOX: return INBOX;
-    default: return OUTBOX;
-    }
-}
-
-__device__ inline Measure measure_of(u32 code) {
-    switch (code) {
-    case OP_HEIGHT: return HEIGHT_OF;
-    case OP_WIDTH: return WIDTH_OF;
-    case OP_SHAPE: return SHAPE_OF;
-    case OP_SQUARE: return SQUARE;
-    case OP_PORTRAIT: return PORTRAIT;
-    case OP_HLINE: return HLINE;
-    case OP_VLINE: return VLINE;
-    case OP_UPPERMOST: return UPPERMOST_OF;
-    case OP_LOWERMOST: return LOWERMOST_OF;
-    case OP_LEFTMOST: return LEFTMOST_OF;
-    case OP_RIGHTMOST: return RIGHTMOST_OF;
-    case OP_ULCORNER: return ULCORNER;
-    case OP_URCORNER: return URCORNER;
-    case OP_LLCORNER: return LLCORNER;
-    case OP_LRCORNER: return LRCORNER;
-    case OP_CENTER: return CENTER;
-    case OP_CENTEROFMASS: return CENTEROFMASS;
-    default: return COLOR_OF;
-    }
-}
-
-// An op that makes a picture, written from `to` on.
+// Runs an op that makes a picture, and writes it from `to` on.
 template <u32 CELLS>
 __device__ Made make_picture(const Op &op, u32 ties, const Value &value, Desk<CELLS> &desk,
                              u8 *to) {
@@ -207,39 +103,11 @@ __device__ Made make_picture(const Op &op, u32 ties, const Value &value, Desk<CE
     }
     case OP_NTH_OBJECT: choice = nth_object(args[0], list); break;
     case OP_MERGE: return draw_object(list, 1, PICTURE_CELLS_MAX, to);
-    case OP_ASINDICES:
-    case OP_TOINDICES: return redraw(from, 0, from.row, from.col, to);
-    case OP_ASOBJECT: return redraw(from, HOLE, from.row, from.col, to);
-    case OP_RECOLOR: return redraw(from, args[0], from.row, from.col, to);
-    case OP_SHIFT: return redraw(from, HOLE, from.row + args[0], from.col + args[1], to);
-    case OP_NORMALIZE: return redraw(from, HOLE, 0, 0, to);
-    case OP_OFCOLOR: return ofcolor(from, args[0], to);
-    case OP_TOOBJECT: return toobject(ground, from, to);
-    case OP_DELTA: return delta(from, to);
-    case OP_BACKDROP:
-    case OP_BOX:
-    case OP_CORNERS:
-    case OP_INBOX:
-    case OP_OUTBOX: return frame(from, frame_of(op.code), CELLS, to);
-    case OP_TOPHALF: return half(from, TOP, to);
-    case OP_BOTTOMHALF: return half(from, BOTTOM, to);
-    case OP_LEFTHALF: return half(from, LEFT, to);
-    case OP_RIGHTHALF: return half(from, RIGHT, to);
-    case OP_TRIM: return trim(from, to);
-    case OP_CROP:
-        return crop(from, {u32(args[0]), u32(args[2])}, {u32(args[1]), u32(args[3])}, to);
-    case OP_SUBGRID: return subgrid(ground, from, to);
-    case OP_COMPRESS: return compress(from, desk.lines, to);
-    case OP_DOWNSCALE: return downscale(from, args[0], to);
-    case OP_UPSCALE: return upscale(from, args[0], args[0], CELLS, to);
-    case OP_HUPSCALE: return upscale(from, 1, args[0], CELLS, to);
-    case OP_VUPSCALE: return upscale(from, args[0], 1, CELLS, to);
-    case OP_CANVAS: return canvas(args[0], args[1], args[2], CELLS, to);
-    case OP_FILL: return paint(ground, {ONE_COLOR, false, u32(args[0])}, ties, from, to);
-    case OP_UNDERFILL: return paint(ground, {ONE_COLOR, true, u32(args[0])}, ties, from, to);
-    case OP_COVER: return paint(ground, {BACKGROUND, false, 0}, ties, from, to);
-    case OP_PAINT: return paint(ground, {OWN_COLORS, false, 0}, ties, from, to);
-    case OP_UNDERPAINT: return paint(ground, {OWN_COLORS, true, 0}, ties, from, to);
+    PATCH_CASES
+    FRAME_CASES
+    CUT_CASES
+    SCALE_CASES
+    PAINT_CASES
     default: return move(ground, args[0], args[1], ties, from, to);
     }
     if (choice.code != OK) {
@@ -248,7 +116,7 @@ __device__ Made make_picture(const Op &op, u32 ties, const Value &value, Desk<CE
     return draw_object(list, choice.index + 1, choice.index + 1, to);
 }
 
-// An op that makes a list of objects, their labels in the desk; gives how many there are.
+// Runs an op that makes a list of objects, with labels in the desk; returns their number.
 template <u32 CELLS>
 __device__ u32 make_objects(const Op &op, u32 ties, Value &value, Desk<CELLS> &desk) {
     known_as_shared(value.grid.cells);
@@ -260,7 +128,7 @@ __device__ u32 make_objects(const Op &op, u32 ties, Value &value, Desk<CELLS> &d
         return filter<CELLS>(keys, key, args[0], list, desk.ranks);
     }
     if (value.grid_slot != 0) {
-        // The parents take all other slots.
+                // The parents take all other slots.
         u8 *to = desk.slot(0) + misplaced(value.grid.cells, 16);
         copy_around(value.grid.cells, value.grid.area(), to);
         value.grid.cells = to;
@@ -274,7 +142,7 @@ __device__ u32 make_objects(const Op &op, u32 ties, Value &value, Desk<CELLS> &d
     return partition(value.grid, op.code == OP_FGPARTITION, ties, desk.labels());
 }
 
-// An op that makes a number, a flag or a vector.
+// Runs an op that makes a number, a flag or a vector.
 __device__ inline Measured make_number(const Op &op, u32 ties, const Value &value) {
     const Picture from = value.picture();
     known_as_shared(from.cells);
@@ -292,7 +160,7 @@ __device__ inline Measured make_number(const Op &op, u32 ties, const Value &valu
     }
 }
 
-// Does one op; gives its code. `last`: where a grid may be drawn that needs no slot, or null.
+// Runs one op; returns its code. `last`: where a grid may be drawn that needs no slot, or null.
 template <u32 CELLS>
 __device__ u32 perform(const Op &op, u32 ties, Value &value, Desk<CELLS> &desk, u32 skew,
                        u8 *last) {
@@ -317,7 +185,7 @@ __device__ u32 perform(const Op &op, u32 ties, Value &value, Desk<CELLS> &desk, 
         break;
     }
     case OBJECTS: value.objects = make_objects(op, ties, value, desk); break;
-    // Written at the end, from where the grid is.
+        // Written at the end, from the grid's place.
     case PALETTE: value.grid = value.picture(); break;
     default: {
         const Measured result = make_number(op, ties, value);
@@ -330,13 +198,13 @@ __device__ u32 perform(const Op &op, u32 ties, Value &value, Desk<CELLS> &desk, 
     return code;
 }
 
-// Not 0 if one of four cells is no colour.
+// Not 0 if one of four cells is not a colour.
 __device__ inline u32 over_colors(u32 word) {
     return ((word & 0x7f7f7f7f) + 0x76767676 | word) & 0x80808080;
 }
 
-// Whether a cell is no colour. What lies around the grid may say so too: then its cells are looked
-// at one by one.
+// Whether a cell is not a colour. Bytes around the grid may also trigger the fast check; then the cells are
+// checked one by one.
 __device__ inline bool has_bad_cell(const u8 *cells, u32 area) {
     const u32 before = misplaced(cells, 4);
     bool suspect = false;
@@ -358,7 +226,7 @@ __device__ inline bool has_bad_cell(const u8 *cells, u32 area) {
 struct Arrival {
     u32 h, w;
     const u8 *cells;
-    // Of a launch that is not the first.
+        // For a launch that is not the first.
     u32 status;
 
     __device__ u32 area() const { return h * w; }
@@ -374,7 +242,7 @@ __device__ inline Arrival arrival_of(const Step &step, u32 index) {
     return grid;
 }
 
-// What lane `from` knows of a grid, for all lanes.
+// Shares what lane `from` has loaded of a grid with all lanes.
 __device__ inline Arrival arrival_at(const Arrival &mine, u32 from) {
     Arrival grid;
     grid.h = __shfl_sync(ALL_LANES, mine.h, from);
@@ -385,7 +253,7 @@ __device__ inline Arrival arrival_at(const Arrival &mine, u32 from) {
     return grid;
 }
 
-// Takes a grid's cells to slot 0, where they lie in their sixteen bytes as they do in memory.
+// Copies a grid's cells to slot 0, at the alignment that they have in memory.
 template <u32 CELLS>
 __device__ void take(const Arrival &grid, Desk<CELLS> &desk) {
     if (grid.area() <= CELLS) {
@@ -424,7 +292,7 @@ __device__ inline void write_labels(const u16 *labels, u32 area, u8 *to) {
         [=](u32 at, u8 *place) { *place = labels[at]; });
 }
 
-// Writes what the chain has made of a value to where the next launch, or the host, finds it.
+// Writes a chain's result for a value to where the next launch, or the host, finds it.
 template <u32 CELLS>
 __device__ void write(const Step &step, u32 index, const Value &value, Desk<CELLS> &desk) {
     if (step.palettes) {
@@ -459,7 +327,7 @@ __device__ void write(const Step &step, u32 index, const Value &value, Desk<CELL
     }
 }
 
-// The same for a value that has failed.
+// Writes a failed value.
 __device__ inline void write_nothing(const Step &step, u32 index) {
     if (step.blanks && step.to.cells) {
         blank(step.offsets, index, step.to.cells);
@@ -479,7 +347,7 @@ __device__ inline void write_nothing(const Step &step, u32 index) {
     }
 }
 
-// `index` is a value of the step, whose cells lie in slot 0.
+// Runs the chain over value `index` of the step, whose cells lie in slot 0.
 template <u32 CELLS>
 __device__ void run_chain(const Step &step, u32 index, const Arrival &grid, Desk<CELLS> &desk) {
     const u32 skew = misplaced(grid.cells, 16);
@@ -494,7 +362,7 @@ __device__ void run_chain(const Step &step, u32 index, const Arrival &grid, Desk
             status = status_of(EMPTY_ARG, op.place);
             break;
         }
-        // An image has the size of what it is an image of: at the end it needs no slot.
+                // An image is as large as its source: at the end it needs no slot.
         const bool is_last = at + 1 == step.op_count && op.code == OP_IMAGE && op.gives == GRID;
         u8 *last = nullptr;
         if (is_last && step.to.cells) {
@@ -513,7 +381,7 @@ __device__ void run_chain(const Step &step, u32 index, const Arrival &grid, Desk
     }
 }
 
-// A value that has at most SMALL_CELLS cells at every op takes little shared memory. As in
+// A value with at most SMALL_CELLS cells at every op takes little shared memory. As in
 // kernels/src/module.rs.
 constexpr u32 SMALL_CELLS = 1024;
 
@@ -525,7 +393,7 @@ __device__ inline void chain(const Step &step) {
         return;
     }
     const u32 count = min(step.values_per_warp, step.values - first);
-    // Each lane finds one grid.
+        // Each lane loads one grid.
     const Arrival mine = arrival_of(step, first + min(lane(), count - 1));
 #pragma unroll 1
     for (u32 at = 0; at < count; at += 1) {
@@ -536,8 +404,8 @@ __device__ inline void chain(const Step &step) {
     }
 }
 
-// The values that found no room: any value has room here, and fewer warps do. Each warp looks at
-// a few values, of which it may find none.
+// Runs the values for which the other kernel had no capacity: this one has capacity for any value, with fewer
+// warps. Each warp checks a few values, and perhaps runs none of them.
 constexpr u32 LARGE_WARPS = 2;
 constexpr u32 LARGE_VALUES_PER_WARP = 4;
 

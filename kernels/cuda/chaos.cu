@@ -1,6 +1,6 @@
-// Faults on purpose, for `gridpool chaos`: a module of its own, which a worker loads only when it is
-// told to meet one. kernels/build_ptx.py makes kernels/ptx/chaos.ptx from it. Each kernel takes one
-// number, so that no compiler can tell in advance what it does.
+// Kernels that fault on purpose, for `gridpool chaos`: a module of its own, which a worker loads only to
+// cause a fault. kernels/build_ptx.py makes kernels/ptx/chaos.ptx from it. Each kernel takes one number, so
+// that no compiler can tell in advance what it does.
 
 using u32 = unsigned int;
 using u64 = unsigned long long;
@@ -9,7 +9,7 @@ namespace {
 
 __device__ volatile u32 place[4];
 
-// Nobody sets it.
+// Never set.
 __device__ volatile u32 is_over;
 
 }  // namespace

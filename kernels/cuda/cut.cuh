@@ -5,7 +5,7 @@
 
 #include "cells.cuh"
 
-// A run of lines, of which a grid of `lines` lines has those before its end.
+// A range of lines; a grid of `lines` lines has those before its end.
 struct Run {
     u32 start, length;
 
@@ -30,8 +30,8 @@ __device__ inline Run first_half(u32 lines) { return {0, lines / 2}; }
 // An odd middle line is in neither half.
 __device__ inline Run second_half(u32 lines) { return {lines - lines / 2, lines / 2}; }
 
-// Part `part` of `parts`: one line is left out between two of them unless they come out even, and
-// the last may be cut.
+// Part `part` of `parts`: one line is left out between two of them unless they divide evenly, and the last
+// may be cut.
 __device__ inline Run split(u32 lines, u32 parts, u32 part) {
     const u32 length = lines / parts, left_out = lines % parts != 0;
     return {part * (length + left_out), length};
@@ -72,7 +72,7 @@ __device__ inline Made downscale(Picture from, u32 factor, u8 *to) {
     return made_grid(h, w);
 }
 
-// What a warp needs in shared memory to drop lines of a grid.
+// The shared memory that a warp needs to drop lines of a grid.
 struct KeptLines {
     Ranks<(SIDE_MAX + LANES) / LANES> rows, cols;
 };
@@ -87,7 +87,7 @@ __device__ inline bool is_mixed(const u8 *line, u32 cells, u32 pitch) {
     return mixed;
 }
 
-// Drops the rows and columns of one colour, judged on the grid as it came.
+// Drops the rows and columns of one colour, as they are in the original grid.
 __device__ inline Made compress(Picture from, KeptLines &kept, u8 *to) {
     kept.rows.mark(from.h, [&](u32 row) {
         return is_mixed(from.cells + row * from.w, from.w, 1);
@@ -103,3 +103,16 @@ __device__ inline Made compress(Picture from, KeptLines &kept, u8 *to) {
     }
     return made_grid(kept.rows.count, w);
 }
+
+// The ops of this file, in the words of make_picture in chain.cuh.
+#define CUT_CASES                                                                          \
+    case OP_TOPHALF: return half(from, TOP, to);                                           \
+    case OP_BOTTOMHALF: return half(from, BOTTOM, to);                                     \
+    case OP_LEFTHALF: return half(from, LEFT, to);                                         \
+    case OP_RIGHTHALF: return half(from, RIGHT, to);                                       \
+    case OP_TRIM: return trim(from, to);                                                   \
+    case OP_CROP:                                                                          \
+        return crop(from, {u32(args[0]), u32(args[2])}, {u32(args[1]), u32(args[3])}, to); \
+    case OP_SUBGRID: return subgrid(ground, from, to);                                     \
+    case OP_COMPRESS: return compress(from, desk.lines, to);                               \
+    case OP_DOWNSCALE: return downscale(from, args[0], to);

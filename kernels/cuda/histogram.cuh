@@ -1,21 +1,21 @@
-// How often each colour occurs. Holes are no cells.
+// How often each colour occurs. Holes are not cells.
 // Mirrors kernels/src/reference/histogram.rs.
 //
-// One warp a value. Lane c knows colour c; lanes from COLORS on know of nothing and count 0.
+// One warp per value. Lane c counts colour c; lanes from COLORS on count 0.
 
 #pragma once
 
 #include "picture.cuh"
 
-// What a lane knows of its colour.
+// A lane's count of its colour.
 struct Tally {
     u32 count;
-    // The first cell, where count is not 0.
+        // The first cell, if count is not 0.
     u32 first;
 };
 
-// A colour has four bits. Each lane learns the four bits of all cells of 32, and from them which
-// cells are of its own colour.
+// A colour has four bits. Each lane learns the four bits of 32 cells at a time, and derives from them which
+// cells have its own colour.
 __device__ __noinline__ Tally tally(const u8 *cells, u32 area) {
     cells = known_as_shared(cells);
     const u32 flip_0 = lane() & 1 ? 0 : ALL_LANES, flip_1 = lane() & 2 ? 0 : ALL_LANES;

@@ -1,5 +1,5 @@
-// A chain of one image and nothing else, the commonest of all, over the grids of the input: a block
-// takes many grids at a time, that lie one behind the other.
+// A chain of only one image, the most common of all, over the grids of the input: a block takes many
+// neighbouring grids at a time.
 
 #pragma once
 
@@ -8,35 +8,34 @@
 // Cells that a block takes at a time; a grid of any size fits.
 constexpr u32 TILE_CELLS = 16384;
 
-// What a warp is told of a grid whose image it writes.
+// What a warp needs to write the image of a grid.
 struct alignas(16) Sketch {
-    // Where the image starts, counted from the tile's first cell, and how many cells it has.
+        // Where the image starts, counted from the tile's first cell, and its number of cells.
     u16 start, area;
     // The lines of the image. Their start counts from the tile's first cell too.
     i16 first, down, right;
-    // Columns of the image, and what divides by them.
+        // Columns of the image, and the divisor by them.
     u16 w;
     u32 factor;
 };
 
-// The last word of an image may take cells from up to so far before and behind the grid, which are
-// not used: a line of its own length on.
+// The last word of an image may read up to this many cells before and after the grid, one line of its own
+// length, and does not use them.
 constexpr u32 LINE_MAX = SIDE_MAX;
 
-// What a block needs in shared memory. Before the cells and behind them lies something that may be
-// read.
+// The shared memory of a block. The bytes before and after the cells may be read.
 struct Tile {
     Sketch sketches[BLOCK_THREADS];
-    // Whether a cell of the grid is no colour.
+        // Whether a cell of the grid is not a colour.
     bool bad[BLOCK_THREADS];
     u32 end;
-    // They lie in their sixteen bytes as they do in memory.
+        // At the alignment that they have in memory.
     alignas(16) u8 cells[TILE_CELLS + 32 + LINE_MAX];
 };
 
-static_assert(sizeof(Sketch) * BLOCK_THREADS >= 2 * LINE_MAX, "room before the cells");
+static_assert(sizeof(Sketch) * BLOCK_THREADS >= 2 * LINE_MAX, "capacity before the cells");
 
-// Takes the cells from `from` on; whether one of them may be no colour.
+// Copies the cells from `from` on; returns whether one of them may not be a colour.
 __device__ inline bool take_cells(Tile &tile, const u8 *from, u32 cells) {
     const u32 before = misplaced(from, 16);
     const uint4 *source = reinterpret_cast<const uint4 *>(from - before);
@@ -66,8 +65,8 @@ __device__ inline Sketch sketch(Symmetry symmetry, u32 h, u32 w, u32 start) {
     return sketch;
 }
 
-// Four cells of an image from place `at` on, the first in the lowest byte. Where the image ends, what
-// comes after it is not to be used.
+// Four cells of an image from place `at` on, the first in the lowest byte. Cells past the image's end must not
+// be used.
 template <bool RECOLORS>
 __device__ inline u32 four_cells(const u8 *cells, const Sketch &of, ColorMap colors, u32 at) {
     const int down = of.down, right = of.right, w = of.w;
@@ -100,7 +99,7 @@ __device__ inline u32 four_cells(const u8 *cells, const Sketch &of, ColorMap col
     return word;
 }
 
-// Writes the image of one grid of the tile to where it starts.
+// Writes the image of one grid of the tile to its place.
 template <bool RECOLORS>
 __device__ void write_image(const u8 *cells, const Sketch &of, ColorMap colors, u8 *to) {
     const int before = misplaced(to, 4), area = of.area;
@@ -125,7 +124,7 @@ __device__ void write_image(const u8 *cells, const Sketch &of, ColorMap colors, 
     }
 }
 
-// The values from `first` on of which all cells fit in the tile, up to `last`; gives how many.
+// The number of values from `first` on, up to `last`, whose cells all fit in the tile.
 template <bool RECOLORS>
 __device__ u32 do_tile(const Step &step, Symmetry symmetry, ColorMap colors, Tile &tile, u32 first,
                        u32 last) {
@@ -158,7 +157,7 @@ __device__ u32 do_tile(const Step &step, Symmetry symmetry, ColorMap colors, Til
         }
         write_image<RECOLORS>(cells, of, colors, to + of.start);
     }
-    // Before the next cells come, and after the last one is judged.
+        // Before the next cells come, and after the last one is checked.
     __syncthreads();
     if (threadIdx.x < count) {
         const bool bad = suspects && tile.bad[threadIdx.x];

@@ -1,14 +1,14 @@
 // Tuples of grids: a grid cut into parts, one element, or all elements in one.
 // Mirrors kernels/src/reference/{cut,join}.rs.
 //
-// One warp a value after the op.
+// One warp per value after the op.
 
 #pragma once
 
 #include "cut.cuh"
 #include "step.cuh"
 
-// The values before the op that one value after it is made of.
+// The values before the op that make one value after it.
 struct Sources {
     u32 first, count;
 };
@@ -46,7 +46,7 @@ __device__ inline Picture grid_before(const Step &step, u32 value) {
     return picture_of(step.offsets, step.from, value);
 }
 
-// All parts of one grid lie beside each other.
+// Writes all parts of one grid next to each other.
 __device__ inline void split(const Step &step, bool columns) {
     const u32 value = value_of_warp();
     if (value >= step.values) {
@@ -62,7 +62,7 @@ __device__ inline void split(const Step &step, bool columns) {
     });
 }
 
-// Element `args[0]` as it is, an empty grid too, whatever became of the others.
+// Copies element `args[0]` unchanged, even an empty grid, whether or not the others failed.
 __device__ inline void nth_element(const Step &step) {
     const u32 value = value_of_warp();
     if (value >= step.values) {
@@ -97,7 +97,7 @@ __device__ inline void hconcat(const Step &step) {
             h = min(h, grid.h);
             w += grid.w;
         }
-        if (judge_size(h, w, PICTURE_CELLS_MAX) != OK) {
+        if (check_size(h, w, PICTURE_CELLS_MAX) != OK) {
             return failed(OVERFLOW);
         }
         u32 col = 0;
@@ -111,7 +111,7 @@ __device__ inline void hconcat(const Step &step) {
     });
 }
 
-// All on top of each other; they must be equally wide.
+// All on top of each other; their widths must be equal.
 __device__ inline void vconcat(const Step &step) {
     each_tuple(step, [&](Sources sources, u8 *to) {
         const u32 w = grid_before(step, sources.first).w;
@@ -126,7 +126,7 @@ __device__ inline void vconcat(const Step &step) {
         if (!even) {
             return failed(BAD_SHAPE);
         }
-        if (judge_size(h, w, PICTURE_CELLS_MAX) != OK) {
+        if (check_size(h, w, PICTURE_CELLS_MAX) != OK) {
             return failed(OVERFLOW);
         }
         u32 row = 0;

@@ -1,10 +1,10 @@
 // Connected components of a grid, numbered in canonical order.
-// Mirrors kernels/src/reference/label.rs in what it gives, not in how: here every cell is a node
-// of a forest in shared memory, and neighbours of one object unite their trees.
+// Gives the results of kernels/src/reference/label.rs by another method: every cell is a node of a forest in
+// shared memory, and neighbours within one object unite their trees.
 //
-// Whatever the order in which lanes get there, the root of a finished tree is the object's smallest
-// cell, because a root is only ever hung under a smaller one. So the result does not depend on it,
-// and counting roots up to a cell gives the object's number.
+// In any order of lanes, the root of a finished tree is the object's smallest cell, because a root is only
+// ever hung under a smaller one. So the result does not depend on the order, and counting roots up to a cell
+// gives the object's number.
 
 #pragma once
 
@@ -12,13 +12,13 @@
 
 constexpr u32 NO_BACKGROUND = 255;
 
-// A forest over the cells of one grid. `volatile`, because other lanes change it meanwhile, but
-// only by atomicMin: a parent only ever falls, and stays an ancestor. So a walk ends, and at the
-// root that a walk from anywhere in the tree would reach.
+// A forest over the cells of one grid. It is `volatile` because other lanes change it meanwhile, but only by
+// atomicMin: a parent only ever falls, and stays an ancestor. So a walk ends, and at the root that a walk from
+// anywhere in the tree would reach.
 struct Forest {
     volatile u32 *parents;
 
-    // Hangs `cell` under `parent` unless it hangs lower already; gives what it hung under before.
+        // Hangs `cell` under `parent` unless it hangs lower already; returns its previous parent.
     __device__ u32 hang(u32 cell, u32 parent) const {
         return atomicMin((u32 *)&parents[cell], parent);
     }
@@ -45,15 +45,15 @@ struct Forest {
             if (before == high) {
                 return;
             }
-            // Another lane was first: `high` hung under `before`, which must meet `low` too.
+                        // Another lane was first: `high` hung under `before`, which must meet `low` too.
             a = before;
             b = low;
         }
     }
 };
 
-// Which neighbours belong to one object. Among the cells that it holds, to join is to be alike: if
-// two cells join a third, they join each other.
+// Which neighbours belong to one object. Cells of an object are joined if they are alike: if two cells join a
+// third, they join each other.
 struct Grouping {
     bool univalued, diagonal;
     u32 background;
@@ -65,8 +65,8 @@ struct Grouping {
     }
 };
 
-// Hangs every cell under the first of its row that reaches it without a gap, so that only rows
-// remain to be united.
+// Hangs every cell under the first of its row that reaches it without a gap, so that only rows remain to be
+// united.
 __device__ inline void hang_rows(Forest forest, Picture grid, Grouping grouping) {
     u32 carried = 0;
 #pragma unroll 1
@@ -87,8 +87,8 @@ __device__ inline void hang_rows(Forest forest, Picture grid, Grouping grouping)
     }
 }
 
-// Unites every cell with those of the row above that it joins, but for those that its neighbours
-// unite it with: the left one with what lies above both, and each with what lies above itself.
+// Unites every cell with the joined cells of the row above, except those with which a neighbour unites it: the
+// left neighbour unites it with cells above both, and each unites itself with cells above it.
 __device__ inline void unite_rows(Forest forest, Picture grid, Grouping grouping) {
     const u32 w = grid.w;
 #pragma unroll 1
@@ -132,8 +132,8 @@ __device__ void unite_all(Picture grid, Grouping grouping, u32 *parents,
     });
 }
 
-// Gives the number of objects. Their labels, for each cell the object's number from 1 or 0, end up
-// as half words where the parents were, which are whole words.
+// Returns the number of objects. Their labels, for each cell the object's number from 1 or 0, end up in two
+// bytes each where the parents of four bytes were.
 template <u32 CELLS>
 __device__ u32 label(Picture grid, Grouping grouping, u32 *parents, Ranks<CELLS / LANES> &roots) {
     unite_all<CELLS>(grid, grouping, parents, roots);
@@ -151,7 +151,7 @@ __device__ u32 label(Picture grid, Grouping grouping, u32 *parents, Ranks<CELLS 
         if (at < grid.area() && grouping.holds(grid.cells[at])) {
             label = roots.rank(parents[at]) + 1;
         }
-        // The labels of these cells lie over the parents of cells up to these.
+                // The labels of these cells lie over the parents of cells up to these.
         __syncwarp();
         if (at < grid.area()) {
             labels[at] = label;

@@ -1,11 +1,11 @@
-// A chain of one labelling and nothing else, over the grids of the input: labels go straight from
-// the forest to where the host finds them.
+// A chain of only one labelling, over the grids of the input: labels go straight from the forest to the host's
+// result.
 
 #pragma once
 
 #include "chain.cuh"
 
-// What a warp needs in shared memory: the cells as they lie in their sixteen bytes, and the forest.
+// The shared memory of a warp: the cells, aligned as in memory, and the forest.
 struct LabelDesk {
     alignas(16) u8 cells[SMALL_CELLS + 16];
     u32 parents[SMALL_CELLS];
@@ -27,7 +27,7 @@ __device__ inline u32 label_of(const LabelDesk &desk, const u8 *cells, Grouping 
     }
 }
 
-// Writes the low byte of every label, or, where there are more than 255 objects, the high one.
+// Writes the low byte of every label, or the high one if there are more than 255 objects.
 __device__ __noinline__ void write_plane(const LabelDesk &desk, Picture grid, Grouping grouping,
                                          u32 shift, u8 *to) {
     const auto byte_of = [&](u32 at) {

@@ -1,9 +1,10 @@
-// What one can ask of a picture: where its box lies, how large it is, what shape it has.
+// Measures of a picture: where its box lies, its size, its shape.
 // Mirrors kernels/src/reference/measure.rs.
 
 #pragma once
 
 #include "histogram.cuh"
+#include "opcodes.cuh"
 
 enum Measure {
     HEIGHT_OF,
@@ -26,7 +27,7 @@ enum Measure {
     COLOR_OF,
 };
 
-// A number, and whether there is one.
+// A number, and whether it exists.
 struct Measured {
     u32 code;
     i32 number;
@@ -67,7 +68,7 @@ __device__ inline u32 first_color(Picture from) {
     return from.cells[least_of_warp(first)];
 }
 
-// What every picture has, the empty one too. `is_grid`: it has no holes.
+// Measures that every picture has, even the empty one. `is_grid`: it has no holes.
 __device__ inline Measured of_any(Measure measure, Picture from, bool is_grid) {
     const u32 h = from.h, w = from.w;
     switch (measure) {
@@ -81,7 +82,7 @@ __device__ inline Measured of_any(Measure measure, Picture from, bool is_grid) {
     }
 }
 
-// What only a cell has.
+// Measures that only a picture with cells has.
 __device__ inline Measured of_some(Measure measure, Picture from) {
     if (from.is_empty()) {
         return {EMPTY_ARG, 0};
@@ -105,4 +106,28 @@ __device__ inline Measured of_some(Measure measure, Picture from) {
 
 __device__ inline Measured measure(Measure measure, Picture from, bool is_grid) {
     return measure < UPPERMOST_OF ? of_any(measure, from, is_grid) : of_some(measure, from);
+}
+
+// The measure of an op's code.
+__device__ inline Measure measure_of(u32 code) {
+    switch (code) {
+    case OP_HEIGHT: return HEIGHT_OF;
+    case OP_WIDTH: return WIDTH_OF;
+    case OP_SHAPE: return SHAPE_OF;
+    case OP_SQUARE: return SQUARE;
+    case OP_PORTRAIT: return PORTRAIT;
+    case OP_HLINE: return HLINE;
+    case OP_VLINE: return VLINE;
+    case OP_UPPERMOST: return UPPERMOST_OF;
+    case OP_LOWERMOST: return LOWERMOST_OF;
+    case OP_LEFTMOST: return LEFTMOST_OF;
+    case OP_RIGHTMOST: return RIGHTMOST_OF;
+    case OP_ULCORNER: return ULCORNER;
+    case OP_URCORNER: return URCORNER;
+    case OP_LLCORNER: return LLCORNER;
+    case OP_LRCORNER: return LRCORNER;
+    case OP_CENTER: return CENTER;
+    case OP_CENTEROFMASS: return CENTEROFMASS;
+    default: return COLOR_OF;
+    }
 }

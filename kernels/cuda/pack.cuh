@@ -1,8 +1,8 @@
-// Results whose sizes nobody knew before: each is given a place behind the one before it, and its
-// cells are gathered there, so that the host copies no more than there is.
+// Packs results of unknown size: each value gets a place right after the value before it, and its cells are
+// gathered there, so that the host copies only used bytes.
 //
-// The areas of a tile of values are added up by one block; then each block knows where its own tile
-// starts. No atomics: places are the same in every run.
+// One block adds up the areas of a tile of values; then each block knows where its own tile starts. There are
+// no atomics: places are the same in every run.
 
 #pragma once
 
@@ -17,7 +17,7 @@ __device__ inline u32 area_of(const Step &step, u32 value) {
     return value < step.values ? shape[0] * shape[1] : 0;
 }
 
-// Leaves the area of every tile in step.sums. One block a tile.
+// Leaves the area of every tile in step.sums. One block per tile.
 __device__ __noinline__ void add_areas(const Step &step) {
     __shared__ Slots slots;
     u32 sum = 0, all = 0;
@@ -31,8 +31,8 @@ __device__ __noinline__ void add_areas(const Step &step) {
     }
 }
 
-// Gives every value its place, counted from the first of the chunk, and leaves the area of all
-// behind the sums. One block a tile.
+// Gives every value its place, counted from the first of the chunk, and leaves the total area after the sums.
+// One block per tile.
 __device__ __noinline__ void place(const Step &step) {
     __shared__ Slots slots;
     const u32 first = blockIdx.x * TILE_VALUES;
@@ -61,7 +61,7 @@ __device__ __noinline__ void place(const Step &step) {
     }
 }
 
-// Gathers the planes that the result has. One warp a value.
+// Gathers the planes that the result has. One warp per value.
 __device__ __noinline__ void pack(const Step &step) {
     const u32 value = value_of_warp();
     if (value >= step.values) {

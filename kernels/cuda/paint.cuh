@@ -1,12 +1,12 @@
-// Objects and patches painted on their ground. Cells off the ground are ignored; an empty object
-// or patch leaves it as it is.
+// Paints objects and patches on their ground. Cells off the ground are ignored; an empty object or patch
+// changes nothing.
 // Mirrors kernels/src/reference/paint.rs.
 
 #pragma once
 
 #include "ties.cuh"
 
-// What comes where the patch has a cell.
+// The colour for each cell of the patch.
 enum Paint {
     OWN_COLORS,
     ONE_COLOR,
@@ -22,7 +22,7 @@ struct Brush {
     u32 color;
 };
 
-// A grid to paint on, and its commonest colour, looked for where it is asked.
+// A grid to paint on, and its commonest colour, computed when it is needed.
 struct Ground {
     Picture grid;
     u32 background;
@@ -52,7 +52,7 @@ __device__ inline Made paint(Picture on, Brush brush, u32 ties, Picture from, u8
     return made_grid(on.h, on.w);
 }
 
-// Covers the object and paints it (rows, cols) further on.
+// Covers the object and paints it (rows, cols) further.
 __device__ inline Made move(Picture on, int rows, int cols, u32 ties, Picture from, u8 *to) {
     const Ground ground(on, true, ties);
     draw(on.h, on.w, to, [&](const Walk &walk) -> u32 {
@@ -65,3 +65,11 @@ __device__ inline Made move(Picture on, int rows, int cols, u32 ties, Picture fr
     });
     return made_grid(on.h, on.w);
 }
+
+// The ops of this file, in the words of make_picture in chain.cuh.
+#define PAINT_CASES                                                                           \
+    case OP_FILL: return paint(ground, {ONE_COLOR, false, u32(args[0])}, ties, from, to);     \
+    case OP_UNDERFILL: return paint(ground, {ONE_COLOR, true, u32(args[0])}, ties, from, to); \
+    case OP_COVER: return paint(ground, {BACKGROUND, false, 0}, ties, from, to);              \
+    case OP_PAINT: return paint(ground, {OWN_COLORS, false, 0}, ties, from, to);              \
+    case OP_UNDERPAINT: return paint(ground, {OWN_COLORS, true, 0}, ties, from, to);

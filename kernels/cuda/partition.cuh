@@ -5,7 +5,7 @@
 
 #include "ties.cuh"
 
-// Lane c knows what becomes of colour c. Gives the number of objects.
+// Lane c handles colour c. Returns the number of objects.
 __device__ inline u32 partition(Picture grid, bool foreground_only, u32 ties, u16 *labels) {
     Tally mine = tally(grid.cells, grid.area());
     if (foreground_only) {

@@ -42,10 +42,10 @@ enum Code : u32 {
     BAD_SHAPE,
 };
 
-// A picture is larger than where it should be drawn: never an item's own.
+// A picture is larger than its buffer: never an item's own error.
 constexpr u32 NO_ROOM = 255;
 
-// What an op made of a value: nothing but a code, or a picture, whose cells it has written.
+// An op's result for a value: only a code, or a picture whose cells it has written.
 struct Made {
     u32 code;
     u32 h, w;
@@ -69,16 +69,15 @@ __device__ inline Made made_grid(u32 h, u32 w) { return made(h, w, 0, 0); }
 // The same box as `from`, in the same place.
 __device__ inline Made made_like(Picture from) { return {OK, from.h, from.w, from.row, from.col}; }
 
-// Whether there may be a grid of that size, and whether it may be drawn in `room` cells.
-__device__ inline u32 judge_size(u32 h, u32 w, u32 room) {
+// Whether a grid of that size is allowed, and whether it can be drawn in `capacity` cells.
+__device__ inline u32 check_size(u32 h, u32 w, u32 capacity) {
     const bool fits = h <= SIDE_MAX && w <= SIDE_MAX && h * w <= PICTURE_CELLS_MAX;
-    return !fits ? OVERFLOW : h * w > room ? NO_ROOM : OK;
+    return !fits ? OVERFLOW : h * w > capacity ? NO_ROOM : OK;
 }
 
-// Divides numbers below 4,096 by one of 1 to 255, exactly: the factor exceeds 2^20 / by by at most
-// 1, so the product's error is below 4096 * 255 < 2^20. The approximate quotient has an error of at
-// most a quarter of the least distance to the next whole number, unless that is exact, when one
-// less does as well.
+// Divides numbers below 4,096 by a number from 1 to 255, exactly. The factor exceeds 2^20 / by by at most 1, so
+// the product's error is below 4096 * 255 < 2^20. The approximate quotient has an error of at most a quarter of
+// the least distance to the next whole number, unless the quotient is exact; then one less gives the same.
 struct Divisor {
     u32 factor;
 
@@ -87,8 +86,8 @@ struct Divisor {
     __device__ u32 quotient(u32 number) const { return number * factor >> 20; }
 };
 
-// The cells of an h x w box that one lane serves: every 32nd, row-major. Knows row and column
-// without a division for each cell.
+// The cells of an h x w box that one lane serves: every 32nd, row-major. Tracks row and column without a
+// division for each cell.
 struct Walk {
     u32 at, row, col;
 
@@ -116,7 +115,7 @@ private:
     u32 area, w, rows, cols;
 };
 
-// Writes an h x w box: `cell` gives the byte for a place of it.
+// Writes an h x w box: `cell` returns the byte for a place of it.
 template <class Cell>
 __device__ void draw(u32 h, u32 w, u8 *to, Cell cell) {
 #pragma unroll 1
@@ -125,7 +124,7 @@ __device__ void draw(u32 h, u32 w, u8 *to, Cell cell) {
     }
 }
 
-// Place (i, j) of an image is cell `start + i * down + j * right` of what it is an image of.
+// Place (i, j) of an image is cell `start + i * down + j * right` of its source.
 struct Lines {
     int start, down, right;
 };
@@ -141,8 +140,8 @@ __device__ __noinline__ void draw_lines(const u8 *from, Lines lines, u32 h, u32 
     }
 }
 
-// Writes what is left of an h x w box at (row, col) when border lines without a cell are dropped.
-// `cell` gives a colour or HOLE for a place of the box, and the same each time it is asked.
+// Writes an h x w box at (row, col) without border lines that have no cell. `cell` returns a colour or HOLE for
+// a place of the box, always the same.
 template <class Cell>
 __device__ Made draw_tight(u32 h, u32 w, int row, int col, u8 *to, Cell cell) {
     u32 top = h, bottom = 0, left = w, right = 0;

@@ -1,8 +1,8 @@
-// Objects chosen from a list: all of a kind, the best, the nth, or all in one.
+// Chooses objects from a list: all with a key, the best, the nth, or all in one.
 // Mirrors kernels/src/reference/select.rs.
 //
-// Labels are made by these functions and their like alone and never pass the number of objects,
-// which never passes the cells of the grid: so they may be indices.
+// Only labelling functions make labels, and these never exceed the number of objects, which never exceeds the
+// cells of the grid: so labels may be indices.
 
 #pragma once
 
@@ -13,22 +13,22 @@ enum Key { COLOR, HEIGHT, LEFTMOST, LOWERMOST, RIGHTMOST, SIZE, UPPERMOST, WIDTH
 
 constexpr u32 KEY_MAX = PICTURE_CELLS_MAX;
 
-// A list of objects: of each cell of its ground the object's number from 1, or 0.
+// A list of objects: for each cell of its ground the object's number from 1, or 0.
 struct List {
     Picture grid;
     u16 *labels;
     u32 objects;
 };
 
-// One key of the objects from `first` on, as many as there is room for, in shared memory.
-template <u32 ROOM>
+// One key of the objects from `first` on, as many as fit, in shared memory.
+template <u32 CAPACITY>
 struct Keys {
-    // The least and the greatest row or column of its cells; the greatest may be a count instead.
-    u32 least[ROOM];
-    u32 most[ROOM];
+        // The least and the greatest row or column of its cells; the greatest may be a count instead.
+    u32 least[CAPACITY];
+    u32 most[CAPACITY];
 
     __device__ void find(Key key, const List &list, u32 first) {
-        const u32 objects = min(list.objects - first, ROOM);
+        const u32 objects = min(list.objects - first, CAPACITY);
 #pragma unroll 1
         for (u32 index = lane(); index < objects; index += LANES) {
             least[index] = PICTURE_CELLS_MAX;
@@ -45,7 +45,7 @@ struct Keys {
         __syncwarp();
     }
 
-    // The key of an object. Of a height or width one less, which compares alike.
+        // The key of an object. For a height or width one less, which compares equally.
     __device__ u32 of(Key key, Picture grid, u32 index) const {
         switch (key) {
         case COLOR: return grid.cells[least[index]];
@@ -74,23 +74,23 @@ private:
     }
 };
 
-// Calls `see(index, key)` for every object of a list, each by one lane.
-template <u32 ROOM, class See>
-__device__ void each_key(Keys<ROOM> &keys, Key key, const List &list, See see) {
+// Calls `see(index, key)` for every object of a list, each in one lane.
+template <u32 CAPACITY, class See>
+__device__ void each_key(Keys<CAPACITY> &keys, Key key, const List &list, See see) {
 #pragma unroll 1
-    for (u32 first = 0; first < list.objects; first += ROOM) {
+    for (u32 first = 0; first < list.objects; first += CAPACITY) {
         keys.find(key, list, first);
 #pragma unroll 1
-        for (u32 index = lane(); index < min(list.objects - first, ROOM); index += LANES) {
+        for (u32 index = lane(); index < min(list.objects - first, CAPACITY); index += LANES) {
             see(first + index, keys.of(key, list.grid, index));
         }
         __syncwarp();
     }
 }
 
-// Keeps the objects whose key is `wanted`, in their order; gives how many there are.
-template <u32 CELLS, u32 ROOM>
-__device__ u32 filter(Keys<ROOM> &keys, Key key, u32 wanted, const List &list,
+// Keeps the objects whose key is `wanted`, in order; returns how many there are.
+template <u32 CELLS, u32 CAPACITY>
+__device__ u32 filter(Keys<CAPACITY> &keys, Key key, u32 wanted, const List &list,
                       Ranks<CELLS / LANES> &kept) {
     const u32 words = (list.objects + LANES - 1) / LANES;
 #pragma unroll 1
@@ -121,14 +121,14 @@ __device__ inline Made draw_object(const List &list, u32 least, u32 most, u8 *to
     });
 }
 
-// One object by its index, or why there is none.
+// One object by its index, or the reason why there is none.
 struct Choice {
     u32 code, index;
 };
 
 // The first object of the greatest or the least key.
-template <u32 ROOM>
-__device__ Choice best_object(Keys<ROOM> &keys, Key key, bool least, const List &list) {
+template <u32 CAPACITY>
+__device__ Choice best_object(Keys<CAPACITY> &keys, Key key, bool least, const List &list) {
     if (list.objects == 0) {
         return {EMPTY_ARG, 0};
     }

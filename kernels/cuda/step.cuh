@@ -1,16 +1,16 @@
-// The one argument of every kernel, and how values lie in memory between two launches.
+// The single argument of every kernel, and the layout of values in memory between two launches.
 //
-// Between two launches every item has `width` values of one kind; value v is element v % width of
-// item v / width. All pointers and places come from the host, whose tables were checked; no place
-// follows from a cell. One kernel hands its results to the next through memory; within a kernel no
-// warp reads there what another has written.
+// Between two launches every item has `width` values of one kind; value v is element v % width of item
+// v / width. All pointers and places come from the host, which has checked the tables; no place depends on a
+// cell. A kernel passes its results to the next through memory; within a kernel no warp reads what another
+// has written there.
 
 #pragma once
 
 #include "picture.cuh"
 
-// Room for the pictures of one step, as in protocol/src/program/extent.rs. While every value comes
-// of one grid of the input, width and grids are 1.
+// The capacity for the pictures of one step, as in protocol/src/program/extent.rs. While every value comes from
+// one grid of the input, width and grids are 1.
 struct Extent {
     u32 per_cell, per_value;
     // Values of one item, and grids of one item in the input.
@@ -28,9 +28,9 @@ struct Extent {
     }
 };
 
-// One picture a value.
+// One picture per value.
 struct Pictures {
-    // (h, w). Null where nobody asks for it.
+        // (h, w). Null if they are not needed.
     u8 *shapes;
     // (row, col). Null for grids: their origin is (0, 0).
     i16 *origins;
@@ -38,7 +38,7 @@ struct Pictures {
     Extent extent;
 };
 
-// As in protocol/src/program/kind.rs; what comes after is told apart by its op.
+// As in protocol/src/program/kind.rs; further kinds are distinguished by their op.
 enum Kind : u8 { GRID, OBJECTS, OBJECT, PATCH, NUMBER, VECTOR, FLAG, PALETTE };
 
 // Most ops of one program: PROGRAM_OPS_MAX of protocol/src/limits.rs.
@@ -46,42 +46,42 @@ constexpr u32 OPS_MAX = 64;
 
 // One op of a chain; mirrored by OpArgument of kernels/src/argument.rs.
 struct Op {
-    // Which: an Opcode.
+        // An Opcode.
     u8 code;
     // Its place in the program.
     u8 place;
-    // The kind after it.
+        // The kind of its result.
     u8 gives;
     u8 unused;
     i16 args[4];
 };
 
-// Mirrored by StepArgument of kernels/src/argument.rs. What a kernel has no use for is null or 0.
+// Mirrored by StepArgument of kernels/src/argument.rs. A field that a kernel does not use is null or 0.
 struct Step {
-    // Values after this launch; 0 in the one that only loads a kernel.
+        // Values after this launch; 0 for a launch that only loads the kernel.
     u32 values;
     u32 width_before, width;
     u32 ties;
-    // Whether the place of a failed value must not show what an earlier job left there.
+        // Whether the place of a failed value must be cleared of an earlier job's data.
     u32 blanks;
-    // Whether nobody has looked at the cells before.
+        // Whether this launch must check the cells.
     u32 validates;
-    // How many of `ops` there are; those of a kernel of its own have one.
+        // The number of `ops`; 1 for an op with its own kernel.
     u32 op_count;
-    // How many neighbouring values a warp of a chain, or of images, serves one after the other; at
-    // most one a lane.
+        // How many neighbouring values a warp of a chain, or of images, serves one after the other; at most one per
+        // lane.
     u32 values_per_warp;
-    // Of the input's grids, from the chunk's first cell.
+        // Offsets of the input's grids from the chunk's first cell.
     const u32 *offsets;
-    // Code and op of each value before and after.
+        // Code and op of each value before and after.
     const u16 *status_before;
     u16 *status;
     // The grids before.
     Pictures from;
-    // The pictures after; of lists of objects their grids, where those are asked for.
+        // The pictures after; for lists of objects their grids, if those are needed.
     Pictures to;
     u16 *counts;
-    // The high bytes only of values with more than 255 objects.
+        // High bytes only for values with more than 255 objects.
     u8 *labels_low, *labels_high;
     i32 *numbers;
     u8 *palettes;
@@ -98,7 +98,7 @@ static_assert(sizeof(Step) == STEP_HEAD_BYTES + OPS_MAX * sizeof(Op),
 // A kernel copies its argument to shared memory, where a warp may pick any op.
 #define KERNEL(name, call) KERNEL_OF(name, 1, call)
 
-// The same where at least `blocks` should find room beside each other.
+// A kernel of which at least `blocks` blocks should fit on a multiprocessor.
 #define KERNEL_OF(name, blocks, call)                                                            \
     extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, blocks)                          \
         name(const Step argument) {                                                              \
@@ -130,7 +130,7 @@ __device__ inline Picture picture_of(const u32 *offsets, const Pictures &picture
     return picture;
 }
 
-// Zeros in the place of a value of a result that lies as the input does.
+// Zeros in the place of a value of a result that is laid out like the input.
 __device__ inline void blank(const u32 *offsets, u32 value, u8 *plane) {
 #pragma unroll 1
     for (u32 at = offsets[value] + lane(); at < offsets[value + 1]; at += LANES) {

@@ -1,5 +1,5 @@
-// The eight symmetries of the square, each from one index formula. Objects and patches stay where
-// their box lies.
+// The eight symmetries of the square, each from one index formula. The boxes of objects and patches stay in
+// place.
 // Mirrors kernels/src/reference/symmetry.rs.
 
 #pragma once

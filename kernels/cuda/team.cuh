@@ -1,9 +1,9 @@
 // The threads that serve one value together: a warp, or a block where areas are added up.
 //
-// All threads of a team call its functions at the same point. What they compute does not depend on
-// the order in which the threads get there.
+// All threads of a team call its functions at the same point. Their results do not depend on the order in which
+// the threads get there.
 //
-// Loops over cells are not unrolled unless it was measured to pay: drivers compile all of this while
+// Loops over cells are not unrolled unless a measurement shows that it pays: drivers compile all of this while
 // a worker starts.
 
 #pragma once
@@ -21,7 +21,7 @@ constexpr u32 ALL_LANES = 0xffffffff;
 constexpr u32 BLOCK_THREADS = 128;
 constexpr u32 BLOCK_WARPS = BLOCK_THREADS / LANES;
 
-// Tells the compiler that memory is shared: it is reached by shorter addresses.
+// Tells the compiler that memory is shared: shared memory has shorter addresses.
 template <class T>
 __device__ inline T *known_as_shared(T *address) {
     __builtin_assume(__isShared(address));
@@ -34,7 +34,7 @@ __device__ inline u32 warp() { return threadIdx.x / LANES; }
 
 __device__ inline u32 any_lane(bool is) { return __any_sync(ALL_LANES, is); }
 
-// Called, not repeated, wherever a warp agrees on a number: they are many.
+// A function call, not inlined: warps agree on a number in many places.
 __device__ __noinline__ u32 least_of_warp(u32 number) {
     for (u32 distance = LANES / 2; distance > 0; distance /= 2) {
         number = min(number, __shfl_xor_sync(ALL_LANES, number, distance));
@@ -61,10 +61,10 @@ __device__ __noinline__ u32 sum_before_in_warp(u32 number) {
     return up_to_here - number;
 }
 
-// What the warps of a block tell each other. In shared memory.
+// Numbers that the warps of a block exchange. In shared memory.
 typedef u32 Slots[BLOCK_WARPS];
 
-// The sum of the numbers of the threads of the block before this one, and of all.
+// The sum of the numbers of the threads of the block before this one, and the total.
 __device__ inline u32 sum_before_in_block(Slots &slots, u32 number, u32 &all) {
     u32 before = sum_before_in_warp(number);
     if (lane() == LANES - 1) {
@@ -77,13 +77,13 @@ __device__ inline u32 sum_before_in_block(Slots &slots, u32 number, u32 &all) {
         before += other < warp() ? slots[other] : 0;
         all += slots[other];
     }
-    // Nobody tells the next number before all have read this one.
+        // No thread writes the next number before all have read this one.
     __syncthreads();
     return before;
 }
 
-// A set of the numbers below 32 * TILES that knows how many of its members come before any one.
-// In shared memory, for one warp.
+// A set of numbers below 32 * TILES that knows how many of its members come before any number. In shared
+// memory, for one warp.
 template <u32 TILES>
 struct Ranks {
     u32 tiles[TILES];

@@ -1,7 +1,7 @@
-// In which order CPython would list the colours of a picture, and which of equally common ones
-// wins. Mirrors kernels/src/reference/ties.rs, where the rules are explained.
+// The order in which CPython lists the colours of a picture, and which of equally common ones wins. Mirrors
+// kernels/src/reference/ties.rs, which explains the rules.
 //
-// One warp a value. Lane c knows colour c, as in histogram.cuh.
+// One warp per value. Lane c handles colour c, as in histogram.cuh.
 
 #pragma once
 
@@ -60,15 +60,15 @@ __device__ __noinline__ Order order_of(Tally mine, u32 ties) {
     return order;
 }
 
-// The commonest or the rarest colour; among equals the first in order. The same in every lane.
-// The picture must have a cell.
+// The commonest or the rarest colour; among equals the first in order. Every lane gets the same. The picture
+// must have a cell.
 __device__ inline u32 best_color(Tally mine, Order order, bool rarest) {
     const u32 merit = rarest ? PICTURE_CELLS_MAX + 1 - mine.count : mine.count;
     const u32 score = mine.count == 0 ? 0 : merit * LANES + (LANES - 1 - order.key);
     return __ffs(__ballot_sync(ALL_LANES, score == most_of_warp(score))) - 1;
 }
 
-// The order matters only where two colours are equally common.
+// The order matters only if two colours are equally common.
 __device__ __noinline__ u32 most_color(const u8 *cells, u32 area, u32 ties) {
     const Tally mine = tally(cells, area);
     const u32 winners = __ballot_sync(ALL_LANES, mine.count == most_of_warp(mine.count));
@@ -78,7 +78,7 @@ __device__ __noinline__ u32 most_color(const u8 *cells, u32 area, u32 ties) {
     return best_color(mine, order_of(mine, ties), false);
 }
 
-// The same of a picture, which must have a cell.
+// As for cells, for a picture, which must have a cell.
 __device__ inline u32 best_color_of(Picture from, bool rarest, u32 ties) {
     const Tally mine = tally(from.cells, from.area());
     return best_color(mine, order_of(mine, ties), rarest);
@@ -87,7 +87,7 @@ __device__ inline u32 best_color_of(Picture from, bool rarest, u32 ties) {
 // As in protocol/src/output.rs: a length, up to ten colours, zeros.
 constexpr u32 PALETTE_BYTES = 12;
 
-// Each byte is written by one lane: the length, the zeros behind the colours, the colours.
+// One lane writes each byte: the length, the zeros after the colours, the colours.
 __device__ inline void write_palette(Tally mine, Order order, u8 *palette) {
     const u32 colors = __popc(order.keys);
     if (lane() == 0) {

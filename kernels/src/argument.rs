@@ -1,8 +1,12 @@
-//! The one argument of every kernel, byte for byte as `kernels/cuda/step.cuh` has it, where each field
-//! is explained. Plain data: a worker fills it in, a device reads it.
+//! The single argument of every kernel, byte for byte as in `kernels/cuda/step.cuh`, which explains each
+//! field. Plain data: a worker fills it in, a device reads it.
+
+mod ops;
 
 use gridpool_protocol::limits::PROGRAM_OPS_MAX;
-use gridpool_protocol::program::Extent;
+use gridpool_protocol::program::{Arguments, Extent};
+
+pub use ops::{chain, of_tuples};
 
 /// An address on the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +29,7 @@ impl DeviceAddress {
         self.0
     }
 
-    /// The address `bytes` further on.
+    /// The address `bytes` bytes further.
     #[must_use]
     pub fn plus(self, bytes: usize) -> Self {
         Self(self.0 + bytes as u64)
@@ -44,7 +48,7 @@ pub struct ExtentArgument {
 }
 
 impl Default for ExtentArgument {
-    /// No room; a place in it can be worked out and is 0.
+    /// No capacity: every place in it is 0.
     fn default() -> Self {
         Self { per_cell: 0, per_value: 0, width: 1, grids: 1 }
     }
@@ -56,7 +60,7 @@ impl From<Extent> for ExtentArgument {
         Self {
             per_cell: extent.per_cell(),
             per_value: extent.per_value(),
-            // Where each value comes of one grid, grids are as good as items.
+            // If each value comes from one grid, grids can stand for items.
             width: if aligned { 1 } else { extent.width() },
             grids: if aligned { 1 } else { extent.grids_per_item() },
         }
@@ -83,11 +87,11 @@ pub struct OpArgument {
     pub place: u8,
     pub gives: u8,
     pub unused: u8,
-    pub args: [i16; 4],
+    pub args: Arguments,
 }
 
-/// `Step` of `kernels/cuda/step.cuh`. What is 0 or null by default is not used by a kernel that serves
-/// no values.
+/// `Step` of `kernels/cuda/step.cuh`. A kernel that serves no values uses no field that is 0 or null by
+/// default.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 #[expect(missing_docs, reason = "explained where kernels read it")]
@@ -117,7 +121,7 @@ pub struct StepArgument {
     pub ops: [OpArgument; PROGRAM_OPS_MAX],
 }
 
-// The kernels assert the same of theirs.
+// The kernels assert the size of theirs.
 const _: () = assert!(size_of::<StepArgument>() == 208 + 12 * PROGRAM_OPS_MAX);
 
 impl Default for StepArgument {

@@ -1,13 +1,13 @@
-//! The kernels that fault on purpose, as a PTX module of their own: nothing of it is in the module that
-//! every worker loads, whose hash receipts name.
+//! The kernels that fault on purpose, in a PTX module of their own. The module that every worker loads, whose
+//! hash receipts name, has none of them.
 
 use gridpool_protocol::chaos::DeviceFault;
 
-/// PTX made from `kernels/cuda/chaos.cu` by `kernels/build_ptx.py`; for the same drivers and devices
-/// as [`crate::module::PTX`].
+/// PTX made from `kernels/cuda/chaos.cu` by `kernels/build_ptx.py`, for the same drivers and devices as
+/// [`crate::module::PTX`].
 pub static PTX: &str = include_str!("../ptx/chaos.ptx");
 
-/// A kernel that faults, and the number that makes it.
+/// A kernel that faults, and the number that triggers the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChaosKernel {
     /// Its name in the module.
@@ -17,11 +17,11 @@ pub struct ChaosKernel {
 }
 
 impl ChaosKernel {
-    /// So many elements of four bytes past the start of an array of four: 64 TiB on, where no address
-    /// space of a host or a device has anything.
+    /// An index into an array of four elements of four bytes. It is 64 TiB past the start, outside every address
+    /// space of a host or a device.
     const FAR_OUTSIDE: u64 = 1 << 44;
 
-    /// The kernel for a fault; `None` for the one that takes no kernel.
+    /// The kernel for a fault; `None` for the fault that needs no kernel.
     #[must_use]
     pub fn of(fault: DeviceFault) -> Option<Self> {
         let kernel = |name, number| Some(Self { name, number });
@@ -62,13 +62,13 @@ mod tests {
     }
 
     #[test]
-    fn the_ptx_is_old_enough_for_every_driver_that_is_let_in() {
+    fn the_ptx_is_old_enough_for_every_accepted_driver() {
         assert!(PTX.contains("\n.version 8.0\n.target sm_60\n"));
     }
 
-    /// A loop that reads nothing may be taken for one that ends.
+    /// A compiler may assume that a loop without reads ends.
     #[test]
-    fn the_endless_kernel_looks_at_its_flag_in_every_round() {
+    fn the_endless_kernel_reads_its_flag_in_every_round() {
         let (_, endless) = PTX.split_once(".entry gp_chaos_endless(").expect("it is there");
         let (_, round) = endless.split_once("$L__").expect("it has a loop");
         let (round, _) = round.split_once("bra").expect("which goes round");

@@ -1,11 +1,11 @@
 //! Two small batches, programs that together use every op, and digests of the right results.
 //!
-//! A worker runs them before it says that it is ready: a device that loads the kernels and computes
-//! something else must not serve. The digests were made by the reference implementation and are
-//! checked by an independent one in `tests`; nothing here runs on a device.
+//! A worker runs them before it is READY: a device that loads the kernels and computes wrong results must not
+//! serve. The reference implementation made the digests, and an independent one in `tests` checks them.
+//! Nothing here runs on a device.
 //!
-//! The canonical text of a result is what the digests are of. It is UTF-8, one line for each item,
-//! in order, each ended by a line feed; numbers are decimal:
+//! The digests are of the canonical text of a result. It is UTF-8, one line for each item, in order, each
+//! ended by a line feed; numbers are decimal:
 //!
 //! ```text
 //! grid H W C C C …             h * w cells, row-major; an empty grid is `grid 0 0`
@@ -20,7 +20,7 @@
 //! error CODE OP                the code's name, the step's canonical text or `input`
 //! ```
 //!
-//! A list without members is its bare word.
+//! An empty list is its bare word.
 
 mod table;
 
@@ -53,9 +53,9 @@ pub enum WrongAnswer {
     Digest {
         /// The program.
         text: &'static str,
-        /// The digest of what it gave.
+        /// The digest of the device's result.
         got: String,
-        /// The digest of what is right.
+        /// The right digest.
         want: &'static str,
     },
     /// The results cannot be decoded.
@@ -78,16 +78,15 @@ impl KnownAnswer {
         Program::compile(self.text, self.ties).expect("known answers are of programs that compile")
     }
 
-    /// Whether it is for [`pair_batch`] rather than for [`batch`].
+    /// Whether it is for [`pair_batch`] instead of [`batch`].
     ///
-    /// # Panics
-    /// Never, as [`KnownAnswer::program`].
+    /// Never: see [`KnownAnswer::program`].
     #[must_use]
     pub fn takes_pairs(&self) -> bool {
         self.program().takes() == Type::PAIR
     }
 
-    /// Compares what a device gave for the program's batch with what is right.
+    /// Compares a device's results for the program's batch with the right ones.
     ///
     /// # Errors
     /// [`WrongAnswer`], which names the program.
@@ -165,13 +164,13 @@ fn write_object(text: &mut Vec<u8>, object: &Object) {
     }
 }
 
-/// What stands before member `at` of a list of cells.
+/// The separator before element `at` of a list of cells.
 fn parted(at: usize) -> u8 {
     if at == 0 { b' ' } else { b';' }
 }
 
-/// `before`, then the numbers with commas between. By hand: nearly all of the text is numbers, and to
-/// format them took half of the time that a CPU worker needs to be READY.
+/// Writes `before`, then the numbers with commas between. Nearly all of the text is numbers. Formatting them
+/// took half of the time that a CPU worker needs to be READY, so this is written by hand.
 fn write_numbers<const N: usize>(text: &mut Vec<u8>, before: u8, numbers: [i32; N]) {
     text.push(before);
     for (at, number) in numbers.into_iter().enumerate() {
@@ -185,7 +184,7 @@ fn write_numbers<const N: usize>(text: &mut Vec<u8>, before: u8, numbers: [i32; 
     }
 }
 
-/// Nearly all have one digit to three: a loop, or a copy, costs more than they do.
+/// Nearly all numbers have one to three digits: a loop or a copy costs more than the digits do.
 fn write_digits(text: &mut Vec<u8>, number: u32) {
     let mut digit = |at: u32| text.push(b"0123456789"[(number / at % 10) as usize]);
     match number {
@@ -201,7 +200,7 @@ fn push(text: &mut Vec<u8>, arguments: std::fmt::Arguments<'_>) {
     text.write_fmt(arguments).expect("a Vec takes all that is written");
 }
 
-/// The grids of the test: every shape, tie and pattern that has its own path through some op.
+/// The grids of the test: every shape, tie and pattern that takes its own path through some op.
 ///
 /// # Panics
 /// Never: a test builds it.
@@ -242,7 +241,7 @@ pub fn batch() -> GridBatch {
     GridBatch::from_grids(&grids).expect("a few small grids fit a job")
 }
 
-/// The pairs of the test: alike, of other sizes, too large to be joined, and one without an output.
+/// The pairs of the test: of equal and of different sizes, too large to be joined, and one without an output.
 ///
 /// # Panics
 /// Never: a test builds it.
@@ -274,8 +273,8 @@ fn grid(h: usize, w: usize, color: impl Fn(usize, usize) -> usize) -> Grid {
 fn spiral(side: usize) -> Grid {
     grid(side, side, |i, j| {
         let ring = i.min(j).min(side - 1 - i).min(side - 1 - j);
-        // Even rings are drawn but for the cell under their first, and the same cell of the odd
-        // ring inside leads on to the next: so the rings make one path.
+        // Even rings are drawn except the cell under their first one. That cell of the odd ring inside leads
+        // to the next ring: so the rings make one path.
         let under_first = i == ring + 1 && j == ring;
         usize::from((ring % 2 == 0) != under_first) * 2
     })

@@ -1,10 +1,10 @@
-//! The kernels of a GPU as one PTX module: its text, its hash, its entry points, and which of them
-//! a program launches. Loading and launching are the worker's.
+//! The kernels of a GPU as one PTX module: its text, its hash, its entry points, and which of them a program
+//! launches. The worker loads and launches them.
 
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use gridpool_protocol::program::{Extent, Kind, Op, Program, Step, hex};
+use gridpool_protocol::program::{Extent, Kind, Launch, Op, Program, Step, hex};
 use sha2::{Digest, Sha256};
 
 /// PTX 8.0 for compute capability 6.0 and up, made from `kernels/cuda` by `kernels/build_ptx.py`.
@@ -13,10 +13,10 @@ pub static PTX: &str = include_str!("../ptx/gridpool.ptx");
 /// The oldest CUDA whose drivers load [`PTX`], as `cuDriverGetVersion` counts: 12.0.
 pub const CUDA_VERSION_MIN: u32 = 12_000;
 
-/// Threads of a block, of every kernel: `BLOCK_THREADS` of `kernels/cuda/team.cuh`.
+/// Threads per block of every kernel: `BLOCK_THREADS` of `kernels/cuda/team.cuh`.
 pub const BLOCK_THREADS: u32 = 128;
 
-/// A device has room for about so many warps; more values than that are served in rounds.
+/// About how many warps fit on a device; more values than that are served in rounds.
 const WARPS_WANTED: u32 = 4_096;
 
 /// Values whose areas one block of [`Kernel::ADD_AREAS`] adds up: `TILE_VALUES` of
@@ -26,7 +26,7 @@ pub const TILE_VALUES: u32 = 4_096;
 /// Most cells of a value that takes little shared memory: `SMALL_CELLS` of `kernels/cuda/chain.cuh`.
 pub const SMALL_CELLS: u32 = 1_024;
 
-/// Warps of a block with room for any value, and the values that each looks at: constants of
+/// Warps of a block with capacity for any value, and the values that each checks: constants of
 /// `kernels/cuda/chain.cuh`.
 const LARGE_WARPS: u32 = 2;
 const LARGE_VALUES_PER_WARP: u32 = 4;
@@ -38,26 +38,26 @@ pub struct Kernel {
     pub name: &'static str,
     /// Values that one block serves.
     values_per_block: u32,
-    /// It serves so many times that many at most, one after the other, where there are plenty.
+    /// If there are many values, a block serves up to this many groups of them, one after the other.
     rounds_max: u32,
 }
 
-/// One warp a value.
+/// One warp per value.
 const fn warp(name: &'static str) -> Kernel {
     rounds(name, 1)
 }
 
-/// One warp a value, and up to `rounds_max` one after the other.
+/// One warp per value, and up to `rounds_max` values one after the other.
 const fn rounds(name: &'static str, rounds_max: u32) -> Kernel {
     Kernel { name, values_per_block: 4, rounds_max }
 }
 
-/// One block a tile of values.
+/// One block per tile of values.
 const fn tile(name: &'static str) -> Kernel {
     tile_of(name, TILE_VALUES)
 }
 
-/// One block so many values.
+/// One block per `values_per_block` values.
 const fn tile_of(name: &'static str, values_per_block: u32) -> Kernel {
     Kernel { name, values_per_block, rounds_max: 1 }
 }
@@ -82,102 +82,47 @@ pub const KERNELS: &[Kernel] = &[
 /// The op of a chain that stands for any number of symmetries and recolourings.
 pub const IMAGE: &str = "image";
 
-/// The ops of a chain, each at the place that is its code there: `Opcode` of
-/// `kernels/cuda/chain.cuh`.
-pub const CHAIN_OPS: &[&str] = &[
-    IMAGE,
-    "argmax",
-    "argmin",
-    "asindices",
-    "asobject",
-    "backdrop",
-    "bottomhalf",
-    "box",
-    "canvas",
-    "center",
-    "centerofmass",
-    "color",
-    "colorcount",
-    "colorfilter",
-    "compress",
-    "corners",
-    "cover",
-    "crop",
-    "delta",
-    "downscale",
-    "fgpartition",
-    "fill",
-    "height",
-    "hline",
-    "hupscale",
-    "inbox",
-    "leastcolor",
-    "lefthalf",
-    "leftmost",
-    "llcorner",
-    "lowermost",
-    "lrcorner",
-    "merge",
-    "mostcolor",
-    "move",
-    "normalize",
-    "nth_object",
-    "numcolors",
-    "objects",
-    "ofcolor",
-    "outbox",
-    "paint",
-    "palette",
-    "partition",
-    "portrait",
-    "recolor",
-    "righthalf",
-    "rightmost",
-    "shape",
-    "shift",
-    "size",
-    "sizefilter",
-    "square",
-    "subgrid",
-    "toindices",
-    "toobject",
-    "tophalf",
-    "trim",
-    "ulcorner",
-    "underfill",
-    "underpaint",
-    "uppermost",
-    "upscale",
-    "urcorner",
-    "vline",
-    "vupscale",
-    "width",
-];
+/// The ops of a chain, ordered by their codes: [`IMAGE`], then by name.
+pub static CHAIN_OPS: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    let in_chains = Op::rows().filter(|row| row.launch == Some(Launch::Chain));
+    let mut names: Vec<_> = in_chains.map(|row| row.name).collect();
+    names.sort_unstable();
+    names.insert(0, IMAGE);
+    names
+});
+
+/// The header `opcodes.cuh`, with which `kernels/build_ptx.py` compiles the kernels.
+#[must_use]
+pub fn opcodes() -> String {
+    let codes = CHAIN_OPS.iter().map(|name| format!("    OP_{},\n", name.to_uppercase()));
+    let codes: String = codes.collect();
+    format!("#pragma once\n\n#include \"team.cuh\"\n\nenum Opcode : u8 {{\n{codes}}};\n")
+}
 
 impl Kernel {
-    /// Runs a chain over the values that have at most [`SMALL_CELLS`] cells at every op.
+    /// Runs a chain over the values with at most [`SMALL_CELLS`] cells at every op.
     pub const CHAIN: &'static Self = &KERNELS[0];
-    /// Runs it over those that [`Kernel::CHAIN`] has left.
+    /// Runs a chain over the values that [`Kernel::CHAIN`] left.
     pub const CHAIN_LARGE: &'static Self = &KERNELS[1];
-    /// Runs a chain of symmetries and recolourings alone over the grids of the input.
+    /// Runs a chain of only symmetries and recolourings over the grids of the input.
     pub const IMAGES: &'static Self = &KERNELS[2];
-    /// Lists the objects of the grids of the input; [`Kernel::CHAIN_LARGE`] those of large ones.
+    /// Lists the objects of the grids of the input; [`Kernel::CHAIN_LARGE`] those of large grids.
     pub const LISTS: &'static Self = &KERNELS[3];
-    /// The first of three that pack a result whose sizes were not known before: adds up areas.
+    /// The first of three kernels that pack a result of unknown size: adds up areas.
     pub const ADD_AREAS: &'static Self = &KERNELS[4];
     /// The second: gives every value its place.
     pub const PLACE: &'static Self = &KERNELS[5];
     /// The third: gathers the cells.
     pub const PACK: &'static Self = &KERNELS[6];
 
-    /// The kernel of an op that makes grids of several grids, or several of one; `None` of one that
-    /// chains do.
+    /// The kernel of an op that makes one grid of several, or several of one; `None` for an op that chains run.
     #[must_use]
     pub fn of_tuples(op: Op) -> Option<&'static Self> {
-        KERNELS[7..].iter().find(|kernel| kernel.name.strip_prefix("gp_") == Some(op.name()))
+        let is_of = |kernel: &&Self| kernel.name.strip_prefix("gp_") == Some(op.name());
+        KERNELS[7..].iter().find(is_of)
     }
 
-    /// How often a block serves its number of values, so that blocks are many and not too many.
+    /// How many rounds a block serves, so that there are enough blocks but not too many.
     #[must_use]
     pub fn rounds(&self, values: u32) -> u32 {
         (values / WARPS_WANTED).clamp(1, self.rounds_max)
@@ -196,24 +141,23 @@ impl Kernel {
 /// If the op has a kernel of its own: see [`Kernel::of_tuples`].
 #[must_use]
 pub fn chain_code(op: Op) -> u8 {
-    let is_image = matches!(op, Op::Symmetry(_) | Op::Replace { .. } | Op::Switch { .. });
-    let name = if is_image { IMAGE } else { op.name() };
+    let name = if op.launch() == Launch::Image { IMAGE } else { op.name() };
     let code = CHAIN_OPS.iter().position(|known| *known == name);
     let code = code.expect("every op is of a chain or has a kernel of its own");
     u8::try_from(code).expect("there are fewer than 256 ops")
 }
 
-/// Steps of a program that one launch does, or two where some values need more room than others.
+/// Steps of a program that run in one launch, or in two if some values need more capacity than others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Segment {
-    /// Ops that make one value of one value, and the kernel for values that need little room. The
-    /// first segment of a program is one, if need be of no step, for it looks at the cells.
+    /// Ops from one value to one value, and the kernel for values that need little capacity. The first segment
+    /// of a program is a chain, with no steps if necessary, because it checks the cells.
     Chain(Range<usize>, &'static Kernel),
     /// An op on tuples.
     Tuple(usize, &'static Kernel),
 }
 
-/// The segments of a program, in order, without a gap.
+/// The segments of a program, in order, without gaps.
 #[must_use]
 pub fn segments(program: &Program) -> Vec<Segment> {
     let mut segments = vec![Segment::Chain(0..0, Kernel::CHAIN)];
@@ -232,18 +176,18 @@ pub fn segments(program: &Program) -> Vec<Segment> {
     segments
 }
 
-/// The kernel for the first segment: the commonest of all have one of their own.
+/// The kernel for the first segment: the most common ones have a kernel of their own.
 fn first_kernel(program: &Program, steps: &[Step]) -> &'static Kernel {
-    let is_image = |step: &Step| step.gives.kind == Kind::Grid && chain_code(step.op) == 0;
+    let is_image = |step: &Step| step.gives.kind == Kind::Grid && step.op.launch() == Launch::Image;
     match steps {
-        [Step { op: Op::Objects(_), .. }] if !program.is_packed() => Kernel::LISTS,
+        [Step { op: Op::Objects { .. }, .. }] if !program.is_packed() => Kernel::LISTS,
         [_, ..] if steps.iter().all(is_image) => Kernel::IMAGES,
         _ => Kernel::CHAIN,
     }
 }
 
-/// Whether no value of `program` has more than [`SMALL_CELLS`] cells in a chain, over grids of at
-/// most `area_max`.
+/// Whether no value of `program` has more than [`SMALL_CELLS`] cells in a chain, over grids of at most
+/// `area_max`.
 #[must_use]
 pub fn is_small(program: &Program, area_max: usize) -> bool {
     let fits = |extent: Extent| extent.value_max(area_max) <= u64::from(SMALL_CELLS);
@@ -266,7 +210,7 @@ pub fn kernels_of(program: &Program, area_max: usize) -> impl Iterator<Item = &'
     launched.chain(packing.iter().copied())
 }
 
-/// SHA-256 of [`PTX`], in hexadecimal: what receipts of GPU devices name.
+/// SHA-256 of [`PTX`], in hexadecimal: receipts of GPU devices name it.
 #[must_use]
 pub fn module_hash() -> &'static str {
     static HASH: LazyLock<String> = LazyLock::new(|| hex(&Sha256::digest(PTX)));
@@ -293,25 +237,24 @@ mod tests {
     }
 
     #[test]
-    fn the_ptx_is_old_enough_for_every_driver_that_is_let_in() {
+    fn the_ptx_is_old_enough_for_every_accepted_driver() {
         assert!(PTX.contains("\n.version 8.0\n.target sm_60\n"));
     }
 
-    /// Once `box` and `outbox` came out as `corners` on an H200 with driver 580.159.04. The PTX, of
-    /// `c ? p && q : p || q`, was correct by reading; why it went wrong is not known: no assembler
-    /// was tried on it but that driver's. `frame.cuh` says it in another way since. This test finds
-    /// but the `selp` of -1 and 0 that NVRTC 12.0.140 makes of that line, not what else a driver might
-    /// get wrong: against that stand the known answers, which a worker's device must give before
-    /// the worker says READY.
+    /// `box` and `outbox` once gave `corners` on an H200 with driver 580.159.04. The PTX of
+    /// `c ? p && q : p || q` was correct on reading; the cause is unknown, because no assembler but that driver's
+    /// was tried. `frame.cuh` expresses it differently now. This test finds only the `selp` of -1 and 0 that NVRTC
+    /// 12.0.140 makes of that line. Other faults of a driver show in the known answers, which a worker's device
+    /// must give before the worker is READY.
     #[test]
-    fn no_kernel_has_the_selp_that_stood_where_box_came_out_as_corners() {
+    fn no_kernel_has_the_selp_of_box_that_gave_corners() {
         let choices: Vec<_> =
             PTX.lines().filter(|l| l.contains("selp.u32") && l.contains(" -1, 0,")).collect();
         assert!(choices.is_empty(), "{choices:?}");
     }
 
     #[test]
-    fn every_op_is_of_a_chain_or_has_a_kernel_and_every_code_and_kernel_an_op() {
+    fn every_op_is_in_a_chain_or_has_a_kernel_and_no_code_or_kernel_is_unused() {
         let mut codes: BTreeSet<u8> = BTreeSet::new();
         let mut kernels: BTreeSet<&str> = BTreeSet::new();
         for known in KNOWN_ANSWERS {
@@ -367,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_packed_where_their_size_is_not_that_of_the_input() {
+    fn results_whose_size_differs_from_the_input_are_packed() {
         for (text, packs) in [
             ("rot90 | replace(1, 2)", false),
             ("objects(true, true, true) | argmax(size) | fill(2)", false),
@@ -399,16 +342,19 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_passes_as_a_number_has_that_number_in_the_kernels() {
+    fn the_kernels_were_compiled_with_the_code_of_every_op_of_a_chain() {
+        let digest = hex(&Sha256::digest(opcodes()));
+        assert!(PTX.starts_with(&format!("// opcodes.cuh {digest}\n")), "run kernels/build_ptx.py");
+    }
+
+    #[test]
+    fn enums_of_the_host_have_the_same_numbers_in_the_kernels() {
         use gridpool_protocol::output::ItemErrorCode;
         use gridpool_protocol::program::{Key, Symmetry};
         let step = include_str!("../cuda/step.cuh");
         let kinds = "GRID, OBJECTS, OBJECT, PATCH, NUMBER, VECTOR, FLAG, PALETTE";
         assert!(step.contains(&format!("enum Kind : u8 {{ {kinds} }};")));
         assert!(Kind::ALL.into_iter().map(|kind| kind as u8).eq(0..8));
-        let chain = include_str!("../cuda/chain.cuh");
-        let codes = listed(chain, "enum Opcode : u8 {");
-        assert!(codes.eq(CHAIN_OPS.iter().map(|op| format!("OP_{}", op.to_uppercase()))));
         let symmetries = listed(include_str!("../cuda/symmetry.cuh"), "enum Symmetry : u8 {");
         assert!(symmetries.eq(Symmetry::ALL.map(|symmetry| symmetry.name().to_uppercase())));
         let ties = include_str!("../cuda/ties.cuh");
@@ -427,7 +373,7 @@ mod tests {
         assert!(ItemErrorCode::ALL.into_iter().map(|code| code as u8).eq(1..=7));
     }
 
-    /// The names of an enum of the kernels.
+    /// The names of an enum in the kernels.
     fn listed<'a>(source: &'a str, start: &str) -> impl Iterator<Item = String> + use<'a> {
         let (_, names) = source.split_once(start).expect("the enum is there");
         let (names, _) = names.split_once("};").expect("it ends");

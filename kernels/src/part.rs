@@ -41,13 +41,13 @@ pub struct Run {
 }
 
 impl Run {
-    /// The room of the run in the parts that have cells. If the result is packed, the run's values
-    /// lie at its start one behind the other and may leave a rest.
+    /// The place of the run in the parts that have cells. If the result is packed, the run's values lie next to
+    /// each other from its start and may leave a rest.
     ///
     /// # Panics
-    /// If the run is none of the batch that `layout` is for.
+    /// If the run is not one of the batch that `layout` is for.
     #[must_use]
-    pub fn room(&self, layout: &OutputLayout) -> Range<usize> {
+    pub fn cell_range(&self, layout: &OutputLayout) -> Range<usize> {
         let start = |cells: usize, items: usize| {
             let start = layout.extent().capacity(cells, items);
             usize::try_from(start).expect("a result has at most 2^30 cells")
@@ -57,7 +57,7 @@ impl Run {
 }
 
 impl Part {
-    /// All parts, in the order in which they lie.
+    /// All parts, in the order of the layout.
     pub const ALL: [Self; 10] = [
         Self::Status,
         Self::Shapes,
@@ -88,7 +88,7 @@ impl Part {
         }
     }
 
-    /// Bytes that the part has for every value, or `None` if it has cells.
+    /// Bytes per value, or `None` if the part has cells.
     #[must_use]
     pub fn bytes_per_value(self) -> Option<usize> {
         match self {
@@ -111,7 +111,7 @@ impl Part {
                 let per_item = bytes * layout.width();
                 per_item * run.items.start..per_item * run.items.end
             }
-            None => run.room(layout),
+            None => run.cell_range(layout),
         };
         Some(whole.start + inner.start..whole.start + inner.end)
     }

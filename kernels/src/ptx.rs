@@ -1,9 +1,8 @@
-//! What the text of the kernels asks of a driver and of a device, read from the text itself.
+//! What the kernels' PTX requires of a driver and a device, read from the PTX itself.
 
 use crate::module::PTX;
 
-/// A release of CUDA: the PTX that its drivers read, as `cuDriverGetVersion` counts it, and the first
-/// driver that has it.
+/// A release of CUDA: its PTX version, its number in `cuDriverGetVersion`, and the first driver that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Release {
     /// Version of the PTX language.
@@ -32,7 +31,7 @@ const RELEASES: [Release; 10] = [
     release((9, 0), 13_000, 580),
 ];
 
-/// The version of PTX that the kernels are written in: its `.version`.
+/// The version of PTX of the kernels: their `.version`.
 ///
 /// # Panics
 /// Never: a test reads it.
@@ -44,7 +43,7 @@ pub fn isa() -> (u32, u32) {
     (number(major), number(minor))
 }
 
-/// The least compute capability that they are for, times ten: their `.target`.
+/// The lowest compute capability for the kernels, times ten: their `.target`.
 ///
 /// # Panics
 /// Never: a test reads it.
@@ -75,14 +74,14 @@ mod tests {
     use crate::module::CUDA_VERSION_MIN;
 
     #[test]
-    fn what_workers_ask_of_a_driver_is_what_the_text_asks() {
+    fn the_oldest_accepted_driver_is_the_one_that_the_text_needs() {
         assert_eq!(oldest_release().cuda, CUDA_VERSION_MIN);
         assert_eq!(oldest_release().isa, isa(), "the release has that very version");
         assert!((50..200).contains(&target()), "{}", target());
     }
 
     #[test]
-    fn newer_text_asks_for_newer_drivers() {
+    fn newer_text_needs_newer_drivers() {
         let ascend = |pair: &[Release]| {
             pair[0].isa < pair[1].isa
                 && pair[0].cuda < pair[1].cuda

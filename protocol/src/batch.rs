@@ -1,28 +1,25 @@
-//! The packed ragged batch: how grids of any shape lie in one piece of memory, without padding.
+//! The packed ragged batch: grids of any shape in one piece of memory, without padding.
 //!
 //! ```text
 //! [ shapes: (h, w) as u8, one for each grid ] [ offsets: grids + 1 u32, little-endian ] [ cells: u8 ]
 //! ```
 //!
 //! Grid `i` is `h * w` cells, row-major, from `offsets[i]`; `offsets[grids]` is the number of cells.
-//! Each part starts at a multiple of [`PART_ALIGN`] bytes. An item is one grid, or, for a program over
-//! pairs, two: the input and the output. An output that is missing has shape (0, 0).
+//! Each part starts at a multiple of [`PART_ALIGN`] bytes. An item is one grid. For a program over pairs it is two
+//! grids: the input and the output. A missing output has the shape (0, 0).
 
 mod error;
-mod packed;
-mod source;
+pub mod tables;
 mod writer;
 
 use std::ops::Range;
 
 use crate::limits::{JOB_CELLS_MAX, JOB_ITEMS_MAX};
 use crate::shared::SharedSlice;
-use crate::tables::read_range;
+use tables::read_range;
 
 pub use crate::grid::{Grid, GridError};
 pub use error::BatchError;
-pub(crate) use packed::PackedBatch;
-pub(crate) use source::Source;
 pub use writer::BatchWriter;
 
 /// Every part of a batch or a result starts at a multiple of this many bytes.
@@ -33,7 +30,7 @@ pub(crate) fn align(bytes: usize) -> usize {
     bytes.next_multiple_of(PART_ALIGN)
 }
 
-/// Where the parts of a batch lie, from numbers that are within the limits.
+/// The places of the parts of a batch. Its numbers are within the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchLayout {
     items: u32,
@@ -126,8 +123,8 @@ impl Tables {
     /// Copies the tables out of shared memory, once, and checks the copy.
     ///
     /// # Errors
-    /// [`BatchError`] if the memory is too short, a shape is out of bounds, or an offset is not the
-    /// sum of the grids before it. Cells are not looked at: the device checks its own copy of them.
+    /// [`BatchError`] if the memory is too short, a shape is out of bounds, or an offset is not the sum of the
+    /// grids before it. This does not read cells: the device checks its own copy.
     pub fn read(layout: BatchLayout, memory: &SharedSlice<'_>) -> Result<Self, BatchError> {
         if memory.bytes() < layout.bytes() {
             return Err(BatchError::Bytes { got: memory.bytes(), want: layout.bytes() });
@@ -144,7 +141,7 @@ impl Tables {
         &self.shapes
     }
 
-    /// Where every grid's cells start, and where the last one ends.
+    /// The start of every grid's cells, and the end of the last.
     #[must_use]
     pub fn offsets(&self) -> &[u32] {
         &self.offsets
@@ -157,10 +154,22 @@ impl Tables {
     }
 }
 
-/// Offsets that are turned into bytes at a time, on the stack.
+/// A batch that can be read again to decode its results.
+pub trait BatchSource: std::fmt::Debug + Send + Sync {
+    /// Shapes and offsets.
+    ///
+    /// # Errors
+    /// [`BatchError`] if they are in shared memory and have changed.
+    fn tables(&self) -> Result<&Tables, BatchError>;
+
+    /// A copy of some cells; `None` if the batch has fewer.
+    fn cells(&self, cells: Range<usize>) -> Option<Vec<u8>>;
+}
+
+/// Offsets that are converted to bytes at a time, on the stack.
 const OFFSETS_AT_ONCE: usize = 1_024;
 
-/// The shape of an output that a pair does not have.
+/// The shape of a missing output.
 const MISSING: [u8; 2] = [0, 0];
 
 /// A batch in private memory, built grid by grid, or pair by pair.
@@ -172,10 +181,10 @@ pub struct GridBatch {
 }
 
 impl GridBatch {
-    /// A batch that will hold items of so many grids: 1, or 2 for pairs.
+    /// An empty batch for items of `grids_per_item` grids: 1, or 2 for pairs.
     ///
     /// # Panics
-    /// If it is neither.
+    /// If `grids_per_item` is neither 1 nor 2.
     #[must_use]
     pub fn of_items(grids_per_item: u32) -> Self {
         assert!(matches!(grids_per_item, 1 | 2), "an item is a grid or a pair");
@@ -186,7 +195,7 @@ impl GridBatch {
     /// A batch of `grids`, in their order.
     ///
     /// # Errors
-    /// [`BatchError::Items`] or [`BatchError::Cells`] if they are too many for one job.
+    /// [`BatchError::Items`] or [`BatchError::Cells`] if there are too many for one job.
     pub fn from_grids<'a>(grids: impl IntoIterator<Item = &'a Grid>) -> Result<Self, BatchError> {
         let mut batch = Self::of_items(1);
         for grid in grids {
@@ -198,7 +207,7 @@ impl GridBatch {
     /// A batch of pairs (input, output), in their order. An output may be missing.
     ///
     /// # Errors
-    /// [`BatchError::Items`] or [`BatchError::Cells`] if they are too many for one job.
+    /// [`BatchError::Items`] or [`BatchError::Cells`] if there are too many for one job.
     pub fn from_pairs<'a>(
         pairs: impl IntoIterator<Item = (&'a Grid, Option<&'a Grid>)>,
     ) -> Result<Self, BatchError> {
@@ -209,10 +218,10 @@ impl GridBatch {
         Ok(batch)
     }
 
-    /// A batch of tables that were checked, as [`Tables::read`] does, and their cells.
+    /// A batch from checked tables, as from [`Tables::read`], and their cells.
     ///
     /// # Panics
-    /// If there are not as many cells as the tables say.
+    /// If the number of cells differs from the tables'.
     #[must_use]
     pub fn from_parts(grids_per_item: u32, tables: Tables, cells: Vec<u8>) -> Self {
         let want = tables.offsets.last().map_or(0, |&end| end as usize);
@@ -269,7 +278,7 @@ impl GridBatch {
     fn push_grid(&mut self, grid: Option<&Grid>) {
         self.tables.shapes.push(grid.map_or(MISSING, Grid::shape));
         self.cells.extend_from_slice(grid.map_or(&[], Grid::cells));
-        let end = u32::try_from(self.cells.len()).expect("`check_next` has let it in");
+        let end = u32::try_from(self.cells.len()).expect("`check_next` has checked it");
         self.tables.offsets.push(end);
     }
 
@@ -303,14 +312,13 @@ impl GridBatch {
         &self.cells
     }
 
-    /// Grid `grid` again; a missing output is empty. Of pairs, those of item `i` are `2 * i` and the
-    /// next.
+    /// A copy of grid `grid`. A missing output is empty. The pair of item `i` is `2 * i` and `2 * i + 1`.
     #[must_use]
     pub fn grid(&self, grid: usize) -> Grid {
         Grid::of_shape(self.tables.shapes[grid], self.cells[self.tables.cells_of(grid)].to_vec())
     }
 
-    /// Where its parts lie once packed.
+    /// The places of its parts when it is packed.
     ///
     /// # Errors
     /// [`BatchError::Empty`] if it has no item.
@@ -321,7 +329,7 @@ impl GridBatch {
         BatchLayout::new(items, self.grids_per_item, cells)
     }
 
-    /// Writes the batch as `layout` says, from the start of `memory`.
+    /// Writes the packed batch to the start of `memory`.
     ///
     /// # Panics
     /// If `memory` is shorter than `layout.bytes()`.
@@ -337,6 +345,16 @@ impl GridBatch {
             at += size_of_val(offsets);
         }
         memory.write(layout.cells().start, &self.cells);
+    }
+}
+
+impl BatchSource for GridBatch {
+    fn tables(&self) -> Result<&Tables, BatchError> {
+        Ok(&self.tables)
+    }
+
+    fn cells(&self, cells: Range<usize>) -> Option<Vec<u8>> {
+        self.cells.get(cells).map(<[u8]>::to_vec)
     }
 }
 

@@ -1,6 +1,6 @@
-//! What `gridpool bench` and the processes that measure for it say to each other: a plan to one, and
-//! from one a line of JSON for each thing that it does. [`Row`] is also a row of `--json`; field names
-//! are part of the interface.
+//! The messages between `gridpool bench` and its measuring processes: each process gets a plan and writes a
+//! line of JSON for each step and result. [`Row`] is also a row of `--json`, so its field names are part of
+//! the interface.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,12 +11,12 @@ use crate::ids::{DeviceId, DeviceKind};
 use crate::tensor::model::ProviderNodes;
 use crate::tensor::options::ModelPlan;
 
-/// What a measuring process is to do, as JSON after `--plan`.
+/// The task of a measuring process, as JSON after `--plan`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// What is measured.
     pub subject: Subject,
-    /// Only programs whose name contains one of these; all if there is none.
+    /// Measure only programs whose name contains one of these; all if the list is empty.
     pub ops: Vec<String>,
     /// Items of one job.
     pub batches: Vec<u32>,
@@ -31,7 +31,7 @@ pub struct Plan {
 pub enum Subject {
     /// The reference library in the measuring process, on all cores.
     Library,
-    /// A model, called directly in the measuring process and through a pool that serves it, in turns.
+    /// A model, alternately called in the measuring process and through a pool.
     Model(Box<ModelSubject>),
     /// A pool, through its socket.
     Pool {
@@ -39,12 +39,12 @@ pub enum Subject {
         socket: PathBuf,
         /// Its devices.
         devices: u32,
-        /// What they are: a receipt that names another kind is a fault.
+        /// The kind of its devices. A receipt that names another kind is an error.
         kind: DeviceKind,
         /// Which rows are wanted.
         rows: PoolRows,
     },
-    /// The kernels of one GPU over data that lies on it.
+    /// The kernels of one GPU, over data in its memory.
     Resident {
         /// NVML's index.
         index: u32,
@@ -75,15 +75,15 @@ pub struct ModelSubject {
 pub enum PoolRows {
     /// Every batch size, latencies, and the cost of scheduling.
     All,
-    /// Large batches alone, to see how they scale over devices.
+    /// Only large batches, to measure scaling over devices.
     Large,
     /// One rate for each program, to compare with the library.
     Native,
-    /// How long it takes from the death of a worker to the next right answer. The pool allows chaos.
+    /// The time from the death of a worker to the next right answer. The pool must allow chaos.
     Recovery {
-        /// Processes that stand by on every device.
+        /// Standby processes on each device.
         standbys: u32,
-        /// Workers killed for a row.
+        /// Workers to kill for a row.
         kills: u32,
     },
 }
@@ -91,9 +91,9 @@ pub enum PoolRows {
 /// One line from a measuring process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Line {
-    /// What it begins to do, for the one who waits.
+    /// The step that begins, to show progress.
     Doing(String),
-    /// What it has measured.
+    /// A result.
     Row(Box<Row>),
 }
 
@@ -101,30 +101,30 @@ pub enum Line {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Section {
-    /// What the machine can do: copies, and one launch there and back.
+    /// Limits of the machine: copies, and one launch there and back.
     Limits,
     /// The same ops by the CPU's cores, without a GPU.
     Native,
     /// One job at a time, from a client's call to its answer.
     Latency,
-    /// Requests of a model under way all the time, directly and through a pool.
+    /// Requests of a model, several in flight, directly and through a pool.
     Models,
     /// One request of a model at a time, directly and through a pool.
     ModelLatency,
-    /// Jobs under way all the time, client memory to client memory.
+    /// Jobs, several in flight, from client memory to client memory.
     EndToEnd,
     /// From the death of a worker, or the deadline of an endless job, to the next right answer.
     Recovery,
-    /// What the pool adds to each item of a program that does nothing.
+    /// The pool's overhead for each item of a program that does nothing.
     Scheduling,
-    /// Kernels alone, over data that lies on the device.
+    /// Kernels alone, over data in device memory.
     Resident,
 }
 
-/// What grids a row works on.
+/// The grids of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Workload {
-    /// Ragged, like the grids of ARC tasks, 169 cells on average; or those of the tasks that
+    /// Ragged grids like those of ARC tasks, 169 cells on average; or the grids of the tasks that
     /// `GRIDPOOL_ARC` names.
     #[serde(rename = "arc")]
     Arc,
@@ -142,7 +142,7 @@ impl fmt::Display for Workload {
     }
 }
 
-/// What a row's value counts.
+/// The unit of a row's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
     /// Bytes in a second.
@@ -162,18 +162,18 @@ pub enum Unit {
 /// The repetitions of one measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// The one in the middle.
+    /// The median.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The most.
+    /// The maximum.
     pub max: f64,
-    /// How many there were.
+    /// Their number.
     pub repetitions: u32,
 }
 
 impl Spread {
-    /// Of `values`; `None` if there is none.
+    /// Summarizes `values`; `None` if there are none.
     #[must_use]
     pub fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
@@ -188,37 +188,37 @@ impl Spread {
     }
 }
 
-/// How long single jobs took, microseconds.
+/// The latencies of single jobs, microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Jobs measured.
     pub jobs: u32,
-    /// Half of them took no longer.
+    /// The median.
     pub p50_us: f64,
-    /// 99 of 100 took no longer.
+    /// The 99th percentile.
     pub p99_us: f64,
     /// The longest.
     pub max_us: f64,
-    /// Where the time of the middle half of the jobs went; it adds up to their mean.
+    /// The time of the middle half of the jobs by station. It adds up to their mean.
     pub hops: Option<Hops>,
 }
 
-/// Where a job's time went, microseconds, from its receipt and its client's clock.
+/// A job's time by station, microseconds, from its receipt and its client's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Hops {
-    /// Client library and socket, there and back: what the supervisor does not see.
+    /// In the client library and the socket, both ways.
     pub client_us: f64,
     /// In the core's queue, from acceptance to dispatch.
     pub queue_us: f64,
-    /// The channel to the worker, there and back, and the supervisor's own work.
+    /// In the channel to the worker, both ways, and in the supervisor.
     pub channel_us: f64,
-    /// In the worker, but for the kernels: decoding, copies, launching, waiting.
+    /// In the worker without the kernels: decoding, copies, launching, waiting.
     pub worker_us: f64,
-    /// The kernels, by the device's own clock.
+    /// In the kernels, by the device's clock.
     pub device_us: f64,
 }
 
-/// What the receipts of the timed jobs say.
+/// The sum of the receipts of the timed jobs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Proof {
     /// The workers that ran them.
@@ -227,9 +227,9 @@ pub struct Proof {
     pub devices: Vec<String>,
     /// Jobs.
     pub jobs: u64,
-    /// Launches by kernel, in order of the first; a launch that several jobs joined counts once.
+    /// Launches by kernel, in the order of first use. A launch that several jobs share counts once.
     pub kernels: Vec<Launches>,
-    /// Launches that the supervisor ordered meanwhile.
+    /// Dispatches that the supervisor sent meanwhile.
     pub runs: u64,
     /// Bytes copied to the devices.
     pub h2d_bytes: u64,
@@ -239,7 +239,7 @@ pub struct Proof {
     pub allocations: u64,
     /// Items with an error in place of a result.
     pub item_errors: u64,
-    /// Of a model: which provider ran how many nodes, in each run.
+    /// For a model, the number of nodes that each provider ran, in each run.
     pub nodes: Vec<ProviderNodes>,
 }
 
@@ -252,42 +252,42 @@ pub struct Launches {
     pub launches: u64,
 }
 
-/// One measurement. What does not apply is absent: `null` in JSON.
+/// One measurement. A field that does not apply is `null` in JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What it is about.
+    /// The group of measurements.
     pub section: Section,
-    /// What was measured: a program's or a model's name, or which limit.
+    /// The name of the program, model or limit.
     pub name: String,
     /// The program.
     pub program: Option<String>,
-    /// By what: `library`, `cpu:1 pool`, `pool`, `direct`, or a device's name.
+    /// What ran it: `library`, `cpu:1 pool`, `pool`, `direct`, or a device's name.
     pub runner: String,
-    /// On which grids.
+    /// The grids.
     pub workload: Option<Workload>,
     /// Items of one job.
     pub batch: Option<u32>,
-    /// Jobs under way at a time.
+    /// Jobs in flight.
     pub jobs: Option<u32>,
     /// Devices at work.
     pub devices: u32,
-    /// Contexts of a model: how many runs of it may be under way at once.
+    /// Contexts of a model: the number of its runs that may overlap.
     pub contexts: Option<u32>,
-    /// Most rows of one run of a model; 1 where its requests are not joined.
+    /// The largest number of rows in one run of a model; 1 if its requests are not joined.
     pub max_batch: Option<u32>,
-    /// What `value` counts.
+    /// The unit of `value`.
     pub unit: Unit,
-    /// The measurement; absent where it was skipped, or the results were wrong.
+    /// The measurement; absent if it was skipped or the results were wrong.
     pub value: Option<Spread>,
     /// Bytes moved for each item, both ways together.
     pub bytes_per_item: Option<f64>,
-    /// The rate over the better native rate of the same program on such grids.
+    /// The rate divided by the better native rate of the program on such grids.
     pub to_native: Option<f64>,
-    /// Bytes moved in a second over what these devices copy both ways at once.
+    /// Bytes per second, divided by the rate at which these devices copy in both directions at once.
     pub of_limit: Option<f64>,
-    /// A pool's rate of a model over the better direct rate with as many contexts.
+    /// A pool's rate of a model, divided by the better direct rate with as many contexts.
     pub to_direct: Option<f64>,
-    /// The rate of a model over that of the same runner with one context.
+    /// The rate of a model, divided by the runner's rate with one context.
     pub to_one_context: Option<f64>,
     /// Times of single jobs.
     pub latency: Option<Latency>,
@@ -295,7 +295,7 @@ pub struct Row {
     pub proof: Option<Proof>,
     /// Why it was not measured.
     pub skipped: Option<String>,
-    /// What was wrong: results that differ from the reference's, or a device that did no work.
+    /// The error: results that differ from the reference's, or a device that did no work.
     pub fault: Option<String>,
 }
 
@@ -328,37 +328,37 @@ impl Row {
         }
     }
 
-    /// The same with a sentence in the place of a measurement.
+    /// Replaces the measurement with a sentence.
     #[must_use]
     pub fn wrong(self, fault: String) -> Self {
         Self { value: None, latency: None, fault: Some(fault), ..self }
     }
 }
 
-/// What a process that measures limits is told on its standard input, one JSON text a line. It
-/// answers each with one [`Measured`], so that several start together.
+/// A request to a process that measures limits, as one line of JSON on its standard input. The process
+/// answers each with one [`Measured`]. Several processes can so measure at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Measure {
     /// Copies to the device; on a CPU, memory by one thread.
     In,
     /// Copies from the device; on a CPU, memory by all threads.
     Out,
-    /// Both at once.
+    /// Copies in both directions at once.
     Both,
     /// One grid there and back, with one launch between.
     RoundTrip,
 }
 
-/// The answer to a [`Measure`], and the greeting before the first.
+/// The answer to a [`Measure`], and the first line of the process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// The device, as it found itself.
+    /// The device, as the process found it.
     pub device: String,
     /// The driver's version; empty on a CPU.
     pub driver: String,
     /// Bytes in a second, one number for each repetition.
     pub bytes_per_second: Vec<f64>,
-    /// Of a round trip.
+    /// Times of round trips.
     pub latency: Option<Latency>,
 }
 

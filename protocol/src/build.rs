@@ -1,4 +1,4 @@
-//! Which build a binary is of, in the words of its `--version`: two that print the same speak the same
+//! The build of a binary, as `--version` prints it. Two binaries that print the same text speak the same
 //! protocol.
 
 use std::sync::LazyLock;

@@ -22,11 +22,11 @@ impl fmt::Display for Chain<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::FrameError;
+    use crate::codec::DecodeError;
 
     #[test]
     fn causes_follow_after_colons() {
-        let error = FrameError::Io(std::io::Error::other("no room"));
-        assert_eq!(Chain(&error).to_string(), "socket: no room");
+        let error = DecodeError::Malformed("no room".into());
+        assert_eq!(Chain(&error).to_string(), "malformed message: no room");
     }
 }

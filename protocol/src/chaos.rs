@@ -1,8 +1,8 @@
-//! Faults on purpose: what `gridpool chaos` makes a worker do to itself, to see the pool recover.
+//! Injected faults: `gridpool chaos` makes a worker fail, to show that the pool recovers.
 //!
-//! A fault travels with a job ([`Submission::chaos`](crate::message::Submission)): its first attempts
-//! meet it, later ones run as usual. A supervisor that was not started with `--allow-chaos` refuses
-//! such a job. Owns the names; the worker acts them, and the pool's core knows nothing of them.
+//! A fault travels with a job ([`Terms::chaos`](crate::message::Terms)). The job's first attempts meet it;
+//! later ones run as usual. A supervisor refuses such a job unless it was started with `--allow-chaos`. This
+//! module owns the names; the worker carries the faults out.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,50 +10,49 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How long [`ReplyFault::Slow`] keeps an answer back.
+/// How long [`ReplyFault::Slow`] delays an answer.
 pub const SLOW_REPLY: Duration = Duration::from_secs(1);
 
-/// A fault, and how often a job meets it.
+/// A fault, and the number of attempts that meet it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chaos {
-    /// What happens.
+    /// The fault.
     pub fault: ChaosFault,
-    /// It happens to so many attempts of the job, the first ones.
+    /// The number of attempts that meet it, from the first one on.
     pub attempts: u32,
 }
 
 impl Chaos {
-    /// What attempt number `attempt` of the job meets; the first is 1.
+    /// The fault that attempt number `attempt` meets, counted from 1.
     #[must_use]
     pub fn strikes(self, attempt: u32) -> Option<ChaosFault> {
         (attempt <= self.attempts).then_some(self.fault)
     }
 }
 
-/// What happens to a worker, by the place where it happens.
+/// A fault of a worker, by the place where it occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChaosFault {
-    /// On the device, with the launch of the job.
+    /// On the device, in the job's launch.
     Device(DeviceFault),
-    /// In the worker's process, when the device is done and nothing is answered yet.
+    /// In the worker's process, after the device has finished and before the answer.
     Host(HostFault),
-    /// In what the worker says.
+    /// In the worker's answer.
     Reply(ReplyFault),
 }
 
-/// A fault of the device. On a CPU device its process does what a process does in that case.
+/// A fault of the device. A CPU device's process has the signal that the fault would cause there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DeviceFault {
-    /// A kernel's assertion does not hold: CUDA 710. On a CPU SIGABRT.
+    /// A kernel's assertion fails: CUDA 710. On a CPU SIGABRT.
     Assert,
-    /// A kernel does not end: it waits for a flag that nobody sets. On a CPU a loop.
+    /// A kernel never ends: it waits for a flag that stays unset. On a CPU a loop.
     Endless,
-    /// The device has no memory left: CUDA 2, for that job alone.
+    /// The device has no memory left: CUDA 2, for this job only.
     Memory,
-    /// A store to an address that is no multiple of its width: CUDA 716. On a CPU SIGBUS, from an
-    /// alignment check.
+    /// A misaligned store: CUDA 716. On a CPU SIGBUS, from an alignment check.
     Misaligned,
-    /// A store far outside of any array: CUDA 700. On a CPU SIGSEGV.
+    /// A store out of bounds: CUDA 700. On a CPU SIGSEGV.
     Oob,
     /// A trap instruction: CUDA 719 or 715. On a CPU SIGILL.
     Trap,
@@ -64,27 +63,27 @@ pub enum DeviceFault {
 pub enum HostFault {
     /// SIGABRT.
     Abort,
-    /// It ends with an exit code that means nothing.
+    /// It exits with a code that has no meaning.
     Exit,
     /// SIGSEGV.
     Segv,
-    /// SIGSTOP: it lives and is silent.
+    /// SIGSTOP: it lives but is silent.
     Stop,
 }
 
-/// A fault in what the worker says.
+/// A fault of the worker's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReplyFault {
-    /// Bytes that are no message, in place of the answer.
+    /// Bytes that are not a message, in place of the answer.
     Corrupt,
-    /// The answer comes later than it could, by [`SLOW_REPLY`].
+    /// The answer is late by [`SLOW_REPLY`].
     Slow,
-    /// From now on a bit of every result is another, and nothing says so.
+    /// From now on one bit of every result is wrong, silently.
     Wrong,
 }
 
 impl ChaosFault {
-    /// All of them, in the order in which they are shown.
+    /// All faults, in the order in which they are shown.
     pub const ALL: [Self; 13] = [
         Self::Device(DeviceFault::Oob),
         Self::Device(DeviceFault::Trap),
@@ -101,7 +100,7 @@ impl ChaosFault {
         Self::Reply(ReplyFault::Corrupt),
     ];
 
-    /// Its name, as it is typed.
+    /// Its name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -121,7 +120,7 @@ impl ChaosFault {
         }
     }
 
-    /// What it is, in one line.
+    /// A description of one line.
     #[must_use]
     pub fn summary(self) -> &'static str {
         match self {
@@ -144,13 +143,15 @@ impl ChaosFault {
                 "a kernel traps: CUDA 719 or 715; on a CPU device SIGILL"
             }
             Self::Host(HostFault::Abort) => "the worker aborts: SIGABRT",
-            Self::Host(HostFault::Exit) => "the worker exits without a word",
+            Self::Host(HostFault::Exit) => "the worker exits without last words",
             Self::Host(HostFault::Segv) => "the worker stores out of bounds: SIGSEGV",
-            Self::Host(HostFault::Stop) => "the worker stops itself: SIGSTOP, until it is missed",
+            Self::Host(HostFault::Stop) => {
+                "the worker stops itself with SIGSTOP, until the pool kills it"
+            }
             Self::Reply(ReplyFault::Corrupt) => "the worker sends garbage instead of the answer",
             Self::Reply(ReplyFault::Slow) => "the worker answers a second late",
             Self::Reply(ReplyFault::Wrong) => {
-                "from now on the worker's results are wrong, until its known-answer test says so"
+                "from now on the worker's results are wrong, until its known-answer test fails"
             }
         }
     }
@@ -162,9 +163,9 @@ impl fmt::Display for ChaosFault {
     }
 }
 
-/// A text that names no fault.
+/// A text that does not name a fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no fault; the faults are {}", ChaosFault::ALL.map(ChaosFault::name).join(", "))]
+#[error("`{text}` is not a fault; the faults are {}", ChaosFault::ALL.map(ChaosFault::name).join(", "))]
 pub struct NoSuchFault {
     text: String,
 }
@@ -190,7 +191,7 @@ mod tests {
         let names: std::collections::BTreeSet<_> = ChaosFault::ALL.map(ChaosFault::name).into();
         assert_eq!(names.len(), ChaosFault::ALL.len());
         let error = "OOB".parse::<ChaosFault>().unwrap_err().to_string();
-        assert!(error.starts_with("`OOB` is no fault; the faults are oob, trap,"), "{error}");
+        assert!(error.starts_with("`OOB` is not a fault; the faults are oob, trap,"), "{error}");
     }
 
     #[test]

@@ -1,44 +1,44 @@
-//! Messages to bytes and back. The one file that knows bincode, which is unmaintained: replacing it
-//! means replacing this file.
+//! Encodes and decodes messages. Only this file names bincode, which is unmaintained: to replace bincode,
+//! replace this file.
 //!
-//! Decoding never trusts a length: no more than [`FRAME_BYTES_MAX`] bytes are ever claimed, and every
-//! byte of the input must be used.
+//! Decoding trusts no length: it claims at most [`FRAME_BYTES_MAX`] bytes, and the message must use every
+//! byte of the input.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::limits::FRAME_BYTES_MAX;
 
-/// Why bytes are no message.
+/// Why bytes cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// They are more than a frame may hold.
+    /// There are more bytes than a frame may have.
     #[error("a message of {bytes} bytes; at most {FRAME_BYTES_MAX} are allowed")]
     TooLong {
-        /// How many.
+        /// Their number.
         bytes: usize,
     },
-    /// They do not decode.
+    /// The bytes are not a message.
     #[error("malformed message")]
     Malformed(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// They go on after the message.
+    /// There are bytes after the message.
     #[error("{bytes} bytes after the end of the message")]
     Trailing {
-        /// How many.
+        /// Their number.
         bytes: usize,
     },
 }
 
-/// A message that does not fit a frame.
+/// Why a message cannot be encoded.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
-    /// It is longer than a frame may be.
+    /// It is larger than a frame may be.
     #[error("a message of {bytes} bytes; at most {FRAME_BYTES_MAX} are allowed")]
     TooLong {
-        /// How many.
+        /// Their number.
         bytes: usize,
     },
-    /// It holds something that has no encoding.
+    /// It has a value without an encoding.
     #[error("message cannot be encoded")]
     Unsupported(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
@@ -52,7 +52,7 @@ const CONFIG: bincode::config::Configuration<
 /// Encodes one message.
 ///
 /// # Errors
-/// [`EncodeError`] if it is longer than a frame may be.
+/// [`EncodeError`] if it is larger than a frame may be.
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, EncodeError> {
     let bytes = bincode::serde::encode_to_vec(message, CONFIG)
         .map_err(|error| EncodeError::Unsupported(Box::new(error)))?;
@@ -62,7 +62,7 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, EncodeError> {
     Ok(bytes)
 }
 
-/// Decodes one message, which must take all of `bytes`.
+/// Decodes one message, which must use all of `bytes`.
 ///
 /// # Errors
 /// [`DecodeError`]. Never panics, whatever the bytes.
@@ -78,18 +78,26 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
     Ok(message)
 }
 
-/// Bytes that are encoded as one run, not element by element.
-pub(crate) mod bytes {
+/// Encodes bytes in one piece instead of one by one.
+pub mod bytes {
     use std::fmt;
 
     use serde::de::{Error, Visitor};
     use serde::{Deserializer, Serializer};
 
-    pub(crate) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+    /// For `#[serde(with = "codec::bytes")]`.
+    ///
+    /// # Errors
+    /// The serializer's error.
+    pub fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
         to.serialize_bytes(bytes)
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+    /// For `#[serde(with = "codec::bytes")]`.
+    ///
+    /// # Errors
+    /// The deserializer's error.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
         from.deserialize_byte_buf(Run)
     }
 

@@ -1,6 +1,6 @@
-//! What `gridpool diagnose` and the processes that look for it say to each other: a plan to one, and
-//! from one a line of JSON for each thing that it does. [`Check`] is also a row of `--json`; field names
-//! are part of the interface.
+//! The messages between `gridpool diagnose` and its checking processes: each process gets a plan and writes a
+//! line of JSON for each step and check. [`Check`] is also a row of `--json`, so its field names are part of
+//! the interface.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,30 +12,30 @@ use serde::{Deserialize, Serialize};
 use crate::ids::DeviceId;
 use crate::tensor::options::ModelPlan;
 
-/// Items of one submission, if no others are asked for: every count to one more than a warp has
-/// threads, then what crosses a block, a chunk and 65,536.
+/// The default numbers of items: every count up to a warp's threads plus one, then counts just beyond a block,
+/// a chunk and 65,536.
 pub const SIZES: [u32; 36] = [
     1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26,
     27, 28, 29, 30, 31, 32, 33, 64, 1_000, 65_537,
 ];
-/// The same where it must be quick.
+/// The numbers of items for a quick check.
 pub const QUICK_SIZES: [u32; 8] = [1, 2, 3, 31, 32, 33, 64, 1_000];
 
-/// What a process is to look at, as JSON after `--plan`.
+/// The task of a checking process, as JSON after `--plan`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// What is looked at.
+    /// What to check.
     pub subject: Subject,
-    /// Only these ops; all if there is none.
+    /// Check only these ops; all if the list is empty.
     pub ops: Vec<String>,
-    /// Items of one submission; [`SIZES`], or [`QUICK_SIZES`], if there is none.
+    /// Numbers of items; [`SIZES`] or [`QUICK_SIZES`] if the list is empty.
     pub sizes: Vec<u32>,
     /// Fewer sizes, and less time for each model.
     pub quick: bool,
 }
 
 impl Plan {
-    /// The sizes to be tried, the least first, each once and none of nothing.
+    /// The sizes to check, ascending, without duplicates and without 0.
     #[must_use]
     pub fn sizes(&self) -> Vec<u32> {
         let mut sizes = match (self.sizes.is_empty(), self.quick) {
@@ -50,10 +50,10 @@ impl Plan {
     }
 }
 
-/// What is looked at.
+/// What to check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Subject {
-    /// What this process finds of drivers and libraries.
+    /// The drivers and libraries that this process finds.
     Environment {
         /// The GPU that `CUDA_VISIBLE_DEVICES` of this process names.
         uuid: Option<String>,
@@ -64,7 +64,7 @@ pub enum Subject {
     Batches {
         /// The pool's socket.
         socket: PathBuf,
-        /// The pool's only device: a receipt that names another is a failure.
+        /// The pool's only device. A receipt that names another is a failure.
         device: DeviceId,
     },
     /// Every model of a pool, against ONNX Runtime's CPU provider in this process.
@@ -91,22 +91,22 @@ pub enum Subject {
     },
 }
 
-/// One line from a process that looks.
+/// One line from a checking process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Line {
-    /// What it begins to do, for the one who waits.
+    /// The step that begins, to show progress.
     Doing(String),
-    /// What it has found.
+    /// A result.
     Check(Check),
 }
 
-/// What a check is about.
+/// The group of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
-    /// Drivers, libraries, limits, who else is here.
+    /// Drivers, libraries, limits, other processes.
     Environment,
-    /// That no process sees what is not its own.
+    /// Isolation: a process sees only its own devices and libraries.
     Isolation,
     /// Every op at every size.
     Batches,
@@ -114,12 +114,12 @@ pub enum Group {
     Models,
     /// Memory, sizes and shapes.
     Allocation,
-    /// Faults on purpose, and what became of them.
+    /// Injected faults and the recovery from them.
     Faults,
 }
 
 impl Group {
-    /// All of them, in the order in which they are looked at.
+    /// All groups, in the order in which they are checked.
     pub const ALL: [Self; 6] = [
         Self::Environment,
         Self::Isolation,
@@ -136,7 +136,7 @@ impl FromStr for Group {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|group| group.to_string() == text).ok_or_else(|| {
             let names = Self::ALL.map(|group| group.to_string()).join(", ");
-            format!("`{text}` is no group of checks: write {names}")
+            format!("`{text}` is not a group of checks: write {names}")
         })
     }
 }
@@ -158,11 +158,11 @@ impl fmt::Display for Group {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It was tried, and it was right.
+    /// It ran and was right.
     Pass,
-    /// It was tried, and it was wrong.
+    /// It ran and was wrong.
     Fail,
-    /// It was not tried; never a pass.
+    /// It did not run, so nothing is known.
     Skip,
 }
 
@@ -176,24 +176,24 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// One thing that was looked at.
+/// One check and its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// What it is about.
+    /// The group.
     pub group: Group,
     /// Its name within the group: `op rot90`, `libcuda`.
     pub name: String,
-    /// The device, where it is about one: `gpu0`.
+    /// The device, if the check is about one: `gpu0`.
     pub device: Option<String>,
     /// How it ended.
     pub outcome: Outcome,
-    /// One sentence: what was found; of a failure the cause, of a skip the reason.
+    /// One sentence: the finding, the cause of a failure, or the reason of a skip.
     pub says: String,
-    /// The least size that failed, of a check that has sizes.
+    /// The smallest size that failed, if the check has sizes.
     pub first_failing: Option<u64>,
-    /// What to do or type next; empty where nothing is to be done.
+    /// What to do or type next; empty if there is nothing to do.
     pub next: String,
-    /// Numbers and names behind it.
+    /// Numbers and names that support it.
     pub facts: BTreeMap<String, String>,
     /// How long it took, microseconds.
     pub us: u64,
@@ -206,7 +206,7 @@ impl Check {
         Self::new(group, name, Outcome::Pass, says, "")
     }
 
-    /// A check that failed: why, and what to do.
+    /// A check that failed, with the cause and what to do.
     #[must_use]
     pub fn fail(
         group: Group,
@@ -217,7 +217,7 @@ impl Check {
         Self::new(group, name, Outcome::Fail, says, next)
     }
 
-    /// A check that was not made: why, and what would have it made.
+    /// A check that did not run, with the reason and what to do about it.
     #[must_use]
     pub fn skip(
         group: Group,
@@ -248,26 +248,26 @@ impl Check {
         }
     }
 
-    /// The same about a device.
+    /// Adds the device.
     #[must_use]
     pub fn on(self, device: DeviceId) -> Self {
         Self { device: Some(device.to_string()), ..self }
     }
 
-    /// The same with the least size that failed.
+    /// Adds the smallest size that failed.
     #[must_use]
     pub fn at(self, size: u64) -> Self {
         Self { first_failing: Some(size), ..self }
     }
 
-    /// The same with a number or a name behind it.
+    /// Adds a number or a name that supports it.
     #[must_use]
     pub fn fact(mut self, name: &str, value: impl ToString) -> Self {
         self.facts.insert(name.to_owned(), value.to_string());
         self
     }
 
-    /// The same with how long it took.
+    /// Adds the time that it took.
     #[must_use]
     pub fn took(self, us: u64) -> Self {
         Self { us, ..self }

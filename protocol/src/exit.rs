@@ -1,16 +1,15 @@
-//! Exit codes. A worker's exit code is its last word: the supervisor decides by it whether a new
-//! process could do better.
+//! Exit codes. From a worker's exit code the supervisor decides whether to start another process.
 //!
 //! | `gridpool-worker` | meaning | unless the policy says otherwise |
 //! |---|---|---|
-//! | 0 | told to stop, or the supervisor is gone | unasked: another process takes its place |
-//! | 70 | a sticky CUDA error: the context is lost | another process; speaks against the job |
+//! | 0 | told to stop, or the supervisor is gone | if not told: another process |
+//! | 70 | a sticky CUDA error: the context is lost | another process; the job is suspect |
 //! | 71 | the device is gone, does not answer, or fails its tests | another process |
 //! | 72 | too little device memory, or too few threads, to start | another process |
 //! | 73 | wrong set-up | no other process |
 //! | 74 | it did not understand the supervisor | another process |
 //! | 75 | the driver is too old for the kernels | no other process |
-//! | 76 | it has grown too far since it was READY | another process; nobody's fault |
+//! | 76 | it has grown too far since it was READY | another process; no job is suspect |
 //!
 //! | `gridpool` | meaning |
 //! |---|---|
@@ -23,7 +22,7 @@
 //! | 73 | a worker's set-up is wrong |
 //! | 78 | the config file is wrong |
 
-/// One exit code: number, name, what it says.
+/// One exit code: number, name, meaning.
 pub type Row = (i32, &'static str, &'static str);
 
 /// Exit codes of `gridpool-worker`.
@@ -32,24 +31,24 @@ pub mod worker {
 
     /// Told to stop, or the supervisor is gone.
     pub const OK: i32 = 0;
-    /// A sticky CUDA error: the context is lost, a new process is the cure.
+    /// A sticky CUDA error: the context is lost, and a new process cures it.
     pub const STICKY: i32 = 70;
     /// The device is gone or does not answer.
     pub const DEVICE_LOST: i32 = 71;
     /// Not enough device memory, or too few threads, to start.
     pub const DEVICE_MEMORY: i32 = 72;
-    /// Wrong configuration: a restart would fail the same way, so none is made.
+    /// Wrong configuration. The supervisor starts no other process, since it would fail the same way.
     pub const CONFIG: i32 = 73;
-    /// The supervisor said something that the worker does not understand.
+    /// The worker did not understand a message of the supervisor.
     pub const PROTOCOL: i32 = 74;
-    /// The driver is too old for the kernels. Never restarted.
+    /// The driver is too old for the kernels. The supervisor starts no other process.
     pub const DRIVER: i32 = 75;
-    /// It holds more memory or descriptors than it may, beyond what it held when it was READY.
+    /// Its memory or descriptors have grown beyond the limit since it was READY.
     pub const WORN: i32 = 76;
 
-    /// All of them.
+    /// All codes.
     pub const TABLE: [Row; 8] = [
-        (OK, "OK", "the worker ended and nobody had asked it to"),
+        (OK, "OK", "the worker ended although nothing had told it to"),
         (STICKY, "STICKY", "a sticky CUDA error: the context is lost"),
         (DEVICE_LOST, "DEVICE_LOST", "the device is gone, does not answer, or fails its tests"),
         (DEVICE_MEMORY, "DEVICE_MEMORY", "too little device memory, or too few threads, to start"),
@@ -79,7 +78,7 @@ pub mod cli {
     /// The config file is wrong.
     pub const CONFIG: u8 = 78;
 
-    /// All of them, each with what it says.
+    /// All codes with their meanings.
     pub const TABLE: [(u8, &str); 8] = [
         (OK, "every job ended OK"),
         (JOB, "a job did not end OK"),

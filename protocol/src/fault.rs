@@ -1,8 +1,8 @@
-//! What can go wrong with a worker and its device: one code for each fault, whoever observed it, with
-//! a name, a class and a sentence; and what the pool does about it ([`Response`]).
+//! The faults of workers and devices. Each has a code, a name, a class and a sentence, whichever process
+//! observed it, and a [`Response`] of the pool.
 //!
-//! A result of a driver is a plain number here: a driver newer than its bindings returns codes that a
-//! closed Rust enum cannot hold. Data and look-ups only; nothing here calls anything.
+//! A driver's result is a plain number here, since a newer driver returns codes that a closed Rust enum could
+//! not hold. This module has only data and look-ups.
 
 mod cuda;
 mod nvml;
@@ -19,6 +19,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::exit;
+use crate::named::named;
 
 pub use overrides::{OverrideError, Overrides};
 pub use response::{ParseResponseError, Response};
@@ -27,11 +28,11 @@ pub use response::{ParseResponseError, Response};
 /// file, as `cuda 700`, `exit 74` or `hang`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FaultCode {
-    /// A call of the CUDA driver gave this result.
+    /// A call of the CUDA driver returned this result.
     Cuda(u32),
-    /// A call of ONNX Runtime gave this result.
+    /// A call of ONNX Runtime returned this result.
     Onnx(u32),
-    /// The worker ended by itself, with this exit code.
+    /// The worker exited with this code.
     Exit(i32),
     /// A signal ended the worker.
     Signal(i32),
@@ -39,87 +40,54 @@ pub enum FaultCode {
     Hang,
     /// The worker was not READY in time.
     NotReady,
-    /// The device computed something else than what is known to be right.
+    /// The device computed a wrong result in a known-answer test.
     WrongAnswer,
     /// The worker broke the protocol.
     Rejected,
-    /// The worker is of another version than the supervisor.
+    /// The worker and the supervisor have different versions.
     Incompatible,
     /// The system could not start the worker.
     SpawnFailed,
-    /// There is no worker that could be started.
+    /// The worker binary is missing.
     NoBinary,
     /// SIGKILL did not end the worker in time.
     Unkillable,
     /// The driver wrote this Xid about the device.
     Xid(u32),
-    /// A call of NVML about the device gave this result.
+    /// A call of NVML about the device returned this result.
     Nvml(u32),
     /// NVML says that the device needs this recovery action.
     Recovery(u32),
 }
 
-/// What kind of fault it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FaultClass {
-    /// The device, the driver, or the machine is at fault.
-    Device,
-    /// By itself it asks for nothing.
-    Notice,
-    /// The worker's process ended, or fell silent.
-    Process,
-    /// The call was wrong; the next one need not be.
-    Program,
-    /// The set-up is wrong: no other process would do better.
-    Setup,
-    /// The context is lost; a new process is the cure.
-    Sticky,
-    /// This call failed and the next may not.
-    Transient,
-}
-
-impl FaultClass {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Device,
-        Self::Notice,
-        Self::Process,
-        Self::Program,
-        Self::Setup,
-        Self::Sticky,
-        Self::Transient,
-    ];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Device => "device",
-            Self::Notice => "notice",
-            Self::Process => "process",
-            Self::Program => "program",
-            Self::Setup => "setup",
-            Self::Sticky => "sticky",
-            Self::Transient => "transient",
-        }
-    }
-}
-
-impl fmt::Display for FaultClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+named! {
+    /// The class of a fault.
+    pub enum FaultClass {
+        /// The device, the driver, or the machine is at fault.
+        Device = "device",
+        /// By itself it needs no response.
+        Notice = "notice",
+        /// The worker's process ended or went silent.
+        Process = "process",
+        /// The call was wrong; the next one may be right.
+        Program = "program",
+        /// The set-up is wrong. Another process would fail, too.
+        Setup = "setup",
+        /// The context is lost. A new process cures it.
+        Sticky = "sticky",
+        /// This call failed, but the next may succeed.
+        Transient = "transient",
     }
 }
 
 /// What is known about a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meaning {
-    /// Its name where it comes from: `CUDA_ERROR_ILLEGAL_ADDRESS`.
+    /// Its name in its library: `CUDA_ERROR_ILLEGAL_ADDRESS`.
     pub name: Cow<'static, str>,
-    /// What kind it is.
+    /// Its class.
     pub class: FaultClass,
-    /// What it says, without a full stop.
+    /// Its meaning, without a full stop.
     pub sentence: &'static str,
 }
 
@@ -129,7 +97,7 @@ struct Family {
     of: fn(u32) -> FaultCode,
     prefix: &'static str,
     rows: &'static [(u32, &'static str, FaultClass, &'static str)],
-    /// What is said of every other number.
+    /// The class and meaning of every other number.
     other: (FaultClass, &'static str),
 }
 
@@ -138,7 +106,7 @@ const CUDA: Family = Family {
     of: FaultCode::Cuda,
     prefix: cuda::PREFIX,
     rows: cuda::CODES,
-    // The process that ends for nothing costs less than the wrong answer of one that stays.
+    // Restarting a process without need costs less than a wrong answer.
     other: (FaultClass::Sticky, "a code that CUDA 13.5 does not name"),
 };
 const ONNX: Family = Family {
@@ -153,7 +121,7 @@ const NVML: Family = Family {
     of: FaultCode::Nvml,
     prefix: "",
     rows: nvml::CODES,
-    other: (FaultClass::Notice, "NVML refused a question; that says nothing about the device"),
+    other: (FaultClass::Notice, "NVML refused a query; the device may be fine"),
 };
 const RECOVERY: Family = Family {
     word: "recovery",
@@ -167,7 +135,7 @@ const SIGNAL: Family = Family {
     of: |number| FaultCode::Signal(number.cast_signed()),
     prefix: "",
     rows: process::SIGNALS,
-    other: (FaultClass::Process, "somebody ended the worker"),
+    other: (FaultClass::Process, "a signal from outside ended the worker"),
 };
 const XID: Family = Family {
     word: "xid",
@@ -177,7 +145,7 @@ const XID: Family = Family {
     other: (FaultClass::Notice, "an Xid that gridpool has no rule for"),
 };
 
-/// Faults without a number: the fault, what is written for it, its class, its sentence.
+/// Faults without a number: the fault, its text, its class, its sentence.
 const PLAIN: &[(FaultCode, &str, FaultClass, &str)] = &[
     (FaultCode::Hang, "hang", FaultClass::Process, "the worker gave no sign of life"),
     (FaultCode::NotReady, "not ready", FaultClass::Process, "the worker was not READY in time"),
@@ -185,14 +153,14 @@ const PLAIN: &[(FaultCode, &str, FaultClass, &str)] = &[
         FaultCode::WrongAnswer,
         "wrong answer",
         FaultClass::Device,
-        "the device computed something else than what is known to be right",
+        "the device computed a wrong result in a known-answer test",
     ),
     (FaultCode::Rejected, "rejected", FaultClass::Process, "the worker broke the protocol"),
     (
         FaultCode::Incompatible,
         "incompatible",
         FaultClass::Setup,
-        "the worker is of another version than the supervisor",
+        "the worker and the supervisor have different versions",
     ),
     (
         FaultCode::SpawnFailed,
@@ -200,12 +168,12 @@ const PLAIN: &[(FaultCode, &str, FaultClass, &str)] = &[
         FaultClass::Process,
         "the system could not start a worker",
     ),
-    (FaultCode::NoBinary, "no binary", FaultClass::Setup, "there is no worker to be started"),
+    (FaultCode::NoBinary, "no binary", FaultClass::Setup, "the worker binary is missing"),
     (
         FaultCode::Unkillable,
         "unkillable",
         FaultClass::Device,
-        "SIGKILL did not end the worker: it sticks in the driver",
+        "SIGKILL did not end the worker: it is stuck in the driver",
     ),
 ];
 
@@ -226,11 +194,10 @@ impl FaultCode {
         [cuda, onnx, exits, signal, plain, xid, nvml, recovery].into_iter().flatten()
     }
 
-    /// One fault of each family that stands for all that have no row of their own, and how that is
-    /// written.
+    /// For each family, a fault that stands for all without a row, and its text.
     #[must_use]
     pub fn others() -> [(Self, &'static str); 7] {
-        // Numbers that no table will ever hold.
+        // No table will ever have these numbers.
         const NONE: u32 = u32::MAX;
         [
             (Self::Cuda(NONE), "other cuda"),
@@ -278,14 +245,13 @@ impl FaultCode {
         }
     }
 
-    /// What kind of fault it is.
+    /// Its class.
     #[must_use]
     pub fn class(self) -> FaultClass {
         self.meaning().class
     }
 
-    /// Whether it is a result of a library that the worker calls: the worker decides at once whether
-    /// it stays.
+    /// Whether it is a result of a library that the worker calls. The worker decides at once whether to end.
     #[must_use]
     pub fn is_met_by_worker(self) -> bool {
         matches!(self, Self::Cuda(_) | Self::Onnx(_))
@@ -328,25 +294,25 @@ impl fmt::Display for FaultCode {
     }
 }
 
-/// A text that names no fault.
+/// A text that does not name a fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no fault: write {}", instead_of(text))]
+#[error("`{text}` is not a fault: write {}", instead_of(text))]
 pub struct ParseFaultError {
     text: String,
 }
 
-/// What to write in place of `text`. What stands for many faults in a list of them is none itself.
+/// What to write instead of `text`. The entry `other` of a family is not a fault.
 fn instead_of(text: &str) -> String {
     match FaultCode::others().iter().find(|(_, words)| *words == text) {
         Some((_, words)) => {
             let word = words.trim_start_matches("other ");
-            format!("each number that is meant, as `{word} 42`; there is no rule for all others")
+            format!("each number, as `{word} 42`; a rule cannot cover all other numbers")
         }
         None => fault_words(),
     }
 }
 
-/// How faults are written, for errors.
+/// How to write a fault, for errors.
 fn fault_words() -> String {
     let numbered = [CUDA, ONNX, SIGNAL, XID, NVML, RECOVERY].map(|family| family.word);
     let plain: Vec<_> = PLAIN.iter().map(|row| format!("`{}`", row.1)).collect();

@@ -1,11 +1,11 @@
-//! One grid, and what makes it one.
+//! One grid and its limits.
 
 use crate::limits::{COLOR_MAX, GRID_CELLS_MAX, SIDE_MAX};
 
 /// One grid: `h` rows of `w` cells, each a colour from 0 to 9.
 ///
-/// The empty grid has neither rows nor columns. Ops may give it; none but `canvas` takes it, and a
-/// batch has none.
+/// The empty grid has no rows and no columns. An op may return it, but only `canvas` accepts it, and a batch may
+/// not have it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Grid {
     h: u8,
@@ -13,7 +13,7 @@ pub struct Grid {
     cells: Vec<u8>,
 }
 
-/// Why a grid is not a grid. Rows and columns count from 0.
+/// Why cells do not make a grid. Rows and columns count from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GridError {
     /// It has no row or no column.
@@ -45,14 +45,14 @@ pub enum GridError {
         /// Columns.
         w: usize,
     },
-    /// A cell is no colour.
+    /// A cell is not a colour.
     #[error("row {row}, column {col}: {value} is not a colour from 0 to {COLOR_MAX}")]
     Cell {
         /// Row of the first such cell.
         row: usize,
         /// Its column.
         col: usize,
-        /// What stands there.
+        /// Its value.
         value: u8,
     },
     /// The number of cells is not rows times columns.
@@ -71,7 +71,7 @@ impl Grid {
     /// A grid of `h` rows and `w` columns from row-major cells.
     ///
     /// # Errors
-    /// [`GridError`] if the shape is out of bounds, does not fit the cells, or a cell is no colour.
+    /// [`GridError`] if the shape is out of bounds or does not fit the cells, or if a cell is not a colour.
     pub fn new(h: usize, w: usize, cells: Vec<u8>) -> Result<Self, GridError> {
         if h == 0 || w == 0 {
             return Err(GridError::Empty);
@@ -136,7 +136,7 @@ impl Grid {
         [self.h, self.w]
     }
 
-    /// A grid that was one before: its parts fit.
+    /// Makes a grid from parts that are known to be valid.
     pub(crate) fn of_shape([h, w]: [u8; 2], cells: Vec<u8>) -> Self {
         Self { h, w, cells }
     }

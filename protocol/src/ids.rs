@@ -1,15 +1,20 @@
-//! Names: every id is a newtype, so that a job is never mistaken for an arena.
+//! Ids. Each is a newtype, so that a job cannot be mistaken for an arena.
 
 use std::fmt;
 use std::str::FromStr;
 
+use crate::named::named;
+
 use serde::{Deserialize, Serialize};
 
 /// What kind of processor a device is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceKind {
     /// The reference implementation on CPU threads.
+    #[default]
     Cpu,
     /// An NVIDIA GPU.
     Gpu,
@@ -39,29 +44,82 @@ impl fmt::Display for DeviceId {
     }
 }
 
-/// One worker process: a device and how many processes have served it so far. Printed as `gpu0#4`.
-///
-/// A message that names an older generation comes from a process that is gone or going: it has no
-/// effect.
+/// The name of a worker process, printed as `gpu0#4`: its device, and its number among all processes of
+/// that device, whatever their role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct WorkerId {
+pub struct WorkerName {
     /// The device that the worker serves.
     pub device: DeviceId,
     /// 1 for the first process on the device, then 2, and so on.
     pub generation: u32,
 }
 
-impl fmt::Display for WorkerId {
+impl fmt::Display for WorkerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}#{}", self.device, self.generation)
     }
 }
 
+/// One worker process: device, role and generation. Printed as its name, which is unique in the pool.
+///
+/// A message with an older generation comes from a process that has ended or is ending. The pool ignores it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerId {
+    /// The device that the worker serves.
+    pub device: DeviceId,
+    /// The worker's role.
+    pub role: Role,
+    /// Its number among all processes of the device, from 1 on.
+    pub generation: u32,
+}
+
+impl WorkerId {
+    /// Its name, as it is shown.
+    #[must_use]
+    pub fn name(self) -> WorkerName {
+        WorkerName { device: self.device, generation: self.generation }
+    }
+}
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name().fmt(f)
+    }
+}
+
+/// Which worker a command is for. Reads and prints as `gpu0` or `gpu0#4`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerSelector {
+    /// The device's active worker, whichever process that is.
+    Device(DeviceId),
+    /// This process, and no later one.
+    Process(WorkerName),
+}
+
+impl From<DeviceId> for WorkerSelector {
+    fn from(device: DeviceId) -> Self {
+        Self::Device(device)
+    }
+}
+
+impl From<WorkerName> for WorkerSelector {
+    fn from(name: WorkerName) -> Self {
+        Self::Process(name)
+    }
+}
+
+impl fmt::Display for WorkerSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device(device) => device.fmt(f),
+            Self::Process(name) => name.fmt(f),
+        }
+    }
+}
+
 /// A text that is not `cpu0`, `gpu1` or `gpu1#4`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{text}` is not a worker name: write a device (`gpu0`) or a device and generation (`gpu0#4`)"
-)]
+#[error("`{text}` names no worker: write a device (`gpu0`) or a process of one (`gpu0#4`)")]
 pub struct ParseIdError {
     text: String,
 }
@@ -80,7 +138,7 @@ impl FromStr for DeviceId {
     }
 }
 
-impl FromStr for WorkerId {
+impl FromStr for WorkerName {
     type Err = ParseIdError;
 
     fn from_str(text: &str) -> Result<Self, ParseIdError> {
@@ -93,10 +151,18 @@ impl FromStr for WorkerId {
     }
 }
 
-/// The name a client chose for a job: 128 bits, printed as 32 hexadecimal digits.
+impl FromStr for WorkerSelector {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIdError> {
+        text.parse().map(Self::Process).or_else(|_| text.parse().map(Self::Device))
+    }
+}
+
+/// The client's name for a job: 128 bits, printed as 32 hexadecimal digits.
 ///
-/// A key is the unit of deduplication: while its verdict is known, a second submission under the
-/// same key is answered from memory and not run again.
+/// While the pool remembers the verdict of a key, it answers a second submission under that key without running
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JobKey(pub u128);
 
@@ -106,7 +172,7 @@ impl fmt::Display for JobKey {
     }
 }
 
-/// The supervisor's number for a job it has accepted.
+/// The supervisor's number for an accepted job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JobId(pub u64);
 
@@ -116,7 +182,7 @@ impl fmt::Display for JobId {
     }
 }
 
-/// One run of one job on one worker. A late answer that names another attempt has no effect.
+/// One run of a job's shard on a worker. The pool ignores a late answer that names another attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct AttemptId {
     /// The job.
@@ -131,24 +197,13 @@ impl fmt::Display for AttemptId {
     }
 }
 
-/// What a worker process does. One process has one role.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Programs over grids.
-    Grid,
-    /// Requests of models.
-    Infer,
-}
-
-impl Role {
-    /// As `status` shows it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Grid => "grid",
-            Self::Infer => "infer",
-        }
+named! {
+    /// The role of a worker process. A process has one role.
+    pub enum Role {
+        /// Programs over grids.
+        Grid = "grid",
+        /// Requests of models.
+        Infer = "infer",
     }
 }
 
@@ -162,8 +217,7 @@ impl fmt::Display for ClientId {
     }
 }
 
-/// SHA-256 over a job's program and batch: what it is, whoever submits it under whatever key. Printed
-/// as 64 hexadecimal digits.
+/// SHA-256 over a job's work and input, independent of client and key. Printed as 64 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ContentHash(pub [u8; 32]);
 
@@ -175,7 +229,9 @@ impl fmt::Display for ContentHash {
 
 /// A text that is not 64 hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no content: write the 64 hexadecimal digits that the verdict POISON names")]
+#[error(
+    "`{text}` is not a job's content: write the 64 hexadecimal digits that the verdict POISON names"
+)]
 pub struct ParseContentError {
     text: String,
 }
@@ -197,7 +253,7 @@ impl FromStr for ContentHash {
     }
 }
 
-/// One piece of shared memory that belongs to one connection.
+/// An arena: shared memory that belongs to one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ArenaId(pub u64);
 
@@ -224,11 +280,18 @@ mod tests {
     #[test]
     fn worker_names_read_back_as_they_print() {
         for text in ["gpu0#4", "cpu17#1"] {
-            let worker: WorkerId = text.parse().unwrap();
+            let worker: WorkerName = text.parse().unwrap();
             assert_eq!(worker.to_string(), text);
         }
         for text in ["gpu0", "gpu#1", "tpu0#1", "gpu0#", "gpu0#x", ""] {
-            assert!(text.parse::<WorkerId>().is_err(), "{text} was accepted");
+            assert!(text.parse::<WorkerName>().is_err(), "{text} was accepted");
+        }
+        for text in ["gpu0", "cpu1#2"] {
+            assert_eq!(text.parse::<WorkerSelector>().unwrap().to_string(), text);
+        }
+        for text in ["", "1", "zebra", "gpu0#", "gpu-1"] {
+            let error = text.parse::<WorkerSelector>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("`{text}` names no worker: write")), "{error}");
         }
     }
 }

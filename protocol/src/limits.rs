@@ -1,10 +1,10 @@
-//! Every bound of the protocol, by name. Limits that an operator may set live in the supervisor's
-//! config; these are part of the wire format and equal on both sides.
+//! Every limit of the protocol, by name. They are part of the wire format and equal on both sides. Limits that
+//! an operator may set are in the supervisor's config.
 
 use std::time::Duration;
 
 /// Version of the wire format. Both sides must name the same one.
-pub const PROTOCOL_VERSION: u32 = 11;
+pub const PROTOCOL_VERSION: u32 = 12;
 
 /// Highest colour of a cell.
 pub const COLOR_MAX: u8 = 9;
@@ -35,43 +35,42 @@ pub const PROGRAM_BYTES_MAX: usize = 4_096;
 /// Deepest nesting of arguments in a program.
 pub const PROGRAM_DEPTH_MAX: usize = 8;
 
-/// Largest payload, in or out, that travels inside a message. Above it, an arena carries it.
+/// Largest payload, in or out, that travels in a message, bytes. A larger one needs an arena.
 pub const INLINE_BYTES_MAX: usize = 16 * 1024;
 /// Largest body of one frame on a socket, and of one message between supervisor and worker.
 pub const FRAME_BYTES_MAX: usize = 256 * 1024;
 /// File descriptors that one frame may carry.
 pub const FRAME_FDS_MAX: usize = 1;
 
-/// The same for a request of a model, of which many are in a worker's channel at a time.
+/// Largest payload of a model's request in a message, bytes. A worker's channel holds many of them at a time.
 pub const INFER_INLINE_BYTES_MAX: usize = 4 * 1024;
 
 /// Most attempts that join one launch.
 pub const JOIN_MAX: usize = 64;
-/// Largest inline payload, in and out, of all attempts of one launch. Two launches are outstanding at
-/// a time, and both must lie in the channel's buffer, or the supervisor would wait for a worker.
+/// Largest inline payload, in and out, of all attempts of one dispatch, bytes. Two dispatches are outstanding at a
+/// time. Both must fit the channel's buffer, else the supervisor would block on a worker.
 pub const JOIN_INLINE_BYTES_MAX: usize = 48 * 1024;
 
-/// Smallest arena; requests are rounded up to it.
+/// Smallest arena, bytes. The supervisor rounds smaller requests up.
 pub const ARENA_BYTES_MIN: u64 = 64 * 1024;
 /// Largest single arena.
 pub const ARENA_BYTES_MAX: u64 = 8 << 30;
 
-/// Longest time that a report of an attempt may tell of, microseconds: the longest deadline, on ten
-/// thousand threads.
+/// Longest time in a report of an attempt, microseconds: the longest deadline on ten thousand threads.
 pub const REPORT_US_MAX: f64 = 3.6e13;
-/// Most bytes that it may tell of, each way.
+/// Most bytes in such a report, each way.
 pub const REPORT_BYTES_MAX: u64 = 1 << 50;
 
-/// Longest deadline that a job may ask for.
+/// Longest deadline of a job.
 pub const DEADLINE_MAX: Duration = Duration::from_secs(3_600);
-/// Deadline of a job that names none.
+/// Default deadline of a job.
 pub const DEADLINE_DEFAULT: Duration = Duration::from_secs(30);
 
-/// How long a new connection has for its hello.
+/// Longest time for the hello of a new connection.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the rest of a frame may take once its first byte has come.
+/// Longest time for the rest of a frame after its first byte.
 pub const FRAME_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two signs of life of a worker.
+/// Interval of a worker's heartbeats.
 pub const HEARTBEAT_EVERY: Duration = Duration::from_millis(250);
 
 /// Most tensors of one set, in or out.
@@ -82,17 +81,16 @@ pub const TENSOR_NAME_BYTES_MAX: usize = 256;
 pub const TENSOR_RANK_MAX: usize = 16;
 /// Largest dimension of a tensor.
 pub const TENSOR_SIDE_MAX: u64 = 1 << 33;
-/// Most bytes of one set of tensors, header and all: what lies in one arena.
+/// Most bytes of one set of tensors, header included: it must fit an arena.
 pub const TENSOR_BYTES_MAX: u64 = ARENA_BYTES_MAX;
-/// Longest header of a set of tensors: as many as allowed, each with the longest name and shape.
+/// Longest header of a set of tensors, bytes: the most tensors, each with the longest name and shape.
 pub const TENSORS_HEADER_BYTES_MAX: usize =
     16 + TENSORS_MAX * (4 + TENSOR_NAME_BYTES_MAX + 8 * TENSOR_RANK_MAX);
 /// Longest name of a model, in bytes.
 pub const MODEL_NAME_BYTES_MAX: usize = 128;
 /// Most contexts of one model.
 pub const MODEL_CONTEXTS_MAX: u32 = 64;
-/// All that is said about a model when it is named, as a message: it goes into a worker's channel beside
-/// all else, and as text into its command line.
+/// Largest plan of a model, bytes. It must fit a worker's channel, and its command line as text.
 pub const MODEL_PLAN_BYTES_MAX: usize = 8 * 1_024;
 /// Most rows of one run of a model.
 pub const MODEL_BATCH_MAX: u32 = 4_096;

@@ -1,32 +1,32 @@
-//! How every process of a pool writes its log: for people, or one JSON object a line.
+//! The log format of all processes of a pool: text for people, or one JSON object per line.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The variable that says which lines are written, in the words of tracing's `EnvFilter`.
+/// The variable that selects lines, in the syntax of tracing's `Targets`.
 pub const FILTER_VARIABLE: &str = "GRIDPOOL_LOG";
-/// The variable that says how.
+/// The variable that selects the format.
 pub const FORMAT_VARIABLE: &str = "GRIDPOOL_LOG_FORMAT";
 
-/// How a log is written.
+/// A log format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.
     #[default]
     Human,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// A text that names no format.
+/// A text that does not name a format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no format of a log: write human or json")]
+#[error("`{text}` is not a log format: write human or json")]
 pub struct ParseFormatError {
     text: String,
 }
 
 impl LogFormat {
-    /// What is written for it.
+    /// Its text on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -35,8 +35,7 @@ impl LogFormat {
         }
     }
 
-    /// What the environment says. Whoever started this process has looked whether it says something
-    /// else.
+    /// The format that the environment names. The parent process has checked the variable.
     #[must_use]
     pub fn from_environment() -> Self {
         let said = std::env::var(FORMAT_VARIABLE).ok();
@@ -70,6 +69,6 @@ mod tests {
             assert_eq!(format.to_string().parse(), Ok(format));
         }
         let error = "xml".parse::<LogFormat>().unwrap_err();
-        assert_eq!(error.to_string(), "`xml` is no format of a log: write human or json");
+        assert_eq!(error.to_string(), "`xml` is not a log format: write human or json");
     }
 }

@@ -1,146 +1,27 @@
-//! What each side may say. Adding a message, or a field, is a new [`PROTOCOL_VERSION`].
+//! The messages of both sides. A new message or field needs a new [`PROTOCOL_VERSION`].
 //!
 //! [`PROTOCOL_VERSION`]: crate::limits::PROTOCOL_VERSION
 
 mod model;
+mod release;
+mod work;
 mod worker;
 
 use serde::{Deserialize, Serialize};
 
-use crate::chaos::Chaos;
-use crate::codec;
 use crate::ids::{ArenaId, ContentHash, JobKey};
 use crate::metrics::Metrics;
-use crate::program::Ties;
 use crate::receipt::{Receipt, Verdict};
 use crate::status::{PolicyRule, Status};
 
 pub use model::{DeviceModel, ModelOrder};
-pub use worker::{Answer, AttemptError, FromWorker, InferMember, Lifeline, Member, Run, ToWorker};
-
-/// Bytes inside a message.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Inline(#[serde(with = "codec::bytes")] pub Vec<u8>);
-
-/// A part of an arena.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Slice {
-    /// The arena.
-    pub arena: ArenaId,
-    /// First byte.
-    pub offset: u64,
-    /// Length in bytes.
-    pub bytes: u64,
-}
-
-impl Slice {
-    /// Whether two slices share a byte.
-    #[must_use]
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.arena == other.arena
-            && self.offset < other.offset.saturating_add(other.bytes)
-            && other.offset < self.offset.saturating_add(self.bytes)
-    }
-}
-
-/// Where an input lies.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Input {
-    /// In shared memory.
-    Arena(Slice),
-    /// In the message.
-    Inline(Inline),
-}
-
-/// Where a result goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Destination {
-    /// To shared memory.
-    Arena(Slice),
-    /// Into the answer.
-    Inline,
-}
-
-/// Which of a client's waiting jobs goes first. Clients share the pool fairly whatever they ask.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Priority {
-    /// Before the client's other jobs.
-    High,
-    /// In order.
-    #[default]
-    Normal,
-    /// After the client's other jobs.
-    Low,
-}
-
-/// A program over a batch, as its client describes it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Call {
-    /// The program's text.
-    pub program: String,
-    /// How the program breaks ties.
-    pub ties: Ties,
-    /// What to run it over.
-    pub payload: Payload,
-}
-
-/// A batch and the place of its result: handed from the client through the supervisor to a worker
-/// as it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Payload {
-    /// Items of the batch: grids, or pairs if the program takes pairs.
-    pub items: u32,
-    /// Cells of all grids together.
-    pub cells: u32,
-    /// The packed batch.
-    pub input: Input,
-    /// Where the packed result goes.
-    pub output: Destination,
-}
-
-/// A request of a model, as its client describes it: handed from the client through the supervisor to a
-/// worker as it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ModelCall {
-    /// The model's name.
-    pub model: String,
-    /// Its inputs, packed as [`tensor`](crate::tensor) says.
-    pub input: Input,
-    /// Where its outputs go, packed likewise. They may take less than the slice has.
-    pub output: Destination,
-}
-
-/// A request of a model as its client submits it. It gets a verdict as any job does.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InferSubmission {
-    /// The client's name for it.
-    pub key: JobKey,
-    /// What to ask.
-    pub call: ModelCall,
-    /// From acceptance; zero is a deadline that has passed.
-    pub deadline_ms: u64,
-    /// Order among the client's own jobs.
-    pub priority: Priority,
-    /// Whether it may run more than once. If not, it gets one attempt, and no other runs beside it.
-    pub idempotent: bool,
-}
-
-/// A job as its client submits it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Submission {
-    /// The client's name for it.
-    pub key: JobKey,
-    /// What to run over what.
-    pub call: Call,
-    /// From acceptance; zero is a deadline that has passed.
-    pub deadline_ms: u64,
-    /// Order among the client's own jobs.
-    pub priority: Priority,
-    /// Whether it may run more than once. If not, it gets one attempt.
-    pub idempotent: bool,
-    /// A fault that it meets on purpose; only a pool that was started with `--allow-chaos` takes it.
-    pub chaos: Option<Chaos>,
-}
+pub use release::{ParseReleaseError, Release};
+pub use work::{
+    Destination, Inline, Input, Packing, Payload, Priority, Slice, Submission, Terms, Work,
+};
+pub use worker::{
+    Assignment, AttemptAnswer, AttemptError, Dispatch, FromWorker, Lifeline, ToWorker,
+};
 
 /// Client to supervisor. `request` is echoed in the reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -169,8 +50,6 @@ pub enum ClientMessage {
         /// The arena.
         arena: ArenaId,
     },
-    /// Ask a model.
-    Infer(Box<InferSubmission>),
     /// Change the models of the pool: on all of its devices, or on none.
     Model {
         /// Echoed.
@@ -178,14 +57,14 @@ pub enum ClientMessage {
         /// How.
         order: ModelOrder,
     },
-    /// Say which models there are.
+    /// List the models.
     Models {
         /// Echoed.
         request: u64,
-        /// The first row that is wanted.
+        /// The first wanted row.
         from: u32,
     },
-    /// Say what the pool does about which fault.
+    /// List the pool's response to each fault.
     Policy {
         /// Echoed.
         request: u64,
@@ -204,20 +83,20 @@ pub enum ClientMessage {
         /// The signal's number.
         signal: i32,
     },
-    /// Take a decision of the pool back.
+    /// Return a device to service, or allow denylisted jobs again.
     Release {
         /// Echoed.
         request: u64,
-        /// A device out of service (`gpu0`), the content of a convicted job (64 hexadecimal digits), or
-        /// `jobs` for all of these.
+        /// A device out of service (`gpu0`), the content of a denylisted job (64 hexadecimal digits), or
+        /// `jobs` for all denylisted jobs.
         what: String,
     },
-    /// Finish what is accepted, then stop.
+    /// Finish the accepted jobs, then stop.
     Drain {
         /// Echoed.
         request: u64,
     },
-    /// Say what was counted.
+    /// Send the metrics.
     Metrics {
         /// Echoed.
         request: u64,
@@ -238,7 +117,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// Whether the client's own jobs may have filled it, so that taking their answers makes room.
+    /// Whether the client's own jobs may have reached it. Taking their answers then helps.
     #[must_use]
     pub fn is_own(self) -> bool {
         match self {
@@ -265,13 +144,13 @@ pub enum Refusal {
     /// A queue is full: try again later.
     #[error("BUSY: {}", .0.words())]
     Busy(Limit),
-    /// The pool finishes what it has and accepts nothing new.
+    /// The pool drains: it finishes its jobs and accepts no new ones.
     #[error("the pool is draining")]
     Draining,
-    /// The request makes no sense; trying again will not help.
+    /// The request is wrong. Another try would fail, too.
     #[error("{0}")]
     Invalid(String),
-    /// A job of this content was convicted: workers died of it, alone.
+    /// The content is denylisted: a job of this content killed its workers while it ran alone.
     #[error(
         "POISON: a job with this program and batch killed its workers, so it is refused; `gridpool \
          release {0}` allows it again"
@@ -280,6 +159,9 @@ pub enum Refusal {
     /// The key names another live job.
     #[error("key {0} belongs to another job that has no verdict yet")]
     KeyInUse(JobKey),
+    /// The request is right, but the pool could not carry it out.
+    #[error("{0}")]
+    Unable(String),
 }
 
 /// Supervisor to client.
@@ -295,7 +177,7 @@ pub enum ServerMessage {
         /// The job.
         key: JobKey,
     },
-    /// The job is not accepted, and forgotten.
+    /// The job is not accepted.
     Refused {
         /// The job.
         key: JobKey,
@@ -308,12 +190,12 @@ pub enum ServerMessage {
         key: JobKey,
         /// Verdict and proof.
         receipt: Box<Receipt>,
-        /// The packed result, if it goes into the answer.
+        /// The packed result, if it travels in the message.
         output: Option<Inline>,
-        /// Said before: the verdict is remembered, its result is gone.
+        /// The verdict was sent before. The pool remembers it, but not the result.
         replayed: bool,
     },
-    /// The arena, its descriptor beside the message.
+    /// The arena. Its descriptor comes with the message.
     ArenaCreated {
         /// Echoed.
         request: u64,
@@ -322,25 +204,23 @@ pub enum ServerMessage {
         /// Its size.
         bytes: u64,
     },
-    /// Answer to `Policy`: every fault, in the order of the tables.
-    Policy {
+    /// Answer to `Metrics`, `Models`, `Policy` and `Status`.
+    Reply {
         /// Echoed.
         request: u64,
-        /// One row for each.
-        rules: Vec<PolicyRule>,
+        /// What was asked for.
+        reply: Reply,
     },
-    /// Answer to `Status`.
-    Status {
-        /// Echoed.
-        request: u64,
-        /// The pool.
-        status: Box<Status>,
+    /// Sent to every client: the pool has drained, and every accepted job has its verdict.
+    Drained {
+        /// The number of verdicts of each kind since the drain began; none is 0.
+        verdicts: Vec<(Verdict, u64)>,
     },
-    /// The request was done; for `Kill`, the worker that got the signal.
+    /// The request was carried out.
     Granted {
         /// Echoed.
         request: u64,
-        /// What was done.
+        /// A sentence about what was done.
         what: String,
     },
     /// The request was not granted.
@@ -350,32 +230,42 @@ pub enum ServerMessage {
         /// Why.
         refusal: Refusal,
     },
-    /// The connection ends here, and why. Whatever changes in this protocol, this stays where it is:
-    /// clients of other versions are told so.
+    /// The connection ends here, for this reason. This variant must keep its position in all versions, so that
+    /// clients of other versions can read it.
     Closing {
         /// One sentence.
         reason: String,
     },
-    /// To every client: the pool was drained, and all that it had accepted has its verdict.
-    Drained {
-        /// How many verdicts of each kind it has given since the order to drain; none is 0.
-        verdicts: Vec<(Verdict, u64)>,
-    },
-    /// Answer to `Models`: what each inference worker that serves says of its models.
+}
+
+/// What the pool says of itself. To let a client ask for more, add a variant here and to
+/// [`ClientMessage`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Reply {
+    /// To `Metrics`: what was counted.
+    Metrics(Box<Metrics>),
+    /// To `Models`: the models of each inference worker that serves.
     Models {
-        /// Echoed.
-        request: u64,
-        /// One row for each model of each device, from the wanted one on; as many as go into a message,
-        /// and at least one if there are any.
+        /// One row for each model and device, from the wanted one on: as many as fit a message, and at least
+        /// one if there are any.
         models: Vec<DeviceModel>,
-        /// How many rows there are in all.
+        /// The number of all rows.
         total: u32,
     },
-    /// Answer to `Metrics`.
-    Metrics {
-        /// Echoed.
-        request: u64,
-        /// What was counted.
-        metrics: Box<Metrics>,
-    },
+    /// To `Policy`: one row for every fault, in the order of the tables.
+    Policy(Vec<PolicyRule>),
+    /// To `Status`: the pool.
+    Status(Box<Status>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec;
+
+    #[test]
+    fn clients_of_every_version_read_why_a_connection_ends() {
+        let closing = ServerMessage::Closing { reason: "no".to_owned() };
+        assert_eq!(codec::encode(&closing).unwrap(), [9, 2, b'n', b'o']);
+    }
 }

@@ -1,5 +1,5 @@
-//! What `/metrics` is made of: sums since the supervisor started, as it keeps them and as they travel to
-//! the gateway, which names and prints them. Data only.
+//! The data of `/metrics`: sums since the supervisor started. The supervisor counts them; the gateway names and
+//! prints them.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::FaultCode;
 use crate::ids::{DeviceId, Role};
+use crate::named::named;
 use crate::receipt::AttemptOutcome;
 use crate::status::{Counters, QueueStatus, Status};
 
@@ -15,55 +16,62 @@ use crate::status::{Counters, QueueStatus, Status};
 pub struct Metrics {
     /// The pool as `gridpool status` shows it.
     pub status: Status,
-    /// Both roles, whether there are workers of them or not.
+    /// Both roles, also one without workers.
     pub roles: Vec<RoleMetrics>,
     /// Every device, for each role.
     pub devices: Vec<DeviceMetrics>,
-    /// How often each fault was met or told of: all that [have a row](FaultCode::listed) from 0 on. A
-    /// number that no table names counts as its family's [other](FaultCode::others).
+    /// How often each fault occurred. Every fault [with a row](FaultCode::listed) is there from 0 on; a
+    /// number without one counts as its family's [other](FaultCode::others).
     pub faults: Vec<(FaultCode, u64)>,
 }
 
-/// What was done for one role.
+/// The metrics of one role.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoleMetrics {
     /// Which.
     pub role: Role,
     /// Sums.
     pub counters: Counters,
-    /// What waits.
+    /// The queue.
     pub queue: QueueStatus,
-    /// Processes started after the first of their place, by what had ended the one before: all reasons.
+    /// Workers started to replace another, by what ended that one: all reasons.
     pub restarts: Vec<(RestartReason, u64)>,
     /// Attempts that ended, by how: all outcomes.
     pub ended: Vec<(AttemptOutcome, u64)>,
-    /// Attempts begun of what had been begun before.
+    /// Everything else.
+    pub sums: Sums,
+}
+
+/// What the pool counts of a role where it happens. To add a metric, add a field.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sums {
+    /// Attempts at shards that had been attempted before.
     pub retries: u64,
-    /// How long things took, and how large launches were.
-    pub spread: Spread,
+    /// Times, and sizes of dispatches.
+    pub histograms: Histograms,
 }
 
 /// Histograms of one role. Times are in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Spread {
-    /// For each part of a job whose worker was lost: from the first sign of that to its answer.
+pub struct Histograms {
+    /// From the first sign that a worker was lost to the next answer for a shard that it ran.
     pub failover: Histogram,
-    /// For each place of a worker: from the first sign that its process was lost to READY of the next.
+    /// From the first sign that a worker was lost to READY of its replacement.
     pub recovery: Histogram,
-    /// From the order to start a process to READY.
+    /// From the command to start a worker to READY.
     pub start: Histogram,
-    /// Of a job, from acceptance to the first dispatch.
+    /// From a job's acceptance to its first dispatch.
     pub queue: Histogram,
-    /// Of an attempt that was answered, from its arrival in the worker to the answer.
+    /// From the arrival of an answered attempt in its worker to the answer.
     pub service: Histogram,
-    /// Attempts that were sent to a worker together.
+    /// Attempts in one dispatch.
     pub dispatch_attempts: Histogram,
-    /// Items of those.
+    /// Items in one dispatch.
     pub dispatch_items: Histogram,
 }
 
-/// Upper ends of the buckets of times, seconds: the budget of a failover is in the milliseconds, that of
-/// a recovery goes to a minute.
+/// Upper ends of the buckets of times, in seconds: a failover takes milliseconds, a recovery up to a
+/// minute.
 pub const SECONDS: [f64; 19] = [
     0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
     1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
@@ -86,7 +94,7 @@ pub const ITEMS: [f64; 12] = [
     4_194_304.0,
 ];
 
-impl Default for Spread {
+impl Default for Histograms {
     fn default() -> Self {
         let times = || Histogram::new(&SECONDS);
         Self {
@@ -101,19 +109,19 @@ impl Default for Spread {
     }
 }
 
-/// How often a value was in which bucket.
+/// A histogram: counts of values by bucket.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Histogram {
-    /// Upper ends, ascending, each with how many values were at most that and above the one before.
+    /// Upper ends, ascending, each with the number of values up to it and above the one before.
     pub buckets: Vec<(f64, u64)>,
-    /// How many were above all.
+    /// The number of values above all ends.
     pub above: u64,
-    /// Of all values.
+    /// The sum of all values.
     pub sum: f64,
 }
 
 impl Histogram {
-    /// An empty one with buckets that end there. Allocates; what is observed later does not.
+    /// An empty histogram with these upper ends. This allocates; counting does not.
     #[must_use]
     pub fn new(ends: &[f64]) -> Self {
         Self { buckets: ends.iter().map(|&end| (end, 0)).collect(), above: 0, sum: 0.0 }
@@ -134,14 +142,14 @@ impl Histogram {
         self.observe(time.as_secs_f64());
     }
 
-    /// How many values there were.
+    /// The number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|&(_, count)| count).sum::<u64>() + self.above
     }
 }
 
-/// What the workers of one role have done on one device, whichever processes they were.
+/// The metrics of the workers of one role on one device, all processes together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceMetrics {
     /// Which device.
@@ -150,115 +158,71 @@ pub struct DeviceMetrics {
     pub role: Role,
     /// The number of the latest process; 0 before the first.
     pub generation: u32,
-    /// Whether it is out of service.
+    /// Whether it is quarantined.
     pub is_out: bool,
-    /// How often it was put out of service.
+    /// How often it was quarantined.
     pub quarantines: u64,
-    /// What was done there.
-    pub work: Work,
+    /// The work done there.
+    pub work: DeviceWork,
 }
 
-/// What was done on a device, as the reports of its workers say.
+/// The work done on a device, from the reports of its workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Work {
+pub struct DeviceWork {
     /// Attempts answered.
     pub attempts: u64,
-    /// Items that a job got a result of.
+    /// Items that got a result.
     pub items: u64,
     /// Bytes copied to the device, or read over the bus.
     pub h2d_bytes: u64,
     /// Bytes copied back, or written over the bus.
     pub d2h_bytes: u64,
-    /// Kernels launched, of which launches that attempts share count once.
+    /// Kernel launches. One that attempts share counts once.
     pub launches: f64,
-    /// Their time on the device, seconds, counted likewise.
+    /// Their time on the device, in seconds, counted likewise.
     pub busy_s: f64,
-    /// Runs of models, of which those that requests share count once.
+    /// Runs of models. One that requests share counts once.
     pub runs: f64,
-    /// What those took by the worker's clock, seconds, counted likewise.
+    /// Their time by the worker's clock, in seconds, counted likewise.
     pub run_s: f64,
 }
 
-/// What had ended a process whose place another one took. Where the pool had, the log names it by the same
-/// word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum RestartReason {
-    /// The pool ended it because a job that it ran was cancelled, and it did not come to its end.
-    Cancelled,
-    /// The pool ended it over what the driver had said of its device.
-    DeviceFault,
-    /// The pool ended it because its device was put out of service.
-    DeviceOut,
-    /// It ended by itself, with an exit code and without a word.
-    Exit,
-    /// It ended by itself over a fault that it named.
-    Fault,
-    /// It was of another version.
-    Incompatible,
-    /// A SIGKILL from outside.
-    Killed,
-    /// The pool ended it because the deadline of a job that it ran had passed.
-    Late,
-    /// The pool ended it because it was not READY in time.
-    NotReady,
-    /// The pool ended it because others waited behind what it ran while another device was idle.
-    OthersWait,
-    /// It broke the protocol.
-    Rejected,
-    /// Another signal.
-    Signal,
-    /// The pool ended it because it gave no sign of life.
-    Silent,
-    /// It could not be started.
-    SpawnFailed,
-    /// The pool ended it because it ran on for a job that another part had ended.
-    Unwound,
-    /// It had grown too far.
-    Worn,
-}
-
-impl RestartReason {
-    /// All of them.
-    pub const ALL: [Self; 16] = [
-        Self::Cancelled,
-        Self::DeviceFault,
-        Self::DeviceOut,
-        Self::Exit,
-        Self::Fault,
-        Self::Incompatible,
-        Self::Killed,
-        Self::Late,
-        Self::NotReady,
-        Self::OthersWait,
-        Self::Rejected,
-        Self::Signal,
-        Self::Silent,
-        Self::SpawnFailed,
-        Self::Unwound,
-        Self::Worn,
-    ];
-
-    /// As a label has it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cancelled => "cancelled",
-            Self::DeviceFault => "device_fault",
-            Self::DeviceOut => "device_out",
-            Self::Exit => "exit",
-            Self::Fault => "fault",
-            Self::Incompatible => "incompatible",
-            Self::Killed => "killed",
-            Self::Late => "late",
-            Self::NotReady => "not_ready",
-            Self::OthersWait => "others_wait",
-            Self::Rejected => "rejected",
-            Self::Signal => "signal",
-            Self::Silent => "silent",
-            Self::SpawnFailed => "spawn_failed",
-            Self::Unwound => "unwound",
-            Self::Worn => "worn",
-        }
+named! {
+    /// Why a worker was restarted: what ended the process before it. Where the pool ended it, the log has
+    /// the same word.
+    pub enum RestartReason {
+        /// The pool killed it because a job that it ran was cancelled and did not stop.
+        Cancelled = "cancelled",
+        /// The pool killed it because the driver reported a fault of its device.
+        DeviceFault = "device_fault",
+        /// The pool killed it because its device was quarantined.
+        DeviceOut = "device_out",
+        /// It exited and reported no fault.
+        Exit = "exit",
+        /// It exited and reported a fault.
+        Fault = "fault",
+        /// It had another version.
+        Incompatible = "incompatible",
+        /// SIGKILL ended it, and the pool did not send that.
+        Killed = "killed",
+        /// The pool killed it because the deadline of its job had passed.
+        Late = "late",
+        /// The pool killed it because it was not READY in time.
+        NotReady = "not_ready",
+        /// The pool killed it because jobs waited behind the one that it ran while another device was idle.
+        OthersWait = "others_wait",
+        /// It had grown too much and was recycled.
+        Recycled = "recycled",
+        /// It broke the protocol.
+        Rejected = "rejected",
+        /// Another signal ended it.
+        Signal = "signal",
+        /// The pool killed it because its heartbeats stopped.
+        Silent = "silent",
+        /// It could not be started.
+        SpawnFailed = "spawn_failed",
+        /// The pool killed it because it still ran a job that another shard had ended.
+        Unwound = "unwound",
     }
 }
 

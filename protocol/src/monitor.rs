@@ -1,9 +1,9 @@
-//! What `gridpool-worker monitor` and the supervisor say to each other: one JSON document a line, on
-//! the standard input and output of the monitor. Owns the documents and their bounds.
+//! The messages between `gridpool-worker monitor` and the supervisor: one JSON document per line, on the
+//! monitor's standard input and output.
 
 use serde::{Deserialize, Serialize};
 
-/// Longest line, its end included. What is longer is no line of this protocol.
+/// Longest line, line end included, bytes.
 pub const LINE_BYTES_MAX: usize = 4_096;
 /// Most processes that a line lists.
 pub const PROCESSES_MAX: usize = 128;
@@ -11,30 +11,30 @@ pub const PROCESSES_MAX: usize = 128;
 pub const UUID_BYTES_MAX: usize = 96;
 /// Most devices of one monitor.
 pub const DEVICES_MAX: usize = 64;
-/// Most questions about reclaimed memory that wait for their answer.
+/// Most open questions about reclaimed memory.
 pub const QUESTIONS_MAX: usize = 64;
 
 /// Monitor to supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Line {
-    /// NVML answers, and its events are waited for. Every second.
+    /// NVML answers, and the monitor waits for its events. Sent every second.
     Beat {},
-    /// What a device holds. Every second, and after an event about it.
+    /// The state of a device. Sent every second, and after an event about it.
     Device {
         /// `GPU-…`.
         uuid: String,
-        /// Bytes in use, whoever uses them.
+        /// Bytes in use, by all processes.
         memory_used: u64,
         /// Bytes of the device.
         memory_total: u64,
-        /// Share of the last moments in which anything ran on it, where the driver says so.
+        /// Share of recent time in which anything ran on it, if the driver reports it.
         busy_percent: Option<u32>,
-        /// What it draws, milliwatts, where the driver says so.
+        /// Power draw, milliwatts, if the driver reports it.
         power_mw: Option<u32>,
         /// Processes with a context, as NVML numbers them; at most [`PROCESSES_MAX`].
         processes: Vec<u32>,
-        /// NVML's recovery action (field 230), where the driver has that.
+        /// NVML's recovery action (field 230), if the driver has it.
         recovery: Option<u32>,
     },
     /// The driver wrote an Xid about a device.
@@ -44,14 +44,14 @@ pub enum Line {
         /// Its number.
         xid: u64,
     },
-    /// The driver says that a device cannot be used.
+    /// The driver reports that a device is unusable.
     Unavailable {
         /// `GPU-…`.
         uuid: String,
     },
-    /// A call of NVML gave an error.
+    /// A call of NVML failed.
     Failed {
-        /// The device it was about, if it was about one.
+        /// The device, if the call was about one.
         uuid: Option<String>,
         /// The call.
         call: String,
@@ -64,25 +64,25 @@ pub enum Line {
         uuid: String,
         /// The process.
         pid: u32,
-        /// Whether its memory is back; else the time was up.
+        /// Whether its memory is free again; else the time ran out.
         reclaimed: bool,
-        /// How long it took since the question.
+        /// The time since the question.
         waited_ms: u64,
     },
 }
 
-/// Supervisor to monitor: tell me when the memory of this process is back. The process has ended.
+/// Supervisor to monitor: report when the memory of this process, which has ended, is free again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Question {
     /// The process.
     pub reclaim: u32,
-    /// `GPU-…`, the device that it had a context on.
+    /// `GPU-…`: the device on which it had a context.
     pub uuid: String,
 }
 
 impl Line {
-    /// Whether it keeps the bounds that its form alone does not: nobody sends more than he may.
+    /// Checks the limits that the types do not enforce.
     #[must_use]
     pub fn is_bounded(&self) -> bool {
         let fits = |uuid: &str| !uuid.is_empty() && uuid.len() <= UUID_BYTES_MAX;

@@ -1,7 +1,7 @@
-//! The packed results of a batch: what a worker writes and a client reads.
+//! The packed results of a batch. A worker writes them, and a client reads them.
 //!
-//! An item's result is one value, or a tuple of `width` values; value `v` is element `v % width` of
-//! item `v / width`. The parts of a result, each with an entry for every value:
+//! An item's result is one value, or a tuple of `width` values. Value `v` is element `v % width` of item
+//! `v / width`. A result has these parts, each with an entry for every value:
 //!
 //! ```text
 //! every kind             [ status: (code, op) as u8 ]
@@ -15,16 +15,16 @@
 //! all that have a shape  [ cells: u8 ]
 //! ```
 //!
-//! Numbers are little-endian; each part starts at a multiple of [`PART_ALIGN`] bytes. *In place*, where
-//! every grid has as many cells as the input's, cells and labels of value `v` start at the *input's*
-//! offset of grid `v`. Else the result is *packed*: they start at the value's own offset. Values in
-//! error have no cells, whatever their shape says.
+//! Numbers are little-endian. Each part starts at a multiple of [`PART_ALIGN`] bytes. If every grid has as many
+//! cells as the input's, the result is *in place*: cells and labels of value `v` start at the *input's* offset
+//! of grid `v`. Otherwise the result is *packed*: they start at the value's own offset. A value in error has
+//! no cells, whatever its shape.
 //!
-//! A picture is `h * w` cells, row-major; of an object or a patch it is the box, whose upper left corner
-//! is the origin, and cells of the box that do not belong to it are [`HOLE`]. In a patch the others are
-//! 0. A label is 0 outside every object, else the object's number from 1, objects being numbered by their
-//! first cell in row-major order; its high byte is read only where a value has more than 255 objects.
-//! The cells of a list of objects are there only if ops before it changed the input.
+//! A picture is `h * w` cells, row-major. For an object or a patch it is the box, whose upper left corner is the
+//! origin. Cells of the box outside of the object are [`HOLE`]; the others are 0 in a patch. A label is 0
+//! outside of every object, else the object's number from 1. Objects are numbered by their first cell in
+//! row-major order. The high byte of a label counts only if a value has more than 255 objects. A list of objects
+//! has cells only if earlier ops changed the input.
 //!
 //! [`PART_ALIGN`]: crate::batch::PART_ALIGN
 
@@ -35,7 +35,7 @@ mod layout;
 mod plain;
 mod value;
 
-pub(crate) use bytes::Bytes;
+pub use bytes::Bytes;
 pub use decode::{MalformedOutput, Outputs};
 pub use layout::OutputLayout;
 pub use plain::Labels;
@@ -43,7 +43,7 @@ pub use value::{ItemError, ItemErrorCode, Object, ObjectCell, Output, PatchCell}
 
 /// Bytes of one palette: a count, ten colours, one byte of padding.
 pub const PALETTE_BYTES: usize = 12;
-/// Stands for the op in a status whose value was bad before the first op.
+/// The op in the status of a value that was bad before the first op.
 pub const NO_OP: u8 = u8::MAX;
-/// Stands in the box of an object or a patch where it has no cell.
+/// A cell in the box of an object or a patch that is not part of it.
 pub const HOLE: u8 = u8::MAX;

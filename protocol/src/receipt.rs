@@ -1,48 +1,36 @@
-//! What a job ended as, and the proof of where and how it ran. Serialises to the JSON of the
-//! command line; field names are part of the interface. The same types travel on the wire, whose format
-//! is not self-describing: no field is ever skipped or flattened.
-
-use std::fmt;
+//! The verdict of a job, and the proof of where and how it ran. These types are also the JSON of the command
+//! line, so field names are part of the interface. The wire format is not self-describing, so never skip or
+//! flatten a field.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{DeviceId, DeviceKind};
 use crate::limits::{REPORT_BYTES_MAX, REPORT_US_MAX};
+use crate::named::named;
 use crate::tensor::model::InferReport;
 
-/// How a job ended. Every accepted job gets exactly one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Verdict {
-    /// Its client asked for that.
-    Cancelled,
-    /// Its deadline passed.
-    Deadline,
-    /// No device was left to run it.
-    DeviceLost,
-    /// It could not be run; the receipt says why.
-    Failed,
-    /// Every item has a result or an error of its own.
-    Ok,
-    /// It killed its worker twice while it was alone there.
-    Poison,
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Cancelled => "CANCELLED",
-            Self::Deadline => "DEADLINE",
-            Self::DeviceLost => "DEVICE_LOST",
-            Self::Failed => "FAILED",
-            Self::Ok => "OK",
-            Self::Poison => "POISON",
-        })
+named! {
+    /// How a job ended. Every accepted job gets exactly one.
+    #[derive(Default)]
+    pub enum Verdict {
+        /// Its client cancelled it.
+        Cancelled = "CANCELLED",
+        /// Its deadline passed.
+        Deadline = "DEADLINE",
+        /// No device was left to run it.
+        DeviceLost = "DEVICE_LOST",
+        /// It failed; the receipt has the reason.
+        #[default]
+        Failed = "FAILED",
+        /// Every item has a result or an error of its own.
+        Ok = "OK",
+        /// It killed its worker twice while it ran there alone.
+        Poison = "POISON",
     }
 }
 
-/// The device behind a worker, as the worker itself found it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The device of a worker, as the worker found it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceInfo {
     /// CPU or GPU.
     pub kind: DeviceKind,
@@ -64,17 +52,17 @@ impl DeviceInfo {
     }
 }
 
-/// One kernel's part in an attempt; on a CPU device, one reference function's; of a request of a model,
-/// that model's ([`RunReport::infer`] is there then, and this row says the same in short).
+/// The use of one kernel in an attempt: on a CPU device of a reference function, in a model's request of the
+/// model. [`RunReport::infer`] has more about a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KernelUse {
     /// The kernel, the function or the model.
     pub name: String,
-    /// How often it was launched, called or run.
+    /// The number of launches, calls or runs.
     pub launches: u32,
-    /// Of a kernel its time on the device from CUDA events, microseconds; of a reference function its own
-    /// time. Of a model the time of ONNX Runtime's runs by the worker's clock
-    /// ([`InferReport::device_us`]): nobody has measured how much of that the device was busy.
+    /// Microseconds. For a kernel, device time from CUDA events. For a reference function, its time. For a
+    /// model, the time of its runs by the worker's clock ([`InferReport::device_us`]); device time is not
+    /// measured.
     pub device_us: f64,
 }
 
@@ -88,7 +76,7 @@ pub struct ItemRange {
 }
 
 impl ItemRange {
-    /// How many there are.
+    /// The number of items.
     #[must_use]
     pub fn len(self) -> u32 {
         self.end.saturating_sub(self.start)
@@ -102,17 +90,17 @@ impl ItemRange {
 }
 
 /// What one attempt did.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
     /// SHA-256 of the kernels that ran (the PTX; on a CPU device the reference's source).
     pub module_hash: String,
-    /// Its own items in the launch; of a request of a model, rows.
+    /// The attempt's own items; for a model, rows.
     pub items: u32,
-    /// Items in the launch, those of other jobs included.
+    /// All items of the launch, those of other jobs included.
     pub joined_items: u32,
-    /// Items that have an error in place of a result.
+    /// Items with an error in place of a result.
     pub item_errors: u32,
-    /// Kernels in order of first launch.
+    /// Kernels, in the order of their first launch.
     pub kernels: Vec<KernelUse>,
     /// Bytes copied to the device, or read by kernels over the bus.
     pub h2d_bytes: u64,
@@ -120,33 +108,33 @@ pub struct RunReport {
     pub d2h_bytes: u64,
     /// From the message's arrival in the worker to its answer, microseconds.
     pub service_us: u64,
-    /// Buffers made or enlarged and arenas registered for it; 0 once a worker has seen the like.
+    /// Buffers made or enlarged, and arenas registered, for it. In the steady state this is 0.
     pub allocations: u32,
-    /// If it was a request of a model: how that ran.
+    /// How a model's request ran; `None` for a program.
     pub infer: Option<InferReport>,
 }
 
-/// What a report says that cannot be.
+/// An impossible number in a report.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ReportError {
     /// A number of bytes.
-    #[error("its report tells of {bytes} bytes copied one way; at most {REPORT_BYTES_MAX} can be")]
+    #[error("its report says {bytes} bytes copied one way; the limit is {REPORT_BYTES_MAX}")]
     Bytes {
-        /// How many.
+        /// The bytes.
         bytes: u64,
     },
     /// A time.
-    #[error("its report tells of {us} us in {what}; 0 to {REPORT_US_MAX:e} can be")]
+    #[error("its report says {us} us in {what}; the limits are 0 and {REPORT_US_MAX:e}")]
     Time {
-        /// Of what: a kernel, a function, a model, or the attempt.
+        /// The kernel, function or model, or the attempt.
         what: String,
-        /// How long.
+        /// The time, microseconds.
         us: f64,
     },
 }
 
 impl RunReport {
-    /// Whether its numbers can be: they are added up, and one that is none would spoil a sum for good.
+    /// Checks that its numbers are possible. The pool adds them up, and one NaN would spoil a sum for good.
     ///
     /// # Errors
     /// The first [`ReportError`] in it.
@@ -168,54 +156,25 @@ impl RunReport {
     }
 }
 
-/// How one attempt ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AttemptOutcome {
-    /// Its worker was stopped because the client cancelled the job.
-    Cancelled,
-    /// Its worker was stopped because the deadline passed.
-    Deadline,
-    /// The device reported an error that does not concern other jobs.
-    DeviceError,
-    /// Its worker stopped answering.
-    Hang,
-    /// It answered.
-    Ok,
-    /// Its worker was stopped, or died, because of another attempt.
-    Preempted,
-    /// The worker refused the batch.
-    Refused,
-    /// Its worker ended without an answer.
-    WorkerDied,
-}
-
-impl AttemptOutcome {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Cancelled,
-        Self::Deadline,
-        Self::DeviceError,
-        Self::Hang,
-        Self::Ok,
-        Self::Preempted,
-        Self::Refused,
-        Self::WorkerDied,
-    ];
-
-    /// As JSON has it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cancelled => "cancelled",
-            Self::Deadline => "deadline",
-            Self::DeviceError => "device_error",
-            Self::Hang => "hang",
-            Self::Ok => "ok",
-            Self::Preempted => "preempted",
-            Self::Refused => "refused",
-            Self::WorkerDied => "worker_died",
-        }
+named! {
+    /// How one attempt ended.
+    pub enum AttemptOutcome {
+        /// The pool stopped its worker because the client cancelled the job.
+        Cancelled = "cancelled",
+        /// The pool stopped its worker because the deadline passed.
+        Deadline = "deadline",
+        /// The device reported an error that concerns this job only.
+        DeviceError = "device_error",
+        /// Its worker stopped answering.
+        Hang = "hang",
+        /// It answered.
+        Ok = "ok",
+        /// Its worker was stopped, or died, because of another attempt.
+        Preempted = "preempted",
+        /// The worker refused the batch.
+        Refused = "refused",
+        /// Its worker ended without an answer.
+        WorkerDied = "worker_died",
     }
 }
 
@@ -226,13 +185,13 @@ pub struct Attempt {
     pub worker: String,
     /// How it ended.
     pub outcome: AttemptOutcome,
-    /// More about it, for instance `killed by signal 9 (SIGKILL)`; empty if it went well.
+    /// Details, for instance `killed by signal 9 (SIGKILL)`; empty after success.
     pub detail: String,
     /// The device.
     pub device: DeviceInfo,
-    /// The items that it was about: all, or a part of a batch that was split.
+    /// Its items: all of the job, or a shard.
     pub part: ItemRange,
-    /// See [`RunReport::module_hash`]; empty if the worker never answered, as all that follows.
+    /// See [`RunReport::module_hash`]. This and all fields below are empty if the worker never answered.
     pub module_hash: String,
     /// See [`RunReport::joined_items`].
     pub joined_items: u32,
@@ -300,7 +259,7 @@ impl Attempt {
 }
 
 /// The proof of where and how a job ran.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Receipt {
     /// The supervisor's number.
     pub job: String,
@@ -314,7 +273,7 @@ pub struct Receipt {
     pub item_errors: u32,
     /// How the job ended.
     pub verdict: Verdict,
-    /// Why, where the verdict is not OK; else empty.
+    /// The reason of a verdict other than OK; else empty.
     pub reason: String,
     /// From acceptance to the first dispatch, microseconds.
     pub queue_us: u64,
@@ -345,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_whose_numbers_can_be_is_taken() {
+    fn a_report_with_possible_numbers_is_accepted() {
         assert_eq!(report().check(), Ok(()));
         let mut none = report();
         none.kernels[0].device_us = 0.0;
@@ -355,24 +314,23 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_is_no_number_or_cannot_be_is_refused() {
+    fn an_impossible_time_is_refused() {
         let infer = |device_us| InferReport {
             model: "m".to_owned(),
-            sha256: String::new(),
-            onnxruntime: String::new(),
-            nodes: Vec::new(),
             runs: 1,
             joined_rows: 1,
             device_us,
-            h2d_bytes: 0,
-            d2h_bytes: 0,
+            ..InferReport::default()
         };
         assert_eq!(RunReport { infer: Some(infer(2.0)), ..report() }.check(), Ok(()));
         for us in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1e-9, 3.7e13] {
             let mut kernel = report();
             kernel.kernels[0].device_us = us;
             let why = kernel.check().unwrap_err().to_string();
-            assert_eq!(why, format!("its report tells of {us} us in rot90; 0 to 3.6e13 can be"));
+            assert_eq!(
+                why,
+                format!("its report says {us} us in rot90; the limits are 0 and 3.6e13")
+            );
             let model = RunReport { infer: Some(infer(us)), ..report() };
             assert!(matches!(model.check(), Err(ReportError::Time { what, .. }) if what == "m"));
         }
@@ -381,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_cannot_be_are_refused() {
+    fn an_impossible_number_of_bytes_is_refused() {
         let bytes = REPORT_BYTES_MAX + 1;
         for wrong in
             [RunReport { h2d_bytes: bytes, ..report() }, RunReport { d2h_bytes: bytes, ..report() }]

@@ -1,11 +1,16 @@
 //! Bytes that another process may change at any time.
 //!
-//! A `&[u8]` promises that nobody else writes; memory shared with a client keeps no such promise. So
-//! this type never hands out a reference: it copies in, copies out, or gives a raw pointer to a
-//! driver call that copies.
+//! A `&[u8]` promises that no other process writes, which does not hold for shared memory. So this type never
+//! returns a reference: it copies in, copies out, or gives a raw pointer to a driver call that copies.
 
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
+
+/// Memory that other processes may write to. It stays mapped while this lives.
+pub trait SharedMemory: std::fmt::Debug + Send + Sync {
+    /// All of its bytes.
+    fn bytes(&self) -> SharedSlice<'_>;
+}
 
 /// A range of shared (or private) memory, alive for `'a`.
 #[derive(Clone, Copy, Debug)]
@@ -39,13 +44,13 @@ impl<'a> SharedSlice<'a> {
         Self { start, bytes, owner: PhantomData }
     }
 
-    /// How many bytes it spans.
+    /// Its length, bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The part from `offset`, `bytes` long, or `None` if it does not lie inside.
+    /// The range of `bytes` bytes from `offset`, or `None` if it is not inside.
     #[must_use]
     pub fn part(&self, offset: u64, bytes: u64) -> Option<Self> {
         let end = offset.checked_add(bytes)?;
@@ -60,7 +65,7 @@ impl<'a> SharedSlice<'a> {
     /// Copies `into.len()` bytes from `offset`.
     ///
     /// # Panics
-    /// If the range does not lie inside: offsets come from a checked layout.
+    /// If the range is not inside. Offsets come from a checked layout.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         let from = self.at(offset, into.len());
         #[expect(unsafe_code, reason = "a copy out of memory that others may write")]
@@ -73,7 +78,7 @@ impl<'a> SharedSlice<'a> {
     /// Copies `from` to `offset`.
     ///
     /// # Panics
-    /// If the range does not lie inside: offsets come from a checked layout.
+    /// If the range is not inside. Offsets come from a checked layout.
     pub fn write(&self, offset: usize, from: &[u8]) {
         let into = self.at(offset, from.len());
         #[expect(unsafe_code, reason = "a copy into memory that others may read")]
@@ -102,7 +107,7 @@ impl<'a> SharedSlice<'a> {
         self.start.as_ptr()
     }
 
-    /// The address of a range that must lie inside.
+    /// The address of a range, which must be inside.
     fn at(&self, offset: usize, bytes: usize) -> *mut u8 {
         let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
         assert!(inside, "{bytes} bytes at {offset} of a slice of {}", self.bytes);

@@ -1,34 +1,36 @@
-//! What `gridpool status` shows. Serialises to its JSON; fields may be added, none renamed.
+//! What `gridpool status` shows. Serialises to its JSON: fields may be added, but none renamed. Code that
+//! builds one for a test names what matters to it and takes the rest from `Default`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::fault::{FaultClass, Response};
 use crate::ids::DeviceKind;
+use crate::named::named;
 use crate::receipt::Verdict;
 
 /// The whole pool at one moment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The supervisor's own process.
     pub supervisor: SupervisorStatus,
-    /// One row per worker slot, in device order.
+    /// One row per worker, and one per device without any, in device order.
     pub workers: Vec<WorkerStatus>,
     /// The process that watches the GPUs; nothing without any.
     pub monitor: Option<MonitorStatus>,
     /// The process that serves HTTP; nothing without `--http`.
     pub http: Option<HttpStatus>,
-    /// One row per GPU, as the monitor said last.
+    /// One row per GPU, as the monitor last reported it.
     pub devices: Vec<DeviceStatus>,
-    /// One row per device that is out of service.
+    /// One row per quarantined device and role.
     pub quarantines: Vec<QuarantineStatus>,
-    /// What waits.
+    /// The queue.
     pub queue: QueueStatus,
     /// Sums since the supervisor started.
     pub counters: Counters,
 }
 
 /// The supervisor's own process.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SupervisorStatus {
     /// Process id.
     pub pid: u32,
@@ -40,7 +42,7 @@ pub struct SupervisorStatus {
     pub socket: String,
     /// Whether `/proc/self/maps` shows a CUDA library. Always false, and looked up each time.
     pub cuda_mapped: bool,
-    /// Whether it is finishing what it has and accepts nothing new.
+    /// Whether it finishes its jobs and accepts no new ones.
     pub draining: bool,
     /// Connections open.
     pub clients: u32,
@@ -48,137 +50,124 @@ pub struct SupervisorStatus {
     pub arena_bytes: u64,
     /// The most they ever were.
     pub arena_bytes_high: u64,
-    /// The most bytes that ever waited for one client to read them.
+    /// The most bytes that ever waited for one client.
     pub outbox_bytes_high: u64,
 }
 
-/// The device of a worker slot, as it was asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SlotDevice {
+/// The device of a worker, as it was configured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerDevice {
     /// CPU or GPU.
     pub kind: DeviceKind,
     /// Position among the devices of its kind.
     pub index: u32,
-    /// The product's name; empty until a worker has said it.
+    /// The product's name; empty until a worker has reported it.
     pub name: String,
     /// `GPU-…`; empty on a CPU device.
     pub uuid: String,
 }
 
-/// What a worker slot is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WorkerState {
-    /// Waiting for the next start.
-    Backoff,
-    /// Running a job.
-    Busy,
-    /// Out of service: it died too often without doing any work.
-    Quarantined,
-    /// Idle, and ready for a job.
-    Ready,
-    /// READY, and waiting to take over.
-    Standby,
-    /// Started and not yet READY.
-    Starting,
-    /// Told to end, or killed, and not yet gone.
-    Stopping,
-    /// Ended, and not started again because the pool drains.
-    Stopped,
-    /// Killed and still there; its device is out of service.
-    Unkillable,
+named! {
+    /// What a worker is doing.
+    #[derive(Default)]
+    pub enum WorkerState {
+        /// Waiting for its next start.
+        Backoff = "backoff",
+        /// Running a job.
+        Busy = "busy",
+        /// Its device is quarantined.
+        Quarantined = "quarantined",
+        /// Idle, and ready for a job.
+        Ready = "ready",
+        /// READY, and ready to take over.
+        Standby = "standby",
+        /// Started and not yet READY.
+        #[default]
+        Starting = "starting",
+        /// Told to end or killed, and not gone yet.
+        Stopping = "stopping",
+        /// Ended; it is not started again because the pool drains.
+        Stopped = "stopped",
+        /// Killed and still there; its device is quarantined.
+        Unkillable = "unkillable",
+    }
 }
 
 impl WorkerState {
-    /// All of them.
-    pub const ALL: [Self; 9] = [
-        Self::Backoff,
-        Self::Busy,
-        Self::Quarantined,
-        Self::Ready,
-        Self::Standby,
-        Self::Starting,
-        Self::Stopping,
-        Self::Stopped,
-        Self::Unkillable,
-    ];
-
-    /// As JSON has it.
+    /// Whether its process serves, or would at once.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub fn serves(self) -> bool {
         match self {
-            Self::Backoff => "backoff",
-            Self::Busy => "busy",
-            Self::Quarantined => "quarantined",
-            Self::Ready => "ready",
-            Self::Standby => "standby",
-            Self::Starting => "starting",
-            Self::Stopping => "stopping",
-            Self::Stopped => "stopped",
-            Self::Unkillable => "unkillable",
+            Self::Busy | Self::Ready | Self::Standby => true,
+            Self::Backoff
+            | Self::Quarantined
+            | Self::Starting
+            | Self::Stopping
+            | Self::Stopped
+            | Self::Unkillable => false,
         }
     }
 }
 
-/// One worker process, or a device without any.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// One worker, or a device without any.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerStatus {
     /// `cpu0#1`.
     pub name: String,
     /// Process id; 0 where there is no process.
     pub pid: u32,
-    /// What it is for: `grid`.
+    /// Its role: `grid` or `infer`.
     pub role: String,
     /// The device.
-    pub device: SlotDevice,
+    pub device: WorkerDevice,
     /// What it is doing.
     pub state: WorkerState,
     /// Its number among all processes of its device.
     pub generation: u32,
-    /// Jobs answered by it and those that were in its place before.
+    /// Attempts answered by it and the workers that it replaced.
     pub jobs_done: u64,
-    /// Items of those that it gave a result for; a request of a model is one.
+    /// Items of those that got a result. A request of a model is one item.
     pub items_done: u64,
-    /// Processes that were in its place before.
+    /// Workers that it replaced, one after the other.
     pub restarts: u32,
-    /// What ended the process of its device that died last, or an empty text.
+    /// What ended the last worker that died on its device; empty if none did.
     pub last_fault: String,
-    /// From the order to start it to READY; `None` before that.
+    /// From the command to start it to READY; `None` before that.
     pub start_us: Option<u64>,
-    /// From the first sign that the process before it was dying to its end; `None` if there was none.
+    /// From the first sign that the worker before it was dying to its end; `None` if there was none.
     pub end_us: Option<u64>,
     /// Bytes of arenas mapped now.
     pub arena_bytes: u64,
-    /// What its process holds.
+    /// Memory that its process holds.
     pub memory: WorkerMemory,
-    /// What it has in hand, if it is busy.
+    /// What it runs, if it is busy.
     pub run: Option<RunStatus>,
-    /// Time that its process has had on CPUs, microseconds; 0 where there is no process.
+    /// CPU time of its process, microseconds; 0 without a process.
     pub cpu_us: u64,
-    /// Memory of the host that its process holds, arenas included; 0 where there is no process.
+    /// Resident host memory of its process, arenas included; 0 without a process.
     pub resident_bytes: u64,
 }
 
-/// What a busy worker has in hand.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What a busy worker runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunStatus {
-    /// The job that it has had longest: `job17`.
+    /// The job that it got first: `job17`.
     pub job: String,
-    /// The program or the model of that, cut to [`RUN_TEXT_MAX`] characters; empty if the job has its
-    /// verdict already.
+    /// The program or the model of that job, cut to [`RUN_TEXT_MAX`] characters; empty if the job already
+    /// has its verdict.
     pub what: String,
-    /// Jobs that it runs together, that one included.
+    /// Jobs that it runs together, including that one.
     pub jobs: u32,
     /// Items of all of them.
     pub items: u64,
-    /// Microseconds since it was sent that one.
+    /// Microseconds since it got that job.
     pub for_us: u64,
 }
 
 /// Longest text of a program in a status, characters.
 pub const RUN_TEXT_MAX: usize = 120;
 
-/// What a worker process holds beside its arenas, as it said last, and the most it ever held.
+/// Memory of a worker process beside its arenas, as it last reported, and the most that it ever held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerMemory {
     /// Bytes of buffers on the device.
@@ -195,10 +184,10 @@ pub struct WorkerMemory {
     pub registered_bytes_high: u64,
 }
 
-/// What waits.
+/// The queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueStatus {
-    /// Jobs.
+    /// Jobs that wait.
     pub jobs: u64,
     /// The most that ever waited.
     pub jobs_high: u64,
@@ -206,62 +195,61 @@ pub struct QueueStatus {
     pub bytes: u64,
     /// The most it ever was.
     pub bytes_high: u64,
-    /// Microseconds since the oldest job that waits was accepted; `None` if none waits.
+    /// Microseconds since the oldest waiting job was accepted; `None` if none waits.
     pub oldest_us: Option<u64>,
 }
 
-/// A device out of service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A quarantined device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuarantineStatus {
     /// `gpu0`.
     pub device: String,
-    /// For which workers: `grid` or `infer`.
+    /// The role: `grid` or `infer`.
     pub role: String,
-    /// The fault that it was last put out for.
+    /// The fault that it was last quarantined for.
     pub why: String,
-    /// Microseconds until it is tried again; `None` if that is not before somebody releases it.
+    /// Microseconds until the next probe; `None` if there is none before an operator releases the device.
     pub tried_in_us: Option<u64>,
 }
 
 /// The process that watches the GPUs through NVML.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MonitorStatus {
     /// Process id; 0 where there is no process.
     pub pid: u32,
-    /// Whether it has given a sign of life.
+    /// Whether it sends heartbeats.
     pub up: bool,
     /// Processes started after the first.
     pub restarts: u32,
 }
 
 /// The process that serves HTTP.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HttpStatus {
     /// Where it listens: `127.0.0.1:8000`.
     pub address: String,
     /// Process id; 0 where there is no process.
     pub pid: u32,
-    /// Whether it has given a sign of life.
+    /// Whether it sends heartbeats.
     pub up: bool,
     /// Processes started after the first.
     pub restarts: u32,
 }
 
-/// What the monitor said last of a GPU; zeros if it has said nothing yet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What the monitor last reported of a GPU; zeros before its first report.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceStatus {
     /// `gpu0`.
     pub name: String,
     /// `GPU-…`.
     pub uuid: String,
-    /// Bytes in use, whoever uses them.
+    /// Bytes in use, by all processes.
     pub memory_used: u64,
     /// Bytes of the device.
     pub memory_total: u64,
-    /// Share of the last moments in which anything ran on it, whoever ran that; `None` where NVML does
-    /// not say.
+    /// Share of the last moments in which anything ran on it; `None` if NVML does not report it.
     pub busy_percent: Option<u32>,
-    /// What it draws, milliwatts; `None` where NVML does not say.
+    /// Power draw, milliwatts; `None` if NVML does not report it.
     pub power_mw: Option<u32>,
     /// Processes with a context, as NVML numbers them.
     pub processes: Vec<u32>,
@@ -271,7 +259,7 @@ pub struct DeviceStatus {
     pub last_xid: Option<u32>,
     /// How many there were.
     pub xids: u64,
-    /// What NVML returned instead of an answer, if it does now.
+    /// NVML's error, if its last call failed.
     pub nvml_error: Option<u32>,
 }
 
@@ -312,20 +300,20 @@ pub struct Counters {
     pub device_lost: u64,
     /// Submissions refused as BUSY.
     pub refused_busy: u64,
-    /// Submissions refused because a job of that content was convicted.
+    /// Submissions refused because their content is denylisted.
     pub refused_poison: u64,
-    /// Times that a device was put out of service.
+    /// Times that a device was quarantined.
     #[serde(default)]
     pub quarantines: u64,
-    /// Attempts begun.
+    /// Attempts started.
     pub attempts: u64,
-    /// Launches ordered; each of one attempt or of several that were joined.
+    /// Dispatches: messages that send attempts to a worker.
     pub runs: u64,
-    /// Attempts that shared a launch with another job's.
+    /// Attempts that were dispatched together with another job's.
     pub joined: u64,
-    /// Processes started after the first of their device.
+    /// Workers started to replace another.
     pub restarts: u64,
-    /// Messages of processes that are gone, dropped.
+    /// Messages that arrived too late and were dropped.
     pub stale: u64,
 }
 

@@ -1,6 +1,5 @@
-//! Tensors with names: their types, their shapes, and how a set of them lies in one buffer, inline or
-//! in an arena. What a model is and what a run of it did is in [`model`], what may be said about one in
-//! [`options`].
+//! Named tensors: types, shapes, and the packing of a set of tensors in one buffer. [`model`] describes models
+//! and their runs, [`options`] the options of a model.
 //!
 //! ```
 //! use gridpool_protocol::tensor::{DataType, Packed, Tensor, TensorLayout};
@@ -15,14 +14,15 @@
 //! ```
 
 mod datatype;
+mod element;
 mod error;
 pub mod model;
 pub mod options;
 mod packed;
 mod spec;
 
-pub use datatype::{DataType, ParseDataTypeError, bf16, fp16, numbers};
+pub use datatype::{DataType, ParseDataTypeError};
+pub use element::{Element, Scalar, Visitor, numbers};
 pub use error::{TensorError, bytes_needed};
-pub(crate) use packed::HEAD_BYTES;
 pub use packed::{DATA_ALIGNMENT, Packed, TensorLayout};
 pub use spec::{ANY_SIZE, ShapeError, Tensor, TensorSpec};

@@ -1,7 +1,7 @@
-//! Settings: what the command line, the environment and the config file say, in this order of
-//! precedence, over the defaults.
+//! Settings from the command line, the environment and the config file, in this order of precedence, then from
+//! the defaults.
 //!
-//! Owns the names, defaults and bounds of all settings. May not look for devices or open sockets.
+//! Owns the names, defaults and bounds of all settings. May not search for devices or open sockets.
 //!
 //! A config file is TOML. Every key may be left out:
 //!
@@ -36,19 +36,17 @@ mod models;
 mod origins;
 
 use std::collections::BTreeSet;
-use std::env;
-use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use gridpool_ipc::socket::{self, RUNTIME_VARIABLE};
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::tensor::options::ModelPlan;
-use nix::unistd::{Uid, getuid};
 
 use crate::gateway::is_taken;
-use crate::pool::config::PoolConfig;
-use crate::pool::policy::PolicyTable;
+use gridpool_core::config::PoolConfig;
+use gridpool_core::policy::PolicyTable;
 
 pub use devices::{CPU_WORKERS_MAX, DeviceError, DeviceSelection, parse_devices};
 use file::Named;
@@ -61,35 +59,32 @@ pub use origins::{Origin, Origins};
 /// Longest path of a Unix socket, from `sun_path` of `sockaddr_un`.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// The variable with the user's folder for sockets, where there is one.
-const RUNTIME_VARIABLE: &str = "XDG_RUNTIME_DIR";
-
-/// Everything that a pool is started with.
+/// All settings of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The devices to serve, in the order named, none twice.
+    /// The devices to serve, in the order named, without repetition.
     pub devices: Vec<DeviceSelection>,
-    /// Where clients connect.
+    /// The socket for clients.
     pub socket: PathBuf,
-    /// The worker's binary, if not the one beside `gridpool`.
+    /// The worker's binary; `None` is the binary beside `gridpool`.
     pub worker_bin: Option<PathBuf>,
-    /// Where HTTP is served, if it is.
+    /// The address of HTTP; `None` serves no HTTP.
     pub http: Option<SocketAddr>,
-    /// Whether jobs may make a worker fault on purpose.
+    /// Whether jobs may inject faults into a worker.
     pub allow_chaos: bool,
     /// The limits of the core.
     pub limits: PoolConfig,
-    /// What is done about which fault.
+    /// The response to each fault.
     pub policy: PolicyTable,
-    /// The models that inference workers load; without any there are no such workers.
+    /// The models of inference workers; a pool without models has no such workers.
     pub models: Vec<ModelPlan>,
-    /// ONNX Runtime's library, if it is named.
+    /// ONNX Runtime's library; `None` searches for it.
     pub onnxruntime: Option<PathBuf>,
-    /// Who has set what.
+    /// The origin of each setting.
     pub origins: Origins,
 }
 
-/// What flags, or the environment in their place, say.
+/// Values of flags, or of their variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// `--devices` or `GRIDPOOL_DEVICES`.
@@ -108,12 +103,12 @@ pub struct Overrides {
     pub models: Vec<String>,
     /// `--onnxruntime` or `GRIDPOOL_ONNXRUNTIME`.
     pub onnxruntime: Option<PathBuf>,
-    /// Those flags whose variable was taken in their place.
-    pub environment: BTreeSet<&'static str>,
+    /// The flags whose value comes from their variable.
+    pub environment: BTreeSet<String>,
 }
 
 impl Overrides {
-    /// Where the value of a flag comes from.
+    /// The origin of a flag's value.
     fn origin(&self, flag: &'static str) -> Origin {
         match self.environment.contains(flag) {
             true => Origin::Environment { variable: variable(flag) },
@@ -121,14 +116,14 @@ impl Overrides {
         }
     }
 
-    /// What is wrong with the value of a flag.
+    /// The error of a flag's value.
     fn wrong(&self, flag: &'static str, reason: String) -> ConfigError {
         let from_environment = self.environment.contains(flag);
         let given = if from_environment { variable(flag) } else { flag.to_owned() };
         ConfigError::Flag { given, reason }
     }
 
-    /// Remembers, over what the file says, what the flags have set.
+    /// Records the flags as origins; they replace the file's lines.
     fn note(&self, origins: &mut Origins) {
         let given = [
             ("devices", "--devices", self.devices.is_some()),
@@ -160,23 +155,23 @@ pub enum ConfigError {
         file: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong there, and what to write instead.
+        /// The error, and what to write instead.
         reason: String,
     },
     /// A flag, or its environment variable, is wrong.
     #[error("{given}: {reason}")]
     Flag {
-        /// Which of the two was given.
+        /// The flag or the variable.
         given: String,
-        /// What is wrong with it, and what to write instead.
+        /// The error, and what to write instead.
         reason: String,
     },
-    /// The config file gave no text.
+    /// The config file cannot be read.
     #[error("{}: cannot read the config file: {reason}", file.display())]
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// What the operating system says.
+        /// The operating system's error.
         reason: String,
     },
 }
@@ -196,8 +191,8 @@ impl Settings {
     /// Puts `flags` over the config file over the defaults.
     ///
     /// # Errors
-    /// [`ConfigError`] for the first setting that is wrong, wherever it comes from: a bad config
-    /// file is refused even where a flag takes its place.
+    /// [`ConfigError`] for the first wrong setting. A bad setting of the config file is an error even if a flag
+    /// overrides it.
     pub fn resolve(flags: Overrides, file: Option<&Path>) -> Result<Self, ConfigError> {
         let first = |mut errors: Vec<ConfigError>| errors.swap_remove(0);
         let file = file.map_or_else(
@@ -238,32 +233,32 @@ impl Settings {
     }
 }
 
-/// A config file that a pool can be started with.
+/// A config file without errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
-    /// How many settings it has.
+    /// The number of its settings.
     pub settings: usize,
-    /// What may not be meant, in the order of the lines.
+    /// Warnings, in the order of the lines.
     pub warnings: Vec<String>,
 }
 
-/// Reads a config file for what is wrong with it, the files that it names among that.
+/// Checks a config file, and that the files that it names exist.
 ///
 /// # Errors
-/// Every [`ConfigError`] in it, in the order of its lines; never none.
+/// Every [`ConfigError`] in it, in the order of its lines, at least one.
 pub fn check_file(file: &Path) -> Result<Checked, Vec<ConfigError>> {
     let settings = file::read(file, Named::MustBeThere)?;
     let taken = settings.models.iter().filter(|model| is_taken(&model.name)).map(|model| {
         let name = &model.name;
         let reason = format!(
-            "`{name}` is built into the HTTP gateway: a model of that name cannot be asked over HTTP"
+            "`{name}` is built into the HTTP gateway: HTTP clients cannot reach a model of this name"
         );
         (format!("model.{name}.name"), reason)
     });
     let unlisted = settings.policy.unlisted().into_iter().map(|rule| {
         let fault = &rule.fault;
         let reason = format!(
-            "no table names the fault `{fault}`; the rule stands, but may be a slip: `gridpool \
+            "the fault `{fault}` is in no table; the rule is valid, but may be a typing error: `gridpool \
              status --policy` lists the faults"
         );
         (format!("policy.{fault}"), reason)
@@ -287,8 +282,11 @@ fn resolve_socket(
 ) -> Result<PathBuf, ConfigError> {
     let Some(path) = &flags.socket else {
         return Ok(file.unwrap_or_else(|| {
-            let (socket, origin) = default_socket(env::var_os(RUNTIME_VARIABLE), getuid());
-            origins.set("socket", origin);
+            let (socket, is_named) = socket::default_path();
+            if is_named {
+                let variable = RUNTIME_VARIABLE.to_owned();
+                origins.set("socket", Origin::Environment { variable });
+            }
             socket
         }));
     };
@@ -298,27 +296,14 @@ fn resolve_socket(
     }
 }
 
-/// `$XDG_RUNTIME_DIR/gridpool/pool.sock`, or a folder of the user's own under `/tmp`.
-fn default_socket(runtime_dir: Option<OsString>, user: Uid) -> (PathBuf, Origin) {
-    // The XDG specification: a path that is not absolute is to be ignored.
-    let (folder, origin) = match runtime_dir.map(PathBuf::from).filter(|path| path.is_absolute()) {
-        Some(runtime) => {
-            let variable = RUNTIME_VARIABLE.to_owned();
-            (runtime.join("gridpool"), Origin::Environment { variable })
-        }
-        None => (PathBuf::from(format!("/tmp/gridpool-{user}")), Origin::Default),
-    };
-    (folder.join("pool.sock"), origin)
-}
-
-/// `127.0.0.1:8000`, `[::1]:8000`, `localhost:8000`. Names are not looked up: that may hang.
+/// Parses `127.0.0.1:8000`, `[::1]:8000` or `localhost:8000`. It resolves no other names, which may hang.
 fn parse_http(text: &str) -> Result<SocketAddr, String> {
     let local = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
     let local = local.map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     local.or_else(|| text.parse().ok()).ok_or_else(|| {
         format!(
-            "`{text}` is no address and port: write 127.0.0.1:8000, 0.0.0.0:8000, [::1]:8000 or \
-             localhost:8000; with port 0 the system chooses one"
+            "`{text}` is not an address and port: write 127.0.0.1:8000, 0.0.0.0:8000, [::1]:8000 or \
+             localhost:8000; for port 0 the system chooses a free port"
         )
     })
 }
@@ -327,7 +312,7 @@ fn check_socket(path: &Path) -> Result<(), String> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.is_empty() {
         return Err(
-            "the path of the socket is empty: name a file, as /tmp/pool/pool.sock".to_owned()
+            "the path of the socket is empty: name a file, such as /tmp/pool/pool.sock".to_owned()
         );
     }
     if bytes.len() > SOCKET_PATH_BYTES_MAX {
@@ -338,9 +323,9 @@ fn check_socket(path: &Path) -> Result<(), String> {
         ));
     }
     if bytes.ends_with(b"/") || path.is_dir() {
-        let file = path.join("pool.sock");
+        let file = path.join(socket::SOCKET_NAME);
         return Err(format!(
-            "{} is a folder: name a file in it, as {}",
+            "{} is a folder: name a file in it, such as {}",
             path.display(),
             file.display()
         ));

@@ -1,5 +1,5 @@
-//! From what `--devices` asks for to the devices there are. NVML is asked by a process of its own
-//! (`gridpool-worker probe`): it can hang, and this process never loads a CUDA library.
+//! Finds the devices that `--devices` selects. A child process (`gridpool-worker probe`) asks NVML, since NVML
+//! can hang and this process never loads a CUDA library.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -16,29 +16,31 @@ use crate::shell::PoolDevice;
 
 /// How long NVML may take; a cold driver needs 1 to 3 s for each GPU.
 pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a binary may take to print its version.
+pub(crate) const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most bytes of an answer.
 const PROBE_BYTES_MAX: u64 = 1 << 20;
-/// What to type on a machine without a GPU.
+/// Advice for a machine without a GPU.
 const TRY_CPU: &str = "to try gridpool on the CPU type --devices cpu:2";
 
 /// Why there are no devices to serve.
 #[derive(Debug, thiserror::Error)]
 pub enum DevicesError {
-    /// The worker's binary is not there.
+    /// The worker's binary is missing.
     #[error(
-        "{} is not there: build it with `cargo build --release`, or name it with --worker-bin",
+        "there is no file {}: build it with `cargo build --release`, or name it with --worker-bin",
         .0.display()
     )]
     NoWorkerBinary(PathBuf),
     /// There is no GPU, or no driver.
     #[error("no GPU found ({0}); {TRY_CPU}")]
     NoGpu(String),
-    /// A GPU that was asked for is not there.
+    /// A selected GPU does not exist.
     #[error("there is no GPU {wanted}; {found}; {TRY_CPU}")]
     NoSuchGpu {
-        /// What was asked for.
+        /// The selection.
         wanted: String,
-        /// What there is, in words.
+        /// The GPUs that exist, in words.
         found: String,
     },
     /// Two selections name one GPU.
@@ -49,8 +51,8 @@ pub enum DevicesError {
         /// `GPU-…`.
         uuid: String,
     },
-    /// The process that asks NVML did not answer.
-    #[error("the GPUs could not be listed: {0}; {TRY_CPU}")]
+    /// The probe did not answer.
+    #[error("cannot list the GPUs: {0}; {TRY_CPU}")]
     Probe(String),
 }
 
@@ -67,7 +69,7 @@ struct Gpu {
     name: String,
 }
 
-/// The worker's binary: the one that was named, or the one beside this program.
+/// The worker's binary: the named file, or the file beside this program.
 ///
 /// # Errors
 /// [`DevicesError::NoWorkerBinary`] if there is none.
@@ -75,17 +77,17 @@ pub fn worker_binary(named: Option<&Path>) -> Result<PathBuf, DevicesError> {
     const NAME: &str = "gridpool-worker";
     let beside = || std::env::current_exe().ok()?.parent().map(|folder| folder.join(NAME));
     let path = named.map(Path::to_owned).or_else(beside).unwrap_or_else(|| PathBuf::from(NAME));
-    // A bare name would be looked up in PATH, and another binary be started than was looked at.
+    // Makes the path absolute: the system would search PATH for a bare name, and start another binary.
     match path.canonicalize() {
         Ok(whole) if whole.is_file() => Ok(whole),
         Ok(_) | Err(_) => Err(DevicesError::NoWorkerBinary(path)),
     }
 }
 
-/// The devices that the selections name, each once, GPUs in the order of NVML.
+/// The selected devices, without repetition, GPUs in the order of NVML.
 ///
 /// # Errors
-/// [`DevicesError`] if a GPU is asked for that is not there. No CPU device ever takes its place.
+/// [`DevicesError`] if a selected GPU does not exist. A CPU device never replaces it.
 pub fn resolve(
     selections: &[DeviceSelection],
     worker: &Path,
@@ -153,7 +155,7 @@ fn list_gpus(worker: &Path) -> Result<Vec<Gpu>, DevicesError> {
         })
     })?;
     let found: Found = serde_json::from_str(&text)
-        .map_err(|error| DevicesError::Probe(format!("its answer is no JSON: {error}")))?;
+        .map_err(|error| DevicesError::Probe(format!("the probe's answer is not JSON: {error}")))?;
     match found.error {
         Some(error) => Err(DevicesError::NoGpu(error)),
         None if found.gpus.is_empty() => Err(DevicesError::NoGpu("NVML lists none".to_owned())),
@@ -161,22 +163,27 @@ fn list_gpus(worker: &Path) -> Result<Vec<Gpu>, DevicesError> {
     }
 }
 
-/// Why a process that was asked for one thing has not said it.
+/// Why a child process gave no answer.
 #[derive(Debug)]
 pub(crate) enum Unanswered {
-    /// It takes too long, and was ended.
+    /// It took too long and was killed.
     Late,
-    /// It could not be started, read or ended.
+    /// The system failed to start, read or kill it.
     System(io::Error),
 }
 
-/// Everything that a process prints on its standard output, if it ends within `limit`.
-pub(crate) fn answer_of(command: &mut Command, limit: Duration) -> Result<String, Unanswered> {
+/// The output of a worker binary's `--version`: its build and its kernels.
+pub(crate) fn version_of(worker: &Path) -> Result<String, Unanswered> {
+    answer_of(Command::new(worker).arg("--version").stderr(Stdio::null()), VERSION_TIMEOUT)
+}
+
+/// The standard output of a process that ends within `limit`.
+fn answer_of(command: &mut Command, limit: Duration) -> Result<String, Unanswered> {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     let mut child = child.map_err(Unanswered::System)?;
     let text = read_answer(&mut child, limit);
-    // It has answered, or it hangs: either way it is of no further use. One that sits in the kernel
-    // for good is left behind; the system reaps it when this process ends.
+    // It has answered or it hangs, so kill it. A process that hangs in the kernel is left behind; the system
+    // reaps it when this process ends.
     child.kill().map_err(Unanswered::System)?;
     let text = text?;
     child.wait().map_err(Unanswered::System)?;
@@ -189,7 +196,7 @@ fn read_answer(child: &mut Child, limit: Duration) -> Result<String, Unanswered>
     let read = move || {
         let mut text = String::new();
         let read = output.take(PROBE_BYTES_MAX).read_to_string(&mut text);
-        // Nobody listens any more if it took too long.
+        // The receiver is gone if the process took too long.
         drop(sender.send(read.map(|_| text)));
     };
     let thread = thread::Builder::new().name("probe".into()).spawn(read);
@@ -215,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn selections_name_devices_and_nothing_stands_in_for_a_missing_one() {
+    fn selections_name_devices_and_nothing_replaces_a_missing_gpu() {
         use DeviceSelection::{AllGpus, Cpu, GpuIndex, GpuUuid};
         assert_eq!(names(&[AllGpus]).unwrap(), ["gpu0", "gpu1"]);
         assert_eq!(

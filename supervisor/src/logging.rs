@@ -1,7 +1,7 @@
-//! The log of this process, on standard error: how it is written, lines that tracing has no form for, and
-//! lines of workers that are passed on. A process that others wait for has it written by a thread of its
-//! own ([`write_aside`]), and never waits for whoever reads it.
+//! The log of this process on standard error, with the lines that workers write. In the supervisor and the
+//! gateway a separate thread writes it ([`write_aside`]), so that they never wait for a reader.
 
+mod filter;
 mod queue;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -12,32 +12,37 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use gridpool_protocol::color::Colors;
 use gridpool_protocol::ids::WorkerId;
 use gridpool_protocol::log::{FILTER_VARIABLE, LogFormat};
 use serde_json::{Map, Value};
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
-/// How long the time at the start of a line for people is: `2026-11-22T07:47:08.123456Z`.
+pub use filter::FilterError;
+
+/// Characters of the time at the start of a line for people: `2026-11-22T07:47:08.123456Z`.
 const TIME_BYTES: usize = 27;
 
-/// How long the last lines have at the end of the process, or before it ends in a panic: a log that is
-/// read takes all of them in no time.
-const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
+/// How long the process waits for its last lines to be written, at its end or in a panic. If the log is read,
+/// this takes no time.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is written by a thread of its own.
+/// The queue of the writing thread.
 static ASIDE: queue::Queue = queue::Queue::new();
-/// Whether there is that thread.
+/// Whether the writing thread runs.
 static IS_ASIDE: AtomicBool = AtomicBool::new(false);
 
-/// How this process writes its log.
+/// The settings of this process's log.
 #[derive(Clone, Copy, Debug, Default)]
 struct Setup {
     format: LogFormat,
-    /// What is passed on of lines that workers have written; all that they write where the environment
-    /// says what that is.
+    /// The filter of the workers' lines. If the environment sets a filter, the workers apply it, and all their
+    /// lines are written.
     passes: Option<LevelFilter>,
 }
 
@@ -47,36 +52,44 @@ fn setup() -> Setup {
     SETUP.get().copied().unwrap_or_default()
 }
 
-/// How this process, and every process that it starts, writes its log.
+/// The log format of this process and its child processes.
 #[must_use]
 pub fn format() -> LogFormat {
     setup().format
 }
 
-/// Writes the log of this process to standard error from now on: what `GRIDPOOL_LOG` says, or else what
-/// is at least as grave as `quiet`. To be called once.
-pub fn start(format: LogFormat, quiet: LevelFilter) {
-    let filter = EnvFilter::try_from_env(FILTER_VARIABLE).ok();
+/// Starts the log of this process on standard error. `GRIDPOOL_LOG` filters it, or else the level `quiet`. Call
+/// it once.
+///
+/// # Errors
+/// The error of `GRIDPOOL_LOG`; then the log is not started.
+pub fn start(format: LogFormat, quiet: LevelFilter) -> Result<(), FilterError> {
+    let filter = std::env::var_os(FILTER_VARIABLE);
+    let filter = filter.map_or(Ok(None), |text| filter::parse(&text.to_string_lossy()))?;
     let passes = filter.is_none().then_some(quiet);
     SETUP.get_or_init(|| Setup { format, passes });
-    let filter = filter.unwrap_or_else(|| EnvFilter::new(quiet.to_string()));
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let filter = filter.unwrap_or_else(|| Targets::new().with_default(quiet));
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(|| Log)
-        // Else a log that nobody reads any more is a panic: `serve 2>&1 | tee log` and Ctrl-C.
+        // Otherwise a closed log is a panic: `serve 2>&1 | tee log` and Ctrl-C.
         .log_internal_errors(false);
     match format {
-        LogFormat::Human => log.with_ansi(io::stderr().is_terminal()).init(),
+        LogFormat::Human => {
+            let lines = lines.with_ansi(Colors::of(io::stderr().is_terminal()).any());
+            tracing_subscriber::registry().with(filter).with(lines).init();
+        }
         LogFormat::Json => {
-            log.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
+            let lines = lines.json().flatten_event(true);
+            let lines = lines.with_current_span(false).with_span_list(false);
+            tracing_subscriber::registry().with(filter).with(lines).init();
         }
     }
     std::panic::set_hook(Box::new(tell_of_panic));
+    Ok(())
 }
 
-/// From now on a thread of its own writes the log, and nobody waits for whoever reads it: what it cannot
-/// take is left out and counted. For processes that others wait for, once the signals are blocked that
-/// no thread is to get.
+/// From now on a separate thread writes the log, and no other thread waits for its reader. If the reader is too
+/// slow, lines are dropped and counted. Call it once the signals that the thread must not get are blocked.
 ///
 /// # Errors
 /// The system's, if a thread cannot be started.
@@ -89,15 +102,15 @@ pub fn write_aside() -> io::Result<()> {
     Ok(())
 }
 
-/// The process ends: waits for its last lines to be written, but not for ever.
+/// Waits until the last lines are written, up to a timeout. Call it before the process ends.
 pub fn flush() {
     if IS_ASIDE.load(Ordering::Acquire) {
-        // If it is not read there is nobody to be told either.
-        ASIDE.flush(FLUSH_PATIENCE);
+        // After the timeout there is no place to report it.
+        ASIDE.flush(FLUSH_TIMEOUT);
     }
 }
 
-/// The log, for tracing: it writes each line in one piece.
+/// The log as a writer for tracing: it writes each line in one piece.
 #[derive(Debug)]
 struct Log;
 
@@ -116,9 +129,9 @@ impl Write for Log {
     }
 }
 
-/// Says that lines of the log are not there.
+/// The report of dropped lines.
 fn missing(lines: u64) -> String {
-    const WHAT: &str = "lines of this log were left out: nobody read it";
+    const WHAT: &str = "lines of this log were dropped, since its reader was too slow";
     let level = tracing::Level::WARN;
     let mut line = match format() {
         LogFormat::Human => {
@@ -133,7 +146,7 @@ fn missing(lines: u64) -> String {
     line
 }
 
-/// A panic, in the words that it has everywhere.
+/// Writes a panic in Rust's usual form.
 fn tell_of_panic(panic: &PanicHookInfo<'_>) {
     match format() {
         LogFormat::Human => {
@@ -153,13 +166,12 @@ fn tell_of_panic(panic: &PanicHookInfo<'_>) {
     flush();
 }
 
-/// Writes one JSON object to the log, whatever the filter says: an event whose fields are more than
-/// tracing has a form for.
+/// Writes one JSON object to the log, past the filter: an event whose fields tracing cannot express.
 pub fn write_json(level: tracing::Level, target: &str, message: &str, fields: Map<String, Value>) {
     write_line(&json(level, target, message, fields));
 }
 
-/// The time, as it is at the start of every line.
+/// The time at the start of a line.
 fn now() -> String {
     let mut timestamp = String::new();
     let written = SystemTime.format_time(&mut Writer::new(&mut timestamp));
@@ -178,8 +190,8 @@ fn json(level: tracing::Level, target: &str, message: &str, fields: Map<String, 
     Value::Object(line).to_string()
 }
 
-/// Writes a line that a worker has written, with the name of the worker, if it is one of a log in our
-/// format; `false` if it is not, and nothing is written.
+/// Writes a line of a worker's log, with the worker's name. Returns `false`, and writes nothing, if the line is
+/// not in our format.
 pub fn pass_on(worker: WorkerId, line: &str) -> bool {
     let Setup { format, passes } = setup();
     let Some((level, named)) = (match format {
@@ -194,7 +206,7 @@ pub fn pass_on(worker: WorkerId, line: &str) -> bool {
     true
 }
 
-/// A line for people, if it is one, with the name of its worker.
+/// A log line for people, with the name of its worker; `None` for another line.
 fn name_human(worker: WorkerId, line: &str) -> Option<(tracing::Level, String)> {
     let (time, rest) = line.split_at_checked(TIME_BYTES)?;
     let bytes = time.as_bytes();
@@ -204,7 +216,7 @@ fn name_human(worker: WorkerId, line: &str) -> Option<(tracing::Level, String)> 
     Some((level, if is_named { line.to_owned() } else { format!("{line} worker={worker}") }))
 }
 
-/// A JSON object, if it is one of a log, with the name of its worker.
+/// A JSON log line, with the name of its worker; `None` for another line.
 fn name_json(worker: WorkerId, line: &str) -> Option<(tracing::Level, String)> {
     let mut fields: Map<String, Value> = serde_json::from_str(line).ok()?;
     fields.get("timestamp")?.as_str()?;
@@ -213,23 +225,26 @@ fn name_json(worker: WorkerId, line: &str) -> Option<(tracing::Level, String)> {
     Some((level, Value::Object(fields).to_string()))
 }
 
-/// Writes a line whatever the filter says, and however many lines there are in it.
+/// Writes a text of one or more lines, past the filter.
 pub fn write_line(line: &str) {
-    // In one piece, so that lines of others do not come in between. A log that nobody reads any more is
-    // no reason to end.
+    // In one piece, so that no other line comes in between. The process goes on without a log once standard
+    // error is closed.
     drop(Log.write_all(format!("{line}\n").as_bytes()));
 }
 
 #[cfg(test)]
 mod tests {
+    use gridpool_protocol::ids::{DeviceId, DeviceKind, Role};
+
     use super::*;
 
     fn worker() -> WorkerId {
-        "cpu0#3".parse().unwrap()
+        let device = DeviceId { kind: DeviceKind::Cpu, index: 0 };
+        WorkerId { device, role: Role::Grid, generation: 3 }
     }
 
     #[test]
-    fn a_line_of_a_log_for_people_gets_the_name_of_its_worker_and_others_are_none() {
+    fn a_log_line_for_people_gets_the_name_of_its_worker() {
         let line = "2026-11-22T07:47:08.123456Z  WARN gridpool_worker::chaos: a fault fault=oob";
         let (level, named) = name_human(worker(), line).unwrap();
         assert_eq!((level, &*named), (tracing::Level::WARN, &*format!("{line} worker=cpu0#3")));
@@ -244,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_json_line_of_a_log_gets_the_name_of_its_worker_and_others_are_none() {
+    fn a_json_log_line_gets_the_name_of_its_worker() {
         let line = r#"{"timestamp":"t","level":"ERROR","message":"m","job":"job5","target":"x"}"#;
         let (level, named) = name_json(worker(), line).unwrap();
         assert_eq!(level, tracing::Level::ERROR);

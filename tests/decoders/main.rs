@@ -1,5 +1,5 @@
-//! Every decoder that reads what another process, or a user, wrote: over the corpus of the fuzzer, over
-//! what it once found, and over mutations of both. `tests/fuzz` goes further; see `shared/mod.rs` there.
+//! Runs every decoder of bytes from another process or a user over the fuzzer's seeds, over inputs that once
+//! failed, and over mutations of the seeds. `tests/fuzz` tests further; see `shared/mod.rs` there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,15 +11,12 @@ mod structured;
 #[path = "../fuzz/shared/mod.rs"]
 mod shared;
 
-use shared::seeds::seeds;
-use shared::{TARGETS, Target};
+use shared::{TARGETS, target};
 
-/// Mutations of each target's corpus.
+/// Mutations of each target's seeds.
 const CASES: u32 = 2_000;
-/// A mutated input is cut to this.
+/// Most bytes of a mutated input.
 const BYTES_MAX: usize = 16 * 1024;
-/// A corpus stays small enough to be committed.
-const CORPUS_BYTES_MAX: u64 = 64 * 1024;
 
 /// Numbers that break decoders, in the widths that ours read.
 const NUMBERS: [&[u8]; 12] = [
@@ -45,7 +42,7 @@ enum Change {
     Remove(usize, usize),
     Repeat(usize, usize),
     Number(usize, usize),
-    /// From here on it is another input, from there on.
+    /// The rest of the input is replaced by the rest of another one.
     Cross(usize, usize, usize),
 }
 
@@ -92,46 +89,31 @@ fn folder(kind: &str, target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz").join(kind).join(target)
 }
 
-/// Every file of a folder, in the order of their names; none if there is no folder.
-fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let mut files: Vec<_> = entries
-        .map(|entry| entry.expect("it can be listed").path())
-        .map(|path| (path.display().to_string(), fs::read(&path).expect("it can be read")))
-        .collect();
-    files.sort();
-    files
+/// Inputs on which a target once failed; none if there is no folder.
+fn regressions(target: &str) -> Vec<Vec<u8>> {
+    let Ok(entries) = fs::read_dir(folder("regressions", target)) else { return Vec::new() };
+    let paths = entries.map(|entry| entry.expect("it can be listed").path());
+    paths.map(|path| fs::read(path).expect("it can be read")).collect()
 }
 
+/// With GRIDPOOL_WRITE it also writes the seeds, from which the fuzzer starts.
 #[test]
-fn the_committed_seeds_are_those_of_this_protocol() {
-    let writes = std::env::var_os("FUZZ_WRITE_SEEDS").is_some();
-    for seed in seeds() {
-        let folder = folder("corpus", seed.target);
-        let path = folder.join(&seed.name);
+fn seeds_and_past_failures_of_every_target_are_decoded_or_refused() {
+    let writes = std::env::var_os("GRIDPOOL_WRITE").is_some();
+    for target in TARGETS {
+        let seeds = (target.seeds)();
+        assert!(!seeds.is_empty(), "{} has no seed", target.name);
+        let corpus = folder("corpus", target.name);
         if writes {
-            fs::create_dir_all(&folder).expect("a folder can be made");
-            fs::write(&path, &seed.bytes).expect("a file can be written");
+            fs::create_dir_all(&corpus).expect("a folder can be made");
         }
-        let committed = fs::read(&path).unwrap_or_default();
-        assert!(
-            committed == seed.bytes,
-            "{} is not what this protocol writes: FUZZ_WRITE_SEEDS=1 cargo test -p gridpool-tests \
-             --test decoders",
-            path.display()
-        );
-    }
-}
-
-#[test]
-fn every_target_has_a_corpus_that_is_small_and_replays() {
-    for (target, run) in TARGETS {
-        let corpus = files(&folder("corpus", target));
-        assert!(!corpus.is_empty(), "{target} has no corpus");
-        let bytes: u64 = corpus.iter().map(|(_, bytes)| bytes.len() as u64).sum();
-        assert!(bytes <= CORPUS_BYTES_MAX, "{target}: {bytes} bytes");
-        corpus.iter().for_each(|(_, bytes)| run(bytes));
-        files(&folder("regressions", target)).iter().for_each(|(_, bytes)| run(bytes));
+        for (at, bytes) in seeds.iter().enumerate() {
+            (target.run)(bytes);
+            if writes {
+                fs::write(corpus.join(format!("seed-{at}")), bytes).expect("a file can be written");
+            }
+        }
+        regressions(target.name).iter().for_each(|bytes| (target.run)(bytes));
     }
 }
 
@@ -139,16 +121,16 @@ fn every_target_has_a_corpus_that_is_small_and_replays() {
 fn every_target_is_one_of_the_fuzzers() {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/Cargo.toml");
     let manifest = fs::read_to_string(manifest).expect("there is one");
-    let named = manifest.lines().filter_map(|line| line.strip_prefix("path = \"fuzz_targets/"));
-    let mut named: Vec<&str> = named.filter_map(|rest| rest.strip_suffix(".rs\"")).collect();
+    let named = manifest.split("[[bin]]").skip(1).map(|bin| bin.split('"').nth(1));
+    let mut named: Vec<&str> = named.map(|name| name.expect("a binary has a name")).collect();
     named.sort_unstable();
-    assert_eq!(named, TARGETS.map(|(name, _)| name));
+    assert!(named.into_iter().eq(TARGETS.iter().map(|target| target.name)));
 }
 
-/// Runs a target over mutations of its seeds. What fails is shrunk to the fewest changes.
-fn mutate((name, run): Target) {
-    let corpus: Vec<Vec<u8>> =
-        files(&folder("corpus", name)).into_iter().map(|(_, bytes)| bytes).collect();
+/// Runs a target over mutations of its seeds. A failure is shrunk to the fewest changes.
+fn mutate(name: &str) {
+    let target = target(name);
+    let corpus = (target.seeds)();
     let config = ProptestConfig { cases: CASES, failure_persistence: None, ..Default::default() };
     let changes = prop::collection::vec(change(), 1..6);
     let cases = (any::<usize>(), changes);
@@ -156,7 +138,7 @@ fn mutate((name, run): Target) {
     let ran = runner.run(&cases, |(which, changes)| {
         let mut bytes = corpus[which % corpus.len()].clone();
         changes.iter().for_each(|change| apply(change, &mut bytes, &corpus));
-        run(&bytes);
+        (target.run)(&bytes);
         Ok(())
     });
     assert!(ran.is_ok(), "{name}: {}", ran.expect_err("it is one"));
@@ -164,30 +146,16 @@ fn mutate((name, run): Target) {
 
 /// A test for each target, so that they run side by side and fail by name.
 macro_rules! mutations {
-    ($($test:ident: $target:literal),+ $(,)?) => {$(
-        #[test]
-        fn $test() {
-            let target = TARGETS.into_iter().find(|(name, _)| *name == $target);
-            mutate(target.expect("it is a target"));
+    ($($target:ident)*) => {
+        mod mutated_inputs_are_decoded_or_refused {
+            $(
+                #[test]
+                fn $target() {
+                    super::mutate(stringify!($target));
+                }
+            )*
         }
-    )+};
+    };
 }
 
-mutations! {
-    mutated_json_lines_decode_or_are_refused: "json_line",
-    mutated_frames_are_what_the_model_says: "client_frame",
-    mutated_client_messages_decode_or_are_refused: "client_message",
-    mutated_configs_are_read_or_refused: "config",
-    mutated_words_of_workers_decode_or_are_refused: "from_worker",
-    mutated_inference_requests_are_read_or_refused: "infer_request",
-    mutated_json_is_read_or_refused: "input_json",
-    mutated_arrays_are_read_or_refused: "input_npy",
-    mutated_lifelines_decode_or_are_refused: "lifeline",
-    mutated_names_are_read_or_refused: "names",
-    mutated_results_decode_or_are_errors: "outputs",
-    mutated_programs_compile_and_run_or_are_refused: "program",
-    mutated_server_messages_decode_or_are_refused: "server_message",
-    mutated_tables_are_what_the_model_says: "tables",
-    mutated_sets_of_tensors_are_read_or_refused: "tensors",
-    mutated_orders_to_workers_decode_or_are_refused: "to_worker",
-}
+shared::with_targets!(mutations);

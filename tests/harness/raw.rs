@@ -12,15 +12,15 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use gridpool_protocol::arena::{Arena, ArenaMap};
+use gridpool_ipc::arena::{Arena, ArenaMap};
+use gridpool_ipc::frame::{self, FrameError, FrameReader};
 use gridpool_protocol::batch::{BatchLayout, Grid, GridBatch};
 use gridpool_protocol::codec;
-use gridpool_protocol::frame::{self, FrameError, FrameReader};
 use gridpool_protocol::ids::{ArenaId, JobKey};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::message::{
-    Call, ClientMessage, Destination, Inline, Input, Payload, Priority, Refusal, ServerMessage,
-    Slice, Submission,
+    ClientMessage, Destination, Inline, Input, Packing, Payload, Priority, Refusal, ServerMessage,
+    Slice, Submission, Terms, Work,
 };
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::{Program, Ties};
@@ -226,11 +226,23 @@ impl Raw {
     /// # Panics
     /// If something else comes.
     pub fn arena(&mut self, bytes: u64) -> Memory {
+        self.try_arena(bytes).expect("an arena")
+    }
+
+    /// Asks for an arena.
+    ///
+    /// # Errors
+    /// Why the pool gives none.
+    ///
+    /// # Panics
+    /// If something else comes.
+    pub fn try_arena(&mut self, bytes: u64) -> Result<Memory, Refusal> {
         self.say(&ClientMessage::CreateArena { request: 1, bytes });
         match self.try_hear_with_arena().expect("the connection is open") {
             (ServerMessage::ArenaCreated { arena: id, .. }, Some(arena)) => {
-                Memory { id, map: arena.map().expect("it can be mapped"), arena }
+                Ok(Memory { id, map: arena.map().expect("it can be mapped"), arena })
             }
+            (ServerMessage::Denied { refusal, .. }, _) => Err(refusal),
             (other, _) => panic!("expected an arena, got {other:?}"),
         }
     }
@@ -298,19 +310,38 @@ fn submission(
     input: Input,
     output: Destination,
 ) -> Submission {
-    let payload = Payload {
+    let packing = Packing::Grids {
         items: u32::try_from(layout.items()).expect("a few"),
         cells: u32::try_from(layout.cell_count()).expect("a few"),
-        input,
-        output,
     };
+    let (deadline_ms, priority) = (60_000, Priority::Normal);
     Submission {
         key: JobKey(key),
-        call: Call { program: program.to_owned(), ties: Ties::Cpython, payload },
-        deadline_ms: 60_000,
-        priority: Priority::Normal,
-        idempotent: true,
-        chaos: None,
+        work: Work::Program { text: program.to_owned(), ties: Ties::Cpython },
+        payload: Payload { packing, input, output },
+        terms: Terms { deadline_ms, priority, idempotent: true, chaos: None },
+    }
+}
+
+/// Items and cells of a submission, as it says them.
+///
+/// # Panics
+/// If it is not over grids.
+pub fn counts(submission: &mut Submission) -> (&mut u32, &mut u32) {
+    match &mut submission.payload.packing {
+        Packing::Grids { items, cells } => (items, cells),
+        Packing::Tensors => panic!("a submission over tensors"),
+    }
+}
+
+/// The text of a submitted program.
+///
+/// # Panics
+/// If it is a model's.
+pub fn text(submission: &mut Submission) -> &mut String {
+    match &mut submission.work {
+        Work::Program { text, .. } => text,
+        Work::Model { name } => panic!("a submission to the model {name}"),
     }
 }
 
@@ -320,8 +351,10 @@ fn submission(
 /// If it has none.
 #[must_use]
 pub fn layout(submission: &Submission) -> BatchLayout {
-    BatchLayout::new(submission.call.payload.items, 1, submission.call.payload.cells)
-        .expect("it is within the limits")
+    let Packing::Grids { items, cells } = submission.payload.packing else {
+        panic!("a submission over tensors")
+    };
+    BatchLayout::new(items, 1, cells).expect("it is within the limits")
 }
 
 /// Whether a verdict is OK.

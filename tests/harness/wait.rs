@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use gridpool_protocol::clock;
+use gridpool_ipc::clock;
 
 /// How long anything may take before its test fails. Far more than is ever needed, so that only a
 /// fault runs into it, however busy the machine.

@@ -1,5 +1,5 @@
-"""Makes the model that triton_models.py asks, in the folder argv[1], and what ONNX Runtime in this very
-process says of some inputs: mixed.onnx, mixed.npz. Needs onnx, onnxruntime and numpy, and no pool."""
+"""Writes to the folder argv[1] the model for triton_models.py, mixed.onnx, and some inputs with the outputs of
+ONNX Runtime in this process, mixed.npz. Needs onnx, onnxruntime and numpy, but no pool."""
 
 import pathlib
 import sys

@@ -1,4 +1,4 @@
-"""What a user of tritonclient[http] does, against the pool whose gateway listens at argv[1]."""
+"""Uses tritonclient[http] as a user would, with the gateway at argv[1]."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor

@@ -1,5 +1,5 @@
-"""What a user of tritonclient[http] does with a model of the pool: argv[1] is where its gateway listens,
-argv[2] the folder where reference.py has left the model `mixed` and what ONNX Runtime says of it."""
+"""Uses tritonclient[http] as a user would, with a model of the pool. The gateway is at argv[1]. The folder
+argv[2] has the model `mixed` and the outputs of ONNX Runtime, both from reference.py."""
 
 import pathlib
 import sys
@@ -8,7 +8,7 @@ import numpy as np
 import tritonclient.http as http
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-# Sums of a product may be taken in another order in a run of another size; all else is exact.
+# A run of another size may sum a product in another order. Everything else is exact.
 TOLERANCE = 1e-6
 BINARY_ONLY = {"FP16"}
 
@@ -110,7 +110,7 @@ def errors(client, case):
     fails(lambda: client.infer("mixed", changed("ids", np.zeros(3, np.int32))), 400, "`ids` is INT32")
     fails(lambda: client.infer("mixed", changed("ids", np.zeros(4, np.int64))), 400, "dimension 0 of `ids` is 4")
     text = np.array([b"a", b"b", b"c"], dtype=object)
-    fails(lambda: client.infer("mixed", changed("ids", text)), 400, "`BYTES` is no type of a tensor")
+    fails(lambda: client.infer("mixed", changed("ids", text)), 400, "`BYTES` is not a tensor type")
     fails(lambda: client.infer("mixed", tensors(case["in"])[1:]), 400, "no input `x`")
     halves = [http.InferRequestedOutput("twice", binary_data=False)]
     fails(lambda: client.infer("mixed", tensors(case["in"]), outputs=halves), 400, "output `twice` is FP16")
@@ -118,7 +118,7 @@ def errors(client, case):
     fails(lambda: client.infer("mixed", tensors(case["in"]), outputs=none), 400, "has no output `z`")
     nan = changed("x", np.full((3, 8), np.nan, np.float32))
     as_json = [http.InferRequestedOutput("y", binary_data=False)]
-    fails(lambda: client.infer("mixed", nan, outputs=as_json), 400, "output `y` (FP32) has NaN in it")
+    fails(lambda: client.infer("mixed", nan, outputs=as_json), 400, "output `y` (FP32) contains NaN, which")
     assert np.isnan(client.infer("mixed", nan).as_numpy("y")).all()
 
 

@@ -1,4 +1,4 @@
-//! The oracle against real CPython, as `tests/data/make_cpython_fixture.py` wrote it down.
+//! Compares the oracle with real CPython, whose results `tests/data/make_cpython_fixture.py` recorded.
 
 use std::fs;
 use std::io::{self, Write};
@@ -72,7 +72,7 @@ fn every_arc_grid_and_pair_gives_what_cpython_gave() {
     };
     let (of_grids, of_pairs) = (compiled("arc_grid_programs"), compiled("arc_pair_programs"));
     let programs = [of_grids, of_pairs].concat();
-    // A row of digests for every task, one for every program; half of the rows in each thread.
+    // A row of digests for every task, one for every program; each thread computes half of the rows.
     let row = |task: &Task| programs.iter().map(|program| digest(program, task)).collect();
     let half = |tasks: &[Task]| -> Vec<Vec<[u8; 32]>> { tasks.iter().map(row).collect() };
     let (first, second) = tasks.split_at(tasks.len() / 2);
@@ -99,7 +99,7 @@ fn every_arc_grid_and_pair_gives_what_cpython_gave() {
     say(&format!("{} ARC tasks, {grids} grids, {} programs", tasks.len(), programs.len()));
 }
 
-/// Of what a program gives for all grids, or all pairs, of a task.
+/// The digest of a program's results for all grids, or all pairs, of a task.
 fn digest(program: &Program, task: &Task) -> [u8; 32] {
     let items: Vec<Item<'_>> = if program.grids_per_item() == 1 {
         task.grids.iter().map(Item::from).collect()
@@ -140,7 +140,7 @@ impl OwnedItem {
     }
 }
 
-/// Every program on one item under both tie modes, against the case's lines.
+/// Compares every program on one item, under both tie modes, with the case's lines.
 fn check(programs: &[&str], item: &OwnedItem, case: &Value) {
     let lines = strings(&case["cpython"]);
     assert_eq!(lines.len(), programs.len());
@@ -179,7 +179,7 @@ fn colors_of(digits: &str) -> Vec<u8> {
     digits.bytes().map(|digit| digit - b'0').collect()
 }
 
-/// Past libtest's capture, so that a run without the ARC tasks says so.
+/// Prints past libtest's capture, so that a run without the ARC tasks says so.
 fn say(line: &str) {
     writeln!(io::stderr(), "{line}").expect("standard error is open");
 }

@@ -8,11 +8,11 @@ use gridpool_protocol::program::Symmetry;
 /// `(row, column)`.
 pub type Place = (i32, i32);
 
-/// A colour at each of some places, row-major. A grid fills a rectangle from (0, 0) on; an object lies
-/// anywhere and may have holes; a patch is the same with colour 0 throughout.
+/// A colour for each of some places, row-major. A grid fills a rectangle from (0, 0) on. An object lies
+/// anywhere and may have holes. A patch is an object of colour 0.
 pub type Cells = BTreeMap<Place, u8>;
 
-/// The first and last row and column that cells occupy.
+/// The first and last row and column of cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The first row.
@@ -74,7 +74,7 @@ pub fn of_grid(grid: &Grid) -> Cells {
 /// The grid with these cells.
 ///
 /// # Panics
-/// If they do not fill a rectangle from (0, 0) on, or a rectangle that is too large for a grid.
+/// If they do not fill a rectangle from (0, 0) on, or fill one that is too large for a grid.
 #[must_use]
 pub fn to_grid(cells: &Cells) -> Grid {
     if cells.is_empty() {
@@ -96,7 +96,7 @@ pub fn moved(cells: &Cells, target: impl Fn(Place) -> Place) -> Cells {
     cells.iter().map(|(&place, &color)| (target(place), color)).collect()
 }
 
-/// Every cell goes so far down and so far to the right.
+/// Moves every cell down and to the right by the given distances.
 #[must_use]
 pub fn shifted(cells: &Cells, (down, right): Place) -> Cells {
     moved(cells, |(row, col)| (row + down, col + right))
@@ -108,7 +108,7 @@ pub fn recolored(cells: &Cells, recolor: impl Fn(u8) -> u8) -> Cells {
     cells.iter().map(|(&place, &color)| (place, recolor(color))).collect()
 }
 
-/// The cells whose place `keep` keeps.
+/// The cells whose places `keep` accepts.
 #[must_use]
 pub fn only(cells: &Cells, keep: impl Fn(Place) -> bool) -> Cells {
     cells.iter().filter(|&(&place, _)| keep(place)).map(|(&place, &color)| (place, color)).collect()
@@ -127,7 +127,7 @@ pub fn turned(cells: &Cells, symmetry: Symmetry) -> Cells {
         return Cells::new();
     };
     moved(cells, |(row, col)| {
-        // How far it is from each side of the box.
+        // The distances from the sides of the box.
         let (from_top, from_bottom) = (row - top, bottom - row);
         let (from_left, from_right) = (col - left, right - col);
         let (down, along) = match symmetry {

@@ -1,12 +1,12 @@
-//! Random programs, well typed: each call is drawn from the public table by the type before it.
+//! Random well-typed programs: each call is drawn from the public table, for the type of the value before it.
 
-use gridpool_protocol::program::{Kind, OPS, OpSpec, Parameter, Program, Ties, Type};
+use gridpool_protocol::program::{Accepts, Key, Kind, OPS, OpSpec, Parameter, Program, Ties, Type};
 
 use super::samples::SplitMix64;
 
-/// Draws that may fail, as a canvas of too many cells does, before a program ends early.
+/// Draws that may fail, such as a canvas with too many cells, before a program ends early.
 const TRIES: usize = 60;
-/// What may stand in the place of a patch, as in `fill(5, ofcolor(0))`.
+/// Arguments for patches, as in `fill(5, ofcolor(0))`.
 const PATCHES: &[&str] = &[
     "ofcolor(0)",
     "ofcolor(8) | outbox",
@@ -17,11 +17,11 @@ const PATCHES: &[&str] = &[
     "o_g(3) | merge",
 ];
 
-/// A program of at most `calls_max` calls (and the calls within `apply`) on values of this type: a
-/// grid, or a pair of grids.
+/// A program of at most `calls_max` calls (plus the calls within `apply`) on values of this type: a grid, or a
+/// pair of grids.
 ///
 /// # Panics
-/// If no op works on them.
+/// If no op takes this type.
 pub fn random_program(rng: &mut SplitMix64, takes: Type, calls_max: usize) -> Program {
     let ties = rng.pick(&[Ties::Cpython, Ties::Lowest]);
     let calls = 1 + rng.below(calls_max);
@@ -42,9 +42,9 @@ pub fn random_program(rng: &mut SplitMix64, takes: Type, calls_max: usize) -> Pr
     program.expect("some op works on it")
 }
 
-/// A call on a value of this type, and the type that the table says it gives; `None` for a bad draw.
+/// A call on a value of this type, and the type of its result in the table; `None` for a bad draw.
 fn random_call(rng: &mut SplitMix64, before: Type, is_last: bool) -> Option<(String, Type)> {
-    // The table knows pairs for all tuples, and nothing but `apply` for tuples of other kinds.
+    // The table lists pairs for all tuples, and only `apply` for tuples of other kinds.
     let listed = if before.tuple.is_some() { Type::PAIR } else { before };
     let fits = |spec: &OpSpec| spec.kinds().into_iter().find(|&(takes, _)| takes == listed);
     let all: Vec<(&OpSpec, Type)> =
@@ -62,14 +62,11 @@ fn random_call(rng: &mut SplitMix64, before: Type, is_last: bool) -> Option<(Str
     };
     let mut arguments = Vec::new();
     for &parameter in spec.parameters {
-        arguments.push(match parameter {
-            Parameter::Program(_) => random_inner(rng, Type::one(before.kind))?,
-            Parameter::Flag(_)
-            | Parameter::Color(_)
-            | Parameter::Key(_)
-            | Parameter::Number { .. } => {
+        arguments.push(match parameter.accepts {
+            Accepts::Program => random_inner(rng, Type::one(before.kind))?,
+            Accepts::Flag | Accepts::Color | Accepts::Key | Accepts::Number { .. } => {
                 let values = every_value(parameter);
-                // Most numbers near 0, where grids are.
+                // Mostly numbers near 0, where grids lie.
                 let near = values.iter().filter(|value| value.trim_start_matches('-').len() == 1);
                 let near: Vec<&String> = near.collect();
                 let is_near = !near.is_empty() && rng.below(8) > 0;
@@ -99,7 +96,7 @@ fn random_inner(rng: &mut SplitMix64, takes: Type) -> Option<String> {
     (!calls.is_empty() && before.tuple.is_none()).then(|| calls.join(" | "))
 }
 
-/// Whether other ops work on it.
+/// Whether other ops take it.
 fn goes_on(gives: Type) -> bool {
     match gives.kind {
         Kind::Grid | Kind::Object | Kind::Objects | Kind::Patch => true,
@@ -107,22 +104,19 @@ fn goes_on(gives: Type) -> bool {
     }
 }
 
-/// Everything that may stand for a parameter; nothing for a program.
+/// All values of a parameter; none for a program.
 #[must_use]
 pub fn every_value(parameter: Parameter) -> Vec<String> {
-    match parameter {
-        Parameter::Flag(_) => vec!["false".to_owned(), "true".to_owned()],
-        Parameter::Color(_) => (0..=9).map(|color| color.to_string()).collect(),
-        Parameter::Number { min, max, .. } => (min..=max).map(|n| n.to_string()).collect(),
-        Parameter::Key(_) => {
-            let keys = gridpool_protocol::program::Key::ALL;
-            keys.iter().map(|key| key.name().to_owned()).collect()
-        }
-        Parameter::Program(_) => Vec::new(),
+    match parameter.accepts {
+        Accepts::Flag => vec!["false".to_owned(), "true".to_owned()],
+        Accepts::Color => (0..=9).map(|color| color.to_string()).collect(),
+        Accepts::Number { min, max } => (min..=max).map(|n| n.to_string()).collect(),
+        Accepts::Key => Key::ALL.map(|key| key.name().to_owned()).into(),
+        Accepts::Program => Vec::new(),
     }
 }
 
-/// How a call is written.
+/// The text of a call.
 #[must_use]
 pub fn call(spec: &OpSpec, arguments: &[String]) -> String {
     if arguments.is_empty() {

@@ -1,4 +1,4 @@
-//! Palettes, and the commonest and the rarest colour, under both ways to break ties.
+//! Palettes, and the commonest and the rarest colour, under both tie modes.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use gridpool_protocol::program::Ties;
 use super::cells::Cells;
 use super::python_set::PythonSet;
 
-/// The distinct colours, in the order in which `ties` looks at them.
+/// The distinct colours, in the order of `ties`.
 #[must_use]
 pub fn palette(cells: &Cells, ties: Ties) -> Vec<u8> {
     let colors = cells.values().copied();
@@ -18,13 +18,13 @@ pub fn palette(cells: &Cells, ties: Ties) -> Vec<u8> {
     }
 }
 
-/// `max(palette, key=count)`: the first of the palette that no other outnumbers; `None` of no cells.
+/// `max(palette, key=count)`: the first of the most frequent colours; `None` without cells.
 #[must_use]
 pub fn most_common(cells: &Cells, ties: Ties) -> Option<u8> {
     palette(cells, ties).into_iter().min_by_key(|&color| Reverse(count(cells, color)))
 }
 
-/// `min(palette, key=count)`: the first of the palette that outnumbers no other; `None` of no cells.
+/// `min(palette, key=count)`: the first of the least frequent colours; `None` without cells.
 #[must_use]
 pub fn least_common(cells: &Cells, ties: Ties) -> Option<u8> {
     palette(cells, ties).into_iter().min_by_key(|&color| count(cells, color))

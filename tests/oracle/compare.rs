@@ -1,5 +1,5 @@
-//! A device's results against the oracle's: every item as a client decodes it, every value's status,
-//! and what the bytes must be besides.
+//! Compares a device's results with the oracle's: every item as a client decodes it, every value's status,
+//! and the bytes around them.
 
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::output::{NO_OP, OutputLayout, Outputs};
@@ -8,18 +8,18 @@ use gridpool_protocol::program::Program;
 use super::cells::{self, Bounds, Cells};
 use super::{Failure, Item, Value};
 
-/// A pair, as tests keep it.
+/// A pair, as tests store it.
 pub type Pair = (Grid, Option<Grid>);
-/// What computes the results of a batch.
+/// Computes the results of a batch.
 pub type Runner = dyn Fn(&Program, &GridBatch) -> Outputs;
 
-/// Pairs as batches take them.
+/// Pairs in the form that batches take.
 pub fn borrowed(pairs: &[Pair]) -> impl Iterator<Item = (&Grid, Option<&Grid>)> {
     pairs.iter().map(|(input, output)| (input, output.as_ref()))
 }
 
-/// Runs every program over all grids, or all pairs, as one batch; compares item by item and value by
-/// value, and where the values lie.
+/// Runs every program over all grids, or all pairs, as one batch. Compares every item and every value, and
+/// checks where the values lie.
 ///
 /// # Panics
 /// At the first difference.
@@ -64,7 +64,7 @@ pub fn check(run: &Runner, programs: &[Program], grids: &[Grid], pairs: &[Pair])
     }
 }
 
-/// Checks what lies at value `v`, of which those before it end at `end`; gives where it ends.
+/// Checks the bytes of value `v`, when the values before it end at `end`; returns where it ends.
 fn check_place(
     outputs: &Outputs,
     layout: &OutputLayout,
@@ -96,7 +96,7 @@ fn check_place(
     end + usize::from(shape[0]) * usize::from(shape[1])
 }
 
-/// Pictures are tight: their box, of which the bytes tell, has a cell on each of its four sides.
+/// Checks that a picture is tight: its box has a cell on each of its four sides.
 fn check_box(cells: &Cells, shape: &[u8], origin: &[u8]) {
     let (h, w) = cells::shape(cells);
     let shape: Vec<i32> = shape.iter().map(|&side| side.into()).collect();
@@ -107,7 +107,7 @@ fn check_box(cells: &Cells, shape: &[u8], origin: &[u8]) {
     assert!(origin.is_empty() || origin == corner, "the origin {origin:?} of {cells:?}");
 }
 
-/// `(code, op)` of every value, as the bytes have them.
+/// `(code, op)` of every value, read from the bytes.
 #[must_use]
 pub fn statuses(outputs: &Outputs, layout: &OutputLayout) -> Vec<(u8, u8)> {
     outputs.packed()[layout.status()].as_chunks::<2>().0.iter().map(|&[c, o]| (c, o)).collect()
@@ -121,7 +121,7 @@ fn status(value: &Result<Value, Failure>) -> (u8, u8) {
 /// Where the parts of a result lie.
 ///
 /// # Panics
-/// If there is none for such a batch.
+/// If such a batch has no layout.
 #[must_use]
 pub fn layout(program: &Program, batch: &GridBatch) -> OutputLayout {
     let layout = batch.layout().expect("the batch has items");

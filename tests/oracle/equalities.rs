@@ -1,9 +1,9 @@
-//! Laws that are pairs of programs: whatever the grid, both give the same. Data only.
+//! Laws that are pairs of programs: both give the same result for every grid. Data only.
 //!
-//! They hold under `lowest`; under `cpython` the order of the cells decides ties. A program that makes
-//! an empty grid on the way may have no result where the other has one.
+//! They hold under `lowest`; under `cpython` the order of the cells decides ties. A program that makes an
+//! empty grid on the way may have no result where the other has one.
 
-/// Programs that give the same for every grid.
+/// Programs that give the same result for every grid.
 pub const EQUAL: &[(&str, &str)] = &[
     ("rot90 | rot90", "rot180"),
     ("rot90 | rot90 | rot90", "rot270"),
@@ -112,7 +112,7 @@ pub const EQUAL: &[(&str, &str)] = &[
     ("asindices | ulcorner", "canvas(1, 2, 2) | asindices | ulcorner"),
 ];
 
-/// What follows an object or a patch, and gives the same.
+/// Continuations of an object or a patch that give the same result.
 const ON_PIECES: &[(&str, &str)] = &[
     ("hmirror | hmirror", "identity"),
     ("vmirror | vmirror", "identity"),
@@ -154,7 +154,7 @@ const ON_PIECES: &[(&str, &str)] = &[
     ("fill(4) | fill(7, asindices)", "cover | fill(7, asindices)"),
 ];
 
-/// Objects and patches of a grid, on the ground and beside it, with holes and without, or empty.
+/// Objects and patches of a grid: on the ground and beside it, with holes and without, or empty.
 pub const PIECES: &[&str] = &[
     "o_g(5) | argmax(size)",
     "o_g(7) | argmin(width)",
@@ -168,7 +168,7 @@ pub const PIECES: &[&str] = &[
     "o_g(5) | first | toindices",
 ];
 
-/// The same for objects alone.
+/// Continuations that give the same result for objects only.
 const ON_OBJECTS: &[(&str, &str)] = &[
     ("hmirror | palette", "palette"),
     ("dmirror | mostcolor", "mostcolor"),
@@ -191,7 +191,7 @@ const ON_OBJECTS: &[(&str, &str)] = &[
 /// How many of [`PIECES`], from the first, are objects.
 const OBJECTS: usize = 6;
 
-/// The laws on objects and patches, each after everything that makes one.
+/// The laws on objects and patches, each after every program that makes one.
 pub fn on_pieces() -> impl Iterator<Item = (String, String)> {
     let after = |laws: &'static [(&str, &str)], pieces: &'static [&str]| {
         pieces.iter().flat_map(move |piece| {

@@ -5,21 +5,21 @@ use gridpool_protocol::program::Half;
 
 use super::cells::{Bounds, Cells, Place, only, shape, shifted};
 
-/// No picture has more cells.
+/// The most cells of a picture.
 const CELLS_MAX: i32 = 4_096;
-/// No picture has a longer side.
+/// The longest side of a picture.
 const SIDE_MAX: i32 = 255;
 
-/// Whether a picture may be so large.
+/// Checks the size of a picture.
 ///
 /// # Errors
-/// [`ItemErrorCode::Overflow`] if not.
+/// [`ItemErrorCode::Overflow`] if it is too large.
 pub fn check_size(h: i32, w: i32) -> Result<(), ItemErrorCode> {
     let fits = h <= SIDE_MAX && w <= SIDE_MAX && h * w <= CELLS_MAX;
     fits.then_some(()).ok_or(ItemErrorCode::Overflow)
 }
 
-/// The cells in `size` (rows, columns) from `start` on; fewer, or none, where the grid ends before.
+/// The cells in `size` (rows, columns) from `start` on; fewer, or none, if the grid ends before.
 #[must_use]
 pub fn crop(grid: &Cells, start: Place, size: (i32, i32)) -> Cells {
     let (top, left) = start;
@@ -104,15 +104,15 @@ pub fn canvas(color: u8, h: u8, w: u8) -> Cells {
     Bounds { top: 0, bottom, left: 0, right }.places().map(|place| (place, color)).collect()
 }
 
-/// `parts` windows from left to right, equally wide. If columns are left over one is skipped between
-/// parts, and the grid may end within the last.
+/// `parts` windows from left to right, of equal width. If columns are left over, one is skipped between parts,
+/// and the grid may end within the last.
 #[must_use]
 pub fn hsplit(grid: &Cells, parts: u8) -> Vec<Cells> {
     let (h, w) = shape(grid);
     starts(w, parts).map(|(start, width)| crop(grid, (0, start), (h, width))).collect()
 }
 
-/// The same from top to bottom.
+/// `parts` windows from top to bottom.
 #[must_use]
 pub fn vsplit(grid: &Cells, parts: u8) -> Vec<Cells> {
     let (h, w) = shape(grid);
@@ -144,7 +144,7 @@ pub fn hconcat(grids: &[Cells]) -> Cells {
 /// All grids on top of each other.
 ///
 /// # Errors
-/// [`ItemErrorCode::BadShape`] if they are not equally wide.
+/// [`ItemErrorCode::BadShape`] if their widths differ.
 pub fn vconcat(grids: &[Cells]) -> Result<Cells, ItemErrorCode> {
     let mut joined = Cells::new();
     let mut top = 0;
@@ -159,7 +159,7 @@ pub fn vconcat(grids: &[Cells]) -> Result<Cells, ItemErrorCode> {
     Ok(joined)
 }
 
-/// The cells of `a` that `b` has too, and `fallback` in place of the others.
+/// The cells of `a` that are equal in `b`, and `fallback` for the others.
 ///
 /// # Errors
 /// [`ItemErrorCode::BadShape`] if `b` lacks a place of `a`.

@@ -1,4 +1,4 @@
-//! Where a picture lies, how large it is, what shape it has.
+//! Measures of a picture: where it lies, its size, its shape.
 
 use gridpool_protocol::output::ItemErrorCode;
 use gridpool_protocol::program::Measure;
@@ -7,10 +7,10 @@ use super::cells::{Bounds, Cells, Place, shape};
 use super::objects::color;
 use super::value::Value;
 
-/// What `measure` says of `cells`.
+/// The measure of `cells`.
 ///
 /// # Errors
-/// [`ItemErrorCode::EmptyArg`] if there are no cells and the answer would need one.
+/// [`ItemErrorCode::EmptyArg`] if there are no cells and the measure needs one.
 pub fn measure(cells: &Cells, measure: Measure) -> Result<Value, ItemErrorCode> {
     let bounds = || Bounds::of(cells).ok_or(ItemErrorCode::EmptyArg);
     let (h, w) = shape(cells);
@@ -44,6 +44,6 @@ fn center_of_mass(cells: &Cells, size: i32) -> Result<Place, ItemErrorCode> {
     }
     let rows: i32 = cells.keys().map(|&(row, _)| row).sum();
     let cols: i32 = cells.keys().map(|&(_, col)| col).sum();
-    // Division of Python's kind, towards minus infinity, which `div_euclid` is for a positive divisor.
+    // Python's division rounds towards minus infinity, as `div_euclid` does for a positive divisor.
     Ok((rows.div_euclid(size), cols.div_euclid(size)))
 }

@@ -1,7 +1,7 @@
-//! A second, deliberately naive implementation of every op, to judge the fast ones by.
+//! A second, deliberately naive implementation of every op, to check the fast ones.
 //!
-//! Written from the definitions of the ops and compared with real CPython (`tests/data/cpython.json`);
-//! it shares no code with `gridpool-kernels` and is in no hurry: grids, objects and patches are maps
+//! It was written from the definitions of the ops and compared with real CPython (`tests/data/cpython.json`).
+//! It shares no code with `gridpool-kernels`, and speed does not matter: grids, objects and patches are maps
 //! from places to colours, an object grows cell by cell, and a Python set is built as CPython builds it.
 
 pub mod cells;
@@ -59,7 +59,7 @@ pub struct Failure {
     pub step: Option<usize>,
 }
 
-/// What `program` gives for an item: of several values in error, the first one's error.
+/// The result of `program` for an item. If several values fail, the first one's error.
 ///
 /// # Errors
 /// [`Failure`] if there is no result.
@@ -67,13 +67,13 @@ pub fn run<'a>(program: &Program, item: impl Into<Item<'a>>) -> Result<Output, F
     output(program, &values(program, item.into()))
 }
 
-/// The item's result, of its values.
+/// The item's result, assembled from its values.
 ///
 /// # Errors
 /// The first [`Failure`] among them.
 ///
 /// # Panics
-/// If they are not as many as the program gives.
+/// If their number differs from the program's.
 pub fn output(program: &Program, values: &[Result<Value, Failure>]) -> Result<Output, Failure> {
     let outputs: Result<Vec<Output>, &Failure> =
         values.iter().map(|value| value.as_ref().map(Value::to_output)).collect();
@@ -85,7 +85,7 @@ pub fn output(program: &Program, values: &[Result<Value, Failure>]) -> Result<Ou
     Ok(outputs.remove(0))
 }
 
-/// Every value of an item's result, or what became of it.
+/// Every value of an item's result, or its failure.
 #[must_use]
 pub fn values(program: &Program, item: Item<'_>) -> Vec<Result<Value, Failure>> {
     let missing = Err(Failure { code: ItemErrorCode::MissingOutput, step: None });

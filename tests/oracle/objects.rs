@@ -1,5 +1,5 @@
-//! Lists of objects: connected components, grown one ring of neighbours at a time, and cells of one
-//! colour; then choosing among them.
+//! Lists of objects: connected components, grown one ring of neighbours at a time, and cells of one colour.
+//! Also the ops that choose among them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use gridpool_protocol::program::{Grouping, Key, Ties};
 use super::cells::{Bounds, Cells, Place};
 use super::colors::{most_common, palette};
 
-/// The objects of `grid` by their first cell.
+/// The objects of `grid`, ordered by their first cells.
 ///
 /// The first free cell in row-major order starts the next object.
 #[must_use]
@@ -41,7 +41,7 @@ fn neighbors((row, col): Place, diagonal: bool) -> Vec<Place> {
     if diagonal { [straight, slanting].concat() } else { straight.to_vec() }
 }
 
-/// The cells of each colour but `background`, by their first cell.
+/// The cells of each colour except `background`, ordered by their first cells.
 #[must_use]
 pub fn partition(grid: &Cells, background: Option<u8>) -> Vec<Cells> {
     let colors = palette(grid, Ties::Lowest).into_iter().filter(|&c| Some(c) != background);

@@ -6,7 +6,7 @@ use gridpool_protocol::program::Frame;
 use super::cells::{Bounds, Cells, only, patch};
 use super::grids::crop;
 
-/// A patch made of the box of `cells`; of no cells the empty patch.
+/// A patch made of the box of `cells`; without cells the empty patch.
 #[must_use]
 pub fn frame(cells: &Cells, frame: Frame) -> Cells {
     let Some(bounds) = Bounds::of(cells) else {
@@ -25,8 +25,7 @@ pub fn frame(cells: &Cells, frame: Frame) -> Cells {
     }
 }
 
-/// The border of the rectangle between the sides of the box, each moved so far outwards; sides that
-/// have passed each other change roles.
+/// The border of the box, with each side moved outwards by `outwards`. Sides that pass each other swap.
 fn outline(Bounds { top, bottom, left, right }: Bounds, outwards: i32) -> Cells {
     let (one_row, other_row) = (top - outwards, bottom + outwards);
     let (one_col, other_col) = (left - outwards, right + outwards);
@@ -41,20 +40,20 @@ fn outline(Bounds { top, bottom, left, right }: Bounds, outwards: i32) -> Cells 
     })
 }
 
-/// The ground's own cells at these places, where it has any.
+/// The ground's own cells at these places, if it has them.
 #[must_use]
 pub fn to_object(cells: &Cells, ground: &Cells) -> Cells {
     only(ground, |place| cells.contains_key(&place))
 }
 
-/// The ground with these cells in place of its own; cells beside it are ignored.
+/// The ground with these cells replaced; cells beside the ground are ignored.
 #[must_use]
 pub fn paint(ground: &Cells, cells: &Cells) -> Cells {
     let color = |(&place, &under): (_, &u8)| (place, *cells.get(&place).unwrap_or(&under));
     ground.iter().map(color).collect()
 }
 
-/// As [`paint`], only where the ground has the colour `background`.
+/// Like [`paint`], but only where the ground has the colour `background`.
 #[must_use]
 pub fn under_paint(ground: &Cells, cells: &Cells, background: Option<u8>) -> Cells {
     paint(ground, &only(cells, |place| ground.get(&place).copied() == background))

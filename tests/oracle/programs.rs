@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use gridpool_protocol::program::{Kind, OPS, OpSpec, Parameter, Program, Ties, Type};
+use gridpool_protocol::program::{Accepts, Kind, OPS, OpSpec, Parameter, Program, Ties, Type};
 
 use super::chains::{call, every_value};
 use super::samples::SplitMix64;
 
-/// Both ways to break ties.
+/// Both tie modes.
 pub const TIES: [Ties; 2] = [Ties::Cpython, Ties::Lowest];
 
-/// The 13 forms of the reports' own benchmark (workload.md 1.4), each as a program over pairs, and the
-/// ops whose launches must be in the receipt. The reports' `flip` is a mirror, in the DSL's words
-/// `vmirror`.
+/// The 13 forms of the benchmark in the reports on arc-dsl, each as a program over pairs, with the ops whose
+/// launches must be in the receipt. The `flip` of those reports is a mirror, which the DSL calls `vmirror`.
 pub const FORMS: [(&str, &[&str]); 13] = [
     ("mapply(rot90)", &["rot90"]),
     ("mapply(vmirror)", &["vmirror"]),
@@ -67,7 +66,7 @@ pub const INNER: &[&str] = &[
     "upscale(2)",
     "o_g(3) | nth(1) | subgrid",
 ];
-/// Calls after calls: shapes turn, colours merge, grids grow, shrink and vanish.
+/// Chains of calls: shapes turn, colours merge, grids grow, shrink and become empty.
 pub const CHAINS: &[&str] = &[
     "rot90 | replace(0, 5) | objects(true, false, true)",
     "rot270 | rot270 | rot270 | vmirror | cmirror",
@@ -95,7 +94,7 @@ pub const CHAINS: &[&str] = &[
     "tophalf | lefthalf | bottomhalf | righthalf",
     "partition | last | dmirror | normalize | paint",
 ];
-/// The same for pairs.
+/// Chains of calls on pairs.
 pub const PAIR_CHAINS: &[&str] = &[
     "first",
     "second | o_g(5)",
@@ -113,8 +112,8 @@ pub const PAIR_CHAINS: &[&str] = &[
     "apply(upscale(3)) | nth(-2) | downscale(3)",
 ];
 
-/// Every op on every kind of value that it works on, under some arguments; and the chains. Those with
-/// a way to break ties that matters come in both ways.
+/// Every op on every kind of value that it takes, under some arguments; and the chains. Programs whose result
+/// may depend on the tie mode come under both.
 #[must_use]
 pub fn every_op(seed: u64, calls_max: usize) -> Vec<Program> {
     let mut rng = SplitMix64::new(seed);
@@ -146,7 +145,7 @@ pub fn from_every_origin(seed: u64) -> Vec<Program> {
     under_both_ties(texts)
 }
 
-/// Each program once with each way to break ties; synonyms are one program.
+/// Each program once under each tie mode; synonyms are one program.
 #[must_use]
 pub fn under_both_ties(texts: impl IntoIterator<Item = String>) -> Vec<Program> {
     let compiled = |text: &str, ties| Program::compile(text, ties).expect(text);
@@ -156,7 +155,7 @@ pub fn under_both_ties(texts: impl IntoIterator<Item = String>) -> Vec<Program> 
     unique.into_values().collect()
 }
 
-/// What comes before an op that takes this, with its bar.
+/// Prefixes of an op that takes this type, with their bars.
 fn origins(takes: Type) -> Vec<String> {
     let barred = |texts: &[&str]| texts.iter().map(|text| format!("{text} | ")).collect();
     match takes.kind {
@@ -172,7 +171,7 @@ fn origin(rng: &mut SplitMix64, takes: Type) -> String {
     origins.swap_remove(rng.below(origins.len()))
 }
 
-/// The op under every argument if they are few, else under the least, the greatest and random ones.
+/// The op under every argument if they are few, else under the smallest, the largest and random ones.
 #[must_use]
 pub fn some_calls(
     rng: &mut SplitMix64,
@@ -209,20 +208,20 @@ pub fn some_calls(
         lists.rotate_right(2);
         lists
     };
-    // A canvas of too many cells is no call.
+    // The compiler refuses a canvas with too many cells.
     lists.retain(|arguments| spec.name != "canvas" || area(arguments) <= 4_096);
     lists.truncate(calls_max);
     lists.iter().map(|arguments| call(spec, arguments)).collect()
 }
 
 fn values_of(parameter: Parameter, takes: Type) -> Vec<String> {
-    match parameter {
-        // A pair has two elements, and the compiler says so.
-        Parameter::Number { name: "k", .. } if takes == Type::PAIR => {
+    match parameter.accepts {
+        // The compiler knows that a pair has two elements.
+        Accepts::Number { .. } if parameter.name == "k" && takes == Type::PAIR => {
             (-2..=1).map(|k: i32| k.to_string()).collect()
         }
-        Parameter::Program(_) => INNER.iter().map(|&text| text.to_owned()).collect(),
-        Parameter::Flag(_) | Parameter::Color(_) | Parameter::Key(_) | Parameter::Number { .. } => {
+        Accepts::Program => INNER.iter().map(|&text| text.to_owned()).collect(),
+        Accepts::Flag | Accepts::Color | Accepts::Key | Accepts::Number { .. } => {
             every_value(parameter)
         }
     }

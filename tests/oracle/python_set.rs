@@ -1,4 +1,4 @@
-//! A CPython `set` of small integers: the order in which it lists its elements.
+//! A CPython `set` of small integers, and the order in which it lists its elements.
 //!
 //! Follows `set_add_entry`, `set_table_resize` and `set_insert_clean` of CPython's
 //! `Objects/setobject.c` (3.7 to 3.13), for non-negative integers, whose hash is their value, and
@@ -8,7 +8,7 @@ const MINSIZE: usize = 8;
 const LINEAR_PROBES: usize = 9;
 const PERTURB_SHIFT: u32 = 5;
 
-/// A set of colours in insertion-dependent order, as CPython keeps it.
+/// A set of colours whose order depends on insertion, like CPython's.
 #[derive(Clone, Debug)]
 pub struct PythonSet {
     table: Vec<Option<u8>>,
@@ -26,7 +26,7 @@ impl FromIterator<u8> for PythonSet {
 }
 
 impl PythonSet {
-    /// The elements as `for x in the_set` meets them.
+    /// The elements in the order of `for x in the_set`.
     pub fn iter(&self) -> impl Iterator<Item = u8> {
         self.table.iter().copied().flatten()
     }
@@ -43,7 +43,7 @@ impl PythonSet {
         }
     }
 
-    /// Where `key` is, or would be inserted.
+    /// The slot of `key`, or the slot where it would be inserted.
     fn slot_of(&self, key: u8) -> usize {
         let mut perturb = usize::from(key);
         let mut at = perturb & self.mask();

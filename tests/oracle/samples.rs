@@ -1,13 +1,13 @@
-//! Grids to test with: random ones that a seed replays, and those that break implementations.
+//! Grids for tests: random ones that a seed replays, and ones that break implementations.
 
 use gridpool_protocol::batch::Grid;
 
-/// SplitMix64: fifteen lines that give the same numbers for ever, unlike a crate's generator.
+/// SplitMix64: fifteen lines that give the same numbers forever, unlike a crate's generator.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// The sequence of numbers that belongs to `seed`.
+    /// The sequence of `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
@@ -41,8 +41,8 @@ impl SplitMix64 {
     }
 }
 
-/// A grid of 1 x 1 to 30 x 30 cells and one to ten colours: noise, a busy foreground on a
-/// background, or colours that tie for the commonest.
+/// A grid of 1 x 1 to 30 x 30 cells and one to ten colours: noise, a busy foreground on a background, or
+/// colours that tie for the commonest.
 pub fn random_grid(rng: &mut SplitMix64) -> Grid {
     let longest = rng.pick(&[2, 5, 12, 30]);
     let (h, w) = match rng.below(10) {
@@ -75,8 +75,7 @@ pub fn random_grids(seed: u64, count: usize) -> Vec<Grid> {
     (0..count).map(|_| random_grid(&mut rng)).collect()
 }
 
-/// A random pair: two grids of one shape that have much in common, two of any shapes, or an input
-/// alone.
+/// A random pair: two similar grids of one shape, two grids of any shapes, or an input alone.
 pub fn random_pair(rng: &mut SplitMix64) -> (Grid, Option<Grid>) {
     let input = random_grid(rng);
     let output = match rng.below(4) {
@@ -100,7 +99,8 @@ pub fn random_pairs(seed: u64, count: usize) -> Vec<(Grid, Option<Grid>)> {
     (0..count).map(|_| random_pair(&mut rng)).collect()
 }
 
-/// Named grids at the edges of the definitions (workload.md 5.4).
+/// Named grids at the edges of the definitions: largest sides and areas, ties of colours that share a slot of
+/// CPython's set, most objects, longest paths of labels.
 #[must_use]
 pub fn adversarial() -> Vec<(&'static str, Grid)> {
     vec![
@@ -160,7 +160,7 @@ fn checkerboard(side: usize, colors: [usize; 2]) -> Grid {
     paint(side, side, |r, c| colors[(r + c) % 2])
 }
 
-/// One line that winds inwards: rings, each cut open below its start and led on to the next.
+/// One line that winds inwards: rings, each cut open below its start and connected to the next.
 fn spiral(side: usize) -> Grid {
     paint(side, side, |r, c| {
         let ring = r.min(c).min(side - 1 - r).min(side - 1 - c);
@@ -169,7 +169,7 @@ fn spiral(side: usize) -> Grid {
     })
 }
 
-/// One line that goes to and fro, with one cell at alternate ends to lead it down.
+/// One line that goes back and forth, with one cell at alternate ends that leads to the next row.
 fn snake(side: usize) -> Grid {
     paint(side, side, |r, c| match r % 4 {
         0 | 2 => 1,

@@ -3,13 +3,13 @@
 use std::rc::Rc;
 
 use gridpool_protocol::output::ItemErrorCode;
-use gridpool_protocol::program::{Op, Ties};
+use gridpool_protocol::program::{Grouping, Op, Ties};
 
 use super::cells::{Bounds, Cells, patch, recolored, shape, shifted, turned};
 use super::value::Value;
 use super::{colors, grids, measure, objects, patches};
 
-/// A value, and the grid that it was found in: of a grid, that grid itself.
+/// A value and its ground; the ground of a grid is the grid itself.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) value: Value,
@@ -22,7 +22,7 @@ impl Found {
         Self { value: Value::Grid(cells), ground }
     }
 
-    /// What `op` finds in it.
+    /// Applies `op` to it.
     pub(super) fn step(&self, op: Op, ties: Ties) -> Result<Self, ItemErrorCode> {
         let is_empty_grid = matches!(&self.value, Value::Grid(cells) if cells.is_empty());
         if is_empty_grid && !matches!(op, Op::Canvas { .. }) {
@@ -73,7 +73,10 @@ fn on_grid(op: Op, ties: Ties, grid: &Cells) -> Result<Value, ItemErrorCode> {
         }
         Op::Half(half) => Value::Grid(grids::half(grid, half)),
         Op::HUpscale { factor } => Value::Grid(grids::upscale(grid, 1, factor)?),
-        Op::Objects(grouping) => Value::Objects(objects::objects(grid, grouping, ties)),
+        Op::Objects { univalued, diagonal, without_bg } => {
+            let grouping = Grouping { univalued, diagonal, without_bg };
+            Value::Objects(objects::objects(grid, grouping, ties))
+        }
         Op::OfColor { color } => {
             let places = grid.iter().filter(|&(_, &c)| c == color);
             Value::Patch(patch(places.map(|(&place, _)| place)))
@@ -98,8 +101,8 @@ fn on_objects(op: Op, list: &[Cells]) -> Result<Value, ItemErrorCode> {
         Value::Objects(list.iter().filter(|object| keep(object)).cloned().collect())
     };
     Ok(match op {
-        Op::ArgMax(key) => Value::Object(objects::arg_max(list, key)?),
-        Op::ArgMin(key) => Value::Object(objects::arg_min(list, key)?),
+        Op::ArgMax { key } => Value::Object(objects::arg_max(list, key)?),
+        Op::ArgMin { key } => Value::Object(objects::arg_min(list, key)?),
         Op::ColorFilter { color } => keep(&|object| objects::color(object) == Some(color)),
         Op::Merge => Value::Object(objects::merge(list)),
         Op::NthObject { index } => Value::Object(objects::nth(list, index)?),
@@ -109,7 +112,7 @@ fn on_objects(op: Op, list: &[Cells]) -> Result<Value, ItemErrorCode> {
     })
 }
 
-/// An op on an object or a patch; `same` makes the same kind again.
+/// An op on an object or a patch; `same` makes a value of the same kind.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the other ops do not work on patches alone")]
 fn on_patch(
     op: Op,

@@ -1,4 +1,4 @@
-//! ARC task files: our own in `tests/data/tasks`, and the public training set where it lies about.
+//! ARC task files: our own in `tests/data/tasks`, and the public training set if it is there.
 
 use std::env;
 use std::fs;
@@ -14,12 +14,12 @@ pub struct Task {
     pub name: String,
     /// Every pair: those for training, then those for the test, whose outputs may be missing.
     pub pairs: Vec<(Grid, Option<Grid>)>,
-    /// Every grid: of each pair the input, then the output.
+    /// Every grid: for each pair the input, then the output.
     pub grids: Vec<Grid>,
 }
 
 impl Task {
-    /// Its pairs as a batch and the oracle take them.
+    /// Its pairs in the form that a batch and the oracle take.
     pub fn items(&self) -> impl Iterator<Item = (&Grid, Option<&Grid>)> {
         self.pairs.iter().map(|(input, output)| (input, output.as_ref()))
     }
@@ -31,8 +31,8 @@ pub fn examples() -> Vec<Task> {
     in_folder(&data().join("tasks"))
 }
 
-/// The 400 ARC training tasks from `GRIDPOOL_ARC`, else from `../shared/arc/training` beside the
-/// repository; `None` if only the latter was looked for and is absent.
+/// The 400 ARC training tasks from `GRIDPOOL_ARC`, or else from `../shared/arc/training` beside the repository.
+/// `None` if the variable is not set and the default folder is absent.
 #[must_use]
 pub fn arc_training() -> Option<Vec<Task>> {
     if let Some(named) = env::var_os("GRIDPOOL_ARC") {
@@ -51,7 +51,7 @@ pub fn data() -> PathBuf {
 /// The tasks of a folder, by name.
 ///
 /// # Panics
-/// If the folder cannot be read, holds no task, or holds a file that is no task.
+/// If the folder cannot be read, holds no task, or holds a file that is not a task.
 #[must_use]
 pub fn in_folder(folder: &Path) -> Vec<Task> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| unreadable(folder, &error));
@@ -79,7 +79,7 @@ fn read(path: &Path) -> Task {
 /// A grid from a JSON array of rows, each an array of numbers or a string of digits.
 ///
 /// # Panics
-/// If `value` is no grid.
+/// If `value` is not a grid.
 #[must_use]
 pub fn grid(value: &Value) -> Grid {
     let rows: Vec<Vec<u8>> = list(value).iter().map(row).collect();

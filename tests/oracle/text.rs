@@ -1,11 +1,11 @@
-//! A result as one line, as `tests/data/dsl.py` writes it.
+//! A result as one line, in the format of `tests/data/dsl.py`.
 
 use super::cells::Cells;
 use super::value::Value;
 use super::{Failure, Item, values};
 use gridpool_protocol::program::Program;
 
-/// The line of what `program` gives for `item`.
+/// The line of `program`'s result for `item`.
 #[must_use]
 pub fn line(program: &Program, item: Item<'_>) -> String {
     let values: Result<Vec<Value>, Failure> = values(program, item).into_iter().collect();

@@ -1,4 +1,4 @@
-//! What an op takes and gives.
+//! The values that ops take and give.
 
 use gridpool_protocol::output::{Object, ObjectCell, Output, PatchCell};
 

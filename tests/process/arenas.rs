@@ -1,11 +1,12 @@
-//! Shared memory whose client does with it what it must not, while a job is over it: its own results
-//! may be garbage, nobody else's are, and the pool serves on.
+//! Clients that misuse the shared memory of a running job: their own results may be garbage, other clients'
+//! results are right, and the pool serves on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::ids::ArenaId;
+use gridpool_protocol::limits::{ARENA_BYTES_MAX, ARENA_BYTES_MIN};
 use gridpool_protocol::message::{ClientMessage, Destination, Input, Refusal, Submission};
 use gridpool_protocol::output::{OutputLayout, Outputs};
 use gridpool_protocol::receipt::Verdict;
@@ -14,17 +15,17 @@ use nix::fcntl::{FallocateFlags, fallocate};
 
 use crate::jobs::{PROGRAM, answer, heavy_work, is_right, job, program, submit};
 use crate::pool::{cpu, warm};
-use crate::raw::{Memory, Raw, in_arena, is_ok, layout};
+use crate::raw::{self, Memory, Raw, in_arena, is_ok, layout};
 
-/// Room for 2,000 grids of 30 x 30, and for what comes of them.
+/// Room for 2,000 grids of 30 x 30 and their results.
 const ROOM: u64 = 8 << 20;
 
-/// The same job with another program, whose result goes behind the batch.
+/// The job with another program; its result goes after the batch.
 fn with_program(mut submission: Submission, text: &str) -> Submission {
     let batch = layout(&submission);
     let result = OutputLayout::new(&program(text), batch).expect("a small result").bytes();
-    text.clone_into(&mut submission.call.program);
-    if let Destination::Arena(slice) = &mut submission.call.payload.output {
+    text.clone_into(raw::text(&mut submission));
+    if let Destination::Arena(slice) = &mut submission.payload.output {
         slice.bytes = result as u64;
     }
     submission
@@ -36,21 +37,21 @@ fn punch(memory: &Memory) {
     fallocate(&memory.arena, how, 0, bytes).expect("the seals allow it");
 }
 
-/// What lies where the result of a job goes, as a client reads it.
+/// Reads the result of a job from the arena, as a client does.
 fn read_back(submission: &Submission, memory: &Memory, grids: &[Grid]) -> Outputs {
-    let Destination::Arena(slice) = &submission.call.payload.output else {
+    let Destination::Arena(slice) = &submission.payload.output else {
         panic!("it goes to an arena")
     };
     let place = memory.map.all().part(slice.offset, slice.bytes).expect("it lies in the arena");
     let mut bytes = vec![0; place.bytes()];
     place.read(0, &mut bytes);
     let batch = GridBatch::from_grids(grids).expect("the batch is within the limits");
-    let program = program(&submission.call.program);
+    let program = program(submission.work.text());
     Outputs::new(program, Arc::new(batch), bytes).expect("as long as it should be")
 }
 
 #[test]
-fn holes_punched_while_a_job_runs_are_its_clients_own_loss() {
+fn holes_punched_during_a_job_harm_only_its_client() {
     let (pool, before) = warm();
     let mut raw = Raw::greeted(&pool.socket());
     let memory = raw.arena(ROOM);
@@ -66,7 +67,7 @@ fn holes_punched_while_a_job_runs_are_its_clients_own_loss() {
         assert!(matches!(receipt.verdict, Verdict::Ok | Verdict::Failed), "{receipt:?}");
         is_right(&answer(neighbour), "o_g(5)", &own);
     }
-    // The memory is as good as new for whoever fills it again.
+    // The memory works as new memory does once it is filled again.
     let again = with_program(in_arena(9, &own, &memory), "o_g(5)");
     raw.submit(again.clone());
     is_ok(&raw.hear_done().1);
@@ -87,7 +88,7 @@ fn a_client_that_dies_while_it_fills_its_arena_leaves_the_others_as_they_were() 
     raw.submit(with_program(in_arena(1, &grids, &memory), &heavy));
     pool.until_busy("cpu0");
     let neighbour = submit(&honest, job(PROGRAM, &own));
-    // A batch half written over the one that runs, and no more word of it.
+    // Half a batch, written over the running one, before the client dies.
     memory.map.all().write(0, &vec![0xee; usize::try_from(ROOM / 2).expect("a few megabytes")]);
     drop((raw, memory));
     is_right(&answer(neighbour), PROGRAM, &own);
@@ -96,18 +97,55 @@ fn a_client_that_dies_while_it_fills_its_arena_leaves_the_others_as_they_were() 
     pool.until_status("no arena to be left", |status| status.supervisor.arena_bytes == 0);
 }
 
+/// Odd sizes, and the sizes at which 31 bits end.
+const SIZES: [u64; 6] = [1, 65_537, 1_048_577, 100_000_007, (1 << 31) - 1, (1 << 31) + 1];
+
 #[test]
-fn an_arena_that_is_too_small_for_what_is_said_is_refused() {
+fn arenas_of_every_size_up_to_the_limits_are_given_and_larger_ones_refused() {
+    let pool = cpu(1).start();
+    let mut raw = Raw::greeted(&pool.socket());
+    for bytes in SIZES {
+        match raw.try_arena(bytes) {
+            Ok(memory) => {
+                let (all, last) = (memory.map.all(), memory.map.all().bytes() - 1);
+                assert!(all.bytes() as u64 >= bytes, "{bytes}");
+                for place in [0, last / 2, last] {
+                    all.write(place, &[7]);
+                    let mut got = [0];
+                    all.read(place, &mut got);
+                    assert_eq!(got, [7], "byte {place} of {bytes}");
+                }
+                raw.say(&ClientMessage::DropArena { arena: memory.id });
+            }
+            // On a machine with little memory.
+            Err(refusal) => {
+                assert!(refusal.to_string().contains("one client may have "), "{bytes}: {refusal}");
+                assert!(bytes > 100_000_007, "{bytes}: {refusal}");
+            }
+        }
+    }
+    for bytes in [ARENA_BYTES_MAX + 1, 1 << 63, u64::MAX] {
+        let why = raw.try_arena(bytes).expect_err("no arena is so large").to_string();
+        assert!(why.contains(&format!("at most {ARENA_BYTES_MAX} are allowed")), "{why}");
+    }
+    let least = raw.try_arena(0).expect("of nothing the least is made");
+    assert_eq!(least.arena.bytes(), ARENA_BYTES_MIN);
+    drop((raw, least));
+    pool.until_status("no arena to be left", |status| status.supervisor.arena_bytes == 0);
+}
+
+#[test]
+fn an_arena_that_is_too_small_for_its_job_is_refused() {
     let (pool, before) = warm();
     let mut raw = Raw::greeted(&pool.socket());
     let (large, small) = (raw.arena(1 << 20), raw.arena(1));
     let (_, mut grids) = heavy_work();
     grids.truncate(100);
     let name = |submission: &mut Submission, input: ArenaId, output: ArenaId| {
-        if let Input::Arena(slice) = &mut submission.call.payload.input {
+        if let Input::Arena(slice) = &mut submission.payload.input {
             slice.arena = input;
         }
-        if let Destination::Arena(slice) = &mut submission.call.payload.output {
+        if let Destination::Arena(slice) = &mut submission.payload.output {
             slice.arena = output;
         }
     };
@@ -127,7 +165,7 @@ fn an_arena_that_is_too_small_for_what_is_said_is_refused() {
 }
 
 #[test]
-fn results_that_are_scribbled_over_while_they_are_written_decode_or_are_errors() {
+fn results_that_a_client_overwrites_decode_or_are_errors() {
     let (pool, before) = warm();
     let mut raw = Raw::greeted(&pool.socket());
     let memory = raw.arena(1 << 20);

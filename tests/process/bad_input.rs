@@ -1,15 +1,20 @@
-//! What a user may get wrong: each mistake ends with the exit code of its kind and one sentence that
-//! names the place or what to type instead.
+//! Mistakes of users: each ends with the exit code of its kind and a sentence that names the place or what to
+//! type instead.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 
-use crate::command::{Cli, Finished, gridpool};
+use nix::unistd::geteuid;
+
+use crate::binaries;
+use crate::command::{Cli, Finished, gridpool, gridpool_at};
 use crate::jobs::{PROGRAM, data, small_job, submit};
 use crate::pool::cpu;
+use crate::wait::eventually_so;
 
-/// Every file of `tests/data/bad`, and words of the sentence that it is refused with.
+/// Every file of `tests/data/bad`, and words of its error.
 const FILES: [(&str, &[&str]); 26] = [
     ("cell_10.json", &["grid 0, row 1, column 0: 10 is not a colour from 0 to 9"]),
     ("cell_10.npy", &["grid 0, row 1, column 0: 10 is not a colour from 0 to 9"]),
@@ -24,19 +29,19 @@ const FILES: [(&str, &[&str]); 26] = [
     ("folder_without_tasks", &["it holds no task"]),
     ("no_grids.json", &["it holds no grid"]),
     ("not_json.json", &["line 2, column 0: not JSON"]),
-    ("one_pair.json", &["this is one pair where a list of pairs should be: put it into [ ]"]),
-    ("pair_among_grids.json", &["pair 1: this is a pair in a list of grids: keep grids and"]),
+    ("one_pair.json", &["this is one pair, not a list of pairs: put it into [ ]"]),
+    ("pair_among_grids.json", &["pair 1: this is a pair in a list of grids: put grids and"]),
     ("pair_with_empty_output.json", &["pair 0, output: the grid is empty"]),
     ("pair_with_other_key.json", &["pair 1: there is no key `grid` here: a pair has `input`"]),
-    ("pair_with_output_null.json", &["pair 0, output: expected a grid", "no key `output`", "null"]),
+    ("pair_with_output_null.json", &["pair 0, output: expected a grid", "no such key", "null"]),
     ("pair_without_input.json", &["pair 1: the key `input` is missing"]),
     ("ragged.json", &["grid 1: row 1 has 2 cells, row 0 has 3"]),
     ("side_256.json", &["grid 0: the grid is 1 x 256; a side has at most 255 cells"]),
     ("task_ragged.json", &["train pair 0, output: row 1 has 1 cells, row 0 has 2"]),
     ("task_without_input.json", &["train pair 0: the key `input` is missing"]),
     ("task_without_train_and_test.json", &["task training", "`train` and `test`"]),
-    ("truncated.npy", &["it is cut off: 1 bytes of the array are missing"]),
-    // Not bad at all: one grid.
+    ("truncated.npy", &["it ends too early: 1 bytes of the array are missing"]),
+    // A good file with one grid.
     ("two_dimensions.npy", &[]),
 ];
 
@@ -80,16 +85,38 @@ fn one_bad_file_spoils_its_own_command_and_no_other() {
     call.run().complains(65, &["bad/ragged.json: grid 1: row 1"]);
     assert_eq!(pool.status().counters.accepted, 1, "nothing of it was submitted");
     pool.go_on("cpu0");
-    assert!(crate::jobs::answer(good).outputs.is_some());
+    assert!(crate::jobs::answer(good).outputs().is_some());
 }
 
 #[test]
-fn input_that_is_not_there_is_named() {
+fn a_missing_input_is_named() {
     run("rot90").run().complains(65, &["standard input: it is empty"]);
     run("rot90").stdin("[[[1, 2], [3]]]").run().complains(65, &["standard input: grid 0: row 1"]);
     let nowhere = run("rot90").arg("/nowhere.json").run();
     nowhere.complains(65, &["/nowhere.json: cannot be read: No such file"]);
     run("rot90").arg("-").arg("-").run().complains(2, &["`-` is named twice"]);
+}
+
+#[test]
+fn swapped_arguments_are_corrected() {
+    let tasks = data("tasks").display().to_string();
+    let swapped = format!("`{tasks}` is a folder, not a program: write the program first, ");
+    run(&tasks)
+        .arg("rot90 | trim")
+        .run()
+        .complains(2, &[&swapped, &format!("'rot90 | trim' {tasks}")]);
+    run(&tasks).arg(data("grids.json")).run().complains(2, &[&swapped, "PROGRAM", "$(cat FILE)"]);
+    run("rot90")
+        .arg("trim")
+        .arg(&tasks)
+        .run()
+        .complains(2, &["there is no file `trim`", "'rot90 | trim'"]);
+    let (npz, model) = (data("two_inputs.npz").display().to_string(), "two_inputs");
+    let said = format!("a file, not a model's name: write the model first, {model} {npz}");
+    gridpool(["infer", &npz, model]).run().complains(2, &[&said]);
+    let nowhere = ["/nowhere/pool.sock: start one"];
+    let infer = gridpool(["infer", model, &npz, "--socket", "/nowhere/pool.sock"]).run();
+    infer.complains(69, &nowhere);
 }
 
 #[test]
@@ -132,6 +159,24 @@ fn bad_programs_are_usage_errors_that_point_at_the_place() {
 }
 
 #[test]
+fn one_op_is_described_in_full_and_a_wrong_name_gets_the_closest() {
+    let fill = gridpool(["ops", "fill"]).run().output();
+    for words in
+        ["fill(color, places)\n", "  color   a colour from 0 to 9\n", "'fill(0, ofcolor(0))'"]
+    {
+        assert!(fill.contains(words), "`{words}` is not in: {fill}");
+    }
+    let document = gridpool(["ops", "rot90", "fill", "--json"]).run().document();
+    let names: Vec<_> = (0..2).map(|at| document["ops"][at]["name"].clone()).collect();
+    assert_eq!((names, document["ops"][2].is_null()), (vec!["rot90".into(), "fill".into()], true));
+    gridpool(["ops", "fil"])
+        .run()
+        .complains(2, &["no op `fil`\n  fil\n  ^^^\n  close to it: fill"]);
+    gridpool(["ops", "flip"]).run().complains(2, &["write hmirror (top and bottom) or vmirror"]);
+    gridpool(["ops", "rot90", "--markdown"]).run().complains(2, &["cannot be used with"]);
+}
+
+#[test]
 fn bad_flags_are_usage_errors_that_say_what_to_write() {
     let cases: [(&[&str], &[&str]); 12] = [
         (&["--devices", "cpu:0"], &["--devices: `cpu:0`: cpu:N needs N from 1 to 64"]),
@@ -141,7 +186,7 @@ fn bad_flags_are_usage_errors_that_say_what_to_write() {
         (&["--devices", ""], &["--devices"]),
         (&["--devices", "cpu:1,cpu:2"], &["named twice"]),
         (&["--device", "cpu:1"], &["unexpected argument '--device'", "'--devices'"]),
-        (&["--batch", "0"], &["0 is not in 1..="]),
+        (&["--batch", "0"], &["'0' for '--batch <ITEMS>': write a whole number from 1 to 1000000"]),
         (&["--deadline", "soon"], &["write a number of seconds from 0 to 3600"]),
         (&["--deadline=-1"], &["write a number of seconds from 0 to 3600"]),
         (&["--ties", "highest"], &["write cpython or lowest"]),
@@ -152,13 +197,13 @@ fn bad_flags_are_usage_errors_that_say_what_to_write() {
     }
     gridpool(["frob"]).run().complains(2, &["unrecognized subcommand 'frob'"]);
     let kill = gridpool(["kill", "cpu0", "--signal", "FOO"]).run();
-    kill.complains(2, &["`FOO` is no signal: write KILL"]);
+    kill.complains(2, &["`FOO` is not a signal: write KILL"]);
     let from_environment = gridpool(["run", PROGRAM]).env("GRIDPOOL_DEVICES", "cpu:0");
     from_environment.arg(data("tasks/lines.json")).run().complains(2, &["`cpu:0`"]);
 }
 
 #[test]
-fn where_no_pool_runs_each_command_says_so() {
+fn without_a_pool_each_command_says_so() {
     let commands: [&[&str]; 4] = [&["status"], &["kill", "cpu0"], &["drain"], &["submit", "rot90"]];
     for command in commands {
         let call = gridpool(command.iter().chain(&["--socket", "/nowhere/pool.sock"]));
@@ -166,6 +211,72 @@ fn where_no_pool_runs_each_command_says_so() {
         let sentence = "no pool is running at /nowhere/pool.sock: start one with `gridpool serve`";
         finished.complains(69, &[sentence, "--socket"]);
     }
+}
+
+/// A copy of a binary that every user may run; the build's folder may be closed to others.
+fn for_every_user(binary: &Path, folder: &Path) -> PathBuf {
+    let copy = folder.join(binary.file_name().expect("a binary has a name"));
+    fs::hard_link(binary, &copy).or_else(|_| fs::copy(binary, &copy).map(drop)).expect("a copy");
+    copy
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a mode can be set");
+}
+
+/// A user id without a user.
+const STRANGER: u32 = 4_000_007;
+
+#[test]
+fn a_pool_that_this_user_may_not_reach_is_not_reported_as_missing() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let inner = folder.path().join("inner");
+    fs::create_dir(&inner).expect("a folder can be made");
+    let socket = inner.join("pool.sock");
+    let start = format!("a pool may be running at {}, but you (user ", socket.display());
+    if !geteuid().is_root() {
+        set_mode(&inner, 0o600);
+        let status = gridpool(["status", "--socket"]).arg(&socket).run();
+        let own = format!("{} is yours, but closed: type `chmod u+rwx", inner.display());
+        status.complains(69, &[&start, &own, "Permission denied"]);
+        set_mode(&inner, 0o700);
+        return;
+    }
+    set_mode(folder.path(), 0o755);
+    let _held = UnixListener::bind(&socket).expect("a socket can be bound");
+    let program = for_every_user(binaries::gridpool(), folder.path());
+    set_mode(&socket, 0o600);
+    for (mode, barrier) in [(0o700, &inner), (0o755, &socket)] {
+        set_mode(&inner, mode);
+        let barrier = format!("{} belongs to user 0 (root): connect as", barrier.display());
+        for command in [&["status"][..], &["status", "--policy"], &["top"], &["submit", "rot90"]] {
+            let call = gridpool_at(&program, command).arg("--socket").arg(&socket);
+            let finished = call.stdin("[[[1]]]").of_user(STRANGER).run();
+            let me = format!("{start}{STRANGER}) may not connect to it: ");
+            finished.complains(69, &[&me, &barrier, "Permission denied"]);
+        }
+    }
+}
+
+#[test]
+fn a_pool_of_another_user_names_its_owner() {
+    if !geteuid().is_root() {
+        // Only root can be two users.
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    std::os::unix::fs::chown(folder.path(), Some(STRANGER), Some(STRANGER)).expect("a new owner");
+    let program = for_every_user(binaries::gridpool(), folder.path());
+    let worker = for_every_user(binaries::worker(), folder.path());
+    let socket = folder.path().join("pool.sock");
+    let serve = gridpool_at(&program, ["serve", "--devices", "cpu:1", "--worker-bin"]);
+    let serve = serve.arg(worker).arg("--socket").arg(&socket).of_user(STRANGER);
+    let mut serve = serve.start();
+    eventually_so("the pool's socket to be there", || socket.exists());
+    let status = gridpool(["status", "--socket"]).arg(&socket).run();
+    let whose = format!("it belongs to user {STRANGER} and takes no connection of user 0");
+    status.complains(69, &[&whose]);
+    serve.process.kill();
 }
 
 #[test]
@@ -204,13 +315,13 @@ fn a_bad_config_file_is_named_with_its_line() {
 
 #[test]
 fn a_missing_worker_is_named() {
-    let words = ["/nowhere/worker is not there: build it with `cargo build", "--worker-bin"];
+    let words = ["there is no file /nowhere/worker: build it with `cargo build", "--worker-bin"];
     on_a_task(&["--devices", "cpu:1", "--worker-bin", "/nowhere/worker"]).complains(73, &words);
-    on_a_task(&["--devices", "cpu:1", "--worker-bin", "/"]).complains(73, &["/ is not there"]);
+    on_a_task(&["--devices", "cpu:1", "--worker-bin", "/"]).complains(73, &["there is no file /"]);
 }
 
 #[test]
-fn a_socket_that_cannot_be_is_refused_with_a_remedy() {
+fn an_impossible_socket_is_refused_with_a_remedy() {
     let folder = tempfile::tempdir().expect("a folder for temporary files");
     let serve =
         |socket: &Path| gridpool(["serve", "--devices", "cpu:1", "--socket"]).arg(socket).run();
@@ -223,6 +334,13 @@ fn a_socket_that_cannot_be_is_refused_with_a_remedy() {
     serve(&file).complains(69, &["exists and is not a socket", "--socket"]);
     assert_eq!(fs::read_to_string(&file).expect("it is still there"), "mine");
     serve(&file.join("pool.sock")).complains(69, &["file"]);
+    let missing = folder.path().join("no/such");
+    let place = missing.display();
+    let remedy = format!("there is no folder {place}: make it with `mkdir -p -m 700 {place}`");
+    serve(&missing.join("pool.sock")).complains(69, &[&remedy, "--socket"]);
+    let entries = fs::read_dir(folder.path()).expect("the folder can be listed");
+    let names: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.file_name())).collect();
+    assert_eq!(names, ["file"], "a refusal makes nothing and leaves no lock");
 
     let shared = folder.path().join("shared");
     fs::create_dir(&shared).expect("a folder can be made");
@@ -235,7 +353,7 @@ fn a_socket_that_cannot_be_is_refused_with_a_remedy() {
 }
 
 #[test]
-fn whoever_stops_reading_the_results_has_had_enough() {
+fn a_reader_that_closes_the_pipe_is_not_an_error() {
     let run = gridpool(["run", "rot90", "--devices", "cpu:1", "--all"]).arg(data("tasks"));
     let finished = run.without_stdout();
     assert_eq!((finished.code, &*finished.stderr), (Some(0), ""));

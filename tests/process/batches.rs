@@ -1,5 +1,4 @@
-//! An item's result does not depend on its company: not on the size of its batch, its place in it, or
-//! the number of workers.
+//! An item's result does not depend on the size of its batch, its place in the batch, or the number of workers.
 
 use gridpool_protocol::batch::Grid;
 use gridpool_tests::oracle::samples::{SplitMix64, random_grids};

@@ -1,5 +1,5 @@
-//! `gridpool bench`: every row is compared and proven before it has a number, and none is printed for
-//! what is wrong. How large the numbers are is not tested.
+//! `gridpool bench`: it compares and proves every row before it prints a number, and prints none for wrong
+//! results. The tests do not check how large the numbers are.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -68,7 +68,7 @@ fn is_proven(row: &Value) {
 }
 
 #[test]
-fn results_that_are_wrong_have_no_rate_and_the_exit_code_says_so() {
+fn wrong_results_have_no_rate_and_an_exit_code() {
     let Finished { code, stdout, stderr } = on_stubs("gives-zeros");
     assert_eq!(code, Some(70), "{stdout}{stderr}");
     assert!(stderr.contains("rows are wrong"), "{stderr}");
@@ -83,7 +83,7 @@ fn results_that_are_wrong_have_no_rate_and_the_exit_code_says_so() {
 }
 
 #[test]
-fn a_worker_that_launches_nothing_is_not_believed() {
+fn a_worker_without_launches_has_no_rate() {
     let Finished { code, stdout, stderr } = on_stubs("launches-nothing");
     assert_eq!(code, Some(70), "{stdout}{stderr}");
     assert!(stdout.contains("cpu0#1 answered, and its launch counters did not move"), "{stdout}");
@@ -104,16 +104,22 @@ fn a_table_fits_a_screen_and_a_picture_shows_its_rates() {
     let svg = fs::read_to_string(&picture).expect("a picture");
     assert_eq!(svg.matches("<circle").count(), 4, "two batches on two kinds of grids");
     assert!(svg.contains("rot90"), "{svg}");
+
+    let call = gridpool(["bench", "--quick", "--devices", "cpu:1", "--ops", "rot90"]);
+    let (code, piped, said) = call.arg("--batches=1").arg("--plot=-").bytes();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(piped.starts_with(b"<svg") && said.contains("NATIVE"), "{said}");
 }
 
 #[test]
-fn what_bench_does_not_know_is_a_usage_error() {
+fn unknown_programs_and_flags_of_bench_are_usage_errors() {
     let bench = || gridpool(["bench", "--quick", "--devices", "cpu:1"]);
     let unknown = bench().arg("--ops=no such").run();
     assert_eq!(unknown.code, Some(2), "{}", unknown.stderr);
     assert!(unknown.stderr.contains("there are identity, rot90"), "{}", unknown.stderr);
     bench().arg("--batches=2M").run().complains(2, &["from 1 to 1M"]);
-    bench().arg("--repetitions=4").run().complains(2, &["5..=1000"]);
+    bench().arg("--repetitions=4").run().complains(2, &["write a whole number from 5 to 1000"]);
+    bench().arg("--plot=-").arg("--json").run().complains(2, &["--plot -: --json writes to"]);
     bench().arg("--plot=/no/such/x.svg").run().complains(2, &["there is no folder /no/such"]);
 }
 
@@ -194,7 +200,11 @@ fn a_model_that_cannot_be_measured_ends_bench_with_the_sentence_that_says_why() 
         "/nonexistent/libort.so (from --onnxruntime) does not exist: name the file",
     );
     says(of_model("mlp"), 2, "write NAME=PATH");
-    says(of_model(&mlp()).args(&["--set", "contexts=2"]), 2, "bench measures [1, 2, 4, 8] of them");
+    says(
+        of_model(&mlp()).args(&["--set", "contexts=2"]),
+        2,
+        "bench measures [1, 2, 4, 8] contexts",
+    );
     if has_runtime() {
         says(of_model("m=/no/such.onnx"), 69, "m cannot be asked: /no/such.onnx: No such file");
     }

@@ -1,13 +1,13 @@
-//! Faults on purpose: each costs what it should, the innocent are served meanwhile and the pool after
-//! it, and only a pool that was started for it takes any.
+//! Injected faults: each costs what it should, the pool serves other jobs meanwhile and afterwards, and only a
+//! pool with `--allow-chaos` accepts them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use gridpool_client::{Answer, Client, ClientError, Job, Outputs};
 use gridpool_protocol::chaos::{Chaos, ChaosFault, SLOW_REPLY};
-use gridpool_protocol::client::{Client, ClientError, Job, JobAnswer};
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 use gridpool_protocol::status::WorkerState;
@@ -62,7 +62,11 @@ impl Innocent {
 }
 
 /// The answer to a job that meets a fault, and its attempts without the last if that went well.
-fn struck(client: &Client, job: Job, chaos: Chaos) -> (JobAnswer, Vec<(AttemptOutcome, String)>) {
+fn struck(
+    client: &Client,
+    job: Job<Outputs>,
+    chaos: Chaos,
+) -> (Answer<Outputs>, Vec<(AttemptOutcome, String)>) {
     let answer = answer(submit(client, job.with_chaos(chaos)));
     let attempts = answer.receipt.attempts.iter();
     let attempts = attempts.filter(|attempt| attempt.outcome != AttemptOutcome::Ok);
@@ -184,13 +188,13 @@ fn a_slow_answer_is_late_by_its_time_and_costs_nothing() {
 }
 
 #[test]
-fn a_fault_that_two_attempts_meet_is_poison_and_no_innocents_job_is() {
+fn a_fault_in_two_attempts_is_poison_and_only_for_its_job() {
     let pool = chaotic().start();
     let innocent = Innocent::of(&pool);
     let (answer, lost) =
         struck(&pool.client(), job(PROGRAM, &random_grids(16, 5)), chaos("segv", 2));
     assert_eq!(answer.verdict(), Verdict::Poison, "{:?}", answer.receipt);
-    assert!(answer.outputs.is_none());
+    assert!(answer.outputs().is_none());
     assert_eq!(lost.len(), 2, "{lost:?}");
     innocent.ends_content();
     pool.all_ready();
@@ -201,14 +205,14 @@ fn a_fault_that_two_attempts_meet_is_poison_and_no_innocents_job_is() {
 
 /// A bit of every result is another, and no code says so.
 #[test]
-fn a_worker_that_begins_to_lie_is_found_out_by_its_next_known_answer_test() {
+fn wrong_results_are_found_by_the_next_known_answer_test() {
     let pool = chaotic().limits("known_answer_every_ms = 500").start();
     let client = pool.client();
     let grids = random_grids(17, 5);
     let (answer, lost) = struck(&client, job(PROGRAM, &grids), chaos("wrong", 1));
-    assert_eq!((answer.verdict(), lost.len()), (Verdict::Ok, 0), "nobody can know yet");
+    assert_eq!((answer.verdict(), lost.len()), (Verdict::Ok, 0), "the pool cannot know yet");
     let liar = &answer.receipt.attempts[0];
-    let (device, outputs) = (liar.device.id().to_string(), answer.outputs.as_ref());
+    let (device, outputs) = (liar.device.id().to_string(), answer.outputs());
     let lie = outputs.expect("OK comes with results").packed();
     let slot = pool.until(&device, "found out and replaced", |slot| {
         slot.generation == 2 && slot.state == WorkerState::Ready
@@ -218,13 +222,13 @@ fn a_worker_that_begins_to_lie_is_found_out_by_its_next_known_answer_test() {
     assert!(fault.contains("the device fails its known-answer test: `"), "{fault}");
     let truth = crate::jobs::answer(submit(&client, job(PROGRAM, &grids)));
     is_right(&truth, PROGRAM, &grids);
-    let truth = truth.outputs.expect("OK comes with results");
+    let truth = truth.ok().expect("OK comes with results");
     let wrong = lie.iter().zip(&*truth.packed()).filter(|(a, b)| a != b).count();
     assert_eq!((lie.len(), wrong), (truth.packed().len(), 1), "one byte of the answer was wrong");
 }
 
 #[test]
-fn a_liar_that_is_kept_busy_is_found_out_too() {
+fn wrong_results_of_a_busy_worker_are_found_too() {
     let pool = cpu(1)
         .env("GRIDPOOL_ALLOW_CHAOS", "1")
         .limits("known_answer_every_ms = 20\nclient_jobs_max = 64")
@@ -233,7 +237,7 @@ fn a_liar_that_is_kept_busy_is_found_out_too() {
     let (answer, _) = struck(&client, job(PROGRAM, &random_grids(18, 5)), chaos("wrong", 1));
     assert_eq!(answer.verdict(), Verdict::Ok);
     let stop = Arc::new(AtomicBool::new(false));
-    let crowd: Vec<_> = (0..4)
+    let clients: Vec<_> = (0..4)
         .map(|seed| {
             let (client, stop) = (pool.client(), Arc::clone(&stop));
             std::thread::spawn(move || {
@@ -251,12 +255,12 @@ fn a_liar_that_is_kept_busy_is_found_out_too() {
     let slot = pool.until("cpu0", "found out", |slot| slot.generation == 2);
     assert!(slot.last_fault.contains("fails its known-answer test"), "{}", slot.last_fault);
     stop.store(true, Ordering::Relaxed);
-    crowd.into_iter().for_each(|thread| thread.join().expect("every job was answered"));
+    clients.into_iter().for_each(|thread| thread.join().expect("every job was answered"));
     serves(&pool.client());
 }
 
 #[test]
-fn a_pool_that_was_not_started_for_it_takes_no_fault_and_serves_on() {
+fn a_pool_without_allow_chaos_refuses_faults_and_serves_on() {
     let pool = cpu(1).start();
     for fault in ChaosFault::ALL {
         let chaotic = job(PROGRAM, &random_grids(19, 5)).with_chaos(Chaos { fault, attempts: 1 });
@@ -277,7 +281,7 @@ fn a_pool_that_was_not_started_for_it_takes_no_fault_and_serves_on() {
 // ---- gridpool chaos ----
 
 #[test]
-fn gridpool_chaos_says_what_came_of_a_fault_and_that_the_pool_recovered() {
+fn gridpool_chaos_reports_the_fault_and_the_recovery() {
     let pool = chaotic().start();
     let text = pool.cli(&["chaos", "oob"]).run().output();
     for words in [
@@ -286,7 +290,7 @@ fn gridpool_chaos_says_what_came_of_a_fault_and_that_the_pool_recovered() {
         "  lost, the worker died: ",
         "#1 died: signal 11 (SIGSEGV)\ncpu",
         "#1 was replaced: cpu",
-        "\nthe next job was answered ",
+        " answered the next job ",
         "\nthe pool recovered as it should\n",
     ] {
         assert!(text.contains(words), "`{words}` is not in: {text}");
@@ -302,33 +306,34 @@ fn gridpool_chaos_says_what_came_of_a_fault_and_that_the_pool_recovered() {
 }
 
 #[test]
-fn a_fault_that_convicted_its_job_is_refused_until_that_is_released_or_another_job_brings_it() {
+fn the_denylisted_job_of_a_fault_is_refused_until_it_is_released() {
     let pool = chaotic().start();
-    let convict = ["chaos", "segv", "--attempts", "2", "--json"];
-    let document = pool.cli(&convict).run().document();
+    let poison = ["chaos", "segv", "--attempts", "2", "--json"];
+    let document = pool.cli(&poison).run().document();
     assert_eq!(document["verdict"], "POISON", "{document}");
-    let refused = pool.cli(&convict).run();
+    let refused = pool.cli(&poison).run();
     refused.complains(1, &["gridpool: POISON: ", "`gridpool release ", "chaos --random`"]);
-    let document = pool.cli(&convict).arg("--random").run().document();
+    let document = pool.cli(&poison).arg("--random").run().document();
     assert_eq!(document["verdict"], "POISON", "{document}");
     pool.all_ready();
     pool.cli(&["release", "jobs"]).run().output();
-    let document = pool.cli(&convict).run().document();
+    let document = pool.cli(&poison).run().document();
     assert_eq!(document["verdict"], "POISON", "{document}");
 }
 
 #[test]
-fn gridpool_chaos_says_which_device_it_has_put_out_of_service_and_waits_for_it() {
+fn gridpool_chaos_names_a_device_out_of_service_and_waits_for_its_return() {
     let pool = chaotic().limits("restart_limit = 1\nprobe_min_ms = 500").start();
     let call = pool.cli(&["chaos", "segv"]).run();
     assert_eq!(call.code, Some(0), "{}{}", call.stdout, call.stderr);
     let device = ["cpu0", "cpu1"].into_iter().find(|device| {
-        call.stdout.contains(&format!("{device} was put out of service by this, and waited for\n"))
+        let words = format!("the fault put {device} out of service; chaos waited for its return\n");
+        call.stdout.contains(&words)
     });
     let device = device.expect(&call.stdout);
     let words = format!(
-        "{device} was put out of service by this; waiting up to 120 s for it to be back: `gridpool \
-         status` says when it is tried, `gridpool release {device}` has it tried now\n"
+        "the fault put {device} out of service; waiting up to 120 s for its return: `gridpool status` \
+         says when the pool tries it again, `gridpool release {device}` has it tried now\n"
     );
     assert_eq!(call.stderr, words);
     assert!(call.stdout.contains(&format!("{device}#1 was replaced: {device}#2 serves ")));
@@ -337,7 +342,7 @@ fn gridpool_chaos_says_which_device_it_has_put_out_of_service_and_waits_for_it()
 }
 
 #[test]
-fn gridpool_chaos_waits_until_a_liar_is_found_out_and_says_if_nobody_does() {
+fn gridpool_chaos_waits_until_wrong_results_are_found_or_reports_the_timeout() {
     let pool = chaotic().limits("known_answer_every_ms = 200").start();
     let document = pool.cli(&["chaos", "wrong", "--json"]).run().document();
     assert_eq!((&document["verdict"], &document["right"]), (&json!("OK"), &json!(false)));
@@ -348,8 +353,8 @@ fn gridpool_chaos_waits_until_a_liar_is_found_out_and_says_if_nobody_does() {
         cpu(1).env("GRIDPOOL_ALLOW_CHAOS", "1").limits("known_answer_every_s = 3600").start();
     let call = pool.cli(&["chaos", "wrong", "--patience", "0.3"]).run();
     assert_eq!(call.code, Some(1), "{}{}", call.stdout, call.stderr);
-    let want = "NOT as it should be: no ordinary job was answered rightly in time; nobody took the \
-                place of cpu0#1 in time";
+    let want = "NOT recovered: the pool answered no ordinary job rightly in time; the pool did not \
+                replace cpu0#1 in time";
     assert!(call.stdout.contains(want), "{}", call.stdout);
 }
 
@@ -368,6 +373,6 @@ fn the_flag_and_the_config_allow_chaos_as_the_variable_does() {
     assert_eq!(list.lines().count(), ChaosFault::ALL.len());
     let list = gridpool(["chaos", "--list", "--json"]).run().document();
     assert_eq!(list.as_array().map(Vec::len), Some(ChaosFault::ALL.len()));
-    gridpool(["chaos", "fire"]).run().complains(2, &["`fire` is no fault", "oob, trap"]);
+    gridpool(["chaos", "fire"]).run().complains(2, &["`fire` is not a fault", "oob, trap"]);
     gridpool(["chaos"]).run().complains(2, &["<FAULT>"]);
 }

@@ -1,4 +1,4 @@
-//! Clients that go away: their jobs end, their memory comes back, the others notice nothing.
+//! Clients that disconnect: their jobs end, their memory is freed, other clients notice nothing.
 
 use gridpool_protocol::message::ClientMessage;
 use gridpool_protocol::status::WorkerState;
@@ -16,7 +16,7 @@ fn no_arena_is_left(pool: &Pool) {
 }
 
 #[test]
-fn a_client_that_vanishes_takes_its_jobs_and_its_memory_along() {
+fn the_jobs_and_memory_of_a_vanished_client_are_freed() {
     let pool = cpu(1).start();
     serves(&pool.client());
     let before = pool.settled();

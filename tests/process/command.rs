@@ -1,7 +1,8 @@
-//! One call of the command line: what it printed and how it ended.
+//! A call of the command line: its output and its end.
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -44,6 +45,14 @@ pub(crate) fn gridpool<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) 
     call(Command::new(binaries::gridpool()), arguments)
 }
 
+/// The same program from another place.
+pub(crate) fn gridpool_at<A: AsRef<OsStr>>(
+    program: &Path,
+    arguments: impl IntoIterator<Item = A>,
+) -> Cli {
+    call(Command::new(program), arguments)
+}
+
 /// The same, started by a program that changes what a process may do: `prlimit --nofile=64`.
 pub(crate) fn gridpool_under(
     by: &[&str],
@@ -61,6 +70,9 @@ fn call(mut command: Command, arguments: impl IntoIterator<Item = impl AsRef<OsS
             command.env_remove(name);
         }
     }
+    for name in ["CLICOLOR_FORCE", "FORCE_COLOR"] {
+        command.env_remove(name);
+    }
     command.args(arguments).env("XDG_RUNTIME_DIR", folder.path());
     Cli { command, stdin: Vec::new(), folder }
 }
@@ -77,6 +89,12 @@ impl Cli {
 
     pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
+        self
+    }
+
+    /// Has it run as another user, which only root can.
+    pub(crate) fn of_user(mut self, uid: u32) -> Self {
+        self.command.uid(uid).gid(uid);
         self
     }
 
@@ -111,11 +129,18 @@ impl Cli {
         Running { process: Process::new(child), stdout, stderr, _folder: self.folder }
     }
 
-    /// Runs it to its end, with nobody to read what it prints.
+    /// Runs it to its end, with standard output closed.
     pub(crate) fn without_stdout(self) -> Finished {
         let (reader, writer) = std::io::pipe().expect("a pipe can be made");
         drop(reader);
         self.start_into(writer.into()).finish()
+    }
+
+    /// Runs it to its end: the exit code, what it printed, which need be no text, and what it said.
+    pub(crate) fn bytes(mut self) -> (Option<i32>, Vec<u8>, String) {
+        let call = self.command.stdin(Stdio::null()).output().expect("gridpool can be started");
+        let said = String::from_utf8(call.stderr).expect("gridpool says UTF-8");
+        (call.status.code(), call.stdout, said)
     }
 
     /// Runs it to its end.

@@ -1,11 +1,11 @@
-//! `gridpool diagnose`: nothing wrong where nothing is, and every set-up that was broken on purpose named.
+//! `gridpool diagnose`: a sound machine passes, and every deliberately broken set-up is named.
 //!
-//! All on CPU devices. What it finds of drivers is whatever this machine has, so nothing here is said of it.
+//! The tests run on CPU devices, except with a stub driver. They do not check the driver of this machine.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
@@ -19,7 +19,7 @@ use crate::processes::{Process, signal};
 use crate::stubbed::gpus;
 use crate::wait::eventually_so;
 
-/// What it printed as JSON, and its exit code.
+/// The JSON document and the exit code of a call.
 struct Diagnosis {
     checks: Vec<Value>,
     code: Option<i32>,
@@ -41,7 +41,7 @@ impl Diagnosis {
         Self { checks, code }
     }
 
-    /// The checks of a name; at least one.
+    /// The checks with a name, at least one.
     #[track_caller]
     fn named(&self, name: &str) -> Vec<&Value> {
         let named: Vec<_> = self.checks.iter().filter(|check| check["name"] == name).collect();
@@ -49,7 +49,7 @@ impl Diagnosis {
         named
     }
 
-    /// The one failure is this, names these words, and says what to do.
+    /// Asserts that only this check failed, with these words and with what to do.
     #[track_caller]
     fn fails(&self, name: &str, words: &[&str]) -> &Value {
         let is_failure = |check: &&Value| check["outcome"] == "fail" && is_ours(check);
@@ -66,8 +66,8 @@ impl Diagnosis {
     }
 }
 
-/// Whether a check is about what the test has made. Other tests kill supervisors, whose workers may still
-/// be ending; and what is installed here is not the test's.
+/// Whether a check is about the test's own set-up. Other tests kill supervisors, whose workers may still be
+/// ending; and the installed drivers and libraries are the machine's.
 fn is_ours(check: &&Value) -> bool {
     let others = ["leftovers", "nvml", "libcuda", "kernels", "mps", "onnxruntime"];
     others.iter().all(|name| check["name"] != *name)
@@ -78,7 +78,7 @@ fn diagnose(arguments: &[&str]) -> Cli {
 }
 
 #[test]
-fn where_nothing_is_wrong_every_group_passes_and_what_was_not_tried_says_why() {
+fn on_a_sound_machine_every_group_passes_and_every_skip_has_its_reason() {
     let arguments = ["diagnose", "--devices", "cpu:2", "--sizes", "1,2,33,1000"];
     let found = Diagnosis::of(gridpool(arguments));
     let failed: Vec<_> =
@@ -115,7 +115,7 @@ fn a_kernel_that_computes_something_else_is_named_with_its_op_and_its_first_size
 }
 
 #[test]
-fn devices_that_are_not_there_are_a_failure_and_all_that_needs_them_is_skipped() {
+fn missing_devices_fail_and_their_checks_are_skipped() {
     let found = Diagnosis::of(gridpool(["diagnose", "--devices", "99"]));
     found.fails("devices", &["GPU"]);
     let skipped = found.named("all checks");
@@ -126,11 +126,11 @@ fn devices_that_are_not_there_are_a_failure_and_all_that_needs_them_is_skipped()
 #[test]
 fn too_few_open_files_are_named_with_both_numbers() {
     let call = gridpool_under(&["prlimit", "--nofile=64:64"], ["diagnose", "--devices", "cpu:2"]);
-    Diagnosis::of(call).fails("open files", &["at most 64 may be open; a pool of 2 devices needs"]);
+    Diagnosis::of(call).fails("open files", &["the limit is 64; a pool of 2 devices needs"]);
 }
 
 #[test]
-fn other_limits_under_which_no_pool_can_be_are_named_and_the_document_is_whole() {
+fn other_limits_that_prevent_a_pool_are_named_and_the_document_is_complete() {
     for (limit, name, words) in [
         ("--fsize=102400", "file size", "102400 bytes (ulimit -f)"),
         ("--as=1073741824", "address space", "1.00 GiB (ulimit -v)"),
@@ -143,7 +143,7 @@ fn other_limits_under_which_no_pool_can_be_are_named_and_the_document_is_whole()
 }
 
 #[test]
-fn a_folder_for_temporary_files_that_is_not_fit_is_a_failure_and_not_the_end() {
+fn an_unfit_temporary_folder_fails_its_check_and_stops_no_other() {
     let folder = tempfile::tempdir().expect("a folder for temporary files");
     let long = folder.path().join("s".repeat(80));
     fs::create_dir(&long).expect("a folder");
@@ -154,25 +154,30 @@ fn a_folder_for_temporary_files_that_is_not_fit_is_a_failure_and_not_the_end() {
 }
 
 #[test]
-fn a_worker_binary_that_says_nothing_is_not_waited_for_without_an_end() {
+fn the_wait_for_a_silent_worker_binary_has_a_timeout() {
     let folder = tempfile::tempdir().expect("a folder for temporary files");
     let mute = folder.path().join("gridpool-worker");
     fs::write(&mute, "#!/bin/sh\nexec sleep 1000\n").expect("a script");
     fs::set_permissions(&mute, fs::Permissions::from_mode(0o700)).expect("it is ours");
     let found = Diagnosis::of(diagnose(&["--worker-bin", path(&mute)]));
-    found.fails("worker binary", &["says nothing for 10 s"]);
+    found.fails("worker binary", &["prints nothing for 10 s"]);
 }
 
 #[test]
-fn a_signal_that_ends_it_leaves_no_folder_behind() {
-    let folder = tempfile::tempdir().expect("a folder for temporary files");
-    let entries = || fs::read_dir(folder.path()).expect("it is there").count();
-    let call = diagnose(&["--only", "batches"]).env("TMPDIR", folder.path());
-    let mut running = call.start();
-    eventually_so("the folder to be made", || entries() > 0);
-    signal(running.process.pid(), Signal::SIGTERM);
-    assert_eq!(running.process.exit().signal(), Some(15));
-    assert_eq!(entries(), 0);
+fn a_signal_removes_the_temporary_folder() {
+    for command in [&["diagnose", "--only", "batches"][..], &["bench", "--quick"]] {
+        let folder = tempfile::tempdir().expect("a folder for temporary files");
+        let entries = || -> Vec<_> {
+            let entries = fs::read_dir(folder.path()).expect("it is there");
+            entries.map(|entry| entry.expect("it can be read").path()).collect()
+        };
+        let call = gridpool(command).args(&["--devices", "cpu:1"]).env("TMPDIR", folder.path());
+        let mut running = call.start();
+        eventually_so("the folder to be made", || !entries().is_empty());
+        signal(running.process.pid(), Signal::SIGTERM);
+        assert_eq!(running.process.exit().signal(), Some(15), "{command:?}");
+        assert_eq!(entries(), Vec::<PathBuf>::new(), "{command:?}");
+    }
 }
 
 #[test]
@@ -184,11 +189,11 @@ fn a_worker_binary_of_another_version_is_named_with_both_versions() {
     let found = Diagnosis::of(diagnose(&["--worker-bin", path(&old)]));
     found.fails("worker binary", &[path(&old), "is 0.0.9 (protocol 1), this program is "]);
     let none = Diagnosis::of(diagnose(&["--worker-bin", "/no/such"]));
-    none.fails("worker binary", &["/no/such is not there"]);
+    none.fails("worker binary", &["there is no file /no/such"]);
 }
 
 #[test]
-fn a_socket_where_others_could_put_theirs_is_refused_by_its_folder() {
+fn a_socket_in_a_folder_that_others_may_write_is_refused() {
     let folder = tempfile::tempdir().expect("a folder for temporary files");
     let open = folder.path().join("open");
     fs::create_dir(&open).expect("a folder");
@@ -199,7 +204,7 @@ fn a_socket_where_others_could_put_theirs_is_refused_by_its_folder() {
 }
 
 #[test]
-fn a_pool_that_runs_is_named_and_left_alone() {
+fn a_running_pool_is_named_and_not_disturbed() {
     let pool = cpu(1).start();
     let socket = pool.socket();
     let arguments = ["--only", "environment", "--socket", path(&socket)];
@@ -212,7 +217,7 @@ fn a_pool_that_runs_is_named_and_left_alone() {
 }
 
 #[test]
-fn a_gpu_that_somebody_uses_is_left_alone_unless_it_is_asked_for() {
+fn a_gpu_in_use_is_skipped_without_busy() {
     let pool = gpus(2, "registry=DIR");
     let (driver, registry) = (pool.folder().join("driver"), pool.folder().to_owned());
     let pool = pool.start();
@@ -221,7 +226,7 @@ fn a_gpu_that_somebody_uses_is_left_alone_unless_it_is_asked_for() {
     let diagnose = |more: &[&str]| {
         let arguments = ["diagnose", "--devices", "0", "--quick", "--ops", "rot90"];
         let call = gridpool(arguments).args(more).env("LD_LIBRARY_PATH", &driver);
-        Diagnosis::of(call.env("GRIDPOOL_STUB_SCRIPT", &script))
+        Diagnosis::of(call.env("STUB_CUDA_SCRIPT", &script))
     };
     let found = diagnose(&[]);
     let processes = found.named("processes");
@@ -255,7 +260,7 @@ fn a_foreign_library_in_every_process_is_named() {
         assert!(check["says"].as_str().expect("a sentence").contains(path(&foreign)), "{check:#}");
     }
     let check = found.named("preloaded libraries")[0];
-    assert_eq!(check["next"], format!("take it out of LD_PRELOAD, which is `{}`", path(&foreign)));
+    assert_eq!(check["next"], format!("remove it from LD_PRELOAD, which is `{}`", path(&foreign)));
 }
 
 #[test]
@@ -279,7 +284,7 @@ fn a_worker_whose_supervisor_is_gone_is_found() {
 }
 
 #[test]
-fn settings_that_are_wrong_are_a_failure_like_any_other() {
+fn wrong_settings_are_a_failed_check() {
     let folder = tempfile::tempdir().expect("a folder for temporary files");
     let config = folder.path().join("pool.toml");
     fs::write(&config, "devices = 'cpu:0'\n").expect("a file");
@@ -299,10 +304,14 @@ fn a_library_that_is_not_onnx_runtime_is_named() {
 }
 
 #[test]
-fn what_is_typed_wrong_is_refused() {
+fn wrong_flags_are_refused() {
     diagnose(&["--ops", "rot9"]).run().complains(2, &["there is no op `rot9`"]);
-    diagnose(&["--only", "all"]).run().complains(2, &["`all` is no group of checks: write"]);
-    diagnose(&["--sizes", "0"]).run().complains(2, &["0 is not in 1..=1000000"]);
+    diagnose(&["--only", "all"]).run().complains(2, &["`all` is not a group of checks: write"]);
+    for size in ["0", "x", "1,1000001"] {
+        diagnose(&["--sizes", size])
+            .run()
+            .complains(2, &["write a whole number from 1 to 1000000"]);
+    }
 }
 
 fn path(path: &Path) -> &str {

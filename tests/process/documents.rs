@@ -1,4 +1,4 @@
-//! What the document of a command must say of an input, item by item in the input's own shape.
+//! The expected document of a command for an input, item by item in the input's shape.
 
 use std::fs;
 use std::path::Path;
@@ -22,12 +22,12 @@ pub(crate) fn read(path: &Path) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// The entry of an input that went well.
+/// The entry of an input with the verdict OK.
 pub(crate) fn entry(name: &str, output: Value) -> Value {
     json!({"input": name, "verdict": "OK", "output": output})
 }
 
-/// What the oracle says that `program` gives for a task, a list of grids or a list of pairs.
+/// The oracle's results of `program` for a task, a list of grids or a list of pairs.
 pub(crate) fn by_oracle(program: &Program, input: &Value) -> Value {
     let results = items(program, input).into_iter().map(|item| match &item {
         Item::Grid(grid) => says(program, grid),
@@ -36,7 +36,7 @@ pub(crate) fn by_oracle(program: &Program, input: &Value) -> Value {
     placed(program, input, &mut results.collect::<Vec<_>>().into_iter())
 }
 
-/// Every item of an input, as `program` takes them.
+/// Every item of an input that `program` takes.
 pub(crate) fn items(program: &Program, input: &Value) -> Vec<Item> {
     let side = |pair: &Value, key: &str| pair.get(key).map(tasks::grid);
     let elements: Vec<&Value> = match input {
@@ -71,7 +71,7 @@ pub(crate) fn batch(program: &Program, items: &[Item]) -> GridBatch {
     batch
 }
 
-/// The results of an input's items in the places that the document has for them.
+/// The results of an input's items in their places in the document.
 pub(crate) fn placed(
     program: &Program,
     input: &Value,
@@ -104,7 +104,7 @@ fn takes_pairs(program: &Program) -> bool {
     program.takes().tuple.is_some()
 }
 
-/// What the oracle says of one item.
+/// The oracle's result of one item.
 pub(crate) fn says<'a>(program: &Program, item: impl Into<oracle::Item<'a>>) -> Value {
     match oracle::run(program, item) {
         Ok(output) => shown(&output),

@@ -1,11 +1,11 @@
-//! Clients that ask for too much: of connections, of messages, of memory.
+//! Clients that ask for too many connections or messages, or too much memory.
 
 use std::io::Write;
 use std::net::Shutdown;
 
-use gridpool_protocol::client::{Client, ClientError};
+use gridpool_client::{Client, ClientError};
+use gridpool_ipc::frame;
 use gridpool_protocol::codec;
-use gridpool_protocol::frame;
 use gridpool_protocol::message::{ClientMessage, Limit, Refusal, ServerMessage};
 use gridpool_tests::oracle::samples::random_grids;
 
@@ -18,10 +18,10 @@ use crate::wait::eventually;
 const CONNECTIONS: usize = 256;
 
 #[test]
-fn connections_beyond_the_limit_are_told_that_the_pool_is_busy() {
+fn connections_over_the_limit_are_refused_as_busy() {
     let (pool, before) = warm();
     let served = pool.client();
-    // Those that say nothing count as well; two connections are there already.
+    // Silent connections count too; two connections exist already.
     let mut open: Vec<Raw> = Vec::new();
     for number in 2..CONNECTIONS {
         let raw = match number % 2 {
@@ -76,17 +76,17 @@ fn a_client_that_does_not_read_is_not_read_either() {
             written += bytes;
             assert!(written < WRITTEN_MAX, "the pool holds the answers to {written} bytes");
         }
-        // Whoever reads is answered meanwhile.
+        // Meanwhile the pool answers a client that reads.
         serves(&other);
-        // It may take some looks until it has worked off what it has read.
+        // The pool may still answer the messages that it has read.
         quiet = if written == before { quiet + 1 } else { 0 };
         if quiet == 100 { Ok(()) } else { Err(format!("{written} bytes are written")) }
     });
     raw.socket().set_nonblocking(false).expect("a mode can be set");
-    // Once it reads, it gets every answer, in order; the last question is cut off in the middle.
+    // Once it reads, it gets every answer, in order; the last question is incomplete.
     raw.socket().shutdown(Shutdown::Write).expect("it is open");
     let mut answers = 0;
-    while let Ok(ServerMessage::Status { request, .. }) = raw.try_hear() {
+    while let Ok(ServerMessage::Reply { request, .. }) = raw.try_hear() {
         assert_eq!(request, answers);
         answers += 1;
     }
@@ -107,14 +107,14 @@ fn a_client_that_leaves_without_reading_leaves_nothing() {
         let message = ClientMessage::Status { request: 0 };
         let question = frame::pack(&codec::encode(&message).expect("it fits a frame"), 0);
         raw.socket().set_nonblocking(true).expect("a mode can be set");
-        // What does not fit is of no interest.
+        // The bytes that do not fit do not matter.
         drop((&mut raw.socket()).write(&question.repeat(5_000)));
     }
     pool.is_unharmed(before);
 }
 
 #[test]
-fn submissions_beyond_the_limit_are_busy_one_by_one() {
+fn submissions_over_the_limit_are_refused_as_busy_one_by_one() {
     let pool = cpu(1).limits("client_jobs_max = 64").start();
     serves(&pool.client());
     let before = pool.settled();
@@ -160,7 +160,7 @@ fn arenas_that_come_and_go_leave_nothing() {
     }
     let high = pool.status().supervisor.arena_bytes_high;
     assert!(high <= 2 << 20, "{high} bytes at a time");
-    // An arena whose descriptor nobody reads.
+    // An arena whose descriptor the client never reads.
     let unread = Raw::greeted(&pool.socket());
     unread.say(&ClientMessage::CreateArena { request: 0, bytes: 1 });
     drop((raw, unread));

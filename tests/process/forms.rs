@@ -1,5 +1,5 @@
-//! The 13 forms of the reports' own benchmark (workload.md 1.4) on real pairs, through `submit` to a
-//! pool of processes: the right results, and a receipt that names the op which was launched.
+//! The 13 program forms of the ARC reports' benchmark ([`FORMS`]) on real pairs, by `submit` to a pool of
+//! processes: the results are right, and the receipt names the op that was launched.
 
 use std::env;
 use std::io::{self, Write};
@@ -99,7 +99,7 @@ fn stem(path: &Path) -> String {
     path.file_stem().expect("a file has a name").to_string_lossy().into_owned()
 }
 
-/// Said where the test runner does not swallow it.
+/// Prints a line past the test runner's capture.
 fn say(what: &str) {
     drop(writeln!(io::stderr(), "{what}"));
 }

@@ -1,10 +1,9 @@
-//! Bytes that are no messages: each connection that sends them ends with a sentence, and nothing else
-//! ends with it.
+//! Bytes that are not messages: they end their connection with a sentence, and nothing else.
 
 use std::net::Shutdown;
 
+use gridpool_ipc::frame;
 use gridpool_protocol::codec;
-use gridpool_protocol::frame;
 use gridpool_protocol::limits::{FRAME_BYTES_MAX, PROTOCOL_VERSION};
 use gridpool_protocol::message::{ClientMessage, ServerMessage};
 use gridpool_tests::oracle::samples::SplitMix64;
@@ -24,7 +23,7 @@ fn header(magic: &[u8; 4], descriptors: u8, length: u32) -> Vec<u8> {
     bytes
 }
 
-/// Bytes that end a connection, whenever they come, and words of the sentence that it ends with.
+/// Bytes that end a connection at any time, and words of its error.
 fn hostile() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let mut rng = SplitMix64::new(9);
     let too_long = u32::try_from(FRAME_BYTES_MAX).expect("it fits") + 1;
@@ -53,7 +52,7 @@ fn hostile() -> Vec<(&'static str, Vec<u8>, &'static str)> {
 }
 
 #[test]
-fn bytes_that_are_no_messages_end_their_connection_with_a_sentence() {
+fn bytes_that_are_not_messages_end_their_connection_with_a_sentence() {
     let (pool, before) = warm();
     for (name, bytes, words) in hostile() {
         for mut raw in [Raw::connect(&pool.socket()), Raw::greeted(&pool.socket())] {
@@ -66,7 +65,7 @@ fn bytes_that_are_no_messages_end_their_connection_with_a_sentence() {
 }
 
 #[test]
-fn a_first_message_that_is_no_hello_of_this_version_ends_the_connection() {
+fn a_first_message_other_than_a_hello_of_this_version_ends_the_connection() {
     let (pool, before) = warm();
     let status = codec::encode(&ClientMessage::Status { request: 1 }).expect("it fits a frame");
     let versions = |client: u32| {
@@ -88,7 +87,7 @@ fn a_first_message_that_is_no_hello_of_this_version_ends_the_connection() {
 }
 
 #[test]
-fn a_frame_that_is_cut_off_ends_the_connection() {
+fn an_incomplete_frame_ends_the_connection() {
     let (pool, before) = warm();
     let whole = frame::pack(&hello(PROTOCOL_VERSION), 0);
     for length in 1..whole.len() {
@@ -99,7 +98,7 @@ fn a_frame_that_is_cut_off_ends_the_connection() {
             assert!(sentence.contains("closed inside a frame"), "{length} bytes: {sentence}");
         }
     }
-    // And with nobody there to hear the sentence.
+    // Again with a client that has closed its end.
     for length in 0..whole.len() {
         Raw::connect(&pool.socket()).send(&whole[..length]);
         Raw::greeted(&pool.socket()).send(&whole[..length]);
@@ -108,7 +107,7 @@ fn a_frame_that_is_cut_off_ends_the_connection() {
 }
 
 #[test]
-fn descriptors_that_nobody_asked_for_are_closed_and_end_the_connection() {
+fn unexpected_descriptors_are_closed_and_end_the_connection() {
     let (pool, before) = warm();
     let file = dev_null();
     let frame = frame::pack(&hello(PROTOCOL_VERSION), 0);
@@ -130,7 +129,7 @@ fn descriptors_that_nobody_asked_for_are_closed_and_end_the_connection() {
 }
 
 #[test]
-fn silence_has_its_time_and_no_more() {
+fn silence_ends_the_connection_after_its_timeout() {
     let (pool, before) = warm();
     let mut silent = Raw::connect(&pool.socket());
     let mut halves = [Raw::connect(&pool.socket()), Raw::greeted(&pool.socket())];
@@ -142,7 +141,7 @@ fn silence_has_its_time_and_no_more() {
     assert!(sentence.contains("no hello within 5s"), "{sentence}");
     for half in &mut halves {
         let sentence = half.hear_closing();
-        assert!(sentence.contains("begun and not finished within 5s"), "{sentence}");
+        assert!(sentence.contains("not completed within 5s"), "{sentence}");
     }
     drop((silent, halves));
     pool.is_unharmed(before);
@@ -166,7 +165,7 @@ fn bytes_may_come_one_by_one_and_messages_together() {
     raw.send(&many);
     for want in 0..50 {
         match raw.hear() {
-            ServerMessage::Status { request, .. } => assert_eq!(request, want),
+            ServerMessage::Reply { request, .. } => assert_eq!(request, want),
             other => panic!("expected a status, got {other:?}"),
         }
     }
@@ -187,5 +186,5 @@ fn a_job_is_not_disturbed_by_hostile_neighbours() {
         raw.hear_closing();
     }
     pool.go_on("cpu0");
-    assert!(answer(running).outputs.is_some());
+    assert!(answer(running).outputs().is_some());
 }

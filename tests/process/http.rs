@@ -1,4 +1,4 @@
-//! The gateway as its users meet it: HTTP over a plain socket, so that nothing is mended on the way.
+//! The gateway as its users see it: HTTP over a plain socket, so that no HTTP library hides a mistake.
 
 mod abuse;
 mod endpoints;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::pool::{Pool, Setup};
 use crate::wait::{PATIENCE, eventually};
 
-/// A pool that serves HTTP at a port of the system's choice, and has run a job there.
+/// A pool that serves HTTP on a port that the system chose, once it is ready.
 fn served(setup: Setup) -> Pool {
     let pool = with_http(setup).start();
     until_ready(&pool);
@@ -35,7 +35,7 @@ fn until_ready(pool: &Pool) {
     until_status_of(pool, "/v2/health/ready", 200);
 }
 
-/// Waits until a path answers so.
+/// Waits until a path answers with this status.
 fn until_status_of(pool: &Pool, path: &str, status: u16) -> Answer {
     eventually(&format!("{status} from {path}"), || {
         let answer = get(pool, path);
@@ -43,23 +43,23 @@ fn until_status_of(pool: &Pool, path: &str, status: u16) -> Answer {
     })
 }
 
-/// The gateway's line in the status.
+/// The gateway's row in the pool's status.
 fn http(pool: &Pool) -> HttpStatus {
     // The socket answers a moment before the gateway is started.
-    let status = pool.until_status("a gateway to be ordered", |status| status.http.is_some());
+    let status = pool.until_status("a gateway to be started", |status| status.http.is_some());
     status.http.expect("it was just seen")
 }
 
-/// The process that serves now.
+/// The gateway's process.
 fn gateway_pid(pool: &Pool) -> u32 {
     pool.until_status("a gateway", |status| status.http.as_ref().is_some_and(|http| http.up));
     http(pool).pid
 }
 
-/// A connection.
+/// A connection to the gateway.
 struct Web {
     stream: TcpStream,
-    /// What was read and not yet used.
+    /// Bytes read but not yet parsed.
     rest: Vec<u8>,
 }
 
@@ -67,7 +67,7 @@ struct Web {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Answer {
     status: u16,
-    /// In lower case, in order.
+    /// Names in lower case, in the order received.
     headers: Vec<(String, String)>,
     body: Vec<u8>,
 }
@@ -82,7 +82,7 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Whether it is an error of this status, in JSON, with these words in its sentence.
+    /// Checks that it is an error in JSON with this status, and that its sentence contains these words.
     #[track_caller]
     fn complains(&self, status: u16, words: &str) {
         assert_eq!(self.status, status, "{self:?}");
@@ -108,7 +108,7 @@ impl Web {
         self.stream.write_all(bytes).expect("the gateway takes it");
     }
 
-    /// The whole answer.
+    /// Reads a whole answer.
     #[track_caller]
     fn hear(&mut self) -> Answer {
         let head = loop {
@@ -136,7 +136,7 @@ impl Web {
         answer
     }
 
-    /// Reads on; `false` at the end.
+    /// Reads more bytes; `false` at the end of the stream.
     fn more(&mut self) -> bool {
         let mut bytes = [0; 65_536];
         let count = self.stream.read(&mut bytes).expect("an answer comes in time");
@@ -144,7 +144,7 @@ impl Web {
         count > 0
     }
 
-    /// Waits until the gateway closes the connection, whatever it says before.
+    /// Waits until the gateway closes the connection, and returns what it sent before.
     fn closes(mut self) -> Vec<u8> {
         loop {
             let mut bytes = [0; 65_536];
@@ -165,7 +165,7 @@ impl Web {
     }
 }
 
-/// A request with a body of that length.
+/// A request with the right Content-Length.
 fn request(method: &str, path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let length = body.len();
     let head = format!(
@@ -182,7 +182,7 @@ fn post(pool: &Pool, path: &str, body: &Value) -> Answer {
     Web::open(pool).ask("POST", path, "", body.to_string().as_bytes())
 }
 
-/// A request that is answered on a thread of its own.
+/// Sends a request, and reads the answer on another thread.
 fn post_aside(pool: &Pool, path: &str, body: &Value) -> thread::JoinHandle<Answer> {
     let mut web = Web::open(pool);
     web.send(&request("POST", path, "", body.to_string().as_bytes()));
@@ -204,7 +204,7 @@ fn tensors(grids: &[Grid]) -> (Vec<u8>, Vec<i32>) {
     (cells, sizes)
 }
 
-/// An inference over grids, all of it JSON.
+/// A request over grids, all in JSON.
 fn as_request(grids: &[Grid]) -> Value {
     let (cells, sizes) = tensors(grids);
     let n = grids.len();
@@ -236,7 +236,7 @@ fn rows(cells: &[i64], sizes: &[i64], item: usize) -> Value {
     json!(cells.chunks_exact(30).take(h).map(|row| &row[..w]).collect::<Vec<_>>())
 }
 
-/// Says that no more will be sent.
+/// Closes the sending half of a connection.
 fn done_sending(web: &Web) {
     web.stream.shutdown(Shutdown::Write).expect("a connection can be half closed");
 }

@@ -1,24 +1,28 @@
 //! Requests of models: by the client library, by `gridpool infer`, and `gridpool models`. Without ONNX
-//! Runtime these are skipped, unless one is required. How models change is in `changes`, and what
-//! grids and models do to each other in `load`.
+//! Runtime these are skipped, unless one is required.
+//!
+//! How models change is in `changes`, what clients that follow no rules ask in `hostile`, what grids and
+//! models do to each other in `load`, and where outputs may go in `output`.
 
 mod changes;
+mod hostile;
 mod load;
+mod output;
 
 use std::fs;
 use std::path::PathBuf;
 
-use gridpool_protocol::client::{Client, InferAnswer, InferHandle, InferJob};
+use gridpool_client::{Answer, Client, Handle, Job, ModelInput, TensorOutputs};
+use gridpool_infer::LibraryError;
+use gridpool_infer::library::Places;
 use gridpool_protocol::receipt::Verdict;
+use gridpool_protocol::tensor::Tensor;
 use gridpool_protocol::tensor::model::ModelState;
-use gridpool_protocol::tensor::{DataType, Tensor};
-use gridpool_worker::infer::LibraryError;
-use gridpool_worker::infer::library::Places;
 use serde_json::{Value, json};
 
-use crate::command::{Cli, Finished};
+use crate::command::{Cli, Finished, gridpool};
 use crate::jobs::{data, serves};
-use crate::pool::{Pool, Setup, cpu, on};
+use crate::pool::{Pool, Setup, cpu, named, on};
 use crate::wait::{eventually, within};
 
 /// With it, a machine without ONNX Runtime fails.
@@ -58,9 +62,9 @@ fn first() -> String {
     format!("{}#2", one().1)
 }
 
-/// A pool of one device with these models of tests/data/models, all of which have been looked at;
-/// `None` where there is no ONNX Runtime.
-fn pool(models: &[&str]) -> Option<Pool> {
+/// A pool of one device with these models of tests/data/models, after its worker has reported them; `None`
+/// without ONNX Runtime.
+pub(crate) fn pool(models: &[&str]) -> Option<Pool> {
     if !has_runtime() {
         return None;
     }
@@ -75,42 +79,38 @@ fn pool(models: &[&str]) -> Option<Pool> {
     Some(pool)
 }
 
-/// Rows of four numbers, the first of which is `first`.
-fn rows(first: u64, count: u64) -> (Vec<f32>, InferJob) {
+/// Rows of four numbers, from `first` on.
+fn rows(first: u64, count: u64) -> (Vec<f32>, Job<TensorOutputs>) {
     let number = |at: u64| f32::from(u16::try_from((first + at) % 1_000).expect("small")) / 4.0;
     let numbers: Vec<f32> = (0..4 * count).map(number).collect();
-    let x = Tensor::new("x", DataType::Fp32, vec![count, 4]).expect("a small tensor");
-    let bytes = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-    let job = InferJob::new("three_outputs", vec![(x, bytes)]).expect("as much data as it has");
+    let x = ModelInput::new("x", [count, 4], numbers.clone()).expect("as much data as it has");
+    let job = Job::model("three_outputs", [x]).expect("a small tensor");
     (numbers, job)
 }
 
-fn ask(client: &Client, job: InferJob) -> InferHandle {
-    client.infer(job).expect("the request is accepted")
+fn ask(client: &Client, job: Job<TensorOutputs>) -> Handle<TensorOutputs> {
+    client.submit(job).expect("the request is accepted")
 }
 
-fn answer(handle: InferHandle) -> InferAnswer {
+fn answer(handle: Handle<TensorOutputs>) -> Answer<TensorOutputs> {
     within("an answer", move || handle.wait()).expect("the connection stands")
 }
 
 /// Whether these are the sums of the rows, their doubles and their hundredfold.
 #[track_caller]
-fn is_right(answer: &InferAnswer, numbers: &[f32]) {
+fn is_right(answer: &Answer<TensorOutputs>, numbers: &[f32]) {
     assert_eq!(answer.verdict(), Verdict::Ok, "{}", answer.receipt.reason);
-    let outputs = answer.outputs.as_ref().expect("outputs come with the verdict OK");
+    let outputs = answer.outputs().expect("outputs come with the verdict OK");
     let names: Vec<_> = outputs.tensors().iter().map(Tensor::name).collect();
     assert_eq!(names, ["sum", "double", "whole"]);
-    let singles = |at| -> Vec<f32> {
-        outputs.data(at).as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
-    };
+    let singles = |name| outputs.values::<f32>(name).expect("singles").into_vec();
     let sums: Vec<f32> = numbers.as_chunks::<4>().0.iter().map(|row| row.iter().sum()).collect();
-    assert_eq!(singles(0), sums);
-    assert_eq!(singles(1), numbers.iter().map(|number| 2.0 * number).collect::<Vec<_>>());
-    let whole = outputs.data(2);
-    let whole = whole.as_chunks().0.iter().map(|&bytes| i64::from_le_bytes(bytes));
+    assert_eq!(singles("sum"), sums);
+    assert_eq!(singles("double"), numbers.iter().map(|number| 2.0 * number).collect::<Vec<_>>());
+    let whole = outputs.values::<i64>("whole").expect("whole numbers");
     #[expect(clippy::cast_possible_truncation, reason = "small numbers without a fraction")]
     let want = numbers.iter().map(|number| (100.0 * number) as i64);
-    assert!(whole.eq(want));
+    assert!(whole.iter().copied().eq(want));
 }
 
 #[test]
@@ -118,8 +118,8 @@ fn a_pool_without_onnx_runtime_serves_grids_and_says_what_to_do_about_models() {
     let mlp = format!("mlp={}", model("mlp").display());
     let setup = cpu(1).args(&["--model", &mlp]).env("ORT_DYLIB_PATH", "/nonexistent/libort.so");
     let pool = setup.start_early();
-    let x = Tensor::new("x", DataType::Fp32, vec![1, 16]).expect("a small tensor");
-    let job = InferJob::new("mlp", vec![(x, vec![0; 64])]).expect("as much data as it has");
+    let x = ModelInput::new("x", [1, 16], vec![0.0_f32; 16]).expect("as much data as it has");
+    let job = Job::model("mlp", [x]).expect("a small tensor");
     let answer = answer(ask(&pool.client(), job));
     assert_eq!(answer.verdict(), Verdict::DeviceLost, "{:?}", answer.receipt);
     let reason = &answer.receipt.reason;
@@ -129,6 +129,28 @@ fn a_pool_without_onnx_runtime_serves_grids_and_says_what_to_do_about_models() {
     );
     assert!(reason.contains("gridpool release cpu0"), "{reason}");
     serves(&pool.client());
+}
+
+#[test]
+fn a_missing_onnx_runtime_is_reported_once_by_each_command() {
+    let models = ["mlp", "scalar", "two_inputs"];
+    let setup = models.iter().fold(cpu(2), |setup, name| {
+        setup.args(&["--model", &format!("{name}={}", model(name).display())])
+    });
+    let pool = setup.env("ORT_DYLIB_PATH", "/nonexistent/libort.so").start_early();
+    eventually("both devices to be out of service for models", || {
+        let out = pool.status().quarantines;
+        if out.len() == 2 { Ok(()) } else { Err(format!("{out:?}\n{}", pool.log())) }
+    });
+    let infer = pool.cli(&["infer", "mlp"]).arg(data("two_inputs.npz")).run();
+    assert_eq!(infer.code, Some(69), "{}", infer.stderr);
+    let said =
+        [pool.cli(&["status"]).run().output(), pool.cli(&["models"]).run().output(), infer.stderr];
+    for text in said {
+        // A table wraps long words.
+        let text: String = text.split_whitespace().collect();
+        assert_eq!(text.matches("/nonexistent/libort.so").count(), 1, "{text}");
+    }
 }
 
 impl Pool {
@@ -179,7 +201,7 @@ fn a_request_on_a_worker_that_is_killed_runs_again() {
     crate::processes::stop(row.pid);
     let (numbers, job) = rows(7, MANY_ROWS);
     let handle = ask(&client, job);
-    client.kill(&worker, 9).expect("there is such a worker");
+    client.kill(named(&worker), 9).expect("there is such a worker");
     let answer = answer(handle);
     is_right(&answer, &numbers);
     let last = answer.receipt.attempts.last().expect("it ran");
@@ -243,13 +265,10 @@ fn outputs_are_written_to_a_file_that_appears_when_it_is_whole() {
         names.into_iter().all(|name| !name.starts_with(".gridpool-draft-")),
         "a draft was left"
     );
-    let nowhere = pool.folder().join("nowhere/out.npz");
-    let call = pool.infer("two_inputs", "two_inputs.npz").arg("--output").arg(nowhere);
-    call.run().complains(2, &["--output", "name a file that can be written"]);
 }
 
 #[test]
-fn a_request_whose_outputs_have_no_room_is_told_how_much_to_ask_for() {
+fn a_request_with_too_little_output_memory_is_told_how_much_it_needs() {
     let Some(pool) = pool(&["three_outputs"]) else { return };
     let client = pool.client();
     let (numbers, job) = rows(1, MANY_ROWS);
@@ -265,16 +284,16 @@ fn a_request_whose_outputs_have_no_room_is_told_how_much_to_ask_for() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_refused_with_what_to_type() {
+fn impossible_requests_are_refused_with_what_to_type() {
     let Some(pool) = pool(&["strings", "three_outputs", "two_inputs"]) else { return };
     let complains = |call: Cli, code, words: &[&str]| call.run().complains(code, words);
     let known = ["no model `three`", "strings, three_outputs, two_inputs"];
     complains(pool.infer("three", "two_inputs.npz"), 2, &known);
-    let why = format!("strings cannot be asked: {}#", one().1);
+    let why = format!("no device serves strings: {}#", one().1);
     complains(pool.infer("strings", "two_inputs.npz"), 69, &[&why]);
     let other = ["three_outputs: it has no input `shift`", "it takes x FP32 [?, 4]"];
     complains(pool.infer("three_outputs", "two_inputs.npz"), 65, &other);
-    let nameless = ["an .npy does not say which input", "numpy.savez('in.npz', **{\"x\": x"];
+    let nameless = ["an .npy does not name its input", "numpy.savez('in.npz', **{\"x\": x"];
     complains(pool.infer("two_inputs", "three_outputs.npy"), 65, &nameless);
     complains(pool.infer("two_inputs", "grids.json"), 65, &["neither an .npz nor an .npy"]);
     let types = ["three_outputs: `x` is UINT8; the model takes FP32: save x.astype('<f4')"];
@@ -285,7 +304,7 @@ fn what_cannot_be_asked_is_refused_with_what_to_type() {
 }
 
 #[test]
-fn the_models_are_listed_with_what_they_take_or_why_they_cannot_be_asked() {
+fn models_are_listed_with_their_inputs_or_why_no_worker_serves_them() {
     let Some(pool) = pool(&["strings", "two_inputs"]) else { return };
     let document = pool.cli(&["models"]).arg("--json").run().document();
     let rows: Vec<&Value> = document["models"].as_array().expect("a list").iter().collect();
@@ -299,6 +318,8 @@ fn the_models_are_listed_with_what_they_take_or_why_they_cannot_be_asked() {
     assert!(two["worker"].as_str().expect("a name").starts_with(one().1));
     assert_eq!(row("strings")["model"]["state"], ModelState::Unavailable.name());
     let text = pool.cli(&["models"]).run().output();
+    assert_eq!(pool.cli(&["model", "list"]).run().output(), text, "under either name");
+    assert_eq!(pool.cli(&["model", "list", "--json"]).run().document(), document);
     assert!(text.contains("x FP32 [?, ?], shift INT32 [?] -> y FP32 [?, ?]"), "{text}");
     let log = pool.log();
     let said = log.lines().filter(|line| line.contains("loaded") && line.contains("\"strings\""));

@@ -1,5 +1,5 @@
-//! What must never meet: CUDA and the supervisor, two CUDA libraries and a worker, a worker and the
-//! descriptors of anybody else.
+//! Isolation: the supervisor has no CUDA, a worker has only one CUDA library, and a worker inherits no
+//! descriptors.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,7 +22,7 @@ fn the_supervisor_never_maps_a_cuda_library() {
     for process in pool.pids().into_iter().chain([pool.supervisor.pid()]) {
         let maps = maps(process);
         let cuda = maps.lines().find(|line| line.contains("libcuda") || line.contains("libnv"));
-        assert_eq!(cuda, None, "on a pool of CPU devices nobody has one");
+        assert_eq!(cuda, None, "no process of a pool on CPU devices has CUDA");
     }
     let status: serde_json::Value =
         serde_json::from_str(&pool.cli(&["status", "--json"]).run().output()).expect("JSON");
@@ -43,7 +43,8 @@ fn the_supervisor_does_not_depend_on_what_it_must_not_load() {
     let tree = String::from_utf8(tree.stdout).expect("cargo prints UTF-8");
     let names: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
     assert!(names.contains("gridpool-protocol"), "{names:?}");
-    let foreign = ["cudarc", "ort", "ort-sys", "gridpool-kernels", "gridpool-worker"];
+    let foreign =
+        ["cudarc", "ort", "ort-sys", "gridpool-kernels", "gridpool-device", "gridpool-worker"];
     let found: Vec<_> = names
         .iter()
         .filter(|name| foreign.contains(name) || name.contains("nvml") || name.contains("cuda"))
@@ -82,7 +83,7 @@ fn a_worker_with_a_foreign_cuda_library_refuses_to_start() {
     assert!(setup.log().contains(&sentence), "{}", setup.log());
     assert!(!setup.log().contains("cpu0#2"), "a restart would fail the same way");
 
-    // Any other library is nobody's business.
+    // Any other library is allowed.
     let harmless = library(folder.path(), "libharmless.so").expect("there is a compiler");
     let run =
         gridpool(["run", PROGRAM, "--devices", "cpu:1", "--json"]).env("LD_PRELOAD", harmless);
@@ -90,7 +91,7 @@ fn a_worker_with_a_foreign_cuda_library_refuses_to_start() {
 }
 
 #[test]
-fn a_worker_is_started_with_nothing_of_anybody_else() {
+fn a_worker_inherits_no_foreign_descriptors_or_signals() {
     let pool = Setup::start(cpu(2));
     let client = pool.client();
     let mut raw = Raw::greeted(&pool.socket());
@@ -102,7 +103,7 @@ fn a_worker_is_started_with_nothing_of_anybody_else() {
         pool.until(device, "in its second generation", |slot| slot.generation == 2);
     }
     pool.all_ready();
-    // What this test was started with itself is nobody's secret: its runner's pipes, say.
+    // Descriptors that this test itself inherited are allowed, such as its runner's pipes.
     let mut inherited = open_files(std::process::id());
     inherited.retain(|file| file.starts_with("pipe:") || file.starts_with("/dev/"));
     let of_the_supervisor = &open_files(pool.supervisor.pid()) - &inherited;

@@ -1,5 +1,5 @@
-//! Items that a program cannot serve: the error stands in the item's place, the neighbours have their
-//! results, and the job is OK.
+//! Items that a program cannot serve: the error takes the item's place, the other items have their results, and
+//! the job is OK.
 
 use serde_json::{Value, json};
 

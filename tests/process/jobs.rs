@@ -1,9 +1,9 @@
-//! Jobs, and what must come of them.
+//! Jobs and their expected results.
 
 use std::path::PathBuf;
 
+use gridpool_client::{Answer, Client, Handle, Job, Outputs};
 use gridpool_protocol::batch::{Grid, GridBatch};
-use gridpool_protocol::client::{Client, Job, JobAnswer, JobHandle};
 use gridpool_protocol::receipt::Verdict;
 pub(crate) use gridpool_tests::harness::raw::{PROGRAM, program};
 use gridpool_tests::oracle::samples::{SplitMix64, random_grids};
@@ -14,12 +14,12 @@ use crate::documents::{self, says};
 use crate::wait::within;
 
 /// A job of a few grids, which travels inline.
-pub(crate) fn small_job(seed: u64) -> Job {
+pub(crate) fn small_job(seed: u64) -> Job<Outputs> {
     job(PROGRAM, &random_grids(seed, 5))
 }
 
 /// A job that travels in shared memory.
-pub(crate) fn large_job(seed: u64) -> Job {
+pub(crate) fn large_job(seed: u64) -> Job<Outputs> {
     job(PROGRAM, &random_grids(seed, 300))
 }
 
@@ -32,19 +32,19 @@ pub(crate) fn heavy_work() -> (String, Vec<Grid>) {
     (text, (0..2_000).map(grid).collect())
 }
 
-pub(crate) fn job(text: &str, grids: &[Grid]) -> Job {
+pub(crate) fn job(text: &str, grids: &[Grid]) -> Job<Outputs> {
     let batch = GridBatch::from_grids(grids).expect("the batch is within the limits");
-    Job::new(program(text), batch).expect("the batch has a grid")
+    Job::program(program(text), batch).expect("the batch has a grid")
 }
 
 /// Submits a job, which must be accepted.
-pub(crate) fn submit(client: &Client, job: Job) -> JobHandle {
+pub(crate) fn submit(client: &Client, job: Job<Outputs>) -> Handle<Outputs> {
     let client = client.clone();
     within("a job to be accepted", move || client.submit(job)).expect("the pool takes the job")
 }
 
 /// The answer to a job, which must come.
-pub(crate) fn answer(handle: JobHandle) -> JobAnswer {
+pub(crate) fn answer(handle: Handle<Outputs>) -> Answer<Outputs> {
     within("a verdict", move || handle.wait()).expect("the job gets its verdict")
 }
 
@@ -56,9 +56,9 @@ pub(crate) fn serves(client: &Client) {
 
 /// Whether the verdict is OK and every item is what the oracle says.
 #[track_caller]
-pub(crate) fn is_right(answer: &JobAnswer, text: &str, grids: &[Grid]) {
+pub(crate) fn is_right(answer: &Answer<Outputs>, text: &str, grids: &[Grid]) {
     assert_eq!(answer.verdict(), Verdict::Ok, "{:?}", answer.receipt);
-    let outputs = answer.outputs.as_ref().expect("OK comes with results");
+    let outputs = answer.outputs().expect("OK comes with results");
     assert_eq!(outputs.len(), grids.len());
     let program = program(text);
     for (item, grid) in grids.iter().enumerate() {

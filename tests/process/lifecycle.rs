@@ -1,12 +1,12 @@
-//! How a supervisor starts, ends and is killed, and what it leaves behind.
+//! A supervisor's start, end and death, and what it leaves behind.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use gridpool_protocol::client::ClientError;
-use gridpool_protocol::clock;
+use gridpool_client::ClientError;
+use gridpool_ipc::clock;
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::{WorkerState, WorkerStatus};
@@ -18,17 +18,19 @@ use crate::command::gridpool;
 use crate::jobs::{
     PROGRAM, answer, as_json, as_npy, data, heavy_work, large_job, serves, small_job, submit,
 };
-use crate::pool::{Setup, cpu};
+use crate::pool::{Setup, cpu, named};
 use crate::processes::{all_gone, children, go_on, maps, signal, stop, ticks};
 use crate::wait::{eventually, eventually_so};
 
-/// What lies in the folder of a pool but for what these tests and the lock, which is nobody's, need;
-/// for a folder of the process `supervisor` its place in the name.
+/// What a pool that runs has in its folder.
+const FILES: [&str; 3] = ["a folder of its own", "pool.sock", "pool.sock.lock"];
+
+/// What lies in the folder of a pool but for what these tests need; for a folder of the process
+/// `supervisor` its place in the name.
 fn files(setup: &Setup, supervisor: u32) -> Vec<String> {
     let entries = fs::read_dir(setup.folder()).expect("the folder can be listed");
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let passing =
-        |name: &String| !["log", "pool.toml"].contains(&&**name) && !name.ends_with(".lock");
+    let passing = |name: &String| !["log", "pool.toml"].contains(&&**name);
     let own = |name: String| match name.strip_suffix(&supervisor.to_string()) {
         Some(_) => "a folder of its own".to_owned(),
         None => name,
@@ -48,7 +50,7 @@ fn a_second_supervisor_on_one_socket_is_refused_and_the_first_serves_on() {
     assert!(pool.log().contains(&sentence), "{}", pool.log());
     serves(&pool.client());
     assert_eq!(pool.slot("cpu0").generation, 1);
-    assert_eq!(files(pool.setup(), pool.supervisor.pid()), ["a folder of its own", "pool.sock"]);
+    assert_eq!(files(pool.setup(), pool.supervisor.pid()), FILES);
 }
 
 #[test]
@@ -76,7 +78,7 @@ fn a_killed_supervisor_leaves_no_process_and_nothing_that_blocks_a_restart() {
 
     let pool = setup.start();
     serves(&pool.client());
-    assert_eq!(files(pool.setup(), pool.supervisor.pid()), ["a folder of its own", "pool.sock"]);
+    assert_eq!(files(pool.setup(), pool.supervisor.pid()), FILES);
 }
 
 #[test]
@@ -96,7 +98,7 @@ fn a_killed_run_leaves_no_process() {
 }
 
 #[test]
-fn a_signal_drains_what_is_accepted_runs_and_the_rest_is_refused() {
+fn a_signal_drains_accepted_jobs_and_new_ones_are_refused() {
     for number in [Signal::SIGTERM, Signal::SIGINT] {
         let pool = cpu(1).start();
         pool.stop("cpu0");
@@ -156,7 +158,7 @@ fn drain_returns_when_the_pool_is_gone() {
 }
 
 #[test]
-fn drain_says_that_there_was_nothing_left_or_what_was_not_finished() {
+fn drain_reports_an_empty_pool_or_the_unfinished_jobs() {
     let pool = cpu(1).start();
     serves(&pool.client());
     let drain = pool.cli(&["drain"]).run();
@@ -187,7 +189,7 @@ fn two_inputs(folder: &Path) -> [String; 2] {
 }
 
 #[test]
-fn a_submit_into_a_drain_gets_what_was_accepted_and_says_what_was_not() {
+fn a_submit_during_a_drain_gets_its_accepted_jobs_and_names_the_rest() {
     let folder = tempfile::tempdir().expect("a folder for temporary files");
     let [a, b] = two_inputs(folder.path());
     for form in ["--json", "--quiet"] {
@@ -207,7 +209,7 @@ fn a_submit_into_a_drain_gets_what_was_accepted_and_says_what_was_not() {
         let submitted = submit.finish();
         assert_eq!(submitted.code, Some(69), "{submitted:?}");
         let want = "gridpool: the pool is draining; 32 of 40 items have a verdict, 8 have none: submit \
-                    what has none again, to another pool\n";
+                    those again, to another pool\n";
         assert_eq!(submitted.stderr, want);
         if form == "--json" {
             let document: Value = serde_json::from_str(&submitted.stdout).expect("one document");
@@ -234,7 +236,7 @@ fn a_submit_into_a_drain_gets_what_was_accepted_and_says_what_was_not() {
 
 /// What it was told before the pool ended, `submit` reads when it goes on.
 #[test]
-fn a_submit_that_finds_a_drained_pool_gone_says_so_and_shows_what_it_was_told() {
+fn a_submit_whose_pool_has_stopped_says_so_and_shows_its_results() {
     let folder = tempfile::tempdir().expect("a folder for temporary files");
     let [a, b] = two_inputs(folder.path());
     let pool = cpu(1).start();
@@ -253,14 +255,14 @@ fn a_submit_that_finds_a_drained_pool_gone_says_so_and_shows_what_it_was_told() 
     let submitted = submit.finish();
     assert_eq!(submitted.code, Some(69), "{submitted:?}");
     let want = "gridpool: the pool closed the connection: it was drained and has stopped; 32 of 40 items \
-                have a verdict, 8 have none: submit what has none again\n";
+                have a verdict, 8 have none: submit those again\n";
     assert_eq!(submitted.stderr, want);
     let document: Value = serde_json::from_str(&submitted.stdout).expect("one document");
     assert_eq!(document["receipts"].as_array().map(Vec::len), Some(32));
 }
 
 #[test]
-fn the_folder_that_workers_are_started_through_is_made_again_or_it_is_said_what_is_in_its_way() {
+fn the_private_folder_is_made_again_or_the_obstacle_is_named() {
     let pool = cpu(1).start();
     let own = format!(".gridpool-boot-{}", pool.supervisor.pid());
     let own = pool.folder().join(own);
@@ -286,7 +288,7 @@ fn the_folder_that_workers_are_started_through_is_made_again_or_it_is_said_what_
 }
 
 #[test]
-fn a_drain_that_takes_too_long_is_cut_off() {
+fn a_drain_ends_at_its_timeout() {
     let pool = cpu(1).limits("drain_timeout_ms = 100").start();
     let held = pool.stop("cpu0");
     let job = submit(&pool.client(), small_job(1));
@@ -307,7 +309,7 @@ fn a_worker_that_does_not_stop_when_it_is_told_to_is_killed() {
 }
 
 #[test]
-fn a_supervisor_that_stood_still_does_not_take_its_workers_for_hung() {
+fn a_stopped_supervisor_does_not_take_its_workers_for_hung() {
     let limits = "heartbeat_suspect_ms = 1500\nheartbeat_kill_ms = 2000";
     let pool = cpu(2).only_limits(limits).start();
     stop(pool.supervisor.pid());
@@ -330,15 +332,37 @@ fn a_pool_that_is_told_to_end_while_its_workers_start_ends() {
 }
 
 #[test]
-fn a_log_that_nobody_reads_any_more_ends_no_pool() {
+fn a_closed_log_does_not_end_the_pool() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     let pool = cpu(1).start_piped(writer);
     pool.all_ready();
     drop(reader);
     // It has something to say about this, as the next worker has.
-    pool.client().kill("cpu0", 9).expect("it is there");
+    pool.client().kill(named("cpu0"), 9).expect("it is there");
     pool.until("cpu0", "the next one", |row| row.generation > 1 && row.state == WorkerState::Ready);
     serves(&pool.client());
     pool.signal(Signal::SIGTERM);
     pool.ends_well();
+}
+
+#[test]
+fn only_the_default_folder_of_a_socket_is_made() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let socket = folder.path().join("gridpool/pool.sock");
+    let serve = gridpool(["serve", "--devices", "cpu:1"]).env("XDG_RUNTIME_DIR", folder.path());
+    let mut serve = serve.start();
+    eventually_so("the pool's socket to be there", || socket.exists());
+    let mode = fs::metadata(folder.path().join("gridpool")).expect("it was made").permissions();
+    assert_eq!(mode.mode() & 0o777, 0o700);
+    serve.process.kill();
+
+    let serve = gridpool(["serve", "--devices", "cpu:1"]);
+    let serve = serve.env("XDG_RUNTIME_DIR", folder.path().join("none")).run();
+    serve.complains(69, &["none/gridpool cannot be made: make it with `mkdir -p ", "No such file"]);
+    let config = folder.path().join("pool.toml");
+    fs::write(&config, "socket = 'none/pool.sock'\n").expect("a file can be written");
+    // A pool of its own listens nowhere, so it needs no such folder, and makes none.
+    let run = gridpool(["run", PROGRAM, "--devices", "cpu:1", "--config"]).arg(&config);
+    run.arg(data("tasks/lines.json")).run().output();
+    assert!(!folder.path().join("none").exists());
 }

@@ -1,8 +1,8 @@
-//! A pool that is full says BUSY, at once or when the client's patience ends, and nothing else.
+//! A full pool answers BUSY, at once or at the client's deadline.
 
 use std::time::Duration;
 
-use gridpool_protocol::client::ClientError;
+use gridpool_client::ClientError;
 use gridpool_protocol::message::{ClientMessage, Limit, Refusal, ServerMessage};
 use gridpool_protocol::receipt::Verdict;
 use gridpool_tests::oracle::samples::random_grids;
@@ -13,7 +13,7 @@ use crate::raw::{Raw, inline};
 use crate::wait::within;
 
 #[test]
-fn a_full_queue_is_busy_at_once_for_who_will_not_wait_and_patience_for_others() {
+fn a_full_queue_is_busy_at_once_or_makes_the_client_wait() {
     let pool = cpu(1).limits("queue_jobs_max = 1\nfeed_cost_max = 0").start();
     pool.stop("cpu0");
     let client = pool.client();
@@ -48,7 +48,7 @@ fn a_full_queue_is_busy_at_once_for_who_will_not_wait_and_patience_for_others() 
 }
 
 #[test]
-fn patience_ends_with_the_deadline() {
+fn waiting_for_a_full_queue_ends_at_the_deadline() {
     let pool = cpu(1).limits("queue_jobs_max = 1\nfeed_cost_max = 0").start();
     pool.stop("cpu0");
     let client = pool.client();
@@ -56,7 +56,7 @@ fn patience_ends_with_the_deadline() {
     pool.until_busy("cpu0");
     let _queued = submit(&client, small_job(6));
     let impatient = small_job(7).with_deadline(Duration::from_millis(100));
-    let refused = within("an end of the patience", move || client.submit(impatient).map(drop));
+    let refused = within("the wait to end", move || client.submit(impatient).map(drop));
     assert!(
         matches!(refused, Err(ClientError::Refused(Refusal::Busy(Limit::QueueJobs)))),
         "{refused:?}"
@@ -64,7 +64,7 @@ fn patience_ends_with_the_deadline() {
 }
 
 #[test]
-fn one_client_cannot_take_all_the_room() {
+fn one_client_cannot_fill_the_queue() {
     let pool = cpu(1).limits("client_jobs_max = 3").start();
     pool.stop("cpu0");
     let (greedy, modest) = (pool.client(), pool.client());

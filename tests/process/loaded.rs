@@ -1,8 +1,8 @@
-//! Batches that are loaded once and run many times, and results that are read where they lie.
+//! Batches that are loaded once and run many times, and results that are read in shared memory.
 
+use gridpool_client::{Answer, Client, ClientError, Job, LoadedBatch};
 use gridpool_kernels::reference::run_batch;
 use gridpool_protocol::batch::{BatchError, BatchLayout, Grid, GridBatch};
-use gridpool_protocol::client::{Client, ClientError, Job, JobAnswer, LoadedBatch};
 use gridpool_protocol::output::{Output, Outputs};
 use gridpool_protocol::receipt::Verdict;
 use gridpool_tests::oracle::samples::random_grids;
@@ -22,19 +22,19 @@ fn batch(grids: &[Grid]) -> GridBatch {
     GridBatch::from_grids(grids).expect("the batch is within the limits")
 }
 
-fn over(text: &str, loaded: &LoadedBatch) -> Job {
+fn over(text: &str, loaded: &LoadedBatch) -> Job<Outputs> {
     Job::over(program(text), loaded).expect("the program takes grids")
 }
 
 /// Runs a job on a thread that may hang.
-fn run(client: &Client, job: Job) -> JobAnswer {
+fn run(client: &Client, job: Job<Outputs>) -> Answer<Outputs> {
     let client = client.clone();
     within("a verdict", move || client.run(job)).expect("the job gets its verdict")
 }
 
-fn outputs(answer: JobAnswer) -> Outputs {
+fn outputs(answer: Answer<Outputs>) -> Outputs {
     assert_eq!(answer.verdict(), Verdict::Ok, "{:?}", answer.receipt);
-    answer.outputs.expect("OK comes with results")
+    answer.ok().expect("OK comes with results")
 }
 
 /// Shared memory that the pool holds for its clients.
@@ -55,7 +55,7 @@ fn many_programs_over_one_loaded_batch_give_what_each_gives_alone() {
     for (text, answer) in PROGRAMS.iter().zip(&answers) {
         is_right(answer, text, &grids);
         let reference = run_batch(&program(text), &batch(&grids)).expect("it has items");
-        let ours = answer.outputs.as_ref().expect("it is right");
+        let ours = answer.outputs().expect("it is right");
         assert_eq!(ours.first_difference(&reference), Ok(None), "{text}");
         assert_eq!(reference.first_difference(ours), Ok(None), "{text}");
     }
@@ -192,7 +192,7 @@ fn a_loaded_batch_survives_its_supervisor() {
 }
 
 #[test]
-fn what_a_job_without_a_verdict_ok_may_still_write_to_is_not_used_again() {
+fn an_arena_of_a_job_without_ok_is_not_used_again() {
     let pool = cpu(1).start();
     let client = pool.client();
     let loaded = client.load(&batch(&random_grids(46, MANY))).expect("the pool has memory");

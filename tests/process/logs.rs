@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::command::gridpool;
 use crate::jobs::{PROGRAM, answer, data, serves, small_job, submit};
-use crate::pool::{Pool, Setup, cpu, stub_worker};
+use crate::pool::{Pool, Setup, cpu, named, stub_worker};
 use crate::processes::signal;
 use crate::wait::{PATIENCE, eventually, eventually_so};
 
@@ -23,7 +23,7 @@ fn logs_json(setup: Setup) -> Setup {
     setup.args(&["--log-format", "json"])
 }
 
-/// All lines of a log, each of which must be a JSON object of an event.
+/// All lines of a log. Each must be a JSON object of an event.
 fn events(log: &str) -> Vec<Value> {
     let event = |line: &str| {
         let event: Value = serde_json::from_str(line).unwrap_or_else(|error| {
@@ -66,7 +66,7 @@ fn block(pool: &Pool, worker: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_worker_killed_from_outside_is_told_in_one_block_with_the_job_it_had() {
+fn a_worker_killed_from_outside_has_a_death_report_with_its_job() {
     let pool = logs_json(cpu(1)).start();
     let pid = pool.stop("cpu0");
     let handle = submit(&pool.client(), small_job(1));
@@ -90,7 +90,7 @@ fn a_worker_killed_from_outside_is_told_in_one_block_with_the_job_it_had() {
 }
 
 #[test]
-fn a_fault_on_purpose_names_the_signal_its_meaning_and_what_becomes_of_the_job() {
+fn the_death_report_of_an_injected_fault_names_signal_meaning_and_job() {
     let setup = cpu(1).args(&["--allow-chaos"]);
     let pool = setup.start();
     let chaos = Chaos { fault: "segv".parse().expect("a fault"), attempts: 9 };
@@ -110,7 +110,7 @@ fn a_fault_on_purpose_names_the_signal_its_meaning_and_what_becomes_of_the_job()
     assert_eq!(line(&first, "next"), "next       another process starts at once");
     // The worker has said what it was about to do, with its job.
     let said = line(&first, "stderr");
-    for word in ["a fault on purpose", "job=job", "attempt=1", "fault=segv"] {
+    for word in ["injected fault", "job=job", "attempt=1", "fault=segv"] {
         assert!(said.contains(word), "`{word}` is not in {said}");
     }
     // It was passed on when it was said, with the name of the worker.
@@ -120,7 +120,7 @@ fn a_fault_on_purpose_names_the_signal_its_meaning_and_what_becomes_of_the_job()
 }
 
 #[test]
-fn a_worker_that_ends_with_a_code_says_what_the_code_means() {
+fn the_death_report_explains_the_exit_code() {
     let pool = logs_json(cpu(2)).args(&["--allow-chaos"]).start();
     let chaos = Chaos { fault: "exit".parse().expect("a fault"), attempts: 1 };
     let answer = answer(submit(&pool.client(), small_job(3).with_chaos(chaos)));
@@ -134,7 +134,7 @@ fn a_worker_that_ends_with_a_code_says_what_the_code_means() {
 }
 
 #[test]
-fn a_worker_that_is_killed_by_the_pool_is_told_with_the_reason() {
+fn the_death_report_of_a_worker_killed_by_the_pool_has_the_reason() {
     let pool = logs_json(cpu(1)).start();
     pool.stop("cpu0");
     let late = small_job(4).with_deadline(std::time::Duration::from_millis(100));
@@ -150,7 +150,7 @@ fn a_worker_that_is_killed_by_the_pool_is_told_with_the_reason() {
 }
 
 #[test]
-fn an_order_to_stop_is_no_death() {
+fn a_commanded_stop_has_no_death_report() {
     let pool = cpu(2).start();
     serves(&pool.client());
     let setup = pool.setup().clone();
@@ -184,14 +184,14 @@ fn every_line_is_a_json_object_and_every_line_about_a_job_names_job_attempt_and_
         names_a_job && event.get("job").is_none()
     };
     assert_eq!(all.iter().find(is_hidden), None);
-    let messages = ["dispatch", "done", "job is convicted", "a fault on purpose"];
+    let messages = ["dispatch", "done", "job is denylisted", "injected fault"];
     for message in messages {
         assert!(all.iter().any(|event| event["message"] == message), "no line says `{message}`");
     }
 }
 
 #[test]
-fn a_worker_that_floods_its_standard_error_is_cut_short_and_holds_nobody_up() {
+fn a_worker_that_floods_its_standard_error_is_cut_and_delays_no_thread() {
     let setup = logs_json(cpu(1)).worker(stub_worker());
     let real = crate::binaries::worker().to_str().expect("a readable path").to_owned();
     let setup = setup.env("GRIDPOOL_STUB", "first-floods").env("GRIDPOOL_STUB_REAL", &real);
@@ -216,9 +216,9 @@ fn a_worker_that_floods_its_standard_error_is_cut_short_and_holds_nobody_up() {
 }
 
 /// What is said of lines that the supervisor had to leave out.
-const LEFT_OUT: &str = "lines of this log were left out: nobody read it lines=";
+const LEFT_OUT: &str = "lines of this log were dropped, since its reader was too slow lines=";
 
-/// A pool whose log goes to a pipe that nobody reads yet, and whose workers have already written more
+/// A pool whose log goes to an unread pipe, and whose workers have already written more
 /// than the pipe and the supervisor take.
 fn unread() -> (Pool, std::io::PipeReader) {
     let (reader, writer) = std::io::pipe().expect("a pipe");
@@ -229,16 +229,16 @@ fn unread() -> (Pool, std::io::PipeReader) {
     (pool, reader)
 }
 
-/// Loses the worker of cpu0, of which there is something to say.
+/// Kills the worker of cpu0, which makes a death report.
 fn loses_one(pool: &Pool, generation: u32) {
-    pool.client().kill("cpu0", 9).expect("it is there");
+    pool.client().kill(named("cpu0"), 9).expect("it is there");
     pool.until("cpu0", "replaced", |slot| {
         slot.generation == generation && slot.state == WorkerState::Ready
     });
 }
 
 #[test]
-fn a_log_that_nobody_reads_holds_nobody_up_not_even_the_end() {
+fn an_unread_log_delays_no_thread_and_no_end() {
     let (pool, _reader) = unread();
     serves(&pool.client());
     loses_one(&pool, 2);
@@ -251,7 +251,7 @@ fn a_log_that_nobody_reads_holds_nobody_up_not_even_the_end() {
 }
 
 #[test]
-fn a_log_that_is_read_late_says_how_many_lines_were_left_out_and_then_all_there_is() {
+fn a_log_that_is_read_late_counts_its_dropped_lines_and_goes_on() {
     let (pool, reader) = unread();
     let (send, log) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -281,7 +281,7 @@ fn a_log_that_is_read_late_says_how_many_lines_were_left_out_and_then_all_there_
 const FLOOD_LINES: u64 = 100_001;
 
 #[test]
-fn a_run_keeps_its_mouth_shut() {
+fn a_run_logs_nothing() {
     let task = data("tasks/lines.json");
     let call = gridpool(["run", PROGRAM, "--devices", "cpu:1"]).arg(&task).run();
     assert!(!call.output().is_empty());
@@ -290,7 +290,7 @@ fn a_run_keeps_its_mouth_shut() {
 }
 
 #[test]
-fn an_error_of_a_command_is_an_event_where_the_log_is_json() {
+fn with_a_json_log_the_error_of_a_command_is_an_event() {
     let call = gridpool(["serve", "--devices", "cpu:0"]).env("GRIDPOOL_LOG_FORMAT", "json").run();
     assert_eq!(call.code, Some(2));
     let all = events(&call.stderr);

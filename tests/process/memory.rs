@@ -1,10 +1,10 @@
-//! What the supervisor itself takes, full and under a flood. Read from the kernel, not from the clock.
+//! The supervisor's own memory, full and in a flood, as the kernel reports it.
 
 use std::fs;
 use std::io::Write;
 
+use gridpool_ipc::frame;
 use gridpool_protocol::codec;
-use gridpool_protocol::frame;
 use gridpool_protocol::message::{ClientMessage, ServerMessage};
 use gridpool_tests::oracle::samples::random_grids;
 

@@ -1,9 +1,9 @@
-//! Results that are larger or smaller than their inputs, thousands at a time: they come back through
-//! shared memory packed one after the other, and each must be found again.
+//! Thousands of results that are larger or smaller than their inputs. They come back packed in shared memory,
+//! and each must be found again.
 
+use gridpool_client::{Client, Handle, Job, Outputs};
 use gridpool_kernels::reference::run_batch;
 use gridpool_protocol::batch::{Grid, GridBatch};
-use gridpool_protocol::client::{Client, Job, JobHandle};
 use gridpool_protocol::limits::INLINE_BYTES_MAX;
 use gridpool_protocol::program::{Kind, Program, Type};
 use gridpool_tests::oracle::chains::random_program;
@@ -57,7 +57,7 @@ fn packed_results_are_the_same_in_every_batch_size_on_two_workers() {
         let reference = run_batch(&program, &all).expect("the batch has items");
         assert!(reference.packed().len() > INLINE_BYTES_MAX, "it takes an arena");
         for size in SIZES {
-            let handles: Vec<JobHandle> = items
+            let handles: Vec<Handle<Outputs>> = items
                 .chunks(size)
                 .map(|items| submit_batch(&client, &program, batch(&program, items)))
                 .collect();
@@ -65,9 +65,9 @@ fn packed_results_are_the_same_in_every_batch_size_on_two_workers() {
             for handle in handles {
                 let answer = answer(handle);
                 is_ok(&answer.receipt);
-                let outputs = answer.outputs.expect("OK comes with results");
+                let outputs = answer.outputs().expect("OK comes with results");
                 let errors = (0..outputs.len()).filter(|&at| {
-                    let (got, want) = (item(&outputs, at), item(&reference, first + at));
+                    let (got, want) = (item(outputs, at), item(&reference, first + at));
                     assert!(got == want, "`{text}`, {size} a job, {}: {got}\n{want}", first + at);
                     got.get("error").is_some()
                 });
@@ -79,8 +79,8 @@ fn packed_results_are_the_same_in_every_batch_size_on_two_workers() {
     }
 }
 
-fn submit_batch(client: &Client, program: &Program, batch: GridBatch) -> JobHandle {
-    submit(client, Job::new(program.clone(), batch).expect("it fits one job"))
+fn submit_batch(client: &Client, program: &Program, batch: GridBatch) -> Handle<Outputs> {
+    submit(client, Job::program(program.clone(), batch).expect("it fits one job"))
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn the_largest_results_are_served_and_one_cell_more_is_an_overflow() {
     let answer = answer(submit_batch(&pool.client(), &program, batch));
     is_ok(&answer.receipt);
     assert_eq!(answer.receipt.item_errors, 300);
-    let outputs = answer.outputs.expect("OK comes with results");
+    let outputs = answer.ok().expect("OK comes with results");
     for (number, grid) in grids.iter().enumerate() {
         let got = item(&outputs, number);
         assert_eq!(got, crate::documents::says(&program, grid), "item {number}");
@@ -126,7 +126,7 @@ fn random_programs_give_through_a_pool_what_the_reference_gives() {
         let reference = run_batch(&program, &batch).expect("the batch has items");
         let answer = answer(submit_batch(&client, &program, batch));
         is_ok(&answer.receipt);
-        let outputs = answer.outputs.expect("OK comes with results");
+        let outputs = answer.ok().expect("OK comes with results");
         for at in 0..outputs.len() {
             let (got, want) = (item(&outputs, at), item(&reference, at));
             assert!(got == want, "`{}`, item {at}: {got}\n{want}", program.text());

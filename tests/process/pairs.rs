@@ -1,4 +1,4 @@
-//! Programs over pairs: where pairs come from, what comes in their place, and what is refused.
+//! Programs over pairs: their inputs, their results, and refused inputs.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ fn run(program: &str, arguments: &[&str]) -> crate::command::Cli {
 }
 
 #[test]
-fn each_pair_gives_one_result_in_its_place_whatever_it_lies_in() {
+fn each_pair_gives_one_result_in_its_place_in_every_kind_of_input() {
     let tasks = gridpool_tests::oracle::tasks::examples();
     let list = data("pairs.json").display().to_string();
     for text in PROGRAMS {
@@ -78,7 +78,7 @@ fn a_program_over_grids_works_on_both_sides_of_each_pair() {
 }
 
 #[test]
-fn a_program_over_pairs_refuses_plain_grids_and_names_what_would_work() {
+fn a_program_over_pairs_refuses_plain_grids_and_names_a_program_for_them() {
     let lists = [("grids.json", "8 plain grids"), ("grids.npy", "5 plain grids")];
     for (file, holds) in lists {
         let path = data(file).display().to_string();
@@ -104,20 +104,20 @@ fn a_program_over_pairs_refuses_plain_grids_and_names_what_would_work() {
 }
 
 #[test]
-fn pairs_with_a_flaw_are_refused_with_its_place() {
+fn wrong_pairs_are_refused_with_the_place_of_the_error() {
     let cases = [
         (r#"[{"input": [[1]]}, [[1]]]"#, "grid 1: this is a grid in a list of pairs"),
         (r#"[[[1]], {"input": [[1]]}]"#, "pair 1: this is a pair in a list of grids"),
         (r#"[{"input": [[1]], "output": [[1, 2], [3]]}]"#, "pair 0, output: row 1 has 1 cells"),
         (r#"[{"input": [[1]]}, {"input": [[12]]}]"#, "pair 1, input, row 0, column 0: 12 is not"),
-        (r#"[{"input": [[1]], "input": [[1]]}]"#, "pair 0: the key `input` stands there twice"),
+        (r#"[{"input": [[1]], "input": [[1]]}]"#, "pair 0: the key `input` is there twice"),
         (r#"[{"input": null}]"#, "pair 0, input: expected a grid, a list of rows, found null"),
         (r#"[{"input": [[1]], "output": null}]"#, "pair 0, output: expected a grid"),
         (r#"[{"input": []}]"#, "pair 0, input: the grid is empty"),
         (r#"[{"input": [[1]]}, {}]"#, "pair 1: the key `input` is missing"),
         (r#"[{"input": [[1]]}, 7]"#, "grid 1: expected a grid (a list of rows) or a pair"),
         (r#"[{"train": [{"input": [[1]]}]}]"#, "pair 0: there is no key `train` here"),
-        (r#"{"input": [[1]], "output": [[1]]}"#, "this is one pair where a list of pairs"),
+        (r#"{"input": [[1]], "output": [[1]]}"#, "this is one pair, not a list of pairs"),
         (r#"[{"input": [[1]]"#, "line 1, column 16: not JSON"),
         ("[]", "it holds no grid"),
         (r#"{"train": [], "test": []}"#, "it has no pair in `train` or `test`"),
@@ -131,7 +131,7 @@ fn pairs_with_a_flaw_are_refused_with_its_place() {
 }
 
 #[test]
-fn files_of_one_name_in_two_directories_are_told_apart() {
+fn files_of_one_name_in_two_directories_get_different_names() {
     let folder = tempfile::tempdir().expect("a folder for temporary files");
     let write = |path: &str, color: u8| {
         let path = folder.path().join(path);

@@ -1,4 +1,4 @@
-//! The policy: what `gridpool status --policy` shows, and that a pool and its workers obey it.
+//! The policy: `gridpool status --policy` shows it, and a pool and its workers obey it.
 
 use std::fs;
 
@@ -20,7 +20,7 @@ fn changed(document: &Value) -> (Vec<(&str, &str)>, usize) {
 }
 
 #[test]
-fn a_running_pool_says_which_policy_it_obeys_and_a_file_that_is_named_what_it_would_bring() {
+fn status_shows_the_policy_of_the_pool_or_of_a_config_file() {
     let rules = "[policy]\n'cuda 2' = 'restart'\n'exit 74' = 'retry'\n'cuda 5000' = 'halt'\n";
     let pool = cpu(1).limits(rules).start();
     let other = pool.folder().join("other.toml");
@@ -30,7 +30,7 @@ fn a_running_pool_says_which_policy_it_obeys_and_a_file_that_is_named_what_it_wo
     assert_eq!(document["source"]["config"], other);
     assert_eq!(changed(&document).0, [("hang", "retry")]);
     let table = pool.cli(&["status", "--policy", "--config", other]).run().output();
-    let first = format!("A pool started with --config {other} would do this:\n");
+    let first = format!("The policy of a pool with --config {other}:\n");
     assert!(table.starts_with(&first), "{table}");
 
     let document = pool.cli(&["status", "--policy", "--json"]).run().document();
@@ -42,7 +42,7 @@ fn a_running_pool_says_which_policy_it_obeys_and_a_file_that_is_named_what_it_wo
     let table = pool.cli(&["status", "--policy"]).run().output();
     assert!(table.starts_with("The policy of the pool at "), "{table}");
     // A number that no table has may be meant, or a slip.
-    let (log, says) = (pool.log(), "[policy] names a fault that no table does");
+    let (log, says) = (pool.log(), "[policy] names a fault that is in no table");
     assert!(log.contains(&format!("{says} fault=\"cuda 5000\"")), "{log}");
     assert_eq!(log.matches(says).count(), 1, "{log}");
     // Its workers know what is theirs to decide, and no more.
@@ -53,7 +53,7 @@ fn a_running_pool_says_which_policy_it_obeys_and_a_file_that_is_named_what_it_wo
 }
 
 #[test]
-fn without_a_pool_the_defaults_are_shown_or_what_a_file_makes_of_them() {
+fn without_a_pool_status_shows_the_default_policy_or_that_of_a_file() {
     let folder = tempfile::tempdir().expect("a folder for temporary files");
     let socket = folder.path().join("none.sock");
     let config = folder.path().join("pool.toml");
@@ -73,15 +73,15 @@ fn without_a_pool_the_defaults_are_shown_or_what_a_file_makes_of_them() {
 }
 
 #[test]
-fn an_order_about_something_that_the_pool_has_not_is_a_usage_error() {
+fn a_command_about_something_unknown_is_a_usage_error() {
     let pool = cpu(1).start();
     let hash = "ab".repeat(32);
     for (arguments, words) in [
         (["release", "cpu0"], "gridpool: cpu0 is in service"),
         (["release", "gpu7"], "gridpool: the pool has no device gpu7"),
-        (["release", "zebra"], "or a device (`gpu0`), or `jobs` for all"),
-        (["release", &hash], "was convicted"),
-        (["kill", "zebra"], "gridpool: `zebra` is no worker; there are cpu0#1"),
+        (["release", "zebra"], "`zebra` cannot be released: write a device (`gpu0`), the 64"),
+        (["release", &hash], "is on the denylist"),
+        (["kill", "zebra"], "`zebra` names no worker: write a device (`gpu0`)"),
         (["kill", "cpu0#7"], "gridpool: there is no worker cpu0#7 now; there are cpu0#1"),
     ] {
         pool.cli(&arguments).run().complains(2, &[words]);
@@ -90,7 +90,7 @@ fn an_order_about_something_that_the_pool_has_not_is_a_usage_error() {
 }
 
 #[test]
-fn status_says_why_a_device_is_out_of_service_until_when_and_what_to_type() {
+fn status_explains_a_device_out_of_service() {
     let pool = cpu(2).limits("[policy]\n'signal 11' = 'quarantine'\n'signal 6' = 'halt'\n").start();
     for (device, signal) in [("cpu0", "SEGV"), ("cpu1", "ABRT")] {
         pool.cli(&["kill", device, "--signal", signal]).run().output();
@@ -98,10 +98,10 @@ fn status_says_why_a_device_is_out_of_service_until_when_and_what_to_type() {
     }
     let text = pool.cli(&["status"]).run().output();
     for words in [
-        "\ncpu0 is out of service: cpu0#1 died: signal 11 (SIGSEGV); tried again in ",
-        " s, or now by `gridpool release cpu0`\n",
-        "\ncpu1 is out of service: cpu1#1 died: signal 6 (SIGABRT); not tried again before `gridpool \
-         release cpu1`\n",
+        "\ncpu0 is out of service: cpu0#1 died: signal 11 (SIGSEGV); next try in ",
+        " s, or now with `gridpool release cpu0`\n",
+        "\ncpu1 is out of service: cpu1#1 died: signal 6 (SIGABRT); try again with `gridpool release \
+         cpu1`\n",
     ] {
         assert!(text.contains(words), "`{words}` is not in: {text}");
     }

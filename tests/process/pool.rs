@@ -1,11 +1,11 @@
-//! A pool of its own for one test: `gridpool serve` in a folder of its own, and its end.
+//! A private pool for one test: `gridpool serve` in a temporary folder, and its end.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 
-use gridpool_protocol::client::Client;
+use gridpool_client::{Client, WorkerSelector};
 use gridpool_protocol::status::{Status, WorkerState, WorkerStatus};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -46,7 +46,7 @@ pub(crate) struct Footprint {
     threads: usize,
 }
 
-/// A pool of so many CPU workers whose silence is forgiven.
+/// A pool of `count` CPU workers with long heartbeat limits.
 pub(crate) fn cpu(devices: usize) -> Setup {
     on(format!("cpu:{devices}"))
 }
@@ -69,6 +69,11 @@ pub(crate) fn warm() -> (Pool, Footprint) {
     serves(&pool.client());
     let before = pool.settled();
     (pool, before)
+}
+
+/// The worker that a test names as an operator would.
+pub(crate) fn named(worker: &str) -> WorkerSelector {
+    worker.parse().expect("a worker's name")
 }
 
 /// A worker that misbehaves as `GRIDPOOL_STUB` says; see `stub_worker.rs`.
@@ -187,7 +192,7 @@ impl Pool {
         Client::connect(self.socket()).expect("the pool accepts connections")
     }
 
-    /// The connection that looks at the pool; it never submits anything.
+    /// The connection that polls the pool; it never submits anything.
     pub(crate) fn observer(&self) -> &Client {
         &self.observer
     }
@@ -282,7 +287,7 @@ impl Pool {
         })
     }
 
-    /// What the supervisor holds when nobody but the observer is connected.
+    /// What the supervisor holds when only the observer is connected.
     pub(crate) fn settled(&self) -> Footprint {
         self.until_status("all others to be gone", |status| status.supervisor.clients == 1);
         // The last thread closes its descriptors and ends some moments after it was counted out.

@@ -1,11 +1,11 @@
-//! The client library when its supervisor is killed: it connects again and submits again, under the
-//! same keys, or says that the pool is gone.
+//! The client library after its supervisor is killed: it connects again and submits again with the same keys,
+//! or reports that the pool is gone.
 
-use gridpool_protocol::client::{Client, ClientError};
+use gridpool_client::{Client, ClientError};
 use gridpool_tests::oracle::samples::random_grids;
 
 use crate::jobs::{PROGRAM, answer, data, is_right, job, large_job, serves, small_job, submit};
-use crate::pool::{Pool, cpu};
+use crate::pool::{Pool, cpu, named};
 use crate::wait::within;
 
 /// Kills the supervisor and starts another in its place.
@@ -44,7 +44,7 @@ fn a_client_that_was_idle_uses_the_next_supervisor() {
         |client| serves(client),
         |client| drop(answer(submit(client, large_job(1)))),
         |client| assert_eq!(client.status().expect("a status").workers.len(), 1),
-        |client| drop(client.kill("cpu0", 18).expect("there is a worker")),
+        |client| drop(client.kill(named("cpu0"), 18).expect("there is a worker")),
     ];
     let mut pool = cpu(1).start();
     for used in uses {
@@ -68,7 +68,7 @@ fn a_job_that_may_run_once_is_not_submitted_again() {
     let pool = replaced(pool);
     let error = within("an answer", move || once.wait()).expect_err("it may have run already");
     assert!(matches!(error, ClientError::Lost), "{error}");
-    assert!(answer(often).outputs.is_some());
+    assert!(answer(often).outputs().is_some());
     assert_eq!(pool.status().counters.accepted, 1);
 }
 
@@ -88,7 +88,7 @@ fn a_submit_survives_its_supervisor() {
 }
 
 #[test]
-fn a_client_of_a_pool_that_is_gone_for_good_is_told_so() {
+fn the_client_of_a_pool_that_is_gone_gets_an_error() {
     let pool = cpu(1).start();
     pool.stop("cpu0");
     let client = pool.client();
@@ -96,10 +96,10 @@ fn a_client_of_a_pool_that_is_gone_for_good_is_told_so() {
     pool.until_busy("cpu0");
     let setup = pool.killed();
     let error =
-        within("the client to give up", move || handle.wait()).expect_err("nobody is there");
+        within("the client to give up", move || handle.wait()).expect_err("no pool is there");
     assert!(matches!(error, ClientError::Lost), "{error}");
-    let error = client.submit(small_job(2)).map(drop).expect_err("nobody is there");
+    let error = client.submit(small_job(2)).map(drop).expect_err("no pool is there");
     assert!(matches!(error, ClientError::Lost), "{error}");
-    let error = Client::connect(setup.socket()).map(drop).expect_err("nobody is there");
+    let error = Client::connect(setup.socket()).map(drop).expect_err("no pool is there");
     assert!(error.to_string().starts_with("no pool is running at "), "{error}");
 }

@@ -1,6 +1,6 @@
-//! A worker that dies costs one attempt, never the job, the pool or anybody else's work.
+//! A worker's death costs one attempt, never the job, the pool or another job.
 
-use gridpool_protocol::client::JobHandle;
+use gridpool_client::{Handle, Outputs};
 use gridpool_protocol::output::Output;
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 use gridpool_protocol::status::WorkerState;
@@ -11,7 +11,7 @@ use crate::command::gridpool;
 use crate::jobs::{
     PROGRAM, answer, as_npy, data, heavy_work, is_right, job, large_job, serves, small_job, submit,
 };
-use crate::pool::{Pool, cpu};
+use crate::pool::{Pool, cpu, named};
 use crate::processes::{children, go_on, lives, signal, ticks};
 use crate::wait::{eventually, eventually_so};
 
@@ -28,7 +28,7 @@ fn busy_and_idle(pool: &Pool) -> (&'static str, &'static str) {
 }
 
 /// A job that is on a stopped worker; both workers are stopped.
-fn held_job(pool: &Pool) -> (JobHandle, &'static str, &'static str) {
+fn held_job(pool: &Pool) -> (Handle<Outputs>, &'static str, &'static str) {
     pool.stop("cpu0");
     pool.stop("cpu1");
     let handle = submit(&pool.client(), small_job(1));
@@ -58,7 +58,7 @@ fn a_worker_killed_in_the_middle_of_a_job_costs_one_attempt() {
         // Another attempt may have been quicker than the end of the process.
         let said = ["signal 9 (SIGKILL)", "its worker ended"];
         assert!(said.contains(&&*first.detail), "{}", first.detail);
-        assert!(first.kernels.is_empty(), "nobody knows what it has run");
+        assert!(first.kernels.is_empty(), "the lost attempt has reported no kernels");
         assert_eq!(second.outcome, AttemptOutcome::Ok);
         assert!(second.kernels.iter().all(|kernel| kernel.launches >= 1));
 
@@ -101,7 +101,7 @@ fn a_submit_whose_worker_is_killed_by_gridpool_kill_ends_ok() {
 #[test]
 fn a_run_whose_worker_is_killed_ends_ok() {
     let (text, grids) = heavy_work();
-    // Several times what it has computed when it is killed: whoever looks may be late.
+    // Several times the work that it has done when it is killed, since the test may see it late.
     let grids = [&grids[..]; 4].concat();
     let folder = tempfile::tempdir().expect("a folder for temporary files");
     let input = folder.path().join("grids.npy");
@@ -174,7 +174,7 @@ fn a_worker_that_stops_answering_is_killed_and_its_job_runs_elsewhere() {
     let (busy, idle) = busy_and_idle(&pool);
     let hung = pool.stop(busy);
     let answer = answer(handle);
-    let outputs = answer.outputs.as_ref().expect("OK comes with results");
+    let outputs = answer.outputs().expect("OK comes with results");
     for item in 0..grids.len() {
         assert_eq!(outputs.item(item).expect("well formed"), Ok(Output::Number(5)), "item {item}");
     }
@@ -187,8 +187,8 @@ fn a_worker_that_stops_answering_is_killed_and_its_job_runs_elsewhere() {
 }
 
 #[test]
-fn a_worker_killed_in_its_idleness_is_replaced_whatever_the_signal() {
-    // Not those that whoever runs a process in the background lets it ignore.
+fn an_idle_worker_killed_by_any_signal_is_replaced() {
+    // Not the signals that a background process ignores.
     let signals = [
         (Signal::SIGKILL, "signal 9 (SIGKILL)"),
         (Signal::SIGTERM, "signal 15 (SIGTERM)"),
@@ -226,7 +226,7 @@ fn a_job_that_may_run_once_fails_when_its_worker_dies() {
 }
 
 #[test]
-fn workers_that_die_all_the_time_lose_no_job_and_answer_none_twice() {
+fn workers_that_die_all_the_time_lose_no_job_and_answer_each_once() {
     const CLIENTS: u64 = 3;
     const JOBS: u64 = 40;
     let pool = cpu(2).limits("backoff_min_ms = 1\nbackoff_max_ms = 10\nattempts_max = 100").start();
@@ -249,7 +249,7 @@ fn workers_that_die_all_the_time_lose_no_job_and_answer_none_twice() {
         let victims = status.workers.iter().filter(|row| row.state == WorkerState::Busy);
         for victim in victims {
             // It may have died of something else meanwhile.
-            if pool.observer().kill(&victim.name, 9).is_ok() {
+            if pool.observer().kill(named(&victim.name), 9).is_ok() {
                 deaths += 1;
             }
         }

@@ -12,7 +12,7 @@ use crate::command::gridpool;
 use crate::documents::{by_oracle, entry, read, says};
 use crate::jobs::{PROGRAM, as_json, data, program};
 
-/// At least one of each kind of result, some of which may be empty or in error.
+/// At least one result of each kind; some may be empty or errors.
 const PROGRAMS: [&str; 16] = [
     PROGRAM,
     "o_g(5)",
@@ -157,7 +157,7 @@ fn ties_go_to_the_first_in_cpython_or_to_the_lowest() {
 }
 
 #[test]
-fn standard_input_is_read_where_no_file_is_named_and_where_it_is() {
+fn standard_input_is_read_without_a_file_and_for_a_dash() {
     let grids = [Grid::from_rows(&[[1, 2], [3, 4]]).expect("a grid")];
     let want = json!([{"input": "-", "verdict": "OK", "output": [[[3, 7], [4, 2]]]}]);
     for named in [&[][..], &["-"][..]] {

@@ -1,4 +1,4 @@
-//! What a machine runs short of: descriptors, memory; and processes that hold ever more of it.
+//! A machine short of descriptors or memory, and workers whose memory grows.
 
 use std::fs;
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ fn supervisor(pool: &Pool) -> u32 {
 }
 
 #[test]
-fn a_worker_that_has_grown_too_far_is_replaced_between_jobs_and_no_job_notices() {
+fn a_worker_that_has_grown_too_much_is_recycled_between_jobs() {
     let pool = cpu(1).limits("worker_memory_growth_max = 0\n").start();
     let grids = random_grids(61, 400);
     let client = pool.client();
@@ -37,7 +37,7 @@ fn a_worker_that_has_grown_too_far_is_replaced_between_jobs_and_no_job_notices()
 }
 
 #[test]
-fn a_worker_offers_itself_to_the_kernel_before_its_supervisor_when_memory_is_short() {
+fn when_memory_is_short_the_kernel_kills_a_worker_before_the_supervisor() {
     let pool = cpu(1).start();
     let score = |pid: u32| {
         let text = fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).expect("it lives");
@@ -77,7 +77,7 @@ impl Drop for SmallMemory {
 }
 
 #[test]
-fn a_worker_that_the_kernel_takes_for_its_memory_costs_an_attempt_and_not_the_pool() {
+fn a_worker_that_the_oom_killer_kills_costs_one_attempt_and_not_the_pool() {
     const LITTLE: u64 = 128 << 10;
     let Some(group) = SmallMemory::new(LITTLE) else {
         drop(writeln!(io::stderr(), "not injected: this user may make no memory cgroup"));
@@ -105,7 +105,7 @@ fn allow_descriptors(pool: &Pool, below: u32) {
 }
 
 #[test]
-fn a_worker_that_cannot_be_started_for_want_of_descriptors_is_started_when_there_are_some() {
+fn a_worker_without_descriptors_to_start_starts_once_there_are_some() {
     let pool = cpu(2).start();
     let client = pool.client();
     allow_descriptors(&pool, 10);

@@ -1,5 +1,5 @@
-//! `gridpool config` and `gridpool completions`: what a pool would be started with and who says so,
-//! everything that is wrong with a config file, and a script that a real shell takes.
+//! `gridpool config` and `gridpool completions`: the settings of a pool with their origins, all errors of a
+//! config file, and a script that a real shell runs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -66,7 +66,7 @@ fn show_names_the_flag_the_variable_or_the_line_that_a_setting_comes_from() {
 }
 
 #[test]
-fn a_pool_uses_what_show_says() {
+fn a_pool_uses_the_settings_that_show_lists() {
     let text = "standbys = 1\n[policy]\n'cuda 2' = 'restart'\n";
     let (_folder, path) = config(&format!("[limits]\n{text}"));
     let pool = cpu(2).limits(text).start_early();
@@ -85,7 +85,7 @@ fn a_pool_uses_what_show_says() {
 }
 
 #[test]
-fn check_counts_what_is_right_and_names_everything_that_is_wrong() {
+fn check_counts_the_settings_or_lists_all_errors() {
     let (_folder, path) = config("devices = 'cpu:1'\n[limits]\nqueue_jobs_max = 7\n");
     let said = gridpool(["config", "check"]).arg(&path).run().output();
     assert_eq!(said, format!("{}: ok, 2 settings\n", path.display()));
@@ -101,7 +101,7 @@ fn check_counts_what_is_right_and_names_everything_that_is_wrong() {
         &[
             &line(1, "`gpu1`: a GPU is named by its index alone: 1"),
             &line(3, "`queue_jobs_max` needs a whole number from 1 to 1000000"),
-            &line(7, "`contexts` of the model `m` needs a whole number, as 4"),
+            &line(7, "`contexts` of the model `m` needs a whole number, such as 4"),
         ],
     );
     gridpool(["config", "check", "/none"]).run().complains(78, &["/none: cannot read"]);
@@ -112,7 +112,7 @@ fn check_counts_what_is_right_and_names_everything_that_is_wrong() {
 }
 
 #[test]
-fn a_wrong_variable_is_named_as_what_it_is() {
+fn an_error_in_a_variable_names_the_variable() {
     let call = gridpool(["config", "show"]).env("GRIDPOOL_DEVICES", "cpu:0").run();
     call.complains(2, &["GRIDPOOL_DEVICES: `cpu:0`: cpu:N needs N from 1 to 64"]);
     for (name, value) in [("STANDBY", "abc"), ("ALLOW_CHAOS", "perhaps"), ("LOG_FORMAT", "xml")] {
@@ -124,6 +124,55 @@ fn a_wrong_variable_is_named_as_what_it_is() {
     let call = gridpool(["config", "show"]).env("XDG_RUNTIME_DIR", runtime.path()).run();
     let socket = call.output().lines().find(|line| line.starts_with("socket")).map(str::to_owned);
     assert!(socket.is_some_and(|line| line.contains("environment XDG_RUNTIME_DIR")));
+}
+
+#[test]
+fn version_names_the_workers_kernels() {
+    let said = gridpool(["--version"]).run().output();
+    let lines: Vec<_> = said.lines().collect();
+    let build = gridpool_protocol::build::text();
+    assert_eq!(lines[..2], [format!("gridpool {build}"), format!("gridpool-worker {build}")]);
+    let kernels = [
+        format!("kernels {} on a GPU", gridpool_kernels::module::module_hash()),
+        format!("kernels {} on a CPU", gridpool_kernels::reference::source_hash()),
+    ];
+    assert_eq!(lines[2..], kernels);
+    let alone = gridpool(["--version"]).env("GRIDPOOL_WORKER_BIN", "/no/worker").run();
+    assert_eq!(alone.output(), format!("gridpool {build}\n"));
+}
+
+#[test]
+fn a_filter_of_the_log_that_would_silence_it_is_refused() {
+    let (_folder, path) = config("devices = 'cpu:1'\n");
+    let path = path.to_str().expect("a readable path");
+    let commands: [&[&str]; 4] =
+        [&["run", "rot90"], &["serve", "--config", path], &["config", "check", path], &["status"]];
+    for command in commands {
+        let call = |filter: &str| gridpool(command).env("GRIDPOOL_LOG", filter).run();
+        let words = ["GRIDPOOL_LOG: `verbose` is not a level: write one of off, error, warn"];
+        call("verbose").complains(2, &words);
+        call("gridpool=debgu").complains(2, &["`debgu` is not a level", "; close to it: debug"]);
+        call("gridpol=debug").complains(2, &["`gridpol` is not a crate of gridpool"]);
+    }
+    let check = gridpool(["config", "check", path]).env("GRIDPOOL_LOG", "warn,gridpool=info");
+    assert!(check.run().output().ends_with(": ok, 1 setting\n"));
+}
+
+#[test]
+fn an_unknown_variable_is_a_warning_with_the_closest_name() {
+    let says = "GRIDPOOL_DEVICE: ";
+    let meant = "gridpool reads no such variable; close to it: GRIDPOOL_DEVICES\n";
+    let (_folder, path) = config("devices = 'cpu:1'\n");
+    let check = gridpool(["config", "check"]).arg(&path).env("GRIDPOOL_DEVICE", "cpu:2").run();
+    assert!(check.output().starts_with(&format!("{says}warning: {meant}")));
+    let run = gridpool(["run", "rot90", "--quiet", "--devices", "cpu:1"]);
+    let run = run.env("GRIDPOOL_DEVICE", "cpu:2").stdin("[[[1]]]").run();
+    let said = format!("gridpool: warning: {says}{meant}");
+    assert_eq!((run.code, &*run.stderr), (Some(0), &*said));
+    let pool = cpu(1).env("GRIDPOOL_DEVICE", "cpu:2").start();
+    assert!(pool.log().starts_with(&said), "{}", pool.log());
+    let ops = gridpool(["ops", "rot90"]).env("GRIDPOOL_DEVICE", "cpu:2").run();
+    assert!(ops.output().starts_with("rot90\n"), "it asks for no variable");
 }
 
 #[test]
@@ -157,6 +206,7 @@ fn bash_takes_the_completions_and_completes_with_them() {
         ("gridpool kill --signal SEG", "SEGV"),
         ("gridpool diagnose --only iso", "isolation"),
         ("gridpool chaos oo", "oob"),
+        ("gridpool ops underf", "underfill"),
         ("gridpool completions fi", "fish"),
     ] {
         assert_eq!(offer(words).trim(), want, "{words}");

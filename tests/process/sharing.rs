@@ -1,4 +1,4 @@
-//! Large jobs over several devices, small jobs in one launch, and what waits behind them.
+//! Large jobs over several devices, small jobs in one launch, and the jobs behind them.
 
 use gridpool_protocol::receipt::{Attempt, AttemptOutcome, Receipt};
 use gridpool_protocol::status::WorkerState;
@@ -10,7 +10,7 @@ use crate::pool::cpu;
 use crate::processes::signal;
 
 /// Limits under which a few hundred grids are a large job.
-const SPLITS: &str = "part_cost_min = 10000\n";
+const SPLITS: &str = "shard_cost_min = 10000\n";
 
 /// The attempts that were answered, in order of their parts, which hold every item once.
 #[track_caller]
@@ -44,14 +44,14 @@ fn a_large_job_is_split_over_the_devices_and_gives_what_one_device_gives() {
         assert!(parts.len() >= 2, "{text}: {parts:?}");
         let workers = ["cpu0#1", "cpu1#1"];
         assert!(workers.iter().all(|name| parts.iter().any(|part| part.worker == *name)), "{text}");
-        let outputs = answer.outputs.expect("OK comes with results");
+        let outputs = answer.outputs().expect("OK comes with results");
         let errors = (0..grids.len()).filter(|&item| outputs.item(item).expect("formed").is_err());
         assert_eq!(answer.receipt.item_errors as usize, errors.count(), "{text}");
     }
 }
 
 #[test]
-fn a_worker_killed_amid_a_split_job_costs_one_attempt_of_one_part() {
+fn a_worker_killed_in_a_split_job_costs_one_attempt_of_one_shard() {
     let pool = cpu(2).limits(SPLITS).limits("feed_cost_max = 0").start();
     pool.stop("cpu0");
     pool.stop("cpu1");
@@ -95,7 +95,7 @@ fn jobs_of_two_clients_that_wait_for_one_program_share_a_launch() {
 }
 
 #[test]
-fn what_waits_behind_a_batch_that_kills_its_worker_loses_nothing() {
+fn jobs_behind_a_batch_that_kills_its_worker_lose_nothing() {
     let pool = cpu(1).limits("attempts_max = 2").start();
     pool.stop("cpu0");
     let client = pool.client();

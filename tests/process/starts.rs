@@ -34,8 +34,7 @@ fn serve_with(setup: &Setup) -> (Option<i32>, String) {
     let code = setup.serve().exit().code();
     let entries = fs::read_dir(setup.folder()).expect("the folder can be listed");
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let left = names
-        .filter(|name| !["log", "pool.toml", "pool.lock", "pool.sock.lock"].contains(&&**name));
+    let left = names.filter(|name| !["log", "pool.toml"].contains(&&**name));
     assert_eq!(left.collect::<Vec<_>>(), [""; 0]);
     (code, setup.log())
 }
@@ -53,7 +52,7 @@ fn a_worker_of_another_version_is_refused_with_both_versions() {
 }
 
 #[test]
-fn programs_that_are_no_workers_are_given_up_with_a_sentence() {
+fn programs_that_are_not_workers_are_given_up_with_a_sentence() {
     let stub = stub_worker();
     let cases = [
         ("/bin/true", "", "cpu0#3 died: exit code 0"),
@@ -78,7 +77,7 @@ fn a_worker_that_never_gets_ready_is_given_up() {
 }
 
 #[test]
-fn a_worker_that_exits_unasked_costs_one_attempt() {
+fn a_worker_that_exits_by_itself_costs_one_attempt() {
     let pool = stubs("first-exits-on-a-job").start();
     let grids = random_grids(31, 5);
     let answer = answer(submit(&pool.client(), job(PROGRAM, &grids)));
@@ -91,13 +90,13 @@ fn a_worker_that_exits_unasked_costs_one_attempt() {
 }
 
 #[test]
-fn a_worker_that_reports_what_cannot_be_has_broken_the_protocol() {
+fn an_impossible_report_of_a_worker_breaks_the_protocol() {
     let pool = stubs("first-reports-no-number").start();
     let grids = random_grids(36, 5);
     let answer = answer(submit(&pool.client(), job(PROGRAM, &grids)));
     is_right(&answer, PROGRAM, &grids);
     let [first, second] = &*answer.receipt.attempts else { panic!("{:?}", answer.receipt) };
-    let words = "killed by the supervisor: its report tells of NaN us in zeros";
+    let words = "killed by the supervisor: its report says NaN us in zeros";
     assert!(first.detail.contains(words), "{}", first.detail);
     assert_eq!((&*second.worker, second.outcome), ("cpu0#2", AttemptOutcome::Ok));
 }

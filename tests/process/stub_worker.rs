@@ -1,6 +1,6 @@
-//! A worker that misbehaves as `GRIDPOOL_STUB` says. Where the word begins with `first-`, only the
-//! first process of a device does; the others become the worker of `GRIDPOOL_STUB_REAL`. So does any
-//! process that is not to serve jobs.
+//! A worker that misbehaves as `GRIDPOOL_STUB` says. If the word begins with `first-`, only the first process of
+//! a device misbehaves; the others become the worker of `GRIDPOOL_STUB_REAL`, as does every process of another
+//! role than `grid`.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -8,18 +8,20 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 
+use gridpool_ipc::channel::{self, Receiver, Sender};
+use gridpool_ipc::frame;
 use gridpool_protocol::batch::BatchLayout;
-use gridpool_protocol::channel::{self, Receiver, Sender};
-use gridpool_protocol::ids::{AttemptId, WorkerId};
+use gridpool_protocol::codec;
+use gridpool_protocol::ids::{AttemptId, WorkerName};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::message::{
-    Answer, AttemptError, Destination, FromWorker, Inline, Lifeline, Member, Payload, Run, ToWorker,
+    Assignment, AttemptAnswer, AttemptError, Destination, FromWorker, Inline, Lifeline, Packing,
+    Payload, ToWorker, Work,
 };
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Program;
 use gridpool_protocol::receipt::{DeviceInfo, KernelUse, RunReport};
 use gridpool_protocol::status::WorkerMemory;
-use gridpool_protocol::{codec, frame};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 
@@ -30,7 +32,7 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() != Some("grid") {
         become_real();
     }
-    let worker: WorkerId = argument("--worker").parse().expect("a worker's name");
+    let worker: WorkerName = argument("--worker").parse().expect("a worker's name");
     let fault = std::env::var("GRIDPOOL_STUB").expect("GRIDPOOL_STUB says what to do");
     let fault = match fault.strip_prefix("first-") {
         Some(_) if worker.generation > 1 => become_real(),
@@ -57,18 +59,21 @@ fn main() -> ExitCode {
 }
 
 /// Takes jobs and does something else with them.
-fn serve((replies, requests): &mut Ends, worker: WorkerId, fault: &str) {
+fn serve((replies, requests): &mut Ends, worker: WorkerName, fault: &str) {
     let device = DeviceInfo {
         kind: worker.device.kind,
         index: worker.device.index,
         name: "stub".to_owned(),
-        uuid: String::new(),
-        driver: String::new(),
+        ..DeviceInfo::default()
     };
     say(replies, &FromWorker::Ready { device });
     while let Ok(request) = requests.recv() {
-        let ToWorker::Run(run) = request else { return };
-        let attempt = run.members[0].attempt;
+        let ToWorker::Dispatch(dispatch) = request else { return };
+        let attempt = dispatch.assignments[0].attempt;
+        let answer_all = |launches, device_us| {
+            let each = |a| answer(replies, &dispatch.work, a, launches, device_us);
+            dispatch.assignments.iter().for_each(each);
+        };
         match fault {
             "exits-on-a-job" => return,
             "floods" => return flood(),
@@ -81,39 +86,35 @@ fn serve((replies, requests): &mut Ends, worker: WorkerId, fault: &str) {
                 let why = "out of memory for a moment".to_owned();
                 refuse(replies, attempt, AttemptError::Device(why));
             }
-            "launches-nothing" => run.members.iter().for_each(|m| answer(replies, &run, m, 0, 1.0)),
-            "gives-zeros" => run.members.iter().for_each(|m| answer(replies, &run, m, 1, 1.0)),
-            "reports-no-number" => {
-                run.members.iter().for_each(|m| answer(replies, &run, m, 1, f64::NAN));
-            }
+            "launches-nothing" => answer_all(0, 1.0),
+            "gives-zeros" => answer_all(1, 1.0),
+            "reports-no-number" => answer_all(1, f64::NAN),
             other => unreachable!("no fault is called {other}"),
         }
     }
 }
 
-/// Says that a member is done, and gives zeros for its result.
-fn answer(replies: &Sender<FromWorker>, run: &Run, member: &Member, launches: u32, device_us: f64) {
-    let Payload { items, cells, .. } = member.payload;
-    let program = Program::compile(&run.program, run.ties).expect("the supervisor compiled it");
+/// Says that an attempt is done, and gives zeros for its result.
+fn answer(
+    replies: &Sender<FromWorker>,
+    work: &Work,
+    assignment: &Assignment,
+    launches: u32,
+    device_us: f64,
+) {
+    let Work::Program { text, ties } = work else { unreachable!("no program: {work:?}") };
+    let Payload { packing, output, .. } = &assignment.payload;
+    let &Packing::Grids { items, cells } = packing else { unreachable!("no grids: {packing:?}") };
+    let program = Program::compile(text, *ties).expect("the supervisor compiled it");
     let batch = BatchLayout::new(items, 1, cells).expect("the supervisor checked it");
     let layout = OutputLayout::new(&program, batch).expect("the supervisor checked it");
     let kernels = vec![KernelUse { name: "zeros".to_owned(), launches, device_us }];
-    let report = RunReport {
-        module_hash: String::new(),
-        items: 1,
-        joined_items: items,
-        item_errors: 0,
-        kernels,
-        h2d_bytes: 0,
-        d2h_bytes: 0,
-        service_us: 1,
-        allocations: 0,
-        infer: None,
-    };
-    let output =
-        (member.payload.output == Destination::Inline).then(|| Inline(vec![0; layout.bytes()]));
-    let result = Ok(Answer { report, output });
-    say(replies, &FromWorker::Answer { attempt: member.attempt, result });
+    let report =
+        RunReport { items: 1, joined_items: items, kernels, service_us: 1, ..RunReport::default() };
+    let is_inline = *output == Destination::Inline;
+    let output = is_inline.then(|| Inline(vec![0; layout.bytes()]));
+    let result = Ok(AttemptAnswer { report, output });
+    say(replies, &FromWorker::Answer { attempt: assignment.attempt, result });
 }
 
 /// Writes 10 MB of no text to standard error, and leaves a child behind that holds it open.
@@ -122,19 +123,19 @@ fn flood() {
     let mut error = std::io::stderr().lock();
     let line = [b"\xff\x1b[2J ", [b'x'; 93].as_slice(), b"\n"].concat();
     for _ in 0..100_000 {
-        error.write_all(&line).expect("somebody reads");
+        error.write_all(&line).expect("the supervisor reads");
     }
-    error.write_all(b"the last line of the flood\n").expect("somebody reads");
+    error.write_all(b"the last line of the flood\n").expect("the supervisor reads");
     // Longer than the test takes.
     let child = Command::new("sleep").arg("30").stdout(Stdio::null()).stdin(Stdio::null()).spawn();
     child.expect("a child can be started");
 }
 
-/// Writes more to standard error than any log that nobody reads has room for, before it does its work.
+/// Before its work, writes more to standard error than an unread log has room for.
 fn chatter() {
     let line = [b"chatter ".as_slice(), &[b'x'; 8_000], b"\n"].concat();
     for _ in 0..200 {
-        std::io::stderr().write_all(&line).expect("somebody reads");
+        std::io::stderr().write_all(&line).expect("the supervisor reads");
     }
 }
 
@@ -142,7 +143,7 @@ fn refuse(replies: &Sender<FromWorker>, attempt: AttemptId, error: AttemptError)
     say(replies, &FromWorker::Answer { attempt, result: Err(error) });
 }
 
-fn greeted(worker: WorkerId, build: &str) -> Ends {
+fn greeted(worker: WorkerName, build: &str) -> Ends {
     let ends = connect();
     let build = build.to_owned();
     say(&ends.0, &FromWorker::Hello { version: PROTOCOL_VERSION, build, worker });

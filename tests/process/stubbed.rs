@@ -1,5 +1,5 @@
-//! GPU workers on a driver without a GPU (`tests/stub-cuda`): the whole way from a client to libcuda and
-//! back, with faults where a script puts them. In a script, `DIR` is the folder of its pool.
+//! GPU workers on a stub driver (`tests/stub-cuda`): the whole path from a client to libcuda and back, with
+//! faults by a script. In a script, `DIR` is the folder of its pool.
 
 mod codes;
 mod devices;
@@ -20,12 +20,12 @@ use crate::pool::{Setup, on};
 const NAMES: [&str; 3] = ["libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1"];
 
 /// The variable that tells the driver what to do.
-const SCRIPT: &str = "GRIDPOOL_STUB_SCRIPT";
+const SCRIPT: &str = "STUB_CUDA_SCRIPT";
 
 /// Restarts that follow each other at once.
 const NO_BACKOFF: &str = "backoff_min_ms = 1\nbackoff_max_ms = 2\n";
 
-/// A pool on so many GPUs whose driver obeys a script.
+/// A pool on `count` GPUs whose driver obeys a script.
 pub(crate) fn gpus(count: usize, script: &str) -> Setup {
     let names: Vec<_> = (0..count).map(|gpu| gpu.to_string()).collect();
     let setup = on(names.join(","));

@@ -1,5 +1,5 @@
-//! Well-formed messages that mean harm: submissions that do not add up, and shared memory that its
-//! client scribbles over.
+//! Hostile but well-formed messages: submissions with contradictions, and shared memory that its client
+//! overwrites.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,8 @@ use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::ids::{ArenaId, JobKey};
 use gridpool_protocol::limits::{JOB_CELLS_MAX, JOB_ITEMS_MAX};
 use gridpool_protocol::message::{
-    ClientMessage, Destination, Inline, Input, Refusal, Slice, Submission,
+    ClientMessage, Destination, Inline, Input, Packing, Refusal, ServerMessage, Slice, Submission,
+    Work,
 };
 use gridpool_protocol::output::{ItemErrorCode, Output, Outputs};
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
@@ -17,30 +18,32 @@ use gridpool_tests::oracle::samples::{SplitMix64, random_grids};
 use nix::fcntl::{FallocateFlags, fallocate};
 
 use crate::jobs::{PROGRAM, answer, is_right, job, program, serves, submit};
-use crate::pool::warm;
-use crate::raw::{Memory, Raw, in_arena, inline, inline_batch, is_ok, layout};
+use crate::pool::{named, warm};
+use crate::raw::{Memory, Raw, counts, in_arena, inline, inline_batch, is_ok, layout, text};
 
 type Change = fn(&mut Submission);
 
 fn input_slice(submission: &mut Submission) -> &mut Slice {
-    match &mut submission.call.payload.input {
+    match &mut submission.payload.input {
         Input::Arena(slice) => slice,
         Input::Inline(_) => unreachable!("it lies in an arena"),
     }
 }
 
 fn output_slice(submission: &mut Submission) -> &mut Slice {
-    match &mut submission.call.payload.output {
+    match &mut submission.payload.output {
         Destination::Arena(slice) => slice,
         Destination::Inline => unreachable!("it lies in an arena"),
     }
 }
 
 /// What is done to a good submission in an arena of 1 MiB, and words of the refusal.
-const BROKEN: [(Change, &str); 20] = [
+const BROKEN: [(Change, &str); 26] = [
     (|s| input_slice(s).offset = 1 << 20, "do not lie in arena"),
     (|s| input_slice(s).offset = u64::MAX - 15, "do not lie in arena"),
     (|s| input_slice(s).bytes = u64::MAX, "do not lie in arena"),
+    // Its end is 0 in 64 bits.
+    (|s| (input_slice(s).offset, input_slice(s).bytes) = (1 << 63, 1 << 63), "do not lie in arena"),
     (|s| output_slice(s).offset = !15, "do not lie in arena"),
     (|s| output_slice(s).bytes = (1 << 20) + 16, "do not lie in arena"),
     (|s| input_slice(s).bytes -= 16, "it must have"),
@@ -48,16 +51,21 @@ const BROKEN: [(Change, &str); 20] = [
     (|s| output_slice(s).bytes = 0, "it must have"),
     (|s| output_slice(s).offset += 8, "start at a multiple of 16"),
     (|s| input_slice(s).offset += 1, "start at a multiple of 16"),
-    (|s| output_slice(s).offset = input_slice(s).offset, "would overwrite the batch"),
-    (|s| output_slice(s).offset -= 16, "would overwrite the batch"),
+    (|s| output_slice(s).offset = input_slice(s).offset, "would overwrite the input"),
+    (|s| output_slice(s).offset -= 16, "would overwrite the input"),
     (|s| input_slice(s).arena = ArenaId(999_999), "arena999999 is no arena of this connection"),
     (|s| output_slice(s).arena = ArenaId(0), "arena0 is no arena of this connection"),
-    (|s| (s.call.payload.items, s.call.payload.cells) = (0, 0), "the batch has no item"),
-    (|s| s.call.payload.items = JOB_ITEMS_MAX + 1, "a job has at most 4194304"),
-    (|s| s.call.payload.cells = JOB_CELLS_MAX + 1, "a job has at most"),
-    (|s| s.call.program = "rot91".to_owned(), "rot91"),
-    (|s| s.call.program = "rot90 | ".repeat(700), "at most 4096 are allowed"),
-    (|s| s.call.payload.output = Destination::Inline, "cannot travel inline"),
+    (|s| (*counts(s).0, *counts(s).1) = (0, 0), "the batch has no items"),
+    (|s| *counts(s).0 = JOB_ITEMS_MAX + 1, "a job has at most 4194304"),
+    (|s| *counts(s).0 = u32::MAX, "a job has at most 4194304"),
+    (|s| *counts(s).1 = JOB_CELLS_MAX + 1, "a job has at most"),
+    (|s| *counts(s).1 = u32::MAX, "a job has at most"),
+    (|s| *counts(s).1 = 2, "cells"),
+    (|s| *text(s) = "rot91".to_owned(), "rot91"),
+    (|s| *text(s) = "rot90 | ".repeat(700), "at most 4096 are allowed"),
+    (|s| s.payload.output = Destination::Inline, "cannot travel inline"),
+    (|s| s.payload.packing = Packing::Tensors, "a program runs over grids"),
+    (|s| s.work = Work::Model { name: "m".to_owned() }, "a model runs over tensors"),
 ];
 
 #[test]
@@ -79,17 +87,17 @@ fn submissions_that_do_not_add_up_are_refused_with_a_sentence() {
     let small = inline(100, &random_grids(2, 3));
     let large = inline(101, &random_grids(2, 300));
     let mut short = small.clone();
-    short.call.payload.items += 1;
+    *counts(&mut short).0 += 1;
     let mut empty = small.clone();
-    empty.call.payload.input = Input::Inline(Inline::default());
+    empty.payload.input = Input::Inline(Inline::default());
     for submission in [short, empty, large] {
         raw.say(&ClientMessage::Submit(Box::new(submission)));
         let refusal = raw.hear_refused();
-        assert!(refusal.to_string().contains("an inline batch of"), "{refusal}");
+        assert!(refusal.to_string().contains("an inline input of"), "{refusal}");
     }
     // The connection is as good as before, and a deadline of half a million years is cut to size.
     let mut good = in_arena(102, &grids, &memory);
-    good.deadline_ms = u64::MAX;
+    good.terms.deadline_ms = u64::MAX;
     raw.submit(good);
     is_ok(&raw.hear_done().1);
     drop((raw, memory));
@@ -192,9 +200,7 @@ fn a_pair_may_lack_its_output_and_never_its_input() {
     for (key, at, words) in [(2, 4, "grid 2: 0 x 0 cells"), (3, 2, "grid 1: 0 x ")] {
         let mut bad = good.clone();
         bad.key = JobKey(key);
-        let Input::Inline(Inline(bytes)) = &mut bad.call.payload.input else {
-            panic!("it is inline")
-        };
+        let Input::Inline(Inline(bytes)) = &mut bad.payload.input else { panic!("it is inline") };
         let width = if key == 2 { 2 } else { 1 };
         bytes[at..at + width].fill(0);
         raw.submit(bad);
@@ -204,15 +210,16 @@ fn a_pair_may_lack_its_output_and_never_its_input() {
     }
     // The same bytes to a program over grids are another layout.
     let mut grids = good;
-    (grids.key, grids.call.program) = (JobKey(4), PROGRAM.to_owned());
+    grids.key = JobKey(4);
+    PROGRAM.clone_into(text(&mut grids));
     raw.say(&ClientMessage::Submit(Box::new(grids)));
-    assert!(raw.hear_refused().to_string().contains("an inline batch of"));
+    assert!(raw.hear_refused().to_string().contains("an inline input of"));
     drop(raw);
     pool.is_unharmed(before);
 }
 
 #[test]
-fn a_cell_that_is_no_colour_is_an_error_of_its_item_alone() {
+fn a_cell_that_is_not_a_colour_is_an_error_of_its_item_only() {
     let (pool, before) = warm();
     let mut raw = Raw::greeted(&pool.socket());
     let memory = raw.arena(1 << 20);
@@ -262,7 +269,7 @@ fn to_usize(number: u64) -> usize {
 }
 
 #[test]
-fn memory_that_changes_while_a_job_reads_it_harms_nobody_else() {
+fn memory_that_changes_during_a_job_harms_no_other_client() {
     let (pool, before) = warm();
     let mut raw = Raw::greeted(&pool.socket());
     let memory = raw.arena(1 << 20);
@@ -292,7 +299,7 @@ fn memory_that_changes_while_a_job_reads_it_harms_nobody_else() {
 }
 
 #[test]
-fn memory_that_its_client_has_punched_holes_into_reads_as_zeros() {
+fn memory_with_holes_punched_by_its_client_reads_as_zeros() {
     let (pool, before) = warm();
     let mut raw = Raw::greeted(&pool.socket());
     let memory = raw.arena(1 << 20);
@@ -302,14 +309,14 @@ fn memory_that_its_client_has_punched_holes_into_reads_as_zeros() {
     raw.submit(submission);
     let (_, receipt, _) = raw.hear_done();
     assert_eq!(receipt.verdict, Verdict::Failed);
-    // Several threads look at it; which of them is first is chance.
+    // Several threads check it, in any order.
     assert!(receipt.reason.ends_with(": 0 x 0 cells are out of bounds"), "{}", receipt.reason);
     drop((raw, memory));
     pool.is_unharmed(before);
 }
 
 #[test]
-fn signals_go_to_workers_of_the_pool_alone() {
+fn signals_go_only_to_workers_of_the_pool() {
     let (pool, before) = warm();
     let cases = [
         ("cpu0", 0, "0 is no signal"),
@@ -317,13 +324,19 @@ fn signals_go_to_workers_of_the_pool_alone() {
         ("cpu0", -9, "-9 is no signal"),
         ("cpu1", 9, "there is no worker cpu1 now; there are cpu0#1"),
         ("cpu0#2", 9, "there is no worker cpu0#2 now; there are cpu0#1"),
-        ("", 9, "`` is no worker; there are cpu0#1"),
-        ("1", 9, "`1` is no worker; there are cpu0#1"),
     ];
     for (worker, signal, words) in cases {
-        let error = pool.observer().kill(worker, signal).expect_err(worker);
+        let error = pool.observer().kill(named(worker), signal).expect_err(worker);
         assert_eq!(error.to_string(), words);
     }
+    // No client of ours writes such a name.
+    let mut raw = Raw::greeted(&pool.socket());
+    for worker in ["", "1"] {
+        raw.say(&ClientMessage::Kill { request: 7, worker: worker.to_owned(), signal: 9 });
+        let ServerMessage::Denied { request: 7, refusal } = raw.hear() else { panic!("{worker}") };
+        assert_eq!(refusal.to_string(), format!("`{worker}` is no worker; there are cpu0#1"));
+    }
+    drop(raw);
     pool.is_unharmed(before);
 }
 
@@ -338,7 +351,7 @@ fn the_largest_grids_and_the_most_ops_are_served() {
     let client = pool.client();
     let answer = answer(submit(&client, job(&text, &grids)));
     is_ok(&answer.receipt);
-    let outputs = answer.outputs.expect("OK comes with results");
+    let outputs = answer.ok().expect("OK comes with results");
     for (item, grid) in grids.iter().enumerate() {
         let turned = outputs.item(item).expect("well formed").expect("a result");
         assert_eq!(turned, Output::Grid(grid.clone()), "64 quarter turns are 16 whole ones");

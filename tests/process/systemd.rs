@@ -1,5 +1,5 @@
-//! A supervisor as a service of systemd, whose part the test plays: what it says over `NOTIFY_SOCKET`,
-//! and that it says nothing when it does nothing.
+//! A supervisor as a service of systemd, with the test in systemd's place: its messages over `NOTIFY_SOCKET`, and
+//! its silence when it hangs.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -36,8 +36,8 @@ impl Manager {
     }
 
     /// The next message, if one comes in time.
-    fn next_within(&self, patience: Duration) -> Option<String> {
-        self.socket.set_read_timeout(Some(patience)).expect("a timeout can be set");
+    fn next_within(&self, timeout: Duration) -> Option<String> {
+        self.socket.set_read_timeout(Some(timeout)).expect("a timeout can be set");
         let mut bytes = [0; 4096];
         match self.socket.recv(&mut bytes) {
             Ok(length) => {
@@ -76,7 +76,7 @@ impl Manager {
         assert_eq!(ready, "READY=1\nSTATUS=serving: 1 of 1 devices ready");
     }
 
-    /// Waits for so many pings and nothing else.
+    /// Waits for `count` pings and no other message.
     fn hears_pings(&self, count: usize) {
         for number in 0..count {
             assert_eq!(self.next(), PING, "ping {number}");
@@ -110,7 +110,7 @@ fn served(setup: Setup) -> (Pool, Manager) {
 }
 
 #[test]
-fn a_service_manager_hears_that_the_pool_is_ready_lives_and_stops_in_this_order() {
+fn systemd_is_told_that_the_pool_is_ready_alive_and_stopping_in_this_order() {
     let (pool, manager) = served(cpu(1));
     manager.hears_pings(5);
     let client = pool.client();
@@ -133,7 +133,7 @@ fn a_service_manager_hears_that_the_pool_is_ready_lives_and_stops_in_this_order(
 }
 
 #[test]
-fn a_supervisor_that_stands_still_does_not_ping() {
+fn a_stopped_supervisor_does_not_ping() {
     let (pool, manager) = served(cpu(1));
     manager.hears_pings(2);
     for _ in 0..2 {
@@ -176,7 +176,7 @@ fn the_status_follows_workers_that_die_and_come_back() {
 }
 
 #[test]
-fn a_drain_that_may_take_longer_asks_for_the_time_that_it_may_take() {
+fn a_drain_asks_systemd_for_the_time_that_it_may_take() {
     let (pool, manager) = served(cpu(1).limits("drain_timeout_s = 7200"));
     pool.signal(Signal::SIGTERM);
     let stopping = manager.next_news();
@@ -186,7 +186,7 @@ fn a_drain_that_may_take_longer_asks_for_the_time_that_it_may_take() {
 }
 
 #[test]
-fn workers_inherit_nothing_that_is_meant_for_the_supervisor() {
+fn workers_do_not_inherit_the_variables_of_systemd() {
     let (pool, _manager) = served(cpu(1).env("GRIDPOOL_LOG", "info"));
     let environment = fs::read(format!("/proc/{}/environ", pool.pid("cpu0")));
     let environment = environment.expect("a worker's environment can be read");
@@ -200,7 +200,7 @@ fn workers_inherit_nothing_that_is_meant_for_the_supervisor() {
 }
 
 #[test]
-fn a_socket_without_a_file_is_understood_and_a_watchdog_for_another_process_is_not_fed() {
+fn an_abstract_socket_works_and_a_watchdog_of_another_process_gets_no_ping() {
     let setup = cpu(1);
     let name = format!("gridpool-test-{}", setup.folder().display());
     let address = SocketAddr::from_abstract_name(&name).expect("a name of a socket");
@@ -216,7 +216,7 @@ fn a_socket_without_a_file_is_understood_and_a_watchdog_for_another_process_is_n
 }
 
 #[test]
-fn a_service_manager_that_is_not_there_or_not_understood_is_warned_of_once_and_changes_nothing() {
+fn an_absent_or_invalid_notify_socket_is_one_warning_and_changes_nothing() {
     for (socket, words) in [
         ("/nowhere/notify", "the service manager cannot be told"),
         ("nowhere", "an absolute path, or @ and a name"),

@@ -1,4 +1,4 @@
-//! `gridpool top` on a real pseudo-terminal, and where there is none.
+//! `gridpool top` on a real pseudo-terminal and without one; also the colours of results.
 
 mod terminal;
 
@@ -10,7 +10,7 @@ use gridpool_protocol::status::WorkerState;
 use nix::sys::signal::Signal;
 
 use crate::binaries;
-use crate::jobs::{PROGRAM, answer, serves, small_job, submit};
+use crate::jobs::{PROGRAM, answer, data, serves, small_job, submit};
 use crate::pool::{Pool, cpu};
 use crate::processes::{go_on, signal, stop, ticks};
 use crate::wait::{eventually, pause};
@@ -24,7 +24,7 @@ fn top(pool: &Pool, arguments: &[&str]) -> Command {
     command
 }
 
-/// The same on a terminal of the usual size, with a look ten times a second.
+/// `top` on a terminal of the usual size, with ten snapshots a second.
 fn watched(pool: &Pool) -> Terminal {
     let terminal = Terminal::start(&top(pool, &["--every", "0.1"]), 80, 24);
     terminal.until(&["cpu0#1", "? help"]);
@@ -32,7 +32,31 @@ fn watched(pool: &Pool) -> Terminal {
 }
 
 #[test]
-fn a_worker_that_is_killed_by_a_key_is_replaced_before_the_operators_eyes() {
+fn results_have_the_colours_of_the_terminal() {
+    let run = |variables: &[(&str, &str)]| {
+        let mut command = Command::new(binaries::gridpool());
+        command.args(["run", "rot90", "--devices", "cpu:1", "--quiet"]);
+        command.arg(data("tasks/one_cell.json"));
+        for name in ["TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "GRIDPOOL_LOG"] {
+            command.env_remove(name);
+        }
+        let mut terminal = Terminal::start(command.envs(variables.iter().copied()), 80, 60);
+        terminal.until(&["cpu0#1  "]);
+        assert_eq!(terminal.is_given_back(), Some(0));
+        String::from_utf8(terminal.bytes()).expect("text")
+    };
+    let all = ("COLORTERM", "truecolor");
+    for plain in [&[][..], &[("TERM", "dumb"), all], &[("TERM", "xterm"), all, ("NO_COLOR", "1")]] {
+        let said = run(plain);
+        assert!(!said.contains('\x1b'), "{plain:?}: {said:?}");
+    }
+    assert!(run(&[("TERM", "linux")]).contains(";4"));
+    assert!(run(&[("TERM", "xterm-256color")]).contains(";48;5;"));
+    assert!(run(&[("TERM", "xterm-256color"), all]).contains(";48;2;"));
+}
+
+#[test]
+fn a_worker_killed_by_a_key_is_replaced_on_the_screen() {
     let pool = cpu(2).start();
     let mut terminal = watched(&pool);
     terminal.until(&["> cpu0#1 grid ready", "  cpu1#1 grid ready", "0 jobs/s"]);
@@ -53,7 +77,7 @@ fn a_worker_that_is_killed_by_a_key_is_replaced_before_the_operators_eyes() {
 }
 
 #[test]
-fn it_shows_what_runs_and_what_waits_and_then_how_fast_it_was() {
+fn top_shows_running_and_waiting_jobs_then_rates() {
     let pool = cpu(1).limits("feed_cost_max = 0\njoin_cost_max = 0").start();
     let terminal = watched(&pool);
     pool.stop("cpu0");
@@ -68,7 +92,7 @@ fn it_shows_what_runs_and_what_waits_and_then_how_fast_it_was() {
 }
 
 #[test]
-fn on_every_signal_that_ends_it_the_terminal_is_given_back() {
+fn every_signal_that_ends_top_restores_the_terminal() {
     let pool = cpu(1).start();
     for number in [
         Signal::SIGTERM,
@@ -92,7 +116,7 @@ fn on_every_signal_that_ends_it_the_terminal_is_given_back() {
 }
 
 #[test]
-fn a_signal_that_would_suspend_it_gives_the_terminal_back_meanwhile() {
+fn a_suspend_signal_restores_the_terminal_meanwhile() {
     let pool = cpu(1).start();
     let mut terminal = watched(&pool);
     // Nobody could continue a process of this session, so the kernel stops none: it takes the
@@ -109,20 +133,20 @@ fn a_signal_that_would_suspend_it_gives_the_terminal_back_meanwhile() {
 }
 
 #[test]
-fn an_order_takes_no_look_of_its_own() {
+fn a_command_triggers_no_snapshot() {
     let pool = cpu(1).start();
     let mut terminal = Terminal::start(&top(&pool, &["--every", "3600"]), 80, 24);
     terminal.until(&["- jobs/s", "? help"]);
     terminal.press("r");
     terminal.until(&["cpu0 is in service"]);
-    // A look after the first order would have come before the answer to the second.
+    // A snapshot after the first command would have come before the answer to the second.
     terminal.press("ky");
     let text = terminal.until(&["signal 9 sent to cpu0#1"]);
-    assert!(text.contains("- jobs/s"), "two looks give a rate: {text}");
+    assert!(text.contains("- jobs/s"), "a rate needs two snapshots: {text}");
 }
 
 #[test]
-fn a_supervisor_that_is_gone_is_said_to_be_until_another_is_there() {
+fn a_missing_supervisor_is_reported_until_another_starts() {
     let pool = cpu(1).start();
     let mut terminal = watched(&pool);
     pool.cli(&["kill", "cpu0"]).run().output();
@@ -139,7 +163,7 @@ fn a_supervisor_that_is_gone_is_said_to_be_until_another_is_there() {
 }
 
 #[test]
-fn a_supervisor_that_does_not_answer_holds_up_no_key() {
+fn a_supervisor_that_does_not_answer_delays_no_key() {
     let pool = cpu(1).start();
     let mut terminal = watched(&pool);
     stop(pool.supervisor.pid());
@@ -157,13 +181,13 @@ fn a_supervisor_that_does_not_answer_holds_up_no_key() {
 }
 
 #[test]
-fn a_drain_is_asked_for_once_and_what_is_in_service_is_not_released() {
+fn a_drain_asks_once_and_a_device_in_service_is_not_released() {
     let pool = cpu(1).start();
     let mut terminal = watched(&pool);
     terminal.press("r");
     terminal.until(&["cpu0 is in service"]);
     terminal.press("d");
-    terminal.until(&["drain: the pool finishes what it has accepted, then stops? y: yes"]);
+    terminal.until(&["drain: finish all accepted jobs, then stop the pool? y: yes"]);
     terminal.press("y");
     pool.ends_well();
     terminal.until(&["the pool was drained and has stopped", "cpu0#1 grid stopped", "- jobs/s"]);
@@ -172,7 +196,7 @@ fn a_drain_is_asked_for_once_and_what_is_in_service_is_not_released() {
 }
 
 #[test]
-fn a_picture_that_is_paused_stands_still_and_goes_on_where_the_pool_is() {
+fn a_paused_picture_stays_and_then_shows_the_present() {
     let pool = cpu(1).start();
     let mut terminal = watched(&pool);
     terminal.press("p");
@@ -188,7 +212,7 @@ fn a_picture_that_is_paused_stands_still_and_goes_on_where_the_pool_is() {
 }
 
 #[test]
-fn a_terminal_of_another_size_is_filled_anew() {
+fn a_resized_terminal_is_redrawn() {
     let pool = cpu(1).start();
     let mut terminal = watched(&pool);
     terminal.until(&["ITEMS/S RST TREND"]);
@@ -206,7 +230,7 @@ fn a_terminal_of_another_size_is_filled_anew() {
 }
 
 #[test]
-fn colours_are_left_out_where_they_are_not_wanted() {
+fn unwanted_colours_are_left_out() {
     let pool = cpu(1).start();
     for (value, wants) in [("", true), ("1", false)] {
         let mut command = top(&pool, &["--every", "0.1"]);
@@ -221,7 +245,7 @@ fn colours_are_left_out_where_they_are_not_wanted() {
 }
 
 #[test]
-fn between_two_looks_it_sleeps() {
+fn top_sleeps_between_snapshots() {
     let pool = cpu(1).start();
     let terminal = Terminal::start(&top(&pool, &["--every", "3600"]), 80, 24);
     terminal.until(&["cpu0#1", "? help"]);
@@ -232,7 +256,7 @@ fn between_two_looks_it_sleeps() {
 }
 
 #[test]
-fn without_a_terminal_it_prints_one_plain_table() {
+fn without_a_terminal_top_prints_one_plain_table() {
     let pool = cpu(2).start();
     serves(&pool.client());
     let text = pool.cli(&["top", "--every", "0.1"]).run().output();
@@ -248,7 +272,7 @@ fn without_a_terminal_it_prints_one_plain_table() {
 }
 
 #[test]
-fn where_there_is_no_pool_it_says_so_and_leaves_the_terminal_alone() {
+fn without_a_pool_top_ends_with_an_error_and_leaves_the_terminal_alone() {
     let pool = cpu(1).start();
     let command = top(&pool, &[]);
     let plain = ["top", "--socket", "/nowhere/pool.sock"];

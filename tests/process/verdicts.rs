@@ -1,8 +1,8 @@
-//! Deadlines, cancellation, keys and priorities: each job gets the one verdict it should.
+//! Deadlines, cancellation, keys and priorities: each job gets exactly its verdict.
 
 use std::time::Duration;
 
-use gridpool_protocol::client::ClientError;
+use gridpool_client::ClientError;
 use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::message::{ClientMessage, Priority, Refusal, ServerMessage};
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
@@ -33,7 +33,7 @@ fn a_deadline_in_the_past_is_deadline_and_exit_code_1() {
     for job in [small_job(1), large_job(1)] {
         let answer = answer(submit(&pool.client(), job.with_deadline(Duration::ZERO)));
         assert_eq!(answer.verdict(), Verdict::Deadline);
-        assert!(answer.outputs.is_none() && answer.receipt.attempts.is_empty());
+        assert!(answer.outputs().is_none() && answer.receipt.attempts.is_empty());
     }
     assert_eq!(pool.status().counters.attempts, 0, "nothing was run");
 }
@@ -87,7 +87,7 @@ fn a_cancelled_job_is_cancelled_wherever_it_is() {
         let answer = answer(handle);
         assert_eq!(answer.verdict(), Verdict::Cancelled);
         assert_eq!(answer.receipt.attempts.len(), attempts);
-        assert!(answer.outputs.is_none());
+        assert!(answer.outputs().is_none());
     }
     // The worker gets its grace, does not use it, and is replaced.
     pool.until("cpu0", "in its second generation", |slot| slot.generation == 2);
@@ -181,7 +181,7 @@ fn priority_orders_the_jobs_of_a_client() {
         [(2, Priority::Low), (3, Priority::Normal), (4, Priority::High), (5, Priority::Normal)];
     for (key, priority) in priorities {
         let mut submission = inline(key, &grids);
-        submission.priority = priority;
+        submission.terms.priority = priority;
         raw.submit(submission);
     }
     pool.go_on("cpu0");

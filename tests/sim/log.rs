@@ -3,9 +3,11 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use gridpool::pool::event::{Action, Assignment, Event, Release, Timestamp};
-use gridpool_protocol::ids::ContentHash;
-use gridpool_protocol::message::AttemptError;
+use gridpool_core::action::{Action, Assignment};
+use gridpool_core::event::{ClientEvent, Event, Release, Timestamp, WorkerEvent};
+use gridpool_protocol::ids::{ClientId, ContentHash};
+use gridpool_protocol::message::{AttemptError, ModelOrder};
+use gridpool_protocol::tensor::model::ModelInfo;
 
 /// Lines that a failure prints.
 const KEPT: usize = 40;
@@ -51,7 +53,7 @@ impl Log {
 
 impl fmt::Display for Log {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for line in self.lines.iter().rev().take(KEPT).rev() {
+        for line in &self.lines {
             match line {
                 Line::In(at, event) => writeln!(f, "{at} <- {}", brief_event(event))?,
                 Line::Note(at, what) => writeln!(f, "{at} -- {what}")?,
@@ -64,71 +66,99 @@ impl fmt::Display for Log {
 
 fn brief_event(event: &Event) -> String {
     match event {
-        Event::BeaconLost { worker, .. } => format!("BeaconLost {worker}"),
-        Event::CancelRequested { client, key } => format!("CancelRequested {client} key {}", key.0),
-        Event::ClientConnected { client } => format!("ClientConnected {client}"),
-        Event::ClientGone { client } => format!("ClientGone {client}"),
+        Event::Client(client, event) => brief_client(*client, event),
         Event::ContentHashed { job, content: Some(content) } => {
             format!("ContentHashed {job} {}", short(content))
         }
         Event::ContentHashed { job, content: None } => format!("ContentHashed {job} unreadable"),
         Event::DeviceFault { device, fault } => format!("DeviceFault {device} {fault}"),
-        Event::DrainRequested => "DrainRequested".to_owned(),
-        Event::JobSubmitted { client, request: r } => {
+        Event::Helper(helper, event) => format!("{event:?} of {helper}"),
+        Event::Worker(worker, event) => format!("{worker}: {}", brief_worker(event)),
+        Event::DrainRequested | Event::EndRequested | Event::StopRequested | Event::TimePassed => {
+            format!("{event:?}")
+        }
+    }
+}
+
+fn brief_client(client: ClientId, event: &ClientEvent) -> String {
+    match event {
+        ClientEvent::CancelRequested { key } => format!("{client}: CancelRequested key {}", key.0),
+        ClientEvent::Connected => format!("{client}: Connected"),
+        ClientEvent::Gone => format!("{client}: Gone"),
+        ClientEvent::ModelsChangeRequested { request, command } => {
+            format!("{client}: ModelsChangeRequested {request} {}", brief_command(command))
+        }
+        ClientEvent::ReleaseRequested { request, release } => {
+            let what = match release {
+                Release::Content(content) => short(content),
+                Release::Contents => "all contents".to_owned(),
+                Release::Device(device) => device.to_string(),
+            };
+            format!("{client}: ReleaseRequested {request} {what}")
+        }
+        ClientEvent::Submitted(r) => {
             let once = if r.idempotent { "" } else { " once" };
-            let model = r.model.as_ref().map(|model| format!(" asks {model}")).unwrap_or_default();
             let whole = if r.divisible { "" } else { " whole" };
             let inline = if r.answer_inline { " inline" } else { "" };
             let content = r.content.as_ref().map(|content| format!(" is {}", short(content)));
             let content = content.unwrap_or_default();
             format!(
-                "JobSubmitted {client} {} key {} {} items {} cost {} bytes {} {:?} deadline {:?}\
-                 {once}{whole}{inline}{content}{model}",
-                r.job,
-                r.key.0,
-                r.program_hash,
-                r.items,
-                r.cost,
-                r.inline_bytes,
-                r.priority,
-                r.deadline
+                "{client}: Submitted {} key {} {} items {} cost {} bytes {} {:?} deadline {:?}\
+                 {once}{whole}{inline}{content}",
+                r.job, r.key.0, r.work, r.items, r.cost, r.inline_bytes, r.priority, r.deadline
             )
         }
-        Event::ModelsOrdered { worker } => format!("ModelsOrdered {worker}"),
-        Event::ModelsSettled { worker } => format!("ModelsSettled {worker}"),
-        Event::ModelsOffered { worker, models } => format!("ModelsOffered {worker} {models:?}"),
-        Event::ReleaseRequested { release } => match release {
-            Release::Content(content) => format!("ReleaseRequested {}", short(content)),
-            Release::Contents => "ReleaseRequested all contents".to_owned(),
-            Release::Device(device) => format!("ReleaseRequested {device}"),
-        },
-        Event::RestRequested => "RestRequested".to_owned(),
-        Event::SpawnFailed { worker, .. } => format!("SpawnFailed {worker}"),
-        Event::StopRequested => "StopRequested".to_owned(),
-        Event::TimePassed => "TimePassed".to_owned(),
-        Event::WakeRequested => "WakeRequested".to_owned(),
-        Event::WorkerAnswered { worker, attempt, result } => {
+    }
+}
+
+fn brief_worker(event: &WorkerEvent) -> String {
+    match event {
+        WorkerEvent::Answered { attempt, result } => {
             let result = match result {
                 Ok(_) => "ok",
                 Err(AttemptError::Device(_)) => "device error",
                 Err(AttemptError::Refused(_)) => "refused",
             };
-            format!("WorkerAnswered {worker} {attempt} {result}")
+            format!("Answered {attempt} {result}")
         }
-        Event::WorkerExited { worker, exit } => format!("WorkerExited {worker} {exit}"),
-        Event::WorkerHeard { worker } => format!("WorkerHeard {worker}"),
-        Event::WorkerReady { worker, .. } => format!("WorkerReady {worker}"),
-        Event::WorkerReclaimed { worker } => format!("WorkerReclaimed {worker}"),
+        WorkerEvent::BeaconLost { .. } => "BeaconLost".to_owned(),
+        WorkerEvent::CommandEnded { number, result } => {
+            format!("CommandEnded {number} {}", if result.is_ok() { "ok" } else { "failed" })
+        }
+        WorkerEvent::Exited(exit) => format!("Exited {exit}"),
+        WorkerEvent::Heard => "Heard".to_owned(),
+        WorkerEvent::ModelsReported(models) => {
+            let brief =
+                |info: &ModelInfo| format!(" {} {:?} {}", info.name, info.state, info.contexts);
+            format!("ModelsReported{}", models.iter().map(brief).collect::<String>())
+        }
+        WorkerEvent::Ready(_) => "Ready".to_owned(),
+        WorkerEvent::Reclaimed => "Reclaimed".to_owned(),
+        WorkerEvent::SpawnFailed { is_final, .. } => format!("SpawnFailed final: {is_final}"),
+    }
+}
+
+fn brief_command(command: &ModelOrder) -> String {
+    match command {
+        ModelOrder::Contexts { name, contexts } => format!("contexts of {name}: {contexts}"),
+        ModelOrder::Load(plan) => format!("load {} {}", plan.name, plan.options.contexts),
+        ModelOrder::Unload { name } => format!("unload {name}"),
     }
 }
 
 fn brief_action(action: &Action) -> String {
     match action {
         Action::Accept { client, key } => format!("Accept {client} key {}", key.0),
+        Action::Command { worker, number, command } => {
+            format!("Command {worker} {number} {}", brief_command(command))
+        }
+        Action::DeathReport(report) => {
+            format!("DeathReport {} {:?} {:?}", report.worker, report.killed, report.next)
+        }
         Action::Discard { job } => format!("Discard {job}"),
         Action::Dispatch { worker, attempts } => {
             let brief = |sent: &Assignment| {
-                format!(" {} {}..{}", sent.attempt, sent.part.start, sent.part.end)
+                format!(" {} {}..{}", sent.attempt, sent.shard.start, sent.shard.end)
             };
             let all: String = attempts.iter().map(brief).collect();
             format!("Dispatch {worker}{all}")
@@ -141,18 +171,25 @@ fn brief_action(action: &Action) -> String {
                 receipt.verdict, receipt.reason
             )
         }
-        Action::HashContent { job } => format!("HashContent {job}"),
-        Action::Kill { worker } => format!("Kill {worker}"),
-        Action::Leave => "Leave".to_owned(),
+        Action::Helper(helper, action) => format!("{action:?} {helper}"),
+        Action::Kill { worker, reason } => format!("Kill {worker}: {reason}"),
         Action::Refuse { client, job, key, refusal } => {
             format!("Refuse {client} {job} key {}: {refusal}", key.0)
         }
         Action::Replay { client, key, receipt } => {
             format!("Replay {client} key {} {}", key.0, receipt.verdict)
         }
-        Action::Spawn { worker } => format!("Spawn {worker}"),
+        Action::Spawn { worker, models } => {
+            let names: String = models.iter().map(|plan| format!(" {}", plan.name)).collect();
+            format!("Spawn {worker}{names}")
+        }
         Action::Stop { worker } => format!("Stop {worker}"),
         Action::Withdraw { worker, attempt } => format!("Withdraw {worker} {attempt}"),
+        Action::HashContent { .. }
+        | Action::Leave { .. }
+        | Action::Misconfigured { .. }
+        | Action::Note(_)
+        | Action::Reply { .. } => format!("{action:?}"),
     }
 }
 

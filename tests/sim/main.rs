@@ -2,8 +2,8 @@
 //! fault; a simulated world of workers, clients and a network runs against the pool; a model that sees
 //! only events and actions holds the rules. Then the faults stop, and all must settle.
 //!
-//! `SIM_SEED=n` replays one seed, `SIM_SEEDS=n` runs `n` seeds, `SIM_FIRST=n` begins there,
-//! `SIM_COVERAGE=1` prints what they reached.
+//! `SIM_SEED=n` replays one seed, with `SIM_LOG=1` it prints all that happened. `SIM_SEEDS=n` runs `n`
+//! seeds, `SIM_FIRST=n` begins there, `SIM_COVERAGE=1` prints what they reached.
 
 mod coverage;
 mod log;
@@ -25,13 +25,14 @@ const SEEDS: u64 = 2_000;
 /// Seeds from which on everything must have been reached.
 const COVERAGE_FROM: u64 = 2_000;
 
-/// One seed in so many is run twice.
+/// Every how many seeds one is run twice.
 const TWICE_EVERY: u64 = 16;
 
 #[test]
 fn every_rule_holds_under_random_schedules_and_all_settles_when_the_faults_stop() {
     if let Some(seed) = number("SIM_SEED") {
-        let run = run::run(seed, Log::default(), Coverage::default());
+        let log = if env::var_os("SIM_LOG").is_some() { Log::complete() } else { Log::default() };
+        let run = run::run(seed, log, Coverage::default());
         assert!(run.broken.is_none(), "{}", run.report());
         return;
     }

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Plants one bug at a time in a copy of the pool's core and runs the simulator against it. A simulator
-# that stays green proves little until every one of these makes it red. MUTANTS.md has the table.
+# that stays green proves little until every one of these makes it red.
 #
 #   tests/sim/mutants.sh [seeds] [name-part]
 #
-# With 0 seeds it only says which bugs can no longer be planted because the text they change is gone.
+# A run of all bugs writes MUTANTS.md anew. With 0 seeds the script only says which bugs can no longer be
+# planted because the text that they change is gone.
 #
-# Works on a copy under target/mutants; the working tree is only read.
+# The script works on a copy under target/mutants and only reads the working tree, but for MUTANTS.md.
 set -euo pipefail
 
 seeds=${1:-2000}
@@ -15,54 +16,68 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 copy=$root/target/mutants/gridpool
 export CARGO_TARGET_DIR=$root/target/mutants/target
 # Most of the time goes into building.
-export CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_INCREMENTAL=true
-caught=0 missed=0 broken=0
+export CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_INCREMENTAL=true
+rows=$root/target/mutants/rows
+caught=0 missed=0 broken=0 title=
+
+mkdir -p "$root/target/mutants"
+: >"$rows"
 
 rm -rf "$copy"
-mkdir -p "$copy/src" "$copy/tests"
+mkdir -p "$copy/supervisor" "$copy/tests"
 cp -r "$root/protocol" "$copy/protocol"
 cp -r "$root/tests/sim" "$copy/tests/sim"
 cp "$root/Cargo.lock" "$copy/Cargo.lock"
-printf '//! The core alone.\npub mod pool;\n' >"$copy/src/lib.rs"
-# The workspace as it is, with the core alone for a supervisor.
-{
-    sed -e 's/^members = .*/members = [".", "protocol"]/' "$root/Cargo.toml"
-    cat <<'TOML'
-
+# The workspace as it is, with the core and its simulator alone.
+perl -0pe 's/^members = \[.*?\]/members = ["protocol", "supervisor\/core", "tests"]/ms; s/^default-members = .*\n//m' \
+    "$root/Cargo.toml" >"$copy/Cargo.toml"
+cat >"$copy/tests/Cargo.toml" <<'TOML'
 [package]
-name = "gridpool"
+name = "gridpool-tests"
 version.workspace = true
 edition.workspace = true
+autotests = false
 
 [dependencies]
-gridpool-protocol = { path = "protocol" }
-nix.workspace = true
+gridpool-core.workspace = true
+gridpool-protocol.workspace = true
 
 [[test]]
 name = "sim"
-path = "tests/sim/main.rs"
+path = "sim/main.rs"
 TOML
-} >"$copy/Cargo.toml"
 
 fresh() {
-    rm -rf "$copy/src/pool"
-    cp -r "$root/supervisor/src/pool" "$copy/src/pool"
+    rm -rf "$copy/supervisor/core"
+    cp -r "$root/supervisor/core" "$copy/supervisor/core"
 }
 
 simulate() {
     (cd "$copy" && SIM_SEEDS=$seeds timeout 300 \
-        cargo test --offline --release --quiet --test sim every_rule 2>&1)
+        cargo test --offline --release --quiet -p gridpool-tests --test sim every_rule 2>&1)
+}
+
+# section TITLE: what the bugs that follow are about.
+section() { title=$1; }
+
+# row CELL...: a row of the table, under the title of its section if it is the first there.
+row() {
+    {
+        [[ -z $title ]] || printf '\n## %s\n\n| bug | planted in | first seed | broken rule |\n|---|---|---|---|\n' "$title"
+        printf '| %s | %s | %s | %s |\n' "$@"
+    } | tee -a "$rows"
+    title=
 }
 
 # mutant NAME FILE PERL: plants the bug that the substitution makes.
 mutant() {
-    local name=$1 file=$copy/src/pool/$2 change=$3 output rule seed
+    local name=$1 path=$2 file=$copy/supervisor/core/src/$2 change=$3 output rule seed
     [[ $name == *"$only"* ]] || return 0
     fresh
     perl -0pi -e "$change" "$file"
-    if cmp -s "$file" "$root/supervisor/src/pool/$2"; then
+    if cmp -s "$file" "$root/supervisor/core/src/$path"; then
         broken=$((broken + 1))
-        printf '| %s | NOT PLANTED | the text it changes is gone |\n' "$name"
+        row "$name" "$path" 'NOT PLANTED' 'the text that it changes is gone'
         return 0
     fi
     if [[ $seeds == 0 ]]; then
@@ -70,399 +85,530 @@ mutant() {
     fi
     if output=$(simulate); then
         missed=$((missed + 1))
-        printf '| %s | MISSED | |\n' "$name"
+        row "$name" "$path" 'MISSED' ''
         return 0
     fi
     rule=$(sed -n 's/^broken: //p' <<<"$output" | head -1)
     seed=$(sed -n 's/^replay: SIM_SEED=//p' <<<"$output" | head -1)
     if [[ -z $rule ]] && grep -q 'did not reach these' <<<"$output"; then
-        rule='(coverage)' seed=$seeds
+        rule='(something is never reached)' seed=all
     fi
     if [[ -z $rule ]]; then
         broken=$((broken + 1))
-        printf '| %s | NOT BUILT | %s |\n' "$name" "$(grep -m1 '^error' <<<"$output")"
+        row "$name" "$path" 'NOT BUILT' "$(grep -m1 '^error' <<<"$output")"
         return 0
     fi
     caught=$((caught + 1))
-    printf '| %s | seed %s | %s |\n' "$name" "$seed" "$rule"
+    row "$name" "$path" "$seed" "$rule"
+}
+
+write_document() {
+    cat <<TEXT
+# Bugs that the simulator must catch
+
+\`tests/sim/mutants.sh\` wrote this file. It copies the core to \`target/mutants\`, plants one bug at a time and runs
+$seeds seeds, as the ordinary test does. It fails if the simulator misses a bug, or if a bug can no longer be planted because
+the line that it changes has changed. Run it after every change to \`supervisor/core/src\` or to the simulator, and add a
+line to it for every bug that a test or a user found.
+
+    tests/sim/mutants.sh                 every bug, 2,000 seeds; writes this file
+    tests/sim/mutants.sh 500 drain       the bugs whose name contains \`drain\`, 500 seeds
+    tests/sim/mutants.sh 0               only says which bugs can no longer be planted
+
+The seed is the first that fails, and the rule is the one that it breaks; the rules are functions in \`tests/sim/model\`.
+
+The simulator caught $caught of $((caught + missed + broken)) bugs.
+TEXT
+    cat "$rows"
 }
 
 fresh
 [[ $seeds == 0 ]] || simulate >/dev/null || { echo "the simulator fails without any bug planted" >&2; exit 1; }
-printf '| bug | caught by | rule |\n|---|---|---|\n'
 
-# Generations and messages
-mutant 'no generation fence' workers.rs 's/slot\.worker\(\) == worker && slot\.has_process/slot.device == worker.device && slot.has_process/'
-mutant 'a dead process is still heard' workers.rs 's/slot\.worker\(\) == worker && slot\.has_process\(\)/slot.worker() == worker/'
-mutant 'an answer for another attempt of the job counts' outstanding.rs 's/position\(\|sent\| sent\.attempt == attempt\)/position(|sent| sent.attempt.job == attempt.job)/'
-mutant 'the answer of a worker being killed is dropped' slot.rs 's/let outstanding = all\.as_mut\(\)/if jobless(\&self.device) { return Answered::Unknown; }\n                let outstanding = all.as_mut()/; s/\z/fn jobless(_: \&DeviceId) -> bool { true }\n/'
-mutant 'stale messages are not counted' workers.rs 's/None => self\.counters\.stale \+= 1/None => {}/'
+section 'Generations and messages'
+mutant 'no generation fence' pool.rs 's/self\.slots\.find\(worker\);\n(\s+)match index/self.slots.iter().position(|slot| slot.device == worker.device \&\& slot.role == worker.role \&\& slot.has_process());\n$1match index/'
+mutant 'a dead process is still heard' pool.rs 's/(\n\s+)(None => self\.roles\[worker\.role\]\.counters\.stale)/$1None if self.devices.at(worker.device).service(worker.role).latest == Some(worker) => {}$1$2/'
+mutant 'an answer for another attempt of the job counts' pool/outstanding.rs 's/position\(\|sent\| sent\.attempt == attempt\)/position(|sent| sent.attempt.job == attempt.job)/'
+mutant 'the answer of a worker being killed is dropped' pool/process.rs 's/(Stage::Killed\(Killed \{ )outstanding: Some\(outstanding\), (\.\. \}\) => \{\s+)outstanding\.answer\(now, attempt, grace\)/$1$2Answered::Unknown/'
+mutant 'stale messages are not counted' pool.rs 's/None => self\.roles\[worker\.role\]\.counters\.stale \+= 1/None => {}/'
 
-# Jobs
-mutant 'poison one death late' convicts.rs 's/job\.deaths >= self/job.deaths > self/'
-mutant 'poison one death early' convicts.rs 's/job\.deaths >= self/job.deaths + 1 >= self/'
-mutant 'a hang is no evidence' losses.rs 's/policy\.response\(FaultCode::Hang\) == Response::Suspect/policy.response(FaultCode::Hang) == Response::Retry/'
-mutant 'a bare SIGKILL is evidence' losses.rs 's/Self::Freed \| Self::Killed \| Self::Unbegun => false/Self::Freed | Self::Unbegun => false,\n            Self::Killed => true/'
-mutant 'one attempt too many' losses.rs 's/tries >= self\.config/tries > self.config/'
-mutant 'one attempt too few' losses.rs 's/tries >= self\.config/tries + 1 >= self.config/'
-mutant 'idempotent is ignored' losses.rs 's/!job\.request\.idempotent/false/'
-mutant 'device errors do not count' workers.rs 's/job\.parts\[part\]\.device_errors \+= 1;//'
-mutant 'a job is lost with a worker that was killed' slot.rs 's/(SlotState::Killed \{ outstanding, \.\. \} => )outstanding,/$1 outstanding.filter(|_| false),/'
-mutant 'a job is lost with an unkillable worker' losses.rs 's/if let Some\(outstanding\) = outstanding \{/if let Some(outstanding) = outstanding.filter(|_| false) {/'
-mutant 'the deadline is checked one tick late' upkeep.rs 's/if at > now \{\n(\s+)return/if at >= now {\n$1return/'
-mutant 'the pool does not wake for deadlines' mod.rs 's/slots\.chain\(job\)\.chain\(drain\)/job.filter(|_| false).into_iter().chain(slots).chain(drain)/'
-mutant 'a late job does not free its device' outstanding.rs 's/\.free_at = Some\(at\);/.free_at = Some(at.after(Duration::from_secs(3_600)));/'
-mutant 'a cancelled job has no grace' slot.rs 's/if at_once \{ now \} else \{ now\.after\(grace\) \}/if at_once { now } else { now.after(grace * 0) }/'
-mutant 'anybody may cancel' clients.rs 's/if self\.jobs\[&job\]\.client != client/if false \&\& self.jobs[\&job].client != client/'
-mutant 'the verdict is given twice' mod.rs 's/(self\.actions\.push_back\(Action::Finish \{ client, job: id, key, receipt: Box::new\(receipt)(\) \}\);)/let again = Box::new(receipt.clone()); $1$2 if again.attempts.len() > 1 { self.actions.push_back(Action::Finish { client, job: id, key, receipt: again }); }/'
-mutant 'a receipt forgets the attempt that was cut off' losses.rs 's/job\.failed\(part, slot\.device_info\(\), outcome, String::new\(\)\);/job.parts[part].state = super::part::PartState::Ended;/'
+section 'Jobs'
+mutant 'poison one death late' pool/denylist.rs 's/job\.deaths >= self/job.deaths > self/'
+mutant 'poison one death early' pool/denylist.rs 's/job\.deaths >= self/job.deaths + 1 >= self/'
+mutant 'a hang is no evidence' pool/kill.rs 's/policy\.response\(FaultCode::Hang\) == Response::Suspect/policy.response(FaultCode::Hang) == Response::Retry/'
+mutant 'a bare SIGKILL is evidence' pool/losses.rs 's/Self::Freed \| Self::Killed \| Self::Unbegun => false/Self::Freed | Self::Unbegun => false,\n            Self::Killed => true/'
+mutant 'one attempt too many' pool/losses.rs 's/tries >= self\.config/tries > self.config/'
+mutant 'one attempt too few' pool/losses.rs 's/tries >= self\.config/tries + 1 >= self.config/'
+mutant 'idempotent is ignored' pool/losses.rs 's/!job\.request\.idempotent/false/'
+mutant 'device errors do not count' pool/answers.rs 's/job\.shards\[shard\]\.device_errors \+= 1;//'
+mutant 'a job is lost with a worker that was killed' pool/process.rs 's/(Stage::Killed\(killed\) => killed\.outstanding),/$1.filter(|_| false),/'
+mutant 'a job is lost with an unkillable worker' pool/losses.rs 's/if let Some\(outstanding\) = outstanding \{/if let Some(outstanding) = outstanding.filter(|_| false) {/'
+mutant 'the deadline is checked one tick late' pool/upkeep.rs 's/if at > now \{\n(\s+)return/if at >= now {\n$1return/'
+mutant 'the pool does not wake for deadlines' pool/upkeep.rs 's/slots\.chain\(job\)\.chain\(drain\)/slots.chain(job.filter(|_| false)).chain(drain)/'
+mutant 'a late job does not free its device' pool/outstanding.rs 's/\.free_at = Some\(\(at, outcome\)\);/.free_at = Some((at.after(Duration::from_secs(3_600)), outcome));/'
+mutant 'a cancelled job has no grace' pool/process.rs 's/if at_once \{ now \} else \{ now\.after\(grace\) \}/if at_once { now } else { now.after(grace * 0) }/'
+mutant 'any client may cancel' pool/submissions.rs 's/if self\.jobs\[job\]\.client != client/if false \&\& self.jobs[job].client != client/'
+mutant 'the verdict is given twice' pool.rs 's/(self\.actions\.push_back\(Action::Finish \{ client, job: id, key, receipt: Box::new\(receipt\) \}\);)/let again = Box::new(receipt.clone());\n        $1\n        if again.attempts.len() > 1 { self.actions.push_back(Action::Finish { client, job: id, key, receipt: again }); }/'
+mutant 'a receipt forgets the attempt that was cut off' pool/losses.rs 's/job\.failed\(shard, process\.device_info\(\), outcome, String::new\(\)\);/job.shards[shard].state = super::shard::ShardState::Ended;/'
 
-# Clients
-mutant 'queue one too deep' clients.rs 's/self\.queue\.jobs\(\) >= self/self.queue.jobs() > self/'
-mutant 'one job too many for a client' clients.rs 's/own >= self\.config/own > self.config/'
-mutant 'one byte too few' clients.rs 's/request\.inline_bytes > self\.config/request.inline_bytes >= self.config/'
-mutant 'bytes are not given back' mod.rs 's/self\.inline_bytes -= job\.request\.inline_bytes;//'
-mutant 'a drain accepts jobs' clients.rs 's/Phase::Serving => \{\}\n(\s+)Phase::Draining \{ \.\. \} \| /Phase::Serving | Phase::Draining { .. } => {}\n$1/'
-mutant 'a replayed key runs again' clients.rs 's/self\.verdicts\.find\(key\) \{/self.verdicts.find(key).filter(|_| false) {/'
-mutant 'a key of another client is accepted' clients.rs 's/live\.client == client\n\s*&& //'
-mutant 'one verdict too many is kept' verdicts.rs 's/self\.order\.len\(\) > self\.kept/self.order.len() > self.kept + 1/'
-mutant 'the verdict of a vanished client is remembered' mod.rs 's/if client\.is_some\(\) \{\n(\s+)self\.verdicts/if true {\n$1self.verdicts/'
-mutant 'queued jobs outlive their client' clients.rs 's/self\.unqueue\(id\);//'
-mutant 'the job of a vanished client runs again' losses.rs 's/if job\.orphaned \{/if false {/g'
+section 'Clients'
+mutant 'queue one too deep' pool/submissions.rs 's/state\.queue\.jobs\(\) >= self/state.queue.jobs() > self/'
+mutant 'one job too many for a client' pool/submissions.rs 's/self\.jobs\.count_of\(client, role\) >= self\.config/self.jobs.count_of(client, role) > self.config/'
+mutant 'one byte too few' pool/submissions.rs 's/request\.inline_bytes > self\.config/request.inline_bytes >= self.config/'
+mutant 'bytes are not given back' pool/roles.rs 's/self\.inline_bytes -= inline_bytes;/_ = inline_bytes;/'
+mutant 'a drain accepts jobs' pool/submissions.rs 's/if self\.is_draining\(\) \{/if self.roles[request.work.role()].is_leaving() {/'
+mutant 'a replayed key runs again' pool/submissions.rs 's/self\.verdicts\.find\(key\) else/self.verdicts.find(key).filter(|_| false) else/'
+mutant 'a key of another client is accepted' pool/submissions.rs 's/live\.client == client\n\s*&& //'
+mutant 'one verdict too many is kept' pool/verdicts.rs 's/self\.order\.len\(\) > self\.kept/self.order.len() > self.kept + 1/'
+mutant 'the verdict of a vanished client is remembered' pool.rs 's/if client\.is_some\(\) \{\n(\s+)self\.verdicts/if true {\n$1self.verdicts/'
+mutant 'queued jobs outlive their client' pool/submissions.rs 's/self\.unqueue\(id\);//'
+mutant 'the job of a vanished client runs again' pool/losses.rs 's/if job\.orphaned \{/if false {/g'
 
-# Devices and their deaths
-mutant 'quarantine one death late' device.rs 's/idle_deaths >= config/idle_deaths > config/'
-mutant 'quarantine one death early' device.rs 's/idle_deaths >= config/idle_deaths + 1 >= config/'
-mutant 'quarantine one failed start late' device.rs 's/start_failures >= config/start_failures > config/'
-mutant 'failed starts are not forgiven' device.rs 's/(self\.never_ready = false;\n\s+)self\.start_failures = 0;/$1/'
-mutant 'old deaths count for ever' device.rs 's/now\.since\(at\) > config\.restart_window/false/'
-mutant 'a bare SIGKILL counts against the device' workers.rs 's/(if response == Response::Retry =>) Blame::Outside/$1 Blame::Device/'
-mutant 'freeing a device counts against it' workers.rs 's/=> Blame::Pool/=> Blame::Device/'
-mutant 'exit code 73 is tried again' workers.rs 's/\[response, of_exit\]\.contains\(&Response::Halt\)/exit.code() != gridpool_protocol::fault::FaultCode::Exit(73) \&\& [response, of_exit].contains(\&Response::Halt)/'
-mutant 'a program that is not there is started again' workers.rs 's/blame, response == Response::Halt, false/blame, false, false/'
-mutant 'a start that failed for want of descriptors counts' workers.rs 's/false => Blame::Outside/false => Blame::Device/'
-mutant 'a job of a worker killed from outside avoids its device' losses.rs 's/if loss\.kind == LossKind::Killed \{/if false {/'
-mutant 'a pause is not excused' upkeep.rs 's/if gap >= PAUSE_MIN \{/if gap > PAUSE_MIN * 1_000 {/'
-mutant 'a short pause is excused' upkeep.rs 's/if gap >= PAUSE_MIN \{/if gap * 2 >= PAUSE_MIN {/'
-mutant 'a pause excuses silence alone' slot.rs 's/\*at = at\.after\(gap\)/_ = (at, gap)/'
-mutant 'a pause excuses no grace' outstanding.rs 's/sent\.free_at = sent\.free_at\.map\(\|at\| at\.after\(gap\)\);//'
-mutant 'the report names the wrong worker' rows.rs 's/live\.sort_by_key\(\|slot\| !slot\.serves\(\)\);/live.sort_by_key(|slot| slot.serves());/'
-mutant 'a device that was READY once counts as misconfigured' device.rs 's/self\.never_ready = false;//'
-mutant 'a receipt does not name the device' slot.rs 's/self\.info = Some\(info\);/_ = info;/'
-mutant 'no backoff' slot.rs 's/(self\.backoff_steps \+= 1;\n\s+)wait\n/$1wait * 0\n/'
-mutant 'the first restart waits' slot.rs 's/self\.backoff_steps\.checked_sub\(1\)/self.backoff_steps.checked_sub(0)/'
-mutant 'the backoff has no cap' slot.rs 's/\.min\(config\.backoff_max\)//'
-mutant 'READY resets the backoff' slot.rs 's/self\.was_ready = true;/self.was_ready = true;\n        self.backoff_steps = 0;/'
-mutant 'work does not reset the backoff' slot.rs 's/self\.jobs_done \+= 1;\n\s*self\.backoff_steps = 0;/self.jobs_done += 1;/'
-mutant 'a suspect gets a job' slot.rs 's/if now\.since\(self\.last_heard\) < config\.heartbeat_suspect =>/if now.since(self.last_heard) < config.heartbeat_kill =>/'
-mutant 'silence is never noticed' slot.rs 's/SlotState::Ready \{ \.\. \} \| SlotState::Standby => Some\(silent\)/SlotState::Ready { .. } => None,\n            SlotState::Standby => Some(silent)/'
-mutant 'a hung worker is given up at once' slot.rs 's/SlotState::Killed \{ give_up_at, \.\. \} => Some\(give_up_at\)/SlotState::Killed { .. } => Some(self.last_heard)/'
-mutant 'a device is used beside its unkillable worker' losses.rs 's/slot\.state = SlotState::Unkillable \{ cause \};/slot.state = SlotState::Waiting { until: now };/'
-mutant 'a device that is being freed counts as lost' seats.rs 's/\n\s+\| SlotState::Killed \{ \.\. \}(\n\s+\| SlotState::Ready \{ \.\. \}\n\s+\| SlotState::Reclaiming \{ \.\. \}\n\s+\| SlotState::Standby\n\s+\| SlotState::Starting \{ \.\. \}\n\s+\| SlotState::Stopping \{ \.\. \}\n\s+\| SlotState::Waiting \{ \.\. \} => true,\n\s+SlotState::Stopped)/$1 | SlotState::Killed { .. }/'
-mutant 'the device of the last failure is not avoided' dispatch.rs 's/\(!unwanted\(index\) \|\| !is_near\(\)\)/(!unwanted(index) || !is_near() || true)/; s/\(unwanted\(index\), since, index\)/(since, index)/'
+section 'Devices and their deaths'
+mutant 'quarantine one death late' pool/service.rs 's/idle_deaths >= config/idle_deaths > config/'
+mutant 'quarantine one death early' pool/service.rs 's/idle_deaths >= config/idle_deaths + 1 >= config/'
+mutant 'quarantine one failed start late' pool/service.rs 's/start_failures >= config/start_failures > config/'
+mutant 'failed starts are not forgiven' pool/service.rs 's/(self\.never_ready = false;\n\s+)self\.start_failures = 0;/$1/'
+mutant 'old deaths count for ever' pool/service.rs 's/now\.since\(at\) > config\.restart_window/false/'
+mutant 'a bare SIGKILL counts against the device' pool/exits.rs 's/(if self\.response == Response::Retry =>\s+\{\s+)Blame::Outside/$1Blame::Device/'
+mutant 'freeing a device counts against it' pool/exits.rs 's/(KillCause::FreeDevice\(_\) \| KillCause::Leaving\) => )Blame::Pool/$1Blame::Device/'
+mutant 'exit code 73 is tried again' pool/exits.rs 's/\[self\.response, self\.of_exit\]\.contains\(&Response::Halt\)/self.exit.code() != FaultCode::Exit(73) \&\& [self.response, self.of_exit].contains(\&Response::Halt)/'
+mutant 'a program that is not there is started again' pool/exits.rs 's/is_final: response == Response::Halt,/is_final: false,/'
+mutant 'a start that failed for want of descriptors counts' pool/exits.rs 's/false => Blame::Outside/false => Blame::Device/'
+mutant 'a job of a worker killed from outside avoids its device' pool/losses.rs 's/if loss\.kind == LossKind::Killed \{/if false {/'
+mutant 'a pause is not excused' lib.rs 's/if gap >= PAUSE_MIN \{/if gap > PAUSE_MIN * 1_000 {/'
+mutant 'a short pause is excused' lib.rs 's/if gap >= PAUSE_MIN \{/if gap * 2 >= PAUSE_MIN {/'
+mutant 'a pause excuses silence alone' pool/process.rs 's/\*at = at\.after\(gap\);/_ = (at, gap);/; s/killed\.give_up_at\.map\(\|at\| at\.after\(gap\)\)/killed.give_up_at/'
+mutant 'a pause excuses no grace' pool/outstanding.rs 's/sent\.free_at = sent\.free_at\.map\(\|\(at, why\)\| \(at\.after\(gap\), why\)\);//'
+mutant 'the report names the wrong worker' pool/rows.rs 's/\(process\.worker\.role, !process\.serves\(\)\)/(process.worker.role, process.serves())/'
+mutant 'a device that was READY once counts as misconfigured' pool/service.rs 's/self\.never_ready = false;//'
+mutant 'a receipt does not name the device' pool/process.rs 's/self\.introduced\.as_ref\(\)(\.map\(\|introduced\| introduced\.device\.clone\(\)\))/self.introduced.as_ref().filter(|_| false)$1/'
+mutant 'no backoff' pool/slots.rs 's/(self\.backoff_steps \+= 1;\n\s+)wait\n/$1wait * 0\n/'
+mutant 'the first restart waits' pool/slots.rs 's/self\.backoff_steps\.checked_sub\(1\)/self.backoff_steps.checked_sub(0)/'
+mutant 'the backoff has no cap' pool/slots.rs 's/\.min\(config\.backoff_max\)//'
+mutant 'READY resets the backoff' pool/slots.rs 's/(self\.took_end = process\.killed)/if process.was_ready() {\n            self.backoff_steps = 0;\n        }\n        $1/'
+mutant 'work does not reset the backoff' pool/slots.rs 's/self\.jobs_done \+= 1;\n\s*self\.backoff_steps = 0;/self.jobs_done += 1;/'
+mutant 'a suspect gets a job' pool/process.rs 's/self\.is_heard\(now, config\)\.then_some\(since\)/(now.since(self.heard) < config.heartbeat_kill).then_some(since)/'
+mutant 'silence is never noticed' pool/process.rs 's/Stage::Ready \{ \.\. \} \| Stage::Standby => Some\(silent\)/Stage::Ready { .. } => None,\n            Stage::Standby => Some(silent)/'
+mutant 'a hung worker is given up at once' pool/process.rs 's/(Stage::Killed\(killed\) => killed\.give_up_at),/$1.map(|_| self.heard),/'
+mutant 'a device is used beside its unkillable worker' pool/losses.rs 's/(= process\.give_up\(\) else \{ return \};)/$1\n        self.slots[index].vacate(now);\n        self.slots[index].open(now, None);/'
+mutant 'a device that is being freed counts as lost' pool/slots.rs 's/(!self\.is_closed\(\) && !self\.process\(\))\.is_some_and\(Process::is_unkillable\)/$1.is_some_and(|process| process.killed().is_some())/'
+mutant 'the device of the last failure is not avoided' pool/dispatch.rs 's/\(!unwanted\(index\) \|\| !is_near\(\)\)/(!unwanted(index) || !is_near() || true)/; s/\(unwanted\(index\), since, index\)/(since, index)/'
 
-# Queue
-mutant 'a newcomer catches up' queue.rs 's/\.max\(self\.reached\);/;/'
-mutant 'work is not charged' queue.rs 's/share\.clock\.saturating_add\(share\.waiting\[&place\]\.cost\)/share.clock.saturating_add(share.waiting[\&place].cost.min(1))/'
-mutant 'clients go in order of their number' queue.rs 's/self\.order\.insert\(\(share\.clock, client\)\)/self.order.insert((0, client))/; s/self\.order\.insert\(\(clock, client\)\)/self.order.insert((0, client))/; s/self\.order\.remove\(&\(share\.clock, client\)\)/self.order.remove(\&(0, client))/'
-mutant 'the last job of a client goes first' queue.rs 's/let mut places = self\.shares\[&client\]\.waiting\.keys\(\);/let mut places = self.shares[\&client].waiting.keys().rev();/'
+section 'Queue'
+mutant 'a newcomer catches up' pool/queue.rs 's/\.max\(self\.reached\);/;/'
+mutant 'work is not charged' pool/queue.rs 's/share\.clock\.saturating_add\(share\.waiting\[&position\]\.cost\)/share.clock.saturating_add(share.waiting[\&position].cost.min(1))/'
+mutant 'clients go in order of their number' pool/queue.rs 's/self\.order\.insert\(\(share\.clock, client\)\)/self.order.insert((0, client))/; s/self\.order\.insert\(\(clock, client\)\)/self.order.insert((0, client))/; s/self\.order\.remove\(&\(share\.clock, client\)\)/self.order.remove(\&(0, client))/'
+mutant 'the last job of a client goes first' pool/queue.rs 's/let mut positions = self\.shares\[&client\]\.waiting\.keys\(\);/let mut positions = self.shares[\&client].waiting.keys().rev();/'
 
-# Parts
-mutant 'a job that may not run twice is split' part.rs 's/ \|\| !request\.idempotent//'
-mutant 'a job whose result cannot be written in parts is split' part.rs 's/ \|\| !request\.divisible//'
-mutant 'one part too many' part.rs 's/worth\.min\(most\)\.max\(1\)/(worth + 1).min(most).max(1)/'
-mutant 'parts overlap' part.rs 's/end: item\(index \+ 1\) \}/end: (item(index + 1) + 1).min(request.items) }/'
-mutant 'a job is OK with its first part' losses.rs 's/if self\.jobs\[&id\]\.has_ended\(\) \{/if true {/'
-mutant 'the errors of the last part alone are told' job.rs 's/self\.item_errors\.saturating_add\(report\.item_errors\)/report.item_errors/'
-mutant 'parts share their attempts' losses.rs 's/let tries = tried\.tries;/let tries: u32 = job.parts.iter().map(|part| part.tries).sum();/'
-mutant 'parts run on after the verdict' losses.rs 's/self\.end_early\(now, id, AttemptOutcome::Preempted\);//'
-mutant 'the parts beside one that failed have a grace alone' losses.rs 's/match outcome == AttemptOutcome::Preempted \{/match false {/'
-mutant 'parts that run count as waiting' queue.rs 's/self\.jobs \+= usize::from\(!share\.has\(place\)\);/self.jobs += 1;/; s/self\.jobs -= usize::from\(!share\.has\(place\)\);/self.jobs -= 1;/'
+section 'Shards'
+mutant 'a job that may not run twice is split' pool/shard.rs 's/ \|\| !request\.idempotent//'
+mutant 'a job whose result cannot be written in shards is split' pool/shard.rs 's/ \|\| !request\.divisible//'
+mutant 'one shard too many' pool/shard.rs 's/worth\.min\(most\)\.max\(1\)/(worth + 1).min(most).max(1)/'
+mutant 'shards overlap' pool/shard.rs 's/end: item\(index \+ 1\) \}/end: (item(index + 1) + 1).min(request.items) }/'
+mutant 'a job is OK with its first shard' pool/losses.rs 's/if self\.jobs\[id\]\.has_ended\(\) \{/if true {/'
+mutant 'the errors of the last shard alone are told' pool/job.rs 's/self\.item_errors\.saturating_add\(report\.item_errors\)/report.item_errors/'
+mutant 'shards share their attempts' pool/losses.rs 's/let tries = tried\.tries;/let tries: u32 = job.shards.iter().map(|shard| shard.tries).sum();/'
+mutant 'shards run on after the verdict' pool/losses.rs 's/self\.end_early\(now, id, AttemptOutcome::Preempted\);//g'
+mutant 'the shards beside one that failed have a grace alone' pool/losses.rs 's/match outcome == AttemptOutcome::Preempted \{/match false {/'
+mutant 'shards that run count as waiting' pool/queue.rs 's/self\.jobs \+= usize::from\(!share\.has\(position\)\);/self.jobs += 1;/; s/self\.jobs -= usize::from\(!share\.has\(position\)\);/self.jobs -= 1;/'
 
-# Second batches
-mutant 'a second batch is sent though a device idles' dispatch.rs 's/match self\.slots\.iter\(\)\.any\(is_idle\) \{/match !self.slots.iter().any(|slot| slot.feeds_beside(now, \&self.config).is_some()) {/'
-mutant 'a second batch waits behind a long one' slot.rs 's/\n\s+&& front\.cost <= config\.feed_cost_max//'
-mutant 'a long batch is sent to wait' dispatch.rs 's/part\.cost > config\.feed_cost_max \|\| //'
-mutant 'a second batch goes out though another device is about to serve' dispatch.rs 's/if slots\.iter\(\)\.any\(soon\)/if false && slots.iter().any(soon)/'
-mutant 'joins make a second batch long' dispatch.rs 's/join_cost_max\.min\(self\.config\.feed_cost_max\)/join_cost_max/'
-mutant 'a second batch goes to the most loaded' dispatch.rs 's/open\.min\(\)/open.max()/'
-mutant 'a second batch is sent to a worker that may be killed soon' slot.rs 's/\n\s+&& !front\.is_cut_off\(\);/;/'
-mutant 'a suspect gets a second batch' slot.rs 's/let may = now\.since\(self\.last_heard\) < config\.heartbeat_suspect\n\s+&& /let may = /'
-mutant 'a job that may not run twice is sent early' dispatch.rs 's/ \|\| !job\.request\.idempotent \{/ {/'
-mutant 'a second batch goes where its job failed' dispatch.rs 's/filter\(\|\(_, slot\)\| !avoids\(part, slot\.device\)\)/filter(|_| true)/'
-mutant 'small jobs overtake a large one for ever' dispatch.rs 's/self\.queue\.take_first\(/self.queue.take(/'
-mutant 'no second batch is ever sent' slot.rs 's/may\.then_some\(front\.cost\)/may.then_some(front.cost).filter(|_| false)/'
-mutant 'the answer of a batch that waits counts' outstanding.rs 's/return Answered::Unknown;/let Some(second) = \&mut self.second else { return Answered::Unknown };\n            second.sent.retain(|sent| sent.attempt != attempt || second.cost == 0);\n            return Answered::Known { is_last: false, moved: false };/'
-mutant 'what is cut off dies as soon as it is in front' outstanding.rs 's/sent\.free_at\.map\(\|at\| at\.max\(now\.after\(grace\)\)\)/sent.free_at.map(|at| if at < now.after(grace) { at } else { now })/'
-mutant 'what was cut off before it began is never ended' outstanding.rs 's/sent\.free_at\.map\(\|at\| at\.max\(now\.after\(grace\)\)\)/sent.free_at.filter(|_| false).map(|_| now.after(grace))/'
+section 'Second dispatches'
+mutant 'a second dispatch is sent though a device idles' pool/dispatch.rs 's/(let some_idle = self\.slots\.of_role\(role\)\.any\(\|\(_, slot\)\| is_idle\(slot\)\));/$1 \&\& match limits.concurrency {\n                Concurrency::Concurrent { .. } => true,\n                Concurrency::Exclusive { feed_cost_max, .. } => self.slots.of_role(role).all(|(_, slot)| slot.process().is_none_or(|own| own.feeds_behind(now, \&self.config, feed_cost_max).is_none())),\n            };/'
+mutant 'a second dispatch waits behind a long one' pool/process.rs 's/\n\s+&& front\.cost <= feed_cost_max/\n            \&\& (front.cost <= feed_cost_max || true)/'
+mutant 'a long dispatch is sent to wait' pool/dispatch.rs 's/shard\.cost > feed_cost_max \|\| //'
+mutant 'a second dispatch goes out though another device is about to serve' pool/dispatch.rs 's/if slots\.of_role\(role\)\.any\(\|\(_, slot\)\| soon\(slot\)\)/if false \&\& slots.of_role(role).any(|(_, slot)| soon(slot))/'
+mutant 'joins make a second dispatch long' pool/dispatch.rs 's/join_cost_max\.min\(feed_cost_max\)/join_cost_max/'
+mutant 'a second dispatch goes to the most loaded' pool/dispatch.rs 's/open\.min\(\)/open.max()/'
+mutant 'a second dispatch is sent to a worker that may be killed soon' pool/process.rs 's/\n\s+&& !front\.is_cut_off\(\);/;/'
+mutant 'a suspect gets a second dispatch' pool/process.rs 's/let may = self\.is_heard\(now, config\)\n/let may = (self.is_heard(now, config) || true)\n/'
+mutant 'a job that may not run twice is sent early' pool/dispatch.rs 's/ \|\| !job\.request\.idempotent \{/ {/'
+mutant 'a second dispatch goes where its job failed' pool/dispatch.rs 's/filter\(\|\(_, slot\)\| !avoids\(shard, slot\.device\)\)/filter(|_| true)/'
+mutant 'small jobs overtake a large one for ever' pool/dispatch.rs 's/queue\.take_first\(/queue.take(/'
+mutant 'no second dispatch is ever sent' pool/process.rs 's/may\.then_some\(front\.cost\)/may.then_some(front.cost).filter(|_| false)/'
+mutant 'the answer of a dispatch that waits counts' pool/outstanding.rs 's/return Answered::Unknown;/let Some(second) = \&mut self.second else { return Answered::Unknown };\n            second.sent.retain(|sent| sent.attempt != attempt || second.cost == 0);\n            return Answered::Known { is_last: false, moved: false };/'
+mutant 'what is cut off dies as soon as it is in front' pool/outstanding.rs 's/\(at\.max\(now\.after\(grace\)\), why\)/(if at < now.after(grace) { at } else { now }, why)/'
+mutant 'what was cut off before it began is never ended' pool/outstanding.rs 's/sent\.free_at\.map\(\|\(at, why\)\| \(at\.max\(now\.after\(grace\)\), why\)\)/sent.free_at.filter(|_| false).map(|(_, why)| (now.after(grace), why))/'
 
-# Those who wait behind another
-mutant 'nobody is killed for those who wait' patience.rs 's/is_none_or\(\|at\| at > now\)/is_none_or(|at| at > now || true)/'
-mutant 'the pool does not wake for those who wait' mod.rs 's/\.chain\(patience\)/.chain(patience.filter(|_| false))/'
-mutant 'a worker is killed for those who wait though no device idles' patience.rs 's/idles\(other\) && may_take\(other\)/(idles(other) || true) \&\& may_take(other)/'
-mutant 'a silent device counts as one that idles' patience.rs 's/\n\s+&& ends < other\.last_heard[^\n]*//'
-mutant 'a worker is killed for those who failed on the device that idles' patience.rs 's/idles\(other\) && may_take\(other\)/idles(other) \&\& (may_take(other) || true)/'
-mutant 'whoever was waited for is waited for again' outstanding.rs 's/may_run_again && !on_trial/may_run_again/'
-mutant 'whoever was waited for joins again' patience.rs 's/job\.suspects = Some\([^;]+;//'
-mutant 'somebody waits behind a job that may not run twice' outstanding.rs 's/may_run_again && !on_trial/(may_run_again || true) \&\& !on_trial/'
-mutant 'whoever was waited for is suspect' patience.rs 's/now, index, KillCause::FreeDevice/now, index, KillCause::Hang/'
-mutant 'a pause counts as patience' outstanding.rs 's/batch\.since = batch\.since\.after\(gap\);//'
+section 'What waits behind another'
+mutant 'no worker is killed for what waits' pool/feed.rs 's/is_none_or\(\|at\| at > now\)/is_none_or(|at| at > now || true)/'
+mutant 'the pool does not wake for what waits' pool/upkeep.rs 's/\.chain\(feeds\)/.chain(feeds.filter(|_| false))/'
+mutant 'a worker is killed for what waits though no device idles' pool/feed.rs 's/idles\(other\) && may_take\(other\)/(idles(other) || true) \&\& may_take(other)/'
+mutant 'a silent device counts as one that idles' pool/feed.rs 's/ && ends < other\.heard\.after\(self\.config\.heartbeat_suspect\)//'
+mutant 'a worker is killed for what failed on the device that idles' pool/feed.rs 's/idles\(other\) && may_take\(other\)/idles(other) \&\& (may_take(other) || true)/'
+mutant 'what was waited for is waited for again' pool/outstanding.rs 's/may_run_again && !is_suspect/may_run_again/'
+mutant 'what was waited for joins again' pool/feed.rs 's/job\.suspects = Some\([^;]+;/_ = job;/'
+mutant 'a job waits behind one that may not run twice' pool/outstanding.rs 's/may_run_again && !is_suspect/(may_run_again || true) \&\& !is_suspect/'
+mutant 'what was waited for counts as hung' pool/feed.rs 's/now, index, KillCause::FreeDevice\(Freed::OthersWait\)/now, index, KillCause::Hang/'
+mutant 'a pause counts as time to wait' pool/outstanding.rs 's/dispatch\.since = dispatch\.since\.after\(gap\);//'
 
-# Joins
-mutant 'other programs join' queue.rs 's/take_while\(move \|\(other, \.\.\)\| other == with\)/take_while(move |(other, ..)| other.suspects == with.suspects)/'
-mutant 'joins cost too much' dispatch.rs 's/batch\.cost\.saturating_add\(part\.cost\) <= cost_max/batch.cost <= cost_max/'
-mutant 'joins have too many inline bytes' dispatch.rs 's/inline_bytes \+ job\.request\.inline_bytes <=/inline_bytes <=/'
-mutant 'parts join each other' job.rs 's/self\.parts\.len\(\) == 1\n\s+&& //'
-mutant 'a job that may not run twice joins' job.rs 's/&& self\.request\.idempotent\n//'
-mutant 'a job that shared a death joins again' job.rs 's/suspects: self\.suspects \}\)/suspects: None })/'
-mutant 'who joins is not charged' queue.rs 's/(find\(\|&\(_, place\)\| fits\(place\)\)\n\s+\}\)\?;\n\s+)self\.charge\(client, place\);/$1let clock = self.shares[\&client].clock;\n        self.take_out(client, place, clock);/'
-mutant 'a job joins where it failed' dispatch.rs 's/\n\s+&& \(!avoids\(part, worker\.device\) \|\| with\.suspects\.is_some\(\)\)//'
-mutant 'nobody ever joins' queue.rs 's/self\.joining\(with, ClientId\(0\)\)\.next\(\)\?;/self.joining(with, ClientId(u64::MAX)).next()?;/'
+section 'Joins'
+mutant 'other programs join' pool/queue.rs 's/take_while\(move \|\(other, \.\.\)\| other == with\)/take_while(move |(other, ..)| other.suspects == with.suspects)/'
+mutant 'joins cost too much' pool/dispatch.rs 's/dispatch\.cost\.saturating_add\(shard\.cost\) <= cost_max/dispatch.cost <= cost_max/'
+mutant 'joins have too many inline bytes' pool/dispatch.rs 's/inline_bytes \+ job\.request\.inline_bytes <=/inline_bytes <=/'
+mutant 'shards join each other' pool/job.rs 's/self\.shards\.len\(\) == 1\n\s+&& //'
+mutant 'a job that may not run twice joins' pool/job.rs 's/&& self\.request\.idempotent\n//'
+mutant 'a job that shared a death joins again' pool/job.rs 's/suspects: self\.suspects \}\)/suspects: None })/'
+mutant 'a job that joins is not charged' pool/queue.rs 's/(find\(\|&\(_, position\)\| fits\(position\)\)\n\s+\}\)\?;\n\s+)self\.charge\(client, position\);/$1let clock = self.shares[\&client].clock;\n        self.take_out(client, position, clock);/'
+mutant 'a job joins where it failed' pool/dispatch.rs 's/\n\s+&& \(!avoids\(shard, worker\.device\) \|\| with\.suspects\.is_some\(\)\)//'
+mutant 'no job ever joins' pool/queue.rs 's/self\.joining\(with, ClientId\(0\)\)\.next\(\)\?;/self.joining(with, ClientId(u64::MAX)).next()?;/'
 
-# Deaths that several share
-mutant 'a batch that had not begun is suspect' losses.rs 's/self\.preempt\(now, sent\.attempt, loss\);\n(\s+)\}\n(\s+)let alone/self.on_attempt_lost(now, sent.attempt, loss, false);\n$1}\n$2let alone/'
-mutant 'each of several is convicted' losses.rs 's/let alone = front\.sent\.len\(\) == 1;/let alone = front.sent.len() >= 1;/'
-mutant 'a death that several shared is forgotten' losses.rs 's/self\.jobs\.get_mut\(id\)\.expect\("it runs"\)\.suspects = suspects;/_ = (id, suspects);/'
-mutant 'a preempted attempt counts' job.rs 's/part\.tries -= 1;//'
-mutant 'those beside a job that is cut off lose an attempt' losses.rs 's/LossKind::Unbegun => self\.preempt\(now, attempt, loss\)/LossKind::Unbegun => self.on_attempt_lost(now, attempt, loss, true)/'
-mutant 'a late job gives those beside it no time' slot.rs 's/is_late && outstanding\.is_single\(\)/is_late/'
-mutant 'a late job that is alone has a grace' slot.rs 's/is_late && outstanding\.is_single\(\)/is_late \&\& false/'
-mutant 'what is preempted runs while its process may write' job.rs 's/!self\.has_a_place\(\) && self\.request\.idempotent/self.request.idempotent/'
+section 'Deaths that several share'
+mutant 'a dispatch that had not begun is suspect' pool/losses.rs 's/self\.preempt\(now, sent\.attempt, loss\);\n(\s+)\}\n(\s+)let alone/self.on_attempt_lost(now, sent.attempt, loss, false);\n$1}\n$2let alone/'
+mutant 'each of several is denylisted' pool/losses.rs 's/let alone = front\.sent\.len\(\) == 1;/let alone = front.sent.len() >= 1;/'
+mutant 'a death that several shared is forgotten' pool/losses.rs 's/self\.jobs\[\*id\]\.suspects = suspects;/_ = (id, suspects);/'
+mutant 'a preempted attempt counts' pool/job.rs 's/shard\.tries -= 1;//'
+mutant 'those beside a job that is cut off lose an attempt' pool/losses.rs 's/LossKind::Unbegun => self\.preempt\(now, attempt, loss\)/LossKind::Unbegun => self.on_attempt_lost(now, attempt, loss, true)/'
+mutant 'a late job gives those beside it no time' pool/process.rs 's/is_late && outstanding\.is_single\(\)/is_late/'
+mutant 'a late job that is alone has a grace' pool/process.rs 's/is_late && outstanding\.is_single\(\)/is_late \&\& false/'
+mutant 'what is preempted runs while its process may write' pool/job.rs 's/!self\.has_a_place\(\) && self\.request\.idempotent/self.request.idempotent/'
 
-# Seats
-mutant 'a standby gets jobs' seats.rs 's/if !is_served \{/if true || !is_served {/'
-mutant 'the newest standby takes over' seats.rs 's/min_by_key\(\|slot\| slot\.generation\)/max_by_key(|slot| slot.generation)/'
-mutant 'nobody takes over' seats.rs 's/if let Some\(slot\) = oldest \{/if let Some(slot) = oldest.filter(|_| false) {/'
-mutant 'a standby takes over only when the old process is gone' upkeep.rs 's/self\.promote\(now, worker\.device\);//'
-mutant 'nobody takes over from one that ends by itself' workers.rs 's/self\.promote\(now, worker\.device\);//'
-mutant 'a silent standby is left alone' slot.rs 's/SlotState::Ready \{ \.\. \} \| SlotState::Standby => Some\(silent\)/SlotState::Ready { .. } => Some(silent),\n            SlotState::Standby => None/'
-mutant 'a standby is left behind by a drain' upkeep.rs 's/\n\s+\| SlotState::Standby(\n\s+\| SlotState::Starting \{ \.\. \} => \{\n\s+slot\.state = SlotState::Stopping \{ kill_at \};.*?\n\s+SlotState::Killed \{ \.\. \})/$1 | SlotState::Standby/s'
-mutant 'two processes start cold' seats.rs 's/\n\s+\| SlotState::Starting \{ \.\. \}(\n\s+\| SlotState::Stopping \{ \.\. \}\n\s+\| SlotState::Unkillable \{ \.\. \} => true,\n\s+SlotState::Stopped)( \| SlotState::Waiting \{ \.\. \} => false)/$1 | SlotState::Starting { .. }$2/'
-mutant 'a process starts cold beside one that is being killed' seats.rs 's/\n\s+\| SlotState::Killed \{ \.\. \}(\n\s+\| SlotState::Ready \{ \.\. \}\n\s+\| SlotState::Reclaiming \{ \.\. \}\n\s+\| SlotState::Standby\n\s+\| SlotState::Starting \{ \.\. \}\n\s+\| SlotState::Stopping \{ \.\. \}\n\s+\| SlotState::Unkillable \{ \.\. \} => true,\n\s+SlotState::Stopped)/$1 | SlotState::Killed { .. }/'
-mutant 'a process starts cold before the memory of its sibling is back' seats.rs 's/\n\s+\| SlotState::Reclaiming \{ \.\. \}(\n\s+\| SlotState::Standby\n\s+\| SlotState::Starting \{ \.\. \}\n\s+\| SlotState::Stopping \{ \.\. \}\n\s+\| SlotState::Unkillable \{ \.\. \} => true,\n\s+SlotState::Stopped)/$1 | SlotState::Reclaiming { .. }/'
-mutant 'memory is not waited for' workers.rs 's/self\.seat_died\(now, index, blame, is_final, true\)/self.seat_died(now, index, blame, is_final, false)/'
-mutant 'a process that never started leaves memory behind' workers.rs 's/response == Response::Halt, false\)/response == Response::Halt, true)/'
-mutant 'standbys wait for the old process' seats.rs 's/\(self\.is_served\(slot\.device\) \|\| !seats\(\)\.any\(holds_device\)\)/(!seats().any(|seat| holds_device(seat) \&\& !seat.serves()))/'
-mutant 'there are no standbys' seats.rs 's/self\.is_served\(slot\.device\) \|\| !seats/!seats/'
-mutant 'a device serves on beside a process that cannot be killed' losses.rs 's/self\.put_out\(now, worker\.device, false, KillCause::FreeDevice\)/_ = self.phase/'
-mutant 'seats number their processes apart' seats.rs 's/let generation = device\.next_generation\(\);/_ = device.next_generation();\n        let generation = self.slots[index].generation + 1;/'
-mutant 'what starts beside one that serves is waited for' seats.rs 's/SlotState::Starting \{ \.\. \} => !is_served\(slots, slot\.device\)/SlotState::Starting { .. } => true/'
-mutant 'the first process of a seat is a restart' seats.rs 's/slot\.starts > 1/generation > 1/'
-mutant 'the memory of any process of the device counts' seats.rs 's/find\(\|slot\| slot\.worker\(\) == worker\)/find(|slot| slot.device == worker.device)/'
-mutant 'memory is waited for whatever the time' slot.rs 's/SlotState::Reclaiming \{ until, \.\. \} => Some\(until\)/SlotState::Reclaiming { .. } => None/'
-mutant 'a pause does not excuse memory' slot.rs 's/\n\s+\| SlotState::Reclaiming \{ until: at, \.\. \}//; s/(SlotState::Busy \{ outstanding \} => outstanding\.excuse\(gap\),\n\s+SlotState::Ready \{ \.\. \})/$1 | SlotState::Reclaiming { .. }/'
+section 'Slots'
+mutant 'a standby gets jobs' pool/starts.rs 's/if !is_served \{/if true || !is_served {/'
+mutant 'the newest standby takes over' pool/starts.rs 's/min_by_key\(\|process\| process\.worker\.generation\)/max_by_key(|process| process.worker.generation)/'
+mutant 'no standby takes over' pool/starts.rs 's/(standbys\.min_by_key\(.*?generation\))/$1.filter(|_| false)/'
+mutant 'a standby takes over only when the old process is gone' pool/kill.rs 's/self\.promote\(now, worker\.device, worker\.role\);//'
+mutant 'no standby takes over from a process that ends by itself' pool/exits.rs 's/self\.promote\(now, worker\.device, worker\.role\);//'
+mutant 'a silent standby is left alone' pool/process.rs 's/Stage::Ready \{ \.\. \} \| Stage::Standby => Some\(silent\)/Stage::Ready { .. } => Some(silent),\n            Stage::Standby => None/'
+mutant 'a standby is left behind by a drain' pool/upkeep.rs 's/\|process\| !process\.is_ending\(\)/|process| !process.is_ending() \&\& !process.stands_by()/'
+mutant 'two processes start cold' pool/slots.rs 's/self\.has_process\(\) \|\| self\.reclaiming/self.process().is_some_and(|own| !own.is_starting()) || self.reclaiming/'
+mutant 'a process starts cold beside one that is being killed' pool/slots.rs 's/self\.has_process\(\) \|\| self\.reclaiming/self.process().is_some_and(|own| own.killed().is_none() || own.is_unkillable()) || self.reclaiming/'
+mutant 'a process starts cold before the memory of its sibling is back' pool/slots.rs 's/self\.has_process\(\) \|\| self\.reclaiming\(\)\.is_some\(\)/self.has_process()/'
+mutant 'memory is not waited for' pool/exits.rs 's/reclaims: true/reclaims: false/'
+mutant 'a process that never started leaves memory behind' pool/exits.rs 's/reclaims: false/reclaims: true/'
+mutant 'standbys wait for the old process' pool/starts.rs 's/\(is_served \|\| !is_held\(\)\)/(!self.slots.of(slot.device, slot.role).any(|own| own.holds_device() \&\& !own.serves()))/'
+mutant 'there are no standbys' pool/starts.rs 's/\(is_served \|\| !is_held\(\)\)/(!is_held())/'
+mutant 'a device serves on beside a process that cannot be killed' pool/losses.rs 's/self\.give_up_device\(now, worker\.device, &fault\);/_ = \&fault;/'
+mutant 'slots number their processes apart' pool/starts.rs 's/let worker = (device\.next_worker\(slot\.role\));/let mut worker = $1;\n        worker.generation = slot.restarts() + 1 + u32::from(slot.due() != Some(Timestamp::default()));/'
+mutant 'what starts beside one that serves is waited for' pool/slots.rs 's/process\.is_starting\(\) && !self\.is_served\(slot\.device, slot\.role\)/process.is_starting()/'
+mutant 'the first process of a slot is a restart' pool/starts.rs 's/slot\.restarts\(\) > 0/worker.generation > 1/'
+mutant 'the memory of any process of the device counts' pool/starts.rs 's/memory\.worker == worker/memory.worker.device == worker.device/'
+mutant 'memory is waited for whatever the time' pool/slots.rs 's/reclaiming\.map\(\|memory\| memory\.until\)/reclaiming.and(None)/'
+mutant 'a pause does not excuse memory' pool/slots.rs 's/memory\.until = memory\.until\.after\(gap\);/_ = memory;/'
 
-# What deaths mean
-mutant 'the death of a standby counts' seats.rs 's/let counts = served \|\| \(at_start && !is_served\);/let counts = served || at_start || true;/'
-mutant 'a failed start beside one that serves counts' seats.rs 's/served \|\| \(at_start && !is_served\)/served || at_start/'
-mutant 'a device goes out of service under its standby' seats.rs 's/device\.note\(now, death, &self\.config\) && !is_served/device.note(now, death, \&self.config)/'
-mutant 'a device is judged before its standby takes over' workers.rs 's/(self\.promote\(now, worker\.device\);)\n(\s+)(let is_final = [^;]+;)\n\s+(self\.seat_died\([^;]+;)/$3\n$2$4\n$2$1/'
-mutant 'a standby that can never start is started at once' seats.rs 's/if is_final && !counts \{ self\.config\.backoff_max \}/if is_final \&\& !counts \&\& false { self.config.backoff_max }/'
-mutant 'a death that bisection asked for counts' workers.rs 's/if on_trial \{/if on_trial \&\& false {/'
-mutant 'a job that killed alone is not on trial' job.rs 's/self\.suspects\.is_some\(\) \|\| self\.deaths > 0/self.suspects.is_some()/'
-mutant 'a job that shared a loss is not on trial' job.rs 's/self\.suspects\.is_some\(\) \|\| self\.deaths > 0/self.deaths > 0/'
-mutant 'a process whose beacon was lost died of the pool' workers.rs 's/\n\s+SlotState::Killed \{ cause: KillCause::Beacon, \.\. \}\n\s+\| SlotState::Unkillable \{ cause: KillCause::Beacon \} => None,//'
+section 'What deaths mean'
+mutant 'the death of a standby counts' pool/starts.rs 's/let counts = vacated\.served \|\|/let counts = true || vacated.served ||/'
+mutant 'a failed start beside one that serves counts' pool/starts.rs 's/\(!vacated\.was_ready && !is_served\)/!vacated.was_ready/'
+mutant 'a device goes out of service under its standby' pool/starts.rs 's/(service\.note\(now, death, &self\.config\))\n\s+&& !is_served/$1/'
+mutant 'a device is judged before its standby takes over' pool/exits.rs 's/(self\.promote\(now, worker\.device, worker\.role\);)(.*?self\.on_vacated\(now, index, vacated\);)/$2\n        $1/s'
+mutant 'a standby that can never start is started at once' pool/starts.rs 's/if is_final && !counts \{/if is_final \&\& !counts \&\& false {/'
+mutant 'a death that bisection asked for counts' pool/exits.rs 's/match has_suspects \{/match has_suspects \&\& false {/'
+mutant 'a job that killed alone is no suspect' pool/job.rs 's/self\.suspects\.is_some\(\) \|\| self\.deaths > 0/self.suspects.is_some()/'
+mutant 'a job that shared a loss is no suspect' pool/job.rs 's/self\.suspects\.is_some\(\) \|\| self\.deaths > 0/self.deaths > 0/'
+mutant 'a process whose beacon was lost died of the pool' pool/exits.rs 's/(killed\.map\(\|killed\| killed\.cause\))\.filter\(\|&cause\| cause != KillCause::Beacon\)/$1/'
 
-# Quarantine
-mutant 'a device is never tried again' device.rs 's/\(!is_final\)\.then\(\|\| now\.after\(wait\)\)/(!is_final).then(|| now.after(wait)).filter(|_| false)/'
-mutant 'a halted device is tried again' device.rs 's/\(!is_final\)\.then\(/(!is_final || true).then(/'
-mutant 'every try waits as long as the first' device.rs 's/saturating_pow\(self\.probes\)/saturating_pow(self.probes.min(0))/'
-mutant 'tries wait ever longer' device.rs 's/saturating_mul\(factor\)\.min\(config\.probe_max\)/saturating_mul(factor)/'
-mutant 'work does not end the probation' device.rs 's/(self\.idle_deaths\.clear\(\);\n\s+)self\.probes = 0;/$1/'
-mutant 'READY ends the probation' device.rs 's/self\.never_ready = false;/self.never_ready = false;\n        self.probes = 0;/'
-mutant 'there is no probation' device.rs 's/\n\s+\|\| \(self\.probes > 0 && death\.idle\)//'
-mutant 'a try that fails leaves the device as it is' seats.rs 's/Service::Probing => \{\n\s+return match/Service::Probing => {\n                if now.0.as_nanos() > 0 {\n                    return;\n                }\n                return match/'
-mutant 'a try starts beside an old process' seats.rs 's/first == Some\(index\) && !seats\(\)\.any\(holds_device\)/first == Some(index)/'
-mutant 'a device that is being tried may serve' device.rs 's/self\.service == Service::Open\n/!matches!(self.service, Service::Quarantined { .. })\n/'
-mutant 'READY does not bring the device back' device.rs 's/\n\s+self\.service = Service::Open;//'
-mutant 'what starts on a device goes on when that is out of service' seats.rs 's/self\.clear\(now, id\);//'
-mutant 'nothing is released' device.rs 's/\*probe_at = Some\(now\);/_ = (probe_at, now);/'
-mutant 'a release waits like any try' device.rs 's/\*probe_at = Some\(now\);/*probe_at = probe_at.or(Some(now));/'
-mutant 'an old process quarantines the device again' seats.rs 's/Service::Quarantined \{ \.\. \} => return,/Service::Quarantined { .. } => {}/'
-mutant 'deaths outlive the quarantine' device.rs 's/(self\.start_failures = 0;\n\s+)self\.idle_deaths\.clear\(\);/$1/'
-mutant 'a device out of service may serve' seats.rs 's/device\.is_open\(\) && self\.seats/self.seats/'
-mutant 'a device that is being tried has not failed' device.rs 's/!self\.is_open\(\) && self\.never_ready/matches!(self.service, Service::Quarantined { .. }) \&\& self.never_ready/'
+section 'Quarantine'
+mutant 'a device is never probed' pool/service.rs 's/\(!is_final\)\.then\(\|\| now\.after\(wait\)\)/(!is_final).then(|| now.after(wait)).filter(|_| false)/'
+mutant 'a halted device is probed' pool/service.rs 's/\(!is_final\)\.then\(/(!is_final || true).then(/'
+mutant 'every probe waits as long as the first' pool/service.rs 's/saturating_pow\(self\.probes\)/saturating_pow(self.probes.min(0))/'
+mutant 'probes wait ever longer' pool/service.rs 's/saturating_mul\(factor\)\.min\(config\.probe_max\)/saturating_mul(factor)/'
+mutant 'work does not end the probation' pool/service.rs 's/(self\.idle_deaths\.clear\(\);\n\s+)self\.probes = 0;/$1/'
+mutant 'READY ends the probation' pool/service.rs 's/self\.never_ready = false;/self.never_ready = false;\n        self.probes = 0;/'
+mutant 'there is no probation' pool/service.rs 's/\(self\.probes > 0 && death\.idle\)/(self.probes > 0 \&\& death.idle \&\& false)/'
+mutant 'a probe that fails leaves the device as it is' pool/starts.rs 's/ServiceState::Probing => \{\n/ServiceState::Probing => {\n                if now.0.as_nanos() > 0 {\n                    return;\n                }\n/'
+mutant 'a probe starts beside an old process' pool/starts.rs 's/first == Some\(index\) && !is_held\(\)/first == Some(index)/'
+mutant 'a device that is being probed may serve' pool/service.rs 's/self\.state == ServiceState::Open\n/!matches!(self.state, ServiceState::Quarantined { .. })\n/'
+mutant 'READY does not bring the device back' pool/service.rs 's/\n\s+self\.state = ServiceState::Open;//'
+mutant 'what starts on a device goes on when that is out of service' pool/starts.rs 's/self\.clear\(now, worker\.device, worker\.role\);//'
+mutant 'nothing is released' pool/service.rs 's/\*probe_at = Some\(now\);/_ = (probe_at, now);/'
+mutant 'a release waits like any probe' pool/service.rs 's/\*probe_at = Some\(now\);/*probe_at = probe_at.or(Some(now));/'
+mutant 'an old process quarantines the device again' pool/starts.rs 's/ServiceState::Quarantined \{ \.\. \} => return,/ServiceState::Quarantined { .. } => {}/'
+mutant 'deaths outlive the quarantine' pool/service.rs 's/(self\.start_failures = 0;\n\s+)self\.idle_deaths\.clear\(\);/$1/'
+mutant 'a device out of service may serve' pool/starts.rs 's/self\.devices\.iter\(\)\.filter\(\|device\| device\.service\(role\)\.is_open\(\)\)/self.devices.iter()/'
+mutant 'a device that is being probed has not failed' pool/service.rs 's/!self\.is_open\(\) && self\.never_ready/matches!(self.state, ServiceState::Quarantined { .. }) \&\& self.never_ready/'
 
-# What the driver says
-mutant 'a GPU that is lost is tried again' xid.rs 's/self\.put_out\(now, id, true, cause\)/self.put_out(now, id, false, cause)/'
-mutant 'a fault ends the processes of a device and no more' xid.rs 's/device\.quarantine\(now, is_final, &config\),/_ = \&config,/'
-mutant 'processes go on on a device that is put out' xid.rs 's/self\.end_workers\(now, id, cause\);(\n    \}\n\n    \/\/\/ Ends every)/_ = cause;$1/'
-mutant 'a fault of a device that is out puts off the next try' xid.rs 's/Service::Quarantined \{ \.\. \} if !is_final => return,/Service::Quarantined { .. } if !is_final => device.quarantine(now, is_final, \&config),/'
-mutant 'a device that is out is not halted' xid.rs 's/\*probe_at = None/_ = probe_at/'
-mutant 'a fault that is told twice is two' xid.rs 's/ago <= config\.incident_window/ago <= config.incident_window * 0/'
-mutant 'a fault that comes again is a first one' xid.rs 's/=> Incident::Repeated,/=> Incident::First,/'
-mutant 'a pool that leaves puts devices out' xid.rs 's/!knows \|\| matches!\(self\.phase, Phase::Leaving \| Phase::Left\)/!knows/'
-mutant 'a fault of the device is a hang' xid.rs 's/self\.kill\(now, index, cause\)/self.kill(now, index, KillCause::Hang)/'
-mutant 'a fault of the device costs what it ran nothing' xid.rs 's/self\.kill\(now, index, cause\)/self.kill(now, index, KillCause::FreeDevice)/'
-mutant 'what the driver says of a worker that is gone ends the next' xid.rs 's/Response::QuarantineOnRepeat \| Response::Restart if is_expected => \{\}/Response::Restart if is_expected => {}/'
-mutant 'no job brings its device to a stop' losses.rs 's/evidence: fault\.may_be_a_jobs_doing\(\)/evidence: fault.may_be_a_jobs_doing() \&\& false/'
-mutant 'broken memory speaks against the job' losses.rs 's/evidence: fault\.may_be_a_jobs_doing\(\)/evidence: fault.may_be_a_jobs_doing() || true/'
-mutant 'a device that the driver puts out is a wrong set-up' device.rs 's/self\.never_ready && self\.refused/self.never_ready/'
-mutant 'a standby outlives its device' xid.rs 's/\n\s+\| SlotState::Standby(\n\s+\| SlotState::Starting \{ \.\. \} => true,\n\s+SlotState::Killed \{ \.\. \})/$1 | SlotState::Standby/'
-mutant 'what a worker says that it met is not heard' workers.rs 's/response_to_exit\(exit\.code\(\), exit\.fault\)/response_to_exit(exit.code(), exit.fault.filter(|_| false))/'
-mutant 'a job that may not run twice runs on when its device is put out' losses.rs 's/(job\.preempted\(.*?false => )self\.retry_or_fail\(now, id, part, &loss\.why\)/$1match self.jobs[\&id].orphaned {\n                true => self.finish_if_ended(now, id),\n                false => self.enqueue(id, part),\n            }/s'
+section 'What the driver says'
+mutant 'a GPU that is lost is probed' pool/driver.rs 's/self\.put_out\(now, id, true, cause, &said\)/self.put_out(now, id, false, cause, \&said)/'
+mutant 'a fault ends the processes of a device and no more' pool/service.rs 's/self\.quarantine\(now, Rule::Fault, is_final, config\);/_ = (now, config);/'
+mutant 'processes go on on a device that is put out' pool/driver.rs 's/(pool\.services_changed = true;\n\s+)pool\.end_workers\(now, id, role, cause\);/$1_ = cause;/'
+mutant 'a fault of a device that is out puts off the next probe' pool/service.rs 's/ServiceState::Quarantined \{ \.\. \} if !is_final => return false,/ServiceState::Quarantined { .. } if !is_final => self.quarantine(now, Rule::Fault, is_final, config),/'
+mutant 'a device that is out is not halted' pool/service.rs 's/\*probe_at = None/_ = probe_at/'
+mutant 'a fault that is told twice is two' pool/incidents.rs 's/ago <= config\.incident_window/ago <= config.incident_window * 0/'
+mutant 'a fault that comes again is a first one' pool/incidents.rs 's/=> Incident::Repeated,/=> Incident::First,/'
+mutant 'a pool that leaves puts devices out' pool/driver.rs 's/!is_known \|\| self\.roles\.iter\(\)\.all\(\|\(_, role\)\| role\.is_leaving\(\)\)/!is_known/; s/if pool\.roles\[role\]\.is_leaving\(\) \{\n\s+return;\n\s+\}\n//'
+mutant 'a fault of the device is a hang' pool/driver.rs 's/self\.kill\(now, index, cause\)/self.kill(now, index, KillCause::Hang)/'
+mutant 'a fault of the device costs what it ran nothing' pool/driver.rs 's/self\.kill\(now, index, cause\)/self.kill(now, index, KillCause::FreeDevice(Freed::DeviceOut))/'
+mutant 'what the driver says of a worker that is gone ends the next' pool/driver.rs 's/if is_expected \{\n/if is_expected \&\& response != Response::QuarantineOnRepeat {\n/'
+mutant 'no job brings its device to a stop' pool/kill.rs 's/evidence: fault\.may_be_a_jobs_doing\(\)/evidence: fault.may_be_a_jobs_doing() \&\& false/'
+mutant 'broken memory speaks against the job' pool/kill.rs 's/evidence: fault\.may_be_a_jobs_doing\(\)/evidence: fault.may_be_a_jobs_doing() || true/'
+mutant 'a device that the driver puts out is a wrong set-up' pool/service.rs 's/self\.never_ready && self\.refused/self.never_ready/'
+mutant 'a standby outlives its device' pool/driver.rs 's/\|process\| !process\.is_ending\(\)/|process| !process.is_ending() \&\& !process.stands_by()/'
+mutant 'what a worker says that it met is not heard' pool/exits.rs 's/response_to_exit\(exit\.code\(\), exit\.fault\)/response_to_exit(exit.code(), exit.fault.filter(|_| false))/'
+mutant 'a job that may not run twice runs on when its device is put out' pool/losses.rs 's/(job\.preempted\(.*?false => )self\.retry_or_fail\(now, id, shard, &loss\.why\)/$1match self.jobs[id].orphaned {\n                true => self.finish_if_ended(now, id),\n                false => self.enqueue(id, shard),\n            }/s'
 
-# Beacons, and what moves
-mutant 'a lost beacon is ignored' workers.rs 's/self\.kill_because\(now, index, KillCause::Beacon, why\);/_ = (now, index, why);/'
-mutant 'a lost beacon is a hang' workers.rs 's/self\.kill_because\(now, index, KillCause::Beacon, why\)/self.kill_because(now, index, KillCause::Hang, why)/'
-mutant 'a lost beacon of one that starts is ignored' workers.rs 's/\n\s+\| SlotState::Starting \{ \.\. \} => \{(\n\s+let mut why = self\.why_killed\(KillCause::Beacon.*?\n\s+SlotState::Killed \{ \.\. \})/ => {$1 | SlotState::Starting { .. }/s'
-mutant 'a lost beacon is no sign of life' workers.rs 's/let Some\(index\) = self\.current_slot\(now, worker\) else \{ return \};\n(\s+match self\.slots\[index\]\.state \{\n\s+SlotState::Busy \{ \.\. \}\n\s+\| SlotState::Ready \{ \.\. \}\n\s+\| SlotState::Standby)/let Some(index) = self.slots.iter().position(|slot| slot.worker() == worker \&\& slot.has_process()) else { return };\n$1/'
-mutant 'nothing moves' upkeep.rs 's/&& cause != KillCause::Leaving/\&\& cause == KillCause::Leaving/'
-mutant 'what may not run twice moves' job.rs 's/!self\.has_a_place\(\) && self\.request\.idempotent &&/!self.has_a_place() \&\&/'
-mutant 'what nobody waits for moves' job.rs 's/self\.request\.idempotent && !self\.orphaned/self.request.idempotent/'
-mutant 'what may be convicted moves' losses.rs 's/ && job\.deaths \+ pending \+ 1 < self\.config\.poison_deaths//'
-mutant 'deaths to come are not reckoned with' losses.rs 's/job\.deaths \+ pending \+ 1 </job.deaths + pending * 0 + 1 </'
-mutant 'the last attempt moves' losses.rs 's/tries < self\.config\.attempts_max && job/(tries < self.config.attempts_max || true) \&\& job/'
-mutant 'a late answer of what has moved counts' workers.rs 's/if moved \{/if moved \&\& false {/'
-mutant 'a late answer of what has moved is no work' workers.rs 's/self\.device_mut\(worker\.device\)\.worked\(\);\n(\s+)(if moved \{.*?\n\s{8}\})/$2\n$1self.device_mut(worker.device).worked();/s'
-mutant 'what a moved job did is forgotten' losses.rs 's/let speaks = alone && /let speaks = false \&\& alone \&\& /'
-mutant 'several that moved are each guilty' losses.rs 's/let speaks = alone && /let speaks = (alone || true) \&\& /'
-mutant 'the first batch moves and the second waits' losses.rs 's/for sent in outstanding\.second\.iter_mut\(\)\.flat_map\(\|batch\| &mut batch\.sent\) \{/for sent in outstanding.second.iter_mut().flat_map(|batch| \&mut batch.sent).take(0) {/'
-mutant 'a hang that moves is told as a death' losses.rs 's/Self::Hung \{ \.\. \} => AttemptOutcome::Hang/Self::Hung { .. } => AttemptOutcome::WorkerDied/'
-mutant 'a loss that several shared is an attempt' losses.rs 's/job\.parts\[part\]\.tries -= u32::from\(shared\);/_ = shared;/'
+section 'Beacons, and what moves'
+mutant 'a lost beacon is ignored' pool/exits.rs 's/self\.kill_because\(now, index, KillCause::Beacon, why\);/_ = (now, index, why);/'
+mutant 'a lost beacon is a hang' pool/exits.rs 's/self\.kill_because\(now, index, KillCause::Beacon, why\)/self.kill_because(now, index, KillCause::Hang, why)/'
+mutant 'a lost beacon of one that starts is ignored' pool/exits.rs 's/if self\.slots\.process\(index\)\.is_ending\(\) \{/if self.slots.process(index).is_ending() || self.slots.process(index).is_starting() {/'
+mutant 'the lost beacon of a process that is gone is not counted' pool/exits.rs 's/self\.hear\(now, worker\)( else \{ return \};\n\s+if self\.slots\.process\(index\)\.is_ending)/self.slots.find(worker)$1/'
+mutant 'nothing moves' pool/kill.rs 's/&& cause != KillCause::Leaving/\&\& cause == KillCause::Leaving/'
+mutant 'what may not run twice moves' pool/job.rs 's/!self\.has_a_place\(\) && self\.request\.idempotent &&/!self.has_a_place() \&\&/'
+mutant 'what nobody waits for moves' pool/job.rs 's/self\.request\.idempotent && !self\.orphaned/self.request.idempotent/'
+mutant 'what may be denylisted moves' pool/losses.rs 's/ && job\.deaths \+ pending \+ 1 < self\.config\.poison_deaths//'
+mutant 'deaths to come are not reckoned with' pool/losses.rs 's/job\.deaths \+ pending \+ 1 </job.deaths + pending * 0 + 1 </'
+mutant 'the last attempt moves' pool/losses.rs 's/tries < self\.config\.attempts_max && job/(tries < self.config.attempts_max || true) \&\& job/'
+mutant 'a late answer of what has moved counts' pool/answers.rs 's/if moved \{/if moved \&\& false {/'
+mutant 'a late answer of what has moved is no work' pool/answers.rs 's/(service\.worked\(\);\n\s+)(.*?if moved \{.*?\n\s{8}\}\n)/$2        $1/s'
+mutant 'what a moved job did is forgotten' pool/losses.rs 's/let speaks = alone && /let speaks = false \&\& alone \&\& /'
+mutant 'several that moved are each guilty' pool/losses.rs 's/let speaks = alone && /let speaks = (alone || true) \&\& /'
+mutant 'the first dispatch moves and the second waits' pool/losses.rs 's/(for sent in outstanding\.second\.iter_mut\(\)\.flat_map\(\|dispatch\| &mut dispatch\.sent\)) \{/$1.take(0) {/'
+mutant 'a hang that moves is told as a death' pool/losses.rs 's/Self::Hung \{ \.\. \} => AttemptOutcome::Hang/Self::Hung { .. } => AttemptOutcome::WorkerDied/'
+mutant 'a loss that several shared is an attempt' pool/losses.rs 's/job\.shards\[shard\]\.tries -= u32::from\(shared\);/_ = shared;/'
 
-# Bisection
-mutant 'what moves is not halved' losses.rs 's/self\.split_suspects\(outstanding, loss\.kind\);//'
-mutant 'every suspect is on its own' losses.rs 's/suspects\.chunks\(suspects\.len\(\)\.div_ceil\(2\)\.max\(1\)\)/suspects.chunks(1)/'
-mutant 'suspects are not halved' losses.rs 's/suspects\.chunks\(suspects\.len\(\)\.div_ceil\(2\)\.max\(1\)\)/suspects.chunks(suspects.len().max(1))/'
-mutant 'the second half is the larger' losses.rs 's/suspects\.chunks\(suspects\.len\(\)\.div_ceil\(2\)\.max\(1\)\)/suspects.rchunks(suspects.len().div_ceil(2).max(1))/'
-mutant 'a bare SIGKILL halves nobody' losses.rs 's/if kind\.costs_nothing\(\) \|\| /if kind.costs_nothing() || kind == LossKind::Killed || /'
-mutant 'freeing a device halves' losses.rs 's/if kind\.costs_nothing\(\) \|\| outstanding/if outstanding/'
-mutant 'a batch that came to the front late is not halved' outstanding.rs 's/\n\s+self\.is_split = false;//'
-mutant 'an answer upsets the order' outstanding.rs 's/self\.front\.sent\.remove\(at\)/self.front.sent.swap_remove(at)/'
-mutant 'those who were waited for join each other' patience.rs 's/self\.suspects \+= 1;\n/self.suspects += u32::from(sent == \&outstanding.front.sent[0]);\n/'
+section 'Bisection'
+mutant 'what moves is not halved' pool/losses.rs 's/self\.split_suspects\(outstanding, loss\.kind\);//'
+mutant 'every suspect is on its own' pool/losses.rs 's/suspects\.chunks\(suspects\.len\(\)\.div_ceil\(2\)\.max\(1\)\)/suspects.chunks(1)/'
+mutant 'suspects are not halved' pool/losses.rs 's/suspects\.chunks\(suspects\.len\(\)\.div_ceil\(2\)\.max\(1\)\)/suspects.chunks(suspects.len().max(1))/'
+mutant 'the second half is the larger' pool/losses.rs 's/suspects\.chunks\(suspects\.len\(\)\.div_ceil\(2\)\.max\(1\)\)/suspects.rchunks(suspects.len().div_ceil(2).max(1))/'
+mutant 'a bare SIGKILL halves no suspects' pool/losses.rs 's/if kind\.costs_nothing\(\) \|\| /if kind.costs_nothing() || kind == LossKind::Killed || /'
+mutant 'freeing a device halves' pool/losses.rs 's/if kind\.costs_nothing\(\) \|\| outstanding/if outstanding/'
+mutant 'a dispatch that came to the front late is not halved' pool/outstanding.rs 's/\n\s+self\.is_split = false;//'
+mutant 'an answer upsets the order' pool/outstanding.rs 's/self\.front\.sent\.remove\(at\)/self.front.sent.swap_remove(at)/'
+mutant 'those that were waited for join each other' pool/feed.rs 's/self\.suspects \+= 1;\n/self.suspects += u32::from(outstanding.is_some_and(|all| *sent == all.front.sent[0]));\n/'
 
-# Convicts
-mutant 'nobody asks what a suspect is' convicts.rs 's/self\.actions\.push_back\(Action::HashContent \{ job: id \}\);//'
-mutant 'every death asks what the suspect is' convicts.rs 's/if job\.content == Content::Unknown \{/if job.content == Content::Unknown || job.deaths > 1 {/'
-mutant 'a verdict of POISON does not wait' convicts.rs 's/let Content::Said\(content\) = job\.content else \{ return \};/let content = match job.content { Content::Said(content) => content, Content::Asked | Content::Unknown => None };/'
-mutant 'what cannot be read is not convicted' convicts.rs 's/let Content::Said\(content\) = job\.content else/let Content::Said(content @ Some(_)) = job.content else/'
-mutant 'a convict is not remembered' convicts.rs 's/self\.convicts\.remember\(content, &job\.request\);//'
-mutant 'one convict too many is kept' convicts.rs 's/self\.order\.len\(\) > self\.kept/self.order.len() > self.kept + 1/'
-mutant 'the newest convict is forgotten' convicts.rs 's/let oldest = self\.order\.pop_front\(\)/let oldest = self.order.pop_back()/'
-mutant 'a convict that comes again is counted again' convicts.rs 's/self\.contents\.insert\(content, looks\)\.is_none\(\)/self.contents.insert(content, looks).is_none() || true/'
-mutant 'a released content is refused' mod.rs 's/=> self\.convicts\.forget\(content\)/=> _ = content/'
-mutant 'one release frees all contents' mod.rs 's/=> self\.convicts\.forget\(content\)/=> { _ = content; self.convicts.forget_all(); }/'
-mutant 'the release of all frees none' mod.rs 's/=> self\.convicts\.forget_all\(\)/=> {}/'
-mutant 'a convicted content is accepted' clients.rs 's/filter\(\|&content\| self\.convicts\.has\(content\)\)/filter(|\&content| self.convicts.has(content) \&\& false)/'
-mutant 'a refusal of a content is not counted' clients.rs 's/self\.counters\.refused_poison \+= 1;//'
-mutant 'a full pool says nothing of a content' clients.rs 's/(if let Some\(content\) = request\.content.*?\n        \})\n(        if let Some\(refusal\) = self\.full\(client, &request\) \{.*?\n        \})/$2\n$1/s'
-mutant 'a batch of another size looks alike' convicts.rs 's/ && looks\.items == items/ \&\& (looks.items == items || true)/'
-mutant 'a convicted job runs on' convicts.rs 's/self\.end_early\(now, id, AttemptOutcome::Preempted\);//'
-mutant 'a convicted job waits on' convicts.rs 's/self\.unqueue\(id\);//'
-mutant 'a job of a vanished client is not convicted' losses.rs 's/if alone && loss\.kind\.is_evidence\(\) && self\.note_death\(id\) \{/if alone \&\& loss.kind.is_evidence() \&\& self.note_death(id) \&\& !self.jobs[\&id].orphaned {/'
+section 'The denylist'
+mutant 'the content of a suspect is not asked for' pool/denylist.rs 's/self\.act\(Action::HashContent \{ job: id \}\);//'
+mutant 'every death asks for the content' pool/denylist.rs 's/if job\.content == Content::Unknown \{/if job.content == Content::Unknown || job.deaths > 1 {/'
+mutant 'a verdict of POISON does not wait' pool/denylist.rs 's/let Content::Said\(content\) = job\.content else \{ return \};/let content = match job.content { Content::Said(content) => content, Content::Asked | Content::Unknown => None };/'
+mutant 'what cannot be read gets no verdict of POISON' pool/denylist.rs 's/let Content::Said\(content\) = job\.content else/let Content::Said(content @ Some(_)) = job.content else/'
+mutant 'the denylist stays empty' pool/denylist.rs 's/self\.denylist\.add\(content, &job\.request\);//'
+mutant 'one content too many is denylisted' pool/denylist.rs 's/self\.order\.len\(\) > self\.max/self.order.len() > self.max + 1/'
+mutant 'the denylist forgets the newest content' pool/denylist.rs 's/let oldest = self\.order\.pop_front\(\)/let oldest = self.order.pop_back()/'
+mutant 'a denylisted content that comes again is counted again' pool/denylist.rs 's/self\.contents\.insert\(content, looks\)\.is_none\(\)/self.contents.insert(content, looks).is_none() || true/'
+mutant 'a released content is refused' pool.rs 's/match self\.denylist\.remove\(content\) \{/match self.denylist.has(content) {/'
+mutant 'one release frees all contents' pool.rs 's/match self\.denylist\.remove\(content\) \{/match self.denylist.has(content) \&\& self.denylist.clear() > 0 {/'
+mutant 'the release of all frees none' pool.rs 's/contents taken off the denylist", self\.denylist\.clear\(\)/contents taken off the denylist", 0/'
+mutant 'a denylisted content is accepted' pool/submissions.rs 's/filter\(\|&content\| self\.denylist\.has\(content\)\)/filter(|\&content| self.denylist.has(content) \&\& false)/'
+mutant 'a refusal of a content is not counted' pool/submissions.rs 's/=> counters\.refused_poison \+= 1,/=> {}/'
+mutant 'a full pool says nothing of a content' pool/submissions.rs 's/if let Some\(content\) = request\.content.*?\n        \}\n//s; s/return None;/return request.content.filter(|\&content| self.denylist.has(content)).map(Refusal::Poison);/'
+mutant 'a batch of another size looks alike' pool/denylist.rs 's/own == work && \*count == items/own == work \&\& (*count == items || true)/'
+mutant 'a denylisted job runs on' pool/denylist.rs 's/self\.end_early\(now, id, AttemptOutcome::Preempted\);//'
+mutant 'a denylisted job waits on' pool/denylist.rs 's/self\.unqueue\(id\);//'
+mutant 'a job of a vanished client is not denylisted' pool/losses.rs 's/if alone && loss\.kind\.is_evidence\(\) && self\.note_death\(id\) \{/if alone \&\& loss.kind.is_evidence() \&\& self.note_death(id) \&\& !self.jobs[id].orphaned {/'
 
-# What cannot be killed
-mutant 'what an unkillable process may write to runs again' losses.rs 's/may_write: true \}/may_write: false }/'
-mutant 'an answer is lost with an unkillable process' losses.rs 's/loss\.may_write && job\.has_a_place\(\)/loss.may_write/g'
-mutant 'an unkillable process whose beacon was lost speaks against its job' losses.rs 's/KillCause::Beacon => Self::Died \{ evidence: false \}/KillCause::Beacon => Self::Died { evidence: true }/'
-mutant 'parts run on beside one that is lost' losses.rs 's/(fn give_up_job\([^\n]+\n\s+)self\.end_early\(now, id, AttemptOutcome::Preempted\);/$1/'
-mutant 'parts run on an old process though no device is left' upkeep.rs 's/self\.end_early\(now, id, AttemptOutcome::Preempted\);//'
-mutant 'who takes over from one that was waited for gets nothing' upkeep.rs 's/while self\.free_those_who_wait\(now\) \{\n\s+self\.dispatch\(now\);\n\s+\}/_ = self.free_those_who_wait(now);/'
+section 'What cannot be killed'
+mutant 'what an unkillable process may write to runs again' pool/losses.rs 's/may_write: true, since/may_write: false, since/'
+mutant 'an answer is lost with an unkillable process' pool/losses.rs 's/loss\.may_write && job\.has_a_place\(\)/loss.may_write/g'
+mutant 'an unkillable process whose beacon was lost speaks against its job' pool/kill.rs 's/(Self::Beacon \| Self::Command\(_\) => LossKind::Died \{ evidence: )false/$1true/'
+mutant 'shards run on beside one that is lost' pool/losses.rs 's/(fn give_up_job\([^\n]+\n\s+)self\.end_early\(now, id, AttemptOutcome::Preempted\);/$1/'
+mutant 'shards run on an old process though no device is left' pool/upkeep.rs 's/self\.end_early\(now, id, AttemptOutcome::Preempted\);//'
+mutant 'a standby that takes over from a worker that others waited for gets nothing' pool/upkeep.rs 's/while pool\.free_what_waits\(now, role\) \{\n\s+pool\.dispatch\(now, role\);\n\s+\}/_ = pool.free_what_waits(now, role);/'
 
-# What the status tells
-mutant 'runs are counted by attempt' dispatch.rs 's/self\.counters\.runs \+= 1;/self.counters.runs += attempts.len() as u64;/'
-mutant 'a single attempt counts as joined' dispatch.rs 's/if attempts\.len\(\) > 1 \{ attempts/if attempts.len() > 0 { attempts/'
-mutant 'the most that waited is not kept' upkeep.rs 's/self\.jobs_high\.max\(self\.queue\.jobs\(\)\)/self.queue.jobs()/'
-mutant 'the most bytes are not kept' clients.rs 's/self\.bytes_high\.max\(self\.inline_bytes\)/self.inline_bytes/'
-mutant 'a standby is shown as ready' rows.rs 's/SlotState::Standby => WorkerState::Standby/SlotState::Standby => WorkerState::Ready/'
-mutant 'a device without a process is shown under an old number' rows.rs 's/\(device\.latest\(\), /(slot.worker(), /g'
-mutant 'a device that is being tried is shown as quarantined' rows.rs 's/\(true, _\) => \(slot\.worker\(\), slot\.shown_state\(\)\)/(true, Service::Probing) => (slot.worker(), WorkerState::Quarantined),\n            (true, _) => (slot.worker(), slot.shown_state())/'
-mutant 'the first process of a seat is shown as a restart' rows.rs 's/restarts: slot\.starts\.saturating_sub\(1\)/restarts: slot.starts/'
-mutant 'a start is timed from the beginning of the pool' slot.rs 's/self\.started = now;//'
-mutant 'the end of one that was killed is not timed' upkeep.rs 's/self\.slots\[index\]\.doomed = Some\(now\);//'
+section 'What the status tells'
+mutant 'dispatches are counted by attempt' pool/dispatch.rs 's/state\.counters\.runs \+= 1;/state.counters.runs += attempts.len() as u64;/'
+mutant 'a single attempt counts as joined' pool/dispatch.rs 's/if attempts\.len\(\) > 1 \{ attempts/if attempts.len() > 0 { attempts/'
+mutant 'the most that waited is not kept' pool/roles.rs 's/self\.jobs_high\.max\(self\.queue\.jobs\(\)\)/self.queue.jobs()/'
+mutant 'the most bytes are not kept' pool/roles.rs 's/self\.bytes_high\.max\(self\.inline_bytes\)/self.inline_bytes/'
+mutant 'a standby is shown as ready' pool/process.rs 's/Stage::Standby => WorkerState::Standby/Stage::Standby => WorkerState::Ready/'
+mutant 'a device without a process is shown under no number' pool/rows.rs 's/service\.latest\.unwrap_or\(/None.unwrap_or(/'
+mutant 'a device that is being probed is shown as quarantined' pool/rows.rs 's/true => slot\.shown_state\(\),/true if service.state() == ServiceState::Probing => WorkerState::Quarantined,\n            true => slot.shown_state(),/'
+mutant 'the first process of a slot is shown as a restart' pool/rows.rs 's/restarts: slot\.restarts\(\)/restarts: slot.restarts().max(1)/'
+mutant 'a start is timed from the beginning of the pool' pool/process.rs 's/took: now\.since\(self\.started\)/took: now.since(Timestamp::default())/'
+mutant 'the end of one that was killed is not timed' pool/slots.rs 's/self\.took_end = process\.killed\(\)[^;]+;//'
 
-# The end
-mutant 'a drain forgets what runs' upkeep.rs 's/if self\.jobs\.is_empty\(\) \{/if self.queue.is_empty() {/'
-mutant 'a drain has no timeout' upkeep.rs 's/\} else if now >= until \{/} else if now >= until \&\& self.jobs.len() > 1_000 {/'
-mutant 'a drain waits for lost devices' upkeep.rs 's/(self\.give_up_if_no_device\(now\);)\n(\s+)(self\.give_up_if_nobody_offers\(now\);)\n\s+(self\.end_drain\(now\);)/$4\n$2$1\n$2$3/'
-mutant 'the order to stop now is ignored by a pool that stops' upkeep.rs 's/if self\.phase == Phase::Left \{/if matches!(self.phase, Phase::Left | Phase::Leaving) {/'
-mutant 'the pool leaves before its workers' upkeep.rs 's/!slot\.has_process\(\) \|\| matches!\(/!slot.has_process() || matches!(slot.state, SlotState::Stopping { .. }) || matches!(/'
-mutant 'the pool waits for a worker that cannot be killed' upkeep.rs 's/(!slot\.has_process\(\)) \|\| matches!\(slot\.state, SlotState::Unkillable \{ \.\. \}\)/$1/'
-mutant 'a death while the pool leaves counts' workers.rs 's/if !leaving && !stopping \{/if true || (!leaving \&\& !stopping) {/'
-mutant 'a start that fails while the pool leaves counts' workers.rs 's/if matches!\(self\.phase, Phase::Leaving \| Phase::Left\) \{/if false {/'
-mutant 'seats stay open while the pool leaves' slot.rs 's/(fn close\(&mut self\) \{\n.*?)self\.state = SlotState::Stopped;/$1/s'
-mutant 'a worker takes one more beside what it has than it may' slot.rs 's/front\.sent\.len\(\) < window\b/front.sent.len() <= window/'
-mutant 'others run beside one that is on trial' slot.rs 's/&& front\.may_lead\n(\s+&& front\.sent\.len)/$1/'
-mutant 'somebody runs beside others though a device idles' dispatch.rs 's/true => match self\.take_for_idle\(now\) \{/true => match self.take_beside(now).or_else(|| self.take_for_idle(now)) {/; s/if slots\.iter\(\)\.any\(idles\) \{/if false {/'
-mutant 'a suspect runs beside others' dispatch.rs 's/job\.is_on_trial\(\) \|\| //'
-mutant 'whoever runs beside others does not fill the worker' dispatch.rs 's/self\.window - in_hand/1/'
-mutant 'who runs beside others goes anywhere' dispatch.rs 's/\(unwanted, front\.sent\.len\(\), index\)/(unwanted, 0, index)/'
-mutant 'one must wait for a worker that has room' dispatch.rs 's/false if self\.window > 1 => \(self\.take_beside\(now\), join_cost_max\)/false if self.window > 1 => (None, join_cost_max)/'
-mutant 'others run beside one that may not be lost' dispatch.rs 's/self\.window == 1 \|\| joins\.is_some\(\)/true/'
-mutant 'a late job costs the worker of many others' losses.rs 's/ && self\.window == 1;/;/'
-mutant 'two pools give one number' device.rs 's/self\.next \+= self\.step/self.next += 1/'
+section 'The end'
+mutant 'a drain forgets what runs' pool/upkeep.rs 's/if !self\.roles\[role\]\.has_jobs\(\) \{/if self.roles[role].queue.is_empty() {/'
+mutant 'a drain has no timeout' pool/upkeep.rs 's/\} else if now >= until \{/} else if now >= until \&\& self.slots.len() > 1_000 {/'
+mutant 'a drain waits for lost devices' pool/upkeep.rs 's/(pool\.give_up_if_no_device\(now, role\);)\n(\s+)(pool\.give_up_if_unavailable\(now, role\);)\n\s+(pool\.end_drain\(now, role\);)/$4\n$2$1\n$2$3/'
+mutant 'the order to stop now is ignored by a pool that stops' pool/upkeep.rs 's/if self\.roles\[role\]\.phase == Phase::Left \{\n(\s+return;\n\s+\}\n\s+self\.roles\[role\]\.phase = Phase::Leaving)/if self.roles[role].is_leaving() {\n$1/'
+mutant 'the pool leaves before its workers' pool/upkeep.rs 's/slot\.process\(\)\.is_none_or\(Process::is_unkillable\)/slot.process().is_none_or(|own| own.is_unkillable() || own.is_stopping())/'
+mutant 'the pool waits for a worker that cannot be killed' pool/upkeep.rs 's/slot\.process\(\)\.is_none_or\(Process::is_unkillable\)/!slot.has_process()/'
+mutant 'the pool leaves when one role has' pool/upkeep.rs 's/self\.roles\.iter\(\)\.all\(\|\(_, state\)\| state\.phase == Phase::Left\)/self.roles.iter().any(|(_, state)| state.phase == Phase::Left)/'
+mutant 'a pool that leaves tells of all verdicts ever' pool/upkeep.rs 's/\(self\.before_end\.unwrap_or_default\(\), self\.counters\(\)\)/(Counters::default(), self.counters())/'
+mutant 'a death while the pool leaves counts' pool/exits.rs 's/\} else if !is_leaving \{\n(\s+self\.judge)/} else {\n$1/'
+mutant 'a start that fails while the pool leaves counts' pool/exits.rs 's/if self\.roles\[worker\.role\]\.is_leaving\(\) \{\n\s+return;\n\s+\}\n(\s+let code)/$1/'
+mutant 'slots stay open while the pool leaves' pool/slots.rs 's/(fn close\(&mut self\) \{\n.*?)self\.state = SlotState::Closed;/$1/s'
 
-# Models
-mutant 'an idle worker gets what it has no model for' dispatch.rs 's/idle\.filter\(\|&\(_, index\)\| slots\[index\]\.has_for\(job\)\)/idle.filter(|_| true)/'
-mutant 'a worker with room gets what it has no model for' dispatch.rs 's/filter\(\|&&index\| slots\[index\]\.has_for\(job\)\)/filter(|_| true)/'
-mutant 'whoever joins has another model' dispatch.rs 's/\n\s+&& slot\.has_for\(job\)(\n\s+&& batch\.cost)/$1/'
-mutant 'nobody runs beside others while somebody idles without his model' dispatch.rs 's/(slot\.idle_since\(now, config\)\.is_some\(\)) && slot\.has_for\(job\)/$1/'
-mutant 'whoever idles without a model keeps all others waiting' dispatch.rs 's/None if self\.window > 1 =>/None if self.window > 64 =>/'
-mutant 'whoever waits for room holds up every model' dispatch.rs 's/open\.retain\([^;]+;/open.clear();/'
-mutant 'whoever must run alone is overtaken for ever' dispatch.rs 's/open\.retain\([^;]+;//'
-mutant 'whoever must run alone is overtaken on the worker with most room' dispatch.rs 's/!self\.slots\[index\]\.has_for\(&self\.jobs\[&place\.job\]\)/self.slots.get(index + 1).is_none() || !self.slots[index].has_for(\&self.jobs[\&place.job])/'
-mutant 'a process that starts is not waited for' offers.rs 's/!self\.was_ready \|\| self\.has_for\(job\)/self.was_ready \&\& self.has_for(job)/'
-mutant 'a retry waits for a device without its model' offers.rs 's/!self\.was_ready \|\| self\.has_for\(job\)/!self.was_ready || self.has_for(job) || true/'
-mutant 'a worker that has no model has all' offers.rs 's/self\.offers\.contains\(model\)/(self.offers.is_empty() || self.offers.contains(model))/'
-mutant 'a worker has what it once had' offers.rs 's/self\.slots\[index\]\.offers = models;/self.slots[index].offers.extend(models);/'
-mutant 'models outlive their process' slot.rs 's/self\.offers\.clear\(\);//'
-mutant 'an old process says what the new one has' offers.rs 's/self\.current_slot\(now, worker\)/self.slots.iter().position(|slot| slot.device == worker.device \&\& slot.has_process())/'
-mutant 'whoever tells of its models is not heard' offers.rs 's/self\.current_slot\(now, worker\)/self.slots.iter().position(|slot| slot.worker() == worker \&\& slot.has_process() \&\& now >= slot.last_heard)/'
-mutant 'whoever waits in vain waits on' offers.rs 's/if self\.slots\.iter\(\)\.any\(\|slot\| has\(&self\.prospect\(slot\)\)\) \{/if self.slots.iter().any(|slot| has(\&self.prospect(slot))) || true {/'
-mutant 'what comes back is not looked at again' offers.rs 's/true => newcomers,/true => newcomers.into_iter().filter(|id| self.jobs.get(id).is_some_and(|job| job.parts[0].avoid.is_none())).collect::<Vec<_>>(),/'
-mutant 'whoever comes is not looked at' offers.rs 's/true => newcomers,/true => Vec::new(),/'
-mutant 'whoever waits is not looked at again' offers.rs 's/false => self\.queue\.all_jobs\(\)\.into_iter\(\)\.collect\(\)/false => newcomers/'
-mutant 'what runs is given up with its model' offers.rs 's/\.filter\(\|job\| job\.waits\(\)\)//; s/false => self\.queue\.all_jobs\(\)\.into_iter\(\)\.collect\(\)/false => self.jobs.keys().copied().collect()/'
-mutant 'one that starts gives no hope' offers.rs 's/\n\s+\| SlotState::Starting \{ \.\. \}(\n\s+\| SlotState::Stopping \{ \.\. \}\n\s+\| SlotState::Waiting \{ \.\. \} => Prospect::Unknown,\n\s+SlotState::Stopped)/$1 | SlotState::Starting { .. }/'
-mutant 'one that was killed gives no hope' offers.rs 's/SlotState::Killed \{ \.\. \}\n\s+\| (SlotState::Reclaiming \{ \.\. \}\n.*?=> Prospect::Unknown,\n\s+SlotState::Stopped)/$1 | SlotState::Killed { .. }/s'
-mutant 'memory that is not back gives no hope' offers.rs 's/\n\s+\| SlotState::Reclaiming \{ \.\. \}(\n.*?=> Prospect::Unknown,\n\s+SlotState::Stopped)/$1 | SlotState::Reclaiming { .. }/s'
-mutant 'one that is to start gives no hope' offers.rs 's/\n\s+\| SlotState::Waiting \{ \.\. \} => Prospect::Unknown,\n(\s+SlotState::Stopped)/ => Prospect::Unknown,\n$1 | SlotState::Waiting { .. }/'
-mutant 'a device out of service gives hope' offers.rs 's/ \|\| !self\.device\(slot\.device\)\.is_open\(\)//'
-mutant 'those who serve give no hope' offers.rs 's/Prospect::Models\(slot\.worker\(\), slot\.offers\.clone\(\)\)/Prospect::Models(slot.worker(), BTreeSet::new())/'
-mutant 'only pools whose workers run one at a time give up' offers.rs 's/if self\.window == 1 \{/if self.window > 1 {/'
+section 'What runs beside others'
+mutant 'a worker takes one more beside what it has than it may' pool/process.rs 's/front\.sent\.len\(\) < attempts_max;/front.sent.len() <= attempts_max;/'
+mutant 'others run beside a suspect' pool/process.rs 's/ && front\.may_lead && front\.sent\.len/ \&\& front.sent.len/'
+mutant 'a job runs beside others though a device idles' pool/dispatch.rs 's/let for_idle = if some_idle \{/let for_idle = if some_idle \&\& !limits.concurrency.is_concurrent() {/; s/for_idle\.or_else\(\|\| self\.take_beside\(now, role, attempts_max\)\)/self.take_beside(now, role, attempts_max).or_else(|| if some_idle { self.take_for_idle(now, role) } else { None })/; s/if slots\.of_role\(role\)\.any\(\|\(_, slot\)\| idles\(slot\)\) \{/if false \&\& slots.of_role(role).any(|(_, slot)| idles(slot)) {/'
+mutant 'a suspect runs beside others' pool/dispatch.rs 's/job\.is_suspect\(\) \|\| job\.joins/job.joins/'
+mutant 'what runs beside others does not fill the worker' pool/dispatch.rs 's/attempts_max - beside\.map_or\(0, \|front\| front\.sent\.len\(\)\)/attempts_max.min(1)/'
+mutant 'what runs beside others goes anywhere' pool/dispatch.rs 's/\(unwanted, front\.sent\.len\(\), index\)/(unwanted, 0, index)/'
+mutant 'a job must wait for a worker that has nothing to do' pool/dispatch.rs 's/for_idle\.or_else\(\|\| self\.take_beside\(now, role, attempts_max\)\)/for_idle.or_else(|| self.take_beside(now, role, attempts_max * 0))/'
+mutant 'others run beside one that may not be lost' pool/dispatch.rs 's/!limits\.concurrency\.is_concurrent\(\) \|\| joins\.is_some\(\)/true/'
+mutant 'a late job costs the worker of many others' pool/process.rs 's/ && !concurrency\.is_concurrent\(\);/;/'
 
-# Jobs that a worker died of alone
-mutant 'a job that killed alone takes others along' job.rs 's/window > 1 && self\.deaths > 0/window > 1 \&\& self.deaths > 100/'
-mutant 'a job that killed alone since it waits is joined to others' dispatch.rs 's/!job\.runs_alone\(self\.window\)\n\s+&& //'
-mutant 'a job that killed alone joins nobody in any pool' job.rs 's/window > 1 && self\.deaths > 0/window > 0 \&\& self.deaths > 0/'
+section 'One table of devices for all roles'
+mutant 'each role numbers its processes' pool/devices.rs 's/self\.generation \+= 1;\n(\s+let worker = WorkerId \{ device: self\.id, role, generation: )self\.generation \}/self.generation += 1;\n        let generation = self.service(role).generation() + 1;\n$1generation }/'
+mutant 'a fault takes a device out of service for programs alone' pool/driver.rs 's/(fn put_out\(.*?self\.for_each_role\(\|pool, role\| \{\n\s+if )pool/$1role == Role::Infer || pool/s'
+mutant 'a fault ends the workers of one role alone' pool/driver.rs 's/(fn end_all_workers.*?if )!pool\.roles\[role\]\.is_leaving\(\)/$1role == Role::Grid \&\& !pool.roles[role].is_leaving()/s'
+mutant 'a release brings a device back for one role alone' pool/driver.rs 's/services\.for_each\(\|\(_, service\)\| service\.release\(now\)\)/services.take(1).for_each(|(_, service)| service.release(now))/'
+mutant 'a release is refused where one role is out of service' pool/rows.rs 's/busy\.any\(\|\(_, service\)\| !service\.is_open\(\)\)/busy.all(|(_, service)| !service.is_open())/'
+mutant 'the loss of a worker with models is no loss to its device' pool/devices.rs 's/self\.lost = Some\(\(now, worker\)\);/if worker.role == Role::Grid {\n            self.lost = Some((now, worker));\n        }/'
+mutant 'jobs of one role fill the share of a client in the other' pool/submissions.rs 's/self\.jobs\.count_of\(client, role\)/Role::ALL.map(|role| self.jobs.count_of(client, role)).into_iter().sum::<usize>()/'
+mutant 'a client that goes leaves its requests at models behind' pool/submissions.rs 's/self\.for_each_role\(\|pool, role\| pool\.orphan_jobs\(now, client, role\)\)/self.orphan_jobs(now, client, Role::Grid)/'
+mutant 'a worker gets jobs of another role' pool/dispatch.rs 's/let own = slots\.of_role\(role\);/let own = slots.iter().enumerate();/'
+mutant 'a standby of another role takes over' pool/starts.rs 's/slot\.device == id && slot\.role == role\);\n(\s+let standbys)/slot.device == id);\n$1/'
+mutant 'a process waits for the memory of another role' pool/starts.rs 's/self\.slots\.of\(slot\.device, slot\.role\)\.any\(Slot::holds_device\)/self.slots.iter().any(|other| other.device == slot.device \&\& other.holds_device())/'
+mutant 'a worker of models is shown where one runs programs' pool/rows.rs 's/\(process\.worker\.role, !process\.serves\(\)\)/(!process.serves(), std::cmp::Reverse(process.worker.role))/'
+mutant 'a role is READY in the time of another' pool/starts.rs 's/Process::new\(now, worker, state\.limits\.ready_timeout\)/Process::new(now, worker, self.config.ready_timeout)/'
 
-# What nobody wants any more
-mutant 'what its client left running is withdrawn twice' losses.rs 's/self\.window > 1 && !job\.orphaned;/self.window > 1;/'
-mutant 'what was cut off is not withdrawn' losses.rs 's/if withdraws \{/if withdraws \&\& false {/'
-mutant 'what its client left running is not withdrawn' clients.rs 's/if self\.window > 1 \{/if self.window > 64 {/'
-mutant 'workers that run one at a time are told what nobody wants' clients.rs 's/if self\.window > 1 \{/if self.window > 0 {/'
+section 'What the log is told'
+mutant 'a device that goes out of service is not told' pool/service.rs 's/self\.is_told_out = true;\n(\s+)Some\(Told::Out \{ probe_at \}\)/_ = probe_at;\n$1None/'
+mutant 'a device that is out of service is told again' pool/service.rs 's/self\.is_told_out = true;//'
+mutant 'a device that is back is not told' pool/service.rs 's/Some\(Told::Back\)/None/'
+mutant 'a device that is back is told again' pool/service.rs 's/self\.is_told_out = false;//'
+mutant 'a probe is told as a return' pool/service.rs 's/\(ServiceState::Open, true\) => \{/(ServiceState::Open | ServiceState::Probing, true) => {/; s/\(ServiceState::Probing, _\)/(ServiceState::Probing, false)/'
+mutant 'a role that rests tells of its devices' pool/upkeep.rs 's/roles\[role\]\.phase == Phase::Serving;/!roles[role].is_leaving();/'
+mutant 'a device that went out while its role rested is not told' pool.rs 's/(self\.roles\[role\]\.phase = Phase::Serving;\n\s+)self\.services_changed = true;/$1/'
+mutant 'a pool that can never serve does not say so' pool/upkeep.rs 's/self\.act\(Action::Misconfigured \{ faults \}\);/let _: Vec<String> = faults;/'
+mutant 'a pool that can never serve says so again' pool/upkeep.rs 's/if self\.is_misconfigured && !was_misconfigured \{/if self.is_misconfigured || was_misconfigured {/'
+mutant 'a pool of which one device may serve can never serve' pool/upkeep.rs 's/\.all\(\|d\| d\.service\(Role::Grid\)\.is_misconfigured\(\)\)/.any(|d| d.service(Role::Grid).is_misconfigured())/'
+mutant 'a death report knows of no process that has started' pool/death_report.rs 's/Next::Restart\(slot\.next_due\(\)\.map_or\(Duration::ZERO, \|due\| due\.since\(now\)\)\)/slot.next_due().map_or(Next::Nothing, |due| Next::Restart(due.since(now)))/'
+mutant 'a death is told before it is dealt with' lib.rs 's/(self\.take_in\(now, event\);)/$1\n        self.pool.tell(now);/'
+mutant 'one that ends although it was killed for that is told as a death' pool/death_report.rs 's/let as_told = cause == Some\(KillCause::Leaving\)\n\s+\|\| /let as_told = /'
+mutant 'attempts that a report has no room for are not counted' pool/death_report.rs 's/attempts_more: all\(\)\.count\(\)\.saturating_sub\(ATTEMPTS_TOLD_MAX\)/attempts_more: 0/'
+mutant 'a report names what the driver said of an earlier process' pool/death_report.rs 's/self\.config\.incident_window\.min\(lived\)/self.config.incident_window/'
+mutant 'a report names a worker of another role' pool/death_report.rs 's/let own = \|\| self\.slots\.of\(device, role\);\n(\s+)let serving = own\(\)\.filter_map/_ = role;\n$1let serving = self.slots.iter().filter(|slot| slot.device == device).filter_map/'
+mutant 'a kill is told with another reason' pool/kill.rs 's/(Self::FreeDevice\(Freed::OthersWait\) => KillReason::)OthersWait/$1DeviceOut/'
+mutant 'what the driver says again is told again' pool/driver.rs 's/true if told == before => Remark::Again,//'
+mutant 'what the driver says is about a process that is gone whoever lives' pool/driver.rs 's/lost\.is_some_and\(is_about\)/lost.is_some() || lost.is_some_and(is_about)/'
 
-# A pool that has nothing to do
-mutant 'a pool that rests starts workers' seats.rs 's/if self\.has_nothing_to_do\(\) \{/if false {/'
-mutant 'a pool that rests keeps its workers' offers.rs 's/self\.stop_workers\(now\);//'
-mutant 'a pool that is to rest ends what it has' offers.rs 's/if self\.phase != Phase::Resting \|\| !self\.jobs\.is_empty\(\) \{/if self.phase != Phase::Resting {/'
-mutant 'a pool that is to rest starts nobody for what it has' offers.rs 's/Phase::Resting => self\.jobs\.is_empty\(\)/Phase::Resting => true/'
-mutant 'a pool that rests has something to do' offers.rs 's/Phase::Resting => self\.jobs\.is_empty\(\)/Phase::Resting => false/'
-mutant 'a pool that is leaving awaits workers' offers.rs 's/Phase::Leaving \| Phase::Left => true/Phase::Leaving | Phase::Left => false/'
-mutant 'a pool that rests accepts jobs' clients.rs 's/Phase::Serving => \{\}/Phase::Serving | Phase::Resting if self.phase != Phase::Left => {}\n            Phase::Serving => {}/'
-mutant 'a pool that rests says that it drains' clients.rs 's/Some\(Refusal::Invalid\(RESTS\.to_owned\(\)\)\)/Some(Refusal::Draining)/'
-mutant 'a pool that rests never wakes' offers.rs 's/self\.phase = Phase::Serving;/_ = self.phase;/'
-mutant 'a pool that drains wakes' offers.rs 's/if self\.phase == Phase::Resting \{/if self.phase != Phase::Left {/'
-mutant 'a pool that drains rests' mod.rs 's/if self\.phase == Phase::Serving \{(\n\s+self\.phase = Phase::Resting;)/if self.phase != Phase::Left {$1/'
-mutant 'a pool that rests does not drain' mod.rs 's/matches!\(self\.phase, Phase::Serving \| Phase::Resting\)/self.phase == Phase::Serving/'
-mutant 'a pool that rests says that it has stopped accepting for good' mod.rs 's/Phase::Draining \{ \.\. \} \| Phase::Leaving \| Phase::Left => true,\n(\s+)Phase::Resting \| Phase::Serving => false/Phase::Draining { .. } | Phase::Leaving | Phase::Left | Phase::Resting => true,\n$1Phase::Serving => false/'
-mutant 'the seat of one that ended as asked is lost' workers.rs 's/if stopping && !leaving \{/if stopping \&\& !leaving \&\& false {/'
-mutant 'the seat of one that ended as asked while the pool rests is lost' workers.rs 's/if stopping && !leaving \{/if stopping \&\& self.phase == Phase::Serving {/'
-mutant 'the memory of one that ended as asked is not waited for' seats.rs 's/SlotState::Reclaiming \{ until, restart_at: now \}/{ _ = until; SlotState::Waiting { until: now } }/'
-mutant 'one that ended as asked has died' workers.rs 's/if !leaving && !stopping \{/if !leaving {/'
-mutant 'one that had to be killed for a rest has died' workers.rs 's/ \|\| cause == Some\(KillCause::Leaving\);/;/'
-mutant 'the end of one that was killed for a rest is timed with the next' seats.rs 's/slot\.doomed\.take\(\)(\.map\(\|doomed\| now\.since\(doomed\)\);\n\s+let until)/slot.doomed$1/'
-mutant 'a device with one that ends as asked is lost' seats.rs 's/\n\s+\| SlotState::Stopping \{ \.\. \}(\n\s+\| SlotState::Waiting \{ \.\. \} => true,\n\s+SlotState::Stopped)/$1 | SlotState::Stopping { .. }/'
-mutant 'one that ends as asked gives no hope' offers.rs 's/\n\s+\| SlotState::Stopping \{ \.\. \}(\n\s+\| SlotState::Waiting \{ \.\. \} => Prospect::Unknown,\n\s+SlotState::Stopped)/$1 | SlotState::Stopping { .. }/'
-mutant 'a process starts beside one that ends as asked' seats.rs 's/\n\s+\| SlotState::Stopping \{ \.\. \}(\n\s+\| SlotState::Unkillable \{ \.\. \} => true,\n\s+SlotState::Stopped)/$1 | SlotState::Stopping { .. }/'
-mutant 'a try that was called off is never made again' offers.rs 's/find\(&mut self\.devices, slot\.device\)\.call_off\(now\);//'
-mutant 'a try that was called off need not be made again' device.rs 's/(fn call_off.*?)self\.service = Service::Quarantined \{ probe_at: Some\(now\) \};/$1_ = now;\n            self.service = Service::Open;/s'
-mutant 'a rest closes the seats that are empty' offers.rs 's/slot\.starts = 0;/slot.starts = 0;\n            slot.close();/'
-mutant 'whoever comes after a rest is a restart' offers.rs 's/slot\.starts = 0;//'
-mutant 'what cannot be killed while the pool rests leaves its device in service' losses.rs 's/Phase::Draining \{ \.\. \} \| Phase::Resting \| Phase::Serving/Phase::Draining { .. } | Phase::Serving/'
-mutant 'a device of a pool that rests is shown as one that starts soon' rows.rs 's/ if self\.has_nothing_to_do\(\)/ if false/'
-mutant 'somebody starts for a pool that has come to its end by this' upkeep.rs 's/(self\.give_up_if_no_device\(now\);.*?)\n(\s+)(self\.start_workers\(now\);)/$3\n$2$1/s'
+section 'Which models a worker has'
+mutant 'an idle worker gets what it has no model for' pool/dispatch.rs 's/idle\.filter\(\|&\(_, index\)\| slots\[index\]\.has_for\(job\)\)/idle.filter(|_| true)/'
+mutant 'a worker with room gets what it has no model for' pool/dispatch.rs 's/open\.iter\(\)\.filter\(\|&&index\| slots\[index\]\.has_for\(job\)\)/open.iter()/'
+mutant 'what joins has another model' pool/dispatch.rs 's/\n\s+&& slot\.has_for\(job\)(\n\s+&& dispatch\.cost)/$1/'
+mutant 'nothing runs beside others while a worker without its model idles' pool/dispatch.rs 's/(slot\.idle_since\(now, config\)\.is_some\(\)) && slot\.has_for\(job\)/$1/'
+mutant 'a worker that idles without a model keeps all others waiting' pool/dispatch.rs 's/for_idle\.or_else\(\|\| self\.take_beside\(now, role, attempts_max\)\)/if some_idle { for_idle } else { self.take_beside(now, role, attempts_max) }/'
+mutant 'what waits for room holds up every model' pool/dispatch.rs 's/open\.retain\([^;]+;/open.clear();/'
+mutant 'what must run alone is overtaken for ever' pool/dispatch.rs 's/open\.retain\([^;]+;//'
+mutant 'what must run alone is overtaken on the last worker' pool/dispatch.rs 's/open\.retain\(\|&index\| !/open.retain(|\&index| index + 1 == self.slots.len() || !/'
+mutant 'a process that starts is not waited for' pool/availability.rs 's/!self\.process\(\)\.is_some_and\(Process::was_ready\) \|\| self/self.process().is_some_and(Process::was_ready) \&\& self/'
+mutant 'a retry waits for a device without its model' pool/availability.rs 's/!self\.process\(\)\.is_some_and\(Process::was_ready\) \|\| self\.has_for\(job\)/!self.process().is_some_and(Process::was_ready) || self.has_for(job) || true/'
+mutant 'a worker that has no model has all' pool/availability.rs 's/process\.models\.contains\(model\)/(process.models.is_empty() || process.models.contains(model))/'
+mutant 'a worker has what it once had' pool/availability.rs 's/process\.models = ready\.map\(\|model\| model\.name\.as_str\(\)\.into\(\)\)\.collect\(\);/process.models.extend(ready.map(|model| std::sync::Arc::<str>::from(model.name.as_str())));/'
+mutant 'a worker has what it could not load' pool/availability.rs 's/model\.state == ModelState::Ready/model.state == ModelState::Ready || true/'
+mutant 'what a process said of its models before it was READY is forgotten' pool/process.rs 's/(self\.introduced = Some\([^;]+;)/$1\n        self.models.clear();/'
+mutant 'an old process says what the new one has' pool/availability.rs 's/self\.hear\(now, worker\)/{ _ = now; self.slots.iter().position(|slot| slot.device == worker.device \&\& slot.role == worker.role \&\& slot.has_process()) }/'
+mutant 'a worker that tells of its models is not heard' pool/availability.rs 's/self\.hear\(now, worker\)/self.slots.find(worker).or_else(|| self.hear(now, worker))/'
+mutant 'what waits in vain waits on' pool/availability.rs 's/any\(\|\(_, slot\)\| may_have\(slot\)\) \{/any(|(_, slot)| may_have(slot)) || true {/'
+mutant 'what comes back is not looked at again' pool/availability.rs 's/false => newcomers,/false => newcomers.into_iter().filter(|\&id| self.jobs.get(id).is_some_and(|job| job.shards[0].avoid.is_none())).collect::<Vec<_>>(),/'
+mutant 'what comes is not looked at' pool/availability.rs 's/false => newcomers,/false => Vec::new(),/'
+mutant 'what waits is not looked at again' pool/availability.rs 's/true => self\.roles\[role\]\.queue\.all_jobs\(\)\.into_iter\(\)\.collect\(\)/true => newcomers/'
+mutant 'what runs is given up with its model' pool/availability.rs 's/\.filter\(\|job\| job\.waits\(\)\)//; s/true => self\.roles\[role\]\.queue\.all_jobs\(\)\.into_iter\(\)\.collect\(\)/true => self.jobs.ids()/'
+mutant 'a worker that starts gives no hope' pool/availability.rs 's/Some\(_\) \| None => Availability::Unknown/Some(own) if own.is_starting() => Availability::None,\n            Some(_) | None => Availability::Unknown/'
+mutant 'a worker that was killed gives no hope' pool/availability.rs 's/Some\(_\) \| None => Availability::Unknown/Some(own) if own.killed().is_some() => Availability::None,\n            Some(_) | None => Availability::Unknown/'
+mutant 'a worker that ends as asked gives no hope' pool/availability.rs 's/Some\(_\) \| None => Availability::Unknown/Some(own) if own.is_stopping() => Availability::None,\n            Some(_) | None => Availability::Unknown/'
+mutant 'memory that is not back gives no hope' pool/availability.rs 's/Some\(_\) \| None => Availability::Unknown/None if slot.reclaiming().is_some() => Availability::None,\n            Some(_) | None => Availability::Unknown/'
+mutant 'a process that is to start gives no hope' pool/availability.rs 's/Some\(_\) \| None => Availability::Unknown/None if slot.due().is_some() => Availability::None,\n            Some(_) | None => Availability::Unknown/'
+mutant 'a device out of service gives hope' pool/availability.rs 's/ \|\| !is_open \|\| / || /'
+mutant 'workers that serve give no hope' pool/availability.rs 's/Availability::Models\(\.\.\) => slot\.has_for\(job\)/Availability::Models(..) => false/'
+mutant 'a request that is taken back is not looked at' pool.rs 's/if job\.request\.work\.model\(\)\.is_some\(\) \{/if job.request.work.model().is_none() {/'
+
+section 'Jobs that a worker died of alone'
+mutant 'a job that killed alone takes others along' pool/job.rs 's/concurrency\.is_concurrent\(\) && self\.deaths > 0/concurrency.is_concurrent() \&\& self.deaths > 100/'
+mutant 'a job that killed alone since it waits is joined to others' pool/dispatch.rs 's/!job\.runs_alone\(limits\.concurrency\)\n\s+&& //'
+mutant 'a job that killed alone joins nothing in any role' pool/job.rs 's/concurrency\.is_concurrent\(\) && self\.deaths > 0/(concurrency.is_concurrent() || true) \&\& self.deaths > 0/'
+
+section 'What nobody wants any more'
+mutant 'what its client left running is withdrawn twice' pool/losses.rs 's/limits\.concurrency\.is_concurrent\(\) && !job\.orphaned;/limits.concurrency.is_concurrent();/'
+mutant 'what was cut off is not withdrawn' pool/losses.rs 's/if withdraws \{/if withdraws \&\& false {/'
+mutant 'what its client left running is not withdrawn' pool/submissions.rs 's/if withdraws \{/if withdraws \&\& false {/'
+mutant 'workers that run one at a time are told what nobody wants' pool/submissions.rs 's/if withdraws \{/if withdraws || true {/'
+
+section 'A role that has nothing to do'
+mutant 'a role that rests starts workers' pool/starts.rs 's/if self\.roles\[slot\.role\]\.has_nothing_to_do\(\) \{/if false {/'
+mutant 'a role that rests keeps its workers' pool.rs 's/self\.stop_workers\(now, role\);//'
+mutant 'a role that rests has something to do' pool/roles.rs 's/self\.phase != Phase::Serving\n/self.is_leaving()\n/'
+mutant 'a role that leaves has something to do' pool/roles.rs 's/self\.phase != Phase::Serving\n/self.phase == Phase::Resting\n/'
+mutant 'a role that rests never wakes' pool.rs 's/self\.roles\[role\]\.phase = Phase::Serving;//'
+mutant 'a role that leaves rests' pool.rs 's/if self\.roles\[role\]\.phase != Phase::Serving \{\n\s+return;\n\s+\}//'
+mutant 'a role that rests does not drain' pool/upkeep.rs 's/self\.drain_until\.filter\(\|_\| !self\.roles\[role\]\.is_leaving\(\)\) else/self.drain_until.filter(|_| self.roles[role].phase == Phase::Serving) else/'
+mutant 'a pool with a role that rests has stopped accepting for good' pool.rs 's/self\.roles\.iter\(\)\.any\(\|\(_, role\)\| role\.is_leaving\(\)\)/self.roles.iter().any(|(_, role)| role.has_nothing_to_do())/'
+mutant 'the slot of one that ended as asked is lost' pool/exits.rs 's/self\.on_ended_as_asked\(now, index, worker\);//'
+mutant 'the slot of one that ended as asked while the role rests is lost' pool/exits.rs 's/(self\.on_ended_as_asked\(now, index, worker\);)/if !self.is_resting(worker.role) { $1 }/'
+mutant 'the memory of one that ended as asked is not waited for' pool/starts.rs 's/self\.slots\[index\]\.open\(now, Some\(Reclaiming \{ worker, until \}\)\);/_ = Reclaiming { worker, until };\n        self.slots[index].open(now, None);/'
+mutant 'one that ended as asked has died' pool/exits.rs 's/if ending\.was_asked && !is_leaving \{/if false {/'
+mutant 'one that had to be killed for a rest has died' pool/exits.rs 's/ \|\| cause == Some\(KillCause::Leaving\),/,/'
+mutant 'the end of one that was killed is timed from the beginning of the pool' pool/slots.rs 's/now\.since\(killed\.since\)/now.since(Timestamp::default())/'
+mutant 'a device with one that ends as asked is lost' pool/slots.rs 's/!self\.process\(\)\.is_some_and\(Process::is_unkillable\)/!self.process().is_some_and(|own| own.is_unkillable() || own.is_stopping())/'
+mutant 'a process starts beside one that ends as asked' pool/slots.rs 's/self\.has_process\(\) \|\| self\.reclaiming\(\)\.is_some\(\)/self.process().is_some_and(|own| !own.is_stopping()) || self.reclaiming().is_some()/'
+mutant 'a probe that was called off is never made again' pool.rs 's/service_mut\(role\)\.call_off\(now\);/service_mut(role);\n                _ = now;/'
+mutant 'a probe that was called off need not be made again' pool/service.rs 's/(fn call_off.*?)self\.state = ServiceState::Quarantined \{ probe_at: Some\(now\) \};/$1_ = now;\n            self.state = ServiceState::Open;/s'
+mutant 'a rest closes the slots that are empty' pool/slots.rs 's/self\.starts = 0;/self.starts = 0;\n        self.close();/'
+mutant 'what comes after a rest is a restart' pool/slots.rs 's/self\.starts = 0;//'
+mutant 'what cannot be killed while the role rests leaves its device in service' pool/losses.rs 's/if !self\.roles\[worker\.role\]\.is_leaving\(\) \{/if !self.roles[worker.role].has_nothing_to_do() {/'
+mutant 'a device of a role that rests is shown as one that starts soon' pool/rows.rs 's/false if self\.roles\[slot\.role\]\.has_nothing_to_do\(\) =>/false if false =>/'
+mutant 'a process starts for a role that has come to its end by this' pool/upkeep.rs 's/(self\.for_each_role\(\|pool, role\| \{\n\s+pool\.give_up_if_no_device.*?\}\);)\n(\s+)(self\.start_workers\(now\);)/$3\n$2$1/s'
+
+section 'Changes of models'
+mutant 'a model that goes does not wait for those who asked' models/step.rs 's/!wanted\.is_closing \|\| \(around\.is_asked\)\(name\)/!wanted.is_closing/'
+mutant 'a model that goes takes new requests' models.rs 's/self\.wanted\.get\(name\)\.is_some_and\(\|wanted\| !wanted\.is_closing\)/self.wanted.contains_key(name)/'
+mutant 'a model that goes is not given to the next process' models.rs 's/self\.wanted\.values\(\)\.map\(/self.wanted.values().filter(|wanted| !wanted.is_closing).map(/'
+mutant 'a request at a model that there is not is accepted' lib.rs 's/on_submitted\(now, client, request, invalid\)/on_submitted(now, client, request, invalid.filter(|_| false))/'
+mutant 'a request at a model that there is not is told that the pool drains' pool/submissions.rs 's/return Some\(Refusal::Invalid\(why\)\);/drop(why);\n            return Some(Refusal::Draining);/'
+mutant 'a request at a model that no worker could load is accepted' models.rs 's/Some\(why\) if settled\(\) =>/Some(why) if settled() \&\& false =>/'
+mutant 'a request is refused though a worker is to come' models.rs 's/Some\(why\) if settled\(\) =>/Some(why) if settled() || true =>/'
+mutant 'a pool that drains changes its models' lib.rs 's/match self\.pool\.is_draining\(\) \{\n(\s+true => Err\(Refusal::Draining\))/match false {\n$1/'
+mutant 'a pool without models keeps its workers' models/step.rs 's/if self\.wanted\.is_empty\(\) \{/if false {/'
+mutant 'workers that are about to end are told what to do next' models/step.rs 's/return vec!\[tell, Effect::Rest\];/effects.extend([tell, Effect::Rest]);\n                return effects;/'
+mutant 'a worker that is stopped by the event that starts it is told what to do' lib.rs 's/if self\.pool\.is_ending\(\*worker\) \{/if false {/'
+mutant 'a worker that was told to end goes on with its models' pool/upkeep.rs 's/self\.ended\.push\(process\.worker\);//'
+mutant 'a worker that was killed goes on with its models' pool/kill.rs 's/self\.ended\.push\(worker\);//'
+mutant 'a worker that ended goes on with its models' pool/exits.rs 's/self\.ended\.push\(worker\);//g'
+mutant 'all workers load a new model at once' models/step.rs 's/if self\.is_tried_elsewhere\(edition\) \{/if false {/'
+mutant 'a change ends before all workers have made it' models/step.rs 's/else if is_pending \|\| around\.awaits \{/else if around.awaits {/'
+mutant 'a change does not wait for a worker that starts' models/step.rs 's/else if is_pending \|\| around\.awaits \{/else if is_pending {/'
+mutant 'a change that failed goes on' models/step.rs 's/self\.change\.as_ref\(\)\.filter\(\|change\| change\.failed\.is_empty\(\)\)/self.change.as_ref()/'
+mutant 'a change that failed holds' models/step.rs 's/if result\.is_ok\(\) \{/if result.is_ok() || true {/'
+mutant 'a change that was made does not hold' models/step.rs 's/self\.adopt\(&change\);//'
+mutant 'nobody is told what came of a change' lib.rs 's/let result = result\.map_err\(Refusal::Unable\);\n\s+self\.pool\.act\(Action::Reply \{ client, request, result \}\);/_ = (client, request);/'
+mutant 'a worker is told again what it could not do' models/step.rs 's/if holder\.refused\.contains\(&\(edition, contexts\)\) \{/if false {/'
+mutant 'a new change forgives nothing' models.rs 's/self\.holders\.values_mut\(\)\.for_each\(\|holder\| holder\.refused\.clear\(\)\);//'
+mutant 'two changes are made at a time' models.rs 's/if let Some\(Change \{ what, \.\. \}\) = &self\.change \{/if let Some(Change { what, .. }) = self.change.as_ref().filter(|_| false) {/'
+mutant 'a change is not checked' models.rs 's/self\.check_command\(&what\)\?;//'
+mutant 'one model too many' models.rs 's/self\.wanted\.len\(\) >= MODELS_MAX/self.wanted.len() > MODELS_MAX/'
+mutant 'a worker has two commands at a time' models/step.rs 's/filter\(\|\(_, holder\)\| holder\.command\.is_none\(\)\)/filter(|_| true)/'
+mutant 'what differs last is changed first' models/step.rs 's/goal\.into_iter\(\)\.find_map\(/goal.into_iter().rev().find_map(/'
+mutant 'contexts are not changed' models/step.rs 's/info\.contexts != contexts\)/info.contexts != contexts \&\& false)/'
+mutant 'a worker starts without models' models.rs 's/self\.wanted\.values\(\)\.map\(\|wanted\| wanted\.plan\.clone\(\)\)\.collect\(\)/Vec::new()/'
+mutant 'a model that came back is taken for the one that went' models.rs 's/drop\(holder\.has\.insert\(name, command\.edition\)\)/drop(holder.has.insert(name, 0))/'
+mutant 'what could not be unloaded is unloaded again' models.rs 's/\(ModelOrder::Unload \{ \.\. \}, _\) => drop\(holder\.has\.remove\(&name\)\),/(ModelOrder::Unload { .. }, Ok(())) => drop(holder.has.remove(\&name)),\n            (ModelOrder::Unload { .. }, Err(_)) => {}/'
+mutant 'a worker that ends over a change does not fail it' models.rs 's/self\.failed\(worker, &command, "it ended while it was at it"\.to_owned\(\)\);/drop(command);/'
+mutant 'what a worker says of a model is told again' models.rs 's/\(&other\.name, other\.state\) == \(&model\.name, model\.state\)/(\&other.name, other.state) == (\&model.name, model.state) \&\& false/'
+mutant 'what a worker dies of while its models change speaks against its jobs' pool/exits.rs 's/let kind = if self\.is_changing \{ kind\.without_evidence\(\) \} else \{ kind \};//'
+mutant 'what hangs for good while its models change speaks against its jobs' pool/losses.rs 's/let kind = if is_changing \{ kind\.without_evidence\(\) \} else \{ kind \};/_ = is_changing;/'
+mutant 'a change of models never ends for the jobs of its worker' pool.rs 's/self\.slots\.process_mut\(index\)\.is_changing = false;/_ = index;/'
+mutant 'a command is no change for the jobs of its worker' pool.rs 's/self\.slots\.process_mut\(index\)\.is_changing = true;/_ = index;/'
+
+section 'Commands that are not carried out'
+mutant 'a command may take for ever' lib.rs 's/self\.models\.late\(now, self\.command_timeout\)/self.models.late(now, self.command_timeout * 1_000)/'
+mutant 'one worker that is late is killed' lib.rs 's/while let Some\(worker\) = self\.models\.late/if let Some(worker) = self.models.late/'
+mutant 'the core does not wake for commands' lib.rs 's/\[self\.pool\.deadline\(\), models, /[self.pool.deadline(), models.filter(|_| false), /'
+mutant 'a pause does not excuse a command' lib.rs 's/self\.models\.excuse\(gap\);//'
+mutant 'the answer to another command counts' models.rs 's/take_if\(\|command\| command\.number == number\)/take_if(|command| command.number == number || true)/'
+mutant 'an answer to no command passes' lib.rs 's/self\.pool\.on_disobedience\(now, worker, how\);/_ = how;/'
+mutant 'who answers what it was not told is not heard' lib.rs 's/self\.pool\.on_worker\(now, worker, WorkerEvent::Heard\);//'
+mutant 'a worker that is late with a command is not at fault' pool/kill.rs 's/Self::Command\(_\) => Some\(FaultCode::Rejected\),//; s/Self::Beacon \| Self::DeviceFault/Self::Beacon | Self::Command(_) | Self::DeviceFault/'
+
+section 'Helpers'
+mutant 'a helper that has ended is not started again' helpers.rs 's/Stage::Running \{ since, \.\. \} => \(since, true\)/Stage::Running { since, .. } => (since, false)/'
+mutant 'a helper is started again at once' helpers.rs 's/Stage::Waiting \{ until: self\.now\.after\(wait\) \}/Stage::Waiting { until: self.now.after(wait * 0) }/'
+mutant 'every start of a helper waits as long as the first' helpers.rs 's/self\.backoff = wait\.saturating_mul\(2\)\.min\(self\.limits\.backoff_max\);//'
+mutant 'starts of a helper wait ever longer' helpers.rs 's/\.min\(self\.limits\.backoff_max\)//'
+mutant 'a helper that lived for long waits on' helpers.rs 's/if lived >= self\.limits\.healthy \{/if false {/'
+mutant 'a helper that lived for a moment is healthy' helpers.rs 's/if lived >= self\.limits\.healthy \{/if true {/'
+mutant 'a silent helper is left alone' helpers.rs 's/self\.now\.after\(self\.state\.limits\.silence\)/self.now.after(self.state.limits.silence * 100)/'
+mutant 'a helper that was never heard is left alone' helpers.rs 's/self\.now\.after\(self\.state\.limits\.start\)/self.now.after(self.state.limits.start * 100)/'
+mutant 'a helper is heard in vain' helpers.rs 's/\*silent_at = self\.now\.after\(self\.state\.limits\.silence\);/_ = silent_at;/'
+mutant 'a helper that could stop is killed' helpers.rs 's/Some\(grace\)\) => \{/Some(grace)) if grace.is_zero() => {/; s/\(&mut Stage::Running \{ since, \.\. \}, None\)/(\&mut Stage::Running { since, .. }, _)/'
+mutant 'a helper that does not stop is left alone' helpers.rs 's/let kill_at = self\.now\.after\(grace\);/let kill_at = self.now.after(grace * 100);/'
+mutant 'a helper that is wanted again while it stops stays off' helpers.rs 's/Stage::Killed \{ is_wanted, \.\. \} \| Stage::Stopping \{ is_wanted, \.\. \} => \{\n(\s+\*is_wanted = true;)/Stage::Killed { is_wanted, .. } => {\n$1/; s/Stage::Running \{ \.\. \} \| Stage::Waiting \{ \.\. \} => \{\}/Stage::Running { .. } | Stage::Stopping { .. } | Stage::Waiting { .. } => {}/'
+mutant 'a helper that is not wanted any more comes back' helpers.rs 's/\*is_wanted = false;/_ = is_wanted;/'
+mutant 'a helper that waits starts though it is not wanted' helpers.rs 's/\(stage @ Stage::Waiting \{ \.\. \}, _\) => \*stage = Stage::Off,/(Stage::Waiting { .. }, _) => {}/'
+mutant 'a helper starts beside one that cannot be killed' helpers.rs 's/\*stuck_at = None;\n(\s+)(\(self\.act\)\(Action::Note\(Note::HelperStuck \{ helper: self\.helper \}\)\);)/_ = stuck_at;\n$1$2\n$1self.start();/'
+mutant 'a helper that cannot be killed is told again' helpers.rs 's/\*stuck_at = None;/*stuck_at = Some(self.now.after(self.state.limits.kill));/'
+mutant 'a helper that could not be killed goes untold' helpers.rs 's/if stuck_at\.is_none\(\) \{/if false {/'
+mutant 'a helper that is of no use is left alone' helpers.rs 's/self\.kill\(since, reason, true\);/_ = (since, reason);/'
+mutant 'a pause does not excuse a helper' lib.rs 's/self\.helpers\.excuse\(gap\);//'
+mutant 'the core does not wake for helpers' lib.rs 's/self\.helpers\.deadline\(\)\]/self.helpers.deadline().filter(|_| false)]/'
+mutant 'a helper that was never heard is up' helpers.rs 's/self\.state\.starts \+= 1;/self.state.starts += 1;\n        self.state.is_up = true;/'
+mutant 'a helper that is killed is up' helpers.rs 's/(Stage::Killed \{ since, stuck_at, is_wanted \};\n\s+)self\.state\.is_up = false;/$1/'
+mutant 'the first process of a helper is a restart' helpers.rs 's/restarts: state\.starts\.saturating_sub\(1\)/restarts: state.starts/'
+mutant 'a helper that waits is off' helpers.rs 's/is_off: state\.stage == Stage::Off/is_off: state.stage == Stage::Off || matches!(state.stage, Stage::Waiting { .. })/'
 
 printf '\n%d caught, %d missed, %d could not be tried\n' "$caught" "$missed" "$broken"
+[[ -n $only || $seeds == 0 ]] || write_document >"$root/tests/sim/MUTANTS.md"
 [[ $missed == 0 && $broken == 0 ]]

@@ -20,7 +20,7 @@ pub(crate) struct Rates {
     pub(crate) start_hangs: u64,
     /// It dies of the job.
     pub(crate) crashes: u64,
-    /// Somebody sends SIGKILL while it runs a job.
+    /// Another process sends SIGKILL while it runs a job.
     pub(crate) outside_kills: u64,
     /// It gives no sign of life any more, job or not.
     pub(crate) hangs: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Rates {
     pub(crate) endless: u64,
     /// The device refuses one attempt.
     pub(crate) device_errors: u64,
-    /// The worker refuses the batch.
+    /// The worker refuses the dispatch.
     pub(crate) refusals: u64,
     /// The answer comes about when the job's deadline passes.
     pub(crate) answers_at_deadline: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Rates {
     pub(crate) late_beacons: u64,
     /// What it said before its end arrives after the loss of its beacon.
     pub(crate) in_flight: u64,
-    /// Nobody says that its memory is back.
+    /// The monitor does not say that its memory is back.
     pub(crate) lost_memory: u64,
     /// When it is killed, it has just ended in a way of its own.
     pub(crate) odd_ends: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Rates {
     pub(crate) unreadable: u64,
     /// Jobs that may not run twice.
     pub(crate) not_idempotent: u64,
-    /// Jobs whose result cannot be written in parts.
+    /// Jobs whose result cannot be written in shards.
     pub(crate) indivisible: u64,
     /// Jobs with little time.
     pub(crate) short_deadlines: u64,
@@ -80,19 +80,32 @@ pub(crate) struct Rates {
     pub(crate) pauses: u64,
     /// Steps in which a drain is ordered.
     pub(crate) drains: u64,
-    /// Drains after which somebody loses patience.
+    /// Drains after which an operator tells the pool to stop.
     pub(crate) second_orders: u64,
     /// Steps in which the pool is ordered to stop.
     pub(crate) stops: u64,
-    /// Requests for a model that no device has.
+    /// Requests for a model that there is never.
     pub(crate) unknown_models: u64,
     /// Processes that say only after READY which models they have.
-    pub(crate) late_offers: u64,
-    /// Steps in which the models of a device change.
-    pub(crate) offer_changes: u64,
-    /// Steps in which nothing is left to do for the pool, and in which something is again.
-    pub(crate) rests: u64,
-    pub(crate) wakes: u64,
+    pub(crate) late_reports: u64,
+    /// Models that cannot be loaded.
+    pub(crate) load_fails: u64,
+    /// Steps in which a worker loses a model, or has it again.
+    pub(crate) model_losses: u64,
+    /// Steps in which an operator wants the models changed.
+    pub(crate) model_changes: u64,
+    /// Commands that the worker does not carry out.
+    pub(crate) lost_commands: u64,
+    /// Commands that the worker answers as another one.
+    pub(crate) wrong_commands: u64,
+    /// Commands that the worker dies of.
+    pub(crate) deadly_commands: u64,
+    /// Processes of helpers that end by themselves.
+    pub(crate) helper_crashes: u64,
+    /// Steps in which something happens to a helper.
+    pub(crate) helper_chaos: u64,
+    /// Helpers that SIGKILL does not end in time.
+    pub(crate) stuck_helpers: u64,
 }
 
 impl Rates {
@@ -138,10 +151,16 @@ impl Rates {
             second_orders: rate(rng, 700),
             stops: rate(rng, 6),
             unknown_models: rate(rng, 200),
-            late_offers: rate(rng, 400),
-            offer_changes: rate(rng, 200),
-            rests: rate(rng, 40),
-            wakes: rate(rng, 40),
+            late_reports: rate(rng, 400),
+            load_fails: rate(rng, 400),
+            model_losses: rate(rng, 100),
+            model_changes: rate(rng, 200),
+            lost_commands: rate(rng, 300),
+            wrong_commands: rate(rng, 200),
+            deadly_commands: rate(rng, 300),
+            helper_crashes: rate(rng, 500),
+            helper_chaos: rate(rng, 200),
+            stuck_helpers: rate(rng, 600),
         }
     }
 }

@@ -3,16 +3,19 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use gridpool::pool::Pool;
-use gridpool::pool::event::{Action, Event, Release, Timestamp};
-use gridpool_protocol::ids::{DeviceId, DeviceKind, JobId};
+use gridpool_core::Core;
+use gridpool_core::action::Action;
+use gridpool_core::event::{ClientEvent, Event, Helper, HelperEvent, Release, Timestamp};
+use gridpool_core::policy::PolicyTable;
+use gridpool_protocol::ids::{ClientId, DeviceId, DeviceKind, JobId};
+use gridpool_protocol::message::ModelOrder;
 use gridpool_protocol::receipt::Verdict;
 
 use crate::coverage::Coverage;
 use crate::log::Log;
 use crate::model::{Broken, Model};
 use crate::rng::Rng;
-use crate::swarm::Swarm;
+use crate::swarm::{Swarm, plan};
 use crate::world::World;
 
 /// Events after which a run counts as endless.
@@ -27,16 +30,22 @@ const FAULTS_TO_THE_END: u64 = 250;
 /// How often an operator brings devices back that wait for that, of 1,000 cases.
 const RELEASES_HALTED: u64 = 500;
 
-/// How often somebody does not wait for the last drain, of 1,000 cases.
+/// How often an operator does not wait for the last drain, of 1,000 cases.
 const STOPS_AT_ONCE: u64 = 200;
 
-/// How often a pool that rests is left alone until all of its processes are gone, of 1,000 cases.
+/// How often a pool without models is left alone until it has no process for them, of 1,000 cases.
 const RESTS_ALL_THE_WAY: u64 = 500;
 
 /// Time in which a device without any process has all of them again, if nothing goes wrong.
 const STARTS_WITHIN: Duration = Duration::from_secs(1);
 
-/// Longest time for which nobody calls the pool.
+/// Time in which a worker changes its models, if nothing goes wrong.
+const LOADS_WITHIN: Duration = Duration::from_secs(2);
+
+/// Who changes models and releases devices after the faults.
+const OPERATOR: ClientId = ClientId(u64::MAX);
+
+/// Longest time for which the core is not called.
 const PAUSE_MAX_MS: u64 = 2_500;
 
 /// What came of a seed.
@@ -77,7 +86,7 @@ struct Run {
     swarm: Swarm,
     rng: Rng,
     now: Timestamp,
-    pool: Pool,
+    core: Core,
     world: World,
     model: Model,
     log: Log,
@@ -94,12 +103,15 @@ impl Run {
         let swarm = Swarm::draw(&mut rng);
         let devices: Vec<_> =
             (0..swarm.devices).map(|index| DeviceId { kind: DeviceKind::Gpu, index }).collect();
-        let mut pool = Pool::new(swarm.config.clone(), &devices).windowed(swarm.window);
-        pool.number(swarm.numbers[0], swarm.numbers[1]);
-        let pool = if swarm.starts_resting { pool.resting() } else { pool };
+        let limits = |helper: Helper| {
+            let [gateway, monitor] = swarm.helper_limits;
+            if helper == Helper::Gateway { gateway } else { monitor }
+        };
+        let (config, policy) = (swarm.config.clone(), PolicyTable::default());
+        let core = Core::new(config, policy, &devices, &swarm.plans, limits);
         Self {
             now: Timestamp::default(),
-            pool,
+            core,
             world: World::new(&swarm, Rng::new(!seed)),
             model: Model::new(&swarm, &devices, coverage),
             log,
@@ -118,7 +130,7 @@ impl Run {
             self.log.note(self.now, "the faults stop");
             self.world.calm(self.now);
             self.settle()?;
-            if self.model.is_resting() {
+            if self.model.is_resting() && self.model.is_serving() {
                 self.rests_and_wakes()?;
             }
             if self.model.is_serving() {
@@ -160,7 +172,8 @@ impl Run {
         every_job_gets_its_verdict_once_the_faults_stop(live)
     }
 
-    /// A pool that rests keeps nobody. When it wakes, before or after that, it has all of them again.
+    /// A pool without models keeps no process for them. With the first one it has all of them again,
+    /// before or after that.
     fn rests_and_wakes(&mut self) -> Result<(), Broken> {
         if self.rng.chance(RESTS_ALL_THE_WAY) {
             let config = &self.swarm.config;
@@ -169,17 +182,18 @@ impl Run {
             if !self.model.is_resting() {
                 return Ok(());
             }
-            self.model.a_pool_that_rests_keeps_no_process()?;
+            self.model.a_role_that_rests_keeps_no_process()?;
         }
-        self.model.coverage.hit("phase 2: a pool that rested woke");
-        self.tell(Event::WakeRequested)
+        self.model.coverage.hit("phase 2: a pool without models got one");
+        let change = self.world.change_of(OPERATOR, ModelOrder::Load(plan("m0", 1)));
+        self.tell(change)
     }
 
     /// Every device has all its processes again, but those that wait for an operator.
     fn fills_up(&mut self) -> Result<(), Broken> {
         let config = &self.swarm.config;
         let old_faults = config.heartbeat_kill
-            + config.ready_timeout
+            + config.ready_timeout.max(config.infer_ready_timeout)
             + 2 * (config.kill_timeout + config.reclaim_timeout)
             + config.backoff_max
             + config.probe_max
@@ -188,45 +202,93 @@ impl Run {
         while !self.model.is_filled() && self.now < limit {
             self.turn(limit)?;
         }
-        self.model.every_seat_is_filled_once_the_faults_stop()
+        self.model.every_slot_is_filled_once_the_faults_stop()
     }
 
     /// A healthy pool serves every client, whatever happened before.
     fn serves_again(&mut self) -> Result<(), Broken> {
         let config = &self.swarm.config;
-        // By then whoever is silent is gone.
-        let old_faults = config.heartbeat_kill + config.ready_timeout + 2 * config.kill_timeout;
+        // By then every silent process is gone.
+        let old_faults = config.heartbeat_kill
+            + config.ready_timeout.max(config.infer_ready_timeout)
+            + config.command_timeout
+            + 2 * config.kill_timeout;
         self.until(self.now.after(old_faults + self.slack))?;
         self.fills_up()?;
         let halted = self.model.halted();
         if !halted.is_empty() && self.rng.chance(RELEASES_HALTED) {
             for &device in &halted {
-                self.tell(Event::ReleaseRequested { release: Release::Device(device) })?;
+                let release = self.world.release_of(OPERATOR, Release::Device(device));
+                self.tell(release)?;
             }
             self.fills_up()?;
             if self.model.halted().is_empty() {
                 self.model.coverage.hit("phase 2: an operator brought a device back");
             }
         }
+        self.has_its_models()?;
         for client in self.world.clients() {
-            let (job, event) = self.world.probe(self.now, client);
-            self.tell(event)?;
-            let limit = self.now.after(SETTLES_WITHIN);
-            while self.model.live_jobs() > 0 && self.now < limit {
-                self.turn(limit)?;
+            let models = self.model.open_models();
+            let model = (!models.is_empty()).then(|| &*models[self.index(models.len())]);
+            for model in model.map(Some).into_iter().chain([None]) {
+                let (job, event) = self.world.probe(self.now, client, model);
+                self.tell(event)?;
+                let limit = self.now.after(SETTLES_WITHIN);
+                while self.model.live_jobs() > 0 && self.now < limit {
+                    self.turn(limit)?;
+                }
+                self.a_job_after_the_faults_ends_ok_if_a_device_is_left(job)?;
             }
-            self.a_job_after_the_faults_ends_ok_if_a_device_is_left(job)?;
         }
-        Ok(())
+        self.has_its_helpers()
+    }
+
+    fn index(&mut self, length: usize) -> usize {
+        usize::try_from(self.rng.below(length as u64)).expect("it is below a length")
+    }
+
+    /// Every worker has the models that there are to be.
+    fn has_its_models(&mut self) -> Result<(), Broken> {
+        let soon = self.swarm.config.command_timeout + LOADS_WITHIN;
+        self.until(self.now.after(soon))?;
+        self.model.every_worker_has_what_is_wanted_once_the_faults_stop()
+    }
+
+    /// A helper that is wanted is up in time; one that is not is off.
+    fn has_its_helpers(&mut self) -> Result<(), Broken> {
+        if !self.swarm.has_helpers {
+            return Ok(());
+        }
+        for helper in Helper::ALL {
+            self.tell(Event::Helper(helper, HelperEvent::Wanted))?;
+        }
+        self.until(self.now.after(self.helpers_settle()))?;
+        self.model.every_helper_is_up_once_the_faults_stop()?;
+        for helper in Helper::ALL {
+            self.tell(Event::Helper(helper, HelperEvent::Unwanted))?;
+        }
+        self.until(self.now.after(self.helpers_settle()))?;
+        self.model.every_helper_is_off_when_it_is_not_wanted()
+    }
+
+    /// How long it takes until all helpers are as they are wanted.
+    fn helpers_settle(&self) -> Duration {
+        let longest = self
+            .swarm
+            .helper_limits
+            .iter()
+            .map(|limits| limits.start + limits.silence + 2 * limits.kill + limits.backoff_max);
+        longest.max().unwrap_or_default() + STARTS_WITHIN + self.slack
     }
 
     /// A drain ends in time, faults or not; so does one that was ordered before.
     fn ends(&mut self) -> Result<(), Broken> {
-        self.tell(Event::DrainRequested)?;
+        let is_end = self.rng.chance(500);
+        self.tell(if is_end { Event::EndRequested } else { Event::DrainRequested })?;
         if self.rng.chance(STOPS_AT_ONCE) {
             let soon = self.now.after(self.rng.millis(0, 20));
             self.until(soon)?;
-            self.tell(Event::StopRequested)?;
+            self.tell(if is_end { Event::EndRequested } else { Event::StopRequested })?;
         }
         let config = &self.swarm.config;
         let limit = config.drain_timeout + 3 * config.kill_timeout + self.slack;
@@ -251,7 +313,7 @@ impl Run {
     /// What falls on one moment happens in any order.
     fn turn(&mut self, end: Timestamp) -> Result<(), Broken> {
         let network = self.world.next_at();
-        let timer = self.pool.poll_deadline();
+        let timer = self.core.poll_deadline();
         let at = network.into_iter().chain(timer).chain([end]).min().unwrap_or(end);
         self.now = self.now.max(at);
         let by_network = network.is_some_and(|at| at <= self.now);
@@ -268,16 +330,16 @@ impl Run {
 
     fn tell(&mut self, mut event: Event) -> Result<(), Broken> {
         self.events += 1;
-        self.the_pool_comes_to_rest()?;
-        if let Event::JobSubmitted { request, .. } = &mut event {
-            let asked = self.pool.looks_convicted(&request.program_hash, request.items);
-            self.model.a_content_is_asked_for_if_one_like_it_was_convicted(request, asked)?;
+        self.the_core_comes_to_rest()?;
+        if let Event::Client(_, ClientEvent::Submitted(request)) = &mut event {
+            let asked = self.core.asks_for_content(request);
+            self.model.a_content_is_asked_for_if_one_like_it_is_denylisted(request, asked)?;
             request.content = asked.then(|| self.world.content_of(request.job)).flatten();
         }
         self.log.event(self.now, &event);
         self.model.expect(self.now, &event);
-        self.pool.handle(self.now, event);
-        while let Some(action) = self.pool.poll_action() {
+        self.core.handle(self.now, event);
+        while let Some(action) = self.core.poll_action() {
             self.log.action(self.now, &action);
             if let Action::Finish { job, receipt, .. } = &action {
                 self.verdict = Some((*job, receipt.verdict));
@@ -285,13 +347,12 @@ impl Run {
             self.model.check(self.now, &action)?;
             self.world.perform(self.now, &action);
         }
-        self.model.told_of_death(self.pool.take_death().as_ref())?;
-        self.model.settled(self.now, &self.pool)
+        self.model.settled(self.now, &self.core)
     }
 
-    fn the_pool_comes_to_rest(&self) -> Result<(), Broken> {
+    fn the_core_comes_to_rest(&self) -> Result<(), Broken> {
         let detail = format!("{} events", self.events);
-        let rule = "the_pool_comes_to_rest";
+        let rule = "the_core_comes_to_rest";
         if self.events < EVENTS_MAX { Ok(()) } else { Err(Broken { rule, detail }) }
     }
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use gridpool::pool::config::PoolConfig;
+use gridpool_core::config::{HelperLimits, MODELS_MAX, PoolConfig};
+use gridpool_core::event::Helper;
+use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 
 use crate::rates::{Rates, rate};
 use crate::rng::Rng;
@@ -10,7 +12,7 @@ use crate::rng::Rng;
 /// How many seeds, of 1,000, are about nothing but the fair share of a crowd.
 const CROWDED: u64 = 30;
 
-/// How many are about large launches of which some jobs are poisonous, about devices that fail and come
+/// How many are about large launches with some poisonous jobs, about devices that fail and come
 /// back, and about workers that fall silent.
 const POISONED: u64 = 120;
 const SICK: u64 = 100;
@@ -26,20 +28,19 @@ const RESTLESS_TOO: u64 = SICK_MUTE_OR_STUCK + RESTLESS;
 const FORGETFUL: u64 = 40;
 const ANY_BUT_ORDINARY: u64 = RESTLESS_TOO + FORGETFUL;
 
-/// Pools of 1,000 that rest at first, and of those whose workers run several at a time, such as have
-/// models.
-const STARTS_RESTING: u64 = 50;
-const HAVE_MODELS: u64 = 600;
+/// Pools of 1,000 whose jobs ask for models, those of them that have one from the start, and such as
+/// have helpers.
+const HAVE_MODELS: u64 = 350;
+const START_WITH_MODELS: u64 = 800;
+/// Of 1,000 pools with models, those that have as many as there may be.
+const FULL_OF_MODELS: u64 = 20;
+const HAVE_HELPERS: u64 = 250;
 
 /// One seed's configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Swarm {
     pub(crate) config: PoolConfig,
     pub(crate) devices: u32,
-    /// Attempts that a worker runs beside each other; 1 is one launch after the other.
-    pub(crate) window: usize,
-    /// The number of the first process of a device, and how much more that of the next one is.
-    pub(crate) numbers: [u32; 2],
     pub(crate) clients: u64,
     /// Things that clients and chaos do before the faults stop.
     pub(crate) steps: u64,
@@ -66,10 +67,18 @@ pub(crate) struct Swarm {
     /// Longest time that it takes to hash a job, milliseconds.
     pub(crate) hash_lag: u64,
     pub(crate) heartbeat: Duration,
-    /// Models that there are; without any, requests ask for none. Always more than one attempt at a time.
+    /// Models that there may be. Without any, jobs ask for none.
     pub(crate) models: u64,
-    /// It has nothing to do at first.
-    pub(crate) starts_resting: bool,
+    /// Those that there are from the start.
+    pub(crate) plans: Vec<ModelPlan>,
+    /// Of 1,000 jobs, those that ask for a model.
+    pub(crate) model_jobs: u64,
+    /// Longest time that a worker takes to change a model, milliseconds.
+    pub(crate) load_max: u64,
+    pub(crate) has_helpers: bool,
+    /// Of the gateway and of the monitor.
+    pub(crate) helper_limits: [HelperLimits; 2],
+    pub(crate) helper_beat: Duration,
     pub(crate) rates: Rates,
 }
 
@@ -102,7 +111,7 @@ impl Swarm {
             client_jobs_max: size(rng, &[1, 3, 8, 16, 100]),
             attempts_max: count(rng, 1, 5),
             poison_deaths: count(rng, 1, 3),
-            convicts_kept: size(rng, &[0, 1, 2, 100]),
+            denylist_max: size(rng, &[0, 1, 2, 100]),
             verdicts_kept: size(rng, &[0, 1, 3, 10, 1_000]),
             known_answer_every: Duration::ZERO,
             worker_memory_growth_max: 0,
@@ -125,19 +134,18 @@ impl Swarm {
             cancel_grace: rng.millis(0, 60),
             kill_timeout: rng.millis(20, 300),
             drain_timeout: rng.millis(0, 1_500),
-            part_cost_min: rng.pick(&[1, 5, 10, 40, 1 << 40]),
-            parts_per_device: count(rng, 1, 3),
+            shard_cost_min: rng.pick(&[1, 5, 10, 40, 1 << 40]),
+            shards_per_device: count(rng, 1, 3),
             feed_cost_max: rng.pick(&[0, 5, 20, 60, 1_000]),
-            feed_patience: Duration::from_millis(rng.pick(&[1, 20, 60, 150, 10_000])),
-            infer_window: 1,
-            infer_cancel_grace: Duration::ZERO,
-            infer_ready_timeout: Duration::ZERO,
+            feed_timeout: Duration::from_millis(rng.pick(&[1, 20, 60, 150, 10_000])),
+            infer_window: rng.pick(&[1, 2, 5, 64]),
+            infer_cancel_grace: rng.millis(0, 60),
+            infer_ready_timeout: rng.millis(100, 600),
+            command_timeout: rng.millis(50, 400),
             join_cost_max: rng.pick(&[0, 10, 30, 100, 1_000]),
         };
         Self {
             devices: count(rng, 1, 4),
-            window: rng.pick(&[1, 1, 1, 1, 1, 2, 5, 64]),
-            numbers: rng.pick(&[[1, 1], [1, 2], [2, 2]]),
             clients: rng.between(1, 4),
             steps: rng.between(5, 120),
             pause_max: rng.pick(&[0, 5, 20, 60, 120]),
@@ -153,19 +161,42 @@ impl Swarm {
             hash_lag: rng.pick(&[0, 10, 300]),
             heartbeat: rng.millis(90, 149),
             models: 0,
-            starts_resting: rng.chance(STARTS_RESTING),
+            plans: Vec::new(),
+            model_jobs: 0,
+            load_max: rng.pick(&[1, 20, 100]),
+            has_helpers: rng.chance(HAVE_HELPERS),
+            helper_limits: helper_limits(rng),
+            helper_beat: rng.millis(20, 40),
             rates: Rates::draw(rng),
             config,
         }
         .with_models(rng)
     }
 
-    /// Half of the pools whose workers run several at a time have models.
+    /// Some pools have models.
     fn with_models(self, rng: &mut Rng) -> Self {
-        match self.window > 1 && rng.chance(HAVE_MODELS) {
-            true => Self { models: rng.between(2, 3), ..self },
+        match rng.chance(HAVE_MODELS) {
+            true => {
+                let models = rng.between(1, 3);
+                Self { models, model_jobs: rng.pick(&[300, 700, 1_000]), ..self }.with_plans(rng)
+            }
             false => self,
         }
+    }
+
+    /// Some of the models are there from the start, in some pools as many as there may be.
+    fn with_plans(mut self, rng: &mut Rng) -> Self {
+        if rng.chance(FULL_OF_MODELS) {
+            self.models = MODELS_MAX as u64;
+            self.rates.unknown_models = 500;
+            self.rates.model_changes = 300;
+            self.plans = (0..self.models).map(|number| plan(&format!("m{number}"), 1)).collect();
+            return self;
+        }
+        let all = (0..self.models).filter(|_| rng.chance(START_WITH_MODELS)).collect::<Vec<_>>();
+        let plans = all.into_iter().map(|number| plan(&format!("m{number}"), count(rng, 1, 3)));
+        self.plans = plans.collect();
+        self
     }
 }
 
@@ -178,7 +209,7 @@ impl Swarm {
             queue_jobs_max: 1_000,
             queue_bytes_max: 1 << 40,
             client_jobs_max: 1_000,
-            poison_deaths: count(rng, 1, 3),
+            poison_deaths: rng.pick(&[1, 1, 2, 3]),
             restart_limit: 100,
             join_cost_max: 1_000,
             feed_cost_max: rng.pick(&[0, 20, 1_000]),
@@ -189,27 +220,49 @@ impl Swarm {
             poisonous: rng.between(20, 300),
             in_flight: rng.between(200, 1_000),
             not_idempotent: 0,
-            // So that of a launch nobody may be left when its worker ends.
+            // So that no job of a launch may be left when its worker ends.
             short_deadlines: rng.pick(&[0, 0, 300, 900]),
             drains: 0,
             stops: 0,
-            rests: 0,
             ..any.rates
         };
         Self {
-            devices: count(rng, 1, 2),
+            devices: rng.pick(&[1, 2, 2, 3]),
             steps: 120,
             pause_max: rng.pick(&[0, 1, 5]),
             service_max: rng.pick(&[10, 50, 200]),
             costs: [1, 1, 10],
             programs: 1,
-            inline: rng.pick(&[500, 1_000]),
+            inline: rng.pick(&[500, 1_000, 1_000]),
             beacons: 1_000,
             exit_lag: rng.pick(&[5, 50, 200]),
             config,
             rates,
             ..any
         }
+        .proven_late(rng)
+    }
+
+    /// In some, who killed a worker is known long after its jobs went elsewhere.
+    fn proven_late(mut self, rng: &mut Rng) -> Self {
+        if rng.chance(500) {
+            (self.devices, self.model_jobs) = (2, 0);
+            self.config.poison_deaths = 1;
+            self.config.attempts_max = 5;
+            self.config.kill_timeout = Duration::from_secs(2);
+            self.exit_lag = 1_000;
+            (self.service_max, self.pause_max) = (100, 20);
+            self.inline = 1_000;
+            self.rates.in_flight = 1_000;
+            (self.rates.short_deadlines, self.rates.crashes) = (0, 0);
+        } else if rng.chance(500) {
+            // A dying worker has answered all of one dispatch and dies with the next in hand.
+            (self.config.feed_cost_max, self.config.join_cost_max) = (1_000, 4);
+            self.config.feed_timeout = Duration::from_secs(10);
+            self.rates.answers_when_killed = 700;
+            (self.inline, self.exit_lag) = (500, 200);
+        }
+        self
     }
 
     /// Most processes end before they have done any work.
@@ -228,11 +281,11 @@ impl Swarm {
         if rng.chance(500) {
             self.pause_max = 60;
             self.rates.device_faults = rate(rng, 60);
-            // A job has parts on processes that take long to end, on devices that are out of service.
+            // A job has shards on processes that take long to end, on devices that are out of service.
             self.devices = 2;
             self.config.standbys = 1;
             self.config.restart_limit = 1;
-            self.config.part_cost_min = 1;
+            self.config.shard_cost_min = 1;
             self.config.kill_timeout = Duration::from_millis(1_500);
             self.config.reclaim_timeout = Duration::ZERO;
             self.inline = 0;
@@ -260,13 +313,13 @@ impl Swarm {
         self.devices = count(rng, 2, 3);
         // Only behind one launch does another wait.
         if rng.chance(800) {
-            (self.window, self.models) = (1, 0);
+            self.model_jobs = 0;
         }
         self.config.heartbeat_suspect = Duration::from_millis(150);
         self.config.heartbeat_kill = Duration::from_millis(700);
         self.config.feed_cost_max = 1_000;
-        // Often longer than whoever idles is heard, and then somebody must be waited for.
-        self.config.feed_patience = rng.millis(10, 600);
+        // Often longer than an idle worker is heard: then a job must wait behind another.
+        self.config.feed_timeout = rng.millis(10, 600);
         self.rates.endless = rng.between(50, 400);
         self.rates.chaos = rng.between(100, 500);
         self.rates.pauses = rng.between(5, 60);
@@ -287,39 +340,48 @@ impl Swarm {
 
     /// Models come and go, often the last or the first one, and processes take their time to end.
     fn restless(mut self, rng: &mut Rng) -> Self {
-        self.window = rng.pick(&[2, 5, 64]);
-        self.models = rng.between(0, 3);
+        self.models = rng.between(1, 2);
+        self.model_jobs = rng.pick(&[700, 1_000]);
         self.stop_lag = 300;
         self.pause_max = rng.pick(&[5, 20, 60]);
         self.config.kill_timeout = rng.millis(100, 300);
-        self.rates.offer_changes = rng.between(0, 200);
-        self.rates.rests = rng.between(20, 150);
+        self.rates.model_losses = rng.between(0, 100);
+        self.rates.model_changes = rng.between(100, 500);
         self.rates.stops_ignored = rng.between(0, 800);
         self.rates.start_is_final = rng.between(1, 30);
         if rng.chance(300) {
-            // Whoever is told to end has to be killed, and ends in a way of its own.
+            // A process that is told to end has to be killed, and ends in a way of its own.
             self.rates.stops_ignored = 900;
             self.rates.odd_ends = 900;
             self.rates.final_ends = 500;
         }
-        self.rates.wakes = rng.between(20, 200);
-        self.rates.cancels = rng.between(0, 300);
+        if rng.chance(500) {
+            // What is cancelled runs on for a while.
+            self.service_max = 200;
+            self.config.infer_cancel_grace = Duration::from_millis(300);
+            self.devices = 1;
+            self.models = 1;
+            self.load_max = 1;
+        }
+        self.rates.cancels = rng.between(0, 400);
+        self.rates.unkillable = rng.pick(&[self.rates.unkillable, 300]);
         self.rates.drains = rng.between(5, 40);
-        self
+        self.with_plans(rng)
     }
 
-    /// What comes back to the queue finds that nobody has its model any more.
+    /// What comes back to the queue finds that no worker has its model any more.
     fn forgetful(mut self, rng: &mut Rng) -> Self {
-        self.window = rng.pick(&[2, 5, 64]);
         self.models = rng.between(2, 3);
+        self.model_jobs = rng.pick(&[700, 1_000]);
         self.devices = count(rng, 1, 2);
         self.service_max = 200;
         self.config.standbys = 0;
         self.config.attempts_max = count(rng, 2, 5);
-        self.rates.offer_changes = rng.between(100, 400);
+        self.rates.model_losses = rng.between(100, 400);
+        self.rates.model_changes = rng.between(0, 100);
         self.rates.device_errors = rng.between(200, 600);
         self.rates.device_faults = rate(rng, 60);
-        self
+        self.with_plans(rng)
     }
 
     /// Nothing goes wrong and everybody has a long queue: whose turn it is decides everything.
@@ -332,8 +394,6 @@ impl Swarm {
                 ..PoolConfig::DEFAULT
             },
             devices: 1,
-            window: 1,
-            numbers: [1, 1],
             clients: 3,
             steps: rng.between(200, 400),
             pause_max: rng.pick(&[0, 1]),
@@ -349,10 +409,36 @@ impl Swarm {
             hash_lag: 0,
             heartbeat: Duration::from_millis(250),
             models: 0,
-            starts_resting: false,
+            plans: Vec::new(),
+            model_jobs: 0,
+            load_max: 1,
+            has_helpers: false,
+            helper_limits: Helper::ALL.map(HelperLimits::of),
+            helper_beat: Duration::from_secs(1),
             rates: Rates::default(),
         }
     }
+}
+
+/// A model as this pool loads it.
+pub(crate) fn plan(name: &str, contexts: u32) -> ModelPlan {
+    let options = ModelOptions { contexts, ..ModelOptions::default() };
+    ModelPlan { name: name.to_owned(), path: "/models/m.onnx".into(), options }
+}
+
+fn helper_limits(rng: &mut Rng) -> [HelperLimits; 2] {
+    Helper::ALL.map(|helper| {
+        let backoff_min = Duration::from_millis(rng.pick(&[1, 10, 40]));
+        HelperLimits {
+            start: rng.millis(80, 300),
+            silence: rng.millis(60, 300),
+            kill: rng.millis(20, 200),
+            backoff_min,
+            backoff_max: backoff_min * rng.pick(&[1, 4, 100]),
+            healthy: rng.millis(100, 1_000),
+            stop: HelperLimits::of(helper).stop.map(|_| rng.millis(20, 200)),
+        }
+    })
 }
 
 fn count(rng: &mut Rng, low: u32, high: u32) -> u32 {

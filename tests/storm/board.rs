@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use gridpool_protocol::ids::{DeviceId, WorkerId};
+use gridpool_protocol::ids::{DeviceId, WorkerName};
 use gridpool_protocol::receipt::{AttemptOutcome, Receipt, Verdict};
 
 /// Generations of a device whose end is remembered: a receipt may name an attempt of long ago.
@@ -62,7 +62,7 @@ impl Board {
         times.latency.push(micros(now - sent));
         let mut is_news = false;
         for attempt in &receipt.attempts {
-            let Ok(worker) = attempt.worker.parse::<WorkerId>() else { continue };
+            let Ok(worker) = attempt.worker.parse::<WorkerName>() else { continue };
             let device = devices.entry(worker.device).or_default();
             let generation = worker.generation;
             match attempt.outcome {
@@ -94,7 +94,7 @@ impl Board {
     }
 
     /// A worker was sent a signal that ends it.
-    pub fn hit(&self, worker: WorkerId, at: Instant) {
+    pub fn hit(&self, worker: WorkerName, at: Instant) {
         let mut inner = self.lock();
         let device = inner.devices.entry(worker.device).or_default();
         device.hit = device.hit.max(worker.generation);
@@ -105,7 +105,7 @@ impl Board {
     }
 
     /// Waits for a worker that has done work and was not hit since.
-    pub fn next_victim(&self, patience: Duration) -> Option<WorkerId> {
+    pub fn next_victim(&self, patience: Duration) -> Option<WorkerName> {
         let inner = self.lock();
         let waited =
             self.worked.wait_timeout_while(inner, patience, |inner| inner.victim().is_none());
@@ -125,9 +125,9 @@ impl Board {
 }
 
 impl Inner {
-    fn victim(&self) -> Option<WorkerId> {
+    fn victim(&self) -> Option<WorkerName> {
         let mut fresh = self.devices.iter().filter(|(_, device)| device.worked > device.hit);
-        fresh.next().map(|(&id, device)| WorkerId { device: id, generation: device.worked })
+        fresh.next().map(|(&id, device)| WorkerName { device: id, generation: device.worked })
     }
 }
 

@@ -4,9 +4,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use gridpool_protocol::client::Client;
-use gridpool_protocol::clock;
-use gridpool_protocol::ids::WorkerId;
+use gridpool_client::Client;
+use gridpool_ipc::clock;
+use gridpool_protocol::ids::WorkerName;
 use gridpool_protocol::status::WorkerStatus;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -134,9 +134,9 @@ fn draw(rng: &mut SplitMix64, weather: Weather) -> Blow {
 }
 
 /// The process of `fresh` if it is still there, else any.
-fn choose(rows: &[WorkerStatus], fresh: Option<WorkerId>, lot: u64) -> Option<(WorkerId, u32)> {
+fn choose(rows: &[WorkerStatus], fresh: Option<WorkerName>, lot: u64) -> Option<(WorkerName, u32)> {
     let there = |row: &&WorkerStatus| row.pid != 0;
-    let named = |row: &WorkerStatus| Some((row.name.parse::<WorkerId>().ok()?, row.pid));
+    let named = |row: &WorkerStatus| Some((row.name.parse::<WorkerName>().ok()?, row.pid));
     if fresh.is_some() {
         // Gone meanwhile, by itself: that is for the next look.
         return rows.iter().filter(there).filter_map(named).find(|&(name, _)| Some(name) == fresh);
@@ -146,7 +146,7 @@ fn choose(rows: &[WorkerStatus], fresh: Option<WorkerId>, lot: u64) -> Option<(W
 }
 
 fn strike(
-    worker: WorkerId,
+    worker: WorkerName,
     pid: u32,
     blow: Blow,
     board: &Board,

@@ -1,4 +1,4 @@
-//! Whether what a client saw is what it was promised (README, "What a job can rely on").
+//! Whether what a client saw is what it was promised (docs/src/design/promises.md).
 //!
 //! Owns the rules. It knows nothing of sockets or clocks: a history in, its violations out, so that
 //! histories which were made up, or altered, are judged by the very same code.
@@ -188,7 +188,10 @@ fn count_words(key: JobKey, job: &Job<'_>, rules: Rules, found: &mut Findings) {
     for refusal in &job.refused {
         match refusal {
             Refusal::Busy(_) | Refusal::Draining => {}
-            Refusal::Invalid(_) | Refusal::KeyInUse(_) | Refusal::Poison(_) => {
+            Refusal::Invalid(_)
+            | Refusal::KeyInUse(_)
+            | Refusal::Poison(_)
+            | Refusal::Unable(_) => {
                 found.add(Broken::Unexcused, key, format!("refused: {refusal}"));
             }
         }

@@ -12,16 +12,16 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use gridpool_protocol::clock;
+use gridpool_ipc::clock;
+use gridpool_ipc::frame;
 use gridpool_protocol::codec;
-use gridpool_protocol::frame;
 use gridpool_protocol::ids::{ArenaId, JobKey};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::message::{ClientMessage, Destination, Input, ServerMessage, Submission};
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::unistd::ftruncate;
 
-use crate::harness::raw::{Memory, Raw, dev_null, in_arena, inline, times};
+use crate::harness::raw::{Memory, Raw, counts, dev_null, in_arena, inline, text, times};
 use crate::harness::wait::pause;
 use crate::oracle::samples::{SplitMix64, random_grids};
 
@@ -209,12 +209,12 @@ fn nonsense(raw: &mut Raw, rng: &mut SplitMix64) -> Option<()> {
     let memory = arena(raw)?;
     let mut bad = in_arena(key(rng), &random_grids(rng.number(), 3), &memory);
     match rng.below(6) {
-        0 => bad.call.payload.items = u32::MAX,
-        1 => bad.call.payload.cells = 0,
-        2 => bad.call.program = "rot90 | ".repeat(400),
-        3 => bad.call.payload.input = Input::Arena(foreign(rng)),
-        4 => bad.call.payload.output = Destination::Arena(foreign(rng)),
-        _ => bad.deadline_ms = u64::MAX,
+        0 => *counts(&mut bad).0 = u32::MAX,
+        1 => *counts(&mut bad).1 = 0,
+        2 => *text(&mut bad) = "rot90 | ".repeat(400),
+        3 => bad.payload.input = Input::Arena(foreign(rng)),
+        4 => bad.payload.output = Destination::Arena(foreign(rng)),
+        _ => bad.terms.deadline_ms = u64::MAX,
     }
     raw.say(&ClientMessage::Submit(Box::new(bad)));
     raw.say(&ClientMessage::Cancel { key: JobKey(key(rng)) });

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::time::Instant;
 
-use gridpool_protocol::client::{Client, ClientError, Job, LoadedBatch};
-use gridpool_protocol::clock;
+use gridpool_client::{Client, ClientError, Job, LoadedBatch, Outputs};
+use gridpool_ipc::clock;
 use gridpool_protocol::ids::JobKey;
 
 use super::board::Board;
@@ -65,7 +65,7 @@ impl<'a> Customer<'a> {
         history
     }
 
-    fn order(&mut self) -> Result<(Order, Job), ClientError> {
+    fn order(&mut self) -> Result<(Order, Job<Outputs>), ClientError> {
         self.next += 1;
         let tag = (self.name % 1_000_000_000) * 10_000_000_000 + self.next;
         let size = if self.rng.below(20) == 0 { Size::Middle } else { Size::Small };
@@ -84,11 +84,11 @@ impl<'a> Customer<'a> {
         }
         self.loaded = None;
         let order = self.menu.order(size, tag, &mut self.rng);
-        let job = Job::new(order.program().clone(), (**order.batch()).clone())?;
+        let job = Job::program(order.program().clone(), (**order.batch()).clone())?;
         Ok((order, job))
     }
 
-    fn run(&mut self, order: &Order, job: Job, history: &mut Vec<Event>) {
+    fn run(&mut self, order: &Order, job: Job<Outputs>, history: &mut Vec<Event>) {
         let key = JobKey(u128::from(self.name) << 64 | u128::from(self.next));
         let sent = clock::now();
         history.push(Event::Submitted(Submitted {
@@ -111,7 +111,7 @@ impl<'a> Customer<'a> {
             Ok(answer) => answer,
             Err(error) => return history.push(Event::Broke(Some(key), error.to_string())),
         };
-        let found = match answer.outputs.as_ref().map(|outputs| order.digest(outputs)) {
+        let found = match answer.outputs().map(|outputs| order.digest(outputs)) {
             None => Found::Nothing,
             Some(Ok(digest)) => Found::Digest(digest),
             Some(Err(error)) => Found::Malformed(error.to_string()),

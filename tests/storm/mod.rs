@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
-use gridpool_protocol::clock;
+use gridpool_ipc::clock;
 
 use self::board::Board;
 use self::chaos::{Deeds, Weather};

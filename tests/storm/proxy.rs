@@ -8,8 +8,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 
+use gridpool_ipc::frame::{self, Frame, FrameReader};
 use gridpool_protocol::codec;
-use gridpool_protocol::frame::{self, Frame, FrameReader};
 use gridpool_protocol::message::ServerMessage;
 use tempfile::TempDir;
 

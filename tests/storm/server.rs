@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use gridpool_protocol::client::Client;
+use gridpool_client::Client;
 use gridpool_protocol::status::{Status, WorkerState};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -20,10 +20,10 @@ use crate::harness::wait::eventually;
 pub const RULES: Rules = Rules { attempts_max: 1_000, poison_deaths: 2, verdicts_kept: 512 };
 const LIMITS: &str = "restart_limit = 1000\nstart_failures_max = 1000\nbackoff_min_ms = 1\n\
     backoff_max_ms = 10\nheartbeat_suspect_ms = 1500\nheartbeat_kill_ms = 2500\n\
-    part_cost_min = 20000\n";
+    shard_cost_min = 20000\n";
 
 /// Files of a pool's folder that are there when it has ended.
-const LEFT: [&str; 3] = ["log", "pool.sock.lock", "pool.toml"];
+const LEFT: [&str; 2] = ["log", "pool.toml"];
 /// Looks in a row that must show the same before a gauge is believed.
 const SAME_LOOKS: usize = 20;
 /// How much the supervisor's memory may grow from the first gauge to the last: what an allocator keeps

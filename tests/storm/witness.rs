@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use gridpool_protocol::clock;
-use gridpool_protocol::frame::FrameError;
+use gridpool_ipc::clock;
+use gridpool_ipc::frame::FrameError;
 use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::limits::{INLINE_BYTES_MAX, PROTOCOL_VERSION};
 use gridpool_protocol::message::{
-    ClientMessage, Destination, Inline, Priority, Refusal, ServerMessage, Submission,
+    self, ClientMessage, Destination, Inline, Priority, Refusal, ServerMessage, Submission,
 };
 use gridpool_protocol::receipt::{Receipt, Verdict};
 use gridpool_protocol::status::Counters;
@@ -200,10 +200,10 @@ impl<'a> Witness<'a> {
         } else {
             AMPLE
         };
-        submission.deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
-        submission.priority =
+        submission.terms.deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
+        submission.terms.priority =
             self.rng.pick(&[Priority::High, Priority::Normal, Priority::Normal, Priority::Low]);
-        submission.idempotent = !self.draw(self.habits.once);
+        submission.terms.idempotent = !self.draw(self.habits.once);
         let flight = Flight { order, sent: clock::now(), accepted: false, memory, submission };
         self.submit(&flight);
         if self.draw(self.habits.repeated) {
@@ -218,13 +218,13 @@ impl<'a> Witness<'a> {
     }
 
     fn submit(&mut self, flight: &Flight) {
-        let Submission { key, deadline_ms, idempotent, .. } = flight.submission;
+        let (key, terms) = (flight.submission.key, flight.submission.terms);
         self.history.push(Event::Submitted(Submitted {
             key,
             expected: flight.order.expected(),
-            idempotent,
+            idempotent: terms.idempotent,
             at: self.began.elapsed(),
-            deadline: Duration::from_millis(deadline_ms),
+            deadline: Duration::from_millis(terms.deadline_ms),
         }));
         self.raw.say(&ClientMessage::Submit(Box::new(flight.submission.clone())));
     }
@@ -263,13 +263,13 @@ impl<'a> Witness<'a> {
                 let map = arena.map().expect("it can be mapped");
                 return Ok(Some(Memory { id, map, arena }));
             }
-            ServerMessage::Status { status, .. } => self.counters = Some(status.counters),
-            ServerMessage::Denied { .. }
+            ServerMessage::Reply { reply: message::Reply::Status(status), .. } => {
+                self.counters = Some(status.counters);
+            }
+            ServerMessage::Reply { .. }
+            | ServerMessage::Denied { .. }
             | ServerMessage::Drained { .. }
             | ServerMessage::Granted { .. }
-            | ServerMessage::Metrics { .. }
-            | ServerMessage::Models { .. }
-            | ServerMessage::Policy { .. }
             | ServerMessage::Welcome { .. } => {}
             ServerMessage::Closing { reason } => {
                 self.history.push(Event::Broke(None, reason));
@@ -379,7 +379,7 @@ impl<'a> Witness<'a> {
 impl Flight {
     /// What came of it: from the answer or from the arena.
     fn result(&self, output: Option<Inline>) -> Found {
-        let bytes = match (&self.submission.call.payload.output, &self.memory, output) {
+        let bytes = match (&self.submission.payload.output, &self.memory, output) {
             (Destination::Inline, _, Some(Inline(bytes))) => bytes,
             (Destination::Arena(slice), Some(memory), None) => {
                 let place = memory.map.all().part(slice.offset, slice.bytes);

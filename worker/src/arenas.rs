@@ -1,5 +1,5 @@
-//! The arenas that this worker has been handed, and the thread that takes them from the lifeline.
-//! The lifeline's end is the supervisor's end, and so the worker's.
+//! The arenas that the supervisor has sent to this worker, and the thread that receives them on the lifeline.
+//! When the lifeline closes, the supervisor is gone and the worker ends.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
@@ -7,37 +7,37 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use gridpool_protocol::arena::{Arena, ArenaMap};
+use gridpool_device::fault::end_process;
+use gridpool_ipc::arena::{Arena, ArenaMap};
+use gridpool_ipc::clock;
+use gridpool_ipc::frame::{self, Frame, FrameError, FrameReader};
 use gridpool_protocol::chain::Chain;
+use gridpool_protocol::codec;
 use gridpool_protocol::exit::worker as exit;
-use gridpool_protocol::frame::{self, Frame, FrameError, FrameReader};
 use gridpool_protocol::ids::ArenaId;
 use gridpool_protocol::message::Lifeline;
-use gridpool_protocol::{clock, codec};
 
-use crate::link::end_process;
-
-/// How long a job waits for an arena that its supervisor has sent before it.
+/// How long a job waits for an arena that the supervisor sent before it.
 const ARENA_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Arenas by name. A map is kept by whoever still uses it.
+/// Arenas by name. A map lives until its last user drops it.
 #[derive(Clone, Debug, Default)]
-pub struct Arenas {
-    shared: Arc<Shared>,
+pub(crate) struct Arenas {
+    shared: Arc<SharedArenas>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedArenas {
     maps: Mutex<BTreeMap<ArenaId, Arc<ArenaMap>>>,
     arrived: Condvar,
 }
 
 impl Arenas {
-    /// Tells the supervisor that this worker is connected, and takes arenas from then on.
+    /// Tells the supervisor that this worker is connected, and receives arenas from then on.
     ///
     /// # Errors
-    /// A sentence, if the lifeline is not what it should be.
-    pub fn take_from(lifeline: UnixStream) -> Result<Self, String> {
+    /// A message, if the lifeline is not usable.
+    pub(crate) fn take_from(lifeline: UnixStream) -> Result<Self, String> {
         let arenas = Self::default();
         let hello = codec::encode(&Lifeline::Connected).map_err(|error| error.to_string())?;
         frame::send_all(&lifeline, &frame::pack(&hello, 0), &[])
@@ -50,9 +50,9 @@ impl Arenas {
         Ok(arenas)
     }
 
-    /// An arena that the supervisor has sent, waiting for its arrival if need be.
+    /// An arena that the supervisor has sent. Waits for its arrival if necessary.
     #[must_use]
-    pub fn find(&self, id: ArenaId) -> Option<Arc<ArenaMap>> {
+    pub(crate) fn find(&self, id: ArenaId) -> Option<Arc<ArenaMap>> {
         let until = clock::now() + ARENA_TIMEOUT;
         let mut maps = self.shared.maps.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -68,13 +68,13 @@ impl Arenas {
         }
     }
 
-    /// Lets go of an arena and gives its last map, if it was there.
+    /// Forgets an arena and returns its map, if it is known.
     #[must_use]
-    pub fn forget(&self, id: ArenaId) -> Option<Arc<ArenaMap>> {
+    pub(crate) fn forget(&self, id: ArenaId) -> Option<Arc<ArenaMap>> {
         self.shared.maps.lock().unwrap_or_else(PoisonError::into_inner).remove(&id)
     }
 
-    /// The body of the thread: until the supervisor is gone.
+    /// The body of the thread: it runs until the supervisor is gone.
     fn serve(&self, mut reader: FrameReader) -> ! {
         loop {
             let taken = match reader.read(None) {

@@ -1,24 +1,23 @@
-//! From the members of a `Run` to their answers: what each needs is held, all run together, each gets
-//! an answer of its own. It knows nothing of messages or of the device's fate.
+//! Takes the assignments of a dispatch to their answers: holds their memory, runs them together, and answers
+//! each on its own. It knows neither messages nor what a fault means for the worker.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use gridpool_protocol::arena::ArenaMap;
+use gridpool_device::device::{AttemptReport, Device, DispatchReport, GridAttempt, GridDispatch};
+use gridpool_device::fault::Fault;
+use gridpool_ipc::arena::ArenaMap;
 use gridpool_protocol::batch::BatchLayout;
 use gridpool_protocol::message::{
-    Answer, AttemptError, Destination, Inline, Input, Member, Payload, Slice,
+    Assignment, AttemptAnswer, AttemptError, Destination, Inline, Input, Packing, Payload, Slice,
 };
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Program;
 use gridpool_protocol::receipt::{KernelUse, RunReport};
 use gridpool_protocol::shared::SharedSlice;
 
-use crate::device::{Device, MemberWork, Task, TaskMember, Work};
-use crate::fault::Fault;
-
-/// What one attempt works on, held until it is answered, whatever is forgotten meanwhile.
+/// The memory of one attempt, held until it is answered even if the supervisor forgets the arena.
 #[derive(Debug)]
 pub(crate) struct Hold {
     batch: BatchLayout,
@@ -27,7 +26,7 @@ pub(crate) struct Hold {
     output: Memory,
 }
 
-/// Bytes of an end of an attempt.
+/// The memory of an attempt's input or output.
 #[derive(Debug)]
 enum Memory {
     Arena(Arc<ArenaMap>, Slice),
@@ -47,14 +46,16 @@ impl Memory {
 }
 
 impl Hold {
-    /// Holds what `member` names; `find` gives an arena that the device knows.
+    /// Holds the memory that `assignment` names; `find` returns an arena that the device knows.
     pub(crate) fn new<E: From<AttemptError>>(
         program: &Program,
-        member: Member,
+        assignment: Assignment,
         mut find: impl FnMut(&Slice) -> Result<Arc<ArenaMap>, E>,
     ) -> Result<Self, E> {
-        let Member { attempt: _, payload, part, chaos: _ } = member;
-        let Payload { items, cells, input, output } = payload;
+        let Assignment { payload: Payload { packing, input, output }, shard, .. } = assignment;
+        let Packing::Grids { items, cells } = packing else {
+            return Err(refused(&"a program runs over grids, not over tensors").into());
+        };
         let batch = BatchLayout::new(items, program.grids_per_item(), cells);
         let batch = batch.map_err(|error| refused(&error))?;
         let layout = OutputLayout::new(program, batch).map_err(|error| refused(&error))?;
@@ -66,16 +67,16 @@ impl Hold {
             Destination::Arena(slice) => Memory::Arena(find(&slice)?, slice),
             Destination::Inline => Memory::Inline(vec![0; layout.bytes()]),
         };
-        Ok(Self { batch, items: part.start as usize..part.end as usize, input, output })
+        Ok(Self { batch, items: shard.start as usize..shard.end as usize, input, output })
     }
 
-    fn member(&mut self, program: &Program) -> Result<TaskMember<'_>, AttemptError> {
+    fn attempt(&mut self, program: &Program) -> Result<GridAttempt<'_>, AttemptError> {
         let (input, output) = (self.input.view()?, self.output.view()?);
-        let member = TaskMember::new(program, self.batch, self.items.clone(), input, output);
-        member.map_err(|error| refused(&error))
+        let attempt = GridAttempt::new(program, self.batch, self.items.clone(), input, output);
+        attempt.map_err(|error| refused(&error))
     }
 
-    /// The bytes that go into the answer, if any do.
+    /// The bytes that go into the answer, unless they lie in an arena.
     fn into_answer(self) -> Option<Inline> {
         match self.output {
             Memory::Arena(..) => None,
@@ -88,8 +89,8 @@ fn refused(why: &dyn ToString) -> AttemptError {
     AttemptError::Refused(why.to_string())
 }
 
-/// Runs all that is held in one launch and answers each, in order; one that could not be held has its
-/// error. `arrived` is when the message came.
+/// Runs all held attempts in one launch and answers each, in order. An attempt that could not be held gets
+/// its error. `arrived` is when the message came.
 ///
 /// # Errors
 /// A fault that ends the worker.
@@ -98,21 +99,23 @@ pub(crate) fn run_together(
     program: &Program,
     mut holds: Vec<Result<Hold, AttemptError>>,
     arrived: Instant,
-) -> Result<Vec<Result<Answer, AttemptError>>, Fault> {
-    let mut members = Vec::with_capacity(holds.len());
+) -> Result<Vec<Result<AttemptAnswer, AttemptError>>, Fault> {
+    let mut attempts = Vec::with_capacity(holds.len());
     let mut held = Vec::with_capacity(holds.len());
     for hold in &mut holds {
-        let member = hold.as_mut().map_err(|error| error.clone());
-        held.push(member.and_then(|hold| hold.member(program)).map(|member| members.push(member)));
+        let attempt = hold.as_mut().map_err(|error| error.clone());
+        held.push(
+            attempt.and_then(|hold| hold.attempt(program)).map(|attempt| attempts.push(attempt)),
+        );
     }
-    let items: usize = members.iter().map(|member| member.items().len()).sum();
-    let alone = members.len() == 1;
-    let ran = if members.is_empty() {
-        Ok(Work::default())
+    let items: usize = attempts.iter().map(|attempt| attempt.items().len()).sum();
+    let alone = attempts.len() == 1;
+    let ran = if attempts.is_empty() {
+        Ok(DispatchReport::default())
     } else {
-        device.run(&Task { program, members: &members })
+        device.run(&GridDispatch { program, attempts: &attempts })
     };
-    drop(members);
+    drop(attempts);
     let work = match ran {
         Err(fault) if fault.ends_worker() => return Err(fault),
         Err(fault) => Err(fault.attempt_error(alone)),
@@ -130,22 +133,22 @@ pub(crate) fn run_together(
         allocations: work.allocations,
         infer: None,
     });
-    let mut done = work.as_ref().map_or(&[][..], |work| &work.members).iter();
+    let mut done = work.as_ref().map_or(&[][..], |work| &work.attempts).iter();
     let answer = |(hold, held): (Result<Hold, AttemptError>, Result<(), AttemptError>)| {
         held?;
         let report = report.clone().map_err(AttemptError::clone)?;
-        let member = done.next().expect("a device says what it did for each member");
-        let MemberWork { item_errors, h2d_bytes, d2h_bytes } =
-            member.clone().map_err(|refusal| refused(&refusal))?;
+        let attempt = done.next().expect("a device says what it did for each attempt");
+        let AttemptReport { item_errors, h2d_bytes, d2h_bytes } =
+            attempt.clone().map_err(|refusal| refused(&refusal))?;
         let hold = hold?;
         let items = u32::try_from(hold.items.len()).unwrap_or(u32::MAX);
         let report = RunReport { items, item_errors, h2d_bytes, d2h_bytes, ..report };
-        Ok(Answer { report, output: hold.into_answer() })
+        Ok(AttemptAnswer { report, output: hold.into_answer() })
     };
     Ok(holds.into_iter().zip(held).map(answer).collect())
 }
 
-/// The time in whole nanoseconds: no clock here is finer.
+/// Rounds the time to whole nanoseconds: no clock here is finer.
 fn rounded(kernel: KernelUse) -> KernelUse {
     KernelUse { device_us: (kernel.device_us * 1e3).round() / 1e3, ..kernel }
 }

@@ -1,14 +1,13 @@
 //! The beacon: a socket to the supervisor that closes within a fraction of a millisecond of this
 //! process's death.
 //!
-//! When a process dies, each of its threads first lets go of the memory and then of the descriptors
-//! that it holds; sockets that all threads share close with the last one. In a worker that has
-//! registered gigabytes with the driver that takes a tenth of a second and more. So one thread, the
-//! first, has a table of descriptors of its own, with one socket in it and nothing else. It does
-//! nothing but wait for its end: it makes raw system calls alone, has no other thread's memory to
-//! give back, and logs nothing, for it has nowhere to log to.
+//! When a process dies, each of its threads frees first its memory and then its descriptors. Sockets that all
+//! threads share close with the last thread. In a worker that has registered gigabytes with the driver that
+//! takes a tenth of a second or more. So the first thread has a descriptor table of its own that holds one
+//! socket. It only waits for its end: it makes raw system calls, shares no memory that must be freed first,
+//! and logs nothing.
 //!
-//! The supervisor passes the socket as standard output, of which a worker has no other use.
+//! The supervisor passes the socket as standard output, which a worker does not use otherwise.
 
 #![expect(unsafe_code, reason = "descriptors by number, in a thread that owns none")]
 
@@ -23,12 +22,12 @@ use nix::sys::signal::SigSet;
 
 /// The beacon's socket in every worker's table when its main begins.
 const BEACON: libc::c_int = libc::STDOUT_FILENO;
-/// More than a thread needs that calls nothing; the least that every system takes.
+/// More than a thread without calls needs, and the least that every system accepts.
 const STACK_BYTES: usize = 64 << 10;
 const NOWHERE: &CStr = c"/dev/null";
 
-/// Starts the beacon and gives standard output away to it. To be called before any other thread, and
-/// any descriptor that should not outlive this process, is there.
+/// Starts the beacon, which takes over standard output. Call it before any other thread starts and before any
+/// descriptor is opened that must not outlive this process.
 ///
 /// # Errors
 /// The system's. The process may go on: its death is then noticed when its other sockets close.
@@ -37,7 +36,7 @@ pub fn light() -> io::Result<()> {
     let keep = move || {
         let separate = separate();
         let is_separate = separate.is_ok();
-        // The starting thread waits for this and is still there.
+        // The starting thread waits for this, so the send succeeds.
         drop(lit.send(separate));
         if is_separate {
             wait_for_the_end();
@@ -50,10 +49,10 @@ pub fn light() -> io::Result<()> {
         let fd = unsafe { libc::open(NOWHERE.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) };
         Errno::result(fd)?
     };
-    // SAFETY: both are numbers of this thread's table; nothing of this process owns `BEACON`, for
-    // standard output is nobody's.
+    // SAFETY: both are numbers of this thread's table; nothing in this process owns `BEACON`, because
+    // standard output has no user.
     let moved = unsafe { libc::dup2(nowhere, BEACON) };
-    // SAFETY: it was opened above and nobody else knows it.
+    // SAFETY: it was opened above and nothing else knows it.
     let closed = unsafe { libc::close(nowhere) };
     Errno::result(moved).and_then(|_| Errno::result(closed)).map(drop).map_err(io::Error::from)
 }
@@ -65,11 +64,11 @@ fn wait_for_the_end() -> ! {
     }
 }
 
-/// Gives the calling thread a table of its own with nothing but the beacon in it.
+/// Gives the calling thread a descriptor table of its own that holds only the beacon.
 fn separate() -> io::Result<()> {
     SigSet::all().thread_block()?;
-    // One call copies the table and closes the copies: nothing of the other threads is touched, and a
-    // sandbox that forbids `unshare` has no say in it.
+    // One call copies the table and closes the copies: it does not touch the other threads, and works in a
+    // sandbox that forbids `unshare`.
     close(BEACON as libc::c_uint + 1, libc::c_uint::MAX, libc::CLOSE_RANGE_UNSHARE)?;
     close(0, BEACON as libc::c_uint - 1, 0)
 }

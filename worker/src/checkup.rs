@@ -1,23 +1,21 @@
-//! The known-answer test of a worker that serves: when it is due, and that no job waits for more than
-//! one step of it.
+//! The known-answer test of a serving worker: when it is due. No job waits for more than one step of it.
 //!
-//! A device may begin to compute something else than it did at the start, and nothing says so: no code,
-//! no signal. So its worker tests it again every so often, in the gaps between jobs; where there are
-//! none, between two batches, once the test has been due for long.
+//! A device may begin to compute wrong results without an error code or a signal. So its worker tests it
+//! regularly, in the gaps between jobs. If there are no gaps, it tests between two batches once the test is
+//! long overdue.
 
 use std::time::{Duration, Instant};
 
-use crate::device::Device;
-use crate::fault::Fault;
-use crate::self_test::SelfTest;
+use gridpool_device::device::Device;
+use gridpool_device::fault::Fault;
+use gridpool_device::self_test::SelfTest;
 
-/// A worker that is never idle tests its device all the same, after so many times the time in which an
-/// idle one does.
-pub const LATEST: u32 = 10;
+/// A worker that is never idle tests its device after this many test intervals.
+pub(crate) const LATEST: u32 = 10;
 
 /// When the device was tested, and how far the next test is.
 #[derive(Debug)]
-pub struct Checkup {
+pub(crate) struct Checkup {
     every: Duration,
     test: SelfTest,
     /// The end of the last whole test.
@@ -25,36 +23,36 @@ pub struct Checkup {
 }
 
 impl Checkup {
-    /// A device that has just passed the test is tested again after `every`.
+    /// A device that has just passed the test; the next test is due after `every`.
     #[must_use]
-    pub fn new(every: Duration, now: Instant) -> Self {
+    pub(crate) fn new(every: Duration, now: Instant) -> Self {
         Self { every, test: SelfTest::new(), passed: now }
     }
 
-    /// When the next step should be made if there is nothing else to do.
+    /// When the next step is due if the worker is idle.
     #[must_use]
-    pub fn due(&self) -> Instant {
-        // What has begun goes on at once.
+    pub(crate) fn due(&self) -> Instant {
+        // A test that has begun continues at once.
         if self.test.has_begun() { self.passed } else { self.passed + self.every }
     }
 
-    /// Whether the next step should be made before the next job.
+    /// Whether the next step must run before the next job.
     #[must_use]
-    pub fn is_late(&self, now: Instant) -> bool {
+    pub(crate) fn is_late(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.passed) >= self.every.saturating_mul(LATEST)
     }
 
-    /// Makes one step; `now` is when it began.
+    /// Runs one step; `now` is when it began.
     ///
     /// # Errors
-    /// A fault that ends the worker: a wrong answer, or one of the device itself. After a lesser one
-    /// the test begins anew when it is due again.
-    pub fn step(&mut self, device: &mut dyn Device, now: Instant) -> Result<(), Fault> {
+    /// A fault that ends the worker: a wrong answer, or a fault of the device. After a lesser fault the test
+    /// starts again when it is due again.
+    pub(crate) fn step(&mut self, device: &mut dyn Device, now: Instant) -> Result<(), Fault> {
         match self.test.step(device) {
             Ok(false) => return Ok(()),
             Ok(true) => tracing::debug!("the device has passed its known-answer test again"),
             Err(fault) if fault.ends_worker() => return Err(fault),
-            Err(fault) => tracing::warn!(%fault, "the known-answer test could not be done"),
+            Err(fault) => tracing::warn!(%fault, "the known-answer test could not run"),
         }
         self.passed = now;
         Ok(())
@@ -63,18 +61,18 @@ impl Checkup {
 
 #[cfg(test)]
 mod tests {
+    use gridpool_device::chaos::FaultInjector;
+    use gridpool_device::cpu::CpuDevice;
+    use gridpool_ipc::clock;
     use gridpool_kernels::known_answer::KNOWN_ANSWERS;
     use gridpool_protocol::chaos::{ChaosFault, ReplyFault};
-    use gridpool_protocol::clock;
 
     use super::*;
-    use crate::chaos::Saboteur;
-    use crate::cpu::CpuDevice;
 
     const EVERY: Duration = Duration::from_secs(60);
 
-    fn device() -> Saboteur {
-        Saboteur::new(Box::new(CpuDevice::open(0, 1).unwrap()))
+    fn device() -> FaultInjector {
+        FaultInjector::new(Box::new(CpuDevice::open(0, 1).unwrap()))
     }
 
     #[test]
@@ -102,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_has_begun_to_lie_is_found_out() {
+    fn a_device_that_becomes_wrong_is_detected() {
         let start = clock::now();
         let mut checkup = Checkup::new(EVERY, start);
         let mut device = device();

@@ -1,5 +1,5 @@
-//! What every worker process has, whatever its role: its channel to the supervisor, the arenas that it is
-//! handed, and the thread that gives signs of life and watches what no deadline does.
+//! The connection of a worker process to its supervisor, for both roles: the channel, the arenas, and the
+//! thread that sends heartbeats and watches what no deadline bounds.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -8,57 +8,46 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
+use gridpool_device::fault::{Fault, end_process};
+use gridpool_device::gauges::Gauges;
+use gridpool_ipc::channel::{self, ChannelError, Receiver, Sender};
+use gridpool_ipc::clock;
 use gridpool_protocol::chain::Chain;
-use gridpool_protocol::channel::{self, ChannelError, Receiver, Sender};
-use gridpool_protocol::clock;
 use gridpool_protocol::exit::worker as exit;
 use gridpool_protocol::fault::FaultCode;
-use gridpool_protocol::ids::{AttemptId, WorkerId};
+use gridpool_protocol::ids::{AttemptId, WorkerName};
 use gridpool_protocol::limits::{HEARTBEAT_EVERY, PROTOCOL_VERSION};
 use gridpool_protocol::message::{FromWorker, ToWorker};
-use nix::libc;
 
 use crate::arenas::Arenas;
-use crate::between::{Between, STEP_MAX};
-use crate::fault::Fault;
-use crate::gauges::Gauges;
+use crate::growth::{Growth, GrowthMax, Holding};
+use crate::idle_step::{IdleStep, STEP_MAX};
 use crate::process;
-use crate::wear::{GrowthMax, Holding, Wear};
 
 /// Who this worker is and who started it.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// Its name.
-    pub worker: WorkerId,
+    pub worker: WorkerName,
     /// Where the supervisor listens for its channel.
     pub bootstrap: String,
-    /// The supervisor's process.
+    /// The supervisor's process id.
     pub supervisor_pid: u32,
-    /// How long it may look for a message before it sleeps.
+    /// How long it polls for a message before it sleeps.
     pub spin: Duration,
     /// How far it may grow.
     pub growth_max: GrowthMax,
 }
 
-/// Ends the process without running any destructor: after a sticky fault even a destructor's driver
-/// call may block for ever.
-pub fn end_process(code: i32) -> ! {
-    #[expect(unsafe_code, reason = "_exit is the end that runs nothing")]
-    // SAFETY: the call takes a number and does not return.
-    unsafe {
-        libc::_exit(code)
-    }
-}
-
-/// A worker's ends of what ties it to its supervisor.
+/// A worker's connection to its supervisor.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) replies: Sender<FromWorker>,
     pub(crate) arenas: Arenas,
-    /// The step between jobs that is being made.
-    pub(crate) between: Arc<Between>,
+    /// The current step between jobs.
+    pub(crate) idle_step: Arc<IdleStep>,
     pub(crate) growth_max: GrowthMax,
-    pub(crate) wear: Arc<Wear>,
+    pub(crate) growth: Arc<Growth>,
 }
 
 /// Sets the process up and connects. `None` if the supervisor is gone already.
@@ -71,7 +60,7 @@ pub(crate) fn connect(
         return Ok(None);
     }
     if let Err(error) = process::volunteer_for_the_oom_killer() {
-        tracing::warn!(%error, "the kernel may take the supervisor for this worker's memory");
+        tracing::warn!(%error, "if memory runs out, the kernel may kill the supervisor before this worker");
     }
     process::mark_descriptors().map_err(|error| format!("close_range: {error}"))?;
     let (replies, mut requests) =
@@ -84,19 +73,19 @@ pub(crate) fn connect(
     };
     replies.send(&hello).map_err(|error| Chain(&error).to_string())?;
     let arenas = Arenas::take_from(UnixStream::from(lifeline))?;
-    let (between, wear, growth_max) = (Arc::default(), Arc::default(), identity.growth_max);
-    Ok(Some((Link { replies, arenas, between, growth_max, wear }, requests)))
+    let (idle_step, growth, growth_max) = (Arc::default(), Arc::default(), identity.growth_max);
+    Ok(Some((Link { replies, arenas, idle_step, growth_max, growth }, requests)))
 }
 
 impl Link {
-    /// Starts the thread that gives signs of life, and says in them what the device holds once there is
-    /// one. It ends a worker whose device does not come back from a step between jobs.
-    pub(crate) fn beat(
+    /// Starts the thread that sends heartbeats, which carry the device's memory once there is a device. It
+    /// ends a worker whose device is stuck in a step between jobs.
+    pub(crate) fn start_heartbeat(
         &self,
         gauges: Arc<OnceLock<Arc<Gauges>>>,
     ) -> Result<mpsc::Sender<()>, Fault> {
-        let (replies, between) = (self.replies.clone(), Arc::clone(&self.between));
-        let (wear, growth_max) = (Arc::clone(&self.wear), self.growth_max);
+        let (replies, idle_step) = (self.replies.clone(), Arc::clone(&self.idle_step));
+        let (growth, growth_max) = (Arc::clone(&self.growth), self.growth_max);
         let (stop, stopped) = mpsc::channel::<()>();
         let beat = move || {
             while stopped.recv_timeout(HEARTBEAT_EVERY) == Err(RecvTimeoutError::Timeout) {
@@ -105,16 +94,16 @@ impl Link {
                     return;
                 }
                 if let Ok(now) = Holding::now() {
-                    wear.note(now, growth_max);
+                    growth.note(now, growth_max);
                 }
-                if between.is_stuck(clock::now()) {
+                if idle_step.is_stuck(clock::now()) {
                     let message = format!(
-                        "the device has not come back from a step between jobs in {} s",
+                        "the device has not finished a step between jobs in {} s",
                         STEP_MAX.as_secs()
                     );
                     let code = exit::DEVICE_LOST;
                     let last = FromWorker::Dying { code, fault: None, message, attempt: None };
-                    // Whether that arrives or not, the worker is of no more use.
+                    // Even if the message is lost, the worker must end.
                     drop(replies.send(&last));
                     end_process(code);
                 }
@@ -125,34 +114,34 @@ impl Link {
         Ok(stop)
     }
 
-    /// The worker is READY: from now on it is known how far it grows.
-    pub(crate) fn is_fresh(&self) {
+    /// Marks the worker as READY: its growth is counted from now on.
+    pub(crate) fn mark_ready(&self) {
         match Holding::now() {
-            Ok(fresh) => self.wear.start(fresh),
-            Err(error) => tracing::warn!(%error, "how far this worker grows is not known"),
+            Ok(fresh) => self.growth.start(fresh),
+            Err(error) => tracing::warn!(%error, "the growth of this worker is unknown"),
         }
     }
 
-    /// If the worker has grown too far, says so and gives its exit code.
-    pub(crate) fn worn_out(&self) -> Option<i32> {
-        let why = self.wear.worn()?;
+    /// If the worker has grown too far, reports that and returns its exit code.
+    pub(crate) fn recycle(&self) -> Option<i32> {
+        let why = self.growth.recycle_reason()?;
         Some(self.ends(exit::WORN, None, why.to_owned(), None))
     }
 
-    /// Says why the worker ends; gives its exit code.
-    pub(crate) fn last_words(&self, fault: &Fault, attempt: Option<AttemptId>) -> i32 {
+    /// Reports why the worker ends; returns its exit code.
+    pub(crate) fn report_fault(&self, fault: &Fault, attempt: Option<AttemptId>) -> i32 {
         self.ends(fault.exit_code(), Some(fault.code()), fault.to_string(), attempt)
     }
 
-    /// The same where no job has met the fault: whatever waits in the channel has not begun, and no job
-    /// is to be held to account for what the device does by itself.
-    pub(crate) fn last_words_between_jobs(&self, fault: &Fault) -> i32 {
+    /// Reports a fault that the device had between jobs. It blames no job: those that wait in the channel have
+    /// not begun.
+    pub(crate) fn report_idle_fault(&self, fault: &Fault) -> i32 {
         let code = exit::DEVICE_LOST;
         let named = (fault.exit_code() == code).then(|| fault.code());
         self.ends(code, named, fault.to_string(), None)
     }
 
-    /// Says that the worker ends with this exit code, and gives that.
+    /// Reports that the worker ends with this exit code, and returns the code.
     pub(crate) fn ends(
         &self,
         code: i32,
@@ -160,22 +149,22 @@ impl Link {
         message: String,
         attempt: Option<AttemptId>,
     ) -> i32 {
-        self.say(&FromWorker::Dying { code, fault, message, attempt });
+        self.send(&FromWorker::Dying { code, fault, message, attempt });
         code
     }
 
-    /// See [`say`].
-    pub(crate) fn say(&self, message: &FromWorker) {
-        say(&self.replies, message);
+    /// See [`send`].
+    pub(crate) fn send(&self, message: &FromWorker) {
+        send(&self.replies, message);
     }
 }
 
 /// Sends a message. If the supervisor is gone, the lifeline ends this process.
-pub(crate) fn say(replies: &Sender<FromWorker>, message: &FromWorker) {
+pub(crate) fn send(replies: &Sender<FromWorker>, message: &FromWorker) {
     match replies.send(message) {
         Ok(()) => {}
         Err(error @ ChannelError::Encode(_)) => {
-            tracing::error!(error = %Chain(&error), "the supervisor cannot be told");
+            tracing::error!(error = %Chain(&error), "a message for the supervisor cannot be encoded");
         }
         Err(
             error @ (ChannelError::Decode(_) | ChannelError::Disconnected | ChannelError::Io(_)),

@@ -1,4 +1,4 @@
-//! `gridpool-worker`: started by the supervisor, one role per process. Not meant to be typed.
+//! `gridpool-worker`: the supervisor starts it, one role per process. Users do not run it.
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -8,32 +8,33 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
+use gridpool_device::cpu::CpuDevice;
+use gridpool_device::cuda::CudaDevice;
+use gridpool_device::device::Device;
+use gridpool_device::fault::{self, Fault};
+use gridpool_kernels::{module, reference};
 use gridpool_protocol::chain::Chain;
+use gridpool_protocol::color::Colors;
 use gridpool_protocol::exit;
 use gridpool_protocol::fault::Overrides;
-use gridpool_protocol::ids::{DeviceKind, WorkerId};
+use gridpool_protocol::ids::{DeviceKind, WorkerName};
 use gridpool_protocol::log::{FILTER_VARIABLE, LogFormat};
 #[cfg(feature = "infer")]
 use gridpool_protocol::tensor::options::ModelPlan;
-use gridpool_worker::bench;
-use gridpool_worker::cpu::CpuDevice;
-use gridpool_worker::cuda::CudaDevice;
-use gridpool_worker::device::Device;
-use gridpool_worker::diagnose;
-use gridpool_worker::fault::{self, Fault};
+use gridpool_worker::growth::GrowthMax;
+use gridpool_worker::link::Identity;
 #[cfg(feature = "infer")]
-use gridpool_worker::infer::{
-    self,
-    serve::{Plan, parse_model},
-};
-use gridpool_worker::link::{self, Identity};
-use gridpool_worker::serve;
-use gridpool_worker::wear::GrowthMax;
-use gridpool_worker::{beacon, monitor, probe, process};
-use tracing_subscriber::EnvFilter;
+use gridpool_worker::serve::models::{self, Plan, parse_model};
+use gridpool_worker::{beacon, monitor, probe, process, serve};
 
-/// A worker process of gridpool. `gridpool` starts it; it is of no use by itself.
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// A worker process of gridpool. `gridpool` starts it; it is not useful by itself.
 #[derive(Debug, Parser)]
 #[command(version = gridpool_protocol::build::text())]
 struct Arguments {
@@ -46,7 +47,7 @@ enum Role {
     /// Serve grid jobs on one device; standard input is the lifeline.
     Grid {
         #[command(flatten)]
-        tie: Tie,
+        supervisor: SupervisorArguments,
         /// How often it tests its device while it serves, in milliseconds.
         #[arg(long, default_value_t = 60_000)]
         known_answer_every_ms: u64,
@@ -57,25 +58,25 @@ enum Role {
         #[arg(long)]
         uuid: Option<String>,
     },
-    /// Serve requests of models on one device; standard input is the lifeline.
+    /// Serve inference requests on one device; standard input is the lifeline.
     #[cfg(feature = "infer")]
     Infer {
         #[command(flatten)]
-        tie: Tie,
+        supervisor: SupervisorArguments,
         /// Threads of a CPU device.
         #[arg(long, default_value_t = 1)]
         threads: usize,
         /// The GPU that this worker must find.
         #[arg(long)]
         uuid: Option<String>,
-        /// ONNX Runtime's library; without it, it is looked for.
+        /// ONNX Runtime's library; by default it is searched for.
         #[arg(long)]
         onnxruntime: Option<PathBuf>,
-        /// A model as JSON; once for each.
+        /// A model as JSON; repeat the option for each model.
         #[arg(long = "model", value_parser = parse_model)]
         models: Vec<ModelPlan>,
     },
-    /// Measure for `gridpool bench`: a line of JSON for each row.
+    /// Measure for `gridpool bench`: prints a line of JSON for each row.
     Bench {
         /// What to measure, as JSON.
         #[arg(long)]
@@ -84,16 +85,16 @@ enum Role {
         #[arg(long)]
         supervisor_pid: u32,
     },
-    /// Look for what is wrong, for `gridpool diagnose`: a line of JSON for each thing.
+    /// Check the machine for `gridpool diagnose`: prints a line of JSON for each check.
     Diagnose {
-        /// What to look at, as JSON.
+        /// What to check, as JSON.
         #[arg(long)]
         plan: String,
         /// The process id of `gridpool diagnose`.
         #[arg(long)]
         supervisor_pid: u32,
     },
-    /// Measure what a GPU can copy, or the CPU's memory, as standard input says.
+    /// Measure the copy rates of a GPU, or of the CPU's memory, as standard input asks.
     Limits {
         /// The GPU that this process must find; without it, the CPU is measured.
         #[arg(long)]
@@ -108,9 +109,9 @@ enum Role {
         #[arg(long)]
         supervisor_pid: u32,
     },
-    /// Watch GPUs through NVML: a line of JSON on standard output for each thing.
+    /// Watch GPUs through NVML: prints a line of JSON for each event.
     Monitor {
-        /// A GPU to watch; once for each.
+        /// A GPU to watch; repeat the option for each GPU.
         #[arg(long)]
         uuid: Vec<String>,
         /// The supervisor's process id.
@@ -121,19 +122,19 @@ enum Role {
     Probe,
 }
 
-/// What every worker process is told.
+/// The arguments of every serving worker.
 #[derive(Debug, Args)]
-struct Tie {
+struct SupervisorArguments {
     /// The name of this process: `gpu0#1`.
     #[arg(long)]
-    worker: WorkerId,
-    /// Where the supervisor waits for this worker's channel.
+    worker: WorkerName,
+    /// Where the supervisor listens for this worker's channel.
     #[arg(long)]
     bootstrap: String,
     /// The supervisor's process id.
     #[arg(long)]
     supervisor_pid: u32,
-    /// How long it may look for a message before it sleeps, in microseconds.
+    /// How long it polls for a message before it sleeps, in microseconds.
     #[arg(long, default_value_t = 0)]
     spin_us: u32,
     /// Bytes of memory by which it may grow after it was READY.
@@ -142,13 +143,13 @@ struct Tie {
     /// Descriptors by which it may grow after it was READY.
     #[arg(long, default_value_t = 4_096)]
     descriptors_growth_max: u64,
-    /// What the pool's config changes about faults: `cuda 2=restart,cuda 218=fail_job`.
+    /// The pool's changes to the responses to faults: `cuda 2=restart,cuda 218=fail_job`.
     #[arg(long, default_value = "")]
     policy: Overrides,
 }
 
-impl Tie {
-    /// Who this worker is, from the moment on that it obeys the pool's policy.
+impl SupervisorArguments {
+    /// This worker's identity. Also applies the pool's fault policy.
     fn identity(self) -> Identity {
         fault::obey(self.policy);
         Identity {
@@ -164,7 +165,7 @@ impl Tie {
     }
 }
 
-/// Standard input, as what ties this process to its supervisor.
+/// Standard input as the lifeline: it closes when the supervisor ends.
 fn lifeline() -> Result<OwnedFd, ExitCode> {
     std::io::stdin().as_fd().try_clone_to_owned().map_err(|error| {
         tracing::error!(%error, "standard input is not the lifeline");
@@ -173,7 +174,7 @@ fn lifeline() -> Result<OwnedFd, ExitCode> {
 }
 
 fn main() -> ExitCode {
-    // Before anything else: what is open now and later is not in the beacon's table.
+    // First of all: descriptors opened later are not in the beacon's table.
     let serves = |role: OsString| role == "grid" || role == "infer";
     let serves = std::env::args_os().nth(1).is_some_and(serves);
     let beacon = if serves { beacon::light() } else { Ok(()) };
@@ -182,11 +183,15 @@ fn main() -> ExitCode {
         tracing::warn!(%error, "no beacon: the supervisor will notice this process's death late");
     }
     if let Err(errno) = process::reset_signals() {
-        tracing::warn!(%errno, "signals stay as they are");
+        tracing::warn!(%errno, "cannot reset signals");
     }
-    match Arguments::parse().role {
-        Role::Grid { tie, known_answer_every_ms, threads, uuid } => {
-            let identity = tie.identity();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return answer(&error),
+    };
+    match arguments.role {
+        Role::Grid { supervisor, known_answer_every_ms, threads, uuid } => {
+            let identity = supervisor.identity();
             let worker = identity.worker;
             let every = Duration::from_millis(known_answer_every_ms);
             match lifeline() {
@@ -197,28 +202,34 @@ fn main() -> ExitCode {
             }
         }
         #[cfg(feature = "infer")]
-        Role::Infer { tie, threads, uuid, onnxruntime, models } => {
-            let identity = tie.identity();
+        Role::Infer { supervisor, threads, uuid, onnxruntime, models } => {
+            let identity = supervisor.identity();
             let plan = Plan { uuid, threads, library: onnxruntime, models };
             match lifeline() {
-                Ok(lifeline) => infer::serve::serve(&identity, lifeline, &plan),
+                Ok(lifeline) => models::serve(&identity, lifeline, &plan),
                 Err(code) => code,
             }
         }
         Role::Bench { plan, supervisor_pid } => {
-            let work = || bench::run(&plan, &mut std::io::stdout());
-            work_for(supervisor_pid, work, bench::BenchError::exit_code)
+            let work = || gridpool_bench::run(&plan, &mut std::io::stdout());
+            work_for(supervisor_pid, work, gridpool_bench::BenchError::exit_code)
         }
         Role::Diagnose { plan, supervisor_pid } => {
-            let work = || diagnose::run(&plan, &mut std::io::stdout());
-            work_for(supervisor_pid, work, diagnose::DiagnoseError::exit_code)
+            let work = || gridpool_diagnose::run(&plan, &mut std::io::stdout());
+            work_for(supervisor_pid, work, gridpool_diagnose::DiagnoseError::exit_code)
         }
         Role::Limits { uuid, repetitions, quick, supervisor_pid } => {
             let work = || {
                 let (mut input, mut out) = (std::io::stdin().lock(), std::io::stdout());
-                bench::limits::serve(uuid.as_deref(), repetitions, quick, &mut input, &mut out)
+                gridpool_bench::limits::serve(
+                    uuid.as_deref(),
+                    repetitions,
+                    quick,
+                    &mut input,
+                    &mut out,
+                )
             };
-            work_for(supervisor_pid, work, bench::BenchError::exit_code)
+            work_for(supervisor_pid, work, gridpool_bench::BenchError::exit_code)
         }
         Role::Monitor { uuid, supervisor_pid } => watch(supervisor_pid, &uuid),
         Role::Probe => {
@@ -234,22 +245,43 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes the log to standard error, as the environment says.
+/// Answers a wrong command line, `--help` and `--version`. The version names the kernels too, because two builds
+/// of one protocol may compute differently.
+fn answer(error: &clap::Error) -> ExitCode {
+    let printed = error.print().and_then(|()| {
+        if error.kind() != ErrorKind::DisplayVersion {
+            return Ok(());
+        }
+        let mut out = std::io::stdout();
+        writeln!(out, "kernels {} on a GPU", module::module_hash())?;
+        writeln!(out, "kernels {} on a CPU", reference::source_hash())
+    });
+    match (printed, error.exit_code()) {
+        (Ok(()), 0) => ExitCode::SUCCESS,
+        (_, _) => ExitCode::from(exit::cli::USAGE),
+    }
+}
+
+/// Writes the log to standard error, as the environment configures.
 fn start_log() {
-    let filter = EnvFilter::try_from_env(FILTER_VARIABLE);
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter.unwrap_or_else(|_| EnvFilter::new("warn")))
-        .with_writer(std::io::stderr)
-        .log_internal_errors(false);
+    let filter = std::env::var(FILTER_VARIABLE).ok().and_then(|text| text.parse::<Targets>().ok());
+    let filter = filter.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
+    let lines =
+        tracing_subscriber::fmt::layer().with_writer(std::io::stderr).log_internal_errors(false);
     match LogFormat::from_environment() {
-        LogFormat::Human => log.with_ansi(std::io::stderr().is_terminal()).init(),
+        LogFormat::Human => {
+            let lines = lines.with_ansi(Colors::of(std::io::stderr().is_terminal()).any());
+            tracing_subscriber::registry().with(filter).with(lines).init();
+        }
         LogFormat::Json => {
-            log.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
+            let lines = lines.json().flatten_event(true);
+            let lines = lines.with_current_span(false).with_span_list(false);
+            tracing_subscriber::registry().with(filter).with(lines).init();
         }
     }
 }
 
-/// Watches GPUs for a supervisor, and not after its end. Ends without a destructor: NVML may be stuck.
+/// Watches GPUs until the supervisor ends. Runs no destructors at its end: NVML may be stuck.
 fn watch(supervisor: u32, uuids: &[String]) -> ExitCode {
     match process::die_with(supervisor) {
         Ok(true) => {}
@@ -258,13 +290,13 @@ fn watch(supervisor: u32, uuids: &[String]) -> ExitCode {
     }
     let mut out = std::io::stdout();
     let ended = monitor::run(uuids, std::io::stdin(), &mut out);
-    link::end_process(ended.unwrap_or_else(|error| {
+    fault::end_process(ended.unwrap_or_else(|error| {
         tracing::debug!(%error, "the supervisor does not listen");
         exit::worker::OK
     }))
 }
 
-/// Measures, or looks, for a supervisor, and not after its end.
+/// Runs a bench or diagnose role until it is done or the supervisor ends.
 fn work_for<E: std::error::Error>(
     supervisor: u32,
     work: impl FnOnce() -> Result<(), E>,
@@ -278,14 +310,14 @@ fn work_for<E: std::error::Error>(
     match work() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Its supervisor shows the last line to whoever typed the command.
+            // The supervisor shows the last line of standard error to the user.
             drop(writeln!(std::io::stderr(), "{}", Chain(&error)));
             ExitCode::from(code(&error))
         }
     }
 }
 
-fn open(worker: WorkerId, threads: usize, uuid: Option<&str>) -> Result<Box<dyn Device>, Fault> {
+fn open(worker: WorkerName, threads: usize, uuid: Option<&str>) -> Result<Box<dyn Device>, Fault> {
     let index = worker.device.index;
     Ok(match worker.device.kind {
         DeviceKind::Cpu => Box::new(CpuDevice::open(index, threads)?),

@@ -1,11 +1,11 @@
-//! The role `monitor`: watches the pool's GPUs through NVML and says what it sees, a line of JSON for
-//! each thing (`gridpool_protocol::monitor`).
+//! The role `monitor`: watches the pool's GPUs through NVML and prints a line of JSON for each observation
+//! (`gridpool_protocol::monitor`).
 //!
-//! A process of its own, and one that may be killed at any time: a call of NVML can stick in the
-//! kernel for good. Its sign of life comes from the thread that asks NVML, and only while the thread
-//! that waits for NVML's events comes back too, so a monitor that is stuck falls silent.
+//! It is a separate process that may be killed at any time, because a call of NVML can hang in the kernel
+//! forever. The thread that samples NVML sends heartbeats, and only while the thread that waits for NVML's
+//! events returns too. So a monitor that hangs falls silent.
 
-pub(crate) mod nvml;
+mod nvml;
 mod reclaim;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -13,33 +13,27 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gridpool_protocol::clock;
+use gridpool_device::nvml::Refused;
+use gridpool_ipc::clock;
 use gridpool_protocol::exit::worker as exit;
 use gridpool_protocol::monitor::{
     DEVICES_MAX, LINE_BYTES_MAX, Line, PROCESSES_MAX, QUESTIONS_MAX, Question,
 };
 
-use reclaim::{Course, Ledger, Usage};
+use reclaim::{DeviceHistory, Progress, Usage};
 
-/// Between two signs of life, and two looks at every device.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Between two looks at a device whose memory somebody waits for.
+/// The interval of heartbeats and of samples of every device.
+const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+/// The interval of samples of a device whose memory is being waited for.
 const POLL_EVERY: Duration = Duration::from_millis(20);
-/// NVML's events come back that often, with an event or without.
-const EVENT_PATIENCE: Duration = Duration::from_secs(1);
-/// Events that have not come back for so long are stuck.
+/// A wait for NVML's events returns after this time even without an event.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(1);
+/// A wait for events that has not returned for this long hangs.
 const EVENTS_SILENT_MAX: Duration = Duration::from_secs(3);
-/// Messages between the threads that are not taken yet.
+/// Most messages that wait between the threads.
 const INBOX: usize = 256;
 
-/// A call of NVML that gave an error.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refused {
-    pub(crate) call: &'static str,
-    pub(crate) code: u32,
-}
-
-/// What NVML says about a device at one moment.
+/// The state of a device at one moment, from NVML.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Sample {
     usage: Usage,
@@ -47,57 +41,56 @@ struct Sample {
     recovery: Option<u32>,
 }
 
-/// How much a device does, as far as NVML says so. Nothing is decided by it, so an error is no more
-/// than a missing number.
+/// The load of a device, where NVML knows it. No decision depends on it, so an error only leaves a number
+/// out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Load {
     busy_percent: Option<u32>,
     power_mw: Option<u32>,
 }
 
-/// What NVML tells by itself.
+/// An event of NVML.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Event {
     /// The driver wrote an Xid.
     Xid { uuid: String, xid: u64 },
     /// The device cannot be used.
     Unavailable { uuid: String },
-    /// What the device needs has changed.
+    /// The recovery action that the device needs has changed.
     Recovery { uuid: String },
 }
 
-/// Asks NVML about devices.
-trait Gauge {
-    /// How a device is now.
+/// Reads the state of devices from NVML.
+trait DeviceReader {
+    /// The device's current state.
     fn sample(&mut self, uuid: &str) -> Result<Sample, Refused>;
 
-    /// How much it does. Asked seldom: some drivers take their time over it.
+    /// The device's load. It is read rarely, because some drivers are slow.
     fn load(&mut self, uuid: &str) -> Load;
 }
 
-/// Waits for what NVML tells by itself.
-trait Watch: Send {
-    /// The next event, or `None` after `patience`.
-    fn wait(&mut self, patience: Duration) -> Result<Option<Event>, Refused>;
+/// Waits for events of NVML.
+trait EventSource: Send {
+    /// The next event, or `None` after `timeout`.
+    fn wait(&mut self, timeout: Duration) -> Result<Option<Event>, Refused>;
 }
 
-/// What the main thread hears from the others.
-enum Heard {
-    /// The events came back.
+/// An input of the main thread.
+enum Input {
+    /// The wait for events returned.
     Events(Result<Option<Event>, Refused>),
-    /// The supervisor asks.
-    Asked(Question),
-    /// The supervisor says no more.
-    Over,
-    /// The supervisor says something that this monitor does not understand.
-    Garbled(String),
+    /// A question of the supervisor.
+    Question(Question),
+    /// The supervisor has closed the pipe.
+    Closed,
+    /// A line from the supervisor that is not a question.
+    Malformed(String),
 }
 
-/// Watches until the supervisor, which asks in `questions` and reads `out`, is gone. Gives the exit
-/// code.
+/// Watches until the supervisor, which writes `questions` and reads `out`, is gone. Returns the exit code.
 ///
 /// # Errors
-/// The system's, if there is no thread, or nobody reads what it says.
+/// The system's, if a thread cannot start or `out` is closed.
 pub fn run(
     uuids: &[String],
     questions: impl Read + Send + 'static,
@@ -110,14 +103,14 @@ pub fn run(
     for (uuid, refused) in &opened.missed {
         say(out, &failed(Some(uuid), refused))?;
     }
-    let mut gauge = opened.gauge;
-    serve(uuids, &mut gauge, Box::new(opened.watch), questions, out)
+    let mut reader = opened.reader;
+    serve(uuids, &mut reader, Box::new(opened.events), questions, out)
 }
 
 fn serve(
     uuids: &[String],
-    gauge: &mut dyn Gauge,
-    watch: Box<dyn Watch>,
+    reader: &mut dyn DeviceReader,
+    events: Box<dyn EventSource>,
     questions: impl Read + Send + 'static,
     out: &mut dyn Write,
 ) -> io::Result<i32> {
@@ -125,56 +118,57 @@ fn serve(
     let (for_events, for_questions) = (sender.clone(), sender);
     thread::Builder::new()
         .name("events".into())
-        .spawn(move || watch_events(watch, &|heard| for_events.send(heard).is_ok()))?;
+        .spawn(move || watch_events(events, &|input| for_events.send(input).is_ok()))?;
     thread::Builder::new()
         .name("questions".into())
-        .spawn(move || read_questions(questions, &|heard| for_questions.send(heard).is_ok()))?;
-    let devices = uuids.iter().take(DEVICES_MAX).map(|uuid| (uuid.clone(), Ledger::default()));
+        .spawn(move || read_questions(questions, &|input| for_questions.send(input).is_ok()))?;
+    let devices =
+        uuids.iter().take(DEVICES_MAX).map(|uuid| (uuid.clone(), DeviceHistory::default()));
     let now = clock::now();
     let mut monitor = Monitor {
         devices: devices.collect(),
         waiting: Vec::new(),
-        look_at: now,
+        sample_at: now,
         poll_at: now,
         events_at: now,
     };
-    monitor.run(gauge, &inbox, out)
+    monitor.run(reader, &inbox, out)
 }
 
 /// The body of the thread that waits for events.
-fn watch_events(mut watch: Box<dyn Watch>, tell: &dyn Fn(Heard) -> bool) {
-    // Nothing is ever sent: to wait on it is to wait for time alone.
+fn watch_events(mut events: Box<dyn EventSource>, tell: &dyn Fn(Input) -> bool) {
+    // Nothing is ever sent here: receiving from it only waits.
     let (_open, never): (Sender<()>, Receiver<()>) = mpsc::channel();
     loop {
-        let heard = watch.wait(EVENT_PATIENCE);
-        let failed = heard.is_err();
-        if !tell(Heard::Events(heard)) {
+        let input = events.wait(EVENT_TIMEOUT);
+        let failed = input.is_err();
+        if !tell(Input::Events(input)) {
             return;
         }
-        if failed && never.recv_timeout(EVENT_PATIENCE) == Err(RecvTimeoutError::Disconnected) {
+        if failed && never.recv_timeout(EVENT_TIMEOUT) == Err(RecvTimeoutError::Disconnected) {
             return;
         }
     }
 }
 
 /// The body of the thread that reads questions.
-fn read_questions(questions: impl Read, tell: &dyn Fn(Heard) -> bool) {
+fn read_questions(questions: impl Read, tell: &dyn Fn(Input) -> bool) {
     let mut reader = BufReader::new(questions);
     let mut line = Vec::new();
     loop {
         line.clear();
         let limit = LINE_BYTES_MAX as u64;
-        let heard = match reader.by_ref().take(limit).read_until(b'\n', &mut line) {
-            Ok(0) => Heard::Over,
+        let input = match reader.by_ref().take(limit).read_until(b'\n', &mut line) {
+            Ok(0) => Input::Closed,
             Ok(_) => match serde_json::from_slice(&line) {
-                Ok(question) => Heard::Asked(question),
-                Err(error) => Heard::Garbled(error.to_string()),
+                Ok(question) => Input::Question(question),
+                Err(error) => Input::Malformed(error.to_string()),
             },
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(_) => Heard::Over,
+            Err(_) => Input::Closed,
         };
-        let goes_on = matches!(heard, Heard::Asked(_));
-        if !tell(heard) || !goes_on {
+        let goes_on = matches!(input, Input::Question(_));
+        if !tell(input) || !goes_on {
             return;
         }
     }
@@ -185,51 +179,51 @@ struct Waiting {
     pid: u32,
     uuid: String,
     asked: Instant,
-    course: Course,
+    progress: Progress,
 }
 
 struct Monitor {
     /// By UUID.
-    devices: Vec<(String, Ledger)>,
+    devices: Vec<(String, DeviceHistory)>,
     waiting: Vec<Waiting>,
-    /// When all devices are looked at next.
-    look_at: Instant,
-    /// When devices that somebody waits for are looked at next.
+    /// When all devices are sampled next.
+    sample_at: Instant,
+    /// When devices whose memory is being waited for are sampled next.
     poll_at: Instant,
-    /// When the events came back last.
+    /// When the wait for events last returned.
     events_at: Instant,
 }
 
 impl Monitor {
     fn run(
         &mut self,
-        gauge: &mut dyn Gauge,
-        inbox: &Receiver<Heard>,
+        reader: &mut dyn DeviceReader,
+        inbox: &Receiver<Input>,
         out: &mut dyn Write,
     ) -> io::Result<i32> {
         loop {
             let now = clock::now();
-            if now >= self.look_at {
-                self.look_at = now + LOOK_EVERY;
-                self.look(gauge, out)?;
+            if now >= self.sample_at {
+                self.sample_at = now + SAMPLE_EVERY;
+                self.sample_all(reader, out)?;
             }
             if !self.waiting.is_empty() && now >= self.poll_at {
                 self.poll_at = now + POLL_EVERY;
-                self.poll(gauge, out)?;
+                self.poll(reader, out)?;
             }
             let next = match self.waiting.is_empty() {
-                true => self.look_at,
-                false => self.look_at.min(self.poll_at),
+                true => self.sample_at,
+                false => self.sample_at.min(self.poll_at),
             };
             match inbox.recv_timeout(clock::until(next)) {
-                Ok(Heard::Events(result)) => {
+                Ok(Input::Events(result)) => {
                     self.events_at = clock::now();
-                    self.on_events(result, gauge, out)?;
+                    self.on_events(result, reader, out)?;
                 }
-                Ok(Heard::Asked(question)) => self.ask(question, out)?,
-                Ok(Heard::Over) | Err(RecvTimeoutError::Disconnected) => return Ok(exit::OK),
-                Ok(Heard::Garbled(why)) => {
-                    tracing::error!(why, "the supervisor's question");
+                Ok(Input::Question(question)) => self.ask(question, out)?,
+                Ok(Input::Closed) | Err(RecvTimeoutError::Disconnected) => return Ok(exit::OK),
+                Ok(Input::Malformed(why)) => {
+                    tracing::error!(why, "cannot read the supervisor's question");
                     return Ok(exit::PROTOCOL);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -237,12 +231,12 @@ impl Monitor {
         }
     }
 
-    /// Looks at all devices, and gives a sign of life.
-    fn look(&mut self, gauge: &mut dyn Gauge, out: &mut dyn Write) -> io::Result<()> {
+    /// Samples all devices, and sends a heartbeat.
+    fn sample_all(&mut self, reader: &mut dyn DeviceReader, out: &mut dyn Write) -> io::Result<()> {
         let now = clock::now();
-        for (uuid, ledger) in &mut self.devices {
-            if let Some(sample) = look_at(gauge, uuid, out)? {
-                ledger.note(now, &sample.usage);
+        for (uuid, history) in &mut self.devices {
+            if let Some(sample) = sample_device(reader, uuid, out)? {
+                history.note(now, &sample.usage);
             }
         }
         if clock::now().duration_since(self.events_at) < EVENTS_SILENT_MAX {
@@ -254,7 +248,7 @@ impl Monitor {
     fn on_events(
         &self,
         result: Result<Option<Event>, Refused>,
-        gauge: &mut dyn Gauge,
+        reader: &mut dyn DeviceReader,
         out: &mut dyn Write,
     ) -> io::Result<()> {
         match result {
@@ -262,9 +256,9 @@ impl Monitor {
             Ok(Some(Event::Xid { uuid, xid })) => say(out, &Line::Xid { uuid, xid }),
             Ok(Some(Event::Unavailable { uuid })) => {
                 say(out, &Line::Unavailable { uuid: uuid.clone() })?;
-                look_at(gauge, &uuid, out).map(drop)
+                sample_device(reader, &uuid, out).map(drop)
             }
-            Ok(Some(Event::Recovery { uuid })) => look_at(gauge, &uuid, out).map(drop),
+            Ok(Some(Event::Recovery { uuid })) => sample_device(reader, &uuid, out).map(drop),
             Err(refused) => say(out, &failed(None, &refused)),
         }
     }
@@ -278,25 +272,25 @@ impl Monitor {
         }
         let asked = clock::now();
         self.poll_at = asked;
-        self.waiting.push(Waiting { pid, uuid, asked, course: Course::default() });
+        self.waiting.push(Waiting { pid, uuid, asked, progress: Progress::default() });
         Ok(())
     }
 
-    /// Answers what can be answered.
-    fn poll(&mut self, gauge: &mut dyn Gauge, out: &mut dyn Write) -> io::Result<()> {
-        for (uuid, ledger) in &self.devices {
+    /// Answers the questions whose answer is known.
+    fn poll(&mut self, reader: &mut dyn DeviceReader, out: &mut dyn Write) -> io::Result<()> {
+        for (uuid, history) in &self.devices {
             if !self.waiting.iter().any(|waiting| waiting.uuid == *uuid) {
                 continue;
             }
-            // A device that does not answer is named by the next look at all of them.
-            let usage = gauge.sample(uuid).ok().map(|sample| sample.usage);
+            // The next sample of all devices reports a device that does not answer.
+            let usage = reader.sample(uuid).ok().map(|sample| sample.usage);
             let mut answers = Vec::new();
             self.waiting.retain_mut(|waiting| {
                 if waiting.uuid != *uuid {
                     return true;
                 }
                 let (pid, waited) = (waiting.pid, waiting.asked.elapsed());
-                let answer = waiting.course.judge(ledger, pid, usage.as_ref(), waited);
+                let answer = waiting.progress.check(history, pid, usage.as_ref(), waited);
                 let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
                 answers.extend(answer.map(|reclaimed| Line::Reclaimed {
                     uuid: uuid.clone(),
@@ -312,13 +306,17 @@ impl Monitor {
     }
 }
 
-/// Looks at one device and says how it is. `None`, and said, if NVML does not answer.
-fn look_at(gauge: &mut dyn Gauge, uuid: &str, out: &mut dyn Write) -> io::Result<Option<Sample>> {
-    let sample = match gauge.sample(uuid) {
+/// Samples one device and prints its state. If NVML does not answer, prints that and returns `None`.
+fn sample_device(
+    reader: &mut dyn DeviceReader,
+    uuid: &str,
+    out: &mut dyn Write,
+) -> io::Result<Option<Sample>> {
+    let sample = match reader.sample(uuid) {
         Ok(sample) => sample,
         Err(refused) => return say(out, &failed(Some(uuid), &refused)).map(|()| None),
     };
-    let Load { busy_percent, power_mw } = gauge.load(uuid);
+    let Load { busy_percent, power_mw } = reader.load(uuid);
     let pids = sample.usage.processes.iter().map(|process| process.pid);
     let line = Line::Device {
         uuid: uuid.to_owned(),
@@ -338,7 +336,7 @@ fn failed(uuid: Option<&str>, refused: &Refused) -> Line {
     Line::Failed { uuid, call: refused.call.to_owned(), code: refused.code }
 }
 
-/// Says one line, whole and at once.
+/// Writes one line, whole and at once.
 fn say(out: &mut dyn Write, line: &Line) -> io::Result<()> {
     let mut text = serde_json::to_vec(line).map_err(io::Error::other)?;
     text.push(b'\n');

@@ -1,5 +1,5 @@
-//! Which GPUs there are: NVML, asked in a process of its own, because a call of NVML can hang in the
-//! kernel for good. Prints one JSON document and ends.
+//! Lists the GPUs of this machine through NVML, in a separate process because a call of NVML can hang in the
+//! kernel forever. It prints one JSON document and ends.
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
@@ -8,7 +8,7 @@ use serde::Serialize;
 /// One GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Gpu {
-    /// NVML's index, which is the order of the PCI bus.
+    /// NVML's index: the order of the PCI bus.
     pub index: u32,
     /// `GPU-…`.
     pub uuid: String,
@@ -16,14 +16,14 @@ pub struct Gpu {
     pub name: String,
 }
 
-/// What was found, or why nothing was.
+/// The GPUs that were found, or why there are none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Found {
     /// The GPUs, in NVML's order.
     pub gpus: Vec<Gpu>,
     /// The driver's version; empty without one.
     pub driver: String,
-    /// Why there are none, where that is an error.
+    /// Why there are no GPUs, if that is an error.
     pub error: Option<String>,
 }
 
@@ -53,7 +53,7 @@ fn ask() -> Result<Found, NvmlError> {
     for index in 0..nvml.device_count()? {
         match gpu(index) {
             Ok(gpu) => gpus.push(gpu),
-            // One that has fallen off the bus must not hide the others.
+            // A GPU that has fallen off the bus must not hide the others.
             Err(error) => tracing::warn!(index, %error, "a GPU that does not answer is left out"),
         }
     }

@@ -1,20 +1,20 @@
-//! What a worker does to its process before anything else: die with its supervisor, keep no
-//! descriptor of anyone else, and make sure that no foreign CUDA library is in it.
+//! What a worker does to its process before anything else: it dies with its supervisor, keeps no foreign
+//! descriptors, and refuses foreign CUDA libraries.
 
-use std::fs;
 use std::io;
 
-use gridpool_protocol::maps;
+use gridpool_device::fault::Fault;
+use gridpool_ipc::maps;
 use nix::libc;
 use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use nix::unistd::{Pid, getppid};
+use procfs::ProcResult;
+use procfs::process::Process;
 
-use crate::fault::Fault;
-
-/// Lets every signal through, with its plain meaning: the supervisor blocks some for itself, which a
-/// child inherits, and Rust's handler for stack overflows swallows the first SIGSEGV or SIGBUS that
-/// somebody sends.
+/// Resets all signals to their default action and unblocks them. A child inherits signals that the
+/// supervisor blocks. Rust's handler for stack overflows would swallow the first SIGSEGV or SIGBUS that
+/// another process sends.
 ///
 /// # Errors
 /// The system's.
@@ -30,15 +30,15 @@ pub fn reset_signals() -> nix::Result<()> {
     Ok(())
 }
 
-/// Has the kernel take this process before its supervisor, and before whatever else the user runs, if the
-/// machine has no memory left.
+/// If the machine runs out of memory, lets the kernel kill this process before its supervisor and before
+/// other programs of the user.
 ///
 /// # Errors
 /// The system's.
-pub fn volunteer_for_the_oom_killer() -> io::Result<()> {
-    /// Of at most 1,000, which is whatever the process holds.
-    const SCORE: &str = "500";
-    fs::write("/proc/self/oom_score_adj", SCORE)
+pub fn volunteer_for_the_oom_killer() -> ProcResult<()> {
+    /// Of at most 1,000. It is added to the share of memory that the process holds.
+    const SCORE: i16 = 500;
+    Process::myself()?.set_oom_score_adj(SCORE)
 }
 
 /// Ties the process's life to its supervisor's; `false` if the supervisor is gone already.
@@ -54,7 +54,7 @@ pub fn die_with(supervisor: u32) -> nix::Result<bool> {
     Ok(parent == Some(getppid()))
 }
 
-/// Keeps every descriptor but the three standard ones from outliving an exec.
+/// Closes every descriptor but the three standard ones on exec.
 ///
 /// # Errors
 /// The system's.
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_holds_nothing_foreign() {
+    fn this_process_has_no_foreign_library() {
         assert_eq!(check_contamination(), Ok(()));
     }
 }

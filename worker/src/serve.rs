@@ -1,35 +1,38 @@
-//! The worker's loop: one thread reads a message, runs it on the device, and answers. In between it
+//! The loop of a grid worker: one thread reads a message, runs it on the device, and answers. In between it
 //! tests the device.
 //!
-//! No hand-over lies between the message and the launch. Signs of life come from a thread of their
-//! own, so a long kernel is not taken for a dead worker; arenas come on the lifeline.
+//! The thread that reads a message also launches it. Another thread sends heartbeats, so a long kernel is not
+//! taken for a dead worker. Arenas arrive on the lifeline.
+
+#[cfg(feature = "infer")]
+pub mod models;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gridpool_protocol::arena::ArenaMap;
+use gridpool_device::chaos::FaultInjector;
+use gridpool_device::chaos::corrupt::Corruption;
+use gridpool_device::device::Device;
+use gridpool_device::fault::{Fault, end_process};
+use gridpool_device::self_test::self_test;
+use gridpool_ipc::arena::ArenaMap;
+use gridpool_ipc::channel::{ChannelError, Receiver};
+use gridpool_ipc::clock;
 use gridpool_protocol::chain::Chain;
-use gridpool_protocol::channel::{ChannelError, Receiver};
-use gridpool_protocol::clock;
 use gridpool_protocol::exit::worker as exit;
 use gridpool_protocol::ids::{ArenaId, AttemptId};
-use gridpool_protocol::message::{AttemptError, FromWorker, Member, Run, ToWorker};
-use gridpool_protocol::program::{Program, Programs};
+use gridpool_protocol::message::{Assignment, AttemptError, Dispatch, FromWorker, ToWorker, Work};
+use gridpool_protocol::program::{Program, Programs, Ties};
 
 use crate::attempts::{Hold, run_together};
-use crate::chaos::corrupt::Corruption;
-use crate::chaos::{self, Saboteur};
+use crate::chaos;
 use crate::checkup::Checkup;
-use crate::device::Device;
-use crate::fault::Fault;
-use crate::link::{self, Identity, Link, end_process};
+use crate::link::{self, Identity, Link};
 use crate::process;
-use crate::self_test::self_test;
 
-/// Serves until the supervisor says stop or is gone. `open` opens the device, which is tested again every
-/// so often.
+/// Serves until the supervisor sends stop or is gone. `open` opens the device, which is tested regularly.
 pub fn serve(
     identity: &Identity,
     known_answer_every: Duration,
@@ -44,7 +47,7 @@ pub fn serve(
                     let mut checkup = Checkup::new(known_answer_every, clock::now());
                     worker.serve(&mut requests, &mut device, &mut checkup)
                 }
-                Err(fault) => worker.link.last_words(&fault, None),
+                Err(fault) => worker.link.report_fault(&fault, None),
             }
         }
         Ok(None) => exit::OK,
@@ -69,21 +72,21 @@ impl Worker {
     }
 }
 
-/// Why an attempt is not run.
-enum Failure {
-    /// It is not what was said.
+/// Why an attempt does not run.
+enum AttemptFailure {
+    /// The assignment is wrong.
     Attempt(AttemptError),
-    /// The device says no.
+    /// The device failed.
     Fault(Fault),
 }
 
-impl From<AttemptError> for Failure {
+impl From<AttemptError> for AttemptFailure {
     fn from(error: AttemptError) -> Self {
         Self::Attempt(error)
     }
 }
 
-impl From<Fault> for Failure {
+impl From<Fault> for AttemptFailure {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
@@ -94,17 +97,17 @@ impl Worker {
     fn start(
         &mut self,
         open: impl FnOnce() -> Result<Box<dyn Device>, Fault>,
-    ) -> Result<Saboteur, Fault> {
+    ) -> Result<FaultInjector, Fault> {
         let gauges = Arc::default();
-        let stop_beating = self.link.beat(Arc::clone(&gauges))?;
+        let stop_beating = self.link.start_heartbeat(Arc::clone(&gauges))?;
         process::check_contamination()?;
-        let mut device = Saboteur::new(open()?);
+        let mut device = FaultInjector::new(open()?);
         gauges.get_or_init(|| device.gauges());
         self_test(&mut device)?;
         device.corrupt(Corruption::of_this_process());
-        self.link.is_fresh();
-        self.link.say(&FromWorker::Ready { device: device.info().clone() });
-        // The heart beats as long as the process lives.
+        self.link.mark_ready();
+        self.link.send(&FromWorker::Ready { device: device.info().clone() });
+        // Heartbeats go on as long as the process lives.
         std::mem::forget(stop_beating);
         Ok(device)
     }
@@ -112,7 +115,7 @@ impl Worker {
     fn serve(
         &mut self,
         requests: &mut Receiver<ToWorker>,
-        device: &mut Saboteur,
+        device: &mut FaultInjector,
         checkup: &mut Checkup,
     ) -> i32 {
         loop {
@@ -120,66 +123,71 @@ impl Worker {
                 Ok(request) => request,
                 Err(ChannelError::Disconnected) => return exit::OK,
                 Err(error) => {
-                    tracing::error!(error = %Chain(&error), "the supervisor's message");
+                    tracing::error!(error = %Chain(&error), "cannot decode the supervisor's message");
                     return exit::PROTOCOL;
                 }
             };
             let arrived = clock::now();
             let is_idle = request.is_none();
             match request {
-                Some(ToWorker::Run(run)) => {
-                    if let Err((fault, attempt)) = self.run(device, *run, arrived) {
-                        return self.link.last_words(&fault, attempt);
+                Some(ToWorker::Dispatch(dispatch)) => {
+                    let Dispatch { work: Work::Program { text, ties }, assignments } = *dispatch
+                    else {
+                        tracing::error!("a model was sent to a worker that runs programs");
+                        return exit::PROTOCOL;
+                    };
+                    let ran = self.run(device, (&text, ties), assignments, arrived);
+                    if let Err((fault, attempt)) = ran {
+                        return self.link.report_fault(&fault, attempt);
                     }
                 }
                 Some(ToWorker::Forget { arenas }) => {
                     if let Err(fault) = self.forget(device, &arenas) {
-                        return self.link.last_words_between_jobs(&fault);
+                        return self.link.report_idle_fault(&fault);
                     }
                 }
                 Some(ToWorker::Stop) => return exit::OK,
-                Some(ToWorker::Cancel { .. } | ToWorker::Infer(_) | ToWorker::Model { .. }) => {
-                    tracing::error!("requests of models for a worker that runs programs");
+                Some(ToWorker::Cancel { .. } | ToWorker::Model { .. }) => {
+                    tracing::error!("inference requests were sent to a worker that runs programs");
                     return exit::PROTOCOL;
                 }
                 None => {}
             }
-            if let Some(code) = self.link.worn_out() {
+            if let Some(code) = self.link.recycle() {
                 return code;
             }
             if is_idle || checkup.is_late(arrived) {
-                let step = self.link.between.step(arrived, || checkup.step(device, arrived));
+                let step = self.link.idle_step.step(arrived, || checkup.step(device, arrived));
                 if let Err(fault) = step {
-                    return self.link.last_words_between_jobs(&fault);
+                    return self.link.report_idle_fault(&fault);
                 }
             }
         }
     }
 
-    /// Runs attempts together and answers each, in their order. The error is a fault that ends the
-    /// worker.
+    /// Runs attempts together and answers each, in order. The error is a fault that ends the worker.
     fn run(
         &mut self,
-        device: &mut Saboteur,
-        run: Run,
+        device: &mut FaultInjector,
+        (text, ties): (&str, Ties),
+        assignments: Vec<Assignment>,
         arrived: Instant,
     ) -> Result<(), (Fault, Option<AttemptId>)> {
-        let Run { program, ties, members } = run;
-        let attempts: Vec<_> = members.iter().map(|member| member.attempt).collect();
-        let chaos = members.iter().find_map(|member| Some((member.attempt, member.chaos?)));
+        let attempts: Vec<_> = assignments.iter().map(|assignment| assignment.attempt).collect();
+        let chaos = assignments.iter().find_map(|a| Some((a.attempt, a.chaos?)));
         if let Some((AttemptId { job, number: attempt }, fault)) = chaos {
-            tracing::warn!(%job, attempt, %fault, "a fault on purpose");
+            tracing::warn!(%job, attempt, %fault, "injected fault");
         }
         let chaos = chaos.map(|(_, fault)| fault);
         device.arm(chaos);
-        // Of several that ran together none is the one that was running.
+        // If several attempts ran together, it is unknown which one met the fault.
         let suspect = if let [only] = attempts.as_slice() { Some(*only) } else { None };
-        let results = match self.programs.compile(&program, ties) {
+        let results = match self.programs.compile(text, ties) {
             Ok(program) => {
                 let fatal = |fault| (fault, suspect);
-                let mut holds = Vec::with_capacity(members.len());
-                for member in members {
-                    holds.push(self.hold(device, &program, member).map_err(fatal)?);
+                let mut holds = Vec::with_capacity(assignments.len());
+                for assignment in assignments {
+                    holds.push(self.hold(device, &program, assignment).map_err(fatal)?);
                 }
                 run_together(device, &program, holds, arrived).map_err(fatal)?
             }
@@ -194,29 +202,33 @@ impl Worker {
             Err(error) => tracing::debug!(error = %Chain(&error), "the supervisor does not listen"),
         }
         for (attempt, result) in attempts.into_iter().zip(results) {
-            self.link.say(&FromWorker::Answer { attempt, result });
+            self.link.send(&FromWorker::Answer { attempt, result });
         }
         Ok(())
     }
 
-    /// Holds what an attempt works on. The outer error is a fault that ends the worker.
+    /// Holds the memory of an attempt. The outer error is a fault that ends the worker.
     fn hold(
         &mut self,
         device: &mut dyn Device,
         program: &Program,
-        member: Member,
+        assignment: Assignment,
     ) -> Result<Result<Hold, AttemptError>, Fault> {
-        let held = Hold::new(program, member, |slice| self.adopt(device, slice.arena));
+        let held = Hold::new(program, assignment, |slice| self.adopt(device, slice.arena));
         match held {
             Ok(hold) => Ok(Ok(hold)),
-            Err(Failure::Attempt(error)) => Ok(Err(error)),
-            Err(Failure::Fault(fault)) if fault.ends_worker() => Err(fault),
-            Err(Failure::Fault(fault)) => Ok(Err(fault.attempt_error(true))),
+            Err(AttemptFailure::Attempt(error)) => Ok(Err(error)),
+            Err(AttemptFailure::Fault(fault)) if fault.ends_worker() => Err(fault),
+            Err(AttemptFailure::Fault(fault)) => Ok(Err(fault.attempt_error(true))),
         }
     }
 
     /// An arena that the device knows.
-    fn adopt(&mut self, device: &mut dyn Device, id: ArenaId) -> Result<Arc<ArenaMap>, Failure> {
+    fn adopt(
+        &mut self,
+        device: &mut dyn Device,
+        id: ArenaId,
+    ) -> Result<Arc<ArenaMap>, AttemptFailure> {
         if let Some(map) = self.adopted.get(&id) {
             return Ok(Arc::clone(map));
         }
@@ -227,12 +239,12 @@ impl Worker {
         Ok(map)
     }
 
-    /// Lets go of arenas. The error is a fault that ends the worker.
+    /// Releases arenas. The error is a fault that ends the worker.
     fn forget(&mut self, device: &mut dyn Device, ids: &[ArenaId]) -> Result<(), Fault> {
         for &id in ids {
             if let Some(map) = self.adopted.remove(&id)
                 && let Err(fault) =
-                    self.link.between.step(clock::now(), || device.release(map.all()))
+                    self.link.idle_step.step(clock::now(), || device.release(map.all()))
             {
                 if fault.ends_worker() {
                     return Err(fault);
@@ -241,7 +253,7 @@ impl Worker {
             }
             drop(self.link.arenas.forget(id));
         }
-        self.link.say(&FromWorker::Forgot);
+        self.link.send(&FromWorker::Forgot);
         Ok(())
     }
 }

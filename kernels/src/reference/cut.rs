@@ -1,7 +1,7 @@
 //! Ops that give a part of a grid.
 //!
-//! Windows are Python slices: what lies beyond the grid's end is left out, so a window may be
-//! smaller than asked for, and empty.
+//! Windows are Python slices: cells beyond the grid's end are left out, so a window may be smaller than
+//! asked for, and empty.
 //!
 //! Mirrors `kernels/cuda/cut.cuh`.
 
@@ -24,7 +24,7 @@ pub fn crop(grid: Picture<'_>, corner: [usize; 2], size: [usize; 2], to: &mut Pi
     to.push_rows(size, rows.map(|i| &grid.row(i)[cols.clone()]))
 }
 
-/// Places `start` to `start + length`, of those before `end`.
+/// The indices from `start` to `start + length` that are below `end`.
 fn slice(start: usize, length: usize, end: usize) -> Range<usize> {
     start.min(end)..(start + length).min(end)
 }
@@ -43,7 +43,7 @@ pub fn half(grid: Picture<'_>, half: Half, to: &mut Pictures) -> Made {
     }
 }
 
-/// The grid without its border; empty if it is nothing else.
+/// The grid without its border; empty if it has no other cells.
 ///
 /// # Errors
 /// None.
@@ -51,7 +51,7 @@ pub fn trim(grid: Picture<'_>, to: &mut Pictures) -> Made {
     crop(grid, [1, 1], [grid.h().saturating_sub(2), grid.w().saturating_sub(2)], to)
 }
 
-/// The grid without the rows and without the columns that have one colour in the original.
+/// The grid without the rows and columns that have only one colour in the original.
 ///
 /// # Errors
 /// None.
@@ -93,8 +93,8 @@ pub fn subgrid(ground: Picture<'_>, piece: Picture<'_>, to: &mut Pictures) -> Ma
     crop(ground, [row, col], [piece.h(), piece.w()], to)
 }
 
-/// Part `k` of `parts` from left to right. If the columns do not divide evenly, one is left out
-/// between two parts, and the last may be cut or empty.
+/// Part `k` of `parts` from left to right. If the columns do not divide evenly, one is left out between two
+/// parts, and the last may be cut or empty.
 ///
 /// # Errors
 /// None.
@@ -103,7 +103,7 @@ pub fn hsplit(grid: Picture<'_>, parts: u8, k: usize, to: &mut Pictures) -> Made
     crop(grid, [0, start], [grid.h(), w], to)
 }
 
-/// Part `k` of `parts` from top to bottom; as [`hsplit`].
+/// Part `k` of `parts` from top to bottom; see [`hsplit`].
 ///
 /// # Errors
 /// None.
@@ -162,10 +162,10 @@ mod tests {
     }
 
     #[test]
-    fn compress_judges_lines_on_the_original() {
+    fn compress_checks_lines_of_the_original() {
         let of = |rows: &[&str]| made(|to| compress(grid(rows).picture(), to)).unwrap();
         assert_eq!(of(&["101", "000", "202"]), grid(&["11", "22"]));
-        // Without row 0 the column 1 would have one colour; it stays.
+        // Without row 0, column 1 would have one colour; it stays.
         assert_eq!(of(&["555", "121", "523"]), grid(&["121", "523"]));
         assert_eq!(of(&["444"]), grid(&[]));
         assert_eq!(of(&["1", "2"]), grid(&[]));

@@ -35,10 +35,10 @@ pub(super) fn grid(rows: &[&str]) -> Drawing {
     drawing([0, 0], rows)
 }
 
-/// What `make` pushes.
+/// The picture that `make` pushes.
 pub(super) fn made(make: impl FnOnce(&mut Pictures) -> Made) -> Result<Drawing, ItemErrorCode> {
     let mut pictures = Pictures::default();
-    // Something lies before it, as in the middle of a batch.
+    // Another picture lies before it, as in the middle of a batch.
     pictures.push_by_place([2, 2], [0, 0], |_, _| 7).unwrap();
     make(&mut pictures)?;
     assert_eq!(pictures.len(), 2, "an op gives one picture");

@@ -1,11 +1,10 @@
 //! Runs a program over neighbouring items of a batch, one step at a time.
 //!
-//! Step by step over a run of items, not item by item through the program, as on the device: so a
-//! caller can time each op without reading a clock for every grid.
+//! It runs each step over a whole run of items, as the device does, instead of each item through the program.
+//! So a caller can time each op without reading a clock for every grid.
 //!
-//! [`Evaluator::apply`] is the table of what each op means. Beside it are the buffers between two
-//! steps and the rules that hold for every op: a value that has failed stays failed, and an empty
-//! grid is no argument.
+//! [`Evaluator::apply`] is the table of what each op means. Beside it are the buffers between two steps and
+//! two rules for every op: a failed value stays failed, and no op accepts an empty grid.
 
 mod result;
 #[cfg(test)]
@@ -17,7 +16,7 @@ use std::sync::Arc;
 use gridpool_protocol::batch::{BatchError, GridBatch};
 use gridpool_protocol::limits::COLOR_MAX;
 use gridpool_protocol::output::{ItemErrorCode, NO_OP, OutputLayout, Outputs, PALETTE_BYTES};
-use gridpool_protocol::program::{Kind, Op, Program, Step, Ties};
+use gridpool_protocol::program::{Grouping, Kind, Op, Program, Step, Ties};
 
 use super::label::Labeler;
 use super::measure::Measured;
@@ -34,7 +33,7 @@ type Status = [u8; 2];
 
 const STATUS_OK: Status = [0, 0];
 
-/// A run of items on its way through a program, and the memory for the next one.
+/// A run of items on its way through a program. The memory is kept for the next run.
 ///
 /// The order of calls is [`Evaluator::load`], [`Evaluator::validate`], [`Evaluator::apply`] for
 /// each step, [`Evaluator::finish`], [`Evaluator::part`] for each part of the result.
@@ -42,22 +41,22 @@ const STATUS_OK: Status = [0, 0];
 pub struct Evaluator {
     /// Values of one item.
     width: usize,
-    /// What each value is.
+    /// The kind of the values.
     kind: Kind,
     /// The step that is running, counted from 0.
     at: u8,
     status: Vec<Status>,
-    /// The grids or, once values are of another kind, their grounds.
+    /// The grids; or, once values are of another kind, their grounds.
     grids: Pictures,
-    /// The objects or patches, once values are such.
+    /// The objects or patches, once the values are such.
     pieces: Pictures,
-    /// Of each cell of `grids` the number of its object, once values are lists of objects.
+    /// For each cell of `grids` the number of its object, once values are lists of objects.
     labels: Vec<u16>,
     counts: Vec<u16>,
     /// Numbers, flags and vectors.
     numbers: Vec<[u8; 4]>,
     palettes: Vec<[u8; PALETTE_BYTES]>,
-    /// What the next step writes to.
+    /// The output of the next step.
     next: Pictures,
     next_status: Vec<Status>,
     labeler: Labeler,
@@ -88,8 +87,8 @@ impl Default for Evaluator {
 }
 
 impl Evaluator {
-    /// Takes the shapes of a run of items, each of which has `grids_per_item` grids, and has `fill`
-    /// write their cells, in place and in order.
+    /// Takes the shapes of a run of items with `grids_per_item` grids each; `fill` writes their cells, in place
+    /// and in order.
     pub fn load(&mut self, grids_per_item: usize, shapes: &[Shape], fill: impl FnOnce(&mut [u8])) {
         self.width = grids_per_item;
         self.kind = Kind::Grid;
@@ -98,7 +97,7 @@ impl Evaluator {
         self.status.resize(shapes.len(), STATUS_OK);
     }
 
-    /// Fails the grids that have a cell that is no colour and those that are missing in their pair.
+    /// Fails grids with a cell that is not a colour, and grids that are missing in their pair.
     pub fn validate(&mut self) {
         for (value, status) in self.status.iter_mut().enumerate() {
             let grid = self.grids.get(value);
@@ -114,10 +113,10 @@ impl Evaluator {
         }
     }
 
-    /// Applies a program's step number `at` to every item.
+    /// Applies step `at` of a program to every item.
     ///
     /// # Panics
-    /// If the step does not take what the one before it gave: a program has no such step.
+    /// If the step does not take what the step before it gives: no program has such steps.
     pub fn apply(&mut self, step: &Step, at: usize, ties: Ties) {
         assert_eq!((self.kind, self.width), (step.takes.kind, step.takes.width()), "{step}");
         self.at = u8::try_from(at).expect("a program has at most 64 steps");
@@ -170,10 +169,14 @@ impl Evaluator {
             Op::VConcat => self.join(join::vconcat),
             Op::CellWise { fallback } => self.join(|grids, to| join::cellwise(grids, fallback, to)),
 
-            Op::Objects(grouping) => self.label(|labeler, grid, labels| {
-                let background = grouping.without_bg.then(|| ties::background(grid.cells, ties));
-                labeler.label(grouping, background, grid.shape, grid.cells, labels)
-            }),
+            Op::Objects { univalued, diagonal, without_bg } => {
+                self.label(|labeler, grid, labels| {
+                    let grouping = Grouping { univalued, diagonal, without_bg };
+                    let background =
+                        grouping.without_bg.then(|| ties::background(grid.cells, ties));
+                    labeler.label(grouping, background, grid.shape, grid.cells, labels)
+                })
+            }
             Op::Partition => {
                 self.label(|_, grid, labels| partition::partition(grid.cells, None, labels));
             }
@@ -187,8 +190,8 @@ impl Evaluator {
             Op::SizeFilter { size } => self.filter(|selector, ground, labels, count| {
                 selector.sizefilter(ground, labels, count, size)
             }),
-            Op::ArgMax(key) => self.choose(|selector, os, to| selector.argmax(os, key, to)),
-            Op::ArgMin(key) => self.choose(|selector, os, to| selector.argmin(os, key, to)),
+            Op::ArgMax { key } => self.choose(|selector, os, to| selector.argmax(os, key, to)),
+            Op::ArgMin { key } => self.choose(|selector, os, to| selector.argmin(os, key, to)),
             Op::NthObject { index } => self.choose(|selector, os, to| selector.nth(os, index, to)),
             Op::Merge => self.choose(Selector::merge),
             Op::Size if self.kind == Kind::Objects => self.count_objects(),
@@ -236,16 +239,15 @@ fn number(number: u32) -> Measured {
     Measured::Number(number.cast_signed())
 }
 
-/// A colour, or the error of a picture that has none.
+/// A colour, or an error if the picture has none.
 fn number_or_empty(color: Option<u8>) -> Result<Measured, ItemErrorCode> {
     color.map(|color| number(color.into())).ok_or(ItemErrorCode::EmptyArg)
 }
 
 /// Runs `program` over a whole batch on this thread.
 ///
-/// # Errors
-/// [`BatchError`] if the batch has no item, has not what the program takes, or its result might be
-/// larger than one job's may be.
+/// [`BatchError`] if the batch is empty or not what the program takes, or if its result might be too large
+/// for one job.
 ///
 /// # Panics
 /// Never: the result is as long as its own layout says.

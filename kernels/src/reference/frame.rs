@@ -11,7 +11,7 @@ use super::picture::{HOLE, Made, Picture, Pictures};
 /// The frame of a piece.
 ///
 /// # Errors
-/// `Overflow`, of an outbox or inbox alone.
+/// `Overflow`, only for an outbox or inbox.
 pub fn frame(frame: Frame, piece: Picture<'_>, to: &mut Pictures) -> Made {
     if piece.is_empty() {
         to.push_empty();
@@ -32,7 +32,7 @@ fn backdrop(piece: Picture<'_>, to: &mut Pictures) -> Made {
     to.push_by_place([piece.h(), piece.w()], piece.origin, |_, _| 0)
 }
 
-/// The places of the box that the piece leaves free; there may be none.
+/// The places of the box that the piece leaves free; possibly none.
 fn delta(piece: Picture<'_>, to: &mut Pictures) -> Made {
     let free = |i, j| if piece.at(i, j) == HOLE { 0 } else { HOLE };
     to.push_by_place([piece.h(), piece.w()], piece.origin, free)?;
@@ -68,8 +68,8 @@ impl Lines {
         Self { rows: out(self.rows), cols: out(self.cols) }
     }
 
-    /// Lines that pass each other change places, as in the DSL: the inbox of one place is the eight
-    /// places around it.
+    /// Lines that pass each other swap places, as in the DSL: the inbox of one place is the eight places around
+    /// it.
     fn moved_in(self) -> Self {
         let inward = |[first, last]: [i16; 2]| {
             let (first, last) = (first + 1, last - 1);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_nothing_are_nothing() {
+    fn frames_of_an_empty_piece_are_empty() {
         for which in
             [Frame::Backdrop, Frame::Box, Frame::Corners, Frame::Delta, Frame::InBox, Frame::OutBox]
         {

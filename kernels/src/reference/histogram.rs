@@ -1,8 +1,8 @@
-//! How often each colour occurs. Holes of an object are no colour.
+//! How often each colour occurs. Holes of an object are not colours.
 //!
 //! Mirrors the first half of `kernels/cuda/histogram.cuh`.
 
-/// Colours there are.
+/// The number of colours.
 pub const COLORS: usize = 10;
 
 /// Cells of each colour in one picture.
@@ -21,7 +21,7 @@ pub fn histogram(cells: &[u8]) -> Histogram {
 /// Counts the cells of one colour.
 #[must_use]
 pub fn count(cells: &[u8], color: u8) -> u32 {
-    // Sums of at most 255 ones fit a byte, and bytes are what the compiler adds 16 at a time.
+    // A sum of at most 255 ones fits a byte, and the compiler adds 16 bytes at a time.
     let parts = cells.chunks(usize::from(u8::MAX));
     parts.map(|part| u32::from(part.iter().map(|&cell| u8::from(cell == color)).sum::<u8>())).sum()
 }

@@ -6,7 +6,7 @@ use gridpool_protocol::output::ItemErrorCode;
 
 use super::picture::{Made, Picture, Pictures, Tuple};
 
-/// One grid of a tuple, as it is.
+/// One grid of a tuple, unchanged.
 ///
 /// # Errors
 /// None.
@@ -14,7 +14,7 @@ pub fn nth(grid: Picture<'_>, to: &mut Pictures) -> Made {
     to.push_rows([grid.h(), grid.w()], [grid.cells])
 }
 
-/// The grids side by side. Rows that not all of them have are left out, as `zip` does.
+/// The grids side by side. Rows that are missing in any of them are left out, as `zip` does.
 ///
 /// # Errors
 /// `Overflow`.
@@ -37,13 +37,13 @@ pub fn vconcat(grids: Tuple<'_>, to: &mut Pictures) -> Made {
     to.push_rows([h, w], grids.map(|grid| grid.cells))
 }
 
-/// The first of two grids, with `fallback` wherever the second has another colour.
+/// The first of two grids, with `fallback` where the second has another colour.
 ///
 /// # Errors
 /// [`ItemErrorCode::BadShape`] if the second has fewer rows or columns than the first.
 ///
 /// # Panics
-/// If the tuple is no pair.
+/// If the tuple is not a pair.
 pub fn cellwise(mut grids: Tuple<'_>, fallback: u8, to: &mut Pictures) -> Made {
     let (Some(a), Some(b), None) = (grids.next(), grids.next(), grids.next()) else {
         unreachable!("a program has it on pairs alone")
@@ -61,7 +61,7 @@ mod tests {
     use super::super::drawing::{Drawing, grid, made};
     use super::*;
 
-    /// What `make` gives for a tuple of these grids.
+    /// The result of `make` for a tuple of these grids.
     fn joined(
         grids: &[Drawing],
         make: impl Fn(Tuple<'_>, &mut Pictures) -> Made,
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn cellwise_keeps_what_both_have() {
+    fn cellwise_keeps_equal_cells() {
         let of = |a: &[&str], b: &[&str]| {
             joined(&[grid(a), grid(b)], |grids, to| cellwise(grids, 7, to))
         };

@@ -1,8 +1,8 @@
 //! Connected components of a grid, numbered in canonical order.
 //!
-//! Two passes: the first gives every cell a provisional label and notes which labels meet, the
-//! second numbers the components. Labels are made in row-major order and the lower one always
-//! wins, so the components are in order of their first cells by construction.
+//! Two passes. The first gives every cell a provisional label and records which labels meet; the second
+//! numbers the components. Labels are made in row-major order and the lower one always wins, so the
+//! components are in the order of their first cells.
 //!
 //! Mirrors `kernels/cuda/label.cuh`.
 
@@ -10,20 +10,20 @@ use gridpool_protocol::program::Grouping;
 
 use super::Shape;
 
-/// Labels grids. Holds nothing between two calls but memory.
+/// Labels grids. Keeps only memory between calls.
 #[derive(Clone, Debug, Default)]
 pub struct Labeler {
-    /// For each provisional label one that it met and that is not greater; 0 is outside.
+    /// For each provisional label, a label that it met and that is not greater; 0 is outside.
     parents: Vec<u16>,
 }
 
 impl Labeler {
-    /// Writes to `labels` each cell's object number from 1, or 0 for cells of `background`, and
-    /// gives the number of objects. `background` stands for the colour that `grouping.without_bg`
-    /// leaves out; it is `None` exactly if that is false.
+    /// Writes to `labels` each cell's object number from 1, or 0 for cells of `background`, and returns the number
+    /// of objects. `background` is the colour that `grouping.without_bg` leaves out; it is `None` exactly if
+    /// that is false.
     ///
     /// # Panics
-    /// If `cells` and `labels` have not as many cells as `shape` says.
+    /// If `cells` or `labels` does not have as many cells as `shape` says.
     pub fn label(
         &mut self,
         grouping: Grouping,
@@ -96,7 +96,7 @@ impl Labeler {
         label
     }
 
-    /// Notes that two labels meet; gives the lower of their roots. 0 meets nothing.
+    /// Records that two labels meet; returns the lower of their roots. 0 meets nothing.
     fn unite(&mut self, a: u16, b: u16) -> u16 {
         if a == 0 || a == b {
             return b;
@@ -120,8 +120,8 @@ impl Labeler {
         }
     }
 
-    /// Second pass: turns parents into object numbers. A parent is lower than its child, so it has
-    /// its number already.
+    /// Second pass: turns parents into object numbers. A parent is lower than its child, so it already has its
+    /// number.
     fn number(&mut self) -> u16 {
         let mut objects = 0;
         for at in 1..self.parents.len() {
@@ -148,7 +148,7 @@ mod tests {
         (count, labels)
     }
 
-    /// The same by flood fill from every cell not yet in an object, in row-major order.
+    /// Labels by flood fill from every cell that has no object yet, in row-major order.
     fn flooded(code: u8, background: Option<u8>, [h, w]: Shape, cells: &[u8]) -> (u16, Vec<u16>) {
         let grouping = Grouping::from_code(code).unwrap();
         let (h, w) = (isize::from(i16::from(h)), isize::from(i16::from(w)));
@@ -197,7 +197,7 @@ mod tests {
         let counts: Vec<u16> = (0..8)
             .map(|code| labels(code, (code & 1 == 1).then_some(0), [3, 3], &cells).0)
             .collect();
-        // 0 and 2: the whole grid. 1: {1} apart from the rest. 3: all of one piece.
+        // 0 and 2: the whole grid. 1: {1} apart from the rest. 3: one object.
         // 4: 1,0,2,0,1,3,0 = 7. 5: 1,2,1,3 = 4. 6: {1,1},{0,0},2,3,0 = 5. 7: {1,1},2,3 = 3.
         assert_eq!(counts, [1, 2, 1, 1, 7, 4, 5, 3]);
     }

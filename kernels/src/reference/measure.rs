@@ -1,4 +1,4 @@
-//! What one can ask of a picture: where its box lies, how large it is, what shape it has.
+//! Measures of a picture: where its box lies, its size, its shape.
 //!
 //! Mirrors `kernels/cuda/measure.cuh`.
 
@@ -7,7 +7,7 @@ use gridpool_protocol::program::Measure;
 
 use super::picture::{HOLE, Origin, Picture};
 
-/// The answer.
+/// The result of a measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measured {
     /// True or false.
@@ -19,7 +19,7 @@ pub enum Measured {
 }
 
 impl Measured {
-    /// The four bytes that a result has of it: an `i32`, 0 or 1 as one, or two `i16`.
+    /// Its four bytes in a result: an `i32`, 0 or 1 as an `i32`, or two `i16`.
     #[must_use]
     pub fn to_bytes(self) -> [u8; 4] {
         match self {
@@ -33,10 +33,10 @@ impl Measured {
     }
 }
 
-/// Answers `measure` for a grid, an object or a patch.
+/// Measures a grid, an object or a patch.
 ///
 /// # Errors
-/// [`ItemErrorCode::EmptyArg`] if the picture is empty and the answer is a place or a colour.
+/// [`ItemErrorCode::EmptyArg`] if the picture is empty and the result would be a place or a colour.
 pub fn measure(measure: Measure, picture: Picture<'_>) -> Result<Measured, ItemErrorCode> {
     let [h, w] = picture.shape.map(i16::from);
     Ok(match measure {
@@ -66,7 +66,7 @@ pub fn measure(measure: Measure, picture: Picture<'_>) -> Result<Measured, ItemE
     })
 }
 
-/// How many cells a piece has; holes are none.
+/// How many cells a piece has; holes do not count.
 ///
 /// # Panics
 /// Never: a picture has at most 4,096 places.
@@ -75,7 +75,7 @@ pub fn size(piece: Picture<'_>) -> u32 {
     u32::try_from(piece.size()).expect("a picture has at most 4,096 places")
 }
 
-/// The measures of a picture that has a cell.
+/// The measures of a picture that is not empty.
 fn place(measure: Measure, picture: Picture<'_>) -> Measured {
     let ([top, left], [h, w]) = (picture.origin, picture.shape.map(i16::from));
     let (bottom, right) = (top + h - 1, left + w - 1);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_a_size_and_no_place() {
+    fn an_empty_picture_has_a_size_and_no_place() {
         let nothing = drawing([0, 0], &[]);
         for which in Measure::ALL {
             let want = match which {

@@ -1,12 +1,12 @@
 //! The reference implementation of every op, per value, on plain slices: one module per family.
 //!
-//! It says what right is: the kernels in `kernels/cuda` mirror it module by module, and a CPU
-//! device runs it as it stands. So it is written to be read first and to be fast second; it
-//! allocates nothing per value. It knows nothing of threads, clocks or shared memory.
+//! It defines the right results: the kernels in `kernels/cuda` mirror it module by module, and a CPU device
+//! runs it unchanged. So readability comes first, and speed second; it allocates nothing per value. It knows
+//! nothing of threads, clocks or shared memory.
 //!
-//! An op reads [`picture::Picture`]s, borrowed, and pushes what it makes to
-//! [`picture::Pictures`], or changes cells in place where their number stays. [`evaluate`] says
-//! which op is which function, and carries values from one step to the next.
+//! An op reads borrowed [`picture::Picture`]s and pushes its results to [`picture::Pictures`], or changes
+//! cells in place if their number stays. [`evaluate`] maps ops to functions, and carries values from one step
+//! to the next.
 
 pub mod cut;
 #[cfg(test)]
@@ -37,8 +37,8 @@ pub use evaluate::{Evaluator, run_batch};
 /// Rows and columns of a grid.
 pub type Shape = [u8; 2];
 
-/// SHA-256 of the reference's sources, in hexadecimal: what a receipt of a CPU device names in the
-/// place of the kernels' hash.
+/// SHA-256 of the reference's sources, in hexadecimal. Receipts of CPU devices name it instead of the
+/// kernels' hash.
 #[must_use]
 pub fn source_hash() -> &'static str {
     static HASH: LazyLock<String> = LazyLock::new(|| {

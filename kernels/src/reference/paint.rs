@@ -1,7 +1,7 @@
 //! Ops that draw an object or a patch on its ground, in place.
 //!
-//! Cells off the ground are ignored. `Under` means: only where the ground has its commonest colour
-//! before anything is drawn.
+//! Cells off the ground are ignored. Ops with `under` change only cells where the ground had its commonest
+//! colour before anything was drawn.
 //!
 //! Mirrors `kernels/cuda/paint.cuh`.
 
@@ -47,13 +47,13 @@ pub fn underpaint(ground: &mut GridMut<'_>, object: Picture<'_>, ties: Ties) {
     });
 }
 
-/// The object moved by `(rows, cols)`: covered where it was, then painted where it comes to lie.
+/// The object moved by `(rows, cols)`: its old cells are covered, then it is painted at its new place.
 pub fn move_by(ground: &mut GridMut<'_>, object: Picture<'_>, [rows, cols]: [i16; 2], ties: Ties) {
     cover(ground, object, ties);
     paint(ground, Picture { origin: patch::shift(object.origin, rows, cols), ..object });
 }
 
-/// Has `change` set each cell of the ground that the piece covers, by the piece's own colour there.
+/// Calls `change` for each cell of the ground that the piece covers, with the piece's colour there.
 fn draw(ground: &mut GridMut<'_>, piece: Picture<'_>, change: impl Fn(&mut u8, u8)) {
     let [top, left] = piece.origin.map(i32::from);
     for (row, colors) in (top..).zip(piece.rows()) {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn under_ops_change_the_background_alone() {
+    fn under_ops_change_only_the_background() {
         let filled = drawn(|ground| underfill(ground, piece().picture(), 9, Ties::Cpython));
         assert_eq!(filled, grid(&["0910", "0200", "3090"]));
         let painted = drawn(|ground| underpaint(ground, piece().picture(), Ties::Cpython));

@@ -1,17 +1,17 @@
-//! One object for each colour: labels that say colour, not neighbourhood.
+//! One object for each colour: labels follow colours, not neighbours.
 //!
-//! Objects are numbered by their first cell, row-major, as everywhere.
+//! Objects are numbered by their first cells, row-major, as in all ops.
 //!
 //! Mirrors `kernels/cuda/partition.cuh`.
 
 use super::histogram::COLORS;
 
-/// Writes to `labels` the number from 1 of each cell's colour, by the colours' first cells, and
-/// gives how many there are. Cells of `background` get 0: `None` for `partition`, the commonest
+/// Writes to `labels` the number from 1 of each cell's colour, ordered by the colours' first cells, and
+/// returns how many there are. Cells of `background` get 0: it is `None` for `partition`, and the commonest
 /// colour for `fgpartition`.
 ///
 /// # Panics
-/// If a cell is no colour.
+/// If a cell is not a colour.
 pub fn partition(cells: &[u8], background: Option<u8>, labels: &mut [u16]) -> u16 {
     let mut numbers = [0; COLORS];
     let mut count = 0;

@@ -1,6 +1,6 @@
 //! Ops that make objects and patches of grids, and of each other.
 //!
-//! Both are called a piece here. Ops that keep the box work in place; the others push.
+//! Both are called pieces here. Ops that keep the box work in place; the others push.
 //!
 //! Mirrors `kernels/cuda/patch.cuh`.
 
@@ -66,13 +66,13 @@ pub fn recolor(piece: &mut [u8], color: u8) {
     }
 }
 
-/// Where a piece at `origin` lies when it has moved.
+/// The new origin of a piece after a move.
 #[must_use]
 pub fn shift([row, col]: Origin, rows: i16, cols: i16) -> Origin {
     [row + rows, col + cols]
 }
 
-/// Where any piece lies when it has moved to the upper left corner.
+/// The origin of a piece that was moved to the upper left corner.
 #[must_use]
 pub fn normalize() -> Origin {
     [0, 0]

@@ -1,10 +1,10 @@
 //! Pictures: what a grid, an object and a patch have in common.
 //!
-//! A picture is a box of `h * w` bytes, row-major, whose upper left corner lies at an origin. In a
-//! grid every byte is a colour and the origin is (0, 0). In an object a byte is a colour, or
-//! [`HOLE`] where the box has no cell of it; in a patch (arc-dsl: indices) it is 0 or [`HOLE`].
-//! Boxes of objects and patches are tight: each border line has a cell. An empty picture has
-//! shape (0, 0) and origin (0, 0), whichever of its sides was empty.
+//! A picture is a box of `h * w` bytes, row-major, whose upper left corner lies at an origin. In a grid every
+//! byte is a colour and the origin is (0, 0). In an object a byte is a colour, or [`HOLE`] for a place without
+//! a cell. In a patch (arc-dsl: indices) a byte is 0 or [`HOLE`]. Boxes of objects and patches are tight: each
+//! border line has a cell. An empty picture has shape (0, 0) and origin (0, 0), no matter which of its sides
+//! was empty.
 //!
 //! Mirrors `kernels/cuda/picture.cuh`.
 
@@ -20,7 +20,7 @@ pub use gridpool_protocol::output::HOLE;
 /// Row and column of a box's upper left corner. 64 shifts of 255 stay far below its limits.
 pub type Origin = [i16; 2];
 
-/// Whether an op could make its value.
+/// Whether an op made its value.
 pub type Made = Result<(), ItemErrorCode>;
 
 /// A grid, an object or a patch, where it lies.
@@ -38,7 +38,7 @@ impl<'a> Picture<'a> {
     /// A grid.
     ///
     /// # Panics
-    /// If it has not as many cells as its shape says.
+    /// If it does not have as many cells as its shape says.
     #[must_use]
     pub fn grid(shape: Shape, cells: &'a [u8]) -> Self {
         Self::at_origin(shape, [0, 0], cells)
@@ -47,7 +47,7 @@ impl<'a> Picture<'a> {
     /// An object or a patch whose box lies at `origin`.
     ///
     /// # Panics
-    /// If the box has not as many places as its shape says.
+    /// If the box does not have as many places as its shape says.
     #[must_use]
     pub fn at_origin(shape: Shape, origin: Origin, cells: &'a [u8]) -> Self {
         assert_eq!(cells.len(), area(shape), "a picture has as many places as its shape says");
@@ -95,8 +95,8 @@ impl<'a> Picture<'a> {
         self.cells.chunks_exact(self.w().max(1))
     }
 
-    /// The cells as (row, column, colour), row-major. Rows and columns count from (0, 0), not from
-    /// the box's corner.
+    /// The cells as (row, column, colour), row-major. Rows and columns count from (0, 0), not from the box's
+    /// corner.
     pub fn placed(self) -> impl Iterator<Item = (i32, i32, u8)> {
         let [top, left] = self.origin.map(i32::from);
         (top..).zip(self.rows()).flat_map(move |(row, cells)| {
@@ -105,14 +105,14 @@ impl<'a> Picture<'a> {
         })
     }
 
-    /// How many cells it has; holes are none.
+    /// How many cells it has; holes do not count.
     #[must_use]
     pub fn size(self) -> usize {
         self.cells.iter().filter(|&&cell| cell != HOLE).count()
     }
 }
 
-/// A grid whose cells may change. Its shape stays.
+/// A grid whose cells may change. Its shape does not.
 #[derive(Debug)]
 pub struct GridMut<'a> {
     /// Rows and columns.

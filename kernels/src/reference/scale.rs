@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_too_large_overflows() {
+    fn a_grid_that_grows_too_large_overflows() {
         let wide = grid(&["123456789"]);
         assert_eq!(made(|to| hupscale(wide.picture(), 29, to)), Err(ItemErrorCode::Overflow));
         assert!(made(|to| hupscale(wide.picture(), 28, to)).is_ok());

@@ -1,4 +1,4 @@
-//! Ops that choose among the objects of a grid, or put them together.
+//! Ops that choose among the objects of a grid, or join them.
 //!
 //! Objects are a label map: a cell's label is its object's number from 1, or 0. Numbers are in
 //! canonical order, so the first of equals is the one with the lowest number.
@@ -15,7 +15,7 @@ use super::picture::{HOLE, Made, Picture, Pictures};
 /// The objects of one grid.
 #[derive(Clone, Copy, Debug)]
 pub struct Objects<'a> {
-    /// The grid that they are found in.
+    /// The grid that contains them.
     pub ground: Picture<'a>,
     /// The object of each of its cells.
     pub labels: &'a [u16],
@@ -23,7 +23,7 @@ pub struct Objects<'a> {
     pub count: u16,
 }
 
-/// What is to be known of one object to choose it: its cells in numbers.
+/// The keys of one object.
 #[derive(Clone, Copy, Debug)]
 struct Sketch {
     size: u16,
@@ -76,10 +76,10 @@ impl Sketch {
     }
 }
 
-/// Chooses among objects. Holds nothing between two calls but memory.
+/// Chooses among objects. Keeps only memory between calls.
 #[derive(Clone, Debug, Default)]
 pub struct Selector {
-    /// Of the objects in their order.
+    /// One for each object, in order.
     sketches: Vec<Sketch>,
     /// For each old label the new one.
     numbers: Vec<u16>,
@@ -140,7 +140,7 @@ impl Selector {
         }
     }
 
-    /// Leaves the objects whose first cell has a colour; gives how many.
+    /// Keeps the objects whose first cell has a colour; returns how many.
     pub fn colorfilter(
         &mut self,
         ground: Picture<'_>,
@@ -152,7 +152,7 @@ impl Selector {
         self.renumber(labels, |sketch| sketch.color == color)
     }
 
-    /// Leaves the objects of so many cells; gives how many.
+    /// Keeps the objects with this many cells; returns how many.
     pub fn sizefilter(
         &mut self,
         ground: Picture<'_>,
@@ -178,7 +178,7 @@ impl Selector {
         }
     }
 
-    /// Numbers the objects that `stays` chooses from 1, in their order; the others get 0.
+    /// Numbers the objects that `stays` chooses, from 1, in order; the others get 0.
     fn renumber(&mut self, labels: &mut [u16], stays: impl Fn(&Sketch) -> bool) -> u16 {
         let mut count = 0;
         self.numbers.clear();
@@ -194,7 +194,7 @@ impl Selector {
         count
     }
 
-    /// Object number `index` from 0, by itself.
+    /// Pushes object number `index`, counted from 0, alone.
     fn take(&self, objects: Objects<'_>, index: usize, to: &mut Pictures) -> Made {
         push(objects, self.sketches[index], |label| usize::from(label) == index + 1, to)
     }
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn of_no_objects_there_is_no_first() {
+    fn an_empty_list_has_no_first_object() {
         let ground = grid(&["00"]);
         let objects = Objects { ground: ground.picture(), labels: &[0, 0], count: 0 };
         let nth = |index| made(|to| Selector::default().nth(objects, index, to));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_renumber_what_stays() {
+    fn filters_renumber_the_objects_that_stay() {
         let ground = grid(ROWS);
         let filtered = |filter: &dyn Fn(&mut Selector, &mut [u16]) -> u16| {
             let mut labels = LABELS;
@@ -313,7 +313,7 @@ mod tests {
         let by_size = |size| filtered(&|s, ls| s.sizefilter(ground.picture(), ls, 3, size));
         let row_alone = LABELS.map(|label| u16::from(label == 3));
         assert_eq!(by_color(4), (1, row_alone));
-        // The first cell decides: the mixed object is of colour 2.
+        // The first cell decides: the mixed object has colour 2.
         assert_eq!(by_color(2), (1, LABELS.map(|label| u16::from(label == 2))));
         assert_eq!(by_color(3), (0, [0; 20]));
         assert_eq!(by_size(3), (1, row_alone));

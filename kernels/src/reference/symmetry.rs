@@ -6,11 +6,11 @@ use gridpool_protocol::program::Symmetry;
 
 use super::Shape;
 
-/// Writes the image of `from` under `symmetry` to `to` and gives its shape. Objects and patches are
-/// mirrored within their boxes; the empty picture is its own image.
+/// Writes the image of `from` under `symmetry` to `to` and returns its shape. Objects and patches are mirrored
+/// within their boxes; the empty picture is its own image.
 ///
 /// # Panics
-/// If `from` or `to` has not as many cells as `shape` says.
+/// If `from` or `to` does not have as many cells as `shape` says.
 pub fn apply(symmetry: Symmetry, shape: Shape, from: &[u8], to: &mut [u8]) -> Shape {
     let [h, w] = shape;
     let columns = usize::from(w);
@@ -50,7 +50,7 @@ fn column(cells: &[u8], columns: usize, j: usize) -> impl DoubleEndedIterator<It
     cells[j..].iter().step_by(columns)
 }
 
-/// Fills `to`, whose rows have `width` cells, from one line of cells for each row.
+/// Fills `to`, whose rows have `width` cells, with one line of cells for each row.
 fn rows_from<'a, L: Iterator<Item = &'a u8>>(to: &mut [u8], width: u8, line: impl Fn(usize) -> L) {
     for (i, row) in to.chunks_exact_mut(usize::from(width)).enumerate() {
         row.iter_mut().zip(line(i)).for_each(|(to, from)| *to = *from);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn two_symmetries_after_each_other_are_the_one_that_is_said_to_be_both() {
+    fn two_symmetries_in_sequence_are_their_product() {
         let cells: Vec<u8> = (0..35).collect();
         for first in Symmetry::ALL {
             let (shape, once) = image(first, [5, 7], &cells);

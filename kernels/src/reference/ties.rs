@@ -1,10 +1,11 @@
-//! The order of a picture's colours, and which of equally common ones wins. Holes of an object are
-//! no colour.
+//! The order of a picture's colours, and which of equally common ones wins. Holes of an object are not
+//! colours.
 //!
 //! The DSL takes the first best in the order in which CPython iterates a set of small integers
-//! (workload.md 2.4, N1). That order is a fact about CPython's table: up to four entries lie in
-//! eight slots, colour `c` in slot `c mod 8`; who finds slot `i` taken tries `(5i + 1) mod 8`. The
-//! fifth entry moves all of them to 32 slots, one for each colour, so they ascend.
+//! (docs/src/design/ops.md, "Ties"). That order
+//! follows from CPython's hash table. Up to four entries lie in eight slots: colour `c` in slot `c mod 8`; if
+//! slot `i` is taken, the next try is `(5i + 1) mod 8`. The fifth entry moves all of them to 32 slots, one for
+//! each colour, so they ascend.
 //!
 //! Mirrors the second half of `kernels/cuda/histogram.cuh`.
 
@@ -59,7 +60,7 @@ pub fn mostcolor(cells: &[u8], ties: Ties) -> Option<u8> {
     first_best(cells, ties, |count, best| count > best)
 }
 
-/// The commonest colour of a grid that is not empty: what the DSL takes for its background.
+/// The commonest colour of a grid that is not empty: the DSL's background.
 ///
 /// # Panics
 /// If the grid is empty.
@@ -108,7 +109,7 @@ fn first_appearances(cells: &[u8], colors: u32) -> Palette {
     seen
 }
 
-/// `arrivals` as CPython iterates a set that they entered in this order.
+/// The order in which CPython iterates a set that `arrivals` entered in this order.
 fn small_set(arrivals: Palette) -> Palette {
     let mut slots = [None; SMALL_SET_SLOTS];
     for &color in arrivals.colors() {
@@ -135,8 +136,8 @@ mod tests {
         assert_eq!(palette(&[8, 0, 0, 8], Ties::Lowest).colors(), [0, 8]);
     }
 
-    /// The digest is of `bytes(set(p))` for each `p` of `itertools.permutations(range(10), k)`, for
-    /// k from 1 to 4, by CPython 3.11.
+    /// The digest is of `bytes(set(p))` for each `p` of `itertools.permutations(range(10), k)`, for k from 1 to 4,
+    /// by CPython 3.11.
     #[test]
     fn all_5860_small_sets_iterate_as_in_cpython() {
         use gridpool_protocol::program::hex;

@@ -1,13 +1,12 @@
 //! Why a batch was refused.
 
 use crate::limits::{JOB_CELLS_MAX, JOB_ITEMS_MAX, JOB_VALUES_MAX};
-use crate::program::Type;
 
 /// Why a batch was refused. Grids count from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BatchError {
-    /// It has no item.
-    #[error("the batch has no item")]
+    /// It has no items.
+    #[error("the batch has no items")]
     Empty,
     /// It has more items than [`JOB_ITEMS_MAX`].
     #[error("the batch has {items} items; a job has at most {JOB_ITEMS_MAX}")]
@@ -15,13 +14,13 @@ pub enum BatchError {
         /// Items given.
         items: usize,
     },
-    /// Its items are not what the program takes.
-    #[error("the program takes {wants}, the batch has {has}")]
+    /// The program takes other items.
+    #[error("the program takes {}, the batch has {}", item(*wants), item(*has))]
     ItemType {
-        /// Of the program.
-        wants: Type,
-        /// Of the batch.
-        has: Type,
+        /// Grids of an item of the program.
+        wants: usize,
+        /// Grids of an item of the batch.
+        has: usize,
     },
     /// It has more cells than [`JOB_CELLS_MAX`].
     #[error("the batch has {cells} cells; a job has at most {JOB_CELLS_MAX}")]
@@ -29,7 +28,7 @@ pub enum BatchError {
         /// Cells given.
         cells: u64,
     },
-    /// The results of its items may have more values than [`JOB_VALUES_MAX`].
+    /// The results may have more values than [`JOB_VALUES_MAX`].
     #[error(
         "the result has {values} values; a job has at most {JOB_VALUES_MAX}: submit fewer items at once"
     )]
@@ -37,16 +36,16 @@ pub enum BatchError {
         /// Values of all items.
         values: usize,
     },
-    /// The results of its items may have more cells than [`JOB_CELLS_MAX`].
+    /// The results may have more cells than [`JOB_CELLS_MAX`].
     #[error(
-        "the result may need room for {cells} cells; a job has at most {JOB_CELLS_MAX}: submit fewer items at once"
+        "the result may have {cells} cells; a job has at most {JOB_CELLS_MAX}: submit fewer items at once"
     )]
     Room {
         /// Cells of all results at most.
         cells: u64,
     },
-    /// The memory is not as long as its layout.
-    #[error("the batch lies in {got} bytes; {want} are needed")]
+    /// The memory is too short for the layout.
+    #[error("the batch has {got} bytes; {want} are needed")]
     Bytes {
         /// Bytes given.
         got: usize,
@@ -68,12 +67,12 @@ pub enum BatchError {
     Offset {
         /// The grid; the number of grids for the end of the last one.
         grid: usize,
-        /// What the table says.
+        /// The offset in the table.
         got: u32,
-        /// What the shapes say.
+        /// The offset from the shapes.
         want: u32,
     },
-    /// Its writer was given other grids than were announced.
+    /// The writer got another number of grids than announced.
     #[error("the batch was announced with {want} grids; {got} were written")]
     Grids {
         /// Grids written, or one more than announced.
@@ -81,7 +80,7 @@ pub enum BatchError {
         /// Grids announced.
         want: usize,
     },
-    /// Its writer was given more cells than were announced.
+    /// The writer got more cells than announced.
     #[error("the batch was announced with at most {want} cells; {got} were to be written")]
     Full {
         /// Cells of the grids up to the first that does not fit.
@@ -101,4 +100,9 @@ pub enum BatchError {
         /// Its columns.
         w: u8,
     },
+}
+
+/// The words for an item of `grids` grids.
+fn item(grids: usize) -> &'static str {
+    if grids == 2 { "a pair of grids" } else { "a grid" }
 }

@@ -1,14 +1,13 @@
 //! Writes a batch grid by grid straight into shared memory.
 //!
-//! Owns the tables while they grow: they are right by construction, whatever is pushed. It never reads
-//! what it has written.
+//! Owns the tables while they grow, so they are always right. It never reads what it has written.
 
 use super::{BatchError, BatchLayout, MISSING};
 use crate::grid::Grid;
 use crate::limits::GRID_CELLS_MAX;
 use crate::shared::SharedSlice;
 
-/// A batch that is being written. Of pairs, the input comes first and then its output.
+/// A batch that is being written. For a pair, write the input and then its output.
 #[derive(Debug)]
 pub struct BatchWriter<'a> {
     room: BatchLayout,
@@ -18,24 +17,23 @@ pub struct BatchWriter<'a> {
 }
 
 impl<'a> BatchWriter<'a> {
-    /// Writes to the start of `memory`, which has the bytes that `room` takes: exactly so many items,
-    /// and at most so many cells.
+    /// Writes to the start of `memory`. `capacity` gives the exact number of items and the largest number of cells.
     ///
     /// # Panics
-    /// If `memory` is shorter.
+    /// If `memory` is shorter than `capacity`.
     #[must_use]
     pub fn new(room: BatchLayout, memory: SharedSlice<'a>) -> Self {
-        assert!(memory.bytes() >= room.bytes(), "the room that was announced");
+        assert!(memory.bytes() >= room.bytes(), "the announced capacity");
         memory.write(room.offsets().start, &0_u32.to_le_bytes());
         Self { room, memory, grids: 0, cells: 0 }
     }
 
-    /// Writes the next grid: `h` rows of `w` cells, row-major. Whether each is a colour is checked by
-    /// the device: one that is none is an error of its item alone.
+    /// Writes the next grid: `h` rows of `w` cells, row-major. The device checks the colours; a wrong one is an
+    /// error of its item only.
     ///
     /// # Errors
-    /// [`BatchError::Shape`], [`BatchError::Length`], [`BatchError::Grids`] or [`BatchError::Full`] if
-    /// it is no grid or one too many; nothing is written then.
+    /// [`BatchError::Shape`], [`BatchError::Length`], [`BatchError::Grids`] or [`BatchError::Full`] if the cells do
+    /// not make a grid or exceed the capacity. Then nothing is written.
     pub fn push(&mut self, h: u8, w: u8, cells: &[u8]) -> Result<(), BatchError> {
         let area = usize::from(h) * usize::from(w);
         if area == 0 || area > GRID_CELLS_MAX {
@@ -56,10 +54,10 @@ impl<'a> BatchWriter<'a> {
         self.push(h, w, grid.cells())
     }
 
-    /// The pair whose input was the last grid has no output.
+    /// Notes that the pair whose input was written last has no output.
     ///
     /// # Errors
-    /// [`BatchError::Shape`] where no output is due.
+    /// [`BatchError::Shape`] if no output is due.
     pub fn push_missing(&mut self) -> Result<(), BatchError> {
         if self.grids % self.room.grids_per_item() != 1 {
             return Err(BatchError::Shape { grid: self.grids, h: 0, w: 0 });
@@ -84,18 +82,18 @@ impl<'a> BatchWriter<'a> {
         Ok(())
     }
 
-    /// The layout of what was written: that of the room, with the cells that there are.
+    /// The layout of the written batch: the capacity's, with the number of written cells.
     ///
     /// # Errors
     /// [`BatchError::Grids`] if grids are missing.
     ///
     /// # Panics
-    /// Never: the numbers are those of the room or smaller.
+    /// Never: the numbers are at most those of the capacity.
     pub fn finish(self) -> Result<BatchLayout, BatchError> {
         if self.grids != self.room.grids() {
             return Err(BatchError::Grids { got: self.grids, want: self.room.grids() });
         }
-        // Where the cells start depends on the number of grids alone.
+        // The start of the cells depends only on the number of grids.
         Ok(BatchLayout { cells: self.cells, ..self.room })
     }
 }

@@ -1,4 +1,4 @@
-//! What a config changes about the responses: checked when it is written down, not when a fault comes.
+//! Responses that a config changes. They are checked when the config is read, not when a fault occurs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,17 +6,17 @@ use std::str::FromStr;
 
 use super::{FaultCode, ParseFaultError, ParseResponseError, Response};
 
-/// Responses that take the place of the defaults. Written `cuda 2=restart,exit 74=halt`.
+/// Responses that replace the defaults. As text: `cuda 2=restart,exit 74=halt`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides(BTreeMap<FaultCode, Response>);
 
-/// Why a response is not changed.
+/// Why a response cannot be changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OverrideError {
-    /// That is no fault.
+    /// The text does not name a fault.
     #[error(transparent)]
     Fault(#[from] ParseFaultError),
-    /// That response makes no sense for that fault.
+    /// The fault cannot have this response.
     #[error(
         "`{response}` cannot be the response to `{fault}`; that can be {}",
         fault.allowed().iter().map(|response| response.name()).collect::<Vec<_>>().join(", ")
@@ -27,14 +27,14 @@ pub enum OverrideError {
         /// The response.
         response: Response,
     },
-    /// That is no response.
+    /// The text does not name a response.
     #[error(transparent)]
     Response(#[from] ParseResponseError),
-    /// It has a response already, perhaps under another spelling of its number.
+    /// The fault has two rules, perhaps under different spellings of its number.
     #[error("`{0}` has two rules: keep one")]
     Twice(FaultCode),
     /// There is no `=`.
-    #[error("`{0}` is no rule: write `cuda 2=restart`")]
+    #[error("`{0}` is not a rule: write `cuda 2=restart`")]
     Rule(String),
 }
 
@@ -42,7 +42,7 @@ impl Overrides {
     /// Changes the response to a fault.
     ///
     /// # Errors
-    /// [`OverrideError`] if one of them is none, they do not fit together, or it was changed before.
+    /// [`OverrideError`] if a text is wrong, if the fault cannot have the response, or if it was changed before.
     pub fn set(&mut self, fault: &str, response: &str) -> Result<(), OverrideError> {
         let fault: FaultCode = fault.parse()?;
         let response: Response = response.parse()?;
@@ -72,14 +72,14 @@ impl Overrides {
         self.0.keys().copied()
     }
 
-    /// Those that a worker has to know: whether to stay is its own decision.
+    /// The overrides that a worker needs, since it decides itself whether to end.
     #[must_use]
     pub fn for_worker(&self) -> Self {
         let own = self.0.iter().filter(|(fault, _)| fault.is_met_by_worker());
         Self(own.map(|(&fault, &response)| (fault, response)).collect())
     }
 
-    /// Whether nothing was changed.
+    /// Whether there are no overrides.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -138,13 +138,13 @@ mod tests {
         assert!(refused("xid 79=suspect").ends_with("quarantine, halt"));
         assert!(refused("unkillable=halt").ends_with("that can be quarantine"));
         assert!(refused("no binary=restart").ends_with("that can be quarantine, halt"));
-        assert!(refused("cuda 2=reboot").starts_with("`reboot` is no response: write one of"));
-        assert!(refused("cuda two=restart").starts_with("`cuda two` is no fault: write"));
-        assert_eq!(refused("cuda 2"), "`cuda 2` is no rule: write `cuda 2=restart`");
+        assert!(refused("cuda 2=reboot").starts_with("`reboot` is not a response: write one of"));
+        assert!(refused("cuda two=restart").starts_with("`cuda two` is not a fault: write"));
+        assert_eq!(refused("cuda 2"), "`cuda 2` is not a rule: write `cuda 2=restart`");
         assert_eq!(
             refused("other signal=retry"),
-            "`other signal` is no fault: write each number that is meant, as `signal 42`; there is no \
-             rule for all others"
+            "`other signal` is not a fault: write each number, as `signal 42`; a rule cannot \
+             cover all other numbers"
         );
         let twice = refused("cuda 700=restart,cuda 0700=halt");
         assert_eq!(twice, "`cuda 700` has two rules: keep one");

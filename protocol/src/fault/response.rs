@@ -1,4 +1,4 @@
-//! What the pool does about a fault, unless the config says otherwise, and what it could do.
+//! The pool's responses to faults: the default and the possible ones.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{FaultClass, FaultCode};
 use crate::exit;
 
-/// What the pool does about a fault. A closed set: each is one way of treating the job, the worker and
-/// the device.
+/// A response of the pool to a fault. Each treats the job, the worker and the device in its own way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Response {
@@ -17,49 +16,47 @@ pub enum Response {
     FailJob,
     /// The job gets one more attempt; the worker stays.
     RetryJob,
-    /// The worker is replaced. It speaks against the job that ran there alone, and against the device
-    /// if the worker has done no work.
+    /// The worker is replaced. The job that ran there alone is suspect. If the worker has done no work, so is
+    /// the device.
     Suspect,
-    /// The worker is replaced, and it is nobody's fault.
+    /// The worker is replaced. Neither job nor device is suspect.
     Retry,
-    /// The worker is replaced. It speaks against the device if the worker has done no work.
+    /// The worker is replaced. If it has done no work, the device is suspect.
     Restart,
-    /// The device is out of service and tried again later; its workers end, which costs what they ran
-    /// an attempt.
+    /// The device is quarantined and probed later. Its workers end, and their jobs lose an attempt.
     Quarantine,
-    /// As `restart`; the same again within ten minutes is `quarantine`.
+    /// As `restart`. A second time within ten minutes is `quarantine`.
     QuarantineOnRepeat,
-    /// The device is out of service until it is released; its workers end, which costs what they ran an
-    /// attempt.
+    /// The device is quarantined until an operator releases it. Its workers end, and their jobs lose an attempt.
     Halt,
-    /// It is written to the log.
+    /// The fault is logged.
     Ignore,
-    /// It is expected after a worker of the device was killed, and else written to the log.
+    /// The fault is expected after the pool has killed a worker of the device. Otherwise it is logged.
     ExpectedAfterKill,
-    /// The worker hears of it in CUDA and says so; what is done is what is done about that.
+    /// The worker gets the fault from CUDA and reports it. The pool responds to that report.
     AwaitWorker,
 }
 
-/// All of them, with what is written for each and what each does in a few words.
+/// All responses, each with its text and a short description.
 const TABLE: [(Response, &str, &str); 11] = [
     (Response::FailJob, "fail_job", "the job fails, the worker stays"),
     (Response::RetryJob, "retry_job", "one more attempt, the worker stays"),
-    (Response::Suspect, "suspect", "the worker is replaced; it speaks against the job"),
-    (Response::Retry, "retry", "the worker is replaced; nobody's fault"),
-    (Response::Restart, "restart", "the worker is replaced; it speaks against the device"),
-    (Response::Quarantine, "quarantine", "the device is out of service, tried again later"),
+    (Response::Suspect, "suspect", "the worker is replaced; the job is suspect"),
+    (Response::Retry, "retry", "the worker is replaced; nothing is suspect"),
+    (Response::Restart, "restart", "the worker is replaced; the device is suspect"),
+    (Response::Quarantine, "quarantine", "the device is out of service and probed later"),
     (
         Response::QuarantineOnRepeat,
         "quarantine_on_repeat",
-        "as restart; again within ten minutes, as quarantine",
+        "as restart; a second time within ten minutes, as quarantine",
     ),
     (Response::Halt, "halt", "the device is out of service until it is released"),
     (Response::Ignore, "ignore", "written to the log"),
     (Response::ExpectedAfterKill, "expected_after_kill", "expected after a kill, else logged"),
-    (Response::AwaitWorker, "await_worker", "the worker hears of it in CUDA and says so"),
+    (Response::AwaitWorker, "await_worker", "the worker gets it from CUDA and reports it"),
 ];
 
-/// Of a result that the worker may survive.
+/// The responses to a result that the worker may survive.
 const CALL: &[Response] = &[
     Response::FailJob,
     Response::RetryJob,
@@ -69,17 +66,17 @@ const CALL: &[Response] = &[
     Response::Quarantine,
     Response::Halt,
 ];
-/// Of a death that may have been the job's doing.
+/// The responses to a death that the job may have caused.
 const DEATH: &[Response] =
     &[Response::Suspect, Response::Retry, Response::Restart, Response::Quarantine, Response::Halt];
-/// Of a death without a job.
+/// The responses to a death without a job.
 const START: &[Response] =
     &[Response::Retry, Response::Restart, Response::Quarantine, Response::Halt];
-/// Of what no other process would do better.
+/// The responses to a fault that another process would have, too.
 const FINAL: &[Response] = &[Response::Quarantine, Response::Halt];
-/// Of a process that cannot be replaced before it is gone.
+/// The responses to a process that cannot be replaced before it is gone.
 const STUCK: &[Response] = &[Response::Quarantine];
-/// Of what the driver says about a device.
+/// The responses to a fault that the driver reports about a device.
 const XID: &[Response] = &[
     Response::Ignore,
     Response::ExpectedAfterKill,
@@ -89,23 +86,23 @@ const XID: &[Response] = &[
     Response::Quarantine,
     Response::Halt,
 ];
-/// Of what NVML says about a device.
+/// The responses to a fault that NVML reports about a device.
 const NVML: &[Response] =
     &[Response::Ignore, Response::AwaitWorker, Response::Quarantine, Response::Halt];
 
 impl Response {
-    /// All of them.
+    /// All responses.
     pub fn all() -> impl Iterator<Item = Self> {
         TABLE.iter().map(|row| row.0)
     }
 
-    /// What is written for it.
+    /// Its text in the config.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.row().1
     }
 
-    /// What it does, in a few words.
+    /// A short description.
     #[must_use]
     pub fn words(self) -> &'static str {
         self.row().2
@@ -115,7 +112,7 @@ impl Response {
         TABLE.iter().find(|row| row.0 == self).expect("each has its row")
     }
 
-    /// Whether the worker that met the fault goes on working.
+    /// Whether the worker that met the fault keeps running.
     #[must_use]
     pub fn keeps_worker(self) -> bool {
         match self {
@@ -140,9 +137,9 @@ impl fmt::Display for Response {
     }
 }
 
-/// A text that names no response.
+/// A text that does not name a response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no response: write one of {}", TABLE.map(|row| row.1).join(", "))]
+#[error("`{text}` is not a response: write one of {}", TABLE.map(|row| row.1).join(", "))]
 pub struct ParseResponseError {
     text: String,
 }
@@ -156,19 +153,18 @@ impl FromStr for Response {
     }
 }
 
-/// Xids over what a program on the device has done or may have brought about: exceptions and faults of
-/// its own, engines and contexts that no longer come to an end, a firmware that no longer answers.
+/// Xids that a program on the device may have caused: its own exceptions and faults, engines and contexts that
+/// hang, firmware that stops answering.
 const OF_A_PROGRAM: [u32; 11] = [8, 11, 13, 31, 32, 46, 68, 69, 109, 119, 120];
 
 impl FaultCode {
-    /// Whether what ran on a device may have brought about what the driver says of it. Such a fault is
-    /// evidence against the job that ran there alone.
+    /// Whether a program on the device may have caused the fault. If so, the job that ran there alone is suspect.
     #[must_use]
     pub fn may_be_a_jobs_doing(self) -> bool {
         matches!(self, Self::Xid(number) if OF_A_PROGRAM.contains(&number))
     }
 
-    /// What can be done about it.
+    /// The possible responses.
     #[must_use]
     pub fn allowed(self) -> &'static [Response] {
         match self {
@@ -184,7 +180,7 @@ impl FaultCode {
         }
     }
 
-    /// What is done about it unless the config says otherwise.
+    /// The default response.
     #[must_use]
     pub fn default_response(self) -> Response {
         match self {
@@ -200,9 +196,9 @@ impl FaultCode {
             },
             Self::Exit(exit::worker::STICKY) => Response::Suspect,
             Self::Exit(exit::worker::CONFIG | exit::worker::DRIVER) => Response::Halt,
-            // ILL, ABRT, BUS, FPE, SEGV: what a program does to itself.
+            // ILL, ABRT, BUS, FPE, SEGV: a program causes these itself.
             Self::Signal(4 | 6 | 7 | 8 | 11) => Response::Suspect,
-            // Only somebody outside sends that: the supervisor's own are known to it.
+            // It comes from outside: the supervisor knows the signals that it sends.
             Self::Exit(exit::worker::WORN) | Self::Signal(9) => Response::Retry,
             Self::Exit(_)
             | Self::NotReady
@@ -215,10 +211,10 @@ impl FaultCode {
             Self::Unkillable => Response::Quarantine,
             Self::Xid(number) => of_xid(number),
             Self::Nvml(15 | 16) => Response::Halt,
-            // Workers that run go on; the next one to start meets it in CUDA, as 803.
+            // Running workers continue. The next one to start gets it from CUDA, as 803.
             Self::Nvml(18) => Response::AwaitWorker,
             Self::Nvml(_) => Response::Ignore,
-            // None, and what concerns work that spans GPUs. Of the others an operator has to know.
+            // No action, or one that concerns work across GPUs. An operator must know about the others.
             Self::Recovery(0 | 3 | 5) => Response::Ignore,
             Self::Recovery(_) => Response::Halt,
         }
@@ -252,8 +248,8 @@ fn of_cuda(code: u32, class: FaultClass) -> Response {
     }
 }
 
-/// After NVIDIA's Xid catalog: what asks for a restart of the application is left to the worker, which
-/// hears of it in CUDA and names its job; what asks for a reset puts the device out of service.
+/// From NVIDIA's Xid catalog. If it asks to restart the application, the worker gets the fault from CUDA and
+/// names its job. If it asks for a reset, the device is quarantined.
 fn of_xid(number: u32) -> Response {
     match number {
         8 | 11 | 13 | 31 | 32 | 68 | 69 | 94 => Response::AwaitWorker,
@@ -290,7 +286,7 @@ mod tests {
             assert!(faults().any(|fault| fault.allowed().contains(&response)), "{response}");
         }
         let error = "kill".parse::<Response>().unwrap_err().to_string();
-        assert!(error.starts_with("`kill` is no response: write one of fail_job, "), "{error}");
+        assert!(error.starts_with("`kill` is not a response: write one of fail_job, "), "{error}");
     }
 
     #[test]

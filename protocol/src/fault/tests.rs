@@ -97,7 +97,10 @@ fn what_is_no_fault_is_refused_with_what_could_be_written() {
     ];
     for text in wrong {
         let error = text.parse::<FaultCode>().expect_err(text).to_string();
-        assert!(error.starts_with(&format!("`{text}` is no fault: write `cuda 700`")), "{error}");
+        assert!(
+            error.starts_with(&format!("`{text}` is not a fault: write `cuda 700`")),
+            "{error}"
+        );
         assert!(error.contains("`not ready`"), "{error}");
     }
 }

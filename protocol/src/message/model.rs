@@ -1,4 +1,4 @@
-//! What is said of models: which there are, and what an operator wants done with them.
+//! Messages about models: their list, and changes by an operator.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,16 +17,16 @@ pub struct DeviceModel {
 /// A change of the models of a pool, or of one worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ModelOrder {
-    /// Run so many requests of a model at once.
+    /// Set the number of contexts: requests that run at the same time.
     Contexts {
         /// The model.
         name: String,
-        /// How many.
+        /// Their number.
         contexts: u32,
     },
-    /// Load a model; if it cannot be, nothing has changed.
+    /// Load a model. If that fails, nothing changes.
     Load(ModelPlan),
-    /// Run what waits for a model, then give its memory back.
+    /// Run the waiting requests of a model, then unload it.
     Unload {
         /// The model.
         name: String,
@@ -34,7 +34,7 @@ pub enum ModelOrder {
 }
 
 impl ModelOrder {
-    /// The model that it is about.
+    /// The model's name.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {

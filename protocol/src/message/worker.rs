@@ -1,13 +1,12 @@
-//! What supervisor and worker say to each other: over ipc-channel, and over the lifeline what needs a
+//! The messages between supervisor and worker: over ipc-channel, and over the lifeline if they carry a
 //! descriptor.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Inline, ModelCall, ModelOrder, Payload};
+use super::{Inline, ModelOrder, Payload, Work};
 use crate::chaos::ChaosFault;
 use crate::fault::FaultCode;
-use crate::ids::{ArenaId, AttemptId, ClientId, WorkerId};
-use crate::program::Ties;
+use crate::ids::{ArenaId, AttemptId, ClientId, WorkerName};
 use crate::receipt::{DeviceInfo, ItemRange, RunReport};
 use crate::status::WorkerMemory;
 use crate::tensor::model::ModelInfo;
@@ -15,24 +14,21 @@ use crate::tensor::model::ModelInfo;
 /// Supervisor to worker, over ipc-channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToWorker {
-    /// Withdraw what of these requests has not begun. Each is answered all the same.
+    /// Withdraw those of these attempts that have not begun. The worker still answers each.
     Cancel {
         /// The attempts.
         attempts: Vec<AttemptId>,
     },
-    /// Run these requests of models, beside whatever runs, and answer each.
-    Infer(Vec<InferMember>),
     /// Run these attempts and answer each.
-    Run(Box<Run>),
-    /// Change the models, beside whatever runs, then say `Ordered`. Requests that came before are run
-    /// with the models as they were.
+    Dispatch(Box<Dispatch>),
+    /// Change the models while requests run, then send `Ordered`. Earlier requests run with the old models.
     Model {
         /// Echoed.
         order: u64,
         /// How.
         what: ModelOrder,
     },
-    /// Unmap these arenas, then say `Forgot`.
+    /// Unmap these arenas, then send `Forgot`.
     Forget {
         /// The arenas.
         arenas: Vec<ArenaId>,
@@ -41,87 +37,76 @@ pub enum ToWorker {
     Stop,
 }
 
-/// Attempts of one program, perhaps of many jobs, that a worker runs in one launch.
+/// Attempts that a worker runs together. They have the same work and may belong to many jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Run {
-    /// The program's text.
-    pub program: String,
-    /// How the program breaks ties.
-    pub ties: Ties,
+pub struct Dispatch {
+    /// The work of all attempts.
+    pub work: Work,
     /// At least one, at most [`JOIN_MAX`](crate::limits::JOIN_MAX). Each gets an answer of its own.
-    pub members: Vec<Member>,
+    pub assignments: Vec<Assignment>,
 }
 
 /// One attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Member {
+pub struct Assignment {
     /// The attempt.
     pub attempt: AttemptId,
-    /// The whole batch and the place of the whole result.
-    pub payload: Payload,
-    /// The items that this attempt is about: it reads no other, and writes no other's result.
-    pub part: ItemRange,
-    /// What this attempt meets on purpose.
-    pub chaos: Option<ChaosFault>,
-}
-
-/// One attempt at a request of a model.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InferMember {
-    /// The attempt.
-    pub attempt: AttemptId,
-    /// Whose it is: requests of one client begin in the order they come.
+    /// The job's client. A worker begins the requests of one client in their order.
     pub client: ClientId,
-    /// What to ask.
-    pub call: ModelCall,
-    /// Time that is left to it; whoever has not begun by then need not begin.
+    /// The bytes of the whole job.
+    pub payload: Payload,
+    /// The items of this attempt. It reads and writes no others.
+    pub shard: ItemRange,
+    /// Milliseconds until the deadline. A worker need not begin it later.
     pub deadline_ms: u64,
+    /// The fault to inject.
+    pub chaos: Option<ChaosFault>,
 }
 
 /// Worker to supervisor, over ipc-channel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum FromWorker {
-    /// First message: who speaks.
+    /// First message: the worker's name and version.
     Hello {
         /// The worker's [`PROTOCOL_VERSION`](crate::limits::PROTOCOL_VERSION).
         version: u32,
         /// Its package version.
         build: String,
-        /// The name it was started under.
-        worker: WorkerId,
+        /// The name that the supervisor gave it.
+        worker: WorkerName,
     },
-    /// Every kernel has run once and the known answers were right.
+    /// Every kernel has run once, and the known-answer tests were right.
     Ready {
         /// The device as the worker found it.
         device: DeviceInfo,
     },
-    /// Alive. Sent every 250 ms from a thread of its own.
+    /// A sign of life, sent every 250 ms by a separate thread.
     Heartbeat {
         /// What the worker holds.
         memory: WorkerMemory,
     },
-    /// The answer to one attempt of a `Run`.
+    /// The answer to one attempt.
     Answer {
         /// The attempt.
         attempt: AttemptId,
-        /// What came of it.
-        result: Result<Answer, AttemptError>,
+        /// Its result.
+        result: Result<AttemptAnswer, AttemptError>,
     },
     /// The arenas of `Forget` are unmapped.
     Forgot,
-    /// The models of an inference worker, before it says `Ready` and whenever that changes.
+    /// The models of an inference worker. Sent before `Ready` and after each change.
     Models {
-        /// Those that serve and those that could not be loaded.
+        /// All models, those that could not be loaded included.
         models: Vec<ModelInfo>,
     },
-    /// What came of `Model`; `Models` has come before.
+    /// The result of `Model`, sent after the new `Models`.
     Ordered {
         /// Which.
         order: u64,
-        /// Why nothing has changed, if so.
+        /// An error means that nothing has changed.
         result: Result<(), String>,
     },
-    /// Last words: the process ends with this exit code.
+    /// Last words: the process is about to end with this exit code.
     Dying {
         /// One of [`crate::exit::worker`].
         code: i32,
@@ -136,29 +121,28 @@ pub enum FromWorker {
 
 /// A successful attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct AttemptAnswer {
     /// What was done.
     pub report: RunReport,
     /// The packed result, if it goes into the answer.
     pub output: Option<Inline>,
 }
 
-/// An attempt that failed and left the worker whole.
+/// An attempt that failed without harm to the worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AttemptError {
-    /// The device said no, for this job alone; another attempt may do better.
+    /// The device failed for this job only. Another attempt may succeed.
     Device(String),
-    /// Another attempt would end the same way: the batch is not what the submission said, or the
-    /// policy gives none.
+    /// Another attempt would fail, too, or the policy allows none.
     Refused(String),
 }
 
-/// Supervisor to worker, over the lifeline socket: what needs a descriptor.
+/// Messages over the lifeline socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lifeline {
-    /// Worker to supervisor, once: its ipc-channel ends are on their way.
+    /// Worker to supervisor, once: it has sent its ipc-channel ends.
     Connected,
-    /// An arena, its descriptor beside the message.
+    /// Supervisor to worker: an arena. Its descriptor comes with the message.
     Arena {
         /// Its name.
         arena: ArenaId,

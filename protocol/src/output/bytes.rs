@@ -1,24 +1,27 @@
-//! Where the bytes of a result lie: in private memory, or where a worker has put them.
+//! The bytes of a result, in private memory or in the shared memory that a worker wrote.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::lease::Lease;
+use crate::shared::SharedMemory;
 
-/// The bytes of one result, shared by the clones of whoever reads it.
+/// The bytes of one result. Clones share them.
 #[derive(Clone, Debug)]
-pub(crate) enum Bytes {
-    /// In shared memory, from its start. It is never a slice: whoever shares it may write there.
-    Leased(Arc<Lease>),
+pub enum Bytes {
+    /// In shared memory, from its start. It is not a slice, since another process may write there.
+    Shared(Arc<dyn SharedMemory>),
     /// In private memory.
     Private(Arc<Vec<u8>>),
 }
 
 impl Bytes {
-    /// Copies `into.len()` bytes from `at`; offsets come from a checked layout.
-    pub(crate) fn read(&self, at: usize, into: &mut [u8]) {
+    /// Copies `into.len()` bytes from `at`.
+    ///
+    /// # Panics
+    /// If there are fewer bytes. Offsets come from a checked layout.
+    pub fn read(&self, at: usize, into: &mut [u8]) {
         match self {
-            Self::Leased(lease) => lease.bytes().read(at, into),
+            Self::Shared(memory) => memory.bytes().read(at, into),
             Self::Private(bytes) => into.copy_from_slice(&bytes[at..at + into.len()]),
         }
     }
@@ -26,7 +29,7 @@ impl Bytes {
     /// The first `bytes` bytes.
     pub(super) fn all(&self, bytes: usize) -> Cow<'_, [u8]> {
         match self {
-            Self::Leased(_) => {
+            Self::Shared(_) => {
                 let mut copy = vec![0; bytes];
                 self.read(0, &mut copy);
                 Cow::Owned(copy)

@@ -1,24 +1,24 @@
-//! Whether two results are the same, without decoding them.
+//! Compares two results without decoding them.
 //!
-//! Owns which bytes count: of a value in error its status alone, of labels the high bytes only where
-//! they are read, of a packed result the cells wherever they lie.
+//! Owns which bytes count. Of a value in error only the status counts. High bytes of labels count only if they
+//! are read. Cells of a packed result count wherever they are.
 
 use std::ops::Range;
 
 use super::PALETTE_BYTES;
 use super::decode::{MalformedOutput, Outputs};
 
-/// Values that are compared at a time as whole runs of bytes.
+/// The number of values that are compared at a time, byte for byte.
 const VALUES_AT_ONCE: usize = 4_096;
-/// Bytes that are copied and compared at a time: two such buffers stay in the nearest cache.
+/// Bytes that are copied and compared at a time. Two such buffers fit the first-level cache.
 const BYTES_AT_ONCE: usize = 8 * 1_024;
 
 impl Outputs {
-    /// The first item whose result is not the same as in `other`, which is of the same program over
-    /// the same batch; anything else differs at item 0.
+    /// The first item whose result differs in `other`. Both must be results of one program over one batch,
+    /// else they differ at item 0.
     ///
     /// # Errors
-    /// [`MalformedOutput`] if a value does not lie where it must.
+    /// [`MalformedOutput`] if a value has an invalid place.
     pub fn first_difference(&self, other: &Self) -> Result<Option<usize>, MalformedOutput> {
         if self.layout != other.layout {
             return Ok(Some(0));
@@ -42,7 +42,7 @@ impl Outputs {
         Ok(None)
     }
 
-    /// Whether a run of values in place is the same byte for byte. If not, they may still be equal.
+    /// Whether neighbouring values in place are equal byte for byte. If not, the values may still be equal.
     fn is_same_run(&self, other: &Self, values: &Range<usize>) -> bool {
         let layout = &self.layout;
         let per_value = [
@@ -121,7 +121,7 @@ impl Outputs {
     }
 }
 
-/// Cells of one value on both sides, used again for the next.
+/// Cells of one value on both sides. The buffers are reused.
 #[derive(Default)]
 struct Planes {
     ours: Vec<u8>,

@@ -1,7 +1,7 @@
-//! The results of one job: packed bytes, decoded item by item when asked.
+//! The results of one job: packed bytes that are decoded item by item.
 //!
-//! Owns what the bytes mean. They lie in shared memory or in private; of shared memory each item's own
-//! bytes are copied once and then looked at. Whatever they are, they give a value or an error.
+//! Owns the meaning of the bytes. From shared memory it copies each item's bytes once and checks the copy. Any
+//! bytes give a value or an error.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,35 +11,34 @@ use super::bytes::Bytes;
 use super::layout::OutputLayout;
 use super::value::{ItemError, ItemErrorCode, Object, ObjectCell, Output, PatchCell};
 use super::{HOLE, PALETTE_BYTES};
-use crate::batch::{Grid, GridBatch, Source};
+use crate::batch::{BatchSource, Grid, GridBatch};
 use crate::limits::{COLOR_MAX, GRID_CELLS_MAX};
 use crate::program::{Kind, Program, Step};
 
-/// Bytes that are no result of the program they are said to come from.
+/// The error of bytes that cannot be a result of the program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the result of item {item} is malformed: {what}")]
 pub struct MalformedOutput {
     /// The item.
     pub item: usize,
-    /// What is wrong with it.
+    /// The fault in it.
     pub what: &'static str,
 }
 
-/// The results of one job: packed bytes, decoded item by item when asked.
+/// The results of one job: packed bytes that are decoded item by item.
 ///
-/// The bytes of a large result stay in the shared memory that the worker wrote them to, until the last
-/// clone is dropped; only then can the memory serve another job. [`Outputs::into_private`] frees it
-/// earlier.
+/// A large result stays in the shared memory that the worker wrote. Drop all clones to free it for the next job,
+/// or copy it with [`Outputs::into_private`].
 #[derive(Clone, Debug)]
 pub struct Outputs {
     pub(super) program: Arc<Program>,
     pub(super) layout: OutputLayout,
-    /// Its cells are looked at only for objects of the unchanged input.
-    pub(super) source: Source,
+    /// Its cells are read only for objects of the unchanged input.
+    pub(super) source: Arc<dyn BatchSource>,
     pub(super) bytes: Bytes,
 }
 
-/// The shape of one value and where its cells lie in the parts that have cells.
+/// The shape of one value, and the place of its cells in the parts with cells.
 pub(super) struct Place {
     pub(super) h: usize,
     pub(super) w: usize,
@@ -50,29 +49,31 @@ impl Outputs {
     /// The results of `program` over `batch`.
     ///
     /// # Errors
-    /// [`MalformedOutput`] if `bytes` is not as long as the layout says, or there is none.
+    /// [`MalformedOutput`] if `bytes` does not have the length of the layout, or the program does not fit the
+    /// batch.
     pub fn new(
         program: Program,
         batch: Arc<GridBatch>,
         bytes: Vec<u8>,
     ) -> Result<Self, MalformedOutput> {
-        let source = Source::Private(batch);
-        let layout = source.layout().and_then(|layout| OutputLayout::new(&program, layout));
+        let layout = batch.layout().and_then(|layout| OutputLayout::new(&program, layout));
         let what = "the program has none for such a batch";
         let layout = layout.map_err(|_| MalformedOutput { item: 0, what })?;
-        Self::placed(Arc::new(program), layout, source, Bytes::Private(Arc::new(bytes)))
+        Self::placed(Arc::new(program), layout, batch, Bytes::Private(Arc::new(bytes)))
     }
 
-    /// The results of `program` over a batch: in private memory of that length, or from the start of
-    /// shared memory with room for them.
-    pub(crate) fn placed(
+    /// The results of `program` over a batch: in private memory of that length, or at the start of shared memory.
+    ///
+    /// # Errors
+    /// [`MalformedOutput`] if the memory is too short.
+    pub fn placed(
         program: Arc<Program>,
         layout: OutputLayout,
-        source: Source,
+        source: Arc<dyn BatchSource>,
         bytes: Bytes,
     ) -> Result<Self, MalformedOutput> {
         let fits = match &bytes {
-            Bytes::Leased(lease) => lease.bytes().bytes() >= layout.bytes(),
+            Bytes::Shared(memory) => memory.bytes().bytes() >= layout.bytes(),
             Bytes::Private(bytes) => bytes.len() == layout.bytes(),
         };
         if !fits {
@@ -81,30 +82,30 @@ impl Outputs {
         Ok(Self { program, layout, source, bytes })
     }
 
-    /// How many items there are.
+    /// The number of items.
     #[must_use]
     pub fn len(&self) -> usize {
         self.layout.values_count() / self.layout.width()
     }
 
-    /// Never: a job has at least one item.
+    /// Always `false`: a job has at least one item.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The packed bytes; a copy of them if they lie in shared memory.
+    /// The packed bytes; a copy if they are in shared memory.
     #[must_use]
     pub fn packed(&self) -> Cow<'_, [u8]> {
         self.bytes.all(self.layout.bytes())
     }
 
-    /// The same results in private memory: what lay in shared memory is copied, and that memory is
-    /// free for another job once no other clone holds it.
+    /// Copies the results to private memory. The shared memory is free for another job once no other clone holds
+    /// it.
     #[must_use]
     pub fn into_private(self) -> Self {
         let bytes = match &self.bytes {
-            Bytes::Leased(_) => Bytes::Private(Arc::new(self.packed().into_owned())),
+            Bytes::Shared(_) => Bytes::Private(Arc::new(self.packed().into_owned())),
             Bytes::Private(bytes) => Bytes::Private(Arc::clone(bytes)),
         };
         Self { bytes, ..self }
@@ -113,8 +114,8 @@ impl Outputs {
     /// Decodes one item.
     ///
     /// # Errors
-    /// The outer error says that the bytes are malformed, the inner one that the program has no
-    /// result for this item: of a tuple, that of its first element without one.
+    /// The outer error means that the bytes are malformed, the inner one that this item has no result. For a
+    /// tuple it is the error of the first element without one.
     ///
     /// # Panics
     /// If `item` is not below [`Outputs::len`].
@@ -131,11 +132,11 @@ impl Outputs {
         elements.map(|elements| Ok(Output::Tuple(elements))).map_err(malformed)
     }
 
-    /// Why an item has no result, if it has none: of a tuple, the error of its first element without
-    /// one. Nothing else of the item is looked at.
+    /// The error of an item without a result. For a tuple it is the error of the first element without one. This
+    /// reads only the status.
     ///
     /// # Errors
-    /// [`MalformedOutput`] if its status is none.
+    /// [`MalformedOutput`] if the status is invalid.
     ///
     /// # Panics
     /// If `item` is not below [`Outputs::len`].
@@ -240,12 +241,12 @@ impl Outputs {
         if objects.iter().any(Vec::is_empty) { Err("an object without cells") } else { Ok(objects) }
     }
 
-    /// How many objects a value says that it has.
+    /// The number of objects of a value, unchecked.
     pub(super) fn count(&self, value: usize) -> usize {
         usize::from(u16::from_le_bytes(self.word(self.layout.counts(), value)))
     }
 
-    /// The label of every cell of a value of `count` objects; none is above that.
+    /// The labels of the cells of a value with `count` objects, checked against that count.
     pub(super) fn labels(&self, place: &Place, count: usize) -> Result<Vec<u16>, &'static str> {
         if count > place.cells.len() {
             return Err("more objects than cells");
@@ -263,7 +264,7 @@ impl Outputs {
         Ok(labels)
     }
 
-    /// The shape of a value and where its cells lie, all of them within the parts.
+    /// The shape of a value and the place of its cells, checked to be inside the parts.
     pub(super) fn place(&self, value: usize) -> Result<Place, &'static str> {
         let [h, w] = self.word(self.layout.shapes(), value);
         let (h, w) = (usize::from(h), usize::from(w));
@@ -297,7 +298,7 @@ impl Outputs {
         plane
     }
 
-    /// The same, in place of what `plane` held.
+    /// The bytes of a value in a part with one byte per cell. They replace the contents of `plane`.
     pub(super) fn plane_into(&self, part: Range<usize>, place: &Place, plane: &mut Vec<u8>) {
         assert!(place.cells.end <= part.len(), "`place` checks against the room");
         plane.resize(place.cells.len(), 0);

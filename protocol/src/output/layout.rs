@@ -1,4 +1,4 @@
-//! Where the parts of a result lie.
+//! The places of the parts of a result.
 
 use std::ops::Range;
 
@@ -7,28 +7,27 @@ use crate::batch::{BatchError, BatchLayout, align};
 use crate::limits::{JOB_CELLS_MAX, JOB_VALUES_MAX};
 use crate::program::{Extent, Kind, Program};
 
-/// Where the parts of a result lie. Parts that the kind does not have are empty.
+/// The places of the parts of a result. Parts that the kind does not have are empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputLayout {
     kind: Kind,
     values: usize,
     width: usize,
     extent: Extent,
-    /// Room for cells of all values.
+    /// Capacity for the cells of all values.
     room: usize,
     packed: bool,
     with_cells: bool,
 }
 
 impl OutputLayout {
-    /// The layout of what `program` gives for a batch.
+    /// The layout of the result of `program` over a batch.
     ///
     /// # Errors
-    /// [`BatchError`] if the items are not what the program takes, or the result might be larger than
-    /// one job's may be.
+    /// [`BatchError`] if the program takes other items, or if the result may be too large for one job.
     ///
     /// # Panics
-    /// Never: what is converted has been compared with a smaller limit.
+    /// Never: every converted number is below a smaller limit.
     pub fn new(program: &Program, batch: BatchLayout) -> Result<Self, BatchError> {
         program.check_items(batch.grids_per_item())?;
         let kind = program.gives().kind;
@@ -72,19 +71,19 @@ impl OutputLayout {
         self.width
     }
 
-    /// Where cells and labels of runs of items start.
+    /// The starts of cells and labels of neighbouring items.
     #[must_use]
     pub fn extent(&self) -> Extent {
         self.extent
     }
 
-    /// Room for cells, and for labels, of all values together.
+    /// Capacity for the cells, and for the labels, of all values together.
     #[must_use]
     pub fn room(&self) -> usize {
         self.room
     }
 
-    /// Whether values say where their cells lie; else those lie where the input's do.
+    /// Whether values have their own offsets. Otherwise their cells have the input's offsets.
     #[must_use]
     pub fn is_packed(&self) -> bool {
         self.packed
@@ -108,7 +107,7 @@ impl OutputLayout {
         self.after(&self.shapes(), matches!(self.kind, Kind::Object | Kind::Patch), 4)
     }
 
-    /// Where the cells and labels of every value start in their parts, if the result is packed.
+    /// The start of every value's cells and labels in their parts, if the result is packed.
     #[must_use]
     pub fn offsets(&self) -> Range<usize> {
         self.after(&self.origins(), self.packed, 4)
@@ -127,7 +126,7 @@ impl OutputLayout {
         self.after(&self.numbers(), self.kind == Kind::Colors, PALETTE_BYTES)
     }
 
-    /// How many objects every value has.
+    /// The number of objects of every value.
     #[must_use]
     pub fn counts(&self) -> Range<usize> {
         self.after(&self.palettes(), self.kind == Kind::Objects, 2)
@@ -139,7 +138,7 @@ impl OutputLayout {
         self.room_after(&self.counts(), self.kind == Kind::Objects)
     }
 
-    /// High bytes of the labels, meant only for values with more than 255 objects.
+    /// High bytes of the labels. They count only for values with more than 255 objects.
     #[must_use]
     pub fn labels_high(&self) -> Range<usize> {
         self.room_after(&self.labels_low(), self.kind == Kind::Objects)
@@ -157,13 +156,13 @@ impl OutputLayout {
         align(self.cells().end)
     }
 
-    /// The part after another, with `bytes` bytes for each value if the result `has` it.
+    /// The part after `start`, with `bytes` bytes for each value if the result `has` it.
     fn after(&self, part: &Range<usize>, has: bool, bytes: usize) -> Range<usize> {
         let start = align(part.end);
         start..start + if has { bytes * self.values } else { 0 }
     }
 
-    /// The part after another, with a byte for each cell if the result `has` it.
+    /// The part after `start`, with a byte for each cell if the result `has` it.
     fn room_after(&self, part: &Range<usize>, has: bool) -> Range<usize> {
         let start = align(part.end);
         start..start + if has { self.room } else { 0 }

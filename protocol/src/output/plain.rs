@@ -1,31 +1,29 @@
-//! Results as plain numbers, for whoever looks at many and wants no lists of lists.
-//!
-//! For programs whose items give one value, not a tuple.
+//! Results as plain numbers, without nested vectors, for programs that give one value for each item.
 
 use super::decode::{MalformedOutput, Outputs, Place};
 use super::value::ItemError;
 use crate::limits::COLOR_MAX;
 use crate::program::Kind;
 
-/// Which object each cell of a grid belongs to.
+/// The object of each cell of a grid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Labels {
     /// Rows of the grid.
     pub h: usize,
     /// Its columns.
     pub w: usize,
-    /// How many objects there are.
+    /// The number of objects.
     pub count: usize,
-    /// For each cell, row-major, the number of its object from 1; 0 where there is none.
+    /// The number of each cell's object from 1, or 0 without an object; row-major.
     pub labels: Vec<u16>,
 }
 
 impl Outputs {
-    /// Copies the grid that an item gives to `cells`, in place of what that held, and gives its rows
-    /// and columns: the same as [`Outputs::item`], without a new vector for each.
+    /// Copies an item's grid to `cells`, replacing its contents, and returns its rows and columns. Unlike
+    /// [`Outputs::item`], it allocates no vector for each grid.
     ///
     /// # Errors
-    /// As for [`Outputs::item`], and [`MalformedOutput`] if the program gives no grid.
+    /// As for [`Outputs::item`], and [`MalformedOutput`] if the program does not give a grid.
     ///
     /// # Panics
     /// If `item` is not below [`Outputs::len`].
@@ -43,10 +41,10 @@ impl Outputs {
         })
     }
 
-    /// How many objects an item gives.
+    /// The number of objects of an item.
     ///
     /// # Errors
-    /// As for [`Outputs::item`], and [`MalformedOutput`] if the program gives no list of objects.
+    /// As for [`Outputs::item`], and [`MalformedOutput`] if the program does not give a list of objects.
     ///
     /// # Panics
     /// If `item` is not below [`Outputs::len`].
@@ -57,10 +55,10 @@ impl Outputs {
         })
     }
 
-    /// Which object each cell of an item's grid belongs to.
+    /// The object of each cell of an item's grid.
     ///
     /// # Errors
-    /// As for [`Outputs::item`], and [`MalformedOutput`] if the program gives no list of objects.
+    /// As for [`Outputs::item`], and [`MalformedOutput`] if the program does not give a list of objects.
     ///
     /// # Panics
     /// If `item` is not below [`Outputs::len`].
@@ -72,7 +70,7 @@ impl Outputs {
         })
     }
 
-    /// What `read` makes of an item that gives one value of `kind`.
+    /// Applies `read` to an item with one value of `kind`.
     fn one<T>(
         &self,
         item: usize,

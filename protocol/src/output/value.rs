@@ -1,4 +1,4 @@
-//! What an item's result is once it is decoded.
+//! The decoded result of an item.
 
 use crate::grid::Grid;
 use crate::limits::{GRID_CELLS_MAX, SIDE_MAX};
@@ -7,7 +7,7 @@ use crate::limits::{GRID_CELLS_MAX, SIDE_MAX};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum ItemErrorCode {
-    /// A cell of the input is no colour. Only a client that writes its arena itself can cause it.
+    /// A cell of the input is not a colour. Only a client that writes its arena itself can cause this.
     BadCell = 1,
     /// The pair has no output.
     MissingOutput = 2,
@@ -15,7 +15,7 @@ pub enum ItemErrorCode {
     Overflow = 3,
     /// The argument is empty: a grid without cells, a patch without places, a list without objects.
     EmptyArg = 4,
-    /// The window starts before the grid does.
+    /// The window starts above or left of the grid.
     BadCrop = 5,
     /// The list has no object of that number.
     BadIndex = 6,
@@ -24,7 +24,7 @@ pub enum ItemErrorCode {
 }
 
 impl ItemErrorCode {
-    /// All of them.
+    /// All codes.
     pub const ALL: [Self; 7] = [
         Self::BadCell,
         Self::MissingOutput,
@@ -74,13 +74,13 @@ impl ItemErrorCode {
     }
 }
 
-/// The error of one item: its neighbours are untouched.
+/// The error of one item. It does not affect other items.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{op}: {message}")]
 pub struct ItemError {
-    /// What kind of error.
+    /// The kind of error.
     pub code: ItemErrorCode,
-    /// The op that could not serve the item, or `input`.
+    /// The op that failed, or `input`.
     pub op: String,
     /// One sentence.
     pub message: String,

@@ -1,22 +1,22 @@
-//! Programs that were compiled before: clients send the same few again and again.
+//! A cache of compiled programs, since clients send the same few again and again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::{Program, ProgramError, Ties};
 
-/// Programs that are kept; whoever uses more has some compiled again, which takes microseconds.
+/// The number of cached programs. Compiling one again takes microseconds.
 const PROGRAMS_KEPT: usize = 16;
 
-/// Programs by text as it came, which need not be the canonical one; the latest used first.
+/// Programs by their text as received, the most recently used first.
 #[derive(Debug, Default)]
 pub struct Programs(VecDeque<(String, Ties, Arc<Program>)>);
 
 impl Programs {
-    /// The program of a text, compiled or known.
+    /// Returns the program of a text from the cache, or compiles it.
     ///
     /// # Errors
-    /// As for [`Program::compile`]; nothing is kept then.
+    /// As for [`Program::compile`].
     pub fn compile(&mut self, text: &str, ties: Ties) -> Result<Arc<Program>, ProgramError> {
         let is_it = |(known, of, _): &(String, Ties, _)| known == text && *of == ties;
         let known = self.0.iter().position(is_it).and_then(|at| self.0.remove(at));

@@ -1,30 +1,29 @@
-//! Calls to steps: checks arguments and kinds. What it says of mistakes is in `complaint`.
+//! Compiles calls to steps, and checks arguments and kinds. `diagnostic` writes the errors.
 
 use super::Step;
-use super::complaint::{Applied, At, Place};
+use super::diagnostic::{Applied, At, Place};
 use super::error::ProgramError;
-use super::extent::Rooms;
+use super::extent::Extents;
 use super::kind::{Kind, Type};
 use super::names::lookup;
 use super::ops::Op;
-use super::parameter::Arguments;
 use super::parse::{Argument, Call, Value};
-use super::table::{Build, OpSpec};
+use super::table::{ARGUMENTS_MAX, Arguments, Makes, OpSpec};
 use crate::limits::{GRID_CELLS_MAX, PROGRAM_OPS_MAX};
 
-/// The steps of a program and what it starts with: a grid, or a pair if its first op takes one.
+/// The steps of a program and its input type: a grid, or a pair if the first op takes one.
 pub(super) fn compile(text: &str, calls: &[Call]) -> Result<(Type, Vec<Step>), ProgramError> {
     let takes = match calls.first() {
         Some(call) => starts_with(lookup(text, call)?),
         None => Type::one(Kind::Grid),
     };
-    let mut compiler = Compiler { text, steps: Vec::new(), rooms: Rooms::input(takes) };
+    let mut compiler = Compiler { text, steps: Vec::new(), extents: Extents::input(takes) };
     let place = Place { applied: Applied::No, patch_of: None, previous: None };
     compiler.chain(calls, takes, place)?;
     Ok((takes, compiler.steps))
 }
 
-/// A pair for what works on tuples and not on a grid, else a grid.
+/// A pair if the op works on tuples but not on a grid, else a grid.
 fn starts_with(spec: &OpSpec) -> Type {
     let grid = Type::one(Kind::Grid);
     if spec.works_on(Type::PAIR) && !spec.works_on(grid) { Type::PAIR } else { grid }
@@ -33,11 +32,11 @@ fn starts_with(spec: &OpSpec) -> Type {
 struct Compiler<'t> {
     text: &'t str,
     steps: Vec<Step>,
-    rooms: Rooms,
+    extents: Extents,
 }
 
 impl<'t> Compiler<'t> {
-    /// Adds the steps of `calls`, which start with a value of the type; gives that at the end.
+    /// Adds the steps of `calls` to a value of the type, and returns the type at the end.
     fn chain(
         &mut self,
         calls: &'t [Call],
@@ -55,7 +54,7 @@ impl<'t> Compiler<'t> {
     }
 
     fn call(&mut self, at: At<'t>, takes: Type) -> Result<Type, ProgramError> {
-        if matches!(at.spec.build, Build::Apply) {
+        if matches!(at.spec.makes, Makes::Apply) {
             return self.apply(at, takes);
         }
         if let Some((patch, rest)) = at.patch_argument() {
@@ -91,7 +90,7 @@ impl<'t> Compiler<'t> {
         Ok(Type::tuple(gives.kind, values))
     }
 
-    /// The steps from a grid to a patch that stand as the last argument of what works on it.
+    /// The steps from a grid to a patch, written as the last argument of an op on patches.
     fn patch_program(&mut self, at: At<'t>, argument: &'t Argument) -> Result<Type, ProgramError> {
         let Value::Calls(program) = &argument.value else {
             return Err(at.no_patch_program(argument));
@@ -108,7 +107,7 @@ impl<'t> Compiler<'t> {
         Ok(gives)
     }
 
-    fn op(&mut self, at: At<'t>, arguments: &[i16], takes: Type) -> Result<Type, ProgramError> {
+    fn op(&mut self, at: At<'t>, arguments: &Arguments, takes: Type) -> Result<Type, ProgramError> {
         let op = instruction(at, arguments, takes)?;
         let Some(gives) = op.gives(takes) else {
             return Err(at.wrong_kind(takes));
@@ -125,30 +124,29 @@ impl<'t> Compiler<'t> {
             let message = format!("a program has at most {PROGRAM_OPS_MAX} ops");
             return Err(at.error(at.call.whole.clone(), message));
         }
-        let before = self.rooms;
-        self.rooms = before.after(op, takes.kind, of_all(gives));
+        let before = self.extents;
+        self.extents = before.after(op, takes.kind, of_all(gives));
         self.steps.push(Step {
             op,
             applied,
             takes: of_all(takes),
             gives: of_all(gives),
             from: before.picture,
-            ground: self.rooms.ground,
-            to: self.rooms.picture,
+            ground: self.extents.ground,
+            to: self.extents.picture,
         });
         Ok(gives)
     }
 }
 
-fn instruction(at: At<'_>, arguments: &[i16], takes: Type) -> Result<Op, ProgramError> {
-    let arguments = Arguments(arguments);
-    let op = match at.spec.build {
-        Build::Op(build) => build(arguments),
-        Build::Nth(which) => match takes.tuple {
+fn instruction(at: At<'_>, arguments: &Arguments, takes: Type) -> Result<Op, ProgramError> {
+    let op = match at.spec.makes {
+        Makes::Op(make) => make(arguments),
+        Makes::Nth(which) => match takes.tuple {
             None => Op::NthObject { index: which(arguments) },
             Some(values) => Op::NthElement { index: element(at, takes, which(arguments), values)? },
         },
-        Build::Apply => return Err(at.wrong_kind(takes)),
+        Makes::Apply => return Err(at.wrong_kind(takes)),
     };
     if let Op::Canvas { height, width, .. } = op
         && usize::from(height) * usize::from(width) > GRID_CELLS_MAX
@@ -170,13 +168,14 @@ fn element(at: At<'_>, takes: Type, which: i16, values: u8) -> Result<u8, Progra
     })
 }
 
-/// The arguments as numbers; there are as many as parameters.
-fn check_arguments(at: At<'_>, arguments: &[Argument]) -> Result<Vec<i16>, ProgramError> {
-    let pairs = at.spec.parameters.iter().zip(arguments);
-    pairs
-        .map(|(&parameter, argument)| {
-            let number = parameter.accept(argument);
-            number.ok_or_else(|| at.wrong_argument(parameter, argument))
-        })
-        .collect()
+/// The arguments as numbers, one for each parameter.
+fn check_arguments(at: At<'_>, arguments: &[Argument]) -> Result<Arguments, ProgramError> {
+    let mut numbers = [0; ARGUMENTS_MAX];
+    for ((number, &parameter), argument) in
+        numbers.iter_mut().zip(at.spec.parameters).zip(arguments)
+    {
+        let accepted = parameter.accept(argument);
+        *number = accepted.ok_or_else(|| at.wrong_argument(parameter, argument))?;
+    }
+    Ok(numbers)
 }

@@ -1,7 +1,10 @@
-//! Why a program does not compile, shown where it is wrong.
+//! The error of a program that does not compile. It points at the wrong place.
 
 use std::fmt;
 use std::ops::Range;
+
+/// Characters of the user's text that a sentence repeats.
+const SHOWN_MAX: usize = 48;
 
 /// Why a program does not compile, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,13 +32,13 @@ impl ProgramError {
         self
     }
 
-    /// The place in the text, in bytes.
+    /// The wrong place in the text, in bytes.
     #[must_use]
     pub fn span(&self) -> Range<usize> {
         self.span.clone()
     }
 
-    /// The sentence alone, without the drawing.
+    /// The sentence without the marked text.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
@@ -61,7 +64,15 @@ impl fmt::Display for ProgramError {
 
 impl std::error::Error for ProgramError {}
 
-/// The text as it is shown: tabs and line ends in a program as spaces.
+/// The text with tabs and line ends as spaces.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// The text, or its start if it is long.
+pub(super) fn short(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
 }

@@ -1,25 +1,25 @@
-//! How much room pictures may need at some step of a program, before anything has run.
+//! Upper bounds for the size of pictures at each step of a program, known before it runs.
 //!
-//! The bound is linear in what is known of a batch, so that the place of every value follows from the
-//! input's offsets alone and nobody needs a table of places to find it.
+//! A bound is linear in the numbers of a batch. So the place of every value follows from the input's offsets,
+//! without a table of places.
 
 use crate::limits::GRID_CELLS_MAX;
 
 use super::kind::{Kind, Type};
 use super::ops::Op;
-use super::variants::Frame;
+use super::table::Room;
 
-/// A value that needs as much as the largest grid is given that, whatever its input was.
+/// A value that may need as many cells as the largest grid gets that many, whatever its input.
 const WHOLE: u32 = 4_096;
 const _: () = assert!(WHOLE as usize == GRID_CELLS_MAX);
 
-/// Room for the pictures of a batch at some step.
+/// The capacity for the pictures of a batch at one step, in cells.
 ///
-/// A value has at most `per_cell * cells + per_value` cells. While it is aligned, value `v` comes of
-/// grid `v` of the input, and `cells` are that grid's; else they are an equal share of those of all
-/// grids of its item, for a tuple that is not aligned is made of the parts of one grid. So the values
-/// of an item start at `per_cell` times the cells before the item, plus their share of its own, plus
-/// `per_value` for each value before them (`Extent` of `kernels/cuda/step.cuh`).
+/// A value has at most `per_cell * cells + per_value` cells. While the values are aligned, value `v` comes from
+/// grid `v` of the input, and `cells` are that grid's. Otherwise a tuple is made of the parts of one grid, and
+/// `cells` are an equal share of the item's cells. So the values of an item start at `per_cell` times the cells
+/// before the item, plus their share of its own, plus `per_value` for each value before them (`Extent` in
+/// `kernels/cuda/step.cuh`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     per_cell: u32,
@@ -31,7 +31,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The room of the input itself.
+    /// The capacity of the input itself.
     pub(super) fn input(takes: Type) -> Self {
         let grids_per_item = takes.tuple.map_or(1, u32::from);
         Self {
@@ -44,13 +44,13 @@ impl Extent {
         }
     }
 
-    /// Cells of room for each cell of the input that counts.
+    /// Capacity for each input cell, in cells.
     #[must_use]
     pub fn per_cell(self) -> u32 {
         self.per_cell
     }
 
-    /// Cells of room for each value besides.
+    /// Additional capacity for each value, in cells.
     #[must_use]
     pub fn per_value(self) -> u32 {
         self.per_value
@@ -68,20 +68,19 @@ impl Extent {
         self.grids_per_item
     }
 
-    /// Value `v` comes of grid `v` of the input.
+    /// Whether value `v` comes from grid `v` of the input.
     #[must_use]
     pub fn is_aligned(self) -> bool {
         self.aligned
     }
 
-    /// Value `v` has as many cells as grid `v` of the input, and lies where that lies.
+    /// Whether value `v` has as many cells as grid `v` of the input, and the same place.
     #[must_use]
     pub fn is_in_place(self) -> bool {
         self.in_place
     }
 
-    /// The same for a batch of so many cells and items, but never more than the largest grid for
-    /// each value.
+    /// The capacity for a batch of `cells` cells and `items` items, limited by the largest grid for each value.
     #[must_use]
     pub fn clamped(self, cells: usize, items: usize) -> Self {
         let whole = Self { per_cell: 0, per_value: WHOLE, ..self };
@@ -89,14 +88,14 @@ impl Extent {
         if is_less && !self.in_place { whole } else { self }
     }
 
-    /// Cells of room for the values of a batch, or of a run of its items, of so many cells.
+    /// The capacity for the values of a batch, or of neighbouring items of it, in cells.
     #[must_use]
     pub fn capacity(self, cells: usize, items: usize) -> u64 {
         let (cells, items) = (cells as u64, items as u64);
         u64::from(self.per_cell) * cells + u64::from(self.per_value) * items * u64::from(self.width)
     }
 
-    /// The most cells of one value, where no grid of the batch has more than `area_max`.
+    /// The most cells of one value, if no grid of the batch has more than `area_max` cells.
     #[must_use]
     pub fn value_max(self, area_max: usize) -> u64 {
         let grids = if self.aligned { 1 } else { self.grids_per_item };
@@ -104,8 +103,8 @@ impl Extent {
         (cells + u64::from(self.per_value)).min(WHOLE.into())
     }
 
-    /// Where the cells of a value start, `offsets` being those of the input's grids and their end.
-    /// One past the last value gives the room of all.
+    /// The start of a value's cells. `offsets` are those of the input's grids, and their end. The start of the
+    /// value after the last is the capacity of all.
     ///
     /// # Panics
     /// If there are too few offsets.
@@ -124,31 +123,28 @@ impl Extent {
         per_cell * before_item(item) + share + u64::from(self.per_value) * value as u64
     }
 
-    /// The room after `op`, which gives `gives`; `self` is that of its argument's picture, or of its
-    /// argument's ground if it has one and `op` makes a picture of that.
+    /// The capacity after `op`, whose result is `gives`. `self` is the capacity of its argument's picture, or of
+    /// the argument's ground if `op` makes a picture from that.
     pub(super) fn after(self, op: Op, gives: Type) -> Self {
         let width = gives.tuple.map_or(1, u32::from);
-        let in_place = self.in_place && op.keeps_area();
+        let room = op.room();
+        let in_place = self.in_place && room == Room::Keeps;
         let moved = Self { width, in_place, aligned: self.aligned && width == self.width, ..self };
         let by = |factor: u32| {
             let (per_cell, per_value) = (self.per_cell, self.per_value);
             moved.sized(per_cell.saturating_mul(factor), per_value.saturating_mul(factor))
         };
-        if let Op::Upscale { factor } = op {
-            by(u32::from(factor) * u32::from(factor))
-        } else if let Op::HUpscale { factor } | Op::VUpscale { factor } = op {
-            by(factor.into())
-        } else if let Op::Canvas { height, width, .. } = op {
-            moved.sized(0, u32::from(height) * u32::from(width))
-        } else if let Op::Frame(Frame::InBox | Frame::OutBox) = op {
-            // (h + 2)(w + 2) is at most 5hw + 4.
-            let outlined = by(5);
-            outlined.sized(outlined.per_cell, outlined.per_value + 4)
-        } else if let Op::HConcat | Op::VConcat = op {
+        match room {
+            Room::Keeps | Room::Within => moved,
+            Room::Times(factor) => by(factor),
+            Room::Cells(cells) => moved.sized(0, cells),
+            Room::Outline => {
+                // (h + 2)(w + 2) is at most 5hw + 4.
+                let outlined = by(5);
+                outlined.sized(outlined.per_cell, outlined.per_value + 4)
+            }
             // The grids of a tuple have the item's cells between them.
-            moved.sized(self.per_cell, self.per_value.saturating_mul(self.width))
-        } else {
-            moved
+            Room::Joined => moved.sized(self.per_cell, self.per_value.saturating_mul(self.width)),
         }
     }
 
@@ -160,22 +156,22 @@ impl Extent {
     }
 }
 
-/// The rooms before and after one step.
+/// The extents before and after one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rooms {
-    /// Of the value's picture, where its kind has one.
+pub(super) struct Extents {
+    /// Of the value's picture, if its kind has one.
     pub(super) picture: Extent,
-    /// Of its ground, where its kind has one.
+    /// Of its ground, if its kind has one.
     pub(super) ground: Extent,
 }
 
-impl Rooms {
+impl Extents {
     pub(super) fn input(takes: Type) -> Self {
         let picture = Extent::input(takes);
         Self { picture, ground: picture }
     }
 
-    /// The rooms after `op`.
+    /// The extents after `op`.
     pub(super) fn after(self, op: Op, takes: Kind, gives: Type) -> Self {
         let onto_ground = takes.has_ground() && gives.kind == Kind::Grid;
         let of_ground = takes == Kind::Objects;
@@ -243,7 +239,7 @@ mod tests {
 
     #[test]
     fn values_start_where_the_room_of_those_before_them_ends() {
-        // Of three items; a pair has two grids, the second of which may be missing.
+        // Three items. A pair has two grids, and its second may be missing.
         let (singles, pairs) = ([0, 7, 8, 20], [0, 7, 7, 8, 20, 33, 34]);
         for text in ["upscale(3)", "hsplit(4)", "asobject | outbox", "hsplit(3) | apply(trim)"] {
             let extent = extent(text);

@@ -1,11 +1,11 @@
-//! What a program's value is between two ops.
+//! The types of a program's values between two ops.
 
 use std::fmt;
 
 /// One value.
 ///
-/// A grid, an object and a patch are pictures: a box of cells and where it lies. Objects and patches
-/// remember the grid that they were found in, their *ground*: `paint`, `fill` and `subgrid` work on it.
+/// A grid, an object and a patch are pictures: a box of cells with a position. Objects and patches remember the
+/// grid in which they were found, their *ground*. `paint`, `fill` and `subgrid` work on the ground.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Rows of colours.
@@ -27,7 +27,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 8] = [
         Self::Grid,
         Self::Objects,
@@ -39,7 +39,7 @@ impl Kind {
         Self::Colors,
     ];
 
-    /// Its bare name, as tables give it.
+    /// Its name in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ impl Kind {
         }
     }
 
-    /// Whether it is found in a grid that it remembers.
+    /// Whether it remembers the grid in which it was found.
     #[must_use]
     pub fn has_ground(self) -> bool {
         match self {
@@ -110,17 +110,17 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What every item of a batch has between two ops: one value, or a tuple of values of one kind.
+/// The type of every item of a batch between two ops: one value, or a tuple of values of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Type {
     /// The kind of each value.
     pub kind: Kind,
-    /// How many values a tuple has; `None` for one value by itself.
+    /// The number of values of a tuple; `None` for a single value.
     pub tuple: Option<u8>,
 }
 
 impl Type {
-    /// What a pair program starts with: the input and the output of a pair.
+    /// The input of a pair program: the input and the output of a pair.
     pub const PAIR: Self = Self::tuple(Kind::Grid, 2);
 
     /// One value.

@@ -1,23 +1,23 @@
 //! Programs: ops joined by `|`, applied per item on the device with no host round trip between them.
 //!
-//! The compiler lives here so that a bad program is refused by the client before anything is sent,
-//! and again by the supervisor, with the same words.
+//! Client and supervisor share this compiler. So the client refuses a wrong program before it sends anything,
+//! and the supervisor refuses it with the same words.
 
 mod cache;
 mod compile;
-mod complaint;
+mod diagnostic;
 mod error;
+mod expand;
 mod extent;
 mod kind;
 mod names;
 mod ops;
 mod parameter;
 mod parse;
+mod symmetry;
 mod table;
 #[cfg(test)]
 mod tests;
-mod typing;
-mod variants;
 
 use std::fmt;
 use std::str::FromStr;
@@ -32,18 +32,19 @@ pub use cache::Programs;
 pub use error::ProgramError;
 pub use extent::Extent;
 pub use kind::{Kind, Type};
-pub use ops::Op;
-pub use parameter::Parameter;
-pub use table::{Family, OPS, OpSpec, REFUSED};
-pub use variants::{Frame, Grouping, Half, Key, Measure, Symmetry};
+pub use names::find_op;
+pub use ops::{Family, Frame, Half, Measure, OPS, Op, Symmetry};
+pub use parameter::{Accepts, Grouping, Key, Parameter};
+pub use table::{ARGUMENTS_MAX, Arguments, Launch, OpSpec};
 
-/// Who wins when two colours are equally common, and in which order a palette is listed.
+/// Which colour wins a tie of counts, and the order of a palette.
 ///
-/// Part of a program's hash: the same text under another mode is another program.
+/// It is part of a program's hash: a text with another tie mode is another program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ties {
-    /// As CPython iterates a set of small integers: what arc-dsl does (workload.md 2.4, N1).
+    /// In the order in which CPython iterates a set of small integers, as in arc-dsl (docs/src/design/ops.md,
+    /// "Ties").
     #[default]
     Cpython,
     /// The lowest colour wins; palettes ascend.
@@ -71,27 +72,27 @@ impl FromStr for Ties {
     }
 }
 
-/// One instruction of a program, with what it takes and gives for every item and the room for it.
+/// One instruction of a program, with its input and output types and their capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What to do.
+    /// The op.
     pub op: Op,
-    /// To each element of a tuple, one by one, rather than to all that the item has.
+    /// Whether it applies to each element of a tuple instead of to the whole item.
     pub applied: bool,
-    /// What every item has before the step.
+    /// The type of every item before the step.
     pub takes: Type,
-    /// What every item has after the step.
+    /// The type of every item after the step.
     pub gives: Type,
-    /// The room of the pictures that it takes, if `takes` is a grid, an object or a patch.
+    /// The capacity of its input pictures, if `takes` is a grid, an object or a patch.
     pub from: Extent,
-    /// The room of the ground, which is of use if `takes` or `gives` has one.
+    /// The capacity of the ground, if `takes` or `gives` has one.
     pub ground: Extent,
-    /// The room of the pictures that it gives, if `gives` is a grid, an object or a patch.
+    /// The capacity of its output pictures, if `gives` is a grid, an object or a patch.
     pub to: Extent,
 }
 
 impl Step {
-    /// Room for the pictures that it gives for so many cells and items, in cells; 0 if it gives none.
+    /// The capacity of its output pictures for `cells` cells and `items` items, in cells; 0 if it has none.
     #[must_use]
     pub fn room(&self, cells: usize, items: usize) -> u64 {
         if !self.gives.kind.is_picture() {
@@ -108,7 +109,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// A program that has been checked: names, arity, argument kinds, and the kinds between ops.
+/// A compiled program. Names, arity, arguments and the types between ops have been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     takes: Type,
@@ -135,7 +136,7 @@ impl Program {
     /// assert_eq!(error.span(), 8..12);
     /// ```
     pub fn compile(text: &str, ties: Ties) -> Result<Self, ProgramError> {
-        let calls = parse::calls(text)?;
+        let calls = parse::calls(text, names::signature)?;
         let (takes, steps) = compile::compile(text, &calls)?;
         let canonical: Vec<_> = steps.iter().map(Step::to_string).collect();
         let canonical = canonical.join(" | ");
@@ -144,7 +145,7 @@ impl Program {
         Ok(Self { takes, steps, ties, text: canonical, hash })
     }
 
-    /// What every item is: a grid, or a pair of grids.
+    /// The type of every item: a grid, or a pair of grids.
     #[must_use]
     pub fn takes(&self) -> Type {
         self.takes
@@ -156,14 +157,16 @@ impl Program {
         if self.takes == Type::PAIR { 2 } else { 1 }
     }
 
-    /// Whether items of so many grids are what it takes.
+    /// Checks that it takes items of `grids_per_item` grids.
     ///
     /// # Errors
-    /// [`BatchError::ItemType`] if they are not.
+    /// [`BatchError::ItemType`] if it does not.
     pub fn check_items(&self, grids_per_item: usize) -> Result<(), BatchError> {
-        let has = if grids_per_item == 2 { Type::PAIR } else { Type::one(Kind::Grid) };
-        let wants = self.takes;
-        if has == wants { Ok(()) } else { Err(BatchError::ItemType { wants, has }) }
+        let wants = self.grids_per_item() as usize;
+        if wants == grids_per_item {
+            return Ok(());
+        }
+        Err(BatchError::ItemType { wants, has: grids_per_item })
     }
 
     /// The instructions, at least one.
@@ -178,7 +181,7 @@ impl Program {
         self.ties
     }
 
-    /// The canonical text: synonyms resolved, one step after the other, spaces normal.
+    /// The canonical text, with synonyms resolved and normal spaces.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -190,32 +193,31 @@ impl Program {
         &self.hash
     }
 
-    /// The same in a form that jobs share.
+    /// The hash, shared by jobs.
     #[must_use]
     pub fn shared_hash(&self) -> Arc<str> {
         Arc::clone(&self.hash)
     }
 
-    /// What every item's result is.
+    /// The type of every item's result.
     #[must_use]
     pub fn gives(&self) -> Type {
         self.last().gives
     }
 
-    /// The room of the result's pictures, of its ground where it is a list of objects.
+    /// The capacity of the result's pictures; for a list of objects, of its ground.
     #[must_use]
     pub fn extent(&self) -> Extent {
         if self.gives().kind == Kind::Objects { self.last().ground } else { self.last().to }
     }
 
-    /// Whether results lie where a run of the program puts them, rather than where the input lies.
+    /// Whether the result is packed: its values have places of their own instead of the input's.
     #[must_use]
     pub fn is_packed(&self) -> bool {
         self.gives().kind.has_cells() && !self.extent().is_in_place()
     }
 
-    /// Whether a list of objects is of grids that differ from the input, so that their cells must be
-    /// sent back beside the labels.
+    /// Whether a list of objects has another ground than the input, so that the result must have its cells.
     #[must_use]
     pub fn changes_ground(&self) -> bool {
         let is_change = |step: &&Step| {

@@ -1,4 +1,4 @@
-//! Text to calls: `name(arg, …) | name | …`, with the place of every piece kept for errors.
+//! Parses a text to calls: `name(arg, …) | name | …`. Every piece keeps its place in the text for errors.
 //!
 //! ```text
 //! program  = call { "|" call }
@@ -8,12 +8,10 @@
 
 use std::ops::Range;
 
-use super::complaint::short;
-use super::error::ProgramError;
-use super::table::OPS;
+use super::error::{ProgramError, short};
 use crate::limits::{PROGRAM_BYTES_MAX, PROGRAM_DEPTH_MAX};
 
-/// A name with arguments, and where it stands in the text.
+/// A name with arguments, and its place in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Call {
     pub(super) name: String,
@@ -23,7 +21,7 @@ pub(super) struct Call {
     pub(super) whole: Range<usize>,
 }
 
-/// One argument and where it stands in the text.
+/// One argument and its place in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Argument {
     pub(super) value: Value,
@@ -37,9 +35,12 @@ pub(super) enum Value {
     Number(i64),
 }
 
-/// Reads a whole program.
-pub(super) fn calls(text: &str) -> Result<Vec<Call>, ProgramError> {
-    let mut parser = Parser { text, at: 0 };
+/// Parses a whole program. `signature` returns an op's signature, for errors.
+pub(super) fn calls(
+    text: &str,
+    signature: fn(&str) -> Option<String>,
+) -> Result<Vec<Call>, ProgramError> {
+    let mut parser = Parser { text, at: 0, signature };
     if text.len() > PROGRAM_BYTES_MAX {
         return Err(ProgramError::new(
             "",
@@ -63,6 +64,7 @@ pub(super) fn calls(text: &str) -> Result<Vec<Call>, ProgramError> {
 struct Parser<'a> {
     text: &'a str,
     at: usize,
+    signature: fn(&str) -> Option<String>,
 }
 
 impl Parser<'_> {
@@ -133,17 +135,16 @@ impl Parser<'_> {
         }
     }
 
-    /// What to write for a bracket around numbers.
+    /// What to write instead of brackets around numbers.
     fn vector_help(&mut self, name: &str) -> Option<String> {
         let inner = self.next().and_then(|_| self.text[self.at..].strip_prefix('('))?;
         let is_number = |c: char| c == '-' || c.is_ascii_digit();
-        let spec = OPS.iter().find(|spec| spec.name == name)?;
-        let signature = spec.signature();
+        let signature = (self.signature)(name)?;
         let help = format!("vectors are written as plain numbers: {signature}");
         inner.trim_start().starts_with(is_number).then_some(help)
     }
 
-    /// What to write for `name=value`, whose name is the last argument read and whose `=` is next.
+    /// What to write instead of `name=value`. The parser has read the name and is at the `=`.
     fn named_help(&self, call: &Call, open: usize) -> String {
         let name = call.arguments.last().map_or(open, |argument| argument.span.start);
         let rest = self.text[self.at + 1..].trim_start();
@@ -196,7 +197,7 @@ impl Parser<'_> {
         Ok(Argument { value, span })
     }
 
-    /// The run of letters, digits and `_` here, which may be empty.
+    /// The word of letters, digits and `_` here, perhaps empty.
     fn word(&mut self) -> (String, Range<usize>) {
         self.skip_space();
         let rest = &self.text[self.at..];

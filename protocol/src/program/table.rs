@@ -1,112 +1,152 @@
-//! How every op is written, what it means and where it comes from.
-//!
-//! To add an op: a variant of [`Op`] with its name and text (`ops`), what it takes and gives
-//! (`typing`), a row here; then the reference in `kernels/src/reference` and the kernel in
-//! `kernels/cuda`.
+//! The columns of the table of ops, and the functions on a row.
 
 use std::fmt;
 
 use super::kind::{Kind, Type};
-use super::ops::Op;
-use super::parameter::{Arguments, Parameter};
-use super::variants::{Frame, Grouping, Half, Measure, Symmetry};
-use crate::limits::{DOWNSCALE_MAX, GRID_CELLS_MAX, SHIFT_MAX, SIDE_MAX, SPLIT_MAX, UPSCALE_MAX};
+use super::ops::{Family, Op};
+use super::parameter::{Accepts, Key, Parameter};
 
-/// What ops belong together, for tables and help.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Family {
-    /// The eight symmetries of the square.
-    Symmetry,
-    /// What asks for, or changes, colours.
-    Color,
-    /// Windows, halves and parts of a grid.
-    Cut,
-    /// Larger, smaller and new grids.
-    Scale,
-    /// Pairs and tuples of grids.
+/// Most arguments of an op, as kernels take them: `args` of `Op` in `kernels/cuda/step.cuh`.
+pub const ARGUMENTS_MAX: usize = 4;
+
+/// The arguments of an op as numbers, in the order in which they are written; 0 where there is none.
+pub type Arguments = [i16; ARGUMENTS_MAX];
+
+/// What an op works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Takes {
+    /// One value of one of these kinds.
+    Kinds(&'static [Kind]),
+    /// All grids of a tuple of any length.
     Tuple,
-    /// Lists of objects.
-    Objects,
-    /// Places and cells.
-    Patch,
-    /// Back onto the ground.
-    Paint,
-    /// Where, how large, what shape.
-    Measure,
+    /// Both grids of a pair.
+    Pair,
+    /// Every value of a tuple, one by one.
+    Each,
 }
 
-impl Family {
-    /// All of them, in the order of the table.
-    pub const ALL: [Self; 9] = [
-        Self::Symmetry,
-        Self::Color,
-        Self::Cut,
-        Self::Scale,
-        Self::Tuple,
-        Self::Objects,
-        Self::Patch,
-        Self::Paint,
-        Self::Measure,
-    ];
+impl Takes {
+    /// The tuples that it works on, in words; `None` if it works on one value.
+    pub(super) fn tuple_words(self) -> Option<&'static str> {
+        match self {
+            Self::Kinds(_) => None,
+            Self::Tuple => Some("tuple of grids"),
+            Self::Pair => Some("pair of grids"),
+            Self::Each => Some("tuple"),
+        }
+    }
 }
 
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Symmetry => "symmetries",
-            Self::Color => "colours",
-            Self::Cut => "cutting",
-            Self::Scale => "scaling and making",
-            Self::Tuple => "pairs and tuples",
-            Self::Objects => "lists of objects",
-            Self::Patch => "objects and patches",
-            Self::Paint => "painting on the ground",
-            Self::Measure => "measuring",
+/// The type that an op gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gives {
+    /// The type that it took.
+    Same,
+    /// One value of this kind.
+    One(Kind),
+    /// A tuple of grids, as many as its argument says.
+    Parts,
+}
+
+/// The types that an op works on, and the type that it gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Signature {
+    pub(super) takes: Takes,
+    pub(super) gives: Gives,
+}
+
+impl Signature {
+    /// The type that the op gives for this type; `None` if it does not work on it.
+    fn gives(self, takes: Type, arguments: &Arguments) -> Option<Type> {
+        let works = match self.takes {
+            Takes::Kinds(kinds) => takes.tuple.is_none() && kinds.contains(&takes.kind),
+            Takes::Tuple => takes.tuple.is_some() && takes.kind == Kind::Grid,
+            Takes::Pair | Takes::Each => takes == Type::PAIR,
+        };
+        works.then(|| match self.gives {
+            Gives::Same => takes,
+            Gives::One(kind) => Type::one(kind),
+            Gives::Parts => Type::tuple(Kind::Grid, Word::from_number(arguments[0])),
         })
     }
 }
 
+/// How a GPU runs an op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Launch {
+    /// In a chain, under its own code.
+    Chain,
+    /// In a chain, fused with neighbouring symmetries and recolourings.
+    Image,
+    /// In its own kernel, `gp_` and its name: it makes one grid from several, or several from one.
+    Own,
+}
+
+/// The largest number of cells of an op's output picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// As many as its input grid, in the same place.
+    Keeps,
+    /// At most as many as its input.
+    Within,
+    /// This multiple of its input's cells.
+    Times(u32),
+    /// This number of cells, for any input.
+    Cells(u32),
+    /// As many as a box that is larger by one on each side.
+    Outline,
+    /// As many as all grids of the tuple together.
+    Joined,
+}
+
 /// Makes the instruction of a call.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Build {
-    /// The arguments say all.
-    Op(fn(Arguments<'_>) -> Op),
-    /// An element of a tuple or an object of a list; the arguments say which, from 0, or from -1
-    /// for the last.
-    Nth(fn(Arguments<'_>) -> i16),
+pub(super) enum Makes {
+    /// An op, from the arguments.
+    Op(fn(&Arguments) -> Op),
+    /// An element of a tuple or an object of a list. The arguments give its index: from 0, or -1 for the last.
+    Nth(fn(&Arguments) -> i16),
     /// A program on every element of a tuple.
     Apply,
 }
 
-/// One row of the op table: how an op is written, what it means, where it comes from.
+/// The description of an op: signature, types, meaning, origin.
 #[derive(Clone, Copy, Debug)]
 pub struct OpSpec {
     /// The name in programs.
     pub name: &'static str,
     /// Its parameters, in order.
     pub parameters: &'static [Parameter],
-    /// The ops that it belongs to.
+    /// Its family.
     pub family: Family,
     /// One line of meaning.
     pub meaning: &'static str,
-    /// Where the name and the meaning come from.
+    /// The origin of name and meaning.
     pub source: &'static str,
-    pub(super) build: Build,
+    /// How a GPU runs it; `None` for a second name of an op.
+    pub launch: Option<Launch>,
+    /// Its input and output types. The first that fits counts.
+    pub(super) signatures: &'static [Signature],
+    pub(super) makes: Makes,
 }
 
 impl OpSpec {
-    /// How to write it: `replace(old, new)`.
+    /// Its signature: `replace(old, new)`.
     #[must_use]
     pub fn signature(&self) -> String {
-        if self.parameters.is_empty() {
-            return self.name.to_owned();
-        }
-        let names: Vec<_> = self.parameters.iter().map(|p| p.name()).collect();
-        format!("{}({})", self.name, names.join(", "))
+        let names: Vec<_> = self.parameters.iter().map(|parameter| parameter.name).collect();
+        call_text(self.name, &names)
     }
 
-    /// Each type of value that it works on, and what it gives for that. Of tuples only the pair is
-    /// named, and of what is applied to a tuple only that it stays a tuple.
+    /// A call with these arguments: `replace(0, 5)`.
+    #[must_use]
+    pub fn written(&self, arguments: &Arguments) -> String {
+        let pairs = self.parameters.iter().zip(arguments);
+        let texts: Vec<_> = pairs.map(|(parameter, &number)| parameter.text(number)).collect();
+        call_text(self.name, &texts)
+    }
+
+    /// Its input types, each with the output type. Pairs stand for all tuples.
     #[must_use]
     pub fn kinds(&self) -> Vec<(Type, Type)> {
         let ones = Kind::ALL.map(Type::one);
@@ -114,12 +154,18 @@ impl OpSpec {
         takes.filter_map(|takes| Some((takes, self.gives(takes)?))).collect()
     }
 
-    /// Whether it works on values of the type, as far as that can be told without its arguments.
+    /// The tuples that it works on, in words; `None` if it works on none.
+    #[must_use]
+    pub fn tuple_words(&self) -> Option<&'static str> {
+        self.signatures.iter().find_map(|signature| signature.takes.tuple_words())
+    }
+
+    /// Whether it works on values of the type with some arguments.
     pub(super) fn works_on(&self, takes: Type) -> bool {
         self.gives(takes).is_some()
     }
 
-    /// A program that ends with the op, as short as can be.
+    /// A shortest program that ends with the op.
     #[must_use]
     pub fn example(&self) -> String {
         let first = self.kinds().first().map(|&(takes, _)| takes);
@@ -129,104 +175,179 @@ impl OpSpec {
     /// A program that ends with the op on a value of one of the types that it works on.
     #[must_use]
     pub fn example_on(&self, takes: Type) -> String {
-        let words: Vec<_> = self.parameters.iter().map(|p| p.example_text()).collect();
-        let brackets =
-            if words.is_empty() { String::new() } else { format!("({})", words.join(", ")) };
         let to_it = match takes.kind {
             Kind::Objects => "objects(true, false, true) | ",
             Kind::Object => "asobject | ",
             Kind::Patch => "ofcolor(0) | ",
             Kind::Colors | Kind::Flag | Kind::Grid | Kind::Number | Kind::Vector => "",
         };
-        format!("{to_it}{}{brackets}", self.name)
+        format!("{to_it}{}", self.written(&self.example_arguments()))
     }
 
-    /// Whether a patch may be found on the way, as in `fill(5, ofcolor(0))`: what works on a patch
-    /// and gives a grid takes a program for the patch as its last argument when it follows a grid.
+    /// Arguments that it accepts.
+    fn example_arguments(&self) -> Arguments {
+        let mut arguments = [0; ARGUMENTS_MAX];
+        for (argument, parameter) in arguments.iter_mut().zip(self.parameters) {
+            *argument = parameter.example();
+        }
+        arguments
+    }
+
+    /// Whether its last argument may be a program that finds a patch, as in `fill(5, ofcolor(0))`. That holds
+    /// for an op that works on a patch and gives a grid, if it follows a grid.
     #[must_use]
     pub fn takes_patch_program(&self) -> bool {
         self.gives(Type::one(Kind::Object)) == Some(Type::one(Kind::Grid))
     }
 
-    /// What it gives; it does not depend on the arguments, but for the number of parts of a split.
+    /// The type that it gives. Only for a split does it depend on the arguments.
     fn gives(&self, takes: Type) -> Option<Type> {
-        let examples: Vec<i16> = self.parameters.iter().map(|p| p.example()).collect();
-        match self.build {
-            Build::Op(build) => build(Arguments(&examples)).gives(takes),
-            Build::Nth(_) => {
-                let op = if takes.tuple.is_some() {
-                    Op::NthElement { index: 0 }
-                } else {
-                    Op::NthObject { index: 0 }
-                };
-                op.gives(takes)
-            }
-            Build::Apply => (takes == Type::PAIR).then_some(Type::PAIR),
+        let arguments = self.example_arguments();
+        self.signatures.iter().find_map(|signature| signature.gives(takes, &arguments))
+    }
+}
+
+impl Op {
+    /// Its row of the table.
+    fn spec(self) -> &'static OpSpec {
+        let name = self.name();
+        Self::rows().find(|row| row.name == name).expect("every instruction has a row")
+    }
+
+    /// How a GPU runs it.
+    #[must_use]
+    pub fn launch(self) -> Launch {
+        self.spec().launch.expect("it is the row of an instruction")
+    }
+
+    /// The type that it gives for this type; `None` if it does not work on it.
+    #[must_use]
+    pub fn gives(self, takes: Type) -> Option<Type> {
+        let arguments = self.arguments();
+        self.spec().signatures.iter().find_map(|signature| signature.gives(takes, &arguments))
+    }
+}
+
+/// The canonical text, which [`super::Program::compile`] reads back as the same op.
+impl fmt::Display for Op {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the other ops are written by their names")]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NthElement { index: 0 } | Self::NthObject { index: 0 } => f.write_str("first"),
+            Self::NthElement { index: 1 } => f.write_str("second"),
+            Self::NthElement { index } => write!(f, "nth({index})"),
+            Self::NthObject { index: -1 } => f.write_str("last"),
+            Self::NthObject { index } => write!(f, "nth({index})"),
+            _ => f.write_str(&self.spec().written(&self.arguments())),
         }
     }
 }
 
-const fn row(
-    family: Family,
+/// The name with its arguments in brackets, if it has any.
+pub(super) fn call_text<T: std::borrow::Borrow<str>>(name: &str, arguments: &[T]) -> String {
+    if arguments.is_empty() { name.to_owned() } else { format!("{name}({})", arguments.join(", ")) }
+}
+
+/// A second name for the op of the row, with its own arguments.
+pub(super) const fn other_name(
     name: &'static str,
+    meaning: &'static str,
+    make: fn(&Arguments) -> Op,
+) -> OpSpec {
+    named(name, "tokpidjin", &[], meaning, &[], Makes::Op(make))
+}
+
+/// A name for an element of a tuple and for an object of a list.
+pub(super) const fn nth(
+    name: &'static str,
+    source: &'static str,
     parameters: &'static [Parameter],
     meaning: &'static str,
-    build: fn(Arguments<'_>) -> Op,
+    which: fn(&Arguments) -> i16,
 ) -> OpSpec {
-    let build = Build::Op(build);
-    OpSpec { name, parameters, family, meaning, source: "arc-dsl", build }
+    const EITHER: &[Signature] = &[
+        Signature { takes: Takes::Kinds(&[Kind::Objects]), gives: Gives::One(Kind::Object) },
+        Signature { takes: Takes::Tuple, gives: Gives::One(Kind::Grid) },
+    ];
+    named(name, source, parameters, meaning, EITHER, Makes::Nth(which))
 }
 
-const fn from_tokpidjin(row: OpSpec) -> OpSpec {
-    OpSpec { source: "tokpidjin", ..row }
+/// A name for a program on each element of a tuple.
+pub(super) const fn apply(name: &'static str, meaning: &'static str) -> OpSpec {
+    let parameters = const { &[Accepts::Program.named("program")] };
+    let each = const { &[Signature { takes: Takes::Each, gives: Gives::Same }] };
+    named(name, "arc-dsl", parameters, meaning, each, Makes::Apply)
 }
 
-const fn nth(
+/// Its family is that of the row.
+const fn named(
     name: &'static str,
+    source: &'static str,
     parameters: &'static [Parameter],
     meaning: &'static str,
-    which: fn(Arguments<'_>) -> i16,
+    signatures: &'static [Signature],
+    makes: Makes,
 ) -> OpSpec {
-    let build = Build::Nth(which);
-    OpSpec { name, parameters, family: Family::Tuple, meaning, source: "arc-dsl", build }
+    let (family, launch) = (Family::Symmetry, None);
+    OpSpec { name, parameters, family, meaning, source, launch, signatures, makes }
 }
 
-const fn apply(name: &'static str, meaning: &'static str) -> OpSpec {
-    let parameters = &[Parameter::Program("program")];
-    let family = Family::Tuple;
-    OpSpec { name, parameters, family, meaning, source: "arc-dsl", build: Build::Apply }
+/// The type of an instruction's argument. The parameter's bounds keep the number within the type.
+pub(super) trait Word {
+    fn from_number(number: i16) -> Self;
+    fn number(self) -> i16;
 }
 
-const fn number(name: &'static str, min: i16, max: i16) -> Parameter {
-    Parameter::Number { name, min, max }
+impl Word for u8 {
+    fn from_number(number: i16) -> Self {
+        Self::try_from(number).expect("the parameter's bounds fit a byte")
+    }
+
+    fn number(self) -> i16 {
+        self.into()
+    }
 }
 
-const COLOR: &[Parameter] = &[Parameter::Color("color")];
-const KEY: &[Parameter] = &[Parameter::Key("key")];
-const FACTOR: &[Parameter] = &[number("factor", 1, UPSCALE_MAX as i16)];
-const PARTS: &[Parameter] = &[number("parts", 1, SPLIT_MAX as i16)];
-const SIDE: i16 = 255;
-const LARGEST: i16 = 4_096;
-const _: () = assert!(SIDE.unsigned_abs() as usize == SIDE_MAX);
-const _: () = assert!(LARGEST.unsigned_abs() as usize == GRID_CELLS_MAX);
-const OFFSET: &[Parameter] =
-    &[number("rows", -SHIFT_MAX, SHIFT_MAX), number("cols", -SHIFT_MAX, SHIFT_MAX)];
+impl Word for u16 {
+    fn from_number(number: i16) -> Self {
+        number.unsigned_abs()
+    }
 
-mod rows;
+    fn number(self) -> i16 {
+        self.cast_signed()
+    }
+}
 
-pub use rows::OPS;
+impl Word for i16 {
+    fn from_number(number: i16) -> Self {
+        number
+    }
 
-/// Names that look like ops and are not, each with a sentence on what to write instead.
-pub const REFUSED: &[(&str, &str)] = &[
-    (
-        "flip",
-        "`flip` is a boolean not in the DSL, not a mirror: write hmirror (top and bottom) or vmirror (left and right)",
-    ),
-    (
-        "mirror",
-        "say which mirror: hmirror (top and bottom), vmirror (left and right), dmirror (transpose) or cmirror",
-    ),
-    ("flip_h", "the reports' flip_h is vmirror (left and right change places)"),
-    ("flip_v", "the reports' flip_v is hmirror (top and bottom change places)"),
-    ("rot", "say how far: rot90, rot180 or rot270"),
-];
+    fn number(self) -> i16 {
+        self
+    }
+}
+
+impl Word for bool {
+    fn from_number(number: i16) -> Self {
+        number != 0
+    }
+
+    fn number(self) -> i16 {
+        self.into()
+    }
+}
+
+impl Word for Key {
+    fn from_number(number: i16) -> Self {
+        Self::from_number(number).expect("the parameter accepts only keys")
+    }
+
+    fn number(self) -> i16 {
+        self as i16
+    }
+}
+
+pub(super) fn packed<const N: usize>(numbers: [i16; N]) -> Arguments {
+    std::array::from_fn(|at| numbers.get(at).copied().unwrap_or(0))
+}

@@ -1,12 +1,11 @@
-//! What the elements of a tensor are: names of the Open Inference Protocol, sizes, NumPy's names.
+//! The element types of tensors: names of the Open Inference Protocol, sizes, NumPy's names.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What the elements of a tensor are. Text has no place here: a model that takes or gives strings is
-/// refused when it is loaded.
+/// The type of a tensor's elements. There is no type for text: a model with strings is refused when it is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum DataType {
@@ -41,7 +40,7 @@ pub enum DataType {
 /// Type, its number on the wire, its name, bytes of an element, and NumPy's `descr`.
 type Row = (DataType, u8, &'static str, usize, &'static str);
 
-/// All of them, in the order of their numbers.
+/// All types, in the order of their numbers.
 const TABLE: [Row; 13] = [
     (DataType::Bool, 1, "BOOL", 1, "|b1"),
     (DataType::Uint8, 2, "UINT8", 1, "|u1"),
@@ -53,7 +52,7 @@ const TABLE: [Row; 13] = [
     (DataType::Int32, 8, "INT32", 4, "<i4"),
     (DataType::Int64, 9, "INT64", 8, "<i8"),
     (DataType::Fp16, 10, "FP16", 2, "<f2"),
-    // NumPy has no such type of its own; so does the package `ml_dtypes` write it.
+    // NumPy has no such type. The package `ml_dtypes` writes it like this.
     (DataType::Bf16, 11, "BF16", 2, "<V2"),
     (DataType::Fp32, 12, "FP32", 4, "<f4"),
     (DataType::Fp64, 13, "FP64", 8, "<f8"),
@@ -81,13 +80,33 @@ impl DataType {
         self.row().3
     }
 
-    /// What NumPy writes for it in the header of an `.npy` file.
+    /// Bits of the exponent and of the fraction of a floating-point type; `None` for other types.
+    #[must_use]
+    pub fn float_bits(self) -> Option<(u32, u32)> {
+        match self {
+            Self::Fp16 => Some((5, 10)),
+            Self::Bf16 => Some((8, 7)),
+            Self::Fp32 => Some((8, 23)),
+            Self::Fp64 => Some((11, 52)),
+            Self::Bool
+            | Self::Uint8
+            | Self::Uint16
+            | Self::Uint32
+            | Self::Uint64
+            | Self::Int8
+            | Self::Int16
+            | Self::Int32
+            | Self::Int64 => None,
+        }
+    }
+
+    /// Its `descr` in the header of an `.npy` file.
     #[must_use]
     pub fn descr(self) -> &'static str {
         self.row().4
     }
 
-    /// The type that NumPy writes so. `|V2` is what older programs write for BF16.
+    /// The type of a `descr`. Older programs write `|V2` for BF16.
     #[must_use]
     pub fn from_descr(descr: &str) -> Option<Self> {
         let descr = if descr == "|V2" { "<V2" } else { descr };
@@ -113,9 +132,9 @@ impl fmt::Display for DataType {
     }
 }
 
-/// A text that names no type.
+/// A text that does not name a type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no type of a tensor: write one of {}", names())]
+#[error("`{text}` is not a tensor type: write one of {}", names())]
 pub struct ParseDataTypeError {
     text: String,
 }
@@ -131,50 +150,6 @@ impl FromStr for DataType {
         let row = TABLE.iter().find(|row| row.2 == text);
         row.map(|row| row.0).ok_or_else(|| ParseDataTypeError { text: text.to_owned() })
     }
-}
-
-/// The number that these bits are as IEEE 754 in 16 bits, exactly.
-#[must_use]
-pub fn fp16(bits: u16) -> f32 {
-    /// 2^-24, the least number above 0.
-    const LEAST: f32 = f32::from_bits(0x3380_0000);
-    let sign = u32::from(bits & 0x8000) << 16;
-    let (exponent, fraction) = (u32::from(bits >> 10 & 0x1f), u32::from(bits & 0x3ff));
-    let magnitude = match exponent {
-        0 => (f32::from(bits & 0x3ff) * LEAST).to_bits(),
-        31 => 0x7f80_0000 | fraction << 13,
-        _ => (exponent + 112) << 23 | fraction << 13,
-    };
-    f32::from_bits(sign | magnitude)
-}
-
-/// The number that these bits are as the upper half of an FP32.
-#[must_use]
-pub fn bf16(bits: u16) -> f32 {
-    f32::from_bits(u32::from(bits) << 16)
-}
-
-/// The numbers of a type that has fractions; `None` for whole numbers and truth values.
-#[must_use]
-pub fn numbers(datatype: DataType, bytes: &[u8]) -> Option<Vec<f64>> {
-    let pairs = || bytes.as_chunks().0.iter().map(|&bits| u16::from_le_bytes(bits));
-    Some(match datatype {
-        DataType::Fp64 => bytes.as_chunks().0.iter().map(|&n| f64::from_le_bytes(n)).collect(),
-        DataType::Fp32 => {
-            bytes.as_chunks().0.iter().map(|&n| f32::from_le_bytes(n).into()).collect()
-        }
-        DataType::Bf16 => pairs().map(|bits| bf16(bits).into()).collect(),
-        DataType::Fp16 => pairs().map(|bits| fp16(bits).into()).collect(),
-        DataType::Bool
-        | DataType::Uint8
-        | DataType::Uint16
-        | DataType::Uint32
-        | DataType::Uint64
-        | DataType::Int8
-        | DataType::Int16
-        | DataType::Int32
-        | DataType::Int64 => return None,
-    })
 }
 
 #[cfg(test)]
@@ -199,26 +174,6 @@ mod tests {
         assert_eq!(DataType::from_number(14), None);
         assert_eq!(DataType::from_descr(">f4"), None);
         let error = "BYTES".parse::<DataType>().unwrap_err();
-        assert!(error.to_string().contains("`BYTES` is no type"), "{error}");
-    }
-
-    #[test]
-    fn halves_are_exact_from_the_least_to_infinity() {
-        let cases = [
-            (0x0000, 0.0),
-            (0x0001, 5.960_464_5e-8),
-            (0x03ff, 6.097_555e-5),
-            (0x0400, 6.103_515_6e-5),
-            (0x3555, 0.333_251_95),
-            (0x3c00, 1.0),
-            (0x7bff, 65_504.0),
-            (0x7c00, f32::INFINITY),
-            (0xfc00, f32::NEG_INFINITY),
-        ];
-        for (bits, number) in cases {
-            assert_eq!(fp16(bits), number, "{bits:#x}");
-        }
-        assert!(fp16(0x7e00).is_nan());
-        assert!(fp16(0x8000).is_sign_negative());
+        assert!(error.to_string().contains("`BYTES` is not a tensor type"), "{error}");
     }
 }

@@ -1,22 +1,22 @@
-//! Why a set of tensors was refused.
+//! The errors of sets of tensors.
 
 use crate::limits::{
     TENSOR_BYTES_MAX, TENSOR_NAME_BYTES_MAX, TENSOR_RANK_MAX, TENSOR_SIDE_MAX,
     TENSORS_HEADER_BYTES_MAX, TENSORS_MAX,
 };
 
-/// Why a set of tensors was refused. Tensors count from 0 where their name is not known.
+/// Why a set of tensors was refused. Tensors without a known name are counted from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TensorError {
-    /// It is more than a set may be.
+    /// The set is too large.
     #[error("tensor `{name}` takes {bytes} bytes; a set of tensors has at most {TENSOR_BYTES_MAX}")]
     Bytes {
-        /// The tensor with which it is too much.
+        /// The tensor that exceeds the limit.
         name: String,
-        /// Bytes of that tensor, as far as they can be counted.
+        /// Bytes of that tensor, or the largest number.
         bytes: u64,
     },
-    /// Its data is not as long as its shape says.
+    /// The data does not have the length of the shape.
     #[error("tensor `{name}`: {got} bytes of data; its shape and type take {want}")]
     Data {
         /// The tensor.
@@ -26,12 +26,12 @@ pub enum TensorError {
         /// Bytes that it takes.
         want: usize,
     },
-    /// Its type is none.
-    #[error("tensor `{name}`: {number} is the number of no type")]
+    /// There is no such type.
+    #[error("tensor `{name}`: there is no type with number {number}")]
     DataType {
         /// The tensor.
         name: String,
-        /// What stands for its type.
+        /// The number of the type.
         number: u8,
     },
     /// A name appears twice.
@@ -40,32 +40,32 @@ pub enum TensorError {
         /// The name.
         name: String,
     },
-    /// The header is not as long as it says.
-    #[error("the header of the tensors says it has {said} bytes and ends after {got}")]
+    /// The header does not have the length that it names.
+    #[error("the header of the tensors names {said} bytes but ends after {got}")]
     Header {
-        /// What it says.
+        /// The length that it names.
         said: usize,
         /// Where it ends.
         got: usize,
     },
-    /// The header would be longer than any may be.
+    /// The header is too long.
     #[error("the header of the tensors has {got} bytes; at most {TENSORS_HEADER_BYTES_MAX}")]
     HeaderBytes {
-        /// What it says.
+        /// The length that it names.
         got: u32,
     },
-    /// It does not begin as a set of tensors does.
-    #[error("these bytes are no packed tensors")]
+    /// The bytes do not start like a set of tensors.
+    #[error("these bytes are not packed tensors")]
     Magic,
-    /// The memory is shorter than what is said to lie in it.
-    #[error("the tensors lie in {got} bytes; {want} are needed")]
+    /// The memory is too short for the tensors.
+    #[error("the tensors have {got} bytes; {want} are needed")]
     Memory {
-        /// Bytes there are.
+        /// Available bytes.
         got: usize,
-        /// Bytes that are needed.
+        /// Needed bytes.
         want: usize,
     },
-    /// A name is empty, too long, or no text that another library could take.
+    /// A name is empty, too long, or not valid text.
     #[error("tensor {tensor}: its name {reason} (at most {TENSOR_NAME_BYTES_MAX} bytes)")]
     Name {
         /// Which one.
@@ -73,7 +73,7 @@ pub enum TensorError {
         /// What is wrong.
         reason: &'static str,
     },
-    /// Other than what was announced was written.
+    /// The data is of another number of tensors.
     #[error("the data of {got} tensors was given for a set of {want}")]
     Parts {
         /// Given.
@@ -107,8 +107,8 @@ pub enum TensorError {
     },
 }
 
-/// How many bytes are needed, if `text` has the words of [`TensorError::Memory`], or those of a worker
-/// whose outputs did not fit a message: refusals travel as sentences.
+/// The needed bytes in a sentence: that of [`TensorError::Memory`], or that of a worker whose outputs did not fit a
+/// message. Refusals travel as sentences.
 #[must_use]
 pub fn bytes_needed(text: &str) -> Option<u64> {
     let memory = || text.rsplit_once(" bytes; ")?.1.split_once(" are needed");

@@ -1,19 +1,18 @@
-//! What a pool knows of a model, and what one run of a request says about itself. Field names are part
-//! of the interface: they are what `--json` prints. The wire is not self-describing, so no field is ever
-//! skipped or flattened.
+//! The description of a model, and the report of a request. `--json` prints these types, so field names are part
+//! of the interface. The wire format is not self-describing, so never skip or flatten a field.
 
 use serde::{Deserialize, Serialize};
 
 use super::{ANY_SIZE, Tensor, TensorLayout, TensorSpec};
 use crate::limits::MODEL_NAME_BYTES_MAX;
 
-/// Whether a model can be asked.
+/// Whether a model accepts requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum ModelState {
     /// It is loaded, and a run of it on the device has succeeded.
     Ready,
-    /// It could not be loaded; [`ModelInfo::reason`] says why.
+    /// It could not be loaded. [`ModelInfo::reason`] has the reason.
     Unavailable,
 }
 
@@ -28,48 +27,47 @@ impl ModelState {
     }
 }
 
-/// How many nodes of a model's graph an execution provider runs.
+/// The number of nodes of a model's graph that an execution provider runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProviderNodes {
-    /// ONNX Runtime's name of it: `CUDAExecutionProvider`.
+    /// ONNX Runtime's name of the provider: `CUDAExecutionProvider`.
     pub provider: String,
-    /// Nodes of the graph as it runs, after optimisation.
+    /// Nodes of the optimised graph.
     pub nodes: u32,
 }
 
 /// A model on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelInfo {
-    /// The name it is asked by.
+    /// Its name.
     pub name: String,
     /// SHA-256 of its file; empty if the file could not be read.
     pub sha256: String,
     /// Version of ONNX Runtime.
     pub onnxruntime: String,
-    /// What it takes.
+    /// Its inputs.
     pub inputs: Vec<TensorSpec>,
-    /// What it gives.
+    /// Its outputs.
     pub outputs: Vec<TensorSpec>,
-    /// Most rows of one run; 1 for a model whose requests are never joined.
+    /// Most rows of one run; 1 if requests are never joined.
     pub max_batch: u32,
-    /// How many runs of it may be under way at once.
+    /// Its contexts: the number of runs that may overlap.
     pub contexts: u32,
-    /// Which provider runs how many nodes.
+    /// The number of nodes that each provider runs.
     pub nodes: Vec<ProviderNodes>,
-    /// Memory of the device that it takes, bytes: itself, and the most that each context has taken in
-    /// the runs that warmed it; 0 if that is not known.
+    /// Device memory, bytes: of the model, and the most that each context used in warm-up; 0 if unknown.
     pub device_bytes: u64,
-    /// A shape for each input that it was run with when it was loaded: who asks whether it still runs
-    /// sends zeros of these.
-    pub trial_shapes: Vec<Vec<u64>>,
-    /// Whether it can be asked.
+    /// The shape of each input in the warm-up run. A probe sends zeros of these shapes.
+    #[serde(rename = "trial_shapes")]
+    pub warm_up_shapes: Vec<Vec<u64>>,
+    /// Whether it accepts requests.
     pub state: ModelState,
-    /// Why not; empty if it can.
+    /// The reason if it does not, else empty.
     pub reason: String,
 }
 
 impl ModelInfo {
-    /// What is known of a model that could not be loaded before its file was read.
+    /// The description of a model whose file could not be read.
     #[must_use]
     pub fn unavailable(name: &str, reason: String) -> Self {
         Self {
@@ -82,15 +80,14 @@ impl ModelInfo {
             contexts: 0,
             nodes: Vec::new(),
             device_bytes: 0,
-            trial_shapes: Vec::new(),
+            warm_up_shapes: Vec::new(),
             state: ModelState::Unavailable,
             reason,
         }
     }
 
-    /// How many bytes the packed outputs take for such inputs, where that can be known before the model
-    /// has run: every output is of a size that the model fixes, but for a first dimension that the
-    /// inputs choose.
+    /// The size of the packed outputs for these inputs, bytes. `None` unless the model fixes every dimension of
+    /// every output, except for a first one that the inputs choose.
     #[must_use]
     pub fn output_bytes(&self, inputs: &[Tensor]) -> Option<u64> {
         let free = |spec: &&TensorSpec| spec.shape.first() == Some(&ANY_SIZE);
@@ -111,8 +108,8 @@ impl ModelInfo {
     }
 }
 
-/// Where and how one request ran: the part of a receipt that a model adds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// How a model's request ran: the additional part of its receipt.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct InferReport {
     /// The model.
     pub model: String,
@@ -120,14 +117,14 @@ pub struct InferReport {
     pub sha256: String,
     /// Version of ONNX Runtime.
     pub onnxruntime: String,
-    /// Which provider ran how many nodes, in each run.
+    /// The number of nodes that each provider ran, in each run.
     pub nodes: Vec<ProviderNodes>,
-    /// How many runs it took: more than one where it had more rows than a run may have.
+    /// The number of runs: more than one if the request had more rows than a run may have.
     pub runs: u32,
-    /// Rows of all those runs, of other requests too. Of a model without rows, the number of runs.
+    /// Rows of all those runs, those of other requests included. For a model without rows, the number of runs.
     pub joined_rows: u32,
-    /// From the start to the end of those runs by the worker's clock, microseconds: copies to and from the
-    /// device are in it, and nodes that run on the host. No CUDA event has measured it.
+    /// Time of those runs by the worker's clock, microseconds. It includes copies and nodes that run on the host.
+    /// Device time is not measured.
     pub device_us: f64,
     /// Bytes of its own inputs.
     pub h2d_bytes: u64,
@@ -135,20 +132,20 @@ pub struct InferReport {
     pub d2h_bytes: u64,
 }
 
-/// A name that no model may have.
+/// A text that cannot be the name of a model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{name}` is no name of a model: write 1 to {MODEL_NAME_BYTES_MAX} letters, digits, `-`, `_` or `.`, \
+    "`{name}` cannot be the name of a model: write 1 to {MODEL_NAME_BYTES_MAX} letters, digits, `-`, `_` or `.`, \
      the first a letter or a digit"
 )]
 pub struct ModelNameError {
     name: String,
 }
 
-/// Whether a model may have that name: it stands in paths of HTTP and in labels of metrics.
+/// Checks the name of a model, which appears in HTTP paths and in labels of metrics.
 ///
 /// # Errors
-/// [`ModelNameError`] if not.
+/// [`ModelNameError`] if it is invalid.
 pub fn check_model_name(name: &str) -> Result<(), ModelNameError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let starts = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
@@ -179,7 +176,7 @@ mod tests {
             contexts: 4,
             nodes: vec![ProviderNodes { provider: "CUDAExecutionProvider".into(), nodes: 7 }],
             device_bytes: 1 << 40,
-            trial_shapes: vec![vec![1, 3]],
+            warm_up_shapes: vec![vec![1, 3]],
             state: ModelState::Unavailable,
             reason: "why".into(),
         }
@@ -194,7 +191,7 @@ mod tests {
         let longer = format!("{long}m");
         for name in ["", ".", "..", "-x", "a/b", "a b", "é", "a\n", &longer] {
             let error = check_model_name(name).unwrap_err();
-            assert!(error.to_string().contains("is no name of a model"), "{error}");
+            assert!(error.to_string().contains("cannot be the name of a model"), "{error}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! What may be said about a model when it is named: contexts, memory, rows of a run, warm-up, providers.
+//! The options of a model: contexts, memory, rows of a run, warm-up, providers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,27 +11,27 @@ use crate::codec;
 use crate::ids::DeviceKind;
 use crate::limits::{MODEL_BATCH_MAX, MODEL_CONTEXTS_MAX, MODEL_PLAN_BYTES_MAX};
 
-/// Rows of one run of a model whose requests may be joined, if nothing else is said.
+/// Default for the most rows of one run.
 pub const MAX_BATCH_DEFAULT: u32 = 32;
-/// Requests of one model that wait, if nothing else is said.
+/// Default for the most waiting requests of one model.
 pub const QUEUE_REQUESTS_DEFAULT: usize = 1_024;
-/// Bytes of inputs that wait for one model, if nothing else is said.
+/// Default for the most bytes of waiting inputs of one model.
 pub const QUEUE_BYTES_DEFAULT: u64 = 4 << 30;
 
 /// An execution provider of ONNX Runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Provider {
-    /// Of a CPU device; on a GPU device only for the ops that are allowed there.
+    /// The CPU. On a GPU device it runs only the allowed ops.
     Cpu,
-    /// NVIDIA's, by ONNX Runtime's own kernels, cuDNN and cuBLAS.
+    /// NVIDIA GPUs, by ONNX Runtime's kernels, cuDNN and cuBLAS.
     Cuda,
-    /// NVIDIA's, by engines that TensorRT builds.
+    /// NVIDIA GPUs, by engines that TensorRT builds.
     TensorRt,
 }
 
 impl Provider {
-    /// What is written for it.
+    /// Its name in options.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ impl Provider {
         }
     }
 
-    /// ONNX Runtime's name of it.
+    /// ONNX Runtime's name.
     #[must_use]
     pub fn runtime_name(self) -> &'static str {
         match self {
@@ -58,9 +58,9 @@ impl fmt::Display for Provider {
     }
 }
 
-/// A text that names no provider.
+/// A text that does not name a provider.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no provider: write tensorrt, cuda or cpu")]
+#[error("`{text}` is not a provider: write tensorrt, cuda or cpu")]
 pub struct ParseProviderError {
     text: String,
 }
@@ -75,28 +75,27 @@ impl FromStr for Provider {
     }
 }
 
-/// What may be said about a model.
+/// The options of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelOptions {
-    /// How many runs of it may be under way at once.
+    /// Contexts: the number of runs that may overlap.
     pub contexts: u32,
     /// Most bytes of device memory that it and all its contexts may take.
     pub device_bytes: Option<u64>,
-    /// Most rows of one run; 1 so that requests are never joined.
+    /// Most rows of one run; with 1, requests are never joined.
     pub max_batch: Option<u32>,
-    /// What every context runs before the model is READY: a shape for each input, by name.
+    /// Warm-up runs of every context before the model is READY: a shape for each input, by name.
     pub warm_up: Vec<BTreeMap<String, Vec<u64>>>,
     /// Ops that may run on the CPU of a GPU device: `Shape`, `Gather`.
     pub cpu_ops: BTreeSet<String>,
-    /// Which providers to use, the first before the next. None: `cuda` on a GPU device.
+    /// The providers, in order of preference. If empty, `cuda` on a GPU device.
     pub providers: Vec<Provider>,
-    /// Whether a GPU may multiply FP32 with the precision of TF32, which is faster and has 10 bits of
-    /// mantissa instead of 23.
+    /// Whether a GPU may multiply FP32 as TF32, which is faster but has 10 bits of mantissa instead of 23.
     pub tf32: bool,
-    /// Most requests that wait.
+    /// Most waiting requests.
     pub queue_requests: usize,
-    /// Most bytes of inputs that wait.
+    /// Most bytes of waiting inputs.
     pub queue_bytes: u64,
 }
 
@@ -119,57 +118,57 @@ impl Default for ModelOptions {
 /// A model that every inference worker of a pool loads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelPlan {
-    /// The name it is asked by.
+    /// Its name.
     pub name: String,
     /// Its file.
     pub path: PathBuf,
-    /// How it is loaded and run.
+    /// Its options.
     pub options: ModelOptions,
 }
 
-/// What is wrong with what was said about a model.
+/// Why the options of a model are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
     /// Too few or too many contexts.
     #[error("{contexts} contexts: write 1 to {MODEL_CONTEXTS_MAX}")]
     Contexts {
-        /// How many were asked for.
+        /// The requested number.
         contexts: u32,
     },
     /// Too few or too many rows.
     #[error("a max_batch of {max_batch}: write 1 to {MODEL_BATCH_MAX}")]
     MaxBatch {
-        /// How many were asked for.
+        /// The requested number.
         max_batch: u32,
     },
-    /// A queue for nothing.
-    #[error("a queue for no request: queue_requests and queue_bytes are at least 1")]
+    /// A queue that holds no request.
+    #[error("queue_requests and queue_bytes must be at least 1")]
     Queue,
-    /// The CPU's provider was asked for where a GPU is to be used.
+    /// The CPU provider was requested for a GPU device.
     #[error(
-        "`cpu` is the provider of cpu devices; on a GPU name the ops that may run on its CPU: cpu_ops = \
-         [\"Shape\", …]"
+        "providers: `cpu` is the provider of cpu devices; on a GPU name the ops that may run on its CPU, \
+         cpu_ops = [\"Shape\", …]"
     )]
     CpuProvider,
-    /// More is said about it than is taken.
+    /// The plan is too long.
     #[error("{bytes} bytes of path, warm_up and cpu_ops: at most {MODEL_PLAN_BYTES_MAX}")]
     TooLong {
-        /// How much.
+        /// Its length.
         bytes: usize,
     },
     /// A provider was named twice.
-    #[error("the provider `{provider}` is named twice")]
+    #[error("providers: `{provider}` is named twice: keep one")]
     Twice {
-        /// Which one.
+        /// The provider.
         provider: Provider,
     },
 }
 
 impl ModelPlan {
-    /// Whether every number is within its limit, and all of it fits a message and a command line.
+    /// Checks that every number is within its limit, and that the plan fits a message and a command line.
     ///
     /// # Errors
-    /// [`OptionsError`] for the first that is not.
+    /// The first [`OptionsError`].
     pub fn check(&self) -> Result<(), OptionsError> {
         self.options.check()?;
         let bytes = codec::encode(self).map_or(usize::MAX, |plan| plan.len());
@@ -181,10 +180,10 @@ impl ModelPlan {
 }
 
 impl ModelOptions {
-    /// Whether every number is within its limit.
+    /// Checks that every number is within its limit.
     ///
     /// # Errors
-    /// [`OptionsError`] at the first that is not.
+    /// The first [`OptionsError`].
     pub fn check(&self) -> Result<(), OptionsError> {
         check_contexts(self.contexts)?;
         let max_batch = self.max_batch.unwrap_or(MAX_BATCH_DEFAULT);
@@ -201,10 +200,10 @@ impl ModelOptions {
         }
     }
 
-    /// The providers of a device of that kind, in order. A cpu device has but one.
+    /// The providers for a device of that kind, in order. A CPU device has only one.
     ///
     /// # Errors
-    /// [`OptionsError::CpuProvider`] if the CPU is asked for on a GPU and no op is allowed there.
+    /// [`OptionsError::CpuProvider`] if the CPU is requested on a GPU device and no op is allowed there.
     pub fn providers_on(&self, kind: DeviceKind) -> Result<Vec<Provider>, OptionsError> {
         match kind {
             DeviceKind::Cpu => Ok(vec![Provider::Cpu]),
@@ -221,10 +220,10 @@ impl ModelOptions {
     }
 }
 
-/// Whether a model may have so many contexts.
+/// Checks the number of a model's contexts.
 ///
 /// # Errors
-/// [`OptionsError::Contexts`] if not.
+/// [`OptionsError::Contexts`] if it is out of bounds.
 pub fn check_contexts(contexts: u32) -> Result<(), OptionsError> {
     if contexts == 0 || contexts > MODEL_CONTEXTS_MAX {
         return Err(OptionsError::Contexts { contexts });
@@ -288,6 +287,6 @@ mod tests {
             assert_eq!(name.parse::<Provider>().unwrap().to_string(), name);
         }
         let error = "gpu".parse::<Provider>().unwrap_err();
-        assert_eq!(error.to_string(), "`gpu` is no provider: write tensorrt, cuda or cpu");
+        assert_eq!(error.to_string(), "`gpu` is not a provider: write tensorrt, cuda or cpu");
     }
 }

@@ -1,12 +1,12 @@
-//! How a set of named tensors lies in one buffer: a header with names, types and shapes, then the
-//! data of each, in the same order, every one at a multiple of [`DATA_ALIGNMENT`] bytes.
+//! A set of named tensors in one buffer: a header with names, types and shapes, then the data of each tensor in
+//! that order, at multiples of [`DATA_ALIGNMENT`] bytes.
 //!
-//! No offset travels: they follow from the shapes, so none can be wrong. The header is copied before it
-//! is believed, because whoever shares the memory may change it; data is left where it is.
+//! Offsets follow from the shapes and are not sent, so none can be wrong. The reader copies the header before it
+//! checks it, since another process may change shared memory. It leaves the data in place.
 //!
-//! All numbers are little-endian: `GPT1`, the number of tensors (u32), bytes of the header (u32), four
-//! bytes of 0; then for each tensor the number of its type (u8), how many dimensions (u8), bytes of its
-//! name (u16), the name, and each dimension (u64).
+//! The header is little-endian: `GPT1`, the number of tensors (u32), bytes of the header (u32), four bytes of 0.
+//! Then for each tensor: the number of its type (u8), the number of dimensions (u8), bytes of its name (u16), the
+//! name, and each dimension (u64).
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -16,21 +16,21 @@ use super::{DataType, Tensor, TensorError};
 use crate::limits::{TENSOR_BYTES_MAX, TENSOR_RANK_MAX, TENSORS_HEADER_BYTES_MAX, TENSORS_MAX};
 use crate::shared::SharedSlice;
 
-/// The data of every tensor begins at a multiple of it, counted from the start of the buffer.
+/// The data of every tensor starts at a multiple of this, from the start of the buffer, bytes.
 pub const DATA_ALIGNMENT: usize = 64;
 
 const MAGIC: [u8; 4] = *b"GPT1";
 /// Magic, count, bytes of the header, reserved.
-pub(crate) const HEAD_BYTES: usize = 16;
+const HEAD_BYTES: usize = 16;
 /// Type, rank, bytes of the name.
 const TENSOR_HEAD_BYTES: usize = 4;
 const SIDE_BYTES: usize = 8;
 
-/// Which tensors a set has and where the data of each lies.
+/// The tensors of a set, and the place of each one's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorLayout {
     tensors: Vec<Tensor>,
-    /// Where the data of each starts.
+    /// The start of each tensor's data.
     starts: Vec<usize>,
     header_bytes: usize,
     bytes: usize,
@@ -40,7 +40,7 @@ impl TensorLayout {
     /// The layout of these tensors, in this order. A set may be empty.
     ///
     /// # Errors
-    /// [`TensorError`] if there are too many, a name appears twice, or they are too large together.
+    /// [`TensorError`] if there are too many tensors, a name appears twice, or the set is too large.
     pub fn new(tensors: Vec<Tensor>) -> Result<Self, TensorError> {
         if tensors.len() > TENSORS_MAX {
             return Err(TensorError::TooMany { count: tensors.len() });
@@ -54,7 +54,7 @@ impl TensorLayout {
         let mut end = header_bytes;
         for tensor in &tensors {
             let start = end.next_multiple_of(DATA_ALIGNMENT);
-            // Neither is more than TENSOR_BYTES_MAX and a header, so the sum does not wrap.
+            // Both are at most TENSOR_BYTES_MAX and a header, so the sum does not wrap.
             end = start + tensor.bytes();
             if end as u64 > TENSOR_BYTES_MAX {
                 let (name, bytes) = (tensor.name().to_owned(), tensor.bytes() as u64);
@@ -65,10 +65,10 @@ impl TensorLayout {
         Ok(Self { tensors, starts, header_bytes, bytes: end })
     }
 
-    /// What lies in `memory`, which somebody else wrote. It may be longer than the set.
+    /// Reads the layout of a set in untrusted memory. The memory may be longer than the set.
     ///
     /// # Errors
-    /// [`TensorError`] if it is no set of tensors, or is cut off.
+    /// [`TensorError`] if the memory does not have a whole set of tensors.
     pub fn read(memory: &SharedSlice<'_>) -> Result<Self, TensorError> {
         let room = memory.bytes();
         let too_short = |want| TensorError::Memory { got: room, want };
@@ -90,7 +90,7 @@ impl TensorLayout {
         Ok(layout)
     }
 
-    /// What a header says.
+    /// Reads a header.
     fn decode(header: &[u8]) -> Result<Self, TensorError> {
         let mut reader = Reader::new(header);
         let (count, said) = reader.head()?;
@@ -110,13 +110,13 @@ impl TensorLayout {
         &self.tensors
     }
 
-    /// How many bytes the set takes.
+    /// The size of the set, bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Where the data of a tensor lies.
+    /// The place of a tensor's data.
     ///
     /// # Panics
     /// If there is no such tensor.
@@ -126,13 +126,13 @@ impl TensorLayout {
         start..start + self.tensors[tensor].bytes()
     }
 
-    /// Which tensor has that name.
+    /// The index of the tensor of that name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<usize> {
         self.tensors.iter().position(|tensor| tensor.name() == name)
     }
 
-    /// The header, as it stands before the data.
+    /// The header as bytes.
     #[must_use]
     pub fn header(&self) -> Vec<u8> {
         let number = |n: usize| u32::try_from(n).expect("limits are below 2^32").to_le_bytes();
@@ -153,10 +153,10 @@ impl TensorLayout {
         header
     }
 
-    /// Writes the header to `memory`, and 0 between it and the first data.
+    /// Writes the header to `memory`, and zeros up to the first data.
     ///
     /// # Errors
-    /// [`TensorError::Memory`] if the set has no room there.
+    /// [`TensorError::Memory`] if the memory is too short for the set.
     pub fn write_header(&self, memory: &SharedSlice<'_>) -> Result<(), TensorError> {
         if memory.bytes() < self.bytes {
             return Err(TensorError::Memory { got: memory.bytes(), want: self.bytes });
@@ -167,11 +167,19 @@ impl TensorLayout {
         Ok(())
     }
 
-    /// Whether data of these lengths is that of the set.
-    pub(crate) fn check(
-        &self,
-        lengths: impl ExactSizeIterator<Item = usize>,
-    ) -> Result<(), TensorError> {
+    /// Erases the header of a set at the start of `memory`.
+    ///
+    /// # Panics
+    /// If the memory is too short for any set.
+    pub fn erase(memory: &SharedSlice<'_>) {
+        memory.write(0, &[0; HEAD_BYTES]);
+    }
+
+    /// Checks the lengths of the tensors' data.
+    ///
+    /// # Errors
+    /// [`TensorError::Parts`] or [`TensorError::Data`] if they differ from the layout's.
+    pub fn check(&self, lengths: impl ExactSizeIterator<Item = usize>) -> Result<(), TensorError> {
         if lengths.len() != self.tensors.len() {
             return Err(TensorError::Parts { got: lengths.len(), want: self.tensors.len() });
         }
@@ -184,10 +192,10 @@ impl TensorLayout {
         Ok(())
     }
 
-    /// The whole set in memory of its own. `data` has that of every tensor, in order.
+    /// Packs the whole set. `data` has the bytes of every tensor, in order.
     ///
     /// # Errors
-    /// [`TensorError`] if there is more or less data than the layout says.
+    /// [`TensorError`] if the lengths differ from the layout's.
     pub fn pack(&self, data: &[&[u8]]) -> Result<Vec<u8>, TensorError> {
         self.check(data.iter().map(|data| data.len()))?;
         let mut bytes = vec![0; self.bytes];
@@ -199,7 +207,7 @@ impl TensorLayout {
     }
 }
 
-/// A set of tensors in private memory, read where it lies.
+/// A packed set of tensors in private memory.
 #[derive(Clone, Debug)]
 pub struct Packed<'a> {
     layout: TensorLayout,
@@ -207,10 +215,10 @@ pub struct Packed<'a> {
 }
 
 impl<'a> Packed<'a> {
-    /// The set that `bytes` begin with.
+    /// Reads the set at the start of `bytes`.
     ///
     /// # Errors
-    /// [`TensorError`] if it is no set of tensors, or is cut off.
+    /// [`TensorError`] if there is no whole set.
     pub fn read(bytes: &'a [u8]) -> Result<Self, TensorError> {
         let room = bytes.len();
         let want = match bytes.get(..HEAD_BYTES) {
@@ -225,7 +233,7 @@ impl<'a> Packed<'a> {
         Ok(Self { layout, bytes })
     }
 
-    /// Which tensors there are.
+    /// The layout of the set.
     #[must_use]
     pub fn layout(&self) -> &TensorLayout {
         &self.layout
@@ -275,7 +283,7 @@ impl<'a> Reader<'a> {
         Ok(taken.try_into().expect("as many as were taken"))
     }
 
-    /// How many tensors there are and how long the header says it is: neither is beyond its limit.
+    /// Reads the number of tensors and the length of the header, and checks both against their limits.
     fn head(&mut self) -> Result<(usize, usize), TensorError> {
         if self.array()? != MAGIC {
             return Err(TensorError::Magic);
@@ -302,7 +310,7 @@ impl<'a> Reader<'a> {
         let [datatype, rank] = self.array()?;
         let length = u16::from_le_bytes(self.array()?);
         let name = std::str::from_utf8(self.take(length.into())?);
-        let name = name.map_err(|_| TensorError::Name { tensor, reason: "is no UTF-8" })?;
+        let name = name.map_err(|_| TensorError::Name { tensor, reason: "is not valid UTF-8" })?;
         check_name(tensor, name)?;
         let name = name.to_owned();
         let rank = usize::from(rank);

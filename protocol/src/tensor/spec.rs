@@ -1,4 +1,4 @@
-//! One tensor: what a model takes or gives ([`TensorSpec`]), and what a request holds ([`Tensor`]).
+//! One tensor: the specification in a model ([`TensorSpec`]), and the tensor in a request ([`Tensor`]).
 
 use std::fmt;
 
@@ -7,50 +7,50 @@ use serde::{Deserialize, Serialize};
 use super::{DataType, TensorError};
 use crate::limits::{TENSOR_BYTES_MAX, TENSOR_NAME_BYTES_MAX, TENSOR_RANK_MAX, TENSOR_SIDE_MAX};
 
-/// Stands in a [`TensorSpec`] for a dimension that every request chooses for itself.
+/// A dimension in a [`TensorSpec`] that every request chooses.
 pub const ANY_SIZE: i64 = -1;
 
-/// What a model takes or gives under a name.
+/// An input or output of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorSpec {
     /// Its name in the model.
     pub name: String,
-    /// What its elements are.
+    /// The type of its elements.
     pub datatype: DataType,
-    /// The size of every dimension; [`ANY_SIZE`] where the model leaves it open.
+    /// The dimensions; [`ANY_SIZE`] for one that the model leaves open.
     pub shape: Vec<i64>,
 }
 
-/// Why a tensor is not what a model takes.
+/// Why a tensor does not match a model's input.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
-    /// Of another type.
+    /// It has another type.
     #[error("`{name}` is {got}; the model takes {want}")]
     DataType {
         /// The tensor.
         name: String,
-        /// Of the request.
+        /// In the request.
         got: DataType,
-        /// Of the model.
+        /// In the model.
         want: DataType,
     },
-    /// Of another shape.
+    /// It has another shape.
     #[error("`{name}` has the shape {}; the model takes {}", Shape(got), Shape(want))]
     Shape {
         /// The tensor.
         name: String,
-        /// Of the request.
+        /// In the request.
         got: Vec<i64>,
-        /// Of the model.
+        /// In the model.
         want: Vec<i64>,
     },
 }
 
 impl TensorSpec {
-    /// Whether `tensor` may be given for it. Names are not compared.
+    /// Checks that `tensor` matches, apart from its name.
     ///
     /// # Errors
-    /// [`ShapeError`] if its type is another, or a dimension that the model fixes has another size.
+    /// [`ShapeError`] if its type differs, or a dimension that the model fixes.
     pub fn accepts(&self, tensor: &Tensor) -> Result<(), ShapeError> {
         let name = || self.name.clone();
         if tensor.datatype != self.datatype {
@@ -66,21 +66,21 @@ impl TensorSpec {
     }
 }
 
-/// `x FP32 [?, 3]`.
+/// Prints `x FP32 [?, 3]`.
 impl fmt::Display for TensorSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.name, self.datatype, Shape(&self.shape))
     }
 }
 
-/// `y FP32 [2, 3]`.
+/// Prints `y FP32 [2, 3]`.
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.name, self.datatype, Shape(&self.signed_shape()))
     }
 }
 
-/// `[2, ?, 3]`.
+/// Prints `[2, ?, 3]`.
 struct Shape<'a>(&'a [i64]);
 
 impl fmt::Display for Shape<'_> {
@@ -90,7 +90,7 @@ impl fmt::Display for Shape<'_> {
     }
 }
 
-/// A tensor without its data: within every limit, so that its sizes can be reckoned with.
+/// A tensor without its data. It is within every limit, so its sizes do not overflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
     name: String,
@@ -100,10 +100,10 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor of that name, type and shape. No dimension is a scalar; a dimension of 0 is allowed.
+    /// A tensor of that name, type and shape. An empty shape is a scalar. A dimension may be 0.
     ///
     /// # Errors
-    /// [`TensorError`] if the name, a dimension or the size is beyond its limit.
+    /// [`TensorError`] if the name, a dimension or the size exceeds its limit.
     pub fn new(
         name: impl Into<String>,
         datatype: DataType,
@@ -132,31 +132,31 @@ impl Tensor {
         &self.name
     }
 
-    /// What its elements are.
+    /// The type of its elements.
     #[must_use]
     pub fn datatype(&self) -> DataType {
         self.datatype
     }
 
-    /// The size of every dimension.
+    /// The dimensions.
     #[must_use]
     pub fn shape(&self) -> &[u64] {
         &self.shape
     }
 
-    /// The same, as other libraries count.
+    /// The dimensions as signed numbers.
     #[must_use]
     pub fn signed_shape(&self) -> Vec<i64> {
         self.shape.iter().map(|side| side.cast_signed()).collect()
     }
 
-    /// How long its data is.
+    /// The size of its data, bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many elements it has.
+    /// The number of its elements.
     #[must_use]
     pub fn elements(&self) -> usize {
         self.bytes / self.datatype.bytes()
@@ -167,7 +167,7 @@ fn size(datatype: DataType, shape: &[u64]) -> Option<u64> {
     shape.iter().try_fold(datatype.bytes() as u64, |bytes, &side| bytes.checked_mul(side))
 }
 
-/// Whether `name` is one that ONNX Runtime and every client can take.
+/// Checks that ONNX Runtime and every client can use `name`.
 pub(super) fn check_name(tensor: usize, name: &str) -> Result<(), TensorError> {
     let reason = match name {
         "" => "is empty",

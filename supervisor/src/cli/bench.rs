@@ -1,12 +1,12 @@
-//! `gridpool bench`: what the machine can do, what its cores do alone, and what pools over its devices
-//! do, in one run and one table.
+//! `gridpool bench`: measures the machine's limits, its cores alone, and pools over its devices, in one run
+//! and one table.
 //!
-//! - `flags` is what may be typed. Processes of their own measure: this one holds neither a reference nor
-//!   CUDA. `limits` puts those of the devices together.
-//! - `models` is which models are measured, with how many contexts: then nothing else is.
-//! - `ledger` says what a row means beside the others; `table`, `plot` and a JSON document show them.
+//! - `flags` is the command line. Child processes measure, since this process has neither a reference nor
+//!   CUDA; `limits` adds up the limits of the devices.
+//! - `models` plans the measurements of models; a run with models measures nothing else.
+//! - `ledger` relates each row to the others; `table`, `plot` and a JSON document show the rows.
 //!
-//! Owns the order of things and the exit code. May not measure anything itself.
+//! Owns the order of the steps and the exit code. May not measure anything itself.
 
 mod flags;
 mod ledger;
@@ -16,9 +16,8 @@ mod models;
 mod plot;
 mod table;
 
-use std::fs;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use gridpool_protocol::bench::{Line, ModelSubject, Plan, PoolRows, Row, Subject};
@@ -28,8 +27,10 @@ use gridpool_protocol::tensor::options::ModelPlan;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::child::{ChildError, Helper};
-use super::private::{self, NotReady, Private};
+use super::child::{ChildError, ChildProcess};
+use super::output::{self, Output};
+use super::private::{self, NotReady, PrivatePool};
+use super::scratch::Scratch;
 use super::{CommandError, system};
 use crate::config::Settings;
 use crate::devices;
@@ -41,29 +42,21 @@ use table::Table;
 
 pub(super) use flags::{BenchFlags, COLUMNS};
 
-/// How many devices are measured together, where there are as many.
+/// Numbers of devices to measure together, as far as the machine has them.
 const COUNTS: [usize; 4] = [1, 2, 4, 8];
 /// How long a process may be silent: the largest batch on one core, compared and timed.
 const SILENCE_MAX: Duration = Duration::from_secs(900);
 
-/// Why there is no table, or why it cannot be trusted.
+/// Why there is no table, or why its rates are missing.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BenchError {
     #[error(transparent)]
     Child(#[from] ChildError),
-    #[error("--plot {}: there is no folder {}: make it first", path.display(), folder.display())]
-    NoFolder { path: PathBuf, folder: PathBuf },
-    #[error("the picture {}", path.display())]
-    Plot {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
     #[error("{0}")]
     Models(String),
     #[error(transparent)]
     NotReady(#[from] NotReady),
-    #[error("{0} rows are wrong: they have no rate, and say why")]
+    #[error("{0} rows are wrong: each has its reason in place of a rate")]
     Wrong(usize),
 }
 
@@ -74,38 +67,41 @@ impl BenchError {
                 Ok(code @ (exit::USAGE | exit::DATA | exit::UNAVAILABLE | exit::WORKER)) => code,
                 Ok(_) | Err(_) => exit::INTERNAL,
             },
-            Self::Models(_) | Self::NoFolder { .. } => exit::USAGE,
+            Self::Models(_) => exit::USAGE,
             Self::NotReady(NotReady::Misconfigured(_) | NotReady::OutOfService { .. }) => {
                 exit::WORKER
             }
-            Self::Child(_)
-            | Self::NotReady(NotReady::Late { .. })
-            | Self::Plot { .. }
-            | Self::Wrong(_) => exit::INTERNAL,
+            Self::Child(_) | Self::NotReady(NotReady::Late { .. }) | Self::Wrong(_) => {
+                exit::INTERNAL
+            }
         }
     }
 }
 
 /// Measures and shows everything.
 pub(super) fn run(flags: &BenchFlags, settings: &Settings) -> Result<u8, CommandError> {
-    check_plot(flags.plot.as_deref())?;
+    // Before the measurements, which take minutes: a path that cannot be written fails now.
+    let picture = flags.plot.as_deref().map(|path| Output::open("--plot", path, flags.json));
+    let picture = picture.transpose()?;
     let models = models::plans(flags, &settings.models)?;
     let worker = devices::worker_binary(settings.worker_bin.as_deref())?;
     let pool_devices = devices::resolve(&settings.devices, &worker)?;
-    let folder = tempfile::Builder::new().prefix("gridpool-bench-").tempdir();
+    let scratch = Scratch::new().map_err(system("a thread for signals"))?;
+    let folder = scratch.make("gridpool-bench-");
     let folder = folder.map_err(system("a folder for the pools' sockets"))?;
     let mut bench = Bench {
         flags,
         settings,
         worker,
-        socket: folder.path().join("pool.sock"),
+        socket: folder.join("pool.sock"),
         machine: Machine::here(),
         ledger: Ledger::default(),
         table: Table::default(),
         progress: ProgressBar::new_spinner(),
+        out: output::report_beside(picture.as_ref()),
     };
     bench.measure(&pool_devices, &models)?;
-    bench.finish()
+    bench.finish(picture)
 }
 
 struct Bench<'a> {
@@ -117,11 +113,13 @@ struct Bench<'a> {
     ledger: Ledger,
     table: Table,
     progress: ProgressBar,
+    /// Where the table goes.
+    out: Box<dyn Write>,
 }
 
-/// Everything, for other programs.
+/// The JSON document.
 #[derive(Serialize)]
-struct Document<'a> {
+struct BenchDocument<'a> {
     machine: &'a Machine,
     quick: bool,
     rows: &'a [Row],
@@ -130,7 +128,8 @@ struct Document<'a> {
 impl Bench<'_> {
     fn measure(&mut self, all: &[PoolDevice], models: &[ModelPlan]) -> Result<(), CommandError> {
         if !self.flags.json {
-            say(&self.progress, |out| writeln!(out, "{}\n", self.machine.line()))?;
+            let line = self.machine.line();
+            writeln!(self.out, "{line}\n").map_err(CommandError::Output)?;
         }
         let kind = all.first().map_or(DeviceKind::Cpu, |device| device.id.kind);
         if let Some(kills) = self.flags.recovery {
@@ -221,7 +220,7 @@ impl Bench<'_> {
         self.with_pool(std::slice::from_ref(device), threads, subject, &device.uuid)
     }
 
-    /// Starts a pool, has it measured by a process that sees the GPU `uuid`, and stops it.
+    /// Starts a pool, runs a measuring process that sees the GPU `uuid`, and stops the pool.
     fn with_pool(
         &mut self,
         pool_devices: &[PoolDevice],
@@ -245,16 +244,16 @@ impl Bench<'_> {
         let command = private::worker_command(self.settings, self.worker.clone(), cpu_threads);
         let command = WorkerCommand { models, ..command };
         self.progress.set_message("workers start");
-        let pool = Private::start(limits, command, pool_devices, &self.socket)?;
+        let pool = PrivatePool::start(limits, command, pool_devices, &self.socket)?;
         if recovery.is_some() {
             pool.shell().allow_chaos();
         }
-        // What is measured is not how they start.
+        // The measurements do not include the start.
         pool.wait_ready(&[Role::Grid, Role::Infer]).map_err(not_ready)?;
         self.process(subject, uuid)
     }
 
-    /// Has a process measure, and takes its rows.
+    /// Runs a measuring process, and takes its rows.
     fn process(&mut self, subject: Subject, uuid: &str) -> Result<(), CommandError> {
         let Self { flags, .. } = self;
         let plan = Plan {
@@ -266,7 +265,8 @@ impl Bench<'_> {
         };
         let plan =
             serde_json::to_string(&plan).map_err(|error| CommandError::Output(error.into()))?;
-        let process = Helper::start(&self.worker, &["bench", "--plan", &plan], uuid, SILENCE_MAX);
+        let process =
+            ChildProcess::start(&self.worker, &["bench", "--plan", &plan], uuid, SILENCE_MAX);
         let mut process = process.map_err(BenchError::from)?;
         while let Some(line) = process.next().map_err(BenchError::from)? {
             match line {
@@ -283,21 +283,21 @@ impl Bench<'_> {
         if self.flags.json {
             return Ok(());
         }
-        say(&self.progress, |out| self.table.row(out, row))
+        let printed = self.progress.suspend(|| self.table.row(&mut self.out, row));
+        printed.map_err(CommandError::Output)
     }
 
     /// The document, the picture, and the exit code.
-    fn finish(&mut self) -> Result<u8, CommandError> {
+    fn finish(&mut self, picture: Option<Output>) -> Result<u8, CommandError> {
         self.progress.finish_and_clear();
         let (rows, machine) = (&self.ledger.rows, &self.machine);
         if self.flags.json {
-            super::say_json(&Document { machine, quick: self.flags.quick, rows })?;
+            super::say_json(&BenchDocument { machine, quick: self.flags.quick, rows })?;
         }
-        if let Some(path) = &self.flags.plot
+        if let Some(picture) = picture
             && let Some(svg) = plot::svg(rows, machine)
         {
-            let failed = |source| BenchError::Plot { path: path.clone(), source };
-            fs::write(path, svg).map_err(failed)?;
+            picture.write(|out| out.write_all(svg.as_bytes()))?;
         }
         match self.ledger.faults() {
             0 => Ok(exit::OK),
@@ -306,19 +306,7 @@ impl Bench<'_> {
     }
 }
 
-/// Minutes of measuring should not end in a picture that has no place.
-fn check_plot(path: Option<&Path>) -> Result<(), BenchError> {
-    let Some(path) = path else { return Ok(()) };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    match folder.filter(|folder| !folder.is_dir()) {
-        None => Ok(()),
-        Some(folder) => {
-            Err(BenchError::NoFolder { path: path.to_owned(), folder: folder.to_owned() })
-        }
-    }
-}
-
-/// As every command says it that no worker can start.
+/// Gives the error "no worker can start" the form that all commands share.
 fn not_ready(why: NotReady) -> CommandError {
     match why {
         NotReady::Misconfigured(faults) => CommandError::Misconfigured(faults),
@@ -326,19 +314,11 @@ fn not_ready(why: NotReady) -> CommandError {
     }
 }
 
-/// 1, 2, 4, 8 as far as there are so many, and all.
+/// 1, 2, 4, 8 below the number of all devices, then that number.
 fn counts(all: usize) -> Vec<usize> {
     let mut counts: Vec<usize> = COUNTS.into_iter().filter(|&count| count < all).collect();
     counts.push(all);
     counts
-}
-
-/// Prints with the spinner off the screen.
-fn say(
-    progress: &ProgressBar,
-    print: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> Result<(), CommandError> {
-    progress.suspend(|| print(&mut io::stdout().lock())).map_err(CommandError::Output)
 }
 
 #[cfg(test)]

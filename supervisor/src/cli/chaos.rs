@@ -1,10 +1,9 @@
-//! `gridpool chaos`: has a worker of a running pool meet a fault, and looks whether the pool recovers
-//! as it should.
+//! `gridpool chaos`: injects a fault into a worker of a running pool, and checks that the pool recovers as it
+//! should.
 //!
-//! The fault comes with a small job whose result this file knows. Which worker meets it is the pool's
-//! choice: a job names no device. The same fault for as many attempts comes with the same job, so a pool
-//! that has convicted it refuses it from then on, as it would any job; with `--random`, and for the
-//! ordinary jobs that follow, cells are drawn.
+//! The fault comes with a small job whose result this file knows. A job names no device, so the pool chooses
+//! the worker. The job depends only on the fault and the number of attempts, so a pool that has denylisted
+//! it refuses it from then on. With `--random`, and for the ordinary jobs that follow, cells are random.
 
 mod report;
 
@@ -15,12 +14,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use gridpool_client::{Answer, Client, ClientError, Job, Outputs};
+use gridpool_ipc::clock;
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::chaos::{Chaos, ChaosFault, DeviceFault, HostFault, ReplyFault};
-use gridpool_protocol::client::{Client, ClientError, Job, JobAnswer};
-use gridpool_protocol::clock;
 use gridpool_protocol::exit::cli as exit;
-use gridpool_protocol::ids::WorkerId;
+use gridpool_protocol::ids::WorkerName;
 use gridpool_protocol::limits::COLOR_MAX;
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::output::Output;
@@ -29,46 +28,47 @@ use gridpool_protocol::receipt::{Attempt, AttemptOutcome, Verdict};
 use gridpool_protocol::status::{WorkerState, WorkerStatus};
 use sha2::{Digest, Sha512};
 
-use super::arguments::parse_seconds;
+use super::flags::{parse_seconds, whole};
 use super::{CommandError, connect, system};
 use report::{Replaced, ServedAgain};
 
 pub(super) use report::Report;
 
-/// What every job here runs.
+/// The program of every job here.
 const PROGRAM: &str = "rot90";
 /// Rows and columns of its one grid.
 const SIDE: usize = 6;
-/// Deadline of the job that meets the fault, where none is named; a kernel that never ends is ended by
-/// nothing else, so its job has less time.
+/// Default deadline of the job that meets the fault. Only the deadline ends an endless kernel, so its job
+/// has less time.
 const DEADLINE: Duration = Duration::from_secs(30);
 const DEADLINE_ENDLESS: Duration = Duration::from_secs(2);
-/// How long a pool may take to recover, where nobody says.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Between two looks at the pool.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Between two jobs that are sent to a pool that had no device for the last one.
+/// How long a pool may take to recover, by default.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(120);
+/// Between two polls of the pool's status.
+const POLL_EVERY: Duration = Duration::from_millis(10);
+/// Between two jobs, while the pool has no device for them.
 const RETRY_EVERY: Duration = Duration::from_millis(500);
 
-/// What may be typed after `gridpool chaos`.
+/// Flags of `gridpool chaos`.
 #[derive(Debug, Args)]
 pub(super) struct ChaosFlags {
-    /// What happens to the worker: see the list below.
+    /// The fault to inject: see the list below.
     #[arg(required_unless_present = "list")]
     fault: Option<ChaosFault>,
-    /// So many attempts of the job meet the fault. From two on a job that kills its workers is POISON, and
-    /// refused when it comes again, until it is released.
+    /// How many attempts of the job meet the fault. From two on, a job that kills its workers gets the
+    /// verdict POISON, and the pool refuses it until you release it.
     #[arg(long, value_name = "N", default_value_t = 1)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(value_parser = whole::<u32>(1..=1_000))]
     attempts: u32,
-    /// Seconds from the job's submission to its verdict; without it 30, and 2 for `endless`.
+    /// Seconds from the job's submission to its verdict; the default is 30, for `endless` 2.
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     deadline: Option<Duration>,
-    /// Seconds in which the pool must have recovered after the verdict. A worker with wrong results is
-    /// found out by its next known-answer test: see `known_answer_every_s` of the config.
-    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = parse_seconds)]
-    patience: Duration,
-    /// Have a job meet the fault that no pool has seen before. Without this it is always the same job.
+    /// Seconds in which the pool must recover after the verdict. The pool finds wrong results by its next
+    /// known-answer test: see `known_answer_every_s` of the config file.
+    #[arg(long = "patience", value_name = "SECONDS", default_value = "120", value_parser = parse_seconds)]
+    recovery_timeout: Duration,
+    /// Inject the fault with a job of random cells, which no pool has seen. By default it is always the
+    /// same job.
     #[arg(long)]
     random: bool,
     /// Print one JSON document.
@@ -79,12 +79,11 @@ pub(super) struct ChaosFlags {
     list: bool,
 }
 
-/// The faults, as `--help` ends.
+/// The last lines of `--help`.
 pub(super) fn help() -> String {
     format!(
-        "Faults:\n{}\nThe pool must have been started with --allow-chaos. Which worker meets the \
-         fault is the pool's\nchoice: a job names no device. The exit code is 0 if the pool \
-         recovered as it should, else 1.",
+        "Faults:\n{}\nStart the pool with --allow-chaos. A job names no device, so the pool chooses the \
+         worker that\nmeets the fault. The exit code is 0 if the pool recovered as it should, else 1.",
         report::list()
     )
 }
@@ -99,7 +98,7 @@ pub(super) fn run(flags: &ChaosFlags, socket: Option<PathBuf>) -> Result<u8, Com
     };
     let client = connect(socket)?;
     let chaos = Chaos { fault, attempts: flags.attempts };
-    let report = inflict(&client, chaos, flags)?;
+    let report = inject(&client, chaos, flags)?;
     if flags.json {
         super::say_json(&report)?;
     } else {
@@ -108,53 +107,53 @@ pub(super) fn run(flags: &ChaosFlags, socket: Option<PathBuf>) -> Result<u8, Com
     Ok(if report.recovered { exit::OK } else { exit::JOB })
 }
 
-/// Has one job that no pool has seen meet a fault, and waits until the pool is as it was.
-pub(super) fn trial(client: &Client, fault: ChaosFault) -> Result<Report, CommandError> {
+/// Injects a fault with one random job, and waits until the pool has recovered.
+pub(super) fn inject_once(client: &Client, fault: ChaosFault) -> Result<Report, CommandError> {
     let flags = ChaosFlags {
         fault: Some(fault),
         attempts: 1,
         deadline: None,
-        patience: PATIENCE,
+        recovery_timeout: RECOVERY_TIMEOUT,
         random: true,
         json: true,
         list: false,
     };
-    inflict(client, Chaos { fault, attempts: 1 }, &flags)
+    inject(client, Chaos { fault, attempts: 1 }, &flags)
 }
 
-/// Sends the job, then waits until the pool is as it was.
-fn inflict(client: &Client, chaos: Chaos, flags: &ChaosFlags) -> Result<Report, CommandError> {
+/// Sends the job, then waits until the pool has recovered.
+fn inject(client: &Client, chaos: Chaos, flags: &ChaosFlags) -> Result<Report, CommandError> {
     let is_endless = chaos.fault == ChaosFault::Device(DeviceFault::Endless);
     let default = if is_endless { DEADLINE_ENDLESS } else { DEADLINE };
-    let cells = if flags.random { drawn_cells()? } else { cells_of(chaos) };
-    let trial = Trial::new(cells, flags.deadline.unwrap_or(default));
-    let answer = match client.submit(trial.job.clone().with_chaos(chaos)) {
+    let cells = if flags.random { random_cells()? } else { cells_of(chaos) };
+    let known = KnownJob::new(cells, flags.deadline.unwrap_or(default));
+    let answer = match client.submit(known.job.clone().with_chaos(chaos)) {
         Err(ClientError::Refused(refusal @ Refusal::Poison(_))) => {
-            return Err(CommandError::Convicted(refusal));
+            return Err(CommandError::Denylisted(refusal));
         }
         submitted => submitted?.wait()?,
     };
     let verdict_at = clock::now();
-    let right = trial.is_right(&answer);
+    let right = known.is_right(&answer);
     let lost = lost_workers(&answer.receipt.attempts, right);
     let mut report = Report::new(chaos, right, answer.receipt);
-    let give_up = verdict_at + flags.patience;
+    let give_up = verdict_at + flags.recovery_timeout;
     let mut watch = Watch::new(client, &lost, flags, give_up);
-    // A worker that lies would answer the next job too.
-    let lies = chaos.fault == ChaosFault::Reply(ReplyFault::Wrong);
-    if lies {
+    // A worker with wrong results would answer the next job too.
+    let is_wrong = chaos.fault == ChaosFault::Reply(ReplyFault::Wrong);
+    if is_wrong {
         report.replaced = until_replaced(&mut watch, verdict_at)?;
     }
     report.served_again = until_served(&mut watch, verdict_at)?;
-    if !lies {
+    if !is_wrong {
         report.replaced = until_replaced(&mut watch, verdict_at)?;
     }
     report.quarantined = watch.quarantined;
-    report.judge(expected(chaos), lies, &lost);
+    report.judge(expected(chaos), is_wrong, &lost);
     Ok(report)
 }
 
-/// The verdicts that a fault may bring about in a pool that does what it should.
+/// The verdicts that a sound pool may give a job with this fault.
 fn expected(chaos: Chaos) -> &'static [Verdict] {
     let often = chaos.attempts > 1;
     match chaos.fault {
@@ -177,49 +176,48 @@ fn expected(chaos: Chaos) -> &'static [Verdict] {
 
 // ---- jobs whose results are known ----
 
-/// Bytes that the cells of a job's grid are made of.
+/// Bytes from which the cells of a job's grid are made.
 type Cells = [u8; SIDE * SIDE];
 
-/// Those of the one job that meets this fault in so many attempts.
+/// The cells of the job with this fault and number of attempts.
 fn cells_of(chaos: Chaos) -> Cells {
     let hash = Sha512::digest(format!("{} {}", chaos.fault, chaos.attempts));
     std::array::from_fn(|at| hash[at])
 }
 
-/// Those of a job that there has never been.
-fn drawn_cells() -> Result<Cells, CommandError> {
+fn random_cells() -> Result<Cells, CommandError> {
     let mut cells = [0; SIDE * SIDE];
     let drawn = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut cells));
-    drawn.map_err(system("drawing the cells of a grid"))?;
+    drawn.map_err(system("random cells of a grid"))?;
     Ok(cells)
 }
 
-/// A job, and what it must give.
-struct Trial {
-    job: Job,
+/// A job whose result is known.
+struct KnownJob {
+    job: Job<Outputs>,
     want: Output,
 }
 
-impl Trial {
+impl KnownJob {
     fn new(cells: Cells, deadline: Duration) -> Self {
         let cells = cells.map(|cell| cell % (COLOR_MAX + 1));
         let turned = |at: usize| cells[SIDE * (SIDE - 1 - at % SIDE) + at / SIDE];
         let grid = |cells: Vec<u8>| Grid::new(SIDE, SIDE, cells).expect("a small grid of colours");
         let batch = GridBatch::from_grids([&grid(cells.to_vec())]).expect("one grid fits a job");
         let program = Program::compile(PROGRAM, Ties::Cpython).expect("the program compiles");
-        let job = Job::new(program, batch).expect("the program takes a grid");
+        let job = Job::program(program, batch).expect("the program takes a grid");
         let want = Output::Grid(grid((0..cells.len()).map(turned).collect()));
         Self { job: job.with_deadline(deadline), want }
     }
 
-    /// Whether the result is what it must be; `None` if there is none.
-    fn is_right(&self, answer: &JobAnswer) -> Option<bool> {
-        let item = answer.outputs.as_ref()?.item(0);
+    /// Whether the result is right; `None` without a result.
+    fn is_right(&self, answer: &Answer<Outputs>) -> Option<bool> {
+        let item = answer.outputs()?.item(0);
         Some(item.is_ok_and(|item| item.as_ref() == Ok(&self.want)))
     }
 }
 
-/// Sends ordinary jobs, one after the other, until one has its right result.
+/// Sends ordinary jobs, one after the other, until the pool answers one with the right result.
 fn until_served(
     watch: &mut Watch<'_>,
     since: Instant,
@@ -229,16 +227,16 @@ fn until_served(
         if left.is_zero() {
             return Ok(None);
         }
-        let trial = Trial::new(drawn_cells()?, left);
-        let answer = watch.client.submit(trial.job.clone())?.wait()?;
-        if trial.is_right(&answer) == Some(true) {
-            let JobAnswer { receipt, .. } = answer;
-            return Ok(Some(ServedAgain { after_ms: report::ms(since.elapsed()), receipt }));
+        let known = KnownJob::new(random_cells()?, left);
+        let answer = watch.client.submit(known.job.clone())?.wait()?;
+        if known.is_right(&answer) == Some(true) {
+            let (after_ms, receipt) = (report::ms(since.elapsed()), answer.receipt);
+            return Ok(Some(ServedAgain { after_ms, receipt }));
         }
-        watch.look()?;
-        // A pool without a device says so at once, and says the same for a while.
+        watch.poll()?;
+        // A pool without a device answers at once, and gives the same answer for a while.
         let lost_at_once = answer.receipt.attempts.is_empty();
-        thread::park_timeout(if lost_at_once { RETRY_EVERY } else { LOOK_EVERY });
+        thread::park_timeout(if lost_at_once { RETRY_EVERY } else { POLL_EVERY });
     }
 }
 
@@ -247,12 +245,12 @@ fn until_served(
 /// A worker that met the fault and must not serve any more.
 #[derive(Debug)]
 struct Lost {
-    worker: WorkerId,
-    /// It may have come to its end in time, and serve on.
+    worker: WorkerName,
+    /// It may have finished in time, and serve on.
     may_live: bool,
 }
 
-/// Those that the attempts of a job were lost on, and the one that gave a wrong result.
+/// The workers that lost an attempt of the job, and the worker that gave a wrong result.
 fn lost_workers(attempts: &[Attempt], right: Option<bool>) -> Vec<Lost> {
     let lost = |attempt: &Attempt| {
         let worker = attempt.worker.parse().ok()?;
@@ -272,9 +270,9 @@ fn lost_workers(attempts: &[Attempt], right: Option<bool>) -> Vec<Lost> {
 }
 
 impl Lost {
-    /// Whether `row` shows that its device is served as it should.
+    /// Whether `row` shows a worker that serves its device again.
     fn is_replaced_by(&self, row: &WorkerStatus) -> bool {
-        let Ok(worker) = row.name.parse::<WorkerId>() else { return false };
+        let Ok(worker) = row.name.parse::<WorkerName>() else { return false };
         let serves = matches!(row.state, WorkerState::Busy | WorkerState::Ready);
         let lives = self.may_live && worker == self.worker && row.state == WorkerState::Ready;
         let follows = worker.generation > self.worker.generation && serves;
@@ -282,14 +280,14 @@ impl Lost {
     }
 }
 
-/// Looks at a pool whose workers were lost, and says at once why it may take its time.
+/// Polls a pool that has lost workers, and reports devices out of service, for which it must wait.
 struct Watch<'a> {
     client: &'a Client,
     lost: &'a [Lost],
     give_up: Instant,
-    /// For a machine: nothing is said meanwhile.
+    /// With `--json` there is no progress report.
     is_silent: bool,
-    /// Devices that the loss has put out of service, whether or not they are back.
+    /// Devices that the fault has put out of service, including those that are back.
     quarantined: Vec<String>,
 }
 
@@ -298,10 +296,10 @@ impl<'a> Watch<'a> {
         Self { client, lost, give_up, is_silent: flags.json, quarantined: Vec::new() }
     }
 
-    fn look(&mut self) -> Result<Vec<WorkerStatus>, CommandError> {
+    fn poll(&mut self) -> Result<Vec<WorkerStatus>, CommandError> {
         let rows = self.client.status()?.workers;
         for row in rows.iter().filter(|row| row.state == WorkerState::Quarantined) {
-            let Ok(worker) = row.name.parse::<WorkerId>() else { continue };
+            let Ok(worker) = row.name.parse::<WorkerName>() else { continue };
             let device = worker.device.to_string();
             let by_this = self.lost.iter().any(|lost| lost.worker.device == worker.device);
             if by_this && !self.quarantined.contains(&device) {
@@ -316,11 +314,11 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// Looks at the pool until all that was lost is replaced.
+/// Polls the pool until it has replaced all lost workers.
 fn until_replaced(watch: &mut Watch<'_>, since: Instant) -> Result<Vec<Replaced>, CommandError> {
     let mut replaced: Vec<Replaced> = Vec::new();
     loop {
-        let rows = watch.look()?;
+        let rows = watch.poll()?;
         let lost = watch.lost;
         for lost in lost {
             let worker = lost.worker.to_string();
@@ -337,7 +335,7 @@ fn until_replaced(watch: &mut Watch<'_>, since: Instant) -> Result<Vec<Replaced>
         if replaced.len() == lost.len() || clock::until(watch.give_up).is_zero() {
             return Ok(replaced);
         }
-        thread::park_timeout(LOOK_EVERY);
+        thread::park_timeout(POLL_EVERY);
     }
 }
 

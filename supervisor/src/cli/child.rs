@@ -1,5 +1,5 @@
-//! A process that measures or looks for a command, in a role of the worker's binary: started, read line
-//! by line, and never waited for without an end.
+//! A child process that measures or checks for a command, in a role of the worker's binary. It answers in
+//! lines of JSON; every wait for it has a timeout.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -8,71 +8,71 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use gridpool_protocol::clock;
+use gridpool_ipc::clock;
 use serde::de::DeserializeOwned;
 
-/// How long what a process complains of may take to be read once it has ended.
-const COMPLAINT_PATIENCE: Duration = Duration::from_secs(2);
-/// How long one that was killed may take to be gone: longer it takes only in the kernel.
-const ENDING: Duration = Duration::from_secs(5);
-/// Lines that may wait to be read.
+/// How long reading a child's standard error may take after its end.
+const STDERR_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a killed child may take to end; only one that hangs in the kernel takes longer.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Most lines that wait to be read.
 const LINES_MAX: usize = 64;
-/// Bytes of its complaints that are kept.
-const COMPLAINT_BYTES_MAX: u64 = 64 * 1024;
+/// Most bytes of standard error that are kept.
+const STDERR_BYTES_MAX: u64 = 64 * 1024;
 
-/// Why such a process did not do it.
+/// Why a child gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ChildError {
     /// It ended with an error of its own.
-    #[error("{complaint}")]
+    #[error("{message}")]
     Ended {
-        /// What it said last, or how it ended.
-        complaint: String,
+        /// Its last line on standard error, or how it ended.
+        message: String,
         /// Its exit code, if it had one.
         code: Option<i32>,
     },
-    /// It could not be started, told, or waited for.
+    /// The system failed to start it, write to it, or wait for it.
     #[error("{program}")]
     System {
         /// The binary and its role.
         program: String,
-        /// What the system says.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// It says nothing any more.
-    #[error("{program} has said nothing for {} s, and was ended", silence_max.as_secs())]
+    /// It has printed nothing for too long.
+    #[error("{program} printed nothing for {} s and was killed", silence_max.as_secs())]
     Silent {
         /// The binary and its role.
         program: String,
         /// How long it may be silent.
         silence_max: Duration,
     },
-    /// What it says is nothing that this program knows.
-    #[error("{program} is of another build than this program")]
-    Strange {
+    /// Its answer is not in this program's format.
+    #[error("{program} is of another build than this program: install both from one build")]
+    OtherBuild {
         /// The binary and its role.
         program: String,
-        /// What is wrong with what it says.
+        /// Why its answer cannot be parsed.
         #[source]
         source: serde_json::Error,
     },
 }
 
-/// A process that prints a line of JSON for each thing it does.
+/// A child process that prints a line of JSON for each step.
 #[derive(Debug)]
-pub(super) struct Helper {
+pub(super) struct ChildProcess {
     program: String,
     child: Child,
     stdin: ChildStdin,
     lines: Receiver<io::Result<String>>,
-    complaint: Receiver<String>,
+    stderr: Receiver<String>,
     silence_max: Duration,
 }
 
-impl Helper {
-    /// Starts the worker's binary in a role, with no GPU to be seen but `uuid`. It must say something
-    /// every `silence_max`.
+impl ChildProcess {
+    /// Starts the worker's binary in a role; it sees no GPU but `uuid`. It must print a line every
+    /// `silence_max`.
     pub(super) fn start(
         worker: &Path,
         role: &[&str],
@@ -96,7 +96,7 @@ impl Helper {
         let stdout = child.stdout.take().expect("it was piped");
         let stderr = child.stderr.take().expect("it was piped");
         let (line, lines) = crossbeam_channel::bounded(LINES_MAX);
-        let (said, complaint) = crossbeam_channel::bounded(1);
+        let (send_stderr, stderr_text) = crossbeam_channel::bounded(1);
         let read_lines = move || {
             for text in BufReader::new(stdout).lines() {
                 if line.send(text).is_err() {
@@ -104,34 +104,34 @@ impl Helper {
                 }
             }
         };
-        let read_complaint = move || {
+        let read_stderr = move || {
             let mut text = String::new();
-            let read = stderr.take(COMPLAINT_BYTES_MAX).read_to_string(&mut text);
-            // Whoever has given up on the process does not listen either.
-            drop(said.send(read.map_or_else(|error| error.to_string(), |_| text)));
+            let read = stderr.take(STDERR_BYTES_MAX).read_to_string(&mut text);
+            // The receiver may be gone: the command has given up on the child.
+            drop(send_stderr.send(read.map_or_else(|error| error.to_string(), |_| text)));
         };
         thread::Builder::new().name("helper".into()).spawn(read_lines).map_err(system)?;
-        thread::Builder::new().name("complaints".into()).spawn(read_complaint).map_err(system)?;
-        Ok(Self { program, child, stdin, lines, complaint, silence_max })
+        thread::Builder::new().name("stderr".into()).spawn(read_stderr).map_err(system)?;
+        Ok(Self { program, child, stdin, lines, stderr: stderr_text, silence_max })
     }
 
-    /// Tells it something, on a line.
-    pub(super) fn tell(&mut self, what: &impl serde::Serialize) -> Result<(), ChildError> {
+    /// Sends it a line of JSON.
+    pub(super) fn send(&mut self, what: &impl serde::Serialize) -> Result<(), ChildError> {
         let text = serde_json::to_string(what).map_err(io::Error::other);
         let told = text.and_then(|text| writeln!(self.stdin, "{text}"));
         match told {
             Ok(()) => Ok(()),
-            // It has ended: its own words say more.
+            // It has ended; its own error says more.
             Err(_) => Err(self.ended()),
         }
     }
 
-    /// The next thing it says; `None` once it has ended well.
+    /// Its next line; `None` once it has ended without an error.
     pub(super) fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ChildError> {
         match self.lines.recv_timeout(self.silence_max) {
             Ok(Ok(line)) => serde_json::from_str(&line)
                 .map(Some)
-                .map_err(|source| ChildError::Strange { program: self.program.clone(), source }),
+                .map_err(|source| ChildError::OtherBuild { program: self.program.clone(), source }),
             Ok(Err(source)) => Err(ChildError::System { program: self.program.clone(), source }),
             Err(RecvTimeoutError::Timeout) => {
                 let silence_max = self.silence_max;
@@ -144,37 +144,37 @@ impl Helper {
         }
     }
 
-    /// The answer to what it was told; its end is none.
+    /// Its next line; an error if it has ended.
     pub(super) fn answer<T: DeserializeOwned>(&mut self) -> Result<T, ChildError> {
         let answer = self.next()?;
         answer.ok_or_else(|| ChildError::Ended {
-            complaint: format!("{} ended before it had answered", self.program),
+            message: format!("{} ended without an answer", self.program),
             code: Some(0),
         })
     }
 
-    /// Why it has ended.
+    /// The error with which it has ended.
     fn ended(&mut self) -> ChildError {
         let status = match self.child.wait() {
             Ok(status) => status,
             Err(source) => return ChildError::System { program: self.program.clone(), source },
         };
-        let said = self.complaint.recv_timeout(COMPLAINT_PATIENCE).unwrap_or_default();
+        let said = self.stderr.recv_timeout(STDERR_TIMEOUT).unwrap_or_default();
         let last = said.lines().rev().find(|line| !line.trim().is_empty());
-        let complaint = match last {
+        let message = match last {
             Some(line) => line.to_owned(),
             None => format!("{}: {status}", self.program),
         };
-        ChildError::Ended { complaint, code: status.code() }
+        ChildError::Ended { message, code: status.code() }
     }
 }
 
-impl Drop for Helper {
-    /// Nothing that it still says is wanted. One that sits in the kernel for good is left behind.
+impl Drop for ChildProcess {
+    /// Kills it. A child that hangs in the kernel is left behind.
     fn drop(&mut self) {
         let killed = self.child.kill();
-        let until = clock::now() + ENDING;
-        // Its end of the pipe is closed when it is gone.
+        let until = clock::now() + KILL_TIMEOUT;
+        // Standard error is closed when the child is gone.
         let is_gone = loop {
             match self.lines.recv_timeout(clock::until(until)) {
                 Ok(_) => {}
@@ -188,8 +188,8 @@ impl Drop for Helper {
         });
         match ended {
             Ok(Some(_)) => {}
-            Ok(None) => tracing::warn!(program = self.program, "a helper does not end: it is left"),
-            Err(error) => tracing::warn!(%error, "a helper could not be ended"),
+            Ok(None) => tracing::warn!(program = self.program, "a killed child does not end"),
+            Err(error) => tracing::warn!(%error, "a child could not be killed"),
         }
     }
 }

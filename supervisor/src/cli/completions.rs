@@ -1,19 +1,20 @@
-//! `gridpool completions`: what a shell needs to complete this command line, written by clap_complete.
+//! `gridpool completions`: scripts by which a shell completes this command line, made by clap_complete.
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, CommandFactory};
 use clap_complete::Shell;
 use gridpool_protocol::chaos::ChaosFault;
 use gridpool_protocol::log::LogFormat;
+use gridpool_protocol::program::OPS;
 use nix::sys::signal::Signal;
 
 use super::arguments::Arguments;
 use super::error::CommandError;
 use super::say;
 
-/// Who wins a tie, as `--ties` reads it.
+/// Values of `--ties`.
 const TIES: [&str; 2] = ["cpython", "lowest"];
-/// Groups of checks, as `diagnose --only` reads them.
+/// Values of `diagnose --only`.
 const GROUPS: [&str; 6] = ["environment", "isolation", "batches", "models", "allocation", "faults"];
 
 /// Prints the script for a shell.
@@ -23,7 +24,7 @@ pub(super) fn print(shell: Shell) -> Result<u8, CommandError> {
     say(String::from_utf8_lossy(&script).trim_end())
 }
 
-/// The command line without what nobody is meant to type: the scripts for some shells would offer it.
+/// The command line without hidden commands, which the scripts of some shells would offer.
 fn visible() -> clap::Command {
     let whole = Arguments::command();
     let shown = whole.get_subcommands().filter(|command| !command.is_hide_set());
@@ -39,8 +40,7 @@ fn with_values_below(command: clap::Command) -> clap::Command {
     command.mut_args(with_values).mut_subcommands(with_values_below)
 }
 
-/// The same argument, with the values that it has. Whoever reads it knows them by a parser of its own,
-/// whose sentence says more than a list: this is for the scripts alone.
+/// The argument with a list of its values, for scripts alone: its own parser has a better error than a list.
 fn with_values(argument: Arg) -> Arg {
     let names = values(argument.get_id().as_str());
     match names.is_empty() {
@@ -49,12 +49,13 @@ fn with_values(argument: Arg) -> Arg {
     }
 }
 
-/// The values of an argument that has a list of them and no parser that says so.
+/// The values of an argument whose parser does not tell clap.
 fn values(argument: &str) -> Vec<&'static str> {
     match argument {
         "fault" => ChaosFault::ALL.map(ChaosFault::name).into(),
         "log_format" => [LogFormat::Human, LogFormat::Json].map(LogFormat::name).into(),
         "only" => GROUPS.into(),
+        "op" => OPS.iter().map(|op| op.name).collect(),
         "signal" => {
             let short = |signal: Signal| signal.as_str().trim_start_matches("SIG");
             Signal::iterator().map(short).collect()
@@ -71,12 +72,13 @@ mod tests {
     use gridpool_protocol::diagnose::Group;
 
     #[test]
-    fn every_value_that_a_shell_offers_is_one_that_the_command_line_takes() {
+    fn the_command_line_takes_every_value_that_a_shell_offers() {
         assert_eq!(GROUPS.map(str::to_owned), Group::ALL.map(|group| group.to_string()));
         let lines = [
             ("fault", ["chaos", ""]),
             ("log_format", ["ops", "--log-format"]),
             ("only", ["diagnose", "--only"]),
+            ("op", ["ops", ""]),
             ("signal", ["kill", "--signal"]),
             ("ties", ["submit", "--ties"]),
         ];
@@ -85,7 +87,7 @@ mod tests {
             assert!(all.len() > 1, "{argument}");
             for value in all {
                 let words = ["gridpool", command, flag, value].into_iter();
-                let rest = ["kill", "submit"].contains(&command).then_some("x");
+                let rest = ["kill", "submit"].contains(&command).then_some("cpu0");
                 let words = words.filter(|word| !word.is_empty()).chain(rest);
                 let read = Arguments::try_parse_from(words);
                 assert!(read.is_ok(), "{argument} {value}: {:?}", read.err());

@@ -1,5 +1,4 @@
-//! `gridpool config`: whether a config file is right, and what `serve` would use with these flags,
-//! setting by setting, with who has set it.
+//! `gridpool config`: checks a config file, and shows each setting that `serve` would use with its origin.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -8,8 +7,9 @@ use clap::Subcommand;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::arguments::ServeFlags;
 use super::error::CommandError;
+use super::flags::ServeFlags;
+use super::variables::UnreadVariable;
 use super::{columns, say, say_json, text};
 use crate::config::{
     Checked, DeviceSelection, LimitValue, Origin, Settings, check_file, list_limits,
@@ -17,13 +17,13 @@ use crate::config::{
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
-    /// Say everything that is wrong with a config file, or that nothing is.
+    /// Check a config file and print all errors in it.
     Check {
-        /// The file.
+        /// The config file.
         #[arg(env = "GRIDPOOL_CONFIG")]
         file: PathBuf,
     },
-    /// Show every setting that `serve` with the same flags would use, and who has set it.
+    /// Show every setting that `serve` with the same flags would use, and where its value comes from.
     Show {
         #[command(flatten)]
         serve: ServeFlags,
@@ -33,7 +33,8 @@ pub(super) enum ConfigCommand {
     },
 }
 
-pub(super) fn run(command: &ConfigCommand) -> Result<u8, CommandError> {
+/// `unread`: variables that nothing reads.
+pub(super) fn run(command: &ConfigCommand, unread: &[UnreadVariable]) -> Result<u8, CommandError> {
     match command {
         ConfigCommand::Check { file } => {
             let Checked { settings, warnings } =
@@ -43,10 +44,13 @@ pub(super) fn run(command: &ConfigCommand) -> Result<u8, CommandError> {
                 count => format!("{count} settings"),
             };
             let ok = format!("{}: ok, {settings}", file.display());
-            say(&warnings.into_iter().chain([ok]).collect::<Vec<_>>().join("\n"))
+            let variables =
+                unread.iter().map(|one| format!("{}: warning: {}", one.name, one.says()));
+            let lines = variables.chain(warnings).chain([ok]).collect::<Vec<_>>();
+            say(&lines.join("\n"))
         }
         ConfigCommand::Show { serve, json } => {
-            let document = Document::of(&serve.settings()?, serve.config());
+            let document = SettingsDocument::of(&serve.settings()?, serve.config());
             if *json {
                 return say_json(&document);
             }
@@ -58,9 +62,9 @@ pub(super) fn run(command: &ConfigCommand) -> Result<u8, CommandError> {
     }
 }
 
-/// All settings, in the order of the config file's documentation.
+/// All settings, in the order of the config file's documentation; the JSON document.
 #[derive(Debug, Serialize)]
-struct Document {
+struct SettingsDocument {
     config: Option<PathBuf>,
     settings: Vec<Setting>,
 }
@@ -68,19 +72,19 @@ struct Document {
 /// One setting. A time has its unit, milliseconds, in its name.
 #[derive(Debug, Serialize)]
 struct Setting {
-    /// As in the config file, with its table before it: `limits.attempts_max`.
+    /// As in the config file, after its table: `limits.attempts_max`.
     name: String,
-    /// `null` where nothing is set and something else decides.
+    /// `null` if the setting has no value.
     value: Value,
     origin: Origin,
     #[serde(skip)]
     section: Section,
-    /// What the value of a setting that has none means.
+    /// The meaning of a missing value.
     #[serde(skip)]
     instead: &'static str,
 }
 
-/// Which table of the config file a setting is in.
+/// The table of the config file that has a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Section {
     Top,
@@ -89,7 +93,7 @@ enum Section {
     Policy,
 }
 
-impl Document {
+impl SettingsDocument {
     fn of(settings: &Settings, config: Option<&Path>) -> Self {
         let mut all = top(settings);
         all.extend(settings.models.iter().flat_map(|model| {
@@ -122,7 +126,7 @@ impl Document {
     }
 }
 
-/// What stands outside of all tables.
+/// The settings outside of all tables.
 fn top(settings: &Settings) -> Vec<Setting> {
     let devices: Vec<_> = settings.devices.iter().map(DeviceSelection::to_string).collect();
     let path = |path: &Path| json!(path.display().to_string());
@@ -146,23 +150,23 @@ fn top(settings: &Settings) -> Vec<Setting> {
     all.map(setting).into()
 }
 
-/// What it means that a setting has no value.
+/// The meaning of a setting without a value.
 fn when_not_set(name: &str) -> &'static str {
     match name {
         "worker_bin" => "none: gridpool-worker beside gridpool",
         "http" => "none: HTTP is not served",
         "onnxruntime" => "none: ORT_DYLIB_PATH, then the usual places",
-        "device_bytes" => "none: whatever the device has",
-        "max_batch" => "none: 32, or 1 where rows see each other",
+        "device_bytes" => "none: all memory of the device",
+        "max_batch" => "none: 32, or 1 if rows depend on each other",
         _ => "none",
     }
 }
 
-/// Writes the tables for people: one for each table of the config file, under its name.
-fn write(out: &mut dyn Write, document: &Document, columns: usize) -> io::Result<()> {
+/// Writes a table for people for each table of the config file.
+fn write(out: &mut dyn Write, document: &SettingsDocument, columns: usize) -> io::Result<()> {
     match &document.config {
-        Some(file) => writeln!(out, "What `serve` uses with --config {}:", file.display())?,
-        None => writeln!(out, "What `serve` uses; no config file is named:")?,
+        Some(file) => writeln!(out, "Settings of `serve` with --config {}:", file.display())?,
+        None => writeln!(out, "Settings of `serve` without a config file:")?,
     }
     let rows: Vec<_> = document.settings.iter().map(Setting::row).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
@@ -187,11 +191,11 @@ fn write(out: &mut dyn Write, document: &Document, columns: usize) -> io::Result
 }
 
 impl Setting {
-    /// Name, origin and value as they are printed below the name of their table.
+    /// Name, origin and value, as printed below the table's name.
     fn row(&self) -> [String; 3] {
         let name = match &self.section {
             Section::Top => &*self.name,
-            // The name of a model is its own, and may have dots.
+            // A model's name may have dots.
             Section::Model(model) => &self.name["model.".len() + model.len() + 1..],
             Section::Limits | Section::Policy => {
                 self.name.split_once('.').map_or(&*self.name, |(_, name)| name)
@@ -208,7 +212,7 @@ impl Setting {
             (_, _) => (name, self.value_words()),
         };
         let origin = match &self.origin {
-            // The table says above which file that is.
+            // The first line names the file.
             Origin::File { line, .. } => format!("line {line}"),
             other @ (Origin::Default | Origin::Environment { .. } | Origin::Flag { .. }) => {
                 other.to_string()
@@ -234,15 +238,15 @@ mod tests {
     use super::*;
     use crate::config::Overrides;
 
-    fn document(text: &str, flags: Overrides) -> Document {
+    fn document(text: &str, flags: Overrides) -> SettingsDocument {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pool.toml");
         std::fs::write(&path, text).unwrap();
-        Document::of(&Settings::resolve(flags, Some(&path)).unwrap(), Some(&path))
+        SettingsDocument::of(&Settings::resolve(flags, Some(&path)).unwrap(), Some(&path))
     }
 
     #[test]
-    fn every_setting_stands_in_its_table_with_its_origin_and_its_unit() {
+    fn every_setting_is_in_its_table_with_its_origin_and_unit() {
         let text = "socket = '/run/p.sock'\n[limits]\nkill_timeout_ms = 70\ndrain_timeout_s = 7\n\
                     [policy]\n\"cuda 2\" = \"restart\"\n[[model]]\nname = 'a.b'\npath = '/m.onnx'\n";
         let flags = Overrides { standbys: Some(1), ..Overrides::default() };
@@ -273,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_has_every_limit_under_one_name_whatever_its_value() {
+    fn the_document_has_every_limit_under_one_name() {
         let document = document("[limits]\nkill_timeout_s = 7\n", Overrides::default());
         let json = serde_json::to_value(document).unwrap();
         let named = |name: &str| {

@@ -1,18 +1,21 @@
-//! The one JSON document of `run --json` and `submit --json`.
+//! The JSON document of `run --json` and `submit --json`.
 //!
-//! Owns its shape. May not compute anything: every value is written as it came, item by item,
-//! without a tree of the whole in memory.
+//! Owns its shape. May not compute anything: it writes every value as it came, item by item, without a tree
+//! of the whole document in memory.
 //!
 //! ```json
 //! {"results": [{"input": NAME, "verdict": "OK", "output": SHAPE}], "receipts": [RECEIPT]}
 //! ```
 //!
-//! SHAPE is that of the input. A program over grids gives for a task `{"train": [{"input": R,
-//! "output": R}], "test": […]}`, pairs without output staying without; for a list of pairs a list of
-//! `{"input": R, "output": R}`; for a list of grids a list of R. A program over pairs gives one R in
-//! the place of each pair: `{"train": [R, …], "test": [R, …]}`, or a list of R. It is null where a
-//! job of the input did not end OK; the verdict is then the worst of its jobs. Both are null where an item
-//! of the input has no verdict: the pool took no more, and the exit code is not 0.
+//! SHAPE is the shape of the input:
+//!
+//! - A program over grids gives for a task `{"train": [{"input": R, "output": R}], "test": […]}`; a pair
+//!   without output has none here either. For a list of pairs it gives a list of `{"input": R, "output":
+//!   R}`, for a list of grids a list of R.
+//! - A program over pairs gives one R for each pair: `{"train": [R, …], "test": [R, …]}`, or a list of R.
+//!
+//! `output` is null if a job of the input did not end OK; `verdict` is then the worst of its jobs. Both are
+//! null if an item of the input has no verdict: the pool accepted no more jobs, and the exit code is not 0.
 //!
 //! R is one of
 //!
@@ -47,14 +50,14 @@ use super::results::Results;
 pub fn write(out: &mut dyn Write, inputs: &Inputs, results: &Results) -> io::Result<()> {
     let mut out = BufWriter::new(out);
     let document =
-        Document { results: Entries { inputs, results }, receipts: Receipts { results } };
+        ResultsDocument { results: Entries { inputs, results }, receipts: Receipts { results } };
     serde_json::to_writer(&mut out, &document)?;
     out.write_all(b"\n")?;
     out.flush()
 }
 
 #[derive(serde::Serialize)]
-struct Document<'a> {
+struct ResultsDocument<'a> {
     results: Entries<'a>,
     receipts: Receipts<'a>,
 }
@@ -178,7 +181,7 @@ struct Sides<'a> {
     output: Option<Item<'a>>,
 }
 
-/// The result of one item, decoded while it is written.
+/// The result of one item. Writing decodes it.
 struct Item<'a> {
     item: usize,
     results: &'a Results,

@@ -1,25 +1,29 @@
-//! Why a command did not do what was asked, and the exit code that says so.
+//! Why a command failed, and its exit code.
 
 use std::io;
 
-use gridpool_protocol::client::ClientError;
+use gridpool_client::ClientError;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::message::Refusal;
 
+use super::advice::Advised;
 use super::input::InputError;
+use super::onnx::ModelFileError;
+use super::output::OutputError;
 use super::{bench, infer, work};
 use crate::config::ConfigError;
 use crate::devices::DevicesError;
 use crate::gateway::GatewayError;
+use crate::logging::FilterError;
 use crate::shell::{HttpError, ListenError};
 
-/// Why a command did not do what was asked.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CommandError {
     #[error(transparent)]
     Bench(#[from] bench::BenchError),
     #[error(transparent)]
-    Client(#[from] ClientError),
+    Client(Advised<ClientError>),
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error("{}", lines(.0))]
@@ -36,14 +40,22 @@ pub(super) enum CommandError {
     Input(#[from] InputError),
     #[error(transparent)]
     Listen(#[from] ListenError),
+    #[error("{0}")]
+    Misplaced(String),
+    #[error(transparent)]
+    ModelFile(#[from] ModelFileError),
     #[error("no worker can start:\n  {}", .0.join("\n  "))]
     Misconfigured(Vec<String>),
-    #[error("{0}; `gridpool chaos --random` has another job meet the fault")]
-    Convicted(Refusal),
+    #[error("{0}; `gridpool chaos --random` injects the fault with another job")]
+    Denylisted(Refusal),
     #[error("{0}")]
-    Order(String),
+    Usage(String),
     #[error("standard output")]
     Output(#[source] io::Error),
+    #[error(transparent)]
+    File(OutputError),
+    #[error(transparent)]
+    Filter(FilterError),
     #[error("{0}")]
     Program(gridpool_protocol::program::ProgramError),
     #[error(transparent)]
@@ -56,25 +68,33 @@ pub(super) enum CommandError {
     },
 }
 
+impl From<ClientError> for CommandError {
+    fn from(error: ClientError) -> Self {
+        Self::Client(Advised(error))
+    }
+}
+
 impl CommandError {
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Bench(error) => error.exit_code(),
-            Self::Client(error) | Self::Unfinished(work::Unfinished { cause: error, .. }) => {
-                exit_code_of(error)
-            }
+            Self::Client(Advised(error))
+            | Self::Unfinished(work::Unfinished { cause: error, .. }) => exit_code_of(error),
             Self::Config(error) => error.exit_code(),
             Self::ConfigFile(_) => exit::CONFIG,
-            Self::Convicted(_) => exit::JOB,
+            Self::Denylisted(_) => exit::JOB,
             Self::Devices(
                 DevicesError::NoGpu(_) | DevicesError::NoSuchGpu { .. } | DevicesError::Probe(_),
             )
             | Self::Listen(_) => exit::UNAVAILABLE,
             Self::Devices(DevicesError::NoWorkerBinary(_)) | Self::Misconfigured(_) => exit::WORKER,
-            Self::Devices(DevicesError::Twice { .. }) | Self::Order(_) | Self::Program(_) => {
-                exit::USAGE
-            }
+            Self::Devices(DevicesError::Twice { .. })
+            | Self::Filter(_)
+            | Self::Misplaced(_)
+            | Self::Program(_)
+            | Self::Usage(_) => exit::USAGE,
             Self::Infer(error) => error.exit_code(),
+            Self::ModelFile(_) => exit::DATA,
             Self::Gateway(GatewayError::Client(error)) => exit_code_of(error),
             Self::Gateway(GatewayError::Cut(_)) => exit::UNAVAILABLE,
             Self::Gateway(GatewayError::Orphan) => exit::USAGE,
@@ -82,14 +102,25 @@ impl CommandError {
             Self::Http(error) if error.is_taken() => exit::UNAVAILABLE,
             Self::Http(_) => exit::CONFIG,
             Self::Input(error) => error.exit_code(),
+            Self::File(error) => error.exit_code(),
             Self::Output(_) | Self::System { .. } => exit::INTERNAL,
         }
     }
 }
 
+impl From<OutputError> for CommandError {
+    fn from(error: OutputError) -> Self {
+        // `end_of` handles closed standard output.
+        if let OutputError::Stdout(source) = error {
+            return Self::Output(source);
+        }
+        Self::File(error)
+    }
+}
+
 /// The first errors of a config file, each on a line.
 fn lines(errors: &[ConfigError]) -> String {
-    /// More than fits a screen helps nobody.
+    /// About a screen.
     const SHOWN_MAX: usize = 40;
     let shown: Vec<_> = errors.iter().take(SHOWN_MAX).map(ConfigError::to_string).collect();
     match errors.len().saturating_sub(SHOWN_MAX) {
@@ -104,17 +135,23 @@ pub(super) fn exit_code_of(error: &ClientError) -> u8 {
         | ClientError::Closed(_)
         | ClientError::Lost
         | ClientError::NoPool { .. }
+        | ClientError::NotAllowed { .. }
         | ClientError::Silent => exit::UNAVAILABLE,
         ClientError::Refused(
-            Refusal::Busy(_) | Refusal::Invalid(_) | Refusal::KeyInUse(_) | Refusal::Poison(_),
+            Refusal::Busy(_)
+            | Refusal::Invalid(_)
+            | Refusal::KeyInUse(_)
+            | Refusal::Poison(_)
+            | Refusal::Unable(_),
         ) => exit::JOB,
-        ClientError::Arena(_)
-        | ClientError::Batch(_)
-        | ClientError::Frame(_)
+        ClientError::Batch(_)
+        | ClientError::Connection(_)
         | ClientError::Malformed(_)
+        | ClientError::Memory(_)
         | ClientError::Tensors(_)
         | ClientError::Unexpected(_)
-        | ClientError::Version { .. } => exit::INTERNAL,
+        | ClientError::Version { .. }
+        | _ => exit::INTERNAL,
     }
 }
 

@@ -1,5 +1,5 @@
-//! Who has given a value that the command line does not take: whoever typed a flag, or a variable of the
-//! environment, which a complaint about a flag would leave unnamed.
+//! Where a bad value comes from: a typed flag, or a variable of the environment. clap names the flag in both
+//! cases; here the error names the variable.
 
 use std::ffi::{OsStr, OsString};
 
@@ -8,18 +8,18 @@ use clap::error::{ContextKind, ContextValue};
 
 use super::arguments::Arguments;
 
-/// The same error, about the variable where that has given the value and nobody typed the flag.
+/// The error, with the variable's name in place of the flag's if the variable gave the value.
 pub(super) fn as_given(
     mut error: clap::Error,
     typed: &[OsString],
     value_of: impl Fn(&OsStr) -> Option<OsString>,
 ) -> clap::Error {
-    let told = |kind| match error.get(kind) {
+    let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         Some(_) | None => None,
     };
     let (Some(argument), Some(value)) =
-        (told(ContextKind::InvalidArg), told(ContextKind::InvalidValue))
+        (context(ContextKind::InvalidArg), context(ContextKind::InvalidValue))
     else {
         return error;
     };
@@ -35,7 +35,7 @@ pub(super) fn as_given(
     error
 }
 
-/// The variable of a flag of a command or of one below it.
+/// The variable of a flag, in a command and its subcommands.
 fn variable_of(command: &clap::Command, flag: &str) -> Option<OsString> {
     let name = flag.strip_prefix("--")?;
     let own = command.get_arguments().filter(|arg| arg.get_long() == Some(name));
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_variable_is_named_where_nobody_typed_its_flag() {
+    fn the_error_names_the_variable_if_its_flag_was_not_typed() {
         let said = |flag: &str, value: &str, typed: &[&str]| {
             let call = ["gridpool", "serve"].map(str::to_owned).into_iter();
             let error = Arguments::try_parse_from(call.chain([format!("{flag}={value}")]));

@@ -1,14 +1,14 @@
-//! INPUT arguments: what a user may name, and the items that come of it in one fixed order.
+//! INPUT arguments: files and standard input, and their items in a fixed order.
 //!
 //! Owns the types of an input and the walk over its grids and pairs. May not know jobs or workers.
 //!
-//! The order of the items is part of the interface: whoever submits them and whoever puts results
-//! back in their place both follow [`Inputs::items`].
+//! The order of the items is part of the interface: jobs and results both follow [`Inputs::items`].
 
 mod error;
+pub(in crate::cli) mod format;
 mod json;
 mod names;
-pub(in crate::cli) mod npy;
+mod npy;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -16,10 +16,10 @@ mod tests;
 use gridpool_protocol::batch::Grid;
 use gridpool_protocol::program::{Op, Program};
 
-pub use error::{Cause, Flaw, InputError, Place, Section, Side};
-pub use source::{INPUT_BYTES_MAX, Stdin, read};
+pub use error::{Cause, Diagnostic, INPUT_BYTES_MAX, InputError, Location, Section, Side};
+pub use source::{Stdin, read};
 
-/// All inputs of one command, each of which has the items that the program takes.
+/// All inputs of one command. Each has items that the program takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inputs {
     list: Vec<Input>,
@@ -29,25 +29,24 @@ pub struct Inputs {
 /// What one item is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// A grid, be it of a list or of either side of a pair.
+    /// A grid of a list, or of either side of a pair.
     Grid,
     /// A pair of grids.
     Pair,
 }
 
-/// One thing that the user named, or one task of a directory or combined file.
+/// A named file, or one task of a directory or combined file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
-    /// What results call it: a task of a directory is called by its file's name without `.json`, a
-    /// task of a combined file by its key, anything else by its path as typed (`-` for standard
-    /// input). Where names would be equal, as much of their paths stands before them as tells them
-    /// apart.
+    /// Its name in results. A task of a directory has its file's name without `.json`, a task of a combined
+    /// file its key, every other input its path as typed (`-` for standard input). Equal names are prefixed
+    /// with parts of their paths until they differ.
     pub name: String,
-    /// What it holds.
+    /// Its content.
     pub body: Body,
 }
 
-/// What one input holds. Results keep this shape.
+/// The content of one input. Results keep this shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// A list of grids, at least one.
@@ -67,7 +66,7 @@ pub struct Task {
     pub test: Vec<Pair>,
 }
 
-/// A grid and what becomes of it.
+/// A grid and the grid that it becomes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
     /// The grid before.
@@ -76,17 +75,17 @@ pub struct Pair {
     pub output: Option<Grid>,
 }
 
-/// What a program works on at a time.
+/// The input of one run of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
     /// One grid.
     Grid(&'a Grid),
-    /// Two grids, of which the second may be missing.
+    /// Two grids; the second may be missing.
     Pair(&'a Pair),
 }
 
 impl Inputs {
-    /// The inputs as `program` takes them.
+    /// The inputs, with the items that `program` takes.
     ///
     /// # Errors
     /// [`InputError::NeedsPairs`] if it takes pairs and one of them holds plain grids.
@@ -109,13 +108,13 @@ impl Inputs {
         &self.list
     }
 
-    /// What one item is.
+    /// The kind of all items.
     #[must_use]
     pub fn unit(&self) -> Unit {
         self.unit
     }
 
-    /// Every input with the number of its first item, all items of all inputs counting from 0.
+    /// Every input with the number of its first item. Items are numbered from 0 over all inputs.
     pub fn numbered(&self) -> impl Iterator<Item = (usize, &Input)> {
         self.list.iter().scan(0, |next, input| {
             let first = *next;
@@ -131,7 +130,7 @@ impl Inputs {
         grids.map(Item::Grid).chain(pairs.map(Item::Pair))
     }
 
-    /// How many items [`Inputs::items`] gives.
+    /// The number of items of [`Inputs::items`].
     #[must_use]
     pub fn item_count(&self) -> usize {
         self.list.iter().map(|input| input.item_count(self.unit)).sum()
@@ -139,7 +138,7 @@ impl Inputs {
 }
 
 impl Item<'_> {
-    /// Its cells, those of both grids of a pair.
+    /// The number of its cells; of a pair, in both grids.
     #[must_use]
     pub fn cells(&self) -> usize {
         match self {
@@ -149,8 +148,8 @@ impl Item<'_> {
     }
 }
 
-/// The program over grids that does to a grid what `program` does to one side of a pair; `None` if
-/// it needs both sides.
+/// The program over grids that does the same as `program` does to one side of a pair; `None` if `program`
+/// needs both sides.
 fn over_grids(program: &Program) -> Option<String> {
     let mut steps = program.steps().iter();
     let mut ops = Vec::new();
@@ -168,32 +167,32 @@ fn over_grids(program: &Program) -> Option<String> {
 }
 
 impl Input {
-    /// Every grid. A list keeps its order; a task gives `train`, then `test`, pair by pair, each
-    /// pair its input and then its output, if it has one.
+    /// Every grid. A list keeps its order. A task gives the pairs of `train`, then of `test`; a pair gives its
+    /// input, then its output, if any.
     pub fn grids(&self) -> impl Iterator<Item = &Grid> {
         let list = if let Body::Grids(grids) = &self.body { grids.as_slice() } else { &[] };
         list.iter().chain(self.pairs().flat_map(Pair::grids))
     }
 
-    /// Every pair, those of a task's `train` before those of its `test`.
+    /// Every pair; of a task, first `train`, then `test`.
     pub fn pairs(&self) -> impl Iterator<Item = &Pair> {
         self.sections().into_iter().flat_map(|(_, pairs)| pairs)
     }
 
-    /// Where each item lies.
-    pub fn places(&self, unit: Unit) -> impl Iterator<Item = Place> {
+    /// The place of each item.
+    pub fn places(&self, unit: Unit) -> impl Iterator<Item = Location> {
         let grids = if let Body::Grids(grids) = &self.body { grids.len() } else { 0 };
-        let list = (0..grids).map(|grid| Place { grid: Some(grid), ..Place::default() });
+        let list = (0..grids).map(|grid| Location { grid: Some(grid), ..Location::default() });
         let pairs = self.sections().into_iter().flat_map(move |(section, pairs)| {
             pairs.iter().enumerate().flat_map(move |(number, pair)| {
-                let place = Place { section, pair: Some(number), ..Place::default() };
-                pair.sides(unit).map(move |side| Place { side, ..place.clone() })
+                let place = Location { section, pair: Some(number), ..Location::default() };
+                pair.sides(unit).map(move |side| Location { side, ..place.clone() })
             })
         });
         list.chain(pairs)
     }
 
-    /// How many items it has.
+    /// The number of its items.
     #[must_use]
     pub fn item_count(&self, unit: Unit) -> usize {
         match &self.body {
@@ -215,18 +214,18 @@ impl Input {
 }
 
 impl Pair {
-    /// The input and then the output, if there is one.
+    /// The input, then the output, if any.
     fn grids(&self) -> impl Iterator<Item = &Grid> {
         std::iter::once(&self.input).chain(&self.output)
     }
 
-    /// How many items it makes: as a pair one, else one or two.
+    /// The number of its items: one as a pair, one or two as grids.
     #[must_use]
     pub fn item_count(&self, unit: Unit) -> usize {
         self.sides(unit).count()
     }
 
-    /// The side of each item that it makes, no side being both.
+    /// The side of each of its items; `None` is the whole pair.
     fn sides(&self, unit: Unit) -> impl Iterator<Item = Option<Side>> + use<> {
         let sides = match (unit, &self.output) {
             (Unit::Grid, None) => &[Some(Side::Input)][..],

@@ -1,28 +1,42 @@
-//! The command line: reads what was typed, does it, and says what came of it. The one place that
-//! turns errors into exit codes.
+//! The command line: parses it, runs the command, and reports the result. The only place that turns errors
+//! into exit codes.
 
+mod advice;
 mod arguments;
 mod bench;
 mod chaos;
 mod child;
+mod columns;
 mod completions;
 mod config;
 mod diagnose;
 pub mod document;
 mod error;
+mod faults;
+mod flags;
 mod given;
+mod history;
 mod infer;
 pub mod input;
+mod misplaced;
 mod model;
+mod npy;
+mod onnx;
 mod ops;
+mod output;
 mod policy;
 mod private;
 pub mod progress;
+#[cfg(test)]
+mod reference;
 pub mod results;
+mod scratch;
 pub mod show;
 mod status;
 mod text;
 mod top;
+mod variables;
+mod words;
 mod work;
 
 use std::io::{self, IsTerminal, Write};
@@ -32,10 +46,13 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+use gridpool_client::{Client, ClientError};
+use gridpool_ipc::clock;
+use gridpool_protocol::build;
 use gridpool_protocol::chain::Chain;
-use gridpool_protocol::client::{Client, ClientError};
-use gridpool_protocol::clock;
+use gridpool_protocol::color::Colors;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::log::LogFormat;
 use gridpool_protocol::message::Refusal;
@@ -50,55 +67,94 @@ use crate::devices;
 use crate::gateway;
 use crate::logging;
 use crate::shell::{Ended, Front, Notifier, Shell};
-use arguments::{Arguments, ChaosFlag, Command, PoolFlags, ServeFlags, Work};
+use arguments::{Arguments, Command, ProgramFlags};
 use error::{CommandError, system};
+use flags::{ChaosFlag, ModelsFlags, PoolFlags, ServeFlags};
 use input::{Inputs, Stdin};
-use policy::Source;
 use progress::Progress;
 use results::Results;
-use show::Look;
-use work::Plan;
+use show::Style;
+use variables::UnreadVariable;
+use work::JobPlan;
 
-/// Columns where the terminal does not say.
+/// Columns of an unknown terminal.
 const COLUMNS_DEFAULT: usize = 100;
 
-/// Does what was typed.
+/// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
     crate::shell::survive_file_size_limit();
-    let arguments = Arguments::try_parse().unwrap_or_else(|error| {
-        let typed: Vec<_> = std::env::args_os().collect();
-        given::as_given(error, &typed, |name| std::env::var_os(name)).exit()
-    });
-    let command = &arguments.command;
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) if error.kind() == ErrorKind::DisplayVersion => {
+            return ExitCode::from(end_of(print_version(), LogFormat::Human));
+        }
+        Err(error) => {
+            let typed: Vec<_> = std::env::args_os().collect();
+            given::as_given(error, &typed, |name| std::env::var_os(name)).exit()
+        }
+    };
+    let (command, format) = (&arguments.command, arguments.log_format);
     let quiet = if matches!(command, Command::Gateway { .. } | Command::Serve(_)) {
         LevelFilter::INFO
     } else {
         LevelFilter::ERROR
     };
-    // A line in between would spoil the picture; a fault on purpose is no news.
+    // A log line would spoil the picture of `top`; `diagnose` injects faults on purpose.
     let quiet = if matches!(command, Command::Diagnose { .. } | Command::Top { .. }) {
         LevelFilter::OFF
     } else {
         quiet
     };
-    logging::start(arguments.log_format, quiet);
-    let code = end_of(perform(arguments.command), arguments.log_format);
+    let started = logging::start(arguments.log_format, quiet).map_err(CommandError::Filter);
+    let done = started.and_then(|()| {
+        warn_of_variables(&arguments);
+        perform(arguments.command)
+    });
+    let code = end_of(done, format);
     logging::flush();
     ExitCode::from(code)
 }
 
-/// The exit code of what was done; says what went wrong.
+/// Warns of unknown `GRIDPOOL_` variables, in commands that read any. It ignores the log filter: `run` logs
+/// only errors, and would go on with other devices than the user meant.
+fn warn_of_variables(arguments: &Arguments) {
+    // `serve` warns before it starts the gateway; `config check` warns in its own list.
+    let is_asked = !matches!(
+        arguments.command,
+        Command::Gateway { .. }
+            | Command::Config(config::ConfigCommand::Check { .. })
+            | Command::Completions { .. }
+            | Command::Ops { .. }
+    );
+    for variable in unread().into_iter().filter(|_| is_asked) {
+        let says = format!("warning: {}: {}", variable.name, variable.says());
+        match arguments.log_format {
+            LogFormat::Human => logging::write_line(&format!("gridpool: {says}")),
+            LogFormat::Json => {
+                let fields = Map::from_iter([("variable".to_owned(), variable.name.into())]);
+                logging::write_json(tracing::Level::WARN, "gridpool", &says, fields);
+            }
+        }
+    }
+}
+
+/// Variables of the environment that look like ours and that no command reads.
+fn unread() -> Vec<UnreadVariable> {
+    UnreadVariable::here(&Arguments::command())
+}
+
+/// The exit code of a command; writes its error to the log.
 fn end_of(done: Result<u8, CommandError>, log_format: LogFormat) -> u8 {
     match done {
         Ok(code) => code,
-        // Whoever read our output has had enough, as `head` does: not an error.
+        // The reader of our output has closed it, as `head` does: not an error.
         Err(CommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => exit::OK,
         Err(error) => {
             let code = error.exit_code();
             let said = Chain(&error).to_string();
             match log_format {
-                // If standard error is closed too, the exit code has to do.
+                // If standard error is closed too, the exit code must do.
                 LogFormat::Human => logging::write_line(&format!("gridpool: {said}")),
                 LogFormat::Json => {
                     let fields = Map::from_iter([("exit_code".to_owned(), code.into())]);
@@ -121,30 +177,28 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         }
         Command::Infer { infer, socket } => infer::run(&infer, || connect(socket.socket)),
         Command::Model(command) => model::run(&command),
-        Command::Models { socket, json } => {
-            infer::print_models(&connect(socket.socket)?.models()?, json)
-        }
+        Command::Models(flags) => print_models(&flags),
         Command::Run { work, pool, chaos } => run(&work, &pool, &chaos),
         Command::Gateway { socket, supervisor_pid } => {
             gateway::run(&gateway::Options { socket, supervisor_pid })?;
             Ok(exit::OK)
         }
         Command::Serve(flags) => serve(&flags),
-        Command::Config(command) => config::run(&command),
+        Command::Config(command) => config::run(&command, &unread()),
         Command::Completions { shell } => completions::print(shell),
         Command::Submit { work, socket, no_wait } => submit(&work, socket.socket, !no_wait),
-        Command::Ops { json, markdown } => print_ops(json, markdown),
+        Command::Ops { op, json, markdown } => ops::print(&op, json, markdown),
         Command::Status { socket, policy: false, config: _, json } => {
-            print_status(socket.socket, json)
+            status::print(socket.socket, json)
         }
         Command::Status { socket, policy: true, config, json } => {
-            print_policy(socket.socket, config.as_deref(), json)
+            policy::print(socket.socket, config.as_deref(), json)
         }
         Command::Top { top, socket } => top::run(&top, socket_path(socket.socket)?),
         Command::Kill { worker, signal, socket } => {
-            order(connect(socket.socket)?.kill(&worker, signal as i32))
+            print_result(connect(socket.socket)?.kill(worker, signal as i32))
         }
-        Command::Release { what, socket } => order(connect(socket.socket)?.release(&what)),
+        Command::Release { what, socket } => print_result(connect(socket.socket)?.release(what)),
         Command::Drain { socket } => {
             let client = connect(socket.socket)?;
             client.drain()?;
@@ -155,13 +209,13 @@ fn perform(command: Command) -> Result<u8, CommandError> {
 
 // ---- commands ----
 
-fn run(work: &Work, flags: &PoolFlags, chaos: &ChaosFlag) -> Result<u8, CommandError> {
+fn run(work: &ProgramFlags, flags: &PoolFlags, chaos: &ChaosFlag) -> Result<u8, CommandError> {
     let (plan, inputs) = prepare(work, true)?;
     let settings = Settings::resolve(chaos.over(flags.overrides(None)), flags.config.as_deref())?;
     let shell = start_pool(&settings)?;
     let (ours, theirs) = UnixStream::pair().map_err(system("a socket pair"))?;
     shell.connect(theirs).map_err(system("a thread for the client"))?;
-    let client = Client::from_socket(ours)?;
+    let client = Client::builder().connect_over(ours)?;
     let code = run_plan(&client, work, &plan, &inputs);
     let misconfigured = shell.misconfigured();
     shell.drain();
@@ -172,16 +226,20 @@ fn run(work: &Work, flags: &PoolFlags, chaos: &ChaosFlag) -> Result<u8, CommandE
     }
 }
 
-fn submit(work: &Work, socket: Option<PathBuf>, wait_if_busy: bool) -> Result<u8, CommandError> {
+fn submit(
+    work: &ProgramFlags,
+    socket: Option<PathBuf>,
+    wait_if_busy: bool,
+) -> Result<u8, CommandError> {
     let (plan, inputs) = prepare(work, wait_if_busy)?;
     run_plan(&connect(socket)?, work, &plan, &inputs)
 }
 
 fn serve(flags: &ServeFlags) -> Result<u8, CommandError> {
     #[expect(unsafe_code, reason = "the environment is changed, before there are threads")]
-    // SAFETY: `main` has come here by itself and has started no thread.
+    // SAFETY: this is the main thread, and it has started no other.
     let notifier = unsafe { Notifier::take_from_environment() };
-    // Before any thread is started, so that all inherit it: the signals are for `obey_signals`.
+    // Before the first thread, so that all inherit the mask: the signals are for `obey_signals`.
     let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
     signals.thread_block().map_err(|errno| system("blocking signals")(errno.into()))?;
     let settings = flags.settings()?;
@@ -205,59 +263,30 @@ fn serve(flags: &ServeFlags) -> Result<u8, CommandError> {
     }
 }
 
-fn print_ops(json: bool, markdown: bool) -> Result<u8, CommandError> {
-    if json {
-        return say_json(&ops::document());
-    }
-    let text = if markdown { ops::markdown() } else { ops::screen(columns()) };
-    say(text.trim_end())
+/// Prints this build, and the build and kernels of the worker's binary, if it can be found.
+fn print_version() -> Result<u8, CommandError> {
+    let named = std::env::var_os("GRIDPOOL_WORKER_BIN").map(PathBuf::from);
+    let worker = devices::worker_binary(named.as_deref()).ok();
+    let worker = worker.and_then(|worker| devices::version_of(&worker).ok());
+    let own = format!("gridpool {}\n", build::text());
+    say((own + &worker.unwrap_or_default()).trim_end())
 }
 
-fn print_status(socket: Option<PathBuf>, json: bool) -> Result<u8, CommandError> {
-    let status = connect(socket)?.status()?;
-    if json {
-        return say_json(&status);
-    }
-    status::write(&mut io::stdout().lock(), &status).map_err(CommandError::Output)?;
-    Ok(exit::OK)
+fn print_models(flags: &ModelsFlags) -> Result<u8, CommandError> {
+    infer::print_models(&connect(flags.socket.socket.clone())?.models()?, flags.json)
 }
 
-fn print_policy(
-    socket: Option<PathBuf>,
-    config: Option<&Path>,
-    json: bool,
-) -> Result<u8, CommandError> {
-    let overrides = Overrides { socket, ..Overrides::default() };
-    let Settings { socket, policy, .. } = Settings::resolve(overrides, config)?;
-    let (source, rules) = match config {
-        // Whoever names a file asks about the file, whatever pool is running.
-        Some(file) => (Source::Config(file.display().to_string()), policy.rules()),
-        None => match Client::connect(&socket) {
-            Ok(client) => (Source::Pool(socket.display().to_string()), client.policy()?),
-            Err(ClientError::NoPool { .. }) => (Source::Defaults, policy.rules()),
-            Err(error) => return Err(error.into()),
-        },
-    };
-    let document = policy::Document { source, rules };
-    if json {
-        return say_json(&document);
-    }
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    let written = policy::write(&mut out, &document, columns()).and_then(|()| out.flush());
-    written.map_err(CommandError::Output)?;
-    Ok(exit::OK)
-}
-
-/// Says what an order has done. One that the pool refuses named something that it has not.
-fn order(done: Result<String, ClientError>) -> Result<u8, CommandError> {
-    match done {
+/// Prints the pool's answer to an operator's command. A refusal means that the command named something
+/// unknown.
+fn print_result(answer: Result<String, ClientError>) -> Result<u8, CommandError> {
+    match answer {
         Ok(done) => say(&done),
-        Err(ClientError::Refused(Refusal::Invalid(why))) => Err(CommandError::Order(why)),
+        Err(ClientError::Refused(Refusal::Invalid(why))) => Err(CommandError::Usage(why)),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Says what became of the jobs that a drained pool still had.
+/// Prints the verdicts of the jobs that a drained pool still had.
 fn drained(ended: Option<Vec<(Verdict, u64)>>) -> Result<u8, CommandError> {
     let verdicts = ended.ok_or(ClientError::Lost)?;
     let jobs: u64 = verdicts.iter().map(|(_, count)| count).sum();
@@ -274,24 +303,27 @@ fn drained(ended: Option<Vec<(Verdict, u64)>>) -> Result<u8, CommandError> {
     })
 }
 
-// ---- their parts ----
+// ---- steps of the commands ----
 
-/// Everything that can be wrong before a pool is touched.
-fn prepare(work: &Work, wait_if_busy: bool) -> Result<(Plan, Inputs), CommandError> {
-    let program = Program::compile(&work.program, work.ties).map_err(CommandError::Program)?;
+/// Reads program and inputs, so that their errors come before the pool is touched.
+fn prepare(work: &ProgramFlags, wait_if_busy: bool) -> Result<(JobPlan, Inputs), CommandError> {
+    let ProgramFlags { program: text, inputs: paths, .. } = work;
+    let program = Program::compile(text, work.ties);
+    let program = program.map_err(|error| misplaced::program(text, paths, error))?;
     let mut stdin = io::stdin().lock();
     let is_terminal = stdin.is_terminal();
-    let inputs = input::read(&work.inputs, Stdin { is_terminal, reader: &mut stdin })?;
+    let inputs = input::read(paths, Stdin { is_terminal, reader: &mut stdin });
+    let inputs = inputs.map_err(|error| misplaced::input(text, paths, error))?;
     let inputs = Inputs::new(inputs, &program)?;
     let batch_items = usize::try_from(work.batch).unwrap_or(usize::MAX);
-    Ok((Plan { program, deadline: work.deadline, batch_items, wait_if_busy }, inputs))
+    Ok((JobPlan { program, deadline: work.deadline, batch_items, wait_if_busy }, inputs))
 }
 
 /// Runs the plan and prints its results.
 fn run_plan(
     client: &Client,
-    work: &Work,
-    plan: &Plan,
+    work: &ProgramFlags,
+    plan: &JobPlan,
     inputs: &Inputs,
 ) -> Result<u8, CommandError> {
     let started = clock::now();
@@ -299,18 +331,18 @@ fn run_plan(
     let (results, unfinished) = work::run(client, plan, inputs, &progress);
     progress.finish();
     let written = match &unfinished {
-        // What has nothing but a complaint to print prints no empty document.
+        // No job has a verdict: print the error alone and no empty document.
         Some(unfinished) if unfinished.is_bare() => Ok(()),
         Some(_) | None => print_results(work, inputs, &results, started.elapsed()),
     };
-    // That it is not all is worse than that nobody reads it.
+    // Missing results are a worse error than closed output.
     unfinished.map_or(Ok(()), Err)?;
     written.map_err(CommandError::Output)?;
     Ok(if results.worst_verdict() == Verdict::Ok { exit::OK } else { exit::JOB })
 }
 
 fn print_results(
-    work: &Work,
+    work: &ProgramFlags,
     inputs: &Inputs,
     results: &Results,
     elapsed: Duration,
@@ -319,10 +351,9 @@ fn print_results(
     if work.json {
         document::write(&mut out, inputs, results)?;
     } else {
-        let is_terminal = io::stdout().is_terminal();
-        let color = show::wants_color(is_terminal, std::env::var_os("NO_COLOR").as_deref());
-        let look = Look { all: work.all, color, columns: columns() };
-        show::write(&mut out, inputs, results, elapsed, look)?;
+        let colors = Colors::of(io::stdout().is_terminal());
+        let style = Style { all: work.all, colors, columns: columns() };
+        show::write(&mut out, inputs, results, elapsed, style)?;
     }
     out.flush()
 }
@@ -334,7 +365,7 @@ fn start_pool(settings: &Settings) -> Result<Shell, CommandError> {
     crate::shell::raise_descriptor_limit();
     for rule in settings.policy.unlisted() {
         let (fault, response, says) = (&rule.fault, rule.response, &rule.meaning);
-        tracing::warn!(fault, %response, says, "[policy] names a fault that no table does");
+        tracing::warn!(fault, %response, says, "[policy] names a fault that is in no table");
     }
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let cpu_devices = pool_devices.iter().filter(|device| device.uuid.is_empty()).count();
@@ -376,7 +407,7 @@ fn obey_signals(shell: &Shell, signals: SigSet) -> io::Result<()> {
     Ok(())
 }
 
-/// One document on one line.
+/// Prints a JSON document on one line.
 fn say_json(what: &impl serde::Serialize) -> Result<u8, CommandError> {
     let text = serde_json::to_string(what).map_err(|error| CommandError::Output(error.into()))?;
     say(&text)

@@ -1,41 +1,54 @@
-//! `gridpool model`: changes the models of a running pool.
+//! `gridpool model`: lists and changes the models of a running pool.
 
-use std::{env, fs};
+use std::env;
 
 use clap::Subcommand;
+use gridpool_protocol::limits::MODEL_CONTEXTS_MAX;
 
-use super::arguments::SocketFlag;
-use super::{CommandError, connect, order, system};
+use super::flags::{ModelsFlags, SocketFlag, whole};
+use super::{CommandError, connect, onnx, print_models, print_result, system};
 use crate::config::parse_model;
 
-/// What to change.
+/// The last lines of `load --help`.
+const LOAD_CODES: &str = "\
+Exit codes:
+  0   the model is loaded on every device
+  1   the pool could not load it; nothing has changed
+  2   the command line is wrong, or the pool has a model of that name
+  65  PATH is missing, cannot be read, or is no ONNX model
+  69  no pool at the socket";
+
+/// The subcommands of `gridpool model`.
 #[derive(Debug, Subcommand)]
 pub(super) enum ModelCommand {
-    /// Load a model. If a device cannot load it, nothing has changed.
+    /// Load a model on every device. If one device fails, no device keeps it.
+    #[command(after_help = LOAD_CODES)]
     Load {
-        /// Its name and its file, as resnet=resnet50.onnx.
+        /// The model's name and file, such as resnet=resnet50.onnx.
         #[arg(value_name = "NAME=PATH")]
         model: String,
-        /// A field of a `[[model]]` of the config file, once for each: contexts=4, device_bytes=2000000000,
-        /// max_batch=16, cpu_ops=["Shape"].
+        /// Set a field of `[[model]]` of the config file, such as contexts=4, device_bytes=2000000000,
+        /// max_batch=16 or cpu_ops=["Shape"]; repeat for more fields.
         #[arg(long = "set", value_name = "KEY=VALUE")]
         fields: Vec<String>,
         #[command(flatten)]
         socket: SocketFlag,
     },
-    /// Forget a model: it takes no new request, runs those it has, and gives its memory back.
+    /// List the models, as `gridpool models` does.
+    List(ModelsFlags),
+    /// Unload a model: refuse new requests, finish the accepted ones, then free its memory.
     Unload {
-        /// The model.
+        /// The model's name.
         name: String,
         #[command(flatten)]
         socket: SocketFlag,
     },
-    /// Run so many requests of a model at once on each device. No request is lost.
+    /// Set how many requests of a model run at once on each device. No request is lost.
     Contexts {
-        /// The model.
+        /// The model's name.
         name: String,
-        /// How many.
-        #[arg(value_name = "K")]
+        /// The number of contexts: requests that run at once.
+        #[arg(value_name = "K", value_parser = whole::<u32>(1..=MODEL_CONTEXTS_MAX.into()))]
         contexts: u32,
         #[command(flatten)]
         socket: SocketFlag,
@@ -46,18 +59,17 @@ pub(super) fn run(command: &ModelCommand) -> Result<u8, CommandError> {
     match command {
         ModelCommand::Load { model, fields, socket } => {
             let here = env::current_dir().map_err(system("the current folder"))?;
-            let plan = parse_model(model, fields, &here).map_err(CommandError::Order)?;
-            // Workers read it, as the same user: what they would say is said sooner.
-            fs::File::open(&plan.path).map_err(|error| {
-                CommandError::Order(format!("{}: {error}", plan.path.display()))
-            })?;
-            order(connect(socket.socket.clone())?.load_model(plan))
+            let plan = parse_model(model, fields, &here).map_err(CommandError::Usage)?;
+            // Workers read the file as the same user, so this check finds their errors sooner.
+            onnx::check(&plan.path)?;
+            print_result(connect(socket.socket.clone())?.load_model(plan))
         }
+        ModelCommand::List(flags) => print_models(flags),
         ModelCommand::Unload { name, socket } => {
-            order(connect(socket.socket.clone())?.unload_model(name))
+            print_result(connect(socket.socket.clone())?.unload_model(name))
         }
         ModelCommand::Contexts { name, contexts, socket } => {
-            order(connect(socket.socket.clone())?.set_contexts(name, *contexts))
+            print_result(connect(socket.socket.clone())?.set_contexts(name, *contexts))
         }
     }
 }

@@ -1,30 +1,48 @@
-//! The op table for people, programs and README: what may be written, on what it works and what
-//! comes of it.
+//! The op table for people, programs and the documentation: syntax, types and meaning of each op.
 //!
-//! Owns the forms of the table. May not add anything that [`OPS`] does not say.
+//! Owns the forms of the table. All facts come from [`OPS`].
 
 #[cfg(test)]
 mod tests;
 
-use gridpool_protocol::program::{Family, Kind, OPS, OpSpec, Parameter, Type};
+use gridpool_protocol::program::{Accepts, Family, Kind, OPS, OpSpec, Parameter, Type, find_op};
 
 use super::text::{table, wrap};
+use super::{CommandError, columns, say, say_json};
 
 /// Columns of `--help`, which does not know the screen.
 const HELP_COLUMNS: usize = 80;
 /// Columns of a signature; longer ones are wrapped.
 const SIGNATURE_COLUMNS: usize = 22;
-/// Columns of what an op works on and gives: all of it on a wide screen, in two lines on another.
+/// Columns of an op's types on a wide screen, and on a narrow one, where they wrap.
 const KINDS_COLUMNS: [usize; 2] = [32, 22];
 /// Columns of a wide screen.
 const WIDE: usize = 100;
-/// What the table's ops come from unless they say otherwise.
+/// Before the lines of a section.
+const INDENT: &str = "  ";
+/// The source of most ops.
 const SOURCE: &str = "arc-dsl";
 
-/// The ops and their meanings, family by family, as `--help` ends.
+/// Prints the whole table, or only the named ops.
+pub(super) fn print(names: &[String], json: bool, markdown: bool) -> Result<u8, CommandError> {
+    let named: Result<Vec<_>, _> = names.iter().map(|name| find_op(name)).collect();
+    let named = named.map_err(CommandError::Program)?;
+    let text = match (json, markdown) {
+        (true, _) if named.is_empty() => return say_json(&document(OPS)),
+        (true, _) => return say_json(&document(named)),
+        (false, true) => self::markdown(),
+        (false, false) if named.is_empty() => screen(columns()),
+        (false, false) => {
+            named.iter().map(|op| entry(op, columns())).collect::<Vec<_>>().join("\n\n")
+        }
+    };
+    say(text.trim_end())
+}
+
+/// The ops and their meanings by family: the last lines of `--help`.
 pub(super) fn help() -> String {
     let mut text = String::from("Ops, joined by `|`:\n");
-    for family in Family::ALL {
+    for &family in Family::ALL {
         text.push_str(&format!("\n{family}\n"));
         let row = |op: &OpSpec| [String::new(), op.signature(), op.meaning.to_owned()];
         let rows: Vec<_> = of(family).map(row).collect();
@@ -34,7 +52,7 @@ pub(super) fn help() -> String {
     for note in notes() {
         text.push_str(&(wrap(&note, HELP_COLUMNS).join("\n") + "\n"));
     }
-    text.push_str("`gridpool ops` says what each works on and what comes of it.");
+    text.push_str("`gridpool ops` lists their types, `gridpool ops OP` describes one op in full.");
     text
 }
 
@@ -42,7 +60,7 @@ pub(super) fn help() -> String {
 pub(super) fn screen(columns: usize) -> String {
     let kinds_columns = KINDS_COLUMNS[usize::from(columns < WIDE)];
     let mut text = String::new();
-    for family in Family::ALL {
+    for &family in Family::ALL {
         text.push_str(&format!("{}\n", family.to_string().to_uppercase()));
         let row = |op: &OpSpec| {
             let source =
@@ -53,18 +71,64 @@ pub(super) fn screen(columns: usize) -> String {
         text.push_str(&table(&rows, &[SIGNATURE_COLUMNS, kinds_columns], columns));
         text.push('\n');
     }
-    let source = format!("The ops come from {SOURCE}, but for those with another name in [ ].");
+    let source = format!("The ops come from {SOURCE}; other sources are in [ ].");
     for note in notes().into_iter().chain([source]) {
         text.push_str(&(wrap(&note, columns).join("\n") + "\n"));
     }
     text
 }
 
-/// The table as README has it between its two marks.
+/// The description of one op: syntax, arguments, types, examples.
+pub(super) fn entry(op: &OpSpec, columns: usize) -> String {
+    let indented = |head: &str, rows: &[[String; 2]]| {
+        let width = rows.iter().map(|[cell, _]| cell.chars().count()).max().unwrap_or(0);
+        let mut text = format!("\n{head}\n");
+        for line in table(rows, &[width], columns.saturating_sub(INDENT.len())).lines() {
+            text.push_str(&format!("{INDENT}{line}\n"));
+        }
+        text
+    };
+    let mut arguments: Vec<_> =
+        op.parameters.iter().map(|one| [one.name.to_owned(), one.wants()]).collect();
+    let (mut forms, mut examples) = (vec![op.signature()], vec![op.example()]);
+    if op.takes_patch_program() {
+        let takes_places = op.kinds().iter().any(|(takes, _)| *takes == Type::one(Kind::Patch));
+        let (name, finder) =
+            if takes_places { ("places", "ofcolor(0)") } else { ("object", "o_g(1) | first") };
+        let found = format!("after a grid, a program that finds the {name}, such as {finder}");
+        arguments.push([name.to_owned(), found]);
+        forms.push(with_argument(&op.signature(), name));
+        let last = examples[0].rsplit(" | ").next().unwrap_or(op.name);
+        examples.push(with_argument(last, finder));
+    }
+    let example = |program: String| [format!("gridpool run '{program}' INPUT"), String::new()];
+    let kinds = works_on(op).into_iter().map(|(takes, gives)| [takes, format!("gives {gives}")]);
+    let mut text = format!("{}\n", forms.join("\n"));
+    for line in wrap(op.meaning, columns.saturating_sub(INDENT.len())) {
+        text.push_str(&format!("{INDENT}{line}\n"));
+    }
+    if !arguments.is_empty() {
+        text.push_str(&indented("Arguments", &arguments));
+    }
+    text.push_str(&indented("Works on", &kinds.collect::<Vec<_>>()));
+    text.push_str(&indented("Examples", &examples.into_iter().map(example).collect::<Vec<_>>()));
+    text.push_str(&format!("\nFamily: {}. Source: {}.\n", op.family, op.source));
+    text
+}
+
+/// A call with one more argument.
+fn with_argument(call: &str, argument: &str) -> String {
+    match call.strip_suffix(')') {
+        Some(rest) => format!("{rest}, {argument})"),
+        None => format!("{call}({argument})"),
+    }
+}
+
+/// The table of the documentation.
 pub(super) fn markdown() -> String {
     let mut text =
         String::from("| op | works on | gives | meaning | source |\n|---|---|---|---|---|\n");
-    for family in Family::ALL {
+    for &family in Family::ALL {
         text.push_str(&format!("| **{family}** | | | | |\n"));
         for op in of(family) {
             let (takes, gives): (Vec<_>, Vec<_>) = works_on(op).into_iter().unzip();
@@ -79,7 +143,7 @@ pub(super) fn markdown() -> String {
 
 /// The table as JSON: `{"ops": [{"name", "signature", "family", "parameters", "kinds", …}]}`.
 #[derive(Debug, serde::Serialize)]
-pub(super) struct Document {
+pub(super) struct OpsDocument {
     ops: Vec<Entry>,
 }
 
@@ -106,10 +170,10 @@ struct KindsEntry {
     to: String,
 }
 
-/// The table for other programs.
-pub(super) fn document() -> Document {
+/// The JSON document of these ops.
+pub(super) fn document<'a>(ops: impl IntoIterator<Item = &'a OpSpec>) -> OpsDocument {
     let parameter =
-        |parameter: &Parameter| ParameterEntry { name: parameter.name(), wants: parameter.wants() };
+        |parameter: &Parameter| ParameterEntry { name: parameter.name, wants: parameter.wants() };
     let kinds = |op: &OpSpec| {
         let kinds = op.kinds().into_iter();
         kinds.map(|(from, to)| KindsEntry { from: name(op, from), to: name(op, to) }).collect()
@@ -123,7 +187,7 @@ pub(super) fn document() -> Document {
         meaning: op.meaning,
         source: op.source,
     };
-    Document { ops: OPS.iter().map(entry).collect() }
+    OpsDocument { ops: ops.into_iter().map(entry).collect() }
 }
 
 fn of(family: Family) -> impl Iterator<Item = &'static OpSpec> {
@@ -136,7 +200,7 @@ fn kinds(op: &OpSpec) -> String {
     pairs.map(|(takes, gives)| format!("{takes} -> {gives}")).collect::<Vec<_>>().join("; ")
 }
 
-/// What it works on and what it gives, those that give one thing together.
+/// What the op takes and gives; types with the same result share a row.
 fn works_on(op: &OpSpec) -> Vec<(String, String)> {
     let kinds = op.kinds();
     let list = |kinds: &[(Type, Type)]| {
@@ -150,27 +214,22 @@ fn works_on(op: &OpSpec) -> Vec<(String, String)> {
     of_one_result.map(|kinds| (list(kinds), name(op, kinds[0].1))).collect()
 }
 
-/// The bare name of a type. All tuples have one name, since what takes a pair takes any of them, but
-/// for `cellwise`.
+/// The name of a type. The op names its tuples; a split gives a tuple of grids.
 fn name(op: &OpSpec, of: Type) -> String {
-    match (of.tuple, op.name) {
-        (None, _) => of.kind.name().to_owned(),
-        (Some(_), "apply" | "mapply") => "tuple".to_owned(),
-        (Some(_), "cellwise") => "pair of grids".to_owned(),
-        (Some(_), _) => "tuple of grids".to_owned(),
-    }
+    let of_tuples = || op.tuple_words().unwrap_or("tuple of grids");
+    if of.tuple.is_none() { of.kind.name() } else { of_tuples() }.to_owned()
 }
 
 /// The meaning, and the bounds of numbers and keys.
 fn meaning(op: &OpSpec) -> String {
-    let bounds = |parameter: &Parameter| match parameter {
-        Parameter::Number { min, max, .. } => Some(format!(" {min} to {max}")),
-        Parameter::Key(_) => Some(format!(": {}", parameter.wants())),
-        Parameter::Color(_) | Parameter::Flag(_) | Parameter::Program(_) => None,
+    let bounds = |parameter: &Parameter| match parameter.accepts {
+        Accepts::Number { min, max } => Some(format!(" {min} to {max}")),
+        Accepts::Key => Some(format!(": {}", parameter.wants())),
+        Accepts::Color | Accepts::Flag | Accepts::Program => None,
     };
     let of_one_bound = op.parameters.chunk_by(|one, next| bounds(one) == bounds(next));
     let bounded = of_one_bound.filter_map(|parameters| {
-        let names: Vec<&str> = parameters.iter().map(|parameter| parameter.name()).collect();
+        let names: Vec<&str> = parameters.iter().map(|parameter| parameter.name).collect();
         Some(format!("{}{}", names.join(", "), bounds(&parameters[0])?))
     });
     let bounded: Vec<String> = bounded.collect();
@@ -180,7 +239,7 @@ fn meaning(op: &OpSpec) -> String {
     format!("{} ({})", op.meaning, bounded.join("; "))
 }
 
-/// What holds for several ops at once.
+/// Rules for several ops.
 fn notes() -> [String; 2] {
     let names = |ops: Vec<&OpSpec>| {
         let names: Vec<&str> = ops.into_iter().map(|op| op.name).collect();
@@ -198,7 +257,7 @@ fn notes() -> [String; 2] {
             names(of_pairs.collect())
         ),
         format!(
-            "After a grid, {} take a program that finds the places as one more argument: \
+            "After a grid, {} take one more argument: a program that finds the places, as in \
              fill(5, ofcolor(0)).",
             names(on_patches.collect())
         ),

@@ -1,44 +1,75 @@
-//! `gridpool status --policy`: what is done about which fault, and who says so.
+//! `gridpool status --policy`: the response to each fault, and whether the config file sets it.
 
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
+use gridpool_client::{Client, ClientError};
+use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::fault::{FaultCode, Response};
 use gridpool_protocol::status::PolicyRule;
 use serde::Serialize;
 
-use super::text;
+use super::{CommandError, columns, say_json, text};
+use crate::config::{Overrides, Settings};
 
-/// Whose rules they are.
+/// The source of the rules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Source {
+enum PolicySource {
     /// The pool at this socket obeys them now.
     Pool(String),
     /// A pool started with this config file would obey them.
     Config(String),
-    /// No pool is running, and no config file was named.
+    /// No pool is running and no config file is named.
     Defaults,
 }
 
-/// The document of `--json`.
+/// The JSON document.
 #[derive(Debug, Serialize)]
-pub(super) struct Document {
-    pub(super) source: Source,
-    pub(super) rules: Vec<PolicyRule>,
+struct PolicyDocument {
+    source: PolicySource,
+    rules: Vec<PolicyRule>,
 }
 
-/// What is said of rows that the config file cannot name.
-const NO_KEYS: &str = "A row in parentheses is no key of [policy]: it stands for every number without a \
-                       row of its own, each of which can be named: \"signal 42\" = \"retry\".";
+/// Explains the rows that the config file cannot name.
+const NO_KEYS: &str = "A row in parentheses stands for all numbers without a row of their own. It is not a \
+                       key of [policy]; write the number instead: \"signal 42\" = \"retry\".";
+
+/// Prints the rules of a config file, of the pool, or the defaults.
+pub(super) fn print(
+    socket: Option<PathBuf>,
+    config: Option<&Path>,
+    json: bool,
+) -> Result<u8, CommandError> {
+    let overrides = Overrides { socket, ..Overrides::default() };
+    let Settings { socket, policy, .. } = Settings::resolve(overrides, config)?;
+    let (source, rules) = match config {
+        // A named file counts, even if a pool is running.
+        Some(file) => (PolicySource::Config(file.display().to_string()), policy.rules()),
+        None => match Client::connect(&socket) {
+            Ok(client) => (PolicySource::Pool(socket.display().to_string()), client.policy()?),
+            Err(ClientError::NoPool { .. }) => (PolicySource::Defaults, policy.rules()),
+            Err(error) => return Err(error.into()),
+        },
+    };
+    let document = PolicyDocument { source, rules };
+    if json {
+        return say_json(&document);
+    }
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let written = write(&mut out, &document, columns()).and_then(|()| out.flush());
+    written.map_err(CommandError::Output)?;
+    Ok(exit::OK)
+}
 
 /// Writes the table for people.
-pub(super) fn write(out: &mut dyn Write, document: &Document, columns: usize) -> io::Result<()> {
+fn write(out: &mut dyn Write, document: &PolicyDocument, columns: usize) -> io::Result<()> {
     match &document.source {
-        Source::Pool(socket) => writeln!(out, "The policy of the pool at {socket}:")?,
-        Source::Config(file) => {
-            writeln!(out, "A pool started with --config {file} would do this:")?;
+        PolicySource::Pool(socket) => writeln!(out, "The policy of the pool at {socket}:")?,
+        PolicySource::Config(file) => {
+            writeln!(out, "The policy of a pool with --config {file}:")?;
         }
-        Source::Defaults => writeln!(out, "No pool is running; these are the defaults:")?,
+        PolicySource::Defaults => writeln!(out, "No pool is running; these are the defaults:")?,
     }
     let header = ["FAULT", "CLASS", "RESPONSE", "FROM", "MEANING"].map(str::to_owned);
     let row = |rule: &PolicyRule| {
@@ -70,24 +101,26 @@ pub(super) fn write(out: &mut dyn Write, document: &Document, columns: usize) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::policy::PolicyTable;
+    use gridpool_core::policy::PolicyTable;
 
     #[test]
-    fn the_table_says_whose_it_is_and_what_the_config_has_changed() {
+    fn the_table_names_its_source_and_marks_the_rows_of_the_config() {
         let mut policy = PolicyTable::default();
         policy.set("cuda 2", "restart").unwrap();
-        let document =
-            Document { source: Source::Config("p.toml".to_owned()), rules: policy.rules() };
+        let document = PolicyDocument {
+            source: PolicySource::Config("p.toml".to_owned()),
+            rules: policy.rules(),
+        };
         let mut out = Vec::new();
         write(&mut out, &document, 120).unwrap();
         let text = String::from_utf8(out).unwrap();
         let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
-        assert!(text.starts_with("A pool started with --config p.toml would do this:\n"));
+        assert!(text.starts_with("The policy of a pool with --config p.toml:\n"));
         let words: Vec<_> = line("cuda 2 ").split_whitespace().take(5).collect();
         assert_eq!(words, ["cuda", "2", "transient", "restart", "config"]);
         assert!(line("cuda 700 ").contains("default  CUDA_ERROR_ILLEGAL_ADDRESS: a kernel"));
         assert!(line("hang ").ends_with("the worker gave no sign of life"));
-        assert!(line("quarantine_on_repeat ").contains("again within ten minutes"));
+        assert!(line("quarantine_on_repeat ").contains("a second time within ten minutes"));
         assert!(text.lines().all(|line| line.chars().count() <= 120));
         let first = |line: &str| line.split("  ").next().unwrap_or_default().to_owned();
         for (other, words) in FaultCode::others() {
@@ -98,9 +131,10 @@ mod tests {
 
     #[test]
     fn the_document_names_its_source() {
-        let json = |source| serde_json::to_value(Document { source, rules: Vec::new() }).unwrap();
-        assert_eq!(json(Source::Defaults)["source"], "defaults");
-        assert_eq!(json(Source::Config("p.toml".to_owned()))["source"]["config"], "p.toml");
-        assert_eq!(json(Source::Pool("/s".to_owned()))["source"]["pool"], "/s");
+        let json =
+            |source| serde_json::to_value(PolicyDocument { source, rules: Vec::new() }).unwrap();
+        assert_eq!(json(PolicySource::Defaults)["source"], "defaults");
+        assert_eq!(json(PolicySource::Config("p.toml".to_owned()))["source"]["config"], "p.toml");
+        assert_eq!(json(PolicySource::Pool("/s".to_owned()))["source"]["pool"], "/s");
     }
 }

@@ -1,26 +1,25 @@
-//! A pool that a command has for itself, behind a socket that nobody else knows: started, waited for, and
-//! drained when it goes out of scope.
+//! A private pool of one command, on a socket that no other program knows. It drains when it is dropped.
 //!
-//! Owns how workers are started by the settings, and what "ready" means. May not submit anything.
+//! Owns the worker's command line, and what "ready" means. May not submit anything.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gridpool_protocol::clock;
+use gridpool_ipc::clock;
 use gridpool_protocol::ids::Role;
 use gridpool_protocol::status::{QuarantineStatus, WorkerState};
 
 use super::{CommandError, system};
 use crate::config::Settings;
-use crate::pool::config::PoolConfig;
 use crate::shell::{PoolDevice, Shell, SocketLock, WorkerCommand};
+use gridpool_core::config::PoolConfig;
 
-/// How long the workers of a pool may take until all are ready: eight GPUs that start together take 5 s.
+/// How long the workers of a pool may take to get ready; eight GPUs that start together take 5 s.
 const READY_TIMEOUT: Duration = Duration::from_secs(120);
-/// Between two looks at whether they are.
+/// Between two polls for readiness.
 const READY_EVERY: Duration = Duration::from_millis(20);
 
-/// Why the workers of a pool do not all serve.
+/// Why a worker of the pool does not serve.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotReady {
     #[error("no worker can start: {}", .0.join("; "))]
@@ -31,7 +30,7 @@ pub(super) enum NotReady {
     Late { why: String },
 }
 
-/// How the settings have workers started, each on so many threads of the CPU if that is its device.
+/// The worker's command line by the settings; a worker on the CPU has `cpu_threads` threads.
 pub(super) fn worker_command(
     settings: &Settings,
     program: PathBuf,
@@ -51,15 +50,15 @@ pub(super) fn worker_command(
     }
 }
 
-/// A pool of this process alone. It ends when this is dropped.
+/// A pool of this process alone. Dropping it ends the pool.
 #[derive(Debug)]
-pub(super) struct Private {
+pub(super) struct PrivatePool {
     shell: Shell,
     _held: SocketLock,
 }
 
-impl Private {
-    /// Starts a pool whose clients find it at `socket`. Its workers are not ready yet.
+impl PrivatePool {
+    /// Starts a pool at `socket`. Its workers are not ready yet.
     pub(super) fn start(
         limits: PoolConfig,
         command: WorkerCommand,
@@ -77,7 +76,7 @@ impl Private {
         &self.shell
     }
 
-    /// Waits until every worker of these roles is ready, or shows that it will not be.
+    /// Waits until every worker of these roles is ready, or is known to have failed.
     pub(super) fn wait_ready(&self, roles: &[Role]) -> Result<(), NotReady> {
         let until = clock::now() + READY_TIMEOUT;
         let is_wanted = |name: &str| roles.iter().any(|role| role.name() == name);
@@ -96,7 +95,7 @@ impl Private {
             let out = status.quarantines.into_iter().find(|out| is_wanted(&out.role));
             match (late, out) {
                 (None, None) => return Ok(()),
-                // Not before the others had their time: they may be looked at all the same.
+                // Only after the others are ready: `diagnose` checks those all the same.
                 (None, Some(QuarantineStatus { device, role, why, .. })) => {
                     return Err(NotReady::OutOfService { device, role, why });
                 }
@@ -106,14 +105,14 @@ impl Private {
                 }
                 (Some(_), _) => {}
             }
-            // Nothing tells when a worker is ready but its status. The error says that the time is over.
+            // Only the status shows that a worker is ready, so poll it. The timeout is the expected error.
             let paused = crossbeam_channel::never::<()>().recv_timeout(READY_EVERY);
-            debug_assert!(paused.is_err(), "nobody sends");
+            debug_assert!(paused.is_err(), "the channel never has a message");
         }
     }
 }
 
-impl Drop for Private {
+impl Drop for PrivatePool {
     fn drop(&mut self) {
         self.shell.drain();
         self.shell.wait();

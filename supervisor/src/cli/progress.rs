@@ -1,20 +1,20 @@
 //! The progress bar over items, on standard error.
 //!
-//! Owns how it looks. May not decide what counts as done.
+//! Owns its layout. May not decide what counts as done.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
 /// Redraws per second at most: more only flickers.
 const REDRAWS_PER_SECOND: u8 = 10;
 
-/// A bar that fills as items come back. It draws nothing where standard error is no terminal.
+/// A bar that fills as items come back. It draws nothing unless standard error is a terminal.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
-    /// A bar over `items` items; hidden if `quiet`, as `--json` and `--quiet` want it.
+    /// A bar over `items` items; hidden if `quiet`, for `--json` and `--quiet`.
     #[must_use]
     pub fn new(items: u64, quiet: bool) -> Self {
         let target = if quiet {
@@ -31,8 +31,7 @@ impl Progress {
         self.bar.inc(items);
     }
 
-    /// Takes the bar off the screen, so that what follows starts on a clean line. Dropping it does
-    /// the same.
+    /// Takes the bar off the screen, as dropping it does.
     pub fn finish(self) {
         self.bar.finish_and_clear();
     }

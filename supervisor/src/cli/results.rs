@@ -1,7 +1,7 @@
-//! What came back for the items of all inputs: jobs, each with a run of consecutive items.
+//! The results of all items: answers to jobs, each with a range of consecutive items.
 //!
-//! Owns the way from an item's number to its result, and which of several verdicts is the worst. May
-//! not know inputs, files or JSON.
+//! Finds an item's result by its number, and the worst of several verdicts. May not know inputs, files or
+//! JSON.
 
 #[cfg(test)]
 #[expect(
@@ -15,25 +15,25 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use gridpool_protocol::client::JobAnswer;
+use gridpool_client::{Answer, Outputs};
 use gridpool_protocol::output::{ItemError, MalformedOutput, Output};
 use gridpool_protocol::receipt::{Receipt, Verdict};
 
 /// All jobs of one command, in the order of their items.
 #[derive(Debug)]
 pub struct Results {
-    jobs: Vec<JobAnswer>,
+    jobs: Vec<Answer<Outputs>>,
     /// For every job, the number of the item after its last.
     ends: Vec<usize>,
-    /// Whether there may be more items than these jobs held.
+    /// Whether there may be items without a job.
     may_lack: bool,
 }
 
 impl Results {
-    /// The answers to jobs that held all items one after the other; a receipt's `items` says how
-    /// many of them its job held.
+    /// The answers to jobs that held all items in order; a receipt's `items` is the number of items in its
+    /// job.
     #[must_use]
-    pub fn new(jobs: Vec<JobAnswer>) -> Self {
+    pub fn new(jobs: Vec<Answer<Outputs>>) -> Self {
         let ends = jobs.iter().scan(0, |end, job| {
             *end += job.receipt.items as usize;
             Some(*end)
@@ -42,9 +42,9 @@ impl Results {
         Self { jobs, ends, may_lack: false }
     }
 
-    /// The same for jobs that held the first items, where the others have no answer.
+    /// The answers to jobs that held the first items; the other items have no answer.
     #[must_use]
-    pub fn of_the_first(jobs: Vec<JobAnswer>) -> Self {
+    pub fn of_the_first(jobs: Vec<Answer<Outputs>>) -> Self {
         Self { may_lack: true, ..Self::new(jobs) }
     }
 
@@ -59,7 +59,7 @@ impl Results {
         worst(&self.jobs).map_or(Verdict::Ok, |receipt| receipt.verdict)
     }
 
-    /// The worst verdict of the jobs that hold these items; none if one of them has no answer.
+    /// The worst verdict of the jobs that hold these items; `None` if an item has no answer.
     #[must_use]
     pub fn verdict(&self, items: Range<usize>) -> Option<Verdict> {
         if self.may_lack && self.ends.last().is_none_or(|&end| end < items.end) {
@@ -75,15 +75,15 @@ impl Results {
         worst(self.jobs.get(self.job_of(items.start)..=self.job_of(last))?)
     }
 
-    /// The result of one item. Asked for only where [`Results::verdict`] is OK.
+    /// The result of one item. [`Results::verdict`] of the item must be OK.
     ///
     /// # Errors
-    /// The outer error says that no result can be read, which is a fault of gridpool; the inner
-    /// one that the program has none for this item.
+    /// The outer error means that the result cannot be read, which is a fault of gridpool; the inner error
+    /// means that the program has no result for this item.
     pub fn item(&self, item: usize) -> Result<Result<Output, ItemError>, MalformedOutput> {
         let job = self.job_of(item);
         let missing = MalformedOutput { item, what: "no job holds it" };
-        let outputs = self.jobs.get(job).and_then(|job| job.outputs.as_ref()).ok_or(missing)?;
+        let outputs = self.jobs.get(job).and_then(|job| job.outputs()).ok_or(missing)?;
         let start = self.ends[job] - self.jobs[job].receipt.items as usize;
         if item - start >= outputs.len() {
             return Err(MalformedOutput { item, what: "its job has too few results" });
@@ -91,15 +91,15 @@ impl Results {
         outputs.item(item - start)
     }
 
-    /// How many items have no result, by the name of the error.
+    /// The number of items without a result, by the name of their error.
     ///
     /// # Errors
     /// As the outer error of [`Results::item`].
     pub fn item_errors(&self) -> Result<BTreeMap<&'static str, u64>, MalformedOutput> {
         let mut counts = BTreeMap::new();
-        // A receipt says how many there are; only where there are some does it pay to look.
+        // Skips jobs whose receipt counts no errors.
         let with_errors = self.jobs.iter().filter(|job| job.receipt.item_errors > 0);
-        for outputs in with_errors.filter_map(|job| job.outputs.as_ref()) {
+        for outputs in with_errors.filter_map(|job| job.outputs()) {
             for item in 0..outputs.len() {
                 if let Some(error) = outputs.item_error(item)? {
                     *counts.entry(error.code.name()).or_default() += 1;
@@ -114,12 +114,12 @@ impl Results {
     }
 }
 
-/// The first of the worst.
-fn worst(jobs: &[JobAnswer]) -> Option<&Receipt> {
+/// The first of the receipts with the worst verdict.
+fn worst(jobs: &[Answer<Outputs>]) -> Option<&Receipt> {
     jobs.iter().map(|job| &job.receipt).min_by_key(|receipt| Reverse(severity(receipt.verdict)))
 }
 
-/// How bad a verdict is: the more it says about the job itself, the worse.
+/// How bad a verdict is: verdicts that blame the job itself are the worst.
 fn severity(verdict: Verdict) -> u8 {
     match verdict {
         Verdict::Ok => 0,

@@ -1,7 +1,6 @@
-//! What `run` and `submit` print for people: the first inputs as pictures, then a summary.
+//! The output of `run` and `submit` for people: the first inputs as pictures, then a summary.
 //!
-//! Owns the choice of what is shown. May not know terminals: whether there is colour and how wide
-//! the screen is come as a [`Look`].
+//! Owns the choice of what to show. May not know terminals: colours and width come as a [`Style`].
 
 mod block;
 mod paint;
@@ -10,10 +9,10 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
-use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use gridpool_protocol::color::Colors;
 use gridpool_protocol::output::MalformedOutput;
 use gridpool_protocol::receipt::Verdict;
 use indicatif::HumanCount;
@@ -22,40 +21,33 @@ use self::block::{Block, flow};
 use super::input::{Input, Inputs, Unit};
 use super::results::Results;
 
-pub(super) use self::summary::fate;
+pub(super) use self::summary::outcome_in_words;
 
-/// Inputs that are shown unless all are asked for.
+/// Most inputs to show without `--all`.
 pub const INPUTS_SHOWN_MAX: usize = 4;
-/// Items of one input that are shown unless all are asked for.
+/// Most items of one input to show without `--all`.
 pub const ITEMS_SHOWN_MAX: usize = 12;
-/// Objects of one grid that are listed unless all are asked for.
+/// Most objects of one grid to list without `--all`.
 pub const OBJECTS_SHOWN_MAX: usize = 12;
 
-/// What is said of an input whose items were not all taken by the pool.
+/// Stands for the verdict of an input if the pool did not accept all its items.
 const NO_VERDICT: &str = "no verdict";
 
-/// How the output looks.
+/// The style of the output.
 #[derive(Clone, Copy, Debug)]
-pub struct Look {
-    /// Whether everything is shown: `--all`.
+pub struct Style {
+    /// Whether to show everything: `--all`.
     pub all: bool,
-    /// Whether cells have a coloured background; digits alone tell them apart otherwise.
-    pub color: bool,
+    /// The colours of the terminal, for the backgrounds of cells.
+    pub colors: Colors,
     /// Columns of the screen.
     pub columns: usize,
 }
 
-impl Look {
+impl Style {
     fn at_most(self, max: usize) -> usize {
         if self.all { usize::MAX } else { max }
     }
-}
-
-/// Whether to use colour: on a terminal, unless `NO_COLOR` is set to anything
-/// (<https://no-color.org>).
-#[must_use]
-pub fn wants_color(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
-    is_terminal && no_color.is_none_or(OsStr::is_empty)
 }
 
 /// Writes the results of `inputs`, then how and where they were made within `elapsed`.
@@ -67,12 +59,12 @@ pub fn write(
     inputs: &Inputs,
     results: &Results,
     elapsed: Duration,
-    look: Look,
+    style: Style,
 ) -> io::Result<()> {
     let count = inputs.list().len();
-    let shown = count.min(look.at_most(INPUTS_SHOWN_MAX));
+    let shown = count.min(style.at_most(INPUTS_SHOWN_MAX));
     for (first, input) in inputs.numbered().take(shown) {
-        write_input(out, first, input, inputs.unit(), results, look)?;
+        write_input(out, first, input, inputs.unit(), results, style)?;
     }
     if shown < count {
         let more = HumanCount((count - shown) as u64);
@@ -87,7 +79,7 @@ fn write_input(
     input: &Input,
     unit: Unit,
     results: &Results,
-    look: Look,
+    style: Style,
 ) -> io::Result<()> {
     let name = printable(&input.name);
     let items = input.item_count(unit);
@@ -99,13 +91,13 @@ fn write_input(
         return writeln!(out, "{name}  {}: {}\n", receipt.verdict, printable(&receipt.reason));
     }
     writeln!(out, "{name}  {}", Verdict::Ok)?;
-    let shown = items.min(look.at_most(ITEMS_SHOWN_MAX));
+    let shown = items.min(style.at_most(ITEMS_SHOWN_MAX));
     let blocks = input.places(unit).take(shown).zip(first..).map(|(place, item)| {
         let result = results.item(item).map_err(invalid)?;
-        Ok(picture::of(&place.to_string(), &result, look))
+        Ok(picture::of(&place.to_string(), &result, style))
     });
     let blocks: Vec<Block> = blocks.collect::<io::Result<_>>()?;
-    flow(out, &blocks, look.columns)?;
+    flow(out, &blocks, style.columns)?;
     if shown < items {
         let more = HumanCount((items - shown) as u64);
         writeln!(out, "… {more} more {}s are not shown; --all shows them", item_word(unit))?;
@@ -117,7 +109,7 @@ fn invalid(error: MalformedOutput) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// What one item is called.
+/// The word for an item.
 fn item_word(unit: Unit) -> &'static str {
     match unit {
         Unit::Grid => "grid",
@@ -131,7 +123,7 @@ fn counted(count: u64, word: &str) -> String {
     format!("{} {word}{plural}", HumanCount(count))
 }
 
-/// A name or a reason from outside, with nothing in it that steers a terminal.
+/// A text from outside, without control characters, which could steer a terminal.
 pub(super) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

@@ -1,13 +1,28 @@
-//! `gridpool status` for people: one row per worker, then what waits and what was done.
+//! `gridpool status` for people: a row for each worker, then faults, devices, and counts of jobs.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 
-use gridpool_protocol::fault::FaultCode;
-use gridpool_protocol::ids::Role;
-use gridpool_protocol::status::{HttpStatus, QuarantineStatus, Status};
+use gridpool_protocol::exit::cli as exit;
+use gridpool_protocol::status::{HttpStatus, Status};
+
+use super::columns::COLUMNS;
+use super::faults::{driver_faults, out_of_service};
+use super::history::{self, Row};
+use super::{CommandError, connect, say_json};
+
+/// Prints what every worker of a pool is doing.
+pub(super) fn print(socket: Option<PathBuf>, json: bool) -> Result<u8, CommandError> {
+    let status = connect(socket)?.status()?;
+    if json {
+        return say_json(&status);
+    }
+    write(&mut io::stdout().lock(), &status).map_err(CommandError::Output)?;
+    Ok(exit::OK)
+}
 
 /// Writes the whole status.
-pub(super) fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
+fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
     let supervisor = &status.supervisor;
     writeln!(
         out,
@@ -17,27 +32,12 @@ pub(super) fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
         supervisor.socket,
         supervisor.uptime_s,
         if supervisor.draining { ", draining" } else { "" },
-        if supervisor.cuda_mapped { "YES, which is a fault" } else { "no" },
+        if supervisor.cuda_mapped { "YES, a fault" } else { "no" },
     )?;
-    let header =
-        ["WORKER", "ROLE", "PID", "STATE", "JOBS", "RESTARTS", "DEVICE"].map(str::to_owned);
-    let mut rows = vec![header];
-    for worker in &status.workers {
-        let state = format!("{:?}", worker.state).to_lowercase();
-        let device = match worker.device.uuid.as_str() {
-            "" => worker.device.name.clone(),
-            uuid => format!("{} {uuid}", worker.device.name),
-        };
-        rows.push([
-            worker.name.clone(),
-            worker.role.clone(),
-            if worker.pid == 0 { "-".to_owned() } else { worker.pid.to_string() },
-            state,
-            worker.jobs_done.to_string(),
-            worker.restarts.to_string(),
-            device,
-        ]);
-    }
+    let columns = || COLUMNS.iter().filter_map(|column| Some((column.status?, column.cell)));
+    let mut rows: Vec<Vec<String>> = vec![columns().map(|(title, _)| title.to_owned()).collect()];
+    let cells = |row: &Row| columns().map(|(_, cell)| cell(row)).collect();
+    rows.extend(history::rows(status).iter().map(cells));
     for row in &rows {
         for (column, cell) in row.iter().enumerate() {
             let width = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -45,15 +45,15 @@ pub(super) fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
             if last { writeln!(out, "{cell}")? } else { write!(out, "{cell:width$}  ")? }
         }
     }
-    // The processes of a device have one in common.
+    // The processes of a device share their last fault.
     let mut faults: Vec<_> = status.workers.iter().map(|worker| &worker.last_fault).collect();
     faults.dedup();
     let is_said = |fault: &String| status.quarantines.iter().any(|out| out.why == *fault);
     for fault in faults.into_iter().filter(|fault| !fault.is_empty() && !is_said(fault)) {
         writeln!(out, "last fault: {fault}")?;
     }
-    for quarantine in &status.quarantines {
-        writeln!(out, "{}", out_of_service(quarantine))?;
+    for line in out_of_service(&status.quarantines) {
+        writeln!(out, "{line}")?;
     }
     write_devices(out, status)?;
     let (queue, sums) = (&status.queue, &status.counters);
@@ -74,22 +74,7 @@ pub(super) fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
     )
 }
 
-/// Why a device is out of service, until when, and what to type.
-pub(super) fn out_of_service(quarantine: &QuarantineStatus) -> String {
-    let QuarantineStatus { device, role, why, tried_in_us } = quarantine;
-    let of = if role == Role::Infer.name() { " for models" } else { "" };
-    let until = match tried_in_us {
-        Some(us) => {
-            // Rounded up: at 0 s it has been tried.
-            let seconds = us.div_ceil(1_000_000);
-            format!("tried again in {seconds} s, or now by `gridpool release {device}`")
-        }
-        None => format!("not tried again before `gridpool release {device}`"),
-    };
-    format!("{device} is out of service{of}: {why}; {until}")
-}
-
-/// A line for every GPU: what it holds, and what the driver says about it.
+/// A line for every GPU: its memory and processes, and the driver's faults.
 fn write_devices(out: &mut dyn Write, status: &Status) -> io::Result<()> {
     const MIB: u64 = 1 << 20;
     for device in &status.devices {
@@ -101,27 +86,22 @@ fn write_devices(out: &mut dyn Write, status: &Status) -> io::Result<()> {
             device.memory_total / MIB,
             device.processes.len()
         )?;
-        let faults = [
-            device.recovery.filter(|&action| action != 0).map(FaultCode::Recovery),
-            device.nvml_error.map(FaultCode::Nvml),
-            device.last_xid.map(FaultCode::Xid),
-        ];
-        for fault in faults.into_iter().flatten() {
-            write!(out, "; {fault}: {}", fault.meaning().sentence)?;
+        for fault in driver_faults(device) {
+            write!(out, "; {fault}")?;
         }
         writeln!(out)?;
     }
     if let Some(http) = &status.http {
         let HttpStatus { address, pid, up, restarts } = http;
         let is =
-            if *up { format!("served by pid {pid}") } else { "not served at this moment".into() };
-        writeln!(out, "http://{address} is {is}; the gateway was restarted {restarts} times")?;
+            if *up { format!("served by pid {pid}") } else { "not served at the moment".into() };
+        writeln!(out, "http://{address} is {is}; the gateway has restarted {restarts} times")?;
     }
     match &status.monitor {
         Some(monitor) if !monitor.up => {
             writeln!(
                 out,
-                "the monitor of the GPUs is not up; it was restarted {} times",
+                "the GPU monitor is not running; it has restarted {} times",
                 monitor.restarts
             )
         }
@@ -132,41 +112,17 @@ fn write_devices(out: &mut dyn Write, status: &Status) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gridpool_protocol::status::{DeviceStatus, MonitorStatus, SupervisorStatus};
+    use gridpool_protocol::status::{DeviceStatus, MonitorStatus};
 
     #[test]
-    fn a_device_out_of_service_is_said_to_be_with_why_until_when_and_what_to_type() {
-        let said = |tried_in_us| {
-            let [device, why] = ["gpu0", "gpu0#5 died: exit code 71"].map(str::to_owned);
-            let role = "grid".to_owned();
-            out_of_service(&QuarantineStatus { device, role, why, tried_in_us })
-        };
-        assert_eq!(
-            said(Some(41_000_001)),
-            "gpu0 is out of service: gpu0#5 died: exit code 71; tried again in 42 s, or now by \
-             `gridpool release gpu0`"
-        );
-        assert_eq!(
-            said(None),
-            "gpu0 is out of service: gpu0#5 died: exit code 71; not tried again before `gridpool \
-             release gpu0`"
-        );
-    }
-
-    #[test]
-    fn what_the_driver_says_of_a_gpu_is_said_in_words() {
+    fn the_drivers_faults_of_a_gpu_are_in_words() {
         let device = DeviceStatus {
             name: "gpu0".to_owned(),
-            uuid: "GPU-0".to_owned(),
             memory_used: 5 << 20,
             memory_total: 9 << 30,
-            busy_percent: None,
-            power_mw: None,
             processes: vec![7],
             recovery: Some(0),
-            last_xid: None,
-            xids: 0,
-            nvml_error: None,
+            ..DeviceStatus::default()
         };
         let ill = DeviceStatus {
             name: "gpu1".to_owned(),
@@ -176,25 +132,9 @@ mod tests {
             ..device.clone()
         };
         let status = Status {
-            supervisor: SupervisorStatus {
-                pid: 1,
-                version: String::new(),
-                uptime_s: 0.0,
-                socket: String::new(),
-                cuda_mapped: false,
-                draining: false,
-                clients: 0,
-                arena_bytes: 0,
-                arena_bytes_high: 0,
-                outbox_bytes_high: 0,
-            },
-            workers: Vec::new(),
             monitor: Some(MonitorStatus { pid: 0, up: false, restarts: 2 }),
-            http: None,
             devices: vec![device, ill],
-            quarantines: Vec::new(),
-            queue: Default::default(),
-            counters: Default::default(),
+            ..Status::default()
         };
         let mut out = Vec::new();
         write_devices(&mut out, &status).unwrap();
@@ -206,7 +146,7 @@ mod tests {
                 "gpu1: 5 of 9216 MiB used, 1 processes; recovery 2: reboot the machine; nvml 15: the \
                  GPU has fallen off the bus; xid 79: the GPU has fallen off the bus: reboot the \
                  machine",
-                "the monitor of the GPUs is not up; it was restarted 2 times",
+                "the GPU monitor is not running; it has restarted 2 times",
             ]
         );
     }

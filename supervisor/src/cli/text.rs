@@ -1,6 +1,4 @@
-//! Plain text on a screen of some width: words broken into lines, cells into columns.
-//!
-//! Owns layout. May not know what the words say.
+//! Plain text on a screen of some width: wraps words into lines and cells into columns.
 
 /// Columns between two cells of a table.
 const GAP: usize = 2;
@@ -22,8 +20,8 @@ pub(super) fn wrap(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// Rows of cells, each cell wrapped within its column. The last column has what `widths`, those of
-/// the others, leave of the screen.
+/// Rows of cells, each cell wrapped within its column. `widths` are those of all columns but the last, which
+/// takes the rest of the screen.
 pub(super) fn table<const N: usize>(
     rows: &[[String; N]],
     widths: &[usize],

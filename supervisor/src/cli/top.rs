@@ -1,19 +1,14 @@
-//! `gridpool top`: a running pool at a glance, again and again, with keys for what an operator does
-//! about what he sees.
+//! `gridpool top`: a live view of a running pool, with keys for what an operator does about it.
 //!
-//! Four threads, each of which sleeps until there is something for it: one waits for keys, one for
-//! signals, one for the pool ([`watch`]), and the first draws whatever has changed. What looks mean is
-//! in [`model`], what keys mean in [`desk`], what stands where in [`view`]; none of these knows a
-//! terminal, a clock or the pool.
+//! Four threads sleep until there is work: one waits for keys, one for signals, one for the pool
+//! ([`watch`]), and the first draws what has changed. [`History`] reads snapshots, [`input`] handles keys,
+//! [`view`] lays out the screen; none of these knows a terminal, a clock or the pool.
 
-mod columns;
-mod desk;
-mod model;
+mod input;
 mod plain;
 mod screen;
 mod view;
 mod watch;
-mod words;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -22,38 +17,36 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use gridpool_protocol::client::ClientError;
-use gridpool_protocol::clock;
+use gridpool_client::ClientError;
+use gridpool_ipc::clock;
+use gridpool_protocol::color::Colors;
 use gridpool_protocol::exit::cli as exit;
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
-use ratatui::crossterm::event;
+use ratatui_crossterm::crossterm::event;
 
-use super::{CommandError, show, system};
-use desk::{Deed, Desk, Order};
-use model::{History, Picture};
-use screen::{Input, Screen};
+use super::history::{History, Picture};
+use super::{CommandError, system};
+use input::{Command, Effect, InputHandler};
+use screen::{Screen, TerminalEvent};
 use view::Scene;
 use watch::{Pool, Word};
 
-#[cfg(test)]
-pub(super) use model::tests::worker as a_worker;
-
-/// Looks come no faster and no slower than that, seconds.
+/// Least and greatest interval of snapshots, seconds.
 const EVERY_MIN: f64 = 0.1;
 const EVERY_MAX: f64 = 3_600.0;
-/// A look that is so late is said to be.
+/// A snapshot later than this is reported as late.
 const LATE_AFTER: Duration = Duration::from_secs(3);
-/// How often it is said how late.
+/// How often the delay is shown.
 const LATE_EVERY: Duration = Duration::from_secs(1);
-/// Orders that the pool has not been told yet: more are refused.
-const ORDERS_MAX: usize = 4;
+/// Most commands that wait to be sent to the pool: more are refused.
+const COMMANDS_MAX: usize = 4;
 
-/// What may be typed after `gridpool top`.
+/// Flags of `gridpool top`.
 #[derive(Debug, Args)]
 pub(super) struct TopFlags {
-    /// Seconds from one look at the pool to the next.
+    /// Seconds from one snapshot of the pool to the next.
     #[arg(long, value_name = "SECONDS", default_value = "1", env = "GRIDPOOL_EVERY")]
     #[arg(value_parser = parse_every, allow_negative_numbers = true)]
     every: Duration,
@@ -66,62 +59,62 @@ fn parse_every(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs_f64).ok_or_else(wrong)
 }
 
-/// What the first thread hears from the others.
+/// What the other threads send to the first.
 #[derive(Debug)]
 enum Heard {
-    Input(Input),
-    /// The terminal says no more.
+    Input(TerminalEvent),
+    /// The terminal is closed.
     InputLost(io::Error),
     Signal(Next),
     Pool(Word),
 }
 
-/// Shows the pool until somebody quits; without a terminal, once.
+/// Shows the pool until the operator quits; without a terminal, once.
 pub(super) fn run(flags: &TopFlags, socket: PathBuf) -> Result<u8, CommandError> {
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     if is_dumb || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return once(flags, socket);
     }
     let pool = Pool::connect(socket)?;
-    // Before any thread is started, so that all inherit it: signals are for the thread that waits.
+    // Before the first thread, so that all inherit the mask: one thread waits for the signals.
     let signals = taken_signals();
     signals.thread_block().map_err(|errno| system("blocking signals")(errno.into()))?;
     let signals = SignalFd::new(&signals);
     let signals = signals.map_err(|errno| system("taking signals")(errno.into()))?;
     let (tell, hear) = crossbeam_channel::unbounded();
-    let (order, orders) = crossbeam_channel::bounded(ORDERS_MAX);
-    let colors = show::wants_color(true, std::env::var_os("NO_COLOR").as_deref());
+    let (command, commands) = crossbeam_channel::bounded(COMMANDS_MAX);
+    let colors = Colors::of(true).any();
     let mut screen = Screen::enter().map_err(system("the terminal"))?;
-    let started = watch::start(pool, flags.every, orders, tell.clone(), Heard::Pool)
+    let started = watch::start(pool, flags.every, commands, tell.clone(), Heard::Pool)
         .and_then(|()| wait_for_signals(signals, tell.clone()))
         .and_then(|()| wait_for_input(tell));
     started.map_err(system("a thread"))?;
-    Show::new(flags.every, order, colors).run(&mut screen, &hear)
+    Show::new(flags.every, command, colors).run(&mut screen, &hear)
 }
 
-/// Two looks, for the rates, and what they show.
+/// Two snapshots, for the rates, and what they show.
 fn once(flags: &TopFlags, socket: PathBuf) -> Result<u8, CommandError> {
     let mut pool = Pool::connect(socket)?;
     let mut history = History::default();
-    history.look(pool.look()?);
-    // Nothing is ever sent: to wait on it is to wait for time alone.
+    history.snapshot(pool.snapshot()?);
+    // The channel never has a message, so the wait ends by its timeout.
     let (_open, never) = crossbeam_channel::bounded::<()>(0);
     let second = match never.recv_timeout(flags.every) {
         Ok(()) | Err(RecvTimeoutError::Disconnected) => Err(ClientError::Lost),
-        Err(RecvTimeoutError::Timeout) => pool.look(),
+        Err(RecvTimeoutError::Timeout) => pool.snapshot(),
     };
-    let picture = history.look(second?);
+    let picture = history.snapshot(second?);
     let mut out = io::BufWriter::new(io::stdout().lock());
     let written = plain::write(&mut out, &picture).and_then(|()| out.flush());
     written.map_err(CommandError::Output)?;
     Ok(exit::OK)
 }
 
-/// All that would end or stop this process and can be waited for, those of real time included.
+/// All signals that end or stop this process and can be waited for, also real-time signals.
 fn taken_signals() -> SigSet {
-    /// Nobody can take the first two. Those of the next two that are not faults of this process are
-    /// left too: for its own the runtime has handlers, which say what was the matter. The rest ends
-    /// nothing: a pipe's is ignored, and two stop what has no right to the terminal.
+    /// No process can take the first two. The runtime has handlers for the next two, which report a fault of
+    /// this process. The rest does not end this process: SIGPIPE is ignored, and the last two stop a process
+    /// that does not have the terminal.
     const LEFT: [Signal; 10] = [
         Signal::SIGKILL,
         Signal::SIGSTOP,
@@ -139,7 +132,7 @@ fn taken_signals() -> SigSet {
     taken
 }
 
-/// What is done about a signal, by its number.
+/// The answer to a signal, by its number.
 fn answer_to(signal: u32) -> Next {
     let is = |known: Signal| i32::try_from(signal).is_ok_and(|number| number == known as i32);
     if is(Signal::SIGCONT) {
@@ -157,7 +150,7 @@ fn wait_for_signals(signals: SignalFd, tell: Sender<Heard>) -> io::Result<()> {
             let next = match signals.read_signal() {
                 Ok(Some(signal)) => answer_to(signal.ssi_signo),
                 Ok(None) | Err(Errno::EINTR) => Next::GoOn,
-                // Who cannot be ended by a signal any more must not stay.
+                // Signals cannot end this process any more, so it must end itself.
                 Err(_) => Next::End,
             };
             if tell.send(Heard::Signal(next)).is_err() || next == Next::End {
@@ -184,16 +177,16 @@ fn wait_for_input(tell: Sender<Heard>) -> io::Result<()> {
     thread::Builder::new().name("input".into()).spawn(body).map(drop)
 }
 
-/// What is shown, and what has come of it so far.
+/// The state of the display.
 #[derive(Debug)]
 struct Show {
     every: Duration,
-    order: Sender<Order>,
+    commands: Sender<Command>,
     colors: bool,
     history: History,
-    desk: Desk,
+    input: InputHandler,
     picture: Option<Picture>,
-    /// When the last word came from the pool.
+    /// When the pool last answered.
     heard_at: Instant,
     trouble: Option<String>,
 }
@@ -209,32 +202,32 @@ enum Next {
 }
 
 impl Show {
-    fn new(every: Duration, order: Sender<Order>, colors: bool) -> Self {
+    fn new(every: Duration, commands: Sender<Command>, colors: bool) -> Self {
         Self {
             every,
-            order,
+            commands,
             colors,
             history: History::default(),
-            desk: Desk::default(),
+            input: InputHandler::default(),
             picture: None,
             heard_at: clock::now(),
             trouble: None,
         }
     }
 
-    /// Draws, sleeps until something has happened, and again.
+    /// Draws and sleeps until something happens, in a loop.
     fn run(mut self, screen: &mut Screen, hear: &Receiver<Heard>) -> Result<u8, CommandError> {
         let late_at = self.every + LATE_AFTER;
         loop {
             self.draw(screen).map_err(CommandError::Output)?;
             let age = self.heard_at.elapsed();
-            let patience = late_at.checked_sub(age).unwrap_or(LATE_EVERY);
-            let mut next = match hear.recv_timeout(patience) {
+            let timeout = late_at.checked_sub(age).unwrap_or(LATE_EVERY);
+            let mut next = match hear.recv_timeout(timeout) {
                 Ok(heard) => self.hear(heard)?,
                 Err(RecvTimeoutError::Timeout) => Next::GoOn,
                 Err(RecvTimeoutError::Disconnected) => return Ok(exit::OK),
             };
-            // All that has come meanwhile is drawn at once.
+            // Everything that arrived meanwhile is drawn at once.
             while next == Next::GoOn
                 && let Ok(heard) = hear.try_recv()
             {
@@ -258,7 +251,7 @@ impl Show {
         let trouble = late.as_deref().or(self.trouble.as_deref());
         screen.draw(&Scene {
             picture: self.picture.as_ref(),
-            desk: &self.desk,
+            input: &self.input,
             trouble,
             colors: self.colors,
         })
@@ -266,19 +259,19 @@ impl Show {
 
     fn hear(&mut self, heard: Heard) -> Result<Next, CommandError> {
         match heard {
-            Heard::Input(Input::Key(key)) => {
-                return Ok(match self.desk.press(key, self.picture.as_ref()) {
-                    Deed::Nothing => Next::GoOn,
-                    Deed::Order(order) => {
-                        self.give(order);
+            Heard::Input(TerminalEvent::Key(key)) => {
+                return Ok(match self.input.press(key, self.picture.as_ref()) {
+                    Effect::Nothing => Next::GoOn,
+                    Effect::Command(command) => {
+                        self.give(command);
                         Next::GoOn
                     }
-                    Deed::Redraw => Next::Repaint,
-                    Deed::Quit => Next::End,
+                    Effect::Redraw => Next::Repaint,
+                    Effect::Quit => Next::End,
                 });
             }
-            Heard::Input(Input::Suspend) => return Ok(Next::Suspend),
-            Heard::Input(Input::Resized | Input::Other) => {}
+            Heard::Input(TerminalEvent::Suspend) => return Ok(Next::Suspend),
+            Heard::Input(TerminalEvent::Resized | TerminalEvent::Other) => {}
             Heard::InputLost(error) => return Err(system("the terminal")(error)),
             Heard::Signal(next) => return Ok(next),
             Heard::Pool(word) => self.hear_pool(word),
@@ -286,28 +279,28 @@ impl Show {
         Ok(Next::GoOn)
     }
 
-    fn give(&mut self, order: Order) {
-        if self.order.try_send(order).is_err() {
-            self.desk.say("the pool has not taken the last orders yet; try again".to_owned());
+    fn give(&mut self, command: Command) {
+        if self.commands.try_send(command).is_err() {
+            self.input.say("the pool has not taken the last commands yet; try again".to_owned());
         }
     }
 
     fn hear_pool(&mut self, word: Word) {
         self.heard_at = clock::now();
         match word {
-            Word::Look(look) => {
-                // Looked at while the picture stands still, so that rates are right after it.
-                let picture = self.history.look(*look);
+            Word::Snapshot(snapshot) => {
+                // Taken in while the picture is paused, so that rates are right afterwards.
+                let picture = self.history.snapshot(*snapshot);
                 self.trouble = None;
-                if !self.desk.paused() || self.picture.is_none() {
+                if !self.input.paused() || self.picture.is_none() {
                     self.picture = Some(picture);
                 }
             }
-            Word::Done(what) => self.desk.say(what),
+            Word::Done(what) => self.input.say(what),
             Word::Trouble(why) => self.trouble = Some(format!("{why} (trying again)")),
             Word::Ended => {
-                let says = "the pool was drained and has stopped; whatever is started at its \
-                            socket is shown";
+                let says = "the pool was drained and has stopped; top will show the next pool at its \
+                            socket";
                 self.trouble = Some(says.to_owned());
                 self.picture.iter_mut().for_each(Picture::stop);
             }
@@ -320,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_signal_that_ends_or_stops_it_is_taken_but_those_that_nobody_can_or_should_take() {
+    fn every_signal_that_ends_or_stops_it_is_taken_if_it_can_and_should_be() {
         let taken = taken_signals();
         let left: Vec<_> = Signal::iterator().filter(|&signal| !taken.contains(signal)).collect();
         let ends = |signal: &Signal| {
@@ -337,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_between_looks_are_read_or_refused_with_a_sentence() {
+    fn seconds_between_snapshots_are_read_or_refused_with_a_sentence() {
         assert_eq!(parse_every("0.5"), Ok(Duration::from_millis(500)));
         for text in ["0", "-1", "x", "inf", "nan", "1e9"] {
             assert!(parse_every(text).unwrap_err().contains("a number of seconds"), "{text}");

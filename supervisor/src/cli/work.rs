@@ -1,55 +1,55 @@
-//! From inputs to results: cuts the items of all inputs into jobs, keeps a bounded number of them
-//! under way, and puts the answers back in order.
+//! From inputs to results: cuts the items of all inputs into jobs, keeps a bounded number of jobs in flight,
+//! and puts the answers back in order.
 
 use std::collections::VecDeque;
 use std::iter::Peekable;
 use std::time::Duration;
 
+use gridpool_client::{Answer, Client, ClientError, Handle, Job, Outputs};
 use gridpool_protocol::batch::{BatchLayout, GridBatch};
 use gridpool_protocol::chain::Chain;
-use gridpool_protocol::client::{Client, ClientError, Job, JobAnswer, JobHandle};
 use gridpool_protocol::message::Refusal;
-use gridpool_protocol::output::{OutputLayout, Outputs};
+use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Program;
 
 use super::input::{Inputs, Item, Pair};
 use super::progress::Progress;
 use super::results::Results;
 
-/// Jobs under way at a time; below what the pool allows one client.
-const JOBS_UNDER_WAY_MAX: usize = 32;
-/// Cells of one job; a job is cut earlier where its grids are large.
+/// Jobs in flight; less than the pool allows one client.
+const JOBS_IN_FLIGHT_MAX: usize = 32;
+/// Most cells of one job.
 const JOB_CELLS_MAX: usize = 16 << 20;
-/// Bytes of the results of one job, which is cut earlier where they may be large.
+/// Most bytes that the results of one job may take.
 const RESULT_BYTES_MAX: usize = 64 << 20;
 
-/// How the jobs are made.
+/// What all jobs have in common.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct JobPlan {
     pub(super) program: Program,
     pub(super) deadline: Duration,
     pub(super) batch_items: usize,
     pub(super) wait_if_busy: bool,
 }
 
-/// Why not every item was run.
+/// Why some items have no verdict.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{}; {done} of {all} items have a verdict, {} have none: submit what has none again{}",
+    "{}; {done} of {all} items have a verdict, {} have none: submit those again{}",
     Chain(.cause),
     all - done,
     self.advice()
 )]
 pub(super) struct Unfinished {
-    /// Said by this error itself, before the rest, and so not its source.
+    /// Not the error's source, since the error's own text begins with it.
     pub(super) cause: ClientError,
-    /// Items whose jobs have a verdict: the first ones.
+    /// The first items, whose jobs have a verdict.
     done: u64,
     all: u64,
 }
 
 impl Unfinished {
-    /// Whether nothing was done.
+    /// Whether no item has a verdict.
     pub(super) fn is_bare(&self) -> bool {
         self.done == 0
     }
@@ -57,43 +57,47 @@ impl Unfinished {
     fn advice(&self) -> &'static str {
         match &self.cause {
             ClientError::Refused(Refusal::Busy(_)) => {
-                ", without --no-wait to wait for room, or raise the pool's limit"
+                "; leave out --no-wait to wait until the pool has room, or raise the pool's limit"
             }
             ClientError::Refused(Refusal::Draining) => ", to another pool",
-            ClientError::Arena(_)
-            | ClientError::Batch(_)
+            ClientError::Batch(_)
             | ClientError::Closed(_)
-            | ClientError::Frame(_)
+            | ClientError::Connection(_)
             | ClientError::Lost
             | ClientError::Malformed(_)
+            | ClientError::Memory(_)
             | ClientError::NoPool { .. }
+            | ClientError::NotAllowed { .. }
             | ClientError::Refused(
-                Refusal::Invalid(_) | Refusal::KeyInUse(_) | Refusal::Poison(_),
+                Refusal::Invalid(_)
+                | Refusal::KeyInUse(_)
+                | Refusal::Poison(_)
+                | Refusal::Unable(_),
             )
             | ClientError::Silent
             | ClientError::Tensors(_)
             | ClientError::Unexpected(_)
-            | ClientError::Version { .. } => "",
+            | ClientError::Version { .. }
+            | _ => "",
         }
     }
 }
 
-/// Runs the plan over all inputs. If that cannot be done, the results are those of the first items, and
-/// the other value says why there are no more.
+/// Runs the plan over all inputs. After an error, the results are those of the first items, and the second
+/// value is the error.
 pub(super) fn run(
     client: &Client,
-    plan: &Plan,
+    plan: &JobPlan,
     inputs: &Inputs,
     progress: &Progress,
 ) -> (Results, Option<Unfinished>) {
-    let (under_way, answers) = (VecDeque::new(), Vec::new());
-    let mut desk = Desk { progress, under_way, answers, has_gap: false };
-    let submitted = desk.submit_all(client, plan, inputs);
-    // What was accepted is waited for even if the pool takes no more: a handle that is dropped cancels
-    // its job.
-    let taken = desk.take_all();
+    let (in_flight, answers) = (VecDeque::new(), Vec::new());
+    let mut jobs = Jobs { progress, in_flight, answers, has_gap: false };
+    let submitted = jobs.submit_all(client, plan, inputs);
+    // Wait for the accepted jobs even after an error: dropping a handle cancels its job.
+    let taken = jobs.take_all();
     let ended = submitted.and(taken);
-    let answers = desk.answers;
+    let answers = jobs.answers;
     match ended {
         Ok(()) => (Results::new(answers), None),
         Err(cause) => {
@@ -104,65 +108,70 @@ pub(super) fn run(
     }
 }
 
-/// Jobs that are accepted and have no answer yet, and the answers so far, both in order.
-struct Desk<'a> {
+/// Accepted jobs without an answer, and the answers so far, both in order.
+struct Jobs<'a> {
     progress: &'a Progress,
-    under_way: VecDeque<JobHandle>,
-    answers: Vec<JobAnswer>,
-    /// An answer is missing: none that comes after it is of use.
+    in_flight: VecDeque<Handle<Outputs>>,
+    answers: Vec<Answer<Outputs>>,
+    /// An answer is missing, so that later answers are of no use.
     has_gap: bool,
 }
 
-impl Desk<'_> {
+impl Jobs<'_> {
     /// Waits for the answer to the oldest job.
-    fn take(&mut self, handle: JobHandle, keep: fn(Outputs) -> Outputs) -> Result<(), ClientError> {
+    fn take(
+        &mut self,
+        handle: Handle<Outputs>,
+        keep: fn(Outputs) -> Outputs,
+    ) -> Result<(), ClientError> {
         let answer = handle.wait().inspect_err(|_| self.has_gap = true)?;
         self.progress.advance(u64::from(answer.receipt.items));
-        self.answers.push(JobAnswer { outputs: answer.outputs.map(keep), ..answer });
+        self.answers.push(answer.map(keep));
         Ok(())
     }
 
-    /// Waits for all answers. Only now does nobody else need the shared memory that results lie in.
+    /// Waits for all answers. These last results can stay in shared memory, since no job follows that
+    /// needs it.
     fn take_all(&mut self) -> Result<(), ClientError> {
         while !self.has_gap
-            && let Some(oldest) = self.under_way.pop_front()
+            && let Some(oldest) = self.in_flight.pop_front()
         {
             self.take(oldest, |outputs| outputs)?;
         }
         Ok(())
     }
 
-    /// Submits all items, taking answers only where that makes room for more.
+    /// Submits all items. Takes answers only to make room for more jobs.
     fn submit_all(
         &mut self,
         client: &Client,
-        plan: &Plan,
+        plan: &JobPlan,
         inputs: &Inputs,
     ) -> Result<(), ClientError> {
         let mut items = inputs.items().peekable();
         while items.peek().is_some() {
             let batch = next_batch(&mut items, &plan.program, plan.batch_items)?;
-            if self.under_way.len() == JOBS_UNDER_WAY_MAX
-                && let Some(oldest) = self.under_way.pop_front()
+            if self.in_flight.len() == JOBS_IN_FLIGHT_MAX
+                && let Some(oldest) = self.in_flight.pop_front()
             {
                 self.take(oldest, Outputs::into_private)?;
             }
-            let job = Job::new(plan.program.clone(), batch)?.with_deadline(plan.deadline);
+            let job = Job::program(plan.program.clone(), batch)?.with_deadline(plan.deadline);
             loop {
-                // Room that our own earlier jobs take is got back from them, not waited for.
-                let patient = self.under_way.is_empty() && plan.wait_if_busy;
-                let job = if patient { job.clone() } else { job.clone().refuse_if_busy() };
+                // While we have jobs in flight, taking their answers makes room: do not wait then.
+                let may_wait = self.in_flight.is_empty() && plan.wait_if_busy;
+                let job = if may_wait { job.clone() } else { job.clone().refuse_if_busy() };
                 match client.submit(job) {
                     Err(ClientError::Refused(Refusal::Busy(limit)))
                         if plan.wait_if_busy || limit.is_own() =>
                     {
-                        match self.under_way.pop_front() {
+                        match self.in_flight.pop_front() {
                             Some(oldest) => self.take(oldest, Outputs::into_private)?,
                             None => return Err(Refusal::Busy(limit).into()),
                         }
                     }
                     submitted => {
-                        self.under_way.push_back(submitted?);
+                        self.in_flight.push_back(submitted?);
                         break;
                     }
                 }
@@ -191,7 +200,7 @@ fn next_batch<'a>(
     Ok(batch)
 }
 
-/// Whether so many items of so many cells, and what the program makes of them, fit one job.
+/// Whether items with this many cells, and their results, fit one job.
 fn fits(program: &Program, cells: usize, items: usize) -> bool {
     let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let batch = BatchLayout::new(number(items), program.grids_per_item(), number(cells));
@@ -206,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    /// The sizes of the batches that the items are cut into.
+    /// Cuts the items into batches, and gives the size of each.
     fn sizes<'a>(items: impl Iterator<Item = Item<'a>>, program: &str, max: usize) -> Vec<usize> {
         let program = Program::compile(program, Ties::Cpython).unwrap();
         let mut rest = items.peekable();
@@ -232,12 +241,12 @@ mod tests {
         let grid = Grid::new(64, 64, vec![1; 4_096]).unwrap();
         let items = || std::iter::repeat_n(Item::Grid(&grid), 10_000);
         assert_eq!(sizes(items(), "rot90", usize::MAX), [4_096, 4_096, 1_808]);
-        // 27,000 cells of room for 30 canvases, and 8 bytes for each of status, shape and offset.
+        // 27,000 bytes for the cells of 30 canvases, and 8 bytes each for status, shape and offset.
         let canvases = "hsplit(30) | apply(canvas(0, 30, 30))";
         assert_eq!(sizes(items(), canvases, usize::MAX)[..2], [2_463, 2_463]);
         let small = Grid::new(1, 1, vec![1]).unwrap();
         let items = std::iter::repeat_n(Item::Grid(&small), 100_000);
-        // 900 cells of room, and 8 bytes of status, shape and offset.
+        // 900 bytes for cells, and 8 bytes for status, shape and offset.
         assert_eq!(sizes(items, "upscale(30)", usize::MAX), [73_908, 26_092]);
     }
 }

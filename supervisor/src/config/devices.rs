@@ -1,29 +1,27 @@
-//! `--devices`: the text and what it asks for.
-//!
-//! Owns the grammar, `part { "," part }`. May not look whether such a device exists.
+//! `--devices`: its grammar, `device { "," device }`. May not check that a device exists.
 
 use std::fmt;
 
 /// Most workers that one `cpu:N` may ask for.
 pub const CPU_WORKERS_MAX: u32 = 64;
-/// Length of a UUID as the NVIDIA driver prints it, `GPU-` included.
+/// Length of a UUID in the NVIDIA driver's format, with `GPU-`.
 const UUID_BYTES: usize = 40;
 
-/// One part of `--devices`.
+/// One device, or kind of device, of `--devices`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceSelection {
     /// `all`: every GPU of the host.
     AllGpus,
     /// `cpu:N`: N workers that run the reference implementation.
     Cpu(u32),
-    /// `0`: a GPU by its index in PCI bus order, as `nvidia-smi` counts.
+    /// `0`: a GPU by its index in PCI bus order, as in `nvidia-smi`.
     GpuIndex(u32),
     /// `GPU-…`: a GPU by its UUID, in lower case after `GPU-`.
     GpuUuid(String),
 }
 
 impl fmt::Display for DeviceSelection {
-    /// As it is written after `--devices`.
+    /// As written after `--devices`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AllGpus => f.write_str("all"),
@@ -34,23 +32,23 @@ impl fmt::Display for DeviceSelection {
     }
 }
 
-/// Why a text names no devices.
+/// The error of a value of `--devices`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{part}`: {reason}")]
+#[error("`{element}`: {reason}")]
 pub struct DeviceError {
-    part: String,
+    element: String,
     reason: String,
 }
 
-/// Reads `all`, `0,1`, `GPU-<uuid>`, `cpu:2`, or several of them with commas between.
+/// Reads `all`, `0,1`, `GPU-<uuid>`, `cpu:2`, or a list of them with commas.
 ///
 /// # Errors
-/// [`DeviceError`] for the first part that is wrong or names a device again.
+/// [`DeviceError`] for the first element that is wrong or names a device again.
 pub fn parse_devices(text: &str) -> Result<Vec<DeviceSelection>, DeviceError> {
     let mut devices = Vec::new();
-    for part in text.split(',').map(str::trim) {
-        let error = |reason: String| DeviceError { part: part.to_owned(), reason };
-        let device = parse_one(part).map_err(error)?;
+    for element in text.split(',').map(str::trim) {
+        let error = |reason: String| DeviceError { element: element.to_owned(), reason };
+        let device = parse_one(element).map_err(error)?;
         if let Some(reason) = repeats(&devices, &device) {
             return Err(error(reason));
         }
@@ -59,18 +57,18 @@ pub fn parse_devices(text: &str) -> Result<Vec<DeviceSelection>, DeviceError> {
     Ok(devices)
 }
 
-fn parse_one(part: &str) -> Result<DeviceSelection, String> {
-    if part == "all" {
+fn parse_one(element: &str) -> Result<DeviceSelection, String> {
+    if element == "all" {
         return Ok(DeviceSelection::AllGpus);
     }
-    if let Some(count) = part.strip_prefix("cpu:") {
+    if let Some(count) = element.strip_prefix("cpu:") {
         return match count.parse() {
             Ok(workers @ 1..=CPU_WORKERS_MAX) => Ok(DeviceSelection::Cpu(workers)),
             _ => Err(format!("cpu:N needs N from 1 to {CPU_WORKERS_MAX}")),
         };
     }
-    if let Some(digits) = part.strip_prefix("GPU-") {
-        let whole = part.len() == UUID_BYTES;
+    if let Some(digits) = element.strip_prefix("GPU-") {
+        let whole = element.len() == UUID_BYTES;
         return if whole && digits.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-') {
             Ok(DeviceSelection::GpuUuid(format!("GPU-{}", digits.to_ascii_lowercase())))
         } else {
@@ -79,15 +77,15 @@ fn parse_one(part: &str) -> Result<DeviceSelection, String> {
                 .to_owned())
         };
     }
-    if part.bytes().all(|byte| byte.is_ascii_digit())
-        && let Ok(index) = part.parse()
+    if element.bytes().all(|byte| byte.is_ascii_digit())
+        && let Ok(index) = element.parse()
     {
         return Ok(DeviceSelection::GpuIndex(index));
     }
-    Err(match part.strip_prefix("gpu") {
-        _ if part == "cpu" => "say how many workers: cpu:2".to_owned(),
-        _ if part.starts_with("MIG-") => {
-            "MIG instances are not served; name the GPU that they are part of".to_owned()
+    Err(match element.strip_prefix("gpu") {
+        _ if element == "cpu" => "say how many workers: cpu:2".to_owned(),
+        _ if element.starts_with("MIG-") => {
+            "gridpool does not serve MIG instances: name their GPU".to_owned()
         }
         Some(index) if !index.is_empty() && index.bytes().all(|byte| byte.is_ascii_digit()) => {
             format!("a GPU is named by its index alone: {index}")
@@ -97,7 +95,7 @@ fn parse_one(part: &str) -> Result<DeviceSelection, String> {
     })
 }
 
-/// Why `device` may not stand beside those before it.
+/// Why `device` may not follow the devices before it.
 fn repeats(before: &[DeviceSelection], device: &DeviceSelection) -> Option<String> {
     use DeviceSelection::{AllGpus, Cpu, GpuIndex, GpuUuid};
     before.iter().find_map(|earlier| match (earlier, device) {
@@ -131,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_part_and_say_what_to_write() {
+    fn errors_quote_the_element_and_say_what_to_write() {
         let cases = [
             ("cpu:0", "`cpu:0`: cpu:N needs N from 1 to 64"),
             ("0,cpu:65", "`cpu:65`: cpu:N needs N from 1 to 64"),
@@ -145,7 +143,7 @@ mod tests {
             ("99999999999", "`99999999999`: not a device: write all"),
             ("+1", "`+1`: not a device: write all"),
             ("GPU-0a1b", "`GPU-0a1b`: not a whole UUID"),
-            ("MIG-0a1b", "`MIG-0a1b`: MIG instances are not served"),
+            ("MIG-0a1b", "`MIG-0a1b`: gridpool does not serve MIG instances"),
             ("0,1,0", "`0`: this GPU is named twice"),
             ("0,00", "`00`: this GPU is named twice"),
             ("all,0", "`0`: `all` names every GPU already"),

@@ -1,4 +1,4 @@
-//! The config file: TOML to settings, with the line of whatever is wrong.
+//! The config file: parses TOML to settings, with the line of every error.
 //!
 //! Owns the grammar of the file. May not know flags or defaults.
 
@@ -20,13 +20,13 @@ use super::limits::{self, Key};
 use super::models::{self, MODELS_MAX};
 use super::origins::{Origin, Origins};
 use super::{ConfigError, DeviceSelection, check_socket, parse_devices, parse_http};
-use crate::pool::config::PoolConfig;
-use crate::pool::policy::PolicyTable;
+use gridpool_core::config::PoolConfig;
+use gridpool_core::policy::PolicyTable;
 
-/// Largest config file that is read.
+/// Largest config file.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
-/// What a config file says; what it leaves out is `None`.
+/// The settings of a config file; `None` is not set.
 #[derive(Debug, Default)]
 pub(super) struct FileSettings {
     pub(super) devices: Option<Vec<DeviceSelection>>,
@@ -38,23 +38,23 @@ pub(super) struct FileSettings {
     pub(super) policy: PolicyTable,
     pub(super) models: Vec<ModelPlan>,
     pub(super) onnxruntime: Option<PathBuf>,
-    /// The line of each of these.
+    /// The line of each setting.
     pub(super) origins: Origins,
 }
 
-/// Whether the files that a config file names must be there.
+/// Whether the files that a config file names must exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Named {
-    /// They are looked for.
+    /// They must exist.
     MustBeThere,
-    /// A flag may name others: whoever opens them says so.
+    /// They need not: a flag may name others, and opening a missing file is an error anyway.
     NeedNotBe,
 }
 
 /// Reads a config file. Paths in it are relative to its own folder.
 ///
 /// # Errors
-/// Everything that is wrong with it, in the order of its lines; of a file that is no TOML that alone.
+/// All errors in the order of their lines. If the file is not TOML, only the errors of its syntax.
 pub(super) fn read(path: &Path, named: Named) -> Result<FileSettings, Vec<ConfigError>> {
     let unreadable =
         |reason: String| vec![ConfigError::Unreadable { file: path.to_owned(), reason }];
@@ -75,12 +75,12 @@ pub(super) fn read(path: &Path, named: Named) -> Result<FileSettings, Vec<Config
     })
 }
 
-/// The line of a place in the text, from 1.
+/// The line of an offset in the text, from 1.
 fn line(text: &str, at: &Range<usize>) -> usize {
     1 + text.bytes().take(at.start).filter(|&byte| byte == b'\n').count()
 }
 
-/// A wrong place in the text.
+/// An error in the text.
 #[derive(Debug)]
 struct Misfit {
     at: Range<usize>,
@@ -94,12 +94,12 @@ fn parse(text: &str, file: &Path, named: Named) -> Result<FileSettings, Vec<Misf
         reason: format!("not TOML: {}", error.message()),
     });
     let mut misfits: Vec<_> = not_toml.collect();
-    // What is made of the rest of such a file need not be what was meant.
+    // After a syntax error the parser may misread the rest, so report nothing else.
     if misfits.is_empty() {
         let folder = file.parent().unwrap_or_else(|| Path::new(""));
         let settings = FileSettings::default();
         let models = Vec::new();
-        let mut reader = Reader { text, file, folder, named, models, settings, misfits };
+        let mut reader = FileParser { text, file, folder, named, models, settings, misfits };
         for (key, value) in table.get_ref() {
             let read = reader.take_in(key, value);
             reader.note(read);
@@ -113,25 +113,25 @@ fn parse(text: &str, file: &Path, named: Named) -> Result<FileSettings, Vec<Misf
     Err(misfits)
 }
 
-/// A config file that is being read.
-struct Reader<'a> {
+/// The parser of a config file.
+struct FileParser<'a> {
     text: &'a str,
     file: &'a Path,
-    /// What paths are relative to.
+    /// The folder of relative paths.
     folder: &'a Path,
     named: Named,
-    /// The names of the models so far, those with mistakes included.
+    /// The names of the models so far, also of models with errors.
     models: Vec<String>,
     settings: FileSettings,
     misfits: Vec<Misfit>,
 }
 
-impl Reader<'_> {
+impl FileParser<'_> {
     fn note(&mut self, read: Result<(), Misfit>) {
         self.misfits.extend(read.err());
     }
 
-    /// A file that somebody will want to open; `remedy` is what to do if it is not there.
+    /// Checks that a file exists; `remedy` is what to do if it does not.
     fn names_file(&mut self, path: &Path, at: &Range<usize>, remedy: &str) {
         if self.named == Named::MustBeThere && !path.is_file() {
             let reason = format!("there is no file {}: {remedy}", path.display());
@@ -139,13 +139,13 @@ impl Reader<'_> {
         }
     }
 
-    /// Remembers which line says so.
+    /// Records the line of a setting.
     fn came_from(&mut self, setting: impl Into<String>, at: &Range<usize>) {
         let (file, line) = (self.file.to_owned(), line(self.text, at));
         self.settings.origins.set(setting, Origin::File { file, line });
     }
 
-    /// One key outside of all tables.
+    /// Reads a key outside of all tables.
     fn take_in(
         &mut self,
         key: &Spanned<Cow<'_, str>>,
@@ -168,7 +168,7 @@ impl Reader<'_> {
             "socket" => {
                 let text = text()?;
                 let path = folder.join(text);
-                // Joined to its folder, an empty text would be that folder.
+                // Joined to the folder, an empty path would name the folder.
                 let whole = if text.is_empty() { Path::new("") } else { &path };
                 check_socket(whole).map_err(misfit)?;
                 settings.socket = Some(path);
@@ -231,12 +231,12 @@ impl Reader<'_> {
                 Err(reason) => self.misfits.push(Misfit { at: name.span(), reason }),
             }
         }
-        // What is compared must be what was meant.
+        // Compares limits only if all of them are right.
         if self.misfits.len() == misfits {
             for limits::Clash { limits, reason } in limits::check(&config) {
                 let is_of = |key: &str| Key::find(key).is_ok_and(|k| limits.contains(&k.name()));
                 let lines = table.iter().map(|(key, _)| key).filter(|key| is_of(key.get_ref()));
-                // The later of the two, where it could be seen that they do not go together.
+                // The later line of the two.
                 let last = lines.map(Spanned::span).max_by_key(|place| place.start);
                 self.misfits.push(Misfit { at: last.unwrap_or_else(|| at.clone()), reason });
             }
@@ -244,7 +244,7 @@ impl Reader<'_> {
         self.settings.limits = Some(config);
     }
 
-    /// One `[[model]]`, which is read again by itself.
+    /// Reads a `[[model]]`.
     fn take_in_model(&mut self, table: &Spanned<DeValue<'_>>) {
         let own = toml::Table::deserialize(ValueDeserializer::from(table.clone()));
         let (Ok(own), Some(spans)) = (own, table.get_ref().as_table()) else {
@@ -299,7 +299,7 @@ impl Reader<'_> {
                 },
             );
             self.note(set);
-            // The table prints a fault in one way, however its number was written here.
+            // The policy's table has only one form of a fault's number.
             if let Ok(code) = fault.get_ref().parse::<FaultCode>() {
                 self.came_from(format!("policy.{code}"), &fault.span());
             }
@@ -316,7 +316,7 @@ fn unknown(key: &str) -> String {
     if Key::find(key).is_ok() {
         return format!("`{key}` is a limit: write it under [limits]");
     }
-    // As the flag is called.
+    // The flag has this name.
     let plural = format!("{key}s");
     if Key::find(&plural).is_ok() {
         return format!("there is no setting `{key}`: write {plural} under [limits]");

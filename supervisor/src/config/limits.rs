@@ -1,42 +1,43 @@
 //! `[limits]`: one key for every field of [`PoolConfig`], with its bounds.
 //!
-//! Owns the table of keys. May not know TOML beyond a key and a number.
+//! Owns the table of keys. Of TOML it knows only keys and numbers.
 //!
-//! A time is written in seconds or milliseconds, and the key says which: `kill_timeout_s` and
-//! `kill_timeout_ms` set the same field.
+//! A time is in seconds or milliseconds, by the key's suffix: `kill_timeout_s` and `kill_timeout_ms` set the
+//! same field.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use gridpool_ipc::spin::{SPIN_DEFAULT, SPIN_MAX};
 use gridpool_protocol::limits::HEARTBEAT_EVERY;
-use gridpool_protocol::spin::{SPIN_DEFAULT, SPIN_MAX};
+use gridpool_protocol::near;
 
-use crate::pool::config::PoolConfig;
+use gridpool_core::config::PoolConfig;
 
-/// Requests that a worker has in hand at most: they, the orders to withdraw each and one about models
-/// must fit its channel unread.
+/// Most requests in flight on a worker. Its channel must have room for them, for the cancellation of each, and
+/// for a model command.
 pub(crate) const INFER_WINDOW_MAX: u64 = 40;
 const HOUR_MS: u64 = 3_600_000;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
-/// Two signs of life of a worker: less would kill workers that do all they should.
+/// The time of two beacons: a shorter limit would kill healthy workers.
 const HEARTBEAT_MS_MIN: u64 = 500;
 const _: () = assert!(HEARTBEAT_MS_MIN as u128 == 2 * HEARTBEAT_EVERY.as_millis());
-/// A thread looks for no longer, whatever is asked of it.
+/// A thread never spins longer.
 const SPIN_US_MAX: u64 = 1_000;
 const _: () = assert!(SPIN_US_MAX as u128 == SPIN_MAX.as_micros());
 const _: () = assert!(PoolConfig::DEFAULT.spin_us as u128 == SPIN_DEFAULT.as_micros());
 
-/// One field of the pool's config: where it is and what it may be.
+/// One field of the pool's config, and its bounds.
 struct Limit {
     name: &'static str,
     field: Field,
-    /// In the field's own unit; a time in milliseconds.
+    /// In the field's unit; a time in milliseconds.
     bounds: RangeInclusive<u64>,
 }
 
 enum Field {
-    /// Bytes, or what jobs cost.
+    /// Bytes, or the cost of jobs.
     Bytes(fn(&mut PoolConfig) -> &mut u64),
     Count(fn(&mut PoolConfig) -> &mut u32),
     Size(fn(&mut PoolConfig) -> &mut usize),
@@ -81,7 +82,7 @@ const LIMITS: &[Limit] = &[
     size("client_jobs_max", |c| &mut c.client_jobs_max, 1..=1_000_000),
     count("attempts_max", |c| &mut c.attempts_max, 1..=1_000),
     count("poison_deaths", |c| &mut c.poison_deaths, 1..=1_000),
-    size("convicts_kept", |c| &mut c.convicts_kept, 1..=1_000_000),
+    size("denylist_max", |c| &mut c.denylist_max, 1..=1_000_000),
     size("verdicts_kept", |c| &mut c.verdicts_kept, 0..=10_000_000),
     count("restart_limit", |c| &mut c.restart_limit, 1..=1_000),
     time("restart_window", |c| &mut c.restart_window, 1_000..=DAY_MS),
@@ -100,13 +101,14 @@ const LIMITS: &[Limit] = &[
     time("cancel_grace", |c| &mut c.cancel_grace, 0..=HOUR_MS),
     time("kill_timeout", |c| &mut c.kill_timeout, 10..=HOUR_MS),
     time("drain_timeout", |c| &mut c.drain_timeout, 0..=DAY_MS),
-    bytes("part_cost_min", |c| &mut c.part_cost_min, 1..=1 << 40),
-    count("parts_per_device", |c| &mut c.parts_per_device, 1..=64),
+    bytes("shard_cost_min", |c| &mut c.shard_cost_min, 1..=1 << 40),
+    count("shards_per_device", |c| &mut c.shards_per_device, 1..=64),
     bytes("feed_cost_max", |c| &mut c.feed_cost_max, 0..=1 << 40),
-    time("feed_patience", |c| &mut c.feed_patience, 1..=HOUR_MS),
+    time("feed_timeout", |c| &mut c.feed_timeout, 1..=HOUR_MS),
     count("infer_window", |c| &mut c.infer_window, 1..=INFER_WINDOW_MAX),
     time("infer_cancel_grace", |c| &mut c.infer_cancel_grace, 0..=HOUR_MS),
     time("infer_ready_timeout", |c| &mut c.infer_ready_timeout, 100..=DAY_MS),
+    time("command_timeout", |c| &mut c.command_timeout, 1_000..=DAY_MS),
     bytes("join_cost_max", |c| &mut c.join_cost_max, 0..=1 << 40),
     time("known_answer_every", |c| &mut c.known_answer_every, 10..=DAY_MS),
     bytes("worker_memory_growth_max", |c| &mut c.worker_memory_growth_max, 0..=1 << 50),
@@ -114,11 +116,11 @@ const LIMITS: &[Limit] = &[
     count("spin_us", |c| &mut c.spin_us, 0..=SPIN_US_MAX),
 ];
 
-/// A key of `[limits]`: which limit, and how much one of its unit is.
+/// A key of `[limits]`: the limit and the key's unit.
 #[derive(Clone, Copy)]
 pub(super) struct Key {
     limit: &'static Limit,
-    /// Milliseconds in one, for a time; else 1.
+    /// The milliseconds in a unit of a time; otherwise 1.
     unit: u64,
 }
 
@@ -141,7 +143,7 @@ impl Key {
         Err(format!("there is no limit `{key}`{}", suggestion(key)))
     }
 
-    /// Name of the field, the same for both units of a time.
+    /// Name of the field, without the suffix of a time.
     pub(super) fn name(self) -> &'static str {
         self.limit.name
     }
@@ -154,7 +156,7 @@ impl Key {
             let max = self.limit.bounds.end() / self.unit;
             format!("needs a whole number from {min} to {max}")
         })?;
-        let too_wide = |_| "is a number that does not fit here".to_owned();
+        let too_wide = |_| "is too large".to_owned();
         match self.limit.field {
             Field::Bytes(field) => *field(config) = value,
             Field::Count(field) => *field(config) = value.try_into().map_err(too_wide)?,
@@ -165,8 +167,7 @@ impl Key {
     }
 }
 
-/// Every limit of a config: its name, which that of a time is without its unit, and its value, that of a
-/// time in milliseconds.
+/// Every limit of a config: its name, without the suffix of a time, and its value; a time is in milliseconds.
 pub fn list(config: &PoolConfig) -> Vec<LimitValue> {
     let mut config = config.clone();
     let value = |limit: &Limit| {
@@ -183,27 +184,27 @@ pub fn list(config: &PoolConfig) -> Vec<LimitValue> {
     LIMITS.iter().map(value).collect()
 }
 
-/// A limit as it is.
+/// A limit and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitValue {
-    /// That of the field of [`PoolConfig`].
+    /// The name of its field in [`PoolConfig`].
     pub name: &'static str,
-    /// How much it is; a time in milliseconds.
+    /// Its value; a time is in milliseconds.
     pub value: u64,
     /// Whether it is a time.
     pub is_time: bool,
 }
 
-/// Two limits that do not go together.
+/// Two limits that contradict each other.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Clash {
     /// Their names.
     pub(super) limits: [&'static str; 2],
-    /// What must hold between them.
+    /// The rule between them.
     pub(super) reason: String,
 }
 
-/// What must hold between limits, and does not.
+/// The rules between limits that do not hold.
 pub(super) fn check(config: &PoolConfig) -> Vec<Clash> {
     let mut clashes = Vec::new();
     if config.backoff_min > config.backoff_max {
@@ -233,25 +234,16 @@ fn suggestion(key: &str) -> String {
         })
         .collect();
     let stem = key.strip_suffix("_ms").or_else(|| key.strip_suffix("_s")).unwrap_or(key);
-    let close: Vec<&str> = LIMITS
-        .iter()
-        .zip(&keys)
-        .filter(|(limit, _)| is_close(stem, limit.name))
-        .map(|(_, key)| key.as_str())
-        .collect();
+    let close = near::names(stem, LIMITS.iter().map(|limit| limit.name));
+    let key_of = |name: &str| {
+        let mut all = LIMITS.iter().zip(&keys);
+        all.find(|(limit, _)| limit.name == name).map(|(_, key)| key.as_str())
+    };
+    let close: Vec<&str> = close.into_iter().filter_map(key_of).collect();
     if close.is_empty() {
         return format!("; the limits are {}", keys.join(", "));
     }
     format!("; close to it: {}", close.join(", "))
-}
-
-/// Whether start and end agree for two thirds of the longer name: a slip of the finger.
-fn is_close(key: &str, candidate: &str) -> bool {
-    let (key, candidate) = (key.as_bytes(), candidate.as_bytes());
-    let start = key.iter().zip(candidate).take_while(|(a, b)| a == b).count();
-    let ends = key[start.min(key.len())..].iter().rev().zip(candidate[start..].iter().rev());
-    let end = ends.take_while(|(a, b)| a == b).count();
-    3 * (start + end) >= 2 * key.len().max(candidate.len())
 }
 
 #[cfg(test)]
@@ -307,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_give_the_bounds_in_the_unit_of_the_key_and_name_what_is_close() {
+    fn errors_have_the_bounds_in_the_keys_unit_and_name_close_keys() {
         let mut config = PoolConfig::DEFAULT;
         let mut error = |key, number| set(&mut config, key, number).expect_err(key);
         assert_eq!(error("attempts_max", 0), "needs a whole number from 1 to 1000");
@@ -335,5 +327,42 @@ mod tests {
             "heartbeat_suspect (5s) must be below heartbeat_kill (5s)",
         ];
         assert_eq!(reasons, want);
+    }
+
+    #[test]
+    fn the_generated_limits_match_the_code() {
+        const CONFIG: &str = include_str!("../../core/src/config.rs");
+        let says = crate::generated::fields(CONFIG, "PoolConfig");
+        let rows = LIMITS.iter().zip(list(&PoolConfig::DEFAULT)).map(|(limit, default)| {
+            let says = says.iter().find(|field| field.name == limit.name).expect(limit.name);
+            let (unit, write): (_, fn(u64) -> String) = match limit.field {
+                Field::Time(_) => ("_s", time_words),
+                Field::Bytes(_) => ("", binary_words),
+                Field::Count(_) | Field::Size(_) => ("", |number| number.to_string()),
+            };
+            let bounds = [limit.bounds.start(), limit.bounds.end()].map(|&bound| write(bound));
+            let key = format!("`{}{unit}`", limit.name);
+            [key, write(default.value), bounds.join(" to "), says.says.clone()]
+        });
+        let text = crate::generated::table(["key", "default", "bounds", "meaning"], rows);
+        crate::generated::check("reference/config.md", "limits", &text);
+    }
+
+    fn time_words(ms: u64) -> String {
+        const UNITS: [(u64, &str); 4] = [(DAY_MS, "d"), (HOUR_MS, "h"), (1_000, "s"), (1, "ms")];
+        let unit = UNITS.iter().find(|(unit, _)| ms >= *unit && ms.is_multiple_of(*unit));
+        unit.map_or_else(|| "0 s".to_owned(), |(unit, name)| format!("{} {name}", ms / unit))
+    }
+
+    /// A number, and its value with a binary prefix if it is a power of 1,024.
+    fn binary_words(number: u64) -> String {
+        const UNITS: [(u32, &str); 5] =
+            [(50, "Pi"), (40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")];
+        let of = |(power, _): &&(u32, &str)| number > 0 && number.trailing_zeros() >= *power;
+        let unit = UNITS.iter().find(of);
+        unit.map_or_else(
+            || number.to_string(),
+            |(power, name)| format!("{} {name}", number >> power),
+        )
     }
 }

@@ -1,4 +1,4 @@
-//! Models: what `--model NAME=PATH` and `[[model]]` say, and what is wrong with it.
+//! Models: parses `--model NAME=PATH` and `[[model]]`.
 //!
 //! Owns the names and bounds of a model's settings. May not read a model.
 
@@ -14,16 +14,16 @@ use super::origins::{Origin, Origins};
 /// Most models of one pool.
 pub const MODELS_MAX: usize = 64;
 
-/// The fields of [`ModelOptions`], and what each of them needs.
+/// The fields of [`ModelOptions`], and the value that each needs.
 const FIELDS: [(&str, &str); 9] = [
-    ("contexts", "a whole number, as 4"),
+    ("contexts", "a whole number, such as 4"),
     ("device_bytes", "a whole number of bytes"),
-    ("max_batch", "a whole number, as 32"),
-    ("warm_up", "a list of shapes by the names of inputs, as [{ x = [8, 3] }]"),
-    ("cpu_ops", "a list of ops, as [\"Shape\", \"Gather\"]"),
-    ("providers", "a list out of \"tensorrt\", \"cuda\" and \"cpu\""),
+    ("max_batch", "a whole number, such as 32"),
+    ("warm_up", "a list of shapes by the names of inputs, such as [{ x = [8, 3] }]"),
+    ("cpu_ops", "a list of ops, such as [\"Shape\", \"Gather\"]"),
+    ("providers", "a list of \"tensorrt\", \"cuda\" and \"cpu\""),
     ("tf32", "true or false"),
-    ("queue_requests", "a whole number, as 1024"),
+    ("queue_requests", "a whole number, such as 1024"),
     ("queue_bytes", "a whole number of bytes"),
 ];
 
@@ -31,26 +31,26 @@ const FIELDS: [(&str, &str); 9] = [
 pub(super) fn parse_flag(text: &str) -> Result<ModelPlan, String> {
     let (name, path) =
         text.split_once('=').filter(|(_, path)| !path.is_empty()).ok_or_else(|| {
-            format!("`{text}` names no file: write NAME=PATH, as resnet=resnet50.onnx")
+            format!("`{text}` names no file: write NAME=PATH, such as resnet=resnet50.onnx")
         })?;
     check_model_name(name).map_err(|error| error.to_string())?;
     let options = ModelOptions::default();
     Ok(ModelPlan { name: name.to_owned(), path: PathBuf::from(path), options })
 }
 
-/// Reads `NAME=PATH` and fields of a `[[model]]`, each as `KEY=VALUE`. A relative path is one of
-/// `folder`.
+/// Reads `NAME=PATH` and fields of a `[[model]]`, each as `KEY=VALUE`. A relative path starts at `folder`.
 ///
 /// # Errors
-/// What is wrong, and what to write.
+/// A sentence with the error and what to write.
 pub fn parse_model(flag: &str, fields: &[String], folder: &Path) -> Result<ModelPlan, String> {
     let ModelPlan { name, path, options: _ } = parse_flag(flag)?;
     let mut table = toml::Table::new();
     for field in fields {
-        let form = "write KEY=VALUE, as contexts=4 or cpu_ops=[\"Shape\"]";
+        let form = "write KEY=VALUE, such as contexts=4 or cpu_ops=[\"Shape\"]";
         let (key, _) = field.split_once('=').ok_or_else(|| format!("`{field}`: {form}"))?;
-        let read: toml::Table =
-            field.parse().map_err(|_| format!("`{field}` is not as in a config file: {form}"))?;
+        let read: toml::Table = field
+            .parse()
+            .map_err(|_| format!("`{field}` is not in the config file's format: {form}"))?;
         if key.trim() == "name" || key.trim() == "path" {
             return Err(format!("`{field}`: write NAME=PATH first"));
         }
@@ -61,7 +61,7 @@ pub fn parse_model(flag: &str, fields: &[String], folder: &Path) -> Result<Model
         }
     }
     table.insert("name".to_owned(), name.into());
-    // Put back below: a path need be no text.
+    // The path is put back below, since it need not be UTF-8.
     table.insert("path".to_owned(), ".".into());
     let plan = parse_table(table, folder).map_err(|errors| {
         let reasons: Vec<_> = errors.into_iter().map(|error| error.reason).collect();
@@ -70,19 +70,19 @@ pub fn parse_model(flag: &str, fields: &[String], folder: &Path) -> Result<Model
     Ok(ModelPlan { path: folder.join(path), ..plan })
 }
 
-/// What is wrong with a `[[model]]`.
+/// An error in a `[[model]]`.
 #[derive(Debug)]
 pub(super) struct FieldError {
-    /// The field, if it is one alone.
+    /// The field, if only one is wrong.
     pub(super) field: Option<String>,
-    /// What to write instead.
+    /// The error and what to write instead.
     pub(super) reason: String,
 }
 
 /// Reads one `[[model]]`. A path in it is relative to `folder`.
 ///
 /// # Errors
-/// Every field that is wrong; never none.
+/// Every wrong field, at least one.
 pub(super) fn parse_table(
     mut table: toml::Table,
     folder: &Path,
@@ -100,11 +100,11 @@ pub(super) fn parse_table(
     let (name, path) = (text("name"), text("path"));
     if let Some(Err(error)) = name.as_deref().map(check_model_name) {
         let field = Some("name".to_owned());
-        errors.push(FieldError { field, reason: error.to_string() });
+        errors.push(FieldError { field, reason: format!("`name` of a model: {error}") });
     }
     let of =
         name.as_ref().map_or_else(|| "a model".to_owned(), |name| format!("the model `{name}`"));
-    // One by one, since a type that does not fit is told without the name of its field.
+    // One field at a time, since serde's error for a wrong type does not name the field.
     for (field, value) in &table {
         let alone = toml::Table::from_iter([(field.clone(), value.clone())]);
         if ModelOptions::deserialize(toml::Value::Table(alone)).is_ok() {
@@ -133,7 +133,7 @@ pub(super) fn parse_table(
     Ok(plan)
 }
 
-/// The field that an error is about, if it is one alone.
+/// The field of an error, if only one is wrong.
 fn field_of(error: &OptionsError, options: &ModelOptions) -> Option<&'static str> {
     match error {
         OptionsError::Contexts { .. } => Some("contexts"),
@@ -145,8 +145,8 @@ fn field_of(error: &OptionsError, options: &ModelOptions) -> Option<&'static str
     }
 }
 
-/// The models of the flags over those of the file, none of which is there twice: a flag changes the
-/// path of a model that the file knows, and nothing else about it.
+/// Merges the models of the flags into those of the file. A flag for a model of the file changes only its
+/// path. No model may be named twice.
 pub(super) fn merge(
     file: Vec<ModelPlan>,
     flags: Vec<ModelPlan>,
@@ -181,12 +181,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_of_a_flag_or_the_file_is_read_or_refused_with_what_to_write() {
+    fn a_model_is_parsed_or_refused_with_what_to_write() {
         let model = parse_flag("resnet=models/a=b.onnx").unwrap();
         assert_eq!((&*model.name, &*model.path), ("resnet", Path::new("models/a=b.onnx")));
         assert!(parse_flag("resnet").unwrap_err().contains("write NAME=PATH"));
         assert!(parse_flag("resnet=").unwrap_err().contains("write NAME=PATH"));
-        assert!(parse_flag("a/b=x").unwrap_err().contains("is no name of a model"));
+        assert!(parse_flag("a/b=x").unwrap_err().contains("cannot be the name of a model"));
         let text = "name = 'm'\npath = 'm.onnx'\ncontexts = 4\ncpu_ops = ['Shape']";
         let model = parse_table(text.parse().unwrap(), Path::new("/etc")).unwrap();
         assert_eq!((&*model.path, model.options.contexts), (Path::new("/etc/m.onnx"), 4));
@@ -197,7 +197,14 @@ mod tests {
             ("name = 'm'\npath = 'x'\ncontext = 4", "the model `m` has no field `context`; the"),
             ("name = 'm'\npath = 'x'\ncontexts = -1", "`contexts` of the model `m` needs a whole"),
             ("name = 'm'\npath = 'x'\ntf32 = 1", "`tf32` of the model `m` needs true or false"),
+            ("name = 'a/b'\npath = 'x'", "`name` of a model: `a/b` cannot be the name of a model"),
             ("name = 'm'\npath = 'x'\ncontexts = 0", "model `m`: 0 contexts"),
+            ("name = 'm'\npath = 'x'\nmax_batch = 0", "model `m`: a max_batch of 0"),
+            ("name = 'm'\npath = 'x'\nqueue_bytes = 0", "queue_bytes must be at least 1"),
+            (
+                "name = 'm'\npath = 'x'\nproviders = ['cuda', 'cuda']",
+                "model `m`: providers: `cuda`",
+            ),
         ];
         for (text, why) in wrong {
             let error = parse_table(text.parse().unwrap(), Path::new("")).unwrap_err();
@@ -209,14 +216,14 @@ mod tests {
     }
 
     #[test]
-    fn every_field_of_a_models_options_says_what_it_needs() {
+    fn every_field_of_a_models_options_has_a_description_of_its_value() {
         let options = serde_json::to_value(ModelOptions::default()).unwrap();
         let options: Vec<_> = options.as_object().unwrap().keys().cloned().collect();
         assert_eq!(FIELDS.map(|(field, _)| field), *options);
     }
 
     #[test]
-    fn a_flag_gives_a_model_of_the_file_another_path_and_leaves_its_options() {
+    fn a_flag_changes_the_path_of_a_model_of_the_file_and_keeps_its_options() {
         let text = "name = 'm'\npath = 'a'\ncontexts = 4";
         let of_file = parse_table(text.parse().unwrap(), Path::new("")).unwrap();
         let flags = || vec![parse_flag("m=b").unwrap(), parse_flag("n=c").unwrap()];
@@ -228,5 +235,22 @@ mod tests {
         assert_eq!(short, [("m", "b", 4), ("n", "c", 1)]);
         let twice = [flags(), flags()].concat();
         assert!(merge(Vec::new(), twice, &mut Origins::default()).is_err());
+    }
+
+    #[test]
+    fn the_generated_model_fields_match_the_code() {
+        const OPTIONS: &str = include_str!("../../../protocol/src/tensor/options.rs");
+        let defaults = serde_json::to_value(ModelOptions::default()).unwrap();
+        let says = crate::generated::fields(OPTIONS, "ModelOptions").into_iter();
+        let rows = says.zip(FIELDS).map(|(field, (name, needs))| {
+            assert_eq!(field.name, name);
+            let default = match defaults[name].to_string() {
+                nothing if nothing == "null" || nothing == "[]" => "none".to_owned(),
+                value => value,
+            };
+            [format!("`{name}`"), default, needs.to_owned(), field.says]
+        });
+        let text = crate::generated::table(["key", "default", "value", "meaning"], rows);
+        crate::generated::check("reference/config.md", "model", &text);
     }
 }

@@ -1,5 +1,4 @@
-//! Where each setting comes from: a flag, the environment, a line of the config file, or nobody, so that
-//! the default stands.
+//! The origin of each setting: a flag, the environment, a line of the config file, or the default.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,11 +6,11 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-/// Where a setting comes from.
+/// The origin of a setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Origin {
-    /// Nobody said anything.
+    /// The setting has its default.
     Default,
     /// A variable of the environment.
     Environment {
@@ -20,7 +19,7 @@ pub enum Origin {
     },
     /// The config file.
     File {
-        /// The file, as it was named.
+        /// The file, as typed.
         file: PathBuf,
         /// The line, from 1.
         line: usize,
@@ -43,19 +42,19 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The origins of all settings. A setting is named as in the config file: `devices`,
-/// `limits.attempts_max` (a time without its unit), `policy.cuda 2`, `model.resnet.contexts`.
+/// The origins of all settings. A setting has its name in the config file: `devices`, `limits.attempts_max` (a
+/// time without its unit), `policy.cuda 2`, `model.resnet.contexts`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origins(BTreeMap<String, Origin>);
 
 impl Origins {
-    /// Where a setting comes from.
+    /// The origin of a setting.
     #[must_use]
     pub fn of(&self, setting: &str) -> &Origin {
         self.0.get(setting).unwrap_or(&Origin::Default)
     }
 
-    /// How many settings somebody has set.
+    /// The number of settings that do not have their default.
     #[must_use]
     pub fn set_count(&self) -> usize {
         self.0.len()

@@ -1,4 +1,4 @@
-//! Settings out of flags, variables and a config file, and who has set each of them.
+//! Tests of settings from flags, variables and a config file, and of their origins.
 
 use super::*;
 use std::fs;
@@ -40,7 +40,7 @@ fn a_flag_beats_the_file_and_the_file_beats_the_default() {
 }
 
 #[test]
-fn every_setting_knows_who_has_set_it() {
+fn every_setting_has_its_origin() {
     let text = "devices = 'cpu:3'\nhttp = '[::1]:1'\n[limits]\nstandbys = 2\n\
                 kill_timeout_ms = 70\n[policy]\n\"cuda 02\" = \"restart\"\n[[model]]\n\
                 name = 'm'\ncontexts = 2\npath = 'a'\n";
@@ -51,7 +51,7 @@ fn every_setting_knows_who_has_set_it() {
         devices: Some("cpu:1".to_owned()),
         standbys: Some(1),
         models: vec!["m=b".to_owned(), "n=c".to_owned()],
-        environment: BTreeSet::from(["--standby"]),
+        environment: BTreeSet::from(["--standby".to_owned()]),
         ..Overrides::default()
     };
     let origins = Settings::resolve(flags, Some(&path)).unwrap().origins;
@@ -76,7 +76,7 @@ fn every_setting_knows_who_has_set_it() {
 }
 
 #[test]
-fn a_file_is_checked_with_the_files_that_it_names_and_what_may_be_a_slip() {
+fn the_check_of_a_file_finds_missing_files_and_warns_of_likely_errors() {
     let text = "worker_bin = 'w'\nonnxruntime = 'r.so'\n[[model]]\nname = 'rot90'\npath = 'a'\n\
                 [policy]\n\"xid 99999\" = \"restart\"\n\"xid 31\" = \"restart\"\n[limits]\n\
                 spin_us = 1\n";
@@ -94,21 +94,21 @@ fn a_file_is_checked_with_the_files_that_it_names_and_what_may_be_a_slip() {
     assert_eq!((settings, warnings.len()), (7, 2), "{warnings:?}");
     assert!(warnings[0].contains("pool.toml, line 4: warning: `rot90` is built into"));
     assert!(
-        warnings[1].contains("pool.toml, line 7: warning: no table names the fault `xid 99999`")
+        warnings[1].contains("pool.toml, line 7: warning: the fault `xid 99999` is in no table")
     );
     fs::write(&path, text.replace("rot90", "mine").replace("xid 99999", "xid 48")).unwrap();
     assert_eq!(check_file(&path), Ok(Checked { settings: 7, warnings: Vec::new() }));
-    // What a flag may name instead is no reason to refuse the file to `serve`.
+    // `serve` takes a file with missing files, since a flag may name others.
     fs::remove_file(at("w")).unwrap();
     assert!(Settings::resolve(Overrides::default(), Some(&path)).is_ok());
 }
 
 #[test]
-fn a_wrong_value_names_the_flag_or_the_variable_that_it_came_from() {
-    let wrong = |environment: &[&'static str]| {
+fn the_error_of_a_wrong_value_names_its_flag_or_variable() {
+    let wrong = |environment: &[&str]| {
         let flags = Overrides {
             devices: Some("cpu:0".to_owned()),
-            environment: environment.iter().copied().collect(),
+            environment: environment.iter().map(|&flag| flag.to_owned()).collect(),
             ..Overrides::default()
         };
         Settings::resolve(flags, None).unwrap_err().to_string()
@@ -118,7 +118,7 @@ fn a_wrong_value_names_the_flag_or_the_variable_that_it_came_from() {
 }
 
 #[test]
-fn chaos_is_allowed_only_where_a_flag_or_the_file_says_so() {
+fn chaos_is_allowed_only_by_a_flag_or_the_file() {
     let allowed = |flag, text| {
         let (_folder, path) = file(text);
         let flags = Overrides { allow_chaos: flag, ..Overrides::default() };
@@ -129,7 +129,7 @@ fn chaos_is_allowed_only_where_a_flag_or_the_file_says_so() {
 }
 
 #[test]
-fn http_is_served_where_a_flag_or_the_file_says_so_and_nowhere_else() {
+fn http_is_served_only_if_a_flag_or_the_file_sets_it() {
     let at = |flag: Option<&str>, text: &str| {
         let (_folder, path) = file(text);
         let flags = Overrides { http: flag.map(str::to_owned), ..Overrides::default() };
@@ -146,20 +146,6 @@ fn http_is_served_where_a_flag_or_the_file_says_so_and_nowhere_else() {
         let error = at(None, &format!("\nhttp = '{wrong}'")).unwrap_err();
         assert!(error.to_string().contains("pool.toml, line 2: `"), "{error}");
         assert_eq!(error.exit_code(), 78);
-    }
-}
-
-#[test]
-fn the_socket_lies_in_the_runtime_folder_or_in_one_of_the_users_own() {
-    let user = Uid::from_raw(1000);
-    let at = |runtime: Option<&str>| default_socket(runtime.map(OsString::from), user);
-    let (socket, origin) = at(Some("/run/user/1000"));
-    assert_eq!(socket, Path::new("/run/user/1000/gridpool/pool.sock"));
-    assert_eq!(origin, Origin::Environment { variable: "XDG_RUNTIME_DIR".to_owned() });
-    for runtime in [Some("relative"), Some(""), None] {
-        let (socket, origin) = at(runtime);
-        assert_eq!(socket, Path::new("/tmp/gridpool-1000/pool.sock"));
-        assert_eq!(origin, Origin::Default);
     }
 }
 

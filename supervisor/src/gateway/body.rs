@@ -1,5 +1,7 @@
-//! Bodies: read piece by piece, each within its time, all within one budget, and answered with the
-//! budget still held, so that a client that does not read costs no more than it was let have.
+//! Bodies of requests and responses, and the memory that they may hold.
+//!
+//! The gateway reads a body piece by piece, within a time limit. All bodies share one budget. A request
+//! keeps its share until its response is sent, so a client that does not read costs only that share.
 
 use std::future::poll_fn;
 use std::io;
@@ -9,7 +11,7 @@ use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderMap, StatusCode, header};
-use gridpool_protocol::clock;
+use gridpool_ipc::clock;
 use hyper::body::{Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -22,29 +24,29 @@ use super::limits::{
 /// Bytes of one permit of the budget.
 const PERMIT_BYTES: usize = 1 << 10;
 
-/// What all bodies together may hold.
+/// The memory that all bodies together may hold.
 #[derive(Clone, Debug)]
-pub(super) struct Budget(Arc<Semaphore>);
+pub(super) struct BodyBudget(Arc<Semaphore>);
 
-/// What one body holds of the budget, from its first byte to the last of its answer.
+/// One request's share of the budget, from the first byte of its body to the last of its response.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldBytes {
     budget: Arc<Semaphore>,
     permits: Option<OwnedSemaphorePermit>,
-    /// Of the request.
+    /// The share of the request's own body.
     bytes: usize,
 }
 
-/// The body of an answer in the making: it holds what it takes, and ends at its limit.
+/// A response body that is being written. It holds memory as it grows, up to a limit.
 #[derive(Debug)]
 pub(super) struct Draft<'a> {
     bytes: Vec<u8>,
-    held: &'a mut Held,
-    /// Why no more was written.
+    held: &'a mut HeldBytes,
+    /// Why writing stopped.
     failure: Option<Failure>,
 }
 
-impl Budget {
+impl BodyBudget {
     pub(super) fn new() -> Self {
         Self(Arc::new(Semaphore::new(BODIES_BYTES_MAX / PERMIT_BYTES)))
     }
@@ -54,7 +56,7 @@ impl Budget {
         &self,
         headers: &HeaderMap,
         body: Body,
-    ) -> Result<(Vec<u8>, Held), Failure> {
+    ) -> Result<(Vec<u8>, HeldBytes), Failure> {
         self.read_all(headers, body).await.map_err(Failure::unread)
     }
 
@@ -62,33 +64,33 @@ impl Budget {
         &self,
         headers: &HeaderMap,
         mut body: Body,
-    ) -> Result<(Vec<u8>, Held), Failure> {
+    ) -> Result<(Vec<u8>, HeldBytes), Failure> {
         if headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
             let why = "compressed bodies are not served: send it without Content-Encoding";
             return Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
         }
-        // Refused before it is sent: whoever waits for 100 Continue need not send it.
+        // Refuse before the client sends the body, if it waits for 100 Continue.
         if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
             return Err(too_long());
         }
-        let mut held = Held { budget: Arc::clone(&self.0), permits: None, bytes: 0 };
+        let mut held = HeldBytes { budget: Arc::clone(&self.0), permits: None, bytes: 0 };
         let mut bytes = Vec::new();
         let until = clock::now() + BODY_TIMEOUT;
         loop {
             let next = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
-            let patience = BODY_SILENCE.min(clock::until(until));
-            let Ok(frame) = timeout(patience, next).await else {
+            let left = BODY_SILENCE.min(clock::until(until));
+            let Ok(frame) = timeout(left, next).await else {
                 let why = format!(
-                    "the body came too slowly: within {} s, and without a pause of {} s",
+                    "the body came too slowly: send it within {} s, without a pause of {} s",
                     BODY_TIMEOUT.as_secs(),
                     BODY_SILENCE.as_secs()
                 );
                 return Err(Failure::new(StatusCode::REQUEST_TIMEOUT, why));
             };
             let Some(frame) = frame else { return Ok((bytes, held)) };
-            let frame = frame
-                .map_err(|error| Failure::bad(format!("the body ends before its time: {error}")))?;
-            // Trailers say nothing to us.
+            let frame =
+                frame.map_err(|error| Failure::bad(format!("the body ended early: {error}")))?;
+            // Ignore trailers.
             let Ok(data) = frame.into_data() else { continue };
             if bytes.len() + data.len() > BODY_BYTES_MAX {
                 return Err(too_long());
@@ -105,8 +107,8 @@ fn too_long() -> Failure {
     Failure::new(StatusCode::PAYLOAD_TOO_LARGE, why)
 }
 
-impl Held {
-    /// Holds what the request takes, and so many bytes of its answer.
+impl HeldBytes {
+    /// Holds the request's share and `of_answer` bytes of its response.
     fn hold(&mut self, of_answer: usize) -> Result<(), Failure> {
         let bytes = self.bytes + of_answer;
         let have = self.permits.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
@@ -114,7 +116,7 @@ impl Held {
         let more = u32::try_from(more).expect("a body is bounded");
         let permits = Arc::clone(&self.budget).try_acquire_many_owned(more).map_err(|_| {
             Failure::unavailable(format!(
-                "BUSY: the requests that the gateway works on hold {BODIES_BYTES_MAX} bytes already"
+                "BUSY: the requests in progress hold {BODIES_BYTES_MAX} bytes already"
             ))
         })?;
         match &mut self.permits {
@@ -124,14 +126,14 @@ impl Held {
         Ok(())
     }
 
-    /// A body that gives what is held back once it has been sent or given up.
+    /// A body that returns its share to the budget once it is sent or dropped.
     pub(super) fn answer(self, bytes: Vec<u8>) -> Body {
-        Body::new(Answer { bytes: Some(bytes.into()), _held: self })
+        Body::new(ResponseBody { bytes: Some(bytes.into()), _held: self })
     }
 }
 
 impl<'a> Draft<'a> {
-    pub(super) fn new(held: &'a mut Held) -> Self {
+    pub(super) fn new(held: &'a mut HeldBytes) -> Self {
         Self { bytes: Vec::new(), held, failure: None }
     }
 
@@ -139,7 +141,7 @@ impl<'a> Draft<'a> {
         self.bytes.len()
     }
 
-    /// Makes room for so many bytes more, so that they are not moved while they are written.
+    /// Makes room for `more` bytes, so that writing them moves nothing.
     pub(super) fn reserve(&mut self, more: usize) -> Result<(), Failure> {
         let bytes = self.bytes.len() + more;
         if bytes > REPLY_BYTES_MAX {
@@ -155,11 +157,11 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// The body, or why there is none. `written` is what its writer made of it.
+    /// The body, or why there is none. `written` is the writer's result.
     pub(super) fn finish(self, written: io::Result<()>) -> Result<Vec<u8>, Failure> {
         match (self.failure, written) {
             (Some(failure), _) => Err(failure),
-            // The sentence of a tensor that has no words in JSON.
+            // A tensor holds a number that JSON cannot express.
             (None, Err(error)) => Err(Failure::bad(error.to_string())),
             (None, Ok(())) => Ok(self.bytes),
         }
@@ -170,7 +172,7 @@ impl io::Write for Draft<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let (have, more) = (self.bytes.len(), bytes.len());
         if have + more > self.bytes.capacity() {
-            // As much again, so that many small pieces are not many moves.
+            // Double the size, so that many small pieces cause few moves.
             let ample = more.max(have.min(REPLY_BYTES_MAX.saturating_sub(have)));
             if let Err(failure) = self.reserve(ample) {
                 self.failure = Some(failure);
@@ -186,12 +188,12 @@ impl io::Write for Draft<'_> {
     }
 }
 
-struct Answer {
+struct ResponseBody {
     bytes: Option<Bytes>,
-    _held: Held,
+    _held: HeldBytes,
 }
 
-impl HttpBody for Answer {
+impl HttpBody for ResponseBody {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
@@ -217,13 +219,13 @@ mod tests {
 
     use super::*;
 
-    fn held(budget: &Budget) -> Held {
-        Held { budget: Arc::clone(&budget.0), permits: None, bytes: 0 }
+    fn held(budget: &BodyBudget) -> HeldBytes {
+        HeldBytes { budget: Arc::clone(&budget.0), permits: None, bytes: 0 }
     }
 
     #[test]
-    fn an_answer_is_held_as_it_grows_and_ends_at_its_limit() {
-        let budget = Budget::new();
+    fn a_response_holds_memory_as_it_grows_and_ends_at_its_limit() {
+        let budget = BodyBudget::new();
         let all = budget.0.available_permits();
         let mut held = held(&budget);
         let mut draft = Draft::new(&mut held);
@@ -244,8 +246,8 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_the_budget_has_no_room_for_is_busy() {
-        let budget = Budget::new();
+    fn a_response_that_exceeds_the_budget_is_busy() {
+        let budget = BodyBudget::new();
         let _others = Arc::clone(&budget.0)
             .try_acquire_many_owned(u32::try_from(BODIES_BYTES_MAX / PERMIT_BYTES - 1).unwrap())
             .unwrap();

@@ -1,5 +1,5 @@
-//! Which models the pool has, as its workers said when they were asked last. Plain data: what is new is
-//! laid over what was known.
+//! The models of the pool, as its workers last reported them. Plain data: each report updates what was
+//! known before.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,41 +10,32 @@ use gridpool_protocol::status::{QuarantineStatus, WorkerState, WorkerStatus};
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 
 use super::limits::UNLOADED_MAX;
-use super::models::{OnnxModel, Record, State, is_taken};
+use super::models::{Availability, OnnxModel, Record, is_taken};
 
 /// See the module's text.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Catalogue {
     models: BTreeMap<String, Arc<OnnxModel>>,
-    /// Those that were unloaded, the first first.
+    /// Names of unloaded models, the oldest first.
     unloaded: VecDeque<String>,
-    /// Why no worker says anything of models, if the pool should have some.
-    silence: Option<String>,
+    /// Why no worker serves models, although the pool should have some.
+    outage: Option<String>,
 }
 
-/// What a pool says of its models.
+/// What a pool reports about its models.
 #[derive(Clone, Debug)]
-pub(super) struct Heard {
+pub(super) struct PoolReport {
     /// Every worker.
     pub(super) workers: Vec<WorkerStatus>,
     /// The devices that are out of service.
     pub(super) quarantines: Vec<QuarantineStatus>,
-    /// Asked for after the workers.
+    /// The models of each worker, queried after `workers`.
     pub(super) rows: Vec<DeviceModel>,
 }
 
 /// Whether a worker serves models now.
 fn serves(worker: &WorkerStatus) -> bool {
-    is_for_models(worker)
-        && match worker.state {
-            WorkerState::Busy | WorkerState::Ready | WorkerState::Standby => true,
-            WorkerState::Backoff
-            | WorkerState::Quarantined
-            | WorkerState::Starting
-            | WorkerState::Stopping
-            | WorkerState::Stopped
-            | WorkerState::Unkillable => false,
-        }
+    is_for_models(worker) && worker.state.serves()
 }
 
 fn is_for_models(worker: &WorkerStatus) -> bool {
@@ -56,7 +47,7 @@ fn is_of(out: &QuarantineStatus, worker: &WorkerStatus) -> bool {
     out.role == worker.role && device == Some(&out.device)
 }
 
-/// In the pool's own words, which say when to come back.
+/// Says when the device comes back, in the words that the pool uses.
 fn out_of_service(QuarantineStatus { device, why, tried_in_us, .. }: &QuarantineStatus) -> String {
     match tried_in_us {
         None => format!("{device} is out of service until `gridpool release {device}` ({why})"),
@@ -67,20 +58,20 @@ fn out_of_service(QuarantineStatus { device, why, tried_in_us, .. }: &Quarantine
     }
 }
 
-impl Heard {
-    /// What the workers that serve say of their models.
-    fn rows_of_those_that_serve(&self) -> impl Iterator<Item = &DeviceModel> {
+impl PoolReport {
+    /// The models of workers that serve.
+    fn serving_rows(&self) -> impl Iterator<Item = &DeviceModel> {
         let is_up = |name: &str| self.workers.iter().any(|w| w.name == name && serves(w));
         self.rows.iter().filter(move |row| is_up(&row.worker))
     }
 
-    /// Whether some worker serves and none says anything: it has no models, or has just ended.
-    pub(super) fn is_doubtful(&self) -> bool {
-        self.workers.iter().any(serves) && self.rows_of_those_that_serve().next().is_none()
+    /// Whether some worker serves but no model is listed: the worker has no models, or it has just ended.
+    pub(super) fn is_inconsistent(&self) -> bool {
+        self.workers.iter().any(serves) && self.serving_rows().next().is_none()
     }
 
-    /// Takes those for ended that do not serve any more.
-    pub(super) fn correct(&mut self, later: &[WorkerStatus]) {
+    /// Marks workers as stopping that no longer serve in the `later` report.
+    pub(super) fn mark_ended(&mut self, later: &[WorkerStatus]) {
         let still = |name: &str| later.iter().any(|worker| worker.name == name && serves(worker));
         for worker in &mut self.workers {
             if serves(worker) && !still(&worker.name) {
@@ -89,8 +80,8 @@ impl Heard {
         }
     }
 
-    /// Why no worker serves models; `None` if one does, or none is meant to.
-    fn silence(&self) -> Option<String> {
+    /// Why no worker serves models; `None` if one does, or if the pool has no workers for models.
+    fn outage(&self) -> Option<String> {
         let mut workers = self.workers.iter().filter(|worker| is_for_models(worker)).peekable();
         if workers.peek().is_none() || workers.clone().any(serves) {
             return None;
@@ -110,28 +101,28 @@ impl Heard {
 }
 
 impl Catalogue {
-    /// The model of that name, be it there or gone.
+    /// The model of that name, unloaded ones included.
     pub(super) fn find(&self, name: &str) -> Option<&Arc<OnnxModel>> {
         self.models.get(name)
     }
 
-    /// Every model, those that were unloaded lately included.
+    /// Every model, recently unloaded ones included.
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<OnnxModel>> {
         self.models.values()
     }
 
-    /// Why no worker says anything of models, if the pool should have some.
-    pub(super) fn silence(&self) -> Option<&str> {
-        self.silence.as_deref()
+    /// Why no worker serves models, although the pool should have some.
+    pub(super) fn outage(&self) -> Option<&str> {
+        self.outage.as_deref()
     }
 
-    /// What is known after this was heard.
-    pub(super) fn after(&self, heard: &Heard) -> Self {
+    /// The catalogue after this report.
+    pub(super) fn updated(&self, report: &PoolReport) -> Self {
         let mut rows: BTreeMap<&str, Vec<&DeviceModel>> = BTreeMap::new();
-        for row in heard.rows_of_those_that_serve() {
+        for row in report.serving_rows() {
             rows.entry(&row.model.name).or_default().push(row);
         }
-        let silence = heard.silence();
+        let outage = report.outage();
         let mut models = BTreeMap::new();
         for (&name, rows) in &rows {
             let before = self.models.get(name);
@@ -144,43 +135,45 @@ impl Catalogue {
         for (name, before) in
             self.models.iter().filter(|(name, _)| !rows.contains_key(name.as_str()))
         {
-            let state = match (&before.state, &silence) {
-                (State::Unloaded, _) => State::Unloaded,
-                (_, Some(why)) => State::Away(why.clone()),
-                (_, None) => State::Unloaded,
+            let availability = match (&before.availability, &outage) {
+                (Availability::Unloaded, _) => Availability::Unloaded,
+                (_, Some(why)) => Availability::NoWorker(why.clone()),
+                (_, None) => Availability::Unloaded,
             };
-            if state == State::Unloaded && before.state != State::Unloaded {
+            if availability == Availability::Unloaded
+                && before.availability != Availability::Unloaded
+            {
                 unloaded.push_back(name.clone());
             }
-            let gone = OnnxModel { workers: Vec::new(), state, ..(**before).clone() };
+            let gone = OnnxModel { workers: Vec::new(), availability, ..(**before).clone() };
             gone_too.push((name.clone(), Arc::new(gone)));
         }
         models.extend(gone_too);
         while unloaded.len() > UNLOADED_MAX {
             unloaded.pop_front().and_then(|name| models.remove(&name));
         }
-        Self { models, unloaded, silence }
+        Self { models, unloaded, outage }
     }
 }
 
-/// What all workers together say of a model.
+/// One model, from the rows of all workers that have it.
 fn model(rows: &[&DeviceModel], record: Arc<Record>) -> OnnxModel {
     let is_ready = |row: &&&DeviceModel| row.model.state == ModelState::Ready;
     let ready = || rows.iter().filter(is_ready);
     let info: &ModelInfo = &ready().next().unwrap_or(&rows[0]).model;
     let name = &info.name;
     let workers: Vec<_> = ready().map(|row| row.worker.clone()).collect();
-    let state = if is_taken(name) {
-        State::Unavailable(format!(
-            "`{name}` is built into the gateway: name the model otherwise to ask it over HTTP"
+    let availability = if is_taken(name) {
+        Availability::Unavailable(format!(
+            "`{name}` is built into the gateway: load the model under another name to use it over HTTP"
         ))
     } else if workers.is_empty() {
         let why = rows.iter().map(|row| format!("{}: {}", row.worker, row.model.reason));
-        State::Unavailable(why.collect::<Vec<_>>().join("; "))
+        Availability::Unavailable(why.collect::<Vec<_>>().join("; "))
     } else {
-        State::Ready
+        Availability::Ready
     };
-    OnnxModel { info: info.clone(), workers, state, record }
+    OnnxModel { info: info.clone(), workers, availability, record }
 }
 
 #[cfg(test)]

@@ -1,29 +1,29 @@
-//! Why a request has no result: a status, a sentence, and whether to come back. The one place that
-//! turns what went wrong into a status of HTTP.
+//! Why a request has no result: an HTTP status, a sentence, and when to retry. Only this file chooses
+//! statuses for failures.
 //!
 //! | status | when |
 //! |---|---|
 //! | 400 | the request is wrong |
 //! | 404, 405 | no such path, model or version; a path that has no such method |
 //! | 408, 413, 415 | the body came too slowly, is too long, is compressed |
-//! | 422 | POISON: the job killed its workers, and would again |
+//! | 422 | POISON: the job killed its workers, and would do so again |
 //! | 500 | FAILED, or a fault of gridpool |
-//! | 501 | loading and unloading: not over HTTP |
-//! | 503, with Retry-After where that helps | BUSY, draining, DEVICE_LOST, CANCELLED, no pool, a limit of the gateway |
+//! | 501 | loading and unloading, which are not served over HTTP |
+//! | 503, with Retry-After if that helps | BUSY, draining, DEVICE_LOST, CANCELLED, no pool, a gateway limit |
 //! | 504 | DEADLINE |
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use gridpool_client::ClientError;
 use gridpool_protocol::chain::Chain;
-use gridpool_protocol::client::ClientError;
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
 
 use super::limits::RETRY_AFTER_S;
 
-/// How the pool says when a device is tried again: `tried again in 59 s`.
+/// The pool's words for when it probes a device: `tried again in 59 s`.
 const RETRIED_IN: &str = "tried again in ";
-/// How it says that a device is not tried again by itself.
+/// The pool's words for a device that waits for its operator.
 const OPERATORS: &str = "out of service until `gridpool release";
 
 /// See the module's text.
@@ -31,7 +31,7 @@ const OPERATORS: &str = "out of service until `gridpool release";
 pub(super) struct Failure {
     status: StatusCode,
     message: String,
-    /// The body was not read to its end, so nothing can follow it.
+    /// The body was not read to its end, so the connection must close.
     ends_connection: bool,
 }
 
@@ -45,12 +45,12 @@ impl Failure {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
-    /// There is no such thing.
+    /// There is no such path, model or version.
     pub(super) fn unknown(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, message)
     }
 
-    /// Not now; it may be otherwise soon.
+    /// The service is unavailable for now.
     pub(super) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
     }
@@ -60,7 +60,7 @@ impl Failure {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
     }
 
-    /// The verdict of a job that did not end OK.
+    /// A job ended with another verdict than OK.
     pub(super) fn verdict(receipt: &Receipt) -> Self {
         let status = match receipt.verdict {
             Verdict::Cancelled | Verdict::DeviceLost => StatusCode::SERVICE_UNAVAILABLE,
@@ -79,13 +79,13 @@ impl Failure {
         Self { ends_connection: true, ..self }
     }
 
-    /// The same with more words at its end.
+    /// Appends `more` to the sentence.
     pub(super) fn with(self, more: &str) -> Self {
         Self { message: self.message + more, ..self }
     }
 
-    /// When to come back, if that is of use: when the sentence says, else soon. Nobody need come back to
-    /// a device that waits for its operator.
+    /// Seconds after which to retry: those that the sentence names, else a default. `None` if a retry does
+    /// not help, because a device waits for its operator.
     fn retry_after(&self) -> Option<u64> {
         if self.status != StatusCode::SERVICE_UNAVAILABLE {
             return None;
@@ -110,20 +110,21 @@ impl From<ClientError> for Failure {
         let status = match &error {
             ClientError::Refused(Refusal::Busy(_) | Refusal::Draining)
             | ClientError::NoPool { .. }
+            | ClientError::NotAllowed { .. }
             | ClientError::Lost
             | ClientError::Silent
             | ClientError::Closed(_) => StatusCode::SERVICE_UNAVAILABLE,
             ClientError::Refused(Refusal::Poison(_)) => StatusCode::UNPROCESSABLE_ENTITY,
-            ClientError::Refused(Refusal::Invalid(_)) | ClientError::Batch(_) => {
-                StatusCode::BAD_REQUEST
-            }
+            ClientError::Refused(Refusal::Invalid(_) | Refusal::Unable(_))
+            | ClientError::Batch(_) => StatusCode::BAD_REQUEST,
             ClientError::Refused(Refusal::KeyInUse(_))
             | ClientError::Version { .. }
             | ClientError::Malformed(_)
-            | ClientError::Frame(_)
+            | ClientError::Connection(_)
+            | ClientError::Memory(_)
             | ClientError::Tensors(_)
             | ClientError::Unexpected(_)
-            | ClientError::Arena(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            | _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::new(status, Chain(&error).to_string())
     }
@@ -153,15 +154,10 @@ mod tests {
         let status = |verdict| {
             let receipt = Receipt {
                 job: "job7".to_owned(),
-                key: String::new(),
-                program_hash: String::new(),
                 items: 1,
-                item_errors: 0,
                 verdict,
                 reason: "because".to_owned(),
-                queue_us: 0,
-                total_us: 0,
-                attempts: Vec::new(),
+                ..Receipt::default()
             };
             let response = Failure::verdict(&receipt).into_response();
             let comes_back = response.headers().contains_key(header::RETRY_AFTER);
@@ -175,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_told_to_come_back_when_the_sentence_says_and_not_before() {
+    fn retry_after_is_the_time_that_the_sentence_names() {
         let after = |why: &str| {
             let response = Failure::unavailable(why).into_response();
             let after = response.headers().get(header::RETRY_AFTER);
@@ -191,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_pool_refuses_is_said_in_its_own_words() {
+    fn refusals_of_the_pool_keep_their_words() {
         let status = |error: ClientError| {
             let failure = Failure::from(error);
             (failure.status.as_u16(), failure.message().to_owned())

@@ -1,39 +1,36 @@
-//! Grids as tensors: GRID `[N, 30, 30]` and SIZE `[N, 2]` to a batch, and the results of a job back,
-//! with STATUS `[N]`: 0 for an item with a result, else why it has none.
+//! Grids as tensors. A request has GRID `[N, 30, 30]` and SIZE `[N, 2]`; its response has both for the
+//! results, and STATUS `[N]`: 0 for an item with a result, else the code of its error.
 
+use gridpool_client::{Job, Outputs};
 use gridpool_protocol::batch::{Grid, GridBatch};
-use gridpool_protocol::client::Job;
 use gridpool_protocol::limits::COLOR_MAX;
-use gridpool_protocol::output::{ItemError, ItemErrorCode, Output, Outputs};
+use gridpool_protocol::output::{ItemError, ItemErrorCode, Output};
 use gridpool_protocol::program::{Kind, Program, Type};
 use gridpool_protocol::tensor::{DataType, Tensor};
 use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::limits::{ERRORS_SHOWN_MAX, ITEMS_MAX, SIDE_MAX};
-use super::models::{GridModel, find};
-use super::request::{Input, Request};
+use super::request::Request;
 use super::tensors;
 
-/// The cells, row by row from the upper left; those outside of the size are not looked at.
+/// The cells, row by row from the upper left. Cells outside of SIZE are ignored.
 pub(super) const GRID: &str = "GRID";
-/// Height and width.
+/// Height and width of each grid.
 pub(super) const SIZE: &str = "SIZE";
-/// Why an item has no result.
+/// Whether an item has a result, and if not, why.
 pub(super) const STATUS: &str = "STATUS";
 
-/// In STATUS: the result is a grid that has no room in GRID. Any other that is not 0 is the number of an
-/// [`ItemErrorCode`].
+/// The STATUS of a result that is larger than GRID's 30 x 30. Other codes are those of [`ItemErrorCode`].
 const DOES_NOT_FIT: i32 = 100;
 /// Cells of one item.
 const CELLS: usize = SIDE_MAX * SIDE_MAX;
 /// Bytes of one item in SIZE.
 const SIZE_BYTES: usize = 2 * size_of::<i32>();
 
-/// The job that a request describes.
-pub(super) fn job(model: GridModel, request: &Request<'_>) -> Result<Job, Failure> {
-    let text = model.program(request)?;
-    let program = Program::compile(&text, request.ties)
+/// Makes the job that runs a program over the grids of a request.
+pub(super) fn job(text: &str, request: &Request<'_>) -> Result<Job<Outputs>, Failure> {
+    let program = Program::compile(text, request.ties)
         .map_err(|error| Failure::bad(format!("the program `{text}`: {error}")))?;
     let (takes, gives, grid) = (program.takes(), program.gives(), Type::one(Kind::Grid));
     if (takes, gives) != (grid, grid) {
@@ -42,8 +39,8 @@ pub(super) fn job(model: GridModel, request: &Request<'_>) -> Result<Job, Failur
              gives {grid}"
         )));
     }
-    let batch = batch(&request.inputs)?;
-    let job = Job::new(program, batch).map_err(|error| Failure::bad(error.to_string()))?;
+    let batch = batch(request)?;
+    let job = Job::program(program, batch).map_err(|error| Failure::bad(error.to_string()))?;
     let job = job.with_priority(request.priority).refuse_if_busy();
     Ok(match request.deadline {
         Some(deadline) => job.with_deadline(deadline),
@@ -51,9 +48,9 @@ pub(super) fn job(model: GridModel, request: &Request<'_>) -> Result<Job, Failur
     })
 }
 
-/// The grids of a request, every one of them checked.
-fn batch(inputs: &[Input<'_>]) -> Result<GridBatch, Failure> {
-    let (grids, sizes) = (find(inputs, GRID)?, find(inputs, SIZE)?);
+/// Reads and checks the grids of a request.
+fn batch(request: &Request<'_>) -> Result<GridBatch, Failure> {
+    let (grids, sizes) = (request.input(GRID)?, request.input(SIZE)?);
     let (items, others) = (grids.tensor.shape()[0], sizes.tensor.shape()[0]);
     if items != others {
         return Err(Failure::bad(format!("GRID has {items} items, SIZE has {others}")));
@@ -71,7 +68,7 @@ fn batch(inputs: &[Input<'_>]) -> Result<GridBatch, Failure> {
     Ok(batch)
 }
 
-/// One item.
+/// Reads one item.
 fn grid(cells: &[u8; CELLS], size: &[u8; SIZE_BYTES]) -> Result<Grid, String> {
     let [height, width] = [0, 1].map(|at| {
         let bytes: &[u8; 4] = &size.as_chunks().0[at];
@@ -95,8 +92,15 @@ fn grid(cells: &[u8; CELLS], size: &[u8; SIZE_BYTES]) -> Result<Grid, String> {
     Grid::new(h, w, kept).map_err(|error| error.to_string())
 }
 
-/// The tensors that a job gave, and the errors of the first items that have no result.
-pub(super) fn results(outputs: &Outputs) -> Result<(Vec<tensors::Output>, Vec<Value>), Failure> {
+/// Bytes that the output tensors take.
+pub(super) fn bytes(outputs: &Outputs) -> usize {
+    outputs.len() * (CELLS + SIZE_BYTES + size_of::<i32>())
+}
+
+/// The output tensors of a job, and the errors of the first items without a result.
+pub(super) fn results(
+    outputs: &Outputs,
+) -> Result<(Vec<tensors::OutputTensor>, Vec<Value>), Failure> {
     let malformed = |error| Failure::internal(format!("{error}"));
     let items = outputs.len();
     let mut grids = vec![0; items * CELLS];
@@ -133,12 +137,12 @@ pub(super) fn results(outputs: &Outputs) -> Result<(Vec<tensors::Output>, Vec<Va
     let tensors = tensors.into_iter().map(|(name, datatype, shape, data)| {
         let tensor = Tensor::new(name, datatype, shape);
         let tensor = tensor.map_err(|error| Failure::internal(error.to_string()))?;
-        Ok(tensors::Output::private(tensor, data))
+        Ok(tensors::OutputTensor::private(tensor, data))
     });
     Ok((tensors.collect::<Result<_, Failure>>()?, errors))
 }
 
-/// Why an item has no result in GRID.
+/// The error of an item that has no result in GRID.
 struct Absent {
     status: i32,
     code: &'static str,
@@ -163,7 +167,7 @@ fn status(code: ItemErrorCode) -> i32 {
     i32::from(code as u8)
 }
 
-/// Puts a grid into the upper left of its place.
+/// Copies a grid to the upper left of its 30 x 30 cells.
 fn place(grid: &Grid, room: &mut [u8; CELLS]) -> Result<(), Absent> {
     if grid.h() > SIDE_MAX || grid.w() > SIDE_MAX {
         return Err(Absent {
@@ -171,8 +175,8 @@ fn place(grid: &Grid, room: &mut [u8; CELLS]) -> Result<(), Absent> {
             code: "DoesNotFit",
             op: "output".to_owned(),
             message: format!(
-                "the result is {} x {}; GRID has room for {SIDE_MAX} x {SIDE_MAX}: the pool's socket \
-                 gives grids of any size",
+                "the result is {} x {}, larger than GRID's {SIDE_MAX} x {SIDE_MAX}: a client of the \
+                 pool's socket gets grids of any size",
                 grid.h(),
                 grid.w()
             ),

@@ -1,15 +1,16 @@
-//! `GET /metrics`: what the pool and this gateway have counted, as Prometheus reads it. The supervisor
-//! counts ([`gridpool_protocol::metrics`]), so its sums outlive a gateway; what is said of requests of
-//! HTTP and of models is this process's own. A pool that does not answer is `gridpool_up 0`, without the
-//! rest of its families: no number is older than the question.
+//! `GET /metrics`: the counts of the pool and of this gateway, in Prometheus's text format.
 //!
-//! Names are Triton's where theirs mean the same, else `gridpool_…` in base units. Labels hold no numbers
-//! that only grow: a worker is called by its device and role, not by its generation.
+//! The supervisor counts jobs and workers ([`gridpool_protocol::metrics`]), so those sums survive a restart
+//! of the gateway. This process counts HTTP requests and requests of models. If the supervisor does not
+//! answer, the page says `gridpool_up 0` and leaves out its other families: no number is ever stale.
+//!
+//! A metric that means the same as Triton's has Triton's name; any other is `gridpool_…` in base units. No
+//! label grows without bound: a worker is named by its device and role, not by its generation.
 
-mod models;
+mod families;
 mod page;
-mod pool;
 mod requests;
+mod sources;
 #[cfg(test)]
 mod tests;
 
@@ -19,28 +20,39 @@ use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 
-use super::Gateway;
+use super::Server;
 use super::failure::Failure;
+use super::models::Model;
+use families::FAMILIES;
 use page::Page;
+use sources::PageInput;
 
 pub(super) use requests::{Requests, count};
 
-/// Version 0.0.4 of the text format, which every Prometheus reads.
+/// Version 0.0.4 of the text format. Every Prometheus reads it.
 const CONTENT_TYPE: HeaderValue =
     HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
-/// All families.
-pub(super) async fn metrics(State(gateway): State<Arc<Gateway>>) -> Result<Response, Failure> {
+/// Answers with all families.
+pub(super) async fn metrics(State(gateway): State<Arc<Server>>) -> Result<Response, Failure> {
     let measured = gateway.observer.measure().await;
     let view = match &measured {
-        Ok(_) => gateway.observer.look().await,
+        Ok(_) => gateway.observer.view().await,
         Err(error) => Err(error.clone()),
     };
-    let view = view.unwrap_or_else(|_| gateway.observer.last());
-    let mut page = Page::default();
-    pool::add(&mut page, measured.as_ref().ok());
-    gateway.requests.add(&mut page);
-    models::add(&mut page, &gateway.statistics, view.models());
-    let text = page.text().map_err(|error| Failure::internal(error.to_string()))?;
+    let view = view.unwrap_or_else(|_| gateway.observer.latest());
+    let numbers = |model: Model| (model.name().to_owned(), gateway.statistics.of(&model).numbers());
+    let models: Vec<_> = view.models().map(numbers).collect();
+    let view =
+        PageInput { metrics: measured.as_ref().ok(), requests: &gateway.requests, models: &models };
+    let text = page(&view).text().map_err(|error| Failure::internal(error.to_string()))?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
+}
+
+fn page(view: &PageInput<'_>) -> Page {
+    let mut page = Page::default();
+    for family in FAMILIES.iter().flat_map(|(_, families)| *families) {
+        page.add(family.head, &family.source.labels(), family.source.rows(view));
+    }
+    page
 }

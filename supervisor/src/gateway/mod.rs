@@ -1,37 +1,39 @@
 //! The HTTP gateway: the Open Inference Protocol v2, in a process of its own.
 //!
-//! It is one more client of the pool's socket: it knows nothing that another client could not know, and
-//! its death costs the HTTP requests that are open and nothing else. The supervisor opens the listening
-//! socket, starts this process, watches it, and starts it again ([`crate::shell`]); it hands over
+//! The gateway is an ordinary client of the pool's socket. If it dies, only the open HTTP requests are
+//! lost. The supervisor opens the listening socket, starts this process, watches it, and restarts it
+//! ([`crate::shell`]). The supervisor hands over
 //!
 //! - descriptor 0: the listening socket, which outlives this process;
-//! - descriptor 1: a socket on which the gateway gives signs of life, a line each. Its end is the order
-//!   to answer what is under way and to stop.
+//! - descriptor 1: a socket to which the gateway writes a line as a sign of life. When the supervisor
+//!   closes it, the gateway answers the requests in progress and stops.
 //!
-//! The async runtime, and whatever speaks HTTP, is named here and nowhere else. A request is read by the
-//! runtime and worked on by a thread: JSON to tensors (`request`), tensors to a job (`models`, `work`),
-//! the job through the pool (`pool`), and back (`reply`). Which models there are is asked of the pool
-//! (`observer`, `catalogue`), and whether they are ready is tried (`readiness`, `trial`). What there is to be
-//! counted is printed by `metrics`.
+//! Only this folder names the async runtime and the HTTP crates. A request passes these stations: the
+//! runtime reads it; a thread turns JSON into tensors (`request`) and tensors into a job (`models`, `work`),
+//! and sends the job (`pool`); the runtime awaits the answer and writes the response (`reply`). `observer`
+//! and `catalogue` ask the pool for its models; `readiness` and `probe` find out whether they work;
+//! `metrics` prints the counts.
 
+mod blocking;
 mod body;
 mod catalogue;
 mod failure;
 mod grids;
+mod job;
 mod limits;
 mod metrics;
 mod models;
 mod observer;
 mod pool;
+mod probe;
 mod readiness;
 mod reply;
 mod request;
 mod routes;
 mod serve;
 mod statistics;
+mod tally;
 mod tensors;
-mod trial;
-mod work;
 
 use std::io;
 use std::net::TcpListener;
@@ -39,64 +41,70 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
+use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName};
-use crossbeam_channel::{Receiver, RecvTimeoutError};
-use gridpool_protocol::client::ClientError;
-use gridpool_protocol::clock;
+use axum::response::Response;
+use gridpool_client::ClientError;
+use gridpool_ipc::clock;
 use hyper_util::server::graceful::GracefulShutdown;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getppid};
 use serde_json::Value;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use body::{Budget, Held};
+use blocking::run_blocking;
+use body::{BodyBudget, HeldBytes};
 use failure::Failure;
+use job::PoolJob;
 use limits::{BEAT_EVERY, REQUESTS_MAX};
 use metrics::Requests;
 use models::{GridModel, Model};
 use observer::Observer;
-use pool::{HangUp, Pool};
+use pool::{HangUp, PoolConnections};
 use readiness::Readiness;
-use reply::{Encoded, Reply};
-use statistics::{Spent, Statistics};
+use reply::Reply;
+use request::{Request, WantedOutputs};
+use statistics::Statistics;
+use tally::GatewayTimes;
 
 use crate::logging;
 
-/// Threads that may wait for the pool: those of requests and trials, two that ask how it is, and those
-/// that cancel.
+/// Threads for calls that block: one for each request that is read and sent, two that query the pool, and
+/// some that cancel jobs. A pool that does not read its socket can block all of them.
 const BLOCKING_THREADS: usize = REQUESTS_MAX + 8;
-/// Threads that read and write sockets.
+/// An IO thread encodes results up to this size itself, bytes.
+const QUICK_BYTES_MAX: usize = 16 << 10;
+/// IO threads: they read and write sockets.
 const IO_THREADS: usize = 2;
 
-/// What the supervisor tells its gateway.
+/// What the supervisor passes to its gateway.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The pool's socket.
     pub socket: PathBuf,
-    /// The supervisor, with which the gateway dies.
+    /// The supervisor. When it dies, the kernel kills the gateway.
     pub supervisor_pid: u32,
 }
 
-/// Why a gateway ended by itself.
+/// Why a gateway ended without being told to.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
-    /// The pool cannot be talked to.
+    /// The gateway cannot connect to the pool.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The pool cannot be talked to any longer.
+    /// The connection to the pool is lost for good.
     #[error("the pool is gone: {0}")]
     Cut(String),
-    /// It was not started by a supervisor.
+    /// No supervisor started this process.
     #[error("`gridpool gateway` is started by `gridpool serve --http ADDR`, not by hand")]
     Orphan,
-    /// The system says no.
+    /// A system call failed.
     #[error("{what}")]
     System {
-        /// What was tried.
+        /// What the gateway tried.
         what: &'static str,
         /// The error.
         #[source]
@@ -108,44 +116,38 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> GatewayError {
     move |source| GatewayError::System { what, source }
 }
 
-/// What all requests share.
+/// What all requests share: connections, statistics and limits.
 #[derive(Debug)]
-struct Gateway {
-    pool: Pool,
-    /// Looks at the pool, and runs the known job and trials.
+struct Server {
+    pool: Arc<PoolConnections>,
+    /// Queries the pool, and runs the probes.
     observer: Arc<Observer>,
     readiness: Readiness,
     statistics: Statistics,
     requests: Requests,
-    budget: Budget,
-    /// One for each request and trial that is being worked on.
+    budget: BodyBudget,
+    /// Permits for requests and probes in progress.
     slots: Arc<Semaphore>,
 }
 
-/// Serves HTTP until the supervisor says so or is gone.
+/// Serves HTTP until the supervisor closes the link or dies.
 ///
 /// # Errors
-/// [`GatewayError`]; the supervisor starts another one.
+/// [`GatewayError`]; the supervisor then starts another gateway.
 pub fn run(options: &Options) -> Result<(), GatewayError> {
     let (listener, link) = take_over(options)?;
-    // Requests do not wait for whoever reads the log, which is the supervisor's.
+    // The log is a pipe of the supervisor. A slow reader must not delay requests.
     logging::write_aside().map_err(system("a thread for the log"))?;
-    let pool = Pool::connect(&options.socket)?;
-    let gateway = Arc::new(Gateway {
-        pool,
+    let pool = PoolConnections::connect(&options.socket)?;
+    let gateway = Arc::new(Server {
+        pool: Arc::new(pool),
         observer: Arc::new(Observer::connect(&options.socket)?),
         readiness: Readiness::new(),
         statistics: Statistics::new(),
         requests: Requests::default(),
-        budget: Budget::new(),
+        budget: BodyBudget::new(),
         slots: Arc::new(Semaphore::new(REQUESTS_MAX)),
     });
-    let for_probe = Arc::clone(&gateway);
-    let (stop, stopped) = crossbeam_channel::bounded(0);
-    thread::Builder::new()
-        .name("probe".into())
-        .spawn(move || probe(&for_probe, &stopped))
-        .map_err(system("a thread for the known job"))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(IO_THREADS)
         .max_blocking_threads(BLOCKING_THREADS)
@@ -154,46 +156,41 @@ pub fn run(options: &Options) -> Result<(), GatewayError> {
         .map_err(system("the runtime"))?;
     let ended = runtime.block_on(live(Arc::clone(&gateway), listener, link));
     if ended.is_ok() {
-        gateway.pool.hear_out(gateway.observer.client());
+        gateway.pool.read_remaining(gateway.observer.client());
     }
-    drop(stop);
-    // Threads that still wait for the pool wait for nothing any more.
+    // Some threads may still wait for the pool. Their answers are of no use now.
     runtime.shutdown_background();
     ended
 }
 
-/// Whether the gateway would not serve a model of that name: it is an op's, or stands in a path.
+/// Whether a model of the pool cannot be served under that name: an op or a path has it.
 #[must_use]
 pub fn is_taken(name: &str) -> bool {
     models::is_taken(name)
 }
 
-/// Reads a request for a model that is built in as far as a job, which nobody runs: how many items it
-/// has, or what is wrong with it. `json_bytes` is what `Inference-Header-Content-Length` would say.
+/// Parses a request for a built-in model into a job, without running it, and returns its number of items.
+/// `json_bytes` is the value of `Inference-Header-Content-Length`.
 ///
 /// # Errors
-/// The sentence that a client would be told.
+/// The sentence that a client would receive.
 pub fn check_request(model: &str, json_bytes: Option<usize>, body: &[u8]) -> Result<u64, String> {
-    let check = || {
-        let none = || Failure::unknown(format!("there is no model `{model}`"));
-        let model = Model::Grid(GridModel::find(model).ok_or_else(none)?);
-        let length = json_bytes.map(|bytes| (request::HEADER_LENGTH, bytes));
-        let length = length.map(|(name, bytes)| (HeaderName::from_static(name), bytes.into()));
-        let mut request = request::parse(&HeaderMap::from_iter(length), body)?;
-        let items = model.items(&request);
-        model.work(&mut request).map(|_| items)
-    };
-    check().map_err(|failure: Failure| failure.message().to_owned())
+    let none = || Failure::unknown(format!("there is no model `{model}`"));
+    let length = json_bytes.map(|bytes| (request::HEADER_LENGTH, bytes));
+    let length = length.map(|(name, bytes)| (HeaderName::from_static(name), bytes.into()));
+    let model = GridModel::find(model).ok_or_else(none).map(Model::Grid);
+    let asked = model.and_then(|m| ParsedRequest::read(&m, &HeaderMap::from_iter(length), body));
+    asked.map(|(asked, _)| asked.items).map_err(|failure| failure.message().to_owned())
 }
 
-/// The descriptors that the supervisor has left, and our life in its hands.
+/// Takes the descriptors that the supervisor passed, and asks the kernel to end this process with it.
 fn take_over(options: &Options) -> Result<(TcpListener, UnixStream), GatewayError> {
     let parent = i32::try_from(options.supervisor_pid).ok().map(Pid::from_raw);
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(|e| system("dying with a parent")(e.into()))?;
     if parent != Some(getppid()) {
         return Err(GatewayError::Orphan);
     }
-    // The supervisor blocks some for itself, which a child inherits.
+    // The supervisor blocks some signals, and a child inherits that.
     SigSet::empty().thread_set_mask().map_err(|e| system("unblocking signals")(e.into()))?;
     let own = "the descriptors of the supervisor";
     let listener = io::stdin().as_fd().try_clone_to_owned().map_err(system(own))?;
@@ -206,19 +203,17 @@ fn take_over(options: &Options) -> Result<(TcpListener, UnixStream), GatewayErro
     Ok((listener, link))
 }
 
-/// The body of the thread that runs the known job, until the gateway stops.
-fn probe(gateway: &Gateway, stopped: &Receiver<()>) {
+/// Probes the pool with the known job, again and again.
+async fn probe(gateway: Arc<Server>) {
     loop {
-        let pause = gateway.readiness.probe(gateway.observer.client());
-        if stopped.recv_timeout(pause) == Err(RecvTimeoutError::Disconnected) {
-            return;
-        }
+        let pause = gateway.readiness.probe(gateway.observer.client()).await;
+        sleep(pause).await;
     }
 }
 
-/// Serves, and gives signs of life from the runtime that serves.
+/// Serves, and writes signs of life from the same runtime: if it stalls, they stop.
 async fn live(
-    gateway: Arc<Gateway>,
+    gateway: Arc<Server>,
     listener: TcpListener,
     link: UnixStream,
 ) -> Result<(), GatewayError> {
@@ -227,22 +222,25 @@ async fn live(
     let graceful = Arc::new(GracefulShutdown::new());
     let router = routes::router(Arc::clone(&gateway));
     let accepting = tokio::spawn(serve::accept(listener, router, Arc::clone(&graceful)));
+    let probing = tokio::spawn(probe(Arc::clone(&gateway)));
     let ended = stay(&gateway, &link).await;
-    accepting.abort();
-    // However it ended, the task is gone and with it its hold on the connections.
-    drop(accepting.await);
+    for task in [accepting, probing] {
+        task.abort();
+        // Wait until the task has dropped its share of the connections.
+        drop(task.await);
+    }
     if let Some(graceful) = Arc::into_inner(graceful) {
         serve::finish(graceful).await;
     }
     ended
 }
 
-/// Gives signs of life until the supervisor's end of the link is closed.
-async fn stay(gateway: &Gateway, link: &tokio::net::UnixStream) -> Result<(), GatewayError> {
+/// Writes signs of life until the supervisor closes its end of the link.
+async fn stay(gateway: &Server, link: &tokio::net::UnixStream) -> Result<(), GatewayError> {
     loop {
         match link.try_write(b"\n") {
             Ok(_) => {}
-            // The supervisor has no time to read: it has enough lines to believe in us.
+            // The supervisor has not read yet. Enough lines are waiting for it.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return Ok(()),
         }
@@ -261,49 +259,73 @@ async fn stay(gateway: &Gateway, link: &tokio::net::UnixStream) -> Result<(), Ga
     }
 }
 
-impl Gateway {
-    /// One inference, from its body to the body of its answer. Blocks for as long as the job takes.
-    fn infer(
-        &self,
-        model: &Model,
-        headers: &HeaderMap,
-        body: &[u8],
-        (hang_up, held): (&HangUp, &mut Held),
-    ) -> Result<Encoded, Failure> {
+impl Server {
+    /// Runs one inference request, from its body to its response. No thread blocks on the job.
+    async fn infer(
+        self: Arc<Self>,
+        model: Model,
+        (headers, body): (HeaderMap, Vec<u8>),
+        (hang_up, held): (HangUp, HeldBytes),
+    ) -> Result<Response, Failure> {
         let began = clock::now();
-        let _under_way = self.statistics.of(model).enter();
-        let done = self.try_infer(model, headers, body, (hang_up, held));
+        let _in_flight = self.statistics.of(&model).enter();
+        let done = self.try_infer(&model, (headers, body), (hang_up, held)).await;
         if done.is_err() {
-            self.statistics.of(model).failed(began.elapsed());
+            self.statistics.of(&model).failed(began.elapsed());
         }
         done
     }
 
-    fn try_infer(
+    async fn try_infer(
         &self,
         model: &Model,
-        headers: &HeaderMap,
-        body: &[u8],
-        (hang_up, held): (&HangUp, &mut Held),
-    ) -> Result<Encoded, Failure> {
+        (headers, body): (HeaderMap, Vec<u8>),
+        (hang_up, mut held): (HangUp, HeldBytes),
+    ) -> Result<Response, Failure> {
+        let began = clock::now();
+        let (pool, asked) = (Arc::clone(&self.pool), model.clone());
+        let (ParsedRequest { id, wanted, items, input }, answer) = run_blocking(move || {
+            let (asked, work) = ParsedRequest::read(&asked, &headers, &body)?;
+            Ok((asked, work.send(&pool, &hang_up)?))
+        })
+        .await?;
+        let (receipt, unread) = answer.await?;
+        let answered = clock::now();
+        model.has_answered(&receipt);
+        let mut parameters = reply::proof(&receipt)?;
+        let (bytes, name) = (unread.bytes, model.name().to_owned());
+        let write = move || {
+            let (outputs, errors) = (unread.read)()?;
+            if !errors.is_empty() {
+                parameters.insert("errors".to_owned(), Value::Array(errors).to_string().into());
+            }
+            let encoded = Reply { model: name, id, parameters, outputs }.encode(&wanted, &mut held);
+            encoded.map(|encoded| encoded.respond(held))
+        };
+        let response =
+            if bytes <= QUICK_BYTES_MAX { write()? } else { run_blocking(write).await? };
+        let (output, total) = (answered.elapsed(), began.elapsed());
+        self.statistics.of(model).succeeded(items, &receipt, GatewayTimes { input, output, total });
+        Ok(response)
+    }
+}
+
+/// A parsed request, apart from its job.
+struct ParsedRequest {
+    id: Option<String>,
+    wanted: WantedOutputs,
+    items: u64,
+    /// Time spent parsing.
+    input: Duration,
+}
+
+impl ParsedRequest {
+    fn read(model: &Model, headers: &HeaderMap, body: &[u8]) -> Result<(Self, PoolJob), Failure> {
         let began = clock::now();
         let mut request = request::parse(headers, body)?;
         let items = model.items(&request);
         let work = model.work(&mut request)?;
-        let input = began.elapsed();
-        let answer = work.run(&self.pool, hang_up)?;
-        let answered = clock::now();
-        let receipt = answer.receipt();
-        let (outputs, errors) = answer.results()?;
-        model.has_answered(receipt);
-        let mut parameters = reply::proof(receipt)?;
-        if !errors.is_empty() {
-            parameters.insert("errors".to_owned(), Value::Array(errors).to_string().into());
-        }
-        let reply = Reply { model: model.name().to_owned(), id: request.id, parameters, outputs };
-        let encoded = reply.encode(&request.wanted, held)?;
-        let (output, total) = (answered.elapsed(), began.elapsed());
-        self.statistics.of(model).succeeded(items, receipt, Spent { input, output, total });
-        Ok(encoded)
+        let Request { id, wanted, .. } = request;
+        Ok((Self { id, wanted, items, input: began.elapsed() }, work))
     }
 }

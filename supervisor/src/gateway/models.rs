@@ -1,8 +1,8 @@
-//! What is served under which name, and how it is described: the models that are built in ([`GridModel`])
-//! and those of the pool ([`OnnxModel`]). The one place where the two kinds are told apart.
+//! The served models, by name: built-in ones ([`GridModel`]) and those of the pool ([`OnnxModel`]).
 //!
-//! A name that is built in stays so: a model of the pool that has it too is listed as UNAVAILABLE.
+//! A built-in name has precedence: a model of the pool under the same name is listed as UNAVAILABLE.
 
+mod config;
 mod grid;
 mod onnx;
 
@@ -15,27 +15,28 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::grids;
-use super::request::{Input, Request};
-use super::work::Work;
+use super::job::PoolJob;
+use super::request::{InputTensor, Request, WantedOutputs};
+use super::tensors;
 
 pub(super) use grid::GridModel;
-pub(super) use onnx::{OnnxModel, Record, State, nodes};
+pub(super) use onnx::{Availability, OnnxModel, Record, nodes};
 
-/// The one version of every model.
+/// The only version of every model.
 pub(super) const VERSION: &str = "1";
-/// `/v2/models/stats` is no model.
+/// Names that paths have: `/v2/models/stats`.
 const NAMES_OF_PATHS: [&str; 1] = ["stats"];
 
 /// One model.
 #[derive(Clone, Debug)]
 pub(super) enum Model {
-    /// Built in: it runs on the workers of grids.
+    /// Built in. Grid workers run it.
     Grid(GridModel),
-    /// Of the pool: it runs on the workers of models.
+    /// A model of the pool. Inference workers run it.
     Onnx(Arc<OnnxModel>),
 }
 
-/// Whether no model of the pool can be served under that name.
+/// Whether a model of the pool cannot be served under that name.
 pub(super) fn is_taken(name: &str) -> bool {
     GridModel::find(name).is_some() || NAMES_OF_PATHS.contains(&name)
 }
@@ -48,7 +49,7 @@ impl Model {
         }
     }
 
-    /// What it takes.
+    /// The inputs that it takes.
     pub(super) fn inputs(&self) -> Cow<'_, [TensorSpec]> {
         match self {
             Self::Grid(model) => model.inputs().into(),
@@ -56,7 +57,7 @@ impl Model {
         }
     }
 
-    /// What it gives.
+    /// The outputs that it gives.
     pub(super) fn outputs(&self) -> Cow<'_, [TensorSpec]> {
         match self {
             Self::Grid(model) => model.outputs().into(),
@@ -64,7 +65,7 @@ impl Model {
         }
     }
 
-    /// What runs it.
+    /// The name of what runs it.
     fn platform(&self) -> &'static str {
         match self {
             Self::Grid(_) => grid::PLATFORM,
@@ -72,7 +73,7 @@ impl Model {
         }
     }
 
-    /// As `/v2/models/NAME` says it.
+    /// The document of `/v2/models/NAME`.
     pub(super) fn metadata(&self) -> Value {
         json!({
             "name": self.name(),
@@ -83,7 +84,7 @@ impl Model {
         })
     }
 
-    /// As `/v2/models/NAME/config` says it, in Triton's terms.
+    /// The document of `/v2/models/NAME/config`, in Triton's terms.
     pub(super) fn config(&self) -> Value {
         match self {
             Self::Grid(model) => model.config(),
@@ -91,7 +92,7 @@ impl Model {
         }
     }
 
-    /// How many inferences a request is: items or rows, or 1.
+    /// The number of inferences in a request: its items or rows, or 1.
     pub(super) fn items(&self, request: &Request<'_>) -> u64 {
         let first = request.inputs.first().and_then(|input| input.tensor.shape().first().copied());
         let has_rows = match self {
@@ -101,39 +102,41 @@ impl Model {
         first.filter(|_| has_rows).unwrap_or(1)
     }
 
-    /// A request of it has got its result.
+    /// Notes that a request got its result.
     pub(super) fn has_answered(&self, receipt: &Receipt) {
         match self {
             Self::Grid(_) => {}
-            Self::Onnx(model) => model.record.proof.succeeded(receipt),
+            Self::Onnx(model) => model.record.probe.succeeded(receipt),
         }
     }
 
-    /// What a request asks of it, checked against all that is known of it.
-    pub(super) fn work(&self, request: &mut Request<'_>) -> Result<Work, Failure> {
+    /// Checks a request and makes its job.
+    pub(super) fn work(&self, request: &mut Request<'_>) -> Result<PoolJob, Failure> {
         if let Self::Onnx(model) = self {
             model.can_be_asked()?;
         }
-        check_inputs(self, &request.inputs)?;
-        request.wanted.check(self)?;
+        check_inputs(self, request)?;
+        check_wanted(self, &request.wanted)?;
         match self {
-            Self::Grid(model) => grids::job(*model, request).map(Work::Grids),
-            Self::Onnx(model) => model.job(request).map(Work::Onnx),
+            Self::Grid(model) => {
+                grids::job(&model.program(request)?, request).map(PoolJob::Program)
+            }
+            Self::Onnx(model) => model.job(request).map(PoolJob::Model),
         }
     }
 }
 
-/// Whether these are the inputs that a model takes, each of its type and shape.
-fn check_inputs(model: &Model, inputs: &[Input<'_>]) -> Result<(), Failure> {
+/// Checks that a request has the inputs that the model takes, each of the right type and shape.
+fn check_inputs(model: &Model, request: &Request<'_>) -> Result<(), Failure> {
     let specs = model.inputs();
-    let is_taken = |input: &&Input<'_>| specs.iter().any(|s| s.name == input.tensor.name());
-    if let Some(other) = inputs.iter().find(|input| !is_taken(input)) {
+    let is_taken = |input: &&InputTensor<'_>| specs.iter().any(|s| s.name == input.tensor.name());
+    if let Some(other) = request.inputs.iter().find(|input| !is_taken(input)) {
         let takes: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
         let (name, takes, model) = (other.tensor.name(), takes.join(" and "), model.name());
         return Err(Failure::bad(format!("the model `{model}` takes {takes}, not `{name}`")));
     }
     for spec in specs.iter() {
-        let tensor = &find(inputs, &spec.name)?.tensor;
+        let tensor = &request.input(&spec.name)?.tensor;
         if let Err(error) = spec.accepts(tensor) {
             return Err(Failure::bad(format!("{error}{}", where_it_differs(spec, tensor))));
         }
@@ -141,13 +144,36 @@ fn check_inputs(model: &Model, inputs: &[Input<'_>]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The input of that name.
-pub(super) fn find<'a, 'b>(inputs: &'a [Input<'b>], name: &str) -> Result<&'a Input<'b>, Failure> {
-    let input = inputs.iter().find(|input| input.tensor.name() == name);
-    input.ok_or_else(|| Failure::bad(format!("the request has no input `{name}`")))
+/// Checks that the model has every wanted output, and that each can be sent in the wanted form.
+fn check_wanted(model: &Model, wanted: &WantedOutputs) -> Result<(), Failure> {
+    let gives = model.outputs();
+    let as_json: Vec<&TensorSpec> = match wanted {
+        WantedOutputs::All { binary } => gives.iter().filter(|_| !binary).collect(),
+        WantedOutputs::Some(names) => {
+            let mut as_json = Vec::new();
+            for (name, binary) in names {
+                let Some(spec) = gives.iter().find(|spec| spec.name == *name) else {
+                    let gives: Vec<_> = gives.iter().map(|spec| spec.name.as_str()).collect();
+                    let (model, gives) = (model.name(), gives.join(", "));
+                    return Err(Failure::bad(format!(
+                        "the model `{model}` gives {gives}; it has no output `{name}`"
+                    )));
+                };
+                as_json.extend((!binary).then_some(spec));
+            }
+            as_json
+        }
+    };
+    match as_json.into_iter().find(|spec| !tensors::goes_as_json(spec.datatype)) {
+        Some(TensorSpec { name, datatype, .. }) => Err(Failure::bad(format!(
+            "output `{name}` is {datatype}, which is sent as binary data only: ask for it with \
+                 binary_data"
+        ))),
+        None => Ok(()),
+    }
 }
 
-/// In which dimension a tensor is not what a model takes.
+/// Names the dimension in which a tensor differs from what the model takes.
 fn where_it_differs(spec: &TensorSpec, tensor: &Tensor) -> String {
     let (got, want) = (tensor.signed_shape(), &spec.shape);
     if got.len() != want.len() {
@@ -158,19 +184,6 @@ fn where_it_differs(spec: &TensorSpec, tensor: &Tensor) -> String {
     differs.map_or_else(String::new, |(axis, (got, want))| {
         format!(": dimension {axis} is {got}, not {want}")
     })
-}
-
-/// An input or output as Triton writes it: where all have a dimension for the batch, without that. A
-/// shape without any other has one of 1 in its place.
-fn config_of(spec: &TensorSpec, has_rows: bool) -> Value {
-    let data_type = format!("TYPE_{}", spec.datatype);
-    match &spec.shape[usize::from(has_rows && !spec.shape.is_empty())..] {
-        [] => {
-            let reshape = json!({ "shape": [] });
-            json!({ "name": spec.name, "data_type": data_type, "dims": [1], "reshape": reshape })
-        }
-        dims => json!({ "name": spec.name, "data_type": data_type, "dims": dims }),
-    }
 }
 
 #[cfg(test)]
@@ -185,6 +198,6 @@ pub(super) mod tests {
             assert!(is_taken(name), "{name}");
         }
         assert!(!is_taken("resnet50"));
-        assert!(!is_taken("replace"), "an op that is no model");
+        assert!(!is_taken("replace"), "an op that is not served");
     }
 }

@@ -1,16 +1,17 @@
-//! What the gateway knows of the pool: asked for when somebody wants to know, by one question at a time.
-//! Whoever comes while one is under way shares the answer to the next, however many they are.
+//! What the gateway knows about the pool. A request queries the pool if needed, one query at a time.
+//! Requests that arrive during a query share the next one.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use gridpool_protocol::client::{Client, ClientError};
-use gridpool_protocol::clock;
+use gridpool_client::{Client, ClientError};
+use gridpool_ipc::clock;
 use gridpool_protocol::metrics::Metrics;
 use tokio::time::timeout;
 
-use super::catalogue::{Catalogue, Heard};
+use super::blocking::run_blocking;
+use super::catalogue::{Catalogue, PoolReport};
 use super::failure::Failure;
 use super::limits::{MODELS_EVERY, STATUS_TIMEOUT};
 use super::models::{GridModel, Model, VERSION};
@@ -20,35 +21,35 @@ use super::pool;
 #[derive(Debug)]
 pub(super) struct Observer {
     client: Client,
-    /// Held by the question that is under way, to its end.
+    /// Held by the running query, to its end.
     turn: Arc<tokio::sync::Mutex<()>>,
-    /// The same of questions for what was counted.
+    /// Held by the running query for metrics.
     measuring: Arc<tokio::sync::Mutex<()>>,
-    seen: Mutex<Arc<View>>,
+    latest_view: Mutex<Arc<PoolView>>,
 }
 
-/// The pool, as it was when it was asked.
+/// The pool, as of one query.
 #[derive(Clone, Debug, Default)]
-pub(super) struct View {
-    /// Before the question was.
+pub(super) struct PoolView {
+    /// The time just before the query.
     asked: Option<Instant>,
-    /// It finishes what it has.
+    /// The pool drains.
     draining: bool,
     pub(super) catalogue: Catalogue,
 }
 
-impl View {
-    /// Asks a pool, and lays what it says over what was known.
+impl PoolView {
+    /// Queries the pool, and updates what was known.
     fn ask(&self, client: &Client) -> Result<Self, ClientError> {
         let asked = Some(clock::now());
         let status = client.status()?;
-        // A worker tells of its models before it is READY, so all that serve have told already.
+        // A worker reports its models before it is READY, so every worker that serves has done so.
         let (workers, quarantines) = (status.workers, status.quarantines);
-        let mut heard = Heard { workers, quarantines, rows: client.models()? };
-        if heard.is_doubtful() {
-            heard.correct(&client.status()?.workers);
+        let mut report = PoolReport { workers, quarantines, rows: client.models()? };
+        if report.is_inconsistent() {
+            report.mark_ended(&client.status()?.workers);
         }
-        let catalogue = self.catalogue.after(&heard);
+        let catalogue = self.catalogue.updated(&report);
         Ok(Self { asked, draining: status.supervisor.draining, catalogue })
     }
 
@@ -67,62 +68,65 @@ impl View {
 impl Observer {
     pub(super) fn connect(socket: &Path) -> Result<Self, ClientError> {
         let client = pool::connect(socket)?;
-        Ok(Self { client, turn: Arc::default(), measuring: Arc::default(), seen: Mutex::default() })
+        Ok(Self {
+            client,
+            turn: Arc::default(),
+            measuring: Arc::default(),
+            latest_view: Mutex::default(),
+        })
     }
 
     pub(super) fn client(&self) -> &Client {
         &self.client
     }
 
-    fn lock(&self) -> MutexGuard<'_, Arc<View>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Arc<PoolView>> {
+        self.latest_view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was seen last.
-    pub(super) fn last(&self) -> Arc<View> {
+    /// The result of the latest query.
+    pub(super) fn latest(&self) -> Arc<PoolView> {
         Arc::clone(&self.lock())
     }
 
     /// The pool as it is now.
-    pub(super) async fn look(self: &Arc<Self>) -> Result<Arc<View>, Failure> {
+    pub(super) async fn view(self: &Arc<Self>) -> Result<Arc<PoolView>, Failure> {
         let came = clock::now();
         let asking = async {
             let turn = Arc::clone(&self.turn).lock_owned().await;
-            let last = self.last();
+            let last = self.latest();
             if last.asked.is_some_and(|asked| asked >= came) {
                 return Ok(last);
             }
             let this = Arc::clone(self);
-            let ask = move || -> Result<_, Failure> {
+            let ask = move || {
                 let _turn = turn;
                 let view = Arc::new(last.ask(&this.client)?);
                 *this.lock() = Arc::clone(&view);
                 Ok(view)
             };
-            let asked = tokio::task::spawn_blocking(ask).await;
-            asked.map_err(|error| Failure::internal(error.to_string()))?
+            run_blocking(ask).await
         };
         let late = |_| Failure::unavailable("the supervisor does not answer");
         timeout(STATUS_TIMEOUT, asking).await.map_err(late)?
     }
 
-    /// What the pool has counted, up to now. One question at a time.
+    /// The pool's metrics as of now. One query at a time.
     pub(super) async fn measure(self: &Arc<Self>) -> Result<Metrics, Failure> {
         let asking = async {
             let turn = Arc::clone(&self.measuring).lock_owned().await;
             let this = Arc::clone(self);
-            let ask = move || -> Result<_, Failure> {
+            let ask = move || {
                 let _turn = turn;
                 Ok(this.client.metrics()?)
             };
-            let asked = tokio::task::spawn_blocking(ask).await;
-            asked.map_err(|error| Failure::internal(error.to_string()))?
+            run_blocking(ask).await
         };
         let late = |_| Failure::unavailable("the supervisor does not answer");
         timeout(STATUS_TIMEOUT, asking).await.map_err(late)?
     }
 
-    /// The model of that name, in the version that the path names, if it names one.
+    /// The model of that name. If the path names a version, the model must have it.
     pub(super) async fn find(
         self: &Arc<Self>,
         name: &str,
@@ -141,20 +145,20 @@ impl Observer {
     }
 
     async fn find_of_pool(self: &Arc<Self>, name: &str) -> Result<Model, Failure> {
-        let last = self.last();
+        let last = self.latest();
         let known = last.catalogue.find(name).filter(|model| model.can_be_asked().is_ok());
         let is_fresh = last.asked.is_some_and(|asked| asked.elapsed() < MODELS_EVERY);
         if let Some(model) = known.filter(|_| is_fresh) {
             return Ok(Model::Onnx(Arc::clone(model)));
         }
-        let view = self.look().await?;
+        let view = self.view().await?;
         if let Some(model) = view.catalogue.find(name) {
             return Ok(Model::Onnx(Arc::clone(model)));
         }
-        // One that was never heard of may be one that is being loaded.
-        Err(match view.catalogue.silence() {
+        // An unknown model may be one that a worker is loading.
+        Err(match view.catalogue.outage() {
             Some(why) => {
-                Failure::unavailable(format!("it is not known if there is `{name}`: {why}"))
+                Failure::unavailable(format!("whether there is a model `{name}` is unknown: {why}"))
             }
             None => Failure::unknown(format!(
                 "there is no model `{name}`; POST /v2/repository/index lists those that are served"

@@ -1,159 +1,166 @@
-//! The gateway's connections to the pool: an ordinary client, several times, and jobs that end with the
-//! HTTP connection that asked for them.
+//! The gateway's connections to the pool. Each is an ordinary client. If an HTTP client hangs up, the
+//! gateway cancels its job.
 
+use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use gridpool_protocol::client::{
-    Canceller, Client, ClientError, InferAnswer, InferJob, Job, JobAnswer,
-};
+use gridpool_client::{Answer, Canceller, Client, ClientError, Job};
 use tokio::runtime::Handle;
 
 use super::limits::POOL_CONNECTIONS;
 
-/// All connections that jobs of requests go by.
+/// The connections for jobs of requests.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct PoolConnections {
     socket: PathBuf,
-    connections: Vec<Connection>,
-    /// Held while one is chosen.
+    connections: Vec<PoolConnection>,
+    /// Held while a request chooses a connection.
     choosing: Mutex<()>,
 }
 
 #[derive(Debug)]
-struct Connection {
+struct PoolConnection {
     client: Mutex<Client>,
-    /// Without a verdict yet.
+    /// Jobs without a verdict.
     jobs: AtomicUsize,
 }
 
-impl Pool {
+impl PoolConnections {
     pub(super) fn connect(socket: &Path) -> Result<Self, ClientError> {
         let connect = |_| {
             let client = Mutex::new(connect(socket)?);
-            Ok(Connection { client, jobs: AtomicUsize::new(0) })
+            Ok(PoolConnection { client, jobs: AtomicUsize::new(0) })
         };
         let connections = (0..POOL_CONNECTIONS).map(connect).collect::<Result<_, ClientError>>()?;
         Ok(Self { socket: socket.to_owned(), connections, choosing: Mutex::default() })
     }
 
-    /// Runs a job of grids, unless its client hangs up.
-    pub(super) fn run(&self, job: Job, hang_up: &HangUp) -> Result<JobAnswer, ClientError> {
-        self.on_a_connection(|client| {
-            let handle = client.submit(job)?;
-            hang_up.attach(handle.canceller());
-            let answer = handle.wait();
-            hang_up.detach();
-            answer
-        })
-    }
-
-    /// Asks a model, likewise.
-    pub(super) fn infer(
-        &self,
-        job: InferJob,
+    /// Sends a job on the connection with the fewest jobs. The future waits for its answer. If `hang_up`'s
+    /// client goes away, the job is cancelled.
+    pub(super) fn send<O: Send + 'static>(
+        self: &Arc<Self>,
+        job: Job<O>,
         hang_up: &HangUp,
-    ) -> Result<InferAnswer, ClientError> {
-        self.on_a_connection(|client| {
-            let handle = client.infer(job)?;
-            hang_up.attach(handle.canceller());
-            let answer = handle.wait();
+    ) -> Result<impl Future<Output = Result<Answer<O>, ClientError>> + Send + use<O>, ClientError>
+    {
+        let running = self.choose();
+        let client = running.connection().lock().clone();
+        let handle = client.send(job).inspect_err(|error| running.note(error))?;
+        hang_up.attach(handle.canceller());
+        let hang_up = hang_up.clone();
+        Ok(async move {
+            let answer = handle.await;
             hang_up.detach();
-            answer
+            answer.inspect_err(|error| running.note(error))
         })
     }
 
-    /// Asks the pool on the connection that has the fewest jobs.
-    fn on_a_connection<T>(
-        &self,
-        ask: impl FnOnce(&Client) -> Result<T, ClientError>,
-    ) -> Result<T, ClientError> {
-        let connection = self.choose();
-        let client = connection.lock().clone();
-        let answer = ask(&client);
-        connection.jobs.fetch_sub(1, Ordering::Relaxed);
-        if let Err(ClientError::Lost | ClientError::Closed(_)) = &answer {
-            self.replace(connection);
-        }
-        answer
-    }
-
-    /// The connection with the fewest jobs, which has one more now.
-    fn choose(&self) -> &Connection {
-        let _turn = self.choosing.lock().unwrap_or_else(PoisonError::into_inner);
-        let least = self.connections.iter().min_by_key(|c| c.jobs.load(Ordering::Relaxed));
-        let least = least.expect("there are several");
+    /// Chooses the connection with the fewest jobs, and counts one more job there.
+    fn choose(self: &Arc<Self>) -> RunningJob {
+        let _choosing = self.choosing.lock().unwrap_or_else(PoisonError::into_inner);
+        let jobs =
+            |(_, connection): &(usize, &PoolConnection)| connection.jobs.load(Ordering::Relaxed);
+        let least = self.connections.iter().enumerate().min_by_key(jobs);
+        let (index, least) = least.expect("there are several");
         least.jobs.fetch_add(1, Ordering::Relaxed);
-        least
+        RunningJob { pool: Arc::clone(self), index }
     }
 
-    /// Reads what the supervisor has said last, there and to `observer`, so that nothing is left unread
-    /// when we end.
-    pub(super) fn hear_out(&self, observer: &Client) {
+    /// Reads the supervisor's last messages on every connection and on `observer`'s, so that nothing stays
+    /// unread when the gateway ends.
+    pub(super) fn read_remaining(&self, observer: &Client) {
         let clients = self.connections.iter().map(|connection| connection.lock().clone());
         for client in clients.chain([observer.clone()]) {
-            // It may have ended; there is nothing left to hear then.
+            // An error means that the connection has ended: there is nothing left to read.
             drop(client.status());
         }
     }
 
-    /// A connection that was ended for good stays so: the next job needs another one.
-    fn replace(&self, connection: &Connection) {
+    /// Replaces a connection that is closed for good.
+    fn replace(&self, index: usize) {
         match connect(&self.socket) {
-            Ok(client) => *connection.lock() = client,
-            Err(error) => tracing::warn!(%error, "a connection to the pool cannot be made again"),
+            Ok(client) => *self.connections[index].lock() = client,
+            Err(error) => tracing::warn!(%error, "cannot reconnect to the pool"),
         }
     }
 }
 
-impl Connection {
+/// A job on one of the connections. Dropping this counts it as answered.
+#[derive(Debug)]
+struct RunningJob {
+    pool: Arc<PoolConnections>,
+    index: usize,
+}
+
+impl RunningJob {
+    fn connection(&self) -> &PoolConnection {
+        &self.pool.connections[self.index]
+    }
+
+    /// Notes why a job got no answer, and replaces the connection if that is closed.
+    fn note(&self, error: &ClientError) {
+        if matches!(error, ClientError::Lost | ClientError::Closed(_)) {
+            let (pool, index) = (Arc::clone(&self.pool), self.index);
+            drop(tokio::task::spawn_blocking(move || pool.replace(index)));
+        }
+    }
+}
+
+impl Drop for RunningJob {
+    fn drop(&mut self) {
+        self.connection().jobs.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl PoolConnection {
     fn lock(&self) -> MutexGuard<'_, Client> {
         self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A connection whose threads sleep while they wait: there are many of them.
+/// Connects without busy polling: the reading thread sleeps while it waits.
 pub(super) fn connect(socket: &Path) -> Result<Client, ClientError> {
-    Ok(Client::connect(socket)?.with_spin(Duration::ZERO))
+    Client::builder().socket(socket).spin(Duration::ZERO).connect()
 }
 
-/// What a client that goes away leaves behind: its job is cancelled.
+/// Cancels the job of an HTTP client that hangs up.
 #[derive(Clone, Debug, Default)]
-pub(super) struct HangUp(Arc<Mutex<Line>>);
+pub(super) struct HangUp(Arc<Mutex<RequestState>>);
 
 #[derive(Debug, Default)]
-struct Line {
+struct RequestState {
     is_gone: bool,
     job: Option<Canceller>,
 }
 
-/// Hangs up when it is dropped before its request was answered.
+/// Cancels the job if this is dropped before the request is answered.
 #[derive(Debug)]
 pub(super) struct OnDrop(HangUp);
 
 impl HangUp {
-    /// Watches over a request.
+    /// Returns a guard for a request: dropping it cancels the job.
     pub(super) fn watch(&self) -> OnDrop {
         OnDrop(self.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Line> {
+    fn lock(&self) -> MutexGuard<'_, RequestState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The job that the request has become.
+    /// Attaches the request's job. If the client has hung up already, the job is cancelled.
     fn attach(&self, job: Canceller) {
-        let mut line = self.lock();
-        if line.is_gone {
+        let mut state = self.lock();
+        if state.is_gone {
             job.cancel();
         } else {
-            line.job = Some(job);
+            state.job = Some(job);
         }
     }
 
-    /// It has its verdict: nothing of it is left to cancel.
+    /// The job has its verdict, so there is nothing to cancel.
     fn detach(&self) {
         self.lock().job = None;
     }
@@ -162,12 +169,12 @@ impl HangUp {
 impl Drop for OnDrop {
     fn drop(&mut self) {
         let job = {
-            let mut line = self.0.lock();
-            line.is_gone = true;
-            line.job.take()
+            let mut state = self.0.lock();
+            state.is_gone = true;
+            state.job.take()
         };
         let Some(job) = job else { return };
-        // A supervisor that is slow to read must not hold up a thread of the runtime.
+        // Cancelling may block if the supervisor is slow to read, so use another thread than the runtime's.
         match Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn_blocking(move || job.cancel())),
             Err(_) => job.cancel(),

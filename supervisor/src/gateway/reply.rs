@@ -1,4 +1,4 @@
-//! One inference response: JSON, with the data of its tensors in it or as bytes behind it.
+//! Writes one inference response: JSON, with the data of its tensors inside or as bytes behind it.
 
 use std::io::{self, Write};
 
@@ -8,22 +8,22 @@ use gridpool_protocol::receipt::{AttemptOutcome, Receipt};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::body::{Draft, Held};
+use super::body::{Draft, HeldBytes};
 use super::failure::Failure;
 use super::models::{VERSION, nodes};
-use super::request::{HEADER_LENGTH, Wanted};
-use super::tensors::{Flat, Output};
+use super::request::{HEADER_LENGTH, WantedOutputs};
+use super::tensors::{Flat, OutputTensor};
 
-/// What a request gave.
+/// The result of a request.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) model: String,
     pub(super) id: Option<String>,
     pub(super) parameters: Map<String, Value>,
-    pub(super) outputs: Vec<Output>,
+    pub(super) outputs: Vec<OutputTensor>,
 }
 
-/// A response that is yet to be sent: JSON, then bytes.
+/// An encoded response: JSON, then bytes.
 #[derive(Debug)]
 pub(super) struct Encoded {
     body: Vec<u8>,
@@ -32,17 +32,17 @@ pub(super) struct Encoded {
 }
 
 #[derive(Serialize)]
-struct Wire<'a> {
+struct ResponseJson<'a> {
     model_name: &'a str,
     model_version: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
     parameters: &'a Map<String, Value>,
-    outputs: Vec<WireOutput<'a>>,
+    outputs: Vec<OutputJson<'a>>,
 }
 
 #[derive(Serialize)]
-struct WireOutput<'a> {
+struct OutputJson<'a> {
     name: &'a str,
     shape: &'a [u64],
     datatype: &'static str,
@@ -53,11 +53,17 @@ struct WireOutput<'a> {
 }
 
 impl Reply {
-    /// The outputs that are wanted, as they are wanted, each written once from where it lies.
-    pub(super) fn encode(&self, wanted: &Wanted, held: &mut Held) -> Result<Encoded, Failure> {
-        let chosen: Vec<(&Output, bool)> = match wanted {
-            Wanted::All { binary } => self.outputs.iter().map(|output| (output, *binary)).collect(),
-            Wanted::Some(names) => {
+    /// Encodes the wanted outputs in the wanted form. Each is written once, straight from its memory.
+    pub(super) fn encode(
+        &self,
+        wanted: &WantedOutputs,
+        held: &mut HeldBytes,
+    ) -> Result<Encoded, Failure> {
+        let chosen: Vec<(&OutputTensor, bool)> = match wanted {
+            WantedOutputs::All { binary } => {
+                self.outputs.iter().map(|output| (output, *binary)).collect()
+            }
+            WantedOutputs::Some(names) => {
                 let find = |name: &str| self.outputs.iter().find(|o| o.tensor.name() == name);
                 let chosen = names.iter().map(|(name, binary)| {
                     find(name).map(|output| (output, *binary)).ok_or_else(|| {
@@ -67,14 +73,14 @@ impl Reply {
                 chosen.collect::<Result<_, _>>()?
             }
         };
-        let outputs = chosen.iter().map(|&(output, binary)| WireOutput {
+        let outputs = chosen.iter().map(|&(output, binary)| OutputJson {
             name: output.tensor.name(),
             shape: output.tensor.shape(),
             datatype: output.tensor.datatype().name(),
             parameters: binary.then(|| json!({ "binary_data_size": output.tensor.bytes() })),
             data: (!binary).then_some(Flat(output)),
         });
-        let wire = Wire {
+        let wire = ResponseJson {
             model_name: &self.model,
             model_version: VERSION,
             id: self.id.as_deref(),
@@ -95,8 +101,8 @@ impl Reply {
 }
 
 impl Encoded {
-    /// The response, which keeps what the request held until it is sent.
-    pub(super) fn respond(self, held: Held) -> Response {
+    /// The response. It keeps the request's share of the budget until it is sent.
+    pub(super) fn respond(self, held: HeldBytes) -> Response {
         let kind = match self.header {
             Some(_) => HeaderValue::from_static("application/octet-stream"),
             None => HeaderValue::from_static("application/json"),
@@ -111,11 +117,12 @@ impl Encoded {
     }
 }
 
-/// Where and how a job ran, as parameters of the response: what most want to know in plain values, and
-/// the whole receipt as JSON in a text, since parameters have no structure.
+/// Where and how a job ran, as response parameters: the main facts as plain values, and the whole receipt
+/// as JSON in a string, since parameters have no structure.
 pub(super) fn proof(receipt: &Receipt) -> Result<Map<String, Value>, Failure> {
-    let whole = serde_json::to_string(receipt)
-        .map_err(|error| Failure::internal(format!("the receipt is no JSON: {error}")))?;
+    let whole = serde_json::to_string(receipt).map_err(|error| {
+        Failure::internal(format!("the receipt cannot be written as JSON: {error}"))
+    })?;
     let mut proof = Map::new();
     let mut say = |key: &str, value: Value| drop(proof.insert(key.to_owned(), value));
     say("verdict", json!(receipt.verdict));

@@ -1,6 +1,6 @@
-//! One inference request: JSON, with the data of its tensors in it or as bytes behind it
-//! (`Inference-Header-Content-Length` says where they start). Everything is checked against everything
-//! else before a model sees it.
+//! Parses one inference request: JSON, with the data of its tensors inside or as bytes behind it.
+//! `Inference-Header-Content-Length` says where the bytes start. Everything that does not need the model
+//! is checked here.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,99 +10,75 @@ use axum::http::HeaderMap;
 use gridpool_protocol::limits::{DEADLINE_MAX, TENSORS_MAX};
 use gridpool_protocol::message::Priority;
 use gridpool_protocol::program::Ties;
-use gridpool_protocol::tensor::{DataType, Tensor, TensorSpec};
+use gridpool_protocol::tensor::{DataType, Tensor};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::failure::Failure;
 use super::limits::ID_BYTES_MAX;
-use super::models::Model;
 use super::tensors;
 
-/// Where the bytes start, in requests and responses.
+/// The header that says where the bytes start, in requests and responses.
 pub(super) const HEADER_LENGTH: &str = "inference-header-content-length";
 
-/// A request that makes sense by itself.
+/// A parsed request. Its inputs and outputs are not yet checked against a model.
 #[derive(Debug)]
 pub(super) struct Request<'a> {
     pub(super) id: Option<String>,
     pub(super) deadline: Option<Duration>,
     pub(super) priority: Priority,
-    /// Of the model `program`.
+    /// The program for the model `program`.
     pub(super) program: Option<String>,
     pub(super) ties: Ties,
-    /// Room for the outputs of a model that does not say how large they are.
+    /// Bytes to reserve for the outputs, of a model whose outputs have no fixed size.
     pub(super) output_bytes: Option<u64>,
-    pub(super) inputs: Vec<Input<'a>>,
-    pub(super) wanted: Wanted,
+    pub(super) inputs: Vec<InputTensor<'a>>,
+    pub(super) wanted: WantedOutputs,
 }
 
 /// One tensor of a request.
 #[derive(Debug)]
-pub(super) struct Input<'a> {
+pub(super) struct InputTensor<'a> {
     pub(super) tensor: Tensor,
     /// Little-endian, row-major.
     pub(super) data: Cow<'a, [u8]>,
 }
 
-/// What the client wants back.
+/// The outputs that the client wants.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum WantedOutputs {
     /// Every output.
     All {
-        /// As bytes, not as JSON.
+        /// Whether as bytes instead of JSON.
         binary: bool,
     },
-    /// These, in this order, each with whether as bytes.
+    /// These, in this order, each with whether it is sent as bytes.
     Some(Vec<(String, bool)>),
 }
 
-impl Wanted {
-    /// Whether the model has all of it, in the form asked for.
-    pub(super) fn check(&self, model: &Model) -> Result<(), Failure> {
-        let gives = model.outputs();
-        let as_json: Vec<&TensorSpec> = match self {
-            Self::All { binary } => gives.iter().filter(|_| !binary).collect(),
-            Self::Some(names) => {
-                let mut as_json = Vec::new();
-                for (name, binary) in names {
-                    let Some(spec) = gives.iter().find(|spec| spec.name == *name) else {
-                        let gives: Vec<_> = gives.iter().map(|spec| spec.name.as_str()).collect();
-                        let (model, gives) = (model.name(), gives.join(", "));
-                        return Err(Failure::bad(format!(
-                            "the model `{model}` gives {gives}; it has no output `{name}`"
-                        )));
-                    };
-                    as_json.extend((!binary).then_some(spec));
-                }
-                as_json
-            }
-        };
-        match as_json.into_iter().find(|spec| !tensors::goes_as_json(spec.datatype)) {
-            Some(TensorSpec { name, datatype, .. }) => Err(Failure::bad(format!(
-                "output `{name}` is {datatype}, which goes as binary data only: ask for it with \
-                 binary_data"
-            ))),
-            None => Ok(()),
-        }
+impl Request<'_> {
+    /// The input of that name.
+    pub(super) fn input(&self, name: &str) -> Result<&InputTensor<'_>, Failure> {
+        let input = self.inputs.iter().find(|input| input.tensor.name() == name);
+        input.ok_or_else(|| Failure::bad(format!("the request has no input `{name}`")))
     }
 }
 
 type Parameters = BTreeMap<String, Value>;
 
 #[derive(Deserialize)]
-struct Wire<'a> {
+struct RequestJson<'a> {
     id: Option<String>,
     #[serde(default)]
     parameters: Parameters,
     #[serde(borrow)]
-    inputs: Vec<WireInput<'a>>,
-    outputs: Option<Vec<WireOutput>>,
+    inputs: Vec<InputJson<'a>>,
+    outputs: Option<Vec<WantedOutputJson>>,
 }
 
 #[derive(Deserialize)]
-struct WireInput<'a> {
+struct InputJson<'a> {
     name: String,
     shape: Vec<u64>,
     datatype: String,
@@ -113,17 +89,17 @@ struct WireInput<'a> {
 }
 
 #[derive(Deserialize)]
-struct WireOutput {
+struct WantedOutputJson {
     name: String,
     #[serde(default)]
     parameters: Parameters,
 }
 
-/// Reads a request from the body that came with these headers.
+/// Parses a request.
 pub(super) fn parse<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Request<'a>, Failure> {
     let (json, bytes) = split(headers, body)?;
-    let wire: Wire<'a> = serde_json::from_slice(json).map_err(|error| {
-        Failure::bad(format!("the request is no JSON of the inference protocol: {error}"))
+    let wire: RequestJson<'a> = serde_json::from_slice(json).map_err(|error| {
+        Failure::bad(format!("the request is not valid JSON of the inference protocol: {error}"))
     })?;
     if wire.id.as_ref().is_some_and(|id| id.len() > ID_BYTES_MAX) {
         return Err(Failure::bad(format!("`id` has more than {ID_BYTES_MAX} bytes")));
@@ -133,7 +109,7 @@ pub(super) fn parse<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Request<'
     }
     let parameters = &wire.parameters;
     if parameters.keys().any(|key| key.starts_with("sequence_")) {
-        return Err(Failure::bad("no model here has a state: leave out sequence_id and its kin"));
+        return Err(Failure::bad("models here are stateless: leave out the sequence_ parameters"));
     }
     let all_binary = flag(parameters, "binary_data_output")?.unwrap_or(false);
     Ok(Request {
@@ -151,7 +127,7 @@ pub(super) fn parse<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Request<'
     })
 }
 
-/// The JSON and what comes after it.
+/// Splits a body into the JSON and the bytes after it.
 fn split<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<(&'a [u8], &'a [u8]), Failure> {
     let Some(length) = headers.get(HEADER_LENGTH) else { return Ok((body, &[])) };
     let digits = length.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
@@ -166,9 +142,9 @@ fn split<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<(&'a [u8], &'a [u8])
     })
 }
 
-/// The tensors, each with its data, from JSON or from the bytes in their order.
-fn inputs<'a>(wires: Vec<WireInput<'a>>, bytes: &'a [u8]) -> Result<Vec<Input<'a>>, Failure> {
-    let mut inputs: Vec<Input<'a>> = Vec::with_capacity(wires.len());
+/// The input tensors, each with its data from the JSON or from the bytes.
+fn inputs<'a>(wires: Vec<InputJson<'a>>, bytes: &'a [u8]) -> Result<Vec<InputTensor<'a>>, Failure> {
+    let mut inputs: Vec<InputTensor<'a>> = Vec::with_capacity(wires.len());
     let mut rest = bytes;
     for wire in wires {
         let misfit = |why: String| Failure::bad(format!("input `{}`: {why}", wire.name));
@@ -176,7 +152,7 @@ fn inputs<'a>(wires: Vec<WireInput<'a>>, bytes: &'a [u8]) -> Result<Vec<Input<'a
             return Err(misfit("shared memory is not served over HTTP: send the data".to_owned()));
         }
         if inputs.iter().any(|input| input.tensor.name() == wire.name) {
-            return Err(misfit("it is there twice".to_owned()));
+            return Err(misfit("it occurs twice".to_owned()));
         }
         let datatype: DataType =
             wire.datatype.parse().map_err(|error| misfit(format!("{error}")))?;
@@ -214,25 +190,28 @@ fn inputs<'a>(wires: Vec<WireInput<'a>>, bytes: &'a [u8]) -> Result<Vec<Input<'a
                 return Err(misfit("it has neither data nor binary_data_size".to_owned()));
             }
         };
-        inputs.push(Input { tensor, data });
+        inputs.push(InputTensor { tensor, data });
     }
     if rest.is_empty() {
         Ok(inputs)
     } else {
-        Err(Failure::bad(format!("{} bytes are left over behind the last tensor", rest.len())))
+        Err(Failure::bad(format!("{} bytes are left over after the last tensor", rest.len())))
     }
 }
 
-fn wanted(wires: Option<Vec<WireOutput>>, all_binary: bool) -> Result<Wanted, Failure> {
-    // As the protocol's servers do, an empty list is as good as none.
+fn wanted(
+    wires: Option<Vec<WantedOutputJson>>,
+    all_binary: bool,
+) -> Result<WantedOutputs, Failure> {
+    // Other servers of the protocol treat an empty list as no list, too.
     let Some(wires) = wires.filter(|wires| !wires.is_empty()) else {
-        return Ok(Wanted::All { binary: all_binary });
+        return Ok(WantedOutputs::All { binary: all_binary });
     };
     if wires.len() > TENSORS_MAX {
         return Err(Failure::bad(format!("a request has at most {TENSORS_MAX} outputs")));
     }
     let mut wanted: Vec<(String, bool)> = Vec::with_capacity(wires.len());
-    for WireOutput { name, parameters } in wires {
+    for WantedOutputJson { name, parameters } in wires {
         let not_served = |key: &String| {
             key.starts_with("shared_memory_") || key == "classification" && parameters[key] != 0
         };
@@ -247,10 +226,10 @@ fn wanted(wires: Option<Vec<WireOutput>>, all_binary: bool) -> Result<Wanted, Fa
         let binary = flag(&parameters, "binary_data")?.unwrap_or(all_binary);
         wanted.push((name, binary));
     }
-    Ok(Wanted::Some(wanted))
+    Ok(WantedOutputs::Some(wanted))
 }
 
-/// Microseconds; 0 is no deadline but the pool's own.
+/// The deadline, from microseconds. 0 means the pool's default.
 fn deadline(parameters: &Parameters) -> Result<Option<Duration>, Failure> {
     let deadline = number(parameters, "timeout")?.map(Duration::from_micros);
     if deadline.is_some_and(|deadline| deadline > DEADLINE_MAX) {
@@ -260,7 +239,7 @@ fn deadline(parameters: &Parameters) -> Result<Option<Duration>, Failure> {
     Ok(deadline.filter(|deadline| !deadline.is_zero()))
 }
 
-/// As Triton has it: 0 is the default, 1 the highest, the larger the later.
+/// Triton's priorities: 0 is the default, 1 the highest, larger numbers come later.
 fn priority(parameters: &Parameters) -> Result<Priority, Failure> {
     Ok(match number(parameters, "priority")? {
         None | Some(0) => Priority::Normal,
@@ -288,7 +267,9 @@ fn get<'a, T>(
     read: impl FnOnce(&'a Value) -> Option<T>,
 ) -> Result<Option<T>, Failure> {
     let Some(value) = parameters.get(key) else { return Ok(None) };
-    read(value).map(Some).ok_or_else(|| Failure::bad(format!("`{key}` is {value}; it is {what}")))
+    read(value)
+        .map(Some)
+        .ok_or_else(|| Failure::bad(format!("`{key}` is {value}; it must be {what}")))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The paths of the Open Inference Protocol, and what each does.
+//! The paths of the Open Inference Protocol and their handlers.
 //!
-//! A body is read to its end before anything else is wrong with its request: one that is left unread
-//! would end the connection, and with it whatever its client sends next.
+//! Every handler reads the body to its end before it refuses the request for another reason. An unread
+//! body would end the connection, and with it the client's next request.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use axum::routing::{get, post};
 use gridpool_protocol::tensor::model::check_model_name;
 use serde_json::{Value, json};
 
-use super::Gateway;
+use super::Server;
 use super::failure::Failure;
 use super::limits::REQUESTS_MAX;
 use super::metrics;
 use super::models::{Model, VERSION, is_taken};
-use super::observer::View;
+use super::observer::PoolView;
 use super::pool::HangUp;
 
-/// What of the protocol and of Triton's additions to it is served.
+/// The extensions of the protocol that are served, Triton's included.
 const EXTENSIONS: [&str; 4] =
     ["binary_tensor_data", "model_configuration", "model_repository", "statistics"];
 
-/// Every path, as `GET /v2` says it; those of a model may name its version: `/v2/models/M/versions/1`.
+/// Every path, for `GET /v2`. A model's path may name the version: `/v2/models/M/versions/1`.
 const PATHS: [&str; 13] = [
     "GET /metrics",
     "GET /v2",
@@ -46,10 +46,10 @@ const PATHS: [&str; 13] = [
     "POST /v2/repository/models/MODEL/unload",
 ];
 
-type Answer = Result<Response, Failure>;
+type RouteResult = Result<Response, Failure>;
 
-/// Every path.
-pub(super) fn router(gateway: Arc<Gateway>) -> Router {
+/// The router for every path.
+pub(super) fn router(gateway: Arc<Server>) -> Router {
     let of_model = |path: &str| [format!("/v2/models/{{model}}{path}"), versioned(path)];
     let mut router = Router::new()
         .route("/metrics", get(metrics::metrics))
@@ -84,16 +84,13 @@ fn versioned(path: &str) -> String {
     format!("/v2/models/{{model}}/versions/{{version}}{path}")
 }
 
-/// The model that a path names: its name, and perhaps its version.
-struct Named(Model);
+/// Extracts the model that a path names, perhaps with its version.
+struct PathModel(Model);
 
-impl FromRequestParts<Arc<Gateway>> for Named {
+impl FromRequestParts<Arc<Server>> for PathModel {
     type Rejection = Failure;
 
-    async fn from_request_parts(
-        parts: &mut Parts,
-        gateway: &Arc<Gateway>,
-    ) -> Result<Self, Failure> {
+    async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Server>) -> Result<Self, Failure> {
         let names = Path::<Vec<(String, String)>>::from_request_parts(parts, gateway).await;
         let Path(names) = names.map_err(|error| Failure::bad(error.to_string()))?;
         let find = |key: &str| names.iter().find(|(name, _)| name == key).map(|(_, text)| &**text);
@@ -108,31 +105,31 @@ fn document(value: &Value) -> Response {
 }
 
 async fn no_path(
-    State(gateway): State<Arc<Gateway>>,
+    State(gateway): State<Arc<Server>>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Infallible, Failure> {
     gateway.budget.read(&headers, body).await?;
-    Err(Failure::unknown("there is no such path; GET /v2 says what is served"))
+    Err(Failure::unknown("there is no such path; GET /v2 lists the paths"))
 }
 
 async fn no_method(
-    State(gateway): State<Arc<Gateway>>,
+    State(gateway): State<Arc<Server>>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Infallible, Failure> {
     gateway.budget.read(&headers, body).await?;
-    let why =
-        "the path has no such method: infer, load, unload and index take POST, all others GET";
+    let why = "the path does not take this method: use POST for infer, load, unload and index, GET for all others";
     Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, why))
 }
 
 // ---- the server ----
 
-/// What is served, and where. Clients of the protocol read the first three.
-async fn about_server(State(gateway): State<Arc<Gateway>>) -> Response {
-    let view = gateway.observer.look().await;
-    let names = |view: Arc<View>| view.models().map(|model| json!(model.name())).collect::<Value>();
+/// Describes the server. Clients of the protocol read the first three fields.
+async fn about_server(State(gateway): State<Arc<Server>>) -> Response {
+    let view = gateway.observer.view().await;
+    let names =
+        |view: Arc<PoolView>| view.models().map(|model| json!(model.name())).collect::<Value>();
     document(&json!({
         "name": "gridpool",
         "version": env!("CARGO_PKG_VERSION"),
@@ -142,13 +139,13 @@ async fn about_server(State(gateway): State<Arc<Gateway>>) -> Response {
     }))
 }
 
-/// This process answers: nothing more is said.
+/// Says that this process answers.
 async fn live() -> StatusCode {
     StatusCode::OK
 }
 
-/// Whether grids have been run on a device lately, and a model has where there are models.
-async fn ready(State(gateway): State<Arc<Gateway>>) -> Result<StatusCode, Failure> {
+/// Checks that grids, and models if the pool has some, ran on a device recently.
+async fn ready(State(gateway): State<Arc<Server>>) -> Result<StatusCode, Failure> {
     let view = gateway.check_grids().await?;
     gateway.check_models(&view).await?;
     Ok(StatusCode::OK)
@@ -156,17 +153,17 @@ async fn ready(State(gateway): State<Arc<Gateway>>) -> Result<StatusCode, Failur
 
 // ---- models ----
 
-async fn metadata(Named(model): Named) -> Response {
+async fn metadata(PathModel(model): PathModel) -> Response {
     document(&model.metadata())
 }
 
-async fn config(Named(model): Named) -> Response {
+async fn config(PathModel(model): PathModel) -> Response {
     document(&model.config())
 }
 
 async fn model_ready(
-    State(gateway): State<Arc<Gateway>>,
-    Named(model): Named,
+    State(gateway): State<Arc<Server>>,
+    PathModel(model): PathModel,
 ) -> Result<StatusCode, Failure> {
     match model {
         Model::Grid(_) => drop(gateway.check_grids().await?),
@@ -175,32 +172,33 @@ async fn model_ready(
     Ok(StatusCode::OK)
 }
 
-async fn stats(State(gateway): State<Arc<Gateway>>, Named(model): Named) -> Response {
+async fn stats(State(gateway): State<Arc<Server>>, PathModel(model): PathModel) -> Response {
     document(&gateway.statistics.document([model]))
 }
 
-async fn all_stats(State(gateway): State<Arc<Gateway>>) -> Answer {
-    let view = gateway.observer.look().await?;
+async fn all_stats(State(gateway): State<Arc<Server>>) -> RouteResult {
+    let view = gateway.observer.view().await?;
     Ok(document(&gateway.statistics.document(view.models())))
 }
 
 async fn infer(
-    State(gateway): State<Arc<Gateway>>,
-    named: Result<Named, Failure>,
+    State(gateway): State<Arc<Server>>,
+    named: Result<PathModel, Failure>,
     headers: HeaderMap,
     body: Body,
-) -> Answer {
-    let (body, mut held) = gateway.budget.read(&headers, body).await?;
-    let Named(model) = named?;
+) -> RouteResult {
+    let (body, held) = gateway.budget.read(&headers, body).await?;
+    let PathModel(model) = named?;
     let slot = Arc::clone(&gateway.slots).try_acquire_owned().map_err(|_| {
-        Failure::unavailable(format!("BUSY: {REQUESTS_MAX} requests are being worked on already"))
+        Failure::unavailable(format!("BUSY: {REQUESTS_MAX} requests are in progress already"))
     })?;
     let hang_up = HangUp::default();
     let watch = hang_up.watch();
-    let work = tokio::task::spawn_blocking(move || {
-        let answer = gateway.infer(&model, &headers, &body, (&hang_up, &mut held));
+    // A task of its own, so that the request is counted even if its client hangs up.
+    let work = tokio::spawn(async move {
+        let answer = gateway.infer(model, (headers, body), (hang_up, held)).await;
         drop(slot);
-        answer.map(|encoded| encoded.respond(held))
+        answer
     });
     let answer = work.await.map_err(|error| Failure::internal(error.to_string()))?;
     drop(watch);
@@ -209,18 +207,18 @@ async fn infer(
 
 // ---- the repository ----
 
-/// Every model; those that are not ready are so because the pool is not.
-async fn index(State(gateway): State<Arc<Gateway>>, headers: HeaderMap, body: Body) -> Answer {
+/// Lists every model and whether it is ready.
+async fn index(State(gateway): State<Arc<Server>>, headers: HeaderMap, body: Body) -> RouteResult {
     let (body, _held) = gateway.budget.read(&headers, body).await?;
     let only_ready = match body.as_slice() {
         [] => false,
         json => {
             let asked: Value = serde_json::from_slice(json)
-                .map_err(|error| Failure::bad(format!("the body is no JSON: {error}")))?;
+                .map_err(|error| Failure::bad(format!("the body is not valid JSON: {error}")))?;
             asked["ready"].as_bool().unwrap_or(false)
         }
     };
-    let view = gateway.observer.look().await?;
+    let view = gateway.observer.view().await?;
     let why_no_grids = gateway.readiness.check().and_then(|()| view.is_open()).err();
     let row = |model: Model| {
         let why = match &model {
@@ -235,9 +233,9 @@ async fn index(State(gateway): State<Arc<Gateway>>, headers: HeaderMap, body: Bo
     Ok(document(&rows.collect()))
 }
 
-/// The path of a file on this machine is not taken from whoever reaches the address.
+/// Refuses to load a model: HTTP clients must not name files on this machine.
 async fn load(
-    State(gateway): State<Arc<Gateway>>,
+    State(gateway): State<Arc<Server>>,
     Path(name): Path<String>,
     headers: HeaderMap,
     body: Body,
@@ -247,7 +245,7 @@ async fn load(
 }
 
 async fn unload(
-    State(gateway): State<Arc<Gateway>>,
+    State(gateway): State<Arc<Server>>,
     Path(name): Path<String>,
     headers: HeaderMap,
     body: Body,

@@ -1,4 +1,4 @@
-//! Connections: how many, how long they may take for what, and their end.
+//! HTTP connections: their number, their time limits, their end.
 
 use std::io;
 use std::pin::pin;
@@ -17,26 +17,26 @@ use tokio::time::{sleep, timeout};
 
 use super::limits::{
     ACCEPT_PAUSE, CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_TIMEOUT, REFUSAL_TIMEOUT, REFUSALS_MAX,
-    RETRY_AFTER_S, STOP_PATIENCE, WRITE_TIMEOUT_MS,
+    RETRY_AFTER_S, STOP_TIMEOUT, WRITE_TIMEOUT_MS,
 };
 
 /// Accepts connections until the task is aborted.
 pub(super) async fn accept(listener: TcpListener, router: Router, graceful: Arc<GracefulShutdown>) {
-    let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "cannot accept a connection");
                 sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
         if let Err(error) = prepare(&stream) {
-            tracing::debug!(%error, "a connection ended before it was taken in");
-        } else if let Ok(seat) = Arc::clone(&seats).try_acquire_owned() {
-            tokio::spawn(serve(stream, router.clone(), graceful.watcher(), seat));
+            tracing::debug!(%error, "a connection ended before it was served");
+        } else if let Ok(slot) = Arc::clone(&slots).try_acquire_owned() {
+            tokio::spawn(serve(stream, router.clone(), graceful.watcher(), slot));
         } else if let Ok(turn) = Arc::clone(&refusals).try_acquire_owned() {
             tokio::spawn(turn_away(stream, turn));
         }
@@ -45,23 +45,23 @@ pub(super) async fn accept(listener: TcpListener, router: Router, graceful: Arc<
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    // A client that reads nothing is given up by the kernel.
+    // The kernel drops a client that does not read.
     setsockopt(stream, TcpUserTimeout, &WRITE_TIMEOUT_MS)?;
     Ok(())
 }
 
-async fn serve(stream: TcpStream, router: Router, watcher: Watcher, seat: OwnedSemaphorePermit) {
+async fn serve(stream: TcpStream, router: Router, watcher: Watcher, slot: OwnedSemaphorePermit) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX);
     let service = TowerToHyperService::new(router);
     let connection = http.serve_connection(TokioIo::new(stream), service);
     if let Err(error) = watcher.watch(connection).await {
-        tracing::debug!(%error, "a connection ended before its time");
+        tracing::debug!(%error, "a connection ended with an error");
     }
-    drop(seat);
+    drop(slot);
 }
 
-/// Says why a connection is not taken in, and ends it.
+/// Answers 503 on a connection over the limit, and closes it.
 async fn turn_away(mut stream: TcpStream, turn: OwnedSemaphorePermit) {
     let why = format!("{{\"error\":\"BUSY: {CONNECTIONS_MAX} connections are open already\"}}");
     let answer = format!(
@@ -72,20 +72,20 @@ async fn turn_away(mut stream: TcpStream, turn: OwnedSemaphorePermit) {
     let farewell = async {
         stream.write_all(answer.as_bytes()).await?;
         stream.shutdown().await?;
-        // What was sent already must be read, or the kernel takes our answer back.
+        // Read what the client has sent, else the kernel resets the connection and drops the answer.
         let mut bytes = [0; 4_096];
         while stream.read(&mut bytes).await? > 0 {}
         io::Result::Ok(())
     };
     if let Ok(Err(error)) = timeout(REFUSAL_TIMEOUT, pin!(farewell)).await {
-        tracing::debug!(%error, "a connection too many went away by itself");
+        tracing::debug!(%error, "a connection over the limit ended with an error");
     }
     drop(turn);
 }
 
-/// Has every request under way answered, and ends every connection.
+/// Answers the requests in progress and closes every connection.
 pub(super) async fn finish(graceful: GracefulShutdown) {
-    if timeout(STOP_PATIENCE, graceful.shutdown()).await.is_err() {
-        tracing::warn!("requests under way are given up");
+    if timeout(STOP_TIMEOUT, graceful.shutdown()).await.is_err() {
+        tracing::warn!("abandoning requests in progress");
     }
 }

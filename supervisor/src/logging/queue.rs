@@ -1,6 +1,5 @@
-//! The way of a line to standard error where nobody may wait for whoever reads that: a queue with limits,
-//! and one thread that writes. What finds no room is left out and counted, and the count is written as
-//! soon as there is room again.
+//! A bounded queue of log lines, and the thread that writes them to standard error. A full queue drops lines
+//! and counts them, so that no thread waits for a slow reader. The count is written once there is room again.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -11,25 +10,24 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// Texts that may wait: a text is a line, or the block of a death.
+/// Most texts in the queue; a text is a line or a death report.
 pub(super) const TEXTS_MAX: usize = 4_096;
-/// Bytes of all texts that may wait.
+/// Most bytes in the queue.
 pub(super) const BYTES_MAX: usize = 1 << 20;
 
-/// Texts on their way.
+/// The queue.
 #[derive(Debug)]
 pub(super) struct Queue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct QueueState {
     texts: VecDeque<Vec<u8>>,
-    /// Of all texts that wait.
+    /// Bytes of all texts in the queue.
     bytes: usize,
-    /// Lines that found no room. Until that is said nothing else gets in, so that it is said where they
-    /// are missing.
+    /// Dropped lines. The queue takes no other text before it reports them, so the report is in their place.
     left_out: u64,
     is_writing: bool,
 }
@@ -37,7 +35,7 @@ struct State {
 impl Queue {
     pub(super) const fn new() -> Self {
         let texts = VecDeque::new();
-        let state = State { texts, bytes: 0, left_out: 0, is_writing: false };
+        let state = QueueState { texts, bytes: 0, left_out: 0, is_writing: false };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -54,14 +52,14 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Waits until all is written, for at most so long; whether it is.
+    /// Waits until all texts are written, up to a timeout. Returns whether they are.
     pub(super) fn flush(&self, patience: Duration) -> bool {
-        let is_left = |state: &mut State| state.is_writing || !state.is_empty();
+        let is_left = |state: &mut QueueState| state.is_writing || !state.is_empty();
         let waited = self.changed.wait_timeout_while(self.lock(), patience, is_left);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// Writes all that comes, for ever. `missing` says that so many lines were left out.
+    /// Writes all texts, for ever. `missing` makes the report of dropped lines.
     pub(super) fn serve(&self, mut out: impl Write, missing: impl Fn(u64) -> String) -> ! {
         let mut state = self.lock();
         loop {
@@ -77,7 +75,7 @@ impl Queue {
             state.bytes -= text.len();
             state.is_writing = true;
             drop(state);
-            // A log that nobody reads any more is no reason to end.
+            // The process goes on without a log once standard error is closed.
             drop(out.write_all(&text));
             state = self.lock();
             state.is_writing = false;
@@ -87,12 +85,12 @@ impl Queue {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl QueueState {
     fn is_empty(&self) -> bool {
         self.texts.is_empty() && self.left_out == 0
     }
@@ -103,8 +101,8 @@ impl State {
             && self.bytes.saturating_add(text.len()) <= BYTES_MAX
     }
 
-    /// How many lines were left out, once there is room for many more: else there would be one such
-    /// line for every line.
+    /// The number of dropped lines, once there is room for many more: otherwise every second line could be
+    /// such a report.
     fn take_left_out(&mut self) -> Option<u64> {
         let is_time =
             self.left_out > 0 && self.texts.len() <= TEXTS_MAX / 2 && self.bytes <= BYTES_MAX / 2;
@@ -112,8 +110,8 @@ impl State {
     }
 }
 
-/// Standard error without the lock that the standard library has for it: whoever writes there may be
-/// stuck, and a panic must not wait for that lock.
+/// Standard error without the lock of the standard library. A writer may hang, and a panic must not wait for
+/// its lock.
 #[derive(Debug)]
 pub(super) struct Unlocked;
 
@@ -122,7 +120,7 @@ impl Write for Unlocked {
         let stderr = io::stderr();
         loop {
             match nix::unistd::write(&stderr, bytes) {
-                // Whoever we have it from has set it so.
+                // The parent process has made it non-blocking.
                 Err(Errno::EAGAIN) => {
                     let mut wanted = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
                     match poll(&mut wanted, PollTimeout::NONE) {
@@ -148,8 +146,8 @@ mod tests {
 
     use super::*;
 
-    /// Nothing in these tests takes longer.
-    const PATIENCE: Duration = Duration::from_secs(60);
+    /// More than any of these tests needs.
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     fn missing(count: u64) -> String {
         format!("{count} lines are missing\n")
@@ -171,13 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_counted_and_told_where_it_is_missing() {
-        // Lines that the pipe cannot hold, then lines without number: nobody reads, nobody waits.
+    fn dropped_lines_are_counted_and_reported_in_their_place() {
+        // More lines than the pipe and the queue hold; no thread reads the pipe, and `put` must not wait.
         for (length, count) in [(10, 20_000_u64), (5_000, 1_000)] {
             let (queue, mut reader) = piped();
             let fill = "x".repeat(length);
             (0..count).for_each(|number| queue.put(format!("{number} {fill}\n").as_bytes()));
-            assert!(!queue.flush(Duration::ZERO), "there is more than a pipe holds");
+            assert!(!queue.flush(Duration::ZERO), "the lines are more than a pipe holds");
             {
                 let state = queue.lock();
                 assert!(state.texts.len() <= TEXTS_MAX && state.bytes <= BYTES_MAX);
@@ -190,14 +188,14 @@ mod tests {
                 if rest == "lines are missing" {
                     told += number;
                 } else {
-                    assert_eq!(number, seen + told, "in order, and none is missing before");
+                    assert_eq!(number, seen + told, "in order, and every missing line is reported");
                     seen += 1;
                 }
             }
             assert!(seen > 0 && told > 0, "{seen} of {count}, {told} missing");
             queue.put(b"later\n");
             assert_eq!(next(&mut reader), "later");
-            assert!(queue.flush(PATIENCE), "all is written");
+            assert!(queue.flush(TIMEOUT), "all is written");
         }
     }
 
@@ -211,10 +209,10 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_nobody_can_read_holds_nobody_up() {
+    fn a_closed_log_delays_no_thread() {
         let (queue, reader) = piped();
         drop(reader);
         (0..100).for_each(|_| queue.put(&[b'x'; 4_096]));
-        assert!(queue.flush(PATIENCE));
+        assert!(queue.flush(TIMEOUT));
     }
 }

@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use gridpool_protocol::arena::{Arena, ArenaError};
-use gridpool_protocol::memory::available_bytes;
+use gridpool_ipc::arena::{Arena, ArenaError};
+use gridpool_ipc::memory::available_bytes;
 use gridpool_protocol::message::{Limit, Refusal};
 
 /// Arenas that one connection may have at a time; each costs a descriptor.
@@ -33,7 +33,7 @@ pub(super) struct ClientArena {
     budget: Arc<Budget>,
 }
 
-/// Bytes that all arenas together may take where so many are available.
+/// Bytes that all arenas together may take on a machine that has as many available.
 #[must_use]
 pub fn arena_bytes_max(available: u64) -> u64 {
     available / POOL_SHARE

@@ -9,23 +9,23 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
+use gridpool_ipc::frame::{self, FrameError, FrameReader};
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
-use gridpool_protocol::frame::{self, FrameError, FrameReader};
 use gridpool_protocol::ids::{ArenaId, ClientId, ContentHash, JobId, JobKey};
 use gridpool_protocol::limits::{HANDSHAKE_TIMEOUT, PROTOCOL_VERSION};
 use gridpool_protocol::message::{
-    ClientMessage, InferSubmission, Limit, Refusal, ServerMessage, Submission,
+    ClientMessage, Limit, ParseReleaseError, Refusal, Reply, ServerMessage, Submission,
 };
 use gridpool_protocol::program::Programs;
 
 use super::Shared;
 use super::arenas::ClientArena;
 use super::content;
-use super::core::{Held, NO_WORKER, Work};
+use super::core::{HeldJob, NO_WORKER};
 use super::operator;
 use super::outbox::Outbox;
-use crate::pool::event::{Event, JobRequest};
+use gridpool_core::event::{ClientEvent, Event, JobRequest};
 
 /// Descriptors that a connection takes, its arenas apart.
 pub(super) const DESCRIPTORS_PER_CLIENT: usize = 2;
@@ -34,12 +34,12 @@ pub(super) const DESCRIPTORS_PER_CLIENT: usize = 2;
 pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> {
     let id = ClientId(shared.next_id());
     let outbox = Outbox::new(id, socket.try_clone()?, Arc::clone(&shared.outbox_bytes_high));
-    let seat = Seat::take(shared);
+    let counted = Counted::take(shared);
     let mut reader = FrameReader::new(socket);
     reader.set_spin(shared.spin);
     let mut connection = Connection {
         id,
-        _seat: seat,
+        _counted: counted,
         shared: Arc::clone(shared),
         reader,
         outbox,
@@ -51,16 +51,16 @@ pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> 
 }
 
 /// Counts a connection for as long as it has a thread.
-struct Seat(Arc<Shared>);
+struct Counted(Arc<Shared>);
 
-impl Seat {
+impl Counted {
     fn take(shared: &Arc<Shared>) -> Self {
         shared.connections.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(shared))
     }
 }
 
-impl Drop for Seat {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::Relaxed);
     }
@@ -69,7 +69,7 @@ impl Drop for Seat {
 /// One client. Its arenas end with it.
 struct Connection {
     id: ClientId,
-    _seat: Seat,
+    _counted: Counted,
     shared: Arc<Shared>,
     reader: FrameReader,
     outbox: Outbox,
@@ -89,14 +89,14 @@ impl Connection {
             let mut core = self.shared.lock();
             core.clients.insert(client, self.outbox.clone());
             let now = self.shared.timestamp();
-            core.handle(&self.shared, now, Event::ClientConnected { client });
+            core.handle(&self.shared, now, Event::Client(client, ClientEvent::Connected));
         }
         let ended = self.listen();
         {
             let mut core = self.shared.lock();
             core.clients.remove(&client);
             let now = self.shared.timestamp();
-            core.handle(&self.shared, now, Event::ClientGone { client });
+            core.handle(&self.shared, now, Event::Client(client, ClientEvent::Gone));
         }
         for arena in std::mem::take(&mut self.arenas).into_keys() {
             self.forget(arena);
@@ -153,16 +153,16 @@ impl Connection {
             // A second hello changes nothing.
             ClientMessage::Hello { .. } => {}
             ClientMessage::Submit(submission) => self.on_submit(*submission),
-            ClientMessage::Infer(submission) => self.on_infer(*submission),
             ClientMessage::Model { request, order } => {
-                self.shared.change_models(client, request, order);
+                let changed = ClientEvent::ModelsChangeRequested { request, command: order };
+                self.shared.post_client(client, changed);
             }
             ClientMessage::Models { request, from } => {
                 let (models, total) = self.shared.models_from(from);
-                self.tell(&ServerMessage::Models { request, models, total });
+                self.say(request, Reply::Models { models, total });
             }
             ClientMessage::Cancel { key } => {
-                self.shared.post(Event::CancelRequested { client, key });
+                self.shared.post_client(client, ClientEvent::CancelRequested { key });
             }
             ClientMessage::CreateArena { request, bytes } => self.on_create_arena(request, bytes),
             ClientMessage::DropArena { arena } => {
@@ -172,23 +172,30 @@ impl Connection {
             }
             ClientMessage::Policy { request } => {
                 let rules = self.shared.policy.rules();
-                self.tell(&ServerMessage::Policy { request, rules });
+                self.say(request, Reply::Policy(rules));
             }
             ClientMessage::Status { request } => {
                 let status = Box::new(self.shared.status());
-                self.tell(&ServerMessage::Status { request, status });
+                self.say(request, Reply::Status(status));
             }
             ClientMessage::Metrics { request } => {
                 let metrics = Box::new(self.shared.metrics());
-                self.tell(&ServerMessage::Metrics { request, metrics });
+                self.say(request, Reply::Metrics(metrics));
             }
             ClientMessage::Kill { request, worker, signal } => {
                 let killed = operator::kill(&self.shared, client, &worker, signal);
                 self.reply(request, killed);
             }
-            ClientMessage::Release { request, what } => {
-                self.reply(request, operator::release(&self.shared, client, &what));
-            }
+            ClientMessage::Release { request, what } => match what.parse() {
+                Ok(release) => {
+                    let wanted = ClientEvent::ReleaseRequested { request, release };
+                    self.shared.post_client(client, wanted);
+                }
+                Err(error) => {
+                    let error: ParseReleaseError = error;
+                    self.reply(request, Err(Refusal::Invalid(error.to_string())));
+                }
+            },
             ClientMessage::Drain { request } => {
                 tracing::info!(%client, "draining");
                 self.reply(request, Ok("draining".to_owned()));
@@ -199,17 +206,7 @@ impl Connection {
 
     fn on_submit(&mut self, submission: Submission) {
         match self.check(&submission) {
-            Ok((request, arenas)) => self.accept(request, Work::Grid(submission), arenas),
-            Err(why) => self.refuse(submission.key, why),
-        }
-    }
-
-    fn on_infer(&mut self, submission: InferSubmission) {
-        match self.check_request(&submission) {
-            Ok((request, arenas)) => {
-                let deadline = request.deadline;
-                self.accept(request, Work::Infer(submission.call, deadline), arenas);
-            }
+            Ok((request, arenas)) => self.accept(request, submission, arenas),
             Err(why) => self.refuse(submission.key, why),
         }
     }
@@ -224,33 +221,27 @@ impl Connection {
     fn accept(
         &self,
         mut request: JobRequest,
-        work: Work,
+        submission: Submission,
         arenas: BTreeMap<ArenaId, Arc<ClientArena>>,
     ) {
-        let program_hash = Arc::clone(&request.program_hash);
+        let work = request.work.clone();
         let accepted = OnceLock::new();
-        let held = Arc::new(Held { client: self.id, work, program_hash, arenas, accepted });
+        let held = HeldJob { client: self.id, submission, work, arenas, accepted };
+        let held = Arc::new(held);
         let mut core = self.shared.lock();
-        if core.pool.looks_convicted(&request.program_hash, request.items) {
+        if core.pool.asks_for_content(&request) {
             // Reading takes its time: here, on the client's own thread, and not under the lock.
             drop(core);
             request.content = self.read(request.job, &held);
             core = self.shared.lock();
         }
-        // Models may have changed since that was checked.
-        if let Work::Infer(call, _) = &held.work
-            && let Err(why) = core.check_model(&call.model)
-        {
-            drop(core);
-            return self.refuse(request.key, why);
-        }
         core.hold(request.job, held);
-        let event = Event::JobSubmitted { client: self.id, request };
+        let event = Event::Client(self.id, ClientEvent::Submitted(request));
         core.handle(&self.shared, self.shared.timestamp(), event);
     }
 
-    /// What a job is that looks like one that was convicted.
-    fn read(&self, job: JobId, held: &Held) -> Option<ContentHash> {
+    /// The content of a job that looks like one on the denylist.
+    fn read(&self, job: JobId, held: &HeldJob) -> Option<ContentHash> {
         let content = content::hash(held);
         if let Err(error) = &content {
             let (client, attempt, worker) = (self.id, 0, NO_WORKER);
@@ -291,6 +282,10 @@ impl Connection {
             Ok(what) => ServerMessage::Granted { request, what },
             Err(refusal) => ServerMessage::Denied { request, refusal },
         });
+    }
+
+    fn say(&self, request: u64, reply: Reply) {
+        self.tell(&ServerMessage::Reply { request, reply });
     }
 
     fn tell(&self, message: &ServerMessage) {

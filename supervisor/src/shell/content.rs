@@ -7,24 +7,24 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
 use gridpool_protocol::ids::{ContentHash, JobId};
-use gridpool_protocol::message::{Call, Input, Slice, Submission};
+use gridpool_protocol::message::{Input, Packing, Slice};
 use nix::errno::Errno;
 use nix::sys::uio::pread;
 use sha2::{Digest, Sha256};
 
 use super::Shared;
 use super::arenas::ClientArena;
-use super::core::{Held, NO_WORKER, Work};
-use crate::pool::event::Event;
+use super::core::{HeldJob, NO_WORKER};
+use gridpool_core::event::Event;
 
 /// Bytes read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Jobs to be read. At most one order stands for every live job, and their number has limits.
-pub(super) type Orders = Sender<(JobId, Arc<Held>)>;
+pub(super) type Orders = Sender<(JobId, Arc<HeldJob>)>;
 
 /// The body of the hashing thread: until the pool is gone.
-pub(super) fn serve(orders: &Receiver<(JobId, Arc<Held>)>, shared: &Shared) {
+pub(super) fn serve(orders: &Receiver<(JobId, Arc<HeldJob>)>, shared: &Shared) {
     for (job, held) in orders {
         let content = match hash(&held) {
             Ok(content) => Some(content),
@@ -39,21 +39,19 @@ pub(super) fn serve(orders: &Receiver<(JobId, Arc<Held>)>, shared: &Shared) {
     }
 }
 
-/// The hash over a job's program and batch.
-pub(super) fn hash(held: &Held) -> io::Result<ContentHash> {
+/// The hash over a job's work and input.
+pub(super) fn hash(held: &HeldJob) -> io::Result<ContentHash> {
     let mut hash = Sha256::new();
     // Lengths first, so that no two jobs give the same bytes.
-    hash.update((held.program_hash.len() as u64).to_le_bytes());
-    hash.update(held.program_hash.as_bytes());
-    let input = match &held.work {
-        Work::Grid(Submission { call: Call { payload, .. }, .. }) => {
-            hash.update(payload.items.to_le_bytes());
-            hash.update(payload.cells.to_le_bytes());
-            &payload.input
-        }
-        Work::Infer(call, _) => &call.input,
-    };
-    match input {
+    let work = held.work.to_string();
+    hash.update((work.len() as u64).to_le_bytes());
+    hash.update(work.as_bytes());
+    let payload = &held.submission.payload;
+    if let Packing::Grids { items, cells } = payload.packing {
+        hash.update(items.to_le_bytes());
+        hash.update(cells.to_le_bytes());
+    }
+    match &payload.input {
         Input::Inline(bytes) => hash.update(&bytes.0),
         Input::Arena(slice) => {
             let arena = held.arenas.get(&slice.arena);

@@ -6,11 +6,12 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use gridpool_protocol::channel::{ChannelError, Sender};
+use gridpool_ipc::channel::{ChannelError, Sender};
+use gridpool_ipc::frame;
+use gridpool_protocol::codec;
 use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId};
 use gridpool_protocol::message::{Lifeline, ToWorker};
 use gridpool_protocol::status::WorkerMemory;
-use gridpool_protocol::{codec, frame};
 
 use super::arenas::ClientArena;
 use super::pidfd::PidFd;
@@ -21,7 +22,7 @@ const ARENAS_PER_FORGET: usize = 1_024;
 /// Why a worker cannot be spoken to.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkError {
-    /// It is ending: its attendant reports the rest.
+    /// It is ending: its reader reports the rest.
     #[error("the worker is gone")]
     Gone,
     /// It lives and does not do its part: it must be killed.
@@ -35,8 +36,8 @@ impl LinkError {
     }
 }
 
-/// One worker process. Nothing here ever blocks: of one that runs grids at most two `Run`s, one `Forget`
-/// and one `Stop` are outstanding; of one that holds models as many `Infer`s as its window has, as many
+/// One worker process. Nothing here ever blocks: of one that runs grids at most two `Dispatch`es, one `Forget`
+/// and one `Stop` are outstanding; of one that holds models as many `Dispatch`es as its window has, as many
 /// `Cancel`s, one `Model`, one `Forget` and one `Stop`. The largest of these fit the channel unread, and
 /// their arenas the lifeline; tests try both.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ pub(super) struct Link {
     pub(super) is_ending: bool,
     /// Why it ends, as it says.
     pub(super) last_words: Option<String>,
-    /// Why the shell had to kill it, if it had: nobody outside is to blame.
+    /// Why the shell had to kill it, if it had.
     pub(super) rejected: Option<String>,
     /// Who has ordered the latest signal for it, and which.
     pub(super) ordered: Option<(ClientId, i32)>,
@@ -121,7 +122,7 @@ impl Link {
         self.send(message)
     }
 
-    /// Nobody wants an answer to the attempt any more.
+    /// No answer to the attempt is wanted any more.
     pub(super) fn withdraw(&self, attempt: AttemptId) -> Result<(), LinkError> {
         self.send(&ToWorker::Cancel { attempts: vec![attempt] })
     }
@@ -181,14 +182,14 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use gridpool_protocol::channel::{self, Listener};
+    use gridpool_ipc::channel::{self, Listener};
     use gridpool_protocol::chaos::ChaosFault;
     use gridpool_protocol::ids::{AttemptId, ClientId, JobId};
     use gridpool_protocol::limits::{
         JOIN_INLINE_BYTES_MAX, JOIN_MAX, MODEL_NAME_BYTES_MAX, PROGRAM_BYTES_MAX,
     };
     use gridpool_protocol::message::{
-        Destination, InferMember, Inline, Input, Member, ModelCall, ModelOrder, Payload, Run, Slice,
+        Assignment, Destination, Dispatch, Inline, Input, ModelOrder, Packing, Payload, Slice, Work,
     };
     use gridpool_protocol::program::Ties;
     use gridpool_protocol::receipt::ItemRange;
@@ -199,24 +200,26 @@ mod tests {
     use crate::config::INFER_WINDOW_MAX;
 
     /// The longest message that the core may order: all numbers take as many bytes as any do.
-    fn largest_run() -> Run {
+    fn largest_dispatch() -> ToWorker {
         let slice = Slice { arena: ArenaId(u64::MAX), offset: u64::MAX, bytes: u64::MAX };
-        let member = |number| Member {
+        let assignment = |number| Assignment {
             attempt: AttemptId { job: JobId(u64::MAX), number: u32::MAX },
+            client: ClientId(u64::MAX),
             payload: Payload {
-                items: u32::MAX,
-                cells: u32::MAX,
+                packing: Packing::Grids { items: u32::MAX, cells: u32::MAX },
                 input: match number {
                     0 => Input::Inline(Inline(vec![1; JOIN_INLINE_BYTES_MAX])),
                     _ => Input::Arena(slice),
                 },
                 output: Destination::Arena(slice),
             },
-            part: ItemRange { start: u32::MAX, end: u32::MAX },
+            shard: ItemRange { start: u32::MAX, end: u32::MAX },
+            deadline_ms: u64::MAX,
             chaos: Some(ChaosFault::ALL[0]),
         };
-        let members = (0..JOIN_MAX).map(member).collect();
-        Run { program: "x".repeat(PROGRAM_BYTES_MAX), ties: Ties::Cpython, members }
+        let assignments = (0..JOIN_MAX).map(assignment).collect();
+        let work = Work::Program { text: "x".repeat(PROGRAM_BYTES_MAX), ties: Ties::Cpython };
+        ToWorker::Dispatch(Box::new(Dispatch { work, assignments }))
     }
 
     #[test]
@@ -236,11 +239,8 @@ mod tests {
         // Not joined: it may be waiting for ever.
         thread::spawn(move || {
             for arenas in arenas.chunks(2 * JOIN_MAX) {
-                link.run(
-                    &ToWorker::Run(Box::new(largest_run())),
-                    arenas.iter().map(|id| (id, &arena)),
-                )
-                .unwrap();
+                let arenas = arenas.iter().map(|id| (id, &arena));
+                link.run(&largest_dispatch(), arenas).unwrap();
             }
             for id in 0..ARENAS_PER_FORGET as u64 {
                 link.forget_next.insert(ArenaId(u64::MAX - id));
@@ -266,13 +266,16 @@ mod tests {
         link.open(sender);
         let attempt = AttemptId { job: JobId(u64::MAX), number: u32::MAX };
         let window = usize::try_from(INFER_WINDOW_MAX).unwrap();
-        let call = ModelCall {
-            model: "m".repeat(MODEL_NAME_BYTES_MAX),
+        let payload = Payload {
+            packing: Packing::Tensors,
             input: Input::Inline(Inline(vec![1; JOIN_INLINE_BYTES_MAX / window])),
             output: Destination::Inline,
         };
         let (client, deadline_ms) = (ClientId(u64::MAX), u64::MAX);
-        let infer = ToWorker::Infer(vec![InferMember { attempt, client, call, deadline_ms }]);
+        let shard = ItemRange { start: 0, end: 1 };
+        let assignment = Assignment { attempt, client, payload, shard, deadline_ms, chaos: None };
+        let work = Work::Model { name: "m".repeat(MODEL_NAME_BYTES_MAX) };
+        let infer = ToWorker::Dispatch(Box::new(Dispatch { work, assignments: vec![assignment] }));
         let mut plan = ModelPlan {
             name: "m".repeat(MODEL_NAME_BYTES_MAX),
             path: "/m".into(),

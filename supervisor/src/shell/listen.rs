@@ -1,9 +1,9 @@
 //! The pool's socket: one supervisor per path, no one else's clients, nothing stale in the way.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,15 +11,20 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
+use gridpool_ipc::account::Account;
+use gridpool_ipc::frame;
+use gridpool_ipc::socket;
+use gridpool_protocol::codec;
 use gridpool_protocol::message::ServerMessage;
-use gridpool_protocol::{codec, frame};
-use nix::fcntl::{Flock, FlockArg};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::{AccessFlags, access, geteuid};
 
 use super::Shared;
 use super::clients::{self, DESCRIPTORS_PER_CLIENT};
+use super::process::ensure_runtime_folder;
 
 /// Connections open at a time.
 const CLIENTS_MAX: usize = 256;
@@ -58,7 +63,13 @@ pub enum ListenError {
     /// What should be the directory is none.
     #[error("{} is not a directory: name a socket in one with --socket", .0.display())]
     NotDirectory(PathBuf),
-    /// The directory is not there, and cannot be made.
+    /// The directory does not exist, and the caller named it.
+    #[error(
+        "there is no folder {path}: make it with `mkdir -p -m 700 {path}`, or name a socket elsewhere \
+         with --socket", path = .0.display()
+    )]
+    Missing(PathBuf),
+    /// The user's own directory is not there, and cannot be made.
     #[error(
         "the directory {0} cannot be made: make it with `mkdir -p {0}` as a user who may, or name a \
          socket elsewhere with --socket", path.display()
@@ -82,6 +93,12 @@ pub enum ListenError {
     /// Something that is not a socket has its name.
     #[error("{} exists and is not a socket: name another path with --socket, or move it away", .0.display())]
     NotSocket(PathBuf),
+    /// The file that is to be locked holds something.
+    #[error(
+        "{lock} is in use by something else, and a pool locks the file of that name: name another socket \
+         with --socket", lock = .0.display()
+    )]
+    NotLock(PathBuf),
     /// The system says no.
     #[error("{}: {what}", path.display())]
     Io {
@@ -95,7 +112,7 @@ pub enum ListenError {
     },
 }
 
-/// A socket that is ours, and that nobody accepts from yet.
+/// A socket that this pool owns and does not accept from yet.
 #[derive(Debug)]
 pub struct Claim {
     listener: UnixListener,
@@ -106,7 +123,23 @@ pub struct Claim {
 #[derive(Debug)]
 pub struct SocketLock {
     socket: PathBuf,
-    _lock: Flock<File>,
+    _lock: NameLock,
+}
+
+/// Makes sure that no other pool serves a socket. When dropped it leaves no file.
+#[derive(Debug)]
+struct NameLock {
+    path: PathBuf,
+    _file: Flock<File>,
+}
+
+impl Drop for NameLock {
+    fn drop(&mut self) {
+        // While it is still locked: a process that waits for this name makes a new file.
+        if let Err(error) = fs::remove_file(&self.path) {
+            tracing::debug!(%error, "the lock file was gone already");
+        }
+    }
 }
 
 impl Drop for SocketLock {
@@ -126,7 +159,10 @@ fn check_name(path: &Path) -> Result<(), ListenError> {
     if path.is_dir() {
         return Err(ListenError::Folder(path.to_owned()));
     }
-    Ok(())
+    match fs::symlink_metadata(path) {
+        Ok(meta) if !meta.file_type().is_socket() => Err(ListenError::NotSocket(path.to_owned())),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// The folder that a socket is in.
@@ -142,39 +178,54 @@ fn lock_of(socket: &Path) -> PathBuf {
     PathBuf::from(path)
 }
 
-/// Makes sure that nobody else serves `socket` as long as the file is held.
-fn lock(socket: &Path) -> Result<Flock<File>, ListenError> {
+/// Makes sure that no other pool serves `socket` as long as the lock is held.
+fn lock(socket: &Path) -> Result<NameLock, ListenError> {
     make_private(folder_of(socket))?;
     let path = lock_of(socket);
     let failed = |what| {
         let path = path.clone();
         move |source: io::Error| ListenError::Io { path, what, source }
     };
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
-    let file = file.map_err(failed("the lock file cannot be opened"))?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
-        if errno == nix::Error::EWOULDBLOCK {
-            ListenError::Taken(socket.to_owned())
-        } else {
-            failed("the lock file cannot be locked")(errno.into())
+    loop {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let file = options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(&path);
+        let file = file.map_err(failed("the lock file cannot be opened"))?;
+        let file = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
+            if errno == Errno::EWOULDBLOCK {
+                ListenError::Taken(socket.to_owned())
+            } else {
+                failed("the lock file cannot be locked")(errno.into())
+            }
+        })?;
+        let meta = file.metadata().map_err(failed("the lock file cannot be looked at"))?;
+        // A lock file is empty. With `--socket Cargo` this is a user's Cargo.lock: it must stay.
+        if !meta.is_file() || meta.len() > 0 {
+            return Err(ListenError::NotLock(path));
         }
-    })
+        let id = |meta: Metadata| (meta.dev(), meta.ino());
+        if fs::symlink_metadata(&path).map(id).ok() == Some(id(meta)) {
+            return Ok(NameLock { path, _file: file });
+        }
+        // The supervisor before has removed this file, between our opening and locking it.
+    }
 }
 
 /// A directory in which nobody else can put a socket in our place: only we may write to it, or it is
 /// a shared place with the sticky bit, such as /tmp.
 fn make_private(directory: &Path) -> Result<(), ListenError> {
     let unmade = |source| ListenError::Unmade { path: directory.to_owned(), source };
-    if !directory.exists() {
-        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(unmade)?;
-    }
-    let failed = |source| ListenError::Io {
-        path: directory.to_owned(),
-        what: "the directory cannot be looked at",
-        source,
-    };
-    let meta = fs::metadata(directory).map_err(failed)?;
+    ensure_runtime_folder(directory).map_err(unmade)?;
+    let meta = fs::metadata(directory).map_err(|source| {
+        let path = directory.to_owned();
+        match source.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::ENOENT) => ListenError::Missing(path),
+            Some(Errno::ENOTDIR) => ListenError::NotDirectory(path),
+            Some(_) | None => {
+                ListenError::Io { path, what: "the directory cannot be looked at", source }
+            }
+        }
+    })?;
     match meta.is_dir() {
         true => check_private(directory, meta.uid(), meta.mode(), geteuid().as_raw()),
         false => Err(ListenError::NotDirectory(directory.to_owned())),
@@ -201,25 +252,19 @@ pub(super) fn look(path: &Path) -> Result<(), ListenError> {
         let path = path.to_owned();
         move |source: io::Error| ListenError::Io { path, what, source }
     };
-    if !directory.exists() {
-        let there = directory.ancestors().find(|folder| folder.exists());
-        let there = there.unwrap_or_else(|| Path::new("."));
-        let may = access(there, AccessFlags::W_OK | AccessFlags::X_OK);
+    if directory == socket::default_folder().0 && !directory.exists() {
+        let may = access(folder_of(directory), AccessFlags::W_OK | AccessFlags::X_OK);
         return may
             .map_err(|errno| failed(directory, "the directory cannot be made")(errno.into()));
     }
     make_private(directory)?;
     if let Ok(file) = File::open(lock_of(path))
-        && let Err((_, nix::Error::EWOULDBLOCK)) =
-            Flock::lock(file, FlockArg::LockExclusiveNonblock)
+        && let Err((_, Errno::EWOULDBLOCK)) = Flock::lock(file, FlockArg::LockExclusiveNonblock)
     {
         return Err(ListenError::Taken(path.to_owned()));
     }
-    match fs::symlink_metadata(path) {
-        Ok(meta) if !meta.file_type().is_socket() => Err(ListenError::NotSocket(path.to_owned())),
-        Ok(_) | Err(_) => access(directory, AccessFlags::W_OK | AccessFlags::X_OK)
-            .map_err(|errno| failed(path, "the socket cannot be opened")(errno.into())),
-    }
+    access(directory, AccessFlags::W_OK | AccessFlags::X_OK)
+        .map_err(|errno| failed(path, "the socket cannot be opened")(errno.into()))
 }
 
 /// Opens the socket, unless another supervisor has it. Connections wait until [`start`].
@@ -279,9 +324,11 @@ fn pause(listener: &UnixListener) {
 
 fn admit(socket: UnixStream, shared: &Arc<Shared>) -> io::Result<()> {
     let peer = getsockopt(&socket, PeerCredentials)?;
-    if peer.uid() != geteuid().as_raw() {
+    let (them, me) = (Account::new(peer.uid()), Account::mine());
+    if them != me {
         tracing::warn!(uid = peer.uid(), pid = peer.pid(), "another user's connection refused");
-        return Ok(());
+        let reason = format!("it belongs to {me} and takes no connection of {them}");
+        return turn_away(&socket, reason);
     }
     if shared.connections.load(Ordering::Relaxed) >= CLIENTS_MAX {
         return turn_away(&socket, format!("BUSY: the pool has {CLIENTS_MAX} connections already"));
@@ -333,15 +380,43 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_cannot_be_made_says_why_and_what_to_type() {
+    fn a_folder_that_is_missing_or_none_is_named_and_nothing_is_made() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
-        let error = make_private(&file.join("deeper")).unwrap_err();
-        let said = gridpool_protocol::chain::Chain(&error).to_string();
-        assert!(said.contains("cannot be made: make it with `mkdir -p "), "{said}");
-        assert!(said.ends_with("with --socket: Not a directory (os error 20)"), "{said}");
-        let said = make_private(&file).unwrap_err().to_string();
-        assert!(said.ends_with("file is not a directory: name a socket in one with --socket"));
+        for path in [file.join("deeper"), file.clone()] {
+            let said = make_private(&path).unwrap_err().to_string();
+            assert!(said.ends_with(" is not a directory: name a socket in one with --socket"));
+        }
+        let missing = folder.path().join("a/b");
+        let [claimed, seen] = [claim(&missing.join("s")).map(drop), look(&missing.join("s"))];
+        let type_this = format!("mkdir -p -m 700 {}", missing.display());
+        for said in [claimed, seen].map(|result| result.unwrap_err().to_string()) {
+            assert!(said.starts_with("there is no folder ") && said.contains(&type_this), "{said}");
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_claim_leaves_no_lock_and_takes_nobody_elses_file_for_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = || {
+            let entries = fs::read_dir(folder.path()).unwrap();
+            entries.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
+        };
+        let socket = folder.path().join("Cargo");
+        let claimed = claim(&socket).unwrap();
+        assert_eq!(names().len(), 2);
+        assert!(matches!(claim(&socket), Err(ListenError::Taken(_))));
+        drop(claimed);
+        assert_eq!(names(), [""; 0]);
+        // What a supervisor that was killed has left is taken over.
+        fs::write(lock_of(&socket), "").unwrap();
+        drop(claim(&socket).unwrap());
+        assert_eq!(names(), [""; 0]);
+        fs::write(lock_of(&socket), "[[package]]").unwrap();
+        let said = claim(&socket).unwrap_err().to_string();
+        assert!(said.contains("Cargo.lock is in use by something else"), "{said}");
+        assert_eq!(fs::read_to_string(lock_of(&socket)).unwrap(), "[[package]]");
     }
 }

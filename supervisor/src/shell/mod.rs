@@ -1,35 +1,40 @@
-//! The shell around the core: sockets, processes, clocks, threads, and no rule of its own.
+//! The shell around the core: sockets, processes, clocks, threads. It performs what the core orders and
+//! has no rule of its own.
 //!
 //! The core lives behind one lock. Whichever thread reads an event takes the lock, hands the event
 //! to the core and performs the actions that come out, in order, before it lets go. Nothing that
-//! may block is done under the lock: sends to a worker have room because the core has at most two
-//! batches outstanding, sends to a client fall back to a bounded outbox, and spawning has a thread of
+//! may block is done under the lock: sends to a worker have room because the core bounds what a worker
+//! has outstanding, sends to a client fall back to a bounded outbox, and spawning has a thread of
 //! its own.
 //!
 //! A service manager (systemd) is told that we live by the thread that keeps the time, after it has had
-//! the lock for a turn of the core: whatever holds the lock for good makes us silent.
+//! the lock for a turn of the core: a thread that holds the lock for good makes us silent.
 //!
 //! Threads: one for spawning, one for time, one for hashing suspects, three per worker process
-//! (`attendant`), one per client connection (`clients`), one that accepts connections, if there is a
-//! socket. Whoever says something while it holds the lock waits for nobody who reads the log: a thread of
-//! its own writes that ([`crate::logging::write_aside`]).
+//! (`reader`), one per helper process (`helper`), one per client connection (`clients`), one that accepts
+//! connections, if there is a socket. A thread that logs while it holds the lock waits for no reader of
+//! the log: a thread of its own writes that ([`crate::logging::write_aside`]).
 
 mod arenas;
-mod attendant;
 mod clients;
 mod content;
 mod core;
-mod death;
+mod death_report;
 mod gateway;
+mod helper;
+mod lines;
 mod link;
 mod listen;
 mod models;
 mod monitor;
+mod notes;
 mod notify;
 mod operator;
 mod outbox;
 mod pidfd;
+mod posts;
 mod process;
+mod reader;
 mod spawn;
 mod status;
 mod stderr;
@@ -44,22 +49,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use gridpool_protocol::clock;
-use gridpool_protocol::fault::FaultCode;
-use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
-use gridpool_protocol::message::{Answer, AttemptError};
-use gridpool_protocol::spin;
-use gridpool_protocol::status::{Status, WorkerMemory};
+use gridpool_ipc::clock;
+use gridpool_ipc::spin;
+use gridpool_protocol::ids::{DeviceId, Role};
+use gridpool_protocol::status::Status;
 
 use crate::logging;
-use crate::pool::config::PoolConfig;
-use crate::pool::event::{Event, Timestamp};
-use crate::pool::policy::PolicyTable;
 use arenas::Budget;
 use gateway::Gateway;
-use link::{Link, LinkError};
-use models::Catalogue;
-use monitor::{Monitor, Patience, Reclaim};
+use gridpool_core::config::{HelperLimits, PoolConfig};
+use gridpool_core::event::{Event, Helper, HelperEvent, Timestamp};
+use gridpool_core::policy::PolicyTable;
+use monitor::Monitor;
 use timer::Timer;
 
 use self::core::Core;
@@ -68,15 +69,13 @@ pub use arenas::arena_bytes_max;
 pub use gateway::{Front, HttpError};
 pub use listen::{Claim, ListenError, SocketLock};
 pub use notify::Notifier;
-pub use process::{raise_descriptor_limit, survive_file_size_limit};
+pub use process::{lock_folders, raise_descriptor_limit, survive_file_size_limit};
 pub use spawn::WorkerCommand;
 
 /// Descriptors kept back for files, logs and accepting.
 const DESCRIPTORS_RESERVED: usize = 48;
-/// Roles that a device may have workers of.
-const ROLES: usize = 2;
-/// Descriptors kept back for the workers of one seat: the old one's and the next one's.
-const DESCRIPTORS_PER_SEAT: usize = 32;
+/// Descriptors kept back for the workers of one slot: the old one's and the next one's.
+const DESCRIPTORS_PER_SLOT: usize = 32;
 
 /// How long a pool that has ended waits for clients to read their last verdicts, and for its log.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -115,7 +114,7 @@ struct Shared {
     /// Only locked by who holds the core.
     notifier: OnceLock<Mutex<Notifier>>,
     started: Instant,
-    spawner: Sender<WorkerId>,
+    spawner: Sender<spawn::Order>,
     hasher: content::Orders,
     budget: Arc<Budget>,
     /// What is done about which fault.
@@ -141,7 +140,7 @@ struct Shared {
 }
 
 impl Shell {
-    /// Starts a pool over `devices`; it serves whoever is connected to it.
+    /// Starts a pool over `devices`. It serves every client that is connected to it.
     ///
     /// # Errors
     /// The system's, if a thread cannot be started.
@@ -155,16 +154,17 @@ impl Shell {
         let ids: Vec<DeviceId> = devices.iter().map(|device| device.id).collect();
         let spin = Duration::from_micros(config.spin_us.into());
         // Each worker has one thread that looks; they share the host like the threads of one process.
-        let few = ids.len() <= spin::lookouts_max();
+        let few = ids.len() <= spin::spinners_max();
         let worker_spin = if few { spin } else { Duration::ZERO };
         let boot = process::keep_bootstrap_files_in(socket.parent());
         let standbys = config.standbys;
-        let seats = seats(ids.len(), standbys);
-        let (spawner, orders) = crossbeam_channel::bounded(2 * seats.max(1));
+        let slots = slots(ids.len(), standbys);
+        let (spawner, orders) = crossbeam_channel::bounded(2 * slots.max(1));
         let (hasher, suspects) = crossbeam_channel::unbounded();
-        let pools = models::pools(config, &ids, &command.models, &command.policy);
+        let (policy, models) = (command.policy.clone(), &command.models);
+        let core = gridpool_core::Core::new(config, policy, &ids, models, HelperLimits::of);
         let shared = Arc::new(Shared {
-            core: Mutex::new(Core::new(pools, Catalogue::new(&command.models))),
+            core: Mutex::new(Core::new(core)),
             ended: Condvar::new(),
             timer: Timer::default(),
             notifier: OnceLock::new(),
@@ -186,11 +186,13 @@ impl Shell {
                 .saturating_sub(Self::descriptors_needed(ids.len(), standbys)),
         });
         let for_monitor = Arc::clone(&shared);
-        let tell = move |device, fault| for_monitor.device_fault(device, fault);
-        let program = command.program.clone();
-        let monitor = Monitor::start(program, &devices, Patience::DEFAULT, Box::new(tell))?;
-        if let Some(monitor) = monitor {
+        let tell = move |device, fault| for_monitor.post(Event::DeviceFault { device, fault });
+        let post = shared.helper_post(Helper::Monitor);
+        if let Some(monitor) =
+            Monitor::new(command.program.clone(), &devices, post, Box::new(tell))?
+        {
             shared.monitor.get_or_init(|| monitor);
+            shared.post(Event::Helper(Helper::Monitor, HelperEvent::Wanted));
         }
         let for_spawner = Arc::clone(&shared);
         let spawn_all = move || spawn::serve(&orders, &for_spawner, &command, &devices, boot);
@@ -204,10 +206,10 @@ impl Shell {
         Ok(Self { shared })
     }
 
-    /// Descriptors that a pool over so many devices keeps for itself and its workers.
+    /// Descriptors that a pool over this many devices keeps for itself and its workers.
     #[must_use]
     pub fn descriptors_needed(devices: usize, standbys: u32) -> usize {
-        DESCRIPTORS_RESERVED + DESCRIPTORS_PER_SEAT * seats(devices, standbys)
+        DESCRIPTORS_RESERVED + DESCRIPTORS_PER_SLOT * slots(devices, standbys)
     }
 
     /// Takes in a connection that some other means than the socket has made.
@@ -248,8 +250,10 @@ impl Shell {
     /// # Errors
     /// The system's, if a thread cannot be started.
     pub fn serve_http(&self, front: Front) -> io::Result<()> {
-        let gateway = Gateway::start(front, &self.shared.socket, Patience::DEFAULT)?;
+        let post = self.shared.helper_post(Helper::Gateway);
+        let gateway = Gateway::new(front, &self.shared.socket, post)?;
         self.shared.gateway.get_or_init(|| gateway);
+        self.shared.post(Event::Helper(Helper::Gateway, HelperEvent::Wanted));
         Ok(())
     }
 
@@ -259,7 +263,7 @@ impl Shell {
         let core = self.shared.lock();
         self.shared.notifier.get_or_init(|| Mutex::new(notifier.about(config)));
         self.shared.tell(&core, self.shared.timestamp());
-        // The timing thread sleeps as if there were nobody to tell.
+        // The timing thread sleeps as if there were no service manager to tell.
         self.shared.timer.wake();
     }
 
@@ -270,8 +274,7 @@ impl Shell {
 
     /// Finishes what is accepted, then stops; a second call stops at once.
     pub fn drain(&self) {
-        let draining = self.shared.lock().pool.is_draining();
-        self.shared.post(if draining { Event::StopRequested } else { Event::DrainRequested });
+        self.shared.post(Event::EndRequested);
     }
 
     /// Waits until the pool has ended, or can never serve.
@@ -281,8 +284,8 @@ impl Shell {
             if core.left {
                 break Ended::Left;
             }
-            if let Some(faults) = core.pool.misconfigured() {
-                break Ended::Misconfigured(faults);
+            if let Some(faults) = &core.misconfigured {
+                break Ended::Misconfigured(faults.clone());
             }
             core = self.shared.ended.wait(core).unwrap_or_else(PoisonError::into_inner);
         };
@@ -294,22 +297,36 @@ impl Shell {
         self.shared.tell(&core, self.shared.timestamp());
         let outboxes: Vec<_> = core.clients.values().cloned().collect();
         drop(core);
-        if let Some(monitor) = self.shared.monitor.get() {
-            monitor.stop();
-        }
+        self.shared.post(Event::Helper(Helper::Monitor, HelperEvent::Unwanted));
         let until = clock::now() + FLUSH_TIMEOUT;
         outboxes.iter().for_each(|outbox| outbox.flush(until));
-        if let Some(gateway) = self.shared.gateway.get() {
-            gateway.stop();
-        }
+        self.stop_gateway();
+        let mut core = self.shared.lock();
+        core.is_over = true;
+        self.shared.timer.wake();
+        drop(core);
         process::remove_bootstrap_files(self.shared.socket.parent());
         ended
+    }
+
+    /// Has the gateway answer what is under way, and waits for its end as long as it has time for that.
+    fn stop_gateway(&self) {
+        self.shared.post(Event::Helper(Helper::Gateway, HelperEvent::Unwanted));
+        let limit = HelperLimits::of(Helper::Gateway).stop.unwrap_or_default();
+        let is_there = |core: &mut Core| !core.pool.helper(Helper::Gateway).is_off;
+        let waited = self.shared.ended.wait_timeout_while(self.shared.lock(), limit, is_there);
+        let (core, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        drop(core);
+        if waited.timed_out() {
+            // The core has it killed now.
+            self.shared.post(Event::TimePassed);
+        }
     }
 
     /// Why no worker could ever start, one sentence each, if that is so.
     #[must_use]
     pub fn misconfigured(&self) -> Option<Vec<String>> {
-        self.shared.lock().pool.misconfigured()
+        self.shared.lock().misconfigured.clone()
     }
 
     /// The pool at this moment.
@@ -319,9 +336,9 @@ impl Shell {
     }
 }
 
-/// Workers that so many devices may have at a time.
-fn seats(devices: usize, standbys: u32) -> usize {
-    ROLES * devices * (1 + standbys as usize)
+/// Workers that this many devices may have at a time.
+fn slots(devices: usize, standbys: u32) -> usize {
+    Role::ALL.len() * devices * (1 + standbys as usize)
 }
 
 impl Clone for Shell {
@@ -345,7 +362,7 @@ impl Shared {
         self.ids.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether connections and arenas may take so many more descriptors. ipc-channel panics where
+    /// Whether connections and arenas may take this many more descriptors. ipc-channel panics where
     /// they run out, so they must not.
     fn has_descriptors_for(&self, more: usize) -> bool {
         let connections = self.connections.load(Ordering::Relaxed);
@@ -374,56 +391,5 @@ impl Shared {
         if let Some(mut notifier) = self.notifier(core) {
             notifier.tell(now, &core.pool);
         }
-    }
-
-    /// A worker answered. Its inline result is there while the core handles that, so an answer that
-    /// the core drops leaves nothing behind.
-    fn answered(&self, worker: WorkerId, attempt: AttemptId, result: Result<Answer, AttemptError>) {
-        let mut core = self.lock();
-        let result = result.map(|Answer { report, output }| {
-            core.output = output;
-            report
-        });
-        core.handle(self, self.timestamp(), Event::WorkerAnswered { worker, attempt, result });
-        core.output = None;
-    }
-
-    /// A worker gave a sign of life and said what it holds.
-    fn heard(&self, worker: WorkerId, memory: WorkerMemory) {
-        let mut core = self.lock();
-        core.with_link(worker, |link| {
-            link.memory = memory;
-            Ok(())
-        });
-        core.handle(self, self.timestamp(), Event::WorkerHeard { worker });
-        if core.is_late_with_order(worker) {
-            core.with_link(worker, |_| {
-                Err(LinkError::Stuck("it does not do as it was told".into()))
-            });
-        }
-    }
-
-    /// A worker has unmapped the arenas it was told to.
-    fn forgot(&self, worker: WorkerId) {
-        self.lock().with_link(worker, Link::forgot);
-    }
-
-    /// Waits until the memory that a process held on its device is free, if anybody can say. The core
-    /// has a limit of its own.
-    fn await_memory(&self, worker: WorkerId, pid: u32) {
-        let Some(monitor) = self.monitor.get() else { return };
-        match monitor.reclaimed(worker.device, pid, monitor::ANSWER_TIMEOUT) {
-            Reclaim::Back => {}
-            Reclaim::Held => tracing::warn!(%worker, pid, "a dead worker's memory is not free yet"),
-            Reclaim::Unknown => tracing::debug!(%worker, pid, "there is no monitor to ask"),
-        }
-    }
-
-    /// The driver told of a fault of a device.
-    fn device_fault(&self, device: DeviceId, fault: FaultCode) {
-        let mut core = self.lock();
-        let now = self.timestamp();
-        core.log_driver(now, device, fault, self.policy.response(fault));
-        core.handle(self, now, Event::DeviceFault { device, fault });
     }
 }

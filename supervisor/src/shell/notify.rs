@@ -17,9 +17,9 @@ use std::{env, io};
 use gridpool_protocol::status::WorkerState;
 
 use super::FLUSH_TIMEOUT;
-use crate::pool::Pools;
-use crate::pool::config::PoolConfig;
-use crate::pool::event::{Event, Timestamp};
+use gridpool_core::Core;
+use gridpool_core::config::PoolConfig;
+use gridpool_core::event::{Event, Timestamp, WorkerEvent};
 
 const SOCKET: &str = "NOTIFY_SOCKET";
 const WATCHDOG: &str = "WATCHDOG_USEC";
@@ -132,7 +132,10 @@ impl Notifier {
 
     /// Whether an event changes what [`Notifier::tell`] says so much that it cannot wait.
     pub(super) fn is_news(event: &Event) -> bool {
-        matches!(event, Event::DrainRequested | Event::StopRequested | Event::WorkerReady { .. })
+        matches!(
+            event,
+            Event::DrainRequested | Event::EndRequested | Event::Worker(_, WorkerEvent::Ready(_))
+        )
     }
 
     /// When to call [`Notifier::tell`] and [`Notifier::ping`] if nothing else happens.
@@ -144,10 +147,10 @@ impl Notifier {
     }
 
     /// Tells what has changed, if anything has.
-    pub(super) fn tell(&mut self, now: Timestamp, pool: &Pools) {
+    pub(super) fn tell(&mut self, now: Timestamp, core: &Core) {
         // Never later than a ping may be due, should the pool become ready before the next look.
         self.look_at = now.after(self.ping_every.map_or(LOOK_EVERY, |every| every.min(LOOK_EVERY)));
-        let next = self.told.next(pool);
+        let next = self.told.next(core);
         if next == self.told {
             return;
         }
@@ -196,17 +199,17 @@ impl Notifier {
 
 impl Told {
     /// What there is to tell of a pool, after this.
-    fn next(&self, pool: &Pools) -> Self {
-        let workers = pool.workers();
+    fn next(&self, core: &Core) -> Self {
+        let workers = core.workers();
         let mut devices: Vec<_> =
-            workers.iter().map(|row| (row.device.kind, row.device.index)).collect();
+            workers.iter().map(|(_, row)| (row.device.kind, row.device.index)).collect();
         devices.dedup();
         let count = |states: &[WorkerState]| {
-            workers.iter().filter(|row| states.contains(&row.state)).count()
+            workers.iter().filter(|(_, row)| states.contains(&row.state)).count()
         };
         let serving = count(&[WorkerState::Busy, WorkerState::Ready]);
-        let is_ready = self.is_ready || (serving > 0 && !pool.is_draining());
-        let phase = match (pool.is_draining(), is_ready) {
+        let is_ready = self.is_ready || (serving > 0 && !core.is_draining());
+        let phase = match (core.is_draining(), is_ready) {
             (true, _) => "draining",
             (false, true) => "serving",
             (false, false) => "starting",
@@ -220,13 +223,13 @@ impl Told {
         if lost > 0 {
             status += &format!(", {lost} out of service");
         }
-        if pool.is_draining() {
-            let sums = pool.counters();
+        if core.is_draining() {
+            let sums = core.counters();
             let ended = sums.ok + sums.failed + sums.deadline + sums.poison;
             let left = sums.accepted - ended - sums.cancelled - sums.device_lost;
             status += &format!(", jobs left: {left}");
         }
-        Self { is_ready, is_stopping: pool.is_draining(), status }
+        Self { is_ready, is_stopping: core.is_draining(), status }
     }
 }
 
@@ -252,8 +255,9 @@ mod tests {
     use gridpool_protocol::ids::{DeviceId, DeviceKind};
 
     use super::*;
-    use crate::pool::policy::PolicyTable;
-    use crate::shell::{Shell, WorkerCommand, models};
+    use crate::shell::{Shell, WorkerCommand};
+    use gridpool_core::config::HelperLimits;
+    use gridpool_core::policy::PolicyTable;
 
     const UNIT: &str = include_str!("../../systemd/gridpool.service");
 
@@ -317,15 +321,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let device = DeviceId { kind: DeviceKind::Cpu, index: 0 };
-        let pool = models::pools(PoolConfig::DEFAULT, &[device], &[], &PolicyTable::default());
+        let (config, policy) = (PoolConfig::DEFAULT, PolicyTable::default());
+        let core = Core::new(config, policy, &[device], &[], HelperLimits::of);
         let mut notifier = notifier(&path);
-        notifier.tell(Timestamp::default(), &pool);
+        notifier.tell(Timestamp::default(), &core);
         assert!(notifier.is_failing);
         let manager = UnixDatagram::bind(&path).unwrap();
-        notifier.tell(notifier.due(), &pool);
+        notifier.tell(notifier.due(), &core);
         let message = hear(&manager, PATIENCE).unwrap();
         assert_eq!(message, "STATUS=starting: 0 of 1 devices ready");
-        notifier.tell(notifier.due(), &pool);
+        notifier.tell(notifier.due(), &core);
         assert!(hear(&manager, SILENCE).is_err(), "nothing has changed");
     }
 
@@ -372,7 +377,7 @@ mod tests {
             shell.report_to(notifier, &PoolConfig::DEFAULT);
             shell.drain();
             let manager = early.unwrap_or_else(|| {
-                // The pool has left already, and nobody listened.
+                // The pool has left already, and the service manager did not listen.
                 let manager = UnixDatagram::bind(&path).unwrap();
                 shell.wait();
                 manager

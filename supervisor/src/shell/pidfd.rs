@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
+use gridpool_core::event::Helper;
 use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -21,7 +22,7 @@ impl PidFd {
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_ulong::from(pid), 0) };
         let fd = i32::try_from(Errno::result(fd)?).expect("descriptors fit i32");
         #[expect(unsafe_code, reason = "taking over the descriptor of pidfd_open")]
-        // SAFETY: the kernel has just made it for this call alone; nobody else owns it.
+        // SAFETY: the kernel has just made it for this call alone; nothing else owns it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
@@ -43,18 +44,17 @@ impl PidFd {
         }
     }
 
-    /// Sends SIGKILL to a process that is not a worker but `whom`. Nobody could do more about a failure than
-    /// to say so.
-    pub(super) fn kill(&self, whom: &str) {
+    /// Sends SIGKILL to a helper. A failure is logged: there is nothing else to do about it.
+    pub(super) fn kill(&self, helper: Helper) {
         if let Err(error) = self.send_signal(libc::SIGKILL) {
-            tracing::error!(%error, "SIGKILL could not be sent to {whom}");
+            tracing::error!(%error, "SIGKILL could not be sent to {helper}");
         }
     }
 
-    /// Waits until the process has ended; `false` if it has not within `patience`.
-    pub(super) fn wait(&self, patience: Option<Duration>) -> io::Result<bool> {
-        let timeout = patience.map_or(PollTimeout::NONE, |patience| {
-            PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX)
+    /// Waits until the process has ended; `false` if it has not in time.
+    pub(super) fn wait(&self, limit: Option<Duration>) -> io::Result<bool> {
+        let timeout = limit.map_or(PollTimeout::NONE, |limit| {
+            PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX)
         });
         loop {
             let mut fds = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];

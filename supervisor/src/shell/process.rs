@@ -4,7 +4,9 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use gridpool_ipc::socket;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal, signal};
@@ -12,6 +14,15 @@ use nix::unistd::geteuid;
 
 /// The folder of a supervisor's bootstrap sockets: this, then its process id.
 const BOOT_PREFIX: &str = ".gridpool-boot-";
+
+/// Locked while a folder for sockets is looked for, made or filled.
+static FOLDERS: Mutex<()> = Mutex::new(());
+
+/// While this is held, no thread of this process makes a folder for sockets, or a socket of a worker. A
+/// process that is about to end holds it to its end, and clears its folder away.
+pub fn lock_folders() -> MutexGuard<'static, ()> {
+    FOLDERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Allows as many descriptors as the system lets us have: every client and every arena takes some.
 pub fn raise_descriptor_limit() {
@@ -57,7 +68,7 @@ pub(super) fn keep_bootstrap_files_in(parent: Option<&Path>) -> Option<BootFolde
             tracing::debug!(%error, path = %stale.display(), "a stale folder stays");
         }
     }
-    match BootFolder::make(boot_folder(parent)) {
+    match ensure_runtime_folder(parent).and_then(|()| BootFolder::make(boot_folder(parent))) {
         Ok(own) => {
             // The first pool of a process decides; a second one, as in tests, shares its folder.
             drop(tempfile::env::override_temp_dir(&own.path));
@@ -70,11 +81,17 @@ pub(super) fn keep_bootstrap_files_in(parent: Option<&Path>) -> Option<BootFolde
     }
 }
 
+/// Makes the folder for sockets that nobody named, if it is that one and missing. A folder that somebody
+/// named is not made: its name may be a slip.
+pub(super) fn ensure_runtime_folder(folder: &Path) -> io::Result<()> {
+    if folder == socket::default_folder().0 && !folder.exists() {
+        fs::DirBuilder::new().mode(0o700).create(folder)?;
+    }
+    Ok(())
+}
+
 impl BootFolder {
     fn make(path: PathBuf) -> io::Result<Self> {
-        if let Some(parent) = path.parent() {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
-        }
         // Not recursive: a folder that is there already is not ours.
         fs::DirBuilder::new().mode(0o700).create(&path)?;
         let lock = lock(&path)?;
@@ -86,6 +103,9 @@ impl BootFolder {
         match fs::symlink_metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 tracing::warn!(path = %self.path.display(), "the folder was gone: it is made again");
+                if let Some(parent) = self.path.parent() {
+                    fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+                }
                 *self = Self::make(self.path.clone())?;
                 Ok(())
             }
@@ -119,7 +139,7 @@ fn boot_folder(parent: &Path) -> PathBuf {
     parent.join(format!("{BOOT_PREFIX}{}", std::process::id()))
 }
 
-/// Folders of supervisors that are gone: of our name and kind, and locked by nobody. Whether there is a
+/// Folders of supervisors that are gone: of our name and kind, and not locked. Whether there is a
 /// process of that number says nothing: numbers come again, and each container has its own.
 fn stale_folders(parent: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
@@ -173,6 +193,7 @@ mod tests {
     fn a_folder_that_was_removed_is_made_again_and_what_is_not_ours_is_refused() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("runtime").join(format!("{BOOT_PREFIX}1"));
+        fs::create_dir(parent.path().join("runtime")).unwrap();
         let mut folder = BootFolder::make(path.clone()).unwrap();
         folder.restore().unwrap();
         fs::remove_dir_all(parent.path().join("runtime")).unwrap();

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use gridpool_protocol::channel::Listener;
+use gridpool_ipc::channel::Listener;
 use gridpool_protocol::ids::{DeviceKind, Role, WorkerId};
 use gridpool_protocol::log::FORMAT_VARIABLE;
 use gridpool_protocol::tensor::options::ModelPlan;
@@ -21,16 +21,15 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
-use super::attendant::Attendant;
-use super::core::Core;
 use super::link::Link;
 use super::pidfd::PidFd;
-use super::process::BootFolder;
+use super::process::{BootFolder, lock_folders};
+use super::reader::Reader;
 use super::stderr::Stderr;
 use super::{PoolDevice, Shared};
 use crate::logging;
-use crate::pool::event::Event;
-use crate::pool::policy::PolicyTable;
+use gridpool_core::event::WorkerEvent;
+use gridpool_core::policy::PolicyTable;
 
 /// How workers are started.
 #[derive(Clone, Debug)]
@@ -55,20 +54,25 @@ pub struct WorkerCommand {
     pub environment: Vec<(OsString, OsString)>,
 }
 
+/// A worker that is to be started, and the models that it is to load.
+pub(super) type Order = (WorkerId, Vec<ModelPlan>);
+
 /// The body of the spawning thread: one order after the other until the pool is gone.
 pub(super) fn serve(
-    orders: &Receiver<WorkerId>,
+    orders: &Receiver<Order>,
     shared: &Arc<Shared>,
     command: &WorkerCommand,
     devices: &[PoolDevice],
     mut boot: Option<BootFolder>,
 ) {
-    for worker in orders {
+    for (worker, models) in orders {
         let device = devices.iter().find(|device| device.id == worker.device);
         let device = device.expect("the pool spawns only on its devices");
-        let restored = boot.as_mut().map_or(Ok(()), BootFolder::restore);
-        let started = restored.map_err(StartError::System);
-        if let Err(error) = started.and_then(|()| start(shared, command, worker, device)) {
+        let opened = listener(boot.as_mut()).map_err(StartError::System);
+        let started = opened.and_then(|(listener, name)| {
+            start(shared, command, worker, models, device, listener, &name)
+        });
+        if let Err(error) = started {
             tracing::error!(%worker, %error, "worker could not be started");
             shared.lock().doomed.remove(&worker);
             let (detail, is_final) = match error {
@@ -80,7 +84,7 @@ pub(super) fn serve(
                 }
                 StartError::System(error) => (error.to_string(), false),
             };
-            shared.post(Event::SpawnFailed { worker, detail, is_final });
+            shared.post_worker(worker, WorkerEvent::SpawnFailed { detail, is_final });
         }
     }
 }
@@ -96,46 +100,54 @@ enum StartError {
     System(#[from] io::Error),
 }
 
-/// Starts the process, makes it known, and gives it an attendant.
+/// Where a worker connects first.
+fn listener(boot: Option<&mut BootFolder>) -> io::Result<(Listener, String)> {
+    let _folders = lock_folders();
+    boot.map_or(Ok(()), BootFolder::restore)?;
+    // ipc-channel panics where it can make no folder for its socket; this says why there is none.
+    drop(tempfile::tempdir()?);
+    Listener::open()
+}
+
+/// Starts the process, makes it known, and gives it a reader.
 fn start(
     shared: &Arc<Shared>,
     command: &WorkerCommand,
     worker: WorkerId,
+    models: Vec<ModelPlan>,
     device: &PoolDevice,
+    listener: Listener,
+    name: &str,
 ) -> Result<(), StartError> {
-    // ipc-channel panics where it can make no folder for its socket; this says why there is none.
-    drop(tempfile::tempdir()?);
-    let (listener, name) = Listener::open()?;
     let (lifeline, theirs) = UnixStream::pair()?;
     let (beacon, lit) = UnixStream::pair()?;
     let (stderr, said) = UnixStream::pair()?;
     let ends = Ends { lifeline: theirs.into(), beacon: lit.into(), stderr: said.into() };
-    let duty = Duty::of(worker, &mut shared.lock());
-    let child = spawn(command, duty, worker, device, &name, ends, shared.worker_spin);
+    let child = spawn(command, worker, models, device, name, ends, shared.worker_spin);
     let child = child.map_err(StartError::Program)?;
     let pid = child.id();
     tracing::debug!(%worker, pid, "worker started");
-    let attended = PidFd::open(pid).and_then(|pidfd| {
+    let is_read = PidFd::open(pid).and_then(|pidfd| {
         let link = Link::new(pid, pidfd.try_clone()?, lifeline.try_clone()?);
         shared.lock().link(worker, link);
         let stderr = Stderr::follow(worker, stderr)?;
-        let attendant = Attendant { worker, pidfd, lifeline, beacon, listener, stderr };
-        attendant.start(child, Arc::clone(shared))
+        let reader = Reader { worker, pidfd, lifeline, beacon, listener, stderr };
+        reader.start(child, Arc::clone(shared))
     });
-    if attended.is_err() {
-        // The process exists and nobody attends to it: end it here.
+    if is_read.is_err() {
+        // The process exists and no thread reads it: end it here.
         shared.lock().workers.remove(&worker);
         end(worker, pid);
     }
-    Ok(attended?)
+    Ok(is_read?)
 }
 
-/// Kills and reaps a child that could not be given an attendant.
+/// Kills and reaps a child that could not be given a reader.
 fn end(worker: WorkerId, pid: u32) {
     let pid = Pid::from_raw(i32::try_from(pid).expect("process numbers fit i32"));
     let ended = kill(pid, Signal::SIGKILL).and_then(|()| waitpid(pid, None));
     if let Err(errno) = ended {
-        tracing::error!(%worker, %errno, "an unattended worker could not be ended");
+        tracing::error!(%worker, %errno, "a worker without a reader could not be ended");
     }
 }
 
@@ -146,32 +158,10 @@ struct Ends {
     stderr: OwnedFd,
 }
 
-/// What a worker is there for.
-enum Duty {
-    Grid,
-    Infer(Vec<ModelPlan>),
-}
-
-impl Duty {
-    fn of(worker: WorkerId, core: &mut Core) -> Self {
-        match core.pool.role(worker) {
-            Role::Grid => Self::Grid,
-            Role::Infer => Self::Infer(core.catalogue.start(worker)),
-        }
-    }
-
-    fn role(&self) -> Role {
-        match self {
-            Self::Grid => Role::Grid,
-            Self::Infer(_) => Role::Infer,
-        }
-    }
-}
-
 fn spawn(
     command: &WorkerCommand,
-    duty: Duty,
     worker: WorkerId,
+    models: Vec<ModelPlan>,
     device: &PoolDevice,
     bootstrap: &str,
     ends: Ends,
@@ -179,7 +169,7 @@ fn spawn(
 ) -> io::Result<Child> {
     let mut process = Command::new(&command.program);
     process
-        .arg(duty.role().name())
+        .arg(worker.role.name())
         .args(["--worker", &worker.to_string()])
         .args(["--bootstrap", bootstrap])
         .args(["--supervisor-pid", &std::process::id().to_string()])
@@ -193,12 +183,12 @@ fn spawn(
         .stderr(Stdio::from(ends.stderr))
         .env(FORMAT_VARIABLE, logging::format().name())
         .process_group(0);
-    match duty {
-        Duty::Grid => {
+    match worker.role {
+        Role::Grid => {
             let every = command.known_answer_every.as_millis().to_string();
             process.args(["--known-answer-every-ms", &every]);
         }
-        Duty::Infer(models) => {
+        Role::Infer => {
             if let Some(library) = &command.onnxruntime {
                 process.arg("--onnxruntime").arg(library);
             }

@@ -1,21 +1,20 @@
 //! The pool as `status` shows it: what the core says, and beside it what the shell knows of processes
 //! and what jobs are.
 
-use std::fs;
 use std::sync::atomic::Ordering;
 
+use gridpool_ipc::maps;
 use gridpool_protocol::ids::WorkerId;
-use gridpool_protocol::maps;
 use gridpool_protocol::metrics::Metrics;
-use gridpool_protocol::status::{RUN_TEXT_MAX, RunStatus, Status, SupervisorStatus};
-use nix::unistd::{SysconfVar, sysconf};
+use gridpool_protocol::status::{
+    QuarantineStatus, RUN_TEXT_MAX, RunStatus, Status, SupervisorStatus, WorkerStatus,
+};
+use procfs::process::Process;
 
 use super::Shared;
-use super::core::{Core, Work};
-use super::gateway::Gateway;
-use super::monitor::Monitor;
-use super::operator;
-use crate::pool::event::Timestamp;
+use super::core::Core;
+use gridpool_core::Quarantine;
+use gridpool_core::event::{Helper, Timestamp};
 
 impl Shared {
     /// What was counted.
@@ -28,19 +27,25 @@ impl Shared {
 
     pub(super) fn status(&self) -> Status {
         let cuda_mapped = cuda_is_mapped();
-        let (monitor, devices) = self.monitor.get().map(Monitor::status).unzip();
-        let http = self.gateway.get().map(Gateway::status);
+        let helpers = {
+            let core = self.lock();
+            [Helper::Monitor, Helper::Gateway].map(|helper| core.pool.helper(helper))
+        };
+        let monitor = self.monitor.get().map(|monitor| monitor.status(helpers[0]));
+        let (monitor, devices) = monitor.unzip();
+        let http = self.gateway.get().map(|gateway| gateway.status(helpers[1]));
         let core = self.lock();
         let now = self.timestamp();
-        let mut workers = core.pool.workers();
-        for row in &mut workers {
-            let Ok(worker) = row.name.parse() else { continue };
-            row.run = run_of(&core, worker, now);
-            let Some(link) = core.workers.get(&worker) else { continue };
-            row.pid = link.pid;
-            row.arena_bytes = link.arena_bytes();
-            row.memory = link.memory;
-        }
+        let complete = |(worker, mut row): (Option<WorkerId>, WorkerStatus)| {
+            row.run = worker.and_then(|worker| run_of(&core, worker, now));
+            if let Some(link) = worker.and_then(|worker| core.workers.get(&worker)) {
+                row.pid = link.pid;
+                row.arena_bytes = link.arena_bytes();
+                row.memory = link.memory;
+            }
+            row
+        };
+        let workers = core.pool.workers().into_iter().map(complete).collect();
         let (arena_bytes, arena_bytes_high) = self.budget.bytes();
         let mut queue = core.pool.queue();
         queue.oldest_us = core.pool.waits_since().map(|at| micros(now, at));
@@ -61,7 +66,7 @@ impl Shared {
             monitor,
             http,
             devices: devices.unwrap_or_default(),
-            quarantines: operator::quarantines(&core.pool, now),
+            quarantines: core.pool.quarantines().map(|out| quarantine(now, &out)).collect(),
             queue,
             counters: core.pool.counters(),
         };
@@ -75,14 +80,20 @@ impl Shared {
     }
 }
 
+/// A device that is out of service for a role: why, and for how long.
+fn quarantine(now: Timestamp, out: &Quarantine<'_>) -> QuarantineStatus {
+    QuarantineStatus {
+        device: out.device.to_string(),
+        role: out.role.name().to_owned(),
+        why: out.why.to_owned(),
+        tried_in_us: out.probe_at.map(|at| micros(at, now)),
+    }
+}
+
 /// What a worker has in hand, in words.
 fn run_of(core: &Core, worker: WorkerId, now: Timestamp) -> Option<RunStatus> {
     let in_hand = core.pool.in_hand(worker)?;
-    let what = match core.work_of(in_hand.job) {
-        Some(Work::Grid(submission)) => &*submission.call.program,
-        Some(Work::Infer(call, _)) => &*call.model,
-        None => "",
-    };
+    let what = core.submission_of(in_hand.job).map_or("", |submission| submission.work.text());
     Some(RunStatus {
         job: in_hand.job.to_string(),
         what: what.chars().take(RUN_TEXT_MAX).collect(),
@@ -105,20 +116,9 @@ struct Usage {
 
 /// `None` if there is no such process any more.
 fn usage_of(pid: u32) -> Option<Usage> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let unit = |what| sysconf(what).ok().flatten().and_then(|value| u64::try_from(value).ok());
-    parse_usage(&stat, unit(SysconfVar::CLK_TCK)?, unit(SysconfVar::PAGE_SIZE)?)
-}
-
-/// Of the text of `/proc/PID/stat`, in which the process may have put brackets and spaces into its
-/// own name.
-fn parse_usage(stat: &str, ticks_per_second: u64, page_bytes: u64) -> Option<Usage> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    // The first of these is the third of proc(5).
-    let field = |number: usize| rest.split_whitespace().nth(number - 3)?.parse::<u64>().ok();
-    let ticks = field(14)? + field(15)?;
-    let cpu_us = ticks * 1_000_000 / ticks_per_second.max(1);
-    Some(Usage { cpu_us, resident_bytes: field(24)? * page_bytes })
+    let stat = Process::new(i32::try_from(pid).ok()?).and_then(|process| process.stat()).ok()?;
+    let cpu_us = (stat.utime + stat.stime) * 1_000_000 / procfs::ticks_per_second();
+    Some(Usage { cpu_us, resident_bytes: stat.rss * procfs::page_size() })
 }
 
 /// Whether a CUDA library is mapped into this process, by looking.
@@ -131,11 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_process_has_taken_is_read_whatever_it_calls_itself() {
-        let stat = "7 (a) (b c) S 1 7 7 0 -1 4194304 10 0 0 0 250 50 0 0 20 0 9 0 100 1000 300 1 1";
-        let usage = Usage { cpu_us: 3_000_000, resident_bytes: 300 * 4_096 };
-        assert_eq!(parse_usage(stat, 100, 4_096), Some(usage));
-        assert_eq!(parse_usage("7 (a) S 1", 100, 4_096), None);
+    fn what_a_process_has_taken_is_read() {
         assert!(usage_of(std::process::id()).unwrap().resident_bytes > 0);
         assert_eq!(usage_of(0), None);
     }

@@ -2,7 +2,7 @@
 //! with the worker's name, and the last lines of it kept for the moment of its death.
 //!
 //! The other end is a socket, not a pipe: ours can be shut when the process is gone, so that whatever it
-//! has started and left behind holds nobody up.
+//! has started and left behind holds nothing up.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read};
@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use gridpool_protocol::clock;
+use gridpool_ipc::clock;
 use gridpool_protocol::ids::WorkerId;
 
 use crate::logging;
@@ -59,7 +59,7 @@ impl Stderr {
         Ok(Self { socket, last, over })
     }
 
-    /// The process is gone: its last lines, the newest last. Nobody may write to it any more.
+    /// The process is gone: its last lines, the newest last.
     pub(super) fn close(self) -> Vec<String> {
         // What lies in the socket can still be read.
         if let Err(error) = self.socket.shutdown(Shutdown::Both) {
@@ -159,7 +159,7 @@ impl Reader {
     }
 }
 
-/// Lets so many lines through in each window, and counts the others.
+/// Lets a number of lines through in each window, and counts the others.
 #[derive(Debug, Default)]
 struct Gate {
     since: Option<Instant>,
@@ -247,10 +247,13 @@ fn shortened(line: &str) -> String {
 mod tests {
     use std::io::Write;
 
+    use gridpool_protocol::ids::{DeviceId, DeviceKind, Role};
+
     use super::*;
 
     fn worker() -> WorkerId {
-        "cpu0#3".parse().unwrap()
+        let device = DeviceId { kind: DeviceKind::Cpu, index: 0 };
+        WorkerId { device, role: Role::Grid, generation: 3 }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::{Condvar, PoisonError};
 
 use super::Shared;
-use crate::pool::event::{Event, Timestamp};
+use gridpool_core::event::{Event, Timestamp};
 
 /// Wakes the timing thread when the core wants to be called sooner than it sleeps.
 #[derive(Debug, Default)]
@@ -26,21 +26,16 @@ impl Timer {
         sooner
     }
 
-    /// There is something else to wait for.
+    /// There is something else to wait for, or nothing any more.
     pub(super) fn wake(&self) {
-        self.changed.notify_all();
-    }
-
-    /// The pool has ended.
-    pub(super) fn stop(&self) {
         self.changed.notify_all();
     }
 }
 
-/// The body of the timing thread: until the pool has been left.
+/// The body of the timing thread. It ends with the pool.
 pub(super) fn serve(shared: &Shared) {
     let mut core = shared.lock();
-    while !core.left {
+    while !core.is_over {
         let now = shared.timestamp();
         let look = shared.notifier(&core).map(|notifier| notifier.due());
         let deadline = core.pool.poll_deadline().into_iter().chain(look).min();

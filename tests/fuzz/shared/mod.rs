@@ -1,57 +1,71 @@
-//! What is fuzzed: one function for every decoder that reads what another process, or a user, wrote.
-//! Each panics on a bug and on nothing else. The fuzz targets call them, and so does the ordinary test
-//! `decoders`, with the corpus and with mutations of it.
+//! What is fuzzed: a target for every decoder that reads what another process, or a user, wrote. It panics
+//! on a bug and on nothing else. The fuzzer runs the targets, and so does the ordinary test `decoders`,
+//! over the seeds and mutations of them.
+//!
+//! A target is a file here, with `run` and `seeds`; its name twice below; and a `[[bin]]` in
+//! `tests/fuzz/Cargo.toml`. Seeds are values that are encoded when they are needed, so that they follow the
+//! protocol. The first line writes them for the fuzzer:
 //!
 //! ```sh
+//! GRIDPOOL_WRITE=1 cargo test -p gridpool-tests --test decoders seeds
 //! cargo install cargo-fuzz
 //! cd tests && cargo +nightly fuzz run client_message -- -max_total_time=300
-//! cargo +nightly fuzz list
 //! ```
 //!
-//! A finding goes to `tests/fuzz/regressions/TARGET/` once it is fixed. When a message changes, the
-//! seeds are written anew: `FUZZ_WRITE_SEEDS=1 cargo test -p gridpool-tests --test decoders`.
+//! A finding goes to `tests/fuzz/regressions/TARGET/` once it is fixed.
 
-mod frames;
+pub(crate) mod any;
+pub(crate) mod client_frame;
+pub(crate) mod client_message;
+pub(crate) mod config;
+pub(crate) mod from_worker;
+pub(crate) mod infer_request;
+pub(crate) mod input_json;
+pub(crate) mod input_npy;
+pub(crate) mod json_line;
+pub(crate) mod lifeline;
+pub(crate) mod names;
+pub(crate) mod outputs;
+pub(crate) mod program;
+pub(crate) mod server_message;
+pub(crate) mod tables;
+pub(crate) mod tensors;
+pub(crate) mod to_worker;
+
 mod inputs;
-mod messages;
-mod outputs;
-mod programs;
-mod requests;
-pub(crate) mod seeds;
-mod tables;
-mod tensors;
-pub(crate) mod values;
+mod message;
 
-pub(crate) use frames::client_frame;
-pub(crate) use inputs::{config, input_json, input_npy, names};
-pub(crate) use messages::{
-    client_message, from_worker, json_line, lifeline, server_message, to_worker,
-};
-pub(crate) use outputs::outputs;
-pub(crate) use programs::program;
-pub(crate) use requests::infer_request;
-pub(crate) use tables::tables;
-pub(crate) use tensors::tensors;
+/// Expands `$macro!` with the names of all targets.
+macro_rules! with_targets {
+    ($macro:ident) => {
+        $macro! {
+            client_frame client_message config from_worker infer_request input_json input_npy json_line
+            lifeline names outputs program server_message tables tensors to_worker
+        }
+    };
+}
 
-/// A decoder's name and its function.
-pub(crate) type Target = (&'static str, fn(&[u8]));
+macro_rules! declare {
+    ($($target:ident)*) => {
+        /// All of them.
+        pub(crate) const TARGETS: &[Target] = &[
+            $(Target { name: stringify!($target), run: $target::run, seeds: $target::seeds }),*
+        ];
+    };
+}
 
-/// All of them.
-pub(crate) const TARGETS: [Target; 16] = [
-    ("client_frame", client_frame),
-    ("client_message", client_message),
-    ("config", config),
-    ("from_worker", from_worker),
-    ("infer_request", infer_request),
-    ("input_json", input_json),
-    ("input_npy", input_npy),
-    ("json_line", json_line),
-    ("lifeline", lifeline),
-    ("names", names),
-    ("outputs", outputs),
-    ("program", program),
-    ("server_message", server_message),
-    ("tables", tables),
-    ("tensors", tensors),
-    ("to_worker", to_worker),
-];
+with_targets!(declare);
+pub(crate) use with_targets;
+
+/// A decoder that is fuzzed.
+pub(crate) struct Target {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(&[u8]),
+    /// What fuzzing starts from.
+    pub(crate) seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// The target of that name.
+pub(crate) fn target(name: &str) -> &'static Target {
+    TARGETS.iter().find(|target| target.name == name).expect("it is a target")
+}

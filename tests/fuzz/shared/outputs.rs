@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use gridpool_kernels::reference::run_batch;
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::output::{OutputLayout, Outputs};
 use gridpool_protocol::program::{Program, Ties};
@@ -25,7 +26,7 @@ pub(crate) const PROGRAMS: [&str; 14] = [
 ];
 
 /// One byte for the program, one for the batch; the others are the result, cut or filled to its length.
-pub(crate) fn outputs(bytes: &[u8]) {
+pub(crate) fn run(bytes: &[u8]) {
     let Some((&[which, seed], packed)) = bytes.split_first_chunk::<2>() else { return };
     let text = PROGRAMS[usize::from(which) % PROGRAMS.len()];
     let Ok(program) = Program::compile(text, Ties::Cpython) else { return };
@@ -55,6 +56,16 @@ pub(crate) fn outputs(bytes: &[u8]) {
     if all_decode {
         assert_eq!(difference.expect("every item decodes"), None);
     }
+}
+
+/// The right results of all programs.
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let packed = |(at, text): (u8, &str)| {
+        let program = Program::compile(text, Ties::Cpython).expect("they compile");
+        let outputs = run_batch(&program, &batch(&program, 3)).expect("a small batch");
+        [&[at, 3][..], &outputs.packed()].concat()
+    };
+    (0..).zip(PROGRAMS).map(packed).collect()
 }
 
 /// A few grids, or pairs, that a number stands for.

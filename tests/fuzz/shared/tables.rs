@@ -1,12 +1,12 @@
 //! The tables of a packed batch, against a model that walks the grids one by one.
 
-use gridpool_protocol::batch::{BatchLayout, Tables};
+use gridpool_protocol::batch::tables::read_range;
+use gridpool_protocol::batch::{BatchLayout, Grid, GridBatch, Tables};
 use gridpool_protocol::limits::GRID_CELLS_MAX;
 use gridpool_protocol::shared::SharedSlice;
-use gridpool_protocol::tables::read_range;
 
 /// Two bytes for the items, one for what an item is, three for the cells; the others are the memory.
-pub(crate) fn tables(bytes: &[u8]) {
+pub(crate) fn run(bytes: &[u8]) {
     let Some((head, memory)) = bytes.split_first_chunk::<6>() else { return };
     let items = u32::from(u16::from_le_bytes([head[0], head[1]]) % 300);
     let per_item = 1 + u32::from(head[2] & 1);
@@ -65,4 +65,23 @@ fn parts_read_as_the_whole(layout: BatchLayout, memory: &SharedSlice<'_>, whole:
         assert_eq!(cells.start, whole.offsets()[grids.start] as usize);
         assert_eq!(cells.end, whole.offsets()[grids.end] as usize);
     }
+}
+
+/// The tables of a batch of grids and of one of pairs.
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let grids = [(2, 3), (1, 1), (1, 20), (5, 5)];
+    let grids = grids.map(|(h, w)| Grid::new(h, w, vec![4; h * w]).expect("a small grid"));
+    let pairs = [(&grids[0], Some(&grids[1])), (&grids[2], None), (&grids[3], Some(&grids[0]))];
+    let singles = GridBatch::from_grids(&grids).expect("a small batch");
+    let pairs = GridBatch::from_pairs(pairs).expect("a small batch");
+    let packed = |(batch, per_item): (GridBatch, u8)| {
+        let layout = batch.layout().expect("it has items");
+        let mut memory = vec![0; layout.bytes()];
+        batch.write_to(layout, &SharedSlice::private(&mut memory));
+        let items = u16::try_from(layout.items()).expect("a few").to_le_bytes();
+        let cells = u32::try_from(layout.cell_count()).expect("a few").to_le_bytes();
+        let head = [items[0], items[1], per_item, cells[0], cells[1], cells[2]];
+        [&head[..], &memory].concat()
+    };
+    [(singles, 0), (pairs, 1)].map(packed).into()
 }

@@ -1,4 +1,4 @@
-//! Clients that do not behave: what each is told, and that it costs nobody else anything.
+//! Clients that misbehave: the answer that each gets, and that other clients notice nothing.
 
 use std::io::Write;
 
@@ -10,10 +10,10 @@ use super::{
 use crate::pool::{Pool, cpu};
 
 const INFER: &str = "/v2/models/rot90/infer";
-/// Longest body that the gateway takes.
+/// The longest body that the gateway accepts.
 const BODY_BYTES_MAX: usize = 64 << 20;
 
-/// Whether the same gateway serves as before.
+/// Checks that the same gateway process still serves.
 fn is_unharmed(pool: &Pool, gateway: u32) {
     assert_eq!(post(pool, INFER, &as_request(&small())).status, 200);
     assert_eq!(gateway_pid(pool), gateway, "the gateway was replaced");
@@ -21,7 +21,7 @@ fn is_unharmed(pool: &Pool, gateway: u32) {
 }
 
 #[test]
-fn one_connection_serves_many_requests_also_those_that_do_not_wait_for_answers() {
+fn one_connection_serves_many_requests_pipelined_ones_included() {
     let pool = served(cpu(1));
     let mut web = Web::open(&pool);
     for _ in 0..3 {
@@ -66,7 +66,7 @@ fn a_body_may_come_in_pieces_and_in_chunks() {
 #[test]
 fn a_request_that_is_refused_leaves_its_connection_to_the_next_one() {
     let pool = served(cpu(1));
-    // More than the sockets hold: it must be read for the next request to be seen.
+    // More than the sockets buffer: the gateway sees the next request only if it reads all of this.
     let large = vec![b' '; 8 << 20];
     let mut web = Web::open(&pool);
     let paths = [
@@ -86,7 +86,7 @@ fn a_request_that_is_refused_leaves_its_connection_to_the_next_one() {
 }
 
 #[test]
-fn a_body_that_is_too_long_is_413_whether_or_not_it_says_so() {
+fn a_body_that_is_too_long_is_413_with_or_without_a_content_length() {
     let pool = served(cpu(1));
     let gateway = gateway_pid(&pool);
     let mut web = Web::open(&pool);
@@ -103,7 +103,7 @@ fn a_body_that_is_too_long_is_413_whether_or_not_it_says_so() {
             .as_bytes(),
     );
     let mib = [b"100000\r\n", vec![b' '; 1 << 20].as_slice(), b"\r\n"].concat();
-    // It may hang up before it has been sent everything.
+    // The gateway may hang up before this has sent everything.
     while web.stream.write_all(&mib).is_ok() && web.stream.set_nonblocking(true).is_ok() {
         let answered = web.stream.peek(&mut [0]).is_ok();
         web.stream.set_nonblocking(false).expect("an option can be set");
@@ -134,7 +134,7 @@ fn garbage_is_refused_and_costs_its_own_connection_alone() {
     ];
     for bytes in garbage {
         let mut web = Web::open(&pool);
-        // It may be refused before all of it was sent.
+        // The gateway may refuse it before this has sent everything.
         drop(web.stream.write_all(bytes));
         let said = String::from_utf8_lossy(&web.closes()).into_owned();
         let refused =
@@ -143,11 +143,11 @@ fn garbage_is_refused_and_costs_its_own_connection_alone() {
     }
     for bytes in [&b"{"[..], b"", b"\xff\xff", b"[[[[", b"null", &vec![b'['; 1 << 20]] {
         let answer = Web::open(&pool).ask("POST", INFER, "", bytes);
-        answer.complains(400, "no JSON of the inference protocol");
+        answer.complains(400, "not valid JSON of the inference protocol");
     }
     let zipped = Web::open(&pool).ask("POST", INFER, "Content-Encoding: gzip\r\n", b"\x1f\x8b");
     zipped.complains(415, "send it without Content-Encoding");
-    // Whatever it says of itself, a body is looked at.
+    // The gateway reads the body whatever its Content-Type.
     let body = as_request(&small()).to_string();
     for kind in ["text/html", "application/octet-stream", "x"] {
         let header = format!("Content-Type: {kind}\r\n");
@@ -157,7 +157,7 @@ fn garbage_is_refused_and_costs_its_own_connection_alone() {
 }
 
 #[test]
-fn a_body_that_ends_early_or_never_ends_is_given_up() {
+fn a_body_that_ends_early_or_never_ends_is_refused() {
     let pool = served(cpu(1));
     let gateway = gateway_pid(&pool);
     let body = as_request(&small()).to_string();
@@ -168,14 +168,14 @@ fn a_body_that_ends_early_or_never_ends_is_given_up() {
     drop(early.closes());
     let mut slow = Web::open(&pool);
     slow.send(&whole[..whole.len() - 10]);
-    // Nothing more comes: this takes as long as a body may pause.
+    // Send nothing more, and wait for as long as a body may pause.
     slow.hear().complains(408, "the body came too slowly");
     slow.closes();
     is_unharmed(&pool, gateway);
 }
 
 #[test]
-fn a_head_that_never_ends_is_given_up_and_so_is_a_connection_that_says_nothing() {
+fn a_head_that_never_ends_and_a_silent_connection_are_closed() {
     let pool = served(cpu(1));
     let gateway = gateway_pid(&pool);
     let silent = Web::open(&pool);
@@ -183,7 +183,7 @@ fn a_head_that_never_ends_is_given_up_and_so_is_a_connection_that_says_nothing()
     slow.send(b"GET /v2 HTTP/1.1\r\nX: ");
     let mut idle = Web::open(&pool);
     assert_eq!(idle.ask("GET", "/v2", "", b"").status, 200);
-    // All three take as long as a head may.
+    // Wait for as long as a head may take.
     for web in [silent, slow, idle] {
         drop(web.closes());
     }
@@ -191,13 +191,13 @@ fn a_head_that_never_ends_is_given_up_and_so_is_a_connection_that_says_nothing()
 }
 
 #[test]
-fn one_connection_too_many_is_told_so() {
+fn a_connection_over_the_limit_is_told_so() {
     const CONNECTIONS_MAX: usize = 512;
     let pool = served(cpu(1));
     let gateway = gateway_pid(&pool);
     let web = |_| Web::open(&pool);
     let mut open: Vec<_> = (0..CONNECTIONS_MAX).map(web).collect();
-    // Those before it are taken in by now: connections are accepted in order.
+    // The gateway accepts connections in order, so it has accepted those before.
     open.last_mut().expect("there are some").send(b"");
     let mut extra = Web::open(&pool);
     extra.hear().complains(503, "BUSY: 512 connections are open already");

@@ -1,4 +1,4 @@
-//! Every path, what it says, and what is said about paths that are not there.
+//! Every path and its document, and the answers for paths that do not exist.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::{Web, as_request, get, post, served, small};
 use crate::pool::cpu;
 
 #[test]
-fn every_path_of_the_protocol_says_what_it_should() {
+fn every_path_of_the_protocol_has_its_document() {
     let pool = served(cpu(2));
     let server = get(&pool, "/v2");
     assert_eq!(server.header("content-type"), Some("application/json"));
@@ -56,7 +56,7 @@ fn every_path_of_the_protocol_says_what_it_should() {
 }
 
 #[test]
-fn statistics_count_what_was_asked_of_each_model_and_of_all() {
+fn statistics_count_the_requests_of_each_model() {
     let pool = served(cpu(1));
     let stats = |path: &str| get(&pool, path).json()["model_stats"].clone();
     let before = stats("/v2/models/rot180/stats");
@@ -86,7 +86,7 @@ fn statistics_count_what_was_asked_of_each_model_and_of_all() {
 }
 
 #[test]
-fn what_is_not_there_or_not_meant_so_is_an_error_in_json() {
+fn wrong_paths_and_methods_are_errors_in_json() {
     let pool = served(cpu(1));
     let no_model = "there is no model `nope`";
     for path in ["", "/ready", "/config", "/stats", "/versions/1"] {
@@ -97,8 +97,9 @@ fn what_is_not_there_or_not_meant_so_is_an_error_in_json() {
     post(&pool, "/v2/models/nope/infer", &as_request(&small())).complains(404, no_model);
     get(&pool, "/").complains(404, "no such path");
     get(&pool, "/v2/models/rot90/nope").complains(404, "no such path");
-    get(&pool, "/v2/models/rot90/infer").complains(405, "infer, load, unload and index take POST");
-    post(&pool, "/v2/health/live", &json!({})).complains(405, "all others GET");
+    get(&pool, "/v2/models/rot90/infer")
+        .complains(405, "use POST for infer, load, unload and index");
+    post(&pool, "/v2/health/live", &json!({})).complains(405, "GET for all others");
     for what in ["load", "unload"] {
         let path = format!("/v2/repository/models/rot90/{what}");
         post(&pool, &path, &json!({})).complains(501, "`rot90` is built in");

@@ -1,4 +1,4 @@
-//! Inference: JSON and bytes both ways, what the oracle says of the results, and what is refused.
+//! Inference over grids: JSON and bytes both ways, results compared with the oracle's, and refused requests.
 
 use gridpool_protocol::batch::Grid;
 use gridpool_tests::oracle::samples::random_grids;
@@ -9,7 +9,7 @@ use crate::documents::says;
 use crate::jobs::{data, program};
 use crate::pool::{Pool, cpu};
 
-/// The same request with its data behind the JSON.
+/// A request with its data behind the JSON.
 fn binary_request(grids: &[Grid], more: &Value) -> (Vec<u8>, usize) {
     let (cells, sizes) = tensors(grids);
     let sizes: Vec<u8> = sizes.iter().flat_map(|side| side.to_le_bytes()).collect();
@@ -27,18 +27,18 @@ fn binary_request(grids: &[Grid], more: &Value) -> (Vec<u8>, usize) {
 }
 
 fn post_binary(pool: &Pool, path: &str, body: &[u8], json: usize) -> Answer {
-    // As clients do, without a Content-Type.
+    // Like clients of the protocol, send no Content-Type.
     let header = format!("Inference-Header-Content-Length: {json}\r\n");
     Web::open(pool).ask("POST", path, &header, body)
 }
 
-/// An answer whose outputs are all bytes, as one whose outputs are all JSON.
+/// Converts an answer whose outputs are bytes to one whose outputs are JSON.
 fn unpacked(answer: &Answer) -> Value {
     assert_eq!(answer.status, 200, "{answer:?}");
     let at: usize = answer
         .header("inference-header-content-length")
         .and_then(|length| length.parse().ok())
-        .expect("it says where the bytes start");
+        .expect("the header that says where the bytes start");
     let mut document: Value = serde_json::from_slice(&answer.body[..at]).expect("JSON");
     let mut rest = &answer.body[at..];
     for output in document["outputs"].as_array_mut().expect("outputs") {
@@ -59,7 +59,7 @@ fn unpacked(answer: &Answer) -> Value {
     document
 }
 
-/// Whether every item is what the oracle says.
+/// Checks every item against the oracle.
 #[track_caller]
 fn is_right(document: &Value, text: &str, grids: &[Grid]) {
     let program = program(text);
@@ -82,9 +82,9 @@ fn is_right(document: &Value, text: &str, grids: &[Grid]) {
 }
 
 #[test]
-fn json_and_bytes_both_ways_give_what_the_oracle_says() {
+fn json_and_bytes_both_ways_give_the_oracle_s_results() {
     let pool = served(cpu(2));
-    // Some travel inline, some in shared memory.
+    // Some batches travel inline, some in shared memory.
     for (seed, count) in [(1, 1), (2, 20), (3, 700)] {
         let grids = random_grids(seed, count);
         for op in ["rot90", "dmirror", "compress", "tophalf"] {
@@ -108,14 +108,14 @@ fn json_and_bytes_both_ways_give_what_the_oracle_says() {
 fn the_request_of_the_readme_gives_a_quarter_turn() {
     let pool = served(cpu(1));
     let body = std::fs::read(data("infer.json")).expect("the file is there");
-    // As curl sends it.
+    // Send it as curl does.
     let header = "Content-Type: application/x-www-form-urlencoded\r\n";
     let answer = Web::open(&pool).ask("POST", "/v2/models/rot90/infer", header, &body);
     is_right(&answer.json(), "rot90", &small());
 }
 
 #[test]
-fn an_answer_says_what_ran_where_and_echoes_its_id() {
+fn an_answer_names_kernels_and_device_and_echoes_its_id() {
     let pool = served(cpu(1));
     let mut body = as_request(&small());
     body["id"] = json!("ünï 7");
@@ -138,7 +138,7 @@ fn an_answer_says_what_ran_where_and_echoes_its_id() {
 }
 
 #[test]
-fn outputs_are_those_that_were_asked_for_in_their_order_and_form() {
+fn outputs_have_the_order_and_form_that_the_request_names() {
     let pool = served(cpu(1));
     let mut body = as_request(&small());
     body["outputs"] = json!([
@@ -175,19 +175,20 @@ fn the_model_program_runs_any_program_from_grid_to_grid() {
     run("rot90 | palette").complains(400, "over HTTP a program takes a grid and gives a grid");
     run("first").complains(400, "over HTTP a program takes a grid and gives a grid");
     let mut body = as_request(&grids);
-    post(&pool, "/v2/models/program/infer", &body).complains(400, "needs a parameter `program`");
+    post(&pool, "/v2/models/program/infer", &body)
+        .complains(400, "needs the request parameter `program`");
     body["parameters"] = json!({"program": "rot90"});
     post(&pool, "/v2/models/rot90/infer", &body)
         .complains(400, "takes no program; the model `program`");
 }
 
 #[test]
-fn an_item_without_a_result_says_why_and_leaves_its_neighbours_alone() {
+fn an_item_without_a_result_has_an_error_and_its_neighbours_have_results() {
     let pool = served(cpu(1));
     let row = |cells: &[u8]| Grid::from_rows(&[cells]).expect("a grid");
     let grids = [row(&[1, 2]), row(&[1; 16]), row(&[3]), row(&[1; 30])];
     let mut body = as_request(&grids);
-    // Sides of 4, 32, 2 and 60.
+    // The longest sides of the results are 4, 32, 2 and 60.
     body["parameters"] = json!({"program": "upscale(2)"});
     let document = post(&pool, "/v2/models/program/infer", &body).json();
     assert_eq!(numbers(&document, "STATUS"), [0, 100, 0, 100]);
@@ -200,7 +201,7 @@ fn an_item_without_a_result_says_why_and_leaves_its_neighbours_alone() {
     let errors: Value = serde_json::from_str(errors).expect("JSON");
     assert_eq!(errors[0]["item"], 1);
     assert_eq!(errors[1]["message"].as_str().map(|text| text.contains("2 x 60")), Some(true));
-    // Half of one row is no row.
+    // `tophalf` of one row is empty.
     body["parameters"] = json!({"program": "tophalf | rot90 | rot180"});
     let document = post(&pool, "/v2/models/program/infer", &body).json();
     let statuses = numbers(&document, "STATUS");
@@ -209,7 +210,7 @@ fn an_item_without_a_result_says_why_and_leaves_its_neighbours_alone() {
 }
 
 #[test]
-fn a_request_that_is_wrong_is_400_and_says_where() {
+fn a_wrong_request_is_400_and_the_sentence_names_the_place() {
     let pool = served(cpu(1));
     let whole = as_request(&[small(), small()].concat());
     let wrong = |at: &str, value: Value| {
@@ -226,20 +227,20 @@ fn a_request_that_is_wrong_is_400_and_says_where() {
     );
     ask(
         &wrong("/inputs/0/data/5", json!(256)),
-        "input `GRID`: data: element 5 is 256, which is no UINT8",
+        "input `GRID`: data: element 5 is 256, which is not a UINT8",
     );
-    ask(&wrong("/inputs/0/data/5", json!(1.5)), "element 5 is 1.5, which is no UINT8");
+    ask(&wrong("/inputs/0/data/5", json!(1.5)), "element 5 is 1.5, which is not a UINT8");
     ask(
         &wrong("/inputs/1/data/3", json!(31)),
         "item 1: SIZE is [2, 31]; height and width are 1 to 30",
     );
     ask(&wrong("/inputs/1/data/0", json!(0)), "item 0: SIZE is [0, 3]");
     ask(&wrong("/inputs/1/data/0", json!(-1)), "item 0: SIZE is [-1, 3]");
-    ask(&wrong("/inputs/1/data", json!([1, 2, 3])), "it has 3 elements, its shape says 4");
+    ask(&wrong("/inputs/1/data", json!([1, 2, 3])), "it has 3 elements, but its shape says 4");
     ask(&wrong("/inputs/1/name", json!("SIZES")), "takes GRID and SIZE, not `SIZES`");
-    ask(&wrong("/inputs/1/name", json!("GRID")), "input `GRID`: it is there twice");
+    ask(&wrong("/inputs/1/name", json!("GRID")), "input `GRID`: it occurs twice");
     ask(&wrong("/inputs/0/datatype", json!("INT8")), "`GRID` is INT8; the model takes UINT8");
-    ask(&wrong("/inputs/0/datatype", json!("BYTES")), "`BYTES` is no type of a tensor");
+    ask(&wrong("/inputs/0/datatype", json!("BYTES")), "`BYTES` is not a tensor type");
     ask(
         &wrong("/inputs/0/shape", json!([2, 900])),
         "has the shape [2, 900]; the model takes [?, 30, 30]",
@@ -248,7 +249,7 @@ fn a_request_that_is_wrong_is_400_and_says_where() {
     ask(&wrong("/inputs/1/shape", json!([u64::MAX, u64::MAX])), "SIZE");
     ask(&wrong("/inputs", json!([])), "the request has no input `GRID`");
     ask(&json!({}), "missing field `inputs`");
-    ask(&json!(7), "no JSON of the inference protocol");
+    ask(&json!(7), "not valid JSON of the inference protocol");
     let with = |key: &str, value: Value| {
         let mut body = whole.clone();
         body[key] = value;
@@ -259,18 +260,21 @@ fn a_request_that_is_wrong_is_400_and_says_where() {
         "gives GRID, SIZE, STATUS; it has no output `COLOR`",
     );
     ask(&with("outputs", json!([{"name": "SIZE"}, {"name": "SIZE"}])), "asked for twice");
-    ask(&with("parameters", json!({"timeout": -1})), "`timeout` is -1; it is a whole number");
-    ask(&with("parameters", json!({"timeout": 1e18})), "`timeout` is 1e+18; it is a whole number");
+    ask(&with("parameters", json!({"timeout": -1})), "`timeout` is -1; it must be a whole number");
+    ask(
+        &with("parameters", json!({"timeout": 1e18})),
+        "`timeout` is 1e+18; it must be a whole number",
+    );
     ask(&with("parameters", json!({"timeout": u64::MAX})), "in microseconds, at most 3600000000");
     ask(&with("parameters", json!({"ties": "random"})), "`ties`");
-    ask(&with("parameters", json!({"sequence_id": 1})), "leave out sequence_id");
+    ask(&with("parameters", json!({"sequence_id": 1})), "leave out the sequence_ parameters");
     ask(&with("id", json!("x".repeat(1_025))), "`id` has more than 1024 bytes");
     let none = as_request(&[]);
     ask(&none, "GRID has 0 items; send 1 to 16384");
 }
 
 #[test]
-fn the_bytes_behind_the_json_must_be_those_that_it_says() {
+fn the_bytes_behind_the_json_must_have_the_length_that_it_names() {
     let pool = served(cpu(1));
     let path = "/v2/models/rot90/infer";
     let (body, json) = binary_request(&small(), &json!({}));
@@ -282,7 +286,8 @@ fn the_bytes_behind_the_json_must_be_those_that_it_says() {
         .complains(400, "binary_data_size is 8, but only 7 bytes are left");
     post_binary(&pool, path, &body, body.len() + 1)
         .complains(400, "Inference-Header-Content-Length is");
-    post_binary(&pool, path, &body, json - 1).complains(400, "no JSON of the inference protocol");
+    post_binary(&pool, path, &body, json - 1)
+        .complains(400, "not valid JSON of the inference protocol");
     let mut web = Web::open(&pool);
     for length in ["x", "-1", "", "+5", "99999999999999999999"] {
         let header = format!("Inference-Header-Content-Length: {length}\r\n");

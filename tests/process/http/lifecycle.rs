@@ -1,4 +1,4 @@
-//! The gateway's process: how it starts, that it is replaced, and that it does not outlive its pool.
+//! The gateway's process: its start, its replacement, its end with the pool.
 
 use std::net::TcpListener;
 
@@ -13,7 +13,7 @@ use crate::processes::{all_gone, children, lives, maps, signal, stop};
 use crate::wait::eventually_so;
 
 #[test]
-fn the_address_is_found_in_the_status_and_in_the_log() {
+fn the_status_and_the_log_name_the_address() {
     let pool = served(cpu(1));
     let pid = gateway_pid(&pool);
     let status = pool.cli(&["status", "--json"]).run().document();
@@ -36,11 +36,11 @@ fn a_pool_serves_no_http_unless_it_is_told_to() {
 }
 
 #[test]
-fn a_gateway_that_is_killed_or_hangs_is_replaced_and_costs_the_pool_nothing() {
+fn a_gateway_that_dies_or_hangs_is_replaced_and_the_pool_loses_nothing() {
     let pool = served(cpu(1));
     let first = gateway_pid(&pool);
     signal(first, Signal::SIGKILL);
-    // Connections wait meanwhile: nobody is turned away.
+    // The listening socket stays open, so connections wait meanwhile.
     assert_eq!(post(&pool, "/v2/models/rot90/infer", &as_request(&small())).status, 200);
     let second = gateway_pid(&pool);
     assert_ne!(first, second);
@@ -55,14 +55,14 @@ fn a_gateway_that_is_killed_or_hangs_is_replaced_and_costs_the_pool_nothing() {
 }
 
 #[test]
-fn requests_that_are_open_when_the_gateway_dies_are_all_that_is_lost() {
+fn only_open_requests_are_lost_when_the_gateway_dies() {
     let pool = served(cpu(1));
     let worker = pool.stop("cpu0");
     let before = pool.status().counters;
     let lost = post_aside(&pool, "/v2/models/rot90/infer", &as_request(&small()));
     pool.until_status("the job", |status| status.counters.accepted > before.accepted);
     signal(gateway_pid(&pool), Signal::SIGKILL);
-    assert!(lost.join().is_err(), "nobody is there to answer");
+    assert!(lost.join().is_err(), "no gateway is there to answer");
     pool.until_status("its job to be cancelled", |s| s.counters.cancelled > before.cancelled);
     crate::processes::go_on(worker);
     pool.until("cpu0", "ready", |slot| slot.state == WorkerState::Ready);
@@ -87,16 +87,16 @@ fn a_gateway_does_not_outlive_its_supervisor() {
 
 #[test]
 fn an_address_that_cannot_be_served_is_refused_before_any_worker_starts() {
-    // The worker's binary would be missed next.
+    // If the address were accepted, the missing worker binary would be the next error.
     let serve = |address: &str| {
         let socket = tempfile::tempdir().expect("a folder");
         let call = gridpool(["serve", "--devices", "cpu:1", "--worker-bin", "/none"]);
         let call = call.args(&["--http", address, "--socket"]);
         call.arg(socket.path().join("pool.sock")).run()
     };
-    serve("8000").complains(2, &["--http: `8000` is no address and port", "127.0.0.1:8000"]);
-    serve("nohost:80").complains(2, &["`nohost:80` is no address and port"]);
-    // An address of documentation, which no machine has.
+    serve("8000").complains(2, &["--http: `8000` is not an address and port", "127.0.0.1:8000"]);
+    serve("nohost:80").complains(2, &["`nohost:80` is not an address and port"]);
+    // An address reserved for documentation: no machine has it.
     serve("192.0.2.1:8000").complains(78, &["HTTP cannot be served at 192.0.2.1:8000", "--http"]);
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();

@@ -1,5 +1,5 @@
-//! `GET /metrics` of real pools, read by Prometheus's own parser: `tests/http/metrics.py` checks what must
-//! hold of every page, histograms included, and says what is on it.
+//! `GET /metrics` of real pools, read by Prometheus's own parser. `tests/http/metrics.py` checks the rules
+//! that hold for every page, and prints its samples.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -18,10 +18,10 @@ use crate::processes::{go_on, signal, stop};
 use crate::stubbed::gpus;
 use crate::wait::{eventually, within};
 
-/// If this is set, a Python without the parser is a failure.
+/// If this variable is set, a Python without the parser is a failure.
 const REQUIRED: &str = "GRIDPOOL_REQUIRE_PROMETHEUS_CLIENT";
 
-/// Whether the parser is there; if it must be, this fails where it is not.
+/// Whether the parser is installed. Fails if it must be and is not.
 #[expect(clippy::print_stderr, reason = "a test that does nothing says so")]
 fn has_parser() -> bool {
     let mut command = Command::new(python());
@@ -39,12 +39,12 @@ fn has_parser() -> bool {
     has_parser
 }
 
-/// What is on a page: every sample by name and labels, these as JSON in order of their names.
+/// The samples of a page by name and labels. The labels are JSON, sorted by name.
 #[derive(Debug)]
 struct Metrics(BTreeMap<String, f64>);
 
 impl Metrics {
-    /// A sample that is there.
+    /// The value of a sample.
     #[track_caller]
     fn of(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let labels: BTreeMap<_, _> = labels.iter().copied().collect();
@@ -53,14 +53,14 @@ impl Metrics {
         *self.0.get(&key).unwrap_or_else(|| panic!("{key} is not there"))
     }
 
-    /// The same of a role.
+    /// The value of a sample of the role `grid`.
     #[track_caller]
     fn grid(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.of(name, &[labels, &[("role", "grid")]].concat())
     }
 }
 
-/// The pool's metrics, which are as they must be.
+/// The pool's metrics, checked by the script.
 fn metrics(pool: &Pool) -> Metrics {
     read(&page(pool))
 }
@@ -90,7 +90,7 @@ fn read(page: &Answer) -> Metrics {
     Metrics(serde_json::from_slice(&output.stdout).expect("the script prints JSON"))
 }
 
-/// Waits until they are as `is_so` says.
+/// Waits until `is_so` holds for the metrics.
 fn until(pool: &Pool, what: &str, is_so: impl Fn(&Metrics) -> bool) -> Metrics {
     eventually(what, || {
         let metrics = metrics(pool);
@@ -98,14 +98,14 @@ fn until(pool: &Pool, what: &str, is_so: impl Fn(&Metrics) -> bool) -> Metrics {
     })
 }
 
-/// Names in a text that are a family's.
+/// The names of families in a text.
 fn families(text: &str) -> BTreeSet<&str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| word.starts_with("gridpool_") || word.starts_with("nv_")).collect()
 }
 
 #[test]
-fn every_family_of_the_readme_is_there_from_zero_before_any_worker_is() {
+fn every_family_of_the_book_starts_at_zero_before_any_worker() {
     if !has_parser() {
         return;
     }
@@ -116,9 +116,9 @@ fn every_family_of_the_readme_is_there_from_zero_before_any_worker_is() {
     let text = String::from_utf8(page.body.clone()).expect("it is text");
     let typed = text.lines().filter(|line| line.starts_with("# TYPE "));
     let there: BTreeSet<&str> = typed.flat_map(families).collect();
-    let readme = std::fs::read_to_string(binaries::root().join("README.md")).expect("README");
-    let (_, chapter) = readme.split_once("## Metrics").expect("a chapter");
-    let mut named = families(chapter.split("\n## ").next().expect("its text"));
+    let reference = binaries::root().join("docs/src/reference/metrics.md");
+    let reference = std::fs::read_to_string(reference).expect("a page of the book");
+    let mut named = families(&reference);
     named.retain(|name| !name.starts_with("nv_gpu") && *name != "gridpool_gpu_xids_total");
     named.remove("nv_inference_pending_request_count");
     named.remove("gridpool_worker_last_start_seconds");
@@ -127,7 +127,7 @@ fn every_family_of_the_readme_is_there_from_zero_before_any_worker_is() {
     for verdict in ["OK", "FAILED", "DEADLINE", "POISON", "CANCELLED", "DEVICE_LOST"] {
         assert_eq!(metrics.grid("gridpool_jobs_total", &[("verdict", verdict)]), 0.0);
     }
-    for reason in ["killed", "silent", "fault", "signal", "exit", "not_ready", "worn", "late"] {
+    for reason in ["killed", "silent", "fault", "signal", "exit", "not_ready", "recycled", "late"] {
         assert_eq!(metrics.grid("gridpool_worker_restarts_total", &[("reason", reason)]), 0.0);
     }
     for (class, code) in [("device", "xid 79"), ("sticky", "cuda 700"), ("sticky", "other cuda")] {
@@ -145,7 +145,7 @@ fn every_family_of_the_readme_is_there_from_zero_before_any_worker_is() {
 }
 
 #[test]
-fn jobs_requests_and_what_the_devices_did_for_them_are_counted() {
+fn jobs_requests_and_device_work_are_counted() {
     if !has_parser() {
         return;
     }
@@ -155,7 +155,7 @@ fn jobs_requests_and_what_the_devices_did_for_them_are_counted() {
     (0..20).for_each(|seed| drop(answer(submit(&client, small_job(seed)))));
     let grids = [small(), small()].concat();
     assert_eq!(post(&pool, "/v2/models/rot180/infer", &as_request(&grids)).status, 200);
-    post(&pool, "/v2/models/rot180/infer", &Value::Null).complains(400, "is no JSON");
+    post(&pool, "/v2/models/rot180/infer", &Value::Null).complains(400, "is not valid JSON");
     let after = metrics(&pool);
     let moved =
         |name: &str, labels: &[(&str, &str)]| after.of(name, labels) - before.of(name, labels);
@@ -196,7 +196,7 @@ fn jobs_requests_and_what_the_devices_did_for_them_are_counted() {
 }
 
 #[test]
-fn a_death_is_a_restart_by_its_reason_a_fault_a_retry_and_two_histograms() {
+fn a_death_counts_as_a_restart_a_fault_a_retry_and_in_two_histograms() {
     if !has_parser() {
         return;
     }
@@ -220,7 +220,7 @@ fn a_death_is_a_restart_by_its_reason_a_fault_a_retry_and_two_histograms() {
     assert!(killed.grid("gridpool_failover_seconds_count", &[]) >= 1.0);
     let recovery = killed.grid("gridpool_recovery_seconds_sum", &[]);
     assert!(recovery > 0.0 && recovery < 60.0, "{recovery}");
-    assert!(killed.grid("gridpool_failover_seconds_sum", &[]) >= recovery, "nobody stood by");
+    assert!(killed.grid("gridpool_failover_seconds_sum", &[]) >= recovery, "there was no standby");
     assert_eq!(killed.grid("gridpool_worker_start_seconds_count", &[]), 2.0);
     assert_eq!(killed.grid("gridpool_worker_generation", &[("worker", "cpu0")]), 2.0);
     signal(pool.pid("cpu0"), Signal::SIGSEGV);
@@ -232,7 +232,7 @@ fn a_death_is_a_restart_by_its_reason_a_fault_a_retry_and_two_histograms() {
 }
 
 #[test]
-fn what_the_supervisor_counts_outlives_a_gateway_and_what_the_gateway_counts_does_not() {
+fn the_supervisor_s_counts_survive_a_restart_of_the_gateway_and_the_gateway_s_do_not() {
     if !has_parser() {
         return;
     }
@@ -262,7 +262,7 @@ fn what_the_supervisor_counts_outlives_a_gateway_and_what_the_gateway_counts_doe
 }
 
 #[test]
-fn a_supervisor_that_does_not_answer_is_down_and_the_page_says_so() {
+fn the_page_says_so_if_the_supervisor_does_not_answer() {
     if !has_parser() {
         return;
     }
@@ -283,12 +283,12 @@ fn a_supervisor_that_does_not_answer_is_down_and_the_page_says_so() {
 }
 
 #[test]
-fn a_gpu_is_there_as_nvml_says_it_with_what_was_copied_and_launched() {
+fn a_gpu_has_nvml_s_numbers_and_its_copies_and_launches() {
     if !has_parser() {
         return;
     }
     let pool = served(gpus(1, ""));
-    pool.until_status("the GPU to be looked at", |status| status.devices[0].memory_total > 0);
+    pool.until_status("the GPU's numbers", |status| status.devices[0].memory_total > 0);
     serves(&pool.client());
     let status = pool.status();
     let gpu = &status.devices[0];

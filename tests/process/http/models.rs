@@ -1,4 +1,4 @@
-//! Models of the pool over HTTP: every path, every type, shared runs, and what is refused before it runs.
+//! Models of the pool over HTTP: every path, every type, shared runs, and refused requests.
 
 use gridpool_protocol::status::WorkerStatus;
 use gridpool_protocol::tensor::DataType;
@@ -14,7 +14,7 @@ mod absent;
 
 const INFER: &str = "/v2/models/three_outputs/infer";
 
-/// One CPU device with these models, over HTTP; `None` where models cannot be served.
+/// One CPU device with these models, over HTTP; `None` on a machine without ONNX Runtime.
 fn setup(models: &[&str]) -> Option<Setup> {
     let with = |setup: Setup, name: &&str| {
         setup.args(&["--model", &format!("{name}={}", model(name).display())])
@@ -22,7 +22,7 @@ fn setup(models: &[&str]) -> Option<Setup> {
     has_runtime().then(|| models.iter().fold(with_http(cpu(1)), with))
 }
 
-/// A pool whose worker has told of these models.
+/// A pool whose worker has reported these models.
 fn served(models: &[&str]) -> Option<Pool> {
     let pool = early(setup(models)?);
     told(&pool, models);
@@ -48,13 +48,13 @@ fn worker(pool: &Pool) -> WorkerStatus {
     workers.rev().find(|row| row.role == "infer").expect("the pool has one")
 }
 
-/// Rows of four numbers from `first` on, as JSON; what three_outputs gives of them is known.
+/// Rows of four numbers from `first` on, as JSON: inputs for `three_outputs`.
 fn rows(first: u32, count: u32) -> Value {
     let data: Vec<u32> = (first..first + 4 * count).collect();
     json!({"inputs": [{"name": "x", "shape": [count, 4], "datatype": "FP32", "data": data}]})
 }
 
-/// Whether these are their sums, their doubles and their hundredfold.
+/// Checks that the outputs are the rows' sums, doubles and hundredfolds.
 #[track_caller]
 fn is_right(document: &Value, first: u32, count: u32) {
     let numbers: Vec<u32> = (first..first + 4 * count).collect();
@@ -91,7 +91,7 @@ fn post_binary(pool: &Pool, path: &str, (body, json): &(Vec<u8>, usize)) -> Answ
 }
 
 /// The JSON of an answer and the bytes behind it.
-fn parts(answer: &Answer) -> (Value, &[u8]) {
+fn split(answer: &Answer) -> (Value, &[u8]) {
     assert_eq!(answer.status, 200, "{:?}", String::from_utf8_lossy(&answer.body));
     let at = answer.header("inference-header-content-length").expect("bytes follow");
     let (json, bytes) = answer.body.split_at(at.parse().expect("a number"));
@@ -146,7 +146,7 @@ fn a_model_of_the_pool_is_served_beside_the_ops_on_every_path() {
     get(&pool, "/v2/models/strings/ready").complains(503, "strings");
     let text =
         json!({"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a"]}]});
-    post(&pool, "/v2/models/strings/infer", &text).complains(400, "`BYTES` is no type of a tensor");
+    post(&pool, "/v2/models/strings/infer", &text).complains(400, "`BYTES` is not a tensor type");
     post(&pool, "/v2/models/strings/infer", &rows(1, 1))
         .complains(503, "strings, which are not served");
     let about = get(&pool, "/v2").json();
@@ -171,7 +171,7 @@ fn every_type_goes_both_ways_as_bytes_and_as_json_where_json_has_it() {
         of.iter().map(|(name, ty, data)| (&**name, *ty, &[2, 3][..], &**data)).collect();
     let all = binary(&inputs, &json!({"parameters": {"binary_data_output": true}}));
     let answer = post_binary(&pool, path, &all);
-    let (document, mut bytes) = parts(&answer);
+    let (document, mut bytes) = split(&answer);
     let outputs = document["outputs"].as_array().expect("outputs").clone();
     assert_eq!(outputs.len(), of.len());
     for output in &outputs {
@@ -183,7 +183,7 @@ fn every_type_goes_both_ways_as_bytes_and_as_json_where_json_has_it() {
         bytes = rest;
     }
     assert!(bytes.is_empty());
-    // The same in JSON, but for those that JSON has not.
+    // Ask again in JSON, except for the types that JSON cannot express.
     let halves = ["FP16", "BF16"];
     let wanted = of.iter().map(|(name, ty, _)| {
         json!({"name": format!("{name}_out"), "parameters": {"binary_data": halves.contains(ty)}})
@@ -191,7 +191,7 @@ fn every_type_goes_both_ways_as_bytes_and_as_json_where_json_has_it() {
     let mixed = binary(&inputs, &json!({"outputs": wanted.collect::<Value>()}));
     let (document, rest) = {
         let answer = post_binary(&pool, path, &mixed);
-        let (document, bytes) = parts(&answer);
+        let (document, bytes) = split(&answer);
         (document, bytes.to_vec())
     };
     let data = |ty: &str| of.iter().find(|(_, own, _)| *own == ty).expect("one of each").2.clone();
@@ -212,14 +212,14 @@ fn every_type_goes_both_ways_as_bytes_and_as_json_where_json_has_it() {
     let again = again.to_string().into_bytes();
     let again = ([&again[..], &rest].concat(), again.len());
     let through_json = post_binary(&pool, path, &again);
-    assert_eq!(parts(&through_json).1, parts(&answer).1, "numbers are exact in JSON, both ways");
+    assert_eq!(split(&through_json).1, split(&answer).1, "numbers are exact in JSON, both ways");
     let in_json = binary(&inputs, &json!({}));
     post_binary(&pool, path, &in_json)
-        .complains(400, "output `fp16_out` is FP16, which goes as binary");
+        .complains(400, "output `fp16_out` is FP16, which is sent as binary");
     let mut half = json!({"inputs": [{"name": "fp16", "shape": [1, 3], "datatype": "FP16", "data": [1, 2, 3]}]});
-    post(&pool, path, &half).complains(400, "input `fp16`: data: FP16 goes as binary data only");
+    post(&pool, path, &half).complains(400, "input `fp16`: data: FP16 is sent as binary data only");
     half["inputs"][0]["datatype"] = json!("FP8");
-    post(&pool, path, &half).complains(400, "`FP8` is no type of a tensor");
+    post(&pool, path, &half).complains(400, "`FP8` is not a tensor type");
 }
 
 #[test]
@@ -281,9 +281,9 @@ fn requests_that_come_at_once_share_runs_and_each_gets_its_own_rows() {
 }
 
 #[test]
-fn what_the_model_does_not_take_is_refused_while_its_worker_stands_still() {
+fn inputs_that_the_model_does_not_take_are_refused_without_a_worker() {
     let Some(pool) = served(&["three_outputs", "two_inputs"]) else { return };
-    // Whatever went out would not come back.
+    // A request that reached the worker would get no answer.
     stop(worker(&pool).pid);
     let of = |shape: Value, datatype: &str, name: &str| {
         let data = vec![0; 12];
@@ -313,26 +313,26 @@ fn what_the_model_does_not_take_is_refused_while_its_worker_stands_still() {
         {"name": "x", "shape": [2, 3], "datatype": "FP32", "data": [1, 2, 3, 4, 5, 6]},
         {"name": "shift", "shape": [3], "datatype": "INT32", "data": [1, 2, 3]},
     ]});
-    let why = "dimension 0 of `shift` is 3, of `x` it is 2: rows of all inputs belong together";
+    let why = "dimension 0 of `shift` is 3, but of `x` it is 2: all inputs must have the same number of rows";
     post(&pool, "/v2/models/two_inputs/infer", &two).complains(400, why);
     // Its outputs have 52 bytes a row.
     let count = 2_600_000;
     let large = binary(&[("x", "FP32", &[count, 4], &vec![0; 16 * count])], &json!({}));
-    post_binary(&pool, INFER, &large).complains(400, "at most 134217728 are sent: send fewer rows");
+    post_binary(&pool, INFER, &large)
+        .complains(400, "a response has at most 134217728: send fewer rows");
 }
 
 #[test]
-fn outputs_are_those_asked_for_and_numbers_that_json_has_not_are_an_error_by_name() {
+fn outputs_are_those_asked_for_and_numbers_that_json_cannot_express_are_an_error_by_name() {
     let Some(pool) = served(&["three_outputs"]) else { return };
     let numbers = [1.0, f32::NAN, 3.0, 4.0, 0.5, 0.5, 0.5, 0.5];
     let data: Vec<u8> = numbers.iter().flat_map(|number: &f32| number.to_le_bytes()).collect();
     let ask =
         |more: Value| post_binary(&pool, INFER, &binary(&[("x", "FP32", &[2, 4], &data)], &more));
-    ask(json!({}))
-        .complains(400, "output `sum` (FP32) has NaN in it, for which JSON has no number");
+    ask(json!({})).complains(400, "output `sum` (FP32) contains NaN, which JSON cannot express");
     let wanted = json!({"outputs": [{"name": "whole"}, {"name": "sum", "parameters": {"binary_data": true}}]});
     let answer = ask(wanted);
-    let (document, bytes) = parts(&answer);
+    let (document, bytes) = split(&answer);
     let outputs = document["outputs"].as_array().expect("outputs");
     assert_eq!(outputs.len(), 2);
     assert_eq!((&outputs[0]["name"], &outputs[0]["data"][4]), (&json!("whole"), &json!(50)));
@@ -344,10 +344,10 @@ fn outputs_are_those_asked_for_and_numbers_that_json_has_not_are_an_error_by_nam
 }
 
 #[test]
-fn outputs_of_a_size_that_nobody_knows_get_the_room_that_is_asked_for() {
+fn outputs_of_unknown_size_get_the_memory_that_the_request_asks_for() {
     let Some(pool) = served(&["nonzero"]) else { return };
     let path = "/v2/models/nonzero/infer";
-    // Each is 8 bytes of output: more than there is room for if nothing is said.
+    // Each is 8 bytes of output: more than the default.
     let count: usize = 2_200_000;
     let ones = [1, 0, 0, 0].repeat(count);
     let ask =
@@ -361,7 +361,7 @@ fn outputs_of_a_size_that_nobody_knows_get_the_room_that_is_asked_for() {
         |bytes: u64| json!({"parameters": {"binary_data_output": true, "output_bytes": bytes}});
     ask(parameters(bytes - 1)).complains(500, "send the parameter output_bytes: ");
     let answer = ask(parameters(bytes));
-    let (document, data) = parts(&answer);
+    let (document, data) = split(&answer);
     assert_eq!(document["outputs"][0]["shape"], json!([1, count]));
     let numbers = data.as_chunks().0.iter().map(|&bytes| i64::from_le_bytes(bytes));
     assert!(numbers.eq(0..i64::try_from(count).expect("it is small")));
@@ -386,7 +386,7 @@ fn a_late_request_is_504_and_one_whose_client_hangs_up_is_cancelled() {
 }
 
 #[test]
-fn models_are_not_loaded_or_unloaded_over_http_but_it_says_how() {
+fn loading_over_http_is_refused_with_the_command_to_run() {
     let Some(pool) = served(&["three_outputs"]) else { return };
     let ask = |name: &str, what: &str| {
         post(&pool, &format!("/v2/repository/models/{name}/{what}"), &json!({"parameters": {}}))
@@ -394,6 +394,6 @@ fn models_are_not_loaded_or_unloaded_over_http_but_it_says_how() {
     ask("new", "load").complains(501, "run `gridpool model load new=PATH` where the pool runs");
     ask("three_outputs", "unload").complains(501, "run `gridpool model unload three_outputs`");
     ask("rot90", "load").complains(501, "`rot90` is built in");
-    ask("-x", "load").complains(400, "`-x` is no name of a model");
+    ask("-x", "load").complains(400, "`-x` cannot be the name of a model");
     assert_eq!(post(&pool, INFER, &rows(1, 1)).status, 200);
 }

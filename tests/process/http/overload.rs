@@ -1,4 +1,4 @@
-//! A pool that is full, slow, draining or without a device, as HTTP says it.
+//! A pool that is full, slow, draining or without a device, seen over HTTP.
 
 use std::thread;
 
@@ -9,15 +9,15 @@ use super::{
     Web, as_request, get, post, post_aside, request, served, small, until_ready, until_status_of,
     with_http,
 };
-use crate::pool::{cpu, stub_worker};
+use crate::pool::{cpu, named, stub_worker};
 use crate::processes::{all_gone, go_on};
 use crate::wait::{eventually, within};
 
 const INFER: &str = "/v2/models/rot90/infer";
 
 #[test]
-fn a_full_pool_is_503_at_once_and_what_it_has_is_answered() {
-    // A job for each of the gateway's four connections.
+fn a_full_pool_is_503_at_once_and_answers_what_it_has_accepted() {
+    // One job for each of the gateway's four connections.
     let pool = served(cpu(1).limits("client_jobs_max = 1\n"));
     let worker = pool.stop("cpu0");
     let before = pool.status().counters.refused_busy;
@@ -33,7 +33,7 @@ fn a_full_pool_is_503_at_once_and_what_it_has_is_answered() {
 }
 
 #[test]
-fn a_deadline_that_passes_is_504_and_one_that_does_not_is_not() {
+fn only_a_deadline_that_passes_is_504() {
     let pool = served(cpu(1));
     let mut body = as_request(&small());
     body["parameters"] = json!({"timeout": 20_000_000, "priority": 1});
@@ -46,7 +46,7 @@ fn a_deadline_that_passes_is_504_and_one_that_does_not_is_not() {
 }
 
 #[test]
-fn a_client_that_hangs_up_takes_its_job_with_it() {
+fn the_job_of_a_client_that_hangs_up_is_cancelled() {
     let pool = served(cpu(1));
     pool.stop("cpu0");
     let before = pool.status().counters;
@@ -60,21 +60,21 @@ fn a_client_that_hangs_up_takes_its_job_with_it() {
 }
 
 #[test]
-fn ready_is_a_run_on_a_device_and_nothing_less() {
-    // A worker that never becomes READY: the process lives, and that is all.
+fn only_a_run_on_a_device_makes_the_pool_ready() {
+    // The process lives, but it never becomes READY.
     let pool = with_http(cpu(1)).worker(stub_worker()).env("GRIDPOOL_STUB", "says-nothing");
     let pool = pool.start_early();
     until_status_of(&pool, "/v2/health/live", 200);
     get(&pool, "/v2/health/ready").complains(503, "no job has come back from a device yet");
     get(&pool, "/v2/models/rot90/ready").complains(503, "no job has come back");
-    assert_eq!(get(&pool, "/v2/models/rot90").status, 200, "what it would be is known");
+    assert_eq!(get(&pool, "/v2/models/rot90").status, 200, "its metadata is known");
     let index = post(&pool, "/v2/repository/index", &json!({})).json();
     assert_eq!(index[0]["state"], "UNAVAILABLE");
     assert_eq!(post(&pool, "/v2/repository/index", &json!({"ready": true})).json(), json!([]));
 }
 
 #[test]
-fn a_run_that_does_not_come_back_ends_readiness_and_the_next_that_does_brings_it_back() {
+fn a_known_job_that_does_not_return_ends_readiness_until_the_next_succeeds() {
     let pool = served(cpu(1));
     let generation = pool.stop("cpu0");
     // The known job's deadline passes; its worker is killed for it and replaced.
@@ -86,16 +86,16 @@ fn a_run_that_does_not_come_back_ends_readiness_and_the_next_that_does_brings_it
 }
 
 #[test]
-fn a_pool_that_drains_is_not_ready_finishes_what_it_has_and_takes_its_gateway_with_it() {
+fn a_draining_pool_is_not_ready_finishes_its_jobs_and_ends_its_gateway() {
     let pool = served(cpu(1));
     let gateway = super::gateway_pid(&pool);
     let worker = pool.stop("cpu0");
     let before = pool.status().counters.accepted;
-    // Large enough for its answer to be still in the making when the pool has ended.
+    // So large that the gateway is still writing the answer when the pool has ended.
     let held = post_aside(&pool, INFER, &as_request(&vec![small().remove(0); 4_000]));
     pool.until_status("the job", |status| status.counters.accepted > before);
     let mut open = Web::open(&pool);
-    pool.observer().drain().expect("the pool takes the order");
+    pool.observer().drain().expect("the pool accepts the command");
     open.ask("GET", "/v2/health/ready", "", b"").complains(503, "the pool is draining");
     assert_eq!(open.ask("GET", "/v2/health/live", "", b"").status, 200);
     let body = as_request(&small()).to_string();
@@ -111,12 +111,12 @@ fn a_pool_that_drains_is_not_ready_finishes_what_it_has_and_takes_its_gateway_wi
 }
 
 #[test]
-fn a_client_is_told_to_come_back_when_the_device_is_tried_again() {
-    // It was READY once, or the pool would end; its first death puts its device out of service.
+fn retry_after_is_the_time_of_the_device_s_next_probe() {
+    // The worker was READY once, or the pool would end. Its first death quarantines the device.
     let setup = with_http(cpu(1)).limits("[policy]\n'signal 11' = 'quarantine'\n");
     let pool = setup.start();
     pool.until_status("an address", |status| status.http.is_some());
-    pool.client().kill("cpu0", 11).expect("it is there");
+    pool.client().kill(named("cpu0"), 11).expect("it is there");
     let answer = eventually("the device to be out of service", || {
         let answer = post(&pool, INFER, &as_request(&small()));
         let text = String::from_utf8_lossy(&answer.body).into_owned();

@@ -1,5 +1,5 @@
-//! PyPI's `tritonclient[http]`, unchanged, as a client: scripts in tests/http talk to a pool and say what
-//! they find wrong. What a model should give is said by ONNX Runtime in a Python that knows no pool.
+//! PyPI's `tritonclient[http]`, unchanged, as a client. Scripts in tests/http query a pool and report what
+//! is wrong. For a model, ONNX Runtime in a Python without the pool gives the expected outputs.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -11,9 +11,9 @@ use crate::infer::has_runtime;
 use crate::pool::cpu;
 use crate::wait::within;
 
-/// If this is set, a Python without the client is a failure.
+/// If this variable is set, a Python without the client is a failure.
 const REQUIRED: &str = "GRIDPOOL_REQUIRE_TRITONCLIENT";
-/// Another Python than `python3`.
+/// This variable names another Python than `python3`.
 const PYTHON: &str = "GRIDPOOL_PYTHON";
 
 pub(super) fn python() -> PathBuf {
@@ -37,7 +37,7 @@ fn script(python: PathBuf, name: &str, arguments: &[&OsStr]) -> String {
     said
 }
 
-/// Whether the client can be tried; if it must be, this fails where it cannot.
+/// Whether the client is installed. Fails if it must be and is not.
 #[expect(clippy::print_stderr, reason = "a test that does nothing says so")]
 fn can_be_tried() -> bool {
     let has_client = has_client();
@@ -53,14 +53,14 @@ fn can_be_tried() -> bool {
     has_client
 }
 
-/// A Python with onnx and onnxruntime: that of the environment that the workers find ONNX Runtime in.
+/// A Python with onnx and onnxruntime: that of the virtual environment in which workers find ONNX Runtime.
 fn python_of_models() -> PathBuf {
     let environment = std::env::var_os("VIRTUAL_ENV").map(PathBuf::from);
     environment.map_or_else(python, |environment| environment.join("bin/python3"))
 }
 
 #[test]
-fn tritonclient_works_as_it_is() {
+fn tritonclient_works_unchanged() {
     if !can_be_tried() {
         return;
     }
@@ -71,14 +71,14 @@ fn tritonclient_works_as_it_is() {
 }
 
 #[test]
-fn tritonclient_gets_of_a_model_what_onnx_runtime_says() {
+fn tritonclient_gets_the_outputs_that_onnx_runtime_computes() {
     if !can_be_tried() || !has_runtime() {
         return;
     }
     let setup = cpu(2);
     let folder = setup.folder().to_owned();
     script(python_of_models(), "reference.py", &[folder.as_os_str()]);
-    // Runs of fewer rows than a request has, so that some are cut.
+    // A run takes fewer rows than a request has, so some requests are split.
     let config = format!(
         "[[model]]\nname = \"mixed\"\npath = \"{}\"\nmax_batch = 16\n",
         folder.join("mixed.onnx").display()

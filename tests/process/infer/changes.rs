@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gridpool_protocol::client::ClientError;
+use gridpool_client::ClientError;
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::status::{WorkerState, WorkerStatus};
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
@@ -38,7 +38,7 @@ fn listed(pool: &Pool) -> Vec<(String, String, u32)> {
 #[track_caller]
 fn refused(result: Result<String, ClientError>) -> String {
     match result {
-        Err(ClientError::Refused(Refusal::Invalid(why))) => why,
+        Err(ClientError::Refused(Refusal::Invalid(why) | Refusal::Unable(why))) => why,
         other => panic!("{other:?}"),
     }
 }
@@ -53,7 +53,7 @@ fn a_pool_without_models_gets_one_and_when_it_has_none_again_its_worker_ends() {
     let client = pool.client();
     let grid_workers = pool.pids();
     let job = || rows(3, 5).1;
-    let why = client.infer(job()).expect_err("there is no model").to_string();
+    let why = client.submit(job()).expect_err("there is no model").to_string();
     assert!(why.contains("`gridpool model load NAME=PATH`"), "{why}");
     assert_eq!(
         client.load_model(plan("three_outputs")).expect("it loads"),
@@ -64,7 +64,7 @@ fn a_pool_without_models_gets_one_and_when_it_has_none_again_its_worker_ends() {
         client.unload_model("three_outputs").expect("it is there"),
         format!("`three_outputs` is unloaded from {first}")
     );
-    client.infer(job()).expect_err("there is no model any more");
+    client.submit(job()).expect_err("there is no model any more");
     eventually("the workers that held models to end", || {
         let rows = holders(&pool);
         if rows.is_empty() { Ok(()) } else { Err(format!("{rows:?}")) }
@@ -98,6 +98,28 @@ fn a_load_that_fails_changes_nothing_and_says_why_with_the_hash() {
     assert!(refused(client.set_contexts("three_outputs", 65)).contains("write 1 to 64"));
     assert_eq!((holder(&pool).pid, listed(&pool)), before);
     is_right(&answer(ask(&client, rows(1, 2).1)), &rows(1, 2).0);
+}
+
+#[test]
+fn the_exit_code_of_a_load_tells_a_user_error_from_a_failure() {
+    let nowhere = gridpool(["model", "load", "--socket", "/nowhere/pool.sock"]);
+    let good = format!("m={}", model("mlp").display());
+    nowhere.arg(&good).run().complains(69, &["no pool is running at /nowhere/pool.sock"]);
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let json = folder.path().join("m.onnx");
+    fs::write(&json, "{}").expect("a file can be written");
+    let load = |arguments: &[&str]| gridpool(["model", "load"].iter().chain(arguments)).run();
+    load(&["m"]).complains(2, &["write NAME=PATH"]);
+    load(&[&good, "--set", "contexts=0"]).complains(2, &["0 contexts: write 1 to 64"]);
+    load(&["m=/no/m.onnx"]).complains(65, &["there is no file /no/m.onnx: name the model's ONNX"]);
+    load(&["m=/"]).complains(65, &["/ is a folder: name the model's ONNX file in it"]);
+    let other = format!("{} is not an ONNX model: it is another kind of file", json.display());
+    load(&[&format!("m={}", json.display())]).complains(65, &[&other]);
+
+    let pool = cpu(1).env("ORT_DYLIB_PATH", "/nonexistent/libort.so").start();
+    let refused = pool.cli(&["model", "load"]).arg(&good).run();
+    refused.complains(1, &["`m` cannot be loaded", "/nonexistent/libort.so (from ORT_DYLIB_PATH)"]);
+    pool.cli(&["model", "unload", "m"]).run().complains(2, &["`m`"]);
 }
 
 #[test]
@@ -156,12 +178,12 @@ fn contexts_change_under_load_and_no_request_is_lost() {
 }
 
 #[test]
-fn whoever_starts_later_has_what_the_pool_has_by_then() {
+fn a_later_worker_loads_the_models_of_that_time() {
     let Some(pool) = pool(&["three_outputs"]) else { return };
     let client = pool.client();
     client.load_model(plan("mlp")).expect("it loads");
     client.set_contexts("three_outputs", 3).expect("there is room");
-    client.kill(&first(), 9).expect("it is there");
+    client.kill(named(&first()), 9).expect("it is there");
     let worker = eventually("the next worker", || match holders(&pool).as_slice() {
         [row] if row.generation > 2 && row.state == WorkerState::Ready => Ok(row.name.clone()),
         rows => Err(format!("{rows:?}")),
@@ -188,7 +210,7 @@ fn a_worker_that_is_killed_while_it_loads_costs_the_load_and_nothing_else() {
     });
     let why = refused(client.unload_model("three_outputs"));
     assert!(why.contains("`mlp` is being loaded; try again"), "{why}");
-    client.kill(&worker.name, 9).expect("it is there");
+    client.kill(named(&worker.name), 9).expect("it is there");
     let why = refused(load.join().expect("no panic"));
     assert!(why.contains("ended while it was at it"), "{why}");
     let next = holder(&pool);
@@ -217,7 +239,7 @@ fn a_model_that_is_unloaded_runs_what_it_has_and_takes_nothing_new() {
     // More than a worker takes at a time: some wait in the supervisor.
     let asked: Vec<_> = (0..40).map(|number| (number, ask(&client, rows(number, 2).1))).collect();
     let unload = unloading(&pool);
-    let why = client.infer(rows(1, 1).1).expect_err("it takes nothing new").to_string();
+    let why = client.submit(rows(1, 1).1).expect_err("it takes nothing new").to_string();
     assert!(why.contains("no models"), "{why}");
     go_on(worker.pid);
     for (number, handle) in asked {
@@ -244,11 +266,12 @@ fn the_command_loads_gives_contexts_and_unloads() {
         command(&["unload", "mlp"]).run().output(),
         format!("`mlp` is unloaded from {first}\n")
     );
-    let wrong: [(&[&str], &str); 7] = [
+    let missing = command(&["load", "mlp=nothing.onnx"]).run();
+    missing.complains(65, &["there is no file ", "nothing.onnx: name the model's ONNX file"]);
+    let wrong: [(&[&str], &str); 6] = [
         (&["load", "mlp"], "write NAME=PATH"),
-        (&["load", "mlp=nothing.onnx"], "nothing.onnx: No such file"),
         (&["load", "mlp=mlp.onnx", "--set", "contexts"], "write KEY=VALUE"),
-        (&["load", "mlp=mlp.onnx", "--set", "contexts=many"], "is not as in a config file"),
+        (&["load", "mlp=mlp.onnx", "--set", "contexts=many"], "is not in the config file"),
         (&["load", "mlp=mlp.onnx", "--set", "context=1"], "has no field `context`; the fields are"),
         (&["load", "mlp=mlp.onnx", "--set", "path=\"x\""], "write NAME=PATH first"),
         (&["unload", "mlp"], "there is no model `mlp`; there is three_outputs"),
@@ -266,7 +289,7 @@ fn a_worker_that_dies_during_an_unload_loses_no_request() {
     stop(worker.pid);
     let asked: Vec<_> = (0..5).map(|number| (number, ask(&client, rows(number, 2).1))).collect();
     let unload = unloading(&pool);
-    client.kill(&worker.name, 9).expect("it is there");
+    client.kill(named(&worker.name), 9).expect("it is there");
     for (number, handle) in asked {
         is_right(&answer(handle), &rows(number, 2).0);
     }
@@ -275,7 +298,7 @@ fn a_worker_that_dies_during_an_unload_loses_no_request() {
 }
 
 #[test]
-fn the_last_model_may_go_and_another_come_at_once() {
+fn the_last_model_can_be_unloaded_and_another_loaded_at_once() {
     let Some(pool) = pool(&["three_outputs"]) else { return };
     let client = pool.client();
     for _ in 0..5 {

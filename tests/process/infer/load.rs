@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gridpool_protocol::clock;
+use gridpool_ipc::clock;
 use gridpool_protocol::output::Outputs;
 use gridpool_protocol::tensor::model::ModelInfo;
 use gridpool_tests::oracle::samples::random_grids;
@@ -26,19 +26,19 @@ const PROGRAMS: [&str; 2] =
 const TOLERANCE: f32 = 1e-3;
 
 /// A batch of its kind: some travel in messages, some in shared memory.
-fn batch(kind: u64) -> gridpool_protocol::client::Job {
+fn batch(kind: u64) -> Job<Outputs> {
     let program = PROGRAMS[usize::from(kind > 2)];
     let count = if kind.is_multiple_of(2) { 5 } else { 2_000 };
     jobs::job(program, &random_grids(kind, count))
 }
 
-fn results(answer: gridpool_protocol::client::JobAnswer) -> Outputs {
+fn results(answer: Answer<Outputs>) -> Outputs {
     assert_eq!(answer.verdict(), Verdict::Ok, "{:?}", answer.receipt);
-    answer.outputs.expect("OK comes with results")
+    answer.ok().expect("OK comes with results")
 }
 
 /// A request of its kind: irregular numbers, one row where the model takes any number of them, or a few.
-fn request(info: &ModelInfo, kind: u64) -> InferJob {
+fn request(info: &ModelInfo, kind: u64) -> Job<TensorOutputs> {
     let input = &info.inputs[0];
     let shape: Vec<u64> =
         input.shape.iter().map(|&side| u64::try_from(side).unwrap_or(1 + kind)).collect();
@@ -47,15 +47,15 @@ fn request(info: &ModelInfo, kind: u64) -> InferJob {
         let mixed = (kind * 1_000_003 + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
         f32::from(u16::try_from(mixed).expect("16 bits")) / 32_768.0 - 1.0
     };
-    let bytes = (0..count).flat_map(|at| number(at).to_le_bytes()).collect();
-    let tensor = Tensor::new(&input.name, DataType::Fp32, shape).expect("a small tensor");
-    InferJob::new(&info.name, vec![(tensor, bytes)]).expect("as much data as it has")
+    let numbers: Vec<f32> = (0..count).map(number).collect();
+    let input = ModelInput::new(&input.name, shape, numbers).expect("as much data as it has");
+    Job::model(&info.name, [input]).expect("a small tensor")
 }
 
-fn numbers(answer: &InferAnswer) -> Vec<f32> {
+fn numbers(answer: &Answer<TensorOutputs>) -> Vec<f32> {
     assert_eq!(answer.verdict(), Verdict::Ok, "{:?}", answer.receipt);
-    let outputs = answer.outputs.as_ref().expect("OK comes with outputs");
-    outputs.data(0).as_chunks().0.iter().map(|&number| f32::from_le_bytes(number)).collect()
+    let outputs = answer.outputs().expect("OK comes with outputs");
+    outputs.values(outputs.tensors()[0].name()).expect("singles").into_vec()
 }
 
 #[track_caller]
@@ -67,7 +67,7 @@ fn are_alike(got: &[f32], alone: &[f32]) {
     }
 }
 
-/// Keeps so many under way until the time is over; how many there were.
+/// Keeps a number of requests in flight until the time is over. Returns how many there were.
 fn keep_on<T>(
     until: std::time::Instant,
     mut begin: impl FnMut(u64) -> T,

@@ -1,5 +1,5 @@
-//! Codes at every call of a real worker process: what it says last, and how it ends. All codes there can
-//! be, at every call, are swept within one process by the worker's own tests.
+//! CUDA codes at every call of a real worker process: its last words and its end. The worker's own tests try
+//! all codes at every call within one process.
 
 use std::os::unix::process::ExitStatusExt;
 use std::thread;

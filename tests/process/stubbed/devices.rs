@@ -1,5 +1,5 @@
-//! Devices that do not start, do not start again, or compute what is wrong: they are put out of service
-//! with a sentence, without a restart loop, and the others serve.
+//! Devices that do not start, do not restart, or compute wrong results: the pool puts them out of service with a
+//! sentence and without a restart loop, and other devices serve.
 
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::{WorkerState, WorkerStatus};
@@ -24,7 +24,7 @@ fn kill_and_go(pool: &Pool, device: &str) {
     signal(pool.pid(device), Signal::SIGKILL);
 }
 
-/// Waits until a device is out of service, and holds it to so many starts at most.
+/// Waits until a device is out of service, and asserts its greatest number of starts.
 fn is_given_up(pool: &Pool, device: &str, starts_max: u32) -> WorkerStatus {
     let slot = pool.until(device, "out of service", |slot| slot.state == WorkerState::Quarantined);
     assert!(slot.generation <= starts_max, "{slot:?}");
@@ -86,7 +86,7 @@ fn a_device_that_disappears_is_not_started_in_a_loop_and_the_other_takes_its_job
 }
 
 #[test]
-fn a_driver_that_was_exchanged_under_the_pool_is_an_operators_matter_and_tried_once() {
+fn an_exchanged_driver_waits_for_an_operator_after_one_try() {
     let pool = gpus(1, "call=cuInit after-file=DIR/go code=803").start();
     kill_and_go(&pool, "gpu0");
     let slot = is_given_up(&pool, "gpu0", 2);
@@ -131,7 +131,7 @@ fn a_worker_that_finds_another_gpu_than_nvml_named_is_started_once() {
 }
 
 #[test]
-fn nvml_that_fails_is_a_sentence_and_not_a_pool() {
+fn a_failing_nvml_is_an_error_and_starts_no_pool() {
     let folder = tempfile::tempdir().expect("a folder for temporary files");
     let run = |script: &str| {
         let arguments = ["run", PROGRAM, "--devices", "0", "--json"];

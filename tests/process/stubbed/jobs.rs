@@ -1,4 +1,4 @@
-//! Faults in the middle of jobs: whose job fails, whose does not, and what becomes of the worker.
+//! Faults during jobs: which jobs fail, and whether the worker survives.
 
 use std::fs;
 use std::time::Duration;
@@ -98,7 +98,7 @@ fn a_sticky_fault_in_a_job_costs_that_job_an_attempt_and_no_other_job_anything()
 }
 
 #[test]
-fn a_fault_that_shows_in_a_later_call_is_held_against_nobody_and_the_suspects_run_alone() {
+fn a_fault_that_shows_in_a_later_call_blames_no_job_and_the_suspects_run_alone() {
     // The second job's launch, in which two joined, goes wrong, and the second call after it says so.
     let script = "call=cuLaunchKernel once-file=DIR/once while-file=DIR/go nth=2 code=719 later=2";
     let pool = gpus(1, script).limits("feed_cost_max = 0\n").start();
@@ -164,7 +164,7 @@ fn a_device_that_hangs_while_it_is_tested_costs_no_job_its_deadline() {
     is_right(&answer, PROGRAM, &grids);
     assert_eq!(attempts(&answer.receipt), [("gpu0#1", WorkerDied), ("gpu0#2", Answered)]);
     let detail = &answer.receipt.attempts[0].detail;
-    assert!(detail.contains("not come back from a step between jobs"), "{detail}");
+    assert!(detail.contains("not finished a step between jobs"), "{detail}");
     assert_ne!(pool.pid("gpu0"), hung);
 }
 

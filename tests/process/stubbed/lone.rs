@@ -7,15 +7,15 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
+use gridpool_ipc::arena::Arena;
+use gridpool_ipc::channel::{Listener, Receiver, Sender};
+use gridpool_ipc::frame::{self, FrameReader};
 use gridpool_kernels::reference::run_batch;
-use gridpool_protocol::arena::Arena;
 use gridpool_protocol::batch::GridBatch;
-use gridpool_protocol::channel::{Listener, Receiver, Sender};
-use gridpool_protocol::frame::{self, FrameReader};
-use gridpool_protocol::ids::{ArenaId, AttemptId, JobId};
+use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId};
 use gridpool_protocol::message::{
-    AttemptError, Destination, FromWorker, Inline, Input, Lifeline, Member, Payload, Run, Slice,
-    ToWorker,
+    Assignment, AttemptError, Destination, Dispatch, FromWorker, Inline, Input, Lifeline, Packing,
+    Payload, Slice, ToWorker, Work,
 };
 use gridpool_protocol::output::{OutputLayout, Outputs};
 use gridpool_protocol::program::{Program, Ties};
@@ -197,15 +197,18 @@ impl Lone {
         let (items, cells) = (count(layout.items()), count(layout.cell_count()));
         let number = count(self.answers.len()) + 1;
         let attempt = AttemptId { job: JobId(1), number };
-        let payload = Payload { items, cells, input, output };
-        let members = vec![Member {
+        let payload = Payload { packing: Packing::Grids { items, cells }, input, output };
+        let assignment = Assignment {
             attempt,
+            client: ClientId(1),
             payload,
-            part: ItemRange { start: 0, end: items },
+            shard: ItemRange { start: 0, end: items },
+            deadline_ms: 60_000,
             chaos: None,
-        }];
-        let run = Run { program: TEXT.to_owned(), ties: Ties::Cpython, members };
-        self.say(ToWorker::Run(Box::new(run)));
+        };
+        let work = Work::Program { text: TEXT.to_owned(), ties: Ties::Cpython };
+        let assignments = vec![assignment];
+        self.say(ToWorker::Dispatch(Box::new(Dispatch { work, assignments })));
     }
 
     fn input(&self) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! The monitor on NVML without a GPU: what the driver tells of a device, and NVML that sticks.
+//! The monitor on a stub of NVML: the driver's reports about a device, and an NVML that hangs.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -17,7 +17,7 @@ use crate::processes::signal;
 const XID: u64 = 0x8;
 const RECOVERY: u64 = 0x8000;
 
-/// A pool on so many GPUs, NVML with events, and its monitor up.
+/// A pool on `count` GPUs with a running monitor and an NVML with events.
 fn watched(count: usize, script: &str) -> Pool {
     let setup = gpus(count, &format!("events=DIR/events; {script}"));
     mkfifo(&setup.folder().join("events"), Mode::S_IRWXU).expect("a FIFO can be made");
@@ -58,7 +58,7 @@ fn a_gpu_that_falls_off_the_bus_is_out_until_it_is_released_and_the_other_serves
 }
 
 #[test]
-fn what_a_worker_hears_of_itself_ends_nobody_and_is_in_the_log() {
+fn an_xid_of_a_worker_itself_kills_no_worker_and_is_logged() {
     let pool = watched(1, "");
     for xid in [31, 13, 94, 63] {
         tell(&pool, 0, XID, xid);

@@ -1,5 +1,4 @@
-//! What a policy changes about a code of the driver: whether the worker stays, and whether the job has
-//! another attempt.
+//! The policy's effects on a CUDA code: whether the worker stays, and whether the job has another attempt.
 
 use gridpool_protocol::receipt::AttemptOutcome::{
     DeviceError, Ok as Answered, Refused, WorkerDied,

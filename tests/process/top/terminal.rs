@@ -61,9 +61,9 @@ impl Terminal {
         let keys = output.try_clone().expect("a descriptor is left");
         thread::spawn(move || {
             let mut bytes = [0; 4_096];
-            // An error is the end: nobody has the other end open any more.
+            // An error is the end: no process has the other end open.
             while let Ok(count @ 1..) = output.read(&mut bytes) {
-                for_thread.lock().expect("nobody panics with it").take_in(&bytes[..count]);
+                for_thread.lock().expect("no thread panics with it").take_in(&bytes[..count]);
             }
         });
         Self { process, screen, keys, end: pty.slave, before }
@@ -82,12 +82,12 @@ impl Terminal {
 
     pub(super) fn until_so(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
         eventually(what, || {
-            let text = self.screen.lock().expect("nobody panics with it").text();
+            let text = self.screen.lock().expect("no thread panics with it").text();
             if is_so(&text) { Ok(text) } else { Err(text) }
         })
     }
 
-    /// Gives it another size, of which the program is told.
+    /// Resizes it; the program gets a signal.
     pub(super) fn resize(&self, columns: u16, rows: u16) {
         let end = Stdio::from(self.end.try_clone().expect("a descriptor is left"));
         let (columns, rows) = (columns.to_string(), rows.to_string());
@@ -98,7 +98,7 @@ impl Terminal {
 
     /// All that was written to it.
     pub(super) fn bytes(&self) -> Vec<u8> {
-        self.screen.lock().expect("nobody panics with it").bytes.clone()
+        self.screen.lock().expect("no thread panics with it").bytes.clone()
     }
 
     /// Waits for the program's end, after which the terminal must be as it was; its exit code.
@@ -107,7 +107,7 @@ impl Terminal {
         let now = tcgetattr(&self.end).expect("it is a terminal");
         assert_eq!(now, self.before, "the settings are those from before");
         eventually("the screen to be given back", || {
-            let screen = self.screen.lock().expect("nobody panics with it");
+            let screen = self.screen.lock().expect("no thread panics with it");
             let is_back = !screen.is_alternate && !screen.is_cursor_hidden;
             if is_back { Ok(()) } else { Err(screen.text()) }
         });

@@ -1,8 +1,8 @@
 //! Suspects: jobs that were lost in one launch are halved from launch to launch until the one that
 //! kills its worker is alone.
 
-use super::hands::Batch;
-use super::seats::{SeatId, State};
+use super::hands::Dispatch;
+use super::slots::{SlotId, State};
 use super::{Broken, Model, holds};
 
 /// The launches of several in which a job was lost.
@@ -15,18 +15,18 @@ pub(super) struct SharedLosses {
 
 impl Model {
     /// A worker that hung, or is ending, was killed.
-    pub(super) fn front_is_split(&mut self, at: SeatId) {
-        let front = self.seat(at).hands().first().cloned();
+    pub(super) fn front_is_split(&mut self, at: SlotId) {
+        let front = self.slot(at).hands().first().cloned();
         let Some(front) = front.filter(|front| front.attempts.len() > 1) else { return };
         self.is_split(&front);
-        if let State::Killed { hands, .. } = &mut self.seat_mut(at).state {
+        if let State::Killed { hands, .. } = &mut self.slot_mut(at).state {
             hands.0[0].split = true;
         }
     }
 
     /// The jobs of a lost launch of several that still ran there: the first half of them, or one more,
     /// has nothing to do with the others from now on.
-    pub(super) fn is_split(&mut self, front: &Batch) {
+    pub(super) fn is_split(&mut self, front: &Dispatch) {
         let runs = |id, attempt| self.jobs.get(&id).is_some_and(|job| job.runs_attempt(attempt));
         let sent = front.attempts.iter().map(|sent| sent.attempt);
         let ids: Vec<_> = sent.filter(|&sent| runs(sent.job, sent)).map(|sent| sent.job).collect();
@@ -50,8 +50,8 @@ impl Model {
         }
     }
 
-    /// Somebody waited too long behind these: each is on its own from now on.
-    pub(super) fn is_taken_apart(&mut self, front: &Batch) {
+    /// Another waited too long behind these: each is on its own from now on.
+    pub(super) fn is_taken_apart(&mut self, front: &Dispatch) {
         for sent in &front.attempts {
             self.next_group += 1;
             if let Some(job) = self.jobs.get_mut(&sent.attempt.job) {

@@ -1,6 +1,6 @@
 //! What clients ask for and what they are told.
 
-use gridpool::pool::event::{JobRequest, Timestamp};
+use gridpool_core::event::{JobRequest, Timestamp, Work};
 use gridpool_protocol::ids::{ClientId, JobId, JobKey};
 use gridpool_protocol::message::{Limit, Refusal};
 use gridpool_protocol::receipt::{AttemptOutcome, Receipt, Verdict};
@@ -19,10 +19,9 @@ pub(super) enum Reply {
 impl Model {
     pub(super) fn submitted(&mut self, now: Timestamp, client: ClientId, request: &JobRequest) {
         let (job, key) = (request.job, request.key);
-        let same_work =
-            |program: &str, items: u32| program == &*request.program_hash && items == request.items;
+        let same_work = |work: &Work, items: u32| *work == request.work && items == request.items;
         if let Some(live) = self.jobs.values().find(|job| job.request.key == key) {
-            if live.client == client && same_work(&live.request.program_hash, live.request.items) {
+            if live.client == client && same_work(&live.request.work, live.request.items) {
                 self.coverage.hit("accept: same key again");
                 self.due.discard = Some(job);
                 self.due.reply = Some(Reply::Accept(client, key));
@@ -33,7 +32,7 @@ impl Model {
             return;
         }
         if let Some(known) = self.memory.get(&key) {
-            if same_work(&known.program_hash, known.items) {
+            if same_work(&known.work, known.items) {
                 self.coverage.hit("replay");
                 self.due.discard = Some(job);
                 self.due.reply = Some(Reply::Replay(client, key, known.verdict));
@@ -44,7 +43,7 @@ impl Model {
             }
             return;
         }
-        if let Some(content) = request.content.filter(|&content| self.convicts.knows(content)) {
+        if let Some(content) = request.content.filter(|&content| self.denylist.knows(content)) {
             self.coverage.hit("refuse: POISON");
             self.counters.refused_poison += 1;
             self.due.reply = Some(Reply::Refuse(client, job, key, Refusal::Poison(content)));
@@ -60,34 +59,44 @@ impl Model {
         }
         self.counters.accepted += 1;
         self.accepted.insert(job);
-        let devices = self.devices.values().filter(|device| device.may_serve()).count();
+        let role = request.work.role();
+        let own = self.devices.iter().filter(|(at, _)| at.role == role);
+        let devices = own.filter(|(_, device)| device.may_serve()).count();
         let new = Job::new(now, client, request.clone(), devices, &self.config);
-        if new.parts_due > 1 {
+        if new.shards_due > 1 {
             self.coverage.hit("split: accepted");
         }
-        self.fair.waits(client, request, new.part_cost_max());
+        let fair = &mut self.role_mut(role).fair;
+        fair.waits(client, request, new.shard_cost_max());
         self.jobs.insert(job, new);
-        let bytes = self.jobs.values().map(|job| job.request.inline_bytes).sum();
-        self.bytes_high = self.bytes_high.max(bytes);
+        let own = self.jobs.values().filter(|job| job.role() == role);
+        let bytes = own.map(|job| job.request.inline_bytes).sum();
+        let state = self.role_mut(role);
+        state.bytes_high = state.bytes_high.max(bytes);
         self.due.reply = Some(Reply::Accept(client, key));
     }
 
     /// The model counts for itself what waits and what each client has.
     fn limit_reached(&mut self, client: ClientId, request: &JobRequest) -> Option<Refusal> {
-        match self.phase {
-            Phase::Serving => {}
-            Phase::Resting => {
-                self.coverage.hit("refuse: resting");
-                return Some(Refusal::Invalid(String::new()));
-            }
-            Phase::Draining { .. } | Phase::Leaving | Phase::Left => {
-                self.coverage.hit("refuse: draining");
-                return Some(Refusal::Draining);
-            }
+        let role = request.work.role();
+        if self.is_draining() {
+            self.coverage.hit("refuse: draining");
+            return Some(Refusal::Draining);
         }
-        let own = self.jobs.values().filter(|job| job.client == client).count();
-        let waiting = self.jobs.values().filter(|job| job.waits()).count();
-        let bytes: u64 = self.jobs.values().map(|job| job.request.inline_bytes).sum();
+        if self.role(role).phase == Phase::Resting {
+            self.coverage.hit("refuse: resting");
+            return Some(Refusal::Invalid(String::new()));
+        }
+        if let Work::Model { name } = &request.work
+            && let Some(why) = self.cannot_be_asked(name)
+        {
+            self.coverage.hit(why);
+            return Some(Refusal::Invalid(String::new()));
+        }
+        let jobs = || self.jobs.values().filter(|job| job.role() == role);
+        let own = jobs().filter(|job| job.client == client).count();
+        let waiting = jobs().filter(|job| job.waits()).count();
+        let bytes: u64 = jobs().map(|job| job.request.inline_bytes).sum();
         let limit = if own >= self.config.client_jobs_max {
             self.coverage.hit("refuse: BUSY client");
             Limit::ClientJobs
@@ -113,10 +122,10 @@ impl Model {
             self.coverage.hit("cancel: job of another client");
             return;
         }
-        self.coverage.hit(match (job.runs(), job.parts_due) {
+        self.coverage.hit(match (job.runs(), job.shards_due) {
             (true, 1) => "cancel: running",
-            (true, _) => "cancel: parts running",
-            (false, _) if job.convicted => "cancel: before its content was known",
+            (true, _) => "cancel: shards running",
+            (false, _) if job.denylisted => "cancel: before its content was known",
             (false, _) => "cancel: queued",
         });
         self.cut_off(now, id, AttemptOutcome::Cancelled);
@@ -130,20 +139,20 @@ impl Model {
         for id in own {
             let job = self.jobs.get_mut(&id).expect("it was just listed");
             job.orphaned = true;
-            let running: Vec<_> = job.parts.iter().filter_map(|part| part.running).collect();
+            let running: Vec<_> = job.shards.iter().filter_map(|shard| shard.running).collect();
             for (attempt, worker) in running {
                 self.withdraws(worker, attempt);
             }
             let job = &self.jobs[&id];
             if job.runs() {
-                let split = job.parts_due > 1;
+                let split = job.shards_due > 1;
                 self.coverage.hit(if split {
-                    "client gone: parts running"
+                    "client gone: shards running"
                 } else {
                     "client gone: running job"
                 });
             } else {
-                self.coverage.hit(if job.convicted {
+                self.coverage.hit(if job.denylisted {
                     "client gone: before a job's content was known"
                 } else {
                     "client gone: queued job"
@@ -151,7 +160,7 @@ impl Model {
                 self.end(id, Verdict::Cancelled);
             }
         }
-        self.fair.gone(client);
+        self.roles.values_mut().for_each(|role| role.fair.gone(client));
     }
 
     pub(super) fn accepted(&mut self, client: ClientId, key: JobKey) -> Result<(), Broken> {
@@ -171,9 +180,11 @@ impl Model {
     ) -> Result<(), Broken> {
         let refusal = match refusal {
             Refusal::Invalid(_) => Refusal::Invalid(String::new()),
-            Refusal::Busy(_) | Refusal::Draining | Refusal::KeyInUse(_) | Refusal::Poison(_) => {
-                refusal.clone()
-            }
+            Refusal::Busy(_)
+            | Refusal::Draining
+            | Refusal::KeyInUse(_)
+            | Refusal::Poison(_)
+            | Refusal::Unable(_) => refusal.clone(),
         };
         let said = Reply::Refuse(client, job, key, refusal);
         self.a_submission_is_refused_if_and_only_if_a_limit_is_reached(&said)?;

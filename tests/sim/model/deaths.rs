@@ -1,22 +1,34 @@
 //! What is told of a death: once for each process that ends, with all that it had in hand and what has
 //! become of that.
 
-use gridpool::pool::event::{Event, ExitStatus};
-use gridpool::pool::{ATTEMPTS_TOLD_MAX, Death, Fate};
+use std::time::Duration;
+
+use gridpool_core::action::{ATTEMPTS_TOLD_MAX, DeathReport, Disposition, KillReason, Next};
+use gridpool_core::event::{Event, ExitStatus, Timestamp, WorkerEvent};
 use gridpool_protocol::exit::worker as exit_code;
-use gridpool_protocol::ids::{AttemptId, JobId, JobKey, WorkerId};
+use gridpool_protocol::fault::FaultCode;
+use gridpool_protocol::ids::{AttemptId, JobId, JobKey, WorkerId, WorkerName};
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 
 use super::jobs::Job;
-use super::seats::{State, Why};
-use super::{Broken, Model, Phase, holds};
+use super::quarantine::Service;
+use super::slots::{SlotId, State, Station, Why};
+use super::{Broken, Model, holds};
 
 /// A process that ends by the event that is handled.
 #[derive(Debug)]
 pub(super) struct Dying {
+    at: SlotId,
     worker: WorkerId,
     is_expected: bool,
-    attempts: Vec<AttemptId>,
+    killed: Option<KillReason>,
+    was_ready: bool,
+    lived: Duration,
+    ready_after: Option<Duration>,
+    answered: u64,
+    driver: Option<FaultCode>,
+    /// Each with whether it waited behind others.
+    attempts: Vec<(AttemptId, bool)>,
 }
 
 /// The verdict of a job, and who gave its last answer.
@@ -24,7 +36,7 @@ pub(super) struct Dying {
 pub(super) struct Given {
     key: JobKey,
     verdict: Verdict,
-    by: Option<WorkerId>,
+    by: Option<WorkerName>,
     /// The job's client was gone.
     orphaned: bool,
     /// At which event.
@@ -33,26 +45,39 @@ pub(super) struct Given {
 
 impl Model {
     /// Remembers what a process has that ends by this event.
-    pub(super) fn notes_dying(&mut self, event: &Event) {
+    pub(super) fn notes_dying(&mut self, now: Timestamp, event: &Event) {
         self.dying = None;
-        let Event::WorkerExited { worker, ref exit } = *event else { return };
-        let Some(at) = self.seat_of(worker) else { return };
-        let seat = self.seat(at);
-        if !seat.has_process() {
+        let Event::Worker(worker, WorkerEvent::Exited(ref exit)) = *event else { return };
+        let Some(at) = self.slot_of(worker) else { return };
+        let slot = self.slot(at);
+        if !slot.has_process() {
             return;
         }
         let is_killed = matches!(
-            seat.state,
+            slot.state,
             State::Killed { why: Why::Leaving, .. } | State::Unkillable { why: Why::Leaving }
         );
-        let is_told_to = matches!(seat.state, State::Stopping { .. })
-            || matches!(self.phase, Phase::Leaving | Phase::Left);
+        let is_told_to =
+            matches!(slot.state, State::Stopping { .. }) || self.is_ending(worker.role);
         let is_well = exit.status == ExitStatus::Code(exit_code::OK);
-        let attempts = seat.hands().iter().flat_map(|batch| &batch.attempts);
+        let waits = |(position, sent): (usize, &super::hands::Dispatch)| {
+            let attempts = sent.attempts.iter().map(|sent| sent.attempt);
+            attempts.map(|attempt| (attempt, position > 0)).collect::<Vec<_>>()
+        };
+        let lived = now.since(slot.started);
+        let longest = lived.min(self.config.incident_window);
+        let said = self.facts[&worker.device].said;
         self.dying = Some(Dying {
+            at,
             worker,
             is_expected: is_killed || (is_told_to && is_well),
-            attempts: attempts.map(|sent| sent.attempt).collect(),
+            killed: slot.reason.filter(|&reason| reason != KillReason::BeaconLost),
+            was_ready: slot.was_ready,
+            lived,
+            ready_after: slot.took_start,
+            answered: slot.answered,
+            driver: said.filter(|&(at, _)| now.since(at) <= longest).map(|(_, fault)| fault),
+            attempts: slot.hands().iter().enumerate().flat_map(waits).collect(),
         });
     }
 
@@ -60,68 +85,118 @@ impl Model {
     pub(super) fn notes_given(&mut self, id: JobId, key: JobKey, job: &Job, verdict: Verdict) {
         let answered = |&&(_, outcome, _): &&(_, AttemptOutcome, _)| outcome == AttemptOutcome::Ok;
         let last = job.attempts.iter().rev().find(answered).map(|&(worker, ..)| worker);
-        let (by, step) = (last.filter(|_| verdict == Verdict::Ok), self.steps);
+        let (by, step) = (last.filter(|_| verdict == Verdict::Ok).map(WorkerId::name), self.steps);
         self.given.insert(id, Given { key, verdict, by, orphaned: job.orphaned, step });
     }
 
-    /// Holds what is told after an event against what has happened.
-    pub(crate) fn told_of_death(&mut self, told: Option<&Death>) -> Result<(), Broken> {
+    /// Holds what is told of a death against what has happened.
+    pub(super) fn death_told(&mut self, now: Timestamp, told: &DeathReport) -> Result<(), Broken> {
         let rule = "each_end_of_a_process_is_told_once";
-        let Some((dying, death)) = self.dying.take().zip(told) else {
-            let ok = self.dying.is_none() && told.is_none();
-            return holds(rule, ok, || format!("{:?}, told {told:?}", self.dying));
+        let Some(dying) = self.dying.take().filter(|dying| dying.worker == told.worker) else {
+            return holds(rule, false, || format!("{:?}, told {told:?}", self.dying));
         };
-        holds(rule, death.worker == dying.worker, || format!("{dying:?}, told {death:?}"))?;
-        let ok = death.is_expected == dying.is_expected;
-        holds("only_an_end_as_ordered_is_expected", ok, || format!("{dying:?}, told {death:?}"))?;
-        let told: Vec<_> = death.attempts.iter().map(|lost| lost.attempt).collect();
+        let ok = told.is_expected == dying.is_expected;
+        holds("only_an_end_as_ordered_is_expected", ok, || format!("{dying:?}, told {told:?}"))?;
+        let rule = "a_death_is_told_with_what_the_worker_was";
+        let name = if dying.was_ready { told.worker.to_string() } else { String::new() };
+        let ok = told.killed == dying.killed
+            && told.device.name == name
+            && told.lived == dying.lived
+            && told.ready_after == dying.ready_after
+            && told.answered == dying.answered
+            && told.driver == dying.driver;
+        holds(rule, ok, || format!("{dying:?}, told {told:?}"))?;
+        let attempts: Vec<_> =
+            told.attempts.iter().map(|lost| (lost.attempt, lost.waited)).collect();
         let (some, more) = dying.attempts.split_at(dying.attempts.len().min(ATTEMPTS_TOLD_MAX));
-        let ok = told == some && death.attempts_more == more.len();
+        let ok = attempts == some && told.attempts_more == more.len();
         let rule = "a_death_is_told_with_all_that_the_worker_had";
-        holds(rule, ok, || format!("{dying:?}, told {death:?}"))?;
-        death.attempts.iter().try_for_each(|lost| {
+        holds(rule, ok, || format!("{dying:?}, told {told:?}"))?;
+        told.attempts.iter().try_for_each(|lost| {
             let rule = "a_death_is_told_with_what_becomes_of_each_job";
             let job = lost.attempt.job;
-            holds(rule, self.is_fate(job, lost.fate), || {
+            holds(rule, self.is_disposition(job, lost.disposition), || {
                 let (live, given) = (self.jobs.get(&job), self.given.get(&job));
                 format!("told {lost:?}; live: {live:?}, given: {given:?}")
             })
-        })
+        })?;
+        self.a_death_is_told_with_what_becomes_of_its_slot(now, dying.at, told)
     }
 
-    fn is_fate(&self, id: JobId, told: Fate) -> bool {
-        let Some(job) = self.jobs.get(&id) else { return told == self.fate_before(id) };
-        if job.convicted {
-            return told == Fate::Convicted;
+    fn a_death_is_told_with_what_becomes_of_its_slot(
+        &mut self,
+        now: Timestamp,
+        at: SlotId,
+        told: &DeathReport,
+    ) -> Result<(), Broken> {
+        let rule = "a_death_is_told_with_what_becomes_of_its_slot";
+        let device = &self.devices[&at.station];
+        let serves = device.slots.iter().find(|slot| slot.serves());
+        let serves = serves.map(|slot| {
+            let Station { role, device } = at.station;
+            WorkerId { device, role, generation: slot.generation }
+        });
+        let slot = self.slot(at);
+        let wait = slot.next_start().map_or(Duration::ZERO, |not_before| not_before.since(now));
+        let next = match device.service {
+            _ if !self.starts_workers(at.role()) => Next::Nothing,
+            Service::Quarantined { probe_at } => Next::Out(probe_at.map(|at| at.since(now))),
+            Service::Open | Service::Probing => Next::Restart(wait),
+        };
+        let ok = told.served_by == serves && told.next == next;
+        holds(rule, ok, || format!("{next:?}, {serves:?} serves, told {told:?}"))?;
+        self.coverage.hit(match told.next {
+            Next::Nothing => "death: nobody comes after it",
+            Next::Out(_) => "death: its device is out of service",
+            Next::Restart(wait) if wait.is_zero() => "death: the next may start at once",
+            Next::Restart(_) => "death: the next waits",
+        });
+        Ok(())
+    }
+
+    pub(super) fn each_end_of_a_process_is_told_once(&self) -> Result<(), Broken> {
+        let rule = "each_end_of_a_process_is_told_once";
+        holds(rule, self.dying.is_none(), || format!("{:?}", self.dying))
+    }
+
+    fn is_disposition(&self, id: JobId, told: Disposition) -> bool {
+        let Some(job) = self.jobs.get(&id) else {
+            return self.disposition_before(id) == Some(told);
+        };
+        if job.denylisted {
+            return told == Disposition::Denylisted;
         }
         let runs_on = |on| {
-            let mut running = job.parts.iter().filter_map(|part| part.running);
+            let mut running = job.shards.iter().filter_map(|shard| shard.running);
             running.any(|(_, worker)| worker == on)
         };
         match told {
-            Fate::Runs(worker) => runs_on(worker),
-            Fate::Waits { suspects } => {
+            Disposition::Runs(worker) => runs_on(worker),
+            Disposition::Waits { suspects } => {
                 let same = |other: &&Job| other.group == job.group && job.group != 0;
                 job.waits() && suspects == self.jobs.values().filter(same).count()
             }
             // One of many, or of a client that is gone.
-            Fate::PartOver => job.parts_due > 1,
-            Fate::Convicted | Fate::Over { .. } | Fate::Unheard | Fate::Verdict(_) => false,
+            Disposition::ShardOver => job.shards_due > 1,
+            Disposition::Denylisted
+            | Disposition::Over { .. }
+            | Disposition::Unheard
+            | Disposition::Verdict(_) => false,
         }
     }
 
     /// Of a job that has its verdict: by this event, or by one before.
-    fn fate_before(&self, id: JobId) -> Fate {
-        let given = &self.given[&id];
+    fn disposition_before(&self, id: JobId) -> Option<Disposition> {
+        let given = self.given.get(&id)?;
         if given.step == self.steps {
-            return Fate::Verdict(given.verdict);
+            return Some(Disposition::Verdict(given.verdict));
         }
         // A key whose verdict was forgotten may be another job's since.
         let remembered = self.memory.get(&given.key);
         let is_known = !given.orphaned && remembered.is_some_and(|other| other.job == id);
-        match is_known {
-            true => Fate::Over { verdict: given.verdict, by: given.by },
-            false => Fate::Unheard,
-        }
+        Some(match is_known {
+            true => Disposition::Over { verdict: given.verdict, by: given.by },
+            false => Disposition::Unheard,
+        })
     }
 }

@@ -1,22 +1,22 @@
-//! A device with its seats, and what its processes say: READY, answers, the loss of a beacon, the end.
+//! A device with its slots, and what its processes say: READY, answers, the loss of a beacon, the end.
 
-use gridpool::pool::event::{Exit, ExitStatus, JobRequest, Timestamp};
+use gridpool_core::event::{Exit, ExitStatus, JobRequest, Timestamp};
 use gridpool_protocol::fault::FaultCode;
-use gridpool_protocol::ids::{AttemptId, WorkerId};
+use gridpool_protocol::ids::{AttemptId, Role, WorkerId};
 use gridpool_protocol::message::AttemptError;
 use gridpool_protocol::receipt::RunReport;
 
 use super::faults::Incidents;
 use super::losses::Loss;
 use super::quarantine::{Fault, Service};
-use super::seats::{Seat, SeatId, State, Why};
+use super::slots::{Slot, SlotId, State, Station, Why};
 use super::{Model, Phase};
 
 #[derive(Clone, Debug)]
 pub(super) struct Device {
     pub(super) service: Service,
-    pub(super) seats: Vec<Seat>,
-    /// Of the process that was started last.
+    pub(super) slots: Vec<Slot>,
+    /// Of the process that was started last for this role.
     pub(super) generation: u32,
     pub(super) ever_ready: bool,
     pub(super) start_failures: u32,
@@ -24,44 +24,53 @@ pub(super) struct Device {
     pub(super) idle_deaths: Vec<Timestamp>,
     /// How often it was taken out of service since work was last done.
     pub(super) probes: u32,
-    pub(super) incidents: Incidents,
-    /// When it last lost a process.
-    pub(super) lost_at: Option<Timestamp>,
     /// Whether it was ever put out of service for want of a process that is READY.
     pub(super) refused: bool,
+}
+
+/// What is true of a device whatever the role.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    /// Of the process that was started last.
+    pub(super) generation: u32,
+    pub(super) incidents: Incidents,
+    /// When it last lost a process, and which.
+    pub(super) lost: Option<(Timestamp, WorkerId)>,
+    /// What the driver said last, and when.
+    pub(super) said: Option<(Timestamp, FaultCode)>,
+    /// What the driver said when a process was lost, and which process that was.
+    pub(super) remarked: Option<(WorkerId, FaultCode)>,
 }
 
 impl Device {
     pub(super) fn new(standbys: u32) -> Self {
         Self {
             service: Service::Open,
-            seats: (0..=standbys).map(|_| Seat::default()).collect(),
+            slots: (0..=standbys).map(|_| Slot::default()).collect(),
             generation: 0,
             ever_ready: false,
             start_failures: 0,
             idle_deaths: Vec::new(),
             probes: 0,
-            incidents: Incidents::new(),
-            lost_at: None,
             refused: false,
         }
     }
 
-    pub(super) fn siblings(&self, number: usize) -> impl Iterator<Item = &Seat> {
-        let others = self.seats.iter().enumerate().filter(move |&(other, _)| other != number);
-        others.map(|(_, seat)| seat)
+    pub(super) fn siblings(&self, number: usize) -> impl Iterator<Item = &Slot> {
+        let others = self.slots.iter().enumerate().filter(move |&(other, _)| other != number);
+        others.map(|(_, slot)| slot)
     }
 
     pub(super) fn sibling_serves(&self, number: usize) -> bool {
-        self.siblings(number).any(Seat::serves)
+        self.siblings(number).any(Slot::serves)
     }
 
     pub(super) fn is_gone(&self) -> bool {
-        self.seats.iter().all(|seat| !seat.has_process() || seat.is_unkillable())
+        self.slots.iter().all(|slot| !slot.has_process() || slot.is_unkillable())
     }
 
     pub(super) fn is_unkillable(&self) -> bool {
-        self.seats.iter().any(Seat::is_unkillable)
+        self.slots.iter().any(Slot::is_unkillable)
     }
 
     /// Whether it is out of service until an operator says otherwise.
@@ -71,11 +80,11 @@ impl Device {
 
     /// Whether nothing of an old process is left: neither itself nor the memory that it had.
     pub(super) fn is_empty(&self) -> bool {
-        self.seats.iter().all(|seat| matches!(seat.state, State::Absent { .. }))
+        self.slots.iter().all(|slot| matches!(slot.state, State::Absent { .. }))
     }
 
-    /// Why nobody may start in a seat, whatever time it is: a device that is out of service starts
-    /// nobody; what cannot be killed stops all; the first process of a device waits until no other
+    /// Why no process may start in a slot, whatever time it is: a device that is out of service starts
+    /// none; what cannot be killed stops all; the first process of a device waits until no other
     /// starts, ends or leaves its memory behind.
     pub(super) fn held_back(&self, number: usize) -> Option<&'static str> {
         if self.service != Service::Open {
@@ -84,7 +93,7 @@ impl Device {
         if self.sibling_serves(number) {
             return None;
         }
-        self.siblings(number).find_map(|seat| match seat.state {
+        self.siblings(number).find_map(|slot| match slot.state {
             State::Killed { .. } | State::Stopping { .. } => {
                 Some("spawn: held back by one that ends")
             }
@@ -99,7 +108,7 @@ impl Device {
     }
 
     pub(super) fn may_serve(&self) -> bool {
-        let lives = |seat: &Seat| match seat.state {
+        let lives = |slot: &Slot| match slot.state {
             State::Absent { .. }
             | State::Busy { .. }
             | State::Killed { .. }
@@ -110,15 +119,15 @@ impl Device {
             | State::Stopping { .. } => true,
             State::Unkillable { .. } => false,
         };
-        self.service == Service::Open && self.seats.iter().any(lives)
+        self.service == Service::Open && self.slots.iter().any(lives)
     }
 
     /// Whether it is worth waiting for, to a job that failed elsewhere: it has what the job asks for, or
     /// may have.
     pub(super) fn is_near(&self, request: &JobRequest) -> bool {
-        let mut seats = self.seats.iter().enumerate();
-        seats.any(|(number, seat)| match seat.state {
-            State::Ready => seat.has_for(request),
+        let mut slots = self.slots.iter().enumerate();
+        slots.any(|(number, slot)| match slot.state {
+            State::Ready => slot.has_for(request),
             State::Starting { .. } => !self.sibling_serves(number),
             State::Absent { .. }
             | State::Busy { .. }
@@ -132,12 +141,12 @@ impl Device {
 }
 
 impl Model {
-    /// The seat of a process that is there, which is heard by this. Counts the message if it is not.
-    pub(super) fn is_current(&mut self, now: Timestamp, worker: WorkerId) -> Option<SeatId> {
-        let at = self.seat_of(worker);
-        let current = at.filter(|&at| self.seat(at).has_process());
+    /// The slot of a process that is there, which is heard by this. Counts the message if it is not.
+    pub(super) fn is_current(&mut self, now: Timestamp, worker: WorkerId) -> Option<SlotId> {
+        let at = self.slot_of(worker);
+        let current = at.filter(|&at| self.slot(at).has_process());
         match (at, current) {
-            (_, Some(at)) => self.seat_mut(at).heard = now,
+            (_, Some(at)) => self.slot_mut(at).heard = now,
             (Some(_), None) => {
                 self.counters.stale += 1;
                 self.coverage.hit("stale: of no process");
@@ -152,10 +161,10 @@ impl Model {
 
     pub(super) fn ready(&mut self, now: Timestamp, worker: WorkerId) {
         let Some(at) = self.is_current(now, worker) else { return };
-        if !matches!(self.seat(at).state, State::Starting { .. }) {
+        if !matches!(self.slot(at).state, State::Starting { .. }) {
             return;
         }
-        let device = self.devices.get_mut(&at.device).expect("devices stay");
+        let device = self.devices.get_mut(&at.station).expect("devices stay");
         let serves = !device.sibling_serves(at.number);
         if device.service == Service::Probing {
             self.coverage.hit("probe: the device is back");
@@ -163,12 +172,12 @@ impl Model {
         }
         device.ever_ready = true;
         device.start_failures = 0;
-        let others_end = device.siblings(at.number).any(Seat::has_process);
-        let seat = &mut device.seats[at.number];
-        seat.was_ready = true;
-        seat.took_start = Some(now.since(seat.started));
-        seat.served = serves;
-        seat.state = if serves { State::Ready } else { State::Standby };
+        let others_end = device.siblings(at.number).any(Slot::has_process);
+        let slot = &mut device.slots[at.number];
+        slot.was_ready = true;
+        slot.took_start = Some(now.since(slot.started));
+        slot.served = serves;
+        slot.state = if serves { State::Ready } else { State::Standby };
         match (serves, others_end) {
             (true, true) => self.coverage.hit("ready: beside one that ends"),
             (true, false) => {}
@@ -184,24 +193,24 @@ impl Model {
         result: &Result<RunReport, AttemptError>,
     ) {
         let Some(at) = self.is_current(now, worker) else {
-            let busy = |seat: &Seat| matches!(seat.state, State::Busy { .. });
-            if self.devices[&worker.device].seats.iter().any(busy) {
+            let busy = |slot: &Slot| matches!(slot.state, State::Busy { .. });
+            if self.devices[&Station::of(worker)].slots.iter().any(busy) {
                 self.coverage.hit("stale: answer while the successor is busy");
             }
             return;
         };
-        let free_at = now.after(self.config.cancel_grace);
+        let free_at = now.after(self.role(at.role()).limits.cancel_grace);
         let waits = self
-            .seat(at)
+            .slot(at)
             .hands()
             .iter()
             .skip(1)
-            .any(|batch| batch.attempts.iter().any(|sent| sent.attempt == attempt));
+            .any(|dispatch| dispatch.attempts.iter().any(|sent| sent.attempt == attempt));
         if waits {
-            self.coverage.hit("answer: of the batch that waits");
+            self.coverage.hit("answer: of the dispatch that waits");
         }
-        let seat = self.seat_mut(at);
-        let (struck, dies) = match &mut seat.state {
+        let slot = self.slot_mut(at);
+        let (struck, dies) = match &mut slot.state {
             State::Busy { hands } => (hands.answered(attempt, free_at), false),
             State::Killed { hands, .. } => (hands.answered(attempt, free_at), true),
             State::Absent { .. }
@@ -217,13 +226,14 @@ impl Model {
             self.counters.stale += 1;
             return;
         };
-        if matches!(&seat.state, State::Busy { hands } if hands.0.is_empty()) {
-            seat.state = State::Ready;
+        if matches!(&slot.state, State::Busy { hands } if hands.0.is_empty()) {
+            slot.state = State::Ready;
         }
-        seat.jobs_done += 1;
-        seat.worked = true;
-        seat.restarts = 0;
-        let device = self.devices.get_mut(&at.device).expect("devices stay");
+        slot.jobs_done += 1;
+        slot.worked = true;
+        slot.answered += 1;
+        slot.restarts = 0;
+        let device = self.devices.get_mut(&at.station).expect("devices stay");
         device.idle_deaths.clear();
         if std::mem::take(&mut device.probes) > 0 {
             self.coverage.hit("probe: the device has worked since");
@@ -246,7 +256,7 @@ impl Model {
             self.coverage.hit("beacon: after the exit");
             return;
         };
-        let what = match self.seat(at).state {
+        let what = match self.slot(at).state {
             State::Busy { .. } => "beacon: of a busy worker",
             State::Ready => "beacon: of an idle worker",
             State::Standby => "beacon: of a standby",
@@ -272,10 +282,11 @@ impl Model {
             "spawn: could not be started"
         });
         self.writes_nothing_more(worker);
+        self.worker_ends(worker);
         self.died(now, at, Fault::Outside, is_final);
-        if let State::Reclaiming { not_before, .. } = self.seat(at).state {
+        if let State::Reclaiming { not_before, .. } = self.slot(at).state {
             // There never was a process that had memory.
-            self.seat_mut(at).state = State::Absent { not_before };
+            self.slot_mut(at).state = State::Absent { not_before };
         }
     }
 
@@ -287,8 +298,8 @@ impl Model {
         let from_outside = exit.status == ExitStatus::Signal(9);
         let by_itself = if from_outside { Fault::Outside } else { Fault::Worker };
         let died = Loss::Died { evidence: is_evidence(exit), from_outside };
-        let seat = self.seat_mut(at);
-        let was_asked = match seat.state {
+        let slot = self.slot_mut(at);
+        let was_asked = match slot.state {
             State::Killed { why, .. } | State::Unkillable { why } => why == Why::Leaving,
             State::Stopping { .. } => true,
             State::Absent { .. }
@@ -298,31 +309,37 @@ impl Model {
             | State::Standby
             | State::Starting { .. } => false,
         };
-        if was_asked && !self.is_ending() {
+        self.worker_ends(worker);
+        if was_asked && !self.is_ending(worker.role) {
             self.writes_nothing_more(worker);
             return self.ended_as_asked(now, at);
         }
-        let seat = self.seat_mut(at);
-        if seat.was_ready && !seat.served {
+        let changes = self.slot(at).is_changing;
+        let slot = self.slot_mut(at);
+        if slot.was_ready && !slot.served {
             self.coverage.hit("death: of a standby");
         }
-        let (lost, fault) = match std::mem::take(&mut self.seat_mut(at).state) {
+        let (lost, fault) = match std::mem::take(&mut self.slot_mut(at).state) {
             State::Busy { hands } => (Some((hands, died)), by_itself),
             State::Killed { hands, why, .. } => match why {
                 Why::Beacon => (Some((hands, died)), by_itself),
+                Why::Command => {
+                    let loss = Loss::Died { evidence: false, from_outside: false };
+                    (Some((hands, loss)), Fault::Worker)
+                }
                 Why::Driver { evidence } => {
                     let loss = Loss::Died { evidence, from_outside: false };
                     (Some((hands, loss)), Fault::Worker)
                 }
-                Why::FreeDevice | Why::Leaving => (Some((hands, Loss::Freed)), Fault::Nobody),
-                Why::Hang => (Some((hands, Loss::Hung)), Fault::Worker),
+                Why::FreeDevice(_) | Why::Leaving => (Some((hands, Loss::Freed)), Fault::Nobody),
+                Why::Hang => (Some((hands, Loss::Hung { evidence: true })), Fault::Worker),
             },
             State::Unkillable { why } => {
                 self.coverage.hit("device: back after being unkillable");
                 match why {
                     Why::Beacon => (None, by_itself),
-                    Why::FreeDevice | Why::Leaving => (None, Fault::Nobody),
-                    Why::Driver { .. } | Why::Hang => (None, Fault::Worker),
+                    Why::FreeDevice(_) | Why::Leaving => (None, Fault::Nobody),
+                    Why::Command | Why::Driver { .. } | Why::Hang => (None, Fault::Worker),
                 }
             }
             State::Stopping { .. } => (None, Fault::Nobody),
@@ -341,24 +358,28 @@ impl Model {
             (Fault::Nobody | Fault::Outside | Fault::Worker, _) => fault,
         };
         self.writes_nothing_more(worker);
-        self.a_standby_takes_over(at.device);
+        self.a_standby_takes_over(at.station);
         self.died(now, at, fault, is_final(exit.status));
-        if let Some((hands, loss)) = lost {
+        if let Some((hands, mut loss)) = lost {
+            if changes {
+                loss = loss.without_evidence();
+                self.coverage.hit("death: while its models change");
+            }
             self.hands_lost(now, worker, hands, loss, false);
         }
     }
 
     /// The memory that a process had is back, so the next may start.
     pub(super) fn reclaimed(&mut self, worker: WorkerId) {
-        let at = self.seat_of(worker);
+        let at = self.slot_of(worker);
         let Some(at) = at else {
             self.coverage.hit("reclaim: of an old generation");
             return;
         };
-        match self.seat(at).state {
+        match self.slot(at).state {
             State::Reclaiming { not_before, .. } => {
                 self.coverage.hit("reclaim: in time");
-                self.seat_mut(at).state = State::Absent { not_before };
+                self.slot_mut(at).state = State::Absent { not_before };
             }
             State::Absent { .. } => self.coverage.hit("reclaim: too late"),
             State::Busy { .. }
@@ -371,9 +392,14 @@ impl Model {
         }
     }
 
-    /// Whether processes that end are missed by nobody.
-    pub(super) fn is_ending(&self) -> bool {
-        matches!(self.phase, Phase::Leaving | Phase::Left)
+    /// Whether processes of a role that end are not missed.
+    pub(super) fn is_ending(&self, role: Role) -> bool {
+        matches!(self.role(role).phase, Phase::Leaving | Phase::Left)
+    }
+
+    /// A device loses this process, now or soon.
+    pub(super) fn loses(&mut self, now: Timestamp, worker: WorkerId) {
+        self.facts.get_mut(&worker.device).expect("devices stay").lost = Some((now, worker));
     }
 }
 

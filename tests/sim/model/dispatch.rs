@@ -1,12 +1,13 @@
 //! Who may run what, where. With whom, and behind whom, is in `sharing`.
 
-use gridpool::pool::event::{Assignment, Timestamp};
+use gridpool_core::action::Assignment;
+use gridpool_core::event::Timestamp;
 use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
 use gridpool_protocol::receipt::ItemRange;
 
-use super::hands::{Batch, Hands, Sent};
-use super::jobs::{Job, Part};
-use super::seats::{Seat, SeatId, State};
+use super::hands::{Dispatch, Hands, Sent};
+use super::jobs::{Job, Shard};
+use super::slots::{Slot, SlotId, State, Station};
 use super::{Broken, Model, holds};
 
 impl Model {
@@ -19,56 +20,61 @@ impl Model {
         let rule = "a_batch_has_a_member";
         let lead = sent.first().ok_or_else(|| Broken { rule, detail: worker.to_string() })?;
         let at = self.only_a_ready_worker_of_this_generation_gets_a_job(worker)?;
-        let second = self.seat(at).state != State::Ready;
+        let second = self.slot(at).state != State::Ready;
+        let (role, limits) = (worker.role, self.role(worker.role).limits);
+        let many = self.role(role).is_concurrent();
         self.a_suspect_gets_no_job(now, at)?;
-        let mut batch = Batch { sent: sent.len(), since: now, may_lead: true, ..Batch::default() };
-        for (position, &Assignment { attempt, part }) in sent.iter().enumerate() {
+        let mut dispatch =
+            Dispatch { sent: sent.len(), since: now, may_lead: true, ..Dispatch::default() };
+        for (position, &Assignment { attempt, shard }) in sent.iter().enumerate() {
             let job = self.a_job_without_acceptance_or_with_a_verdict_never_runs(attempt)?;
             let inline_bytes = job.request.inline_bytes;
-            batch.attempts.push(Sent { attempt, inline_bytes, free_at: None, moved: false });
-            batch.cost += job.cost(part);
-            let shares = job.may_join(self.window) && job.request.cost <= self.config.join_cost_max;
-            batch.may_lead &= job.request.idempotent && !job.is_suspect();
-            batch.may_lead &= self.window == 1 || shares;
-            batch.on_trial |= job.is_suspect();
-            self.an_attempt_may_begin(now, worker, attempt, part)?;
+            dispatch.attempts.push(Sent { attempt, inline_bytes, free_at: None, moved: false });
+            dispatch.cost += job.cost(shard);
+            let shares = job.may_join(many) && job.request.cost <= limits.join_cost_max;
+            dispatch.may_lead &= job.request.idempotent && !job.is_suspect();
+            dispatch.may_lead &= !many || shares;
+            dispatch.on_trial |= job.is_suspect();
+            self.an_attempt_may_begin(now, worker, attempt, shard)?;
             self.a_request_goes_to_a_worker_that_has_its_model(at, attempt)?;
             if position > 0 {
-                self.nobody_joins_where_his_last_attempt_failed(worker, attempt, part)?;
+                self.nobody_joins_where_his_last_attempt_failed(worker, attempt, shard)?;
             } else {
                 self.a_retried_part_avoids_the_device_it_failed_on_while_another_is_near(
-                    worker, attempt, part,
+                    worker, attempt, shard,
                 )?;
             }
         }
-        self.a_launch_of_several_has_one_program_and_keeps_its_limits(sent, &batch)?;
-        if second && self.window > 1 {
-            self.who_runs_beside_others_may_and_fits(now, at, sent, &batch)?;
+        self.a_launch_of_several_has_one_program_and_keeps_its_limits(sent, &dispatch)?;
+        if second && many {
+            self.who_runs_beside_others_may_and_fits(now, at, sent, &dispatch)?;
         } else if second {
-            self.a_second_batch_is_sent_if_nobody_idles_and_both_are_short(now, at, &batch)?;
+            self.a_second_batch_is_sent_if_nobody_idles_and_both_are_short(now, at, &dispatch)?;
             self.a_second_batch_goes_where_least_is_outstanding(now, at, sent)?;
             self.what_is_sent_early_may_be_taken_back(sent)?;
         }
         self.note_who_has_no_model(now, lead.attempt, second);
-        self.note_dispatch(at, second, batch);
+        self.note_dispatch(at, second, dispatch);
 
-        // A part that was tried before may be kept back for another device, and may thus be overtaken.
-        let nothing_is_kept_back = self.devices.len() == 1 || self.retries == 0;
+        // A shard that was tried before may be kept back for another device, and may thus be overtaken.
+        let retries = self.role(role).retries;
+        let nothing_is_kept_back = self.facts.len() == 1 || retries == 0;
         let nobody_else_waits = self.is_the_only_client(lead);
         let job = &self.jobs[&lead.attempt.job];
         let (client, request) = (job.client, job.request.clone());
         let fresh = |id| {
             let job = &self.jobs[&id];
-            (self.retries == 0 || job.begun == 0) && self.seat(at).has_for(&job.request)
+            (retries == 0 || job.begun == 0) && self.slot(at).has_for(&job.request)
         };
-        self.fair.a_clients_jobs_go_by_priority_and_then_in_order(client, &request, fresh)?;
-        for &Assignment { attempt, part } in sent {
-            self.begins(now, worker, attempt, part)?;
+        let fair = &self.role(role).fair;
+        fair.a_clients_jobs_go_by_priority_and_then_in_order(client, &request, fresh)?;
+        for &Assignment { attempt, shard } in sent {
+            self.begins(now, worker, attempt, shard)?;
         }
         // Whose model is nowhere, or where there is no room, waits for other reasons than its turn.
-        let one_for_all = nothing_is_kept_back && !self.has_models;
+        let one_for_all = nothing_is_kept_back && role != super::models::ROLE;
         if one_for_all {
-            self.fair.nobody_is_passed_over_for_ever(self.config.join_cost_max)?;
+            self.role(role).fair.nobody_is_passed_over_for_ever(limits.join_cost_max)?;
         }
         if one_for_all || nobody_else_waits {
             self.whoever_may_join_a_launch_of_his_client_does(at, sent)?;
@@ -79,32 +85,34 @@ impl Model {
     /// Whether everybody who waits is of the client of this one.
     fn is_the_only_client(&self, lead: &Assignment) -> bool {
         let own = self.jobs[&lead.attempt.job].client;
-        self.jobs.values().filter(|job| job.waits()).all(|job| job.client == own)
+        let role = self.jobs[&lead.attempt.job].role();
+        let mut waiting = self.jobs.values().filter(|job| job.role() == role && job.waits());
+        waiting.all(|job| job.client == own)
     }
 
-    fn note_dispatch(&mut self, at: SeatId, second: bool, batch: Batch) {
-        let members = batch.attempts.len();
+    fn note_dispatch(&mut self, at: SlotId, second: bool, dispatch: Dispatch) {
+        let members = dispatch.attempts.len();
+        let several_at_a_time = self.role(at.role()).is_concurrent();
         match (second, members) {
-            (true, _) if self.window > 1 => self.coverage.hit("dispatch: beside what runs"),
-            (true, 1) => self.coverage.hit("dispatch: second batch"),
-            (true, _) => self.coverage.hit("dispatch: joined as second batch"),
+            (true, _) if several_at_a_time => self.coverage.hit("dispatch: beside what runs"),
+            (true, 1) => self.coverage.hit("dispatch: second dispatch"),
+            (true, _) => self.coverage.hit("dispatch: joined as second dispatch"),
             (false, 1) => {}
             (false, _) => self.coverage.hit("dispatch: joined"),
         }
-        if self.devices[&at.device].siblings(at.number).any(Seat::has_process) {
+        if self.devices[&at.station].siblings(at.number).any(Slot::has_process) {
             self.coverage.hit("dispatch: beside another process of the device");
         }
-        let several_at_a_time = self.window > 1;
-        let seat = self.seat_mut(at);
-        if let State::Busy { hands } = &mut seat.state {
+        let slot = self.slot_mut(at);
+        if let State::Busy { hands } = &mut slot.state {
             match hands.0.first_mut() {
-                Some(front) if several_at_a_time => front.grows_by(batch),
-                Some(_) | None => hands.0.push(batch),
+                Some(front) if several_at_a_time => front.grows_by(dispatch),
+                Some(_) | None => hands.0.push(dispatch),
             }
         } else {
-            seat.state = State::Busy { hands: Hands(vec![batch]) };
+            slot.state = State::Busy { hands: Hands(vec![dispatch]) };
         }
-        if std::mem::take(&mut seat.was_suspect) {
+        if std::mem::take(&mut slot.was_suspect) {
             self.coverage.hit("dispatch: worker that was suspect before");
         }
         self.counters.attempts += members as u64;
@@ -112,7 +120,7 @@ impl Model {
         self.counters.joined += if members > 1 { members as u64 } else { 0 };
     }
 
-    /// What must hold of each attempt, whoever is beside it.
+    /// What must hold of each attempt, whatever is beside it.
     fn an_attempt_may_begin(
         &self,
         now: Timestamp,
@@ -126,11 +134,11 @@ impl Model {
         a_job_that_is_late_is_not_started(now, attempt, job)?;
         self.a_job_with_evidence_of_poison_is_not_tried_again(attempt, job)?;
         self.no_two_processes_write_to_one_place(worker, attempt, items)?;
-        let Some(part) = job.parts.iter().find(|part| part.items == items) else {
-            return parts_are_equal_and_come_in_order_without_gap_or_overlap(attempt, job, items);
+        let Some(shard) = job.shards.iter().find(|shard| shard.items == items) else {
+            return shards_are_equal_and_come_in_order_without_gap_or_overlap(attempt, job, items);
         };
-        a_part_runs_on_one_worker_at_a_time_until_it_is_answered(attempt, part)?;
-        self.a_part_is_tried_no_more_often_than_attempts_max(attempt, part)
+        a_part_runs_on_one_worker_at_a_time_until_it_is_answered(attempt, shard)?;
+        self.a_part_is_tried_no_more_often_than_attempts_max(attempt, shard)
     }
 
     fn begins(
@@ -143,15 +151,15 @@ impl Model {
         let job = self.jobs.get_mut(&attempt.job).expect("it was just found");
         job.begun += 1;
         job.first_dispatch.get_or_insert(now);
-        if job.parts_due > 1 {
-            self.coverage.hit("dispatch: a part");
+        if job.shards_due > 1 {
+            self.coverage.hit("dispatch: a shard");
         }
         if job.group != 0 {
             self.coverage.hit("dispatch: suspect after a shared death or a long wait");
         }
-        let at = job.parts.iter().position(|part| part.items == items);
+        let at = job.shards.iter().position(|shard| shard.items == items);
         let at = at.unwrap_or_else(|| {
-            job.parts.push(Part {
+            job.shards.push(Shard {
                 items,
                 running: None,
                 answered: false,
@@ -159,22 +167,22 @@ impl Model {
                 device_errors: 0,
                 failed_on: None,
             });
-            job.parts.len() - 1
+            job.shards.len() - 1
         });
-        let part = &mut job.parts[at];
-        part.running = Some((attempt, worker));
-        part.tries += 1;
-        self.coverage.hit(match part.failed_on {
+        let shard = &mut job.shards[at];
+        shard.running = Some((attempt, worker));
+        shard.tries += 1;
+        self.coverage.hit(match shard.failed_on {
             None => "dispatch",
             Some(device) if device == worker.device => "dispatch: again on the same device",
             Some(_) => "dispatch: again on another device",
         });
         let (client, cost) = (job.client, job.cost(items));
         if !job.waits() {
-            self.fair.leaves(client, &job.request);
+            self.roles.get_mut(&worker.role).expect("roles stay").fair.leaves(client, &job.request);
         }
         self.writes(worker, attempt, items);
-        if self.fair.serves(client, cost) {
+        if self.role_mut(worker.role).fair.serves(client, cost) {
             self.coverage.hit("fairness: somebody else waited");
         }
         Ok(())
@@ -192,10 +200,10 @@ impl Model {
     fn a_part_is_tried_no_more_often_than_attempts_max(
         &self,
         attempt: AttemptId,
-        part: &Part,
+        shard: &Shard,
     ) -> Result<(), Broken> {
         let rule = "a_part_is_tried_no_more_often_than_attempts_max";
-        holds(rule, part.tries < self.config.attempts_max, || attempt.to_string())
+        holds(rule, shard.tries < self.config.attempts_max, || attempt.to_string())
     }
 
     fn a_job_with_evidence_of_poison_is_not_tried_again(
@@ -214,9 +222,9 @@ impl Model {
         items: ItemRange,
     ) -> Result<(), Broken> {
         let rule = "a_retried_part_avoids_the_device_it_failed_on_while_another_is_near";
-        let mut parts = self.jobs[&attempt.job].parts.iter();
-        let part = parts.find(|part| part.items == items);
-        let same = part.is_some_and(|part| part.failed_on == Some(worker.device));
+        let mut shards = self.jobs[&attempt.job].shards.iter();
+        let shard = shards.find(|shard| shard.items == items);
+        let same = shard.is_some_and(|shard| shard.failed_on == Some(worker.device));
         holds(rule, !same || !self.another_is_near(worker.device, &self.jobs[&attempt.job]), || {
             format!("{attempt} went to {worker} again")
         })
@@ -224,38 +232,39 @@ impl Model {
 
     /// Whether another device than this is about to take the job, as far as is known.
     pub(super) fn another_is_near(&self, than: DeviceId, job: &Job) -> bool {
-        let mut others = self.devices.iter().filter(|(id, _)| **id != than);
+        let own = self.devices.iter().filter(|(at, _)| at.role == job.role());
+        let mut others = own.filter(|(at, _)| at.device != than);
         others.any(|(_, device)| device.is_near(&job.request))
     }
 
     fn only_a_ready_worker_of_this_generation_gets_a_job(
         &self,
         worker: WorkerId,
-    ) -> Result<SeatId, Broken> {
+    ) -> Result<SlotId, Broken> {
         let rule = "only_a_ready_worker_of_this_generation_gets_a_job";
-        let at = self.seat_of(worker).ok_or_else(|| {
-            let detail = format!("{worker}: {:?}", self.devices[&worker.device]);
+        let at = self.slot_of(worker).ok_or_else(|| {
+            let detail = format!("{worker}: {:?}", self.devices[&Station::of(worker)]);
             Broken { rule, detail }
         })?;
-        let seat = self.seat(at);
-        holds("a_standby_gets_no_job", seat.state != State::Standby, || worker.to_string())?;
-        holds(rule, seat.serves(), || format!("{worker}: {seat:?}"))?;
+        let slot = self.slot(at);
+        holds("a_standby_gets_no_job", slot.state != State::Standby, || worker.to_string())?;
+        holds(rule, slot.serves(), || format!("{worker}: {slot:?}"))?;
         Ok(at)
     }
 
-    fn a_suspect_gets_no_job(&self, now: Timestamp, at: SeatId) -> Result<(), Broken> {
-        let seat = self.seat(at);
-        holds("a_suspect_gets_no_job", !self.is_suspect(now, seat), || {
-            format!("{} was last heard at {}", self.worker(at), seat.heard)
+    fn a_suspect_gets_no_job(&self, now: Timestamp, at: SlotId) -> Result<(), Broken> {
+        let slot = self.slot(at);
+        holds("a_suspect_gets_no_job", !self.is_suspect(now, slot), || {
+            format!("{} was last heard at {}", self.worker(at), slot.heard)
         })
     }
 
-    pub(super) fn is_suspect(&self, now: Timestamp, seat: &Seat) -> bool {
-        now.since(seat.heard) >= self.config.heartbeat_suspect
+    pub(super) fn is_suspect(&self, now: Timestamp, slot: &Slot) -> bool {
+        now.since(slot.heard) >= self.config.heartbeat_suspect
     }
 
-    pub(super) fn is_idle(&self, now: Timestamp, seat: &Seat) -> bool {
-        seat.state == State::Ready && !self.is_suspect(now, seat)
+    pub(super) fn is_idle(&self, now: Timestamp, slot: &Slot) -> bool {
+        slot.state == State::Ready && !self.is_suspect(now, slot)
     }
 
     /// Checked once everything that the event brought is done.
@@ -266,44 +275,44 @@ impl Model {
         let rule = "no_device_is_idle_while_a_job_waits_that_may_go_there";
         let waiting: Vec<_> = self.jobs.values().filter(|job| job.waits()).collect();
         let mut suspects = Vec::new();
-        for (at, seat) in self.seats() {
-            if seat.state != State::Ready {
+        for (at, slot) in self.slots() {
+            if slot.state != State::Ready {
                 continue;
             }
-            if self.is_suspect(now, seat) {
+            if self.is_suspect(now, slot) {
                 suspects.push(at);
                 continue;
             }
-            let id = at.device;
+            let id = at.device();
             let idles = |job: &&&Job| {
                 let kept_back =
-                    |part: &Part| part.failed_on == Some(id) && self.another_is_near(id, job);
-                seat.has_for(&job.request)
-                    && (job.has_fresh_part() || !job.waiting().all(kept_back))
+                    |shard: &Shard| shard.failed_on == Some(id) && self.another_is_near(id, job);
+                slot.has_for(&job.request)
+                    && (job.has_fresh_shard() || !job.waiting().all(kept_back))
             };
-            let left = waiting.iter().find(idles);
+            let left = waiting.iter().filter(|job| job.role() == at.role()).find(idles);
             holds(rule, left.is_none(), || format!("{left:?} waits and {id} idles"))?;
         }
         if !suspects.is_empty() && !waiting.is_empty() {
             self.coverage.hit("suspect: a job waits although a worker is READY");
         }
         for at in suspects {
-            self.seat_mut(at).was_suspect = true;
+            self.slot_mut(at).was_suspect = true;
         }
         Ok(())
     }
 }
 
-fn parts_are_equal_and_come_in_order_without_gap_or_overlap(
+fn shards_are_equal_and_come_in_order_without_gap_or_overlap(
     attempt: AttemptId,
     job: &Job,
     items: ItemRange,
 ) -> Result<(), Broken> {
-    let rule = "parts_are_equal_and_come_in_order_without_gap_or_overlap";
-    let least = job.request.items / job.parts_due;
-    let is_last = job.parts.len() + 1 == job.parts_due as usize;
-    let ok = job.parts.len() < job.parts_due as usize
-        && items.start == job.parts.last().map_or(0, |part| part.items.end)
+    let rule = "shards_are_equal_and_come_in_order_without_gap_or_overlap";
+    let least = job.request.items / job.shards_due;
+    let is_last = job.shards.len() + 1 == job.shards_due as usize;
+    let ok = job.shards.len() < job.shards_due as usize
+        && items.start == job.shards.last().map_or(0, |shard| shard.items.end)
         && (least..=least + 1).contains(&items.len())
         && is_last == (items.end == job.request.items);
     holds(rule, ok, || format!("{attempt} of {items:?} after {job:?}"))
@@ -311,10 +320,12 @@ fn parts_are_equal_and_come_in_order_without_gap_or_overlap(
 
 fn a_part_runs_on_one_worker_at_a_time_until_it_is_answered(
     attempt: AttemptId,
-    part: &Part,
+    shard: &Shard,
 ) -> Result<(), Broken> {
     let rule = "a_part_runs_on_one_worker_at_a_time_until_it_is_answered";
-    holds(rule, part.running.is_none() && !part.answered, || format!("{attempt} beside {part:?}"))
+    holds(rule, shard.running.is_none() && !shard.answered, || {
+        format!("{attempt} beside {shard:?}")
+    })
 }
 
 fn attempts_are_numbered_from_one(attempt: AttemptId, job: &Job) -> Result<(), Broken> {

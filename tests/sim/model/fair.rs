@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gridpool::pool::event::JobRequest;
+use gridpool_core::event::JobRequest;
 use gridpool_protocol::ids::{ClientId, JobId};
 use gridpool_protocol::message::Priority;
 
@@ -18,14 +18,14 @@ pub(super) struct Fair {
 }
 
 impl Fair {
-    /// A part of a job waits; no part of it costs more than `cost_max`.
+    /// A shard of a job waits; no shard of it costs more than `cost_max`.
     pub(super) fn waits(&mut self, client: ClientId, request: &JobRequest, cost_max: u64) {
         self.cost_max = self.cost_max.max(cost_max);
         let own = self.waiting.entry(client).or_default();
         if own.is_empty() {
             self.ahead.retain(|&(waiting, _), _| waiting != client);
             for (&(_, other), ahead) in &mut self.ahead {
-                // Nobody saves up a claim by not asking.
+                // No client saves up a claim by not asking.
                 if other == client {
                     *ahead = (*ahead).max(0);
                 }
@@ -34,7 +34,7 @@ impl Fair {
         own.insert((request.priority, request.job));
     }
 
-    /// No part of the job waits.
+    /// No shard of the job waits.
     pub(super) fn leaves(&mut self, client: ClientId, request: &JobRequest) {
         if let Some(own) = self.waiting.get_mut(&client) {
             own.remove(&(request.priority, request.job));
@@ -50,7 +50,7 @@ impl Fair {
         self.waiting.values().map(BTreeSet::len).sum()
     }
 
-    /// Notes that `served` was given a device; `true` if somebody else waited.
+    /// Notes that `served` was given a device; `true` if another client waited.
     pub(super) fn serves(&mut self, served: ClientId, cost: u64) -> bool {
         let mut others = false;
         for (&client, _) in self.waiting.iter().filter(|(_, jobs)| !jobs.is_empty()) {
@@ -74,7 +74,7 @@ impl Fair {
         others
     }
 
-    /// While a client waits, no other gets two of the most costly parts ahead of it: the bound of
+    /// While a client waits, no other gets two of the most costly shards ahead of it: the bound of
     /// start-time fair queueing. Joining others may bring it as much as a launch of joined jobs costs
     /// ahead once more.
     pub(super) fn nobody_is_passed_over_for_ever(&self, join_cost_max: u64) -> Result<(), Broken> {

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use gridpool::pool::event::Timestamp;
+use gridpool_core::event::Timestamp;
 use gridpool_protocol::fault::FaultCode;
-use gridpool_protocol::ids::DeviceId;
+use gridpool_protocol::ids::{DeviceId, Role};
 
 use super::Model;
 use super::quarantine::Service;
-use super::seats::{SeatId, State, Why};
+use super::slots::{Freed, SlotId, State, Station, Why};
 
 /// When a fault was told last that a device may have once.
 pub(super) type Incidents = BTreeMap<FaultCode, Timestamp>;
@@ -17,7 +17,7 @@ pub(super) type Incidents = BTreeMap<FaultCode, Timestamp>;
 /// What a fault of a device calls for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Response {
-    /// Out of service until somebody says otherwise.
+    /// Out of service until an operator says otherwise.
     Halt,
     Nothing,
     /// Out of service for a while.
@@ -44,11 +44,13 @@ fn of_a_job(fault: FaultCode) -> Why {
 
 impl Model {
     pub(super) fn device_fault(&mut self, now: Timestamp, id: DeviceId, fault: FaultCode) {
-        if !self.devices.contains_key(&id) {
+        self.driver_is_heard(now, id, fault);
+        if !self.facts.contains_key(&id) {
             self.coverage.hit("fault: no such device");
             return;
         }
-        if self.is_ending() {
+        let follows = self.follows_a_loss(now, id, fault);
+        if Role::ALL.into_iter().all(|role| self.is_ending(role)) {
             self.coverage.hit("fault: while the pool leaves");
             return;
         }
@@ -56,13 +58,10 @@ impl Model {
             Response::Halt => self.is_put_out(now, id, true, fault),
             Response::Nothing => self.coverage.hit("fault: means nothing"),
             Response::Quarantine => self.is_put_out(now, id, false, fault),
+            Response::Renew if follows => self.coverage.hit("fault: of a process that is gone"),
             Response::Renew => {
-                let device = self.devices.get_mut(&id).expect("it was just found");
-                if device.lost_at.is_some_and(|at| now.since(at) <= self.config.incident_window) {
-                    self.coverage.hit("fault: of a process that is gone");
-                    return;
-                }
-                match device.incidents.insert(fault, now).map(|at| now.since(at)) {
+                let facts = self.facts.get_mut(&id).expect("it was just found");
+                match facts.incidents.insert(fault, now).map(|at| now.since(at)) {
                     Some(ago) if ago <= self.config.incident_window => {
                         self.coverage.hit("fault: told again")
                     }
@@ -72,63 +71,85 @@ impl Model {
                     }
                     Some(_) | None => {
                         self.coverage.hit("fault: the first of its kind");
-                        self.its_processes_end(now, id, of_a_job(fault));
+                        for at in self.stations(id) {
+                            self.its_processes_end(now, at, of_a_job(fault));
+                        }
                     }
                 }
             }
         }
     }
 
-    /// Whatever is worse stands.
-    fn is_put_out(&mut self, now: Timestamp, id: DeviceId, is_final: bool, fault: FaultCode) {
-        let device = self.devices.get_mut(&id).expect("devices stay");
-        match &mut device.service {
-            Service::Quarantined { probe_at } if is_final => {
-                self.coverage.hit("fault: halts a device that was out of service");
-                *probe_at = None;
-            }
-            Service::Quarantined { .. } => {
-                self.coverage.hit("fault: of a device that is out of service");
-                return;
-            }
-            Service::Probing => {
-                self.coverage.hit("fault: of a device that is tried");
-                self.goes_out_of_service(now, id, is_final, of_a_job(fault));
-            }
-            Service::Open => {
-                self.coverage.hit("fault: takes a device out of service");
-                self.goes_out_of_service(now, id, is_final, of_a_job(fault));
-            }
-        }
-        self.its_processes_end(now, id, of_a_job(fault));
+    /// Whether the driver says what it would say of a device that has just lost a process.
+    pub(super) fn follows_a_loss(&self, now: Timestamp, id: DeviceId, fault: FaultCode) -> bool {
+        let is_expected =
+            matches!(fault, FaultCode::Xid(43 | 45)) || response(fault) == Response::Renew;
+        is_expected && self.lost_lately(now, id).is_some()
     }
 
-    /// A process cannot be killed: its device is out of service, and nobody else there is to blame.
-    pub(super) fn is_stuck(&mut self, now: Timestamp, id: DeviceId) {
-        match self.devices[&id].service {
-            Service::Quarantined { .. } => {
-                self.coverage.hit("unkillable: on a device that is out of service");
+    /// The roles of a device that are not at their end.
+    fn stations(&self, id: DeviceId) -> Vec<Station> {
+        let all = Role::ALL.into_iter().map(|role| Station { role, device: id });
+        all.filter(|at| !self.is_ending(at.role)).collect()
+    }
+
+    /// What is worse stands.
+    fn is_put_out(&mut self, now: Timestamp, id: DeviceId, is_final: bool, fault: FaultCode) {
+        for at in self.stations(id) {
+            let device = self.devices.get_mut(&at).expect("devices stay");
+            match &mut device.service {
+                Service::Quarantined { probe_at } if is_final => {
+                    self.coverage.hit("fault: halts a device that was out of service");
+                    *probe_at = None;
+                }
+                Service::Quarantined { .. } => {
+                    self.coverage.hit("fault: of a device that is out of service");
+                    continue;
+                }
+                Service::Probing => {
+                    self.coverage.hit("fault: of a device that is tried");
+                    self.goes_out_of_service(now, at, is_final);
+                }
+                Service::Open => {
+                    self.coverage.hit("fault: takes a device out of service");
+                    self.goes_out_of_service(now, at, is_final);
+                }
             }
-            Service::Open | Service::Probing => {
-                self.coverage.hit("unkillable: takes its device out of service");
-                self.goes_out_of_service(now, id, false, Why::FreeDevice);
-                self.its_processes_end(now, id, Why::FreeDevice);
+            self.its_processes_end(now, at, of_a_job(fault));
+        }
+    }
+
+    /// A process cannot be killed: its device is out of service for every role, and no other process
+    /// there is to blame.
+    pub(super) fn is_stuck(&mut self, now: Timestamp, id: DeviceId) {
+        for at in self.stations(id) {
+            match self.devices[&at].service {
+                Service::Quarantined { .. } => {
+                    self.coverage.hit("unkillable: on a device that is out of service");
+                }
+                Service::Open | Service::Probing => {
+                    self.coverage.hit("unkillable: takes its device out of service");
+                    self.goes_out_of_service(now, at, false);
+                    self.its_processes_end(now, at, Why::FreeDevice(Freed::DeviceOut));
+                }
             }
         }
     }
 
     /// A standby that takes over ends in its turn.
-    fn its_processes_end(&mut self, now: Timestamp, id: DeviceId, why: Why) {
-        for number in 0..self.devices[&id].seats.len() {
-            let at = SeatId { device: id, number };
-            match self.seat(at).state {
+    fn its_processes_end(&mut self, now: Timestamp, id: Station, why: Why) {
+        for number in 0..self.devices[&id].slots.len() {
+            let at = SlotId { station: id, number };
+            match self.slot(at).state {
                 State::Busy { .. } | State::Ready | State::Standby | State::Starting { .. } => {
                     self.coverage.hit(match why {
                         Why::Driver { evidence: true } => "kill: the device has a fault of a job's",
                         Why::Driver { evidence: false } => "kill: the device has a fault",
-                        Why::Beacon | Why::FreeDevice | Why::Hang | Why::Leaving => {
-                            "kill: beside one that cannot be killed"
-                        }
+                        Why::Beacon
+                        | Why::Command
+                        | Why::FreeDevice(_)
+                        | Why::Hang
+                        | Why::Leaving => "kill: beside one that cannot be killed",
                     });
                     self.kill(now, at, why);
                 }

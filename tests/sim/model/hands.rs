@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use gridpool::pool::event::Timestamp;
+use gridpool_core::event::Timestamp;
 use gridpool_protocol::ids::{AttemptId, JobId};
+use gridpool_protocol::receipt::AttemptOutcome;
 
 /// An attempt that is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,23 +12,23 @@ pub(super) struct Sent {
     pub(super) attempt: AttemptId,
     /// Bytes of it in the channel.
     pub(super) inline_bytes: u64,
-    /// When it must be off the device, if its job has its verdict.
-    pub(super) free_at: Option<Timestamp>,
+    /// When it must be off the device, if its job has its verdict, and what came of it.
+    pub(super) free_at: Option<(Timestamp, AttemptOutcome)>,
     /// Another attempt took its place when its worker was killed.
     pub(super) moved: bool,
 }
 
 /// Attempts that were sent together and are not answered, in order of sending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Batch {
+pub(super) struct Dispatch {
     pub(super) attempts: Vec<Sent>,
-    /// Of all that were sent, in their batch.
+    /// Of all that were sent, in their dispatch.
     pub(super) cost: u64,
     /// How many were sent.
     pub(super) sent: usize,
     /// When they were sent.
     pub(super) since: Timestamp,
-    /// All of them may run again and none is suspect: another batch may wait behind them.
+    /// All of them may run again and none is suspect: another dispatch may wait behind them.
     pub(super) may_lead: bool,
     /// One of them was suspect when they were sent.
     pub(super) on_trial: bool,
@@ -35,11 +36,11 @@ pub(super) struct Batch {
     pub(super) split: bool,
 }
 
-/// The batches of one worker, the one that it runs first.
+/// The dispatches of one worker, the one that it runs first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Hands(pub(super) Vec<Batch>);
+pub(super) struct Hands(pub(super) Vec<Dispatch>);
 
-impl Batch {
+impl Dispatch {
     /// These run beside it.
     pub(super) fn grows_by(&mut self, other: Self) {
         self.attempts.extend(other.attempts);
@@ -60,20 +61,20 @@ impl Batch {
 }
 
 impl Hands {
-    pub(super) fn front(&self) -> &Batch {
+    pub(super) fn front(&self) -> &Dispatch {
         &self.0[0]
     }
 
     /// All that is not answered.
     pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Sent> {
-        self.0.iter_mut().flat_map(|batch| &mut batch.attempts)
+        self.0.iter_mut().flat_map(|dispatch| &mut dispatch.attempts)
     }
 
     pub(super) fn free_at(&self) -> Option<Timestamp> {
-        self.front().attempts.iter().filter_map(|sent| sent.free_at).min()
+        self.front().attempts.iter().filter_map(|sent| sent.free_at).map(|(at, _)| at).min()
     }
 
-    /// Strikes off an attempt of the front batch. What is cut off in the next one has from then on
+    /// Strikes off an attempt of the front dispatch. What is cut off in the next one has from then on
     /// until `free_at` at least.
     pub(super) fn answered(&mut self, attempt: AttemptId, free_at: Timestamp) -> Option<Sent> {
         let front = self.0.first_mut()?;
@@ -81,18 +82,18 @@ impl Hands {
         let answered = front.attempts.remove(at);
         if front.attempts.is_empty() {
             self.0.remove(0);
-            self.all().filter_map(|sent| sent.free_at.as_mut()).for_each(|at| {
+            self.all().filter_map(|sent| sent.free_at.as_mut()).for_each(|(at, _)| {
                 *at = free_at.max(*at);
             });
         }
         Some(answered)
     }
 
-    /// Nobody listened for `gap`.
+    /// The supervisor did not listen for `gap`.
     pub(super) fn excuse(&mut self, gap: Duration) {
-        for batch in &mut self.0 {
-            batch.since = batch.since.after(gap);
+        for dispatch in &mut self.0 {
+            dispatch.since = dispatch.since.after(gap);
         }
-        self.all().filter_map(|sent| sent.free_at.as_mut()).for_each(|at| *at = at.after(gap));
+        self.all().filter_map(|sent| sent.free_at.as_mut()).for_each(|(at, _)| *at = at.after(gap));
     }
 }

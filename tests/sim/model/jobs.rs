@@ -1,22 +1,22 @@
-//! What becomes of a job, from its acceptance to its end: its parts and their attempts.
+//! What becomes of a job, from its acceptance to its end: its shards and their attempts.
 
-use gridpool::pool::config::PoolConfig;
-use gridpool::pool::event::{JobRequest, Timestamp};
-use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, DeviceId, JobId, WorkerId};
+use gridpool_core::config::PoolConfig;
+use gridpool_core::event::{JobRequest, Timestamp};
+use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, DeviceId, JobId, Role, WorkerId};
 use gridpool_protocol::message::AttemptError;
 use gridpool_protocol::receipt::{AttemptOutcome, ItemRange, RunReport, Verdict};
 
 use super::Model;
 use super::bisection::SharedLosses;
 use super::losses::Failure;
-use super::seats::State;
+use super::slots::State;
 
-/// Most parts of one job.
-const PARTS_MAX: u64 = 64;
+/// Most shards of one job.
+const SHARDS_MAX: u64 = 64;
 
-/// A part of a job, known from its first dispatch on.
+/// A shard of a job, known from its first dispatch on.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(super) struct Shard {
     pub(super) items: ItemRange,
     pub(super) running: Option<(AttemptId, WorkerId)>,
     pub(super) answered: bool,
@@ -27,7 +27,7 @@ pub(super) struct Part {
     pub(super) failed_on: Option<DeviceId>,
 }
 
-impl Part {
+impl Shard {
     fn waits(&self) -> bool {
         self.running.is_none() && !self.answered
     }
@@ -40,16 +40,16 @@ pub(super) struct Job {
     pub(super) request: JobRequest,
     pub(super) orphaned: bool,
     pub(super) deadline: Timestamp,
-    /// Into how many parts it must be cut.
-    pub(super) parts_due: u32,
+    /// Into how many shards it must be cut.
+    pub(super) shards_due: u32,
     /// Those that have been dispatched, in order of their items.
-    pub(super) parts: Vec<Part>,
+    pub(super) shards: Vec<Shard>,
     pub(super) begun: u32,
     pub(super) evidence: u32,
-    /// What it is, as far as somebody asked and was told.
+    /// What it is, as far as the core asked and was told.
     pub(super) content: Option<Option<ContentHash>>,
     /// Enough workers died of it: nothing of it waits or runs any more.
-    pub(super) convicted: bool,
+    pub(super) denylisted: bool,
     /// With whom it may share a launch: with jobs of the same number. Until it is lost that is 0.
     pub(super) group: u64,
     pub(super) shared: Option<SharedLosses>,
@@ -71,12 +71,12 @@ impl Job {
             client,
             orphaned: false,
             deadline: now.after(request.deadline),
-            parts_due: parts_due(&request, devices as u64, config),
-            parts: Vec::new(),
+            shards_due: shards_due(&request, devices as u64, config),
+            shards: Vec::new(),
             begun: 0,
             evidence: 0,
             content: None,
-            convicted: false,
+            denylisted: false,
             group: 0,
             shared: None,
             first_dispatch: None,
@@ -87,41 +87,46 @@ impl Job {
         }
     }
 
-    /// Whether some of it runs.
-    pub(super) fn runs(&self) -> bool {
-        self.parts.iter().any(|part| part.running.is_some())
+    /// The role of the workers that run it.
+    pub(super) fn role(&self) -> Role {
+        self.request.work.role()
     }
 
-    /// Whether `attempt` is what one of its parts runs now.
+    /// Whether some of it runs.
+    pub(super) fn runs(&self) -> bool {
+        self.shards.iter().any(|shard| shard.running.is_some())
+    }
+
+    /// Whether `attempt` is what one of its shards runs now.
     pub(super) fn runs_attempt(&self, attempt: AttemptId) -> bool {
-        let mut running = self.parts.iter().filter_map(|part| part.running);
+        let mut running = self.shards.iter().filter_map(|shard| shard.running);
         running.any(|(id, _)| id == attempt)
     }
 
     /// Whether nothing of it may wait.
     fn is_out(&self) -> bool {
-        self.orphaned || self.convicted
+        self.orphaned || self.denylisted
     }
 
-    /// Parts that wait and were dispatched before.
-    pub(super) fn waiting(&self) -> impl Iterator<Item = &Part> {
-        self.parts.iter().filter(|part| !self.is_out() && part.waits())
+    /// Shards that wait and were dispatched before.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &Shard> {
+        self.shards.iter().filter(|shard| !self.is_out() && shard.waits())
     }
 
-    /// Whether a part waits that was never dispatched.
-    pub(super) fn has_fresh_part(&self) -> bool {
-        !self.is_out() && self.parts.len() < self.parts_due as usize
+    /// Whether a shard waits that was never dispatched.
+    pub(super) fn has_fresh_shard(&self) -> bool {
+        !self.is_out() && self.shards.len() < self.shards_due as usize
     }
 
-    /// Whether any part of it waits.
+    /// Whether any shard of it waits.
     pub(super) fn waits(&self) -> bool {
-        self.has_fresh_part() || self.waiting().next().is_some()
+        self.has_fresh_shard() || self.waiting().next().is_some()
     }
 
-    /// The part that `attempt` runs.
-    pub(super) fn part_of(&mut self, attempt: AttemptId) -> &mut Part {
-        let runs = |part: &&mut Part| part.running.is_some_and(|(id, _)| id == attempt);
-        self.parts.iter_mut().find(runs).expect("an attempt in a worker's hands is a part's")
+    /// The shard that `attempt` runs.
+    pub(super) fn shard_of(&mut self, attempt: AttemptId) -> &mut Shard {
+        let runs = |shard: &&mut Shard| shard.running.is_some_and(|(id, _)| id == attempt);
+        self.shards.iter_mut().find(runs).expect("an attempt in a worker's hands is a shard's")
     }
 
     /// What its items cost, a share of the whole.
@@ -133,36 +138,36 @@ impl Job {
         until(items.end) - until(items.start)
     }
 
-    /// No part costs more.
-    pub(super) fn part_cost_max(&self) -> u64 {
-        let items = self.request.items.div_ceil(self.parts_due);
+    /// No shard costs more.
+    pub(super) fn shard_cost_max(&self) -> u64 {
+        let items = self.request.items.div_ceil(self.shards_due);
         (self.request.cost * u64::from(items)).div_ceil(self.request.items.into())
     }
 
     /// Whether it may share a launch, or run beside others in a worker that runs `window` at a time:
     /// there not once a worker died of it alone.
-    pub(super) fn may_join(&self, window: usize) -> bool {
-        let killed_alone = window > 1 && self.evidence > 0;
-        self.parts_due == 1 && self.request.idempotent && !killed_alone
+    pub(super) fn may_join(&self, is_concurrent: bool) -> bool {
+        let killed_alone = is_concurrent && self.evidence > 0;
+        self.shards_due == 1 && self.request.idempotent && !killed_alone
     }
 
-    /// Whether its worker died of it, or of somebody it was with, or was killed for those behind it.
+    /// Whether its worker died of it, or of a job beside it, or was killed for what waited behind it.
     pub(super) fn is_suspect(&self) -> bool {
         self.group != 0 || self.evidence > 0
     }
 
     /// Whether workers write its result to a place of its own, and not into their answer.
     pub(super) fn is_written_in_place(&self) -> bool {
-        !self.request.answer_inline || self.parts_due > 1
+        !self.request.answer_inline || self.shards_due > 1
     }
 }
 
-/// A large job is worth so many parts: as many as it has times the least cost of one, at most some for
+/// How many shards a large job is worth: as many as it has times the least cost of one, at most some for
 /// each device that may serve when it is accepted, and at most one an item.
-fn parts_due(request: &JobRequest, devices: u64, config: &PoolConfig) -> u32 {
+fn shards_due(request: &JobRequest, devices: u64, config: &PoolConfig) -> u32 {
     let may = devices > 1 && request.idempotent && request.divisible;
-    let most = [devices * u64::from(config.parts_per_device), request.items.into(), PARTS_MAX];
-    let due = most.into_iter().fold(request.cost / config.part_cost_min, u64::min);
+    let most = [devices * u64::from(config.shards_per_device), request.items.into(), SHARDS_MAX];
+    let due = most.into_iter().fold(request.cost / config.shard_cost_min, u64::min);
     if may { u32::try_from(due.max(1)).expect("there are few") } else { 1 }
 }
 
@@ -183,32 +188,32 @@ impl Model {
         if job.deadline == now {
             self.coverage.hit("answer: at the deadline");
         }
-        let part = job.part_of(attempt);
-        let items = part.items;
+        let shard = job.shard_of(attempt);
+        let items = shard.items;
         match result {
             Ok(report) => {
-                part.running = None;
-                part.answered = true;
+                shard.running = None;
+                shard.answered = true;
                 job.attempts.push((worker, AttemptOutcome::Ok, items));
                 job.item_errors += report.item_errors;
                 if job.runs() || job.waits() {
-                    self.coverage.hit("split: a part was answered before the others");
+                    self.coverage.hit("split: a shard was answered before the others");
                 } else {
-                    if job.parts_due > 1 && !job.orphaned {
-                        self.coverage.hit("split: all parts were answered");
+                    if job.shards_due > 1 && !job.orphaned {
+                        self.coverage.hit("split: all shards were answered");
                     }
                     self.end(attempt.job, Verdict::Ok);
                 }
             }
             Err(AttemptError::Refused(_)) => {
                 self.coverage.hit("answer: refused");
-                part.running = None;
+                shard.running = None;
                 job.attempts.push((worker, AttemptOutcome::Refused, items));
                 self.fail(now, attempt.job, Verdict::Failed);
             }
             Err(AttemptError::Device(_)) => {
                 self.coverage.hit("answer: device error");
-                part.device_errors += 1;
+                shard.device_errors += 1;
                 let outcome = AttemptOutcome::DeviceError;
                 let failure =
                     Failure { outcome, nobodys_fault: false, shared: false, given_up: false };
@@ -222,14 +227,14 @@ impl Model {
             self.jobs.iter().filter(|(_, job)| job.deadline <= now).map(|(&id, _)| id).collect();
         for id in late {
             let job = &self.jobs[&id];
-            let workers = job.parts.iter().filter_map(|part| part.running);
+            let workers = job.shards.iter().filter_map(|shard| shard.running);
             for (attempt, worker) in workers {
-                let at = self.seat_of(worker).expect("whoever runs something has a seat");
-                let seat = self.seat(at);
-                let batches = seat.hands();
-                let in_front = batches[0].attempts.iter().any(|sent| sent.attempt == attempt);
-                let dies = matches!(seat.state, State::Killed { .. });
-                self.coverage.hit(match (dies, in_front, batches[0].attempts.len()) {
+                let at = self.slot_of(worker).expect("whoever runs something has a slot");
+                let slot = self.slot(at);
+                let dispatches = slot.hands();
+                let in_front = dispatches[0].attempts.iter().any(|sent| sent.attempt == attempt);
+                let dies = matches!(slot.state, State::Killed { .. });
+                self.coverage.hit(match (dies, in_front, dispatches[0].attempts.len()) {
                     (true, ..) => "deadline: while its worker is being killed",
                     (false, false, _) => "deadline: sent and not begun",
                     (false, true, 1) => "deadline: running",
@@ -237,7 +242,7 @@ impl Model {
                 });
             }
             if !job.runs() {
-                self.coverage.hit(match (job.accepted == now, job.convicted) {
+                self.coverage.hit(match (job.accepted == now, job.denylisted) {
                     (true, _) => "deadline: at submission",
                     (false, true) => "deadline: before its content was known",
                     (false, false) => "deadline: queued",
@@ -248,38 +253,43 @@ impl Model {
         }
     }
 
-    pub(super) fn jobs_have_no_device(&mut self, now: Timestamp) {
-        if self.devices.values().any(super::Device::may_serve) {
+    pub(super) fn jobs_have_no_device(&mut self, now: Timestamp, role: Role) {
+        let mut own = self.devices.iter().filter(|(at, _)| at.role == role);
+        if own.any(|(_, device)| device.may_serve()) {
             return;
         }
+        let waits = |job: &Job| job.role() == role && job.waits();
         let waiting: Vec<_> =
-            self.jobs.iter().filter(|(_, job)| job.waits()).map(|(&id, _)| id).collect();
+            self.jobs.iter().filter(|(_, job)| waits(job)).map(|(&id, _)| id).collect();
         for id in waiting {
             if self.jobs[&id].runs() {
-                self.coverage.hit("no device: an old process holds a part of a job that waits");
+                self.coverage.hit("no device: an old process holds a shard of a job that waits");
             }
             self.fail(now, id, Verdict::DeviceLost);
         }
     }
 
-    pub(super) fn cut_off_all(&mut self, now: Timestamp) {
-        for id in self.jobs.keys().copied().collect::<Vec<_>>() {
+    pub(super) fn cut_off_all(&mut self, now: Timestamp, role: Role) {
+        let own = self.jobs.iter().filter(|(_, job)| job.role() == role).map(|(&id, _)| id);
+        for id in own.collect::<Vec<_>>() {
             self.cut_off(now, id, AttemptOutcome::Cancelled);
             self.end(id, Verdict::Cancelled);
         }
     }
 
     /// The job ends before its attempts do. Their devices must be free after a grace; if the job is
-    /// late and has its worker to itself, at once; if a part of it failed, when it would be late.
+    /// late and has its worker to itself, at once; if a shard of it failed, when it would be late.
     pub(super) fn cut_off(&mut self, now: Timestamp, id: JobId, outcome: AttemptOutcome) {
         let job = self.jobs.get_mut(&id).expect("it is live");
-        let grace = now.after(self.config.cancel_grace);
+        let role = &self.roles[&job.role()];
+        let (one_at_a_time, grace) = (!role.is_concurrent(), role.limits.cancel_grace);
+        let grace = now.after(grace);
         let failed = outcome == AttemptOutcome::Preempted;
         let free_at = if failed { grace.max(job.deadline) } else { grace };
         let mut cut_off = Vec::new();
-        for part in &mut job.parts {
-            let Some((attempt, worker)) = part.running.take() else { continue };
-            job.attempts.push((worker, outcome, part.items));
+        for shard in &mut job.shards {
+            let Some((attempt, worker)) = shard.running.take() else { continue };
+            job.attempts.push((worker, outcome, shard.items));
             cut_off.push((attempt, worker));
         }
         // When a client goes, all that it had running is withdrawn.
@@ -288,18 +298,18 @@ impl Model {
             if !is_withdrawn {
                 self.withdraws(worker, attempt);
             }
-            let at = self.seat_of(worker).expect("whoever runs something has a seat");
-            let one_at_a_time = self.window == 1;
-            let seat = self.seat_mut(at);
-            let own = seat.hands().iter().map(|batch| batch.attempts.len()).sum::<usize>() == 1;
+            let at = self.slot_of(worker).expect("whoever runs something has a slot");
+            let slot = self.slot_mut(at);
+            let own =
+                slot.hands().iter().map(|dispatch| dispatch.attempts.len()).sum::<usize>() == 1;
             let at_once = own && one_at_a_time && outcome == AttemptOutcome::Deadline;
-            seat.frees(attempt, if at_once { now } else { free_at });
+            slot.frees(attempt, if at_once { now } else { free_at }, outcome);
         }
     }
 
-    /// A worker that runs several at a time is told that nobody wants an answer.
+    /// A worker that runs several at a time is told that no answer is wanted.
     pub(super) fn withdraws(&mut self, worker: WorkerId, attempt: AttemptId) {
-        if self.window > 1 {
+        if self.role(worker.role).is_concurrent() {
             self.due.withdrawals.insert((worker, attempt));
         }
     }
@@ -307,7 +317,7 @@ impl Model {
     /// From here on a verdict is due.
     pub(super) fn end(&mut self, id: JobId, verdict: Verdict) {
         let job = self.jobs.remove(&id).expect("it is live");
-        self.fair.leaves(job.client, &job.request);
+        self.role_mut(job.role()).fair.leaves(job.client, &job.request);
         let verdict = if job.orphaned { Verdict::Cancelled } else { verdict };
         let (counter, name) = match verdict {
             Verdict::Cancelled => (&mut self.counters.cancelled, "verdict CANCELLED"),

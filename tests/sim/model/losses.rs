@@ -1,24 +1,35 @@
 //! What a worker takes with it: whom its death speaks against, and what runs again.
 
-use gridpool::pool::event::Timestamp;
+use gridpool_core::event::Timestamp;
 use gridpool_protocol::ids::{AttemptId, JobId, WorkerId};
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 
 use super::Model;
-use super::hands::{Batch, Hands};
+use super::hands::{Dispatch, Hands};
 
-/// Device errors that one part of a job may meet before the job fails.
+/// Device errors that one shard of a job may meet before the job fails.
 const DEVICE_ERRORS_MAX: u32 = 2;
 
 /// How a worker was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loss {
-    /// By itself, or by somebody outside.
+    /// By itself, or by another process's SIGKILL.
     Died { evidence: bool, from_outside: bool },
     /// It was killed for what it ran beside these.
     Freed,
     /// It stopped answering.
-    Hung,
+    Hung { evidence: bool },
+}
+
+impl Loss {
+    /// The same of a worker that had more to do than its jobs.
+    pub(super) fn without_evidence(self) -> Self {
+        match self {
+            Self::Died { from_outside, .. } => Self::Died { evidence: false, from_outside },
+            Self::Freed => Self::Freed,
+            Self::Hung { .. } => Self::Hung { evidence: false },
+        }
+    }
 }
 
 /// How an attempt failed.
@@ -44,7 +55,7 @@ impl Model {
         given_up: bool,
     ) {
         let Some((front, rest)) = hands.0.split_first() else { return };
-        for sent in rest.iter().flat_map(|batch| &batch.attempts) {
+        for sent in rest.iter().flat_map(|dispatch| &dispatch.attempts) {
             if self.runs(sent.attempt) {
                 self.coverage.hit("preempted: it had not begun");
                 self.attempt_cut_short(now, sent.attempt, worker, given_up);
@@ -57,7 +68,7 @@ impl Model {
         }
     }
 
-    fn front_freed(&mut self, now: Timestamp, worker: WorkerId, front: &Batch, given_up: bool) {
+    fn front_freed(&mut self, now: Timestamp, worker: WorkerId, front: &Dispatch, given_up: bool) {
         let cut_off = front.attempts.iter().any(|sent| sent.free_at.is_some());
         for sent in &front.attempts {
             if self.runs(sent.attempt) {
@@ -75,7 +86,7 @@ impl Model {
         &mut self,
         now: Timestamp,
         worker: WorkerId,
-        front: &Batch,
+        front: &Dispatch,
         loss: Loss,
         given_up: bool,
     ) {
@@ -83,7 +94,8 @@ impl Model {
             Loss::Died { evidence, from_outside } => {
                 (AttemptOutcome::WorkerDied, evidence, from_outside)
             }
-            Loss::Freed | Loss::Hung => (AttemptOutcome::Hang, true, false),
+            Loss::Hung { evidence } => (AttemptOutcome::Hang, evidence, false),
+            Loss::Freed => return,
         };
         let alone = front.attempts.len() == 1;
         if evidence {
@@ -111,7 +123,7 @@ impl Model {
     /// A job that was moved is suspect all the same, wherever it is now. One that was cut off is not.
     fn death_speaks_against(&mut self, now: Timestamp, attempt: AttemptId, moved: bool) {
         let Some(job) = self.jobs.get(&attempt.job) else { return };
-        if job.convicted || !(moved || job.runs_attempt(attempt)) {
+        if job.denylisted || !(moved || job.runs_attempt(attempt)) {
             return;
         }
         let elsewhere = job.runs();
@@ -120,11 +132,11 @@ impl Model {
             self.coverage.hit("death: speaks against a job that was moved");
             if self.is_guilty(&self.jobs[&attempt.job]) {
                 self.coverage.hit(if elsewhere {
-                    "conviction: while it runs elsewhere"
+                    "denylisted: while it runs elsewhere"
                 } else {
-                    "conviction: while it waits"
+                    "denylisted: while it waits"
                 });
-                self.is_convicted(now, attempt.job);
+                self.is_denylisted(now, attempt.job);
             }
         }
     }
@@ -161,26 +173,26 @@ impl Model {
     /// It ended for another's sake: it counts for nothing.
     pub(super) fn attempt_preempted(&mut self, attempt: AttemptId, worker: WorkerId) {
         let job = self.jobs.get_mut(&attempt.job).expect("it is live");
-        job.part_of(attempt).tries -= 1;
+        job.shard_of(attempt).tries -= 1;
         self.attempt_is_over(attempt, worker, AttemptOutcome::Preempted);
         self.goes_back(attempt.job);
     }
 
     fn attempt_is_over(&mut self, attempt: AttemptId, worker: WorkerId, outcome: AttemptOutcome) {
         let job = self.jobs.get_mut(&attempt.job).expect("it is live");
-        let part = job.part_of(attempt);
-        part.running = None;
-        let items = part.items;
+        let shard = job.shard_of(attempt);
+        shard.running = None;
+        let items = shard.items;
         job.attempts.push((worker, outcome, items));
     }
 
-    /// A process that nobody can end may write to the place of the result at any time.
+    /// A process that cannot be ended may write to the place of the result at any time.
     fn place_is_lost(&mut self, now: Timestamp, id: JobId) {
         self.coverage.hit("unkillable: it may write to the place of a result");
         self.fail(now, id, Verdict::DeviceLost);
     }
 
-    /// The attempt gave nothing: its part runs again or its job ends.
+    /// The attempt gave nothing: its shard runs again or its job ends.
     pub(super) fn attempt_failed(
         &mut self,
         now: Timestamp,
@@ -190,15 +202,15 @@ impl Model {
     ) {
         let id = attempt.job;
         let job = self.jobs.get_mut(&id).expect("it is live");
-        let part = job.part_of(attempt);
-        part.failed_on = (!failure.nobodys_fault).then_some(worker.device);
-        part.tries -= u32::from(failure.shared);
-        let (tries, errors) = (part.tries, part.device_errors);
+        let shard = job.shard_of(attempt);
+        shard.failed_on = (!failure.nobodys_fault).then_some(worker.device);
+        shard.tries -= u32::from(failure.shared);
+        let (tries, errors) = (shard.tries, shard.device_errors);
         self.attempt_is_over(attempt, worker, failure.outcome);
         let job = &self.jobs[&id];
         if self.is_guilty(job) {
-            self.coverage.hit("conviction: by its latest attempt");
-            self.is_convicted(now, id);
+            self.coverage.hit("denylisted: by its latest attempt");
+            self.is_denylisted(now, id);
         } else if job.orphaned {
             self.coverage.hit("retry: job of a client that is gone");
             self.goes_back(id);
@@ -213,17 +225,18 @@ impl Model {
             self.coverage.hit("retry: last attempt");
             self.fail(now, id, Verdict::Failed);
         } else {
-            self.retries += 1;
+            self.role_mut(worker.role).retries += 1;
             self.goes_back(id);
         }
     }
 
-    /// A part of the job waits again; if its client is gone, nothing does.
+    /// A shard of the job waits again; if its client is gone, nothing does.
     pub(super) fn goes_back(&mut self, id: JobId) {
         let job = &self.jobs[&id];
         if !job.orphaned {
-            self.fair.waits(job.client, &job.request, job.part_cost_max());
-            if self.fair.waiting() > self.config.queue_jobs_max {
+            let fair = &mut self.roles.get_mut(&job.role()).expect("roles stay").fair;
+            fair.waits(job.client, &job.request, job.shard_cost_max());
+            if fair.waiting() > self.config.queue_jobs_max {
                 self.coverage.hit("retry: queue above its limit");
             }
         } else if !job.runs() {
@@ -231,10 +244,10 @@ impl Model {
         }
     }
 
-    /// The job ends although parts of it may be running.
+    /// The job ends although shards of it may be running.
     pub(super) fn fail(&mut self, now: Timestamp, id: JobId, verdict: Verdict) {
         if self.jobs[&id].runs() {
-            self.coverage.hit("split: a part ended the job while others ran");
+            self.coverage.hit("split: a shard ended the job while others ran");
         }
         self.cut_off(now, id, AttemptOutcome::Preempted);
         self.end(id, verdict);

@@ -1,60 +1,75 @@
-//! The rules, kept by somebody who sees events and actions and never looks into the pool.
+//! The rules, kept by a model that sees events and actions and never looks into the core.
 //!
 //! For every event the model works out by itself what must follow at this very moment: which verdicts,
 //! which kills, stops and starts, what the client is told. An action that is not due breaks a rule, and
-//! so does a due action that does not come. The one thing that the pool may choose is which waiting
-//! job goes to which idle worker; that choice has rules of its own (`dispatch`, `fair`), and decides who
-//! is killed for those who wait (`patience`).
+//! so does a due action that does not come. The core may choose two things: which waiting job goes to
+//! which idle worker, and which command a worker gets next of those that bring it nearer to what it is to
+//! have. Those choices have rules of their own (`dispatch`, `fair`, `commands`); the first decides which
+//! workers are killed for what waits behind them (`feed`).
 //!
 //! One file per concern: `clients` what is said to clients, `jobs` what becomes of a job, `verdicts` its
-//! end, `devices` what processes say, `seats` where they are and when they are killed, `quarantine` what
-//! their deaths mean for their device, `deaths` what is told of them, `faults` what the driver says of
-//! it, `hands` what a worker has in hand, `losses` what it takes with it,
-//! `moves` what need not wait for its end, `bisection` who is suspect, `convicts` who is guilty,
-//! `writers` who may still write, `orders` starts, stops and kills, `dispatch` who runs what, `sharing`
-//! with whom, `offers` who has the model for it, `patience` behind whom and for how long, `fair` whose
-//! turn it is, `rest` what is done when there is nothing to do, `settled` what holds between events.
+//! end, `devices` what processes say, `slots` where they are and when they are killed, `quarantine` what
+//! their deaths mean for their device, `deaths` what is told of them, `faults` what the driver says of it,
+//! `notes` what is told of devices, `hands` what a worker has in hand, `losses` what it takes with it,
+//! `moves` what need not wait for its end, `bisection` which jobs are suspect, `denylist` which are
+//! refused, `writers` which processes may still write, `orders` starts, stops and kills, `dispatch` which
+//! job runs where, `sharing` with which others, `offers` which worker has the model for it, `models` which
+//! models there are to be, `commands` how workers come to have them, `feed` what waits behind what and for
+//! how long, `fair` whose turn it is, `rest` what is done when there is nothing to do, `leaving` how the
+//! pool ends, `helpers` the helper processes, `settled` what holds between events.
 
 mod bisection;
 mod clients;
-mod convicts;
+mod commands;
 mod deaths;
+mod denylist;
 mod devices;
 mod dispatch;
 mod fair;
 mod faults;
+mod feed;
 mod hands;
+mod helpers;
 mod jobs;
+mod leaving;
 mod losses;
+mod models;
 mod moves;
+mod notes;
 mod offers;
 mod orders;
-mod patience;
 mod quarantine;
 mod rest;
-mod seats;
 mod settled;
 mod sharing;
+mod slots;
 mod verdicts;
 mod writers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use gridpool::pool::config::PoolConfig;
-use gridpool::pool::event::{Action, Event, Timestamp};
-use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, JobId, JobKey, WorkerId};
+use gridpool_core::action::Action;
+use gridpool_core::config::{Concurrency, PoolConfig, RoleLimits};
+use gridpool_core::event::{ClientEvent, Event, Timestamp, Work, WorkerEvent};
+use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, JobId, JobKey, Role, WorkerId};
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::Counters;
 
 use crate::coverage::Coverage;
 use crate::swarm::Swarm;
 use clients::Reply;
-use convicts::Convicts;
 use deaths::{Dying, Given};
-use devices::Device;
+use denylist::Denylist;
+use devices::{Device, Facts};
 use fair::Fair;
+use helpers::Helpers;
 use jobs::Job;
+use models::Models;
+
+pub(crate) use models::ROLE as MODELS;
+use notes::{Notes, Told};
+use slots::Station;
 use writers::Writers;
 
 /// A rule that did not hold.
@@ -68,13 +83,49 @@ fn holds(rule: &'static str, ok: bool, detail: impl FnOnce() -> String) -> Resul
     if ok { Ok(()) } else { Err(Broken { rule, detail: detail() }) }
 }
 
+/// What the workers of a role are there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Serving,
-    Draining { until: Timestamp },
     Resting,
     Leaving,
     Left,
+}
+
+/// What the model knows of a role.
+#[derive(Debug)]
+struct RoleModel {
+    limits: RoleLimits,
+    phase: Phase,
+    fair: Fair,
+    /// Jobs that failed on a device and were tried again, ever.
+    retries: u64,
+    /// The most jobs that waited between two events, and the most inline bytes.
+    jobs_high: u64,
+    bytes_high: u64,
+}
+
+impl RoleModel {
+    /// Whether attempts run beside each other.
+    fn is_concurrent(&self) -> bool {
+        self.limits.concurrency.is_concurrent()
+    }
+
+    /// Attempts that a worker may have beside each other; none run beside each other on an exclusive one.
+    fn attempts_max(&self) -> usize {
+        match self.limits.concurrency {
+            Concurrency::Concurrent { attempts_max } => attempts_max,
+            Concurrency::Exclusive { .. } => 1,
+        }
+    }
+
+    /// What a dispatch may cost behind another, and in front of one.
+    fn feed_cost_max(&self) -> u64 {
+        match self.limits.concurrency {
+            Concurrency::Concurrent { .. } => 0,
+            Concurrency::Exclusive { feed_cost_max, .. } => feed_cost_max,
+        }
+    }
 }
 
 /// What must be done before the event is over.
@@ -88,6 +139,8 @@ struct Due {
     stops: BTreeSet<WorkerId>,
     withdrawals: BTreeSet<(WorkerId, AttemptId)>,
     hashes: BTreeSet<JobId>,
+    /// What operators are told: whether what they wanted is done.
+    told: BTreeMap<(ClientId, u64), bool>,
     leave: bool,
 }
 
@@ -95,7 +148,7 @@ struct Due {
 #[derive(Clone, Debug)]
 struct Remembered {
     job: JobId,
-    program_hash: String,
+    work: Work,
     items: u32,
     verdict: Verdict,
 }
@@ -103,40 +156,40 @@ struct Remembered {
 #[derive(Debug)]
 pub(crate) struct Model {
     config: PoolConfig,
-    window: usize,
-    numbers: [u32; 2],
-    /// Whether requests ask for models.
-    has_models: bool,
-    phase: Phase,
-    devices: BTreeMap<DeviceId, Device>,
+    roles: BTreeMap<Role, RoleModel>,
+    /// When what is left is cut off, once the pool drains.
+    drain_until: Option<Timestamp>,
+    /// Each device as each role has it.
+    devices: BTreeMap<Station, Device>,
+    /// What is the device's, whatever the role.
+    facts: BTreeMap<DeviceId, Facts>,
     /// Live jobs.
     jobs: BTreeMap<JobId, Job>,
     /// Every job that was ever accepted.
     accepted: BTreeSet<JobId>,
-    /// Jobs that failed on a device and were tried again, ever.
-    retries: u64,
-    /// The latest number of suspects that may share a launch with each other.
+    /// The latest number of suspects that may share a dispatch with each other.
     next_group: u64,
-    convicts: Convicts,
+    denylist: Denylist,
     writers: Writers,
-    fair: Fair,
     clients: BTreeSet<ClientId>,
-    /// The most jobs that waited between two events, and the most inline bytes.
-    jobs_high: u64,
-    bytes_high: u64,
     memory: BTreeMap<JobKey, Remembered>,
     memory_order: VecDeque<JobKey>,
     /// Keys whose verdict was forgotten.
     forgotten: BTreeSet<JobKey>,
+    models: Models,
+    helpers: Helpers,
+    notes: Notes,
     due: Due,
     dying: Option<Dying>,
     /// Every verdict.
     given: BTreeMap<JobId, Given>,
-    /// When the pool last asked to be called.
+    /// When the core last asked to be called.
     wakes: Option<Timestamp>,
     /// It is called later than it asked for: the supervisor was stopped, or starved.
     late: bool,
     counters: Counters,
+    /// What was counted when the pool was first told to drain or stop.
+    before_end: Option<Counters>,
     steps: u64,
     pub(crate) coverage: Coverage,
 }
@@ -144,110 +197,136 @@ pub(crate) struct Model {
 impl Model {
     pub(crate) fn new(swarm: &Swarm, devices: &[DeviceId], coverage: Coverage) -> Self {
         let config = &swarm.config;
+        let role = |role: Role| {
+            let rests = role == Role::Infer && swarm.plans.is_empty();
+            let state = RoleModel {
+                limits: config.of(role),
+                phase: if rests { Phase::Resting } else { Phase::Serving },
+                fair: Fair::default(),
+                retries: 0,
+                jobs_high: 0,
+                bytes_high: 0,
+            };
+            (role, state)
+        };
+        let station = |role| devices.iter().map(move |&device| Station { role, device });
+        let stations = Role::ALL.into_iter().flat_map(station);
         Self {
             config: config.clone(),
-            window: swarm.window,
-            numbers: swarm.numbers,
-            has_models: swarm.models > 0,
-            phase: if swarm.starts_resting { Phase::Resting } else { Phase::Serving },
-            devices: devices.iter().map(|&id| (id, Device::new(config.standbys))).collect(),
+            roles: Role::ALL.map(role).into(),
+            drain_until: None,
+            devices: stations.map(|id| (id, Device::new(config.standbys))).collect(),
+            facts: devices.iter().map(|&id| (id, Facts::default())).collect(),
             jobs: BTreeMap::new(),
             accepted: BTreeSet::new(),
-            retries: 0,
             next_group: 0,
-            convicts: Convicts::default(),
+            denylist: Denylist::default(),
             writers: Writers::new(),
-            fair: Fair::default(),
             clients: BTreeSet::new(),
-            jobs_high: 0,
-            bytes_high: 0,
             memory: BTreeMap::new(),
             memory_order: VecDeque::new(),
             forgotten: BTreeSet::new(),
+            models: Models::new(&swarm.plans),
+            helpers: Helpers::new(swarm.helper_limits),
+            notes: Notes::default(),
             due: Due::default(),
             dying: None,
             given: BTreeMap::new(),
             wakes: None,
             late: false,
             counters: Counters::default(),
+            before_end: None,
             steps: 0,
             coverage,
         }
     }
 
+    fn role(&self, role: Role) -> &RoleModel {
+        &self.roles[&role]
+    }
+
+    fn role_mut(&mut self, role: Role) -> &mut RoleModel {
+        self.roles.get_mut(&role).expect("roles stay")
+    }
+
     /// Works out what must follow from `event` at `now`.
     pub(crate) fn expect(&mut self, now: Timestamp, event: &Event) {
         self.excuses_pause(now);
-        self.notes_dying(event);
+        self.notes_dying(now, event);
         match *event {
-            Event::BeaconLost { worker, .. } => self.beacon_lost(now, worker),
-            Event::CancelRequested { client, key } => self.cancel_requested(now, client, key),
-            Event::ClientConnected { client } => {
-                self.clients.insert(client);
-            }
-            Event::ClientGone { client } => self.client_gone(client),
+            Event::Client(client, ref event) => self.client_says(now, client, event),
             Event::ContentHashed { job, content } => self.content_hashed(job, content),
             Event::DeviceFault { device, fault } => self.device_fault(now, device, fault),
-            Event::DrainRequested => {
-                if matches!(self.phase, Phase::Resting | Phase::Serving) {
-                    if self.phase == Phase::Resting {
-                        self.coverage.hit(match self.jobs.is_empty() {
-                            true => "drain: of a pool that rests",
-                            false => "drain: of a pool that is to rest",
-                        });
-                    }
-                    let until = now.after(self.config.drain_timeout);
-                    self.phase = Phase::Draining { until };
-                }
-            }
-            Event::JobSubmitted { client, ref request } => self.submitted(now, client, request),
-            Event::ModelsOrdered { .. } | Event::ModelsSettled { .. } => {
-                unreachable!("the world gives no orders about models")
-            }
-            Event::ModelsOffered { worker, ref models } => {
-                self.models_offered(now, worker, models);
-            }
-            Event::ReleaseRequested { release } => self.released(now, release),
-            Event::RestRequested => self.rest_requested(),
-            Event::SpawnFailed { worker, is_final, .. } => {
-                self.spawn_failed(now, worker, is_final);
-            }
-            Event::StopRequested => {
-                match self.phase {
-                    Phase::Draining { .. } => {
-                        self.coverage.hit("drain: cut off by an order to stop");
-                    }
-                    Phase::Leaving => self.coverage.hit("leaving: told to stop now"),
-                    Phase::Left => self.coverage.hit("left: told to stop now"),
-                    Phase::Resting => self.coverage.hit("resting: told to stop now"),
-                    Phase::Serving => self.coverage.hit("serving: told to stop now"),
-                }
+            Event::DrainRequested => self.drain_requested(now),
+            Event::EndRequested if self.is_draining() => {
+                self.coverage.hit("end: asked again");
                 self.leave(now);
             }
+            Event::EndRequested => self.drain_requested(now),
+            Event::Helper(helper, ref event) => self.helper_says(now, helper, event),
+            Event::StopRequested => self.stop_requested(now),
             Event::TimePassed => {}
-            Event::WakeRequested => self.wake_requested(),
-            Event::WorkerAnswered { worker, attempt, ref result } => {
-                self.answered(now, worker, attempt, result);
-            }
-            Event::WorkerExited { worker, ref exit } => self.exited(now, worker, exit),
-            Event::WorkerHeard { worker } => {
-                self.is_current(now, worker);
-            }
-            Event::WorkerReady { worker, .. } => self.ready(now, worker),
-            Event::WorkerReclaimed { worker } => self.reclaimed(worker),
+            Event::Worker(worker, ref event) => self.worker_says(now, worker, event),
         }
+        self.commands_are_late(now);
         self.pass_time(now);
+        self.models_change(now);
+        self.helpers_are_due(now);
+        self.services_are_told(now);
     }
 
-    /// After a pause of a second or more, workers get that time back, and a second to be heard in.
+    fn client_says(&mut self, now: Timestamp, client: ClientId, event: &ClientEvent) {
+        match *event {
+            ClientEvent::CancelRequested { key } => self.cancel_requested(now, client, key),
+            ClientEvent::Connected => {
+                self.clients.insert(client);
+            }
+            ClientEvent::Gone => self.client_gone(client),
+            ClientEvent::ModelsChangeRequested { request, ref command } => {
+                self.change_requested(client, request, command);
+            }
+            ClientEvent::ReleaseRequested { request, release } => {
+                let done = self.released(now, release);
+                if done {
+                    self.notes.due.push(Told::Released);
+                }
+                self.due.told.insert((client, request), done);
+            }
+            ClientEvent::Submitted(ref request) => self.submitted(now, client, request),
+        }
+    }
+
+    fn worker_says(&mut self, now: Timestamp, worker: WorkerId, event: &WorkerEvent) {
+        match *event {
+            WorkerEvent::Answered { attempt, ref result } => {
+                self.answered(now, worker, attempt, result);
+            }
+            WorkerEvent::BeaconLost { .. } => self.beacon_lost(now, worker),
+            WorkerEvent::CommandEnded { number, ref result } => {
+                self.command_ended(now, worker, number, result.is_ok());
+            }
+            WorkerEvent::Exited(ref exit) => self.exited(now, worker, exit),
+            WorkerEvent::Heard => {
+                self.is_current(now, worker);
+            }
+            WorkerEvent::ModelsReported(ref models) => self.models_reported(now, worker, models),
+            WorkerEvent::Ready(_) => self.ready(now, worker),
+            WorkerEvent::Reclaimed => self.reclaimed(worker),
+            WorkerEvent::SpawnFailed { is_final, .. } => self.spawn_failed(now, worker, is_final),
+        }
+    }
+
+    /// After a pause, workers and helpers get that time back, and a little more to be heard in.
     fn excuses_pause(&mut self, now: Timestamp) {
         const PAUSE_MIN: Duration = Duration::from_millis(100);
         let gap = self.wakes.map_or(Duration::ZERO, |wakes| now.since(wakes));
         self.late = !gap.is_zero();
         if gap >= PAUSE_MIN {
             self.coverage.hit("pause: excused");
-            let seats = self.devices.values_mut().flat_map(|device| &mut device.seats);
-            seats.for_each(|seat| seat.excuse(now, gap + PAUSE_MIN));
+            let slots = self.devices.values_mut().flat_map(|device| &mut device.slots);
+            slots.for_each(|slot| slot.excuse(now, gap + PAUSE_MIN));
+            self.models.excuse(gap + PAUSE_MIN);
+            self.helpers.excuse(gap + PAUSE_MIN);
         } else if self.late {
             self.coverage.hit("pause: short");
         }
@@ -257,38 +336,53 @@ impl Model {
     /// worker is given up is late.
     fn pass_time(&mut self, now: Timestamp) {
         self.jobs_are_late(now);
-        for at in self.seat_ids() {
-            self.seat_is_due(now, at);
+        for at in self.slot_ids() {
+            self.slot_is_due(now, at);
         }
-        self.jobs_have_no_device(now);
-        self.jobs_have_no_model(now);
-        self.drain_ends(now);
-        self.rests(now);
-        // Not for a pool that has come to its end by this.
+        for role in Role::ALL {
+            self.jobs_have_no_device(now, role);
+            self.jobs_have_no_model(now, role);
+            self.drain_ends(now, role);
+        }
+        // Not for a role that has come to its end by this.
         self.processes_start(now);
-        self.devices_are_tried(now);
     }
 
     /// Holds one action against the rules.
     pub(crate) fn check(&mut self, now: Timestamp, action: &Action) -> Result<(), Broken> {
         match *action {
             Action::Accept { client, key } => self.accepted(client, key),
+            Action::Command { worker, number, ref command } => {
+                self.commanded(now, worker, number, command)
+            }
+            Action::DeathReport(ref report) => self.death_told(now, report),
             Action::Discard { job } => self.discarded(job),
             Action::Dispatch { worker, ref attempts } => self.dispatched(now, worker, attempts),
             Action::Finish { client, job, key, ref receipt } => {
                 self.finished(now, client, job, key, receipt)
             }
             Action::HashContent { job } => self.hash_ordered(job),
-            Action::Kill { worker } => self.killed(now, worker),
-            Action::Leave => self.left(),
+            Action::Helper(helper, ref action) => self.helper_ordered(helper, action),
+            Action::Kill { worker, reason } => self.killed(now, worker, reason),
+            Action::Leave { ref verdicts } => self.left(verdicts),
+            Action::Misconfigured { .. } => self.told_misconfigured(),
+            Action::Note(ref note) => self.noted(now, note),
             Action::Refuse { client, job, key, ref refusal } => {
                 self.refused(client, job, key, refusal)
             }
             Action::Replay { client, key, ref receipt } => self.replayed(client, key, receipt),
-            Action::Spawn { worker } => self.spawned(worker),
+            Action::Reply { client, request, ref result } => {
+                self.replied(now, client, request, result.is_ok())
+            }
+            Action::Spawn { worker, ref models } => self.spawned(worker, models),
             Action::Stop { worker } => self.stopped(worker),
             Action::Withdraw { worker, attempt } => self.withdrawn(worker, attempt),
         }
+    }
+
+    /// The live jobs of a role.
+    fn jobs_of(&self, role: Role) -> impl Iterator<Item = &Job> {
+        self.jobs.values().filter(move |job| job.role() == role)
     }
 
     /// Jobs that have no verdict.
@@ -298,53 +392,17 @@ impl Model {
 
     /// Whether the pool accepts jobs.
     pub(crate) fn is_serving(&self) -> bool {
-        self.phase == Phase::Serving
+        !self.is_draining()
+    }
+
+    /// Whether it has been told to end.
+    fn is_draining(&self) -> bool {
+        let leaves = |state: &RoleModel| matches!(state.phase, Phase::Leaving | Phase::Left);
+        self.drain_until.is_some() || self.roles.values().any(leaves)
     }
 
     /// Whether the pool has left.
     pub(crate) fn has_left(&self) -> bool {
-        self.phase == Phase::Left
-    }
-
-    fn drain_ends(&mut self, now: Timestamp) {
-        if let Phase::Draining { until } = self.phase {
-            if self.jobs.is_empty() {
-                self.coverage.hit("drain: finished");
-                self.phase = Phase::Leaving;
-                self.stop_all(now);
-            } else if now >= until {
-                self.coverage.hit("drain: cut off by its timeout");
-                self.leave(now);
-            }
-        }
-        if self.phase == Phase::Leaving && self.devices.values().all(Device::is_gone) {
-            if self.devices.values().any(Device::is_unkillable) {
-                self.coverage.hit("leave: an unkillable worker is left behind");
-            }
-            self.phase = Phase::Left;
-            self.due.leave = true;
-        }
-    }
-
-    /// Everything ends now.
-    fn leave(&mut self, now: Timestamp) {
-        if self.phase == Phase::Left {
-            return;
-        }
-        self.phase = Phase::Leaving;
-        self.cut_off_all(now);
-        self.kill_all(now);
-    }
-
-    fn left(&mut self) -> Result<(), Broken> {
-        self.coverage.hit("leave");
-        self.the_pool_leaves_when_every_process_is_gone_and_not_before()?;
-        self.due.leave = false;
-        Ok(())
-    }
-
-    fn the_pool_leaves_when_every_process_is_gone_and_not_before(&self) -> Result<(), Broken> {
-        let rule = "the_pool_leaves_when_every_process_is_gone_and_not_before";
-        holds(rule, self.due.leave, || format!("{:?}", self.devices))
+        self.roles.values().all(|state| state.phase == Phase::Left)
     }
 }

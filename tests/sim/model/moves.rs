@@ -1,19 +1,19 @@
 //! What runs elsewhere before the process that was killed is gone: only what that process cannot write
-//! to the place of, and never so often that a job might kill more workers than convict it.
+//! to the place of, and never so often that a job might kill more workers than it takes to denylist it.
 
 use gridpool_protocol::ids::{AttemptId, JobId, WorkerId};
 use gridpool_protocol::receipt::AttemptOutcome;
 
 use super::Model;
-use super::seats::{SeatId, State, Why};
+use super::slots::{SlotId, State, Why};
 
 impl Model {
     /// Moves what may be moved from the hands of a worker that was just killed.
-    pub(super) fn attempts_move(&mut self, at: SeatId, why: Why) {
+    pub(super) fn attempts_move(&mut self, at: SlotId, why: Why) {
         let worker = self.worker(at);
-        let hands = self.seat(at).hands().to_vec();
+        let hands = self.slot(at).hands().to_vec();
         let Some((front, rest)) = hands.split_first() else { return };
-        for sent in rest.iter().flat_map(|batch| &batch.attempts) {
+        for sent in rest.iter().flat_map(|dispatch| &dispatch.attempts) {
             if self.may_move(sent.attempt) {
                 self.coverage.hit("move: it had not begun");
                 self.is_marked_as_moved(at, sent.attempt);
@@ -26,9 +26,9 @@ impl Model {
                 continue;
             }
             let outcome = match why {
-                Why::Beacon | Why::Driver { .. } => AttemptOutcome::WorkerDied,
+                Why::Beacon | Why::Command | Why::Driver { .. } => AttemptOutcome::WorkerDied,
                 Why::Hang => AttemptOutcome::Hang,
-                Why::FreeDevice | Why::Leaving => {
+                Why::FreeDevice(_) | Why::Leaving => {
                     self.coverage.hit("move: its device is freed");
                     self.is_marked_as_moved(at, sent.attempt);
                     self.attempt_preempted(sent.attempt, worker);
@@ -66,28 +66,28 @@ impl Model {
     }
 
     /// Whether the end of the worker, which was running this job alone, may be the end of the job.
-    fn must_wait_for_the_end(&mut self, at: SeatId, id: JobId) -> bool {
+    fn must_wait_for_the_end(&mut self, at: SlotId, id: JobId) -> bool {
         let pending = self.deaths_pending(at, id);
         let job = &self.jobs[&id];
-        if job.parts[0].tries >= self.config.attempts_max {
+        if job.shards[0].tries >= self.config.attempts_max {
             self.coverage.hit("move: not after the last attempt");
             return true;
         }
         if job.evidence + 1 >= self.config.poison_deaths {
-            self.coverage.hit("move: not if this death may convict it");
+            self.coverage.hit("move: not if this death may denylist it");
             return true;
         }
         if job.evidence + pending + 1 >= self.config.poison_deaths {
-            self.coverage.hit("move: not if deaths to come may convict it");
+            self.coverage.hit("move: not if deaths to come may denylist it");
             return true;
         }
         false
     }
 
     /// Processes elsewhere whose end may speak against the job alone.
-    fn deaths_pending(&self, at: SeatId, id: JobId) -> u32 {
-        let speaks = self.seats().filter(|&(other, seat)| {
-            let State::Killed { hands, .. } = &seat.state else { return false };
+    fn deaths_pending(&self, at: SlotId, id: JobId) -> u32 {
+        let speaks = self.slots().filter(|&(other, slot)| {
+            let State::Killed { hands, .. } = &slot.state else { return false };
             let front = hands.0.first().map_or(&[][..], |front| &front.attempts);
             let alone = matches!(front, [sent] if sent.moved && sent.attempt.job == id);
             alone && other != at
@@ -95,14 +95,14 @@ impl Model {
         u32::try_from(speaks.count()).expect("there are few")
     }
 
-    fn is_marked_as_moved(&mut self, at: SeatId, attempt: AttemptId) {
-        if let State::Killed { hands, .. } = &mut self.seat_mut(at).state {
+    fn is_marked_as_moved(&mut self, at: SlotId, attempt: AttemptId) {
+        if let State::Killed { hands, .. } = &mut self.slot_mut(at).state {
             let own = hands.all().filter(|sent| sent.attempt == attempt);
             own.for_each(|sent| sent.moved = true);
         }
     }
 
-    /// It was lost with its worker, and its part waits again. Of several nobody knows whose fault it
+    /// It was lost with its worker, and its shard waits again. Of several it is not known whose fault it
     /// was: it does not count.
     fn attempt_moved(
         &mut self,
@@ -112,13 +112,13 @@ impl Model {
         shared: bool,
     ) {
         let job = self.jobs.get_mut(&attempt.job).expect("what may move is live");
-        let part = job.part_of(attempt);
-        part.running = None;
-        part.tries -= u32::from(shared);
-        part.failed_on = Some(worker.device);
-        let items = part.items;
+        let shard = job.shard_of(attempt);
+        shard.running = None;
+        shard.tries -= u32::from(shared);
+        shard.failed_on = Some(worker.device);
+        let items = shard.items;
         job.attempts.push((worker, outcome, items));
-        self.retries += 1;
+        self.role_mut(worker.role).retries += 1;
         self.goes_back(attempt.job);
     }
 }

@@ -1,14 +1,16 @@
-//! Workers that have models: who may be asked what, and who waits in vain.
+//! Which worker has which model, and which jobs wait in vain for one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use gridpool::pool::event::{JobRequest, Timestamp};
-use gridpool_protocol::ids::{AttemptId, JobId, WorkerId};
+use gridpool_core::event::{JobRequest, Timestamp};
+use gridpool_protocol::ids::{AttemptId, JobId, Role, WorkerId};
 use gridpool_protocol::receipt::Verdict;
 
+use super::devices::Device;
+use super::jobs::Job;
 use super::quarantine::Service;
-use super::seats::{Seat, SeatId, State};
+use super::slots::{Slot, SlotId, State};
 use super::{Broken, Model, holds};
 
 /// What may be hoped for of the devices in service.
@@ -20,10 +22,10 @@ enum Hope {
     Now,
 }
 
-impl Seat {
+impl Slot {
     /// Whether its process has said that it has what the request asks for.
     pub(super) fn has_for(&self, request: &JobRequest) -> bool {
-        request.model.as_ref().is_none_or(|model| self.offers.contains(model))
+        request.work.model().is_none_or(|model| self.offers.contains(model))
     }
 
     fn hope(&self, request: &JobRequest) -> Hope {
@@ -51,7 +53,7 @@ impl Model {
         models: &BTreeSet<Arc<str>>,
     ) {
         let Some(at) = self.is_current(now, worker) else { return };
-        self.coverage.hit(match self.seat(at).state {
+        self.coverage.hit(match self.slot(at).state {
             State::Busy { .. } => "offer: of one that is busy",
             State::Ready => "offer: of one that idles",
             State::Standby => "offer: of a standby",
@@ -62,17 +64,19 @@ impl Model {
             | State::Stopping { .. }
             | State::Unkillable { .. } => "offer: of one that ends",
         });
-        self.seat_mut(at).offers.clone_from(models);
+        self.slot_mut(at).offers.clone_from(models);
     }
 
-    /// Whoever waits for a model that no device in service has, or may yet turn out to have, is told so
+    /// A job that waits for a model which no device in service has, or may yet turn out to have, is told so
     /// at once.
-    pub(super) fn jobs_have_no_model(&mut self, now: Timestamp) {
-        if !self.has_models {
-            return;
-        }
-        let waiting: Vec<_> =
-            self.jobs.iter().filter(|(_, job)| job.waits()).map(|(&id, _)| id).collect();
+    pub(super) fn jobs_have_no_model(&mut self, now: Timestamp, role: Role) {
+        let asks = |job: &Job| job.role() == role && job.request.work.model().is_some();
+        let waiting: Vec<_> = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| asks(job) && job.waits())
+            .map(|(&id, _)| id)
+            .collect();
         for id in waiting {
             match self.hope(id) {
                 Hope::Now => {}
@@ -91,16 +95,21 @@ impl Model {
     }
 
     fn hope(&self, id: JobId) -> Hope {
-        let request = &self.jobs[&id].request;
-        let open = self.devices.values().filter(|device| device.service == Service::Open);
-        let seats = open.flat_map(|device| &device.seats);
-        seats.map(|seat| seat.hope(request)).max().unwrap_or(Hope::Nothing)
+        let job = &self.jobs[&id];
+        let request = &job.request;
+        let slots = self.open_devices(job.role()).flat_map(|device| &device.slots);
+        slots.map(|slot| slot.hope(request)).max().unwrap_or(Hope::Nothing)
     }
 
-    /// Whether some process is to serve that has not said yet what it has.
-    pub(super) fn awaits_workers(&self) -> bool {
-        let open = self.devices.values().filter(|device| device.service == Service::Open);
-        let comes = |seat: &Seat| match seat.state {
+    /// Devices that are in service for a role.
+    fn open_devices(&self, role: Role) -> impl Iterator<Item = &Device> {
+        let own = self.devices.iter().filter(move |(at, _)| at.role == role);
+        own.map(|(_, device)| device).filter(|device| device.service == Service::Open)
+    }
+
+    /// Whether some process is to serve a role that has not said yet what it has.
+    pub(super) fn awaits_workers(&self, role: Role) -> bool {
+        let comes = |slot: &Slot| match slot.state {
             State::Absent { .. }
             | State::Killed { .. }
             | State::Reclaiming { .. }
@@ -108,21 +117,22 @@ impl Model {
             | State::Stopping { .. } => true,
             State::Busy { .. } | State::Ready | State::Standby | State::Unkillable { .. } => false,
         };
-        self.starts_workers() && { open }.flat_map(|device| &device.seats).any(comes)
+        let mut slots = self.open_devices(role).flat_map(|device| &device.slots);
+        self.starts_workers(role) && slots.any(comes)
     }
 
     pub(super) fn a_request_goes_to_a_worker_that_has_its_model(
         &self,
-        at: SeatId,
+        at: SlotId,
         attempt: AttemptId,
     ) -> Result<(), Broken> {
         let rule = "a_request_goes_to_a_worker_that_has_its_model";
         let request = &self.jobs[&attempt.job].request;
-        let offers = &self.seat(at).offers;
-        holds(rule, self.seat(at).has_for(request), || {
+        let offers = &self.slot(at).offers;
+        holds(rule, self.slot(at).has_for(request), || {
             format!(
                 "{attempt} asks {:?} of {}, which has {offers:?}",
-                request.model,
+                request.work,
                 self.worker(at)
             )
         })
@@ -131,10 +141,12 @@ impl Model {
     /// Notes which workers were passed over for want of the model that the lead of a launch asks for.
     pub(super) fn note_who_has_no_model(&mut self, now: Timestamp, lead: AttemptId, second: bool) {
         let request = &self.jobs[&lead.job].request;
-        let without = |seat: &&Seat| !seat.has_for(request);
-        let others = || self.seats().map(|(_, seat)| seat).filter(without);
-        let idles = others().any(|seat| self.is_idle(now, seat));
-        let has_room = others().any(|seat| self.has_room(now, seat));
+        let others = || {
+            let own = self.slots_of(request.work.role());
+            own.filter(|(_, slot)| !slot.has_for(request))
+        };
+        let idles = others().any(|(_, slot)| self.is_idle(now, slot));
+        let has_room = others().any(|(at, _)| self.has_room(now, at));
         if idles && second {
             self.coverage.hit("dispatch: beside what runs, for who idles has no such model");
         } else if idles {

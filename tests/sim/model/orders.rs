@@ -1,49 +1,89 @@
 //! What the pool orders of processes: start, stop, kill.
 
-use gridpool::pool::event::Timestamp;
-use gridpool_protocol::ids::{AttemptId, WorkerId};
+use gridpool_core::action::KillReason;
+use gridpool_core::event::Timestamp;
+use gridpool_protocol::ids::{AttemptId, Role, WorkerId};
+use gridpool_protocol::receipt::AttemptOutcome;
+use gridpool_protocol::tensor::options::ModelPlan;
 
 use super::devices::Device;
 use super::quarantine::Service;
-use super::seats::{Seat, State};
+use super::slots::{Freed, Slot, SlotId, State, Station, Why};
 use super::{Broken, Model, holds};
 
 impl Model {
-    pub(super) fn spawned(&mut self, worker: WorkerId) -> Result<(), Broken> {
+    pub(super) fn spawned(&mut self, worker: WorkerId, models: &[ModelPlan]) -> Result<(), Broken> {
         self.coverage.hit("spawn");
         if self.due.spawns.remove(&worker) {
-            return Ok(());
+            return self.starts_with(worker, models);
         }
-        let device = &self.devices[&worker.device];
-        a_seat_has_one_process_at_a_time(worker, device)?;
+        let device = &self.devices[&Station::of(worker)];
+        a_slot_has_one_process_at_a_time(worker, device)?;
         a_quarantined_device_stays_empty(worker, device)?;
         nobody_starts_beside_what_cannot_be_killed(worker, device)?;
         nobody_starts_cold_beside_what_is_left_of_another(worker, device)?;
-        self.a_process_starts_after_its_backoff_and_not_before(worker)
-    }
-
-    fn a_process_starts_after_its_backoff_and_not_before(
-        &self,
-        worker: WorkerId,
-    ) -> Result<(), Broken> {
-        let device = &self.devices[&worker.device];
         let rule = "a_process_starts_after_its_backoff_and_not_before";
-        holds(rule, false, || format!("{worker} is not due: {device:?}, {:?}", self.phase))
+        let phase = self.role(worker.role).phase;
+        holds(rule, false, || format!("{worker} is not due: {device:?}, {phase:?}"))
     }
 
-    pub(super) fn killed(&mut self, now: Timestamp, worker: WorkerId) -> Result<(), Broken> {
+    pub(super) fn killed(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        reason: KillReason,
+    ) -> Result<(), Broken> {
         // Only now is it known which devices idle.
         self.waits_no_longer(now, worker);
         let due = self.due.kills.remove(&worker);
         let rule = "a_worker_is_killed_if_it_must_be_and_not_otherwise";
-        holds(rule, due, || format!("{worker}: {:?}", self.devices[&worker.device]))
+        let device = || format!("{worker}: {:?}", self.devices[&Station::of(worker)]);
+        holds(rule, due, device)?;
+        let at = self.slot_of(worker).expect("it is due");
+        let rule = "a_worker_is_killed_for_a_reason_that_is_true";
+        let State::Killed { why, .. } = self.slot(at).state else {
+            return holds(rule, false, device);
+        };
+        holds(rule, self.is_reason(at.role(), self.slot(at), why, reason), || {
+            format!("{worker}: {reason:?} for {why:?}: {:?}", self.slot(at))
+        })?;
+        self.slot_mut(at).reason = Some(reason);
+        Ok(())
+    }
+
+    fn is_reason(&self, role: Role, slot: &Slot, why: Why, told: KillReason) -> bool {
+        match why {
+            Why::Beacon => told == KillReason::BeaconLost,
+            Why::Command => {
+                let after = self.config.command_timeout;
+                matches!(told, KillReason::NotTold { .. })
+                    || told == KillReason::LateWithCommand { after }
+            }
+            Why::Driver { .. } => matches!(told, KillReason::DeviceFault(_)),
+            Why::FreeDevice(Freed::DeviceOut) => told == KillReason::DeviceOut,
+            Why::FreeDevice(Freed::Ended) => {
+                let front = slot.hands()[0].attempts.iter().filter_map(|sent| sent.free_at);
+                let first = front.clone().map(|(at, _)| at).min();
+                let mut first = front.filter(|&(at, _)| Some(at) == first);
+                first.any(|(_, outcome)| told == reason_of(outcome))
+            }
+            Why::FreeDevice(Freed::OthersWait) => told == KillReason::OthersWait,
+            Why::Hang if slot.was_ready => {
+                told == KillReason::Silent { after: self.config.heartbeat_kill }
+            }
+            Why::Hang => {
+                let after = self.role(role).limits.ready_timeout;
+                told == KillReason::NotReady { after }
+            }
+            Why::Leaving => told == KillReason::Leaving,
+        }
     }
 
     pub(super) fn stopped(&mut self, worker: WorkerId) -> Result<(), Broken> {
         self.coverage.hit("stop");
         let due = self.due.stops.remove(&worker);
         let rule = "a_worker_is_stopped_when_the_drain_has_no_job_left";
-        holds(rule, due, || format!("{worker}: {:?}", self.devices[&worker.device]))
+        holds(rule, due, || format!("{worker}: {:?}", self.devices[&Station::of(worker)]))
     }
 
     pub(super) fn withdrawn(&mut self, worker: WorkerId, attempt: AttemptId) -> Result<(), Broken> {
@@ -54,9 +94,71 @@ impl Model {
     }
 }
 
-fn a_seat_has_one_process_at_a_time(worker: WorkerId, device: &Device) -> Result<(), Broken> {
-    let empty = device.seats.iter().any(|seat| matches!(seat.state, State::Absent { .. }));
-    holds("a_seat_has_one_process_at_a_time", empty, || format!("{worker} beside {device:?}"))
+impl Model {
+    pub(super) fn stop_all(&mut self, now: Timestamp, role: Role) {
+        let by = now.after(self.config.kill_timeout);
+        for at in self.slot_ids().into_iter().filter(|at| at.role() == role) {
+            match self.slot(at).state {
+                State::Busy { .. } | State::Ready | State::Standby | State::Starting { .. } => {
+                    self.is_asked_to_end(at, by);
+                }
+                State::Reclaiming { not_before, .. } => {
+                    self.slot_mut(at).state = State::Absent { not_before };
+                }
+                State::Absent { .. }
+                | State::Killed { .. }
+                | State::Stopping { .. }
+                | State::Unkillable { .. } => {}
+            }
+        }
+    }
+
+    /// It has to end `by` then.
+    pub(super) fn is_asked_to_end(&mut self, at: SlotId, by: Timestamp) {
+        let worker = self.worker(at);
+        self.slot_mut(at).state = State::Stopping { by };
+        self.due.stops.insert(worker);
+        self.worker_ends(worker);
+    }
+
+    pub(super) fn kill_all(&mut self, now: Timestamp, role: Role) {
+        for at in self.slot_ids().into_iter().filter(|at| at.role() == role) {
+            match self.slot(at).state {
+                State::Busy { .. }
+                | State::Ready
+                | State::Standby
+                | State::Starting { .. }
+                | State::Stopping { .. } => {
+                    self.coverage.hit("kill: leaving");
+                    self.kill(now, at, Why::Leaving);
+                }
+                State::Reclaiming { not_before, .. } => {
+                    self.coverage.hit("leaving: memory is not back yet");
+                    self.slot_mut(at).state = State::Absent { not_before };
+                }
+                State::Absent { .. } | State::Killed { .. } | State::Unkillable { .. } => {}
+            }
+        }
+    }
+}
+
+/// Why a worker is killed for an attempt whose job has its verdict.
+fn reason_of(outcome: AttemptOutcome) -> KillReason {
+    match outcome {
+        AttemptOutcome::Cancelled => KillReason::Cancelled,
+        AttemptOutcome::Deadline => KillReason::Late,
+        AttemptOutcome::DeviceError
+        | AttemptOutcome::Hang
+        | AttemptOutcome::Ok
+        | AttemptOutcome::Preempted
+        | AttemptOutcome::Refused
+        | AttemptOutcome::WorkerDied => KillReason::Unwound,
+    }
+}
+
+fn a_slot_has_one_process_at_a_time(worker: WorkerId, device: &Device) -> Result<(), Broken> {
+    let empty = device.slots.iter().any(|slot| matches!(slot.state, State::Absent { .. }));
+    holds("a_slot_has_one_process_at_a_time", empty, || format!("{worker} beside {device:?}"))
 }
 
 fn a_quarantined_device_stays_empty(worker: WorkerId, device: &Device) -> Result<(), Broken> {
@@ -79,6 +181,6 @@ fn nobody_starts_cold_beside_what_is_left_of_another(
     device: &Device,
 ) -> Result<(), Broken> {
     let rule = "nobody_starts_cold_beside_what_is_left_of_another";
-    let ok = device.seats.iter().any(Seat::serves) || device.is_empty();
+    let ok = device.slots.iter().any(Slot::serves) || device.is_empty();
     holds(rule, ok, || format!("{worker} beside {device:?}"))
 }

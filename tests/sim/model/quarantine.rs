@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use gridpool::pool::event::Timestamp;
-use gridpool_protocol::ids::DeviceId;
+use gridpool_core::event::Timestamp;
+use gridpool_protocol::ids::{DeviceId, Role};
 
 use super::Model;
-use super::seats::{SeatId, State, Why};
+use super::slots::{Freed, SlotId, State, Station, Why};
 
 /// Whose fault a death is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(super) enum Service {
     Open,
     /// One process is started to see whether the device is whole again.
     Probing,
-    /// Nobody starts here before `probe_at`; if that is `None`, not before somebody says so.
+    /// No process starts here before `probe_at`; if that is `None`, not before an operator says so.
     Quarantined {
         probe_at: Option<Timestamp>,
     },
@@ -31,35 +31,38 @@ pub(super) enum Service {
 
 impl Model {
     /// A process has ended. Its siblings are as they are once a standby took over from it.
-    pub(super) fn died(&mut self, now: Timestamp, at: SeatId, fault: Fault, is_final: bool) {
-        if self.is_ending() {
-            self.seat_mut(at).state = State::default();
+    pub(super) fn died(&mut self, now: Timestamp, at: SlotId, fault: Fault, is_final: bool) {
+        if self.is_ending(at.role()) {
+            let slot = self.slot_mut(at);
+            slot.took_end = slot.doomed.take().map(|doomed| now.since(doomed));
+            slot.state = State::default();
             return;
         }
-        let device = self.devices.get_mut(&at.device).expect("devices stay");
-        device.lost_at = Some(now);
+        let worker = self.worker(at);
+        self.loses(now, worker);
+        let device = self.devices.get_mut(&at.station).expect("devices stay");
         let sibling_serves = device.sibling_serves(at.number);
         let out_of_service = matches!(device.service, Service::Quarantined { .. });
-        let seat = &mut device.seats[at.number];
-        let counts = seat.served || !(seat.was_ready || sibling_serves);
+        let slot = &mut device.slots[at.number];
+        let counts = slot.served || !(slot.was_ready || sibling_serves);
         match fault {
             Fault::Nobody => self.coverage.hit("death: nobody's fault"),
             Fault::Outside => self.coverage.hit("death: from outside"),
             // An old process: what was to be said of the device has been said.
             Fault::Worker if out_of_service => {}
-            Fault::Worker if counts && seat.worked => self.coverage.hit("death: after work"),
+            Fault::Worker if counts && slot.worked => self.coverage.hit("death: after work"),
             Fault::Worker if counts => {
-                device.start_failures += u32::from(!seat.was_ready);
+                device.start_failures += u32::from(!slot.was_ready);
                 device.idle_deaths.push(now);
             }
             Fault::Worker => self.coverage.hit("death: does not count"),
         }
-        seat.took_end = seat.doomed.take().map(|doomed| now.since(doomed));
-        let is_idle_death = counts && fault == Fault::Worker && !seat.worked;
+        slot.took_end = slot.doomed.take().map(|doomed| now.since(doomed));
+        let is_idle_death = counts && fault == Fault::Worker && !slot.worked;
         let mut wait = Duration::ZERO;
         if fault != Fault::Nobody {
-            wait = backoff(seat.restarts, self.config.backoff_min, self.config.backoff_max);
-            seat.restarts += 1;
+            wait = backoff(slot.restarts, self.config.backoff_min, self.config.backoff_max);
+            slot.restarts += 1;
         }
         if is_final {
             self.coverage.hit("death: exit that a new process would share");
@@ -69,13 +72,14 @@ impl Model {
             }
         }
         let until = now.after(self.config.reclaim_timeout);
-        seat.state = State::Reclaiming { until, not_before: now.after(wait) };
+        slot.state = State::Reclaiming { until, not_before: now.after(wait) };
 
         if let Some(why) = self.why_out_of_service(now, at, counts, is_idle_death, is_final) {
             self.coverage.hit(why);
-            let device = self.devices.get_mut(&at.device).expect("devices stay");
+            let device = self.devices.get_mut(&at.station).expect("devices stay");
             device.refused |= fault != Fault::Nobody;
-            self.goes_out_of_service(now, at.device, is_final, Why::FreeDevice);
+            self.goes_out_of_service(now, at.station, is_final);
+            self.starts_are_called_off(now, at.station);
         }
     }
 
@@ -83,12 +87,12 @@ impl Model {
     fn why_out_of_service(
         &mut self,
         now: Timestamp,
-        at: SeatId,
+        at: SlotId,
         counts: bool,
         is_idle_death: bool,
         is_final: bool,
     ) -> Option<&'static str> {
-        let device = &self.devices[&at.device];
+        let device = &self.devices[&at.station];
         let window = self.config.restart_window;
         let recent = device.idle_deaths.iter().filter(|&&at| now.since(at) <= window).count();
         let many = recent as u64 >= u64::from(self.config.restart_limit);
@@ -117,14 +121,8 @@ impl Model {
         }
     }
 
-    /// Whoever was about to start there ends, for this reason.
-    pub(super) fn goes_out_of_service(
-        &mut self,
-        now: Timestamp,
-        id: DeviceId,
-        is_final: bool,
-        why: Why,
-    ) {
+    /// From now on it is out of service.
+    pub(super) fn goes_out_of_service(&mut self, now: Timestamp, id: Station, is_final: bool) {
         let device = self.devices.get_mut(&id).expect("devices stay");
         device.start_failures = 0;
         device.idle_deaths.clear();
@@ -137,62 +135,72 @@ impl Model {
         self.counters.quarantines += 1;
         let probe_at = (!is_final).then_some(now.after(wait));
         device.service = Service::Quarantined { probe_at };
-        let numbers = 0..device.seats.len();
-        for at in numbers.map(|number| SeatId { device: id, number }) {
-            if matches!(self.seat(at).state, State::Starting { .. }) {
+    }
+
+    /// The processes that were about to start there end.
+    fn starts_are_called_off(&mut self, now: Timestamp, id: Station) {
+        let numbers = 0..self.devices[&id].slots.len();
+        for at in numbers.map(|number| SlotId { station: id, number }) {
+            if matches!(self.slot(at).state, State::Starting { .. }) {
                 self.coverage.hit("kill: starts on a device that goes out of service");
-                self.kill(now, at, why);
+                self.kill(now, at, Why::FreeDevice(Freed::DeviceOut));
             }
         }
     }
 
     /// When the device is tried again, if nothing but time is missing.
-    pub(super) fn probe_wakes_at(&self, id: DeviceId) -> Option<Timestamp> {
+    pub(super) fn probe_wakes_at(&self, id: Station) -> Option<Timestamp> {
         let device = &self.devices[&id];
         match device.service {
-            Service::Quarantined { probe_at } if self.starts_workers() && device.is_empty() => {
+            Service::Quarantined { probe_at }
+                if self.starts_workers(id.role) && device.is_empty() =>
+            {
                 probe_at
             }
             Service::Open | Service::Probing | Service::Quarantined { .. } => None,
         }
     }
 
-    /// Tries a device again that was out of service for long enough and is empty.
-    pub(super) fn devices_are_tried(&mut self, now: Timestamp) {
-        for id in self.devices.keys().copied().collect::<Vec<_>>() {
-            if self.probe_wakes_at(id).is_some_and(|at| at <= now) {
-                self.coverage.hit("probe: starts");
-                let device = self.devices.get_mut(&id).expect("devices stay");
-                device.service = Service::Probing;
-                self.spawn(now, SeatId { device: id, number: 0 });
-                continue;
+    /// Tries a device again that was out of service for long enough and is empty; `at` is its first slot.
+    pub(super) fn is_tried(&mut self, now: Timestamp, at: SlotId) {
+        let id = at.station;
+        if self.probe_wakes_at(id).is_some_and(|at| at <= now) {
+            self.coverage.hit("probe: starts");
+            self.device_mut(id).service = Service::Probing;
+            return self.spawn(now, at);
+        }
+        let due = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
+        match self.devices[&id].service {
+            Service::Quarantined { probe_at } if due(probe_at) => {
+                self.coverage.hit("probe: waits for what is left of an old process");
             }
-            let device = &self.devices[&id];
-            let due = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
-            match device.service {
-                Service::Quarantined { probe_at } if due(probe_at) && self.starts_workers() => {
-                    self.coverage.hit("probe: waits for what is left of an old process");
-                }
-                Service::Open | Service::Probing | Service::Quarantined { .. } => {}
-            }
+            Service::Open | Service::Probing | Service::Quarantined { .. } => {}
         }
     }
 
-    /// An operator wants a device tried again now.
-    pub(super) fn device_released(&mut self, now: Timestamp, id: DeviceId) {
-        let Some(device) = self.devices.get_mut(&id) else {
+    /// An operator wants a device tried again now, for every role. Whether it was out for any that has
+    /// something to do.
+    pub(super) fn device_released(&mut self, now: Timestamp, id: DeviceId) -> bool {
+        if !self.facts.contains_key(&id) {
             self.coverage.hit("release: no such device");
-            return;
-        };
-        match device.service {
-            Service::Quarantined { probe_at: None } => self.coverage.hit("release: halted device"),
-            Service::Quarantined { .. } => self.coverage.hit("release: quarantined device"),
-            Service::Open | Service::Probing => {
-                self.coverage.hit("release: device in service");
-                return;
-            }
+            return false;
         }
-        device.service = Service::Quarantined { probe_at: Some(now) };
+        let stations = || Role::ALL.map(|role| Station { role, device: id }).into_iter();
+        let is_out = |at: &Station| self.devices[at].service != Service::Open;
+        if !stations().any(|at| is_out(&at) && self.is_busy(at.role)) {
+            self.coverage.hit("release: device in service");
+            return false;
+        }
+        for at in stations() {
+            let device = self.devices.get_mut(&at).expect("devices stay");
+            let Service::Quarantined { probe_at } = &mut device.service else { continue };
+            self.coverage.hit(match probe_at {
+                None => "release: halted device",
+                Some(_) => "release: quarantined device",
+            });
+            *probe_at = Some(now);
+        }
+        true
     }
 }
 

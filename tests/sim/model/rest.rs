@@ -1,68 +1,66 @@
-//! A pool that has nothing to do: it finishes what it has, keeps no worker, and gets all of them back.
+//! A role whose workers have nothing to do: it finishes what it has, keeps no worker, and gets all of
+//! them back. Models have such a role: without a model it rests.
 
-use gridpool::pool::Pool;
-use gridpool::pool::event::Timestamp;
+use gridpool_core::Core;
+use gridpool_core::event::Timestamp;
+use gridpool_protocol::ids::Role;
 
+use super::models::ROLE;
 use super::quarantine::Service;
-use super::seats::{Seat, SeatId, State};
+use super::slots::{Slot, SlotId, State};
 use super::{Broken, Model, Phase, holds};
 
 impl Model {
-    /// Whether no worker could do anything: none is started, and none is kept.
-    pub(super) fn has_nothing_to_do(&self) -> bool {
-        self.phase == Phase::Resting && self.jobs.is_empty()
+    /// Whether no worker of a role could do anything: none is started, and none is kept.
+    pub(super) fn has_nothing_to_do(&self, role: Role) -> bool {
+        self.role(role).phase == Phase::Resting
     }
 
-    /// Whether the pool rests.
+    pub(super) fn a_role_that_rests_has_no_job(&self) -> Result<(), Broken> {
+        let rule = "a_role_that_rests_has_no_job";
+        let job = self.jobs.values().find(|job| self.has_nothing_to_do(job.role()));
+        holds(rule, job.is_none(), || format!("{job:?}"))
+    }
+
+    /// Whether there are no models.
     pub(crate) fn is_resting(&self) -> bool {
-        self.phase == Phase::Resting
+        self.role(ROLE).phase == Phase::Resting
     }
 
-    /// Whether no process is left but such as cannot be killed.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.devices.values().all(super::Device::is_gone)
-    }
-
-    pub(super) fn rest_requested(&mut self) {
-        if self.phase != Phase::Serving {
-            self.coverage.hit("rest: ordered of a pool that does not serve");
+    /// The last model is gone.
+    pub(super) fn role_rests(&mut self, now: Timestamp) {
+        if self.role(ROLE).phase != Phase::Serving {
+            self.coverage.hit("rest: of a role that leaves");
             return;
         }
-        self.coverage.hit(match self.jobs.is_empty() {
-            true => "rest: without a job",
-            false => "rest: with jobs",
-        });
-        self.phase = Phase::Resting;
+        self.role_mut(ROLE).phase = Phase::Resting;
+        self.rests(now, ROLE);
     }
 
-    pub(super) fn wake_requested(&mut self) {
-        if self.phase != Phase::Resting {
-            self.coverage.hit("wake: of a pool that does not rest");
+    /// There are models again, or are about to be.
+    pub(super) fn role_wakes(&mut self) {
+        if self.role(ROLE).phase != Phase::Resting {
             return;
         }
-        let any = |is: fn(&State) -> bool| self.seats().any(|(_, seat)| is(&seat.state));
+        let any = |is: fn(&State) -> bool| self.slots_of(ROLE).any(|(_, slot)| is(&slot.state));
         let ends = any(|state| matches!(state, State::Stopping { .. } | State::Killed { .. }));
         let stuck = any(|state| matches!(state, State::Unkillable { .. }));
         let memory = any(|state| matches!(state, State::Reclaiming { .. }));
-        self.coverage.hit(match (self.jobs.is_empty(), ends, stuck, memory) {
-            (false, ..) => "wake: before the last job is done",
-            (true, true, ..) => "wake: while processes end",
-            (true, false, true, _) => "wake: beside what cannot be killed",
-            (true, false, false, true) => "wake: while memory is not back",
-            (true, false, false, false) => "wake: without a process",
+        self.coverage.hit(match (ends, stuck, memory) {
+            (true, ..) => "wake: while processes end",
+            (false, true, _) => "wake: beside what cannot be killed",
+            (false, false, true) => "wake: while memory is not back",
+            (false, false, false) => "wake: without a process",
         });
-        self.phase = Phase::Serving;
+        self.role_mut(ROLE).phase = Phase::Serving;
     }
 
-    /// Nobody is kept while there is nothing to do. Whoever comes after that takes nobody's place.
-    pub(super) fn rests(&mut self, now: Timestamp) {
-        if !self.has_nothing_to_do() {
-            return;
-        }
+    /// No process is kept while there is nothing to do. The next one after that is no restart.
+    fn rests(&mut self, now: Timestamp, role: Role) {
         let by = now.after(self.config.kill_timeout);
-        for at in self.seat_ids() {
-            self.seat_mut(at).processes = 0;
-            self.coverage.hit(match self.seat(at).state {
+        for at in self.slot_ids().into_iter().filter(|at| at.role() == role) {
+            self.slot_mut(at).processes = 0;
+            self.coverage.hit(match self.slot(at).state {
                 State::Busy { .. } => "rest: ends one with what nobody wants any more",
                 State::Ready => "rest: ends one that idles",
                 State::Standby => "rest: ends a standby",
@@ -79,32 +77,29 @@ impl Model {
                     continue;
                 }
             });
-            let worker = self.worker(at);
-            let starts = matches!(self.seat(at).state, State::Starting { .. });
-            self.seat_mut(at).state = State::Stopping { by };
-            self.due.stops.insert(worker);
-            let device = self.devices.get_mut(&at.device).expect("devices stay");
+            self.is_asked_to_end(at, by);
+            let starts = !self.slot(at).was_ready;
+            let device = self.device_mut(at.station);
             if starts && device.service == Service::Probing {
                 // Nothing was found out.
-                self.coverage.hit("rest: a try of a device is called off");
-                device.service = Service::Quarantined { probe_at: Some(now) };
+                self.coverage.hit("rest: a probe of a device is called off");
+                self.device_mut(at.station).service = Service::Quarantined { probe_at: Some(now) };
             }
         }
     }
 
     /// A process that was asked to end has, killed or not; the pool goes on. That says nothing of its
     /// device, however it ended.
-    pub(super) fn ended_as_asked(&mut self, now: Timestamp, at: SeatId) {
-        self.coverage.hit(match self.phase {
+    pub(super) fn ended_as_asked(&mut self, now: Timestamp, at: SlotId) {
+        self.coverage.hit(match self.role(at.role()).phase {
             Phase::Resting => "rest: a process has ended",
-            Phase::Draining { .. } => "rest: a process has ended for a pool that drains",
             Phase::Leaving | Phase::Left | Phase::Serving => "wake: the process before has ended",
         });
         let until = now.after(self.config.reclaim_timeout);
-        let seat = self.seat_mut(at);
-        seat.took_end = seat.doomed.take().map(|doomed| now.since(doomed));
+        let slot = self.slot_mut(at);
+        slot.took_end = slot.doomed.take().map(|doomed| now.since(doomed));
         let state = State::Reclaiming { until, not_before: now };
-        match std::mem::replace(&mut seat.state, state) {
+        match std::mem::replace(&mut slot.state, state) {
             State::Killed { .. } => self.coverage.hit("rest: a process had to be killed"),
             State::Unkillable { .. } => self.coverage.hit("rest: a process has died after all"),
             State::Absent { .. }
@@ -117,20 +112,23 @@ impl Model {
         }
     }
 
-    pub(super) fn who_rests_is_known(&self, pool: &Pool) -> Result<(), Broken> {
+    pub(super) fn who_rests_is_known(&self, core: &Core) -> Result<(), Broken> {
         let rule = "who_rests_is_known";
-        let resting = self.is_resting();
-        holds(rule, pool.is_resting() == resting, || format!("rests: {resting}"))?;
-        let processes = self.seats().any(|(_, seat)| Seat::has_process(seat));
-        holds(rule, pool.has_processes() == processes, || format!("processes: {processes}"))?;
-        let awaits = self.awaits_workers();
-        holds(rule, pool.awaits_workers() == awaits, || {
-            format!("awaits: {awaits}: {:?}", self.devices)
-        })
+        for (&role, state) in &self.roles {
+            let rests = state.phase == Phase::Resting;
+            holds(rule, core.is_resting(role) == rests, || format!("{role} rests: {rests}"))?;
+        }
+        Ok(())
     }
 
-    pub(crate) fn a_pool_that_rests_keeps_no_process(&self) -> Result<(), Broken> {
-        let rule = "a_pool_that_rests_keeps_no_process";
-        holds(rule, self.is_gone(), || format!("{:?}", self.devices))
+    /// Whether no process of a role is left but such as cannot be killed.
+    fn is_gone(&self, role: Role) -> bool {
+        let is_gone = |slot: &Slot| !slot.has_process() || slot.is_unkillable();
+        self.slots_of(role).all(|(_, slot)| is_gone(slot))
+    }
+
+    pub(crate) fn a_role_that_rests_keeps_no_process(&self) -> Result<(), Broken> {
+        let rule = "a_role_that_rests_keeps_no_process";
+        holds(rule, self.is_gone(ROLE), || format!("{:?}", self.devices))
     }
 }

@@ -1,61 +1,70 @@
 //! What holds between events, seen from outside: all that was due is done, the status is true, and the
-//! pool wakes in time.
+//! core wakes in time.
 
 use std::time::Duration;
 
-use gridpool::pool::Pool;
-use gridpool::pool::event::Timestamp;
-use gridpool_protocol::ids::{DeviceId, WorkerId};
+use gridpool_core::Core;
+use gridpool_core::event::Timestamp;
+use gridpool_protocol::ids::{DeviceId, Role, WorkerId};
 use gridpool_protocol::status::{QueueStatus, WorkerState};
 
 use super::devices::Device;
+use super::models::ROLE;
 use super::quarantine::Service;
-use super::seats::{Seat, State};
+use super::slots::{Slot, State, Station};
 use super::{Broken, Due, Model, Phase, holds};
 
-/// Every so many events the rows of the status are compared; at the end always.
+/// How many events there are between two comparisons of the rows of the status; they are compared at the end.
 const STATUS_EVERY: u64 = 8;
 
 impl Model {
-    /// Checks what must hold after an event. `pool` is asked only what anybody may ask it.
-    pub(crate) fn settled(&mut self, now: Timestamp, pool: &Pool) -> Result<(), Broken> {
+    /// Checks what must hold after an event. `core` is asked only what anybody may ask it.
+    pub(crate) fn settled(&mut self, now: Timestamp, core: &Core) -> Result<(), Broken> {
         self.steps += 1;
         what_is_due_is_done_at_once(&self.due)?;
+        self.each_end_of_a_process_is_told_once()?;
+        self.every_command_is_given()?;
+        self.all_that_happened_is_told()?;
+        self.helpers_are_settled(core)?;
         self.no_device_is_idle_while_a_job_waits_that_may_go_there(now)?;
         self.a_worker_with_room_gets_more_if_only_such_wait_as_may_run_beside_others(now)?;
         self.a_worker_that_may_have_a_second_batch_gets_one_if_only_such_wait(now)?;
-        self.nobody_waits_for_longer_than_feed_patience_while_a_device_idles_that_may_take_it(now)?;
+        self.nobody_waits_for_longer_than_feed_timeout_while_a_device_idles_that_may_take_it(now)?;
         self.one_process_of_a_device_serves()?;
         self.a_job_shares_no_more_losses_than_halving_takes()?;
-        let waiting = self.jobs.values().filter(|job| job.waits()).count();
-        self.jobs_high = self.jobs_high.max(waiting as u64);
-        self.the_pool_wakes_when_something_is_due(now, pool)?;
-        self.wakes = pool.poll_deadline();
-        self.the_counters_are_right(pool)?;
-        self.who_rests_is_known(pool)?;
-        let ending = matches!(self.phase, Phase::Leaving | Phase::Left);
+        for role in Role::ALL {
+            let waiting = self.jobs_of(role).filter(|job| job.waits()).count() as u64;
+            let state = self.role_mut(role);
+            state.jobs_high = state.jobs_high.max(waiting);
+        }
+        self.the_core_wakes_when_something_is_due(now, core)?;
+        self.wakes = core.poll_deadline();
+        self.the_counters_are_right(core)?;
+        self.who_rests_is_known(core)?;
+        self.a_role_that_rests_has_no_job()?;
+        let ending = Role::ALL.into_iter().any(|role| self.is_ending(role));
         if ending || self.steps.is_multiple_of(STATUS_EVERY) {
-            self.the_status_shows_what_is(pool)?;
+            self.the_status_shows_what_is(core)?;
         }
         Ok(())
     }
 
-    fn the_pool_wakes_when_something_is_due(
+    fn the_core_wakes_when_something_is_due(
         &self,
         now: Timestamp,
-        pool: &Pool,
+        core: &Core,
     ) -> Result<(), Broken> {
-        let rule = "the_pool_wakes_when_something_is_due";
-        let seats = self.seat_ids().into_iter().filter_map(|at| self.seat_wakes_at(at));
+        let rule = "the_core_wakes_when_something_is_due";
+        let slots = self.slot_ids().into_iter().filter_map(|at| self.slot_wakes_at(at));
         let probes = self.devices.keys().filter_map(|&id| self.probe_wakes_at(id));
         let deadlines = self.jobs.values().map(|job| job.deadline);
-        let drain = match self.phase {
-            Phase::Draining { until } => Some(until),
-            Phase::Leaving | Phase::Left | Phase::Resting | Phase::Serving => None,
-        };
-        let waits = self.seats().filter_map(|(_, seat)| self.patience_ends(seat));
-        let due = seats.chain(probes).chain(deadlines).chain(drain).chain(waits).min();
-        let wakes = pool.poll_deadline();
+        let drains = Role::ALL.into_iter().any(|role| !self.is_ending(role));
+        let drain = self.drain_until.filter(|_| drains);
+        let waits = self.slot_ids().into_iter().filter_map(|at| self.feed_timeout_of(at));
+        let others = [drain, self.commands_wake_at(), self.helpers.wake_at()];
+        let due =
+            slots.chain(probes).chain(deadlines).chain(waits).chain(others.into_iter().flatten());
+        let (due, wakes) = (due.min(), core.poll_deadline());
         let in_time = match (due, wakes) {
             (Some(due), Some(wakes)) => now < wakes && wakes <= due,
             (None, Some(_)) | (Some(_), None) => false,
@@ -64,35 +73,47 @@ impl Model {
         holds(rule, in_time, || format!("it wakes at {wakes:?}, due at {due:?}"))
     }
 
-    fn the_counters_are_right(&self, pool: &Pool) -> Result<(), Broken> {
+    fn the_counters_are_right(&self, core: &Core) -> Result<(), Broken> {
         let rule = "the_counters_are_right";
-        let (told, own) = (pool.counters(), self.counters);
+        let (told, own) = (core.counters(), self.counters);
         holds(rule, told == own, || format!("told {told:?}, counted {own:?}"))?;
         let verdicts =
             told.ok + told.failed + told.deadline + told.poison + told.cancelled + told.device_lost;
         let live = self.jobs.len() as u64;
         holds(rule, told.accepted == verdicts + live, || format!("{told:?} and {live} live"))?;
+        let sum = |of: fn(&super::RoleModel) -> u64| self.roles.values().map(of).sum();
         let own = QueueStatus {
             jobs: self.jobs.values().filter(|job| job.waits()).count() as u64,
-            jobs_high: self.jobs_high,
+            jobs_high: sum(|role| role.jobs_high),
             bytes: self.jobs.values().map(|job| job.request.inline_bytes).sum(),
-            bytes_high: self.bytes_high,
+            bytes_high: sum(|role| role.bytes_high),
             oldest_us: None,
         };
-        let told = pool.queue();
+        let told = core.queue();
         holds(rule, told == own, || format!("told {told:?}, counted {own:?}"))?;
-        let draining = !matches!(self.phase, Phase::Resting | Phase::Serving);
-        holds(rule, pool.is_draining() == draining, || format!("draining: {draining}"))
+        let waiting = self.jobs.values().filter(|job| job.waits());
+        let oldest = waiting.map(|job| job.accepted).min();
+        let told = core.waits_since();
+        holds(rule, told == oldest, || format!("waits since {told:?} and not {oldest:?}"))?;
+        let draining = self.is_draining();
+        holds(rule, core.is_draining() == draining, || format!("draining: {draining}"))
     }
 
-    fn the_status_shows_what_is(&self, pool: &Pool) -> Result<(), Broken> {
+    fn the_status_shows_what_is(&self, core: &Core) -> Result<(), Broken> {
         let rule = "the_status_shows_what_is";
-        let due: Vec<_> = self.devices.iter().flat_map(|(&id, all)| self.rows(id, all)).collect();
-        let told: Vec<_> = pool
+        let places = self.facts.keys().flat_map(|&device| {
+            let of = move |role| Station { role, device };
+            Role::ALL.map(of)
+        });
+        let shown = places.filter(|at| self.is_busy(at.role));
+        let due: Vec<_> = shown.flat_map(|at| self.rows(at)).collect();
+        let told: Vec<_> = core
             .workers()
             .into_iter()
-            .map(|row| Row {
+            .map(|(worker, row)| Row {
+                worker,
                 name: row.name,
+                role: row.role,
                 generation: row.generation,
                 state: row.state,
                 jobs_done: row.jobs_done,
@@ -102,82 +123,129 @@ impl Model {
             })
             .collect();
         holds(rule, told == due, || format!("told {told:?}, {due:?} is due: {:?}", self.devices))?;
-        for (&id, device) in &self.devices {
-            let process = device.seats.iter().find(|seat| seat.serves());
-            let process = process.or_else(|| device.seats.iter().find(|seat| seat.has_process()));
-            let due = process.map(|seat| WorkerId { device: id, generation: seat.generation });
-            let told = pool.worker_on(id);
-            holds(rule, told == due, || format!("{told:?} serves and not {due:?}: {device:?}"))?;
+        for &device in self.facts.keys() {
+            let of = |role| Station { role, device };
+            let due = Role::ALL.into_iter().find_map(|role| self.shown_on(of(role)));
+            let told = core.worker_on(device);
+            holds(rule, told == due, || format!("{told:?} serves and not {due:?}"))?;
         }
-        let out = |device: &Device| {
-            device.service != Service::Open && device.refused && !device.ever_ready
-        };
-        let hopeless = self.devices.values().all(out);
-        let told = pool.misconfigured();
-        let same = told.is_some() == pool.is_misconfigured();
-        holds(rule, same && told.is_some() == hopeless, || format!("misconfigured: {told:?}"))
+        let out = self.devices.iter().filter_map(|(at, device)| match device.service {
+            Service::Quarantined { probe_at } => Some((*at, probe_at)),
+            Service::Open | Service::Probing => None,
+        });
+        let mut out: Vec<_> = out.filter(|(at, _)| self.is_busy(at.role)).collect();
+        out.sort_by_key(|(at, _)| (at.device, at.role));
+        let told = core.quarantines();
+        let told = told.map(|out| (Station { role: out.role, device: out.device }, out.probe_at));
+        let told: Vec<_> = told.collect();
+        holds(rule, told == out, || format!("out of service: {told:?} and not {out:?}"))?;
+        let own = self.models_shown();
+        let told = core.models();
+        let told = told.into_iter().map(|(at, info)| (at, info.name, info.contexts));
+        let told: Vec<_> = told.collect();
+        holds(rule, told == own, || format!("models: {told:?} and not {own:?}"))
+    }
+
+    /// What workers have, and why devices have none of what they are to have.
+    fn models_shown(&self) -> Vec<(String, String, u32)> {
+        let said = self.models.holders.iter().flat_map(|(worker, holder)| {
+            let row = |name: &String, contexts| (worker.to_string(), name.clone(), contexts);
+            holder.rows().map(move |(name, says)| row(name, says.contexts))
+        });
+        let mut rows: Vec<_> = said.collect();
+        for &device in self.facts.keys() {
+            let service = self.devices[&Station { role: ROLE, device }].service;
+            if matches!(service, Service::Quarantined { .. }) && self.is_busy(ROLE) {
+                let names = self.models.wanted.keys();
+                rows.extend(names.map(|name| (device.to_string(), name.clone(), 0)));
+            }
+        }
+        rows
+    }
+
+    /// The process of a device and role that is shown first.
+    fn shown_on(&self, at: Station) -> Option<WorkerId> {
+        let slots = &self.devices[&at].slots;
+        let process = slots.iter().find(|slot| slot.serves());
+        let process = process.or_else(|| slots.iter().find(|slot| slot.has_process()));
+        process.map(|slot| worker(at, slot.generation))
     }
 
     /// A row for every process; a device without any has one of its own.
-    fn rows(&self, id: DeviceId, device: &Device) -> Vec<Row> {
-        let row = |seat: &Seat, generation, state| Row {
-            name: WorkerId { device: id, generation }.to_string(),
+    fn rows(&self, at: Station) -> Vec<Row> {
+        let device = &self.devices[&at];
+        let row = |slot: &Slot, generation, state| Row {
+            worker: slot.has_process().then(|| worker(at, generation)),
+            name: worker(at, generation).to_string(),
+            role: at.role.name().to_owned(),
             generation,
             state,
-            jobs_done: seat.jobs_done,
-            restarts: seat.processes.saturating_sub(1),
-            start_us: seat.took_start.map(micros),
-            end_us: seat.took_end.map(micros),
+            jobs_done: slot.jobs_done,
+            restarts: slot.processes.saturating_sub(1),
+            start_us: slot.took_start.map(micros),
+            end_us: slot.took_end.map(micros),
         };
-        let shown = |seat: &Seat| Some(row(seat, seat.generation, shown_as(seat)?));
-        let rows: Vec<_> = device.seats.iter().filter_map(shown).collect();
+        let shown = |slot: &Slot| Some(row(slot, slot.generation, shown_as(slot)?));
+        let rows: Vec<_> = device.slots.iter().filter_map(shown).collect();
         if !rows.is_empty() {
             return rows;
         }
+        let has_nothing_to_do = self.is_ending(at.role) || self.has_nothing_to_do(at.role);
         let state = match device.service {
             Service::Quarantined { .. } => WorkerState::Quarantined,
-            Service::Open | Service::Probing if self.is_ending() || self.has_nothing_to_do() => {
-                WorkerState::Stopped
-            }
+            Service::Open | Service::Probing if has_nothing_to_do => WorkerState::Stopped,
             Service::Open | Service::Probing => WorkerState::Backoff,
         };
-        vec![row(&device.seats[0], device.generation, state)]
+        vec![row(&device.slots[0], device.generation, state)]
     }
 
     fn one_process_of_a_device_serves(&self) -> Result<(), Broken> {
-        let serving = |device: &Device| device.seats.iter().filter(|seat| seat.serves()).count();
+        let serving = |device: &Device| device.slots.iter().filter(|slot| slot.serves()).count();
         let two = self.devices.values().find(|device| serving(device) > 1);
         holds("one_process_of_a_device_serves", two.is_none(), || format!("{two:?}"))
     }
 
-    /// Whether every seat has its process, but of devices that wait for an operator.
-    pub(crate) fn is_filled(&self) -> bool {
-        let filled = |seat: &Seat| seat.serves() || seat.state == State::Standby;
-        self.devices
-            .values()
-            .filter(|device| !device.is_halted())
-            .all(|device| device.seats.iter().all(filled) && device.seats.iter().any(Seat::serves))
+    /// Devices of roles that have something to do, but such as wait for an operator.
+    fn due_devices(&self) -> impl Iterator<Item = &Device> {
+        let due = self.devices.iter().filter(|(at, device)| {
+            self.role(at.role).phase == Phase::Serving && !device.is_halted()
+        });
+        due.map(|(_, device)| device)
     }
 
-    pub(crate) fn every_seat_is_filled_once_the_faults_stop(&mut self) -> Result<(), Broken> {
-        let rule = "every_seat_is_filled_once_the_faults_stop";
-        if self.devices.values().any(|device| !device.is_halted() && device.probes > 0) {
+    /// Whether every slot has its process, but of devices that wait for an operator.
+    pub(crate) fn is_filled(&self) -> bool {
+        let filled = |slot: &Slot| slot.serves() || slot.state == State::Standby;
+        let is_filled = |device: &Device| {
+            device.slots.iter().all(filled) && device.slots.iter().any(Slot::serves)
+        };
+        self.due_devices().all(is_filled)
+    }
+
+    pub(crate) fn every_slot_is_filled_once_the_faults_stop(&mut self) -> Result<(), Broken> {
+        let rule = "every_slot_is_filled_once_the_faults_stop";
+        if self.due_devices().any(|device| device.probes > 0) {
             self.coverage.hit("phase 2: a device came back by itself");
         }
         holds(rule, self.is_filled(), || format!("{:?}", self.devices))
     }
 
-    /// Devices that nobody but an operator brings back.
+    /// Devices that only an operator brings back.
     pub(crate) fn halted(&self) -> Vec<DeviceId> {
-        let devices = self.devices.iter().filter(|(_, device)| device.is_halted());
-        devices.map(|(&id, _)| id).collect()
+        let is_halted = |id: &DeviceId| {
+            let own = self.devices.iter().filter(|(at, _)| at.device == *id);
+            { own }.any(|(at, device)| self.is_busy(at.role) && device.is_halted())
+        };
+        self.facts.keys().copied().filter(is_halted).collect()
     }
 }
 
 /// A line of the status, as far as it can be known from outside.
 #[derive(Debug, PartialEq)]
 struct Row {
+    worker: Option<WorkerId>,
     name: String,
+    role: String,
     generation: u32,
     state: WorkerState,
     jobs_done: u64,
@@ -186,13 +254,17 @@ struct Row {
     end_us: Option<u64>,
 }
 
+fn worker(at: Station, generation: u32) -> WorkerId {
+    WorkerId { device: at.device, role: at.role, generation }
+}
+
 fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).expect("nothing here takes an age")
 }
 
-/// A process as the status shows it; `None` if the seat has none.
-fn shown_as(seat: &Seat) -> Option<WorkerState> {
-    match seat.state {
+/// A process as the status shows it; `None` if the slot has none.
+fn shown_as(slot: &Slot) -> Option<WorkerState> {
+    match slot.state {
         State::Absent { .. } | State::Reclaiming { .. } => None,
         State::Busy { .. } => Some(WorkerState::Busy),
         State::Killed { .. } | State::Stopping { .. } => Some(WorkerState::Stopping),
@@ -212,6 +284,7 @@ fn what_is_due_is_done_at_once(due: &Due) -> Result<(), Broken> {
         && due.stops.is_empty()
         && due.withdrawals.is_empty()
         && due.hashes.is_empty()
+        && due.told.is_empty()
         && !due.leave;
     holds("what_is_due_is_done_at_once", done, || format!("{due:?}"))
 }

@@ -1,6 +1,6 @@
 //! The one verdict of a job, its receipt, and the memory of it by key.
 
-use gridpool::pool::event::{JobRequest, Timestamp};
+use gridpool_core::event::{JobRequest, Timestamp};
 use gridpool_protocol::ids::{ClientId, JobId, JobKey};
 use gridpool_protocol::receipt::{AttemptOutcome, Receipt, Verdict};
 
@@ -9,8 +9,8 @@ use super::{Broken, Model, Remembered, Reply, holds};
 
 impl Model {
     fn remember(&mut self, request: &JobRequest, verdict: Verdict) {
-        let (program_hash, items) = (request.program_hash.to_string(), request.items);
-        let remembered = Remembered { job: request.job, program_hash, items, verdict };
+        let (work, items) = (request.work.clone(), request.items);
+        let remembered = Remembered { job: request.job, work, items, verdict };
         self.memory.insert(request.key, remembered);
         self.memory_order.push_back(request.key);
         while self.memory_order.len() > self.config.verdicts_kept {
@@ -37,7 +37,7 @@ impl Model {
         self.an_acceptance_comes_before_the_verdict(client, key)?;
         a_verdict_is_the_one_that_the_events_call_for(id, verdict, receipt)?;
         self.a_payload_is_hashed_before_it_is_forgotten(id)?;
-        self.nobody_is_convicted_without_poison_deaths_deaths_alone(id, &job, verdict)?;
+        self.nobody_is_denylisted_without_poison_deaths_deaths_alone(id, &job, verdict)?;
         self.a_deadline_verdict_comes_at_the_deadline(now, id, &job, receipt)?;
         a_client_that_is_gone_is_told_nothing(id, &job, client)?;
         every_item_of_an_ok_job_was_answered_by_exactly_one_attempt(id, &job, receipt)?;
@@ -121,7 +121,7 @@ fn a_receipt_tells_what_happened(
 ) -> Result<(), Broken> {
     let rule = "a_receipt_tells_what_happened";
     let seen =
-        job.attempts.iter().map(|&(worker, outcome, part)| (worker.to_string(), outcome, part));
+        job.attempts.iter().map(|&(worker, outcome, shard)| (worker.to_string(), outcome, shard));
     let told = receipt.attempts.iter().map(|a| (a.worker.clone(), a.outcome, a.part));
     let (seen, told): (Vec<_>, Vec<_>) = (seen.collect(), told.collect());
     holds(rule, told == seen, || format!("{id}: told {told:?}, seen {seen:?}"))?;
@@ -133,7 +133,7 @@ fn a_receipt_tells_what_happened(
     let ok = receipt.job == id.to_string()
         && key == job.request.key
         && receipt.key == key.to_string()
-        && *receipt.program_hash == *job.request.program_hash
+        && receipt.program_hash == job.request.work.to_string()
         && receipt.items == job.request.items
         && receipt.item_errors == job.item_errors
         && u128::from(receipt.queue_us) == queue_us
@@ -152,8 +152,8 @@ fn every_item_of_an_ok_job_was_answered_by_exactly_one_attempt(
         return Ok(());
     }
     let ok = receipt.attempts.iter().filter(|attempt| attempt.outcome == AttemptOutcome::Ok);
-    let mut parts: Vec<_> = ok.map(|attempt| (attempt.part.start, attempt.part.end)).collect();
-    parts.sort_unstable();
-    let end = parts.iter().try_fold(0, |at, &(start, end)| (start == at).then_some(end));
-    holds(rule, end == Some(job.request.items), || format!("{id}: {parts:?}"))
+    let mut shards: Vec<_> = ok.map(|attempt| (attempt.part.start, attempt.part.end)).collect();
+    shards.sort_unstable();
+    let end = shards.iter().try_fold(0, |at, &(start, end)| (start == at).then_some(end));
+    holds(rule, end == Some(job.request.items), || format!("{id}: {shards:?}"))
 }

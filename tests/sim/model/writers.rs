@@ -1,4 +1,4 @@
-//! Who may still write to the place of a result: whoever was sent that part and neither answered nor
+//! Which processes may still write to the place of a result: each that was sent that shard and neither answered nor
 //! ended. Kept beside all other rules, from what was dispatched alone.
 
 use std::collections::BTreeMap;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use gridpool::pool::event::{Event, JobRequest, Release, Timestamp};
+use gridpool_core::event::{ClientEvent, Event, JobRequest, Release, Timestamp, Work};
 use gridpool_protocol::fault::FaultCode;
-use gridpool_protocol::ids::{ClientId, ContentHash, DeviceId, DeviceKind, JobId, JobKey, Role};
+use gridpool_protocol::ids::{ClientId, ContentHash, DeviceId, DeviceKind, JobId, JobKey};
 use gridpool_protocol::message::Priority;
 
 use super::{Delivery, Fate, World};
@@ -12,14 +12,14 @@ use super::{Delivery, Fate, World};
 /// Submissions that may be repeated.
 const REMEMBERED: usize = 12;
 
-/// What there is to submit for a program and a number of items: first the batches that kill workers,
+/// What there is to submit for a program and a number of items: first the dispatches that kill workers,
 /// then those that do not, then one that comes after the faults.
 const POISONOUS: u8 = 2;
 const HARMLESS: u8 = 8;
 const PROBE: u8 = u8::MAX;
 
 impl World {
-    /// One step: what somebody does at `now`, if the pool hears of it.
+    /// One step: what a client or chance does at `now`, if the pool hears of it.
     pub(crate) fn act(&mut self, now: Timestamp) -> Option<Event> {
         let rates = self.swarm.rates.clone();
         if self.rng.chance(rates.drains) {
@@ -32,21 +32,15 @@ impl World {
         if self.rng.chance(rates.stops) {
             return Some(Event::StopRequested);
         }
-        if self.rng.chance(rates.rests) {
-            return Some(self.rest(now));
-        }
-        if self.rng.chance(rates.wakes) {
-            return Some(Event::WakeRequested);
-        }
-        if self.rng.chance(rates.offer_changes) {
-            self.models_change(now);
+        if self.rng.chance(rates.model_losses) {
+            self.loses_a_model(now);
             return None;
+        }
+        if self.swarm.has_helpers && self.rng.chance(rates.helper_chaos) {
+            return self.helper_chaos(now);
         }
         if self.rng.chance(rates.chaos) {
             return self.chaos(now);
-        }
-        if self.rng.chance(rates.releases) {
-            return self.release();
         }
         if self.rng.chance(rates.device_faults) {
             return Some(self.device_fault(now));
@@ -58,11 +52,17 @@ impl World {
             let clients = self.clients.clone();
             self.rng.pick(&clients)
         };
+        if self.rng.chance(rates.releases) {
+            return self.release(client);
+        }
+        if self.swarm.models > 0 && self.rng.chance(rates.model_changes) {
+            return Some(self.changes_models(client));
+        }
         if self.rng.chance(rates.disconnects) {
             self.clients.retain(|&open| open != client);
             let at = self.soon(now, 20);
             self.connect(at);
-            return Some(Event::ClientGone { client });
+            return Some(Event::Client(client, ClientEvent::Gone));
         }
         if self.rng.chance(rates.cancels) {
             return self.cancel(client);
@@ -86,7 +86,7 @@ impl World {
     pub(super) fn connect(&mut self, at: Timestamp) {
         self.next_client += 1;
         let client = ClientId(self.next_client);
-        self.send(at, Delivery::Event(Event::ClientConnected { client }));
+        self.send(at, Delivery::Event(Event::Client(client, ClientEvent::Connected)));
     }
 
     /// Open connections.
@@ -94,9 +94,19 @@ impl World {
         self.clients.clone()
     }
 
-    /// An ordinary job with all the time it needs.
-    pub(crate) fn probe(&mut self, now: Timestamp, client: ClientId) -> (JobId, Event) {
+    /// An ordinary job with all the time it needs, at a program or at this model.
+    pub(crate) fn probe(
+        &mut self,
+        now: Timestamp,
+        client: ClientId,
+        model: Option<&str>,
+    ) -> (JobId, Event) {
+        let work = match model {
+            Some(name) => Work::Model { name: name.into() },
+            None => program(0),
+        };
         let request = JobRequest {
+            work,
             cost: 1,
             inline_bytes: 0,
             deadline: Duration::from_secs(600),
@@ -120,7 +130,7 @@ impl World {
         self.send(at, Delivery::Event(Event::ContentHashed { job, content }));
     }
 
-    fn release(&mut self) -> Option<Event> {
+    fn release(&mut self, client: ClientId) -> Option<Event> {
         let release = match self.rng.below(6) {
             0 => Release::Contents,
             1..3 => {
@@ -132,7 +142,14 @@ impl World {
             }
             _ => Release::Device(self.some_device()),
         };
-        Some(Event::ReleaseRequested { release })
+        Some(self.release_of(client, release))
+    }
+
+    /// An operator wants something back.
+    pub(crate) fn release_of(&mut self, client: ClientId, release: Release) -> Event {
+        self.next_request += 1;
+        let request = self.next_request;
+        Event::Client(client, ClientEvent::ReleaseRequested { request, release })
     }
 
     /// A device, or one that the pool does not have.
@@ -151,7 +168,7 @@ impl World {
         let (owner, key) = (*owner, request.key);
         let client =
             if self.clients.contains(&owner) && self.rng.chance(850) { owner } else { client };
-        Some(Event::CancelRequested { client, key })
+        Some(Event::Client(client, ClientEvent::CancelRequested { key }))
     }
 
     fn submit(&mut self, now: Timestamp, client: ClientId) -> Event {
@@ -174,7 +191,7 @@ impl World {
             request.items += 1;
         }
         if self.rng.chance(120) {
-            request.program_hash = "vmirror".into();
+            request.work = Work::Program { hash: "vmirror".into() };
         }
         let client =
             if self.clients.contains(&owner) && self.rng.chance(600) { owner } else { client };
@@ -196,7 +213,7 @@ impl World {
             self.submitted.remove(0);
         }
         self.submitted.push((client, request.clone()));
-        Event::JobSubmitted { client, request }
+        Event::Client(client, ClientEvent::Submitted(request))
     }
 
     fn new_request(&mut self) -> JobRequest {
@@ -208,14 +225,15 @@ impl World {
             self.rng.pick(&[200, 500, 1_000, 2_000, 2_001, 3_000, 10_000])
         };
         let answer_inline = self.rng.chance(self.swarm.inline);
-        let model = self.some_model();
+        let work = match self.some_model() {
+            Some(name) => Work::Model { name },
+            None => program(self.rng.below(self.swarm.programs)),
+        };
         JobRequest {
             job,
-            role: if model.is_some() { Role::Infer } else { Role::Grid },
-            model,
+            work,
             key: JobKey(self.next_key),
             label: "".into(),
-            program_hash: format!("p{}", self.rng.below(self.swarm.programs)).into(),
             items: self.rng.pick(&self.swarm.items),
             cost: self.rng.pick(&self.swarm.costs),
             inline_bytes: self.rng.pick(&[0, 0, 50, 100, 101, 30_000]),
@@ -239,12 +257,16 @@ impl World {
     }
 }
 
-/// The hash of a batch of so many items under a program: two of the same content have the same.
+/// The hash of a batch with its items and its work: equal content has an equal hash.
 fn content_of(request: &JobRequest, batch: u8) -> ContentHash {
     let mut hash = [0; 32];
     hash[0] = batch;
     hash[1..5].copy_from_slice(&request.items.to_le_bytes());
-    let program = request.program_hash.as_bytes();
-    hash[5..5 + program.len()].copy_from_slice(program);
+    let work = request.work.to_string();
+    hash[5..5 + work.len()].copy_from_slice(work.as_bytes());
     ContentHash(hash)
+}
+
+fn program(number: u64) -> Work {
+    Work::Program { hash: format!("p{number}").into() }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use gridpool::pool::event::{Event, Exit, ExitStatus, Timestamp};
+use gridpool_core::event::{Event, Exit, ExitStatus, Timestamp, WorkerEvent};
 use gridpool_protocol::exit;
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::WorkerId;
@@ -21,7 +21,7 @@ pub(super) const FATAL: [ExitStatus; 4] = [
     ExitStatus::Signal(11),
 ];
 
-/// Ends that speak against nobody in particular.
+/// Ends that speak against no job in particular.
 const ODD: [ExitStatus; 6] = [
     ExitStatus::Code(exit::worker::OK),
     ExitStatus::Code(exit::worker::DEVICE_LOST),
@@ -69,7 +69,7 @@ impl World {
             } else {
                 self.soon(at, BEACON_LAG_MS).min(known_at)
             };
-            self.tell(lost_at, Event::BeaconLost { worker, last_words: None });
+            self.tell(lost_at, Event::Worker(worker, WorkerEvent::BeaconLost { last_words: None }));
         }
         let sticky = status == ExitStatus::Code(exit::worker::STICKY);
         let named = sticky && self.rng.chance(self.swarm.rates.named_faults);
@@ -137,7 +137,7 @@ impl World {
         self.end(at, worker, ExitStatus::Code(exit::worker::OK));
     }
 
-    /// The process is gone: what it said and nobody has heard yet arrives late or never.
+    /// The process is gone: what it said and the pool has not heard yet arrives late or never.
     pub(super) fn bury(&mut self, now: Timestamp, worker: WorkerId) {
         let process = self.processes.remove(&worker).unwrap_or_default();
         let unheard: Vec<_> = self
@@ -169,11 +169,11 @@ impl World {
     pub(super) fn gives_memory_back(&mut self, now: Timestamp, worker: WorkerId) {
         if !self.rng.chance(self.swarm.rates.lost_memory) {
             let at = self.soon(now, self.swarm.memory_lag);
-            self.tell(at, Event::WorkerReclaimed { worker });
+            self.tell(at, Event::Worker(worker, WorkerEvent::Reclaimed));
         }
     }
 
-    /// Something goes wrong by itself, or somebody long dead speaks.
+    /// Something goes wrong by itself, or a process that is long dead speaks.
     pub(super) fn chaos(&mut self, now: Timestamp) -> Option<Event> {
         let workers: Vec<_> = self.processes.keys().copied().collect();
         if workers.is_empty() || (self.rng.chance(400) && !self.graves.is_empty()) {
@@ -193,9 +193,12 @@ impl World {
                 // The thread that held it is gone, the process goes on.
                 let process = self.processes.get_mut(&worker).expect("it was just listed");
                 let had_beacon = std::mem::take(&mut process.has_beacon);
-                return had_beacon.then_some(Event::BeaconLost { worker, last_words: None });
+                return had_beacon.then_some(Event::Worker(
+                    worker,
+                    WorkerEvent::BeaconLost { last_words: None },
+                ));
             }
-            4 => return Some(Event::WorkerReclaimed { worker }),
+            4 => return Some(Event::Worker(worker, WorkerEvent::Reclaimed)),
             _ => {
                 self.processes.entry(worker).or_default().mute = true;
                 let at = self.soon(now, 800);
@@ -223,7 +226,10 @@ impl World {
         let choices: Vec<_> = attempts.iter().chain(&current).copied().collect();
         if !choices.is_empty() && self.rng.chance(600) {
             let attempt = self.rng.pick(&choices);
-            return Some(Event::WorkerAnswered { worker, attempt, result: Ok(report()) });
+            return Some(Event::Worker(
+                worker,
+                WorkerEvent::Answered { attempt, result: Ok(report()) },
+            ));
         }
         Some(self.any_word(worker))
     }
@@ -241,35 +247,42 @@ impl World {
 
     fn any_word(&mut self, worker: WorkerId) -> Event {
         let lives = self.processes.contains_key(&worker);
-        match self.rng.below(6) {
+        match self.rng.below(7) {
             0 => ready(worker),
             1 if !lives => {
                 let status = self.any_death();
                 exited(worker, status, None)
             }
-            2 if !lives => {
-                Event::SpawnFailed { worker, detail: "late".to_owned(), is_final: false }
+            2 if !lives => Event::Worker(
+                worker,
+                WorkerEvent::SpawnFailed { detail: "late".to_owned(), is_final: false },
+            ),
+            3 => Event::Worker(worker, WorkerEvent::BeaconLost { last_words: None }),
+            4 => Event::Worker(worker, WorkerEvent::Reclaimed),
+            5 if worker.role == crate::model::MODELS => {
+                Event::Worker(worker, WorkerEvent::CommandEnded { number: 0, result: Ok(()) })
             }
-            3 => Event::BeaconLost { worker, last_words: None },
-            4 => Event::WorkerReclaimed { worker },
-            _ => Event::WorkerHeard { worker },
+            _ => Event::Worker(worker, WorkerEvent::Heard),
         }
     }
 }
 
 /// Whose message it is, of those that a process says itself.
 fn speaker(delivery: &Delivery) -> Option<WorkerId> {
-    match *delivery {
-        Delivery::Event(
-            Event::ModelsOffered { worker, .. }
-            | Event::WorkerAnswered { worker, .. }
-            | Event::WorkerHeard { worker }
-            | Event::WorkerReady { worker, .. },
-        ) => Some(worker),
-        Delivery::Beat(_) | Delivery::Event(_) | Delivery::Wake(_) => None,
+    let &Delivery::Event(Event::Worker(worker, ref event)) = delivery else { return None };
+    match event {
+        WorkerEvent::Answered { .. }
+        | WorkerEvent::CommandEnded { .. }
+        | WorkerEvent::Heard
+        | WorkerEvent::ModelsReported(_)
+        | WorkerEvent::Ready(_) => Some(worker),
+        WorkerEvent::BeaconLost { .. }
+        | WorkerEvent::Exited(_)
+        | WorkerEvent::Reclaimed
+        | WorkerEvent::SpawnFailed { .. } => None,
     }
 }
 
 fn exited(worker: WorkerId, status: ExitStatus, fault: Option<FaultCode>) -> Event {
-    Event::WorkerExited { worker, exit: Exit { status, fault, last_words: None } }
+    Event::Worker(worker, WorkerEvent::Exited(Exit { status, fault, last_words: None }))
 }

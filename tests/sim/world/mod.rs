@@ -1,22 +1,28 @@
-//! What is outside the pool: worker processes, clients, and a network that delays what they say.
+//! What is outside the core: processes of workers and helpers, clients, and a network that delays what
+//! they say.
 //!
-//! The world does what the pool's actions order and never looks into the pool.
+//! The world does what the core's actions order and never looks into the core.
 
 mod clients;
 mod deaths;
+mod helpers;
 mod models;
 mod workers;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use gridpool::pool::event::{Action, Event, JobRequest, Timestamp};
-use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, DeviceId, JobId, WorkerId};
+use gridpool_core::action::Action;
+use gridpool_core::event::{
+    ClientEvent, Event, Helper, HelperEvent, JobRequest, Timestamp, WorkerEvent,
+};
+use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, JobId, WorkerId};
 
 use crate::rates::Rates;
 use crate::rng::Rng;
 use crate::swarm::Swarm;
+use helpers::HelperProcess;
+use models::Loaded;
 
 /// What the network or time brings.
 #[expect(clippy::large_enum_variant, reason = "most deliveries are events")]
@@ -24,8 +30,12 @@ use crate::swarm::Swarm;
 enum Delivery {
     /// The worker's next sign of life is due.
     Beat(WorkerId),
-    /// The pool is told.
+    /// The core is told.
     Event(Event),
+    /// The next sign of life of a helper's process is due.
+    HelperBeat(Helper, u64),
+    /// The process of a helper is gone, or never was.
+    HelperGone(Helper, u64, HelperEvent),
     /// A worker that had fallen silent goes on.
     Wake(WorkerId),
 }
@@ -33,7 +43,7 @@ enum Delivery {
 /// One worker process that has not been reaped.
 #[derive(Clone, Debug, Default)]
 struct Process {
-    /// What it was last told to run, and before that: its latest two batches.
+    /// What it was last told to run, and before that: its latest two dispatches.
     running: Vec<AttemptId>,
     before: Vec<AttemptId>,
     /// When it is done with all that it was told.
@@ -48,6 +58,9 @@ struct Process {
     dies_at: Option<Timestamp>,
     /// Its beacon shines.
     has_beacon: bool,
+    /// The models that it has, and when it first says so.
+    models: BTreeMap<String, Loaded>,
+    reports_from: Timestamp,
 }
 
 impl Process {
@@ -76,8 +89,7 @@ pub(crate) struct World {
     network: BTreeMap<(Timestamp, u64), Delivery>,
     sent: u64,
     processes: BTreeMap<WorkerId, Process>,
-    /// The models of each device.
-    offers: BTreeMap<DeviceId, BTreeSet<Arc<str>>>,
+    helpers: BTreeMap<Helper, HelperProcess>,
     /// Processes that are gone, with what they ran.
     graves: Vec<(WorkerId, Vec<AttemptId>)>,
     fates: BTreeMap<JobId, Fate>,
@@ -88,6 +100,8 @@ pub(crate) struct World {
     next_client: u64,
     next_job: u64,
     next_key: u128,
+    /// Of operators.
+    next_request: u64,
     /// Nothing goes wrong any more.
     is_calm: bool,
     /// The latest submissions, for repeated keys.
@@ -102,7 +116,7 @@ impl World {
             network: BTreeMap::new(),
             sent: 0,
             processes: BTreeMap::new(),
-            offers: BTreeMap::new(),
+            helpers: BTreeMap::new(),
             graves: Vec::new(),
             fates: BTreeMap::new(),
             suspects: Vec::new(),
@@ -110,16 +124,18 @@ impl World {
             next_client: 0,
             next_job: 0,
             next_key: 0,
+            next_request: 0,
             is_calm: false,
             submitted: Vec::new(),
         };
         for _ in 0..swarm.clients {
             world.connect(Timestamp::default());
         }
-        world.draw_all_models();
-        if swarm.starts_resting {
-            let at = world.soon(Timestamp::default(), 300);
-            world.tell(at, Event::WakeRequested);
+        if swarm.has_helpers {
+            for helper in Helper::ALL {
+                let at = world.soon(Timestamp::default(), 20);
+                world.tell(at, Event::Helper(helper, HelperEvent::Wanted));
+            }
         }
         world
     }
@@ -139,11 +155,15 @@ impl World {
                     return None;
                 }
                 self.send(now.after(self.swarm.heartbeat), Delivery::Beat(worker));
-                Some(Event::WorkerHeard { worker })
+                Some(Event::Worker(worker, WorkerEvent::Heard))
             }
             Delivery::Event(event) => {
                 self.on_delivered(now, &event);
                 Some(event)
+            }
+            Delivery::HelperBeat(helper, number) => self.helper_beats(now, helper, number),
+            Delivery::HelperGone(helper, number, event) => {
+                self.helper_is_gone(helper, number, event)
             }
             Delivery::Wake(worker) => {
                 let process = self.processes.get_mut(&worker)?;
@@ -152,56 +172,45 @@ impl World {
                 }
                 process.mute = false;
                 self.send(now.after(self.swarm.heartbeat), Delivery::Beat(worker));
-                Some(Event::WorkerHeard { worker })
+                Some(Event::Worker(worker, WorkerEvent::Heard))
             }
         }
     }
 
     fn on_delivered(&mut self, now: Timestamp, event: &Event) {
-        match *event {
-            Event::ClientConnected { client } => self.clients.push(client),
-            Event::SpawnFailed { worker, .. } => self.bury(now, worker),
-            Event::WorkerExited { worker, .. } => {
-                self.bury(now, worker);
-                self.gives_memory_back(now, worker);
-            }
-            Event::BeaconLost { .. }
-            | Event::CancelRequested { .. }
-            | Event::ClientGone { .. }
-            | Event::ContentHashed { .. }
-            | Event::DeviceFault { .. }
-            | Event::DrainRequested
-            | Event::JobSubmitted { .. }
-            | Event::ModelsOffered { .. }
-            | Event::ModelsOrdered { .. }
-            | Event::ModelsSettled { .. }
-            | Event::ReleaseRequested { .. }
-            | Event::RestRequested
-            | Event::StopRequested
-            | Event::TimePassed
-            | Event::WakeRequested
-            | Event::WorkerAnswered { .. }
-            | Event::WorkerHeard { .. }
-            | Event::WorkerReady { .. }
-            | Event::WorkerReclaimed { .. } => {}
+        if let &Event::Client(client, ClientEvent::Connected) = event {
+            self.clients.push(client);
+        } else if let &Event::Worker(worker, WorkerEvent::SpawnFailed { .. }) = event {
+            self.bury(now, worker);
+        } else if let &Event::Worker(worker, WorkerEvent::Exited(_)) = event {
+            self.bury(now, worker);
+            self.gives_memory_back(now, worker);
         }
     }
 
-    /// Does what the pool orders.
+    /// Does what the core orders.
     pub(crate) fn perform(&mut self, now: Timestamp, action: &Action) {
         match *action {
+            Action::Command { worker, number, ref command } => {
+                self.on_command(now, worker, number, command);
+            }
             Action::Dispatch { worker, ref attempts } => self.on_dispatch(now, worker, attempts),
             Action::HashContent { job } => self.on_hash(now, job),
-            Action::Kill { worker } => self.on_kill(now, worker),
-            Action::Spawn { worker } => self.on_spawn(now, worker),
+            Action::Helper(helper, ref action) => self.on_helper(now, helper, action),
+            Action::Kill { worker, .. } => self.on_kill(now, worker),
+            Action::Spawn { worker, ref models } => self.on_spawn(now, worker, models),
             Action::Stop { worker } => self.on_stop(now, worker),
             Action::Withdraw { worker, attempt } => self.on_withdraw(now, worker, attempt),
             Action::Accept { .. }
+            | Action::DeathReport(_)
             | Action::Discard { .. }
             | Action::Finish { .. }
-            | Action::Leave
+            | Action::Leave { .. }
+            | Action::Misconfigured { .. }
+            | Action::Note(_)
             | Action::Refuse { .. }
-            | Action::Replay { .. } => {}
+            | Action::Replay { .. }
+            | Action::Reply { .. } => {}
         }
     }
 
@@ -224,7 +233,7 @@ impl World {
             self.send(at, stuck);
         }
         // After all that they have said before.
-        self.all_have_all_models(soon.after(Duration::from_millis(1)));
+        self.all_models_work(soon.after(Duration::from_millis(1)));
     }
 
     fn send(&mut self, at: Timestamp, delivery: Delivery) {

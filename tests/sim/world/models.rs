@@ -1,95 +1,175 @@
-//! What models workers have, and operators who take the last one away or bring a first one.
+//! What models workers have, how they change them as they are told, and operators who want them changed.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use gridpool::pool::event::{Event, Timestamp};
-use gridpool_protocol::ids::{DeviceId, DeviceKind, WorkerId};
+use gridpool_core::event::{ClientEvent, Event, Timestamp, WorkerEvent};
+use gridpool_protocol::ids::{ClientId, WorkerId};
+use gridpool_protocol::message::ModelOrder;
+use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
+use gridpool_protocol::tensor::options::ModelPlan;
 
 use super::World;
+use crate::swarm::plan;
 
-/// Longest time for which a pool rests, milliseconds, unless nobody wakes it.
-const REST_MAX_MS: u64 = 400;
+/// A model in a worker.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loaded {
+    contexts: u32,
+    is_ready: bool,
+}
 
 impl World {
-    /// Draws anew which models a device has from now on. Fewer at times than are asked for, or none.
-    pub(super) fn draw_models(&mut self, device: DeviceId) {
-        let all = (0..self.swarm.models).map(name).collect::<Vec<_>>();
-        let some = all.into_iter().filter(|_| self.rng.chance(650)).collect();
-        self.offers.insert(device, some);
-    }
-
-    pub(super) fn draw_all_models(&mut self) {
-        for index in 0..self.swarm.devices {
-            self.draw_models(DeviceId { kind: DeviceKind::Gpu, index });
-        }
-    }
-
-    /// What a request asks for.
+    /// What a request asks for, if it asks for a model.
     pub(super) fn some_model(&mut self) -> Option<Arc<str>> {
-        if self.swarm.models == 0 {
+        if !self.rng.chance(self.swarm.model_jobs) {
             return None;
         }
-        if self.rng.chance(self.swarm.rates.unknown_models) {
-            return Some(name(self.swarm.models));
-        }
-        Some(name(self.rng.below(self.swarm.models)))
+        Some(self.some_name().into())
     }
 
-    /// A worker says what it has, at the latest when it is READY if it is in time.
-    pub(super) fn offers_at(&mut self, now: Timestamp, ready_at: Timestamp, worker: WorkerId) {
-        if self.swarm.models == 0 {
+    /// A model that there may be, or one that there is never.
+    fn some_name(&mut self) -> String {
+        if self.rng.chance(self.swarm.rates.unknown_models) {
+            return name(self.swarm.models);
+        }
+        name(self.rng.below(self.swarm.models))
+    }
+
+    /// A worker has loaded what it was started with, as far as it could, and says so, at the latest when
+    /// it is READY if it is in time.
+    pub(super) fn loads_at(
+        &mut self,
+        now: Timestamp,
+        ready_at: Timestamp,
+        worker: WorkerId,
+        plans: &[ModelPlan],
+    ) {
+        if worker.role != crate::model::MODELS {
             return;
         }
-        let at = match self.rng.chance(self.swarm.rates.late_offers) {
+        for plan in plans {
+            let is_ready = !self.rng.chance(self.swarm.rates.load_fails);
+            let loaded = Loaded { contexts: plan.options.contexts, is_ready };
+            let process = self.processes.get_mut(&worker).expect("it has just started");
+            process.models.insert(plan.name.clone(), loaded);
+        }
+        let at = match self.rng.chance(self.swarm.rates.late_reports) {
             true => self.soon(ready_at, 50),
             false => self.within(now, ready_at),
         };
-        let event = self.offer(worker);
-        self.tell(at, event);
+        self.processes.get_mut(&worker).expect("it has just started").reports_from = at;
+        self.reports_at(at, worker);
     }
 
-    /// What the worker would say now of its models.
-    pub(super) fn offer(&self, worker: WorkerId) -> Event {
-        let models = self.offers.get(&worker.device).cloned().unwrap_or_default();
-        Event::ModelsOffered { worker, models }
+    /// A worker says what it has, as it is now.
+    fn reports_at(&mut self, at: Timestamp, worker: WorkerId) {
+        let models =
+            self.processes[&worker].models.iter().map(|(name, loaded)| info(name, *loaded));
+        let models = models.collect();
+        self.tell(at, Event::Worker(worker, WorkerEvent::ModelsReported(models)));
     }
 
-    /// A device's models change, and its workers say so.
-    pub(super) fn models_change(&mut self, now: Timestamp) {
-        let device = self.some_device();
-        self.draw_models(device);
-        let own: Vec<_> = self.processes.keys().copied().filter(|w| w.device == device).collect();
-        for worker in own {
-            let at = self.soon(now, 20);
-            let event = self.offer(worker);
-            self.tell(at, event);
-        }
-    }
-
-    /// Every device has every model, once nothing goes wrong any more.
-    pub(super) fn all_have_all_models(&mut self, at: Timestamp) {
-        if self.swarm.models == 0 {
+    /// A worker is told to change its models.
+    pub(super) fn on_command(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        number: u64,
+        command: &ModelOrder,
+    ) {
+        let Some(process) = self.processes.get(&worker) else { return };
+        if process.mute || process.is_dead(now) || self.rng.chance(self.swarm.rates.lost_commands) {
             return;
         }
-        let all: BTreeSet<_> = (0..=self.swarm.models).map(name).collect();
-        self.offers.values_mut().for_each(|own| own.clone_from(&all));
-        for worker in self.processes.keys().copied().collect::<Vec<_>>() {
-            let event = self.offer(worker);
-            self.tell(at, event);
+        let reports_from = process.reports_from;
+        let at = self.soon(now, self.swarm.load_max).max(reports_from);
+        if self.rng.chance(self.swarm.rates.deadly_commands) {
+            let status = self.any_death();
+            self.end(at, worker, status);
+            return;
         }
+        let fails = self.rng.chance(self.swarm.rates.load_fails);
+        let result = if fails { Err("it does not fit".to_owned()) } else { Ok(()) };
+        let models = &mut self.processes.get_mut(&worker).expect("it was just found").models;
+        match command {
+            ModelOrder::Unload { name } => {
+                models.remove(name);
+            }
+            ModelOrder::Contexts { .. } | ModelOrder::Load(_) if fails => {}
+            ModelOrder::Contexts { name, contexts } => {
+                models.entry(name.clone()).and_modify(|loaded| loaded.contexts = *contexts);
+            }
+            ModelOrder::Load(plan) => {
+                let loaded = Loaded { contexts: plan.options.contexts, is_ready: true };
+                models.insert(plan.name.clone(), loaded);
+            }
+        }
+        self.reports_at(at, worker);
+        let wrong = self.rng.chance(self.swarm.rates.wrong_commands);
+        let number = if wrong { number + 1 } else { number };
+        self.tell(at, Event::Worker(worker, WorkerEvent::CommandEnded { number, result }));
     }
 
-    /// There is nothing to do any more; somebody finds something soon, or never.
-    pub(super) fn rest(&mut self, now: Timestamp) -> Event {
-        if self.rng.chance(900) {
-            let at = self.soon(now, REST_MAX_MS);
-            self.tell(at, Event::WakeRequested);
+    /// A worker finds that it has a model no more, or has it again.
+    pub(super) fn loses_a_model(&mut self, now: Timestamp) {
+        let has_some = |(_, process): &(&WorkerId, &super::Process)| {
+            !process.models.is_empty() && process.reports_from <= now && !process.ending
+        };
+        let workers = self.processes.iter().filter(has_some).map(|(&worker, _)| worker);
+        let workers: Vec<_> = workers.collect();
+        if workers.is_empty() {
+            return;
         }
-        Event::RestRequested
+        let worker = self.rng.pick(&workers);
+        let is_ready = self.rng.chance(400);
+        let process = self.processes.get_mut(&worker).expect("it was just listed");
+        process.models.values_mut().for_each(|loaded| loaded.is_ready = is_ready);
+        let at = self.soon(now, 20);
+        self.reports_at(at, worker);
+    }
+
+    /// An operator wants the models changed.
+    pub(super) fn changes_models(&mut self, client: ClientId) -> Event {
+        let name = self.some_name();
+        let contexts = u32::try_from(self.rng.below(4)).expect("it is small");
+        let command = match self.rng.below(5) {
+            0 => ModelOrder::Contexts { name, contexts },
+            1 | 2 => ModelOrder::Unload { name },
+            _ => ModelOrder::Load(plan(&name, contexts.max(1))),
+        };
+        self.change_of(client, command)
+    }
+
+    /// The same of a change that is known.
+    pub(crate) fn change_of(&mut self, client: ClientId, command: ModelOrder) -> Event {
+        self.next_request += 1;
+        let request = self.next_request;
+        Event::Client(client, ClientEvent::ModelsChangeRequested { request, command })
+    }
+
+    /// Every worker has all that it has loaded, once nothing goes wrong any more.
+    pub(super) fn all_models_work(&mut self, at: Timestamp) {
+        for worker in self.processes.keys().copied().collect::<Vec<_>>() {
+            let process = self.processes.get_mut(&worker).expect("it was just listed");
+            if process.models.is_empty() || process.reports_from > at {
+                continue;
+            }
+            process.models.values_mut().for_each(|loaded| loaded.is_ready = true);
+            self.reports_at(at, worker);
+        }
     }
 }
 
-fn name(number: u64) -> Arc<str> {
-    format!("m{number}").into()
+fn info(name: &str, loaded: Loaded) -> ModelInfo {
+    let contexts = loaded.contexts;
+    if loaded.is_ready {
+        let state = ModelState::Ready;
+        let info = ModelInfo::unavailable(name, String::new());
+        return ModelInfo { contexts, state, ..info };
+    }
+    ModelInfo { contexts, ..ModelInfo::unavailable(name, "it does not fit".to_owned()) }
+}
+
+fn name(number: u64) -> String {
+    format!("m{number}")
 }

@@ -1,9 +1,11 @@
 //! Worker processes: how they start, serve and fail. How they end is in `deaths`.
 
-use gridpool::pool::event::{Assignment, Event, Timestamp};
+use gridpool_core::action::Assignment;
+use gridpool_core::event::{Event, Timestamp, WorkerEvent};
 use gridpool_protocol::ids::{AttemptId, WorkerId};
 use gridpool_protocol::message::AttemptError;
 use gridpool_protocol::receipt::{DeviceInfo, RunReport};
+use gridpool_protocol::tensor::options::ModelPlan;
 
 use super::deaths::{FATAL, FINAL, SIGKILL};
 use super::{Delivery, Process, World};
@@ -12,7 +14,7 @@ use super::{Delivery, Process, World};
 const POISON_COMES_LAST: u64 = 400;
 
 impl World {
-    pub(super) fn on_spawn(&mut self, now: Timestamp, worker: WorkerId) {
+    pub(super) fn on_spawn(&mut self, now: Timestamp, worker: WorkerId, models: &[ModelPlan]) {
         self.processes.insert(worker, Process { has_beacon: true, ..Process::default() });
         let ready_at = now.after(self.rng.millis(1, 80));
         let is_final = self.rng.chance(self.swarm.rates.spawn_is_final);
@@ -20,7 +22,10 @@ impl World {
             let process = Process { ending: true, ..Process::default() };
             self.processes.insert(worker, process);
             let detail = if is_final { "ENOENT" } else { "EAGAIN" }.to_owned();
-            self.tell(ready_at, Event::SpawnFailed { worker, detail, is_final });
+            self.tell(
+                ready_at,
+                Event::Worker(worker, WorkerEvent::SpawnFailed { detail, is_final }),
+            );
             return;
         }
         self.send(now.after(self.swarm.heartbeat), Delivery::Beat(worker));
@@ -31,16 +36,16 @@ impl World {
             let status = self.any_death();
             self.end(ready_at, worker, status);
         } else if !self.rng.chance(self.swarm.rates.start_hangs) {
-            self.offers_at(now, ready_at, worker);
+            self.loads_at(now, ready_at, worker, models);
             self.tell(ready_at, ready(worker));
         }
     }
 
-    /// The worker is told to run a batch, which it begins when it is done with the one before.
+    /// The worker is told to run a dispatch, which it begins when it is done with the one before.
     pub(super) fn on_dispatch(&mut self, now: Timestamp, worker: WorkerId, sent: &[Assignment]) {
         let Some(process) = self.processes.get_mut(&worker) else { return };
         let attempts: Vec<_> = sent.iter().map(|sent| sent.attempt).collect();
-        let many = self.swarm.window > 1;
+        let many = worker.role == crate::model::MODELS;
         if many {
             process.running.extend(&attempts);
         } else {
@@ -101,7 +106,7 @@ impl World {
         }
         self.processes.entry(worker).or_default().done_at = ends;
         let again = self.rng.chance(self.swarm.rates.wrong_answers);
-        // Inside a batch they may come in any order.
+        // Inside a dispatch they may come in any order.
         if self.rng.chance(300) {
             let times: Vec<_> = answers.iter().map(|&(at, _)| at).rev().collect();
             answers.iter_mut().zip(times).for_each(|(answer, at)| answer.0 = at);
@@ -115,7 +120,7 @@ impl World {
         }
     }
 
-    /// Nobody wants the answer. A worker that has not begun says so soon; one that has answers as it
+    /// No answer is wanted. A worker that has not begun says so soon; one that has answers as it
     /// would have.
     pub(super) fn on_withdraw(&mut self, now: Timestamp, worker: WorkerId, attempt: AttemptId) {
         let begun = self.rng.chance(500);
@@ -124,7 +129,7 @@ impl World {
         if hears && !begun && process.running.contains(&attempt) {
             let at = self.soon(now, 5);
             let result = Err(AttemptError::Refused("cancelled".to_owned()));
-            self.tell(at, Event::WorkerAnswered { worker, attempt, result });
+            self.tell(at, Event::Worker(worker, WorkerEvent::Answered { attempt, result }));
         }
     }
 
@@ -138,14 +143,14 @@ impl World {
         let result = if self.rng.chance(self.swarm.rates.device_errors) {
             Err(AttemptError::Device("CUDA_ERROR_OUT_OF_MEMORY".to_owned()))
         } else if self.rng.chance(self.swarm.rates.refusals) {
-            Err(AttemptError::Refused("not the batch that was submitted".to_owned()))
+            Err(AttemptError::Refused("not the dispatch that was submitted".to_owned()))
         } else {
             Ok(report())
         };
-        self.tell(at.max(now), Event::WorkerAnswered { worker, attempt, result });
+        self.tell(at.max(now), Event::Worker(worker, WorkerEvent::Answered { attempt, result }));
     }
 
-    /// An attempt that the worker does not run yet or no more: of its batch before, an earlier or a
+    /// An attempt that the worker does not run yet or no more: of its dispatch before, an earlier or a
     /// later one of the same job, or what another worker runs.
     fn some_other_attempt(&mut self, running: &[AttemptId], before: &[AttemptId]) -> AttemptId {
         let some = self.rng.pick(running);
@@ -155,7 +160,7 @@ impl World {
         let mut choices: Vec<_> = elsewhere.filter(|a| !running.contains(a)).collect();
         choices.extend(before);
         choices.extend([earlier, later]);
-        // Of a batch that waits behind another, every attempt is such a one.
+        // Every attempt of a dispatch that waits behind another is one that does not run yet.
         choices.push(some);
         self.rng.pick(&choices)
     }
@@ -174,7 +179,7 @@ pub(super) fn ready(worker: WorkerId) -> Event {
         uuid: String::new(),
         driver: String::new(),
     };
-    Event::WorkerReady { worker, device }
+    Event::Worker(worker, WorkerEvent::Ready(device))
 }
 
 pub(super) fn report() -> RunReport {

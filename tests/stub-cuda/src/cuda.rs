@@ -1,6 +1,5 @@
-//! The driver's functions, by the names that a loader asks for. Each is what `cuda.h` says of it, as far
-//! as gridpool uses it: handles that nobody gave out, and calls out of order, get the codes that a
-//! driver gives.
+//! The driver's functions, by the names that a loader asks for. Each follows `cuda.h`, as far as gridpool uses
+//! it. Invalid handles, and calls out of order, get a real driver's codes.
 
 #![expect(
     unsafe_code,
@@ -15,7 +14,7 @@ use crate::kernel::Launch;
 use crate::machine::{Job, Machine, Moment, Stream, uuid};
 use crate::memory::Origin;
 
-/// What calls give, beside 0.
+/// Results of calls, except 0.
 pub(crate) mod code {
     use gridpool_protocol::chaos::DeviceFault;
 
@@ -34,7 +33,7 @@ pub(crate) mod code {
     pub(crate) const HOST_MEMORY_NOT_REGISTERED: u32 = 713;
     pub(crate) const NOT_SUPPORTED: u32 = 801;
 
-    /// What becomes of a kernel that faults on purpose, as on an H200.
+    /// The codes of kernels that fault on purpose, as on an H200.
     pub(crate) const FAULTS: [(DeviceFault, u32); 4] = [
         (DeviceFault::Assert, 710),
         (DeviceFault::Misaligned, 716),
@@ -106,7 +105,7 @@ impl Machine {
         if machine.has_context { Ok(machine) } else { Err(code::INVALID_CONTEXT) }
     }
 
-    /// The place in the machine of the device that this process knows as `ordinal`.
+    /// The machine's number of the device that this process knows as `ordinal`.
     fn device(&mut self, ordinal: c_int) -> Result<u32, u32> {
         let visible = &self.initialised()?.visible;
         let at = usize::try_from(ordinal).map_err(|_| code::INVALID_DEVICE)?;
@@ -128,10 +127,10 @@ exports! { SYMBOLS:
     cuDeviceGet(to: *mut c_int, ordinal: c_int) |mut machine, _| {
         machine.device(ordinal).and_then(|_| give(to, ordinal))
     };
-    cuDeviceGetAttribute(to: *mut c_int, attribute: c_uint, device: c_int) |mut machine, orders| {
+    cuDeviceGetAttribute(to: *mut c_int, attribute: c_uint, device: c_int) |mut machine, effects| {
         machine.device(device)?;
         let known = CAPABILITY.iter().find(|(known, _)| *known == attribute);
-        let value = orders.value.and_then(|value| c_int::try_from(value).ok());
+        let value = effects.value.and_then(|value| c_int::try_from(value).ok());
         let value = value.or_else(|| known.map(|known| known.1));
         give(to, value.ok_or(code::INVALID_VALUE)?)
     };
@@ -149,7 +148,7 @@ exports! { SYMBOLS:
     };
     cuDevicePrimaryCtxRetain(to: *mut Handle, device: c_int) |mut machine, _| {
         let device = machine.device(device)?;
-        machine.enlist(device);
+        machine.register_process(device);
         give(to, handle(CONTEXT))
     };
     cuDriverGetVersion(to: *mut c_int) |machine, _| give(to, machine.script.version);
@@ -179,12 +178,12 @@ exports! { SYMBOLS:
         function: Handle, _grid_x: c_uint, _grid_y: c_uint, _grid_z: c_uint, _block_x: c_uint,
         _block_y: c_uint, _block_z: c_uint, _shared: c_uint, stream: Handle,
         arguments: *mut *mut c_void, _extra: *mut *mut c_void
-    ) |mut machine, orders| {
+    ) |mut machine, effects| {
         let at = function.addr().checked_sub(1).ok_or(code::INVALID_HANDLE)?;
         let name = machine.in_context()?.functions.get(at).ok_or(code::INVALID_HANDLE)?;
         // SAFETY: the caller passes what the parameters of the kernel need.
         let launch = unsafe { Launch::read(name, arguments)? };
-        machine.put_into(stream.addr(), Job::Launch(launch, orders.marred))
+        machine.put_into(stream.addr(), Job::Launch(launch, effects.defect))
     };
     cuMemAlloc_v2(to: *mut Address, bytes: usize) |mut machine, _| {
         let start = machine.in_context()?.memory.allocate(bytes, Origin::Device)?;
@@ -217,17 +216,17 @@ exports! { SYMBOLS:
         machine.in_context()?.memory.unregister(start.expose_provenance())
     };
     cuMemcpyDtoHAsync_v2(to: *mut c_void, from: Address, bytes: usize, stream: Handle)
-    |mut machine, orders| {
+    |mut machine, effects| {
         machine.in_context()?.memory.check(number(from), bytes).map_err(|_| code::INVALID_VALUE)?;
-        let (on_device, to, marred) = (number(from), to.expose_provenance(), orders.marred);
-        let copy = Job::Copy { from: on_device, to, on_device, bytes, marred };
+        let (on_device, to, defect) = (number(from), to.expose_provenance(), effects.defect);
+        let copy = Job::Copy { from: on_device, to, on_device, bytes, defect };
         machine.put_into(stream.addr(), copy)
     };
     cuMemcpyHtoDAsync_v2(to: Address, from: *const c_void, bytes: usize, stream: Handle)
-    |mut machine, orders| {
+    |mut machine, effects| {
         machine.in_context()?.memory.check(number(to), bytes).map_err(|_| code::INVALID_VALUE)?;
-        let (from, on_device, marred) = (from.expose_provenance(), number(to), orders.marred);
-        let copy = Job::Copy { from, to: on_device, on_device, bytes, marred };
+        let (from, on_device, defect) = (from.expose_provenance(), number(to), effects.defect);
+        let copy = Job::Copy { from, to: on_device, on_device, bytes, defect };
         machine.put_into(stream.addr(), copy)
     };
     cuModuleGetFunction(to: *mut Handle, module: Handle, name: *const c_char) |mut machine, _| {
@@ -252,7 +251,7 @@ exports! { SYMBOLS:
         give(to, handle(machine.streams.len()))
     };
     cuStreamQuery(stream: Handle) |mut machine, _| {
-        // Work goes on while it is asked for.
+        // A query makes the stream advance.
         if machine.in_context()?.do_one(stream.addr())? { Err(code::NOT_READY) } else { Ok(()) }
     };
     cuStreamSynchronize(stream: Handle) |mut machine, _| {
@@ -265,18 +264,17 @@ fn number(address: Address) -> usize {
     usize::try_from(address).expect("addresses have 64 bits")
 }
 
-/// Writes a text and its zero, or as much of it as there is room for.
-pub(crate) fn give_text(to: *mut c_char, room: usize, text: &CStr) -> Result<(), u32> {
+/// Writes a text and its zero, cut to the buffer.
+pub(crate) fn give_text(to: *mut c_char, capacity: usize, text: &CStr) -> Result<(), u32> {
     let text = text.to_bytes();
-    let length = text.len().min(room.checked_sub(1).ok_or(code::INVALID_VALUE)?);
+    let length = text.len().min(capacity.checked_sub(1).ok_or(code::INVALID_VALUE)?);
     let to = to.cast::<u8>();
-    // SAFETY: the caller of the function that this is for vouches for the room.
+    // SAFETY: the caller of the function that this is for vouches for the capacity.
     unsafe { ptr::copy_nonoverlapping(text.as_ptr(), to, length) };
     give(to.wrapping_add(length), 0)
 }
 
-/// The entry points of a module of PTX. The last one that was read is known without reading it again:
-/// a test may open many devices.
+/// The entry points of a PTX module. The last module is cached, because a test may open many devices.
 fn entries(image: &[u8]) -> Result<Arc<[String]>, u32> {
     type Read = Option<(Vec<u8>, Arc<[String]>)>;
     static LAST: Mutex<Read> = Mutex::new(None);

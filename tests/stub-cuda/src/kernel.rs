@@ -1,8 +1,8 @@
-//! Kernels by name, from the bytes of their argument, on the reference: what each of `kernels/cuda` reads
-//! and writes, launch by launch.
+//! Runs kernels by name, from the bytes of their argument, on the reference: each reads and writes what its
+//! original in `kernels/cuda` does, launch by launch.
 //!
-//! A chain leaves values that need much room to the kernel after it, as the real one does; which of
-//! them it leaves is told by their grids alone.
+//! A chain leaves values that need much capacity to the kernel after it, as the real one does. Here only their
+//! grids decide which ones.
 
 #![expect(unsafe_code, reason = "a launch passes addresses of values")]
 
@@ -32,7 +32,7 @@ use chain::Takes;
 type Status = [u8; 2];
 
 const OK: Status = [0; 2];
-/// Of a value that its kernel leaves to the next one: `LATER` of `kernels/cuda/chain.cuh`.
+/// The status of a value that its kernel leaves to the next one: `LATER` of `kernels/cuda/chain.cuh`.
 const LATER: Status = [0xff; 2];
 
 /// A kernel with its argument.
@@ -40,16 +40,16 @@ const LATER: Status = [0xff; 2];
 pub(crate) enum Launch {
     /// One of gridpool's.
     Step(&'static str, Box<StepArgument>),
-    /// The one that measures the way there and back.
+    /// The kernel that measures a round trip.
     Echo { from: DeviceAddress, to: DeviceAddress, bytes: u32 },
-    /// One that faults on purpose: the context is lost, with this code.
+    /// A kernel that faults on purpose: the context is lost, with this code.
     Fault(u32),
-    /// One that never ends.
+    /// A kernel that never ends.
     Endless,
 }
 
 impl Launch {
-    /// Takes the argument of the kernel `name`, as a launch does.
+    /// Reads the argument of the kernel `name`, as a launch does.
     ///
     /// # Safety
     /// `arguments` must point at what the parameters of the kernel need.
@@ -92,7 +92,7 @@ unsafe fn argument<T: Copy>(arguments: *mut *mut c_void, at: usize) -> T {
     unsafe { place.cast::<T>().read_unaligned() }
 }
 
-/// Runs a kernel. Gives the first byte of content that it has written: no status, no shape.
+/// Runs a kernel. Returns the address of the first byte of content that it wrote: no status, no shape.
 pub(crate) fn run(launch: &Launch, memory: &Memory) -> Result<Option<usize>, Illegal> {
     let (name, step) = match launch {
         Launch::Step(name, step) => (*name, step),
@@ -115,7 +115,7 @@ pub(crate) fn run(launch: &Launch, memory: &Memory) -> Result<Option<usize>, Ill
     Ok(device.content)
 }
 
-/// Says of a value of a packed result that it lies elsewhere, once that is packed.
+/// Makes a packed result claim that a value lies elsewhere, after packing.
 pub(crate) fn misplace(
     launch: &Launch,
     memory: &Memory,
@@ -130,15 +130,15 @@ pub(crate) fn misplace(
     }
 }
 
-/// The layout of some packed result: under it pictures come one behind the other, whatever room a
-/// launch has for them.
+/// The layout of some packed result: it makes pictures follow each other without gaps, no matter how much
+/// capacity a launch has for them.
 static PACKED: LazyLock<OutputLayout> = LazyLock::new(|| {
     let packed = Program::compile("trim", Ties::Cpython).expect("it is a program");
     let one = BatchLayout::new(1, 1, 1).expect("a batch of one cell");
     OutputLayout::new(&packed, one).expect("its result fits a job")
 });
 
-/// One launch under way.
+/// A launch while it runs.
 struct Device<'a> {
     memory: &'a Memory,
     step: &'a StepArgument,
@@ -192,7 +192,7 @@ impl Device<'_> {
         let ExtentArgument { per_cell, per_value, width, grids } = extent;
         let [per_cell, per_value, width, grids] =
             [per_cell, per_value, width, grids].map(|n| n as usize);
-        // The room of a launch without pictures is none.
+        // A launch without pictures has no capacity.
         if per_cell == 0 {
             return Ok(per_value * value);
         }
@@ -222,12 +222,12 @@ impl Device<'_> {
         Ok((shape, self.memory.read(number(cells.plus(start)), area(shape))?))
     }
 
-    /// Writes a part of a value, if the launch is asked for it.
+    /// Writes a part of a value, if the launch has a place for it.
     fn put(&self, plane: DeviceAddress, at: usize, bytes: &[u8]) -> Result<(), Illegal> {
         if is_null(plane) { Ok(()) } else { self.memory.write(number(plane.plus(at)), bytes) }
     }
 
-    /// The same of what somebody asked for.
+    /// Writes content, if the launch has a place for it.
     fn put_content(
         &mut self,
         plane: DeviceAddress,
@@ -254,7 +254,7 @@ impl Device<'_> {
         if many { self.put(step.labels_high, start, made.labels[1]) } else { Ok(()) }
     }
 
-    /// What is left of a value that has failed.
+    /// Writes a failed value.
     fn put_nothing(&self, value: usize) -> Result<(), Illegal> {
         let step = self.step;
         if step.blanks != 0 && !(is_null(step.to.cells) && is_null(step.counts)) {
@@ -274,7 +274,7 @@ impl Device<'_> {
         self.array(self.step.from.shapes, value).map(area)
     }
 
-    /// The area of every tile, to the sums.
+    /// Writes the area of every tile to the sums.
     fn add_areas(&self) -> Result<(), Illegal> {
         let (values, tile) = (self.step.values as usize, TILE_VALUES as usize);
         for (at, first) in (0..values).step_by(tile).enumerate() {
@@ -285,7 +285,7 @@ impl Device<'_> {
         Ok(())
     }
 
-    /// A place for every value, and the area of all behind the sums.
+    /// Writes a place for every value, and the total area after the sums.
     fn place(&self) -> Result<(), Illegal> {
         let (values, tile) = (self.step.values as usize, TILE_VALUES as usize);
         let mut start = 0;
@@ -329,7 +329,7 @@ impl Device<'_> {
         Ok(())
     }
 
-    /// Writes what an evaluator has made: value `at` of it is value `indexes[at]` of the launch.
+    /// Writes an evaluator's results: its value `at` is value `indexes[at]` of the launch.
     fn put_all(&mut self, made: &mut Evaluator, indexes: &[usize]) -> Result<(), Illegal> {
         made.finish(&PACKED, &Run { items: 0..0, cells: 0..0 });
         let status = made.part(Part::Status).as_chunks::<2>().0;

@@ -1,5 +1,5 @@
-//! Memory that a device may use: what was allocated on it, and what of the host it was told of. Every
-//! access is held to that, as a real device's is to its pages.
+//! Memory that a device may use: its own allocations, and the registered memory of the host. Every access
+//! outside is an error, as on a real device.
 
 #![expect(unsafe_code, reason = "plays a device, which reads and writes by address")]
 
@@ -18,7 +18,7 @@ impl From<Illegal> for u32 {
     }
 }
 
-/// Who made a block.
+/// Where a block came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Device,
@@ -33,7 +33,7 @@ struct Block {
     origin: Origin,
 }
 
-/// All of it, by address.
+/// All blocks, by address.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     blocks: BTreeMap<usize, Block>,
@@ -41,21 +41,21 @@ pub(crate) struct Memory {
     limit: Option<usize>,
 }
 
-/// Bytes of a device whose script does not say how many it has.
+/// The default for devices whose script does not say.
 const LIMIT: usize = 8 << 30;
 
 impl Memory {
-    /// That of a device with so much.
+    /// The memory of a device with this limit.
     pub(crate) fn with_limit(limit: Option<usize>) -> Self {
         Self { blocks: BTreeMap::new(), limit }
     }
 
-    /// All of it.
+    /// The limit in bytes.
     pub(crate) fn limit(&self) -> usize {
         self.limit.unwrap_or(LIMIT)
     }
 
-    /// What is not allocated.
+    /// Bytes that are not allocated.
     pub(crate) fn left(&self) -> usize {
         let on_device = self.blocks.values().filter(|block| block.origin == Origin::Device);
         self.limit().saturating_sub(on_device.map(|block| block.bytes).sum())
@@ -74,7 +74,7 @@ impl Memory {
         Ok(start)
     }
 
-    /// Gives a block back.
+    /// Frees a block.
     pub(crate) fn free(&mut self, start: usize, origin: Origin) -> Result<(), u32> {
         let block = self.blocks.get(&start).filter(|block| block.origin == origin);
         let bytes = block.ok_or(code::INVALID_VALUE)?.bytes;
@@ -83,7 +83,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Lets the device use memory of the process.
+    /// Registers memory of the process.
     pub(crate) fn register(&mut self, start: usize, bytes: usize) -> Result<(), u32> {
         if bytes == 0 {
             return Err(code::INVALID_VALUE);
@@ -120,13 +120,13 @@ impl Memory {
         if bytes == 0 || block.is_some_and(fits) { Ok(()) } else { Err(Illegal) }
     }
 
-    /// What a kernel reads.
+    /// Reads for a kernel.
     pub(crate) fn read(&self, start: usize, bytes: usize) -> Result<Vec<u8>, Illegal> {
         self.check(start, bytes)?;
         Ok(copy_from(start, bytes))
     }
 
-    /// What a kernel writes.
+    /// Writes for a kernel.
     pub(crate) fn write(&self, start: usize, bytes: &[u8]) -> Result<(), Illegal> {
         self.check(start, bytes.len())?;
         copy_to(start, bytes);
@@ -151,17 +151,17 @@ fn release(start: usize, bytes: usize) {
     drop(unsafe { Box::<[u8]>::from_raw(start) });
 }
 
-/// Bytes of the host or of a block that was checked.
+/// Copies bytes of the host, or of a block that was checked.
 pub(crate) fn copy_from(start: usize, bytes: usize) -> Vec<u8> {
     let mut copy = vec![0; bytes];
     let from = ptr::with_exposed_provenance::<u8>(start);
-    // SAFETY: whoever put the copy into a stream vouches for its host end until it is done, and the
-    // device's end was checked.
+    // SAFETY: the caller that put the copy into a stream vouches for its host end until it is done, and
+    // the device's end was checked.
     unsafe { ptr::copy(from, copy.as_mut_ptr(), bytes) };
     copy
 }
 
-/// The same the other way.
+/// Copies bytes to the host, or to a block that was checked.
 pub(crate) fn copy_to(start: usize, bytes: &[u8]) {
     let to = ptr::with_exposed_provenance_mut::<u8>(start);
     // SAFETY: as for `copy_from`.

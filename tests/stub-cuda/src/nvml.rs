@@ -1,5 +1,5 @@
-//! NVML's functions, by the names that a loader asks for: which GPUs there are, who uses them, and
-//! events that a test sends through a FIFO.
+//! NVML's functions, by the names that a loader asks for: the GPUs, the processes that use them, and events
+//! that a test sends through a FIFO.
 
 #![expect(unsafe_code, reason = "functions with NVML's own signatures, by NVML's names")]
 
@@ -15,14 +15,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gridpool_protocol::clock;
+use gridpool_ipc::clock;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::cuda::{exports, give, give_text};
 use crate::machine::{Machine, uuid_text};
 
-/// What calls give, beside 0.
+/// Results of calls, except 0.
 mod code {
     pub(super) const UNINITIALIZED: u32 = 1;
     pub(super) const INVALID_ARGUMENT: u32 = 2;
@@ -34,13 +34,13 @@ mod code {
 
 const NAME: &CStr = c"gridpool stub GPU";
 const DRIVER_VERSION: &CStr = c"580.0.0";
-/// All that nvml.h of CUDA 13 names.
+/// All event types of nvml.h in CUDA 13.
 const EVENT_TYPES: u64 = 65_439;
-/// What a GPU wants done: `NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`.
+/// The recovery action that a GPU needs: `NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`.
 const RECOVERY_ACTION: c_uint = 230;
 const UNSIGNED_INT: c_uint = 1;
 const MEMORY_BYTES: u64 = 80 << 30;
-/// What a context takes of it.
+/// The memory of a context.
 const CONTEXT_BYTES: u64 = 512 << 20;
 
 type Device = *mut c_void;
@@ -56,7 +56,7 @@ pub struct EventData {
     instances: [c_uint; 2],
 }
 
-/// `nvmlFieldValue_t`, of a value that is a number.
+/// `nvmlFieldValue_t`, for a number.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct FieldValue {
@@ -97,15 +97,15 @@ pub struct ProcessInfo {
     instances: [c_uint; 2],
 }
 
-/// A set of events: which ones, and where they come from.
+/// A set of events: the registered ones, and their source.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct EventSet {
     source: Option<Arc<Mutex<Source>>>,
     /// Devices and kinds of events.
     registered: Vec<(u32, u64)>,
 }
 
-/// A FIFO and the events that were read of it.
+/// A FIFO and the events that were read from it.
 #[derive(Debug)]
 struct Source {
     fifo: File,
@@ -116,13 +116,13 @@ struct Source {
 impl Source {
     fn open(path: &Path) -> Self {
         let mut options = File::options();
-        // For writing too: then it has no end while nobody else has it open.
+        // Opened for writing too, so that it has no end while no other process has it open.
         let options = options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
         let fifo = options.open(path).expect("the script names a FIFO that is there");
         Self { fifo, text: Vec::new(), events: VecDeque::new() }
     }
 
-    /// The next event that is wanted, if one comes in time.
+    /// The next wanted event, if it comes in time.
     fn next(&mut self, until: Instant, wanted: impl Fn(&[u64; 3]) -> bool) -> Option<[u64; 3]> {
         loop {
             while let Some(event) = self.events.pop_front() {
@@ -143,7 +143,7 @@ impl Source {
 
     fn read(&mut self) {
         let mut bytes = [0; 4_096];
-        // Another process may have been faster.
+        // Another process may have read it first.
         let count = self.fifo.read(&mut bytes).unwrap_or(0);
         self.text.extend_from_slice(&bytes[..count]);
         while let Some(end) = self.text.iter().position(|&byte| byte == b'\n') {
@@ -165,7 +165,7 @@ impl Machine {
         if self.is_initialised { Ok(self) } else { Err(code::UNINITIALIZED) }
     }
 
-    /// The place of a GPU in the machine.
+    /// The machine's number of a GPU.
     fn gpu(&mut self, device: Device) -> Result<u32, u32> {
         let number = u32::try_from(device.addr()).ok().and_then(|number| number.checked_sub(1));
         let known = number.filter(|&gpu| gpu < self.script.devices);
@@ -178,7 +178,7 @@ impl Machine {
         if is_there { give(to, handle(gpu as usize + 1)) } else { Err(code::INVALID_ARGUMENT) }
     }
 
-    fn watch(&mut self, set: Set) -> Result<&mut Watch, u32> {
+    fn watch(&mut self, set: Set) -> Result<&mut EventSet, u32> {
         let at = set.addr().checked_sub(1).ok_or(code::INVALID_ARGUMENT)?;
         self.nvml()?.watches.get_mut(at).ok_or(code::INVALID_ARGUMENT)
     }
@@ -189,12 +189,12 @@ exports! { SYMBOLS:
         device: Device, count: *mut c_uint, to: *mut ProcessInfo
     ) |mut machine, _| {
         let gpu = machine.gpu(device)?;
-        let pids = machine.enlisted(gpu);
+        let pids = machine.processes(gpu);
         let needed = c_uint::try_from(pids.len()).map_err(|_| code::INVALID_ARGUMENT)?;
-        // SAFETY: the caller says here for how many there is room.
-        let room = unsafe { count.read() };
+        // SAFETY: the caller says here for how many there is capacity.
+        let capacity = unsafe { count.read() };
         give(count, needed)?;
-        if room < needed {
+        if capacity < needed {
             return Err(code::INSUFFICIENT_SIZE);
         }
         let info = |pid| ProcessInfo { pid, used_bytes: CONTEXT_BYTES, instances: [c_uint::MAX; 2] };
@@ -204,14 +204,14 @@ exports! { SYMBOLS:
         give(to, machine.nvml()?.script.devices)
     };
     nvmlDeviceGetFieldValues(device: Device, count: c_int, values: *mut FieldValue)
-    |mut machine, orders| {
+    |mut machine, effects| {
         machine.gpu(device)?;
         for at in 0..usize::try_from(count).map_err(|_| code::INVALID_ARGUMENT)? {
             let place = values.wrapping_add(at);
-            // SAFETY: the caller passes so many.
+                        // SAFETY: the caller passes this many.
             let asked = unsafe { place.read() };
             let code = if asked.field == RECOVERY_ACTION { 0 } else { code::NOT_SUPPORTED };
-            let value = u64::from(orders.value.unwrap_or(0));
+            let value = u64::from(effects.value.unwrap_or(0));
             give(place, FieldValue { kind: UNSIGNED_INT, code, value, ..asked })?;
         }
         Ok(())
@@ -230,29 +230,29 @@ exports! { SYMBOLS:
     };
     nvmlDeviceGetMemoryInfo_v2(device: Device, to: *mut MemoryInfo) |mut machine, _| {
         let gpu = machine.gpu(device)?;
-        let used = CONTEXT_BYTES * machine.enlisted(gpu).len() as u64;
+        let used = CONTEXT_BYTES * machine.processes(gpu).len() as u64;
         // SAFETY: the caller says in it which version it is.
         let version = unsafe { to.read() }.version;
         let free = MEMORY_BYTES - used;
         give(to, MemoryInfo { version, total: MEMORY_BYTES, reserved: 0, free, used })
     };
-    nvmlDeviceGetName(device: Device, to: *mut c_char, room: c_uint) |mut machine, _| {
+    nvmlDeviceGetName(device: Device, to: *mut c_char, capacity: c_uint) |mut machine, _| {
         machine.gpu(device)?;
-        give_text(to, room as usize, NAME)
+        give_text(to, capacity as usize, NAME)
     };
-    nvmlDeviceGetPowerUsage(device: Device, to: *mut c_uint) |mut machine, orders| {
-        machine.gpu(device).and_then(|_| give(to, orders.value.unwrap_or(0)))
+    nvmlDeviceGetPowerUsage(device: Device, to: *mut c_uint) |mut machine, effects| {
+        machine.gpu(device).and_then(|_| give(to, effects.value.unwrap_or(0)))
     };
     nvmlDeviceGetSupportedEventTypes(device: Device, to: *mut u64) |mut machine, _| {
         machine.gpu(device).and_then(|_| give(to, EVENT_TYPES))
     };
-    nvmlDeviceGetUUID(device: Device, to: *mut c_char, room: c_uint) |mut machine, _| {
+    nvmlDeviceGetUUID(device: Device, to: *mut c_char, capacity: c_uint) |mut machine, _| {
         let uuid = machine.gpu(device).map(uuid_text)?;
         let uuid = CString::new(uuid).map_err(|_| code::INVALID_ARGUMENT)?;
-        give_text(to, room as usize, &uuid)
+        give_text(to, capacity as usize, &uuid)
     };
-    nvmlDeviceGetUtilizationRates(device: Device, to: *mut Utilization) |mut machine, orders| {
-        let gpu = orders.value.unwrap_or(0);
+    nvmlDeviceGetUtilizationRates(device: Device, to: *mut Utilization) |mut machine, effects| {
+        let gpu = effects.value.unwrap_or(0);
         machine.gpu(device).and_then(|_| give(to, Utilization { gpu, memory: 0 }))
     };
     nvmlDeviceRegisterEvents(device: Device, kinds: u64, set: Set) |mut machine, _| {
@@ -263,7 +263,7 @@ exports! { SYMBOLS:
     nvmlEventSetCreate(to: *mut Set) |mut machine, _| {
         let path = machine.nvml()?.script.events.clone();
         let source = path.map(|path| Arc::new(Mutex::new(Source::open(&path))));
-        machine.watches.push(Watch { source, registered: Vec::new() });
+        machine.watches.push(EventSet { source, registered: Vec::new() });
         give(to, handle(machine.watches.len()))
     };
     nvmlEventSetFree(set: Set) |mut machine, _| {
@@ -276,7 +276,7 @@ exports! { SYMBOLS:
         let until = clock::now() + Duration::from_millis(timeout_ms.into());
         let watch = machine.watch(set)?;
         let (source, registered) = (watch.source.clone(), watch.registered.clone());
-        // Others may ask meanwhile.
+        // Unlocked, so that other threads may call meanwhile.
         drop(machine);
         let is_wanted = |&[gpu, kind, _]: &[u64; 3]| {
             registered.iter().any(|&(of, kinds)| u64::from(of) == gpu && kinds & kind != 0)
@@ -301,9 +301,9 @@ exports! { SYMBOLS:
         machine.nvml()?.is_initialised = false;
         Ok(())
     };
-    nvmlSystemGetDriverVersion(to: *mut c_char, room: c_uint) |mut machine, _| {
+    nvmlSystemGetDriverVersion(to: *mut c_char, capacity: c_uint) |mut machine, _| {
         machine.nvml()?;
-        give_text(to, room as usize, DRIVER_VERSION)
+        give_text(to, capacity as usize, DRIVER_VERSION)
     };
 }
 

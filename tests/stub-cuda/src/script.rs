@@ -1,39 +1,39 @@
-//! What a device shall be like, and what shall go wrong with it.
+//! Describes a device, and its faults.
 //!
 //! ```text
-//! devices=2                                       # settings: what there is
+//! devices=2                                       # settings: the machine
 //! call=cuLaunchKernel nth=3 code=700 sticky       # rules: a call, when, and what happens
 //! call=cuStreamSynchronize once-file=/tmp/x hang
 //! ```
 //!
-//! Rules end at a line's end or a semicolon, words at a space; what follows `#` is a comment. A rule names
-//! one call as messages of the worker do, without its version: `cuMemAlloc`, `nvmlInit`.
+//! A line's end or a semicolon ends a rule, a space ends a word; `#` starts a comment. A rule names one call as
+//! the worker's messages do, without its version: `cuMemAlloc`, `nvmlInit`.
 //!
 //! | word | |
 //! |---|---|
-//! | `devices=N` | GPUs of this machine, 1 if it is not said |
-//! | `uuid=GPU-…` | what libcuda says of the first visible one, whatever NVML says |
-//! | `memory=N` | bytes of memory of each, 8 GiB if it is not said |
-//! | `version=N` | what `cuDriverGetVersion` says, 12000 if it is not said |
-//! | `events=PATH` | a FIFO from which NVML takes events: lines `GPU KIND DATA`, KIND as in nvml.h |
-//! | `registry=PATH` | a folder in which processes that have a context are known to NVML |
-//! | `nth=N` | the Nth such call of a process alone, from 1 |
-//! | `from=N` | that one and all after it |
-//! | `every=N` | every Nth |
-//! | `once-file=PATH` | in that process alone that makes this file at its first such call |
-//! | `after-file=PATH` | in processes that find this file at their first such call |
-//! | `while-file=PATH` | as long as this file is there; other calls are not counted |
-//! | `mark-file=PATH` | this file is there as soon as the rule has been applied |
-//! | `code=N` | the call does nothing and gives this code |
-//! | `sticky` | …and so does every call after it |
-//! | `later=N` | …but only the Nth call after it says so; until then nothing is done |
-//! | `delay=MS` | the call takes so long |
+//! | `devices=N` | GPUs of this machine; default 1 |
+//! | `uuid=GPU-…` | libcuda's UUID of the first visible GPU; NVML's does not change |
+//! | `memory=N` | bytes of memory of each GPU; default 8 GiB |
+//! | `version=N` | result of `cuDriverGetVersion`; default 12000 |
+//! | `events=PATH` | a FIFO from which NVML reads events: lines `GPU KIND DATA`, KIND as in nvml.h |
+//! | `registry=PATH` | a folder that lists processes with a context for NVML |
+//! | `nth=N` | only the Nth such call of a process, from 1 |
+//! | `from=N` | the Nth call and all after it |
+//! | `every=N` | every Nth call |
+//! | `once-file=PATH` | only in the process that creates this file at its first such call |
+//! | `after-file=PATH` | only in processes that find this file at their first such call |
+//! | `while-file=PATH` | only while this file exists; other calls are not counted |
+//! | `mark-file=PATH` | creates this file when the rule is applied |
+//! | `code=N` | the call does nothing and returns this code |
+//! | `sticky` | …and so does every later call |
+//! | `later=N` | …but only the Nth later call returns it; no work is done until then |
+//! | `delay=MS` | the call takes this long |
 //! | `hang` | the call never returns |
-//! | `flip` | one bit of what the call moves or computes is another |
-//! | `garbage=N` | every byte that a copy brings is this one |
+//! | `flip` | one bit of the call's result is flipped |
+//! | `garbage=N` | every byte that a copy writes is this one |
 //! | `idle` | a launch computes nothing |
-//! | `misplace=V:N` | value V of a packed result is said to lie at N |
-//! | `value=N` | the number that the call gives |
+//! | `misplace=V:N` | a packed result claims that value V lies at N |
+//! | `value=N` | the number that the call returns |
 
 use std::fmt;
 use std::fs::File;
@@ -42,7 +42,7 @@ use std::str::FromStr;
 
 use crate::{cuda, nvml};
 
-/// What a device shall be like and do.
+/// A description of a device and its faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
     pub(crate) devices: u32,
@@ -63,7 +63,7 @@ impl Default for Script {
     }
 }
 
-/// What happens at some calls.
+/// An effect on some calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
     pub(crate) call: String,
@@ -83,7 +83,7 @@ enum Turn {
     Every(u64),
 }
 
-/// What else must be so.
+/// Another condition of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Condition {
     Always,
@@ -124,7 +124,7 @@ impl fmt::Display for ScriptError {
 impl std::error::Error for ScriptError {}
 
 impl Rule {
-    /// Counts a call of the name, and says whether the rule is about it.
+    /// Counts a call of this name; returns whether the rule applies to it.
     pub(crate) fn applies(&mut self, call: &str) -> bool {
         if self.call != call {
             return false;
@@ -148,7 +148,7 @@ impl Rule {
 }
 
 impl Condition {
-    /// Decides once what is to hold for as long as the process lives.
+    /// Decides once, for the life of the process, whether the rule's files select it.
     fn settle(&mut self) {
         let holds = match self {
             Self::Always | Self::Never | Self::WhileFile(_) => return,
@@ -171,7 +171,7 @@ impl Script {
     /// Reads a script.
     ///
     /// # Errors
-    /// [`ScriptError`] for the first rule that is none.
+    /// [`ScriptError`] for the first invalid rule.
     pub fn parse(text: &str) -> Result<Self, ScriptError> {
         let mut script = Self::default();
         let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
@@ -194,7 +194,7 @@ impl Script {
             "devices" => self.devices = number(word, value)?,
             "memory" => self.memory = Some(number(word, value)?),
             "version" => self.version = number(word, value)?,
-            "uuid" => self.uuid = Some(uuid(value).ok_or_else(|| format!("{word}: no UUID"))?),
+            "uuid" => self.uuid = Some(uuid(value).ok_or_else(|| format!("{word}: not a UUID"))?),
             "events" => self.events = Some(path(word, value)?),
             "registry" => self.registry = Some(path(word, value)?),
             _ => return Err(unknown(word)),
@@ -217,7 +217,7 @@ fn rule(words: &str) -> Result<Rule, String> {
             "after-file" => conditions.push(Condition::AfterFile(path(word, value)?)),
             "while-file" => conditions.push(Condition::WhileFile(path(word, value)?)),
             "mark-file" => put(&mut mark, word, path(word, value)?)?,
-            "sticky" | "later" => effect = Some(harder(word, effect)?),
+            "sticky" | "later" => effect = Some(with_later_effect(word, effect)?),
             _ => put(&mut effect, word, Effect::read(word)?)?,
         }
     }
@@ -226,7 +226,7 @@ fn rule(words: &str) -> Result<Rule, String> {
         turn: turn.unwrap_or(Turn::Always),
         conditions,
         mark,
-        effect: effect.ok_or("nothing happens: add code=N, delay=MS, hang, flip or another")?,
+        effect: effect.ok_or("no effect: add code=N, delay=MS, hang, flip or another")?,
         seen: 0,
     })
 }
@@ -253,10 +253,10 @@ impl Effect {
     }
 }
 
-/// What `sticky` or `later=N` makes of a code.
-fn harder(word: &str, effect: Option<Effect>) -> Result<Effect, String> {
+/// Applies `sticky` or `later=N` to a code.
+fn with_later_effect(word: &str, effect: Option<Effect>) -> Result<Effect, String> {
     let Some(Effect::Code(code)) = effect else {
-        return Err(format!("{word} stands behind code=N"));
+        return Err(format!("{word} must follow code=N"));
     };
     match word.split_once('=') {
         None if word == "sticky" => Ok(Effect::Sticky(code)),
@@ -268,7 +268,7 @@ fn harder(word: &str, effect: Option<Effect>) -> Result<Effect, String> {
 fn put<T>(place: &mut Option<T>, word: &str, value: T) -> Result<(), String> {
     match place.replace(value) {
         None => Ok(()),
-        Some(_) => Err(format!("{word}: this is said before")),
+        Some(_) => Err(format!("{word}: repeated")),
     }
 }
 
@@ -280,7 +280,7 @@ fn known_call(name: &str) -> Result<String, String> {
     }
 }
 
-/// The name of a call as messages give it: `cuMemAlloc` for `cuMemAlloc_v2`.
+/// The name of a call in messages: `cuMemAlloc` for `cuMemAlloc_v2`.
 #[must_use]
 pub fn without_version(symbol: &str) -> &str {
     let (name, version) = symbol.rsplit_once("_v").unwrap_or((symbol, ""));
@@ -288,20 +288,21 @@ pub fn without_version(symbol: &str) -> &str {
 }
 
 fn unknown(word: &str) -> String {
-    format!("{word} is no word of a script")
+    format!("{word} is not a word of a script")
 }
 
 fn number<T: FromStr>(word: &str, value: &str) -> Result<T, String> {
-    value.parse().map_err(|_| format!("{word}: no number that fits"))
+    value.parse().map_err(|_| format!("{word}: not a number in range"))
 }
 
 fn positive(word: &str, value: &str) -> Result<u64, String> {
-    number(word, value).and_then(|n| if n == 0 { Err(format!("{word}: from 1 on")) } else { Ok(n) })
+    number(word, value)
+        .and_then(|n| if n == 0 { Err(format!("{word}: must be at least 1")) } else { Ok(n) })
 }
 
 fn path(word: &str, value: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(value);
-    if path.is_absolute() { Ok(path) } else { Err(format!("{word}: no absolute path")) }
+    if path.is_absolute() { Ok(path) } else { Err(format!("{word}: not an absolute path")) }
 }
 
 /// `GPU-` and 32 hexadecimal digits in groups.

@@ -1,14 +1,14 @@
-//! Attempts of one run: each has an answer of its own, whatever is wrong with the others.
+//! Attempts of one run: each has an answer of its own, even if others fail.
 
-use gridpool_protocol::arena::Arena;
+use gridpool_device::cpu::CpuDevice;
+use gridpool_ipc::arena::Arena;
+use gridpool_ipc::clock;
 use gridpool_protocol::batch::{Grid, GridBatch};
-use gridpool_protocol::clock;
-use gridpool_protocol::ids::{ArenaId, AttemptId, JobId};
+use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId};
 use gridpool_protocol::program::Ties;
 use gridpool_protocol::receipt::ItemRange;
 
 use super::*;
-use crate::cpu::CpuDevice;
 
 fn program() -> Program {
     Program::compile("rot90", Ties::Cpython).unwrap()
@@ -23,21 +23,23 @@ fn batch() -> (BatchLayout, Vec<u8>) {
     (layout, bytes)
 }
 
-fn member(input: Input, output: Destination) -> Member {
-    Member {
+fn assignment(input: Input, output: Destination) -> Assignment {
+    Assignment {
         attempt: AttemptId { job: JobId(7), number: 1 },
-        payload: Payload { items: 3, cells: 6, input, output },
-        part: ItemRange { start: 0, end: 3 },
+        client: ClientId(1),
+        payload: Payload { packing: Packing::Grids { items: 3, cells: 6 }, input, output },
+        shard: ItemRange { start: 0, end: 3 },
+        deadline_ms: 60_000,
         chaos: None,
     }
 }
 
-fn inline(bytes: Vec<u8>) -> Member {
-    member(Input::Inline(Inline(bytes)), Destination::Inline)
+fn inline(bytes: Vec<u8>) -> Assignment {
+    assignment(Input::Inline(Inline(bytes)), Destination::Inline)
 }
 
 #[test]
-fn each_attempt_has_its_own_answer_and_what_is_wrong_with_one_is_its_own() {
+fn each_attempt_has_its_own_answer_and_a_wrong_one_fails_alone() {
     let program = program();
     let (layout, bytes) = batch();
     let map = Arc::new(Arena::create(65_536).unwrap().map().unwrap());
@@ -49,24 +51,25 @@ fn each_attempt_has_its_own_answer_and_what_is_wrong_with_one_is_its_own() {
     let in_arena = Input::Arena(slice(64, layout.bytes() as u64));
     let to = |offset, bytes| Destination::Arena(slice(offset, bytes));
     let mut beyond = inline(bytes.clone());
-    beyond.part.end = 4;
-    let members = [
+    beyond.shard.end = 4;
+    let assignments = [
         inline(bytes.clone()),
         inline(bad),
-        member(in_arena.clone(), to(4_096, result)),
-        member(in_arena.clone(), to(4_096, result - 1)),
-        member(in_arena, to(65_536 - result + 1, result)),
+        assignment(in_arena.clone(), to(4_096, result)),
+        assignment(in_arena.clone(), to(4_096, result - 1)),
+        assignment(in_arena, to(65_536 - result + 1, result)),
         inline(bytes[1..].to_vec()),
         beyond,
         inline(bytes),
     ];
-    let hold = |member| Hold::new(&program, member, |_| Ok::<_, AttemptError>(Arc::clone(&map)));
-    let mut holds: Vec<_> = members.into_iter().map(hold).collect();
+    let hold =
+        |assignment| Hold::new(&program, assignment, |_| Ok::<_, AttemptError>(Arc::clone(&map)));
+    let mut holds: Vec<_> = assignments.into_iter().map(hold).collect();
     holds.push(Err(AttemptError::Device("the arena could not be registered".to_owned())));
     let mut device = CpuDevice::open(0, 1).unwrap();
     let answers = run_together(&mut device, &program, holds, clock::now()).unwrap();
-    let why = |answer: &Result<Answer, AttemptError>| match answer {
-        Ok(Answer { report, output }) => {
+    let why = |answer: &Result<AttemptAnswer, AttemptError>| match answer {
+        Ok(AttemptAnswer { report, output }) => {
             format!("{} of {} {}", report.items, report.joined_items, output.is_some())
         }
         Err(AttemptError::Refused(why) | AttemptError::Device(why)) => why.clone(),
@@ -78,7 +81,7 @@ fn each_attempt_has_its_own_answer_and_what_is_wrong_with_one_is_its_own() {
     assert!(got[3].contains("its place has"), "{}", got[3]);
     assert!(got[4].contains("does not lie in its arena"), "{}", got[4]);
     assert!(got[5].contains("are needed"), "{}", got[5]);
-    assert!(got[6].contains("no part of a batch"), "{}", got[6]);
+    assert!(got[6].contains("outside a batch"), "{}", got[6]);
     assert_eq!(got[7], "3 of 12 true");
     assert!(got[8].contains("registered"));
     let inline = answers[0].as_ref().unwrap().output.as_ref().unwrap();
@@ -88,7 +91,7 @@ fn each_attempt_has_its_own_answer_and_what_is_wrong_with_one_is_its_own() {
 }
 
 #[test]
-fn no_device_is_asked_to_run_nothing() {
+fn an_empty_dispatch_does_not_reach_the_device() {
     let mut device = CpuDevice::open(0, 1).unwrap();
     let gone = Err(AttemptError::Refused("gone".to_owned()));
     let answers = run_together(&mut device, &program(), vec![gone], clock::now()).unwrap();

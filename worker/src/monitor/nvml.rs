@@ -1,16 +1,16 @@
-//! NVML for the monitor: samples through nvml-wrapper; events by number, since the wrapper drops the
-//! bits of those that it does not know.
+//! NVML for the monitor: samples through nvml-wrapper; events as numbers, because the wrapper drops the bits
+//! of unknown events.
 
 use std::mem;
 use std::time::Duration;
 
-use nvml_wrapper::enums::device::{SampleValue, UsedGpuMemory};
+use gridpool_device::nvml::{FUNCTION_NOT_FOUND, NOT_SUPPORTED, Refused, code_of, recovery_action};
+use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::{Device, EventSet, Nvml};
 
 use super::reclaim::{Process, Usage};
-use super::{Event, Gauge, Load, Refused, Sample, Watch};
+use super::{DeviceReader, Event, EventSource, Load, Sample};
 
 /// `nvmlEventTypeXidCriticalError`.
 const XID_CRITICAL: u64 = 0x8;
@@ -18,54 +18,37 @@ const XID_CRITICAL: u64 = 0x8;
 const UNAVAILABLE: u64 = 0x4000;
 /// `nvmlEventTypeGpuRecoveryAction`.
 const RECOVERY: u64 = 0x8000;
-/// `NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`.
-const RECOVERY_ACTION: FieldId = FieldId(230);
 
-const INVALID_ARGUMENT: u32 = 2;
-const NOT_SUPPORTED: u32 = 3;
 const TIMEOUT: u32 = 10;
-const LIBRARY_NOT_FOUND: u32 = 12;
-const FUNCTION_NOT_FOUND: u32 = 13;
 
 /// NVML, open.
 pub(super) struct Opened {
-    pub(super) gauge: Nvmls,
-    pub(super) watch: Events,
-    /// Devices whose events are not told, and what NVML returned for each.
+    pub(super) reader: Nvmls,
+    pub(super) events: Events,
+    /// Devices whose events cannot be watched, and NVML's error for each.
     pub(super) missed: Vec<(String, Refused)>,
 }
 
-/// Opens NVML, and what it tells about these devices by itself.
+/// Opens NVML and registers for the events of these devices.
 pub(super) fn open(uuids: &[String]) -> Result<Opened, Refused> {
     let nvml = Nvml::init().map_err(refused("nvmlInit_v2"))?;
-    // It lives as long as the process, which may end at any moment and is not to call NVML then.
+    // It lives as long as the process, which may end at any moment without calling NVML.
     let nvml: &'static Nvml = Box::leak(Box::new(nvml));
     let set = nvml.create_event_set().map_err(refused("nvmlEventSetCreate"))?;
     let register = |uuid: &String| Some((uuid.clone(), register(nvml, &set, uuid).err()?));
     let missed = uuids.iter().filter_map(register).collect();
-    Ok(Opened { gauge: Nvmls(nvml), watch: Events { nvml, set }, missed })
+    Ok(Opened { reader: Nvmls(nvml), events: Events { nvml, set }, missed })
 }
 
 fn refused(call: &'static str) -> impl FnOnce(NvmlError) -> Refused {
     move |error| Refused { call, code: code_of(error) }
 }
 
-/// NVML's number for an error, those of the wrapper's own making included.
-pub(crate) fn code_of(error: NvmlError) -> u32 {
-    if matches!(error, NvmlError::LibloadingError(_)) {
-        LIBRARY_NOT_FOUND
-    } else if matches!(error, NvmlError::FailedToLoadSymbol(_)) {
-        FUNCTION_NOT_FOUND
-    } else {
-        error.into()
-    }
-}
-
 fn check(call: &'static str, code: u32) -> Result<(), Refused> {
     if code == 0 { Ok(()) } else { Err(Refused { call, code }) }
 }
 
-/// Registers whatever of the three kinds of event the device can tell.
+/// Registers for those of the three kinds of event that the device supports.
 fn register(nvml: &'static Nvml, set: &EventSet<'static>, uuid: &str) -> Result<(), Refused> {
     let device = nvml.device_by_uuid(uuid).map_err(refused("nvmlDeviceGetHandleByUUID"))?;
     let missing = |call| move |_: &_| Refused { call, code: FUNCTION_NOT_FOUND };
@@ -87,15 +70,15 @@ fn register(nvml: &'static Nvml, set: &EventSet<'static>, uuid: &str) -> Result<
     check(say, unsafe { register(handle, bits & (XID_CRITICAL | UNAVAILABLE | RECOVERY), events) })
 }
 
-/// NVML that is asked.
+/// Reads devices through NVML.
 pub(super) struct Nvmls(&'static Nvml);
 
-impl Gauge for Nvmls {
+impl DeviceReader for Nvmls {
     fn sample(&mut self, uuid: &str) -> Result<Sample, Refused> {
         let device = self.0.device_by_uuid(uuid);
         let device = device.map_err(refused("nvmlDeviceGetHandleByUUID"))?;
-        // The list is read on both sides of the sum: a process that allocates in between would be
-        // taken for memory of nobody.
+        // The list is read before and after the sum: memory of a process that allocates in between would
+        // otherwise seem to have no owner.
         let before = processes(&device)?;
         let memory = device.memory_info().map_err(refused("nvmlDeviceGetMemoryInfo_v2"))?;
         let mut processes = processes(&device)?;
@@ -116,7 +99,7 @@ impl Gauge for Nvmls {
     }
 }
 
-/// The processes with a context; none where the driver lists none.
+/// The processes with a context; empty if the driver does not list them.
 fn processes(device: &Device<'_>) -> Result<Vec<Process>, Refused> {
     let listed = match device.running_compute_processes() {
         Ok(listed) => listed,
@@ -135,35 +118,18 @@ fn processes(device: &Device<'_>) -> Result<Vec<Process>, Refused> {
     Ok(listed.iter().map(process).collect())
 }
 
-/// What the device needs, where the driver knows that field.
-pub(crate) fn recovery_action(device: &Device<'_>) -> Result<Option<u32>, Refused> {
-    let value = device.field_values_for(&[RECOVERY_ACTION]).and_then(|values| {
-        let sample = values.into_iter().next().unwrap_or(Err(NvmlError::NotSupported))?;
-        sample.value
-    });
-    match value {
-        Ok(SampleValue::U32(action)) => Ok(Some(action)),
-        Ok(SampleValue::U64(action)) => Ok(Some(u32::try_from(action).unwrap_or(u32::MAX))),
-        Ok(SampleValue::F64(_) | SampleValue::I64(_)) => Ok(None),
-        Err(error) => match code_of(error) {
-            INVALID_ARGUMENT | NOT_SUPPORTED | FUNCTION_NOT_FOUND => Ok(None),
-            code => Err(Refused { call: "nvmlDeviceGetFieldValues", code }),
-        },
-    }
-}
-
-/// NVML that tells.
+/// Waits for events of NVML.
 pub(super) struct Events {
     nvml: &'static Nvml,
     set: EventSet<'static>,
 }
 
-impl Watch for Events {
-    fn wait(&mut self, patience: Duration) -> Result<Option<Event>, Refused> {
+impl EventSource for Events {
+    fn wait(&mut self, timeout: Duration) -> Result<Option<Event>, Refused> {
         let call = "nvmlEventSetWait_v2";
         let wait = self.nvml.lib().nvmlEventSetWait_v2.as_ref();
         let wait = wait.map_err(|_| Refused { call, code: FUNCTION_NOT_FOUND })?;
-        let patience_ms = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
+        let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
         #[expect(
             unsafe_code,
             reason = "the wrapper drops the bits of events that it does not know"
@@ -175,7 +141,7 @@ impl Watch for Events {
         let mut data = unsafe { mem::zeroed() };
         #[expect(unsafe_code, reason = "as above")]
         // SAFETY: the set is open; NVML fills in the struct, which outlives the call.
-        match unsafe { wait(set, &raw mut data, patience_ms) } {
+        match unsafe { wait(set, &raw mut data, timeout_ms) } {
             0 => {}
             TIMEOUT => return Ok(None),
             code => return Err(Refused { call, code }),

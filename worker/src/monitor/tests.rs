@@ -1,4 +1,4 @@
-//! The monitor over an NVML of the test's own.
+//! The monitor over a fake NVML.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
@@ -8,14 +8,14 @@ use super::reclaim::Process;
 use super::*;
 
 const UUID: &str = "GPU-1";
-/// Far longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Far longer than any step takes.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What NVML would say, set by the test.
+/// The state of NVML, set by the test.
 #[derive(Clone, Default)]
-struct Stage(Arc<Mutex<BTreeMap<String, Result<Sample, Refused>>>>);
+struct FakeNvml(Arc<Mutex<BTreeMap<String, Result<Sample, Refused>>>>);
 
-impl Stage {
+impl FakeNvml {
     fn set(&self, used: u64, processes: &[(u32, u64)]) {
         let process = |&(pid, held): &(u32, u64)| Process { pid, used: Some(held) };
         let processes = processes.iter().map(process).collect();
@@ -30,7 +30,7 @@ impl Stage {
     }
 }
 
-impl Gauge for Stage {
+impl DeviceReader for FakeNvml {
     fn sample(&mut self, uuid: &str) -> Result<Sample, Refused> {
         let none = || Err(Refused { call: "nvmlDeviceGetHandleByUUID", code: 6 });
         self.0.lock().unwrap().get(uuid).cloned().unwrap_or_else(none)
@@ -41,12 +41,12 @@ impl Gauge for Stage {
     }
 }
 
-/// Events that the test sends. What comes after the sender is gone never comes back.
-struct Script(Receiver<Event>);
+/// Events that the test sends. Once the sender is gone, the wait never returns.
+struct FakeEvents(Receiver<Event>);
 
-impl Watch for Script {
-    fn wait(&mut self, patience: Duration) -> Result<Option<Event>, Refused> {
-        match self.0.recv_timeout(patience) {
+impl EventSource for FakeEvents {
+    fn wait(&mut self, timeout: Duration) -> Result<Option<Event>, Refused> {
+        match self.0.recv_timeout(timeout) {
             Ok(event) => Ok(Some(event)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => loop {
@@ -56,32 +56,32 @@ impl Watch for Script {
     }
 }
 
-/// A monitor that runs on a thread, and its supervisor's ends.
-struct Running {
-    stage: Stage,
-    /// `None` once the events stick.
+/// A monitor on a thread, and the supervisor's ends of its pipes.
+struct TestMonitor {
+    nvml: FakeNvml,
+    /// `None` once the wait for events hangs.
     events: Option<Sender<Event>>,
     questions: UnixStream,
     lines: BufReader<UnixStream>,
     ended: thread::JoinHandle<io::Result<i32>>,
 }
 
-fn start() -> Running {
-    let stage = Stage::default();
-    stage.set(1_000 << 20, &[(7, 900 << 20)]);
-    let (events, script) = mpsc::channel();
+fn start() -> TestMonitor {
+    let nvml = FakeNvml::default();
+    nvml.set(1_000 << 20, &[(7, 900 << 20)]);
+    let (events, scripted) = mpsc::channel();
     let (questions, their_questions) = UnixStream::pair().unwrap();
     let (lines, mut their_lines) = UnixStream::pair().unwrap();
-    lines.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut gauge = stage.clone();
+    lines.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let mut reader = nvml.clone();
     let ended = thread::spawn(move || {
-        let (uuids, watch) = ([UUID.to_owned()], Box::new(Script(script)));
-        serve(&uuids, &mut gauge, watch, their_questions, &mut their_lines)
+        let (uuids, events) = ([UUID.to_owned()], Box::new(FakeEvents(scripted)));
+        serve(&uuids, &mut reader, events, their_questions, &mut their_lines)
     });
-    Running { stage, events: Some(events), questions, lines: BufReader::new(lines), ended }
+    TestMonitor { nvml, events: Some(events), questions, lines: BufReader::new(lines), ended }
 }
 
-impl Running {
+impl TestMonitor {
     fn line(&mut self) -> Line {
         let mut text = String::new();
         self.lines.read_line(&mut text).expect("it goes on");
@@ -90,8 +90,8 @@ impl Running {
         line
     }
 
-    /// The next line that is not what every second brings.
-    fn news(&mut self) -> Line {
+    /// The next line that is not printed every second.
+    fn next_event(&mut self) -> Line {
         loop {
             match self.line() {
                 Line::Beat {} | Line::Device { .. } => {}
@@ -109,8 +109,8 @@ impl Running {
 }
 
 #[test]
-fn every_second_brings_the_devices_and_a_sign_of_life() {
-    let mut running = start();
+fn every_second_brings_the_devices_and_a_heartbeat() {
+    let mut monitor = start();
     for _ in 0..2 {
         let want = Line::Device {
             uuid: UUID.to_owned(),
@@ -121,58 +121,58 @@ fn every_second_brings_the_devices_and_a_sign_of_life() {
             processes: vec![7],
             recovery: Some(0),
         };
-        assert_eq!(running.line(), want);
-        assert_eq!(running.line(), Line::Beat {});
+        assert_eq!(monitor.line(), want);
+        assert_eq!(monitor.line(), Line::Beat {});
     }
 }
 
 #[test]
-fn events_are_told_as_they_come() {
-    let mut running = start();
-    let events = running.events.clone().unwrap();
+fn events_are_printed_as_they_come() {
+    let mut monitor = start();
+    let events = monitor.events.clone().unwrap();
     let uuid = || UUID.to_owned();
     events.send(Event::Xid { uuid: uuid(), xid: 79 }).unwrap();
     events.send(Event::Unavailable { uuid: uuid() }).unwrap();
-    assert_eq!(running.news(), Line::Xid { uuid: uuid(), xid: 79 });
-    assert_eq!(running.news(), Line::Unavailable { uuid: uuid() });
-    running.stage.lose();
+    assert_eq!(monitor.next_event(), Line::Xid { uuid: uuid(), xid: 79 });
+    assert_eq!(monitor.next_event(), Line::Unavailable { uuid: uuid() });
+    monitor.nvml.lose();
     events.send(Event::Recovery { uuid: uuid() }).unwrap();
     let call = "nvmlDeviceGetMemoryInfo_v2".to_owned();
-    assert_eq!(running.news(), Line::Failed { uuid: Some(uuid()), call, code: 15 });
+    assert_eq!(monitor.next_event(), Line::Failed { uuid: Some(uuid()), call, code: 15 });
 }
 
 #[test]
-fn a_question_is_answered_once_the_memory_is_back_and_at_once_for_a_device_of_nobody() {
-    let mut running = start();
-    // It has seen the process.
-    running.line();
-    running.ask("{\"reclaim\":7,\"uuid\":\"GPU-1\"}\n{\"reclaim\":7,\"uuid\":\"GPU-2\"}\n");
-    let Line::Reclaimed { uuid, reclaimed: false, .. } = running.news() else {
-        panic!("the other device is nobody's")
+fn a_question_is_answered_once_the_memory_is_free_and_at_once_for_an_unknown_device() {
+    let mut monitor = start();
+    // The monitor has sampled the process.
+    monitor.line();
+    monitor.ask("{\"reclaim\":7,\"uuid\":\"GPU-1\"}\n{\"reclaim\":7,\"uuid\":\"GPU-2\"}\n");
+    let Line::Reclaimed { uuid, reclaimed: false, .. } = monitor.next_event() else {
+        panic!("the other device is unknown")
     };
     assert_eq!(uuid, "GPU-2");
-    running.stage.set(1_000 << 20, &[]);
-    // A whole second of looks between: the memory is not back, so nothing is said.
+    monitor.nvml.set(1_000 << 20, &[]);
+    // Samples of a whole second: the memory is not free, so there is no answer.
     for _ in 0..2 {
-        assert!(matches!(running.line(), Line::Beat {} | Line::Device { .. }));
+        assert!(matches!(monitor.line(), Line::Beat {} | Line::Device { .. }));
     }
-    running.stage.set(101 << 20, &[]);
-    let Line::Reclaimed { uuid, pid: 7, reclaimed: true, .. } = running.news() else {
+    monitor.nvml.set(101 << 20, &[]);
+    let Line::Reclaimed { uuid, pid: 7, reclaimed: true, .. } = monitor.next_event() else {
         panic!("the memory is back")
     };
     assert_eq!(uuid, UUID);
 }
 
 #[test]
-fn a_monitor_whose_events_stick_falls_silent_and_still_looks() {
-    let mut running = start();
-    running.events = None;
-    // Signs of life stop; the looks that come after them show that it is not the monitor that has.
-    let mut looks = 0;
-    while looks < 3 {
-        match running.line() {
-            Line::Beat {} => looks = 0,
-            Line::Device { .. } => looks += 1,
+fn a_monitor_whose_events_hang_sends_no_heartbeats_and_still_samples() {
+    let mut monitor = start();
+    monitor.events = None;
+    // Heartbeats stop; later samples show that the monitor itself still runs.
+    let mut samples = 0;
+    while samples < 3 {
+        match monitor.line() {
+            Line::Beat {} => samples = 0,
+            Line::Device { .. } => samples += 1,
             line @ (Line::Failed { .. }
             | Line::Reclaimed { .. }
             | Line::Unavailable { .. }
@@ -182,14 +182,14 @@ fn a_monitor_whose_events_stick_falls_silent_and_still_looks() {
 }
 
 #[test]
-fn it_ends_with_its_supervisor_and_over_what_is_no_question() {
-    let running = start();
-    drop(running.questions);
-    assert_eq!(running.ended.join().unwrap().unwrap(), exit::OK);
+fn it_ends_with_its_supervisor_and_after_a_malformed_question() {
+    let monitor = start();
+    drop(monitor.questions);
+    assert_eq!(monitor.ended.join().unwrap().unwrap(), exit::OK);
     let long = format!("{{\"reclaim\":7,\"uuid\":\"{}\"}}\n", "x".repeat(LINE_BYTES_MAX));
     for garbage in ["nonsense\n", "{\"reclaim\":-1,\"uuid\":\"GPU-1\"}\n", &long, "{}\n"] {
-        let mut running = start();
-        running.ask(garbage);
-        assert_eq!(running.ended.join().unwrap().unwrap(), exit::PROTOCOL, "{garbage}");
+        let mut monitor = start();
+        monitor.ask(garbage);
+        assert_eq!(monitor.ended.join().unwrap().unwrap(), exit::PROTOCOL, "{garbage}");
     }
 }

@@ -1,86 +1,90 @@
-//! The loop between messages: when the device is tested, and that a job need not wait for all of that.
+//! The loop between messages: when it tests the device, and that a job does not wait for the whole test.
 
-use gridpool_kernels::known_answer::KNOWN_ANSWERS;
-use gridpool_protocol::batch::{Grid, GridBatch};
 use std::sync::mpsc;
 use std::thread;
 
-use gridpool_protocol::channel::{self, Listener, Sender};
+use gridpool_device::cpu::CpuDevice;
+use gridpool_ipc::channel::{self, Listener, Sender};
+use gridpool_kernels::known_answer::KNOWN_ANSWERS;
+use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::chaos::{ChaosFault, DeviceFault, ReplyFault};
 use gridpool_protocol::fault::FaultCode;
-use gridpool_protocol::ids::JobId;
-use gridpool_protocol::message::{Destination, Inline, Input, Payload};
+use gridpool_protocol::ids::{ClientId, JobId};
+use gridpool_protocol::message::{Destination, Inline, Input, Packing, Payload};
 use gridpool_protocol::program::Ties;
 use gridpool_protocol::receipt::ItemRange;
 use gridpool_protocol::shared::SharedSlice;
 
 use super::*;
 use crate::checkup::LATEST;
-use crate::cpu::CpuDevice;
 
-/// Far longer than any of this takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Far longer than any step takes.
+const TIMEOUT: Duration = Duration::from_secs(60);
 const NEVER: Duration = Duration::from_secs(3_600);
-/// So many small messages lie in a channel that nobody reads.
+/// The number of small messages that fit into an unread channel.
 const QUEUED: u32 = 30;
 
-/// A loop in a thread of its own, and the supervisor's ends of its channel.
+/// A loop on a thread of its own, and the supervisor's ends of its channel.
 struct Looped {
     requests: Sender<ToWorker>,
     replies: Receiver<FromWorker>,
     ended: mpsc::Receiver<i32>,
 }
 
-/// A loop that tests its device `every` so often; the device lies or does not.
-fn looped(every: Duration, lies: bool) -> Looped {
-    looped_over(0, Checkup::new(every, clock::now()), lies)
+/// A loop that tests its device at this interval; `is_wrong` makes the device compute wrong results.
+fn looped(every: Duration, is_wrong: bool) -> Looped {
+    looped_over(0, Checkup::new(every, clock::now()), is_wrong)
 }
 
-/// The same with so many runs that wait for it when it begins.
-fn looped_over(queued: u32, mut checkup: Checkup, lies: bool) -> Looped {
+/// Such a loop with `queued` runs waiting when it begins.
+fn looped_over(queued: u32, mut checkup: Checkup, is_wrong: bool) -> Looped {
     let (listener, name) = Listener::open().unwrap();
     let (to_supervisor, mut from_supervisor) = channel::connect(&name).unwrap();
     let (requests, replies) = listener.accept().unwrap();
     (0..queued).for_each(|number| requests.send(&run(number)).unwrap());
     let (end, ended) = mpsc::channel();
-    // Not joined: it may be waiting for ever.
+    // Not joined: it may wait forever.
     thread::spawn(move || {
-        let (arenas, between, growth_max, wear) = Default::default();
-        let link = Link { replies: to_supervisor, arenas, between, growth_max, wear };
+        let (arenas, idle_step, growth_max, growth) = Default::default();
+        let link = Link { replies: to_supervisor, arenas, idle_step, growth_max, growth };
         let mut worker = Worker::new(link);
-        let mut device = Saboteur::new(Box::new(CpuDevice::open(0, 1).unwrap()));
-        device.arm(lies.then_some(ChaosFault::Reply(ReplyFault::Wrong)));
+        let mut device = FaultInjector::new(Box::new(CpuDevice::open(0, 1).unwrap()));
+        device.arm(is_wrong.then_some(ChaosFault::Reply(ReplyFault::Wrong)));
         end.send(worker.serve(&mut from_supervisor, &mut device, &mut checkup)).unwrap();
     });
     Looped { requests, replies, ended }
 }
 
 fn run(number: u32) -> ToWorker {
-    ToWorker::Run(Box::new(joined(vec![member(number, None)])))
+    joined(vec![assignment(number, None)])
 }
 
-fn joined(members: Vec<Member>) -> Run {
-    Run { program: "rot90".to_owned(), ties: Ties::Cpython, members }
+fn joined(assignments: Vec<Assignment>) -> ToWorker {
+    let work = Work::Program { text: "rot90".to_owned(), ties: Ties::Cpython };
+    ToWorker::Dispatch(Box::new(Dispatch { work, assignments }))
 }
 
-fn member(number: u32, chaos: Option<ChaosFault>) -> Member {
+fn assignment(number: u32, chaos: Option<ChaosFault>) -> Assignment {
     let batch = GridBatch::from_grids([&Grid::from_rows(&[[1, 2]]).unwrap()]).unwrap();
     let layout = batch.layout().unwrap();
     let mut bytes = vec![0; layout.bytes()];
     batch.write_to(layout, &SharedSlice::private(&mut bytes));
     let input = Input::Inline(Inline(bytes));
-    Member {
+    let packing = Packing::Grids { items: 1, cells: 2 };
+    Assignment {
         attempt: AttemptId { job: JobId(1), number },
-        payload: Payload { items: 1, cells: 2, input, output: Destination::Inline },
-        part: ItemRange { start: 0, end: 1 },
+        client: ClientId(1),
+        payload: Payload { packing, input, output: Destination::Inline },
+        shard: ItemRange { start: 0, end: 1 },
+        deadline_ms: 60_000,
         chaos,
     }
 }
 
-/// How many runs were answered before the worker ended with a wrong answer as its last words.
+/// How many runs were answered before the worker ended because of a wrong answer.
 fn answered_until_found_out(looped: Looped) -> usize {
     let Looped { requests: _requests, mut replies, ended } = looped;
-    assert_eq!(ended.recv_timeout(PATIENCE), Ok(exit::DEVICE_LOST));
+    assert_eq!(ended.recv_timeout(TIMEOUT), Ok(exit::DEVICE_LOST));
     let mut said: Vec<_> = std::iter::from_fn(|| replies.recv().ok()).collect();
     let words = said.pop();
     let Some(FromWorker::Dying { code, fault, message, attempt }) = words else {
@@ -94,7 +98,7 @@ fn answered_until_found_out(looped: Looped) -> usize {
 }
 
 #[test]
-fn an_idle_worker_whose_device_lies_ends() {
+fn an_idle_worker_whose_device_is_wrong_ends() {
     assert_eq!(answered_until_found_out(looped(Duration::from_millis(10), true)), 0);
 }
 
@@ -110,7 +114,7 @@ fn a_worker_that_is_never_idle_is_tested_between_two_batches_once_that_is_late()
 }
 
 #[test]
-fn a_device_that_does_not_lie_is_tested_again_and_again_and_jobs_are_answered_in_between() {
+fn a_right_device_is_tested_again_and_again_and_jobs_are_answered_in_between() {
     let Looped { requests, mut replies, ended } = looped(Duration::from_millis(1), false);
     for number in 0..2 * u32::try_from(KNOWN_ANSWERS.len()).unwrap() {
         requests.send(&run(number)).unwrap();
@@ -119,7 +123,7 @@ fn a_device_that_does_not_lie_is_tested_again_and_again_and_jobs_are_answered_in
         assert_eq!(attempt.number, number);
     }
     requests.send(&ToWorker::Stop).unwrap();
-    assert_eq!(ended.recv_timeout(PATIENCE), Ok(exit::OK));
+    assert_eq!(ended.recv_timeout(TIMEOUT), Ok(exit::OK));
 }
 
 #[test]
@@ -130,15 +134,15 @@ fn before_its_time_no_test_is_made_however_much_is_run() {
         assert!(matches!(replies.recv(), Ok(FromWorker::Answer { result: Ok(_), .. })));
     }
     drop(requests);
-    assert_eq!(ended.recv_timeout(PATIENCE), Ok(exit::OK), "its supervisor is gone");
+    assert_eq!(ended.recv_timeout(TIMEOUT), Ok(exit::OK), "its supervisor is gone");
 }
 
 #[test]
-fn all_that_share_a_launch_meet_the_fault_that_one_of_them_brings() {
+fn all_attempts_of_a_launch_meet_the_fault_of_one_of_them() {
     let Looped { requests, mut replies, ended } = looped(NEVER, false);
     let memory = Some(ChaosFault::Device(DeviceFault::Memory));
-    let members = vec![member(0, None), member(1, memory), member(2, None)];
-    requests.send(&ToWorker::Run(Box::new(joined(members)))).unwrap();
+    let all = vec![assignment(0, None), assignment(1, memory), assignment(2, None)];
+    requests.send(&joined(all)).unwrap();
     for number in 0..3 {
         let reply = replies.recv().unwrap();
         let FromWorker::Answer { attempt, result: Err(AttemptError::Device(why)) } = reply else {
@@ -150,5 +154,5 @@ fn all_that_share_a_launch_meet_the_fault_that_one_of_them_brings() {
     requests.send(&run(3)).unwrap();
     assert!(matches!(replies.recv(), Ok(FromWorker::Answer { result: Ok(_), .. })));
     requests.send(&ToWorker::Stop).unwrap();
-    assert_eq!(ended.recv_timeout(PATIENCE), Ok(exit::OK));
+    assert_eq!(ended.recv_timeout(TIMEOUT), Ok(exit::OK));
 }

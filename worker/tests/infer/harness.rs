@@ -1,232 +1,279 @@
-//! What every test of inference needs: an engine, tensors, and somebody who waits for an answer.
+//! One inference worker; the test acts as its supervisor.
 
-use std::env;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
-use gridpool_protocol::ids::DeviceKind;
-use gridpool_protocol::tensor::model::ModelInfo;
-use gridpool_protocol::tensor::{DataType, Packed, Tensor, TensorLayout};
-use gridpool_worker::infer::library::Places;
-use gridpool_worker::infer::{
-    Answer, Destination, Engine, InferError, LibraryError, ModelOptions, Placed, Request,
-    RequestError, Runtime, Source, Ticket,
+use gridpool_ipc::channel::{ChannelError, Listener, Receiver, Sender};
+use gridpool_ipc::clock;
+use gridpool_ipc::frame::FrameReader;
+use gridpool_protocol::ids::{AttemptId, ClientId, DeviceKind, JobId};
+use gridpool_protocol::message::{
+    Assignment, AttemptAnswer, AttemptError, Destination, Dispatch, FromWorker, Inline, Input,
+    ModelOrder, Packing, Payload, ToWorker, Work,
 };
+use gridpool_protocol::receipt::ItemRange;
+use gridpool_protocol::tensor::model::ModelInfo;
+use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
+use gridpool_worker::probe::probe;
 
-/// With it, a machine without ONNX Runtime fails.
-pub(crate) const REQUIRED: &str = "GRIDPOOL_REQUIRE_ONNXRUNTIME";
-/// `gpu` where the tests are to run on one.
-const DEVICE: &str = "GRIDPOOL_INFER_DEVICE";
-/// How long an answer may take on the slowest machine that runs these.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-/// Threads of the CPU's part of models.
-const THREADS: usize = 2;
+use crate::tensors::{Full, TIMEOUT, device, pack, runtime, unpack};
 
-/// The one ONNX Runtime of this process.
-static RUNTIME: LazyLock<Option<Runtime>> =
-    LazyLock::new(|| match Runtime::find(&Places::here(None), THREADS) {
-        Err(error @ LibraryError::NotFound { .. }) => {
-            assert!(env::var_os(REQUIRED).is_none(), "{error}");
-            None
+/// Far longer than any test lasts.
+const FAR: u64 = 3_600_000;
+
+/// A model as the supervisor writes it.
+pub(crate) fn plan(name: &str, path: impl Into<PathBuf>, contexts: u32) -> ModelPlan {
+    let options = ModelOptions { contexts, ..ModelOptions::default() };
+    ModelPlan { name: name.to_owned(), path: path.into(), options }
+}
+
+pub(crate) fn load(plan: ModelPlan) -> ModelOrder {
+    ModelOrder::Load(plan)
+}
+
+pub(crate) fn unload(name: &str) -> ModelOrder {
+    ModelOrder::Unload { name: name.to_owned() }
+}
+
+pub(crate) fn contexts(name: &str, contexts: u32) -> ModelOrder {
+    ModelOrder::Contexts { name: name.to_owned(), contexts }
+}
+
+pub(crate) fn attempt(job: u64) -> AttemptId {
+    AttemptId { job: JobId(job), number: 1 }
+}
+
+/// A worker, and the messages that it has sent except heartbeats.
+pub(crate) struct TestWorker {
+    process: Child,
+    _lifeline: UnixStream,
+    to: Sender<ToWorker>,
+    from: Receiver<FromWorker>,
+    pub(crate) received: Vec<FromWorker>,
+    wait_for_heartbeats: u32,
+}
+
+impl TestWorker {
+    /// A worker that is READY with these models; `None` without ONNX Runtime.
+    pub(crate) fn start(models: &[ModelPlan], more: &[&str]) -> Option<Self> {
+        runtime()?;
+        let (listener, name) = Listener::open().expect("a listener");
+        let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gridpool-worker"));
+        command.args(["infer", "--bootstrap", &name]);
+        command.args(["--supervisor-pid", &std::process::id().to_string()]);
+        match device() {
+            DeviceKind::Cpu => {
+                command.args(["--worker", "cpu0#2", "--threads", "1"]);
+                command.env("CUDA_VISIBLE_DEVICES", "");
+            }
+            DeviceKind::Gpu => {
+                let uuid = probe().gpus.first().expect("a GPU").uuid.clone();
+                command.args(["--worker", "gpu0#2", "--uuid", &uuid]);
+                command.env("CUDA_VISIBLE_DEVICES", uuid);
+            }
         }
-        found => Some(found.expect("a library that was found")),
-    });
-
-/// ONNX Runtime, or `None` where there is none and none is required.
-#[expect(clippy::print_stdout, reason = "a test that was skipped says so")]
-pub(crate) fn runtime() -> Option<Runtime> {
-    if RUNTIME.is_none() {
-        println!("skipped: no ONNX Runtime (pip install onnxruntime)");
-    }
-    RUNTIME.clone()
-}
-
-/// Where the tests run.
-pub(crate) fn device() -> DeviceKind {
-    let named = env::var(DEVICE).unwrap_or_else(|_| "cpu".to_owned());
-    assert!(["cpu", "gpu"].contains(&named.as_str()), "{DEVICE}={named}: write cpu or gpu");
-    if named == "gpu" { DeviceKind::Gpu } else { DeviceKind::Cpu }
-}
-
-/// An engine without models.
-pub(crate) fn engine() -> Option<Engine> {
-    Some(Engine::new(runtime()?, device()))
-}
-
-/// A model of `tests/data/models`.
-pub(crate) fn model(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models");
-    folder.join(format!("{name}.onnx"))
-}
-
-/// Loads a model of `tests/data/models` under its own name.
-pub(crate) fn load(engine: &Engine, name: &str, options: &ModelOptions) -> ModelInfo {
-    engine.load(name, &model(name), options).expect("the model loads")
-}
-
-/// With so many contexts.
-pub(crate) fn contexts(contexts: u32) -> ModelOptions {
-    ModelOptions { contexts, ..ModelOptions::default() }
-}
-
-/// A tensor with its data.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Full {
-    pub(crate) name: String,
-    pub(crate) datatype: DataType,
-    pub(crate) shape: Vec<u64>,
-    pub(crate) bytes: Vec<u8>,
-}
-
-pub(crate) fn full(name: &str, datatype: DataType, shape: &[u64], bytes: &[u8]) -> Full {
-    Full { name: name.to_owned(), datatype, shape: shape.to_vec(), bytes: bytes.to_vec() }
-}
-
-pub(crate) fn fp32(name: &str, shape: &[u64], numbers: &[f32]) -> Full {
-    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-    full(name, DataType::Fp32, shape, &bytes)
-}
-
-pub(crate) fn int64(name: &str, shape: &[u64], numbers: &[i64]) -> Full {
-    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-    full(name, DataType::Int64, shape, &bytes)
-}
-
-impl Full {
-    pub(crate) fn fp32(&self) -> Vec<f32> {
-        assert_eq!(self.datatype, DataType::Fp32, "{}", self.name);
-        self.bytes.as_chunks().0.iter().map(|&number| f32::from_le_bytes(number)).collect()
-    }
-
-    pub(crate) fn int64(&self) -> Vec<i64> {
-        assert_eq!(self.datatype, DataType::Int64, "{}", self.name);
-        self.bytes.as_chunks().0.iter().map(|&number| i64::from_le_bytes(number)).collect()
-    }
-}
-
-/// Numbers between -1 and 1 that look irregular, the same for the same seed.
-pub(crate) fn irregular(seed: u64, count: usize) -> Vec<f32> {
-    let number = |at: u64| {
-        let mixed = (seed * 1_000_003 + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-        f32::from(u16::try_from(mixed & 0xffff).expect("16 bits")) / 32_768.0 - 1.0
-    };
-    (0..count as u64).map(number).collect()
-}
-
-pub(crate) fn pack(tensors: &[Full]) -> Vec<u8> {
-    let new = |full: &Full| Tensor::new(&full.name, full.datatype, full.shape.clone());
-    let layout = tensors.iter().map(new).collect::<Result<Vec<_>, _>>().and_then(TensorLayout::new);
-    let data: Vec<_> = tensors.iter().map(|full| &full.bytes[..]).collect();
-    layout.and_then(|layout| layout.pack(&data)).expect("a small set of tensors")
-}
-
-pub(crate) fn unpack(bytes: &[u8]) -> Vec<Full> {
-    let packed = Packed::read(bytes).expect("the engine packs what can be read");
-    let tensors = packed.layout().tensors().iter().enumerate();
-    tensors.map(|(at, t)| full(t.name(), t.datatype(), t.shape(), packed.data(at))).collect()
-}
-
-/// Somebody who waits for one answer.
-pub(crate) struct Waiter {
-    pub(crate) ticket: Ticket,
-    answer: Receiver<Result<Answer, InferError>>,
-}
-
-impl Waiter {
-    pub(crate) fn wait(self) -> Result<Answer, InferError> {
-        let answer = self.answer.recv_timeout(PATIENCE).expect("every request is answered");
-        assert!(self.answer.try_recv().is_err(), "a second answer");
-        answer
-    }
-
-    /// The outputs.
-    pub(crate) fn outputs(self) -> Vec<Full> {
-        outputs(&self.wait().expect("the run succeeds"))
-    }
-}
-
-pub(crate) fn outputs(answer: &Answer) -> Vec<Full> {
-    let inline = match &answer.outputs {
-        Placed::Inline(bytes) => Some(bytes),
-        Placed::InArena(_) => None,
-    };
-    unpack(inline.expect("they were to come with the answer"))
-}
-
-/// A request whose answer `done` takes.
-pub(crate) fn request(
-    model: &str,
-    inputs: &[Full],
-    done: impl FnOnce(Result<Answer, InferError>) + Send + 'static,
-) -> Request {
-    Request {
-        model: model.to_owned(),
-        client: 1,
-        inputs: Source::Inline(Arc::from(pack(inputs))),
-        outputs: Destination::Answer,
-        deadline: None,
-        done: Box::new(done),
-    }
-}
-
-/// Submits what `change` makes of a request.
-pub(crate) fn submit_with(
-    engine: &Engine,
-    model: &str,
-    inputs: &[Full],
-    change: impl FnOnce(Request) -> Request,
-) -> Result<Waiter, RequestError> {
-    let (sender, answer) = mpsc::channel();
-    // A test that has failed waits for nobody.
-    let done = move |answer| drop(sender.send(answer));
-    let ticket = engine.submit(change(request(model, inputs, done)))?;
-    Ok(Waiter { ticket, answer })
-}
-
-pub(crate) fn submit(
-    engine: &Engine,
-    model: &str,
-    inputs: &[Full],
-) -> Result<Waiter, RequestError> {
-    submit_with(engine, model, inputs, |request| request)
-}
-
-/// Asks and waits.
-pub(crate) fn ask(engine: &Engine, model: &str, inputs: &[Full]) -> Vec<Full> {
-    submit(engine, model, inputs).expect("the request is accepted").outputs()
-}
-
-/// Keeps the thread of a context busy until it is let go: what is submitted meanwhile waits, so that
-/// what joins what is no matter of luck.
-pub(crate) struct Held(mpsc::Sender<()>);
-
-impl Held {
-    /// Asks a model of one context, and holds the thread that answers.
-    pub(crate) fn one(engine: &Engine, model: &str, inputs: &[Full]) -> Self {
-        let (go, gone) = mpsc::channel::<()>();
-        let (here, held) = mpsc::channel();
-        let done = move |_| {
-            here.send(()).expect("somebody waits for it");
-            // An error is the end of whoever held it.
-            gone.recv_timeout(PATIENCE).unwrap_or_default();
+        for model in models {
+            command.args(["--model", &serde_json::to_string(model).expect("plain data")]);
+        }
+        command.args(more).stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null());
+        let process = command.stderr(Stdio::piped()).spawn().expect("the worker can be started");
+        // Nothing may fail between the start and here: the worker would outlive the test.
+        let lifeline = ours.try_clone().expect("a descriptor");
+        FrameReader::new(ours).read(None).expect("it connects").expect("it says so");
+        let (to, from) = listener.accept().expect("it sends its ends");
+        let mut harness = Self {
+            process,
+            _lifeline: lifeline,
+            to,
+            from,
+            received: Vec::new(),
+            wait_for_heartbeats: 0,
         };
-        engine.submit(request(model, inputs, done)).expect("the request is accepted");
-        held.recv_timeout(PATIENCE).expect("the thread comes");
-        Self(go)
+        harness.wait_for(|message| matches!(message, FromWorker::Ready { .. }).then_some(()));
+        Some(harness)
     }
 
-    pub(crate) fn let_go(self) {
-        self.0.send(()).expect("it is held");
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub(crate) fn say(&self, message: &ToWorker) {
+        self.to.send(message).expect("the worker receive");
+    }
+
+    /// The first message, past or future, from which `find` makes a result.
+    pub(crate) fn wait_for<T>(&mut self, find: impl Fn(&FromWorker) -> Option<T>) -> T {
+        let until = clock::now() + TIMEOUT;
+        let mut at = 0;
+        loop {
+            if let Some(found) = self.received[at..].iter().find_map(&find) {
+                return found;
+            }
+            at = self.received.len();
+            let listened = self.receive(until);
+            assert!(listened.is_ok(), "{listened:?}: {}: {:?}", self.errors(), self.received);
+        }
+    }
+
+    /// Waits for its next message.
+    fn receive(&mut self, until: Instant) -> Result<(), ChannelError> {
+        let heard = self.from.recv_until(until)?;
+        let is_in_time = heard.is_some() && !clock::until(until).is_zero();
+        assert!(is_in_time, "it received nothing of the kind: {:?}", self.received);
+        match heard {
+            Some(FromWorker::Heartbeat { .. }) => self.wait_for_heartbeats += 1,
+            heard => self.received.extend(heard),
+        }
+        Ok(())
+    }
+
+    /// Waits for this many heartbeats.
+    pub(crate) fn wait_for_heartbeats(&mut self, count: u32) {
+        let until = clock::now() + TIMEOUT;
+        let enough = self.wait_for_heartbeats + count;
+        while self.wait_for_heartbeats < enough {
+            self.receive(until).expect("it lives");
+        }
+    }
+
+    /// Sends a request; its attempt is `attempt(job)`.
+    pub(crate) fn ask(&self, job: u64, model: &str, inputs: &[Full]) {
+        self.ask_by(job, model, inputs, 1, FAR);
+    }
+
+    pub(crate) fn ask_by(
+        &self,
+        job: u64,
+        model: &str,
+        inputs: &[Full],
+        client: u64,
+        deadline_ms: u64,
+    ) {
+        let (input, output) = (Input::Inline(Inline(pack(inputs))), Destination::Inline);
+        let assignment = Assignment {
+            attempt: attempt(job),
+            client: ClientId(client),
+            payload: Payload { packing: Packing::Tensors, input, output },
+            shard: ItemRange { start: 0, end: 1 },
+            deadline_ms,
+            chaos: None,
+        };
+        let work = Work::Model { name: model.to_owned() };
+        let assignments = vec![assignment];
+        self.say(&ToWorker::Dispatch(Box::new(Dispatch { work, assignments })));
+    }
+
+    pub(crate) fn cancel(&self, jobs: &[u64]) {
+        let attempts = jobs.iter().map(|&job| attempt(job)).collect();
+        self.say(&ToWorker::Cancel { attempts });
+    }
+
+    /// The answer to `attempt(job)`.
+    pub(crate) fn answer(&mut self, job: u64) -> Result<Vec<Full>, AttemptError> {
+        let answer = self.wait_for(|message| answer_to(message, job).cloned());
+        answer.map(|answer| unpack(&answer.output.expect("it was to come inline").0))
+    }
+
+    /// The number of answers to `attempt(job)` so far.
+    pub(crate) fn answers(&self, job: u64) -> usize {
+        self.received.iter().filter(|message| answer_to(message, job).is_some()).count()
+    }
+
+    /// Sends a command.
+    pub(crate) fn send_command(&self, order: u64, what: ModelOrder) {
+        self.say(&ToWorker::Model { order, what });
+    }
+
+    /// Waits for the result of a command.
+    pub(crate) fn command_result(&mut self, order: u64) -> Result<(), String> {
+        self.wait_for(|message| command_result(message, order))
+    }
+
+    /// Sends a command and waits for its result.
+    pub(crate) fn run_command(&mut self, order: u64, what: ModelOrder) -> Result<(), String> {
+        self.send_command(order, what);
+        self.command_result(order)
+    }
+
+    /// The index of the first such message.
+    pub(crate) fn position(&self, is_it: impl Fn(&FromWorker) -> bool) -> usize {
+        self.received.iter().position(is_it).expect("it has received so")
+    }
+
+    /// The models that it has listed last.
+    pub(crate) fn models(&self) -> &[ModelInfo] {
+        self.received.iter().rev().find_map(models).expect("they come before READY")
+    }
+
+    /// The names of the models that it has listed last.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.models().iter().map(|model| model.name.as_str()).collect()
+    }
+
+    /// Sends stop; returns its exit code.
+    pub(crate) fn stop(mut self) -> Option<i32> {
+        self.say(&ToWorker::Stop);
+        self.end()
+    }
+
+    /// Reads its messages to the end; returns its exit code.
+    pub(crate) fn end(&mut self) -> Option<i32> {
+        let until = clock::now() + TIMEOUT;
+        let ended = loop {
+            if let Err(error) = self.receive(until) {
+                break error;
+            }
+        };
+        assert!(matches!(ended, ChannelError::Disconnected), "{ended}");
+        self.process.wait().expect("it is this process's child").code()
+    }
+
+    /// Its standard error, if it has ended.
+    fn errors(&mut self) -> String {
+        let mut text = String::new();
+        if let Some(errors) = &mut self.process.stderr {
+            errors.read_to_string(&mut text).expect("its end");
+        }
+        text
     }
 }
 
-/// Asserts that every number is that of `want`, but for `tolerance`.
-#[track_caller]
-pub(crate) fn close(got: &[f32], want: &[f32], tolerance: f32) {
-    assert_eq!(got.len(), want.len());
-    for (at, (got, want)) in got.iter().zip(want).enumerate() {
-        assert!((got - want).abs() <= tolerance, "{at}: {got} instead of {want}");
+impl Drop for TestWorker {
+    fn drop(&mut self) {
+        // It may have ended already.
+        drop(self.process.kill());
+        drop(self.process.wait());
     }
+}
+
+/// The attempt that a message answers, and the answer.
+pub(crate) fn answered(
+    message: &FromWorker,
+) -> Option<(AttemptId, &Result<AttemptAnswer, AttemptError>)> {
+    let FromWorker::Answer { attempt, result } = message else { return None };
+    Some((*attempt, result))
+}
+
+fn answer_to(message: &FromWorker, job: u64) -> Option<&Result<AttemptAnswer, AttemptError>> {
+    answered(message).filter(|(of, _)| *of == attempt(job)).map(|(_, result)| result)
+}
+
+pub(crate) fn is_answer_to(message: &FromWorker, job: u64) -> bool {
+    answer_to(message, job).is_some()
+}
+
+/// The result of command `number`, if the message has it.
+pub(crate) fn command_result(message: &FromWorker, number: u64) -> Option<Result<(), String>> {
+    let FromWorker::Ordered { order, result } = message else { return None };
+    (*order == number).then(|| result.clone())
+}
+
+fn models(message: &FromWorker) -> Option<&[ModelInfo]> {
+    let FromWorker::Models { models } = message else { return None };
+    Some(models)
 }

@@ -1,19 +1,12 @@
-//! The engine of inference over real models, by a real ONNX Runtime.
+//! A worker that serves models, alone: its channel, its models and its memory, with a real ONNX Runtime.
 //!
-//! Where there is none each test says so and passes; with `GRIDPOOL_REQUIRE_ONNXRUNTIME=1` that is a
-//! failure. `pip install onnxruntime onnx` is all it takes: the library is looked for where a worker
-//! looks, the published models in the package `onnx`. `GRIDPOOL_INFER_DEVICE=gpu` runs the same on the
-//! first GPU, which needs `onnxruntime-gpu`.
+//! `worker/infer/tests/engine/main.rs` says what happens without ONNX Runtime, and how to use a GPU.
 
-mod bench;
-mod changes;
-mod contexts;
 mod harness;
-mod joined;
-mod loading;
-mod lone;
 mod memory;
+#[path = "../../infer/tests/engine/onnx.rs"]
 mod onnx;
-mod published;
-mod requests;
 mod served;
+mod tables;
+#[path = "../../infer/tests/engine/tensors.rs"]
+mod tensors;

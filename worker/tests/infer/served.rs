@@ -1,4 +1,4 @@
-//! A worker that serves models, by its channel: requests are withdrawn, and models are loaded, unloaded
+//! A worker that serves models, through its channel: requests are withdrawn, and models are loaded, unloaded
 //! and given contexts while others run.
 
 use std::collections::BTreeSet;
@@ -11,13 +11,15 @@ use gridpool_protocol::tensor::options::ModelPlan;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
-use crate::harness::{Full, device, fp32, int64, irregular, model};
-use crate::lone::{Lone, answered, attempt, contexts, is_answer_to, load, ordered, plan, unload};
+use crate::harness::{
+    TestWorker, answered, attempt, command_result, contexts, is_answer_to, load, plan, unload,
+};
 use crate::onnx::{Folder, TURNS_WIDTH, turns};
+use crate::tensors::{Full, device, fp32, int64, irregular, model};
 
-/// More turns than any process lives to make.
+/// More turns than any process completes.
 const ENDLESS: i64 = 1 << 50;
-/// Takes a context a while.
+/// Keeps a context busy for a while.
 const LONG: i64 = 30_000;
 
 fn turn(count: i64) -> [Full; 1] {
@@ -28,17 +30,17 @@ fn row(seed: u64) -> [Full; 1] {
     [fp32("x", &[1, 16], &irregular(seed, 16))]
 }
 
-/// A worker that has `turns` with so many contexts, and `mlp`. `None` where it cannot be had: CUDA's
-/// provider runs a loop's condition on the CPU, which no model may there.
+/// A worker with `mlp`, and with `turns` on this many contexts. `None` on a GPU: CUDA's provider runs a loop's
+/// condition on the CPU, which no model may do there.
 #[expect(clippy::print_stdout, reason = "a test that was skipped says so")]
-fn worker(count: u32) -> Option<(Folder, Lone)> {
+fn worker(count: u32) -> Option<(Folder, TestWorker)> {
     if device() == DeviceKind::Gpu {
         println!("skipped: a loop is for cpu devices");
         return None;
     }
     let folder = Folder::new();
     let turns = plan("turns", folder.file("turns.onnx", &turns()), count);
-    let worker = Lone::start(&[turns, mlp("mlp")], &[])?;
+    let worker = TestWorker::start(&[turns, mlp("mlp")], &[])?;
     Some((folder, worker))
 }
 
@@ -47,29 +49,29 @@ fn mlp(name: &str) -> ModelPlan {
 }
 
 #[track_caller]
-fn turned(worker: &mut Lone, job: u64) {
+fn turned(worker: &mut TestWorker, job: u64) {
     let want: Vec<f32> = (0..TURNS_WIDTH).map(|at| at as f32).collect();
     assert_eq!(worker.answer(job), Ok(vec![fp32("y", &[1, TURNS_WIDTH], &want)]), "{job}");
 }
 
-/// Another attempt at it may do better.
+/// Asserts that another attempt may succeed.
 #[track_caller]
-fn is_of_the_worker(worker: &mut Lone, job: u64, why: &str) {
+fn is_of_the_worker(worker: &mut TestWorker, job: u64, why: &str) {
     let answer = worker.answer(job);
     let is_so = matches!(&answer, Err(AttemptError::Device(said)) if said.contains(why));
     assert!(is_so, "{answer:?}");
 }
 
-/// No other attempt does better.
+/// Asserts that no other attempt can succeed.
 #[track_caller]
-fn is_of_the_request(worker: &mut Lone, job: u64, why: &str) {
+fn is_of_the_request(worker: &mut TestWorker, job: u64, why: &str) {
     let answer = worker.answer(job);
     let is_so = matches!(&answer, Err(AttemptError::Refused(said)) if said.contains(why));
     assert!(is_so, "{answer:?}");
 }
 
 #[test]
-fn requests_that_wait_are_withdrawn_and_answered_once_and_others_are_let_be() {
+fn waiting_requests_are_withdrawn_and_answered_once_and_others_run() {
     let Some((_folder, mut worker)) = worker(1) else { return };
     worker.ask(1, "turns", &turn(ENDLESS));
     (2..=4).for_each(|job| worker.ask(job, "turns", &turn(0)));
@@ -77,7 +79,7 @@ fn requests_that_wait_are_withdrawn_and_answered_once_and_others_are_let_be() {
     for job in [4, 2] {
         is_of_the_request(&mut worker, job, "the request was cancelled before it ran");
     }
-    // One that was withdrawn, and then one that was answered.
+    // One that was withdrawn, and one that was answered.
     worker.cancel(&[2]);
     worker.ask(5, "mlp", &row(5));
     assert!(worker.answer(5).is_ok());
@@ -91,11 +93,11 @@ fn requests_that_wait_are_withdrawn_and_answered_once_and_others_are_let_be() {
 }
 
 #[test]
-fn a_request_that_has_begun_runs_on_and_is_answered_whoever_withdraws_it() {
+fn a_request_that_has_begun_cannot_be_withdrawn() {
     let Some((folder, _)) = worker(1) else { return };
-    let mut one = plan("one", folder.path().join("turns.onnx"), 1);
+    let mut one = plan("one", folder.0.path().join("turns.onnx"), 1);
     one.options.queue_requests = 1;
-    let Some(mut worker) = Lone::start(&[one, mlp("mlp")], &[]) else { return };
+    let Some(mut worker) = TestWorker::start(&[one, mlp("mlp")], &[]) else { return };
     worker.ask(1, "one", &turn(10 * LONG));
     let waits = (2..)
         .find(|&job| {
@@ -105,7 +107,7 @@ fn a_request_that_has_begun_runs_on_and_is_answered_whoever_withdraws_it() {
             worker.answers(job) == 0
         })
         .expect("endless");
-    // There is room for one that waits: the first does not.
+    // Only one request may wait: the first has begun.
     worker.cancel(&[1, waits]);
     is_of_the_request(&mut worker, waits, "cancelled");
     turned(&mut worker, 1);
@@ -113,36 +115,40 @@ fn a_request_that_has_begun_runs_on_and_is_answered_whoever_withdraws_it() {
 }
 
 #[test]
-fn requests_are_answered_while_a_model_is_loaded_which_is_asked_when_it_is_there() {
+fn requests_are_answered_while_another_model_is_loaded() {
     let Some((folder, mut worker)) = worker(1) else { return };
-    // It can be read when this test writes it, and not before.
-    let pipe = folder.path().join("late.onnx");
+    // The model can be read only once the test writes it.
+    let pipe = folder.0.path().join("late.onnx");
     mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe with a name");
-    worker.order(1, load(plan("late", &pipe, 2)));
+    worker.send_command(1, load(plan("late", &pipe, 2)));
     worker.ask(1, "mlp", &row(1));
     let want = worker.answer(1).expect("the others serve");
     worker.ask(2, "late", &row(1));
     is_of_the_worker(&mut worker, 2, "there is no model `late`; there is mlp, turns");
-    let more = worker.obeys(2, unload("mlp")).expect_err("there is an order under way");
-    assert!(more.contains("another order is under way, and a worker has 1 at a time"), "{more}");
+    let more = worker.run_command(2, unload("mlp")).expect_err("a command is running");
+    assert!(more.contains("another command is running, and a worker runs 1 at a time"), "{more}");
     worker.ask(3, "mlp", &row(1));
     assert_eq!(worker.answer(3).as_ref(), Ok(&want), "what was refused has changed nothing");
-    assert!(!worker.said.iter().any(|said| ordered(said, 1).is_some()), "{:?}", worker.said);
+    assert!(
+        !worker.received.iter().any(|said| command_result(said, 1).is_some()),
+        "{:?}",
+        worker.received
+    );
 
     fs::write(&pipe, fs::read(model("mlp")).expect("it is in the repository")).expect("a reader");
-    assert_eq!(worker.ordered(1), Ok(()));
-    assert_eq!(worker.names(), ["late", "mlp", "turns"], "told before the order was");
+    assert_eq!(worker.command_result(1), Ok(()));
+    assert_eq!(worker.names(), ["late", "mlp", "turns"], "the list comes before the result");
     assert_eq!((worker.models()[0].state, worker.models()[0].contexts), (ModelState::Ready, 2));
     worker.ask(4, "late", &row(1));
     assert_eq!(worker.answer(4), Ok(want));
 }
 
 #[test]
-fn a_worker_that_is_told_to_stop_ends_while_it_loads_a_model() {
+fn a_worker_that_gets_stop_ends_while_it_loads_a_model() {
     let Some((folder, mut worker)) = worker(1) else { return };
-    let pipe = folder.path().join("never.onnx");
+    let pipe = folder.0.path().join("never.onnx");
     mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe with a name");
-    worker.order(1, load(plan("never", &pipe, 1)));
+    worker.send_command(1, load(plan("never", &pipe, 1)));
     worker.ask(1, "turns", &turn(ENDLESS));
     worker.ask(2, "mlp", &row(1));
     assert!(worker.answer(2).is_ok());
@@ -153,11 +159,11 @@ fn a_worker_that_is_told_to_stop_ends_while_it_loads_a_model() {
 fn a_load_that_fails_changes_nothing_and_says_why_with_the_hash_of_the_file() {
     let Some((folder, _)) = worker(1) else { return };
     let bad = ModelPlan { path: model("strings"), ..plan("bad", "", 1) };
-    let Some(mut worker) = Lone::start(&[mlp("mlp"), bad], &[]) else { return };
+    let Some(mut worker) = TestWorker::start(&[mlp("mlp"), bad], &[]) else { return };
     let before = worker.models().to_vec();
     assert_eq!(before[0].state, ModelState::Unavailable);
-    let told = |worker: &Lone| {
-        worker.said.iter().filter(|said| matches!(said, FromWorker::Models { .. })).count()
+    let told = |worker: &TestWorker| {
+        worker.received.iter().filter(|said| matches!(said, FromWorker::Models { .. })).count()
     };
     let broken = folder.file("broken.onnx", b"this is no model");
     let hash_of = |path: &std::path::Path| {
@@ -165,7 +171,7 @@ fn a_load_that_fails_changes_nothing_and_says_why_with_the_hash_of_the_file() {
         let hash = Sha256::digest(fs::read(path).expect("it was written"));
         format!("(sha256 {})", gridpool_protocol::program::hex(&hash))
     };
-    let gone = folder.path().join("gone.onnx");
+    let gone = folder.0.path().join("gone.onnx");
     let wrong = |name: &str, path: &std::path::Path| load(plan(name, path, 1));
     let orders: [(ModelOrder, &str, &str); 8] = [
         (wrong("new", &broken), "because protobuf parsing failed", &hash_of(&broken)),
@@ -173,12 +179,12 @@ fn a_load_that_fails_changes_nothing_and_says_why_with_the_hash_of_the_file() {
         (wrong("new", &gone), "gone.onnx: No such file or directory", ""),
         (wrong("bad", &broken), "because protobuf parsing failed", &hash_of(&broken)),
         (wrong("mlp", &model("mlp")), "a model `mlp` is loaded already", ""),
-        (wrong("a/b", &model("mlp")), "`a/b` is no name of a model", ""),
+        (wrong("a/b", &model("mlp")), "`a/b` cannot be the name of a model", ""),
         (load(plan("new", "", 1)), "the model `new` has no file", ""),
         (load(plan("new", model("mlp"), 65)), "65 contexts: write 1 to 64", "(sha256 "),
     ];
     for (number, (order, why, hash)) in (1..).zip(orders) {
-        let said = worker.obeys(number, order.clone()).expect_err("it cannot be");
+        let said = worker.run_command(number, order.clone()).expect_err("it cannot be");
         assert!(said.contains(why) && said.contains(hash), "{order:?}: {said}");
         assert_eq!(hash.is_empty(), !said.contains("sha256"), "{said}");
     }
@@ -188,12 +194,12 @@ fn a_load_that_fails_changes_nothing_and_says_why_with_the_hash_of_the_file() {
     assert!(worker.answer(1).is_ok());
     worker.ask(2, "bad", &row(1));
     is_of_the_worker(&mut worker, 2, "`bad` is not available: its input `text` holds strings");
-    // What cannot be asked can be forgotten, and its name had again.
-    assert_eq!(worker.obeys(9, unload("bad")), Ok(()));
+    // An unavailable model can be unloaded, and its name reused.
+    assert_eq!(worker.run_command(9, unload("bad")), Ok(()));
     assert_eq!(worker.names(), ["mlp"]);
-    let none = worker.obeys(10, unload("bad")).expect_err("it is gone");
+    let none = worker.run_command(10, unload("bad")).expect_err("it is gone");
     assert_eq!(none, "there is no model `bad`; there is mlp");
-    assert_eq!(worker.obeys(11, load(mlp("bad"))), Ok(()));
+    assert_eq!(worker.run_command(11, load(mlp("bad"))), Ok(()));
     worker.ask(3, "bad", &row(1));
     assert!(worker.answer(3).is_ok());
 }
@@ -203,21 +209,21 @@ fn a_model_has_more_contexts_while_its_only_one_runs_and_fewer_again() {
     let Some((_folder, mut worker)) = worker(1) else { return };
     worker.ask(1, "turns", &turn(ENDLESS));
     worker.ask(2, "turns", &turn(3));
-    assert_eq!(worker.obeys(1, contexts("turns", 2)), Ok(()));
+    assert_eq!(worker.run_command(1, contexts("turns", 2)), Ok(()));
     assert_eq!(worker.models()[1].contexts, 2);
     turned(&mut worker, 2);
     assert_eq!(worker.answers(1), 0, "it runs for ever");
-    assert_eq!(worker.obeys(2, contexts("turns", 1)), Ok(()), "the idle one has gone");
+    assert_eq!(worker.run_command(2, contexts("turns", 1)), Ok(()), "the idle one has gone");
     assert_eq!(worker.models()[1].contexts, 1);
     worker.ask(3, "turns", &turn(0));
     for (number, count) in [(3, 0), (4, 65)] {
-        let why = worker.obeys(number, contexts("turns", count)).expect_err("beyond a limit");
+        let why = worker.run_command(number, contexts("turns", count)).expect_err("beyond a limit");
         assert_eq!(why, format!("{count} contexts: write 1 to 64"));
     }
-    let why = worker.obeys(5, contexts("no", 1)).expect_err("there is none");
+    let why = worker.run_command(5, contexts("no", 1)).expect_err("there is no such model");
     assert_eq!(why, "there is no model `no`; there is mlp, turns");
     assert_eq!(worker.models()[1].contexts, 1);
-    assert_eq!(worker.answers(3), 0, "nobody runs it");
+    assert_eq!(worker.answers(3), 0, "it has not run");
 }
 
 #[test]
@@ -229,20 +235,20 @@ fn no_request_of_eight_clients_is_lost_while_contexts_come_and_go() {
     let mut jobs = 1..;
     let mut sent = Vec::new();
     for (order, count) in (1..).zip([4, 2, 1, 8, 3]) {
-        let mut ask = |worker: &Lone| {
+        let mut ask = |worker: &TestWorker| {
             for (client, job) in (1..=CLIENTS).zip(&mut jobs) {
                 worker.ask_by(job, "turns", &turn(50 * i64::from(client == 1)), client, 1 << 20);
                 sent.push(job);
             }
         };
         (0..3).for_each(|_| ask(&worker));
-        worker.order(order, contexts("turns", count));
+        worker.send_command(order, contexts("turns", count));
         (0..3).for_each(|_| ask(&worker));
-        assert_eq!(worker.ordered(order), Ok(()));
+        assert_eq!(worker.command_result(order), Ok(()));
         assert_eq!(worker.models()[1].contexts, count);
         sent.drain(..).for_each(|job| turned(&mut worker, job));
     }
-    let answers = worker.said.iter().filter_map(answered);
+    let answers = worker.received.iter().filter_map(answered);
     let all: Vec<_> = answers.map(|(attempt, _)| attempt).collect();
     let different: BTreeSet<_> = all.iter().collect();
     assert_eq!(all.len(), different.len(), "each was answered once");
@@ -250,22 +256,22 @@ fn no_request_of_eight_clients_is_lost_while_contexts_come_and_go() {
 }
 
 #[test]
-fn what_came_before_an_unload_is_run_and_what_came_after_it_is_not() {
+fn requests_before_an_unload_run_and_requests_after_it_do_not() {
     const WAITING: u64 = 60;
     let Some((_folder, mut worker)) = worker(1) else { return };
     worker.ask(1, "turns", &turn(LONG));
     (2..=WAITING).for_each(|job| worker.ask(job, "turns", &turn(1)));
-    worker.order(1, unload("turns"));
+    worker.send_command(1, unload("turns"));
     worker.ask(100, "turns", &turn(0));
     is_of_the_worker(&mut worker, 100, "there is no model `turns`; there is mlp");
-    // Though its name is gone, what waits for it can be withdrawn.
+    // Its name is gone, but waiting requests can still be withdrawn.
     worker.cancel(&[WAITING]);
     is_of_the_request(&mut worker, WAITING, "cancelled");
-    assert_eq!(worker.ordered(1), Ok(()));
+    assert_eq!(worker.command_result(1), Ok(()));
     assert_eq!(worker.names(), ["mlp"]);
-    let obeyed = worker.place(|said| ordered(said, 1).is_some());
+    let obeyed = worker.position(|said| command_result(said, 1).is_some());
     for job in 1..WAITING {
-        assert!(worker.place(|said| is_answer_to(said, job)) < obeyed, "{job}");
+        assert!(worker.position(|said| is_answer_to(said, job)) < obeyed, "{job}");
         turned(&mut worker, job);
     }
 }
@@ -273,25 +279,25 @@ fn what_came_before_an_unload_is_run_and_what_came_after_it_is_not() {
 #[test]
 fn two_loads_of_one_name_give_one_model_and_a_name_is_free_once_it_was_unloaded() {
     let Some((_folder, mut worker)) = worker(1) else { return };
-    assert_eq!(worker.obeys(1, load(mlp("m"))), Ok(()));
-    let why = worker.obeys(2, load(plan("m", model("fixed"), 3))).expect_err("it is taken");
+    assert_eq!(worker.run_command(1, load(mlp("m"))), Ok(()));
+    let why = worker.run_command(2, load(plan("m", model("fixed"), 3))).expect_err("it is taken");
     assert_eq!(why, "a model `m` is loaded already");
     assert_eq!((worker.names(), worker.models()[0].contexts), (vec!["m", "mlp", "turns"], 1));
-    assert_eq!(worker.obeys(3, unload("m")), Ok(()));
-    assert_eq!(worker.obeys(4, load(plan("m", model("fixed"), 3))), Ok(()));
+    assert_eq!(worker.run_command(3, unload("m")), Ok(()));
+    assert_eq!(worker.run_command(4, load(plan("m", model("fixed"), 3))), Ok(()));
     assert_eq!(worker.models()[0].contexts, 3);
 }
 
 #[test]
-fn what_keeps_a_worker_from_taking_a_request_is_not_held_against_the_request() {
+fn a_request_that_a_worker_cannot_take_may_run_elsewhere() {
     let Some((folder, _)) = worker(1) else { return };
-    let mut full = plan("full", folder.path().join("turns.onnx"), 1);
+    let mut full = plan("full", folder.0.path().join("turns.onnx"), 1);
     full.options.queue_requests = 1;
-    let Some(mut worker) = Lone::start(&[full, mlp("mlp")], &[]) else { return };
+    let Some(mut worker) = TestWorker::start(&[full, mlp("mlp")], &[]) else { return };
     worker.ask(1, "full", &turn(ENDLESS));
-    // Whether the first has begun is not known; of two more, one waits and one finds no room.
+    // The first may or may not have begun: of two more, one waits and one is refused.
     (2..=3).for_each(|job| worker.ask(job, "full", &turn(0)));
-    let refused = worker.hears(|said| (2..=3).find(|&job| is_answer_to(said, job)));
+    let refused = worker.wait_for(|said| (2..=3).find(|&job| is_answer_to(said, job)));
     is_of_the_worker(&mut worker, refused, "1 requests wait for this model already");
     worker.ask(4, "nobody", &turn(0));
     is_of_the_worker(&mut worker, 4, "there is no model `nobody`");
@@ -300,13 +306,13 @@ fn what_keeps_a_worker_from_taking_a_request_is_not_held_against_the_request() {
 }
 
 #[test]
-fn a_worker_has_so_many_requests_in_hand_and_says_no_to_more() {
+fn a_worker_refuses_requests_beyond_its_limit_in_flight() {
     let Some((_folder, mut worker)) = worker(1) else { return };
     worker.ask(0, "turns", &turn(ENDLESS));
     (1..=64).for_each(|job| worker.ask(job, "turns", &turn(0)));
-    is_of_the_worker(&mut worker, 64, "64 requests are in hand already");
+    is_of_the_worker(&mut worker, 64, "64 requests are in flight already");
     worker.cancel(&[7]);
     is_of_the_request(&mut worker, 7, "cancelled");
     worker.ask(65, "mlp", &row(1));
-    assert!(worker.answer(65).is_ok(), "there is room for one again");
+    assert!(worker.answer(65).is_ok(), "one more is accepted");
 }

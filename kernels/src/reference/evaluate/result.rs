@@ -1,4 +1,4 @@
-//! The bytes of a result, part by part, once the last step has run.
+//! Assembles the bytes of a result, part by part, after the last step.
 
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Kind;
@@ -6,7 +6,7 @@ use gridpool_protocol::program::Kind;
 use super::{Evaluator, Measured, area};
 use crate::part::{Part, Run};
 
-/// Parts whose bytes differ from what steps work on.
+/// Parts whose bytes differ from the memory that steps work on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ResultParts {
     origins: Vec<[u8; 4]>,
@@ -17,11 +17,11 @@ pub(super) struct ResultParts {
 }
 
 impl Evaluator {
-    /// Puts the parts of the result together, after the last step. `run` is what was loaded of the
-    /// batch that `layout` is for.
+    /// Assembles the parts of the result, after the last step. `run` was loaded from the batch that `layout` is
+    /// for.
     ///
     /// # Panics
-    /// If the run is none of that batch.
+    /// If the run is not one of that batch.
     pub fn finish(&mut self, layout: &OutputLayout, run: &Run) {
         let pictures = match self.kind {
             Kind::Colors | Kind::Flag | Kind::Number | Kind::Vector => return,
@@ -39,7 +39,7 @@ impl Evaluator {
         };
         if layout.is_packed() {
             pictures.close_gaps();
-            let start = run.room(layout).start;
+            let start = run.cell_range(layout).start;
             self.parts.offsets.clear();
             self.parts.offsets.extend((0..pictures.len()).map(|value| {
                 let offset = start + pictures.place(value).start;
@@ -69,8 +69,8 @@ impl Evaluator {
         }
     }
 
-    /// The bytes of one part of the result; meaningless if the kind does not have it. Of a packed
-    /// result's cells and labels it is what is used of their room, from its start.
+    /// The bytes of one part of the result; meaningless if the kind does not have it. For a packed result's cells
+    /// and labels, only the used bytes.
     #[must_use]
     pub fn part(&self, part: Part) -> &[u8] {
         let pictures = match self.kind {

@@ -1,4 +1,4 @@
-//! Whole programs: what passes from step to step, what fails, and where results lie.
+//! Whole programs: what steps pass on, which values fail, and where results lie.
 
 use gridpool_protocol::batch::Grid;
 use gridpool_protocol::output::{Output, PatchCell};
@@ -65,7 +65,7 @@ fn pieces_keep_the_ground_that_they_were_found_in() {
 }
 
 #[test]
-fn what_is_drawn_is_the_next_ground() {
+fn a_drawn_grid_is_the_next_ground() {
     let text = "ofcolor(1) | fill(0) | o_g(5) | merge | cover";
     assert_eq!(of(text, ROWS), made(&["0000", "0000", "0000"]));
 }
@@ -101,7 +101,7 @@ fn a_picture_over_the_limits_overflows() {
 }
 
 #[test]
-fn an_empty_grid_is_a_value_and_no_argument() {
+fn an_empty_grid_is_a_value_that_no_op_accepts() {
     for text in ["trim", "trim | canvas(1, 1, 1) | trim", "hsplit(5) | nth(3)", "vsplit(3) | last"]
     {
         assert_eq!(of(text, &["12", "34"]), made(&[]), "{text}");
@@ -135,7 +135,7 @@ fn a_pair_needs_its_output_only_where_it_is_used() {
     assert_eq!(of_pair("apply(rot90)", &["12"], None), missing);
     assert_eq!(of_pair("apply(rot90) | first", &["12"], None), made(&["1", "2"]));
     assert_eq!(of_pair("second | canvas(1, 1, 1)", &["12"], None), missing);
-    // What has failed counts before what is empty.
+    // A failure counts before emptiness.
     assert_eq!(of_pair("apply(trim) | hconcat", &["12"], None), missing);
     assert_eq!(of_pair("apply(trim) | second", &["12"], Some(&["12"])), made(&[]));
 }
@@ -158,7 +158,7 @@ fn tuples_are_joined_element_by_element() {
     assert_eq!(halves, Ok(Output::Tuple(want)));
 }
 
-/// A batch for a known answer, so that every op is run.
+/// A batch of a known answer that uses every op of `program`.
 fn batch_of(program: &Program) -> GridBatch {
     if program.takes() == Type::PAIR { pair_batch() } else { batch() }
 }
@@ -177,7 +177,7 @@ fn run(evaluator: &mut Evaluator, program: &Program, batch: &GridBatch, run: &Ru
 }
 
 #[test]
-fn an_evaluator_remembers_nothing_of_the_run_before() {
+fn an_evaluator_keeps_nothing_of_the_run_before() {
     let mut used = Evaluator::default();
     for known in KNOWN_ANSWERS {
         let program = known.program();
@@ -223,7 +223,7 @@ fn runs_put_together_are_the_whole() {
 }
 
 #[test]
-fn packed_values_lie_without_gaps_whatever_has_failed() {
+fn packed_values_lie_without_gaps_even_after_failures() {
     let program = "trim | o_g(5) | argmax(size) | fill(7) | identity";
     let program = Program::compile(program, Ties::Cpython).unwrap();
     let grids = [&["1111", "1001", "1111"], &["1111", "1221", "1111"], &["1111", "1341", "1111"]];

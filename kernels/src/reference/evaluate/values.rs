@@ -1,5 +1,5 @@
-//! One op over all values of a run. A value that has failed gives an empty picture, no objects and
-//! zeros, and keeps its status.
+//! One op over all values of a run. A failed value gives an empty picture, no objects and zeros, and keeps
+//! its status.
 
 use gridpool_protocol::output::{ItemErrorCode, PALETTE_BYTES};
 use gridpool_protocol::program::{Kind, Symmetry};
@@ -13,7 +13,7 @@ use crate::reference::select::{Objects, Selector};
 use crate::reference::symmetry;
 use crate::reference::ties::Palette;
 
-/// Has `make` push a picture for every value that has not failed, to `to` alone.
+/// Calls `make` for every value that has not failed; it pushes one picture to `to`.
 fn push_all(
     status: &mut [Status],
     at: u8,
@@ -26,7 +26,7 @@ fn push_all(
     }
 }
 
-/// Has `make` push the picture of one value unless that has failed.
+/// Calls `make` for one value unless it has failed.
 fn push_one(
     status: &mut Status,
     at: u8,
@@ -52,7 +52,7 @@ impl Evaluator {
         }
     }
 
-    /// What the values are: grids, or else objects or patches.
+    /// The pictures of the values: grids, or else objects or patches.
     fn pictures(&self) -> &Pictures {
         if self.kind == Kind::Grid { &self.grids } else { &self.pieces }
     }
@@ -109,7 +109,7 @@ impl Evaluator {
         std::mem::swap(grids, next);
     }
 
-    /// Another place for each object or patch; an empty one has none.
+    /// Moves each object or patch; an empty one has no place.
     pub(super) fn move_pieces(&mut self, to: impl Fn(Origin) -> Origin) {
         for value in 0..self.pieces.len() {
             let Picture { shape, origin, cells } = self.pieces.get(value);
@@ -119,7 +119,7 @@ impl Evaluator {
         }
     }
 
-    /// Draws each object or patch on its ground, which is the value then.
+    /// Draws each object or patch on its ground; the ground becomes the value.
     pub(super) fn draw(&mut self, draw: impl Fn(&mut GridMut<'_>, Picture<'_>)) {
         for (value, &status) in self.status.iter().enumerate() {
             if status == STATUS_OK {
@@ -150,8 +150,7 @@ impl Evaluator {
         self.take_next();
     }
 
-    /// One grid for each tuple of grids. If any of them has failed, so does the result: as the first
-    /// of those.
+    /// One grid for each tuple of grids. If any of them has failed, the result fails like the first one that did.
     pub(super) fn join(&mut self, make: impl Fn(Tuple<'_>, &mut Pictures) -> Made) {
         self.next.clear();
         self.next_status.clear();
@@ -170,7 +169,7 @@ impl Evaluator {
         self.take_next();
     }
 
-    /// Element `index` of each tuple of grids, with its own status and whatever the others are.
+    /// Element `index` of each tuple of grids, with its own status, independent of the others.
     pub(super) fn take_element(&mut self, index: usize) {
         self.next.clear();
         self.next_status.clear();
@@ -183,13 +182,13 @@ impl Evaluator {
         self.take_next();
     }
 
-    /// The next grids and their status are the values now.
+    /// Makes the next grids and their statuses the current values.
     fn take_next(&mut self) {
         std::mem::swap(&mut self.grids, &mut self.next);
         std::mem::swap(&mut self.status, &mut self.next_status);
     }
 
-    /// The objects of each grid: `label` writes the labels and says how many there are.
+    /// The objects of each grid: `label` writes the labels and returns how many there are.
     pub(super) fn label(&mut self, label: impl Fn(&mut Labeler, Picture<'_>, &mut [u16]) -> u16) {
         self.counts.clear();
         self.labels.clear();
@@ -203,7 +202,7 @@ impl Evaluator {
         }
     }
 
-    /// Fewer objects of each grid.
+    /// Keeps some objects of each grid.
     pub(super) fn filter(
         &mut self,
         filter: impl Fn(&mut Selector, Picture<'_>, &mut [u16], u16) -> u16,
@@ -216,7 +215,7 @@ impl Evaluator {
         }
     }
 
-    /// One object made of those of each grid.
+    /// Chooses or makes one object from those of each grid.
     pub(super) fn choose(
         &mut self,
         choose: impl Fn(&mut Selector, Objects<'_>, &mut Pictures) -> Made,
@@ -259,7 +258,7 @@ impl Evaluator {
         (self.numbers, self.status) = (numbers, status);
     }
 
-    /// The colours of each picture: how many, which, zeros.
+    /// The colours of each picture: their number, the colours, zeros.
     pub(super) fn list_colors(&mut self, colors: impl Fn(Picture<'_>) -> Palette) {
         let mut palettes = std::mem::take(&mut self.palettes);
         palettes.clear();

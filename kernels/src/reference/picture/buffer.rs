@@ -1,4 +1,4 @@
-//! Memory for the pictures of many values: what ops push to, kept from run to run.
+//! Memory for the pictures of many values: ops push to it, and it is kept from run to run.
 
 use std::ops::Range;
 
@@ -8,10 +8,10 @@ use gridpool_protocol::output::ItemErrorCode;
 use super::{GridMut, HOLE, Made, Origin, Picture, area};
 use crate::reference::Shape;
 
-/// Pictures one behind the other in memory that is kept from run to run.
+/// Pictures next to each other, in memory that is kept from run to run.
 ///
-/// Each has a place. One that was pushed fills its place; one that was changed later may leave a
-/// rest of it unused.
+/// Each has a place. A pushed picture fills its place; a picture that was changed later may leave part of it
+/// unused.
 #[derive(Clone, Debug)]
 pub struct Pictures {
     shapes: Vec<Shape>,
@@ -36,7 +36,7 @@ impl Pictures {
         self.cells.clear();
     }
 
-    /// Makes place for grids of these shapes and has `fill` write all their cells, in order.
+    /// Makes places for grids of these shapes; `fill` writes all their cells, in order.
     pub fn load(&mut self, shapes: &[Shape], fill: impl FnOnce(&mut [u8])) {
         self.shapes.clear();
         self.shapes.extend_from_slice(shapes);
@@ -52,8 +52,8 @@ impl Pictures {
         fill(&mut self.cells);
     }
 
-    /// Has `image` make a picture of the same area of each of these, in the same place of `to`, and
-    /// say its shape. The rest of a place is wiped.
+    /// Calls `image` for each picture. It writes a picture of the same area to the same place in `to`, and returns
+    /// its shape. Unused bytes of a place are wiped.
     pub fn write_images(&self, to: &mut Self, image: impl Fn(Shape, &[u8], &mut [u8]) -> Shape) {
         to.shapes.clone_from(&self.shapes);
         to.origins.clone_from(&self.origins);

@@ -75,16 +75,16 @@ fn what_is_wrong_in_a_header_is_named() {
         bytes[at..at + with.len()].copy_from_slice(with);
         read(&bytes).unwrap_err().to_string()
     };
-    assert_eq!(broken(0, b"GPT2"), "these bytes are no packed tensors");
-    assert_eq!(broken(12, &[1]), "these bytes are no packed tensors");
+    assert_eq!(broken(0, b"GPT2"), "these bytes are not packed tensors");
+    assert_eq!(broken(12, &[1]), "these bytes are not packed tensors");
     assert!(broken(4, &[1, 1]).starts_with("a set of 257 tensors"), "{}", broken(4, &[1, 1]));
     assert!(broken(4, &[3]).contains("the header"), "{}", broken(4, &[3]));
     assert!(broken(4, &[5]).contains("the header"), "{}", broken(4, &[5]));
     assert!(broken(8, &[0, 0]).contains("the header"));
     assert!(broken(8, &[255, 255, 255, 255]).contains("at most"));
-    assert_eq!(broken(16, &[99]), "tensor `x`: 99 is the number of no type");
+    assert_eq!(broken(16, &[99]), "tensor `x`: there is no type with number 99");
     assert!(broken(17, &[17]).contains("17 dimensions"));
-    assert!(broken(20, &[0xff]).contains("is no UTF-8"));
+    assert!(broken(20, &[0xff]).contains("is not valid UTF-8"));
     assert!(broken(20, &[0]).contains("zero byte"));
     assert!(broken(18, &[0, 0]).contains("is empty"));
     let side = broken(21, &u64::MAX.to_le_bytes());

@@ -1,82 +1,86 @@
-//! What may be typed after `gridpool bench`, and what `--help` says of its table.
+//! The flags of `gridpool bench`, and the description of its table in `--help`.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// Items of one job, where none are named.
+use crate::cli::flags::whole;
+
+/// Items of one job, by default.
 const BATCHES: [u32; 5] = [1, 32, 1_000, 100_000, 1_000_000];
 /// The same for a quick run.
 const BATCHES_QUICK: [u32; 3] = [1, 32, 1_000];
 
-/// What `--help` ends with.
+/// The last lines of `--help`.
 pub(in crate::cli) const COLUMNS: &str = "\
-Every answer is compared byte for byte with the reference library's before anything is timed. A row \
-with a wrong answer, or whose receipts show no launch on the right kind of device, has no rate, and \
-the exit code is 70.
+Before it times a row, bench compares every answer with the reference library's, byte for byte. A row \
+has no rate if an answer is wrong or if its receipts show no launch on the right kind of device; the \
+exit code is then 70.
 
 Columns:
   grids     arc: ragged, 169 cells on average, like ARC tasks (GRIDPOOL_ARC=FOLDER takes real ones);
             30x30: random grids of 30 x 30
   batch     items of one job
-  jobs      jobs under way at a time; from 2 on by up to 8 client threads with a connection each
-  items/s   the median of the repetitions, with the least and the most of them
+  jobs      jobs in flight; from 2 on, up to 8 client threads send them, each on its own connection
+  items/s   the median of the repetitions, with the lowest and the highest
   x native  the rate over the better native rate: the library on all cores, or a cpu:1 pool
-  % bus     bytes moved in a second, both ways and tables included, over what these devices copy
-            both ways at once
-  moved     bytes moved in a second, both ways together
+  % bus     bytes moved a second, in both directions and with tables, over the rate at which these
+            devices copy in both directions at once
+  moved     bytes moved a second, both directions together
   launches  kernels launched for each job, by its receipts
-  allocs    buffers made or enlarged and arenas registered while it was timed; 0 in the steady state
-  p50, p99  of single jobs, from the client's call to its answer, microseconds
+  allocs    buffers made or enlarged and arenas registered during the timing; 0 in the steady state
+  p50, p99  microseconds of a single job, from the client's call to its answer;
             of a recovery: from the kill, or the verdict DEADLINE, to the next right answer
-  client    of that, the client library and the socket, there and back; then the core's queue, the
-            channel to the worker and back, the worker without its kernels, and the kernels
+  client    share of the client library and the socket in that time. The next columns are the core's
+            queue, the channel to the worker and back, the worker without its kernels, the kernels
 
-With --model (or [[model]] of the config, unless --ops names programs) only the models are
-measured, on the first device: with 1, 2, 4 and 8 contexts (1 and 4 if it is quick), each request
-by itself, and with 1 and 4 where requests share runs. Inputs are irregular numbers of the shapes
-that warm the model up. Every answer is compared with the first to the same input: bit by bit on
-a CPU device, to a thousandth of the output's largest number (a fiftieth in types of two bytes)
-on a GPU and where requests share runs.
+With --model, or [[model]] in the config file, bench measures only the models, on the first device;
+--ops brings the programs back. It measures single requests with 1, 2, 4 and 8 contexts (--quick: 1
+and 4), and requests that share runs with 1 and 4. Inputs are irregular numbers of the shapes that
+warm the model up. Bench compares every answer with the first answer to the same input: bit by bit
+for single requests on a CPU device; on a GPU, and for requests that share runs, to a thousandth of
+the output's largest number (a fiftieth in types of two bytes).
   direct    requests to the worker's engine in the measuring process: no socket, no supervisor
-  pool      the same through a pool, by 32 threads with a connection each; both in turns
-  contexts  runs of the model that may be under way at once
+  pool      the same requests through a pool, by 32 threads with a connection each; direct and pool
+            take turns
+  contexts  runs of the model at once
   rows max  most rows of one run; 1: requests do not share runs
-  callers   threads with one request under way each
+  callers   threads with one request in flight each
   x direct  the pool's rate over the better direct rate with as many contexts
-  x one     the rate over that with one context
+  x one     the rate over the rate with one context
   a run     requests that shared a run";
 
-/// What is measured, and how it is shown.
+/// Flags of `gridpool bench`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct BenchFlags {
-    /// Few programs, small batches and short repetitions: under a minute on two cores.
+    /// Measure few programs, small batches and short repetitions: under a minute on two cores.
     #[arg(long)]
     pub(super) quick: bool,
-    /// Print one JSON document of all rows, with what proves them.
+    /// Print one JSON document of all rows, with their evidence.
     #[arg(long)]
     pub(super) json: bool,
-    /// Draw rate against batch size beside the limit, as SVG.
+    /// Draw rate against batch size, with the limit, as SVG. With `-` the picture goes to standard output
+    /// and the table to standard error.
     #[arg(long, value_name = "FILE")]
     pub(super) plot: Option<PathBuf>,
-    /// Only programs with one of these in their names, such as `rot90,o_g` or `16 ops`.
+    /// Measure only programs whose names contain one of these, such as `rot90,o_g` or `16 ops`.
     #[arg(long, value_name = "FILTER", value_delimiter = ',')]
     pub(super) ops: Vec<String>,
-    /// Only recovery: kill workers in the middle of a job, and have jobs that do not end, so many times
-    /// each, with a standby and without, and measure the time to the next right answer.
+    /// Measure only recovery: kill a worker in a job, and hang a job, KILLS times each, with a standby and
+    /// without. A row is the time to the next right answer.
     #[arg(long, value_name = "KILLS", num_args = 0..=1, default_missing_value = "20")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(value_parser = whole::<u32>(1..=100_000))]
     pub(super) recovery: Option<u32>,
-    /// A field of a `[[model]]` of the config file, once for each, for all models that are measured, in
-    /// place of what the config says: max_batch=16, cpu_ops=["Shape"].
+    /// Set a field of `[[model]]` for all measured models, such as max_batch=16 or cpu_ops=["Shape"];
+    /// repeat for more fields. It overrides the config file.
     #[arg(long = "set", value_name = "KEY=VALUE", conflicts_with = "recovery")]
     pub(super) fields: Vec<String>,
-    /// Items of one job: `1,32,1000,100k,1M` unless it is quick.
+    /// Batch sizes to measure, in items: by default `1,32,1000,100k,1M`, with --quick `1,32,1000`.
     #[arg(long, value_name = "ITEMS", value_delimiter = ',', value_parser = parse_items)]
     batches: Vec<u32>,
-    /// Timed repetitions of each row, after a warm-up; at least 5.
+    /// Timed repetitions of each row after a warm-up, at least 5.
     #[arg(long, value_name = "N", default_value_t = 5)]
-    #[arg(value_parser = clap::value_parser!(u32).range(5..=1_000))]
+    #[arg(value_parser = whole::<u32>(5..=1_000))]
     pub(super) repetitions: u32,
 }
 

@@ -1,10 +1,10 @@
-//! All rows so far, and what a new one means beside them.
+//! All rows so far, and the proportions of a new row to them.
 
 use gridpool_protocol::bench::{Row, Section, Unit, Workload};
 
 use super::limits::both_ways;
 
-/// The rows in the order in which they came.
+/// The rows in order.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     pub(super) rows: Vec<Row>,
@@ -40,7 +40,7 @@ impl Ledger {
         rows.filter_map(|row| row.value).map(|value| value.median).reduce(f64::max)
     }
 
-    /// The best rate so far of the same model, joined as much, by this runner with so many contexts.
+    /// The best rate so far of the same model and rows max, by this runner with this number of contexts.
     fn model(&self, like: &Row, runner: &str, contexts: Option<u32>) -> Option<f64> {
         let rows = self.rows.iter().filter(|row| {
             let known = (row.section, &row.name, row.max_batch, row.runner.as_str(), row.contexts);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_compared_with_the_better_native_one_and_with_the_bus() {
+    fn a_rate_is_compared_with_the_better_native_rate_and_with_the_bus() {
         let mut ledger = Ledger::default();
         let bus = Row::new(Section::Limits, "copy both ways at once", "", Unit::BytesPerSecond);
         ledger.add(Row { value: Spread::of(vec![1_000.0]), ..bus });

@@ -1,42 +1,42 @@
-//! The rows of what the machine can do: a process for each device, all told at once what to measure.
+//! The rows of the machine's limits. Each device has a measuring process; all get each command together.
 
 use std::path::Path;
 
 use gridpool_protocol::bench::{Measure, Measured, Row, Section, Spread, Unit};
 
 use super::SILENCE_MAX;
-use crate::cli::child::{ChildError, Helper};
+use crate::cli::child::{ChildError, ChildProcess};
 
-/// What devices were measured.
+/// The measured limits.
 #[derive(Debug)]
 pub(super) struct Limits {
     pub(super) rows: Vec<Row>,
-    /// The devices as they found themselves, one for each process.
+    /// The devices, as each process reports its own.
     pub(super) devices: Vec<String>,
     pub(super) driver: String,
 }
 
-/// The processes of one measurement, one for each device, all greeted.
+/// The measuring processes, one for each device, after their first report.
 pub(super) struct Measurers {
-    all: Vec<Helper>,
+    all: Vec<ChildProcess>,
     devices: Vec<String>,
     driver: String,
 }
 
-/// What is measured on a GPU, by the names of its rows.
+/// The measurements on a GPU, and the names of their rows.
 const GPU: [(Measure, &str); 3] = [
     (Measure::In, "copy to the device"),
     (Measure::Out, "copy from the device"),
     (Measure::Both, "copy both ways at once"),
 ];
-/// The same on the CPU.
+/// The measurements on the CPU, and the names of their rows.
 const CPU: [(Measure, &str); 2] =
     [(Measure::In, "memory, one thread"), (Measure::Both, "memory, all threads")];
 /// The round trip's row.
 const ROUND_TRIP: &str = "one 30x30 grid there and back";
 
 impl Measurers {
-    /// Starts a process for each GPU, or one for the CPU if there is none.
+    /// Starts a process for each GPU; without a GPU, one for the CPU.
     pub(super) fn start(
         worker: &Path,
         uuids: &[String],
@@ -52,7 +52,7 @@ impl Measurers {
             if quick {
                 role.push("--quick");
             }
-            Helper::start(worker, &role, uuid, SILENCE_MAX)
+            ChildProcess::start(worker, &role, uuid, SILENCE_MAX)
         };
         let mut all = match uuids {
             [] => vec![start("")?],
@@ -67,7 +67,7 @@ impl Measurers {
         Ok(Self { all, devices, driver })
     }
 
-    /// Measures with the first `count` devices at work at a time, for each of `counts`.
+    /// Measures with the first `count` devices at once, for each of `counts`.
     pub(super) fn measure(
         mut self,
         counts: &[usize],
@@ -77,7 +77,7 @@ impl Measurers {
         let wanted: &[_] = if is_gpu { &GPU } else { &CPU };
         let mut rows = Vec::new();
         for &count in counts {
-            // The CPU's memory is one, however many workers share it.
+            // All workers on the CPU share its memory.
             let count = count.min(self.all.len());
             if rows.iter().any(|row: &Row| row.devices as usize == count) {
                 continue;
@@ -90,7 +90,7 @@ impl Measurers {
                 rows.push(row);
             }
         }
-        // The first alone is among the counts.
+        // `counts` has the first device alone already.
         for at in 1..if is_gpu { self.all.len() } else { 0 } {
             let name = format!("both ways, device {at} alone");
             doing(&name);
@@ -102,7 +102,7 @@ impl Measurers {
         if is_gpu {
             doing(ROUND_TRIP);
             let first = &mut self.all[0];
-            first.tell(&Measure::RoundTrip)?;
+            first.send(&Measure::RoundTrip)?;
             let measured: Measured = first.answer()?;
             let mut row = self.row(ROUND_TRIP, Unit::Microseconds, 1);
             row.value = measured.latency.and_then(|latency| Spread::of(vec![latency.p50_us]));
@@ -118,10 +118,10 @@ impl Measurers {
     }
 }
 
-/// The sums over devices that are told at once, repetition by repetition.
-fn rates(processes: &mut [Helper], measure: Measure) -> Result<Vec<f64>, ChildError> {
+/// The sums over devices that work at once, for each repetition.
+fn rates(processes: &mut [ChildProcess], measure: Measure) -> Result<Vec<f64>, ChildError> {
     for process in &mut *processes {
-        process.tell(&measure)?;
+        process.send(&measure)?;
     }
     let mut sums: Vec<f64> = Vec::new();
     for process in processes {
@@ -134,7 +134,7 @@ fn rates(processes: &mut [Helper], measure: Measure) -> Result<Vec<f64>, ChildEr
     Ok(sums)
 }
 
-/// Bytes in a second that `devices` devices copy both ways at once.
+/// Bytes a second that `devices` devices copy in both directions at once.
 pub(super) fn both_ways(rows: &[Row], devices: u32) -> Option<f64> {
     let of = |row: &&Row| {
         row.section == Section::Limits && row.name == GPU[2].1 && row.devices == devices

@@ -1,6 +1,6 @@
-//! Which models are measured, with how many contexts, joined or not.
+//! The measurements of models: contexts and rows max for each.
 //!
-//! Owns what `--set` changes. May not read a model.
+//! Owns the changes by `--set`. May not read a model.
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ use super::BenchError;
 use super::flags::BenchFlags;
 use crate::config::parse_model;
 
-/// Contexts of the measurements in which each request has a run of its own.
+/// Contexts of the measurements in which each request has its own run.
 const CONTEXTS: [u32; 4] = [1, 2, 4, 8];
 const CONTEXTS_QUICK: [u32; 2] = [1, 4];
-/// The same where requests share runs.
+/// Contexts of the measurements in which requests share runs.
 const CONTEXTS_JOINED: [u32; 2] = [1, 4];
 
-/// A plan for each measurement; none if grids are to be measured.
+/// A plan for each measurement; empty if bench measures grids.
 pub(super) fn plans(
     flags: &BenchFlags,
     models: &[ModelPlan],
@@ -24,7 +24,7 @@ pub(super) fn plans(
     let wants_grids = !flags.ops.is_empty() || flags.recovery.is_some();
     let models = if wants_grids { &[] } else { models };
     if models.is_empty() && !flags.fields.is_empty() {
-        let why = "--set is about models: name one, as --model resnet=resnet50.onnx";
+        let why = "--set changes models: name one, such as --model resnet=resnet50.onnx";
         return Err(BenchError::Models(why.to_owned()));
     }
     let mut plans = Vec::new();
@@ -45,11 +45,11 @@ pub(super) fn plans(
     Ok(plans)
 }
 
-/// What the fields say of a model.
+/// The options of a model with these fields.
 fn options(name: &str, fields: &[String]) -> Result<ModelOptions, BenchError> {
     let key = |field: &String| field.split('=').next().unwrap_or_default().trim().to_owned();
     if fields.iter().any(|field| key(field) == "contexts") {
-        let why = format!("--set contexts: bench measures {CONTEXTS:?} of them; leave it out");
+        let why = format!("--set contexts: bench measures {CONTEXTS:?} contexts; leave it out");
         return Err(BenchError::Models(why));
     }
     let plan = parse_model(&format!("{name}=."), fields, Path::new(""));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_measured_alone_and_joined_with_more_and_more_contexts() {
+    fn single_and_shared_runs_are_measured_with_more_and_more_contexts() {
         let one = Some(1);
         let all = [(1, one), (2, one), (4, one), (8, one), (1, None), (4, None)];
         assert_eq!(plans_of(&[], None), Ok(all.to_vec()));
@@ -90,12 +90,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_wrong_is_refused_with_what_to_write() {
+    fn wrong_fields_are_refused_with_what_to_write() {
         let wrong = [
-            (&["--set", "contexts=4"][..], "--set contexts: bench measures [1, 2, 4, 8] of them"),
+            (&["--set", "contexts=4"][..], "--set contexts: bench measures [1, 2, 4, 8] contexts"),
             (&["--set", "max_batch"], "--set `max_batch`: write KEY=VALUE"),
             (&["--set", "max_batch=0"], "a max_batch of 0"),
-            (&["--set", "tf32=true", "--ops", "rot90"], "--set is about models: name one"),
+            (&["--set", "tf32=true", "--ops", "rot90"], "--set changes models: name one"),
         ];
         for (line, why) in wrong {
             let error = plans_of(line, None).unwrap_err();

@@ -1,5 +1,5 @@
-//! The picture: rate against batch size, both by powers of ten, a panel for each kind of grids, beside
-//! the line that no rate can pass. Written by hand: two axes, some lines and words need no library.
+//! The picture: rate against batch size on logarithmic axes, with the limit as a line, and a panel for each
+//! kind of grids. Two axes, some lines and words need no library.
 
 use gridpool_protocol::bench::{Row, Section, Workload};
 
@@ -11,20 +11,20 @@ use super::table::si;
 const WIDTH: f64 = 1_000.0;
 const HEIGHT: f64 = 520.0;
 const PANEL: [f64; 2] = [390.0, 340.0];
-/// Where the panels' upper left corners are.
+/// The panels' upper left corners.
 const LEFT: [f64; 2] = [70.0, 540.0];
 const TOP: f64 = 50.0;
-/// Legend entries of one line, and the pixels of each.
+/// Legend entries in one line, and the pixels of each.
 const LEGEND_COLUMNS: usize = 6;
 const LEGEND_WIDTH: f64 = 150.0;
 
-/// Lines of as many programs as bench has, told apart on light and on dark ground.
+/// Colours of the programs' lines, readable on a light and on a dark background.
 const COLORS: [&str; 10] = [
     "#4477aa", "#ee6677", "#228833", "#b8860b", "#33a5c4", "#aa3377", "#888888", "#dd7711",
     "#7755cc", "#119977",
 ];
 
-/// Colours of paper and ink; a viewer that is set to dark gets the other pair.
+/// Colours of paper and ink, for light and dark mode.
 const STYLE: &str = "
   .paper { fill: #ffffff } .ink { fill: #222222 } .axis { stroke: #222222 } .rule { stroke: #dddddd }
   text { font: 12px sans-serif } .title { font-weight: bold }
@@ -40,7 +40,7 @@ struct Series<'a> {
     points: Vec<(f64, f64)>,
 }
 
-/// The powers of ten from one to another that an axis shows.
+/// An axis: a range of powers of ten.
 #[derive(Clone, Copy)]
 struct Axis {
     from: i32,
@@ -81,7 +81,7 @@ fn is_limit(row: &Row) -> bool {
     row.section == Section::Limits
 }
 
-/// The rows that have a place in the picture.
+/// The rows in the picture.
 fn rates<'a>(rows: impl IntoIterator<Item = &'a Row>) -> impl Iterator<Item = &'a Row> {
     rows.into_iter().filter(|row| row.section == Section::EndToEnd && row.value.is_some())
 }
@@ -108,8 +108,8 @@ fn series<'a>(rows: &[&'a Row], workload: Workload, name: &'a str) -> Series<'a>
     Series { name, points }
 }
 
-/// The rate at which the bus would be full: of the program that moves the fewest bytes an item, in its
-/// largest batch, where tables and rests weigh least.
+/// The rate at which the bus is full. It is the rate of the program with the fewest bytes for each item, in
+/// its largest batch, where the overhead is smallest.
 fn limit(rows: &[&Row], workload: Workload, devices: u32) -> Option<f64> {
     let all: Vec<Row> = rows.iter().filter(|row| is_limit(row)).map(|&row| row.clone()).collect();
     let both = both_ways(&all, devices)?;
@@ -133,7 +133,7 @@ impl Axis {
         Self { from, to: to.max(from + 1) }
     }
 
-    /// Where a value lies, from 0 to 1.
+    /// The place of a value, from 0 to 1.
     fn place(self, value: f64) -> f64 {
         (value.log10() - f64::from(self.from)) / f64::from(self.to - self.from)
     }

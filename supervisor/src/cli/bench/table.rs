@@ -1,6 +1,6 @@
 //! The table for people: rows as they come, under a heading for each section, at most 100 columns wide.
 //!
-//! Owns how numbers look. May not work any out.
+//! Owns the format of numbers. May not compute any.
 
 use std::io::{self, Write};
 
@@ -10,11 +10,11 @@ use crate::cli::text::wrap;
 
 /// Columns of the table.
 const COLUMNS: usize = 100;
-/// The programs' names are shorter, those of limits have no numbers near them.
+/// Columns of a name: programs have shorter names, and rows of limits have space for longer ones.
 const NAME: usize = 13;
 const LIMIT_NAME: usize = 36;
 
-/// One cell, under what title and how wide, the gap before it included.
+/// One cell, with its title and its width; the width includes the gap before it.
 struct Cell {
     title: &'static str,
     width: usize,
@@ -28,7 +28,7 @@ fn cell(title: &'static str, width: usize, text: Option<String>) -> Cell {
 /// Writes rows under the headings of their sections.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    /// The heading that the last row stands under.
+    /// The heading of the last row.
     heading: String,
 }
 
@@ -45,7 +45,7 @@ impl Table {
             | Section::Resident
             | Section::Scheduling => NAME,
         };
-        // One model follows the other, each under its name.
+        // Each model has a heading with its name.
         let is_model = matches!(row.section, Section::Models | Section::ModelLatency);
         let first = if is_model { &row.runner } else { &row.name };
         let (known, measured) = (known(row), measured(row));
@@ -102,7 +102,7 @@ fn heading(row: &Row) -> String {
     }
 }
 
-/// What says which row it is.
+/// The cells that identify a row.
 fn known(row: &Row) -> Vec<Cell> {
     let mut cells = Vec::new();
     if row.section == Section::Recovery {
@@ -129,7 +129,7 @@ fn known(row: &Row) -> Vec<Cell> {
     cells
 }
 
-/// What was measured.
+/// The cells of the measurement.
 fn measured(row: &Row) -> Vec<Cell> {
     let native = cell("x native", 9, row.to_native.map(proportion));
     let moved = row.value.zip(row.bytes_per_item).map(|(value, bytes)| value.median * bytes);
@@ -196,7 +196,7 @@ fn measured(row: &Row) -> Vec<Cell> {
     }
 }
 
-/// Percentiles of single jobs, and where their time went.
+/// Percentiles of single jobs, and the parts of their time.
 fn hops(row: &Row) -> Vec<Cell> {
     let latency = row.latency.unwrap_or_default();
     let hops = latency.hops.unwrap_or_default();
@@ -214,7 +214,7 @@ fn hops(row: &Row) -> Vec<Cell> {
     .into()
 }
 
-/// The middle of a spread and its ends.
+/// The median with the least and the most.
 fn three(value: Option<Spread>, titles: [&'static str; 3], width: usize, unit: Unit) -> Vec<Cell> {
     let numbers = value.map(|value| [value.median, value.min, value.max]);
     let text = |at: usize| {
@@ -231,7 +231,7 @@ fn three(value: Option<Spread>, titles: [&'static str; 3], width: usize, unit: U
 pub(super) fn si(number: f64) -> String {
     let (mut scaled, mut suffix) = (number, "");
     for next in [" k", " M", " G", " T"] {
-        // What would be rounded up to four digits is written with the next suffix.
+        // A number that rounds up to four digits gets the next suffix.
         if scaled.abs() < 999.5 {
             break;
         }
@@ -245,7 +245,7 @@ pub(super) fn si(number: f64) -> String {
     format!("{scaled:.digits$}{suffix}")
 }
 
-/// A number of items as one types it: `100k`.
+/// A number of items, as typed: `100k`.
 fn items(items: u32) -> String {
     match items {
         _ if items.is_multiple_of(1_000_000) => format!("{}M", items / 1_000_000),
@@ -254,12 +254,12 @@ fn items(items: u32) -> String {
     }
 }
 
-/// A proportion to two digits where it is small.
+/// A proportion, with two decimals if it is small.
 fn proportion(proportion: f64) -> String {
     if proportion < 9.95 { format!("{proportion:.2}") } else { si(proportion) }
 }
 
-/// Microseconds to a tenth, where that can be seen at all.
+/// Microseconds, with a tenth if they are few.
 fn us(us: f64) -> String {
     let digits = if us < 99_999.95 { 1 } else { 0 };
     format!("{us:.digits$}")
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_stand_under_one_heading_and_no_line_is_too_wide() {
+    fn rows_of_a_section_share_a_heading_and_no_line_is_too_wide() {
         let limit = Row {
             value: Spread::of(vec![9.4e10]),
             ..Row::new(Section::Limits, "copy both ways at once", "H200", Unit::BytesPerSecond)
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_model_stand_under_its_name_with_their_proportions() {
+    fn rows_of_a_model_are_under_its_name_with_their_proportions() {
         let row = |runner, section, unit| Row {
             contexts: Some(4),
             max_batch: Some(1),
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_row_says_what_is_wrong_and_no_rate() {
+    fn a_wrong_row_has_its_error_in_place_of_a_rate() {
         let text = text(&[end_to_end().wrong("item 3 differs".to_owned())]);
         assert!(text.contains("\n  WRONG: item 3 differs\n"), "{text}");
         assert!(!text.contains("160 M"), "{text}");

@@ -1,6 +1,6 @@
-//! What `gridpool chaos` says came of a fault: for people, and as JSON.
+//! The report of `gridpool chaos` about an injected fault: for people, and as JSON.
 //!
-//! Owns the words, and the judgement whether the pool did as it should. May not look at the pool.
+//! Owns the words, and decides whether the pool recovered as it should. May not ask the pool.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Lost;
-use crate::cli::show::{fate, printable};
+use crate::cli::show::{outcome_in_words, printable};
 
-/// All of it.
+/// How the pool recovered; its fields are the JSON document.
 #[derive(Debug, Serialize)]
 pub(in crate::cli) struct Report {
     fault: &'static str,
     summary: &'static str,
-    /// So many attempts of the job were to meet it.
+    /// How many attempts of the job were to meet it.
     attempts: u32,
     verdict: Verdict,
     /// Whether the job's result is right; null without one.
@@ -25,12 +25,12 @@ pub(in crate::cli) struct Report {
     receipt: Receipt,
     /// An ordinary job that was answered rightly after it.
     pub(super) served_again: Option<ServedAgain>,
-    /// What took the place of workers that were lost, or that lied.
+    /// The workers that replaced lost ones, or the one with wrong results.
     pub(super) replaced: Vec<Replaced>,
-    /// Devices that went out of service because of it, whether or not they are back.
+    /// Devices that went out of service because of it, including those that are back.
     pub(super) quarantined: Vec<String>,
     pub(in crate::cli) recovered: bool,
-    /// What was not as it should be; empty if all was.
+    /// What went wrong; empty if the pool recovered.
     why: String,
 }
 
@@ -42,11 +42,11 @@ pub(super) struct ServedAgain {
     pub(super) receipt: Receipt,
 }
 
-/// A worker that is gone, and who serves its device.
+/// A worker that is gone, and the worker that serves its device now.
 #[derive(Debug, Serialize)]
 pub(super) struct Replaced {
     pub(super) worker: String,
-    /// What ended it, as the pool's status says; empty if that says it no more, or not yet.
+    /// What ended it, by the pool's status; empty if the status does not say.
     pub(super) fault: String,
     pub(super) by: String,
     /// As in [`ServedAgain`].
@@ -70,49 +70,49 @@ impl Report {
         }
     }
 
-    /// Whether all is as it should be: the verdict is one of `expected`, a result is right unless the
-    /// fault is that it is not, the pool serves, and all of `lost` is replaced.
-    pub(super) fn judge(&mut self, expected: &[Verdict], lies: bool, lost: &[Lost]) {
+    /// Decides whether the pool recovered: the verdict is one of `expected`, the result is right (wrong if
+    /// the fault `is_wrong`), the pool serves, and it has replaced all of `lost`.
+    pub(super) fn judge(&mut self, expected: &[Verdict], is_wrong: bool, lost: &[Lost]) {
         let mut why = Vec::new();
         if !expected.contains(&self.verdict) {
             let names: Vec<_> = expected.iter().map(Verdict::to_string).collect();
             why.push(format!("the verdict should be {}", names.join(" or ")));
         }
-        match (self.right, lies) {
+        match (self.right, is_wrong) {
             (Some(false), false) => why.push("the result is wrong".to_owned()),
-            (Some(true), true) => why.push("no wrong result was given".to_owned()),
+            (Some(true), true) => why.push("the result should be wrong".to_owned()),
             (Some(true), false) | (Some(false), true) | (None, _) => {}
         }
         if self.served_again.is_none() {
-            why.push("no ordinary job was answered rightly in time".to_owned());
+            why.push("the pool answered no ordinary job rightly in time".to_owned());
         }
         for lost in lost {
             let worker = lost.worker.to_string();
             if self.replaced.iter().all(|replaced| replaced.worker != worker) {
-                why.push(format!("nobody took the place of {worker} in time"));
+                why.push(format!("the pool did not replace {worker} in time"));
             }
         }
         self.recovered = why.is_empty();
         self.why = why.join("; ");
     }
 
-    /// The same in one sentence.
+    /// The report in one sentence.
     pub(in crate::cli) fn sentence(&self) -> String {
-        let mut parts = vec![format!("the job that met it: {}", self.verdict)];
+        let mut clauses = vec![format!("the job that met the fault: {}", self.verdict)];
         let replaced = self.replaced.iter();
-        parts.extend(replaced.map(|Replaced { worker, by, after_ms, .. }| {
-            format!("{worker} was replaced by {by} {after_ms} ms after that")
+        clauses.extend(replaced.map(|Replaced { worker, by, after_ms, .. }| {
+            format!("{by} replaced {worker} {after_ms} ms after the verdict")
         }));
-        parts.extend(self.served_again.as_ref().map(|ServedAgain { after_ms, .. }| {
-            format!("the next job was right {after_ms} ms after it")
+        clauses.extend(self.served_again.as_ref().map(|ServedAgain { after_ms, .. }| {
+            format!("the next job was right {after_ms} ms after the verdict")
         }));
         if !self.recovered {
-            parts.push(format!("NOT as it should be: {}", self.why));
+            clauses.push(format!("NOT recovered: {}", self.why));
         }
-        parts.join("; ")
+        clauses.join("; ")
     }
 
-    /// The same for people.
+    /// The report for people.
     pub(super) fn text(&self) -> String {
         let mut lines = vec![format!("{}: {}", self.fault, self.summary)];
         let result = match self.right {
@@ -126,40 +126,40 @@ impl Report {
             lines.push(format!("  {}", printable(&self.receipt.reason)));
         }
         for attempt in &self.receipt.attempts {
-            let fate = fate(attempt.outcome, &printable(&attempt.detail));
-            lines.push(format!("  {}  {fate}", attempt.worker));
+            let outcome = outcome_in_words(attempt.outcome, &printable(&attempt.detail));
+            lines.push(format!("  {}  {outcome}", attempt.worker));
         }
         for device in &self.quarantined {
-            lines.push(format!("{device} was put out of service by this, and waited for"));
+            lines.push(format!(
+                "the fault put {device} out of service; chaos waited for its return"
+            ));
         }
         for Replaced { worker, fault, by, after_ms } in &self.replaced {
             if !fault.is_empty() {
                 lines.push(printable(fault));
             }
-            // One that was late may have come to its end, and serve on.
+            // A late worker may have finished, and serve on.
             let what = if worker == by { "serves on" } else { "was replaced" };
             lines.push(format!("{worker} {what}: {by} serves {after_ms} ms after the verdict"));
         }
         if let Some(ServedAgain { after_ms, receipt }) = &self.served_again {
-            let on = receipt.attempts.last().map_or("nobody", |attempt| &attempt.worker);
-            lines.push(format!(
-                "the next job was answered {after_ms} ms after the verdict, by {on}"
-            ));
+            let by = receipt.attempts.last().map_or("no worker", |attempt| &attempt.worker);
+            lines.push(format!("{by} answered the next job {after_ms} ms after the verdict"));
         }
         lines.push(match self.recovered {
             true => "the pool recovered as it should".to_owned(),
-            false => format!("NOT as it should be: {}", self.why),
+            false => format!("NOT recovered: {}", self.why),
         });
         lines.join("\n")
     }
 }
 
-/// What is said while a device is out of service.
-pub(super) fn waits(device: &str, patience: Duration) -> String {
+/// The line to print while a device is out of service.
+pub(super) fn waits(device: &str, timeout: Duration) -> String {
     format!(
-        "{device} was put out of service by this; waiting up to {:.0} s for it to be back: `gridpool \
-         status` says when it is tried, `gridpool release {device}` has it tried now",
-        patience.as_secs_f64()
+        "the fault put {device} out of service; waiting up to {:.0} s for its return: `gridpool status` \
+         says when the pool tries it again, `gridpool release {device}` has it tried now",
+        timeout.as_secs_f64()
     )
 }
 
@@ -174,7 +174,7 @@ pub(super) fn list() -> String {
     ChaosFault::ALL.into_iter().map(line).collect()
 }
 
-/// The same as JSON.
+/// The faults as JSON.
 pub(super) fn faults() -> Value {
     let row = |fault: ChaosFault| json!({"fault": fault.name(), "summary": fault.summary()});
     ChaosFault::ALL.into_iter().map(row).collect()

@@ -1,19 +1,11 @@
-//! The judgement of `gridpool chaos`: what it takes for recovered, and what not.
+//! Tests of the decision whether a pool has recovered.
 
-use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::receipt::{DeviceInfo, ItemRange, Receipt};
-use gridpool_protocol::status::{SlotDevice, WorkerMemory};
 
 use super::*;
 
 fn attempt(worker: &str, outcome: AttemptOutcome) -> Attempt {
-    let device = DeviceInfo {
-        kind: DeviceKind::Cpu,
-        index: 0,
-        name: String::new(),
-        uuid: String::new(),
-        driver: String::new(),
-    };
+    let device = DeviceInfo::default();
     let part = ItemRange { start: 0, end: 1 };
     Attempt::unreported(worker.to_owned(), device, part, outcome, String::new())
 }
@@ -38,25 +30,9 @@ fn row(name: &str, state: WorkerState) -> WorkerStatus {
         name: name.to_owned(),
         pid: 1,
         role: "grid".to_owned(),
-        device: SlotDevice {
-            kind: DeviceKind::Cpu,
-            index: 0,
-            name: String::new(),
-            uuid: String::new(),
-        },
         state,
         generation: 1,
-        jobs_done: 0,
-        items_done: 0,
-        restarts: 0,
-        last_fault: String::new(),
-        start_us: None,
-        end_us: None,
-        arena_bytes: 0,
-        memory: WorkerMemory::default(),
-        run: None,
-        cpu_us: 0,
-        resident_bytes: 0,
+        ..WorkerStatus::default()
     }
 }
 
@@ -65,7 +41,7 @@ fn chaos(fault: &str, attempts: u32) -> Chaos {
 }
 
 #[test]
-fn a_worker_that_died_is_replaced_by_a_later_one_of_its_device_that_serves() {
+fn a_dead_worker_is_replaced_once_a_later_worker_serves_its_device() {
     use WorkerState::{Busy, Quarantined, Ready, Standby, Starting};
     let died = [attempt("cpu0#3", AttemptOutcome::WorkerDied)];
     let [lost] = <[Lost; 1]>::try_from(lost_workers(&died, None)).unwrap();
@@ -88,7 +64,7 @@ fn a_worker_that_died_is_replaced_by_a_later_one_of_its_device_that_serves() {
 }
 
 #[test]
-fn a_worker_that_answered_is_lost_only_if_it_answered_wrongly() {
+fn a_worker_that_answered_is_lost_only_if_its_answer_is_wrong() {
     let answered = [attempt("cpu0#1", AttemptOutcome::Ok)];
     assert_eq!(lost_workers(&answered, Some(true)).len(), 0);
     assert_eq!(lost_workers(&answered, Some(false)).len(), 1);
@@ -108,7 +84,7 @@ fn a_fault_met_once_must_end_ok_and_an_endless_one_at_the_deadline() {
 }
 
 #[test]
-fn what_is_not_as_it_should_be_is_said_and_costs_the_exit_code() {
+fn every_failure_to_recover_is_named_and_sets_the_exit_code() {
     let served = || {
         let receipt = receipt(Verdict::Ok, vec![attempt("cpu1#1", AttemptOutcome::Ok)]);
         Some(ServedAgain { after_ms: 1.5, receipt })
@@ -132,7 +108,7 @@ fn what_is_not_as_it_should_be_is_said_and_costs_the_exit_code() {
         "OK after 1 ms; the result is right\n",
         "\n  cpu0#1  lost, the worker died\n",
         "\ncpu0#1 died: signal 11 (SIGSEGV)\ncpu0#1 was replaced: cpu0#2 serves 2.5 ms after the verdict\n",
-        "\nthe next job was answered 1.5 ms after the verdict, by cpu1#1\n",
+        "\ncpu1#1 answered the next job 1.5 ms after the verdict\n",
         "\nthe pool recovered as it should",
     ] {
         assert!(text.contains(line), "{text}");
@@ -140,10 +116,10 @@ fn what_is_not_as_it_should_be_is_said_and_costs_the_exit_code() {
     let cases = [
         (judged(Verdict::Failed, None, served(), replaced()), "the verdict should be OK"),
         (judged(Verdict::Ok, Some(false), served(), replaced()), "the result is wrong"),
-        (judged(Verdict::Ok, Some(true), None, replaced()), "no ordinary job was answered"),
-        (judged(Verdict::Ok, Some(true), served(), vec![]), "nobody took the place of cpu0#1"),
+        (judged(Verdict::Ok, Some(true), None, replaced()), "the pool answered no ordinary job"),
+        (judged(Verdict::Ok, Some(true), served(), vec![]), "the pool did not replace cpu0#1"),
     ];
     for ((recovered, text), why) in cases {
-        assert!(!recovered && text.contains(&format!("NOT as it should be: {why}")), "{text}");
+        assert!(!recovered && text.contains(&format!("NOT recovered: {why}")), "{text}");
     }
 }

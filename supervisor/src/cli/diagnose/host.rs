@@ -1,17 +1,18 @@
-//! The machine as this process finds it, without a worker: kernel, memory, folders, the pool's socket.
+//! Checks of the machine that need no worker: kernel, memory, folders, the pool's socket.
 //!
-//! Each check reads one thing and has it judged by a plain function. Nothing here starts a process.
+//! Each check reads a value, and a pure function decides. Nothing here starts a process.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-use gridpool_protocol::arena::Arena;
+use gridpool_client::{Client, ClientError};
+use gridpool_ipc::arena::Arena;
+use gridpool_ipc::maps;
+use gridpool_ipc::memory::available_bytes;
+use gridpool_protocol::build;
 use gridpool_protocol::chain::Chain;
-use gridpool_protocol::client::{Client, ClientError};
 use gridpool_protocol::diagnose::{Check, Group};
-use gridpool_protocol::memory::available_bytes;
-use gridpool_protocol::{build, maps};
 use indicatif::BinaryBytes;
 use nix::sys::statvfs::statvfs;
 use nix::sys::utsname::uname;
@@ -20,14 +21,14 @@ use crate::shell::{self, ListenError, Shell};
 
 /// The oldest kernel: `close_range` with CLOSE_RANGE_CLOEXEC.
 const KERNEL_MIN: (u32, u32) = (5, 11);
-/// Bytes of the arena that is made to see that one can be.
+/// Bytes of the arena that the check makes.
 const ARENA_BYTES: u64 = 16 << 20;
-/// Less than this that all arenas may take together is too little for one large job.
+/// With less memory for all arenas, a large job fails.
 const ARENAS_BYTES_MIN: u64 = 128 << 20;
-/// Less room than this in /dev/shm is none.
+/// With less free space, /dev/shm counts as full.
 const SHM_BYTES_MIN: u64 = 1 << 20;
 
-/// The name of the check without which nothing is tried on a device.
+/// The name of the check that all checks of devices need.
 pub(super) const WORKER_BINARY: &str = "worker binary";
 
 pub(super) fn pass(name: &str, says: String) -> Check {
@@ -38,7 +39,7 @@ pub(super) fn fail(name: &str, says: String, next: impl Into<String>) -> Check {
     Check::fail(Group::Environment, name, says, next)
 }
 
-/// The kernel's version.
+/// Checks the kernel's version.
 pub(super) fn kernel() -> Check {
     match uname() {
         Ok(name) => judge_kernel(&name.release().to_string_lossy()),
@@ -60,7 +61,7 @@ fn judge_kernel(release: &str) -> Check {
     }
 }
 
-/// Whether there is memory for arenas.
+/// Checks that there is memory for arenas.
 pub(super) fn memory() -> Check {
     judge_memory(available_bytes())
 }
@@ -68,45 +69,43 @@ pub(super) fn memory() -> Check {
 fn judge_memory(available: Option<u64>) -> Check {
     const NAME: &str = "memory";
     let Some(available) = available else {
-        return fail(NAME, "nothing says how much is free".to_owned(), "mount /proc");
+        return fail(NAME, "the free memory is unknown".to_owned(), "mount /proc");
     };
     let arenas = shell::arena_bytes_max(available);
     let check = if arenas < ARENAS_BYTES_MIN {
         fail(
             NAME,
             format!(
-                "{} are free, the cgroup's limit included: too little for large batches",
+                "{} are free, by memory and cgroup limit: too little for large batches",
                 binary(available)
             ),
-            "end what holds memory, or raise the limit of the cgroup (MemoryMax=, docker --memory)",
+            "end processes that hold memory, or raise the cgroup's limit (MemoryMax=, docker --memory)",
         )
     } else {
         let (free, arenas) = (binary(available), binary(arenas));
-        pass(
-            NAME,
-            format!("{free} are free, the cgroup's limit included; arenas may take {arenas}"),
-        )
+        pass(NAME, format!("{free} are free, by memory and cgroup limit; arenas may take {arenas}"))
     };
     check.fact("available_bytes", available).fact("arena_bytes_max", arenas)
 }
 
-/// Whether shared memory can be made, sealed and filled.
+/// Checks that shared memory can be created, sealed and filled.
 pub(super) fn shared_memory() -> Check {
     const NAME: &str = "shared memory";
     let made = Arena::create(ARENA_BYTES).and_then(|arena| arena.map().map(|map| map.populate()));
     match made {
-        Ok(()) => {
-            pass(NAME, format!("a sealed memfd of {} was made and filled", binary(ARENA_BYTES)))
-        }
+        Ok(()) => pass(
+            NAME,
+            format!("a sealed memfd of {} can be created and filled", binary(ARENA_BYTES)),
+        ),
         Err(error) => fail(
             NAME,
-            format!("a sealed memfd of {} cannot be made: {error}", binary(ARENA_BYTES)),
-            "end what holds memory, or have the sandbox allow memfd_create and its seals",
+            format!("a sealed memfd of {} cannot be created: {error}", binary(ARENA_BYTES)),
+            "end processes that hold memory, or let the sandbox allow memfd_create and its seals",
         ),
     }
 }
 
-/// Whether /dev/shm is full: gridpool keeps nothing there, but what runs beside it does.
+/// Checks that /dev/shm is not full: gridpool does not use it, but its clients may.
 pub(super) fn dev_shm() -> Check {
     const NAME: &str = "/dev/shm";
     match statvfs(NAME) {
@@ -117,7 +116,7 @@ pub(super) fn dev_shm() -> Check {
         Err(errno) => Check::skip(
             Group::Environment,
             NAME,
-            format!("there is none here ({errno}); gridpool keeps nothing there"),
+            format!("/dev/shm is missing ({errno}); gridpool does not use it"),
             "mount it if clients need POSIX shared memory: `mount -t tmpfs tmpfs /dev/shm`",
         ),
     }
@@ -130,13 +129,13 @@ fn judge_dev_shm(total: u64, free: u64) -> Check {
         fail(
             NAME,
             format!(
-                "{full}: {} of {} are free. gridpool keeps nothing there, but what lies there takes \
-                 memory, and clients that use it (PyTorch, multiprocessing) fail",
+                "{full}: {} of {} are free. gridpool does not use it, but its files take memory, and \
+                 clients that use it (PyTorch, multiprocessing) fail",
                 binary(free),
                 binary(total)
             ),
-            "see what it holds with `ls -l /dev/shm` and remove what nobody uses, or enlarge it: `mount \
-             -o remount,size=1G /dev/shm`, docker --shm-size 1g",
+            "list its files with `ls -l /dev/shm` and remove unused ones, or enlarge it: `mount -o \
+             remount,size=1G /dev/shm`, docker --shm-size 1g",
         )
     } else {
         pass(NAME, format!("{} of {} are free", binary(free), binary(total)))
@@ -144,11 +143,11 @@ fn judge_dev_shm(total: u64, free: u64) -> Check {
     check.fact("free_bytes", free).fact("total_bytes", total)
 }
 
-/// Whether a private pool can have its socket in `folder`: at the place that was made for it there.
+/// Checks that a private pool can have its socket in the folder that was made for it in `folder`.
 pub(super) fn temporary_folder(folder: &Path, socket: Result<&Path, &io::Error>) -> Check {
     const NAME: &str = "temporary folder";
     let place = folder.display();
-    let next = "make room there, or name another folder, of a short name, with TMPDIR";
+    let next = "free space there, or name another folder with a short name by TMPDIR";
     let socket = match socket {
         Ok(socket) => socket,
         Err(error) => return fail(NAME, format!("{place} (TMPDIR): {error}"), next),
@@ -163,7 +162,7 @@ pub(super) fn temporary_folder(folder: &Path, socket: Result<&Path, &io::Error>)
     }
 }
 
-/// Whether this process, which is a supervisor when it runs a pool, holds a CUDA library.
+/// Checks that this process, which becomes a supervisor, holds no CUDA library.
 pub(super) fn preloaded() -> Check {
     judge_preloaded(maps::own(), std::env::var("LD_PRELOAD").ok().as_deref())
 }
@@ -171,9 +170,11 @@ pub(super) fn preloaded() -> Check {
 fn judge_preloaded(maps: io::Result<String>, preload: Option<&str>) -> Check {
     const NAME: &str = "preloaded libraries";
     let next = match preload {
-        Some(preload) => format!("take it out of LD_PRELOAD, which is `{preload}`"),
-        None => "see what loads it: `LD_DEBUG=files gridpool --version`; /etc/ld.so.preload may"
-            .to_owned(),
+        Some(preload) => format!("remove it from LD_PRELOAD, which is `{preload}`"),
+        None => {
+            "find its loader with `LD_DEBUG=files gridpool --version`; look at /etc/ld.so.preload"
+                .to_owned()
+        }
     };
     let maps = match maps {
         Ok(maps) => maps,
@@ -183,13 +184,13 @@ fn judge_preloaded(maps: io::Result<String>, preload: Option<&str>) -> Check {
         None => pass(NAME, "no CUDA library in this process".to_owned()),
         Some(library) => fail(
             NAME,
-            format!("{library} is in every process that is started here: no worker will start"),
+            format!("{library} is loaded into every process here: no worker will start"),
             next,
         ),
     }
 }
 
-/// Whether a pool can be had at `socket`, or is there.
+/// Checks that a pool runs at `socket`, or can.
 pub(super) fn socket(socket: &Path) -> Check {
     const NAME: &str = "the pool's socket";
     let place = socket.display();
@@ -204,14 +205,18 @@ pub(super) fn socket(socket: &Path) -> Check {
             return fail(
                 NAME,
                 format!("another build of gridpool serves {place}: {error}"),
-                "stop it with its own `gridpool drain`, and start this one",
+                "stop it with its own `gridpool drain`, then start this build",
             );
+        }
+        Err(error @ ClientError::NotAllowed { .. }) => {
+            let next = "do what it says; or name another socket with --socket, and to every client";
+            return fail(NAME, Chain(&error).to_string(), next);
         }
         Err(error) => {
             return fail(
                 NAME,
-                format!("what serves {place} does not answer: {error}"),
-                format!("see who it is with `ss -xlp src {place}`"),
+                format!("the process that serves {place} does not answer: {error}"),
+                format!("find it with `ss -xlp src {place}`"),
             );
         }
     }
@@ -219,17 +224,17 @@ pub(super) fn socket(socket: &Path) -> Check {
     match Shell::could_claim(socket) {
         Ok(()) => {
             let was =
-                if is_stale { "; what a killed supervisor left is in nobody's way" } else { "" };
-            pass(NAME, format!("nobody serves {place}, and a pool can{was}"))
+                if is_stale { "; the socket of a killed supervisor does no harm" } else { "" };
+            pass(NAME, format!("no pool runs at {place}, and one can start{was}"))
         }
         Err(error) => {
-            let next = "do what it says; or name another socket with --socket, and to every client";
+            let next = "do as it says, or name another socket with --socket, also to every client";
             fail(NAME, Chain(&error).to_string(), next)
         }
     }
 }
 
-/// Whether the worker's binary is of this build, by what its `--version` printed.
+/// Checks that the worker's binary is of this build, by the output of its `--version`.
 pub(super) fn worker_version(program: &Path, printed: Result<String, String>) -> Check {
     let (place, ours) = (program.display(), build::text());
     let printed = match printed {
@@ -243,10 +248,11 @@ pub(super) fn worker_version(program: &Path, printed: Result<String, String>) ->
             );
         }
     };
-    let printed = printed.trim();
+    // The next lines are about its kernels.
+    let printed = printed.trim().lines().next().unwrap_or_default();
     let theirs = printed.strip_prefix("gridpool-worker ").unwrap_or(printed);
     let check = if theirs == ours {
-        pass(WORKER_BINARY, format!("{place}, {ours}, as this program"))
+        pass(WORKER_BINARY, format!("{place}, {ours}, the same build as this program"))
     } else {
         fail(
             WORKER_BINARY,
@@ -257,11 +263,11 @@ pub(super) fn worker_version(program: &Path, printed: Result<String, String>) ->
     check.fact("path", place)
 }
 
-/// What something calls itself that may be anything.
+/// The version that an unknown program prints.
 fn describe(version: &str) -> String {
     let line = version.lines().next().unwrap_or_default();
     match line.chars().take(60).collect::<String>() {
-        nothing if nothing.is_empty() => "silent about its version".to_owned(),
+        nothing if nothing.is_empty() => "a program that prints no version".to_owned(),
         text => crate::cli::show::printable(&text),
     }
 }
@@ -270,7 +276,7 @@ fn binary(bytes: u64) -> BinaryBytes {
     BinaryBytes(bytes)
 }
 
-/// Whether a check failed with these words, and with something to do.
+/// Asserts that a check failed with these words and says what to do.
 #[cfg(test)]
 #[track_caller]
 pub(super) fn fails(check: &Check, words: &str) {
@@ -286,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_kernel_or_none_that_can_be_read_fails() {
+    fn an_old_kernel_or_an_unreadable_version_fails() {
         for release in ["5.11.0", "6.8.0-45-generic", "10.0"] {
             assert_eq!(judge_kernel(release).outcome, Outcome::Pass, "{release}");
         }
@@ -296,9 +302,9 @@ mod tests {
     }
 
     #[test]
-    fn memory_and_dev_shm_that_are_full_fail() {
+    fn full_memory_and_full_dev_shm_fail() {
         fails(&judge_memory(Some(100 << 20)), "100.00 MiB are free");
-        fails(&judge_memory(None), "nothing says");
+        fails(&judge_memory(None), "unknown");
         assert_eq!(judge_memory(Some(1 << 30)).outcome, Outcome::Pass);
         fails(&judge_dev_shm(64 << 20, 0), "full: 0 B of 64.00 MiB");
         fails(&judge_dev_shm(64 << 10, 64 << 10), "too small: 64.00 KiB of 64.00 KiB");
@@ -306,31 +312,31 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_is_preloaded_is_named() {
+    fn a_preloaded_library_is_named() {
         let maps = |path: &str| Ok(format!("7f00-7f01 r-xp 00000000 08:01 42 {path}\n"));
         let check = judge_preloaded(maps("/x/libtorch_cuda.so"), Some("/x/libtorch_cuda.so"));
-        fails(&check, "/x/libtorch_cuda.so is in every process");
-        assert_eq!(check.next, "take it out of LD_PRELOAD, which is `/x/libtorch_cuda.so`");
+        fails(&check, "/x/libtorch_cuda.so is loaded into every process");
+        assert_eq!(check.next, "remove it from LD_PRELOAD, which is `/x/libtorch_cuda.so`");
         fails(&judge_preloaded(maps("/x/libcuda.so.1"), None), "libcuda.so.1");
         assert_eq!(judge_preloaded(maps("/x/libc.so"), None).outcome, Outcome::Pass);
         fails(&judge_preloaded(Err(io::Error::other("gone")), None), "gone");
     }
 
     #[test]
-    fn a_worker_of_another_build_is_told_by_what_it_prints() {
+    fn a_worker_of_another_build_is_found_by_its_version() {
         let program = Path::new("/bin/w");
         let version = |text: &str| worker_version(program, Ok(text.to_owned()));
-        let ours = format!("gridpool-worker {}\n", build::text());
+        let ours = format!("gridpool-worker {}\nkernels 00 on a GPU\n", build::text());
         assert_eq!(version(&ours).outcome, Outcome::Pass);
         let old = "gridpool-worker 0.0.9 (protocol 8)";
         fails(&version(old), "/bin/w is 0.0.9 (protocol 8), this program is ");
         fails(&version("\x1b[1m"), "/bin/w is ");
-        fails(&version(""), "silent about its version");
+        fails(&version(""), "prints no version");
         fails(&worker_version(program, Err("no".to_owned())), "/bin/w cannot be run: no");
     }
 
     #[test]
-    fn what_this_machine_has_is_read() {
+    fn the_checks_pass_or_fail_on_this_machine_as_they_should() {
         for check in [kernel(), shared_memory(), preloaded(), memory()] {
             assert_eq!(check.outcome, Outcome::Pass, "{check:?}");
         }
@@ -343,9 +349,9 @@ mod tests {
         let gone = io::Error::other("gone");
         fails(&temporary_folder(Path::new("/x"), Err(&gone)), "/x (TMPDIR): gone");
         let new = folder.path().join("new/deep/pool.sock");
-        assert_eq!(socket(&new).outcome, Outcome::Pass);
-        assert!(!folder.path().join("new").exists(), "a look makes nothing");
-        assert!(socket(&path).says.ends_with("and a pool can"), "{:?}", socket(&path));
+        fails(&socket(&new), "there is no folder");
+        assert!(!folder.path().join("new").exists(), "a check makes no folder");
+        assert!(socket(&path).says.ends_with("and one can start"), "{:?}", socket(&path));
         fs::write(&path, "").unwrap();
         fails(&socket(&path), "exists and is not a socket");
         let check = socket(folder.path());

@@ -1,29 +1,32 @@
-//! That no process sees what is not its own, by looking at processes from outside: what is mapped into
-//! them, and which GPU their environment shows them.
+//! Checks that each process sees only its own device. It reads each process from outside: the libraries that
+//! are mapped into it, and the GPU in its environment.
 //!
-//! The last check is of the check that workers make themselves: one that is started with a library in it
-//! that no worker may hold must refuse to serve.
+//! The last check tests the workers' own check: a worker with a preloaded foreign library must refuse to
+//! serve.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use gridpool_ipc::maps;
 use gridpool_protocol::diagnose::{Check, Group};
 use gridpool_protocol::ids::Role;
-use gridpool_protocol::maps;
 use gridpool_protocol::status::WorkerStatus;
+use procfs::ProcError;
+use procfs::process::Process;
 
-use crate::cli::private::{NotReady, Private};
-use crate::pool::config::PoolConfig;
+use crate::cli::private::{NotReady, PrivatePool};
 use crate::shell::{PoolDevice, WorkerCommand};
+use gridpool_core::config::PoolConfig;
 
-/// The name under which a harmless library plays the foreign one.
+/// A foreign library's name, for a copy of a harmless library.
 const FOREIGN: &str = "libcudart.so.gridpool-diagnose";
-/// The name of the check that workers look at themselves.
+/// The name of the check that workers find a foreign library.
 const CONTAMINATION: &str = "contamination is found";
-/// Small libraries, one of which every process has, by the beginning of their names.
+/// The beginnings of small libraries' names; every process has one of them.
 const HARMLESS: [&str; 3] = ["libgcc_s.so", "libm.so", "libc.so"];
-/// What tells a process which GPU it may see.
+/// The variable with the GPU that a process may see.
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
 fn pass(name: &str, says: String) -> Check {
@@ -34,7 +37,7 @@ fn fail(name: &str, says: String, next: &str) -> Check {
     Check::fail(Group::Isolation, name, says, next)
 }
 
-/// The supervisor of the pool, which is this process.
+/// Checks the supervisor of the pool, which is this process.
 pub(super) fn supervisor() -> Check {
     const NAME: &str = "supervisor";
     let maps = match maps::own() {
@@ -45,17 +48,16 @@ pub(super) fn supervisor() -> Check {
         None => pass(NAME, "runs a pool and holds no CUDA library".to_owned()),
         Some(library) => fail(
             NAME,
-            format!("{library} is mapped into it: a CUDA fault could end the whole pool"),
-            "take it out of LD_PRELOAD and /etc/ld.so.preload",
+            format!("it holds {library}: a CUDA fault could end the whole pool"),
+            "remove it from LD_PRELOAD and /etc/ld.so.preload",
         ),
     }
 }
 
-/// One worker of a pool, which serves `device`.
+/// Checks one worker of a pool, which serves `device`.
 pub(super) fn worker(row: &WorkerStatus, device: &PoolDevice) -> Check {
     let name = format!("{} worker {}", row.role, row.name);
-    let environment = fs::read(format!("/proc/{}/environ", row.pid));
-    let seen = environment.map(|bytes| variable(&bytes, VISIBLE));
+    let seen = visible_to(row.pid).map_err(io::Error::other);
     judge_worker(&name, row, device, &maps::of(row.pid), &seen).on(device.id)
 }
 
@@ -66,11 +68,11 @@ fn judge_worker(
     maps: &io::Result<String>,
     seen: &io::Result<Option<String>>,
 ) -> Check {
-    let again = "run this again; if it stays, report it: no worker may serve so";
+    let again = "run this again; if the check fails again, report it as a fault of gridpool";
     let (maps, seen) = match (maps, seen) {
         (Ok(maps), Ok(seen)) => (maps, seen.as_deref()),
         (Err(error), _) | (_, Err(error)) => {
-            return fail(name, format!("process {} cannot be looked at: {error}", row.pid), again);
+            return fail(name, format!("process {} cannot be read: {error}", row.pid), again);
         }
     };
     if seen != Some(&device.uuid) {
@@ -83,36 +85,34 @@ fn judge_worker(
         return fail(name, says, again);
     }
     let holds_models = row.role == Role::Infer.name();
-    // ONNX Runtime brings its own; that is why programs and models never share a process.
+    // ONNX Runtime loads CUDA libraries, so programs and models never share a process.
     if let Some(library) = maps::foreign_library(maps).filter(|_| !holds_models) {
-        let says = format!("{library} is mapped into it and foreign to its role");
-        return fail(name, says, "take it out of LD_PRELOAD and LD_LIBRARY_PATH");
+        let says = format!("it holds {library}, which is foreign to its role");
+        return fail(name, says, "remove it from LD_PRELOAD and LD_LIBRARY_PATH");
     }
     let is_gpu = !device.uuid.is_empty();
     match (maps::driver_library(maps), is_gpu) {
         (Some(driver), true) => {
             let holds =
                 if holds_models { "models" } else { "the driver and no other CUDA library" };
-            let says = format!("sees {} alone; holds {holds}", device.uuid);
+            let says = format!("sees only {}; holds {holds}", device.uuid);
             pass(name, says).fact("driver_library", driver)
         }
         (None, false) if holds_models => pass(name, "sees no GPU; holds models".to_owned()),
         (None, false) => pass(name, "sees no GPU and holds no CUDA library".to_owned()),
         (None, true) => fail(name, "it does not hold the driver's library".to_owned(), again),
-        (Some(driver), false) => fail(name, format!("{driver} is mapped into it"), again),
+        (Some(driver), false) => fail(name, format!("it holds {driver}"), again),
     }
     .fact("pid", row.pid)
 }
 
-/// A variable of a process, whose environment has a zero after each.
-fn variable(environment: &[u8], name: &str) -> Option<String> {
-    let values = environment
-        .split(|&byte| byte == 0)
-        .filter_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
-    values.map(|value| String::from_utf8_lossy(value).into_owned()).next()
+/// The GPU that a process may see.
+fn visible_to(pid: u32) -> Result<Option<String>, ProcError> {
+    let environment = Process::new(pid.cast_signed())?.environ()?;
+    Ok(environment.get(OsStr::new(VISIBLE)).map(|uuid| uuid.to_string_lossy().into_owned()))
 }
 
-/// Whether workers of these roles refuse to serve with a foreign library in them: they are started with one.
+/// Checks that workers of these roles refuse to serve with a preloaded foreign library.
 pub(super) fn contamination(
     command: WorkerCommand,
     device: &PoolDevice,
@@ -126,21 +126,21 @@ pub(super) fn contamination(
     };
     let foreign = match plant(folder) {
         Ok(Some(foreign)) => foreign,
-        Ok(None) => return skip("this process holds no library that could be copied".to_owned()),
+        Ok(None) => return skip("this process has no library to copy".to_owned()),
         Err(error) => {
-            return skip(format!("no library could be put into {}: {error}", folder.display()));
+            return skip(format!("cannot copy a library into {}: {error}", folder.display()));
         }
     };
     let environment = vec![("LD_PRELOAD".into(), foreign.clone().into_os_string())];
     let command = WorkerCommand { environment, ..command };
     let limits = PoolConfig { standbys: 0, ..PoolConfig::DEFAULT };
-    let pool = Private::start(limits, command, std::slice::from_ref(device), socket);
+    let pool = PrivatePool::start(limits, command, std::slice::from_ref(device), socket);
     let judge = |&role: &Role| match &pool {
         Ok(pool) => judge_contamination(role, pool.wait_ready(&[role]), &foreign),
         Err(error) => fail(
             CONTAMINATION,
-            format!("no pool could be started: {error}"),
-            "mend that first, then run this again",
+            format!("the pool cannot start: {error}"),
+            "correct that first, then run this again",
         ),
     };
     roles.iter().map(|role| judge(role).on(device.id)).collect()
@@ -172,13 +172,13 @@ fn judge_contamination(role: Role, ready: Result<(), NotReady>, foreign: &Path) 
         ),
         Ok(()) => fail(
             CONTAMINATION,
-            format!("the {role} worker with {FOREIGN} preloaded serves: it does not look"),
+            format!("the {role} worker with {FOREIGN} preloaded serves: it does not check itself"),
             "check that the worker's binary is linked dynamically and of this build",
         ),
         Err(why) => fail(
             CONTAMINATION,
             format!("the {role} worker with {FOREIGN} preloaded ended for another reason: {why}"),
-            "mend that first, then run this again",
+            "correct that first, then run this again",
         ),
     }
 }
@@ -189,7 +189,7 @@ mod tests {
     use gridpool_protocol::ids::{DeviceId, DeviceKind};
 
     use super::*;
-    use crate::cli::top::a_worker;
+    use crate::cli::history::tests::worker as a_worker;
 
     const UUID: &str = "GPU-1";
 
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_sees_its_own_gpu_and_holds_the_driver_alone() {
+    fn a_worker_sees_only_its_gpu_and_holds_only_the_driver() {
         let driver = "/usr/lib/libcuda.so.1";
         let check = judged(UUID, UUID, &[driver], Some(UUID));
         assert_eq!(check.outcome, Outcome::Pass, "{check:?}");
@@ -218,7 +218,7 @@ mod tests {
             (judged(UUID, "GPU-2", &[driver], Some(UUID)), "serves `GPU-2`, must serve `GPU-1`"),
             (judged(UUID, UUID, &[driver, "/x/libcudart.so.12"], Some(UUID)), "/x/libcudart.so.12"),
             (judged(UUID, UUID, &[], Some(UUID)), "does not hold the driver's"),
-            (judged("", "", &[driver], Some("")), "libcuda.so.1 is mapped"),
+            (judged("", "", &[driver], Some("")), "it holds /usr/lib/libcuda.so.1"),
         ];
         for (check, words) in wrong {
             assert_eq!(check.outcome, Outcome::Fail, "{check:?}");
@@ -234,14 +234,6 @@ mod tests {
         let row = a_worker("gpu0#1", "grid");
         let check = judge_worker("worker", &row, &device(UUID), &gone(), &Ok(None));
         assert_eq!(check.outcome, Outcome::Fail, "{check:?}");
-    }
-
-    #[test]
-    fn a_variable_is_read_from_an_environment() {
-        let environment = b"A=1\0CUDA_VISIBLE_DEVICES=GPU-1\0CUDA_VISIBLE_DEVICES_=x\0";
-        assert_eq!(variable(environment, VISIBLE).as_deref(), Some(UUID));
-        assert_eq!(variable(b"CUDA_VISIBLE_DEVICES=\0", VISIBLE).as_deref(), Some(""));
-        assert_eq!(variable(b"A=1\0", VISIBLE), None);
     }
 
     #[test]
@@ -264,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_of_this_process_can_play_the_foreign_one() {
+    fn a_library_of_this_process_can_be_copied() {
         let folder = tempfile::tempdir().unwrap();
         let copy = plant(folder.path()).unwrap().expect("libc at least");
         assert_eq!(maps::foreign_library(&format!("0-1 {}", copy.display())), copy.to_str());

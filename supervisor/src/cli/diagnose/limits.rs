@@ -1,7 +1,5 @@
-//! The limits under which this process, and every worker after it, must do with what the system gives
-//! (`ulimit`). Without these no pool is tried: it would end in ways that name something else.
-
-use std::fs;
+//! Checks of the limits (`ulimit`) of this process, which its workers inherit. If one fails, diagnose starts
+//! no pool: the pool would fail with a misleading error.
 
 use gridpool_protocol::diagnose::Check;
 use indicatif::BinaryBytes;
@@ -11,17 +9,17 @@ use nix::unistd::geteuid;
 use super::host::{fail, pass};
 use crate::shell::{self, Shell};
 
-/// Descriptors for a few clients with some arenas each, beside those that the pool needs itself.
+/// Descriptors for a few clients with some arenas each, beyond the pool's own.
 const CLIENT_DESCRIPTORS_MIN: usize = 64;
-/// Threads of a supervisor with a few clients, and of the process that looks.
+/// Threads of a supervisor with a few clients, and of diagnose.
 const THREADS_MIN: u64 = 32;
-/// Threads of a worker and those that attend to it: its own, some of a driver or of ONNX Runtime.
+/// Threads for a worker: its own, those of its driver or ONNX Runtime, and the supervisor's for it.
 const THREADS_PER_WORKER: u64 = 24;
-/// Bytes of the largest file that a pool makes of itself: shared memory is one.
+/// Bytes of the largest file of a pool; shared memory is a file.
 const FILE_BYTES_MIN: rlim_t = 16 << 20;
-/// Addresses that a process of a pool on the CPU needs at least; CUDA has no such number.
+/// Least address space of a process of a pool on the CPU; for CUDA the need is unknown.
 const ADDRESSES_MIN: rlim_t = 4 << 30;
-/// Whoever has no limit.
+/// No limit.
 const UNLIMITED: rlim_t = rlim_t::MAX;
 
 const OPEN_FILES: &str = "open files";
@@ -30,7 +28,7 @@ fn soft(resource: Resource) -> rlim_t {
     getrlimit(resource).map_or(UNLIMITED, |(soft, _)| soft)
 }
 
-/// Whether a pool over so many devices has the descriptors that it needs, once it has raised its limit.
+/// Checks that a pool over this many devices has enough descriptors, after it has raised its limit.
 pub(super) fn open_files(devices: usize, standbys: u32) -> Check {
     shell::raise_descriptor_limit();
     let needed = Shell::descriptors_needed(devices, standbys) + CLIENT_DESCRIPTORS_MIN;
@@ -52,15 +50,15 @@ fn judge_open_files(limit: rlim_t, needed: u64, devices: usize) -> Check {
         }
         false => fail(
             OPEN_FILES,
-            format!("at most {limit} may be open; a pool of {devices} needs {needed}"),
-            "type `ulimit -Hn 4096 && ulimit -n 4096` in the shell that starts the pool (root may \
-             have to allow that), or write LimitNOFILE=65536 into its systemd unit",
+            format!("the limit is {limit}; a pool of {devices} needs {needed}"),
+            "type `ulimit -Hn 4096 && ulimit -n 4096` in the shell that starts the pool (this may need \
+             root), or write LimitNOFILE=65536 into its systemd unit",
         ),
     };
     check.fact("limit", limit).fact("needed", needed)
 }
 
-/// Whether this user may have the threads of such a pool. Root may have any number.
+/// Checks that this user may have the threads of such a pool. Root has no limit.
 pub(super) fn processes(devices: usize, standbys: u32) -> Check {
     let limit = if geteuid().is_root() { UNLIMITED } else { soft(Resource::RLIMIT_NPROC) };
     let workers = 2 * devices as u64 * (1 + u64::from(standbys));
@@ -71,44 +69,32 @@ fn judge_processes(limit: rlim_t, used: u64, needed: u64) -> Check {
     const NAME: &str = "threads";
     let check = match limit {
         UNLIMITED => pass(NAME, "any number".to_owned()),
-        limit if used.saturating_add(needed) <= limit => {
-            pass(NAME, format!("{limit}, of which {used} are there; such a pool may need {needed}"))
-        }
+        limit if used.saturating_add(needed) <= limit => pass(
+            NAME,
+            format!("the limit is {limit}, {used} are in use; such a pool may need {needed}"),
+        ),
         limit => fail(
             NAME,
             format!(
-                "this user may have {limit} processes and threads, and has {used}; such a pool may \
-                 need {needed} more"
+                "the limit is {limit} processes and threads, {used} are in use; such a pool may need \
+                 {needed} more"
             ),
-            "type `ulimit -u 4096` in the shell that starts the pool (root may have to allow that), \
-             or write TasksMax= and LimitNPROC= into its systemd unit",
+            "type `ulimit -u 4096` in the shell that starts the pool (this may need root), or write \
+             TasksMax= and LimitNPROC= into its systemd unit",
         ),
     };
     check.fact("limit", limit).fact("used", used).fact("needed", needed)
 }
 
-/// Threads of all processes of this user, as far as they can be seen.
+/// Threads of all visible processes of this user.
 fn threads_of_user() -> u64 {
-    let Ok(entries) = fs::read_dir("/proc") else { return 0 };
     let user = geteuid().as_raw();
-    let threads = entries.flatten().filter_map(|entry| {
-        let status = fs::read_to_string(entry.path().join("status")).ok()?;
-        threads_in(&status, user)
-    });
-    threads.sum()
+    let processes = procfs::process::all_processes().into_iter().flatten().flatten();
+    let own = processes.filter_map(|process| process.status().ok());
+    own.filter(|status| status.ruid == user).map(|status| status.threads).sum()
 }
 
-/// Of a process by its `/proc/PID/status`, if it is this user's.
-fn threads_in(status: &str, user: u32) -> Option<u64> {
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_whitespace().next()?.parse::<u64>().ok()
-    };
-    let is_ours = field("Uid:")? == u64::from(user);
-    is_ours.then(|| field("Threads:"))?
-}
-
-/// Whether shared memory may be large, which is files.
+/// Checks that files, and so shared memory, may be large.
 pub(super) fn file_size() -> Check {
     judge_file_size(soft(Resource::RLIMIT_FSIZE))
 }
@@ -118,17 +104,17 @@ fn judge_file_size(limit: rlim_t) -> Check {
     match limit {
         UNLIMITED => pass(NAME, "not limited".to_owned()),
         bytes if bytes >= FILE_BYTES_MIN => {
-            pass(NAME, format!("{}; shared memory of more is refused", BinaryBytes(bytes)))
+            pass(NAME, format!("{}; larger shared memory is refused", BinaryBytes(bytes)))
         }
         bytes => fail(
             NAME,
-            format!("files, and shared memory is files, may have {bytes} bytes (ulimit -f)"),
+            format!("files, and so shared memory, are limited to {bytes} bytes (ulimit -f)"),
             "type `ulimit -f unlimited` in the shell that starts the pool",
         ),
     }
 }
 
-/// Whether processes may have the addresses that they reserve.
+/// Checks that processes may reserve address space.
 pub(super) fn address_space(has_gpus: bool) -> Check {
     judge_address_space(soft(Resource::RLIMIT_AS), has_gpus)
 }
@@ -146,7 +132,7 @@ fn judge_address_space(limit: rlim_t, has_gpus: bool) -> Check {
         }
         limit if limit < ADDRESSES_MIN => {
             let says = format!(
-                "limited to {bytes} (ulimit -v); threads and shared memory need {} at least",
+                "limited to {bytes} (ulimit -v); threads and shared memory need at least {}",
                 BinaryBytes(ADDRESSES_MIN)
             );
             fail(NAME, says, NEXT)
@@ -164,16 +150,13 @@ mod tests {
 
     #[test]
     fn too_few_descriptors_fail_with_both_numbers() {
-        fails(
-            &judge_open_files(64, 200, 2),
-            "at most 64 may be open; a pool of 2 devices needs 200",
-        );
+        fails(&judge_open_files(64, 200, 2), "the limit is 64; a pool of 2 devices needs 200");
         assert_eq!(judge_open_files(200, 200, 1).outcome, Outcome::Pass);
         assert!(judge_open_files(UNLIMITED, 200, 1).says.starts_with("any number; a pool of one"));
     }
 
     #[test]
-    fn a_limited_address_space_is_a_fault_for_gpus_alone() {
+    fn a_limited_address_space_fails_only_for_gpus() {
         fails(&judge_address_space(1 << 30, true), "1.00 GiB");
         assert_eq!(judge_address_space(8 << 30, false).outcome, Outcome::Pass);
         fails(&judge_address_space(300 << 20, false), "300.00 MiB (ulimit -v); threads");
@@ -182,12 +165,10 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_are_there_count_against_the_limit() {
-        fails(&judge_processes(100, 80, 80), "may have 100 processes and threads, and has 80");
+    fn existing_threads_count_against_the_limit() {
+        fails(&judge_processes(100, 80, 80), "100 processes and threads, 80 are in use");
         assert_eq!(judge_processes(160, 80, 80).outcome, Outcome::Pass);
         assert_eq!(judge_processes(UNLIMITED, u64::MAX, 1).outcome, Outcome::Pass);
-        let status = "Name:\tx\nUid:\t7\t7\t7\t7\nThreads:\t5\n";
-        assert_eq!((threads_in(status, 7), threads_in(status, 8)), (Some(5), None));
         assert!(threads_of_user() > 0);
     }
 }

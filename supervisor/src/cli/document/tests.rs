@@ -1,7 +1,7 @@
 //! The document, value by value.
 
+use gridpool_client::{Answer, Outputs};
 use gridpool_protocol::batch::Grid;
-use gridpool_protocol::client::JobAnswer;
 use gridpool_protocol::output::PatchCell;
 use gridpool_protocol::program::{Program, Ties};
 use serde_json::{Value as Json, json};
@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use super::super::results::fixtures::{answered, failed, grid, identity, paired};
 use super::*;
 
-fn document(program: &str, inputs: &[Input], jobs: Vec<JobAnswer>) -> Json {
+fn document(program: &str, inputs: &[Input], jobs: Vec<Answer<Outputs>>) -> Json {
     let program = Program::compile(program, Ties::Cpython).unwrap();
     let inputs = Inputs::new(inputs.to_vec(), &program).unwrap();
     let mut bytes = Vec::new();
@@ -34,7 +34,7 @@ fn list(grids: Vec<Grid>) -> Input {
 }
 
 #[test]
-fn a_task_keeps_its_shape_and_pairs_without_output_stay_without() {
+fn a_task_keeps_its_shape_and_a_pair_without_output_has_none() {
     let inputs =
         [task("a", &[(1, Some(2)), (3, None)], &[(4, Some(5))]), task("b", &[], &[(6, None)])];
     let grids: Vec<Grid> = (1..=6).map(grid).collect();
@@ -57,10 +57,10 @@ fn a_task_keeps_its_shape_and_pairs_without_output_stay_without() {
 }
 
 #[test]
-fn a_program_over_pairs_puts_one_result_in_the_place_of_each_pair() {
+fn a_program_over_pairs_gives_one_result_for_each_pair() {
     let list = Input { name: "list".to_owned(), body: Body::Pairs(pairs(&[(7, Some(8))])) };
     let inputs = [task("a", &[(1, Some(2)), (3, None)], &[(4, Some(5))]), list];
-    // Two jobs that are cut within the task.
+    // Two jobs; the cut is within the task.
     let (first, second) = (pairs(&[(1, Some(2)), (3, None)]), pairs(&[(4, Some(5)), (7, Some(8))]));
     let both = |a, b| Some(Output::Tuple(vec![Output::Grid(grid(a)), Output::Grid(grid(b))]));
     let jobs = vec![
@@ -84,7 +84,7 @@ fn a_program_over_pairs_puts_one_result_in_the_place_of_each_pair() {
 }
 
 #[test]
-fn a_program_over_grids_keeps_the_sides_of_a_list_of_pairs() {
+fn a_program_over_grids_keeps_inputs_and_outputs_of_a_list_of_pairs() {
     let body = Body::Pairs(pairs(&[(1, Some(2)), (3, None)]));
     let inputs = [Input { name: "list".to_owned(), body }];
     let document = document("identity", &inputs, vec![identity(&[grid(1), grid(2), grid(3)])]);
@@ -130,7 +130,7 @@ fn every_kind_of_result_has_its_own_form() {
 }
 
 #[test]
-fn an_input_with_a_failed_job_is_null_with_its_worst_verdict_and_others_are_untouched() {
+fn an_input_with_a_failed_job_has_no_output_and_its_worst_verdict() {
     let inputs = [list(vec![grid(1), grid(2)]), list(vec![grid(3)]), list(vec![grid(4)])];
     let jobs = vec![identity(&[grid(1)]), failed(Verdict::DeviceLost, 2), identity(&[grid(4)])];
     let document = document("identity", &inputs, jobs);
@@ -146,7 +146,7 @@ fn an_input_with_a_failed_job_is_null_with_its_worst_verdict_and_others_are_unto
 }
 
 #[test]
-fn an_input_that_was_not_all_accepted_has_neither_verdict_nor_output() {
+fn an_input_with_items_that_were_not_accepted_has_neither_verdict_nor_output() {
     let program = Program::compile("identity", Ties::Cpython).unwrap();
     let inputs = [list(vec![grid(1), grid(2)]), list(vec![grid(3), grid(4)]), list(vec![grid(5)])];
     let inputs = Inputs::new(inputs.to_vec(), &program).unwrap();
@@ -166,7 +166,7 @@ fn an_input_that_was_not_all_accepted_has_neither_verdict_nor_output() {
 }
 
 #[test]
-fn a_result_that_is_missing_is_an_error_and_never_an_empty_result() {
+fn a_missing_result_is_an_error_and_never_an_empty_result() {
     let program = Program::compile("identity", Ties::Cpython).unwrap();
     let inputs = Inputs::new(vec![list(vec![grid(1), grid(2)])], &program).unwrap();
     let mut out = Vec::new();

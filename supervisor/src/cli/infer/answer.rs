@@ -2,19 +2,23 @@
 
 use std::io::{self, Write};
 
-use gridpool_protocol::client::{InferAnswer, InferOutputs};
+use gridpool_client::{Answer, TensorOutputs};
 use gridpool_protocol::receipt::Receipt;
 use serde::ser::{SerializeSeq, SerializeStruct};
 use serde::{Serialize, Serializer};
 
 use super::value;
 
-/// How many elements of each output are shown to people.
+/// Most elements of each output to show to people.
 const SHOWN_MAX: usize = 8;
 
-/// Writes an output to a line, and how it ran. Of a verdict other than OK the complaint says all.
-pub(super) fn write(out: &mut dyn Write, model: &str, answer: &InferAnswer) -> io::Result<()> {
-    let Some(outputs) = &answer.outputs else { return Ok(()) };
+/// Writes each output on a line, then where it ran. For another verdict than OK the error says it all.
+pub(super) fn write(
+    out: &mut dyn Write,
+    model: &str,
+    answer: &Answer<TensorOutputs>,
+) -> io::Result<()> {
+    let Some(outputs) = answer.outputs() else { return Ok(()) };
     for (at, tensor) in outputs.tensors().iter().enumerate() {
         write!(out, "{tensor}:")?;
         value::each(outputs, at, SHOWN_MAX, |value| write!(out, " {value}"))?;
@@ -23,7 +27,7 @@ pub(super) fn write(out: &mut dyn Write, model: &str, answer: &InferAnswer) -> i
     writeln!(out, "{}", summary(model, &answer.receipt))
 }
 
-/// One line about where it ran and how long.
+/// A line with the worker and the time.
 fn summary(model: &str, receipt: &Receipt) -> String {
     let ms = |us: f64| us / 1e3;
     #[expect(clippy::cast_precision_loss, reason = "a time that is rounded for people")]
@@ -42,41 +46,41 @@ fn summary(model: &str, receipt: &Receipt) -> String {
     line
 }
 
-/// Writes the document of `--json`, with or without the data of outputs.
+/// Writes the JSON document, with or without the data of outputs.
 pub(super) fn write_json(
     out: &mut dyn Write,
-    answer: &InferAnswer,
+    answer: &Answer<TensorOutputs>,
     with_data: bool,
 ) -> io::Result<()> {
-    let outputs = answer.outputs.as_ref().map(|outputs| Rows { outputs, with_data });
-    serde_json::to_writer(&mut *out, &Document { outputs, receipt: &answer.receipt })?;
+    let outputs = answer.outputs().map(|outputs| OutputRows { outputs, with_data });
+    serde_json::to_writer(&mut *out, &AnswerDocument { outputs, receipt: &answer.receipt })?;
     writeln!(out)
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct AnswerDocument<'a> {
     /// Null if the verdict is not OK.
-    outputs: Option<Rows<'a>>,
+    outputs: Option<OutputRows<'a>>,
     receipt: &'a Receipt,
 }
 
 /// All outputs.
-struct Rows<'a> {
-    outputs: &'a InferOutputs,
+struct OutputRows<'a> {
+    outputs: &'a TensorOutputs,
     with_data: bool,
 }
 
 /// One output.
 struct Row<'a> {
-    outputs: &'a InferOutputs,
+    outputs: &'a TensorOutputs,
     tensor: usize,
     with_data: bool,
 }
 
-/// The data of one output, in a flat list.
-struct Data<'a>(&'a InferOutputs, usize);
+/// The data of one output as a flat list.
+struct Data<'a>(&'a TensorOutputs, usize);
 
-impl Serialize for Rows<'_> {
+impl Serialize for OutputRows<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let &Self { outputs, with_data } = self;
         let tensors = 0..outputs.tensors().len();
@@ -103,7 +107,7 @@ impl Serialize for Data<'_> {
         let &Self(outputs, tensor) = self;
         let count = outputs.tensors()[tensor].elements();
         let mut list = serializer.serialize_seq(Some(count))?;
-        value::each(outputs, tensor, count, |value| list.serialize_element(&value))?;
+        value::each(outputs, tensor, count, |value| list.serialize_element(&value::Json(value)))?;
         list.end()
     }
 }

@@ -1,7 +1,6 @@
-//! Why a model was not asked, or gave no outputs: one sentence each, and what to type instead.
+//! Errors of `gridpool infer`: one sentence each, with what to type instead.
 
 use std::io;
-use std::path::PathBuf;
 
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit::cli as exit;
@@ -9,38 +8,32 @@ use gridpool_protocol::limits::TENSORS_MAX;
 use gridpool_protocol::receipt::{Receipt, Verdict};
 use gridpool_protocol::tensor::{TensorError, bytes_needed};
 
-use super::npz::FILE_BYTES_MAX;
+/// Largest INPUT, and most bytes of all its unpacked arrays together.
+pub(super) const FILE_BYTES_MAX: u64 = 1 << 30;
 
-/// Why a request of a model did not end OK.
+/// Why a request did not end OK.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum InferError {
-    /// INPUT holds no good arrays.
-    #[error("{file}: {}", Chain(.flaw.as_ref()))]
-    Input { file: String, flaw: Box<Flaw> },
-    /// The arrays are not what the model takes.
+    /// INPUT holds bad arrays.
+    #[error("{file}: {}", Chain(.cause.as_ref()))]
+    Input { file: String, cause: Box<ArraysError> },
+    /// The arrays do not fit the model's inputs.
     #[error("{model}: {what}")]
     Misfit { model: String, what: String },
-    /// No worker has told of a model, so nobody knows the name of an only input.
+    /// No worker has reported its models yet, so the name of the only input is unknown.
     #[error(
-        "no worker of this pool serves models yet, and an .npy does not say which input it is: give an \
-         .npz, or wait until `gridpool models` lists the model"
+        "no worker of this pool serves models yet, and an .npy does not name its input: give an .npz, or \
+         wait until `gridpool models` lists the model"
     )]
     NoModels,
-    /// The file for the outputs cannot be written.
-    #[error("--output {}: name a file that can be written", path.display())]
-    Output {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    /// Standard input is a person.
+    /// Standard input is a terminal.
     #[error("standard input is a terminal: pipe an .npz into it, or name a file")]
     Terminal,
-    /// The tensors are beyond a limit together.
+    /// The tensors together exceed a limit.
     #[error(transparent)]
     Tensors(TensorError),
-    /// The model cannot be asked anywhere.
-    #[error("{model} cannot be asked: {}", .why.join("; "))]
+    /// No device serves the model.
+    #[error("no device serves {model}: {}", .why.join("; "))]
     Unavailable { model: String, why: Vec<String> },
     /// There is no such model.
     #[error("there is no model `{model}`: write one of {}", .known.join(", "))]
@@ -51,10 +44,10 @@ pub(in crate::cli) enum InferError {
 }
 
 impl InferError {
-    /// That of a receipt whose verdict is not OK.
+    /// The error of a receipt whose verdict is not OK.
     pub(super) fn verdict(model: &str, receipt: &Receipt) -> Self {
         let needed = bytes_needed(&receipt.reason);
-        let advice = needed.map(|bytes| format!(": ask again with --output-bytes {bytes}"));
+        let advice = needed.map(|bytes| format!(": try again with --output-bytes {bytes}"));
         Self::Verdict {
             model: model.to_owned(),
             verdict: receipt.verdict,
@@ -67,40 +60,40 @@ impl InferError {
         match self {
             Self::Input { .. } | Self::Misfit { .. } | Self::Tensors(_) => exit::DATA,
             Self::NoModels | Self::Unavailable { .. } => exit::UNAVAILABLE,
-            Self::Output { .. } | Self::Terminal | Self::Unknown { .. } => exit::USAGE,
+            Self::Terminal | Self::Unknown { .. } => exit::USAGE,
             Self::Verdict { .. } => exit::JOB,
         }
     }
 }
 
-/// What is wrong with the bytes of INPUT.
+/// Why the bytes of INPUT are not arrays.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::cli) enum Flaw {
-    /// An array is not good.
+pub(in crate::cli) enum ArraysError {
+    /// An array has an error.
     #[error("array `{name}` {what}")]
     Array { name: String, what: String },
-    /// Together they are too large.
+    /// The arrays together are too large.
     #[error("its arrays take more than {FILE_BYTES_MAX} bytes")]
     ArraysTooLarge,
-    /// It is too large.
+    /// The file is too large.
     #[error("it has more than {FILE_BYTES_MAX} bytes")]
     FileTooLarge,
-    /// Another file lies in the .npz.
-    #[error("`{name}` in it is no .npy: an .npz of numpy.savez has no other files")]
+    /// The .npz has a file of another kind.
+    #[error("`{name}` in it is not an .npy: write the .npz with numpy.savez")]
     Foreign { name: String },
-    /// It is neither of both.
+    /// Another format.
     #[error("it is neither an .npz nor an .npy: write one with numpy.savez('in.npz', x=x)")]
     Neither,
-    /// It cannot be read.
+    /// Reading failed.
     #[error("it cannot be read")]
     Read(#[source] io::Error),
-    /// A tensor is beyond a limit.
+    /// A tensor exceeds a limit.
     #[error(transparent)]
     Tensor(#[from] TensorError),
     /// It has too many arrays.
     #[error("it has {count} arrays; at most {TENSORS_MAX} are allowed")]
     TooMany { count: usize },
-    /// It is no zip, or a broken one.
-    #[error("it is no whole .npz")]
+    /// A broken zip.
+    #[error("the .npz is broken or incomplete")]
     Zip(#[source] zip::result::ZipError),
 }

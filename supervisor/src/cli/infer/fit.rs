@@ -1,4 +1,4 @@
-//! Whether the arrays of INPUT are what a model takes, and what to do where they are not.
+//! Fits the arrays of INPUT to a model's inputs, or says what to type instead.
 
 use gridpool_protocol::message::DeviceModel;
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
@@ -6,9 +6,10 @@ use gridpool_protocol::tensor::{DataType, ShapeError, Tensor, TensorSpec};
 
 use super::error::InferError;
 use super::npz::Arrays;
+use crate::cli::faults::{Alike, alike};
 
-/// The model of that name, on whichever device it can be asked; none while no worker has told of its
-/// models. A worker tells of all of them at once.
+/// The model of that name on a device that serves it; `None` while no worker has reported its models. A
+/// worker reports all its models at once.
 pub(super) fn find<'a>(
     rows: &'a [DeviceModel],
     model: &str,
@@ -27,11 +28,13 @@ pub(super) fn find<'a>(
         known.dedup();
         return Err(InferError::Unknown { model, known });
     }
-    let why = named.iter().map(|row| format!("{}: {}", row.worker, row.model.reason)).collect();
+    let said = alike(named.iter().map(|row| (&*row.worker, &*row.model.reason)));
+    let why = said.iter().map(|Alike { names, says }| format!("{}: {says}", names.join(", ")));
+    let why = why.collect();
     Err(InferError::Unavailable { model, why })
 }
 
-/// The arrays of a model that no worker has told of yet: the one that takes the request looks at them.
+/// The arrays for a model that no worker has reported yet: the worker of the request checks them.
 pub(super) fn unchecked(arrays: Arrays) -> Result<Vec<(Tensor, Vec<u8>)>, InferError> {
     match arrays {
         Arrays::Named(tensors) => Ok(tensors),
@@ -46,10 +49,7 @@ pub(super) fn fit(info: &ModelInfo, arrays: Arrays) -> Result<Vec<(Tensor, Vec<u
         Arrays::Named(tensors) => tensors,
         Arrays::Nameless(tensor, data) => {
             let [only] = info.inputs.as_slice() else {
-                return Err(misfit(format!(
-                    "an .npy does not say which input it is: {}",
-                    takes(info)
-                )));
+                return Err(misfit(format!("an .npy does not name its input: {}", takes(info))));
             };
             let (datatype, shape) = (tensor.datatype(), tensor.shape().to_vec());
             let named = Tensor::new(only.name.clone(), datatype, shape);
@@ -65,12 +65,12 @@ pub(super) fn fit(info: &ModelInfo, arrays: Arrays) -> Result<Vec<(Tensor, Vec<u
     }
     let is_given = |spec: &&TensorSpec| tensors.iter().any(|(t, _)| t.name() == spec.name);
     if let Some(lacks) = info.inputs.iter().find(|spec| !is_given(spec)) {
-        return Err(misfit(format!("its input `{}` is not given: {}", lacks.name, takes(info))));
+        return Err(misfit(format!("the input `{}` is missing: {}", lacks.name, takes(info))));
     }
     Ok(tensors)
 }
 
-/// What the model takes, and how such an `.npz` is made.
+/// The model's inputs, and how to write such an `.npz`.
 fn takes(info: &ModelInfo) -> String {
     let listed: Vec<_> = info.inputs.iter().map(ToString::to_string).collect();
     let names: Vec<_> = info.inputs.iter().map(|spec| format!("{0:?}: {0}", spec.name)).collect();
@@ -117,7 +117,7 @@ pub(super) mod tests {
             contexts: 2,
             nodes: Vec::new(),
             device_bytes: 3 << 20,
-            trial_shapes: Vec::new(),
+            warm_up_shapes: Vec::new(),
             state: if is_ready { ModelState::Ready } else { ModelState::Unavailable },
             reason: reason.into(),
         };
@@ -131,7 +131,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_model_is_found_where_it_can_be_asked_or_it_is_said_why_not() {
+    fn a_model_is_found_on_a_device_that_serves_it_or_the_error_says_why_not() {
         let rows =
             [row("b", &[], "its file is gone"), row("b", &[], ""), row("a", &[], "too large")];
         assert_eq!(find(&rows, "b").unwrap(), Some(&rows[1].model));
@@ -141,13 +141,13 @@ pub(super) mod tests {
         };
         let unknown = "there is no model `c`: write one of a, b".to_owned();
         assert_eq!(said(&rows, "c"), (2, unknown));
-        let unavailable = "a cannot be asked: cpu0#1: too large".to_owned();
+        let unavailable = "no device serves a: cpu0#1: too large".to_owned();
         assert_eq!(said(&rows, "a"), (69, unavailable));
         assert_eq!(find(&[], "a").unwrap(), None);
     }
 
     #[test]
-    fn arrays_that_a_model_does_not_take_are_refused_with_what_to_type() {
+    fn arrays_that_do_not_fit_are_refused_with_what_to_type() {
         use DataType::{Bf16, Fp32, Fp64, Int32};
         let one = row("m", &[("x", Fp32, &[-1, 4])], "").model;
         let two = row("m", &[("x", Fp32, &[-1, 4]), ("s", Int32, &[-1])], "").model;
@@ -169,9 +169,9 @@ pub(super) mod tests {
             let said = error.to_string();
             assert!(words.iter().all(|&word| said.contains(word)), "{said}");
         };
-        said(&two, npy(), &["m: an .npy does not say which input", "x FP32 [?, 4], s INT32 [?]"]);
+        said(&two, npy(), &["m: an .npy does not name its input", "x FP32 [?, 4], s INT32 [?]"]);
         said(&one, npz(&both), &["no input `s`", "numpy.savez('in.npz', **{\"x\": x})"]);
-        said(&two, npz(&both[1..]), &["its input `s` is not given"]);
+        said(&two, npz(&both[1..]), &["the input `s` is missing"]);
         said(&one, npz(&[("x", Fp64, &[2, 4])]), &["`x` is FP64", "FP32: save x.astype('<f4')"]);
         said(&bf16, npz(&[("x", Fp32, &[1])]), &["ml_dtypes.bfloat16", ".view('V2')"]);
         said(&one, npz(&[("x", Fp32, &[2, 5])]), &["shape [2, 5]; the model takes [?, 4]"]);

@@ -1,20 +1,26 @@
 //! `gridpool models` for people: a row for each model of each device.
 
+use std::collections::BTreeMap;
+
 use gridpool_protocol::message::DeviceModel;
 use gridpool_protocol::tensor::TensorSpec;
 use gridpool_protocol::tensor::model::ModelState;
 use serde::Serialize;
 
+use crate::cli::faults::impersonal;
 use crate::cli::text;
 
-/// The document of `--json`.
+/// The JSON document.
 #[derive(Debug, Serialize)]
-pub(super) struct Document<'a> {
+pub(super) struct ModelsDocument<'a> {
     pub(super) models: &'a [DeviceModel],
 }
 
-const NONE: &str = "No worker has a model yet. Those that the pool was started with are being \
-                    loaded; if there are none, `gridpool model load NAME=PATH` gives it one.\n";
+/// The column with the model's inputs and outputs, or with the reason why no worker serves it.
+const WHAT: usize = 5;
+
+const NONE: &str = "No worker has a model yet. If the pool was started with models, workers are \
+                    loading them; if not, load one with `gridpool model load NAME=PATH`.\n";
 
 /// The table, or a sentence.
 pub(super) fn table(rows: &[DeviceModel], columns: usize) -> String {
@@ -22,7 +28,22 @@ pub(super) fn table(rows: &[DeviceModel], columns: usize) -> String {
         return NONE.to_owned();
     }
     let header = ["MODEL", "WORKER", "STATE", "CONTEXTS", "BATCH", "WHAT"].map(str::to_owned);
-    let rows: Vec<_> = std::iter::once(header).chain(rows.iter().map(row)).collect();
+    // A later row with the same reason refers to the first.
+    let mut said: BTreeMap<String, String> = BTreeMap::new();
+    let rows = rows.iter().map(|one| {
+        let DeviceModel { worker, model } = one;
+        let mut cells = row(one);
+        let why = impersonal(worker, &model.reason);
+        match said.get(&why) {
+            Some(first) => cells[WHAT] = format!("as {first}"),
+            None if why.is_empty() => {}
+            None => {
+                said.insert(why, format!("`{}` on {worker}", model.name));
+            }
+        }
+        cells
+    });
+    let rows: Vec<_> = std::iter::once(header).chain(rows).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let widths = [width(0), width(1), width(2), width(3), width(4)];
     text::table(&rows, &widths, columns)
@@ -50,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_says_what_a_model_takes_and_gives_or_why_it_cannot_be_asked() {
+    fn a_row_has_the_models_inputs_and_outputs_or_why_no_worker_serves_it() {
         let rows = [row("mlp", &[("x", DataType::Fp32, &[-1, 16])], ""), row("a", &[], "no file")];
         let text = table(&rows, 100);
         let lines: Vec<_> = text.lines().collect();
@@ -62,8 +83,11 @@ mod tests {
                 "a      cpu0#1  UNAVAILABLE  -         -      no file",
             ]
         );
+        let mut twice = [rows[1].clone(), rows[1].clone()];
+        twice[1].worker = "cpu1#1".to_owned();
+        assert!(table(&twice, 100).ends_with("-      as `a` on cpu0#1\n"));
         assert_eq!(table(&[], 100), NONE);
-        let json = serde_json::to_value(Document { models: &rows }).unwrap();
+        let json = serde_json::to_value(ModelsDocument { models: &rows }).unwrap();
         assert_eq!(json["models"][0]["model"]["inputs"][0]["datatype"], "FP32");
         assert_eq!(json["models"][1]["model"]["reason"], "no file");
     }

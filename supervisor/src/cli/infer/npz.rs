@@ -2,68 +2,65 @@
 
 use std::io::{self, Cursor, Read, Seek, Write};
 
-use gridpool_protocol::client::InferOutputs;
+use gridpool_client::TensorOutputs;
 use gridpool_protocol::limits::TENSORS_MAX;
 use gridpool_protocol::tensor::Tensor;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-use super::error::Flaw;
+use super::error::{ArraysError, FILE_BYTES_MAX};
 use super::{npy, value};
-use crate::cli::input::npy::has_magic;
+use crate::cli::input::format::is_zip;
+use crate::cli::npy::{has_magic, head};
 
-/// Largest INPUT that is read, and most bytes of all its arrays together, unpacked.
-pub(super) const FILE_BYTES_MAX: u64 = 1 << 30;
-/// What every zip begins with; the last is one without entries.
-const ZIP_MAGICS: [&[u8]; 2] = [b"PK\x03\x04", b"PK\x05\x06"];
-/// Where the name of an only array is not known yet.
+/// Stands for the name of an only array until the model gives it one.
 const NAMELESS: &str = "array";
 const SUFFIX: &str = ".npy";
 
-/// What INPUT holds.
+/// The content of INPUT.
 #[derive(Debug)]
 pub(super) enum Arrays {
     /// An `.npz`.
     Named(Vec<(Tensor, Vec<u8>)>),
-    /// An `.npy`: the model says what its name is.
+    /// An `.npy`, whose name comes from the model.
     Nameless(Tensor, Vec<u8>),
 }
 
 impl Arrays {
-    pub(super) fn read(bytes: Vec<u8>) -> Result<Self, Flaw> {
+    pub(super) fn read(bytes: Vec<u8>) -> Result<Self, ArraysError> {
         if has_magic(&bytes) {
             let (tensor, data) = npy::read(NAMELESS, bytes)?;
             return Ok(Self::Nameless(tensor, data));
         }
-        if !ZIP_MAGICS.iter().any(|magic| bytes.starts_with(magic)) {
-            return Err(Flaw::Neither);
+        if !is_zip(&bytes) {
+            return Err(ArraysError::Neither);
         }
-        let mut zip = ZipArchive::new(Cursor::new(bytes)).map_err(Flaw::Zip)?;
+        let mut zip = ZipArchive::new(Cursor::new(bytes)).map_err(ArraysError::Zip)?;
         if zip.len() > TENSORS_MAX {
-            return Err(Flaw::TooMany { count: zip.len() });
+            return Err(ArraysError::TooMany { count: zip.len() });
         }
         let mut arrays = Vec::with_capacity(zip.len());
         let mut left = FILE_BYTES_MAX;
         for at in 0..zip.len() {
-            let file = zip.by_index(at).map_err(Flaw::Zip)?;
-            let name = file.name().map_err(Flaw::Zip)?.into_owned();
+            let file = zip.by_index(at).map_err(ArraysError::Zip)?;
+            let name = file.name().map_err(ArraysError::Zip)?.into_owned();
             let Some(name) = name.strip_suffix(SUFFIX) else {
-                return Err(Flaw::Foreign { name });
+                return Err(ArraysError::Foreign { name });
             };
             let mut bytes = Vec::new();
-            file.take(left + 1).read_to_end(&mut bytes).map_err(Flaw::Read)?;
-            left = left.checked_sub(bytes.len() as u64).ok_or(Flaw::ArraysTooLarge)?;
+            file.take(left + 1).read_to_end(&mut bytes).map_err(ArraysError::Read)?;
+            left = left.checked_sub(bytes.len() as u64).ok_or(ArraysError::ArraysTooLarge)?;
             arrays.push(npy::read(name, bytes)?);
         }
         Ok(Self::Named(arrays))
     }
 }
 
-/// Writes all outputs, not compressed, each straight from where it lies.
-pub(super) fn write(out: impl Write + Seek, outputs: &InferOutputs) -> io::Result<()> {
+/// Writes all outputs uncompressed, straight from shared memory.
+pub(super) fn write(out: impl Write + Seek, outputs: &TensorOutputs) -> io::Result<()> {
     let mut zip = ZipWriter::new(out);
     for (at, tensor) in outputs.tensors().iter().enumerate() {
-        let head = npy::head(tensor);
+        let head = head(tensor.datatype().descr(), tensor.shape());
         let is_large = u32::try_from(head.len() + tensor.bytes()).is_err();
         let options = SimpleFileOptions::default()
             .compression_method(CompressionMethod::Stored)

@@ -1,6 +1,4 @@
-//! Why an input was refused: one sentence that names file, task, pair, row and column.
-//!
-//! Owns the words. May not read anything.
+//! Errors of inputs: one sentence that names file, task, pair, row and column. May not read anything.
 
 use std::fmt;
 
@@ -8,26 +6,27 @@ use gridpool_protocol::batch::GridError;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::limits::COLOR_MAX;
 
-use super::source::INPUT_BYTES_MAX;
+/// Largest file or standard input: room for a `.npy` of a million 30 x 30 grids.
+pub const INPUT_BYTES_MAX: u64 = 1 << 30;
 
 /// Why the INPUT arguments gave no grids.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InputError {
-    /// A file, or standard input, holds no good data.
-    #[error("{file}: {flaw}")]
+    /// A file, or standard input, holds bad data.
+    #[error("{file}: {diagnostic}")]
     Bad {
         /// The path as typed, or `standard input`.
         file: String,
-        /// What is wrong in it, and where.
-        flaw: Box<Flaw>,
+        /// The error in it, and its place.
+        diagnostic: Box<Diagnostic>,
     },
-    /// No INPUT was named and nothing is piped in.
+    /// No INPUT is named and nothing is piped in.
     #[error(
-        "no input: name an ARC task file, a directory of them, a JSON array of grids or of pairs \
-         or a .npy file, or pipe one of them into standard input"
+        "no input: name an ARC task file, a directory of them, a JSON array of grids or of pairs, JSON \
+         lines of them or a .npy file, or pipe one of them into standard input"
     )]
     Missing,
-    /// The program takes pairs, and there are none.
+    /// The program takes pairs, and the input has grids.
     #[error(
         "{input}: the program takes pairs, and this holds {}: give a task, a directory of tasks or \
          an array of pairs, [{{\"input\": grid, \"output\": grid}}]{}",
@@ -37,12 +36,12 @@ pub enum InputError {
     NeedsPairs {
         /// The input's name.
         input: String,
-        /// How many grids it holds.
+        /// The number of its grids.
         grids: usize,
-        /// The program over grids that does the same to each, if there is one.
+        /// The program that does the same to each grid, if there is one.
         instead: Option<String>,
     },
-    /// `-` was named more than once.
+    /// `-` is named more than once.
     #[error("`-` is named twice, but standard input can be read only once")]
     StdinTwice,
 }
@@ -58,33 +57,33 @@ impl InputError {
     }
 }
 
-/// What is wrong in a file, and where.
+/// An error in a file, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flaw {
-    /// Where, as far as it could be told.
-    pub place: Place,
-    /// What.
+pub struct Diagnostic {
+    /// The place, as far as known.
+    pub place: Location,
+    /// The error.
     pub cause: Cause,
 }
 
-impl fmt::Display for Flaw {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.place != Place::default() {
+        if self.place != Location::default() {
             write!(f, "{}: ", self.place)?;
         }
         self.cause.fmt(f)
     }
 }
 
-impl From<Cause> for Box<Flaw> {
+impl From<Cause> for Box<Diagnostic> {
     fn from(cause: Cause) -> Self {
-        Self::new(Flaw { place: Place::default(), cause })
+        Self::new(Diagnostic { place: Location::default(), cause })
     }
 }
 
-/// A place in a file, from the outside in. All numbers count from 0.
+/// A place in a file, from the outside in. All numbers start at 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// The task, in a file of many.
     pub task: Option<String>,
     /// The section of the task.
@@ -101,8 +100,8 @@ pub struct Place {
     pub column: Option<usize>,
 }
 
-/// `task 007bbfb7, train pair 1, input, row 2, column 0`, as far as each part is known.
-impl fmt::Display for Place {
+/// `task 007bbfb7, train pair 1, input, row 2, column 0`, without the unknown words.
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pair = self.pair.map(|pair| format!("pair {pair}"));
         let pair = match (self.section, pair) {
@@ -175,16 +174,16 @@ impl fmt::Display for Side {
     }
 }
 
-/// What is wrong at a place.
+/// The kind of an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
-    /// A pair where a list of them should be.
-    #[error("this is one pair where a list of pairs should be: put it into [ ]")]
+    /// A pair in place of a list of pairs.
+    #[error("this is one pair, not a list of pairs: put it into [ ]")]
     BarePair,
     /// A list of grids holds something that looks like a row.
-    #[error("this is one grid where a list of grids should be: put it into one more pair of [ ]")]
+    #[error("this is one grid, not a list of grids: put it into one more pair of [ ]")]
     BareGrid,
-    /// A cell is no colour.
+    /// A cell is not a colour.
     #[error("{found} is not a colour from 0 to {COLOR_MAX}")]
     Color {
         /// What stands there.
@@ -193,23 +192,23 @@ pub enum Cause {
     /// A `.npy` array has another element type.
     #[error("its cells are {found}; gridpool reads uint8: convert the array with astype('uint8')")]
     Dtype {
-        /// The element type, as NumPy calls it where that is known.
+        /// NumPy's name of the element type, if known.
         found: String,
     },
-    /// A key stands twice in one object.
-    #[error("the key `{key}` stands there twice")]
+    /// An object has a key twice.
+    #[error("the key `{key}` is there twice")]
     DuplicateKey {
         /// The key.
         key: &'static str,
     },
-    /// A file without a byte.
+    /// An empty file.
     #[error("it is empty: expected JSON or a .npy array")]
     Empty,
     /// A file that is larger than [`INPUT_BYTES_MAX`].
-    #[error("it has more than {INPUT_BYTES_MAX} bytes, the most that is read: split it")]
+    #[error("it has more than {INPUT_BYTES_MAX} bytes: split it into several files")]
     FileTooLarge,
     /// A grid in a list of pairs.
-    #[error("this is a grid in a list of pairs: keep grids and pairs in files of their own")]
+    #[error("this is a grid in a list of pairs: put grids and pairs into separate files")]
     GridAmongPairs,
     /// A pair has no input, or another key is missing.
     #[error("the key `{key}` is missing")]
@@ -217,13 +216,13 @@ pub enum Cause {
         /// The key.
         key: &'static str,
     },
-    /// Sections and tasks side by side.
+    /// An object with both sections and tasks.
     #[error("it is both a task (`train`, `test`) and a collection of tasks by name: keep one")]
     Mixed,
     /// A `.npy` array has neither two nor three dimensions.
     #[error("its shape is {shape}; expected (grids, rows, columns) or (rows, columns)")]
     Ndim {
-        /// The shape as NumPy prints it.
+        /// The shape in NumPy's format.
         shape: String,
     },
     /// A list of grids is empty.
@@ -238,54 +237,106 @@ pub enum Cause {
         /// What was looked for.
         hint: &'static str,
     },
-    /// Not JSON. Lines and columns count from 1, as editors do.
+    /// Not JSON. Lines and columns start at 1, as in editors.
     #[error("line {line}, column {column}: not JSON: {reason}")]
     NotJson {
         /// The line.
         line: usize,
         /// The column.
         column: usize,
-        /// What the parser says.
+        /// The parser's error.
         reason: String,
     },
     /// Not a `.npy` array, or a broken one.
     #[error("not a .npy array: {reason}")]
     NotNpy {
-        /// What is wrong.
+        /// The error.
         reason: String,
+    },
+    /// A `.npy` array of Python objects.
+    #[error(
+        "its cells are Python objects, which NumPy uses for grids of several shapes: write JSON instead, \
+         json.dump([grid.tolist() for grid in grids], file)"
+    )]
+    Objects,
+    /// An `.npz`.
+    #[error("{}", npz_words(.arrays))]
+    Npz {
+        /// The names of its arrays, at least one.
+        arrays: Vec<String>,
+    },
+    /// A compressed file.
+    #[error(
+        "it is compressed with {format}: unpack it first, `{unpack} FILE | gridpool run PROGRAM -`"
+    )]
+    Packed {
+        /// The format.
+        format: &'static str,
+        /// The program that unpacks it.
+        unpack: &'static str,
     },
     /// A pair in a list of grids.
-    #[error("this is a pair in a list of grids: keep grids and pairs in files of their own")]
+    #[error("this is a pair in a list of grids: put grids and pairs into separate files")]
     PairAmongGrids,
-    /// The operating system gave no bytes.
+    /// The operating system cannot read it.
     #[error("cannot be read: {reason}")]
     Read {
-        /// What it says.
+        /// The system's error.
         reason: String,
     },
-    /// Rows that make no grid.
+    /// The rows do not make a grid.
     #[error(transparent)]
     Shape(#[from] GridError),
+    /// Lines of tasks.
+    #[error(
+        "each line is a task; JSON lines hold grids or pairs only: give each task a name, \
+         {{\"NAME\": task, ...}}, or its own file"
+    )]
+    TaskLines,
     /// A `.npy` array with fewer bytes than its shape needs.
-    #[error("it is cut off: {missing} bytes of the array are missing")]
+    #[error("it ends too early: {missing} bytes of the array are missing")]
     Truncated {
-        /// How many bytes are missing.
+        /// The number of missing bytes.
         missing: usize,
     },
-    /// Something of another type.
+    /// A value of another type.
     #[error("expected {wanted}, found {found}")]
     Type {
-        /// What should stand there.
+        /// The type that belongs there.
         wanted: &'static str,
         /// What stands there.
         found: String,
     },
-    /// A key that nobody asked for holds data that would be lost.
+    /// Text that is not UTF-8.
+    #[error("it is UTF-16, and JSON is UTF-8: convert it with `iconv -f UTF-16 -t UTF-8`")]
+    Utf16,
+    /// A zip without arrays.
+    #[error("it is a zip archive: unpack it and name the files in it")]
+    Zip,
+    /// An unknown key whose data would be lost.
     #[error("there is no key `{key}` here: {wanted}")]
     UnknownKey {
         /// The key.
         key: String,
-        /// The keys that there are.
+        /// The known keys.
         wanted: &'static str,
     },
+}
+
+/// Most arrays of an `.npz` that an error names.
+const ARRAYS_SHOWN_MAX: usize = 8;
+
+fn npz_words(arrays: &[String]) -> String {
+    let first = &arrays[0];
+    let shown: Vec<_> =
+        arrays.iter().take(ARRAYS_SHOWN_MAX).map(|name| format!("`{name}`")).collect();
+    let more = match arrays.len() - shown.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let shown = shown.join(", ");
+    format!(
+        "this .npz holds {shown}{more}; a program takes one array: save it as an .npy with \
+         numpy.save('{first}.npy', numpy.load(FILE)['{first}'])"
+    )
 }

@@ -1,17 +1,18 @@
-//! The JSON documents that hold grids: a task, tasks by name, a list of grids.
+//! JSON documents with grids: a task, tasks by name, a list of grids or pairs, and JSON lines of them.
 //!
-//! Owns their grammar, one type per level, from the cell outwards. May not open files. The
-//! document is read straight into grids, a byte a cell; no tree of values is built.
+//! Owns the grammar, with a type for each level, from the cell outwards. It parses straight into grids, one
+//! byte for each cell, and builds no tree of values. May not open files.
 
 mod level;
+mod lines;
 
 use gridpool_protocol::batch::Grid;
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess};
 
 use self::level::{Level, Trace, at, elements, fail};
-use super::{Cause, Flaw, Pair, Place, Section, Side, Task};
+use super::{Cause, Diagnostic, Location, Pair, Section, Side, Task};
 
-/// What one JSON document, or `.npy` array, holds.
+/// The content of one JSON document or `.npy` array.
 #[derive(Debug)]
 pub(super) enum Contents {
     /// A list of grids.
@@ -24,19 +25,23 @@ pub(super) enum Contents {
     Tasks(Vec<(String, Task)>),
 }
 
-/// Reads a whole document.
-pub(super) fn read(bytes: &[u8]) -> Result<Contents, Box<Flaw>> {
+/// Reads a whole document, or a file of lines.
+pub(super) fn read(bytes: &[u8]) -> Result<Contents, Box<Diagnostic>> {
+    if lines::are_there(bytes) {
+        return lines::read(bytes);
+    }
     let mut trace = Trace::default();
     let mut json = serde_json::Deserializer::from_slice(bytes);
-    let contents = at::<Document>(&mut trace).deserialize(&mut json);
+    let contents = at::<Outermost>(&mut trace).deserialize(&mut json);
     let contents = contents.and_then(|contents| json.end().map(|()| contents));
-    contents.map_err(|error| trace.into_flaw().unwrap_or_else(|| not_json(&error)))
+    contents.map_err(|error| trace.into_diagnostic().unwrap_or_else(|| not_json(&error, 0)))
 }
 
-fn not_json(error: &serde_json::Error) -> Box<Flaw> {
-    let (line, column) = (error.line(), error.column());
+/// An error of the parser in a text that begins after `lines` lines.
+fn not_json(error: &serde_json::Error, above: usize) -> Box<Diagnostic> {
+    let (line, column) = (error.line() + above, error.column());
     let message = error.to_string();
-    let position = format!(" at line {line} column {column}");
+    let position = format!(" at line {} column {column}", error.line());
     let reason = message.strip_suffix(&position).unwrap_or(&message).to_owned();
     Cause::NotJson { line, column, reason }.into()
 }
@@ -82,19 +87,19 @@ impl<'de> Level<'de> for Rows {
     }
 }
 
-/// The rows of a pair's output, which is absent and not null where there is none.
+/// The rows of a pair's output. A missing output is absent, not null.
 struct OutputRows;
 
 impl<'de> Level<'de> for OutputRows {
     type Value = Grid;
-    const WANTED: &'static str = "a grid, a list of rows (a pair without one has no key `output`)";
+    const WANTED: &'static str = "a grid, a list of rows (a pair without output has no such key)";
 
     fn list<A: SeqAccess<'de>>(trace: &mut Trace, list: A) -> Result<Grid, A::Error> {
         Rows::list(trace, list)
     }
 }
 
-/// `{"input": grid, "output": grid}`, the output if there is one.
+/// `{"input": grid, "output": grid}`; `output` may be absent.
 struct PairObject;
 
 impl<'de> Level<'de> for PairObject {
@@ -141,7 +146,7 @@ impl<'de> Level<'de> for Pairs {
     }
 }
 
-/// A task under construction: a section is `None` until its key has been seen.
+/// A task under construction: a section is `None` until its key comes.
 #[derive(Default)]
 struct Sections {
     train: Option<Vec<Pair>>,
@@ -186,7 +191,7 @@ fn section_of(key: &str) -> Option<Section> {
     [Section::Train, Section::Test].into_iter().find(|section| section.key() == key)
 }
 
-/// A task of a collection, or a remark beside the tasks, which is passed over.
+/// A task of a collection, or a remark beside the tasks, which is skipped.
 struct TaskOrRemark;
 
 impl<'de> Level<'de> for TaskOrRemark {
@@ -214,7 +219,7 @@ impl<'de> Level<'de> for TaskOrRemark {
     }
 }
 
-/// One element of a list: a grid or a pair, as the first of the list was.
+/// One element of a list: a grid or a pair, like the first element.
 enum Element {
     Grid(Grid),
     Pair(Pair),
@@ -231,25 +236,25 @@ impl<'de> Level<'de> for Element {
 
     fn object<A: MapAccess<'de>>(trace: &mut Trace, object: A) -> Result<Self, A::Error> {
         let pair = PairObject::object(trace, object);
-        // Which pair it is, only the list knows.
+        // Only the list knows the pair's number.
         pair.map(Self::Pair).inspect_err(|_| trace.place.pair = Some(0))
     }
 }
 
 /// The elements of a list, if they are all grids or all pairs.
-fn of_one_kind(elements: Vec<Element>) -> Result<Contents, Box<Flaw>> {
+fn of_one_kind(elements: Vec<Element>) -> Result<Contents, Box<Diagnostic>> {
     let (mut grids, mut pairs) = (Vec::new(), Vec::new());
     for (number, element) in elements.into_iter().enumerate() {
         match element {
             Element::Grid(grid) if pairs.is_empty() => grids.push(grid),
             Element::Pair(pair) if grids.is_empty() => pairs.push(pair),
             Element::Grid(_) => {
-                let place = Place { grid: Some(number), ..Place::default() };
-                return Err(Flaw { place, cause: Cause::GridAmongPairs }.into());
+                let place = Location { grid: Some(number), ..Location::default() };
+                return Err(Diagnostic { place, cause: Cause::GridAmongPairs }.into());
             }
             Element::Pair(_) => {
-                let place = Place { pair: Some(number), ..Place::default() };
-                return Err(Flaw { place, cause: Cause::PairAmongGrids }.into());
+                let place = Location { pair: Some(number), ..Location::default() };
+                return Err(Diagnostic { place, cause: Cause::PairAmongGrids }.into());
             }
         }
     }
@@ -261,9 +266,9 @@ fn of_one_kind(elements: Vec<Element>) -> Result<Contents, Box<Flaw>> {
 }
 
 /// The outermost level.
-struct Document;
+struct Outermost;
 
-impl<'de> Level<'de> for Document {
+impl<'de> Level<'de> for Outermost {
     type Value = Contents;
     const WANTED: &'static str = "a task, tasks by name, or a list of grids or of pairs";
 
@@ -273,9 +278,9 @@ impl<'de> Level<'de> for Document {
             None => place.grid = Some(number),
         });
         let elements = elements.inspect_err(|_| notice_bare_grid(trace))?;
-        of_one_kind(elements).map_err(|flaw| {
-            trace.place = flaw.place;
-            fail(trace, flaw.cause)
+        of_one_kind(elements).map_err(|diagnostic| {
+            trace.place = diagnostic.place;
+            fail(trace, diagnostic.cause)
         })
     }
 
@@ -312,7 +317,7 @@ impl<'de> Level<'de> for Document {
     }
 }
 
-/// Recognises one grid where a list of grids should be: its first row holds no row.
+/// Recognises one grid in place of a list of grids: its first row holds no row.
 fn notice_bare_grid(trace: &mut Trace) {
     let first = trace.place.grid == Some(0) && trace.place.row == Some(0);
     if first && trace.wanted(Row::WANTED) {
@@ -332,8 +337,8 @@ impl<'de> Level<'de> for Remark {
     }
 }
 
-/// Passes over a remark. A list or an object under an unknown key is refused: it may well be data
-/// under a misspelt key, and data must not get lost.
+/// Skips a remark. Refuses a list or an object under an unknown key: it may be data under a misspelt key,
+/// which would be lost.
 fn skip_remark<'de, A: MapAccess<'de>>(
     trace: &mut Trace,
     object: &mut A,

@@ -1,11 +1,9 @@
-//! What inputs are called, so that no two of them share a name.
-//!
-//! Owns how much of a path stands in a name. May not read anything.
+//! Names of inputs. Two inputs never share a name, unless one file is named twice. May not read anything.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A name that can be made longer: the parts of a path, of which the last ones are said.
+/// A name that can grow: the parts of a path, of which it shows the last ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Name {
     parts: Vec<String>,
@@ -13,7 +11,7 @@ pub(super) struct Name {
 }
 
 impl Name {
-    /// A name that is what it is, such as a path as it was typed.
+    /// A name that cannot grow, such as a path as typed.
     pub(super) fn fixed(name: String) -> Self {
         Self { parts: vec![name], said: 1 }
     }
@@ -32,7 +30,7 @@ impl Name {
 
     fn text(&self) -> String {
         let said = &self.parts[self.parts.len() - self.said..];
-        // The root is a part of its own.
+        // The root is a part by itself.
         said.join("/").replacen("//", "/", usize::from(said[0] == "/"))
     }
 
@@ -45,8 +43,8 @@ fn parts(path: &Path) -> Vec<String> {
     path.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect()
 }
 
-/// The texts of all names. Those that would be equal say more of their paths, until they differ or
-/// have no more to say: then one file was named twice.
+/// The texts of all names. Equal names show more of their paths until they differ; if they stay equal, one
+/// file is named twice.
 pub(super) fn distinct(mut names: Vec<Name>) -> Vec<String> {
     loop {
         let texts: Vec<String> = names.iter().map(Name::text).collect();
@@ -86,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_names_say_as_much_of_their_paths_as_tells_them_apart() {
+    fn equal_names_show_more_of_their_paths_until_they_differ() {
         let names = vec![
             file("one/train/a.json"),
             file("two/train/a.json"),

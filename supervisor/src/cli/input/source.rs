@@ -1,7 +1,7 @@
 //! From INPUT arguments to bytes: files, directories and standard input, in the order typed.
 //!
-//! Owns which files are opened and how many bytes are taken. May not know what the bytes mean
-//! beyond telling a `.npy` array from JSON.
+//! Owns the choice of files and the limit of bytes. Of the content it knows only whether it is a `.npy` array
+//! or JSON.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -9,17 +9,15 @@ use std::path::{Path, PathBuf};
 
 use super::json::{self, Contents};
 use super::names::{self, Name};
-use super::{Body, Cause, Flaw, Input, InputError, npy};
+use super::{Body, Cause, Diagnostic, INPUT_BYTES_MAX, Input, InputError, format, npy};
+use crate::cli::npy::has_magic;
 
-/// Largest file, or standard input, that is read: room for a `.npy` of a million 30 x 30 grids.
-pub const INPUT_BYTES_MAX: u64 = 1 << 30;
-
-/// What is read before all names are known.
+/// Inputs before their names are final.
 type Unnamed = Vec<(Name, Body)>;
 
-/// Standard input as the command found it.
+/// Standard input of the command.
 pub struct Stdin<'a> {
-    /// Whether a person sits at the other end, so that it is read only when `-` asks for it.
+    /// Whether it is a terminal, which is read only if `-` is named.
     pub is_terminal: bool,
     /// The bytes.
     pub reader: &'a mut dyn Read,
@@ -31,13 +29,13 @@ impl std::fmt::Debug for Stdin<'_> {
     }
 }
 
-/// Reads every INPUT argument; with none, standard input if something is piped into it.
+/// Reads every INPUT argument; without arguments, standard input if something is piped into it.
 ///
-/// A directory gives its `*.json` files in the order of their names; files that begin with a dot
-/// and subdirectories are passed over.
+/// A directory gives its `*.json` files in the order of their names, without hidden files and
+/// subdirectories.
 ///
 /// # Errors
-/// [`InputError`] for the first argument that is not good in every part.
+/// [`InputError`] for the first argument with an error.
 pub fn read(arguments: &[PathBuf], stdin: Stdin<'_>) -> Result<Vec<Input>, InputError> {
     let (names, bodies): (Vec<Name>, Vec<Body>) = read_all(arguments, stdin)?.into_iter().unzip();
     let named = names::distinct(names).into_iter().zip(bodies);
@@ -72,11 +70,12 @@ fn read_stdin(stdin: Stdin<'_>) -> Result<Unnamed, InputError> {
     let name = Name::fixed("-".to_owned());
     let bytes = take_bytes(stdin.reader);
     let inputs = bytes.and_then(|bytes| decode(&bytes, Path::new("-"), name));
-    inputs.map_err(|flaw| bad("standard input".to_owned(), flaw))
+    inputs.map_err(|diagnostic| bad("standard input".to_owned(), diagnostic))
 }
 
 fn read_directory(directory: &Path) -> Result<Unnamed, InputError> {
-    let files = task_files(directory).map_err(|flaw| bad(directory.display().to_string(), flaw))?;
+    let files = task_files(directory)
+        .map_err(|diagnostic| bad(directory.display().to_string(), diagnostic))?;
     let mut inputs = Vec::with_capacity(files.len());
     for path in files {
         inputs.append(&mut read_file(&path, Name::of_file(&path))?);
@@ -84,7 +83,7 @@ fn read_directory(directory: &Path) -> Result<Unnamed, InputError> {
     Ok(inputs)
 }
 
-fn task_files(directory: &Path) -> Result<Vec<PathBuf>, Box<Flaw>> {
+fn task_files(directory: &Path) -> Result<Vec<PathBuf>, Box<Diagnostic>> {
     let entries = fs::read_dir(directory).map_err(unreadable)?;
     let mut files = Vec::new();
     for entry in entries {
@@ -95,7 +94,7 @@ fn task_files(directory: &Path) -> Result<Vec<PathBuf>, Box<Flaw>> {
         }
     }
     if files.is_empty() {
-        return Err(Cause::NoTask { hint: ": no *.json file lies directly in it" }.into());
+        return Err(Cause::NoTask { hint: ": there is no *.json file directly in it" }.into());
     }
     files.sort_unstable();
     Ok(files)
@@ -104,17 +103,17 @@ fn task_files(directory: &Path) -> Result<Vec<PathBuf>, Box<Flaw>> {
 fn read_file(path: &Path, name: Name) -> Result<Unnamed, InputError> {
     let claims_npy = path.extension().is_some_and(|extension| extension == "npy");
     let inputs = File::open(path).map_err(unreadable).and_then(take_bytes).and_then(|bytes| {
-        if claims_npy && !npy::has_magic(&bytes) {
+        if claims_npy && !has_magic(&bytes) && !format::is_zip(&bytes) {
             let reason = "it does not begin with \\x93NUMPY".to_owned();
             return Err(Cause::NotNpy { reason }.into());
         }
         decode(&bytes, path, name)
     });
-    inputs.map_err(|flaw| bad(path.display().to_string(), flaw))
+    inputs.map_err(|diagnostic| bad(path.display().to_string(), diagnostic))
 }
 
-/// All bytes, if they are at least one and not over the limit.
-fn take_bytes(reader: impl Read) -> Result<Vec<u8>, Box<Flaw>> {
+/// All bytes: at least one, at most the limit.
+fn take_bytes(reader: impl Read) -> Result<Vec<u8>, Box<Diagnostic>> {
     let mut bytes = Vec::new();
     reader.take(INPUT_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     match bytes.len() as u64 {
@@ -124,12 +123,11 @@ fn take_bytes(reader: impl Read) -> Result<Vec<u8>, Box<Flaw>> {
     }
 }
 
-/// What the bytes of `file` hold: one thing of this name, or tasks under names of their own.
-fn decode(bytes: &[u8], file: &Path, name: Name) -> Result<Unnamed, Box<Flaw>> {
-    let contents = if npy::has_magic(bytes) {
-        Contents::Grids(npy::grids(bytes)?)
-    } else {
-        json::read(bytes)?
+/// The inputs in the bytes of `file`: one with this name, or several tasks with their own names.
+fn decode(bytes: &[u8], file: &Path, name: Name) -> Result<Unnamed, Box<Diagnostic>> {
+    let contents = match has_magic(bytes) {
+        true => Contents::Grids(npy::grids(bytes)?),
+        false => json::read(format::text(bytes)?)?,
     };
     Ok(match contents {
         Contents::Grids(grids) => vec![(name, Body::Grids(grids))],
@@ -142,10 +140,10 @@ fn decode(bytes: &[u8], file: &Path, name: Name) -> Result<Unnamed, Box<Flaw>> {
     })
 }
 
-fn bad(file: String, flaw: Box<Flaw>) -> InputError {
-    InputError::Bad { file, flaw }
+fn bad(file: String, diagnostic: Box<Diagnostic>) -> InputError {
+    InputError::Bad { file, diagnostic }
 }
 
-fn unreadable(error: io::Error) -> Box<Flaw> {
+fn unreadable(error: io::Error) -> Box<Diagnostic> {
     Cause::Read { reason: error.to_string() }.into()
 }

@@ -1,37 +1,50 @@
-//! What users type and pipe in, and the sentence that a wrong one gets.
+//! Tests of inputs and of the errors of wrong ones.
+
+mod formats;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use gridpool_protocol::batch::Grid;
 use gridpool_protocol::program::{Program, Ties};
-use ndarray::{Array, Array2, Array3, Dimension, ShapeBuilder};
-use ndarray_npy::{WritableElement, WriteNpyExt};
 
 use super::*;
 
-/// What standard input gives for `bytes`.
+/// Reads `bytes` from standard input.
 fn piped(bytes: &[u8]) -> Result<Vec<Input>, InputError> {
     read(&[], Stdin { is_terminal: false, reader: &mut &*bytes })
 }
 
-/// What a terminal gives for the arguments.
+/// Reads the arguments; standard input is a terminal.
 fn typed(arguments: &[&Path]) -> Result<Vec<Input>, InputError> {
     let arguments: Vec<PathBuf> = arguments.iter().map(|path| path.to_path_buf()).collect();
     read(&arguments, Stdin { is_terminal: true, reader: &mut &b""[..] })
 }
 
-/// The sentence for `bytes` without the name of the file.
+/// The error for `bytes`, without the name of the file.
 fn refusal(bytes: &[u8]) -> String {
     let error = piped(bytes).expect_err(&String::from_utf8_lossy(bytes));
     assert_eq!(error.exit_code(), 65);
     error.to_string().strip_prefix("standard input: ").unwrap().to_owned()
 }
 
-fn npy<T: WritableElement, D: Dimension>(array: &Array<T, D>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    array.write_npy(&mut bytes).unwrap();
-    bytes
+/// An array as NumPy writes it.
+fn npy(descr: &str, order: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+    let header =
+        format!("{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}").into_bytes();
+    let padded = (header.len() + 11).next_multiple_of(64) - 10;
+    let header = [&header[..], &vec![b' '; padded - 1 - header.len()], b"\n"].concat();
+    with_header(&header, data)
+}
+
+/// Cells in the order of their rows.
+fn uint8(shape: &str, cells: &[u8]) -> Vec<u8> {
+    npy("'|u1'", "False", shape, cells)
+}
+
+fn with_header(header: &[u8], data: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(header.len()).unwrap().to_le_bytes();
+    [&b"\x93NUMPY\x01\x00"[..], &length, header, data].concat()
 }
 
 fn grid<const W: usize>(rows: &[[u8; W]]) -> Grid {
@@ -67,7 +80,7 @@ fn a_list_of_grids_may_be_ragged() {
 }
 
 #[test]
-fn wrong_json_is_told_by_task_pair_side_row_and_column() {
+fn an_error_in_json_names_task_pair_side_row_and_column() {
     let cases = [
         // Not JSON.
         ("", "it is empty: expected JSON or a .npy array"),
@@ -80,15 +93,15 @@ fn wrong_json_is_told_by_task_pair_side_row_and_column() {
         ("\"a\"", "expected a task, tasks by name, or a list of grids or of pairs, found \"a\""),
         ("null", "expected a task, tasks by name, or a list of grids or of pairs, found null"),
         ("[3]", "grid 0: expected a grid (a list of rows) or a pair (an object with `input`"),
-        ("[[1, 2], [3, 4]]", "this is one grid where a list of grids should be: put it"),
+        ("[[1, 2], [3, 4]]", "this is one grid, not a list of grids: put it"),
         ("[[[1]], [2]]", "grid 1, row 0: expected a row, a list of colours, found 2"),
         (r#"{"train": 3}"#, "train: expected a list of pairs, found 3"),
         (r#"{"train": [[[1]]]}"#, "train pair 0: expected a pair, an object with `input`"),
         (r#"{"train": [{"input": {}}]}"#, "train pair 0, input: expected a grid, a list of rows"),
         (
             r#"{"train": [{"input": [[1]], "output": null}]}"#,
-            "train pair 0, output: expected a grid, a list of rows (a pair without one has no key \
-             `output`), found null",
+            "train pair 0, output: expected a grid, a list of rows (a pair without output has no such \
+             key), found null",
         ),
         (r#"{"a": [[[1]]]}"#, "task a: expected a task, an object with `train` and `test`, found"),
         // Something missing, or too much of it.
@@ -98,15 +111,18 @@ fn wrong_json_is_told_by_task_pair_side_row_and_column() {
         (r#"{"train": [], "test": []}"#, "it has no pair in `train` or `test`"),
         (r#"{"a": {"train": []}}"#, "task a: it has no pair in `train` or `test`"),
         (r#"{"train": [{"output": [[1]]}]}"#, "train pair 0: the key `input` is missing"),
-        (r#"{"train": [], "train": []}"#, "the key `train` stands there twice"),
-        (r#"{"test": [{"input": [[1]], "input": [[1]]}]}"#, "test pair 0: the key `input` stands"),
+        (r#"{"train": [], "train": []}"#, "the key `train` is there twice"),
+        (
+            r#"{"test": [{"input": [[1]], "input": [[1]]}]}"#,
+            "test pair 0: the key `input` is there",
+        ),
         (r#"{"train": [], "a": {"train": [{"input": [[1]]}]}}"#, "it is both a task"),
         (r#"{"a": {"trian": []}}"#, "task a: there is no key `trian` here: a task has `train`"),
         (r#"{"test": [{"ouput": [[1]]}]}"#, "test pair 0: there is no key `ouput` here: a pair"),
         // Lists of pairs.
-        (r#"{"input": [[1]], "output": [[1]]}"#, "this is one pair where a list of pairs should"),
-        (r#"[{"input": [[1]]}, [[1]]]"#, "grid 1: this is a grid in a list of pairs: keep"),
-        (r#"[[[1]], [[2]], {"input": [[1]]}]"#, "pair 2: this is a pair in a list of grids: keep"),
+        (r#"{"input": [[1]], "output": [[1]]}"#, "this is one pair, not a list of pairs"),
+        (r#"[{"input": [[1]]}, [[1]]]"#, "grid 1: this is a grid in a list of pairs: put"),
+        (r#"[[[1]], [[2]], {"input": [[1]]}]"#, "pair 2: this is a pair in a list of grids: put"),
         (r#"[{"output": [[1]]}]"#, "pair 0: the key `input` is missing"),
         (r#"[{"input": [[1]]}, {}]"#, "pair 1: the key `input` is missing"),
         (r#"[{"input": [[1]]}, null]"#, "grid 1: expected a grid (a list of rows) or a pair (an"),
@@ -128,7 +144,7 @@ fn wrong_json_is_told_by_task_pair_side_row_and_column() {
 }
 
 #[test]
-fn a_cell_that_is_no_colour_is_named_as_it_stands() {
+fn a_cell_that_is_not_a_colour_is_quoted() {
     let cases =
         ["10", "-1", "1.5", "1.0", "\"a\"", "null", "true", "1e3", "18446744073709551616", "256"];
     for cell in cases {
@@ -155,7 +171,7 @@ fn a_cell_that_is_no_colour_is_named_as_it_stands() {
 }
 
 #[test]
-fn grids_over_the_limits_are_refused_and_grids_at_them_are_read() {
+fn grids_over_the_limits_are_refused_and_grids_at_the_limits_are_read() {
     let text = |h: usize, w: usize| {
         let row = format!("[{}]", vec!["1"; w].join(","));
         format!("[[{}]]", vec![row; h].join(",")).into_bytes()
@@ -181,62 +197,67 @@ fn nesting_bombs_are_errors() {
 #[test]
 fn npy_arrays_of_two_and_three_dimensions_are_read_in_either_order() {
     let cells: Vec<u8> = (0..12).map(|cell| cell % 10).collect();
-    let array = Array3::from_shape_vec((2, 3, 2), cells).unwrap();
     let want = Body::Grids(vec![grid(&[[0, 1], [2, 3], [4, 5]]), grid(&[[6, 7], [8, 9], [0, 1]])]);
-    assert_eq!(piped(&npy(&array)).unwrap()[0].body, want);
-    let mut fortran = Array3::zeros((2, 3, 2).f());
-    fortran.assign(&array);
-    let bytes = npy(&fortran);
-    assert!(String::from_utf8_lossy(&bytes).contains("'fortran_order': True"));
+    assert_eq!(piped(&uint8("(2, 3, 2)", &cells)).unwrap()[0].body, want);
+    // The first index runs first.
+    let columns = [0, 6, 2, 8, 4, 0, 1, 7, 3, 9, 5, 1];
+    let bytes = npy("'|u1'", "True", "(2, 3, 2)", &columns);
     assert_eq!(piped(&bytes).unwrap()[0].body, want);
-    let one = Array2::from_shape_vec((1, 2), vec![3_u8, 4]).unwrap();
-    assert_eq!(piped(&npy(&one)).unwrap()[0].body, Body::Grids(vec![grid(&[[3, 4]])]));
+    let one = uint8("(1, 2)", &[3, 4]);
+    assert_eq!(piped(&one).unwrap()[0].body, Body::Grids(vec![grid(&[[3, 4]])]));
 }
 
 #[test]
-fn wrong_npy_arrays_are_told_apart() {
-    let good = npy(&Array3::<u8>::zeros((2, 2, 2)));
-    assert_eq!(refusal(&good[..good.len() - 3]), "it is cut off: 3 bytes of the array are missing");
+fn every_error_of_an_npy_array_has_its_sentence() {
+    let good = uint8("(2, 2, 2)", &[0; 8]);
+    assert_eq!(
+        refusal(&good[..good.len() - 3]),
+        "it ends too early: 3 bytes of the array are missing"
+    );
     assert_eq!(refusal(&good[..20]), "not a .npy array: it ends inside its header");
     assert_eq!(refusal(&good[..7]), "not a .npy array: it ends inside its header");
     assert!(refusal(&[&good[..], &[0][..]].concat()).starts_with("not a .npy array: "));
     assert_eq!(
-        refusal(&npy(&Array3::<f64>::zeros((1, 2, 2)))),
+        refusal(&npy("'<f8'", "False", "(1, 2, 2)", &[0; 32])),
         "its cells are float64; gridpool reads uint8: convert the array with astype('uint8')"
     );
-    assert!(refusal(&npy(&Array3::<i64>::zeros((1, 2, 2)))).starts_with("its cells are int64;"));
-    assert!(refusal(&npy(&Array2::<bool>::default((2, 2)))).starts_with("its cells are bool;"));
+    let fields = npy("[('red', '|u1')]", "False", "(1, 2, 2)", &[0; 4]);
+    assert!(refusal(&fields).ends_with("save an array of numbers, without fields"));
+    assert!(
+        refusal(&npy("'<i8'", "False", "(1, 2, 2)", &[0; 32])).starts_with("its cells are int64;")
+    );
+    assert!(refusal(&npy("'|b1'", "False", "(2, 2)", &[0; 4])).starts_with("its cells are bool;"));
     assert_eq!(
-        refusal(&npy(&ndarray::Array1::<u8>::zeros(4))),
+        refusal(&uint8("(4,)", &[0; 4])),
         "its shape is (4); expected (grids, rows, columns) or (rows, columns)"
     );
-    assert_eq!(refusal(&npy(&Array3::<u8>::zeros((0, 2, 2)))), "it holds no grid");
-    assert!(
-        refusal(&npy(&Array3::<u8>::zeros((2, 0, 2)))).starts_with("grid 0: the grid is empty")
-    );
+    assert_eq!(refusal(&uint8("(0, 2, 2)", &[])), "it holds no grid");
+    assert!(refusal(&uint8("(2, 0, 2)", &[])).starts_with("grid 0: the grid is empty"));
     assert_eq!(
-        refusal(&npy(&Array3::<u8>::zeros((1, 256, 1)))),
+        refusal(&uint8("(1, 256, 1)", &[0; 256])),
         "grid 0: the grid is 256 x 1; a side has at most 255 cells"
     );
-    let mut cells = Array3::<u8>::zeros((3, 2, 2));
-    cells[[2, 1, 0]] = 10;
-    assert_eq!(refusal(&npy(&cells)), "grid 2, row 1, column 0: 10 is not a colour from 0 to 9");
+    let mut cells = [0; 12];
+    cells[10] = 10;
+    assert_eq!(
+        refusal(&uint8("(3, 2, 2)", &cells)),
+        "grid 2, row 1, column 0: 10 is not a colour from 0 to 9"
+    );
 }
 
 #[test]
 fn npy_headers_never_panic_or_hang() {
-    let bomb = |header: String| {
-        let length = u16::try_from(header.len()).unwrap().to_le_bytes();
-        [&b"\x93NUMPY\x01\x00"[..], &length, header.as_bytes()].concat()
-    };
-    assert!(refusal(&bomb("(".repeat(4_000))).ends_with("nested too deeply"));
+    let bomb = |header: String| with_header(header.as_bytes(), &[]);
+    assert!(refusal(&bomb("(".repeat(4_000))).starts_with("not a .npy array: "));
+    let deep = format!("{{'shape': {}", "(".repeat(4_000));
+    assert!(refusal(&bomb(deep)).starts_with("not a .npy array: "));
     assert!(refusal(&bomb("[".repeat(5_000))).ends_with("its header is too long"));
     assert!(refusal(&bomb("[[[[".to_owned())).starts_with("not a .npy array: "));
     let vast = "{'descr': '|u1', 'fortran_order': False, 'shape': (9999999999, 9999999999, 9), }\n";
     assert!(refusal(&bomb(vast.to_owned())).starts_with("not a .npy array: "));
     let many = "{'descr': '|u1', 'fortran_order': False, 'shape': (9999999999, 30, 30), }\n";
-    assert!(refusal(&bomb(many.to_owned())).starts_with("it is cut off: 8999999999100 bytes"));
-    let good = npy(&Array3::<u8>::zeros((2, 2, 2)));
+    assert!(refusal(&bomb(many.to_owned())).starts_with("it ends too early: 8999999999100 bytes"));
+    let good = uint8("(2, 2, 2)", &[0; 8]);
     for at in 0..good.len() {
         for byte in [0, b'(', 0xff] {
             let mut broken = good.clone();
@@ -251,7 +272,7 @@ fn a_directory_gives_its_tasks_sorted_and_named_by_stem() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
     let error = typed(&[folder.path()]).unwrap_err();
-    assert!(error.to_string().ends_with("it holds no task: no *.json file lies directly in it"));
+    assert!(error.to_string().ends_with("no task: there is no *.json file directly in it"));
     write("b.json", r#"{"train": [{"input": [[1]]}]}"#);
     write("a.json", r#"{"train": [{"input": [[1]]}]}"#);
     write("all.json", r#"{"x": {"train": [{"input": [[1]]}]}}"#);
@@ -289,7 +310,7 @@ fn files_that_cannot_be_read_are_named() {
     let large = fs::File::create(folder.path().join("large.json")).unwrap();
     large.set_len(INPUT_BYTES_MAX + 1).unwrap();
     let error = typed(&[&folder.path().join("large.json")]).unwrap_err().to_string();
-    assert!(error.ends_with("it has more than 1073741824 bytes, the most that is read: split it"));
+    assert!(error.ends_with("it has more than 1073741824 bytes: split it into several files"));
 }
 
 #[test]
@@ -349,7 +370,7 @@ fn grids_come_train_before_test_and_input_before_output() {
 }
 
 #[test]
-fn to_a_program_over_pairs_an_item_is_a_pair_with_or_without_output() {
+fn an_item_of_a_program_over_pairs_is_a_pair_with_or_without_output() {
     let inputs = inputs(of_pairs(), "apply(rot90) | first").unwrap();
     let cells: Vec<usize> = inputs.items().map(|item| item.cells()).collect();
     assert_eq!(cells, [2, 1, 2, 1, 2]);
@@ -364,7 +385,7 @@ fn to_a_program_over_pairs_an_item_is_a_pair_with_or_without_output() {
 }
 
 #[test]
-fn plain_grids_are_refused_by_a_program_over_pairs_with_what_would_work() {
+fn a_program_over_pairs_refuses_plain_grids_and_names_a_program_for_them() {
     let cases = [
         ("first", ", or run `identity` on it"),
         ("second | rot90 | o_g(0)", ", or run `rot90 | objects(false, false, false)` on it"),
@@ -386,13 +407,13 @@ fn plain_grids_are_refused_by_a_program_over_pairs_with_what_would_work() {
         );
         assert_eq!(error.to_string(), want);
     }
-    let array = npy(&Array2::<u8>::zeros((2, 2)));
+    let array = uint8("(2, 2)", &[0; 4]);
     let error = inputs(piped(&array).unwrap(), "first").unwrap_err().to_string();
     assert!(error.contains("this holds 1 plain grid: give"), "{error}");
 }
 
 #[test]
-fn files_of_one_name_in_two_directories_are_told_apart() {
+fn files_of_one_name_in_two_directories_get_different_names() {
     let folder = tempfile::tempdir().unwrap();
     for directory in ["one", "two"] {
         fs::create_dir(folder.path().join(directory)).unwrap();

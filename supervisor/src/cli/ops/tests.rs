@@ -1,21 +1,12 @@
-//! The table in its forms, README's among them.
+//! Tests of the table's forms, also of the documentation's.
+
+use gridpool_protocol::program::{Program, Ties, find_op};
 
 use super::*;
 
-const OPENS: &str = "<!-- ops -->\n";
-const CLOSES: &str = "<!-- /ops -->";
-
 #[test]
-fn readme_has_the_table_that_the_code_generates() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
-    let readme = std::fs::read_to_string(path).expect("README.md");
-    let (_, rest) = readme.split_once(OPENS).expect("README.md has the mark <!-- ops -->");
-    let (table, _) = rest.split_once(CLOSES).expect("README.md has the mark <!-- /ops -->");
-    let says = "README.md has another table of ops than protocol/src/program/table: put what \
-                `gridpool ops --markdown` prints between <!-- ops --> and <!-- /ops -->";
-    let (ours, theirs) = (markdown(), table.trim_matches('\n').to_owned() + "\n");
-    let differs = ours.lines().zip(theirs.lines()).find(|(ours, theirs)| ours != theirs);
-    assert!(ours == theirs, "{says}\n{differs:#?}");
+fn the_generated_ops_match_the_code() {
+    crate::generated::check("reference/ops.md", "ops", &markdown());
 }
 
 #[test]
@@ -34,12 +25,54 @@ fn every_op_is_in_every_form_and_no_line_is_too_wide() {
             assert!(lost.is_empty(), "{lost:?} are not in {form}");
         }
     }
-    let document = serde_json::to_value(document()).unwrap();
+    let document = serde_json::to_value(document(OPS)).unwrap();
     assert_eq!(document["ops"].as_array().unwrap().len(), OPS.len());
 }
 
 #[test]
-fn kinds_are_said_in_as_few_words_as_they_take() {
+fn a_description_has_all_syntax_and_arguments_and_its_examples_compile() {
+    for op in OPS {
+        let entry = entry(op, HELP_COLUMNS);
+        assert!(entry.lines().all(|line| line.chars().count() <= HELP_COLUMNS), "{entry}");
+        assert!(entry.starts_with(&op.signature()), "{entry}");
+        for parameter in op.parameters {
+            let line =
+                entry.lines().find(|line| line.starts_with(&format!("  {}", parameter.name)));
+            assert!(line.is_some(), "{} is not in: {entry}", parameter.name);
+        }
+        let runs = entry.lines().filter_map(|line| line.trim().strip_prefix("gridpool run '"));
+        let programs: Vec<_> = runs.filter_map(|rest| rest.split('\'').next()).collect();
+        assert_eq!(programs.len(), 1 + usize::from(op.takes_patch_program()), "{entry}");
+        for program in programs {
+            Program::compile(program, Ties::Cpython).unwrap();
+        }
+    }
+    let fill = entry(find_op("fill").unwrap(), 80);
+    assert_eq!(
+        fill,
+        "\
+fill(color)
+fill(color, places)
+  the colour at its places
+
+Arguments
+  color   a colour from 0 to 9
+  places  after a grid, a program that finds the places, such as ofcolor(0)
+
+Works on
+  object, patch  gives grid
+
+Examples
+  gridpool run 'asobject | fill(0)' INPUT
+  gridpool run 'fill(0, ofcolor(0))' INPUT
+
+Family: painting on the ground. Source: arc-dsl.
+"
+    );
+}
+
+#[test]
+fn types_with_the_same_result_are_listed_together() {
     let kinds = |name: &str| kinds(OPS.iter().find(|op| op.name == name).expect(name));
     assert_eq!(kinds("rot90"), "grid -> grid");
     assert_eq!(kinds("hmirror"), "grid, object, patch -> the same");

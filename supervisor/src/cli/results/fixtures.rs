@@ -1,11 +1,11 @@
-//! Results as a worker would have packed them, for the tests of what reads them.
+//! Results as a worker packs them, for the tests of their readers.
 
 use std::sync::Arc;
 
+use gridpool_client::{Answer, Outputs};
 use gridpool_protocol::batch::{Grid, GridBatch};
-use gridpool_protocol::client::JobAnswer;
 use gridpool_protocol::ids::DeviceKind;
-use gridpool_protocol::output::{HOLE, NO_OP, Output, OutputLayout, Outputs};
+use gridpool_protocol::output::{HOLE, NO_OP, Output, OutputLayout};
 use gridpool_protocol::program::{Program, Ties};
 use gridpool_protocol::receipt::{
     Attempt, DeviceInfo, ItemRange, KernelUse, Receipt, RunReport, Verdict,
@@ -19,14 +19,18 @@ pub(in crate::cli) fn grid(color: u8) -> Grid {
 }
 
 /// A job that gave every grid back.
-pub(in crate::cli) fn identity(grids: &[Grid]) -> JobAnswer {
+pub(in crate::cli) fn identity(grids: &[Grid]) -> Answer<Outputs> {
     let answers: Vec<_> = grids.iter().cloned().map(Output::Grid).map(Some).collect();
     answered("identity", grids, &answers)
 }
 
 /// A job without results.
-pub(in crate::cli) fn failed(verdict: Verdict, items: u32) -> JobAnswer {
-    let receipt = Receipt {
+pub(in crate::cli) fn failed(verdict: Verdict, items: u32) -> Answer<Outputs> {
+    Answer::new(receipt(verdict, items), None)
+}
+
+fn receipt(verdict: Verdict, items: u32) -> Receipt {
+    Receipt {
         job: "job1".to_owned(),
         key: "00".to_owned(),
         program_hash: "ab".to_owned(),
@@ -37,8 +41,7 @@ pub(in crate::cli) fn failed(verdict: Verdict, items: u32) -> JobAnswer {
         queue_us: 1,
         total_us: 2,
         attempts: Vec::new(),
-    };
-    JobAnswer { receipt, outputs: None }
+    }
 }
 
 /// A job over grids that ran on `cpu0#1` and gave these answers, `None` being an item error.
@@ -46,7 +49,7 @@ pub(in crate::cli) fn answered(
     program: &str,
     grids: &[Grid],
     answers: &[Option<Output>],
-) -> JobAnswer {
+) -> Answer<Outputs> {
     of_batch(program, &GridBatch::from_grids(grids).unwrap(), answers)
 }
 
@@ -55,12 +58,12 @@ pub(in crate::cli) fn paired(
     program: &str,
     pairs: &[Pair],
     answers: &[Option<Output>],
-) -> JobAnswer {
+) -> Answer<Outputs> {
     let pairs = pairs.iter().map(|pair| (&pair.input, pair.output.as_ref()));
     of_batch(program, &GridBatch::from_pairs(pairs).unwrap(), answers)
 }
 
-/// What is written down as it is packed: the bytes, and where the next picture's cells go.
+/// The bytes of a packed result, and the place of the next picture's cells.
 struct Packer<'a> {
     layout: OutputLayout,
     batch: &'a GridBatch,
@@ -145,7 +148,7 @@ impl Packer<'_> {
     }
 }
 
-fn of_batch(program: &str, batch: &GridBatch, answers: &[Option<Output>]) -> JobAnswer {
+fn of_batch(program: &str, batch: &GridBatch, answers: &[Option<Output>]) -> Answer<Outputs> {
     let program = Program::compile(program, Ties::Cpython).unwrap();
     let layout = OutputLayout::new(&program, batch.layout().unwrap()).unwrap();
     let mut packer = Packer { layout, batch, bytes: vec![0; layout.bytes()], next: 0 };
@@ -170,21 +173,18 @@ fn of_batch(program: &str, batch: &GridBatch, answers: &[Option<Output>]) -> Job
         joined_items: answers.len() as u32,
         item_errors: errors as u32,
         kernels,
-        h2d_bytes: 0,
-        d2h_bytes: 0,
         service_us: 3,
-        allocations: 0,
-        infer: None,
+        ..RunReport::default()
     };
-    let mut job = failed(Verdict::Ok, answers.len() as u32);
-    job.receipt.reason = String::new();
-    job.receipt.item_errors = errors as u32;
-    job.receipt.attempts.push({
+    let mut receipt = receipt(Verdict::Ok, answers.len() as u32);
+    receipt.reason = String::new();
+    receipt.item_errors = errors as u32;
+    receipt.attempts.push({
         let part = ItemRange { start: 0, end: answers.len() as u32 };
         Attempt::answered("cpu0#1".to_owned(), device(), part, report)
     });
-    job.outputs = Some(Outputs::new(program, Arc::new(batch.clone()), packer.bytes).unwrap());
-    job
+    let outputs = Outputs::new(program, Arc::new(batch.clone()), packer.bytes).unwrap();
+    Answer::new(receipt, Some(outputs))
 }
 
 /// The first CPU device.

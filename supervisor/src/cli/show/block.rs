@@ -1,7 +1,6 @@
 //! Blocks of lines, side by side as far as the screen is wide.
 //!
-//! Owns layout. May not know what the lines say: a line brings its width, since escape sequences
-//! take none.
+//! Owns layout. May not read the lines: each line brings its width, since escape sequences take none.
 
 use std::io::{self, Write};
 
@@ -10,12 +9,12 @@ const GAP: usize = 2;
 
 /// One line and the columns that it takes on the screen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct StyledLine {
     pub(super) text: String,
     pub(super) columns: usize,
 }
 
-impl From<String> for Line {
+impl From<String> for StyledLine {
     fn from(text: String) -> Self {
         let columns = text.chars().count();
         Self { text, columns }
@@ -23,10 +22,10 @@ impl From<String> for Line {
 }
 
 /// Lines that belong together, top to bottom.
-pub(super) type Block = Vec<Line>;
+pub(super) type Block = Vec<StyledLine>;
 
-/// Blocks from left to right, and the next ones below when the screen is full, as one block. A block
-/// that is wider than the screen stands alone. A blank line follows pictures that have more below.
+/// Blocks from left to right in rows, as one block. A block that is wider than the screen has its own row. A
+/// blank line separates a row of pictures from the next.
 pub(super) fn arrange(blocks: &[Block], columns: usize) -> Block {
     let mut lines = Block::new();
     let mut rest = blocks;
@@ -39,7 +38,7 @@ pub(super) fn arrange(blocks: &[Block], columns: usize) -> Block {
         let (row, below) = rest.split_at(fits.count().max(1));
         lines.append(&mut beside(row));
         if !below.is_empty() && row.iter().any(|block| block.len() > 1) {
-            lines.push(Line::default());
+            lines.push(StyledLine::default());
         }
         rest = below;
     }
@@ -51,10 +50,10 @@ pub(super) fn flow(out: &mut dyn Write, blocks: &[Block], columns: usize) -> io:
     arrange(blocks, columns).iter().try_for_each(|line| writeln!(out, "{}", line.text))
 }
 
-/// Blocks side by side, their first lines on one line.
+/// Blocks side by side, aligned at the top.
 fn beside(row: &[Block]) -> Block {
     let height = row.iter().map(Vec::len).max().unwrap_or(0);
-    let mut lines = vec![Line::default(); height];
+    let mut lines = vec![StyledLine::default(); height];
     for (number, joined) in lines.iter_mut().enumerate() {
         let mut start = 0;
         for block in row {
@@ -79,7 +78,7 @@ mod tests {
 
     fn flowed(blocks: &[&[&str]], columns: usize) -> String {
         let block = |lines: &&[&str]| -> Block {
-            lines.iter().map(|line| Line::from((*line).to_owned())).collect()
+            lines.iter().map(|line| StyledLine::from((*line).to_owned())).collect()
         };
         let blocks: Vec<Block> = blocks.iter().map(block).collect();
         let mut out = Vec::new();

@@ -1,57 +1,55 @@
-//! One result as a block of lines: cells as pictures in colour, objects with their numbers, values
-//! on a line, a tuple's values side by side.
-//!
-//! Owns what a result looks like. May not know inputs or jobs.
+//! One result as a block of lines: cells as pictures in colour, objects with their numbers, values on a
+//! line, a tuple's values side by side. May not know inputs or jobs.
 
 use gridpool_protocol::batch::Grid;
 use gridpool_protocol::output::{ItemError, Object, ObjectCell, Output};
 
-use super::block::{Block, Line, arrange};
+use super::block::{Block, StyledLine, arrange};
 use super::paint::{self, Brush};
-use super::{Look, OBJECTS_SHOWN_MAX, counted};
+use super::{OBJECTS_SHOWN_MAX, Style, counted};
 use crate::cli::text::wrap;
 
 /// Columns of one cell of a grid.
 const CELL_COLUMNS: usize = 2;
 
-/// One cell of a picture: what stands in it and its colour.
+/// One cell of a picture: its text and its colour.
 type Cell = (String, Option<u8>);
 
 /// The result of one item under its title.
-pub(super) fn of(title: &str, item: &Result<Output, ItemError>, look: Look) -> Block {
+pub(super) fn of(title: &str, item: &Result<Output, ItemError>, style: Style) -> Block {
     match item {
-        Ok(output) => value(title, output, look),
+        Ok(output) => value(title, output, style),
         Err(error) => {
             let text = format!("{title}: {} in {error}", error.code.name());
-            wrap(&text, look.columns).into_iter().map(Line::from).collect()
+            wrap(&text, style.columns).into_iter().map(StyledLine::from).collect()
         }
     }
 }
 
-fn value(title: &str, output: &Output, look: Look) -> Block {
+fn value(title: &str, output: &Output, style: Style) -> Block {
     match output {
-        Output::Colors(colors) => vec![palette(title, colors, look)],
+        Output::Colors(colors) => vec![palette(title, colors, style)],
         Output::Flag(_) | Output::Number(_) | Output::Vector { .. } => {
             vec![format!("{title}: {}", word(output)).into()]
         }
-        Output::Grid(grid) => grid_block(title, grid, look),
+        Output::Grid(grid) => grid_block(title, grid, style),
         Output::Object(cells) => {
             let cells = cells.iter().map(|&ObjectCell { color, row, col }| {
                 ((row, col), (format!("{color:>CELL_COLUMNS$}"), Some(color)))
             });
-            cells_block(title, "an empty object", &cells.collect::<Vec<_>>(), look)
+            cells_block(title, "an empty object", &cells.collect::<Vec<_>>(), style)
         }
-        Output::Objects(objects) => objects_block(title, objects, look),
+        Output::Objects(objects) => objects_block(title, objects, style),
         Output::Patch(places) => {
             let mark = format!("{:>CELL_COLUMNS$}", '#');
             let cells = places.iter().map(|place| ((place.row, place.col), (mark.clone(), None)));
-            cells_block(title, "an empty patch", &cells.collect::<Vec<_>>(), look)
+            cells_block(title, "an empty patch", &cells.collect::<Vec<_>>(), style)
         }
-        Output::Tuple(values) => tuple_block(title, values, look),
+        Output::Tuple(values) => tuple_block(title, values, style),
     }
 }
 
-/// A value that needs no picture; empty for others.
+/// The text of a value that needs no picture; empty for others.
 fn word(output: &Output) -> String {
     match output {
         Output::Flag(flag) => flag.to_string(),
@@ -66,8 +64,8 @@ fn word(output: &Output) -> String {
     }
 }
 
-/// Words on one line; else the values side by side, each under the op that picks it.
-fn tuple_block(title: &str, values: &[Output], look: Look) -> Block {
+/// Texts on one line, or pictures side by side, each under the op that picks it.
+fn tuple_block(title: &str, values: &[Output], style: Style) -> Block {
     let words: Vec<String> = values.iter().map(word).collect();
     if words.iter().all(|word| !word.is_empty()) {
         return vec![format!("{title}: {}", words.join(", ")).into()];
@@ -78,15 +76,15 @@ fn tuple_block(title: &str, values: &[Output], look: Look) -> Block {
             1 => "second".to_owned(),
             _ => format!("nth({index})"),
         };
-        value(&pick, output, look)
+        value(&pick, output, style)
     });
     let mut block = vec![title.to_owned().into()];
-    block.extend(arrange(&picked.collect::<Vec<_>>(), look.columns));
+    block.extend(arrange(&picked.collect::<Vec<_>>(), style.columns));
     block
 }
 
-fn palette(title: &str, colors: &[u8], look: Look) -> Line {
-    let mut brush = Brush::new(look.color);
+fn palette(title: &str, colors: &[u8], style: Style) -> StyledLine {
+    let mut brush = Brush::new(style.colors);
     brush.put(&format!("{title}:"), None);
     for &color in colors {
         brush.put(&format!("{color:>CELL_COLUMNS$}"), Some(color));
@@ -97,22 +95,26 @@ fn palette(title: &str, colors: &[u8], look: Look) -> Line {
     brush.finish()
 }
 
-fn grid_block(title: &str, grid: &Grid, look: Look) -> Block {
+fn grid_block(title: &str, grid: &Grid, style: Style) -> Block {
     if grid.is_empty() {
         return vec![format!("{title}: an empty grid").into()];
     }
     let cell = |&color: &u8| (format!("{color:>CELL_COLUMNS$}"), Some(color));
     let mut block = vec![title.to_owned().into()];
-    block.extend(grid.rows().map(|row| picture_row(row.iter().map(cell), CELL_COLUMNS, look)));
+    block.extend(grid.rows().map(|row| picture_row(row.iter().map(cell), CELL_COLUMNS, style)));
     block
 }
 
-/// One row of cells, cut with `…` where the screen ends.
-fn picture_row(cells: impl ExactSizeIterator<Item = Cell>, columns: usize, look: Look) -> Line {
-    let fit = look.columns / columns;
+/// One row of cells, cut with `…` at the end of the screen.
+fn picture_row(
+    cells: impl ExactSizeIterator<Item = Cell>,
+    columns: usize,
+    style: Style,
+) -> StyledLine {
+    let fit = style.columns / columns;
     let shown = if cells.len() <= fit { cells.len() } else { fit.saturating_sub(1) };
     let cut = shown < cells.len();
-    let mut brush = Brush::new(look.color);
+    let mut brush = Brush::new(style.colors);
     for (text, color) in cells.take(shown) {
         brush.put(&text, color);
     }
@@ -122,8 +124,8 @@ fn picture_row(cells: impl ExactSizeIterator<Item = Cell>, columns: usize, look:
     brush.finish()
 }
 
-/// How many cells and where the upper left corner of their box is, then the box.
-fn cells_block(title: &str, empty: &str, cells: &[((i32, i32), Cell)], look: Look) -> Block {
+/// The number of cells, the place of their box, then the box.
+fn cells_block(title: &str, empty: &str, cells: &[((i32, i32), Cell)], style: Style) -> Block {
     let Some(corner) = corner(cells.iter().map(|(place, _)| *place)) else {
         return vec![format!("{title}: {empty}").into()];
     };
@@ -133,7 +135,7 @@ fn cells_block(title: &str, empty: &str, cells: &[((i32, i32), Cell)], look: Loo
         format!("at row {row}, column {column}").into(),
     ];
     for row in picture(cells.iter().cloned(), corner, CELL_COLUMNS) {
-        block.push(picture_row(row.into_iter(), CELL_COLUMNS, look));
+        block.push(picture_row(row.into_iter(), CELL_COLUMNS, style));
     }
     block
 }
@@ -143,8 +145,7 @@ fn corner(places: impl Iterator<Item = (i32, i32)>) -> Option<(i32, i32)> {
     places.reduce(|(top, left), (row, column)| (top.min(row), left.min(column)))
 }
 
-/// The rows of a picture that begins at `corner` and ends with the last row and column of a cell;
-/// a dot where there is none.
+/// The rows of a picture from `corner` to the last row and column of a cell; a dot stands for no cell.
 fn picture(
     cells: impl Iterator<Item = ((i32, i32), Cell)> + Clone,
     (top, left): (i32, i32),
@@ -161,9 +162,9 @@ fn picture(
     rows
 }
 
-/// The picture of all objects from the grid's first cell on, every cell showing its object's number,
-/// and a line for each object.
-fn objects_block(title: &str, objects: &[Object], look: Look) -> Block {
+/// The picture of all objects, from the grid's first cell on, then a line for each object. Every cell shows
+/// its object's number.
+fn objects_block(title: &str, objects: &[Object], style: Style) -> Block {
     let mut block = vec![format!("{title}: {}", counted(objects.len() as u64, "object")).into()];
     let columns = CELL_COLUMNS.max(1 + objects.len().to_string().len());
     let cells = (1..).zip(objects).flat_map(|(number, object): (u32, _)| {
@@ -172,9 +173,9 @@ fn objects_block(title: &str, objects: &[Object], look: Look) -> Block {
         })
     });
     for row in picture(cells, (0, 0), columns) {
-        block.push(picture_row(row.into_iter(), columns, look));
+        block.push(picture_row(row.into_iter(), columns, style));
     }
-    let shown = objects.len().min(look.at_most(OBJECTS_SHOWN_MAX));
+    let shown = objects.len().min(style.at_most(OBJECTS_SHOWN_MAX));
     for (number, object) in (1..).zip(&objects[..shown]) {
         block.push(format!("{number}: {}", describe(object)).into());
     }

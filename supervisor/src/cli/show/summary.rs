@@ -1,12 +1,10 @@
-//! The last lines: how much, how it ended, and which worker ran what, from the receipts.
-//!
-//! Owns the words. May not add anything that the receipts do not say.
+//! The last lines: counts, verdicts, and the share of each worker, all from the receipts.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use gridpool_protocol::ids::WorkerId;
+use gridpool_protocol::ids::WorkerName;
 use gridpool_protocol::receipt::{AttemptOutcome, Receipt, Verdict};
 use indicatif::HumanCount;
 
@@ -14,18 +12,18 @@ use super::super::input::Inputs;
 use super::super::results::Results;
 use super::{NO_VERDICT, counted, invalid, item_word, printable};
 
-/// What one worker did in all jobs together.
+/// The share of one worker in all jobs.
 #[derive(Default)]
 struct Share<'a> {
     items: u64,
     /// Kernels in order of first launch, and their launches.
     kernels: Vec<(&'a str, u64)>,
-    /// Attempts that gave no answer, by what became of them.
+    /// Attempts without an answer, by their outcome.
     lost: BTreeMap<String, u64>,
 }
 
 /// Workers in the order of their names' numbers, `gpu2#1` before `gpu10#1`.
-type Shares<'a> = BTreeMap<(Option<WorkerId>, &'a str), Share<'a>>;
+type Shares<'a> = BTreeMap<(Option<WorkerName>, &'a str), Share<'a>>;
 
 pub(super) fn write(
     out: &mut dyn Write,
@@ -56,14 +54,14 @@ pub(super) fn write(
             let items = items(share.items);
             writeln!(out, "{name:width$}  {items}  {}", kernels.join(", "))?;
         }
-        for (fate, times) in &share.lost {
-            writeln!(out, "{name:width$}  {} {fate}", counted(*times, "attempt"))?;
+        for (outcome, times) in &share.lost {
+            writeln!(out, "{name:width$}  {} {outcome}", counted(*times, "attempt"))?;
         }
     }
     Ok(())
 }
 
-/// `398 OK`, `2 POISON`: inputs by their worst verdict, those without one last.
+/// `398 OK`, `2 POISON`: inputs by their worst verdict, then inputs without a verdict.
 fn verdicts(inputs: &Inputs, results: &Results) -> Vec<String> {
     let mut counts: BTreeMap<Verdict, u64> = BTreeMap::new();
     let mut without: u64 = 0;
@@ -86,8 +84,8 @@ fn shares<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Shares<'a> {
             let name = attempt.worker.as_str();
             let share = shares.entry((name.parse().ok(), name)).or_default();
             if attempt.outcome != AttemptOutcome::Ok {
-                let fate = fate(attempt.outcome, &printable(&attempt.detail));
-                *share.lost.entry(fate).or_default() += 1;
+                let outcome = outcome_in_words(attempt.outcome, &printable(&attempt.detail));
+                *share.lost.entry(outcome).or_default() += 1;
                 continue;
             }
             share.items += u64::from(attempt.part.len());
@@ -103,8 +101,8 @@ fn shares<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Shares<'a> {
     shares
 }
 
-/// What became of an attempt.
-pub(in crate::cli) fn fate(outcome: AttemptOutcome, detail: &str) -> String {
+/// The outcome of an attempt in words.
+pub(in crate::cli) fn outcome_in_words(outcome: AttemptOutcome, detail: &str) -> String {
     let words = match outcome {
         AttemptOutcome::Cancelled => "stopped, the job was cancelled",
         AttemptOutcome::Deadline => "stopped at the deadline",

@@ -1,7 +1,8 @@
-//! What people see, as text.
+//! Tests of the output for people.
 
+use gridpool_client::{Answer, Outputs};
 use gridpool_protocol::batch::Grid;
-use gridpool_protocol::client::JobAnswer;
+use gridpool_protocol::color::Colors;
 use gridpool_protocol::output::{ObjectCell, Output, PatchCell};
 use gridpool_protocol::program::{Program, Ties};
 use gridpool_protocol::receipt::{Attempt, AttemptOutcome, ItemRange};
@@ -10,23 +11,23 @@ use super::super::input::{Body, Pair, Task};
 use super::super::results::fixtures::{answered, device, failed, grid, identity, paired};
 use super::*;
 
-const PLAIN: Look = Look { all: false, color: false, columns: 80 };
+const PLAIN: Style = Style { all: false, colors: Colors::None, columns: 80 };
 
-/// What is shown of the results of a program over grids.
-fn shown(inputs: &[Input], jobs: Vec<JobAnswer>, look: Look) -> String {
-    shown_of("identity", inputs, jobs, look)
+/// The output for a program over grids.
+fn shown(inputs: &[Input], jobs: Vec<Answer<Outputs>>, style: Style) -> String {
+    shown_of("identity", inputs, jobs, style)
 }
 
-fn shown_of(program: &str, inputs: &[Input], jobs: Vec<JobAnswer>, look: Look) -> String {
+fn shown_of(program: &str, inputs: &[Input], jobs: Vec<Answer<Outputs>>, style: Style) -> String {
     let program = Program::compile(program, Ties::Cpython).unwrap();
     let inputs = Inputs::new(inputs.to_vec(), &program).unwrap();
     let mut out = Vec::new();
     let elapsed = Duration::from_millis(1_234);
-    write(&mut out, &inputs, &Results::new(jobs), elapsed, look).unwrap();
+    write(&mut out, &inputs, &Results::new(jobs), elapsed, style).unwrap();
     String::from_utf8(out).unwrap()
 }
 
-/// One grid, and what is shown of the result of a program.
+/// The output for one grid.
 fn one(program: &str, grid: &Grid, output: Output) -> String {
     let job = answered(program, std::slice::from_ref(grid), &[Some(output)]);
     let text = shown(&[list("x", std::slice::from_ref(grid))], vec![job], PLAIN);
@@ -39,7 +40,7 @@ fn list(name: &str, grids: &[Grid]) -> Input {
 }
 
 #[test]
-fn a_task_is_shown_pair_by_pair_and_summed_up() {
+fn a_task_is_shown_pair_by_pair_with_a_summary() {
     let (a, b) = (Grid::from_rows(&[[1, 2], [3, 4]]).unwrap(), grid(9));
     let train = vec![Pair { input: a.clone(), output: Some(b.clone()) }];
     let test = vec![Pair { input: b.clone(), output: None }];
@@ -80,12 +81,12 @@ grid 0: 2 objects
 }
 
 #[test]
-fn values_and_item_errors_stand_on_one_line() {
+fn values_and_item_errors_take_one_line() {
     let grids = [grid(1), grid(2)];
     let number = answered("numcolors", &grids, &[Some(Output::Number(7)), None]);
     let colors = answered("palette", &grids, &[Some(Output::Colors(vec![8, 0])), None]);
-    let look = Look { columns: 60, ..PLAIN };
-    let text = shown(&[list("x", &grids), list("y", &grids)], vec![number, colors], look);
+    let style = Style { columns: 60, ..PLAIN };
+    let text = shown(&[list("x", &grids), list("y", &grids)], vec![number, colors], style);
     let want = "\
 x  OK
 grid 0: 7
@@ -102,7 +103,7 @@ cpu0#1  4 grids  numcolors x1, palette x1
 }
 
 #[test]
-fn an_object_and_a_patch_are_drawn_as_their_box_and_where_it_lies() {
+fn an_object_and_a_patch_are_drawn_as_their_box_with_its_place() {
     let grid = Grid::from_rows(&[[0, 3, 3], [4, 0, 0]]).unwrap();
     let cell = |color, row, col| ObjectCell { color, row, col };
     let object = vec![cell(3, -1, 1), cell(3, -1, 2), cell(4, 0, 0)];
@@ -118,7 +119,7 @@ fn an_object_and_a_patch_are_drawn_as_their_box_and_where_it_lies() {
 }
 
 #[test]
-fn what_is_empty_is_said_in_words() {
+fn empty_results_are_named() {
     let grid = grid(1);
     assert_eq!(one("trim", &grid, Output::Grid(Grid::empty())), "grid 0: an empty grid");
     assert_eq!(one("ofcolor(0)", &grid, Output::Patch(Vec::new())), "grid 0: an empty patch");
@@ -129,7 +130,7 @@ fn what_is_empty_is_said_in_words() {
 }
 
 #[test]
-fn flags_and_vectors_are_words_and_so_are_tuples_of_them() {
+fn flags_vectors_and_their_tuples_are_text() {
     let grid = grid(1);
     assert_eq!(one("square", &grid, Output::Flag(true)), "grid 0: true");
     assert_eq!(one("shape", &grid, Output::Vector { row: 1, col: 1 }), "grid 0: (1, 1)");
@@ -138,7 +139,7 @@ fn flags_and_vectors_are_words_and_so_are_tuples_of_them() {
 }
 
 #[test]
-fn a_tuple_stands_side_by_side_under_the_ops_that_pick_its_elements() {
+fn the_elements_of_a_tuple_are_side_by_side_under_the_ops_that_pick_them() {
     let (a, b) = (Grid::from_rows(&[[1, 2], [3, 4]]).unwrap(), grid(9));
     let train = vec![Pair { input: a.clone(), output: Some(b.clone()) }];
     let test = vec![Pair { input: b.clone(), output: None }];
@@ -170,25 +171,25 @@ cpu0#1  2 pairs  identity x1
 fn a_long_item_error_is_wrapped_at_the_screen() {
     let grids = [grid(1)];
     let job = answered("numcolors", &grids, &[None]);
-    let text = shown(&[list("x", &grids)], vec![job], Look { columns: 40, ..PLAIN });
+    let text = shown(&[list("x", &grids)], vec![job], Style { columns: 40, ..PLAIN });
     let want = "x  OK\ngrid 0: BadCell in input: a cell is not\na colour from 0 to 9\n";
     assert!(text.starts_with(want), "{text}");
 }
 
 #[test]
-fn what_is_left_out_is_counted_and_all_shows_it() {
+fn the_output_counts_what_it_leaves_out_and_all_shows_it() {
     let inputs: Vec<Input> = (0..6).map(|n| list(&n.to_string(), &vec![grid(n); 20])).collect();
     let jobs = || (0..6).map(|n| identity(&vec![grid(n); 20])).collect::<Vec<_>>();
     let text = shown(&inputs, jobs(), PLAIN);
     assert!(text.contains("… 8 more grids are not shown; --all shows them"), "{text}");
     assert!(text.contains("… 2 more inputs are not shown; --all shows them"), "{text}");
     assert!(text.contains("3  OK") && !text.contains("4  OK"), "{text}");
-    let text = shown(&inputs, jobs(), Look { all: true, ..PLAIN });
+    let text = shown(&inputs, jobs(), Style { all: true, ..PLAIN });
     assert!(text.contains("5  OK") && !text.contains("not shown"), "{text}");
 }
 
 #[test]
-fn the_items_of_a_job_that_was_split_are_counted_where_they_ran() {
+fn items_of_a_split_job_count_for_the_workers_that_ran_them() {
     let grids = vec![grid(1); 5];
     let mut job = identity(&grids);
     let whole = job.receipt.attempts.remove(0);
@@ -205,7 +206,7 @@ fn the_items_of_a_job_that_was_split_are_counted_where_they_ran() {
     );
 }
 
-/// A line as it stands on the screen: without escape sequences, which end in `m`.
+/// A line as a screen shows it: without escape sequences, which end in `m`.
 fn visible(line: &str) -> String {
     let mut pieces = line.split('\x1b');
     let start = pieces.next().unwrap_or_default().to_owned();
@@ -213,22 +214,22 @@ fn visible(line: &str) -> String {
 }
 
 #[test]
-fn lines_fit_the_screen_and_colour_changes_no_character() {
+fn lines_fit_the_screen_and_colours_change_no_character() {
     let wide = Grid::new(1, 255, vec![5; 255]).unwrap();
     let narrow = Grid::new(2, 7, vec![1; 14]).unwrap();
     let grids = [wide, narrow.clone(), narrow.clone(), narrow];
     let inputs = [list("x", &grids)];
-    let plain = Look { columns: 36, ..PLAIN };
+    let plain = Style { columns: 36, ..PLAIN };
     let text = shown(&inputs, vec![identity(&grids)], plain);
     assert!(text.lines().all(|line| line.chars().count() <= 36), "{text}");
     assert!(text.contains(" 5 5…\n") && text.contains("grid 1          grid 2\n"), "{text}");
-    let colored = shown(&inputs, vec![identity(&grids)], Look { color: true, ..plain });
+    let colored = shown(&inputs, vec![identity(&grids)], Style { colors: Colors::True, ..plain });
     assert!(colored.contains("\x1b["));
     assert!(colored.lines().map(visible).eq(text.lines()), "{colored}");
 }
 
 #[test]
-fn a_failed_input_says_why_and_lost_attempts_are_told() {
+fn a_failed_input_has_its_reason_and_lost_attempts_are_listed() {
     let mut job = identity(&[grid(1)]);
     let detail = "killed by signal 9 (SIGKILL)".to_owned();
     let lost = Attempt::unreported(
@@ -255,12 +256,4 @@ cpu0#1  1 attempt lost, the worker died: killed by signal 9 (SIGKILL)
 cpu0#2  1 grid  identity x1
 "
     );
-}
-
-#[test]
-fn colour_is_for_terminals_and_no_color_turns_it_off() {
-    assert!(wants_color(true, None));
-    assert!(wants_color(true, Some(OsStr::new(""))));
-    assert!(!wants_color(true, Some(OsStr::new("1"))));
-    assert!(!wants_color(false, None));
 }

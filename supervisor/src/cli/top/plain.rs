@@ -1,12 +1,12 @@
-//! The picture as plain lines, for whatever is no terminal: a file, a pipe, a log.
+//! The picture as plain lines, for a file, a pipe or a log.
 
 use std::io::{self, Write};
 
-use super::columns::lay;
-use super::model::{ModelRow, Picture};
-use super::words::{UNKNOWN, bytes, count, span};
+use crate::cli::columns::lay;
+use crate::cli::history::{ModelRow, Picture};
+use crate::cli::words::{UNKNOWN, bytes, count, span};
 
-/// Columns of the table where nobody says how many there are: enough for all of a usual program.
+/// Columns of the table without a terminal: enough for a usual program.
 const COLUMNS: usize = 160;
 
 /// Writes the whole picture.

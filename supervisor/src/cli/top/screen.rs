@@ -1,33 +1,32 @@
-//! The terminal: taken over, and given back as it was on whatever way out. Knows crossterm; may not
-//! know what is shown.
+//! Takes over the terminal, and restores it on every way out. Knows crossterm; may not know the picture.
 
 use std::io::{self, Stdout, Write};
 use std::panic;
 use std::sync::Once;
 
 use nix::sys::signal::{SigSet, Signal, raise};
-use ratatui::Terminal;
-use ratatui::backend::CrosstermBackend;
-use ratatui::crossterm::cursor::{Hide, Show};
-use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use ratatui::crossterm::execute;
-use ratatui::crossterm::terminal::{
+use ratatui_core::layout::{Position, Rect};
+use ratatui_core::terminal::Terminal;
+use ratatui_crossterm::CrosstermBackend;
+use ratatui_crossterm::crossterm::cursor::{Hide, Show};
+use ratatui_crossterm::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui_crossterm::crossterm::execute;
+use ratatui_crossterm::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
-use ratatui::layout::{Position, Rect};
 
-use super::desk::Key;
+use super::input::Key;
 use super::view::{Scene, draw};
 
-/// What came from the terminal.
+/// An event of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Input {
+pub(super) enum TerminalEvent {
     Key(Key),
     /// Its size has changed.
     Resized,
     /// Control and Z.
     Suspend,
-    /// Nothing that means anything.
+    /// An event without a meaning.
     Other,
 }
 
@@ -65,17 +64,17 @@ impl Screen {
         self.terminal.resize(Rect::from((Position::ORIGIN, size)))
     }
 
-    /// Takes the terminal over again: whoever had it meanwhile may have set it otherwise.
+    /// Takes over the terminal again, since another process may have changed its settings.
     pub(super) fn retake(&mut self) -> io::Result<()> {
         give_back();
         take()?;
         self.repaint()
     }
 
-    /// Gives the terminal back and stops this process until it is continued.
+    /// Restores the terminal and stops this process until it is continued.
     pub(super) fn suspend(&mut self) -> io::Result<()> {
         give_back();
-        // While it is blocked it would wait for the thread that takes signals, and come back here.
+        // A blocked signal would go to the thread that takes signals, and come back here.
         let stop = SigSet::from_iter([Signal::SIGTSTP]);
         stop.thread_unblock()?;
         let raised = raise(Signal::SIGTSTP);
@@ -96,14 +95,14 @@ fn take() -> io::Result<()> {
     execute!(io::stdout(), EnterAlternateScreen, Hide)
 }
 
-/// Of a terminal that is gone nothing can be given back, so errors mean nothing here.
+/// Restores the terminal. Ignores errors: a closed terminal needs no restoring.
 fn give_back() {
     drop(execute!(io::stdout(), LeaveAlternateScreen, Show));
     drop(disable_raw_mode());
     drop(io::stdout().flush());
 }
 
-/// A panic ends the process at once (`panic = "abort"`), but first it is written where it can be read.
+/// Restores the terminal before a panic is printed; the panic then ends the process (`panic = "abort"`).
 fn give_back_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -115,34 +114,34 @@ fn give_back_on_panic() {
     });
 }
 
-/// What an event of the terminal means.
-pub(super) fn input(event: &Event) -> Input {
+/// The meaning of an event of the terminal.
+pub(super) fn input(event: &Event) -> TerminalEvent {
     match event {
         Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) => {
             key(*code, modifiers.contains(KeyModifiers::CONTROL))
         }
-        Event::Resize(..) => Input::Resized,
+        Event::Resize(..) => TerminalEvent::Resized,
         Event::FocusGained
         | Event::FocusLost
         | Event::Key(_)
         | Event::Mouse(_)
-        | Event::Paste(_) => Input::Other,
+        | Event::Paste(_) => TerminalEvent::Other,
     }
 }
 
-fn key(code: KeyCode, control: bool) -> Input {
+fn key(code: KeyCode, control: bool) -> TerminalEvent {
     match (code, control) {
-        (KeyCode::Char('z'), true) => Input::Suspend,
-        (KeyCode::Char('c' | 'd'), true) => Input::Key(Key::Interrupt),
-        (KeyCode::Char('l'), true) => Input::Key(Key::Redraw),
-        (KeyCode::Char(_), true) => Input::Other,
-        (KeyCode::Char(char), false) => Input::Key(Key::Char(char)),
-        (KeyCode::Up, _) => Input::Key(Key::Up),
-        (KeyCode::Down, _) => Input::Key(Key::Down),
-        (KeyCode::Home | KeyCode::PageUp, _) => Input::Key(Key::First),
-        (KeyCode::End | KeyCode::PageDown, _) => Input::Key(Key::Last),
-        (KeyCode::Esc, _) => Input::Key(Key::Escape),
-        _ => Input::Other,
+        (KeyCode::Char('z'), true) => TerminalEvent::Suspend,
+        (KeyCode::Char('c' | 'd'), true) => TerminalEvent::Key(Key::Interrupt),
+        (KeyCode::Char('l'), true) => TerminalEvent::Key(Key::Redraw),
+        (KeyCode::Char(_), true) => TerminalEvent::Other,
+        (KeyCode::Char(char), false) => TerminalEvent::Key(Key::Char(char)),
+        (KeyCode::Up, _) => TerminalEvent::Key(Key::Up),
+        (KeyCode::Down, _) => TerminalEvent::Key(Key::Down),
+        (KeyCode::Home | KeyCode::PageUp, _) => TerminalEvent::Key(Key::First),
+        (KeyCode::End | KeyCode::PageDown, _) => TerminalEvent::Key(Key::Last),
+        (KeyCode::Esc, _) => TerminalEvent::Key(Key::Escape),
+        _ => TerminalEvent::Other,
     }
 }
 
@@ -154,15 +153,18 @@ mod tests {
     fn keys_mean_what_the_help_says() {
         let press = |code, modifiers| input(&Event::Key(KeyEvent::new(code, modifiers)));
         let plain = |code| press(code, KeyModifiers::NONE);
-        assert_eq!(plain(KeyCode::Char('k')), Input::Key(Key::Char('k')));
-        assert_eq!(press(KeyCode::Char('D'), KeyModifiers::SHIFT), Input::Key(Key::Char('D')));
-        assert_eq!(plain(KeyCode::Home), Input::Key(Key::First));
+        assert_eq!(plain(KeyCode::Char('k')), TerminalEvent::Key(Key::Char('k')));
+        assert_eq!(
+            press(KeyCode::Char('D'), KeyModifiers::SHIFT),
+            TerminalEvent::Key(Key::Char('D'))
+        );
+        assert_eq!(plain(KeyCode::Home), TerminalEvent::Key(Key::First));
         let control = |char| press(KeyCode::Char(char), KeyModifiers::CONTROL);
-        assert_eq!(control('c'), Input::Key(Key::Interrupt));
-        assert_eq!(control('k'), Input::Other, "it is no `k`");
-        assert_eq!(control('z'), Input::Suspend);
+        assert_eq!(control('c'), TerminalEvent::Key(Key::Interrupt));
+        assert_eq!(control('k'), TerminalEvent::Other, "Control and K is not `k`");
+        assert_eq!(control('z'), TerminalEvent::Suspend);
         let release = KeyEvent { kind: KeyEventKind::Release, ..KeyCode::Char('k').into() };
-        assert_eq!(input(&Event::Key(release)), Input::Other, "it was pressed before");
-        assert_eq!(input(&Event::Resize(1, 1)), Input::Resized);
+        assert_eq!(input(&Event::Key(release)), TerminalEvent::Other, "only the press counts");
+        assert_eq!(input(&Event::Resize(1, 1)), TerminalEvent::Resized);
     }
 }

@@ -1,55 +1,56 @@
-//! The thread that talks to the pool: a look every so often, and orders in between. It alone waits for
-//! the pool, so a pool that does not answer holds up no key.
+//! The thread that talks to the pool: it takes snapshots at intervals and sends commands in between. Only this
+//! thread waits for the pool, so a pool that does not answer delays no key.
 
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use gridpool_client::{Client, ClientError};
+use gridpool_ipc::clock;
 use gridpool_protocol::chain::Chain;
-use gridpool_protocol::client::{Client, ClientError};
-use gridpool_protocol::clock;
-use gridpool_protocol::ids::Role;
+use gridpool_protocol::ids::{DeviceId, Role, WorkerSelector};
 use nix::sys::signal::Signal;
 
-use super::desk::Order;
-use super::model::Look;
+use super::input::Command;
+use crate::cli::advice::Advised;
+use crate::cli::history::Snapshot;
 
-/// Between two tries to reach a pool that is gone.
+/// Between two attempts to reach a pool that is gone.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
-/// What the pool has said, or that it does not.
+/// The pool's answer, or why there is none.
 #[derive(Debug)]
 pub(super) enum Word {
-    Look(Box<Look>),
-    /// What came of an order.
+    Snapshot(Box<Snapshot>),
+    /// The result of a command.
     Done(String),
-    /// Why there is no look.
+    /// Why there is no snapshot.
     Trouble(String),
-    /// The pool was drained, and is gone.
+    /// The pool was drained and has stopped.
     Ended,
 }
 
-/// A pool that is looked at, and that may go and come back.
+/// The observed pool, which may stop and start again.
 #[derive(Debug)]
 pub(super) struct Pool {
     socket: PathBuf,
     client: Option<Client>,
-    /// It was told to drain, by this command or by somebody else.
+    /// The pool drains.
     drains: bool,
 }
 
 impl Pool {
-    /// Connects to a pool that must be there.
+    /// Connects to a running pool.
     pub(super) fn connect(socket: PathBuf) -> Result<Self, ClientError> {
         let client = Some(open(&socket)?);
         Ok(Self { socket, client, drains: false })
     }
 
-    /// How the pool is now. After an error the next look is over a new connection.
-    pub(super) fn look(&mut self) -> Result<Look, ClientError> {
+    /// Takes a snapshot. After an error the next one uses a new connection.
+    pub(super) fn snapshot(&mut self) -> Result<Snapshot, ClientError> {
         let client = match self.client.take() {
             Some(client) => client,
             None => open(&self.socket)?,
@@ -59,26 +60,28 @@ impl Pool {
         let models = if holds_models { client.models()? } else { Vec::new() };
         self.client = Some(client);
         self.drains = status.supervisor.draining;
-        Ok(Look { status, models })
+        Ok(Snapshot { status, models })
     }
 
-    fn carry_out(&mut self, order: &Order) -> Result<String, ClientError> {
+    fn carry_out(&mut self, command: &Command) -> Result<String, ClientError> {
         let client = match &mut self.client {
             Some(client) => client,
             none => none.insert(open(&self.socket)?),
         };
-        match order {
-            Order::Kill(worker) => client.kill(worker, Signal::SIGKILL as i32),
-            Order::Drain => {
+        match command {
+            Command::Kill(worker) => {
+                client.kill(named::<WorkerSelector>(worker)?, Signal::SIGKILL as i32)
+            }
+            Command::Drain => {
                 let done = client.drain();
                 self.drains |= done.is_ok();
                 done
             }
-            Order::Release(device) => client.release(device),
+            Command::Release(device) => client.release(named::<DeviceId>(device)?),
         }
     }
 
-    /// What is said of a look that failed.
+    /// The meaning of a failed snapshot.
     fn say(&self, error: &ClientError) -> Word {
         let is_gone = matches!(
             error,
@@ -86,44 +89,49 @@ impl Pool {
         );
         match self.drains && is_gone {
             true => Word::Ended,
-            false => Word::Trouble(Chain(error).to_string()),
+            false => Word::Trouble(Chain(&Advised(error)).to_string()),
         }
     }
 }
 
-/// A connection that is not made again by itself: its end is news.
-fn open(socket: &Path) -> Result<Client, ClientError> {
-    let no_pool = |source| ClientError::NoPool { path: socket.to_owned(), source };
-    Client::from_socket(UnixStream::connect(socket).map_err(no_pool)?)
+/// Parses an id of the pool's status.
+fn named<T: FromStr>(shown: &str) -> Result<T, ClientError> {
+    shown.parse().map_err(|_| ClientError::Unexpected(format!("a row named `{shown}`")))
 }
 
-/// Starts the thread. It ends when nobody listens or orders any more.
+/// A connection that does not reconnect by itself, so that its end is noticed.
+fn open(socket: &Path) -> Result<Client, ClientError> {
+    Client::builder().socket(socket).reconnect_for(Duration::ZERO).connect()
+}
+
+/// Starts the thread. It ends when the channel of commands or of words is closed.
 pub(super) fn start<T: Send + 'static>(
     mut pool: Pool,
     every: Duration,
-    orders: Receiver<Order>,
+    commands: Receiver<Command>,
     tell: Sender<T>,
     heard: fn(Word) -> T,
 ) -> io::Result<()> {
     let body = move || {
         let mut next = clock::now();
         loop {
-            let (word, wait) = match pool.look() {
-                Ok(look) => (Word::Look(Box::new(look)), every),
+            let (word, wait) = match pool.snapshot() {
+                Ok(snapshot) => (Word::Snapshot(Box::new(snapshot)), every),
                 Err(error) => (pool.say(&error), RETRY_EVERY.max(every)),
             };
             if tell.send(heard(word)).is_err() {
                 return;
             }
-            // From one look to the next, however long a look took; but none is made up for.
+            // The interval counts from snapshot to snapshot; a missed snapshot is not made up for.
             next = (next + wait).max(clock::now());
-            // An order brings no look with it: rates over a moment would be no rates.
+            // A command triggers no snapshot, since a rate over a moment means nothing.
             loop {
-                match orders.recv_timeout(clock::until(next)) {
+                match commands.recv_timeout(clock::until(next)) {
                     Err(RecvTimeoutError::Timeout) => break,
                     Err(RecvTimeoutError::Disconnected) => return,
-                    Ok(order) => {
-                        let said = pool.carry_out(&order).unwrap_or_else(|e| Chain(&e).to_string());
+                    Ok(command) => {
+                        let said =
+                            pool.carry_out(&command).unwrap_or_else(|e| Chain(&e).to_string());
                         if tell.send(heard(Word::Done(said))).is_err() {
                             return;
                         }

@@ -1,4 +1,4 @@
-//! What a config file may say, and the line of whatever is wrong with it.
+//! Tests of the config file, and of the lines of its errors.
 
 use super::*;
 use std::time::Duration;
@@ -43,7 +43,7 @@ fn errors_name_the_line_and_say_what_to_write() {
         ("device = '0'", "line 1: there is no setting `device`; the settings are devices,"),
         ("\nattempts_max = 1", "line 2: `attempts_max` is a limit: write it under [limits]"),
         ("\nsocket = ''", "line 2: the path of the socket is empty: name a file"),
-        ("socket = '/tmp'", "line 1: /tmp is a folder: name a file in it, as /tmp/pool.sock"),
+        ("socket = '/tmp'", "line 1: /tmp is a folder: name a file in it, such as /tmp/pool.sock"),
         ("socket = '/tmp/none/'", "line 1: /tmp/none/ is a folder: name a file in it"),
         ("socket = '.'", "line 1: /"),
         ("limits = 1", "line 1: `limits` is a table: [limits]"),
@@ -58,7 +58,7 @@ fn errors_name_the_line_and_say_what_to_write() {
         ),
         ("[limits]\nstandbys = 1\nheartbeat_kill_ms = 600", "line 3: heartbeat_suspect ("),
         ("[[model]]\nname = 'm'\npath = 'a'\ncontexts = 0", "line 4: model `m`: 0 contexts"),
-        ("[[model]]\nqueue_bytes = 0\nname = 'm'\npath = 'a'", "line 2: model `m`: a queue"),
+        ("[[model]]\nqueue_bytes = 0\nname = 'm'\npath = 'a'", "line 2: model `m`: queue_"),
         ("\nstandby = 1", "line 2: there is no setting `standby`: write standbys under [limits]"),
         (
             "[limits]\nkill_timeout_s = 1\nkill_timeout_ms = 100",
@@ -70,8 +70,8 @@ fn errors_name_the_line_and_say_what_to_write() {
         ),
         ("policy = 1", "line 1: `policy` is a table: [policy]"),
         ("[policy]\n'cuda 2' = 7", "line 2: `cuda 2` needs a response in quotes: \"restart\""),
-        ("[policy]\n'cuda two' = 'restart'", "line 2: `cuda two` is no fault: write `cuda 700`"),
-        ("[policy]\n'cuda 2' = 'reboot'", "line 2: `reboot` is no response: write one of fail"),
+        ("[policy]\n'cuda two' = 'restart'", "line 2: `cuda two` is not a fault: write `cuda 700`"),
+        ("[policy]\n'cuda 2' = 'reboot'", "line 2: `reboot` is not a response: write one of fail"),
         (
             "[policy]\n'exit 74' = 'halt'\n'cuda 700' = 'fail_job'",
             "line 3: `fail_job` cannot be the response to `cuda 700`; that can be suspect, ",
@@ -90,7 +90,7 @@ fn errors_name_the_line_and_say_what_to_write() {
 }
 
 #[test]
-fn every_error_is_told_in_the_order_of_the_lines() {
+fn all_errors_are_reported_in_the_order_of_the_lines() {
     let text = "http = '1'\n[limits]\nattempts_max = 0\nqueue_jobs = 1\n[[model]]\n\
                 name = 'm'\npath = 1\n[policy]\n'hang' = 'reboot'\n'cuda' = 'halt'\n\
         [[model]]\nname = 'n'\npath = 'n.onnx'\ncontexts = 'four'\ntf23 = true\n\
@@ -99,12 +99,12 @@ fn every_error_is_told_in_the_order_of_the_lines() {
     let told: Vec<_> =
         misfits.iter().map(|Misfit { at, reason }| (line(text, at), &**reason)).collect();
     let want = [
-        (1, "`1` is no address and port"),
+        (1, "`1` is not an address and port"),
         (3, "`attempts_max` needs a whole number"),
         (4, "there is no limit `queue_jobs`"),
         (7, "`path` of a model needs a text in quotes"),
-        (9, "`reboot` is no response"),
-        (10, "`cuda` is no fault"),
+        (9, "`reboot` is not a response"),
+        (10, "`cuda` is not a fault"),
         (14, "`contexts` of the model `n` needs a whole number"),
         (15, "the model `n` has no field `tf23`; the fields are name, path, contexts,"),
         (16, "the model `m` is there twice: keep one"),
@@ -117,7 +117,7 @@ fn every_error_is_told_in_the_order_of_the_lines() {
     let broken = "devices =\n[limits]\nattempts_max = 0\nsocket = =";
     let misfits = parse(broken, Path::new(""), Named::NeedNotBe).expect_err(broken);
     assert!(misfits.iter().all(|misfit| misfit.reason.starts_with("not TOML: ")));
-    assert_eq!(misfits.len(), 2, "both of them, and nothing that may come of them");
+    assert_eq!(misfits.len(), 2, "both syntax errors and no other error");
 }
 
 #[test]

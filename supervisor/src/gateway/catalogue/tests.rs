@@ -1,31 +1,17 @@
-//! What becomes of what is known as workers come, go and say other things.
-
-use gridpool_protocol::ids::DeviceKind;
-use gridpool_protocol::status::{SlotDevice, WorkerMemory};
+//! The catalogue as workers come, go and report other models.
 
 use super::*;
 use crate::gateway::models::tests::info;
 
 fn worker(name: &str, role: Role, state: WorkerState) -> WorkerStatus {
-    let (kind, text) = (DeviceKind::Cpu, String::new);
     WorkerStatus {
         name: name.to_owned(),
         pid: 1,
         role: role.name().to_owned(),
-        device: SlotDevice { kind, index: 0, name: text(), uuid: text() },
         state,
         generation: 1,
-        jobs_done: 0,
-        items_done: 0,
-        restarts: 0,
         last_fault: "killed".to_owned(),
-        start_us: None,
-        end_us: None,
-        arena_bytes: 0,
-        memory: WorkerMemory::default(),
-        run: None,
-        cpu_us: 0,
-        resident_bytes: 0,
+        ..WorkerStatus::default()
     }
 }
 
@@ -40,77 +26,78 @@ fn row(worker: &str, name: &str, reason: &str) -> DeviceModel {
 }
 
 fn after(before: &Catalogue, workers: &[WorkerStatus], rows: &[DeviceModel]) -> Catalogue {
-    let heard = Heard { workers: workers.to_vec(), quarantines: Vec::new(), rows: rows.to_vec() };
-    before.after(&heard)
+    let report =
+        PoolReport { workers: workers.to_vec(), quarantines: Vec::new(), rows: rows.to_vec() };
+    before.updated(&report)
 }
 
-fn state(catalogue: &Catalogue, name: &str) -> Option<State> {
-    catalogue.find(name).map(|model| model.state.clone())
+fn state(catalogue: &Catalogue, name: &str) -> Option<Availability> {
+    catalogue.find(name).map(|model| model.availability.clone())
 }
 
 #[test]
-fn a_model_is_ready_where_one_worker_has_it_and_else_says_why_of_each() {
+fn a_model_is_ready_if_one_worker_has_it_else_it_gives_the_reason_of_each() {
     let workers = [serving("cpu0#2"), serving("cpu1#2")];
     let rows = [row("cpu0#2", "m", "no memory"), row("cpu1#2", "m", "")];
     let one = after(&Catalogue::default(), &workers, &rows);
-    assert_eq!(state(&one, "m"), Some(State::Ready));
+    assert_eq!(state(&one, "m"), Some(Availability::Ready));
     assert_eq!(one.find("m").unwrap().workers, ["cpu1#2"]);
     let rows = [row("cpu0#2", "m", "no memory"), row("cpu1#2", "m", "no file")];
     let none = after(&one, &workers, &rows);
     let why = "cpu0#2: no memory; cpu1#2: no file".to_owned();
-    assert_eq!(state(&none, "m"), Some(State::Unavailable(why)));
+    assert_eq!(state(&none, "m"), Some(Availability::Unavailable(why)));
 }
 
 #[test]
-fn a_model_whose_workers_have_ended_is_away_and_one_without_which_they_serve_was_unloaded() {
+fn a_model_waits_for_workers_that_ended_and_is_unloaded_if_they_serve_without_it() {
     let rows = [row("cpu0#2", "a", ""), row("cpu0#2", "b", "")];
     let both = after(&Catalogue::default(), &[serving("cpu0#2")], &rows);
     both.find("a").unwrap().record.tally.failed(std::time::Duration::ZERO);
-    // The shell may still list what a worker said that is ending.
+    // The shell may still list the models of a worker that is ending.
     for rows in [&rows[..], &[]] {
         let ending = [worker("cpu0#2", Role::Infer, WorkerState::Stopping)];
         let away = after(&both, &ending, rows);
         let why = "no worker serves models now: cpu0#2 is stopping (killed)".to_owned();
-        assert_eq!(away.silence(), Some(&*why));
-        assert_eq!(state(&away, "a"), Some(State::Away(why.clone())));
+        assert_eq!(away.outage(), Some(&*why));
+        assert_eq!(state(&away, "a"), Some(Availability::NoWorker(why.clone())));
         let back = after(&away, &[serving("cpu0#3")], &[row("cpu0#3", "a", "")]);
-        assert_eq!(state(&back, "a"), Some(State::Ready));
-        assert_eq!(state(&back, "b"), Some(State::Unloaded));
+        assert_eq!(state(&back, "a"), Some(Availability::Ready));
+        assert_eq!(state(&back, "b"), Some(Availability::Unloaded));
         let record = |of: &Catalogue| Arc::clone(&of.find("a").unwrap().record);
         assert!(Arc::ptr_eq(&record(&both), &record(&back)), "what was counted is kept");
-        // Once unloaded it is not away when the worker dies.
-        assert_eq!(state(&after(&back, &ending, &[]), "b"), Some(State::Unloaded));
+        // An unloaded model stays unloaded when the worker dies.
+        assert_eq!(state(&after(&back, &ending, &[]), "b"), Some(Availability::Unloaded));
         let again = [row("cpu0#3", "a", ""), row("cpu0#3", "b", "")];
         let again = after(&back, &[serving("cpu0#3")], &again);
-        assert_eq!(state(&again, "b"), Some(State::Ready));
+        assert_eq!(state(&again, "b"), Some(Availability::Ready));
         assert!(again.unloaded.is_empty());
     }
     let none = after(&both, &[serving("cpu0#2")], &[]);
-    assert_eq!(state(&none, "a"), Some(State::Unloaded));
-    assert_eq!(none.silence(), None, "it serves, and has no models");
+    assert_eq!(state(&none, "a"), Some(Availability::Unloaded));
+    assert_eq!(none.outage(), None, "it serves, and has no models");
 }
 
 #[test]
-fn workers_of_grids_say_nothing_about_models() {
+fn grid_workers_do_not_count_for_models() {
     let grid = worker("cpu0#1", Role::Grid, WorkerState::Ready);
     let none = after(&Catalogue::default(), std::slice::from_ref(&grid), &[]);
-    assert_eq!(none.silence(), None);
-    let heard = |workers: &[WorkerStatus]| Heard {
+    assert_eq!(none.outage(), None);
+    let report = |workers: &[WorkerStatus]| PoolReport {
         workers: workers.to_vec(),
         quarantines: Vec::new(),
         rows: Vec::new(),
     };
-    assert!(!heard(std::slice::from_ref(&grid)).is_doubtful());
+    assert!(!report(std::slice::from_ref(&grid)).is_inconsistent());
     let both = [grid, worker("cpu0#2", Role::Infer, WorkerState::Starting)];
-    assert!(after(&none, &both, &[]).silence().is_some());
-    assert!(!heard(&both).is_doubtful());
+    assert!(after(&none, &both, &[]).outage().is_some());
+    assert!(!report(&both).is_inconsistent());
     let serves = [serving("cpu0#2")];
-    let mut heard = heard(&serves);
-    assert!(heard.is_doubtful());
-    heard.correct(&serves);
-    assert_eq!(heard.silence(), None, "it has no models");
-    heard.correct(&[serving("cpu0#3")]);
-    assert!(heard.silence().is_some(), "it has ended");
+    let mut report = report(&serves);
+    assert!(report.is_inconsistent());
+    report.mark_ended(&serves);
+    assert_eq!(report.outage(), None, "it has no models");
+    report.mark_ended(&[serving("cpu0#3")]);
+    assert!(report.outage().is_some(), "it has ended");
 }
 
 #[test]
@@ -125,26 +112,28 @@ fn models_that_were_unloaded_are_forgotten_when_there_are_too_many() {
     assert_eq!(catalogue.all().count(), UNLOADED_MAX + 2, "these, the last and the one that stays");
     assert_eq!(catalogue.unloaded.len(), UNLOADED_MAX);
     assert_eq!(state(&catalogue, "m3"), None, "the oldest go first");
-    assert_eq!(state(&catalogue, "m4"), Some(State::Unloaded));
+    assert_eq!(state(&catalogue, "m4"), Some(Availability::Unloaded));
 }
 
 #[test]
-fn a_name_that_is_built_in_is_not_the_model_s() {
+fn a_built_in_name_has_precedence() {
     let rows = [row("cpu0#2", "rot90", "")];
     let catalogue = after(&Catalogue::default(), &[serving("cpu0#2")], &rows);
-    let Some(State::Unavailable(why)) = state(&catalogue, "rot90") else { panic!("{catalogue:?}") };
+    let Some(Availability::Unavailable(why)) = state(&catalogue, "rot90") else {
+        panic!("{catalogue:?}")
+    };
     assert!(why.contains("`rot90` is built into the gateway"), "{why}");
 }
 
 #[test]
-fn a_device_out_of_service_is_told_as_the_pool_tells_it() {
+fn a_device_out_of_service_is_described_in_the_pool_s_words() {
     let out = |device: &str, role: Role, tried_in_us| QuarantineStatus {
         device: device.to_owned(),
         role: role.name().to_owned(),
         why: "exit code 73".to_owned(),
         tried_in_us,
     };
-    let heard = Heard {
+    let report = PoolReport {
         workers: ["cpu0#2", "cpu1#2"]
             .map(|n| worker(n, Role::Infer, WorkerState::Quarantined))
             .into(),
@@ -157,5 +146,5 @@ fn a_device_out_of_service_is_told_as_the_pool_tells_it() {
     };
     let want = "no worker serves models now: cpu0 is out of service and tried again in 59 s (exit code 73); \
                 cpu1 is out of service until `gridpool release cpu1` (exit code 73)";
-    assert_eq!(heard.silence().as_deref(), Some(want));
+    assert_eq!(report.outage().as_deref(), Some(want));
 }

@@ -17,7 +17,7 @@ fn read(h: i32, w: i32, cells: &[(usize, u8)]) -> Result<Grid, String> {
 }
 
 #[test]
-fn cells_are_looked_at_within_the_size_and_nowhere_else() {
+fn cells_outside_of_the_size_are_ignored() {
     // Row 1, column 2, of rows of 30.
     let read_to = |h, w| read(h, w, &[(32, 10)]);
     assert_eq!(read_to(1, 30).unwrap().cells(), [0; 30]);
@@ -38,7 +38,7 @@ fn a_size_is_from_1_to_30() {
 }
 
 #[test]
-fn a_result_that_has_no_room_is_not_put_there() {
+fn a_result_larger_than_30_x_30_has_an_error_in_its_place() {
     let mut room = [0; CELLS];
     for (h, w) in [(31, 1), (1, 31), (64, 64)] {
         let grid = Grid::new(h, w, vec![1; h * w]).unwrap();
@@ -53,7 +53,7 @@ fn a_result_that_has_no_room_is_not_put_there() {
 }
 
 #[test]
-fn no_two_reasons_have_one_number_and_none_is_0() {
+fn every_reason_has_a_number_of_its_own_and_none_is_0() {
     let mut numbers: Vec<_> = ItemErrorCode::ALL.map(status).to_vec();
     numbers.extend([0, DOES_NOT_FIT]);
     numbers.sort_unstable();

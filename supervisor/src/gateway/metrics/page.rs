@@ -1,84 +1,77 @@
-//! A page of metrics: families with their rows, from plain numbers to the text. The one file that knows
-//! the library which writes it, escapes included.
-
-use std::fmt::Display;
+//! Writes a page of metrics as text. Only this file uses the `prometheus` crate.
 
 use gridpool_protocol::metrics::Histogram;
 use prometheus::TextEncoder;
 use prometheus::proto::{self, LabelPair, Metric, MetricFamily, MetricType};
 
-/// The labels of a row.
-pub(super) type Labels = Vec<LabelPair>;
-
-/// A row of a family: its labels and its number.
-pub(super) type Row = (Labels, f64);
-
-/// Labels by name and value.
-pub(super) fn labels<const N: usize>(all: [(&str, &dyn Display); N]) -> Labels {
-    let pair = |(name, value): (&str, &dyn Display)| {
-        let mut pair = LabelPair::default();
-        pair.set_name(name.to_owned());
-        pair.set_value(value.to_string());
-        pair
-    };
-    all.map(pair).into()
+/// The type of a family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A sum that never decreases while the counting process lives.
+    Counter,
+    /// A current number.
+    Gauge,
+    /// Counts of values by size.
+    Histogram,
 }
 
-/// Families in the order in which they are printed.
+/// The head of a family: its name, type and help text.
+#[derive(Clone, Copy)]
+pub(super) struct Head {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) help: &'static str,
+}
+
+/// The value of a row.
+pub(super) enum RowValue<'a> {
+    Number(f64),
+    Histogram(&'a Histogram),
+}
+
+/// One row: the values of the family's labels, and the row's value.
+pub(super) type Row<'a> = (Vec<String>, RowValue<'a>);
+
+/// Numbers, each with the values of its labels.
+pub(super) type Labelled = Vec<(Vec<String>, f64)>;
+
+/// Families, in the order in which they are printed.
 #[derive(Debug, Default)]
 pub(super) struct Page(Vec<MetricFamily>);
 
 impl Page {
-    /// Adds a family of sums that never go down while who counts them lives.
-    pub(super) fn counters(&mut self, name: &str, help: &str, rows: impl IntoIterator<Item = Row>) {
-        let row = |(labels, value)| {
-            let mut counter = proto::Counter::default();
-            counter.set_value(value);
-            let mut metric = Metric::from_label(labels);
-            metric.set_counter(counter);
-            metric
-        };
-        self.add(MetricType::COUNTER, name, help, rows.into_iter().map(row).collect());
-    }
-
-    /// Adds a family of numbers as they are now.
-    pub(super) fn gauges(&mut self, name: &str, help: &str, rows: impl IntoIterator<Item = Row>) {
-        let row = |(labels, value)| {
-            let mut gauge = proto::Gauge::default();
-            gauge.set_value(value);
-            let mut metric = Metric::from_label(labels);
-            metric.set_gauge(gauge);
-            metric
-        };
-        self.add(MetricType::GAUGE, name, help, rows.into_iter().map(row).collect());
-    }
-
-    /// Adds a family of histograms.
-    pub(super) fn histograms<'a>(
-        &mut self,
-        name: &str,
-        help: &str,
-        rows: impl IntoIterator<Item = (Labels, &'a Histogram)>,
-    ) {
-        let row = |(labels, histogram): (Labels, &Histogram)| {
-            let mut metric = Metric::from_label(labels);
-            metric.set_histogram(cumulative(histogram));
-            metric
-        };
-        self.add(MetricType::HISTOGRAM, name, help, rows.into_iter().map(row).collect());
-    }
-
-    /// A family without rows is none: the format has no way to say nothing.
-    fn add(&mut self, kind: MetricType, name: &str, help: &str, rows: Vec<Metric>) {
+    /// Adds a family. A family without rows is left out, since the format cannot express it.
+    pub(super) fn add(&mut self, head: Head, names: &[&str], rows: Vec<Row<'_>>) {
         if rows.is_empty() {
             return;
         }
-        let mut family = MetricFamily::default();
-        family.set_name(name.to_owned());
-        family.set_help(help.to_owned());
-        family.set_field_type(kind);
-        family.set_metric(rows);
-        self.0.push(family);
+        let metric = |(values, value): Row<'_>| {
+            let mut metric = Metric::from_label(labels(names, values));
+            match (head.kind, value) {
+                (_, RowValue::Histogram(histogram)) => metric.set_histogram(cumulative(histogram)),
+                (Kind::Counter, RowValue::Number(value)) => {
+                    let mut counter = proto::Counter::default();
+                    counter.set_value(value);
+                    metric.set_counter(counter);
+                }
+                (Kind::Gauge | Kind::Histogram, RowValue::Number(value)) => {
+                    let mut gauge = proto::Gauge::default();
+                    gauge.set_value(value);
+                    metric.set_gauge(gauge);
+                }
+            }
+            metric
+        };
+        let mut added = MetricFamily::default();
+        added.set_name(head.name.to_owned());
+        added.set_help(head.help.to_owned());
+        added.set_field_type(match head.kind {
+            Kind::Counter => MetricType::COUNTER,
+            Kind::Gauge => MetricType::GAUGE,
+            Kind::Histogram => MetricType::HISTOGRAM,
+        });
+        added.set_metric(rows.into_iter().map(metric).collect());
+        self.0.push(added);
     }
 
     /// The names of all families.
@@ -87,13 +80,23 @@ impl Page {
         self.0.iter().map(MetricFamily::name)
     }
 
-    /// All of it.
+    /// The page as text.
     pub(super) fn text(&self) -> prometheus::Result<String> {
         TextEncoder::new().encode_to_string(&self.0)
     }
 }
 
-/// Each bucket with all below it; the text adds the one that holds all.
+fn labels(names: &[&str], values: Vec<String>) -> Vec<LabelPair> {
+    let pair = |(name, value): (&&str, String)| {
+        let mut pair = LabelPair::default();
+        pair.set_name((*name).to_owned());
+        pair.set_value(value);
+        pair
+    };
+    names.iter().zip(values).map(pair).collect()
+}
+
+/// Converts counts to cumulative ones. The encoder adds the bucket `+Inf`.
 fn cumulative(histogram: &Histogram) -> proto::Histogram {
     let mut sum = 0;
     let bucket = |&(end, count): &(f64, u64)| {
@@ -108,4 +111,9 @@ fn cumulative(histogram: &Histogram) -> proto::Histogram {
     all.set_sample_count(histogram.count());
     all.set_sample_sum(histogram.sum);
     all
+}
+
+#[expect(clippy::cast_precision_loss, reason = "the format has no other number")]
+pub(super) fn number(count: u64) -> f64 {
+    count as f64
 }

@@ -1,4 +1,4 @@
-//! Requests of HTTP, counted by what they asked for and how they were answered.
+//! Counts HTTP requests by route and status.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,10 +8,10 @@ use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::Response;
 
-use super::super::Gateway;
-use super::page::{Page, labels};
+use super::super::Server;
+use super::page::{Labelled, number};
 
-/// What a path is about.
+/// A group of paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
     Health,
@@ -52,7 +52,7 @@ impl Route {
     }
 }
 
-/// Every status that is ever answered, and how it is written.
+/// Every status that the gateway answers with, as a number and as text.
 const STATUSES: [(u16, &str); 12] = [
     (200, "200"),
     (400, "400"),
@@ -67,62 +67,45 @@ const STATUSES: [(u16, &str); 12] = [
     (503, "503"),
     (504, "504"),
 ];
-/// Any other.
+/// Any other status.
 const OTHER: (usize, &str) = (STATUSES.len(), "other");
-/// The client was gone before it was answered.
+/// The client hung up before the answer.
 const GONE: (usize, &str) = (STATUSES.len() + 1, "gone");
 
-/// Since this process started.
+/// The counts since this process started.
 #[derive(Debug, Default)]
 pub(in crate::gateway) struct Requests {
     counts: [[AtomicU64; STATUSES.len() + 2]; Route::ALL.len()],
-    in_flight: AtomicU64,
+    pub(super) in_flight: AtomicU64,
 }
 
-/// A request from its head to its answer.
-struct Seat<'a> {
+/// A request in progress. Dropping this counts it.
+struct CountedRequest<'a> {
     requests: &'a Requests,
     route: Route,
     status: Option<StatusCode>,
 }
 
 impl Requests {
-    fn enter(&self, path: &str) -> Seat<'_> {
+    fn enter(&self, path: &str) -> CountedRequest<'_> {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
-        Seat { requests: self, route: Route::of(path), status: None }
+        CountedRequest { requests: self, route: Route::of(path), status: None }
     }
 
-    /// Adds what was counted.
-    pub(super) fn add(&self, page: &mut Page) {
+    /// Requests by route and status.
+    pub(super) fn counts(&self) -> Labelled {
         let statuses = STATUSES.iter().map(|status| status.1).chain([OTHER.1, GONE.1]);
         let rows = Route::ALL.iter().zip(&self.counts).flat_map(|(route, counts)| {
-            let row = |(status, count): (_, &AtomicU64)| {
-                let labels = labels([("route", &route.1), ("status", &status)]);
-                (labels, number(count.load(Ordering::Relaxed)))
-            };
-            statuses.clone().zip(counts).map(row).collect::<Vec<_>>()
+            statuses.clone().zip(counts).map(|(status, count)| {
+                let count = number(count.load(Ordering::Relaxed));
+                (vec![route.1.to_owned(), status.to_owned()], count)
+            })
         });
-        page.counters(
-            "gridpool_http_requests_total",
-            "HTTP requests since the gateway started, by what they asked for and the status that \
-             they got; gone: the client hung up before.",
-            rows,
-        );
-        let in_flight = number(self.in_flight.load(Ordering::Relaxed));
-        page.gauges(
-            "gridpool_http_requests_in_flight",
-            "HTTP requests that are being read or worked on, this one included.",
-            [(Vec::new(), in_flight)],
-        );
+        rows.collect()
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "the format has no other number")]
-pub(super) fn number(count: u64) -> f64 {
-    count as f64
-}
-
-impl Drop for Seat<'_> {
+impl Drop for CountedRequest<'_> {
     fn drop(&mut self) {
         let place = |status: StatusCode| {
             STATUSES.iter().position(|&(known, _)| known == status.as_u16()).unwrap_or(OTHER.0)
@@ -135,30 +118,30 @@ impl Drop for Seat<'_> {
     }
 }
 
-/// Counts a request on its way.
+/// Middleware that counts every request.
 pub(in crate::gateway) async fn count(
-    State(gateway): State<Arc<Gateway>>,
+    State(gateway): State<Arc<Server>>,
     request: Request,
     next: Next,
 ) -> Response {
-    let mut seat = gateway.requests.enter(request.uri().path());
+    let mut counted = gateway.requests.enter(request.uri().path());
     let response = next.run(request).await;
-    seat.status = Some(response.status());
+    counted.status = Some(response.status());
     response
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::page;
+    use super::super::sources::PageInput;
     use super::*;
 
     fn text(requests: &Requests) -> String {
-        let mut page = Page::default();
-        requests.add(&mut page);
-        page.text().unwrap()
+        page(&PageInput { metrics: None, requests, models: &[] }).text().unwrap()
     }
 
     #[test]
-    fn every_path_is_counted_where_it_belongs() {
+    fn every_path_is_counted_under_its_route() {
         for (path, route) in [
             ("/metrics", Route::Metrics),
             ("/v2", Route::Server),
@@ -182,10 +165,10 @@ mod tests {
         let requests = Requests::default();
         let before = text(&requests);
         assert!(before.contains("{route=\"infer\",status=\"504\"} 0\n"), "{before}");
-        let mut seat = requests.enter("/v2/models/m/infer");
+        let mut counted = requests.enter("/v2/models/m/infer");
         assert!(text(&requests).contains("in_flight 1\n"));
-        seat.status = Some(StatusCode::SERVICE_UNAVAILABLE);
-        drop(seat);
+        counted.status = Some(StatusCode::SERVICE_UNAVAILABLE);
+        drop(counted);
         drop(requests.enter("/v2"));
         let mut odd = requests.enter("/nowhere");
         odd.status = Some(StatusCode::IM_A_TEAPOT);

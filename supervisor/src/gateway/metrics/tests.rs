@@ -1,26 +1,28 @@
-//! The page as a whole: what is on it before anything was done, and what stands for what.
+//! The metrics page as a whole: its families at the start, and the source of each number.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use gridpool_protocol::codec;
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{DeviceId, DeviceKind};
 use gridpool_protocol::limits::FRAME_BYTES_MAX;
-use gridpool_protocol::message::ServerMessage;
-use gridpool_protocol::metrics::{Metrics, RestartReason, Work};
+use gridpool_protocol::message::{Reply, ServerMessage};
+use gridpool_protocol::metrics::{DeviceWork, Metrics, RestartReason};
 use gridpool_protocol::status::{
     Counters, DeviceStatus, HttpStatus, MonitorStatus, QueueStatus, Status, SupervisorStatus,
 };
+use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 
 use super::super::models::{GridModel, Model};
 use super::super::statistics::Statistics;
+use super::families::Family;
+use super::page::Head;
 use super::*;
 use crate::config::CPU_WORKERS_MAX;
-use crate::pool::config::PoolConfig;
-use crate::pool::event::{Event, Timestamp};
-use crate::pool::{Pool, Pools};
-
-const README: &str = include_str!("../../../../README.md");
+use gridpool_core::Core;
+use gridpool_core::config::{HelperLimits, PoolConfig};
+use gridpool_core::event::{Event, Timestamp};
+use gridpool_core::policy::PolicyTable;
 
 fn gpu(memory_total: u64) -> DeviceStatus {
     DeviceStatus {
@@ -30,56 +32,35 @@ fn gpu(memory_total: u64) -> DeviceStatus {
         memory_total,
         busy_percent: Some(40),
         power_mw: Some(71_500),
-        processes: Vec::new(),
-        recovery: None,
-        last_xid: None,
         xids: 2,
-        nvml_error: None,
+        ..DeviceStatus::default()
     }
 }
 
 fn status() -> Status {
-    let text = String::new;
-    Status {
-        supervisor: SupervisorStatus {
-            pid: 1,
-            version: "0".to_owned(),
-            uptime_s: 2.5,
-            socket: text(),
-            cuda_mapped: false,
-            draining: false,
-            clients: 3,
-            arena_bytes: 0,
-            arena_bytes_high: 0,
-            outbox_bytes_high: 0,
-        },
-        workers: Vec::new(),
-        monitor: None,
-        http: Some(HttpStatus { address: text(), pid: 1, up: true, restarts: 0 }),
-        devices: Vec::new(),
-        quarantines: Vec::new(),
-        queue: QueueStatus::default(),
-        counters: Counters::default(),
-    }
+    let version = "0".to_owned();
+    let supervisor =
+        SupervisorStatus { version, uptime_s: 2.5, clients: 3, ..SupervisorStatus::default() };
+    let http = HttpStatus { pid: 1, up: true, ..HttpStatus::default() };
+    Status { supervisor, http: Some(http), ..Status::default() }
 }
 
-/// What a pool over one GPU says that has just started.
+/// The metrics of a pool over one GPU that has just started.
 fn fresh() -> Metrics {
-    let infer = |pool: Pool| pool.windowed(8).resting();
-    started(&[DeviceId { kind: DeviceKind::Gpu, index: 0 }], infer)
+    started(&[DeviceId { kind: DeviceKind::Gpu, index: 0 }], &[])
 }
 
-/// What a pool says that has just started.
-fn started(devices: &[DeviceId], infer: impl Fn(Pool) -> Pool) -> Metrics {
-    let pool = || Pool::new(PoolConfig::DEFAULT, devices);
-    let mut pools = Pools::new(pool(), infer(pool()));
-    pools.handle(Timestamp::default(), Event::TimePassed);
-    let (roles, devices, faults) = pools.metrics(Timestamp::default());
-    let workers = pools.workers();
+/// The metrics of a pool that has just started.
+fn started(devices: &[DeviceId], models: &[ModelPlan]) -> Metrics {
+    let (config, policy) = (PoolConfig::DEFAULT, PolicyTable::default());
+    let mut core = Core::new(config, policy, devices, models, HelperLimits::of);
+    core.handle(Timestamp::default(), Event::TimePassed);
+    let (roles, devices, faults) = core.metrics(Timestamp::default());
+    let workers = core.workers().into_iter().map(|(_, row)| row).collect();
     Metrics { status: Status { workers, ..status() }, roles, devices, faults }
 }
 
-/// The same, of which there is a number for everything.
+/// Metrics in which every family has a row.
 fn complete() -> Metrics {
     let mut metrics = fresh();
     metrics.status.devices = vec![gpu(80)];
@@ -89,12 +70,10 @@ fn complete() -> Metrics {
 }
 
 fn page(metrics: Option<&Metrics>) -> Page {
-    let mut page = Page::default();
-    pool::add(&mut page, metrics);
-    Requests::default().add(&mut page);
-    let models = GridModel::all().map(Model::Grid);
-    models::add(&mut page, &Statistics::new(), models);
-    page
+    let statistics = Statistics::new();
+    let numbers = |model: Model| (model.name().to_owned(), statistics.of(&model).numbers());
+    let models: Vec<_> = GridModel::all().map(Model::Grid).map(numbers).collect();
+    super::page(&PageInput { metrics, requests: &Requests::default(), models: &models })
 }
 
 /// Rows of a text by name and labels.
@@ -160,29 +139,31 @@ fn every_family_says_what_it_is_and_of_which_type() {
     }
 }
 
-#[test]
-fn readme_names_every_family_and_no_other() {
-    let page = page(Some(&complete()));
-    let there: BTreeSet<&str> = page.names().collect();
-    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let (_, section) = README.split_once("## Metrics").expect("README has a chapter of them");
-    let section = section.split("\n## ").next().unwrap();
-    let words = section.split(|c| !is_part(c));
-    let is_name = |word: &&str| word.starts_with("gridpool_") || word.starts_with("nv_");
-    let named: BTreeSet<&str> = words.filter(is_name).collect();
-    // It is named to say that it is not there.
-    let absent = BTreeSet::from(["nv_inference_pending_request_count"]);
-    assert_eq!(&named - &absent, there);
-    assert!(absent.is_subset(&named));
+/// The table of metrics for the book, and the reasons of restarts.
+fn markdown() -> String {
+    let mut text = String::from("| metric | type | labels | meaning |\n|---|---|---|---|\n");
+    for (heading, families) in FAMILIES {
+        text.push_str(&format!("| **{heading}** | | | |\n"));
+        for Family { head: Head { name, kind, help }, source } in *families {
+            let (kind, labels) = (format!("{kind:?}").to_lowercase(), source.labels().join(", "));
+            text.push_str(&format!("| `{name}` | {kind} | {labels} | {help} |\n"));
+        }
+    }
+    let reasons = RestartReason::ALL.map(RestartReason::name).join(", ");
+    let of = "The `reason` of `gridpool_worker_restarts_total` is one of";
+    format!("{text}\n{of} {reasons}.\n")
 }
 
 #[test]
-fn readme_names_every_reason_of_a_restart_and_no_other() {
-    let (_, list) = README.split_once("`gridpool_worker_restarts_total` by `reason`").unwrap();
-    let list = list.split_once('(').unwrap().1.split_once(')').unwrap().0;
-    let mut named: Vec<&str> = list.split(", ").collect();
-    named.sort_unstable();
-    assert_eq!(named, RestartReason::ALL.map(RestartReason::name));
+fn the_generated_list_of_metrics_is_that_of_the_code() {
+    crate::generated::check("reference/metrics.md", "metrics", &markdown());
+}
+
+#[test]
+fn every_family_has_rows_on_a_page_of_a_pool_that_has_everything() {
+    let page = page(Some(&complete()));
+    let families = FAMILIES.iter().flat_map(|(_, families)| *families);
+    assert!(page.names().eq(families.map(|family| family.head.name)));
 }
 
 #[test]
@@ -250,7 +231,7 @@ fn what_workers_hold_is_added_up_whatever_they_say() {
 fn histograms_are_cumulative_and_their_last_bucket_holds_all() {
     let mut metrics = fresh();
     for value in [0.000_04, 0.000_2, 3.0, 70.0, 80.0] {
-        metrics.roles[0].spread.failover.observe(value);
+        metrics.roles[0].sums.histograms.failover.observe(value);
     }
     let text = page(Some(&metrics)).text().unwrap();
     let rows = rows(&text);
@@ -268,14 +249,16 @@ fn histograms_are_cumulative_and_their_last_bucket_holds_all() {
 fn what_the_largest_pool_says_fits_a_message() {
     let device = |index| DeviceId { kind: DeviceKind::Cpu, index };
     let devices: Vec<_> = (0..CPU_WORKERS_MAX).map(device).collect();
-    let mut metrics = started(&devices, |pool| pool.windowed(8));
+    let (path, options) = ("/m.onnx".into(), ModelOptions::default());
+    let mut metrics = started(&devices, &[ModelPlan { name: "m".to_owned(), path, options }]);
     assert_eq!(metrics.status.workers.len(), 2 * devices.len());
     for row in &mut metrics.status.workers {
         (row.device.name, row.last_fault) = ("n".repeat(100), "w".repeat(400));
     }
     metrics.faults.iter_mut().for_each(|(_, count)| *count = u64::MAX);
     assert!(metrics.faults.len() > FaultCode::listed().count(), "all of them, and others");
-    let message = ServerMessage::Metrics { request: u64::MAX, metrics: Box::new(metrics) };
+    let reply = Reply::Metrics(Box::new(metrics));
+    let message = ServerMessage::Reply { request: u64::MAX, reply };
     let bytes = codec::encode(&message).expect("it can be sent").len();
     assert!(bytes < FRAME_BYTES_MAX * 3 / 4, "{bytes}");
 }
@@ -301,11 +284,11 @@ fn every_number_stands_under_its_own_name_and_role() {
         ..Counters::default()
     };
     role.queue = QueueStatus { jobs: 24, bytes: 25, oldest_us: Some(26_000_000), ..role.queue };
-    role.retries = 27;
+    role.sums.retries = 27;
     let silent = |(reason, _): &&mut (RestartReason, u64)| *reason == RestartReason::Silent;
     role.restarts.iter_mut().find(silent).expect("all reasons are there").1 = 28;
     role.ended[2].1 = 29;
-    let work = Work {
+    let work = DeviceWork {
         attempts: 31,
         items: 32,
         h2d_bytes: 33,

@@ -1,27 +1,27 @@
-//! The models that are built in: the ops that make a grid of a grid and take no arguments, and
-//! `program`, for whatever else makes a grid of a grid.
+//! The built-in models: each op that turns a grid into a grid and takes no arguments, and `program`, which
+//! runs any program from grid to grid.
 
 use gridpool_protocol::program::{Kind, OPS, OpSpec, Type};
 use gridpool_protocol::tensor::{ANY_SIZE, DataType, TensorSpec};
 use serde_json::{Value, json};
 
-use super::config_of;
+use super::config::config_of;
 use crate::gateway::failure::Failure;
 use crate::gateway::grids::{GRID, SIZE, STATUS};
 use crate::gateway::limits::{ITEMS_MAX, SIDE_MAX};
 use crate::gateway::request::Request;
 
-/// The model whose program comes with the request.
+/// The model that runs the program in the request.
 const PROGRAM: &str = "program";
-/// What runs the models.
+/// The name of what runs these models.
 pub(super) const PLATFORM: &str = "gridpool";
 
-/// One model of grids.
+/// One built-in model.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::gateway) enum GridModel {
-    /// An op on grids.
+    /// An op.
     Op(&'static OpSpec),
-    /// Whatever program the request names.
+    /// The program that the request names.
     Program,
 }
 
@@ -35,7 +35,7 @@ impl GridModel {
         ops.map(Self::Op).chain([Self::Program])
     }
 
-    /// The model of that name.
+    /// The built-in model of that name.
     pub(in crate::gateway) fn find(name: &str) -> Option<Self> {
         Self::all().find(|model| model.name() == name)
     }
@@ -47,7 +47,7 @@ impl GridModel {
         }
     }
 
-    /// The text of the program that a request asks for.
+    /// The text of the program that a request runs.
     pub(in crate::gateway) fn program(self, request: &Request<'_>) -> Result<String, Failure> {
         match (self, &request.program) {
             (Self::Op(op), None) => Ok(op.name.to_owned()),
@@ -57,25 +57,25 @@ impl GridModel {
             ))),
             (Self::Program, Some(program)) => Ok(program.clone()),
             (Self::Program, None) => Err(Failure::bad(
-                "the model `program` needs a parameter `program` of the request, for instance \
+                "the model `program` needs the request parameter `program`, for instance \
                  \"rot90 | replace(0, 5)\"",
             )),
         }
     }
 
-    /// What it takes.
+    /// The inputs that it takes.
     #[expect(clippy::unused_self, reason = "other models take other tensors")]
     pub(in crate::gateway) fn inputs(self) -> Vec<TensorSpec> {
         vec![grids(), sizes()]
     }
 
-    /// What it gives.
+    /// The outputs that it gives.
     #[expect(clippy::unused_self, reason = "other models give other tensors")]
     pub(in crate::gateway) fn outputs(self) -> Vec<TensorSpec> {
         vec![grids(), sizes(), spec(STATUS, DataType::Int32, &[])]
     }
 
-    /// As `/v2/models/NAME/config` says it, in Triton's terms.
+    /// The document of `/v2/models/NAME/config`, in Triton's terms.
     pub(in crate::gateway) fn config(self) -> Value {
         let configs = |specs: Vec<TensorSpec>| -> Value {
             specs.iter().map(|spec| config_of(spec, true)).collect()
@@ -106,7 +106,7 @@ fn sizes() -> TensorSpec {
     spec(SIZE, DataType::Int32, &[2])
 }
 
-/// For any number of items.
+/// A tensor of any number of items.
 fn spec(name: &str, datatype: DataType, item: &[i64]) -> TensorSpec {
     let shape = [&[ANY_SIZE], item].concat();
     TensorSpec { name: name.to_owned(), datatype, shape }
@@ -123,7 +123,7 @@ mod tests {
             assert!(names.contains(&name), "{name}: {names:?}");
         }
         for name in ["replace", "objects", "palette", "first", "hconcat", "merge", "cover"] {
-            assert!(!names.contains(&name), "{name} does not make a grid of a grid by itself");
+            assert!(!names.contains(&name), "{name} needs arguments or other types");
         }
     }
 

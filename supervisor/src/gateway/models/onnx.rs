@@ -1,54 +1,54 @@
-//! The models of the pool: ONNX files that its workers have loaded, as they say themselves.
+//! The models of the pool: ONNX files that its workers have loaded.
 
 use std::sync::Arc;
 
-use gridpool_protocol::client::{InferJob, OUTPUT_BYTES_DEFAULT};
+use gridpool_client::{Job, ModelInput, OUTPUT_BYTES_DEFAULT, TensorOutputs};
 use gridpool_protocol::tensor::model::{ModelInfo, ProviderNodes};
 use gridpool_protocol::tensor::{DataType, Tensor};
 use serde_json::{Value, json};
 
-use super::config_of;
+use super::config::config_of;
 use crate::gateway::failure::Failure;
 use crate::gateway::limits::REPLY_BYTES_MAX;
-use crate::gateway::request::{Input, Request};
-use crate::gateway::statistics::Tally;
-use crate::gateway::trial::Proof;
+use crate::gateway::probe::RecentRun;
+use crate::gateway::request::{InputTensor, Request};
+use crate::gateway::tally::Tally;
 
-/// Triton's name of ONNX models, and of what runs them.
+/// Triton's name for ONNX models, and for the backend that runs them.
 pub(super) const PLATFORM: &str = "onnxruntime_onnx";
 const BACKEND: &str = "onnxruntime";
 
-/// One model, on whichever devices it is.
+/// One model of the pool.
 #[derive(Clone, Debug)]
 pub(in crate::gateway) struct OnnxModel {
-    /// As the first worker says that has it READY; else as it was last.
+    /// As the first worker that has it READY reports it. If none has, as it was last reported.
     pub(in crate::gateway) info: ModelInfo,
     /// The workers that have it READY.
     pub(in crate::gateway) workers: Vec<String>,
-    pub(in crate::gateway) state: State,
-    /// What was seen of it, whatever becomes of it.
+    pub(in crate::gateway) availability: Availability,
+    /// What the gateway has counted and seen. It survives a reload.
     pub(in crate::gateway) record: Arc<Record>,
 }
 
-/// Whether a model can be asked.
+/// Whether a model accepts requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::gateway) enum State {
+pub(in crate::gateway) enum Availability {
     /// A worker has it READY.
     Ready,
-    /// No worker that had it serves now; another will, and requests wait for it. Why not.
-    Away(String),
-    /// It could not be loaded, or has a name that is taken. Why not.
+    /// The workers that had it do not serve now, for this reason. Requests wait for the next worker.
+    NoWorker(String),
+    /// It could not be loaded, or its name is taken, for this reason.
     Unavailable(String),
-    /// It was there, and the workers serve without it.
+    /// It was unloaded: the workers serve without it.
     Unloaded,
 }
 
-/// What was seen of a model.
+/// What the gateway has counted and seen of a model.
 #[derive(Debug, Default)]
 pub(in crate::gateway) struct Record {
     pub(in crate::gateway) tally: Tally,
-    pub(in crate::gateway) proof: Proof,
-    /// Held by the trial that is under way.
+    pub(in crate::gateway) probe: RecentRun,
+    /// Held by the running probe.
     pub(in crate::gateway) turn: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -56,24 +56,31 @@ impl OnnxModel {
     /// Why it is not READY, if it is not.
     pub(in crate::gateway) fn why_not_ready(&self) -> Option<String> {
         let name = &self.info.name;
-        match &self.state {
-            State::Ready => None,
-            State::Away(why) | State::Unavailable(why) => Some(why.clone()),
-            State::Unloaded => Some(format!(
+        match &self.availability {
+            Availability::Ready => None,
+            Availability::NoWorker(why) | Availability::Unavailable(why) => Some(why.clone()),
+            Availability::Unloaded => Some(format!(
                 "`{name}` was unloaded; `gridpool model load {name}=PATH` loads it again"
             )),
         }
     }
 
-    /// Whether a request may go to the pool.
+    /// Whether it is ready; `None` if that is unknown.
+    pub(in crate::gateway) fn probed(&self) -> Option<Result<(), String>> {
+        self.record.probe.check(&self.info.sha256, &self.workers)
+    }
+
+    /// Checks that a request may go to the pool.
     pub(in crate::gateway) fn can_be_asked(&self) -> Result<(), Failure> {
         let name = &self.info.name;
-        match &self.state {
-            State::Ready | State::Away(_) => Ok(()),
-            State::Unavailable(why) => {
-                Err(Failure::unavailable(format!("the model `{name}` cannot be asked: {why}")))
+        match &self.availability {
+            Availability::Ready | Availability::NoWorker(_) => Ok(()),
+            Availability::Unavailable(why) => {
+                Err(Failure::unavailable(format!("the model `{name}` is unavailable: {why}")))
             }
-            State::Unloaded => Err(Failure::unknown(self.why_not_ready().unwrap_or_default())),
+            Availability::Unloaded => {
+                Err(Failure::unknown(self.why_not_ready().unwrap_or_default()))
+            }
         }
     }
 
@@ -82,8 +89,8 @@ impl OnnxModel {
         self.info.max_batch > 1
     }
 
-    /// The job of a request whose inputs are those that the model takes. Their data is moved there.
-    pub(super) fn job(&self, request: &mut Request<'_>) -> Result<InferJob, Failure> {
+    /// Makes the job of a request whose inputs have been checked, and moves their data into it.
+    pub(super) fn job(&self, request: &mut Request<'_>) -> Result<Job<TensorOutputs>, Failure> {
         if request.program.is_some() {
             let name = &self.info.name;
             return Err(Failure::bad(format!(
@@ -96,8 +103,9 @@ impl OnnxModel {
         request.inputs.iter().try_for_each(check_flags)?;
         let room = self.room(request)?;
         let inputs = std::mem::take(&mut request.inputs).into_iter();
-        let inputs = inputs.map(|input| (input.tensor, input.data.into_owned())).collect();
-        let job = InferJob::new(self.info.name.clone(), inputs);
+        let inputs = inputs.map(|input| (input.tensor, input.data.into_owned()));
+        let job = ModelInput::from_tensors(inputs)
+            .and_then(|inputs| Job::model(self.info.name.clone(), inputs));
         let job = job.map_err(|error| Failure::bad(error.to_string()))?;
         let job = job.with_output_bytes(room).with_priority(request.priority).refuse_if_busy();
         Ok(match request.deadline {
@@ -106,23 +114,23 @@ impl OnnxModel {
         })
     }
 
-    /// Room for the outputs, which must not be more than a reply may have.
+    /// Bytes to reserve for the outputs. They must fit a response.
     fn room(&self, request: &Request<'_>) -> Result<u64, Failure> {
         let tensors: Vec<Tensor> = request.inputs.iter().map(|i| i.tensor.clone()).collect();
         let most = REPLY_BYTES_MAX as u64;
         match (request.output_bytes, self.info.output_bytes(&tensors)) {
             (Some(bytes), _) if bytes == 0 || bytes > most => {
-                Err(Failure::bad(format!("`output_bytes` is {bytes}; it is 1 to {most}")))
+                Err(Failure::bad(format!("`output_bytes` is {bytes}; it must be 1 to {most}")))
             }
             (_, Some(bytes)) if bytes > most => Err(Failure::bad(format!(
-                "the outputs would take {bytes} bytes; at most {most} are sent: send fewer rows at once"
+                "the outputs would take {bytes} bytes; a response has at most {most}: send fewer rows at once"
             ))),
             (Some(bytes), _) | (None, Some(bytes)) => Ok(bytes),
             (None, None) => Ok(OUTPUT_BYTES_DEFAULT),
         }
     }
 
-    /// As `/v2/models/NAME/config` says it, in Triton's terms.
+    /// The document of `/v2/models/NAME/config`, in Triton's terms.
     pub(super) fn config(&self) -> Value {
         let ModelInfo { name, sha256, onnxruntime, max_batch, contexts, .. } = &self.info;
         let has_rows = self.has_rows();
@@ -151,22 +159,22 @@ impl OnnxModel {
     }
 }
 
-/// `CUDAExecutionProvider 53, CPUExecutionProvider 2`.
+/// Writes `CUDAExecutionProvider 53, CPUExecutionProvider 2`.
 pub(in crate::gateway) fn nodes(nodes: &[ProviderNodes]) -> String {
     let one = |of: &ProviderNodes| format!("{} {}", of.provider, of.nodes);
     nodes.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether all inputs have as many rows as the first.
-fn check_rows(inputs: &[Input<'_>]) -> Result<(), Failure> {
-    let rows = |input: &Input<'_>| input.tensor.shape().first().copied();
+/// Checks that all inputs have the same number of rows.
+fn check_rows(inputs: &[InputTensor<'_>]) -> Result<(), Failure> {
+    let rows = |input: &InputTensor<'_>| input.tensor.shape().first().copied();
     let Some(first) = inputs.first() else { return Ok(()) };
     let Some(other) = inputs.iter().find(|input| rows(input) != rows(first)) else {
         return Ok(());
     };
     let count = |input| rows(input).unwrap_or_default();
     Err(Failure::bad(format!(
-        "dimension 0 of `{}` is {}, of `{}` it is {}: rows of all inputs belong together",
+        "dimension 0 of `{}` is {}, but of `{}` it is {}: all inputs must have the same number of rows",
         other.tensor.name(),
         count(other),
         first.tensor.name(),
@@ -174,8 +182,8 @@ fn check_rows(inputs: &[Input<'_>]) -> Result<(), Failure> {
     )))
 }
 
-/// Whether the bytes of a BOOL are that.
-fn check_flags(input: &Input<'_>) -> Result<(), Failure> {
+/// Checks that every byte of a BOOL is 0 or 1.
+fn check_flags(input: &InputTensor<'_>) -> Result<(), Failure> {
     if input.tensor.datatype() != DataType::Bool {
         return Ok(());
     }

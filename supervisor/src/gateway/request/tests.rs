@@ -1,4 +1,4 @@
-//! Requests that make no sense by themselves.
+//! Requests that are wrong whatever the model.
 
 use axum::http::HeaderValue;
 use serde_json::json;
@@ -15,26 +15,26 @@ fn one(more: &Value) -> Value {
     body
 }
 
-/// What is made of a request, for `look` to look at.
-fn read<T>(body: &Value, look: impl FnOnce(Request<'_>) -> T) -> Result<T, String> {
+/// Parses a request and applies `read` to it.
+fn parsed<T>(body: &Value, read: impl FnOnce(Request<'_>) -> T) -> Result<T, String> {
     let text = body.to_string();
     let parsed = parse(&HeaderMap::new(), text.as_bytes());
-    parsed.map(look).map_err(|failure| failure.message().to_owned())
+    parsed.map(read).map_err(|failure| failure.message().to_owned())
 }
 
 #[test]
 fn outputs_are_all_or_those_named_each_as_bytes_or_as_json() {
-    let wanted = |more: Value| read(&one(&more), |request| request.wanted);
-    assert_eq!(wanted(json!({})), Ok(Wanted::All { binary: false }));
-    assert_eq!(wanted(json!({"outputs": []})), Ok(Wanted::All { binary: false }));
+    let wanted = |more: Value| parsed(&one(&more), |request| request.wanted);
+    assert_eq!(wanted(json!({})), Ok(WantedOutputs::All { binary: false }));
+    assert_eq!(wanted(json!({"outputs": []})), Ok(WantedOutputs::All { binary: false }));
     let all = json!({"parameters": {"binary_data_output": true}});
-    assert_eq!(wanted(all), Ok(Wanted::All { binary: true }));
+    assert_eq!(wanted(all), Ok(WantedOutputs::All { binary: true }));
     let some = json!({
         "parameters": {"binary_data_output": true},
         "outputs": [{"name": "A"}, {"name": "B", "parameters": {"binary_data": false}}]
     });
     let names = [("A", true), ("B", false)].map(|(name, binary)| (name.to_owned(), binary));
-    assert_eq!(wanted(some), Ok(Wanted::Some(names.to_vec())));
+    assert_eq!(wanted(some), Ok(WantedOutputs::Some(names.to_vec())));
     let classes = json!({"outputs": [{"name": "A", "parameters": {"classification": 3}}]});
     assert!(wanted(classes).unwrap_err().contains("classification is not served"));
     let none = json!({"outputs": [{"name": "A", "parameters": {"classification": 0}}]});
@@ -47,7 +47,7 @@ fn outputs_are_all_or_those_named_each_as_bytes_or_as_json() {
 fn parameters_are_read_or_refused_and_zero_is_the_default() {
     let with = |parameters: Value| {
         let body = one(&json!({ "parameters": parameters }));
-        read(&body, |request| (request.deadline, request.priority))
+        parsed(&body, |request| (request.deadline, request.priority))
     };
     assert_eq!(with(json!({"timeout": 0, "priority": 0})), Ok((None, Priority::Normal)));
     let late = (Some(Duration::from_micros(1)), Priority::High);
@@ -55,12 +55,12 @@ fn parameters_are_read_or_refused_and_zero_is_the_default() {
     assert_eq!(with(json!({"priority": 2, "of_their_own": {}})), Ok((None, Priority::Low)));
     for wrong in [json!("1"), json!(1.0), json!(-1), json!(null), json!([1])] {
         let error = with(json!({ "timeout": wrong })).unwrap_err();
-        assert!(error.contains("it is a whole number"), "{error}");
+        assert!(error.contains("it must be a whole number"), "{error}");
     }
 }
 
 #[test]
-fn bytes_are_dealt_out_to_the_inputs_in_their_order_to_the_last_one() {
+fn bytes_go_to_the_inputs_in_order_until_none_is_left() {
     let input = |name: &str, size: usize| {
         json!({"name": name, "shape": [size], "datatype": "UINT8",
                "parameters": {"binary_data_size": size}})
@@ -79,16 +79,16 @@ fn bytes_are_dealt_out_to_the_inputs_in_their_order_to_the_last_one() {
 }
 
 #[test]
-fn an_integer_of_any_size_in_a_shape_is_no_way_round_the_limits() {
+fn no_integer_in_a_shape_passes_the_limits() {
     for shape in [json!([u64::MAX]), json!([1_u64 << 33, 1_u64 << 33]), json!([-1]), json!([1.5])] {
         let mut body = one(&json!({}));
         body["inputs"][0]["shape"] = shape.clone();
-        assert!(read(&body, |request| request.id).is_err(), "{shape}");
+        assert!(parsed(&body, |request| request.id).is_err(), "{shape}");
     }
     let mut body = one(&json!({}));
     body["inputs"][0]["shape"] = json!([1_u64 << 32]);
     assert!(
-        read(&body, |request| request.id).unwrap_err().contains("it has 2 elements"),
+        parsed(&body, |request| request.id).unwrap_err().contains("it has 2 elements"),
         "no room is made for it"
     );
 }

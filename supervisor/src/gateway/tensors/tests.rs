@@ -1,4 +1,4 @@
-//! Data of tensors to bytes and back.
+//! Tensor data is converted to bytes and back.
 
 use super::*;
 
@@ -6,15 +6,15 @@ fn tensor(datatype: DataType, shape: &[u64]) -> Tensor {
     Tensor::new("x", datatype, shape.to_vec()).unwrap()
 }
 
-/// What becomes of a list of JSON, as JSON again.
+/// Parses JSON and writes it again.
 fn there_and_back(datatype: DataType, shape: &[u64], json: &str) -> Result<String, String> {
     let tensor = tensor(datatype, shape);
     let data = parse(json, &tensor).map_err(|error| error.to_string())?;
-    Ok(serde_json::to_string(&Flat(&Output::private(tensor, data))).unwrap())
+    Ok(serde_json::to_string(&Flat(&OutputTensor::private(tensor, data))).unwrap())
 }
 
 #[test]
-fn integers_are_exact_to_their_last_digit_and_none_is_rounded_into_its_type() {
+fn integers_are_exact_to_their_last_digit_or_refused() {
     let cases = [
         (DataType::Uint8, "0", "255", "256", "-1"),
         (DataType::Int8, "-128", "127", "128", "-129"),
@@ -43,13 +43,13 @@ fn integers_are_exact_to_their_last_digit_and_none_is_rounded_into_its_type() {
         for wrong in [above, below, "1.0", "1e2", "true"] {
             let error = there_and_back(datatype, &[2], &format!("[1,{wrong}]")).unwrap_err();
             assert!(error.contains("element 1 is "), "{datatype} {wrong}: {error}");
-            assert!(error.contains(&format!("which is no {datatype}")), "{error}");
+            assert!(error.contains(&format!("which is not a {datatype}")), "{error}");
         }
     }
 }
 
 #[test]
-fn data_is_flat_or_nested_as_the_shape_says_and_nothing_between() {
+fn data_is_flat_or_nested_exactly_as_the_shape_says() {
     let take = |json: &str| there_and_back(DataType::Uint8, &[2, 3], json);
     let flat = Ok("[1,2,3,4,5,6]".to_owned());
     assert_eq!(take("[1,2,3,4,5,6]"), flat);
@@ -58,11 +58,11 @@ fn data_is_flat_or_nested_as_the_shape_says_and_nothing_between() {
         ("[[1,2],[3,4],[5,6]]", "a list of dimension 1 has 2 entries, the shape says 3"),
         ("[[1,2,3]]", "a list of dimension 0 has 1 entries, the shape says 2"),
         ("[[[1,2,3],[4,5,6]]]", "it is nested deeper than its 2 dimensions"),
-        ("[1,2,3,[4,5,6]]", "numbers must stand in one flat list, or in lists nested 2 deep"),
-        ("[[1,2,3],4,5,6]", "numbers must stand in one flat list, or in lists nested 2 deep"),
-        ("[1,2,3,4,5]", "it has 5 elements, its shape says 6"),
+        ("[1,2,3,[4,5,6]]", "put the numbers in one flat list, or in lists nested 2 deep"),
+        ("[[1,2,3],4,5,6]", "put the numbers in one flat list, or in lists nested 2 deep"),
+        ("[1,2,3,4,5]", "it has 5 elements, but its shape says 6"),
         ("[1,2,3,4,5,6,7]", "it has more than 6 elements"),
-        ("7", "numbers must stand in one flat list"),
+        ("7", "put the numbers in one flat list"),
         ("[1,2,3,4,5,\"6\"]", "invalid type: string \"6\", expected a list of numbers"),
         ("[1,2,3,4,5,null]", "invalid type: null, expected a list of numbers"),
     ];
@@ -76,10 +76,10 @@ fn data_is_flat_or_nested_as_the_shape_says_and_nothing_between() {
 }
 
 #[test]
-fn other_types_are_taken_as_they_are_or_refused_with_a_sentence() {
+fn other_types_are_exact_or_refused_with_a_sentence() {
     let fp32 = there_and_back(DataType::Fp32, &[3], "[0.5,-1,3]");
     assert_eq!(fp32, Ok("[0.5,-1.0,3.0]".to_owned()));
-    assert!(there_and_back(DataType::Fp32, &[1], "[1e39]").is_err(), "it is no number of 32 bits");
+    assert!(there_and_back(DataType::Fp32, &[1], "[1e39]").is_err(), "it does not fit 32 bits");
     let fp64 = there_and_back(DataType::Fp64, &[2], "[0.1,5.0216813883093451685e-66]");
     assert_eq!(fp64, Ok("[0.1,5.021681388309345e-66]".to_owned()), "to the last bit");
     let flags = there_and_back(DataType::Bool, &[2], "[true,false]");
@@ -87,15 +87,16 @@ fn other_types_are_taken_as_they_are_or_refused_with_a_sentence() {
     assert!(there_and_back(DataType::Bool, &[1], "[1]").is_err());
     for datatype in [DataType::Fp16, DataType::Bf16] {
         let error = there_and_back(datatype, &[1], "[1.0]").unwrap_err();
-        assert!(error.contains("goes as binary data only"), "{error}");
+        assert!(error.contains("is sent as binary data only"), "{error}");
     }
 }
 
 #[test]
-fn a_number_that_json_has_not_is_refused_by_the_name_of_its_tensor() {
+fn a_number_that_json_cannot_express_is_refused_with_the_name_of_its_tensor() {
     let text = |datatype, data: Vec<u8>| {
         let tensor = Tensor::new("logits", datatype, vec![2]).unwrap();
-        serde_json::to_string(&Flat(&Output::private(tensor, data))).map_err(|e| e.to_string())
+        serde_json::to_string(&Flat(&OutputTensor::private(tensor, data)))
+            .map_err(|e| e.to_string())
     };
     let singles = |numbers: [f32; 2]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
     assert_eq!(text(DataType::Fp32, singles([0.5, -1.0])), Ok("[0.5,-1.0]".to_owned()));
@@ -108,7 +109,7 @@ fn a_number_that_json_has_not_is_refused_by_the_name_of_its_tensor() {
     for (said, what) in cases {
         let error = said.unwrap_err();
         assert!(error.starts_with("output `logits` (FP"), "{error}");
-        assert!(error.contains(&format!(") has {what} in it")), "{error}");
+        assert!(error.contains(&format!(") contains {what}, which")), "{error}");
         assert!(error.contains("ask for it with binary_data"), "{error}");
     }
 }

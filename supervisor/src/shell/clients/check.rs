@@ -3,19 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
+use gridpool_core::event::{self, JobRequest};
 use gridpool_protocol::batch::{BatchLayout, PART_ALIGN};
-use gridpool_protocol::ids::{ArenaId, JobId, Role};
-use gridpool_protocol::limits::{DEADLINE_MAX, INFER_INLINE_BYTES_MAX, INLINE_BYTES_MAX};
+use gridpool_protocol::ids::{ArenaId, JobId};
 use gridpool_protocol::message::{
-    Destination, InferSubmission, Inline, Input, ModelCall, Payload, Slice, Submission,
+    Destination, Inline, Input, Packing, Payload, Slice, Submission, Terms, Work,
 };
 use gridpool_protocol::output::OutputLayout;
+use gridpool_protocol::program::Ties;
 use gridpool_protocol::status::RUN_TEXT_MAX;
 
 use super::{ClientArena, Connection};
-use crate::pool::event::JobRequest;
 
 /// What a job costs its client's share beside its cells: about what a launch takes in cells.
 const COST_PER_JOB: u64 = 4_096;
@@ -24,139 +23,151 @@ const COST_PER_JOB: u64 = 4_096;
 const NO_CHAOS: &str = "this pool takes no faults on purpose; to have it take them, start it with \
                         `gridpool serve --allow-chaos`";
 
+/// The arenas that a job uses.
+type Arenas = BTreeMap<ArenaId, Arc<ClientArena>>;
+
+/// What depends on the kind of work.
+struct Known {
+    work: event::Work,
+    items: u32,
+    /// What it costs, if that does not follow from its bytes.
+    cost: Option<u64>,
+    /// Bytes of the input and of the result, where the work says them.
+    bytes: Option<(u64, u64)>,
+}
+
+/// The bytes of a job that were claimed.
+#[derive(Default)]
+struct Claimed {
+    arenas: Arenas,
+    inline_bytes: u64,
+    arena_bytes: u64,
+}
+
 impl Connection {
-    /// A program over grids: what the core has to know of it, and the arenas that it uses.
+    /// What the core has to know of a submission, and the arenas that it uses.
     pub(super) fn check(
         &mut self,
         submission: &Submission,
-    ) -> Result<(JobRequest, BTreeMap<ArenaId, Arc<ClientArena>>), String> {
-        if submission.chaos.is_some() && !self.shared.allows_chaos.load(Ordering::Relaxed) {
+    ) -> Result<(JobRequest, Arenas), String> {
+        let Submission { key, work, payload, terms } = submission;
+        let &Terms { priority, idempotent, chaos, .. } = terms;
+        if chaos.is_some() && !self.shared.allows_chaos.load(Ordering::Relaxed) {
             return Err(NO_CHAOS.to_owned());
         }
-        let call = &submission.call;
-        let program = self.programs.compile(&call.program, call.ties);
-        let program = &*program.map_err(|error| error.to_string())?;
-        let Payload { items, cells, .. } = &call.payload;
-        let (items, cells) = (*items, *cells);
-        let grids = program.grids_per_item();
-        let batch = BatchLayout::new(items, grids, cells).map_err(|error| error.to_string())?;
-        let output = OutputLayout::new(program, batch).map_err(|error| error.to_string())?;
-        let output_bytes = output.bytes();
-        let mut arenas = BTreeMap::new();
-        let mut inline_bytes = 0;
-        match &call.payload.input {
-            Input::Inline(bytes) => {
-                let (got, want) = (bytes.0.len(), batch.bytes());
-                if got != want || got > INLINE_BYTES_MAX {
-                    return Err(format!(
-                        "an inline batch of {got} bytes; its layout takes {want}, \
-                                        and at most {INLINE_BYTES_MAX} may travel inline"
-                    ));
+        let known = match (work, payload.packing) {
+            (Work::Program { text, ties }, Packing::Grids { items, cells }) => {
+                self.check_program(text, *ties, items, cells)?
+            }
+            (Work::Model { name }, Packing::Tensors) => {
+                if chaos.is_some() {
+                    return Err("programs meet faults on purpose, models do not".to_owned());
                 }
-                inline_bytes += got;
+                let work = event::Work::Model { name: name.as_str().into() };
+                Known { work, items: 1, cost: None, bytes: None }
             }
-            Input::Arena(slice) => self.claim(slice, batch.bytes() as u64, &mut arenas)?,
-        }
-        match &call.payload.output {
-            Destination::Inline if output_bytes > INLINE_BYTES_MAX => {
-                return Err(format!(
-                    "a result of {output_bytes} bytes cannot travel inline; at \
-                                    most {INLINE_BYTES_MAX} may"
-                ));
+            (Work::Program { .. }, Packing::Tensors) => {
+                return Err("a program runs over grids, not over tensors".to_owned());
             }
-            Destination::Inline => inline_bytes += output_bytes,
-            Destination::Arena(slice) => {
-                self.claim(slice, output_bytes as u64, &mut arenas)?;
-                if let Input::Arena(input) = &call.payload.input
-                    && slice.overlaps(input)
-                {
-                    return Err("the result would overwrite the batch".to_owned());
-                }
+            (Work::Model { .. }, Packing::Grids { .. }) => {
+                return Err("a model runs over tensors, not over grids".to_owned());
             }
-        }
+        };
+        let claimed = self.claim(payload, work.inline_bytes_max(), known.bytes)?;
+        let Claimed { arenas, inline_bytes, arena_bytes } = claimed;
+        let bytes = || arena_bytes.saturating_add(inline_bytes);
+        let is_inline = matches!(payload.output, Destination::Inline);
         let request = JobRequest {
             job: JobId(self.shared.next_id()),
-            role: Role::Grid,
-            model: None,
-            key: submission.key,
-            label: label(&call.program),
-            program_hash: program.shared_hash(),
-            items: call.payload.items,
-            cost: u64::from(call.payload.cells) * program.steps().len() as u64 + COST_PER_JOB,
-            inline_bytes: inline_bytes as u64,
-            deadline: Duration::from_millis(submission.deadline_ms).min(DEADLINE_MAX),
-            priority: submission.priority,
-            idempotent: submission.idempotent,
-            divisible: matches!(call.payload.output, Destination::Arena(_)),
-            answer_inline: matches!(call.payload.output, Destination::Inline),
+            // Each shard writes its own items' places of the result, which tensors do not have.
+            divisible: !is_inline && known.work.model().is_none(),
+            work: known.work,
+            key: *key,
+            label: label(work.text()),
+            items: known.items,
+            cost: known.cost.unwrap_or_else(bytes).saturating_add(COST_PER_JOB),
+            inline_bytes,
+            deadline: terms.deadline(),
+            priority,
+            idempotent,
+            answer_inline: is_inline,
             content: None,
         };
         Ok((request, arenas))
     }
 
-    /// A request of a model. What its tensors are is looked at in the worker.
-    pub(super) fn check_request(
+    fn check_program(
+        &mut self,
+        text: &str,
+        ties: Ties,
+        items: u32,
+        cells: u32,
+    ) -> Result<Known, String> {
+        let program = self.programs.compile(text, ties).map_err(|error| error.to_string())?;
+        let batch = BatchLayout::new(items, program.grids_per_item(), cells);
+        let batch = batch.map_err(|error| error.to_string())?;
+        let output = OutputLayout::new(&program, batch).map_err(|error| error.to_string())?;
+        Ok(Known {
+            work: event::Work::Program { hash: program.shared_hash() },
+            items,
+            cost: Some(u64::from(cells) * program.steps().len() as u64),
+            bytes: Some((batch.bytes() as u64, output.bytes() as u64)),
+        })
+    }
+
+    /// Claims the input and the place of the result, where at most `inline_max` bytes each travel
+    /// inline.
+    fn claim(
         &self,
-        submission: &InferSubmission,
-    ) -> Result<(JobRequest, BTreeMap<ArenaId, Arc<ClientArena>>), String> {
-        let ModelCall { model, input, output } = &submission.call;
-        self.shared.lock().check_model(model)?;
-        let mut arenas = BTreeMap::new();
-        let (mut bytes, mut inline_bytes) = (0, 0);
-        match input {
-            Input::Inline(Inline(own)) if own.len() > INFER_INLINE_BYTES_MAX => {
-                return Err(format!(
-                    "inline inputs of {} bytes; at most {INFER_INLINE_BYTES_MAX} may travel inline",
-                    own.len()
-                ));
+        payload: &Payload,
+        inline_max: usize,
+        bytes: Option<(u64, u64)>,
+    ) -> Result<Claimed, String> {
+        let mut claimed = Claimed::default();
+        let (input_bytes, output_bytes) = bytes.unzip();
+        match &payload.input {
+            Input::Inline(Inline(own)) => {
+                let (got, want) = (own.len(), input_bytes.unwrap_or(own.len() as u64));
+                if got as u64 != want || got > inline_max {
+                    return Err(format!(
+                        "an inline input of {got} bytes; it takes {want}, and at most {inline_max} may \
+                         travel inline"
+                    ));
+                }
+                claimed.inline_bytes += want;
             }
-            Input::Inline(Inline(own)) => inline_bytes += own.len() as u64,
-            Input::Arena(slice) => {
-                bytes += slice.bytes;
-                self.claim(slice, slice.bytes, &mut arenas)?;
-            }
+            Input::Arena(slice) => self.claim_slice(*slice, input_bytes, &mut claimed)?,
         }
-        match output {
-            // How much it will be is not known: at most so much.
-            Destination::Inline => inline_bytes += INFER_INLINE_BYTES_MAX as u64,
+        match &payload.output {
+            Destination::Inline => {
+                // How much a model gives is not known: at most that much.
+                let bytes = output_bytes.unwrap_or(inline_max as u64);
+                if bytes > inline_max as u64 {
+                    return Err(format!(
+                        "a result of {bytes} bytes cannot travel inline; at most {inline_max} may"
+                    ));
+                }
+                claimed.inline_bytes += bytes;
+            }
             Destination::Arena(slice) => {
-                bytes += slice.bytes;
-                self.claim(slice, slice.bytes, &mut arenas)?;
-                if let Input::Arena(input) = input
-                    && slice.overlaps(input)
-                {
-                    return Err("the outputs would overwrite the inputs".to_owned());
+                self.claim_slice(*slice, output_bytes, &mut claimed)?;
+                if matches!(&payload.input, Input::Arena(input) if slice.overlaps(input)) {
+                    return Err("the result would overwrite the input".to_owned());
                 }
             }
         }
-        let request = JobRequest {
-            job: JobId(self.shared.next_id()),
-            role: Role::Infer,
-            model: Some(model.as_str().into()),
-            key: submission.key,
-            label: label(model),
-            program_hash: format!("model:{model}").into(),
-            items: 1,
-            cost: bytes.saturating_add(inline_bytes).saturating_add(COST_PER_JOB),
-            inline_bytes,
-            deadline: Duration::from_millis(submission.deadline_ms).min(DEADLINE_MAX),
-            priority: submission.priority,
-            idempotent: submission.idempotent,
-            divisible: false,
-            answer_inline: matches!(output, Destination::Inline),
-            content: None,
-        };
-        Ok((request, arenas))
+        Ok(claimed)
     }
 
     /// Checks that a slice lies in an arena of this client and is as long as it must be.
-    fn claim(
+    fn claim_slice(
         &self,
-        slice: &Slice,
-        want: u64,
-        claimed: &mut BTreeMap<ArenaId, Arc<ClientArena>>,
+        slice: Slice,
+        want: Option<u64>,
+        claimed: &mut Claimed,
     ) -> Result<(), String> {
-        let Slice { arena: id, offset, bytes } = *slice;
+        let Slice { arena: id, offset, bytes } = slice;
+        let want = want.unwrap_or(bytes);
         let arena = self.arenas.get(&id);
         let arena = arena.ok_or_else(|| format!("{id} is no arena of this connection"))?;
         if offset.checked_add(bytes).is_none_or(|end| end > arena.bytes()) {
@@ -167,12 +178,12 @@ impl Connection {
         }
         if bytes != want || !offset.is_multiple_of(PART_ALIGN as u64) {
             return Err(format!(
-                "a slice of {bytes} bytes at {offset}; it must have {want} bytes \
-                                and start at a multiple of {}",
-                PART_ALIGN
+                "a slice of {bytes} bytes at {offset}; it must have {want} bytes and start at a \
+                 multiple of {PART_ALIGN}"
             ));
         }
-        claimed.insert(id, Arc::clone(arena));
+        claimed.arena_bytes += bytes;
+        claimed.arenas.insert(id, Arc::clone(arena));
         Ok(())
     }
 }

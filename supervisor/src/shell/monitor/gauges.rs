@@ -123,14 +123,14 @@ impl Inner {
         let mut state = self.lock();
         if let Line::Reclaimed { pid, reclaimed, waited_ms, .. } = line {
             tracing::debug!(%device, pid, reclaimed, waited_ms, "memory of a dead process");
-            // Whoever asked may have given up.
+            // The thread that asked may have given up.
             if let Some(answer) = state.questions.get_mut(&(device, pid)) {
                 *answer = Some(reclaimed);
             }
         }
         let news = state.gauges.entry(device).or_default().take_in(device, line);
         self.changed.notify_all();
-        // Not under the lock: whoever is told takes the core's.
+        // Not under the lock: the receiver takes the core's.
         drop(state);
         if let Some(fault) = news {
             tell(device, fault);

@@ -2,51 +2,112 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Instant;
 
+use gridpool_core::Core;
+use gridpool_core::action::Action;
+use gridpool_core::config::{HelperLimits, PoolConfig};
+use gridpool_core::event::{Event, HelperEvent, Timestamp};
+use gridpool_core::policy::PolicyTable;
 use gridpool_protocol::ids::DeviceKind;
 use tempfile::TempDir;
 
 use super::*;
 
 /// Far longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const GPU: DeviceId = DeviceId { kind: DeviceKind::Gpu, index: 3 };
 const BEAT: &str = "echo '{\"beat\":{}}'";
 /// Lives and says nothing.
 const SLEEP: &str = "exec sleep 600";
 
+/// The core, which has the monitor started and killed, and a clock.
+struct Rules {
+    core: Mutex<Core>,
+    /// Signalled when the core has taken in an event.
+    changed: Condvar,
+    monitor: OnceLock<Monitor>,
+    began: Instant,
+    is_over: AtomicBool,
+}
+
+impl Rules {
+    fn tell(&self, event: Event) {
+        let mut core = self.core.lock().unwrap();
+        core.handle(Timestamp(self.began.elapsed()), event);
+        while let Some(action) = core.poll_action() {
+            if let Action::Helper(Helper::Monitor, action) = action {
+                self.monitor.get().expect("it is there").perform(action);
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    fn helper(&self, event: HelperEvent) {
+        self.tell(Event::Helper(Helper::Monitor, event));
+    }
+
+    /// Calls the core when it asks for that.
+    fn keep_time(&self) {
+        while !self.is_over.load(Ordering::Relaxed) {
+            let core = self.core.lock().unwrap();
+            let now = Timestamp(self.began.elapsed());
+            let wait = core.poll_deadline().map_or(TIMEOUT, |at| at.since(now));
+            drop(self.changed.wait_timeout(core, wait).unwrap());
+            self.tell(Event::TimePassed);
+        }
+    }
+}
+
 struct Rig {
-    monitor: Monitor,
+    rules: Arc<Rules>,
     told: Receiver<(DeviceId, FaultCode)>,
     folder: TempDir,
 }
 
 /// A monitor that runs `script`, with `$n` the number of the process, and its limits changed.
-fn rig_with(script: &str, change: impl FnOnce(&mut Patience)) -> Rig {
+fn rig_with(script: &str, change: impl FnOnce(&mut HelperLimits)) -> Rig {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("monitor.sh");
     let starts = folder.path().join("starts").display().to_string();
     let count = format!("echo \"$$ $*\" >> '{starts}'\nn=$(wc -l < '{starts}')\nn=$((n))");
     fs::write(&program, format!("#!/bin/sh\n{count}\n{script}\n")).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    let mut patience = Patience {
-        start: PATIENCE,
-        silence: PATIENCE,
+    let mut limits = HelperLimits {
+        start: TIMEOUT,
+        silence: TIMEOUT,
         backoff_min: Duration::from_millis(1),
         backoff_max: Duration::from_millis(4),
-        ..Patience::DEFAULT
+        ..HelperLimits::of(Helper::Monitor)
     };
-    change(&mut patience);
+    change(&mut limits);
     let cpu = DeviceId { kind: DeviceKind::Cpu, index: 0 };
     let devices = [
         PoolDevice { id: cpu, uuid: String::new() },
         PoolDevice { id: GPU, uuid: "GPU-3".to_owned() },
     ];
+    let (config, policy) = (PoolConfig::DEFAULT, PolicyTable::default());
+    let rules = Arc::new(Rules {
+        core: Mutex::new(Core::new(config, policy, &[], &[], |_| limits)),
+        changed: Condvar::new(),
+        monitor: OnceLock::new(),
+        began: clock::now(),
+        is_over: AtomicBool::new(false),
+    });
     let (sender, told) = mpsc::channel();
     let tell = Box::new(move |device, fault| sender.send((device, fault)).unwrap_or(()));
-    let monitor = Monitor::start(program, &devices, patience, tell).unwrap().unwrap();
-    Rig { monitor, told, folder }
+    let for_post = Arc::clone(&rules);
+    let post = Box::new(move |event| for_post.helper(event));
+    let monitor = Monitor::new(program, &devices, post, tell).unwrap().unwrap();
+    rules.monitor.get_or_init(|| monitor);
+    let for_time = Arc::clone(&rules);
+    thread::spawn(move || for_time.keep_time());
+    rules.helper(HelperEvent::Wanted);
+    Rig { rules, told, folder }
 }
 
 fn rig(script: &str) -> Rig {
@@ -54,16 +115,25 @@ fn rig(script: &str) -> Rig {
 }
 
 impl Rig {
-    /// Waits until what the monitor knows is so.
-    fn until(&self, what: &str, is_so: impl Fn(&State) -> bool) {
-        let inner = &self.monitor.0;
-        let state = inner.lock();
-        let waited = inner.changed.wait_timeout_while(state, PATIENCE, |state| !is_so(state));
+    fn monitor(&self) -> &Monitor {
+        self.rules.monitor.get().unwrap()
+    }
+
+    /// Waits until what the core knows is so.
+    fn until(&self, what: &str, is_so: impl Fn(HelperStatus) -> bool) {
+        let core = self.rules.core.lock().unwrap();
+        let is_not = |core: &mut Core| !is_so(core.helper(Helper::Monitor));
+        let waited = self.rules.changed.wait_timeout_while(core, TIMEOUT, is_not);
         assert!(!waited.unwrap().1.timed_out(), "{what}");
     }
 
+    fn status(&self) -> (MonitorStatus, Vec<DeviceStatus>) {
+        let core = self.rules.core.lock().unwrap().helper(Helper::Monitor);
+        self.monitor().status(core)
+    }
+
     fn told(&self) -> (DeviceId, FaultCode) {
-        self.told.recv_timeout(PATIENCE).expect("something is told")
+        self.told.recv_timeout(TIMEOUT).expect("something is told")
     }
 
     /// The process numbers of all that were started, and their arguments.
@@ -79,7 +149,9 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        self.monitor.stop();
+        self.rules.helper(HelperEvent::Unwanted);
+        self.rules.is_over.store(true, Ordering::Relaxed);
+        self.rules.changed.notify_all();
     }
 }
 
@@ -87,8 +159,8 @@ fn is_there(pid: u32) -> bool {
     fs::exists(format!("/proc/{pid}")).unwrap()
 }
 
-fn is_up(state: &State) -> bool {
-    state.process.as_ref().is_some_and(|process| process.is_up)
+fn is_up(status: HelperStatus) -> bool {
+    status.is_up
 }
 
 #[test]
@@ -128,7 +200,7 @@ fn what_it_says_is_kept_and_what_is_news_is_told() {
         FaultCode::Xid(31),
     ];
     assert_eq!(told, news.map(|fault| (GPU, fault)), "what is the same again is no news");
-    let (monitor, devices) = rig.monitor.status();
+    let (monitor, devices) = rig.status();
     let (pid, arguments) = rig.starts().remove(0);
     assert_eq!(monitor, MonitorStatus { pid, up: true, restarts: 0 });
     let own = std::process::id();
@@ -152,8 +224,8 @@ fn what_it_says_is_kept_and_what_is_news_is_told() {
 #[test]
 fn one_that_dies_is_started_again() {
     let rig = rig("[ $n -le 4 ] && exit 3\necho '{\"beat\":{}}'\nexec sleep 600");
-    rig.until("the fifth stays", |state| is_up(state) && state.starts == 5);
-    assert_eq!(rig.monitor.status().0.restarts, 4);
+    rig.until("the fifth stays", |status| is_up(status) && status.restarts == 4);
+    assert_eq!(rig.status().0.restarts, 4);
     let pids: Vec<_> = rig.starts().into_iter().map(|(pid, _)| pid).collect();
     assert_eq!(pids.len(), 5);
     assert!(pids[..4].iter().all(|&pid| !is_there(pid)), "all were reaped");
@@ -161,15 +233,15 @@ fn one_that_dies_is_started_again() {
 
 #[test]
 fn one_that_falls_silent_is_killed_and_another_takes_its_place() {
-    let short = |patience: &mut Patience| patience.silence = Duration::from_millis(50);
+    let short = |limits: &mut HelperLimits| limits.silence = Duration::from_millis(50);
     let script = format!("{BEAT}\n[ $n -ge 2 ] && while {BEAT}; do sleep 0.01; done\n{SLEEP}");
     let rig = rig_with(&script, short);
-    rig.until("another is up", |state| is_up(state) && state.starts >= 2);
+    rig.until("another is up", |status| is_up(status) && status.restarts >= 1);
     assert!(!is_there(rig.starts()[0].0), "the silent one is gone");
     // One that never gave a sign of life has another limit.
     let script = format!("[ $n -eq 1 ] && {SLEEP}\n{BEAT}\n{SLEEP}");
-    let rig = rig_with(&script, |patience| patience.start = Duration::from_millis(50));
-    rig.until("another is up", |state| is_up(state) && state.starts >= 2);
+    let rig = rig_with(&script, |limits| limits.start = Duration::from_millis(50));
+    rig.until("another is up", |status| is_up(status) && status.restarts >= 1);
 }
 
 #[test]
@@ -194,20 +266,10 @@ fn one_that_says_what_it_must_not_is_killed_and_another_takes_its_place() {
     for case in cases {
         let script = format!("if [ $n -eq 1 ]; then\n{case}\n{SLEEP}\nfi\n{BEAT}\n{SLEEP}");
         let rig = rig(&script);
-        rig.until(case, |state| is_up(state) && state.starts == 2);
+        rig.until(case, |status| is_up(status) && status.restarts == 1);
         assert!(!is_there(rig.starts()[0].0), "{case}");
         assert!(rig.told.try_recv().is_err(), "{case}");
     }
-}
-
-#[test]
-fn the_next_start_waits_twice_as_long_each_time_until_one_has_lived() {
-    let mut backoff = Backoff::new(Patience::DEFAULT);
-    let mut after = |lived: u64| backoff.after(Duration::from_secs(lived)).as_millis();
-    let waits: Vec<_> = (0..11).map(|_| after(0)).collect();
-    let doubled = [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000];
-    assert_eq!(waits, doubled);
-    assert_eq!([after(59), after(60), after(0)], [30_000, 100, 200]);
 }
 
 #[test]
@@ -228,13 +290,13 @@ fn it_is_asked_for_memory_and_its_answer_counts() {
     );
     let rig = rig(&script);
     rig.until("it is up", is_up);
-    assert_eq!(rig.monitor.reclaimed(GPU, 71, PATIENCE), Reclaim::Back);
-    assert_eq!(rig.monitor.reclaimed(GPU, 72, PATIENCE), Reclaim::Held);
-    // It ends over the third question: nobody can say.
-    assert_eq!(rig.monitor.reclaimed(GPU, 73, PATIENCE), Reclaim::Unknown);
+    assert_eq!(rig.monitor().reclaimed(GPU, 71, TIMEOUT), Reclaim::Back);
+    assert_eq!(rig.monitor().reclaimed(GPU, 72, TIMEOUT), Reclaim::Held);
+    // It ends over the third question, which has no answer then.
+    assert_eq!(rig.monitor().reclaimed(GPU, 73, TIMEOUT), Reclaim::Unknown);
     let other = DeviceId { kind: DeviceKind::Gpu, index: 4 };
-    assert_eq!(rig.monitor.reclaimed(other, 71, PATIENCE), Reclaim::Unknown);
-    assert!(rig.monitor.0.lock().questions.is_empty());
+    assert_eq!(rig.monitor().reclaimed(other, 71, TIMEOUT), Reclaim::Unknown);
+    assert!(rig.monitor().inner.lock().questions.is_empty());
 }
 
 #[test]
@@ -242,30 +304,40 @@ fn who_asks_waits_for_no_monitor_that_does_not_answer_or_is_not_there() {
     let silent = rig(&format!("{BEAT}\n{SLEEP}"));
     silent.until("it is up", is_up);
     let limit = Duration::from_millis(5);
-    assert_eq!(silent.monitor.reclaimed(GPU, 71, limit), Reclaim::Held);
-    assert!(silent.monitor.0.lock().questions.is_empty());
+    assert_eq!(silent.monitor().reclaimed(GPU, 71, limit), Reclaim::Held);
+    assert!(silent.monitor().inner.lock().questions.is_empty());
     let not_up = rig(SLEEP);
-    not_up.until("it was started", |state| state.process.is_some());
-    assert_eq!(not_up.monitor.reclaimed(GPU, 71, PATIENCE), Reclaim::Unknown);
+    assert_eq!(not_up.monitor().reclaimed(GPU, 71, TIMEOUT), Reclaim::Unknown);
 }
 
 #[test]
-fn it_ends_with_the_pool_and_a_pool_without_gpus_has_none() {
+fn it_ends_when_it_is_not_wanted_and_a_pool_without_gpus_has_none() {
     let rig = rig(&format!("{BEAT}\n{SLEEP}"));
     rig.until("it is up", is_up);
-    rig.monitor.stop();
-    rig.until("its process is no longer known", |state| state.process.is_none());
-    let inner = Arc::clone(&rig.monitor.0);
+    rig.rules.helper(HelperEvent::Unwanted);
+    rig.until("its process is gone", |status| status.is_off);
     let (pid, _) = rig.starts()[0];
-    // Its thread lets go once the process is reaped.
-    let until = clock::now() + PATIENCE;
-    while Arc::strong_count(&inner) > 2 {
-        assert!(clock::now() < until, "the thread goes on");
-        thread::yield_now();
-    }
     assert!(!is_there(pid));
-    assert_eq!(rig.starts().len(), 1);
+    assert_eq!((rig.starts().len(), rig.status().0.pid), (1, 0));
     let cpu = PoolDevice { id: DeviceId { kind: DeviceKind::Cpu, index: 0 }, uuid: String::new() };
-    let none = Monitor::start("sh".into(), &[cpu], Patience::DEFAULT, Box::new(|_, _| {}));
+    let none = Monitor::new("sh".into(), &[cpu], Box::new(|_| {}), Box::new(|_, _| {}));
     assert!(none.unwrap().is_none());
+}
+
+#[test]
+fn one_that_cannot_be_started_is_tried_again() {
+    let rig = rig(&format!("{BEAT}\n{SLEEP}"));
+    rig.until("it is up", is_up);
+    let program = rig.folder.path().join("monitor.sh");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o644)).unwrap();
+    let pid = rig.status().0.pid;
+    let killed = nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap()),
+        nix::sys::signal::Signal::SIGKILL,
+    );
+    killed.unwrap();
+    rig.until("it was tried", |status| status.restarts >= 2);
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    rig.until("it is up again", is_up);
+    assert_eq!(rig.starts().len(), 2);
 }

@@ -1,10 +1,11 @@
-//! Models that are not ready, not there yet, not there any more, and how that is found out: by a run, and
-//! only if somebody asks.
+//! Models that are not ready, not loaded yet, or unloaded. The gateway finds out by a probe, and only if a
+//! client asks.
 
 use std::thread;
 
+use gridpool_infer::library::Places;
+use gridpool_protocol::ids::DeviceId;
 use gridpool_protocol::status::WorkerStatus;
-use gridpool_worker::infer::library::Places;
 use nix::sys::signal::Signal;
 
 use super::super::request;
@@ -12,32 +13,33 @@ use super::*;
 
 const READY: &str = "/v2/models/three_outputs/ready";
 
-fn asked(pool: &Pool) -> u64 {
+/// Requests that the worker of models has answered.
+fn answered(pool: &Pool) -> u64 {
     worker(pool).jobs_done
 }
 
 #[test]
-fn a_model_is_ready_by_a_run_and_an_idle_one_is_run_only_if_there_is_no_other_proof() {
+fn a_model_is_probed_only_if_a_client_asks_and_no_recent_run_proves_it_ready() {
     let Some(pool) = served(&["three_outputs"]) else { return };
-    assert_eq!(asked(&pool), 0, "nobody has asked");
+    assert_eq!(answered(&pool), 0, "no client has asked");
     assert_eq!(get(&pool, READY).status, 200);
-    assert_eq!(asked(&pool), 1, "a trial");
+    assert_eq!(answered(&pool), 1, "a probe");
     for _ in 0..5 {
         assert_eq!(get(&pool, READY).status, 200);
     }
     until_ready(&pool);
-    assert_eq!(asked(&pool), 1, "the trial proves it for a while");
+    assert_eq!(answered(&pool), 1, "the probe proves it for a while");
     let row = get(&pool, "/v2/models/three_outputs/stats").json()["model_stats"][0].clone();
-    assert_eq!(row["inference_count"], 0, "nobody sent that");
+    assert_eq!(row["inference_count"], 0, "no client sent that");
 
     let other = served(&["three_outputs"]).expect("there is a runtime");
     assert_eq!(post(&other, INFER, &rows(1, 1)).status, 200);
     assert_eq!(get(&other, READY).status, 200);
-    assert_eq!(asked(&other), 1, "a request proves it as well");
+    assert_eq!(answered(&other), 1, "a client's request proves it as well");
 }
 
 #[test]
-fn however_many_ask_at_once_one_trial_is_made_for_all() {
+fn clients_that_ask_at_once_share_one_probe() {
     let Some(pool) = served(&["three_outputs"]) else { return };
     let pid = worker(&pool).pid;
     stop(pid);
@@ -49,23 +51,23 @@ fn however_many_ask_at_once_one_trial_is_made_for_all() {
             thread::spawn(move || web.hear())
         })
         .collect();
-    pool.until_status("a trial", |status| status.counters.accepted > before);
+    pool.until_status("a probe", |status| status.counters.accepted > before);
     go_on(pid);
     for one in asking {
         let answer = within("an answer", || one.join().expect("an answer"));
         assert!([200, 503].contains(&answer.status), "it may have come too late: {answer:?}");
     }
     until_status_of(&pool, READY, 200);
-    assert_eq!(asked(&pool), 1);
+    assert_eq!(answered(&pool), 1);
 }
 
 #[test]
-fn a_model_whose_worker_stands_still_is_not_ready_however_ready_it_says_it_is() {
+fn a_model_whose_worker_is_stopped_is_not_ready_although_the_worker_says_so() {
     let Some(pool) = served(&["three_outputs"]) else { return };
     let pid = worker(&pool).pid;
     stop(pid);
     get(&pool, READY)
-        .complains(503, "the trial of the model `three_outputs` has not come back for 2 s");
+        .complains(503, "the probe of the model `three_outputs` has not returned for 2 s");
     let index = post(&pool, "/v2/repository/index", &json!({})).json().to_string();
     assert!(index.contains("three_outputs"), "{index}");
     go_on(pid);
@@ -83,7 +85,7 @@ fn models_of_workers_that_have_died_are_not_ready_until_others_have_come() {
     let pool = early(setup.env("ORT_DYLIB_PATH", &path));
     told(&pool, &["three_outputs"]);
     until_ready(&pool);
-    // Without it no other can start.
+    // Without the library no other worker can start.
     std::fs::remove_file(&library).expect("the link is ours");
     signal(worker(&pool).pid, Signal::SIGKILL);
     let why = "no worker serves models now: cpu0 is out of service until `gridpool release cpu0` (";
@@ -100,15 +102,17 @@ fn models_of_workers_that_have_died_are_not_ready_until_others_have_come() {
             "{path}: {answer:?}"
         );
     }
-    assert_eq!(get(&pool, "/v2/models/rot90/ready").status, 200, "grids are served all the same");
-    assert_eq!(get(&pool, "/v2/models/three_outputs").status, 200, "what it was is known");
+    assert_eq!(get(&pool, "/v2/models/rot90/ready").status, 200, "grids are still served");
+    assert_eq!(get(&pool, "/v2/models/three_outputs").status, 200, "its metadata is known");
     let answer = post(&pool, INFER, &rows(1, 1));
     assert_eq!(answer.status, 503, "{answer:?}");
     assert!(String::from_utf8_lossy(&answer.body).contains("DEVICE_LOST"), "{answer:?}");
     let index = post(&pool, "/v2/repository/index", &json!({"ready": true})).json().to_string();
     assert!(!index.contains("three_outputs") && index.contains("rot90"), "{index}");
     link();
-    pool.observer().release("cpu0").expect("it is out of service");
+    pool.observer()
+        .release("cpu0".parse::<DeviceId>().expect("a device"))
+        .expect("it is out of service");
     until_status_of(&pool, READY, 200);
     assert_eq!(post(&pool, INFER, &rows(1, 1)).status, 200);
     until_ready(&pool);
@@ -141,7 +145,7 @@ fn a_model_that_the_next_worker_cannot_load_is_not_ready_and_says_why() {
     assert_eq!(why.status, 503, "{why:?}");
     let body = rows(1, 1);
     post(&pool, "/v2/models/own/infer", &body)
-        .complains(503, "the model `own` cannot be asked: cpu0#");
+        .complains(503, "the model `own` is unavailable: cpu0#");
     get(&pool, "/v2/health/ready").complains(503, "no model is ready; `own`: cpu0#");
 }
 

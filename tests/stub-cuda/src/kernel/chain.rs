@@ -1,5 +1,4 @@
-//! Ops that make one value of one value: read back from what a launch says of them, and run on the
-//! reference.
+//! Ops from one value to one value: decoded from a launch's argument, and run on the reference.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +8,7 @@ use gridpool_kernels::module::{CHAIN_OPS, IMAGE, SMALL_CELLS};
 use gridpool_kernels::reference::Evaluator;
 use gridpool_protocol::limits::COLOR_MAX;
 use gridpool_protocol::program::{
-    Key, Kind, OPS, Op, OpSpec, Parameter, Program, Step, Symmetry, Ties, Type,
+    Arguments, Kind, OPS, Op, OpSpec, Program, Step, Symmetry, Ties, Type,
 };
 
 use super::{Device, LATER, OK, ties};
@@ -17,18 +16,18 @@ use crate::memory::Illegal;
 
 const COLORS: usize = COLOR_MAX as usize + 1;
 
-/// Which values a kernel takes.
+/// Which values a kernel runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Takes {
     All,
-    /// Those of small grids; the others are left to the next kernel.
+    /// Those of small grids; it leaves the others to the next kernel.
     Small,
     /// Those that the kernel before has left.
     Left,
 }
 
 impl Device<'_> {
-    /// Takes values through the ops of the launch.
+    /// Runs the ops of the launch over its values.
     pub(super) fn chain(&mut self, takes: Takes) -> Result<(), Illegal> {
         let validates = self.step.validates != 0;
         let (mut indexes, mut shapes, mut cells) = (Vec::new(), Vec::new(), Vec::new());
@@ -86,7 +85,7 @@ fn steps(op: &OpArgument, kind: Kind) -> Vec<Step> {
     vec![last_step(&format!("{way}{}", written(name, &op.args)))]
 }
 
-/// The last step of a program; compiled once, however often it is launched.
+/// The last step of a program, compiled only once.
 pub(super) fn last_step(text: &str) -> Step {
     static KNOWN: Mutex<BTreeMap<String, Step>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,24 +98,14 @@ pub(super) fn last_step(text: &str) -> Step {
     step
 }
 
-/// An op with its arguments, as programs have it.
-pub(super) fn written(name: &str, args: &[i16; 4]) -> String {
+/// The text of an op with its arguments.
+pub(super) fn written(name: &str, args: &Arguments) -> String {
     let name = if name == "nth_object" { "nth" } else { name };
     let spec = OPS.iter().find(|spec: &&OpSpec| spec.name == name).expect("the table has all ops");
-    let arguments = spec.parameters.iter().zip(args).map(|(parameter, &arg)| match parameter {
-        Parameter::Flag(_) => (arg != 0).to_string(),
-        Parameter::Color(_) | Parameter::Number { .. } => arg.to_string(),
-        Parameter::Key(_) => {
-            let key = Key::ALL.into_iter().find(|&key| key as i16 == arg);
-            key.expect("a launch names a key").name().to_owned()
-        }
-        Parameter::Program(_) => unreachable!("no launch is of `{name}` itself"),
-    });
-    let arguments: Vec<_> = arguments.collect();
-    if arguments.is_empty() { name.to_owned() } else { format!("{name}({})", arguments.join(", ")) }
+    spec.written(args)
 }
 
-/// Symmetries and recolourings that were made one, as steps: a symmetry, then colours.
+/// The steps of joined symmetries and recolourings: a symmetry, then colours.
 fn image(op: &OpArgument, kind: Kind) -> Vec<Step> {
     let [symmetry, a, b, c] = op.args;
     let bits = [a, b, c]
@@ -132,12 +121,12 @@ fn image(op: &OpArgument, kind: Kind) -> Vec<Step> {
     ops.map(|op| Step { op, takes, gives, ..any }).collect()
 }
 
-/// Replacements and switches after which each colour is what `colors` says. First all that become the
-/// same are made the same, and then those that are left change places.
+/// Replacements and switches that map the colours as `colors` does. First they merge the colours that become
+/// equal; then they swap the rest into place.
 fn recolorings(colors: [usize; COLORS]) -> Vec<Op> {
     let byte = |color: usize| u8::try_from(color).expect("there are ten colours");
     let mut ops = Vec::new();
-    // For each colour that there will be, where the one that becomes it is by now.
+    // For each target colour, the current place of the colour that becomes it.
     let mut places: [Option<usize>; COLORS] = [None; COLORS];
     for (old, &new) in colors.iter().enumerate() {
         match places[new] {
@@ -161,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_map_of_colours_is_made_of_replacements_and_switches() {
+    fn every_map_of_colours_is_made_of_replacements_and_switches() {
         let mut seed = 1_u64;
         for _ in 0..2_000 {
             let colors = std::array::from_fn(|_| {
@@ -195,16 +184,7 @@ mod tests {
     fn every_op_of_a_chain_is_read_back_as_it_is_written() {
         for spec in OPS.iter().filter(|spec| CHAIN_OPS.contains(&spec.name)) {
             let step = last_step(&spec.example());
-            // A key is passed as its number, and exemplified by its place in a list.
-            let example = |parameter: &Parameter| match parameter {
-                Parameter::Key(_) => Key::ALL[0] as i16,
-                Parameter::Color(_)
-                | Parameter::Flag(_)
-                | Parameter::Number { .. }
-                | Parameter::Program(_) => parameter.example(),
-            };
-            let args: Vec<i16> = spec.parameters.iter().map(example).collect();
-            let args = std::array::from_fn(|at| args.get(at).copied().unwrap_or(0));
+            let args = step.op.arguments();
             let code = CHAIN_OPS.iter().position(|name| *name == spec.name).unwrap();
             let op = OpArgument { code: u8::try_from(code).unwrap(), args, ..Default::default() };
             assert_eq!(steps(&op, step.takes.kind)[0].op, step.op, "{}", spec.name);

@@ -1,4 +1,4 @@
-//! Ops that make a grid of several, or several of one.
+//! Ops that make one grid of several, or several of one.
 
 use gridpool_kernels::reference::Evaluator;
 use gridpool_protocol::program::Op;
@@ -8,7 +8,7 @@ use super::{Device, OK, ties};
 use crate::memory::Illegal;
 
 impl Device<'_> {
-    /// Runs the op `name`: of each group of values before the launch it makes one after it.
+    /// Runs the op `name`: each group of values before the launch gives one value after it.
     pub(super) fn tuples(&mut self, name: &str) -> Result<(), Illegal> {
         if self.step.values == 0 {
             return Ok(());
@@ -24,7 +24,7 @@ impl Device<'_> {
         let (mut indexes, mut shapes, mut cells) = (Vec::new(), Vec::new(), Vec::new());
         for group in 0..self.step.values as usize / made {
             let (from, to) = (group * taken..(group + 1) * taken, group * made..(group + 1) * made);
-            // Of one element it does not matter what became of the others.
+            // One element does not depend on the other elements' failures.
             let judged = if let Op::NthElement { index } = step.op {
                 let only = from.start + usize::from(index);
                 only..only + 1

@@ -1,4 +1,4 @@
-//! The device by itself: memory it does not have, work that waits, faults that stay.
+//! The device alone: memory that is not allocated, pending work, faults that stay.
 
 #![expect(unsafe_code, reason = "calls the driver's functions")]
 
@@ -50,7 +50,7 @@ fn synchronize(stream: *mut c_void) -> u32 {
 }
 
 #[test]
-fn work_waits_until_somebody_waits_for_it() {
+fn work_is_pending_until_a_call_waits_for_it() {
     let stream = device("");
     let place = allocate(8);
     let mut came = [0; 8];
@@ -63,7 +63,7 @@ fn work_waits_until_somebody_waits_for_it() {
 }
 
 #[test]
-fn memory_that_is_not_there_is_not_touched() {
+fn unallocated_memory_is_not_touched() {
     let stream = device("");
     let place = allocate(8);
     assert_eq!(there(place + 1, &[7; 8], stream), code::INVALID_VALUE);
@@ -71,7 +71,7 @@ fn memory_that_is_not_there_is_not_touched() {
     // SAFETY: nothing but the stream uses it, and that is looked at.
     let free = || unsafe { cuMemFree_v2(place) };
     assert_eq!((free(), free()), (0, code::INVALID_VALUE));
-    // The copy waits, and its place is gone: as on a real device that is the end of the context.
+    // The copy is pending and its target is gone: as on a real device, that ends the context.
     assert_eq!(synchronize(stream), code::ILLEGAL_ADDRESS);
     assert_eq!(there(place, &[7; 8], stream), code::ILLEGAL_ADDRESS);
 }
@@ -94,21 +94,21 @@ fn an_arena_is_registered_once_and_released_once() {
 }
 
 #[test]
-fn a_sticky_code_stays_and_a_late_one_comes_so_many_calls_later() {
+fn a_sticky_code_stays_and_a_late_one_comes_later() {
     let stream = device("call=cuMemcpyHtoDAsync nth=1 code=719 later=2");
     let place = allocate(8);
     let mut came = [0; 8];
     assert_eq!((there(place, &[7; 8], stream), back(&mut came, place, stream)), (0, 0));
     assert_eq!([synchronize(stream), synchronize(stream)], [719; 2]);
     assert_eq!(came, [0; 8], "nothing was done any more");
-    // What was measured on a real one: this call alone goes on.
+    // As measured on a real device: only this call still works.
     let mut context = ptr::null_mut();
     // SAFETY: the place is valid.
     assert_eq!(unsafe { cuDevicePrimaryCtxRetain(&raw mut context, 0) }, 0);
 }
 
 #[test]
-fn one_bit_of_a_copy_is_another_where_the_script_says_so() {
+fn the_script_flips_one_bit_of_a_copy() {
     let stream = device("call=cuMemcpyDtoHAsync nth=2 flip");
     let place = allocate(8);
     assert_eq!(there(place, &[7; 8], stream), 0);
@@ -138,7 +138,7 @@ fn calls_out_of_order_get_the_codes_of_a_driver() {
 }
 
 #[test]
-fn a_process_sees_the_devices_that_it_is_shown_up_to_the_first_that_is_not_there() {
+fn a_process_sees_its_visible_devices_up_to_the_first_unknown_one() {
     let sees = |names: Option<&str>| {
         let script = Script::parse("devices=3").unwrap();
         Machine::new(script, names).visible

@@ -1,4 +1,4 @@
-//! NVML as a monitor meets it: events that a test sends, fields that a script sets, processes.
+//! NVML as a monitor uses it: events that a test sends, fields that a script sets, processes.
 
 use std::fs;
 use std::io::Write;
@@ -10,8 +10,8 @@ use nix::unistd::mkfifo;
 use super::*;
 use crate::machine::install;
 
-/// Long enough for whatever comes at once.
-const PATIENCE_MS: c_uint = 30_000;
+/// Long enough for every event that comes at once.
+const TIMEOUT_MS: c_uint = 30_000;
 
 fn ok(code: u32) {
     assert_eq!(code, 0);
@@ -51,7 +51,7 @@ fn wait(set: Set, timeout_ms: c_uint) -> Result<EventData, u32> {
 }
 
 #[test]
-fn events_that_a_test_sends_reach_who_has_registered_for_them() {
+fn events_that_a_test_sends_reach_the_sets_that_registered_for_them() {
     const XID: u64 = 8;
     const CLOCK: u64 = 16;
     let folder = tempfile::tempdir().unwrap();
@@ -63,10 +63,10 @@ fn events_that_a_test_sends_reach_who_has_registered_for_them() {
     ok(unsafe { nvmlDeviceRegisterEvents(gpu(1), XID, set) });
     assert_eq!(wait(set, 1).unwrap_err(), code::TIMEOUT);
     let mut fifo = File::options().write(true).open(&path).unwrap();
-    // Of the other GPU, of another kind, and the one that was asked for, in two writes.
+    // One of the other GPU, one of another kind, and the registered one, in two writes.
     write!(fifo, "0 {XID} 48\n1 {CLOCK} 5\n1 {XID} 9").unwrap();
     writeln!(fifo, "4").unwrap();
-    let event = wait(set, PATIENCE_MS).unwrap();
+    let event = wait(set, TIMEOUT_MS).unwrap();
     assert_eq!((event.device, event.kind, event.data), (gpu(1), XID, 94));
     assert_eq!(wait(set, 1).unwrap_err(), code::TIMEOUT);
     // SAFETY: the handle is the one that was given.
@@ -74,7 +74,7 @@ fn events_that_a_test_sends_reach_who_has_registered_for_them() {
 }
 
 #[test]
-fn a_wait_for_events_does_not_keep_others_from_asking() {
+fn a_wait_for_events_does_not_block_other_calls() {
     init("");
     let (number, machine) = (set().addr(), crate::machine::current());
     thread::scope(|threads| {
@@ -94,7 +94,7 @@ fn a_wait_for_events_does_not_keep_others_from_asking() {
 }
 
 #[test]
-fn the_recovery_action_is_the_one_that_the_script_says() {
+fn the_recovery_action_comes_from_the_script() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("broken");
     let rule = format!("call=nvmlDeviceGetFieldValues while-file={} value=2", file.display());
@@ -125,16 +125,16 @@ fn processes_with_a_context_are_listed_with_their_memory_while_they_live() {
     let folder = tempfile::tempdir().unwrap();
     init(&format!("registry={}", folder.path().display()));
     let own = std::process::id();
-    // One of this process, one of a process that is gone, one on another GPU.
+    // This process, a process that is gone, and this process on another GPU.
     for name in [format!("0.{own}"), "0.4194305".to_owned(), format!("1.{own}")] {
         fs::write(folder.path().join(name), "").unwrap();
     }
     let none = ProcessInfo { pid: 0, used_bytes: 0, instances: [0; 2] };
     let (mut count, mut infos) = (0, [none; 4]);
-    let mut list = |room: c_uint| {
-        count = room;
+    let mut list = |capacity: c_uint| {
+        count = capacity;
         let (count_at, to) = (&raw mut count, infos.as_mut_ptr());
-        // SAFETY: there is room for four.
+        // SAFETY: there is capacity for four.
         let code = unsafe { nvmlDeviceGetComputeRunningProcesses_v3(gpu(0), count_at, to) };
         (code, count, infos[0].pid)
     };

@@ -1,4 +1,4 @@
-//! Scripts as they are read and as they are refused.
+//! How scripts are read and refused.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn a_script_says_what_there_is_and_what_goes_wrong() {
+fn a_script_describes_a_device_and_its_faults() {
     let text = "devices=2 version=11040 # two old ones\n\
                 uuid=GPU-00010203-0405-0607-0809-0a0b0c0d0e0f\n\
                 call=cuLaunchKernel nth=3 code=700 sticky; call=nvmlInit hang";
@@ -20,7 +20,7 @@ fn a_script_says_what_there_is_and_what_goes_wrong() {
 }
 
 #[test]
-fn a_rule_is_about_the_calls_that_it_names() {
+fn a_rule_applies_to_the_calls_that_it_names() {
     let turns = |words: &str| -> Vec<bool> {
         let mut script = Script::parse(&format!("call=cuMemAlloc {words} hang")).unwrap();
         let rule = &mut script.rules[0];
@@ -37,19 +37,19 @@ fn a_rule_is_about_the_calls_that_it_names() {
 #[test]
 fn a_bad_script_is_refused_with_the_rule_and_the_word() {
     for (text, words) in [
-        ("devices=x", "rule 1, `devices=x`: devices=x: no number that fits"),
-        ("devices=1; colour=2", "rule 2, `colour=2`: colour=2 is no word of a script"),
+        ("devices=x", "rule 1, `devices=x`: devices=x: not a number in range"),
+        ("devices=1; colour=2", "rule 2, `colour=2`: colour=2 is not a word of a script"),
         ("call=cuMakeCoffee hang", "there is no call cuMakeCoffee"),
         ("call=cuMemAlloc_v2 hang", "there is no call cuMemAlloc_v2"),
-        ("call=cuMemAlloc", "nothing happens"),
-        ("call=cuMemAlloc nth=0 hang", "nth=0: from 1 on"),
-        ("call=cuMemAlloc nth=1 every=2 hang", "every=2: this is said before"),
-        ("call=cuMemAlloc code=2 hang", "hang: this is said before"),
-        ("call=cuMemAlloc sticky", "sticky stands behind code=N"),
-        ("call=cuMemAlloc code=4294967296", "no number that fits"),
-        ("call=cuMemAlloc code=2 while-file=here", "no absolute path"),
-        ("call=cuMemAlloc code=2 sticky=yes", "sticky=yes is no word"),
-        ("uuid=GPU-12", "uuid=GPU-12: no UUID"),
+        ("call=cuMemAlloc", "no effect"),
+        ("call=cuMemAlloc nth=0 hang", "nth=0: must be at least 1"),
+        ("call=cuMemAlloc nth=1 every=2 hang", "every=2: repeated"),
+        ("call=cuMemAlloc code=2 hang", "hang: repeated"),
+        ("call=cuMemAlloc sticky", "sticky must follow code=N"),
+        ("call=cuMemAlloc code=4294967296", "not a number in range"),
+        ("call=cuMemAlloc code=2 while-file=here", "not an absolute path"),
+        ("call=cuMemAlloc code=2 sticky=yes", "sticky=yes is not a word"),
+        ("uuid=GPU-12", "uuid=GPU-12: not a UUID"),
     ] {
         let error = refused(text);
         assert!(error.contains(words), "{text}: {error}");
@@ -57,17 +57,17 @@ fn a_bad_script_is_refused_with_the_rule_and_the_word() {
 }
 
 #[test]
-fn versions_are_no_part_of_a_calls_name() {
+fn versions_are_not_part_of_a_calls_name() {
     assert_eq!(without_version("cuMemAlloc_v2"), "cuMemAlloc");
     assert_eq!(without_version("cuInit"), "cuInit");
     assert_eq!(without_version("nvmlDeviceGetComputeRunningProcesses_v3").len(), 36);
 }
 
 #[test]
-fn files_say_in_which_process_and_when_a_rule_is_in_force() {
+fn files_decide_in_which_process_and_when_a_rule_applies() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file").display().to_string();
-    // A process of its own each: what is settled is settled for the life of a script.
+    // A script for each case, because conditions are decided once for the life of a script.
     let rule = |words: &str| {
         let text = format!("call=cuInit {words}={file} hang");
         let mut script = Script::parse(&text).unwrap();

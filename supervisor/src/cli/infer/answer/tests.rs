@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use super::super::error::InferError;
 use super::*;
 
-fn answer(count: u64) -> InferAnswer {
+fn answer(count: u64) -> Answer<TensorOutputs> {
     let scores = Tensor::new("scores", DataType::Fp32, vec![1, count]).unwrap();
     let found = Tensor::new("found", DataType::Bool, vec![]).unwrap();
     let half = |_| 0.5_f32.to_le_bytes();
     let data: Vec<u8> = (0..count).flat_map(half).collect();
     let packed = TensorLayout::new(vec![scores, found]).unwrap().pack(&[&data, &[1]]).unwrap();
-    let outputs = Some(InferOutputs::new(packed).unwrap());
-    InferAnswer { receipt: receipt(Verdict::Ok, ""), outputs }
+    let outputs = Some(TensorOutputs::new(packed).unwrap());
+    Answer::new(receipt(Verdict::Ok, ""), outputs)
 }
 
 fn receipt(verdict: Verdict, reason: &str) -> Receipt {
@@ -32,13 +32,13 @@ fn receipt(verdict: Verdict, reason: &str) -> Receipt {
     }
 }
 
-fn text(answer: &InferAnswer) -> String {
+fn text(answer: &Answer<TensorOutputs>) -> String {
     let mut out = Vec::new();
     write(&mut out, "m", answer).unwrap();
     String::from_utf8(out).unwrap()
 }
 
-fn document(answer: &InferAnswer, with_data: bool) -> Value {
+fn document(answer: &Answer<TensorOutputs>, with_data: bool) -> Value {
     let mut out = Vec::new();
     write_json(&mut out, answer, with_data).unwrap();
     serde_json::from_slice(&out).unwrap()
@@ -65,17 +65,17 @@ fn the_document_has_every_element_unless_a_file_has_them() {
     let without = document(&answer(3), false);
     let scores = json!({"name": "scores", "datatype": "FP32", "shape": [1, 3]});
     assert_eq!(without["outputs"][0], scores);
-    let failed = InferAnswer { receipt: receipt(Verdict::Failed, "x"), outputs: None };
+    let failed = Answer::new(receipt(Verdict::Failed, "x"), None);
     assert_eq!(document(&failed, true)["outputs"], Value::Null);
 }
 
 #[test]
 fn a_request_whose_outputs_had_no_room_says_how_much_to_ask_for() {
-    let reason = "the outputs have no room: the tensors lie in 4096 bytes; 65600 are needed";
+    let reason = "the outputs have no room: the tensors have 4096 bytes; 65600 are needed";
     let error = InferError::verdict("m", &receipt(Verdict::Failed, reason));
     assert_eq!(error.exit_code(), 1);
     let said = error.to_string();
-    assert_eq!(said, format!("m: FAILED: {reason}: ask again with --output-bytes 65600"));
+    assert_eq!(said, format!("m: FAILED: {reason}: try again with --output-bytes 65600"));
     let late = InferError::verdict("m", &receipt(Verdict::Deadline, "its deadline passed"));
     assert_eq!(late.to_string(), "m: DEADLINE: its deadline passed");
 }

@@ -1,11 +1,12 @@
-//! Arrays as NumPy writes them, and as it must not be given them.
+//! Tests with arrays of NumPy, and with arrays that are not tensors.
 
-use gridpool_protocol::client::InferOutputs;
+use gridpool_client::TensorOutputs;
 use gridpool_protocol::limits::TENSOR_RANK_MAX;
 use gridpool_protocol::tensor::TensorLayout;
 
 use super::super::npz::{self, Arrays};
 use super::*;
+use crate::cli::npy::head;
 
 const STORED: &[u8] = include_bytes!("../../../../../tests/data/arrays.npz");
 const DEFLATED: &[u8] = include_bytes!("../../../../../tests/data/arrays_packed.npz");
@@ -17,10 +18,10 @@ fn named(bytes: &[u8]) -> Vec<(Tensor, Vec<u8>)> {
     }
 }
 
-/// A file with that header and data.
+/// A file with this header and data.
 fn npy(header: &str, data: &[u8]) -> Vec<u8> {
     let length = u16::try_from(header.len()).unwrap().to_le_bytes();
-    [MAGIC, &length, header.as_bytes(), data].concat()
+    [&b"\x93NUMPY\x01\x00"[..], &length, header.as_bytes(), data].concat()
 }
 
 /// The numbers from `first` on, as the type `name` of NumPy writes them.
@@ -65,48 +66,50 @@ fn every_array_that_numpy_saves_is_read_compressed_or_not() {
 }
 
 #[test]
-fn what_is_written_is_read_again_under_the_same_names() {
+fn written_outputs_can_be_read_again_under_their_names() {
     let tensors = named(STORED);
     let (specs, data): (Vec<_>, Vec<_>) = tensors.iter().cloned().unzip();
     let data: Vec<_> = data.iter().map(Vec::as_slice).collect();
     let packed = TensorLayout::new(specs).unwrap().pack(&data).unwrap();
     let mut file = std::io::Cursor::new(Vec::new());
-    npz::write(&mut file, &InferOutputs::new(packed).unwrap()).unwrap();
+    npz::write(&mut file, &TensorOutputs::new(packed).unwrap()).unwrap();
     assert_eq!(named(&file.into_inner()), tensors);
 }
 
 #[test]
-fn a_head_is_one_that_numpy_reads() {
+fn the_header_is_numpys() {
     for (shape, text) in [(vec![], "()"), (vec![7], "(7,)"), (vec![2, 3], "(2, 3)")] {
-        let head = head(&Tensor::new("x", DataType::Fp32, shape).unwrap());
-        assert_eq!((head.len() % ALIGNMENT, head.last()), (0, Some(&b'\n')));
+        let head = head("<f4", &shape);
+        assert_eq!((head.len() % 64, head.last()), (0, Some(&b'\n')));
         let said = String::from_utf8_lossy(&head[10..]);
         let want = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {text}, }}");
         assert_eq!(said.trim_end(), want);
     }
-    let long = Tensor::new("x", DataType::Uint8, vec![1 << 33, 0, 1 << 33]).unwrap();
-    assert_eq!(head(&long).len() % ALIGNMENT, 0);
+    assert_eq!(head("|u1", &[1 << 33, 0, 1 << 33]).len() % 64, 0);
     let deep = Tensor::new("x", DataType::Bool, vec![1; TENSOR_RANK_MAX]).unwrap();
-    let file = [head(&deep), vec![1]].concat();
+    let file = [head("|b1", deep.shape()), vec![1]].concat();
     assert_eq!(read("x", file).unwrap(), (deep, vec![1]));
 }
 
 #[test]
-fn an_array_that_is_no_tensor_is_refused_with_its_name_and_what_to_do() {
+fn an_array_that_is_not_a_tensor_is_refused_with_its_name_and_what_to_do() {
     let header = |descr: &str, shape: &str| {
         format!("{{'shape': {shape}, \"fortran_order\": False, 'descr': {descr}}}")
     };
     let cases: [(Vec<u8>, &[&str]); 12] = [
         (npy(&header("'>f4'", "(1,)"), &[0; 4]), &["big-endian", "save x.astype('<f4')"]),
-        (npy(&header("'<U3'", "(1,)"), &[0; 12]), &["`<U3`", "take text are not served"]),
+        (
+            npy(&header("'<U3'", "(1,)"), &[0; 12]),
+            &["`<U3`", "does not serve models that take text"],
+        ),
         (npy(&header("'|O'", "()"), &[0; 8]), &["not of objects"]),
         (npy(&header("'<c8'", "()"), &[0; 8]), &["`<c8`, which no tensor has"]),
         (npy(&header("[('a', '<f4')]", "()"), &[0; 4]), &["without fields"]),
-        (npy(&header("'<f4'", "(2,)"), &[0; 7]), &["7 bytes of data", "take 8"]),
-        (npy(&header("'<f4'", "(2,)"), &[0; 9]), &["9 bytes of data", "take 8"]),
+        (npy(&header("'<f4'", "(2,)"), &[0; 7]), &["7 bytes of data", "need 8"]),
+        (npy(&header("'<f4'", "(2,)"), &[0; 9]), &["9 bytes of data", "need 8"]),
         (npy(&header("'|b1'", "(1,)"), &[2]), &["neither true nor false"]),
-        (npy(&header("'<f4'", "(-1,)"), &[]), &["of no plain type"]),
-        (npy(&header("'<f4'", "(99999999999999999999,)"), &[]), &["of no plain type"]),
+        (npy(&header("'<f4'", "(-1,)"), &[]), &["has no plain type"]),
+        (npy(&header("'<f4'", "(99999999999999999999,)"), &[]), &["has no plain type"]),
         (npy(&header("'<f4'", "(9999999999,)"), &[]), &["dimension 0 is 9999999999"]),
         (npy(&header("'<f4'", "()"), &[])[..40].to_vec(), &["it ends inside its header"]),
     ];
@@ -117,11 +120,11 @@ fn an_array_that_is_no_tensor_is_refused_with_its_name_and_what_to_do() {
     }
     let said = |bytes: &[u8]| Arrays::read(bytes.to_vec()).unwrap_err().to_string();
     assert!(said(b"[[0]]").contains("neither an .npz nor an .npy"));
-    assert!(said(&STORED[..STORED.len() / 2]).contains("no whole .npz"));
+    assert!(said(&STORED[..STORED.len() / 2]).contains("broken or incomplete"));
 }
 
 #[test]
-fn no_byte_of_a_file_that_was_changed_ends_the_reader() {
+fn a_changed_byte_or_a_cut_never_panics_the_reader() {
     let whole = npy("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }\n", &[0; 24]);
     let mut read_anyway = 0;
     for at in 0..whole.len() {

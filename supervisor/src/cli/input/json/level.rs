@@ -1,26 +1,25 @@
-//! One level of a JSON document, and the trace that an error leaves on its way out of it.
+//! One level of a JSON document, and the trace of an error through the levels.
 //!
-//! Owns the one serde visitor. May not know what grids or tasks are.
+//! Owns the only serde visitor. May not know grids or tasks.
 //!
-//! serde's errors are text. So a refusal is noted, typed, in the [`Trace`] that all levels share,
-//! and each level that the error passes adds its own coordinate there: a good document pays nothing
-//! for good errors.
+//! serde's errors are text. A refusal therefore goes, typed, into the [`Trace`] that all levels share, and
+//! each level that the error passes adds its coordinate there. A good document pays nothing for this.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::super::{Cause, Flaw, Place};
+use super::super::{Cause, Diagnostic, Location};
 
 /// Longest text from a file that an error quotes, in characters.
 const QUOTE_MAX: usize = 40;
 
-/// What may stand at one level, and what it becomes. Whatever a level does not take is refused.
+/// The values that one level takes. It refuses all others.
 pub(super) trait Level<'de>: Sized {
-    /// What it becomes.
+    /// The parsed value.
     type Value;
-    /// What should stand here, in words.
+    /// The name of the expected value.
     const WANTED: &'static str;
 
     /// A whole number that is not negative.
@@ -28,7 +27,7 @@ pub(super) trait Level<'de>: Sized {
         None
     }
 
-    /// A single value of any type that says nothing about grids.
+    /// A single value of any other type.
     fn remark() -> Option<Self::Value> {
         None
     }
@@ -43,31 +42,31 @@ pub(super) trait Level<'de>: Sized {
         Err(fail(trace, Self::refuse("an object".to_owned())))
     }
 
-    /// The words for something else that was found here.
+    /// The error for another value.
     fn refuse(found: String) -> Cause {
         Cause::Type { wanted: Self::WANTED, found }
     }
 }
 
-/// What went wrong, and the coordinates of the levels that the error has passed so far.
+/// An error, and the coordinates of the levels that it has passed so far.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
-    pub(super) place: Place,
+    pub(super) place: Location,
     pub(super) cause: Option<Cause>,
 }
 
 impl Trace {
-    /// The flaw, or `None` if no level refused anything: then the text was not JSON.
-    pub(super) fn into_flaw(self) -> Option<Box<Flaw>> {
-        self.cause.map(|cause| Box::new(Flaw { place: self.place, cause }))
+    /// The diagnostic; `None` if no level refused anything, since then the text is not JSON.
+    pub(super) fn into_diagnostic(self) -> Option<Box<Diagnostic>> {
+        self.cause.map(|cause| Box::new(Diagnostic { place: self.place, cause }))
     }
 
-    /// Whether something else stood where `wanted` should be.
+    /// Whether another value was in the place of `wanted`.
     pub(super) fn wanted(&self, wanted: &str) -> bool {
         matches!(&self.cause, Some(Cause::Type { wanted: missed, .. }) if *missed == wanted)
     }
 
-    /// Puts a better cause in the place of a refusal; an error in the JSON text stays one.
+    /// Replaces a refusal by a better cause; an error in the JSON text stays.
     pub(super) fn replace_refusal(&mut self, cause: Cause) {
         if self.cause.is_some() {
             self.cause = Some(cause);
@@ -75,7 +74,7 @@ impl Trace {
     }
 }
 
-/// Notes `cause`, and gives an error for serde to carry out.
+/// Stores `cause`, and gives an error for serde to pass on.
 pub(super) fn fail<E: Error>(trace: &mut Trace, cause: Cause) -> E {
     trace.cause = Some(cause);
     E::custom("refused")
@@ -85,7 +84,7 @@ pub(super) fn fail<E: Error>(trace: &mut Trace, cause: Cause) -> E {
 pub(super) fn elements<'de, L: Level<'de>, A: SeqAccess<'de>>(
     trace: &mut Trace,
     mut list: A,
-    mark: impl Fn(&mut Place, usize),
+    mark: impl Fn(&mut Location, usize),
 ) -> Result<Vec<L::Value>, A::Error> {
     let mut values = Vec::new();
     loop {
@@ -105,7 +104,7 @@ pub(super) fn at<L>(trace: &mut Trace) -> At<'_, L> {
     At { trace, level: PhantomData }
 }
 
-/// The one visitor: sorts what it meets to the methods of `L`.
+/// The visitor: passes each value to the method of `L`.
 pub(super) struct At<'t, L> {
     trace: &'t mut Trace,
     level: PhantomData<L>,

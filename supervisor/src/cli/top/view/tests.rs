@@ -1,16 +1,16 @@
-//! Screens of three sizes, as text; and no screen at all.
+//! Tests with screens of several sizes, as text.
 
 use gridpool_protocol::status::{QuarantineStatus, RunStatus, WorkerStatus};
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
+use ratatui_core::backend::TestBackend;
+use ratatui_core::terminal::Terminal;
 
-use super::super::desk::Key;
-use super::super::model::Look;
-use super::super::model::tests::{gpu, look, model, pictures, worker};
+use super::super::input::Key;
 use super::*;
+use crate::cli::history::Snapshot;
+use crate::cli::history::tests::{gpu, model, pictures, snapshot, worker};
 
-/// A pool of three GPUs: one runs programs and models, one dies again and again, one starts.
-fn looks() -> [Look; 2] {
+/// A pool of three GPUs: one runs programs and models, one dies repeatedly, one starts.
+fn snapshots() -> [Snapshot; 2] {
     let mut busy = worker("gpu0#1", "grid");
     busy.pid = 4_242;
     busy.device.name = "NVIDIA H200".to_owned();
@@ -36,37 +36,38 @@ fn looks() -> [Look; 2] {
     models.state = WorkerState::Busy;
     models.run = Some(run("resnet", 3));
     (models.jobs_done, models.items_done) = (90, 90);
-    let mut looks = [look(3_600.0, before), look(3_602.0, vec![busy, models, out, starting])];
+    let mut snapshots =
+        [snapshot(3_600.0, before), snapshot(3_602.0, vec![busy, models, out, starting])];
     let [device, role, why] = ["gpu1", "grid", "gpu1#9 died: exit code 71"].map(str::to_owned);
     let out = QuarantineStatus { device, role, why, tried_in_us: Some(41_000_000) };
-    for look in &mut looks {
-        look.status.quarantines.push(out.clone());
-        look.status.devices = vec![gpu("gpu0"), gpu("gpu1"), gpu("gpu2")];
-        look.models =
+    for snapshot in &mut snapshots {
+        snapshot.status.quarantines.push(out.clone());
+        snapshot.status.devices = vec![gpu("gpu0"), gpu("gpu1"), gpu("gpu2")];
+        snapshot.models =
             vec![model("gpu0#2", "bert", "no kernel for Foo"), model("gpu0#2", "resnet", "")];
     }
-    let counters = &mut looks[1].status.counters;
+    let counters = &mut snapshots[1].status.counters;
     (counters.accepted, counters.ok, counters.failed, counters.poison) = (350, 340, 1, 2);
-    let queue = &mut looks[1].status.queue;
+    let queue = &mut snapshots[1].status.queue;
     (queue.jobs, queue.bytes, queue.oldest_us) = (3, 12 << 10, Some(450_000));
-    looks
+    snapshots
 }
 
 fn seen() -> Picture {
-    pictures(looks()).remove(1)
+    pictures(snapshots()).remove(1)
 }
 
-fn scene<'a>(picture: &'a Picture, desk: &'a Desk) -> Scene<'a> {
-    Scene { picture: Some(picture), desk, trouble: None, colors: true }
+fn scene<'a>(picture: &'a Picture, input: &'a InputHandler) -> Scene<'a> {
+    Scene { picture: Some(picture), input, trouble: None, colors: true }
 }
 
-/// The lines of a screen of that size.
+/// The lines of a screen of this size.
 fn screen(scene: &Scene<'_>, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(scene, frame.area(), frame.buffer_mut())).unwrap();
     let cells = terminal.backend().buffer().content();
-    let line = |line: &[ratatui::buffer::Cell]| {
-        let text: String = line.iter().map(ratatui::buffer::Cell::symbol).collect();
+    let line = |line: &[ratatui_core::buffer::Cell]| {
+        let text: String = line.iter().map(ratatui_core::buffer::Cell::symbol).collect();
         text.trim_end().to_owned()
     };
     cells.chunks(width.into()).map(line).collect()
@@ -79,36 +80,37 @@ fn shows(lines: &[String], want: &str) {
 }
 
 #[test]
-fn all_of_it_is_readable_on_80_columns_and_24_lines() {
+fn everything_is_readable_on_80_columns_and_24_lines() {
     let picture = seen();
-    shows(&screen(&scene(&picture, &Desk::default()), 80, 24), include_str!("80x24.txt"));
+    shows(&screen(&scene(&picture, &InputHandler::default()), 80, 24), include_str!("80x24.txt"));
 }
 
 #[test]
 fn a_larger_screen_shows_more_of_each() {
     let picture = seen();
-    shows(&screen(&scene(&picture, &Desk::default()), 120, 40), include_str!("120x40.txt"));
+    shows(&screen(&scene(&picture, &InputHandler::default()), 120, 40), include_str!("120x40.txt"));
 }
 
 #[test]
 fn a_small_screen_leaves_columns_out() {
     let picture = seen();
-    shows(&screen(&scene(&picture, &Desk::default()), 40, 10), include_str!("40x10.txt"));
+    shows(&screen(&scene(&picture, &InputHandler::default()), 40, 10), include_str!("40x10.txt"));
 }
 
 #[test]
-fn no_screen_is_too_small_and_none_too_large() {
-    let mut many = looks()[1].clone();
+fn every_size_of_a_screen_works() {
+    let mut many = snapshots()[1].clone();
     many.status.workers = (0..64).map(|index| worker(&format!("gpu{index}#1"), "grid")).collect();
-    let pictures = [pictures([many]).remove(0), seen(), pictures([look(1.0, vec![])]).remove(0)];
-    let mut asks = Desk::default();
+    let pictures =
+        [pictures([many]).remove(0), seen(), pictures([snapshot(1.0, vec![])]).remove(0)];
+    let mut asks = InputHandler::default();
     asks.press(Key::Char('d'), None);
-    let mut helps = Desk::default();
+    let mut helps = InputHandler::default();
     helps.press(Key::Char('?'), None);
-    for desk in [&Desk::default(), &asks, &helps] {
+    for input in [&InputHandler::default(), &asks, &helps] {
         let nothing =
-            Scene { picture: None, trouble: Some("no pool"), ..scene(&pictures[0], desk) };
-        for scene in pictures.iter().map(|picture| scene(picture, desk)).chain([nothing]) {
+            Scene { picture: None, trouble: Some("no pool"), ..scene(&pictures[0], input) };
+        for scene in pictures.iter().map(|picture| scene(picture, input)).chain([nothing]) {
             for width in (0..45).chain([79, 80, 81, 300]) {
                 for height in (0..26).chain([120]) {
                     let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
@@ -120,12 +122,12 @@ fn no_screen_is_too_small_and_none_too_large() {
 }
 
 #[test]
-fn trouble_is_told_to_its_end_and_the_rows_stay_where_they_are() {
-    let (picture, desk) = (seen(), Desk::default());
+fn trouble_is_shown_in_full_and_the_rows_stay_in_place() {
+    let (picture, input) = (seen(), InputHandler::default());
     let row = |lines: &[String]| lines.iter().position(|line| line.contains("gpu0#1 ")).unwrap();
-    let calm = row(&screen(&scene(&picture, &desk), 80, 24));
+    let calm = row(&screen(&scene(&picture, &input), 80, 24));
     let told = |trouble: &str| {
-        let lines = screen(&Scene { trouble: Some(trouble), ..scene(&picture, &desk) }, 80, 24);
+        let lines = screen(&Scene { trouble: Some(trouble), ..scene(&picture, &input) }, 80, 24);
         (lines[1..4].join(" "), row(&lines))
     };
     let (text, at) = told("the pool was drained and has stopped");
@@ -137,67 +139,67 @@ fn trouble_is_told_to_its_end_and_the_rows_stay_where_they_are() {
     assert!(text.starts_with(long), "{text}");
     assert_eq!(at, calm);
     let longer = format!("{long} and {long}");
-    assert_eq!(told(&longer).1, calm + 1, "three lines and no more");
+    assert_eq!(told(&longer).1, calm + 1, "at most three lines");
 }
 
 #[test]
-fn the_chosen_row_is_in_sight_however_many_there_are() {
+fn the_chosen_row_is_always_visible() {
     let rows = (0..64)
         .map(|index| worker(&format!("cpu{index}#1"), "grid"))
         .collect::<Vec<WorkerStatus>>();
-    let picture = pictures([look(1.0, rows)]).remove(0);
-    let mut desk = Desk::default();
+    let picture = pictures([snapshot(1.0, rows)]).remove(0);
+    let mut input = InputHandler::default();
     for at in 0..64 {
-        let lines = screen(&scene(&picture, &desk), 80, 24);
+        let lines = screen(&scene(&picture, &input), 80, 24);
         let marked: Vec<_> = lines.iter().filter(|line| line.starts_with("> ")).collect();
         assert!(
             matches!(&marked[..], [one] if one.starts_with(&format!("> cpu{at}#1 "))),
             "{lines:?}"
         );
         assert!(lines[3].contains(" of 64"), "{}", lines[3]);
-        desk.press(Key::Down, Some(&picture));
+        input.press(Key::Down, Some(&picture));
     }
 }
 
 #[test]
-fn a_question_or_a_message_stands_in_place_of_the_keys_whole() {
+fn a_question_or_a_message_replaces_the_keys_in_full() {
     let picture = seen();
-    let mut desk = Desk::default();
-    desk.press(Key::Char('k'), Some(&picture));
-    let lines = screen(&scene(&picture, &desk), 40, 10);
+    let mut input = InputHandler::default();
+    input.press(Key::Char('k'), Some(&picture));
+    let lines = screen(&scene(&picture, &input), 40, 10);
     assert_eq!(lines[8..], ["SIGKILL to gpu0#1? y: yes, any other", "key: no"]);
-    desk.press(Key::Char('n'), Some(&picture));
-    desk.say("signal 9 sent to gpu0#1 (pid 4242)".to_owned());
-    assert_eq!(screen(&scene(&picture, &desk), 80, 24)[23], "signal 9 sent to gpu0#1 (pid 4242)");
+    input.press(Key::Char('n'), Some(&picture));
+    input.say("signal 9 sent to gpu0#1 (pid 4242)".to_owned());
+    assert_eq!(screen(&scene(&picture, &input), 80, 24)[23], "signal 9 sent to gpu0#1 (pid 4242)");
 }
 
 #[test]
 fn the_help_fits_80_columns_and_24_lines() {
     let picture = seen();
-    let mut desk = Desk::default();
-    desk.press(Key::Char('?'), None);
-    let lines = screen(&scene(&picture, &desk), 80, 24);
+    let mut input = InputHandler::default();
+    input.press(Key::Char('?'), None);
+    let lines = screen(&scene(&picture, &input), 80, 24);
     assert_eq!(lines[..HELP.len()], HELP);
 }
 
 #[test]
-fn a_pool_that_is_gone_is_said_to_be_above_what_was_seen_last() {
+fn a_pool_that_is_gone_is_reported_above_the_last_picture() {
     let picture = seen();
-    let desk = Desk::default();
-    let gone = Scene { trouble: Some("no pool is running"), ..scene(&picture, &desk) };
+    let input = InputHandler::default();
+    let gone = Scene { trouble: Some("no pool is running"), ..scene(&picture, &input) };
     let lines = screen(&gone, 80, 24);
     assert_eq!(lines[1], "no pool is running");
-    let mut before = screen(&scene(&picture, &desk), 80, 24);
+    let mut before = screen(&scene(&picture, &input), 80, 24);
     before[1].clone_from(&lines[1]);
-    assert_eq!(lines, before, "nothing else has moved");
+    assert_eq!(lines, before, "no other line has moved");
 }
 
 #[test]
-fn without_colours_there_are_none_and_the_chosen_row_still_stands_out() {
-    let (picture, desk) = (seen(), Desk::default());
+fn without_colours_a_mark_shows_the_chosen_row() {
+    let (picture, input) = (seen(), InputHandler::default());
     let style_of = |colors| {
         let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
-        draw(&Scene { colors, ..scene(&picture, &desk) }, buffer.area, &mut buffer);
+        draw(&Scene { colors, ..scene(&picture, &input) }, buffer.area, &mut buffer);
         let colored = buffer.content().iter().filter(|cell| cell.fg != Color::Reset).count();
         let reversed = |y| (0..60).all(|x| buffer[(x, y)].modifier.contains(Modifier::REVERSED));
         (colored > 0, reversed(4), reversed(5))
@@ -207,10 +209,10 @@ fn without_colours_there_are_none_and_the_chosen_row_still_stands_out() {
 }
 
 #[test]
-fn what_is_below_the_table_has_no_more_than_half_of_the_room_that_the_table_wants() {
-    assert_eq!(share(6, 9, 2, 3), Shares { rows: 5, details: 0, models: 0, faults: 0 });
-    assert_eq!(share(6, 2, 2, 3), Shares { rows: 2, details: 0, models: 0, faults: 3 });
-    assert_eq!(share(20, 4, 2, 3), Shares { rows: 4, details: 2, models: 3, faults: 3 });
-    assert_eq!(share(20, 60, 9, 9), Shares { rows: 9, details: 2, models: 4, faults: 4 });
-    assert_eq!(share(20, 60, 0, 1), Shares { rows: 16, details: 2, models: 0, faults: 1 });
+fn the_sections_below_take_at_most_half_of_the_lines_if_the_table_needs_them() {
+    assert_eq!(share(6, 9, 2, 3), Heights { rows: 5, details: 0, models: 0, faults: 0 });
+    assert_eq!(share(6, 2, 2, 3), Heights { rows: 2, details: 0, models: 0, faults: 3 });
+    assert_eq!(share(20, 4, 2, 3), Heights { rows: 4, details: 2, models: 3, faults: 3 });
+    assert_eq!(share(20, 60, 9, 9), Heights { rows: 9, details: 2, models: 4, faults: 4 });
+    assert_eq!(share(20, 60, 0, 1), Heights { rows: 16, details: 2, models: 0, faults: 1 });
 }

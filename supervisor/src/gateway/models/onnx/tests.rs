@@ -1,4 +1,4 @@
-//! Requests of a model that was loaded: what is refused before it goes to the pool.
+//! Requests of a model of the pool that the gateway refuses.
 
 use axum::http::HeaderMap;
 use gridpool_protocol::tensor::TensorSpec;
@@ -12,7 +12,7 @@ fn spec(name: &str, datatype: DataType, shape: &[i64]) -> TensorSpec {
     TensorSpec { name: name.to_owned(), datatype, shape: shape.to_vec() }
 }
 
-/// A model with rows: floats and a flag for each, and halves back.
+/// A model with rows: each row has floats and a flag; the outputs are floats and halves.
 pub(in crate::gateway) fn info(name: &str) -> ModelInfo {
     ModelInfo {
         name: name.to_owned(),
@@ -24,16 +24,21 @@ pub(in crate::gateway) fn info(name: &str) -> ModelInfo {
         contexts: 2,
         nodes: vec![ProviderNodes { provider: "CPUExecutionProvider".to_owned(), nodes: 3 }],
         device_bytes: 0,
-        trial_shapes: vec![vec![1, 2], vec![1]],
+        warm_up_shapes: vec![vec![1, 2], vec![1]],
         state: ModelState::Ready,
         reason: String::new(),
     }
 }
 
-/// The same, READY on these workers.
+/// That model, READY on these workers.
 pub(in crate::gateway) fn model(name: &str, workers: &[&str]) -> OnnxModel {
     let workers = workers.iter().map(|&worker| worker.to_owned()).collect();
-    OnnxModel { info: info(name), workers, state: State::Ready, record: Arc::default() }
+    OnnxModel {
+        info: info(name),
+        workers,
+        availability: Availability::Ready,
+        record: Arc::default(),
+    }
 }
 
 /// A request of two rows.
@@ -47,7 +52,7 @@ fn good() -> Value {
     })
 }
 
-/// Whether that would go to the pool, and else why not.
+/// Whether the gateway would send the request, else why not.
 fn asks(model: &OnnxModel, body: &Value) -> Result<(), String> {
     let text = body.to_string();
     let parsed = request::parse(&HeaderMap::new(), text.as_bytes());
@@ -56,7 +61,7 @@ fn asks(model: &OnnxModel, body: &Value) -> Result<(), String> {
     work.map_err(|failure| failure.message().to_owned())
 }
 
-/// The good request with another value at a place.
+/// The good request with another value at `at`.
 fn with(at: &str, value: Value) -> Value {
     let mut body = good();
     *body.pointer_mut(at).unwrap() = value;
@@ -82,7 +87,7 @@ fn inputs_that_the_model_does_not_take_are_refused_by_name_dimension_and_what_is
         (flat, format!("`x` has the shape [4]; {takes}: it has 1 dimensions, not 2")),
         (with("/inputs/1/datatype", json!("FP64")), "`x` is FP64; the model takes FP32".into()),
         (with("/inputs/0/name", json!("f")), "the model `m` takes x and flag, not `f`".into()),
-        (rows, "dimension 0 of `x` is 3, of `flag` it is 2: rows of all inputs belong".into()),
+        (rows, "dimension 0 of `x` is 3, but of `flag` it is 2: all inputs must".into()),
     ];
     for (body, why) in refused {
         let error = asks(&model, &body).unwrap_err();
@@ -95,16 +100,17 @@ fn inputs_that_the_model_does_not_take_are_refused_by_name_dimension_and_what_is
 }
 
 #[test]
-fn outputs_that_have_no_form_or_no_room_are_refused_before_anything_runs() {
+fn outputs_that_cannot_be_sent_are_refused_before_anything_runs() {
     let model = model("m", &["cpu0#1"]);
-    let halves = "output `h` is FP16, which goes as binary data only: ask for it with binary_data";
+    let halves =
+        "output `h` is FP16, which is sent as binary data only: ask for it with binary_data";
     assert_eq!(asks(&model, &with("/parameters", json!({}))).unwrap_err(), halves);
     let mut some = with("/parameters", json!({}));
     some["outputs"] = json!([{"name": "y"}]);
     assert_eq!(asks(&model, &some), Ok(()), "the halves were not asked for");
     some["outputs"] = json!([{"name": "y"}, {"name": "z"}]);
     assert_eq!(asks(&model, &some).unwrap_err(), "the model `m` gives y, h; it has no output `z`");
-    // A row of outputs has more than 4 MiB, of which a reply has room for 31.
+    // A row of outputs has more than 4 MiB, so a response holds 31 rows.
     let rows = |count: usize| {
         let mut body = with("/inputs/0/shape", json!([count]));
         body["inputs"][0]["data"] = json!(vec![true; count]);
@@ -114,13 +120,13 @@ fn outputs_that_have_no_form_or_no_room_are_refused_before_anything_runs() {
     };
     assert_eq!(rows(31), Ok(()));
     let why = rows(32).unwrap_err();
-    assert!(why.contains("bytes; at most 134217728 are sent: send fewer rows"), "{why}");
+    assert!(why.contains("bytes; a response has at most 134217728: send fewer rows"), "{why}");
     for bytes in [0, REPLY_BYTES_MAX as u64 + 1] {
         let why = asks(&model, &with("/parameters", json!({ "output_bytes": bytes }))).unwrap_err();
-        assert!(why.contains("FP16") || why.contains("it is 1 to 134217728"), "{why}");
+        assert!(why.contains("FP16") || why.contains("it must be 1 to 134217728"), "{why}");
         let parameters = json!({"binary_data_output": true, "output_bytes": bytes});
         let why = asks(&model, &with("/parameters", parameters)).unwrap_err();
-        assert_eq!(why, format!("`output_bytes` is {bytes}; it is 1 to 134217728"));
+        assert_eq!(why, format!("`output_bytes` is {bytes}; it must be 1 to 134217728"));
     }
 }
 
@@ -148,12 +154,16 @@ fn a_flag_is_0_or_1() {
 }
 
 #[test]
-fn a_model_that_is_not_there_is_refused_and_one_whose_workers_return_is_not() {
-    let of = |state| OnnxModel { state, ..model("m", &[]) };
-    assert_eq!(asks(&of(State::Away("killed".into())), &good()), Ok(()), "it waits for them");
-    let why = asks(&of(State::Unavailable("cpu0#1: no file".into())), &good()).unwrap_err();
-    assert_eq!(why, "the model `m` cannot be asked: cpu0#1: no file");
-    let why = asks(&of(State::Unloaded), &good()).unwrap_err();
+fn a_missing_model_is_refused_and_one_whose_workers_return_is_not() {
+    let of = |availability| OnnxModel { availability, ..model("m", &[]) };
+    assert_eq!(
+        asks(&of(Availability::NoWorker("killed".into())), &good()),
+        Ok(()),
+        "it waits for them"
+    );
+    let why = asks(&of(Availability::Unavailable("cpu0#1: no file".into())), &good()).unwrap_err();
+    assert_eq!(why, "the model `m` is unavailable: cpu0#1: no file");
+    let why = asks(&of(Availability::Unloaded), &good()).unwrap_err();
     assert!(why.contains("`m` was unloaded; `gridpool model load m=PATH`"), "{why}");
 }
 

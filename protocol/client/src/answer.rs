@@ -1,0 +1,80 @@
+//! The answer to a job.
+
+use gridpool_protocol::receipt::{Receipt, Verdict};
+
+/// The answer to a job: its verdict, the proof of where it ran, and its outputs if the verdict is OK.
+#[derive(Clone, Debug)]
+pub struct Answer<O> {
+    /// Verdict and proof.
+    pub receipt: Receipt,
+    outputs: Option<O>,
+}
+
+/// The error of a job whose verdict is not OK.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+#[error("{}: {}", .receipt.verdict, .receipt.reason)]
+pub struct JobError {
+    /// Verdict, reason, and what was tried.
+    pub receipt: Box<Receipt>,
+}
+
+impl JobError {
+    /// How the job ended.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        self.receipt.verdict
+    }
+
+    /// Why, in a sentence.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.receipt.reason
+    }
+}
+
+impl<O> Answer<O> {
+    /// Makes an answer from its parts, for programs that store results or make examples.
+    ///
+    /// # Panics
+    /// If there are outputs without the verdict OK, or that verdict without outputs.
+    #[must_use]
+    pub fn new(receipt: Receipt, outputs: Option<O>) -> Self {
+        let is_ok = receipt.verdict == Verdict::Ok;
+        assert_eq!(is_ok, outputs.is_some(), "a job has outputs if its verdict is OK");
+        Self { receipt, outputs }
+    }
+
+    /// How the job ended.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        self.receipt.verdict
+    }
+
+    /// The outputs, if the verdict is OK.
+    #[must_use]
+    pub fn outputs(&self) -> Option<&O> {
+        self.outputs.as_ref()
+    }
+
+    /// Returns the outputs.
+    ///
+    /// # Errors
+    /// [`JobError`] if the verdict is not OK.
+    pub fn ok(self) -> Result<O, JobError> {
+        let Self { receipt, outputs } = self;
+        outputs.ok_or_else(|| JobError { receipt: Box::new(receipt) })
+    }
+
+    /// Returns the receipt and, if the verdict is OK, the outputs.
+    #[must_use]
+    pub fn into_parts(self) -> (Receipt, Option<O>) {
+        (self.receipt, self.outputs)
+    }
+
+    /// Converts the outputs with `map`.
+    #[must_use]
+    pub fn map<P>(self, map: impl FnOnce(O) -> P) -> Answer<P> {
+        Answer { receipt: self.receipt, outputs: self.outputs.map(map) }
+    }
+}

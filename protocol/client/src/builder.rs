@@ -1,0 +1,82 @@
+//! How a client connects.
+
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gridpool_ipc::socket;
+use gridpool_ipc::spin::SPIN_DEFAULT;
+
+use super::connection::{Connection, Settings};
+use super::{Client, ClientError};
+
+/// Builds a [`Client`].
+#[derive(Clone, Debug)]
+pub struct ClientBuilder {
+    socket: Option<PathBuf>,
+    settings: Settings,
+}
+
+impl ClientBuilder {
+    pub(super) fn new() -> Self {
+        let settings = Settings {
+            spin: SPIN_DEFAULT,
+            reconnect_for: Duration::from_secs(10),
+            reply_timeout: Duration::from_secs(30),
+        };
+        Self { socket: None, settings }
+    }
+
+    /// Sets the path of the pool's socket. The default is [`default_socket`](crate::default_socket).
+    #[must_use]
+    pub fn socket(mut self, path: impl Into<PathBuf>) -> Self {
+        self.socket = Some(path.into());
+        self
+    }
+
+    /// Sets how long a waiting thread polls for an answer before it sleeps, at most 1 ms. An answer that
+    /// arrives meanwhile costs no wake-up. A thread polls only if the previous message arrived within that
+    /// time, and only one thread for every four cores polls, so long jobs waste no CPU time. Zero turns
+    /// polling off. The default is 200 µs.
+    #[must_use]
+    pub fn spin(mut self, spin: Duration) -> Self {
+        self.settings.spin = spin;
+        self
+    }
+
+    /// Sets how long the client tries to reconnect before its jobs fail with [`ClientError::Lost`]. Zero turns
+    /// reconnecting off. The default is 10 s.
+    #[must_use]
+    pub fn reconnect_for(mut self, span: Duration) -> Self {
+        self.settings.reconnect_for = span;
+        self
+    }
+
+    /// Sets how long the pool may take to answer a query, such as [`Client::status`]. The default is 30 s.
+    #[must_use]
+    pub fn reply_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.reply_timeout = timeout;
+        self
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// [`ClientError::NoPool`] if no pool listens at the socket, [`ClientError::NotAllowed`] if this user
+    /// may not connect.
+    pub fn connect(self) -> Result<Client, ClientError> {
+        let path = self.socket.unwrap_or_else(socket::path_of_environment);
+        let connection = Connection::open(path, self.settings)?;
+        Ok(Client { connection: Arc::new(connection) })
+    }
+
+    /// Connects to a supervisor at the other end of a socket pair. The client does not reconnect.
+    ///
+    /// # Errors
+    /// [`ClientError`] if the handshake fails.
+    pub fn connect_over(self, socket: UnixStream) -> Result<Client, ClientError> {
+        let connection = Connection::over(socket, self.settings)?;
+        Ok(Client { connection: Arc::new(connection) })
+    }
+}

@@ -1,0 +1,395 @@
+//! The connection that all threads of a client share: which thread reads, and how the client reconnects.
+
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use gridpool_ipc::clock;
+use gridpool_protocol::ids::JobKey;
+use gridpool_protocol::message::{ClientMessage, Refusal, ServerMessage};
+use gridpool_protocol::output::Bytes;
+use gridpool_protocol::receipt::{Receipt, Verdict};
+
+use super::ClientError;
+use super::buffers::Buffers;
+use super::keys::Keys;
+use super::known::KnownModels;
+use super::link::{self, Endpoint, Received};
+use super::runnable::AnyJob;
+use super::state::{Pending, RETRY_EVERY, Stage, State};
+use super::wire::Wire;
+use crate::lease::Lease;
+
+/// How long a pool may take to drain.
+const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(2 * 3_600);
+
+/// The settings of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    /// How long the reading thread polls before it sleeps.
+    pub(super) spin: Duration,
+    /// How long the client tries to reconnect.
+    pub(super) reconnect_for: Duration,
+    /// How long the pool may take to answer a query.
+    pub(super) reply_timeout: Duration,
+}
+
+/// A connection, which the client makes again if it is lost.
+#[derive(Debug)]
+pub(super) struct Connection {
+    endpoint: Endpoint,
+    settings: Settings,
+    pub(super) wire: Arc<Wire>,
+    /// The models that the client has queried.
+    pub(super) known: KnownModels,
+    keys: Keys,
+    state: Mutex<State>,
+    changed: Condvar,
+    #[cfg(feature = "async")]
+    pub(super) reading: super::reading::Reading,
+}
+
+impl Connection {
+    pub(super) fn open(path: PathBuf, settings: Settings) -> Result<Self, ClientError> {
+        let state = State::new(link::open(&path)?)?;
+        Self::with(Endpoint::Path(path), settings, state)
+    }
+
+    pub(super) fn over(socket: UnixStream, settings: Settings) -> Result<Self, ClientError> {
+        let state = State::new(link::greet(socket)?)?;
+        Self::with(Endpoint::Given, settings, state)
+    }
+
+    fn with(endpoint: Endpoint, settings: Settings, state: State) -> Result<Self, ClientError> {
+        let wire = Arc::clone(&state.wire);
+        let keys = Keys::new()?;
+        let (state, changed) = (Mutex::new(state), Condvar::new());
+        let known = KnownModels::default();
+        Ok(Self {
+            endpoint,
+            settings,
+            wire,
+            known,
+            keys,
+            state,
+            changed,
+            #[cfg(feature = "async")]
+            reading: super::reading::Reading::default(),
+        })
+    }
+
+    /// A new random key.
+    pub(super) fn next_key(&self) -> JobKey {
+        self.keys.next()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `ready` returns a value. Reads messages meanwhile, unless another thread does.
+    pub(super) fn wait_for<T>(
+        &self,
+        until: Instant,
+        mut ready: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<T, ClientError> {
+        let mut state = self.lock();
+        loop {
+            if let Some(value) = ready(&mut state) {
+                return Ok(value);
+            }
+            if let Some(error) = state.why_broken()
+                && !self.wire.is_open()
+            {
+                return Err(error);
+            }
+            let left = clock::until(until);
+            if left.is_zero() {
+                return Err(ClientError::Silent);
+            }
+            // The thread that has taken the reader reads for all, and wakes all after each message.
+            let Some(mut reader) = state.reader.take() else {
+                state = self.sleep(state, left);
+                continue;
+            };
+            reader.set_spin(self.settings.spin);
+            drop(state);
+            let received = link::receive(&mut reader, Some(left));
+            state = self.lock();
+            match received {
+                Ok(received) => {
+                    state.reader = Some(reader);
+                    received.into_iter().for_each(|received| state.on_message(received));
+                }
+                Err(_) => state = self.on_lost(state),
+            }
+            // Skip the system call if no thread sleeps.
+            if state.sleepers > 0 {
+                self.changed.notify_all();
+            }
+            if !state.wakers.is_empty() {
+                drop(state);
+                self.wake();
+                state = self.lock();
+            }
+        }
+    }
+
+    /// Wakes the futures whose jobs have changed, outside the lock: a waker may do anything.
+    pub(super) fn wake(&self) {
+        let wakers = std::mem::take(&mut self.lock().wakers);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Sleeps until something changes, at most for `span`.
+    fn sleep<'a>(&self, mut state: MutexGuard<'a, State>, span: Duration) -> MutexGuard<'a, State> {
+        state.sleepers += 1;
+        let waited = self.changed.wait_timeout(state, span);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        state.sleepers -= 1;
+        state
+    }
+
+    /// Reconnects after this thread, as the reader, has lost the connection, and submits the jobs without a
+    /// verdict again. If it cannot reconnect in time, it notes that.
+    fn on_lost<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.disconnect();
+        let path = match &self.endpoint {
+            Endpoint::Path(path) if !self.settings.reconnect_for.is_zero() => path,
+            Endpoint::Given | Endpoint::Path(_) => {
+                state.broken.get_or_insert_default();
+                state.wake_all();
+                return state;
+            }
+        };
+        let give_up = clock::now() + self.settings.reconnect_for;
+        while state.broken.is_none() {
+            drop(state);
+            let opened = link::open(path);
+            state = self.lock();
+            match opened.and_then(|reader| state.reconnect(reader)) {
+                Ok(()) => return state,
+                Err(ClientError::Closed(reason)) => state.broken = Some(reason),
+                Err(error @ ClientError::Version { .. }) => state.broken = Some(error.to_string()),
+                Err(_) => state.disconnect(),
+            }
+            if clock::until(give_up).is_zero() {
+                // No new pool has replaced one that was drained.
+                let drained = state.drained.as_ref().map(|_| "it was drained and has stopped");
+                state.broken.get_or_insert_with(|| drained.unwrap_or_default().to_owned());
+            } else if state.broken.is_none() {
+                state = self.sleep(state, RETRY_EVERY);
+            }
+        }
+        state.disconnect();
+        state.wake_all();
+        state
+    }
+
+    /// Sends a job. Large inputs and results are in shared memory.
+    pub(super) fn send_job(
+        &self,
+        key: JobKey,
+        job: AnyJob,
+        deadline: Instant,
+    ) -> Result<(), ClientError> {
+        loop {
+            if self.lock().jobs.contains_key(&key) {
+                return Err(Refusal::KeyInUse(key).into());
+            }
+            let buffers = self.buffers(&job, deadline)?;
+            // Copy outside the lock, since that takes time.
+            buffers.pack(&job);
+            let mut state = self.lock();
+            let epoch = self.wire.epoch();
+            if !buffers.are_of(epoch) {
+                continue;
+            }
+            if state.jobs.contains_key(&key) {
+                // Another thread has used the key meanwhile.
+                return Err(Refusal::KeyInUse(key).into());
+            }
+            let stage = Stage::Sent;
+            let is_cancelled = false;
+            let pending =
+                Pending { job, deadline, buffers, epoch, stage, is_cancelled, waker: None };
+            state.jobs.insert(key, pending);
+            state.send_job(key);
+            return Ok(());
+        }
+    }
+
+    /// Sends a job again that the pool refused for the moment.
+    pub(super) fn send_again(&self, key: JobKey) -> Result<(), ClientError> {
+        loop {
+            let mut state = self.lock();
+            let epoch = self.wire.epoch();
+            // If the client has reconnected, the job has been submitted again already.
+            let refused = |pending: &&mut Pending| matches!(pending.stage, Stage::Refused(_));
+            let Some(pending) = state.jobs.get_mut(&key).filter(refused) else { return Ok(()) };
+            if pending.epoch == epoch {
+                pending.stage = Stage::Sent;
+                state.send_job(key);
+                return Ok(());
+            }
+            // Its arenas belong to a lost connection.
+            let (job, deadline) = (pending.job.clone(), pending.deadline);
+            drop(state);
+            let buffers = self.buffers(&job, deadline)?;
+            buffers.pack(&job);
+            if let Some(pending) = self.lock().jobs.get_mut(&key)
+                && buffers.are_of(epoch)
+            {
+                (pending.buffers, pending.epoch) = (buffers, epoch);
+            }
+        }
+    }
+
+    /// Whether to send a refused job again.
+    pub(super) fn may_try_again(&self, key: JobKey, refusal: &Refusal) -> bool {
+        self.lock().jobs.get(&key).is_some_and(|pending| pending.may_try_again(refusal))
+    }
+
+    /// Leases the shared memory for a job. If the pool has too little and the job waits for a busy pool, this
+    /// waits until the job's deadline, and holds nothing meanwhile.
+    fn buffers(&self, job: &AnyJob, deadline: Instant) -> Result<Buffers, ClientError> {
+        loop {
+            match self.buffers_now(job) {
+                Err(ClientError::Refused(Refusal::Busy(_)))
+                    if job.options.wait_if_busy && clock::until(deadline) > RETRY_EVERY =>
+                {
+                    self.wire.give_back_free();
+                    self.pause(RETRY_EVERY);
+                }
+                buffers => return buffers,
+            }
+        }
+    }
+
+    fn buffers_now(&self, job: &AnyJob) -> Result<Buffers, ClientError> {
+        if job.runnable.loaded().is_some_and(|batch| !self.wire.has_lent(&batch.lease())) {
+            let why = "the batch was loaded by another client: load it by the one that submits";
+            return Err(Refusal::Invalid(why.to_owned()).into());
+        }
+        Buffers::new(job, self.wire.epoch(), |bytes| self.lease(bytes))
+    }
+
+    /// Leases an arena of at least `bytes`: a free one, or a new one from the pool.
+    pub(super) fn lease(&self, bytes: u64) -> Result<Arc<Lease>, ClientError> {
+        if let Some(lease) = self.wire.lend_free(bytes) {
+            return Ok(lease);
+        }
+        let message = |request| ClientMessage::CreateArena { request, bytes };
+        let (received, epoch) = self.ask(self.settings.reply_timeout, &message)?;
+        let (id, map) = received.into_arena()?;
+        map.populate();
+        Ok(self.wire.lend_new(id, map, epoch))
+    }
+
+    /// Sends a query and waits for its answer. Sends it again if the connection is lost meanwhile.
+    pub(super) fn request(
+        &self,
+        message: &dyn Fn(u64) -> ClientMessage,
+    ) -> Result<ServerMessage, ClientError> {
+        self.request_within(self.settings.reply_timeout, message)
+    }
+
+    /// Sends a query whose answer may take up to `timeout`.
+    pub(super) fn request_within(
+        &self,
+        timeout: Duration,
+        message: &dyn Fn(u64) -> ClientMessage,
+    ) -> Result<ServerMessage, ClientError> {
+        Ok(self.ask(timeout, message)?.0.message)
+    }
+
+    /// The answer to a query, and the epoch of its connection.
+    fn ask(
+        &self,
+        timeout: Duration,
+        message: &dyn Fn(u64) -> ClientMessage,
+    ) -> Result<(Received, u64), ClientError> {
+        let until = clock::now() + timeout;
+        loop {
+            let (request, epoch) =
+                self.wait_for(until, |state| Some((state.ask(message)?, state.wire.epoch())))?;
+            // A lost connection drops its open queries.
+            let received = self.wait_for(until, |state| match state.replies.get(&request) {
+                Some(None) => None,
+                Some(Some(_)) | None => Some(state.replies.remove(&request).flatten()),
+            })?;
+            let Some(received) = received else { continue };
+            if let ServerMessage::Denied { refusal, .. } = received.message {
+                return Err(refusal.into());
+            }
+            return Ok((received, epoch));
+        }
+    }
+
+    /// Cancels a job, on this connection and after a reconnect.
+    pub(super) fn cancel(&self, key: JobKey) {
+        let mut state = self.lock();
+        if let Some(pending) = state.jobs.get_mut(&key) {
+            pending.is_cancelled = true;
+            self.wire.send_or_hang_up(&ClientMessage::Cancel { key });
+        }
+    }
+
+    /// Waits for `span` without blocking other threads.
+    pub(super) fn pause(&self, span: Duration) {
+        let until = clock::now() + span;
+        let mut state = self.lock();
+        while !clock::until(until).is_zero() {
+            let left = clock::until(until);
+            state = self.sleep(state, left);
+        }
+    }
+
+    /// Forgets a job whose handle is gone, and cancels it if it has no verdict yet. Its key stays reserved
+    /// until the pool's last message about it, which must not reach a later job.
+    pub(super) fn abandon(&self, key: JobKey) {
+        let mut state = self.lock();
+        let Some(mut pending) = state.jobs.remove(&key) else { return };
+        let awaited = matches!(pending.stage, Stage::Accepted | Stage::Sent);
+        // Only a refused job's arenas are surely free. A worker may still write to the others.
+        if !matches!(pending.stage, Stage::Refused(_)) {
+            pending.buffers.spoil(&pending.job);
+        }
+        (pending.buffers, pending.waker) = (Buffers::default(), None);
+        if awaited && pending.epoch == self.wire.epoch() {
+            pending.stage = Stage::Abandoned;
+            state.jobs.insert(key, pending);
+            self.wire.send_or_hang_up(&ClientMessage::Cancel { key });
+        }
+    }
+
+    /// Takes the receipt of a job that has its verdict, and the bytes of its result if the verdict is OK.
+    pub(super) fn take_answer(&self, key: JobKey) -> Result<(Receipt, Option<Bytes>), ClientError> {
+        let mut pending = self.lock().jobs.remove(&key).ok_or(ClientError::Lost)?;
+        let Stage::Done(receipt, inline) = std::mem::replace(&mut pending.stage, Stage::Lost)
+        else {
+            return Err(ClientError::Lost);
+        };
+        if receipt.verdict != Verdict::Ok {
+            // A worker that the pool is killing may still write to the arenas.
+            pending.buffers.spoil(&pending.job);
+            return Ok((*receipt, None));
+        }
+        let bytes = pending.result(inline)?;
+        Ok((*receipt, Some(bytes)))
+    }
+
+    /// Waits until the pool closes the connection, without reconnecting. Returns the verdicts that the pool
+    /// reported for its drain.
+    pub(super) fn wait_closed(&self) -> Result<Option<Vec<(Verdict, u64)>>, ClientError> {
+        self.lock().broken.get_or_insert_with(|| "the pool has stopped".to_owned());
+        let until = clock::now() + DRAIN_TIMEOUT_MAX;
+        match self.wait_for(until, |_| None::<()>) {
+            Err(ClientError::Silent) => Err(ClientError::Silent),
+            // Any other error is the expected end.
+            Ok(()) | Err(_) => Ok(self.lock().drained.take()),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The errors of a client.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use gridpool_ipc::account::{Account, Barrier};
+use gridpool_ipc::arena::ArenaError;
+use gridpool_ipc::frame::FrameError;
+use gridpool_protocol::batch::BatchError;
+use gridpool_protocol::message::{Refusal, ServerMessage};
+use gridpool_protocol::output::MalformedOutput;
+use gridpool_protocol::tensor::TensorError;
+
+/// Why a call of the client failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The batch is invalid.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// The supervisor closed the connection and said why.
+    #[error("the pool closed the connection: {0}")]
+    Closed(String),
+    /// The socket failed, or the peer does not speak this protocol.
+    #[error("connection to the pool")]
+    Connection(#[source] io::Error),
+    /// The connection was lost, and the client could not reconnect in time.
+    #[error(
+        "the connection to the pool was lost; it is unknown whether this request was carried out"
+    )]
+    Lost,
+    /// The result is not one that the program can give.
+    #[error(transparent)]
+    Malformed(#[from] MalformedOutput),
+    /// Shared memory could not be mapped.
+    #[error("shared memory")]
+    Memory(#[source] io::Error),
+    /// No pool answers at the socket.
+    #[error("no pool is running at {}", path.display())]
+    NoPool {
+        /// The socket.
+        path: PathBuf,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// This user may not connect to the socket.
+    #[error(
+        "a pool may be running at {}, but you ({me}) may not connect to it: {}",
+        path.display(), barrier_words(.barrier, .me)
+    )]
+    NotAllowed {
+        /// The socket.
+        path: PathBuf,
+        /// The file or folder that keeps this user out, if it is known.
+        barrier: Option<Barrier>,
+        /// This user.
+        me: Account,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// The pool refused the request.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The pool did not answer in time, although it is connected.
+    #[error("the pool does not answer: it may be stopped or overloaded")]
+    Silent,
+    /// The outputs of a model are not valid tensors.
+    #[error("the outputs cannot be read")]
+    Tensors(#[from] TensorError),
+    /// The pool sent another answer than the expected one.
+    #[error("the pool sent an unexpected answer: {0}")]
+    Unexpected(String),
+    /// The supervisor speaks another version of the protocol.
+    #[error("the supervisor speaks protocol {theirs}, this client {ours}")]
+    Version {
+        /// The supervisor's.
+        theirs: u32,
+        /// The client's.
+        ours: u32,
+    },
+}
+
+impl From<FrameError> for ClientError {
+    fn from(error: FrameError) -> Self {
+        Self::Connection(io::Error::other(error))
+    }
+}
+
+impl From<ArenaError> for ClientError {
+    fn from(error: ArenaError) -> Self {
+        Self::Memory(io::Error::other(error))
+    }
+}
+
+fn barrier_words(barrier: &Option<Barrier>, me: &Account) -> String {
+    match barrier {
+        Some(Barrier { path, owner }) if owner == me => {
+            format!("{0} is yours, but closed: type `chmod u+rwx {0}`", path.display())
+        }
+        Some(Barrier { path, owner }) => {
+            let path = path.display();
+            format!("{path} belongs to {owner}: connect as that user, or to a pool of your own")
+        }
+        None => "connect as the user that started it, or to a pool of your own".to_owned(),
+    }
+}
+
+impl ClientError {
+    /// The error for a failed connect.
+    pub(super) fn connecting(path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        if source.kind() == io::ErrorKind::PermissionDenied {
+            let barrier = Barrier::of(&path);
+            return Self::NotAllowed { path, barrier, me: Account::mine(), source };
+        }
+        Self::NoPool { path, source }
+    }
+
+    /// The error for another message than the expected one.
+    pub(super) fn unexpected(message: &ServerMessage) -> Self {
+        if let ServerMessage::Denied { refusal, .. } = message {
+            return refusal.clone().into();
+        }
+        if let ServerMessage::Closing { reason } = message {
+            return Self::Closed(reason.clone());
+        }
+        Self::Unexpected(format!("{message:?}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gridpool_protocol::chain::Chain;
+
+    #[test]
+    fn a_socket_that_this_user_may_not_reach_is_not_called_a_missing_pool() {
+        let said = |path: &Path, kind: io::ErrorKind| {
+            Chain(&ClientError::connecting(path, kind.into())).to_string()
+        };
+        let denied = said(Path::new("/nowhere/pool.sock"), io::ErrorKind::PermissionDenied);
+        let me = Account::mine();
+        let start = format!("a pool may be running at /nowhere/pool.sock, but you ({me}) may not");
+        assert!(denied.starts_with(&start) && denied.contains(" to it: / "), "{denied}");
+        let seen = Barrier { path: "/".into(), owner: Account::new(0) };
+        assert_eq!(Barrier::of(Path::new("/nowhere/pool.sock")), Some(seen));
+        let gone = said(Path::new("pool.sock"), io::ErrorKind::ConnectionRefused);
+        assert!(gone.starts_with("no pool is running at pool.sock"), "{gone}");
+    }
+
+    #[test]
+    fn the_barrier_is_named_with_its_owner() {
+        let [me, theirs] = [7, 4_000_007].map(Account::new);
+        let barrier = |owner| Some(Barrier { path: "/run/theirs".into(), owner });
+        let said = barrier_words(&barrier(theirs), &me);
+        assert!(said.starts_with("/run/theirs belongs to user 4000007: connect as"), "{said}");
+        let said = barrier_words(&barrier(me), &me);
+        assert_eq!(said, "/run/theirs is yours, but closed: type `chmod u+rwx /run/theirs`");
+    }
+}

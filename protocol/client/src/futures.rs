@@ -1,0 +1,157 @@
+//! Futures of answers, for any executor.
+//!
+//! A future stores its waker with its job. While a future waits, a thread of the connection reads the
+//! socket, unless a thread that waits in a blocking call does so already.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use gridpool_ipc::clock;
+use gridpool_protocol::ids::JobKey;
+
+use super::connection::Connection;
+use super::handle::{Claim, Handle};
+use super::runnable::Produces;
+use super::state::{Pending, RETRY_EVERY, Stage, State};
+use super::{Answer, ClientError};
+
+/// Interval at which the reading thread checks for overdue futures.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The future of `handle.await`: it waits for the answer of a job. Dropping it cancels the job.
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is awaited, and dropping it cancels the job"]
+pub struct Answering<O> {
+    /// `None` after the answer was returned.
+    claim: Option<Claim>,
+    runnable: Arc<dyn Produces<O>>,
+}
+
+impl<O: 'static> IntoFuture for Handle<O> {
+    type Output = Result<Answer<O>, ClientError>;
+    type IntoFuture = Answering<O>;
+
+    /// Waits for the verdict, as [`Handle::wait`] does, without blocking the thread.
+    fn into_future(self) -> Answering<O> {
+        let (claim, runnable) = self.into_parts();
+        claim.connection.lock().futures += 1;
+        Answering { claim: Some(claim), runnable }
+    }
+}
+
+impl<O: 'static> Future for Answering<O> {
+    type Output = Result<Answer<O>, ClientError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(claim) = &self.claim else { return Poll::Pending };
+        let connection = Arc::clone(&claim.connection);
+        let polled = connection.lock().poll(claim, context.waker());
+        Poll::Ready(match polled {
+            Poll::Pending => match connection.start_reading() {
+                Ok(()) => return Poll::Pending,
+                Err(error) => Err(error),
+            },
+            Poll::Ready(Err(error)) => Err(error),
+            Poll::Ready(Ok(())) => {
+                connection.lock().futures -= 1;
+                let claim = self.claim.take().expect("it was there above");
+                claim.take(&*self.runnable)
+            }
+        })
+    }
+}
+
+impl<O> Drop for Answering<O> {
+    fn drop(&mut self) {
+        if let Some(claim) = &self.claim {
+            claim.connection.lock().futures -= 1;
+        }
+    }
+}
+
+impl State {
+    /// Whether a job has its answer. If not, `waker` is woken when that may have changed.
+    fn poll(&mut self, claim: &Claim, waker: &Waker) -> Poll<Result<(), ClientError>> {
+        let broken = self.why_broken().filter(|_| !self.wire.is_open());
+        let Some(pending) = self.jobs.get_mut(&claim.key) else {
+            return Poll::Ready(Err(ClientError::Lost));
+        };
+        match &pending.stage {
+            Stage::Done(..) => return Poll::Ready(Ok(())),
+            Stage::Lost => return Poll::Ready(Err(ClientError::Lost)),
+            Stage::Refused(refusal) if !pending.may_try_again(refusal) => {
+                return Poll::Ready(Err(refusal.clone().into()));
+            }
+            Stage::Abandoned | Stage::Accepted | Stage::Refused(_) | Stage::Sent => {}
+        }
+        if let Some(error) = broken {
+            return Poll::Ready(Err(error));
+        }
+        if pending.is_late() {
+            return Poll::Ready(Err(ClientError::Silent));
+        }
+        pending.waker = Some(waker.clone());
+        Poll::Pending
+    }
+
+    /// The jobs of futures that the pool has refused for the moment.
+    fn refused(&self) -> impl Iterator<Item = JobKey> {
+        let awaited = self.jobs.iter().filter(|(_, pending)| pending.waker.is_some());
+        let refused = awaited.filter(|(_, pending)| matches!(pending.stage, Stage::Refused(_)));
+        refused.map(|(&key, _)| key)
+    }
+
+    /// Collects the wakers of futures whose time is over.
+    fn wake_late(&mut self) {
+        let is_over = |pending: &Pending| match &pending.stage {
+            Stage::Refused(refusal) => !pending.may_try_again(refusal),
+            Stage::Abandoned | Stage::Accepted | Stage::Done(..) | Stage::Lost | Stage::Sent => {
+                pending.is_late()
+            }
+        };
+        let over = self.jobs.values_mut().filter(|pending| is_over(pending));
+        self.wakers.extend(over.filter_map(|pending| pending.waker.take()));
+    }
+}
+
+impl Connection {
+    /// Has a thread read until no future waits.
+    fn start_reading(self: &Arc<Self>) -> Result<(), ClientError> {
+        let connection = Arc::downgrade(self);
+        let started = self.reading.start(move || {
+            connection.upgrade().map(|connection| connection.read_for_futures()).is_some()
+        });
+        started.map_err(ClientError::Connection)
+    }
+
+    /// Reads while a future waits, and submits jobs again that a busy pool has refused.
+    fn read_for_futures(&self) {
+        loop {
+            let refused: Vec<JobKey> = self.lock().refused().collect();
+            let span = if refused.is_empty() { TICK } else { RETRY_EVERY };
+            let waited = self.wait_for(clock::now() + span, |state| {
+                let is_news = refused.is_empty() && state.refused().next().is_some();
+                (state.futures == 0 || is_news).then_some(state.futures > 0)
+            });
+            match waited {
+                Ok(true) => continue,
+                Err(ClientError::Silent) => {}
+                // No future waits, or the connection is lost and every future has been woken.
+                Ok(false) | Err(_) => return,
+            }
+            self.lock().wake_late();
+            for key in refused {
+                let is_awaited = |pending: &Pending| pending.waker.is_some();
+                if self.lock().jobs.get(&key).is_some_and(is_awaited)
+                    && let Err(error) = self.send_again(key)
+                {
+                    self.lock().fail(key, error);
+                }
+            }
+            self.wake();
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Handles of sent jobs: wait for the answer, or cancel.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use gridpool_ipc::clock;
+use gridpool_protocol::ids::JobKey;
+use gridpool_protocol::limits::DEADLINE_MAX;
+
+use super::connection::Connection;
+use super::model::OUTPUT_BYTES_DEFAULT;
+use super::runnable::{AnyJob, Produces};
+use super::state::{RETRY_EVERY, Stage, VERDICT_MARGIN};
+use super::{Answer, ClientError, Job};
+
+/// A job that was sent. Wait for its answer with [`Handle::wait`] or, with the feature `async`, `.await`.
+/// Dropping the handle cancels the job.
+#[derive(Debug)]
+#[must_use = "dropping the handle cancels the job"]
+pub struct Handle<O> {
+    claim: Claim,
+    runnable: Arc<dyn Produces<O>>,
+}
+
+impl<O: 'static> Handle<O> {
+    /// Sends a job without waiting for its acceptance.
+    pub(super) fn send(connection: &Arc<Connection>, job: Job<O>) -> Result<Self, ClientError> {
+        let Job { runnable, options } = job;
+        let output_bytes = match options.output_bytes {
+            Some(bytes) => bytes,
+            None => runnable.output_bytes(&**connection)?.unwrap_or(OUTPUT_BYTES_DEFAULT),
+        };
+        let job =
+            AnyJob { runnable: Arc::<dyn Produces<O>>::clone(&runnable), options, output_bytes };
+        Ok(Self { claim: Claim::send(connection, job)?, runnable })
+    }
+
+    /// Waits until the pool has accepted the job.
+    pub(super) fn accepted(self) -> Result<Self, ClientError> {
+        self.claim.accepted()?;
+        Ok(self)
+    }
+
+    /// The job's key.
+    #[must_use]
+    pub fn key(&self) -> JobKey {
+        self.claim.key
+    }
+
+    /// Cancels the job. The verdict is then CANCELLED, unless the job has another already.
+    pub fn cancel(&self) {
+        self.claim.connection.cancel(self.claim.key);
+    }
+
+    /// Returns a handle with which another thread can cancel the job.
+    #[must_use]
+    pub fn canceller(&self) -> Canceller {
+        Canceller { connection: Arc::clone(&self.claim.connection), key: self.claim.key }
+    }
+
+    /// Waits for the verdict.
+    ///
+    /// # Errors
+    /// [`ClientError::Lost`] if the client cannot reconnect, or if it has lost the connection and the job may
+    /// run only once; [`ClientError::Refused`] if the pool does not accept the job;
+    /// [`ClientError::Silent`] if no verdict arrives long after the deadline; [`ClientError::Malformed`] or
+    /// [`ClientError::Tensors`] if the outputs cannot be read.
+    pub fn wait(self) -> Result<Answer<O>, ClientError> {
+        let Self { claim, runnable } = self;
+        claim.wait_until(|stage| matches!(stage, Stage::Done(..)))?;
+        claim.take(&*runnable)
+    }
+
+    #[cfg(feature = "async")]
+    pub(super) fn into_parts(self) -> (Claim, Arc<dyn Produces<O>>) {
+        (self.claim, self.runnable)
+    }
+}
+
+/// The claim to the answer of a job of any kind. Dropping it cancels the job.
+#[derive(Debug)]
+pub(super) struct Claim {
+    pub(super) connection: Arc<Connection>,
+    pub(super) key: JobKey,
+    deadline: Instant,
+    /// The answer has been taken, so the key may belong to another job by now.
+    taken: bool,
+}
+
+impl Claim {
+    fn send(connection: &Arc<Connection>, job: AnyJob) -> Result<Self, ClientError> {
+        let key = job.options.key.unwrap_or_else(|| connection.next_key());
+        let deadline = clock::now() + job.options.deadline.min(DEADLINE_MAX);
+        connection.send_job(key, job, deadline)?;
+        // From here on, dropping the claim cancels the job.
+        Ok(Self { connection: Arc::clone(connection), key, deadline, taken: false })
+    }
+
+    fn accepted(&self) -> Result<(), ClientError> {
+        self.wait_until(|stage| match stage {
+            Stage::Accepted | Stage::Done(..) => true,
+            Stage::Abandoned | Stage::Lost | Stage::Refused(_) | Stage::Sent => false,
+        })
+    }
+
+    /// Takes the answer of a job whose verdict has come.
+    pub(super) fn take<O>(mut self, runnable: &dyn Produces<O>) -> Result<Answer<O>, ClientError> {
+        self.taken = true;
+        let (receipt, bytes) = self.connection.take_answer(self.key)?;
+        let Some(bytes) = bytes else {
+            runnable.has_failed(&*self.connection);
+            return Ok(Answer::new(receipt, None));
+        };
+        Ok(Answer::new(receipt, Some(runnable.outputs(bytes)?)))
+    }
+
+    /// Waits until the job's stage is `enough`. Submits the job again while the pool is busy.
+    fn wait_until(&self, enough: impl Fn(&Stage) -> bool) -> Result<(), ClientError> {
+        loop {
+            let refusal = self.connection.wait_for(self.deadline + VERDICT_MARGIN, |state| {
+                let stage = &state.jobs.get(&self.key)?.stage;
+                match stage {
+                    Stage::Lost => Some(Err(ClientError::Lost)),
+                    Stage::Refused(refusal) => Some(Ok(Some(refusal.clone()))),
+                    Stage::Abandoned | Stage::Accepted | Stage::Done(..) | Stage::Sent => {
+                        enough(stage).then_some(Ok(None))
+                    }
+                }
+            })??;
+            let Some(refusal) = refusal else { return Ok(()) };
+            if !self.connection.may_try_again(self.key, &refusal) {
+                return Err(refusal.into());
+            }
+            self.connection.pause(RETRY_EVERY);
+            self.connection.send_again(self.key)?;
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.taken {
+            self.connection.abandon(self.key);
+        }
+    }
+}
+
+/// Cancels a job from any thread. It keeps nothing of the job alive.
+#[derive(Clone, Debug)]
+pub struct Canceller {
+    connection: Arc<Connection>,
+    key: JobKey,
+}
+
+impl Canceller {
+    /// Cancels the job, as [`Handle::cancel`] does.
+    pub fn cancel(&self) {
+        self.connection.cancel(self.key);
+    }
+}

@@ -1,0 +1,70 @@
+//! A job as its client describes it: a work, its input, and options.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gridpool_protocol::ids::JobKey;
+use gridpool_protocol::limits::DEADLINE_DEFAULT;
+use gridpool_protocol::message::Priority;
+
+use super::runnable::{JobOptions, Produces};
+
+/// A job for a pool; `O` is the type of its result. [`Job::program`] and [`Job::over`] make a job that runs
+/// a program over grids, [`Job::model`] one that runs a model over tensors. Clones share the input.
+#[derive(Clone, Debug)]
+pub struct Job<O> {
+    pub(super) runnable: Arc<dyn Produces<O>>,
+    pub(super) options: JobOptions,
+}
+
+impl<O> Job<O> {
+    pub(super) fn new(runnable: Arc<dyn Produces<O>>) -> Self {
+        let options = JobOptions {
+            key: None,
+            deadline: DEADLINE_DEFAULT,
+            priority: Priority::Normal,
+            idempotent: true,
+            wait_if_busy: true,
+            chaos: None,
+            output_bytes: None,
+        };
+        Self { runnable, options }
+    }
+
+    /// Names the job. While the pool remembers its verdict, it answers a second submission under this key
+    /// without running it. The default is a random key.
+    #[must_use]
+    pub fn with_key(mut self, key: JobKey) -> Self {
+        self.options.key = Some(key);
+        self
+    }
+
+    /// Sets the time from submission after which the verdict is DEADLINE. The default is 30 s.
+    #[must_use]
+    pub fn with_deadline(mut self, deadline: Duration) -> Self {
+        self.options.deadline = deadline;
+        self
+    }
+
+    /// Sets the job's priority among this client's waiting jobs.
+    #[must_use]
+    pub fn with_priority(mut self, priority: Priority) -> Self {
+        self.options.priority = priority;
+        self
+    }
+
+    /// Allows only one attempt. If its worker is lost, the verdict is FAILED.
+    #[must_use]
+    pub fn at_most_once(mut self) -> Self {
+        self.options.idempotent = false;
+        self
+    }
+
+    /// Makes a full queue an error at once. By default, [`Client::submit`](crate::Client::submit) retries
+    /// until the deadline.
+    #[must_use]
+    pub fn refuse_if_busy(mut self) -> Self {
+        self.options.wait_if_busy = false;
+        self
+    }
+}

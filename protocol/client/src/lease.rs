@@ -1,0 +1,70 @@
+//! Shared memory on loan from a connection. Dropping the last reference returns it.
+//!
+//! Batches and results use leases and know nothing of sockets. A connection lends memory and knows nothing
+//! of batches. A lease may outlive its connection: the memory then stays mapped until it is dropped.
+
+use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gridpool_ipc::arena::ArenaMap;
+use gridpool_protocol::ids::ArenaId;
+use gridpool_protocol::shared::{SharedMemory, SharedSlice};
+
+/// A mapped arena of one connection.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) id: ArenaId,
+    /// The connection that the id belongs to.
+    pub(crate) epoch: u64,
+    pub(crate) map: ArenaMap,
+}
+
+/// Lends memory and takes it back.
+pub(crate) trait Lender: std::fmt::Debug + Send + Sync {
+    /// Takes memory back, and lends it again if it is `reusable`. May be called from any thread.
+    fn take_back(&self, memory: Memory, reusable: bool);
+}
+
+/// Memory on loan.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    /// `None` only in `drop`.
+    memory: Option<Memory>,
+    lender: Weak<dyn Lender>,
+    spoiled: AtomicBool,
+}
+
+impl Lease {
+    pub(crate) fn new(memory: Memory, lender: Weak<dyn Lender>) -> Self {
+        Self { memory: Some(memory), lender, spoiled: AtomicBool::new(false) }
+    }
+
+    /// The arena and its connection.
+    pub(crate) fn memory(&self) -> &Memory {
+        self.memory.as_ref().expect("only drop takes it")
+    }
+
+    /// Forbids to lend the memory again, since a worker may still write to it.
+    pub(crate) fn spoil(&self) {
+        self.spoiled.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is on loan from `lender`.
+    pub(crate) fn is_from(&self, lender: *const ()) -> bool {
+        std::ptr::addr_eq(self.lender.as_ptr(), lender)
+    }
+}
+
+impl SharedMemory for Lease {
+    fn bytes(&self) -> SharedSlice<'_> {
+        self.memory().map.all()
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let (Some(memory), Some(lender)) = (self.memory.take(), self.lender.upgrade()) {
+            lender.take_back(memory, !self.spoiled.load(Ordering::Relaxed));
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The Rust client of a gridpool pool: submit jobs from any number of threads, and wait for verdicts.
+//!
+//! A [`Client`] connects to the pool's socket. A [`Job`] is a program over grids or a model over named
+//! tensors. You submit both kinds the same way and get the same kind of answer. This crate re-exports all
+//! types that you need.
+//!
+//! ```no_run
+//! use gridpool_client::{Client, Grid, GridBatch, Job, Program, Ties};
+//!
+//! let client = Client::connect("/run/user/1000/gridpool/pool.sock")?;
+//! let grid = Grid::from_rows(&[[1, 2, 3], [4, 5, 6]])?;
+//! let program = Program::compile("rot90 | replace(1, 7)", Ties::Cpython)?;
+//! let job = Job::program(program, GridBatch::from_grids([&grid])?)?;
+//! let outputs = client.run(job)?.ok()?;
+//! println!("{:?}", outputs.item(0)?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Many programs over the same grids
+//!
+//! Pack a batch into shared memory once, with [`Client::load`] or [`Client::build`]. Jobs over it copy
+//! nothing. Results stay in the shared memory that the worker wrote. Drop them to free it for the next job.
+//!
+//! ```no_run
+//! # use gridpool_client::{Client, GridBatch, Job, Program, Ties};
+//! # fn solve(client: &Client, batch: &GridBatch) -> Result<(), Box<dyn std::error::Error>> {
+//! let loaded = client.load(batch)?;
+//! for text in ["rot90", "objects(true, false, true)"] {
+//!     let job = Job::over(Program::compile(text, Ties::Cpython)?, &loaded)?;
+//!     let outputs = client.run(job)?.ok()?;
+//!     println!("{} items", outputs.len());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Models
+//!
+//! ```no_run
+//! # use gridpool_client::{Client, Job, ModelInput};
+//! # fn ask(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
+//! let x = ModelInput::new("x", [1, 16], vec![0.5_f32; 16])?;
+//! let outputs = client.run(Job::model("mlp", [x])?)?.ok()?;
+//! let y = outputs.values::<f32>("y")?;
+//! println!("{:?}: {:?}", y.shape(), &y[..]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What a client can rely on
+//!
+//! - [`Client::submit`] returns once the pool has *accepted* the job. The job then gets exactly one verdict
+//!   ([`Verdict`]), as long as the supervisor and the connection live.
+//! - The pool may run a job more than once, but it returns only one result. [`Job::at_most_once`] forbids a
+//!   second attempt.
+//! - If the supervisor goes away, the client tries to reconnect for 10 s ([`ClientBuilder::reconnect_for`]).
+//!   It then submits every job without a verdict again, under the same key.
+//! - A full pool is BUSY. [`Client::submit`] retries until the job's deadline, or returns an error at once
+//!   ([`Job::refuse_if_busy`]).
+//!
+//! Calls that block need no thread of the client: one of the waiting threads reads the socket for all.
+//! Futures (feature `async`) share one reading thread.
+
+mod answer;
+#[cfg(feature = "ndarray")]
+mod arrays;
+mod buffers;
+mod builder;
+mod connection;
+mod error;
+#[cfg(feature = "async")]
+mod futures;
+mod handle;
+mod job;
+mod keys;
+mod known;
+mod lease;
+mod link;
+mod loaded;
+mod model;
+mod models;
+mod packed;
+mod program;
+#[cfg(feature = "async")]
+mod reading;
+mod runnable;
+mod source;
+mod state;
+mod tensors;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use gridpool_protocol::message::{ClientMessage, Reply, ServerMessage};
+use gridpool_protocol::metrics::Metrics;
+use gridpool_protocol::shared::SharedMemory;
+use gridpool_protocol::status::{PolicyRule, Status};
+
+pub use answer::{Answer, JobError};
+pub use builder::ClientBuilder;
+pub use error::ClientError;
+#[cfg(feature = "async")]
+pub use futures::Answering;
+pub use gridpool_ipc::account::{Account, Barrier};
+pub use gridpool_ipc::socket::path_of_environment as default_socket;
+pub use gridpool_protocol::batch::{
+    BatchError, BatchLayout, BatchWriter, Grid, GridBatch, GridError,
+};
+pub use gridpool_protocol::ids::{
+    ContentHash, DeviceId, DeviceKind, JobKey, ParseContentError, ParseIdError, Role, WorkerName,
+    WorkerSelector,
+};
+pub use gridpool_protocol::message::{
+    DeviceModel, Limit, ParseReleaseError, Priority, Refusal, Release,
+};
+pub use gridpool_protocol::output::{
+    ItemError, ItemErrorCode, Labels, MalformedOutput, Object, ObjectCell, Output, Outputs,
+    PatchCell,
+};
+pub use gridpool_protocol::program::{Kind, Program, ProgramError, Ties, Type};
+pub use gridpool_protocol::receipt::{
+    Attempt, AttemptOutcome, DeviceInfo, ItemRange, KernelUse, Receipt, Verdict,
+};
+pub use gridpool_protocol::tensor::model::{InferReport, ModelInfo, ModelState, ProviderNodes};
+pub use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
+pub use gridpool_protocol::tensor::{DataType, Element, Tensor, TensorError, TensorSpec};
+pub use gridpool_protocol::{chaos, limits, metrics, status};
+pub use handle::{Canceller, Handle};
+pub use job::Job;
+pub use loaded::LoadedBatch;
+pub use model::OUTPUT_BYTES_DEFAULT;
+pub use tensors::{ModelInput, ReadError, TensorOutputs, Values};
+
+use connection::Connection;
+use lease::Lease;
+use packed::PackedBatch;
+
+/// A connection to a pool. Clones share the connection. It closes when the last clone and the last handle
+/// are dropped.
+#[derive(Clone, Debug)]
+pub struct Client {
+    connection: Arc<Connection>,
+}
+
+impl Client {
+    /// Connects to the pool whose socket is at `path`.
+    ///
+    /// # Errors
+    /// [`ClientError::NoPool`] if no pool listens there, [`ClientError::NotAllowed`] if this user may not
+    /// connect.
+    pub fn connect(path: impl Into<PathBuf>) -> Result<Self, ClientError> {
+        Self::builder().socket(path).connect()
+    }
+
+    /// Returns a builder that sets how the client connects.
+    #[must_use]
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::new()
+    }
+
+    /// Submits a job and waits until the pool has accepted it. While the pool is BUSY, this retries until
+    /// the job's deadline, unless the job has [`Job::refuse_if_busy`].
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if the pool does not accept the job; else a [`ClientError`] of the connection.
+    pub fn submit<O: 'static>(&self, job: Job<O>) -> Result<Handle<O>, ClientError> {
+        self.send(job)?.accepted()
+    }
+
+    /// Sends a job without waiting for its acceptance. A refusal is an error of [`Handle::wait`]. It blocks
+    /// while the pool does not read or has no shared memory to lend, until the job's deadline at most.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if the pool has no shared memory for the job; else a [`ClientError`] of the
+    /// connection.
+    pub fn send<O: 'static>(&self, job: Job<O>) -> Result<Handle<O>, ClientError> {
+        Handle::send(&self.connection, job)
+    }
+
+    /// Submits a job and waits for its verdict.
+    ///
+    /// # Errors
+    /// As for [`Client::submit`] and [`Handle::wait`].
+    pub fn run<O: 'static>(&self, job: Job<O>) -> Result<Answer<O>, ClientError> {
+        self.send(job)?.wait()
+    }
+
+    /// Packs a batch into shared memory, for any number of jobs ([`Job::over`]).
+    ///
+    /// # Errors
+    /// [`ClientError::Batch`] if it is empty; [`ClientError::Refused`] if the pool has too little shared
+    /// memory.
+    pub fn load(&self, batch: &GridBatch) -> Result<LoadedBatch, ClientError> {
+        let layout = batch.layout()?;
+        let lease = self.lease(layout)?;
+        batch.write_to(layout, &lease.bytes());
+        Ok(LoadedBatch { batch: Arc::new(PackedBatch::new(layout, lease)) })
+    }
+
+    /// Makes a batch in place: `fill` writes its grids straight into shared memory. `capacity` gives the
+    /// exact number of items and the largest number of cells.
+    ///
+    /// # Errors
+    /// As for [`Client::load`]; [`ClientError::Batch`] also if `fill` or the writer fails.
+    pub fn build(
+        &self,
+        capacity: BatchLayout,
+        fill: impl FnOnce(&mut BatchWriter<'_>) -> Result<(), BatchError>,
+    ) -> Result<LoadedBatch, ClientError> {
+        let lease = self.lease(capacity)?;
+        let mut writer = BatchWriter::new(capacity, lease.bytes());
+        fill(&mut writer)?;
+        let layout = writer.finish()?;
+        Ok(LoadedBatch { batch: Arc::new(PackedBatch::new(layout, lease)) })
+    }
+
+    /// Leases shared memory for a batch. Returns free arenas to the pool if it has too little, but does not
+    /// wait.
+    fn lease(&self, layout: BatchLayout) -> Result<Arc<Lease>, ClientError> {
+        let bytes = layout.bytes() as u64;
+        match self.connection.lease(bytes) {
+            Err(ClientError::Refused(Refusal::Busy(_)))
+                if self.connection.wire.give_back_free() =>
+            {
+                self.connection.lease(bytes)
+            }
+            leased => leased,
+        }
+    }
+
+    /// The number of arenas that the pool has made for this client so far. Free arenas are used again, so
+    /// the number stops growing.
+    #[must_use]
+    pub fn arenas_made(&self) -> u64 {
+        self.connection.wire.made()
+    }
+
+    /// Returns the state of the pool.
+    ///
+    /// # Errors
+    /// A [`ClientError`] of the connection.
+    pub fn status(&self) -> Result<Status, ClientError> {
+        let message = self.connection.request(&|request| ClientMessage::Status { request })?;
+        if let ServerMessage::Reply { reply: Reply::Status(status), .. } = message {
+            Ok(*status)
+        } else {
+            Err(ClientError::unexpected(&message))
+        }
+    }
+
+    /// Returns the pool's metrics.
+    ///
+    /// # Errors
+    /// A [`ClientError`] of the connection.
+    pub fn metrics(&self) -> Result<Metrics, ClientError> {
+        let message = self.connection.request(&|request| ClientMessage::Metrics { request })?;
+        if let ServerMessage::Reply { reply: Reply::Metrics(metrics), .. } = message {
+            Ok(*metrics)
+        } else {
+            Err(ClientError::unexpected(&message))
+        }
+    }
+
+    /// Returns the pool's response to each fault.
+    ///
+    /// # Errors
+    /// A [`ClientError`] of the connection.
+    pub fn policy(&self) -> Result<Vec<PolicyRule>, ClientError> {
+        let message = self.connection.request(&|request| ClientMessage::Policy { request })?;
+        if let ServerMessage::Reply { reply: Reply::Policy(rules), .. } = message {
+            Ok(rules)
+        } else {
+            Err(ClientError::unexpected(&message))
+        }
+    }
+
+    /// Sends a signal to a worker: a device's active one ([`DeviceId`]) or one process ([`WorkerName`]).
+    /// Returns a sentence that names the process.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if there is no such worker or signal.
+    pub fn kill(
+        &self,
+        worker: impl Into<WorkerSelector>,
+        signal: i32,
+    ) -> Result<String, ClientError> {
+        let worker = worker.into().to_string();
+        self.command(&|request| ClientMessage::Kill { request, worker: worker.clone(), signal })
+    }
+
+    /// Returns a device ([`DeviceId`]) to service, or allows denylisted jobs ([`ContentHash`],
+    /// [`Release::Contents`]) again. Returns a sentence that says what was done.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if the device is in service, or no such job is denylisted.
+    pub fn release(&self, what: impl Into<Release>) -> Result<String, ClientError> {
+        let what = what.into().to_string();
+        self.command(&|request| ClientMessage::Release { request, what: what.clone() })
+    }
+
+    /// Tells the pool to finish the accepted jobs and then to stop.
+    ///
+    /// # Errors
+    /// A [`ClientError`] of the connection.
+    pub fn drain(&self) -> Result<String, ClientError> {
+        self.command(&|request| ClientMessage::Drain { request })
+    }
+
+    /// Waits until the pool closes the connection because it stops. After a drain, returns the number of
+    /// verdicts of each kind since the drain began; `None` if the pool ended otherwise.
+    ///
+    /// # Errors
+    /// [`ClientError::Silent`] if the pool does not stop within two hours.
+    pub fn wait_closed(&self) -> Result<Option<Vec<(Verdict, u64)>>, ClientError> {
+        self.connection.wait_closed()
+    }
+
+    fn command(&self, message: &dyn Fn(u64) -> ClientMessage) -> Result<String, ClientError> {
+        granted(&self.connection.request(message)?)
+    }
+}
+
+/// What a command has done.
+fn granted(message: &ServerMessage) -> Result<String, ClientError> {
+    if let ServerMessage::Granted { what, .. } = message {
+        Ok(what.clone())
+    } else {
+        Err(ClientError::unexpected(message))
+    }
+}

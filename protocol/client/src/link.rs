@@ -1,0 +1,103 @@
+//! Messages over one connection to a supervisor: handshake, sending, receiving.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use gridpool_ipc::arena::{Arena, ArenaMap};
+use gridpool_ipc::frame::{self, Frame, FrameReader};
+use gridpool_protocol::codec;
+use gridpool_protocol::ids::ArenaId;
+use gridpool_protocol::limits::{HANDSHAKE_TIMEOUT, PROTOCOL_VERSION};
+use gridpool_protocol::message::{ClientMessage, ServerMessage};
+
+use super::ClientError;
+
+/// How to reach the pool.
+#[derive(Debug)]
+pub(super) enum Endpoint {
+    /// A socket's path. The client can reconnect.
+    Path(PathBuf),
+    /// The other end of a socket pair. The client cannot reconnect.
+    Given,
+}
+
+/// One message of the supervisor, and the arena that came with it, mapped.
+#[derive(Debug)]
+pub(super) struct Received {
+    pub(super) message: ServerMessage,
+    pub(super) arena: Option<ArenaMap>,
+}
+
+/// Opens a connection and shakes hands.
+pub(super) fn open(path: &PathBuf) -> Result<FrameReader, ClientError> {
+    greet(UnixStream::connect(path).map_err(|source| ClientError::connecting(path, source))?)
+}
+
+/// Shakes hands on a connection.
+pub(super) fn greet(socket: UnixStream) -> Result<FrameReader, ClientError> {
+    socket.set_write_timeout(Some(SEND_TIMEOUT)).map_err(ClientError::Connection)?;
+    let mut reader = FrameReader::with_descriptors(socket);
+    let hello = encode(&ClientMessage::Hello { version: PROTOCOL_VERSION });
+    let sent = hello.and_then(|hello| send_frame(reader.socket(), &hello));
+    // A full pool sends its reason and closes the connection, perhaps before this sends the hello.
+    let read = reader.read(Some(HANDSHAKE_TIMEOUT));
+    let Some(frame) = read.or_else(|error| sent.and(Err(error.into())))? else {
+        return Err(ClientError::Closed("it did not answer the hello".to_owned()));
+    };
+    let message = decode(frame)?.message;
+    let ServerMessage::Welcome { version: theirs } = message else {
+        return Err(ClientError::unexpected(&message));
+    };
+    match theirs {
+        PROTOCOL_VERSION => Ok(reader),
+        theirs => Err(ClientError::Version { theirs, ours: PROTOCOL_VERSION }),
+    }
+}
+
+/// How long sending may block. A living supervisor always reads.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Encodes one message as a frame.
+pub(super) fn encode(message: &ClientMessage) -> Result<Vec<u8>, ClientError> {
+    let body = codec::encode(message);
+    let body = body.map_err(|error| ClientError::Connection(io::Error::other(error)))?;
+    Ok(frame::pack(&body, 0))
+}
+
+/// Sends a frame. Blocks while the socket is full.
+pub(super) fn send_frame(socket: &UnixStream, frame: &[u8]) -> Result<(), ClientError> {
+    frame::send_all(socket, frame, &[]).map_err(ClientError::Connection)
+}
+
+/// Decodes a frame, and maps the arena that came with it.
+pub(super) fn decode(frame: Frame) -> Result<Received, ClientError> {
+    let message = codec::decode(&frame.body);
+    let message = message.map_err(|error| ClientError::Connection(io::Error::other(error)))?;
+    let arena = match (&message, frame.fds.into_iter().next()) {
+        (ServerMessage::ArenaCreated { bytes, .. }, Some(fd)) => {
+            Some(Arena::accept(fd, *bytes)?.map()?)
+        }
+        _ => None,
+    };
+    Ok(Received { message, arena })
+}
+
+/// Receives the next message; `None` if none arrives within `timeout`.
+pub(super) fn receive(
+    reader: &mut FrameReader,
+    timeout: Option<Duration>,
+) -> Result<Option<Received>, ClientError> {
+    reader.read(timeout)?.map(decode).transpose()
+}
+
+impl Received {
+    /// The requested arena.
+    pub(super) fn into_arena(self) -> Result<(ArenaId, ArenaMap), ClientError> {
+        match (&self.message, self.arena) {
+            (&ServerMessage::ArenaCreated { arena, .. }, Some(map)) => Ok((arena, map)),
+            (message, _) => Err(ClientError::unexpected(message)),
+        }
+    }
+}

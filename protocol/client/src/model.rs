@@ -1,0 +1,101 @@
+//! Jobs that run a model over named tensors.
+
+use std::sync::Arc;
+
+use gridpool_protocol::limits::INFER_INLINE_BYTES_MAX;
+use gridpool_protocol::message::{Packing, Refusal, Work};
+use gridpool_protocol::output::Bytes;
+use gridpool_protocol::shared::SharedSlice;
+use gridpool_protocol::tensor::model::check_model_name;
+use gridpool_protocol::tensor::{TensorError, TensorLayout};
+
+use super::packed::PackedBatch;
+use super::runnable::{Models, Produces, Runnable};
+use super::tensors::{ModelInput, TensorOutputs};
+use super::{ClientError, Job};
+
+/// The size reserved for the outputs of a model whose output size is known only after the run, bytes.
+/// [`Job::with_output_bytes`] sets another.
+pub const OUTPUT_BYTES_DEFAULT: u64 = 16 << 20;
+
+/// A model and the tensors that it runs over, in private memory.
+#[derive(Debug)]
+struct OverTensors {
+    model: String,
+    layout: TensorLayout,
+    inputs: Vec<ModelInput>,
+}
+
+impl Job<TensorOutputs> {
+    /// Runs `model` over these inputs. Small inputs travel in the message. Larger ones are packed into
+    /// shared memory when the job is submitted.
+    ///
+    /// # Errors
+    /// [`TensorError`] if two inputs have the same name, or the inputs exceed a limit.
+    pub fn model(
+        model: impl Into<String>,
+        inputs: impl IntoIterator<Item = ModelInput>,
+    ) -> Result<Self, TensorError> {
+        let inputs: Vec<_> = inputs.into_iter().collect();
+        let tensors = inputs.iter().map(|input| input.tensor().clone()).collect();
+        let layout = TensorLayout::new(tensors)?;
+        Ok(Self::new(Arc::new(OverTensors { model: model.into(), layout, inputs })))
+    }
+
+    /// Sets the size to reserve for the packed outputs, bytes. If it is too small, the verdict is FAILED,
+    /// and the reason says how much is needed. The default is the size of the model's outputs. If that is
+    /// known only after the run, the default is [`OUTPUT_BYTES_DEFAULT`].
+    #[must_use]
+    pub fn with_output_bytes(mut self, bytes: u64) -> Self {
+        self.options.output_bytes = Some(bytes);
+        self
+    }
+}
+
+impl Runnable for OverTensors {
+    fn work(&self) -> Work {
+        Work::Model { name: self.model.clone() }
+    }
+
+    fn packing(&self) -> Packing {
+        Packing::Tensors
+    }
+
+    fn inline_bytes_max(&self) -> usize {
+        INFER_INLINE_BYTES_MAX
+    }
+
+    fn input_bytes(&self) -> usize {
+        self.layout.bytes()
+    }
+
+    fn output_bytes(&self, models: &dyn Models) -> Result<Option<u64>, ClientError> {
+        check_model_name(&self.model).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        models.outputs_of(&self.model, self.layout.tensors())
+    }
+
+    fn loaded(&self) -> Option<&Arc<PackedBatch>> {
+        None
+    }
+
+    fn write_to(&self, memory: &SharedSlice<'_>) {
+        self.layout.write_header(memory).expect("the memory has the packed size");
+        for (at, input) in self.inputs.iter().enumerate() {
+            memory.write(self.layout.range(at).start, input.bytes());
+        }
+    }
+
+    fn clear(&self, output: &SharedSlice<'_>) {
+        TensorLayout::erase(output);
+    }
+
+    fn has_failed(&self, models: &dyn Models) {
+        models.forget(&self.model);
+    }
+}
+
+impl Produces<TensorOutputs> for OverTensors {
+    fn outputs(&self, bytes: Bytes) -> Result<TensorOutputs, ClientError> {
+        Ok(TensorOutputs::read(bytes)?)
+    }
+}

@@ -1,0 +1,103 @@
+//! Calls that list the pool's models and change them.
+
+use std::time::Duration;
+
+use gridpool_protocol::message::{ClientMessage, DeviceModel, ModelOrder, Reply, ServerMessage};
+use gridpool_protocol::tensor::Tensor;
+use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
+use gridpool_protocol::tensor::options::ModelPlan;
+
+use super::connection::Connection;
+use super::runnable::Models;
+use super::{Client, ClientError, granted};
+
+/// The longest time for a change of models. An unload waits for accepted requests, whose deadlines are at
+/// most an hour away.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(2 * 3_600);
+
+impl Client {
+    /// Lists the models: one row for each model and each device that serves models. Models that could not be
+    /// loaded are included.
+    ///
+    /// # Errors
+    /// A [`ClientError`] of the connection.
+    pub fn models(&self) -> Result<Vec<DeviceModel>, ClientError> {
+        self.connection.models()
+    }
+
+    /// Loads a model on all devices of the pool, and returns a sentence that names the workers. The path
+    /// must be absolute, since the workers read the file. Waits until the model is loaded, at most two hours.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if a device could not load the model; then no device keeps it.
+    pub fn load_model(&self, plan: ModelPlan) -> Result<String, ClientError> {
+        self.change_models(&ModelOrder::Load(plan))
+    }
+
+    /// Unloads a model. The pool refuses new requests at once, and runs the accepted ones first.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if there is no such model, or models are being changed already.
+    pub fn unload_model(&self, name: &str) -> Result<String, ClientError> {
+        self.change_models(&ModelOrder::Unload { name: name.to_owned() })
+    }
+
+    /// Sets the number of contexts of a model: the requests that each device runs at the same time. The
+    /// change takes effect on all devices or on none. No request is lost.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if there is no such model, or a device has too little memory.
+    pub fn set_contexts(&self, name: &str, contexts: u32) -> Result<String, ClientError> {
+        self.change_models(&ModelOrder::Contexts { name: name.to_owned(), contexts })
+    }
+
+    fn change_models(&self, order: &ModelOrder) -> Result<String, ClientError> {
+        let message = |request| ClientMessage::Model { request, order: order.clone() };
+        granted(&self.connection.request_within(CHANGE_TIMEOUT, &message)?)
+    }
+}
+
+impl Connection {
+    fn models(&self) -> Result<Vec<DeviceModel>, ClientError> {
+        let mut all: Vec<DeviceModel> = Vec::new();
+        loop {
+            let from = u32::try_from(all.len()).unwrap_or(u32::MAX);
+            let (rows, total) = self.models_from(from)?;
+            // A model may have been unloaded between two messages.
+            let is_last = rows.is_empty() || all.len() + rows.len() >= total as usize;
+            all.extend(rows);
+            if is_last {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Some of the rows, and the number of all rows.
+    fn models_from(&self, from: u32) -> Result<(Vec<DeviceModel>, u32), ClientError> {
+        let message = self.request(&|request| ClientMessage::Models { request, from })?;
+        if let ServerMessage::Reply { reply: Reply::Models { models, total }, .. } = message {
+            Ok((models, total))
+        } else {
+            Err(ClientError::unexpected(&message))
+        }
+    }
+}
+
+impl Models for Connection {
+    fn outputs_of(&self, model: &str, inputs: &[Tensor]) -> Result<Option<u64>, ClientError> {
+        let epoch = self.wire.epoch();
+        if let Some(bytes) = self.known.output_bytes(model, epoch, inputs) {
+            return Ok(bytes);
+        }
+        let mut rows = self.models()?.into_iter().map(|row| row.model);
+        let ready = |row: &ModelInfo| row.name == model && row.state == ModelState::Ready;
+        let Some(info) = rows.find(ready) else { return Ok(None) };
+        let bytes = info.output_bytes(inputs);
+        self.known.note(epoch, info);
+        Ok(bytes)
+    }
+
+    fn forget(&self, model: &str) {
+        self.known.forget(model);
+    }
+}

@@ -1,0 +1,67 @@
+//! A packed batch in shared memory of this client.
+//!
+//! Owns the lease and a private copy of the tables. It trusts no byte in shared memory, since other threads
+//! of the process may write there.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use gridpool_protocol::batch::{BatchError, BatchLayout, BatchSource, Tables};
+use gridpool_protocol::shared::{SharedMemory, SharedSlice};
+
+use crate::lease::Lease;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct PackedBatch {
+    layout: BatchLayout,
+    /// Its memory on the current connection, or on the last.
+    lease: Mutex<Arc<Lease>>,
+    /// Copied and checked once, when decoding a result needs them.
+    tables: OnceLock<Result<Tables, BatchError>>,
+}
+
+impl PackedBatch {
+    /// A batch at the start of `lease`.
+    pub(crate) fn new(layout: BatchLayout, lease: Arc<Lease>) -> Self {
+        Self { layout, lease: Mutex::new(lease), tables: OnceLock::new() }
+    }
+
+    pub(crate) fn layout(&self) -> BatchLayout {
+        self.layout
+    }
+
+    /// Its memory.
+    pub(crate) fn lease(&self) -> Arc<Lease> {
+        Arc::clone(&self.lease.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Moves it to memory of another connection.
+    pub(crate) fn move_to(&self, lease: Arc<Lease>) {
+        self.write_to(&lease.bytes());
+        *self.lease.lock().unwrap_or_else(PoisonError::into_inner) = lease;
+    }
+
+    /// Copies it to the start of `memory`.
+    pub(crate) fn write_to(&self, memory: &SharedSlice<'_>) {
+        let lease = self.lease();
+        let batch = lease.bytes().part(0, self.layout.bytes() as u64);
+        memory.copy_from(&batch.expect("the lease has the whole batch"));
+    }
+}
+
+impl BatchSource for PackedBatch {
+    fn tables(&self) -> Result<&Tables, BatchError> {
+        let tables = self.tables.get_or_init(|| Tables::read(self.layout, &self.lease().bytes()));
+        tables.as_ref().map_err(Clone::clone)
+    }
+
+    fn cells(&self, cells: Range<usize>) -> Option<Vec<u8>> {
+        if cells.end > self.layout.cell_count() {
+            return None;
+        }
+        let mut copy = vec![0; cells.len()];
+        self.lease().bytes().read(self.layout.cells().start + cells.start, &mut copy);
+        Some(copy)
+    }
+}

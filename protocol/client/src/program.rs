@@ -1,0 +1,107 @@
+//! Jobs that run a program over grids.
+
+use std::sync::Arc;
+
+use gridpool_protocol::batch::{BatchError, BatchLayout, GridBatch};
+use gridpool_protocol::chaos::Chaos;
+use gridpool_protocol::limits::INLINE_BYTES_MAX;
+use gridpool_protocol::message::{Packing, Work};
+use gridpool_protocol::output::{Bytes, OutputLayout, Outputs};
+use gridpool_protocol::program::Program;
+use gridpool_protocol::shared::SharedSlice;
+
+use super::packed::PackedBatch;
+use super::runnable::{Models, Produces, Runnable};
+use super::source::Source;
+use super::{ClientError, Job, LoadedBatch};
+
+/// A program and the batch that it runs over.
+#[derive(Debug)]
+struct OverGrids {
+    program: Arc<Program>,
+    source: Source,
+    layout: BatchLayout,
+    output_layout: OutputLayout,
+}
+
+impl Job<Outputs> {
+    /// Runs `program` over `batch`. A small batch travels in the message. A larger one is packed into shared
+    /// memory when the job is submitted.
+    ///
+    /// # Errors
+    /// [`BatchError`] if the batch is empty, if the program takes other items, or if the results may be too
+    /// large for one job.
+    pub fn program(program: Program, batch: GridBatch) -> Result<Self, BatchError> {
+        Self::of(program, Source::Private(Arc::new(batch)))
+    }
+
+    /// Runs `program` over a loaded batch, without copying it. The client that loaded the batch must submit
+    /// the job.
+    ///
+    /// # Errors
+    /// As for [`Job::program`].
+    pub fn over(program: Program, batch: &LoadedBatch) -> Result<Self, BatchError> {
+        Self::of(program, Source::Packed(Arc::clone(&batch.batch)))
+    }
+
+    fn of(program: Program, source: Source) -> Result<Self, BatchError> {
+        let layout = source.layout()?;
+        let output_layout = OutputLayout::new(&program, layout)?;
+        let program = Arc::new(program);
+        Ok(Self::new(Arc::new(OverGrids { program, source, layout, output_layout })))
+    }
+
+    /// Injects a fault into the job's first attempts. A pool refuses the job unless it was started with
+    /// `--allow-chaos`.
+    #[must_use]
+    pub fn with_chaos(mut self, chaos: Chaos) -> Self {
+        self.options.chaos = Some(chaos);
+        self
+    }
+}
+
+impl Runnable for OverGrids {
+    fn work(&self) -> Work {
+        Work::Program { text: self.program.text().to_owned(), ties: self.program.ties() }
+    }
+
+    fn packing(&self) -> Packing {
+        let count = |n| u32::try_from(n).expect("a layout counts in 32 bits");
+        Packing::Grids { items: count(self.layout.items()), cells: count(self.layout.cell_count()) }
+    }
+
+    fn inline_bytes_max(&self) -> usize {
+        INLINE_BYTES_MAX
+    }
+
+    fn input_bytes(&self) -> usize {
+        self.layout.bytes()
+    }
+
+    fn output_bytes(&self, _models: &dyn Models) -> Result<Option<u64>, ClientError> {
+        Ok(Some(self.output_layout.bytes() as u64))
+    }
+
+    fn loaded(&self) -> Option<&Arc<PackedBatch>> {
+        match &self.source {
+            Source::Packed(batch) => Some(batch),
+            Source::Private(_) => None,
+        }
+    }
+
+    fn write_to(&self, memory: &SharedSlice<'_>) {
+        self.source.write_to(self.layout, memory);
+    }
+
+    /// Nothing to erase: a worker writes every byte of a result.
+    fn clear(&self, _output: &SharedSlice<'_>) {}
+
+    fn has_failed(&self, _models: &dyn Models) {}
+}
+
+impl Produces<Outputs> for OverGrids {
+    fn outputs(&self, bytes: Bytes) -> Result<Outputs, ClientError> {
+        let program = Arc::clone(&self.program);
+        Ok(Outputs::placed(program, self.output_layout, self.source.shared(), bytes)?)
+    }
+}

@@ -1,0 +1,112 @@
+//! What differs between the kinds of work. A new kind implements [`Runnable`] and [`Produces`] and adds a
+//! constructor to [`Job`](crate::Job). Nothing else in the client depends on the kind.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gridpool_protocol::chaos::Chaos;
+use gridpool_protocol::ids::JobKey;
+use gridpool_protocol::message::{
+    self, Destination, Input, Packing, Payload, Priority, Submission, Work,
+};
+use gridpool_protocol::output::Bytes;
+use gridpool_protocol::shared::SharedSlice;
+use gridpool_protocol::tensor::Tensor;
+
+use super::ClientError;
+use super::packed::PackedBatch;
+
+/// What a kind of work may query from the connection that submits it.
+pub(super) trait Models {
+    /// The size of a model's packed outputs for these inputs, bytes; `None` if it is known only after the
+    /// run. The client queries the pool once for each model and connection.
+    fn outputs_of(&self, model: &str, inputs: &[Tensor]) -> Result<Option<u64>, ClientError>;
+
+    /// Forgets a model that gave no outputs. The pool may have replaced it since.
+    fn forget(&self, model: &str);
+}
+
+/// A work and its input, whatever the type of the result.
+pub(super) trait Runnable: Debug + Send + Sync {
+    /// The work.
+    fn work(&self) -> Work;
+
+    /// How the input is packed.
+    fn packing(&self) -> Packing;
+
+    /// The largest input, and the largest result, that travel in a message, bytes.
+    fn inline_bytes_max(&self) -> usize;
+
+    /// The size of the packed input, bytes.
+    fn input_bytes(&self) -> usize;
+
+    /// The largest size of the packed result, bytes; `None` if it is known only after the run.
+    fn output_bytes(&self, models: &dyn Models) -> Result<Option<u64>, ClientError>;
+
+    /// The input, if it was loaded into shared memory before the job was submitted.
+    fn loaded(&self) -> Option<&Arc<PackedBatch>>;
+
+    /// Copies the packed input to the start of `memory`, which is large enough.
+    fn write_to(&self, memory: &SharedSlice<'_>);
+
+    /// Erases an older result in `output`, so that it cannot be taken for the new one.
+    fn clear(&self, output: &SharedSlice<'_>);
+
+    /// Notes that the verdict was not OK.
+    fn has_failed(&self, models: &dyn Models);
+}
+
+/// A [`Runnable`] whose result is an `O`.
+pub(super) trait Produces<O>: Runnable {
+    /// Reads the packed result.
+    fn outputs(&self, bytes: Bytes) -> Result<O, ClientError>;
+}
+
+/// How a job is run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JobOptions {
+    pub(super) key: Option<JobKey>,
+    pub(super) deadline: Duration,
+    pub(super) priority: Priority,
+    pub(super) idempotent: bool,
+    pub(super) wait_if_busy: bool,
+    pub(super) chaos: Option<Chaos>,
+    /// The size to reserve for the result, bytes, if the caller has set it.
+    pub(super) output_bytes: Option<u64>,
+}
+
+/// All that is needed to submit a job, and to submit it again.
+#[derive(Clone, Debug)]
+pub(super) struct AnyJob {
+    pub(super) runnable: Arc<dyn Runnable>,
+    pub(super) options: JobOptions,
+    /// The size to reserve for the packed result, bytes.
+    pub(super) output_bytes: u64,
+}
+
+impl AnyJob {
+    /// The message that submits the job with its input and output in these places.
+    pub(super) fn submission(
+        &self,
+        key: JobKey,
+        deadline_ms: u64,
+        (input, output): (Input, Destination),
+    ) -> Submission {
+        let JobOptions { priority, idempotent, chaos, .. } = self.options;
+        let payload = Payload { packing: self.runnable.packing(), input, output };
+        let terms = message::Terms { deadline_ms, priority, idempotent, chaos };
+        Submission { key, work: self.runnable.work(), payload, terms }
+    }
+
+    /// Whether the input is in shared memory: it is too large for a message, or loaded already.
+    pub(super) fn shares_input(&self) -> bool {
+        self.runnable.loaded().is_some()
+            || self.runnable.input_bytes() > self.runnable.inline_bytes_max()
+    }
+
+    /// Whether the result goes to shared memory: it may be too large for a message.
+    pub(super) fn shares_output(&self) -> bool {
+        self.output_bytes > self.runnable.inline_bytes_max() as u64
+    }
+}

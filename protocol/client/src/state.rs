@@ -1,0 +1,288 @@
+//! The state of a connection that its lock guards: the reading side, jobs without a verdict, open queries.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use gridpool_ipc::clock;
+use gridpool_ipc::frame::FrameReader;
+use gridpool_protocol::ids::JobKey;
+use gridpool_protocol::limits::HANDSHAKE_TIMEOUT;
+use gridpool_protocol::message::{ClientMessage, Inline, Refusal, ServerMessage};
+use gridpool_protocol::output::Bytes;
+use gridpool_protocol::receipt::{Receipt, Verdict};
+
+use super::ClientError;
+use super::buffers::Buffers;
+use super::link::{self, Received};
+use super::runnable::AnyJob;
+use super::wire::Wire;
+use crate::lease::Lease;
+
+/// Pause between two attempts to connect, and between two submissions to a busy pool.
+pub(super) const RETRY_EVERY: Duration = Duration::from_millis(20);
+
+/// How long a client waits for a verdict after the job's deadline. A living pool answers much earlier.
+pub(super) const VERDICT_MARGIN: Duration = Duration::from_secs(15);
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) wire: Arc<Wire>,
+    /// The reading side; `None` while a thread reads, or without a connection.
+    pub(super) reader: Option<FrameReader>,
+    /// Jobs whose handles live.
+    pub(super) jobs: BTreeMap<JobKey, Pending>,
+    /// Open queries, each with its answer once that has arrived.
+    pub(super) replies: BTreeMap<u64, Option<Received>>,
+    /// Why the client will not reconnect; empty if the connection was lost without a reason.
+    pub(super) broken: Option<String>,
+    /// The verdicts that the pool gave while it drained, once it has reported them.
+    pub(super) drained: Option<Vec<(Verdict, u64)>>,
+    /// Threads that sleep until another thread has read a message.
+    pub(super) sleepers: usize,
+    /// The number of futures that wait for an answer.
+    #[cfg(feature = "async")]
+    pub(super) futures: usize,
+    /// Wakers of futures whose jobs have changed. Call them after the lock is released.
+    pub(super) wakers: Vec<Waker>,
+    next_request: u64,
+}
+
+/// A job without an answer, with all that is needed to submit it again.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) job: AnyJob,
+    pub(super) deadline: Instant,
+    pub(super) buffers: Buffers,
+    /// The connection on which it was last submitted.
+    pub(super) epoch: u64,
+    pub(super) stage: Stage,
+    /// The client has cancelled it. After a reconnect it is cancelled again.
+    pub(super) is_cancelled: bool,
+    /// The waker of the future that waits for the answer, if there is one.
+    pub(super) waker: Option<Waker>,
+}
+
+/// How far a job has come.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// Its handle is gone, and the pool's last message about it has not arrived yet.
+    Abandoned,
+    /// The pool has accepted it.
+    Accepted,
+    /// The verdict has arrived.
+    Done(Box<Receipt>, Option<Inline>),
+    /// It may have run on a lost connection, and must not run again.
+    Lost,
+    /// The pool has refused it.
+    Refused(Refusal),
+    /// Sent, but not yet accepted.
+    Sent,
+}
+
+impl State {
+    pub(super) fn new(reader: FrameReader) -> Result<Self, ClientError> {
+        let socket = reader.socket().try_clone().map_err(ClientError::Connection)?;
+        Ok(Self {
+            wire: Arc::new(Wire::new(socket)),
+            reader: Some(reader),
+            jobs: BTreeMap::new(),
+            replies: BTreeMap::new(),
+            broken: None,
+            drained: None,
+            sleepers: 0,
+            #[cfg(feature = "async")]
+            futures: 0,
+            wakers: Vec::new(),
+            next_request: 0,
+        })
+    }
+
+    /// Why the client will not reconnect, if that is decided.
+    pub(super) fn why_broken(&self) -> Option<ClientError> {
+        let reason = self.broken.as_ref()?;
+        Some(match reason.as_str() {
+            "" => ClientError::Lost,
+            reason => ClientError::Closed(reason.to_owned()),
+        })
+    }
+
+    pub(super) fn on_message(&mut self, received: Received) {
+        match received.message {
+            ServerMessage::Accepted { key } => {
+                if let Some(pending) = self.jobs.get_mut(&key)
+                    && matches!(pending.stage, Stage::Sent)
+                {
+                    pending.stage = Stage::Accepted;
+                }
+            }
+            ServerMessage::Refused { key, refusal } => self.set_stage(key, Stage::Refused(refusal)),
+            ServerMessage::Done { key, receipt, replayed: true, .. }
+                if receipt.verdict == Verdict::Ok =>
+            {
+                let refusal = Refusal::Invalid(format!(
+                    "job {key} was run before and its result is no longer kept: submit it under a \
+                     new key"
+                ));
+                self.set_stage(key, Stage::Refused(refusal));
+            }
+            ServerMessage::Done { key, receipt, output, .. } => {
+                self.set_stage(key, Stage::Done(receipt, output));
+            }
+            ServerMessage::Reply { request, .. }
+            | ServerMessage::ArenaCreated { request, .. }
+            | ServerMessage::Denied { request, .. }
+            | ServerMessage::Granted { request, .. } => {
+                if let Some(reply) = self.replies.get_mut(&request) {
+                    *reply = Some(received);
+                }
+            }
+            ServerMessage::Closing { reason } => self.broken = Some(reason),
+            ServerMessage::Drained { verdicts } => self.drained = Some(verdicts),
+            ServerMessage::Welcome { .. } => {}
+        }
+    }
+
+    /// Notes the pool's last message about a job.
+    fn set_stage(&mut self, key: JobKey, stage: Stage) {
+        let Some(pending) = self.jobs.get_mut(&key) else { return };
+        if matches!(pending.stage, Stage::Abandoned) {
+            self.jobs.remove(&key);
+            return;
+        }
+        let is_passing = matches!(&stage, Stage::Refused(why) if pending.may_try_again(why));
+        pending.stage = stage;
+        if !is_passing {
+            self.wakers.extend(pending.waker.take());
+        }
+    }
+
+    /// Wakes all futures, since nothing will change any more.
+    pub(super) fn wake_all(&mut self) {
+        let wakers = self.jobs.values_mut().filter_map(|pending| pending.waker.take());
+        self.wakers.extend(wakers);
+    }
+
+    /// Notes that a job could not be submitted again.
+    #[cfg(feature = "async")]
+    pub(super) fn fail(&mut self, key: JobKey, error: ClientError) {
+        let is_refused = if let ClientError::Refused(why) = error { Some(why) } else { None };
+        self.set_stage(key, is_refused.map_or(Stage::Lost, Stage::Refused));
+    }
+
+    /// Drops the lost connection, its arenas and its open queries.
+    pub(super) fn disconnect(&mut self) {
+        self.wire.close();
+        self.reader = None;
+        self.replies.clear();
+    }
+
+    /// Uses a new connection, and submits the jobs without a verdict there.
+    pub(super) fn reconnect(&mut self, reader: FrameReader) -> Result<(), ClientError> {
+        self.wire.open(reader.socket().try_clone().map_err(ClientError::Connection)?);
+        self.reader = Some(reader);
+        self.drained = None;
+        self.jobs.retain(|_, pending| !matches!(pending.stage, Stage::Abandoned));
+        for key in self.jobs.keys().copied().collect::<Vec<_>>() {
+            let Some(pending) = self.jobs.get_mut(&key) else { continue };
+            match pending.stage {
+                Stage::Accepted | Stage::Sent if !pending.job.options.idempotent => {
+                    self.set_stage(key, Stage::Lost);
+                    continue;
+                }
+                Stage::Accepted | Stage::Refused(_) | Stage::Sent => {}
+                Stage::Abandoned | Stage::Done(..) | Stage::Lost => continue,
+            }
+            match self.submit_again(key) {
+                Err(ClientError::Refused(refusal)) => self.set_stage(key, Stage::Refused(refusal)),
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Submits a job on the current connection, with new arenas.
+    fn submit_again(&mut self, key: JobKey) -> Result<(), ClientError> {
+        let job = self.jobs[&key].job.clone();
+        let buffers = Buffers::new(&job, self.wire.epoch(), |bytes| self.create_arena(bytes))?;
+        buffers.pack(&job);
+        let epoch = self.wire.epoch();
+        let Some(pending) = self.jobs.get_mut(&key) else { return Ok(()) };
+        pending.buffers = buffers;
+        pending.epoch = epoch;
+        pending.stage = Stage::Sent;
+        let (message, is_cancelled) = (pending.submission(key), pending.is_cancelled);
+        self.wire.send(&message)?;
+        if is_cancelled { self.wire.send(&ClientMessage::Cancel { key }) } else { Ok(()) }
+    }
+
+    /// Requests an arena and reads until it arrives, under the lock. That is safe only on a new connection,
+    /// which no other thread reads yet.
+    fn create_arena(&mut self, bytes: u64) -> Result<Arc<Lease>, ClientError> {
+        let request = self.ask(&|request| ClientMessage::CreateArena { request, bytes });
+        let request = request.ok_or(ClientError::Lost)?;
+        let mut reader = self.reader.take().ok_or(ClientError::Lost)?;
+        while let Some(None) = self.replies.get(&request) {
+            let received = link::receive(&mut reader, Some(HANDSHAKE_TIMEOUT))?;
+            self.on_message(received.ok_or(ClientError::Silent)?);
+        }
+        self.reader = Some(reader);
+        let received = self.replies.remove(&request).flatten();
+        let (id, map) = received.ok_or(ClientError::Lost)?.into_arena()?;
+        Ok(self.wire.lend_new(id, map, self.wire.epoch()))
+    }
+
+    /// Sends a query and returns its number; `None` without a connection.
+    pub(super) fn ask(&mut self, message: &dyn Fn(u64) -> ClientMessage) -> Option<u64> {
+        if !self.wire.is_open() {
+            return None;
+        }
+        let request = self.next_request;
+        self.next_request += 1;
+        self.replies.insert(request, None);
+        self.wire.send_or_hang_up(&message(request));
+        Some(request)
+    }
+
+    /// Sends a job in `jobs`. Without a connection, the thread that reconnects sends it.
+    pub(super) fn send_job(&self, key: JobKey) {
+        if let Some(pending) = self.jobs.get(&key) {
+            self.wire.send_or_hang_up(&pending.submission(key));
+        }
+    }
+}
+
+impl Pending {
+    /// Whether to submit it again after this refusal.
+    pub(super) fn may_try_again(&self, refusal: &Refusal) -> bool {
+        // After a reconnect, the key may still belong to this job's earlier submission.
+        let is_passing = matches!(refusal, Refusal::Busy(_) | Refusal::KeyInUse(_));
+        is_passing && self.job.options.wait_if_busy && clock::until(self.deadline) > RETRY_EVERY
+    }
+
+    /// Whether its verdict is overdue.
+    #[cfg(feature = "async")]
+    pub(super) fn is_late(&self) -> bool {
+        clock::until(self.deadline + VERDICT_MARGIN).is_zero()
+    }
+
+    /// The message that submits the job.
+    pub(super) fn submission(&self, key: JobKey) -> ClientMessage {
+        // Round up, so that the job does not expire early.
+        let left = clock::until(self.deadline).as_micros().div_ceil(1_000);
+        let deadline_ms = u64::try_from(left).unwrap_or(u64::MAX);
+        let submission = self.job.submission(key, deadline_ms, self.buffers.named(&self.job));
+        ClientMessage::Submit(Box::new(submission))
+    }
+
+    /// The bytes of the result, in shared memory or from the message.
+    pub(super) fn result(self, inline: Option<Inline>) -> Result<Bytes, ClientError> {
+        match (self.buffers.output, inline) {
+            (Some(lease), _) => Ok(Bytes::Shared(lease)),
+            (None, Some(Inline(bytes))) => Ok(Bytes::Private(Arc::new(bytes))),
+            (None, None) => Err(ClientError::Unexpected("OK without a result".to_owned())),
+        }
+    }
+}

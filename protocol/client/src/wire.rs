@@ -1,0 +1,159 @@
+//! The part of a connection that any thread may use: its writing side, and the arenas that it lends.
+//!
+//! Its lock is the last that any thread takes. A thread that holds it waits at most for the socket. So a
+//! result may be dropped anywhere.
+
+use std::collections::VecDeque;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use gridpool_ipc::arena::ArenaMap;
+use gridpool_protocol::ids::ArenaId;
+use gridpool_protocol::message::ClientMessage;
+
+use super::{ClientError, link};
+use crate::lease::{Lease, Lender, Memory};
+
+/// Free arenas to keep, since workers have registered them already. A client may have as many jobs by default.
+const FREE_ARENAS_MAX: usize = 64;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Wire {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// `None` without a connection.
+    socket: Option<UnixStream>,
+    /// Counts connections. An arena belongs to one connection.
+    epoch: u64,
+    free: VecDeque<Memory>,
+    /// The number of arenas that the pool has made for this client.
+    made: u64,
+}
+
+impl Wire {
+    pub(super) fn new(socket: UnixStream) -> Self {
+        let inner = Inner { socket: Some(socket), epoch: 0, free: VecDeque::new(), made: 0 };
+        Self { inner: Mutex::new(inner) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is a connection.
+    pub(super) fn is_open(&self) -> bool {
+        self.lock().socket.is_some()
+    }
+
+    /// The number of the current connection, or of the next if there is none.
+    pub(super) fn epoch(&self) -> u64 {
+        self.lock().epoch
+    }
+
+    /// The number of arenas that the pool has made for this client.
+    pub(super) fn made(&self) -> u64 {
+        self.lock().made
+    }
+
+    /// Uses a new connection.
+    pub(super) fn open(&self, socket: UnixStream) {
+        self.lock().socket = Some(socket);
+    }
+
+    /// Drops the lost connection and its arenas.
+    pub(super) fn close(&self) {
+        let free = {
+            let mut inner = self.lock();
+            inner.socket = None;
+            inner.epoch += 1;
+            std::mem::take(&mut inner.free)
+        };
+        // Unmap outside the lock, since that takes time.
+        drop(free);
+    }
+
+    /// Sends a message. Blocks while the socket is full.
+    pub(super) fn send(&self, message: &ClientMessage) -> Result<(), ClientError> {
+        let frame = link::encode(message)?;
+        let inner = self.lock();
+        link::send_frame(inner.socket.as_ref().ok_or(ClientError::Lost)?, &frame)
+    }
+
+    /// Sends a message. If that fails, hangs up, so that the reading thread reconnects. Does nothing without
+    /// a connection: a reconnect sends what matters.
+    pub(super) fn send_or_hang_up(&self, message: &ClientMessage) {
+        let frame = link::encode(message);
+        let inner = self.lock();
+        let Some(socket) = &inner.socket else { return };
+        if frame.and_then(|frame| link::send_frame(socket, &frame)).is_err() {
+            // An error means that the other end has hung up already.
+            drop(socket.shutdown(Shutdown::Both));
+        }
+    }
+
+    /// Lends an arena that the pool has made on the connection `epoch`.
+    pub(super) fn lend_new(self: &Arc<Self>, id: ArenaId, map: ArenaMap, epoch: u64) -> Arc<Lease> {
+        self.lock().made += 1;
+        self.lend(Memory { id, epoch, map })
+    }
+
+    /// Lends the smallest free arena that is large enough, unless more than three quarters would be wasted.
+    pub(super) fn lend_free(self: &Arc<Self>, bytes: u64) -> Option<Arc<Lease>> {
+        let mut inner = self.lock();
+        let size = |memory: &Memory| memory.map.bytes() as u64;
+        let fits = |memory: &Memory| {
+            size(memory) >= bytes && size(memory) / 4 <= bytes.max(SMALL_ARENA_BYTES)
+        };
+        let best = inner.free.iter().enumerate().filter(|(_, memory)| fits(memory));
+        let (index, _) = best.min_by_key(|(_, memory)| size(memory))?;
+        let memory = inner.free.remove(index)?;
+        drop(inner);
+        Some(self.lend(memory))
+    }
+
+    fn lend(self: &Arc<Self>, memory: Memory) -> Arc<Lease> {
+        let lender: Weak<dyn Lender> = Arc::<Self>::downgrade(self);
+        Arc::new(Lease::new(memory, lender))
+    }
+
+    /// Whether this has lent that memory.
+    pub(super) fn has_lent(self: &Arc<Self>, lease: &Lease) -> bool {
+        lease.is_from(Arc::as_ptr(self).cast())
+    }
+
+    /// Returns all free arenas to the pool. Returns whether there were any.
+    pub(super) fn give_back_free(&self) -> bool {
+        let free = std::mem::take(&mut self.lock().free);
+        for memory in &free {
+            self.send_or_hang_up(&ClientMessage::DropArena { arena: memory.id });
+        }
+        !free.is_empty()
+    }
+}
+
+/// Any job may use a free arena of up to four times this size, bytes.
+const SMALL_ARENA_BYTES: u64 = 1 << 16;
+
+impl Lender for Wire {
+    fn take_back(&self, memory: Memory, reusable: bool) {
+        let mut inner = self.lock();
+        if memory.epoch != inner.epoch {
+            return;
+        }
+        let gone = if reusable {
+            inner.free.push_back(memory);
+            if inner.free.len() > FREE_ARENAS_MAX { inner.free.pop_front() } else { None }
+        } else {
+            Some(memory)
+        };
+        drop(inner);
+        if let Some(memory) = gone {
+            self.send_or_hang_up(&ClientMessage::DropArena { arena: memory.id });
+        }
+    }
+}

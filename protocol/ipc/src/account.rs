@@ -1,0 +1,56 @@
+//! Users of this machine, and the file that keeps a user from a socket.
+
+use std::fmt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{Uid, User, geteuid};
+
+/// The file or folder that keeps a user from a socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Barrier {
+    /// The socket itself, or a folder above it that the user may not enter.
+    pub path: PathBuf,
+    /// Its owner.
+    pub owner: Account,
+}
+
+impl Barrier {
+    /// The deepest file on the way to `socket` that this user can see. It must be the barrier: a user who could
+    /// enter it would see more.
+    #[must_use]
+    pub fn of(socket: &Path) -> Option<Self> {
+        let seen = |path: &Path| Some((path.to_owned(), path.metadata().ok()?.uid()));
+        let (path, owner) = std::path::absolute(socket).ok()?.ancestors().find_map(seen)?;
+        Some(Self { path, owner: Account::new(owner) })
+    }
+}
+
+/// A user of this machine, printed as `user 1000 (anna)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account(Uid);
+
+impl Account {
+    /// The user of that number.
+    #[must_use]
+    pub fn new(uid: u32) -> Self {
+        Self(Uid::from_raw(uid))
+    }
+
+    /// The user of this process.
+    #[must_use]
+    pub fn mine() -> Self {
+        Self(geteuid())
+    }
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "user {}", self.0)?;
+        match User::from_uid(self.0) {
+            Ok(Some(user)) => write!(f, " ({})", user.name),
+            // A user may have a number without a name.
+            Ok(None) | Err(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! Messages on a Unix stream socket, with file descriptors.
+//!
+//! ```text
+//! [ "GPL1" ] [ descriptors: u8 ] [ 0 0 0 ] [ body bytes: u32, little-endian ] [ body ]
+//! ```
+//!
+//! The reader checks lengths before it allocates. It takes ownership of every received descriptor before it
+//! looks at it. A descriptor that no frame announced is an error.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use gridpool_protocol::limits::{FRAME_BYTES_MAX, FRAME_FDS_MAX, FRAME_TIMEOUT};
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg};
+
+use crate::clock;
+use crate::spin::{Ask, SpinWait};
+
+const MAGIC: [u8; 4] = *b"GPL1";
+/// Bytes before the body.
+pub const HEADER_BYTES: usize = 12;
+/// Size of one read. It may bring several small messages.
+const READ_BYTES: usize = 32 * 1024;
+/// A long frame may enlarge the buffer. The reader frees one larger than this as soon as it is empty.
+const KEPT_BYTES_MAX: usize = 2 * READ_BYTES;
+/// The longest time that one read sleeps before it reads the clock. With a limit, long waits need no system
+/// call to set the socket's timeout.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// The kernel's limit of descriptors in one message (`SCM_MAX_FD`). The reader accepts as many, so that it
+/// owns each and can close it.
+const MESSAGE_FDS_MAX: usize = 253;
+/// Descriptors that may be waiting: those of an unfinished frame, and those of the next.
+const WAITING_FDS_MAX: usize = 2 * FRAME_FDS_MAX;
+
+/// Why a socket yields no further frame.
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    /// The peer closed the connection between two frames.
+    #[error("the connection was closed")]
+    Closed,
+    /// The peer closed the connection inside a frame.
+    #[error("the connection was closed inside a frame")]
+    Truncated,
+    /// The bytes are not of this protocol.
+    #[error("not a gridpool frame: it starts with {0:02x?}")]
+    Magic([u8; 4]),
+    /// The frame announces more than a frame may hold.
+    #[error("a frame of {bytes} bytes; at most {FRAME_BYTES_MAX} are allowed")]
+    TooLong {
+        /// The announced length.
+        bytes: usize,
+    },
+    /// The descriptors are not those announced.
+    #[error("a frame with {got} descriptors where {want} were announced or allowed")]
+    Descriptors {
+        /// Received.
+        got: usize,
+        /// Announced, or the most allowed.
+        want: usize,
+    },
+    /// The rest of a frame did not arrive.
+    #[error("a frame was not completed within {FRAME_TIMEOUT:?}")]
+    Stalled,
+    /// A system call failed.
+    #[error("socket")]
+    Io(#[source] io::Error),
+}
+
+impl From<Errno> for FrameError {
+    fn from(errno: Errno) -> Self {
+        Self::Io(errno.into())
+    }
+}
+
+/// One message and its descriptors.
+#[derive(Debug)]
+pub struct Frame {
+    /// The encoded message.
+    pub body: Vec<u8>,
+    /// Descriptors, at most [`FRAME_FDS_MAX`].
+    pub fds: Vec<OwnedFd>,
+}
+
+/// Packs a header and a body into one buffer.
+///
+/// # Panics
+/// If the body is longer than a frame may be: [`gridpool_protocol::codec::encode`] bounds it.
+#[must_use]
+pub fn pack(body: &[u8], fds: usize) -> Vec<u8> {
+    assert!(body.len() <= FRAME_BYTES_MAX && fds <= FRAME_FDS_MAX, "a frame over its limits");
+    let fds = u8::try_from(fds).expect("FRAME_FDS_MAX fits a byte");
+    let length = u32::try_from(body.len()).expect("FRAME_BYTES_MAX fits u32");
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
+    bytes.extend(MAGIC);
+    bytes.extend([fds, 0, 0, 0]);
+    bytes.extend(length.to_le_bytes());
+    bytes.extend(body);
+    bytes
+}
+
+/// Sends as many bytes as the socket takes without blocking, perhaps 0. Descriptors go with the first byte.
+///
+/// # Errors
+/// The system's, for instance that the peer is gone.
+pub fn send_some(socket: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
+    send(socket, bytes, fds, MsgFlags::MSG_DONTWAIT)
+}
+
+/// Sends a whole packed frame. Blocks while the socket is full.
+///
+/// # Errors
+/// The system's, for instance that the peer is gone.
+pub fn send_all(socket: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        let fds = if sent == 0 { fds } else { &[] };
+        match send(socket, &bytes[sent..], fds, MsgFlags::empty())? {
+            // The socket's write timeout has passed.
+            0 => return Err(io::ErrorKind::TimedOut.into()),
+            more => sent += more,
+        }
+    }
+    Ok(())
+}
+
+fn send(
+    socket: &UnixStream,
+    bytes: &[u8],
+    fds: &[BorrowedFd<'_>],
+    flags: MsgFlags,
+) -> io::Result<usize> {
+    let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+    let rights = [ControlMessage::ScmRights(&raw)];
+    let control: &[ControlMessage<'_>] = if raw.is_empty() { &[] } else { &rights };
+    loop {
+        let part = [IoSlice::new(bytes)];
+        let flags = flags | MsgFlags::MSG_NOSIGNAL;
+        match sendmsg::<UnixAddr>(socket.as_raw_fd(), &part, control, flags, None) {
+            Err(Errno::EINTR) => {}
+            Err(Errno::EAGAIN) => return Ok(0),
+            other => return other.map_err(Into::into),
+        }
+    }
+}
+
+/// Reads frames from one socket.
+#[derive(Debug)]
+pub struct FrameReader {
+    socket: UnixStream,
+    /// Reused. `filled` is the range with bytes that were read.
+    buffer: Vec<u8>,
+    filled: Range<usize>,
+    fds: VecDeque<OwnedFd>,
+    /// Buffer for control messages. If `None`, the kernel drops all descriptors.
+    control: Option<Vec<u8>>,
+    /// The socket's current read timeout.
+    sleep: Option<Duration>,
+    wait: SpinWait,
+}
+
+impl FrameReader {
+    /// A reader that accepts no descriptors. If a peer sends one, the kernel drops it and the connection ends.
+    #[must_use]
+    pub fn new(socket: UnixStream) -> Self {
+        Self {
+            socket,
+            buffer: Vec::new(),
+            filled: 0..0,
+            fds: VecDeque::new(),
+            control: None,
+            sleep: None,
+            wait: SpinWait::new(Duration::ZERO),
+        }
+    }
+
+    /// A reader that accepts up to [`FRAME_FDS_MAX`] descriptors with each frame.
+    #[must_use]
+    pub fn with_descriptors(socket: UnixStream) -> Self {
+        let control = nix::cmsg_space!([RawFd; MESSAGE_FDS_MAX]);
+        Self { control: Some(control), ..Self::new(socket) }
+    }
+
+    /// The socket, for the writing side.
+    #[must_use]
+    pub fn socket(&self) -> &UnixStream {
+        &self.socket
+    }
+
+    /// Sets how long a read may poll before it sleeps, perhaps beyond its timeout: see [`crate::spin`]. The
+    /// default is not to poll.
+    pub fn set_spin(&mut self, spin: Duration) {
+        self.wait.set_limit(spin);
+    }
+
+    /// Reads the next frame; `None` if none begins within `timeout`. Without a timeout it waits forever. The
+    /// rest of a frame must arrive within [`FRAME_TIMEOUT`].
+    ///
+    /// # Errors
+    /// [`FrameError`]; the connection is then of no further use.
+    pub fn read(&mut self, timeout: Option<Duration>) -> Result<Option<Frame>, FrameError> {
+        let first = timeout.map(|timeout| clock::now() + timeout);
+        let mut finish: Option<Instant> = None;
+        loop {
+            if let Some(frame) = self.take_frame()? {
+                return Ok(Some(frame));
+            }
+            let begun = !self.filled.is_empty();
+            if begun && finish.is_none() {
+                finish = Some(clock::now() + FRAME_TIMEOUT);
+            }
+            match self.receive_until(if begun { finish } else { first })? {
+                None if begun => return Err(FrameError::Stalled),
+                None => return Ok(None),
+                Some(0) if begun => return Err(FrameError::Truncated),
+                Some(0) => return Err(FrameError::Closed),
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Takes a whole frame from the buffer, if there is one.
+    fn take_frame(&mut self) -> Result<Option<Frame>, FrameError> {
+        let bytes = &self.buffer[self.filled.clone()];
+        let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+            return Ok(None);
+        };
+        let [m0, m1, m2, m3, want, _, _, _, l0, l1, l2, l3] = *header;
+        if [m0, m1, m2, m3] != MAGIC {
+            return Err(FrameError::Magic([m0, m1, m2, m3]));
+        }
+        let bytes = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+        if bytes > FRAME_BYTES_MAX {
+            return Err(FrameError::TooLong { bytes });
+        }
+        let want = usize::from(want);
+        if want > self.fds_allowed() {
+            return Err(FrameError::Descriptors { got: want, want: self.fds_allowed() });
+        }
+        let Some(body) = rest.get(..bytes) else { return Ok(None) };
+        if self.fds.len() < want {
+            return Err(FrameError::Descriptors { got: self.fds.len(), want });
+        }
+        let body = body.to_vec();
+        self.filled.start += HEADER_BYTES + bytes;
+        Ok(Some(Frame { body, fds: self.fds.drain(..want).collect() }))
+    }
+
+    /// Reads once into the buffer; `Some(0)` at the end of the stream, `None` if nothing arrives by
+    /// `deadline`. A sleeping read is one system call, without `poll`.
+    fn receive_until(&mut self, deadline: Option<Instant>) -> Result<Option<usize>, FrameError> {
+        self.make_room();
+        let mut wait = self.wait;
+        let received = wait.receive(|ask| match ask {
+            Ask::Now => self.receive(MsgFlags::MSG_DONTWAIT),
+            Ask::Sleeping => self.sleep_until(deadline),
+        });
+        self.wait = wait;
+        received
+    }
+
+    /// Reads once, and sleeps until `deadline` if needed.
+    fn sleep_until(&mut self, deadline: Option<Instant>) -> Result<Option<usize>, FrameError> {
+        loop {
+            let left = deadline.map(clock::until);
+            let flags = if left == Some(Duration::ZERO) {
+                MsgFlags::MSG_DONTWAIT
+            } else {
+                self.set_sleep(left.map(|left| left.min(SLEEP_MAX)))?;
+                MsgFlags::empty()
+            };
+            let received = self.receive(flags)?;
+            match left {
+                Some(left) if received.is_none() && !left.is_zero() => {}
+                // Only a non-blocking socket would return this, and ours block.
+                None if received.is_none() => {
+                    return Err(FrameError::Io(io::ErrorKind::WouldBlock.into()));
+                }
+                Some(_) | None => return Ok(received),
+            }
+        }
+    }
+
+    /// Sets the socket's read timeout; `None` is forever.
+    fn set_sleep(&mut self, sleep: Option<Duration>) -> Result<(), FrameError> {
+        if sleep != self.sleep {
+            self.socket.set_read_timeout(sleep).map_err(FrameError::Io)?;
+            self.sleep = sleep;
+        }
+        Ok(())
+    }
+
+    /// Makes room in the buffer for one more read.
+    fn make_room(&mut self) {
+        if self.filled.is_empty() {
+            self.filled = 0..0;
+            if self.buffer.len() > KEPT_BYTES_MAX {
+                self.buffer = Vec::new();
+            }
+        } else if self.filled.start > 0 {
+            self.buffer.copy_within(self.filled.clone(), 0);
+            self.filled = 0..self.filled.len();
+        }
+        if self.buffer.len() < self.filled.end + READ_BYTES {
+            self.buffer.resize(self.filled.end + READ_BYTES, 0);
+        }
+    }
+
+    /// Appends one read to the buffer; `None` if nothing has arrived.
+    fn receive(&mut self, flags: MsgFlags) -> Result<Option<usize>, FrameError> {
+        let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
+        let (bytes, truncated) = loop {
+            let mut parts = [IoSliceMut::new(&mut self.buffer[self.filled.end..])];
+            let fd = self.socket.as_raw_fd();
+            match recvmsg::<UnixAddr>(fd, &mut parts, self.control.as_deref_mut(), flags) {
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return Ok(None),
+                Err(errno) => return Err(errno.into()),
+                Ok(message) => {
+                    let truncated = message.flags.contains(MsgFlags::MSG_CTRUNC);
+                    if !truncated {
+                        for control in message.cmsgs()? {
+                            if let ControlMessageOwned::ScmRights(fds) = control {
+                                self.fds.extend(fds.into_iter().map(own));
+                            }
+                        }
+                    }
+                    break (message.bytes, truncated);
+                }
+            }
+        };
+        if truncated || self.fds.len() > WAITING_FDS_MAX {
+            let got = self.fds.len().max(1);
+            self.fds.clear();
+            return Err(FrameError::Descriptors { got, want: self.fds_allowed() });
+        }
+        self.filled.end += bytes;
+        Ok(Some(bytes))
+    }
+
+    /// The number of descriptors that one frame may carry.
+    fn fds_allowed(&self) -> usize {
+        if self.control.is_some() { FRAME_FDS_MAX } else { 0 }
+    }
+}
+
+/// Takes ownership of a descriptor that `recvmsg` has just installed.
+fn own(fd: RawFd) -> OwnedFd {
+    #[expect(unsafe_code, reason = "SCM_RIGHTS hands over descriptors as plain numbers")]
+    // SAFETY: the kernel has just installed it for this call alone; nobody else owns it.
+    unsafe {
+        OwnedFd::from_raw_fd(fd)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,15 @@
+//! System calls that the processes of a pool share: sealed memory ([`arena`]), framed sockets ([`frame`]),
+//! users ([`account`]), the channel to a worker, busy polling ([`spin`]), the clock, and `/proc`.
+//!
+//! It knows no rule of the pool.
+
+pub mod account;
+pub mod arena;
+#[cfg(feature = "channel")]
+pub mod channel;
+pub mod clock;
+pub mod frame;
+pub mod maps;
+pub mod memory;
+pub mod socket;
+pub mod spin;

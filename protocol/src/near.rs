@@ -1,0 +1,38 @@
+//! Suggestions for a misspelt name.
+
+/// The largest number of suggestions.
+const SUGGESTED_MAX: usize = 4;
+/// The shortest prefix that may match.
+const PREFIX_MIN: usize = 3;
+
+/// The names at a small edit distance, about that of the nearest, or that begin with the text. The nearest comes
+/// first.
+pub fn names<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let wrong = wrong.to_lowercase();
+    let distances = names.into_iter().map(|name| {
+        let lower = name.to_lowercase();
+        let is_begun = wrong.len() >= PREFIX_MIN && lower.starts_with(&wrong);
+        (strsim::levenshtein(&wrong, &lower), is_begun, name)
+    });
+    let mut close: Vec<_> = distances.collect();
+    close.sort_unstable();
+    let nearest = close.first().map_or(0, |&(distance, ..)| distance);
+    close.retain(|&(distance, is_begun, name)| {
+        is_begun || distance <= 2.max(name.len() / 3) && distance <= nearest + 1
+    });
+    close.into_iter().map(|(.., name)| name).take(SUGGESTED_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_comes_first_and_a_far_one_not_at_all() {
+        let all = ["rot90", "rot180", "fill", "underfill"];
+        assert_eq!(names("rot9", all), ["rot90"]);
+        assert_eq!(names("FIL", all), ["fill"]);
+        assert_eq!(names("under", all), ["underfill"]);
+        assert_eq!(names("canvas", all), [""; 0]);
+    }
+}

@@ -1,0 +1,288 @@
+//! What the core orders.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use gridpool_protocol::fault::{FaultCode, Response};
+use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, JobId, JobKey, Role, WorkerId};
+use gridpool_protocol::message::{ModelOrder, Refusal};
+use gridpool_protocol::receipt::{ItemRange, Receipt, Verdict};
+use gridpool_protocol::tensor::options::ModelPlan;
+
+pub use crate::pool::death_report::{
+    ATTEMPTS_TOLD_MAX, DeathReport, Disposition, LostAttempt, Next,
+};
+pub use crate::pool::kill::KillReason;
+pub use crate::pool::service::Rule;
+
+use crate::event::Helper;
+
+/// One attempt to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// Which run of which job.
+    pub attempt: AttemptId,
+    /// The items of the job that it is about.
+    pub shard: ItemRange,
+}
+
+/// Something to do.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use]
+pub enum Action {
+    /// Tell the client that the job is accepted.
+    Accept {
+        /// The client.
+        client: ClientId,
+        /// The job.
+        key: JobKey,
+    },
+    /// Have the worker change its models.
+    Command {
+        /// The worker.
+        worker: WorkerId,
+        /// The number that its answer must name.
+        number: u64,
+        /// The change.
+        command: ModelOrder,
+    },
+    /// Tell of the death of a worker.
+    DeathReport(Box<DeathReport>),
+    /// Forget the payload of a submission that became no job of its own.
+    Discard {
+        /// The submission.
+        job: JobId,
+    },
+    /// Send the worker attempts to run together.
+    Dispatch {
+        /// The worker.
+        worker: WorkerId,
+        /// At least one.
+        attempts: Vec<Assignment>,
+    },
+    /// Give the verdict and forget the payload.
+    Finish {
+        /// The client to tell; none if it is gone.
+        client: Option<ClientId>,
+        /// The job.
+        job: JobId,
+        /// The client's name for it.
+        key: JobKey,
+        /// Verdict and proof.
+        receipt: Box<Receipt>,
+    },
+    /// Hash the content of a suspect job. It comes back as
+    /// [`Event::ContentHashed`](crate::event::Event::ContentHashed).
+    HashContent {
+        /// The job.
+        job: JobId,
+    },
+    /// Do something with the process of a helper.
+    Helper(Helper, HelperAction),
+    /// Send SIGKILL.
+    Kill {
+        /// The worker.
+        worker: WorkerId,
+        /// Why.
+        reason: KillReason,
+    },
+    /// Everything has ended: leave.
+    Leave {
+        /// How many verdicts of each kind were given since the pool was told to drain or stop.
+        verdicts: Vec<(Verdict, u64)>,
+    },
+    /// No device can ever serve programs: every worker refused to start.
+    Misconfigured {
+        /// One sentence for each device.
+        faults: Vec<String>,
+    },
+    /// Write a line to the log.
+    Note(Note),
+    /// Tell the client that the job is not accepted, and forget its payload.
+    Refuse {
+        /// The client.
+        client: ClientId,
+        /// The submission.
+        job: JobId,
+        /// The client's name for it.
+        key: JobKey,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// Repeat a verdict that was given before.
+    Replay {
+        /// The client.
+        client: ClientId,
+        /// The client's name for the job.
+        key: JobKey,
+        /// Verdict and proof.
+        receipt: Box<Receipt>,
+    },
+    /// Tell an operator what came of a request.
+    Reply {
+        /// The operator's connection.
+        client: ClientId,
+        /// The client's number for the request.
+        request: u64,
+        /// What was done, in a sentence, or why not.
+        result: Result<String, Refusal>,
+    },
+    /// Start a process for the worker.
+    Spawn {
+        /// The worker.
+        worker: WorkerId,
+        /// The models that it is to load; none for a role without models.
+        models: Vec<ModelPlan>,
+    },
+    /// Ask the worker to end.
+    Stop {
+        /// The worker.
+        worker: WorkerId,
+    },
+    /// Tell the worker that no answer to the attempt is wanted: it need not begin.
+    Withdraw {
+        /// The worker.
+        worker: WorkerId,
+        /// The attempt.
+        attempt: AttemptId,
+    },
+}
+
+/// What to do with the process of a helper.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HelperAction {
+    /// Send SIGKILL.
+    Kill {
+        /// Why.
+        reason: HelperEnd,
+    },
+    /// Start it.
+    Start,
+    /// Ask it to finish what is under way and end.
+    Stop,
+}
+
+/// Why a helper process is ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HelperEnd {
+    /// It does not end although it was asked to.
+    DoesNotStop,
+    /// It is of no more use, in words.
+    Lost(String),
+    /// It gave no sign of life in time.
+    Silent,
+    /// It is not wanted any more.
+    Unwanted,
+}
+
+impl fmt::Display for HelperEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DoesNotStop => "it does not stop",
+            Self::Lost(why) => why,
+            Self::Silent => "it gives no sign of life",
+            Self::Unwanted => "the pool ends",
+        })
+    }
+}
+
+/// Something worth a line in the log.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Note {
+    /// A worker could not do what it was told about its models.
+    CommandFailed {
+        /// The worker.
+        worker: WorkerId,
+        /// The command.
+        command: ModelOrder,
+        /// Why, as the worker says.
+        why: String,
+    },
+    /// A device is back in service for a role.
+    DeviceBack {
+        /// The device.
+        device: DeviceId,
+        /// The role.
+        role: Role,
+    },
+    /// A device is out of service for a role.
+    DeviceOut {
+        /// The device.
+        device: DeviceId,
+        /// The role.
+        role: Role,
+        /// The fault that it was put out for.
+        why: String,
+        /// The rule that put it out.
+        rule: Option<Rule>,
+        /// How long until it is probed; if there is no such time, an operator has to release it first.
+        probed_in: Option<Duration>,
+    },
+    /// The driver said something of a device.
+    DriverSays {
+        /// The device.
+        device: DeviceId,
+        /// What it said.
+        fault: FaultCode,
+        /// What the policy does about it.
+        response: Response,
+        /// Whether that was to be expected.
+        remark: Remark,
+        /// The worker that the device has lost shortly before.
+        lost: Option<WorkerId>,
+        /// No other process is on the device: the driver means the one that is lost.
+        is_about_lost: bool,
+    },
+    /// A helper that SIGKILL did not end is gone after all.
+    HelperGone {
+        /// The helper.
+        helper: Helper,
+    },
+    /// SIGKILL does not end a helper. The next one starts when it is gone.
+    HelperStuck {
+        /// The helper.
+        helper: Helper,
+    },
+    /// A worker has a model.
+    ModelReady {
+        /// The worker.
+        worker: WorkerId,
+        /// The model.
+        name: String,
+    },
+    /// What an operator wanted changed about the models is done, or cannot be.
+    ModelsChanged {
+        /// In a sentence.
+        result: Result<String, String>,
+    },
+    /// An operator has taken a decision of the pool back.
+    Released {
+        /// The operator's connection.
+        client: ClientId,
+        /// What was done, in a sentence.
+        what: String,
+    },
+    /// A worker could not load a model.
+    ModelUnavailable {
+        /// The worker.
+        worker: WorkerId,
+        /// The model.
+        name: String,
+        /// Its file, if the pool is to have it.
+        path: Option<PathBuf>,
+        /// Why, as the worker says.
+        reason: String,
+    },
+}
+
+/// How what the driver says compares to what is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remark {
+    /// It follows from the loss of a worker and was said of that one before.
+    Again,
+    /// It follows from the loss of a worker.
+    Expected,
+    /// It was not to be expected.
+    News,
+}

@@ -1,0 +1,256 @@
+//! Every limit of the pool, by name, and what of them differs between roles. `supervisor/src/config.rs`
+//! reads them from TOML.
+
+use std::time::Duration;
+
+use gridpool_protocol::ids::Role;
+use gridpool_protocol::limits::JOIN_MAX;
+
+use crate::event::Helper;
+
+/// Most models of a pool.
+pub const MODELS_MAX: usize = 64;
+
+/// The limits that the core keeps. All are settable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// Jobs that wait for workers of one role; one more is refused as BUSY.
+    pub queue_jobs_max: usize,
+    /// Bytes of inline payload of all jobs of one role that have no verdict.
+    pub queue_bytes_max: u64,
+    /// Jobs of one client and one role that have no verdict.
+    pub client_jobs_max: usize,
+    /// Attempts of one job, whatever ended them; then FAILED.
+    pub attempts_max: u32,
+    /// Deaths of a worker with evidence against the one job it ran; then POISON.
+    pub poison_deaths: u32,
+    /// Contents on the denylist: jobs that killed workers, which are refused; the oldest goes first.
+    pub denylist_max: usize,
+    /// Verdicts remembered by key, so that a resubmission is not run again.
+    pub verdicts_kept: usize,
+    /// Deaths before any work was done, within `restart_window`, that quarantine a device.
+    pub restart_limit: u32,
+    /// See `restart_limit`.
+    pub restart_window: Duration,
+    /// Starts in a row that may fail before READY; then the device is quarantined.
+    pub start_failures_max: u32,
+    /// The second restart waits this long, the next twice as long, and so on; the first is free.
+    pub backoff_min: Duration,
+    /// Longest wait before a restart.
+    pub backoff_max: Duration,
+    /// Processes that wait on every device beside the one that serves, ready to take over.
+    pub standbys: u32,
+    /// A device in quarantine is probed after this, then after five times as long, and so on.
+    pub probe_min: Duration,
+    /// Longest time between two probes of a device in quarantine.
+    pub probe_max: Duration,
+    /// The driver reports one incident several times, once for each channel. Reports within this span after
+    /// the first, or after the device lost a worker, are about the same incident.
+    pub incident_window: Duration,
+    /// An incident that the policy blames on a worker is the device's if it comes again within this span.
+    pub incident_repeat_window: Duration,
+    /// From the end of a process to the return of its device's memory; then the next one starts anyway.
+    pub reclaim_timeout: Duration,
+    /// From spawn to READY.
+    pub ready_timeout: Duration,
+    /// A worker that has been silent for this long gets no new job.
+    pub heartbeat_suspect: Duration,
+    /// A worker that has been silent for this long is killed.
+    pub heartbeat_kill: Duration,
+    /// How long a cancelled job may run on before its worker is killed to free the device.
+    pub cancel_grace: Duration,
+    /// From SIGKILL to the end of the process; then the worker counts as unkillable.
+    pub kill_timeout: Duration,
+    /// From the command to drain until what is left is cut off.
+    pub drain_timeout: Duration,
+    /// Cost of the smallest shard that is worth a message and a launch of its own: a job of twice that
+    /// may be split.
+    pub shard_cost_min: u64,
+    /// Most shards of a job for each device. Several, so that a slow device holds up little.
+    pub shards_per_device: u32,
+    /// A worker is sent a second dispatch while the first runs only if neither costs more than this: no
+    /// other device can take what lies in its channel.
+    pub feed_cost_max: u64,
+    /// How long a second dispatch waits behind the first while an idle device could take it. Then the worker
+    /// is killed; its jobs run again, once, and that does not count against them. `feed_cost_max` bounds an
+    /// honest first dispatch: on a GPU to far less than this, on a CPU worker perhaps not.
+    pub feed_timeout: Duration,
+    /// Requests that an inference worker has in hand at most, all models together.
+    pub infer_window: u32,
+    /// `cancel_grace` for requests to models: loading models again is slow, and other requests run beside
+    /// the late one.
+    pub infer_cancel_grace: Duration,
+    /// `ready_timeout` of inference workers: from spawn to all models loaded and warm.
+    pub infer_ready_timeout: Duration,
+    /// How long a worker may take to change a model. As long as it may take to be READY: longer than any load
+    /// that is known to end.
+    pub command_timeout: Duration,
+    /// Cost of all jobs that run in one dispatch.
+    pub join_cost_max: u64,
+    /// How often an idle worker tests its device with known answers. One that is never idle does so after
+    /// ten times this span.
+    // Of no use to the core, as all that follow: the shell hands them on.
+    pub known_answer_every: Duration,
+    /// Bytes by which a worker's own memory may grow after it was READY. Then it ends between two jobs, and
+    /// a fresh process takes its place.
+    pub worker_memory_growth_max: u64,
+    /// The same for its open descriptors.
+    pub worker_descriptors_growth_max: u32,
+    /// Microseconds that a thread or worker waiting for a message may spin before it sleeps; 0 is not at all.
+    pub spin_us: u32,
+}
+
+impl PoolConfig {
+    /// The defaults.
+    pub const DEFAULT: Self = Self {
+        queue_jobs_max: 1_024,
+        queue_bytes_max: 256 << 20,
+        client_jobs_max: 64,
+        attempts_max: 8,
+        poison_deaths: 2,
+        denylist_max: 1_024,
+        verdicts_kept: 4_096,
+        restart_limit: 5,
+        restart_window: Duration::from_secs(60),
+        start_failures_max: 3,
+        backoff_min: Duration::from_millis(100),
+        backoff_max: Duration::from_secs(30),
+        standbys: 0,
+        probe_min: Duration::from_secs(60),
+        probe_max: Duration::from_secs(900),
+        incident_window: Duration::from_secs(10),
+        incident_repeat_window: Duration::from_secs(600),
+        reclaim_timeout: Duration::from_secs(10),
+        ready_timeout: Duration::from_secs(60),
+        heartbeat_suspect: Duration::from_secs(2),
+        heartbeat_kill: Duration::from_secs(5),
+        cancel_grace: Duration::from_millis(250),
+        kill_timeout: Duration::from_secs(5),
+        drain_timeout: Duration::from_secs(30),
+        shard_cost_min: 4 << 20,
+        shards_per_device: 2,
+        feed_cost_max: 64 << 20,
+        feed_timeout: Duration::from_secs(1),
+        infer_window: 32,
+        infer_cancel_grace: Duration::from_secs(5),
+        infer_ready_timeout: Duration::from_secs(600),
+        command_timeout: Duration::from_secs(600),
+        join_cost_max: 16 << 20,
+        known_answer_every: Duration::from_secs(60),
+        worker_memory_growth_max: 4 << 30,
+        worker_descriptors_growth_max: 4_096,
+        spin_us: 200,
+    };
+
+    /// What holds for workers of a role.
+    #[must_use]
+    pub fn of(&self, role: Role) -> RoleLimits {
+        /// Bytes by which a client may be ahead of others: a run of a model costs its bytes.
+        const LEAD_MAX: u64 = 256 << 20;
+        match role {
+            Role::Grid => RoleLimits {
+                concurrency: Concurrency::Exclusive {
+                    feed_cost_max: self.feed_cost_max,
+                    feed_timeout: self.feed_timeout,
+                },
+                cancel_grace: self.cancel_grace,
+                ready_timeout: self.ready_timeout,
+                join_cost_max: self.join_cost_max,
+            },
+            Role::Infer => RoleLimits {
+                concurrency: Concurrency::concurrent(self.infer_window as usize),
+                cancel_grace: self.infer_cancel_grace,
+                ready_timeout: self.infer_ready_timeout,
+                join_cost_max: LEAD_MAX,
+            },
+        }
+    }
+}
+
+/// What differs between roles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoleLimits {
+    /// How its workers take work.
+    pub concurrency: Concurrency,
+    /// A cancelled job may run on for so long before its worker is killed.
+    pub cancel_grace: Duration,
+    /// From spawn to READY.
+    pub ready_timeout: Duration,
+    /// Cost of all jobs that one dispatch takes from the queue; a client may be ahead of others by as
+    /// much.
+    pub join_cost_max: u64,
+}
+
+/// How a worker takes work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Concurrency {
+    /// Up to this many attempts run beside each other, whatever they are.
+    Concurrent {
+        /// At least 1, and no more than go into one message.
+        attempts_max: usize,
+    },
+    /// One dispatch runs at a time; jobs of one program may share it. A second one may wait behind it.
+    Exclusive {
+        /// Neither of the two dispatches may cost more.
+        feed_cost_max: u64,
+        /// The second waits no longer than this while an idle device could take it.
+        feed_timeout: Duration,
+    },
+}
+
+impl Concurrency {
+    /// Up to this many attempts beside each other.
+    #[must_use]
+    pub fn concurrent(attempts_max: usize) -> Self {
+        assert!((1..=JOIN_MAX).contains(&attempts_max), "a dispatch goes into one message");
+        Self::Concurrent { attempts_max }
+    }
+
+    /// Whether attempts run beside each other.
+    #[must_use]
+    pub fn is_concurrent(self) -> bool {
+        match self {
+            Self::Concurrent { .. } => true,
+            Self::Exclusive { .. } => false,
+        }
+    }
+}
+
+/// What is expected of a helper process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HelperLimits {
+    /// From its start to its first sign of life: a cold driver needs seconds for each GPU.
+    pub start: Duration,
+    /// Between two signs of life.
+    pub silence: Duration,
+    /// From SIGKILL to its end; then it counts as stuck.
+    pub kill: Duration,
+    /// From its end to the next start; doubled each time.
+    pub backoff_min: Duration,
+    /// Longest time to the next start.
+    pub backoff_max: Duration,
+    /// One that has lived for so long was a good one: the next start does not wait long.
+    pub healthy: Duration,
+    /// How long it may take to finish what is under way when it is not wanted any more; none for one
+    /// that has nothing to finish.
+    pub stop: Option<Duration>,
+}
+
+impl HelperLimits {
+    /// The defaults of a helper.
+    #[must_use]
+    pub fn of(helper: Helper) -> Self {
+        Self {
+            start: Duration::from_secs(60),
+            silence: Duration::from_secs(5),
+            kill: Duration::from_secs(1),
+            backoff_min: Duration::from_millis(100),
+            backoff_max: Duration::from_secs(30),
+            healthy: Duration::from_secs(60),
+            stop: match helper {
+                Helper::Gateway => Some(Duration::from_secs(2)),
+                Helper::Monitor => None,
+            },
+        }
+    }
+}

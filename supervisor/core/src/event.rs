@@ -1,0 +1,320 @@
+//! What the core is told. What it orders is in `action`.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gridpool_protocol::fault::FaultCode;
+use gridpool_protocol::ids::{
+    AttemptId, ClientId, ContentHash, DeviceId, JobId, JobKey, Role, WorkerId,
+};
+pub use gridpool_protocol::message::Release;
+use gridpool_protocol::message::{AttemptError, ModelOrder, Priority};
+use gridpool_protocol::receipt::{DeviceInfo, RunReport};
+use gridpool_protocol::tensor::model::ModelInfo;
+
+/// Time since the pool started. A number, not an `Instant`, so that a log of events replays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp(pub Duration);
+
+impl Timestamp {
+    /// The moment `later` after this one.
+    #[must_use]
+    pub fn after(self, later: Duration) -> Self {
+        Self(self.0.saturating_add(later))
+    }
+
+    /// The time since `earlier`; zero if that lies ahead.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.6}", self.0.as_secs_f64())
+    }
+}
+
+/// What a job asks for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Work {
+    /// A program over grids.
+    Program {
+        /// Hash of the program. Jobs whose programs have one hash may run in one dispatch.
+        hash: Arc<str>,
+    },
+    /// A run of a model.
+    Model {
+        /// The model, which the worker must have.
+        name: Arc<str>,
+    },
+}
+
+impl Work {
+    /// The role of the workers that do it.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        match self {
+            Self::Program { .. } => Role::Grid,
+            Self::Model { .. } => Role::Infer,
+        }
+    }
+
+    /// The model that a worker must have for it.
+    #[must_use]
+    pub fn model(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Program { .. } => None,
+            Self::Model { name } => Some(name),
+        }
+    }
+}
+
+/// As a receipt names it.
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Program { hash } => f.write_str(hash),
+            Self::Model { name } => write!(f, "model:{name}"),
+        }
+    }
+}
+
+/// A submission as the core sees it: everything but the payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobRequest {
+    /// The shell's number for it, never used twice.
+    pub job: JobId,
+    /// What it asks for.
+    pub work: Work,
+    /// The client's name for it.
+    pub key: JobKey,
+    /// Its program or model in words, for logs.
+    pub label: Arc<str>,
+    /// Items: grids of a batch, 1 for a run of a model.
+    pub items: u32,
+    /// What it costs a client's share: cells or bytes, and a constant.
+    pub cost: u64,
+    /// Bytes that the supervisor itself holds for it.
+    pub inline_bytes: u64,
+    /// From acceptance.
+    pub deadline: Duration,
+    /// Order among the client's own jobs.
+    pub priority: Priority,
+    /// Whether it may run more than once.
+    pub idempotent: bool,
+    /// Whether shards of it may run on several workers: each writes its own items' places of the
+    /// result, so the result must lie in shared memory.
+    pub divisible: bool,
+    /// Whether its result comes in the answer. A worker that is dying writes to no place of such a
+    /// job, so another attempt need not wait until its process is gone.
+    pub answer_inline: bool,
+    /// Hash of its work and payload, if [`Core::asks_for_content`](super::Core::asks_for_content) wants it.
+    pub content: Option<ContentHash>,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitStatus {
+    /// By itself, with this code.
+    Code(i32),
+    /// By the shell's SIGKILL, because it is of another version. So would the next one be.
+    Incompatible,
+    /// By the shell's SIGKILL, because it broke the protocol.
+    Rejected,
+    /// By a signal.
+    Signal(i32),
+}
+
+/// The end of a worker and what it said last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// The fault that it ended over, if it got to name one.
+    pub fault: Option<FaultCode>,
+    /// Its own sentence, if it got to say one.
+    pub last_words: Option<String>,
+}
+
+impl Exit {
+    /// How it ended, for the policy.
+    #[must_use]
+    pub fn code(&self) -> FaultCode {
+        match self.status {
+            ExitStatus::Code(code) => FaultCode::Exit(code),
+            ExitStatus::Incompatible => FaultCode::Incompatible,
+            ExitStatus::Rejected => FaultCode::Rejected,
+            ExitStatus::Signal(signal) => FaultCode::Signal(signal),
+        }
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.status {
+            ExitStatus::Code(code) => write!(f, "exit code {code}")?,
+            ExitStatus::Incompatible | ExitStatus::Rejected => {
+                write!(f, "killed by the supervisor")?;
+            }
+            ExitStatus::Signal(signal) => match FaultCode::Signal(signal).meaning().name {
+                name if name.is_empty() => write!(f, "signal {signal}")?,
+                name => write!(f, "signal {signal} ({name})")?,
+            },
+        }
+        match &self.last_words {
+            Some(words) => write!(f, ": {words}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A helper process: it serves the pool and runs no job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Helper {
+    /// Serves HTTP.
+    Gateway,
+    /// Watches the GPUs.
+    Monitor,
+}
+
+impl Helper {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Gateway, Self::Monitor];
+}
+
+impl fmt::Display for Helper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gateway => "the gateway",
+            Self::Monitor => "the monitor",
+        })
+    }
+}
+
+/// Something that has happened, by who says so.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A client is there, asks for something, or is gone.
+    Client(ClientId, ClientEvent),
+    /// The content of a suspect job, as [`Action::HashContent`](crate::action::Action) asked.
+    ContentHashed {
+        /// The job.
+        job: JobId,
+        /// Its hash; `None` if it could not be read.
+        content: Option<ContentHash>,
+    },
+    /// The driver tells of a fault of a device, whether or not a worker meets it.
+    DeviceFault {
+        /// The device.
+        device: DeviceId,
+        /// An Xid, a result of NVML, or a recovery action.
+        fault: FaultCode,
+    },
+    /// Finish what is accepted, then stop.
+    DrainRequested,
+    /// End: finish what is accepted, then stop; if that was asked before, stop now.
+    EndRequested,
+    /// A helper process says something, is wanted, or is gone.
+    Helper(Helper, HelperEvent),
+    /// Stop now, whatever is running.
+    StopRequested,
+    /// Nothing but time.
+    TimePassed,
+    /// A worker says something, or is gone.
+    Worker(WorkerId, WorkerEvent),
+}
+
+/// What a client does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClientEvent {
+    /// It wants a job back.
+    CancelRequested {
+        /// The job.
+        key: JobKey,
+    },
+    /// It has opened its connection.
+    Connected,
+    /// Its connection has ended: no client waits for its jobs any more.
+    Gone,
+    /// It wants the models changed, as an operator may.
+    ModelsChangeRequested {
+        /// Its number for this request.
+        request: u64,
+        /// The change.
+        command: ModelOrder,
+    },
+    /// It wants a decision of the pool taken back, as an operator may.
+    ReleaseRequested {
+        /// Its number for this request.
+        request: u64,
+        /// What to release.
+        release: Release,
+    },
+    /// It submits a job.
+    Submitted(JobRequest),
+}
+
+/// What a helper process does, or what is wanted of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HelperEvent {
+    /// Its process is gone.
+    Exited,
+    /// It gave a sign of life.
+    Heard,
+    /// Its process is of no more use: it has closed its link, or said what it must not.
+    Lost {
+        /// In words.
+        why: String,
+    },
+    /// Its process could not be started.
+    SpawnFailed,
+    /// It is not wanted any more.
+    Unwanted,
+    /// It is wanted from now on.
+    Wanted,
+}
+
+/// What a worker says, and what is known of its process.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WorkerEvent {
+    /// It answered one attempt.
+    Answered {
+        /// The attempt.
+        attempt: AttemptId,
+        /// What came of it.
+        result: Result<RunReport, AttemptError>,
+    },
+    /// Its process is ending: its first thread has lost its socket. What it said before may still be on
+    /// its way, and what it writes to shared memory may still land.
+    BeaconLost {
+        /// What it has said of its end so far.
+        last_words: Option<String>,
+    },
+    /// It has done what it was told about its models, or could not.
+    CommandEnded {
+        /// The number of the command.
+        number: u64,
+        /// Why it could not.
+        result: Result<(), String>,
+    },
+    /// Its process is gone, and its channel was read to the end.
+    Exited(Exit),
+    /// It gave a sign of life.
+    Heard,
+    /// It says which models it has. Before that it has none.
+    ModelsReported(Vec<ModelInfo>),
+    /// It is tested and waits for work. The device is as it found it.
+    Ready(DeviceInfo),
+    /// The device's memory that its process held is free again, after its end.
+    Reclaimed,
+    /// It could not be started at all.
+    SpawnFailed {
+        /// Why.
+        detail: String,
+        /// Whether another try would end the same way: there is no such program, say.
+        is_final: bool,
+    },
+}

@@ -1,0 +1,363 @@
+//! Every rule of the supervisor, as plain data: scheduling, retry, backoff, quarantine, deadline,
+//! fairness and drain (`pool`), which worker has which model (`models`), and the restarting of helper
+//! processes (`helpers`).
+//!
+//! There is one door. [`Core::handle`] takes in an event; [`Core::poll_action`] then gives what is to be
+//! done, until it gives `None`; [`Core::poll_deadline`] says when to come again if nothing else happens.
+//! Everything else is a view, for status and metrics.
+//!
+//! The core has no clock, thread, file or socket, no `HashMap` and no randomness: the same events at the
+//! same times give the same actions.
+
+pub mod action;
+pub mod config;
+pub mod event;
+mod helpers;
+mod models;
+pub mod policy;
+mod pool;
+
+use std::time::Duration;
+
+use gridpool_protocol::fault::FaultCode;
+use gridpool_protocol::ids::{ClientId, DeviceId, Role, WorkerId};
+use gridpool_protocol::message::{ModelOrder, Refusal};
+use gridpool_protocol::metrics::{DeviceMetrics, RoleMetrics};
+use gridpool_protocol::status::{Counters, QueueStatus, WorkerStatus};
+use gridpool_protocol::tensor::model::ModelInfo;
+use gridpool_protocol::tensor::options::ModelPlan;
+
+use action::{Action, Note};
+use config::{HelperLimits, PoolConfig};
+use event::{ClientEvent, Event, Helper, JobRequest, Timestamp, WorkerEvent};
+pub use helpers::HelperStatus;
+use helpers::Helpers;
+use models::{Around, Effect, Models};
+use policy::PolicyTable;
+use pool::Pool;
+pub use pool::rows::{InHand, Quarantine};
+
+/// A call that comes so much later than it was asked for means that this process was stopped, or
+/// starved: what workers have said meanwhile has not been read.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+
+/// The rules. See the crate's text for how to call it.
+#[derive(Debug)]
+pub struct Core {
+    pool: Pool,
+    models: Models,
+    helpers: Helpers,
+    command_timeout: Duration,
+    /// When it asked to be called.
+    wakes_at: Option<Timestamp>,
+}
+
+impl Core {
+    /// A pool over `devices`, none of which has a process yet, that is to have these models.
+    #[must_use]
+    pub fn new(
+        config: PoolConfig,
+        policy: PolicyTable,
+        devices: &[DeviceId],
+        models: &[ModelPlan],
+        helpers: impl Fn(Helper) -> HelperLimits,
+    ) -> Self {
+        let command_timeout = config.command_timeout;
+        let mut pool = Pool::new(config, policy, devices);
+        if models.is_empty() {
+            pool.rest(Timestamp::default(), models::ROLE);
+        }
+        Self {
+            pool,
+            models: Models::new(models),
+            helpers: Helpers::new(helpers),
+            command_timeout,
+            wakes_at: None,
+        }
+    }
+
+    /// Takes in one event and what time has brought about by `now`.
+    pub fn handle(&mut self, now: Timestamp, event: Event) {
+        self.excuse_pause(now);
+        self.take_in(now, event);
+        while let Some(worker) = self.models.late(now, self.command_timeout) {
+            self.pool.on_disobedience(now, worker, pool::kill::Disobedience::Late);
+            self.forget_ended();
+        }
+        self.pool.advance(now);
+        self.advance_models(now);
+        self.helpers.advance(now, |action| self.pool.act(action));
+        self.pool.tell(now);
+        self.wakes_at = self.deadline();
+    }
+
+    /// The next thing to do.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        let mut action = self.pool.poll_action()?;
+        if let Action::Spawn { worker, models } = &mut action
+            && worker.role == models::ROLE
+        {
+            *models = self.models.start(*worker);
+            if self.pool.is_ending(*worker) {
+                // By the event that started it there is nothing to do any more.
+                self.models.on_ended(*worker);
+            }
+        }
+        Some(action)
+    }
+
+    /// When to call [`Core::handle`] with [`Event::TimePassed`] if nothing else happens.
+    #[must_use]
+    pub fn poll_deadline(&self) -> Option<Timestamp> {
+        self.wakes_at
+    }
+
+    fn deadline(&self) -> Option<Timestamp> {
+        let models = self.models.deadline(self.command_timeout);
+        [self.pool.deadline(), models, self.helpers.deadline()].into_iter().flatten().min()
+    }
+
+    /// Gives workers and helpers the time back in which the supervisor did not listen to them.
+    fn excuse_pause(&mut self, now: Timestamp) {
+        let gap = self.wakes_at.map_or(Duration::ZERO, |due| now.since(due));
+        if gap >= PAUSE_MIN {
+            // And a little more, in which to read what they have said.
+            let gap = gap + PAUSE_MIN;
+            self.pool.excuse(now, gap);
+            self.models.excuse(gap);
+            self.helpers.excuse(gap);
+        }
+    }
+
+    fn take_in(&mut self, now: Timestamp, event: Event) {
+        match event {
+            Event::Client(client, event) => self.on_client(now, client, event),
+            Event::ContentHashed { job, content } => self.pool.on_hashed(now, job, content),
+            Event::DeviceFault { device, fault } => self.pool.on_device_fault(now, device, fault),
+            Event::DrainRequested => self.pool.drain(now),
+            Event::EndRequested if self.pool.is_draining() => self.pool.stop(now),
+            Event::EndRequested => self.pool.drain(now),
+            Event::Helper(helper, event) => {
+                self.helpers.handle(now, helper, event, |action| self.pool.act(action));
+            }
+            Event::StopRequested => self.pool.stop(now),
+            Event::TimePassed => {}
+            Event::Worker(worker, event) => self.on_worker(now, worker, event),
+        }
+    }
+
+    fn on_client(&mut self, now: Timestamp, client: ClientId, event: ClientEvent) {
+        match event {
+            ClientEvent::CancelRequested { key } => self.pool.on_cancel(now, client, key),
+            // Until it asks for something there is nothing to know of it.
+            ClientEvent::Connected => {}
+            ClientEvent::Gone => self.pool.on_client_gone(now, client),
+            ClientEvent::ModelsChangeRequested { request, command } => {
+                self.on_models_change(client, request, command);
+            }
+            ClientEvent::ReleaseRequested { request, release } => {
+                let result = self.pool.release(now, release);
+                if let Ok(what) = &result {
+                    self.pool.act(Action::Note(Note::Released { client, what: what.clone() }));
+                }
+                self.pool.act(Action::Reply { client, request, result });
+            }
+            ClientEvent::Submitted(request) => {
+                let invalid = request.work.model().and_then(|name| self.why_not(name));
+                self.pool.on_submitted(now, client, request, invalid);
+            }
+        }
+    }
+
+    /// Why a model cannot be asked, if it cannot.
+    fn why_not(&self, model: &str) -> Option<String> {
+        let settled = || !self.pool.awaits_workers(models::ROLE);
+        self.models.check(model, settled).err()
+    }
+
+    /// An operator wants the models changed, and is told what came of it when that is known.
+    fn on_models_change(&mut self, client: ClientId, request: u64, command: ModelOrder) {
+        let begun = match self.pool.is_draining() {
+            true => Err(Refusal::Draining),
+            false => self.models.begin(client, request, command).map_err(Refusal::Invalid),
+        };
+        match begun {
+            Ok(()) => self.pool.wake(models::ROLE),
+            Err(refusal) => {
+                self.pool.act(Action::Reply { client, request, result: Err(refusal) });
+            }
+        }
+    }
+
+    fn on_worker(&mut self, now: Timestamp, worker: WorkerId, event: WorkerEvent) {
+        match &event {
+            WorkerEvent::ModelsReported(models) => {
+                for note in self.models.on_reported(worker, models.clone()) {
+                    self.pool.act(Action::Note(note));
+                }
+            }
+            WorkerEvent::CommandEnded { number, result } => {
+                match self.models.on_command_ended(worker, *number, result.clone()) {
+                    Ok(note) => note.into_iter().for_each(|note| self.pool.act(Action::Note(note))),
+                    Err(models::NotTold) => {
+                        let how = pool::kill::Disobedience::NotTold(*number);
+                        self.pool.on_worker(now, worker, WorkerEvent::Heard);
+                        self.pool.on_disobedience(now, worker, how);
+                        return self.forget_ended();
+                    }
+                }
+            }
+            WorkerEvent::Answered { .. }
+            | WorkerEvent::BeaconLost { .. }
+            | WorkerEvent::Exited(_)
+            | WorkerEvent::Heard
+            | WorkerEvent::Ready(_)
+            | WorkerEvent::Reclaimed
+            | WorkerEvent::SpawnFailed { .. } => {}
+        }
+        self.pool.on_worker(now, worker, event);
+        self.forget_ended();
+    }
+
+    /// Workers that are ended, or have ended, change no models any more.
+    fn forget_ended(&mut self) {
+        for worker in self.pool.take_ended() {
+            self.models.on_ended(worker);
+        }
+    }
+
+    /// Has workers change their models as far as that is due.
+    fn advance_models(&mut self, now: Timestamp) {
+        loop {
+            self.forget_ended();
+            if !self.models.is_stirred() {
+                return;
+            }
+            let pool = &self.pool;
+            let around = Around {
+                now,
+                is_asked: &|name| pool.is_asked(name),
+                awaits: pool.awaits_workers(models::ROLE),
+                why_none: &|| match pool.is_draining() {
+                    true => "the pool ends".to_owned(),
+                    false => pool.why_no_device(now, models::ROLE),
+                },
+            };
+            let effects = self.models.step(&around);
+            if effects.is_empty() {
+                return;
+            }
+            effects.into_iter().for_each(|effect| self.perform(now, effect));
+        }
+    }
+
+    fn perform(&mut self, now: Timestamp, effect: Effect) {
+        match effect {
+            Effect::Command { worker, number, what } => {
+                self.pool.begin_change(worker);
+                self.pool.act(Action::Command { worker, number, command: what });
+            }
+            Effect::Rest => self.pool.rest(now, models::ROLE),
+            Effect::Tell { client, request, result } => {
+                self.pool.act(Action::Note(Note::ModelsChanged { result: result.clone() }));
+                let result = result.map_err(Refusal::Unable);
+                self.pool.act(Action::Reply { client, request, result });
+            }
+        }
+    }
+}
+
+/// Views, for status and metrics.
+impl Core {
+    /// A row for every process, and for every device and role without one, with the process that it is
+    /// about. The shell adds what it knows of processes and what jobs are.
+    #[must_use]
+    pub fn workers(&self) -> Vec<(Option<WorkerId>, WorkerStatus)> {
+        self.pool.workers()
+    }
+
+    /// The worker that serves `device` now; if none does, another that has a process there. One that
+    /// runs programs goes before one that holds models.
+    #[must_use]
+    pub fn worker_on(&self, device: DeviceId) -> Option<WorkerId> {
+        self.pool.worker_on(device)
+    }
+
+    /// What a worker has in hand, if it is busy.
+    #[must_use]
+    pub fn in_hand(&self, worker: WorkerId) -> Option<InHand> {
+        self.pool.in_hand(worker)
+    }
+
+    /// What waits. The shell, which has the clock, adds for how long.
+    #[must_use]
+    pub fn queue(&self) -> QueueStatus {
+        self.pool.queue()
+    }
+
+    /// When the oldest job that waits was accepted.
+    #[must_use]
+    pub fn waits_since(&self) -> Option<Timestamp> {
+        self.pool.waits_since()
+    }
+
+    /// Sums since the start.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.pool.counters()
+    }
+
+    /// What was counted: for each role, for each device and role, and faults.
+    #[must_use]
+    pub fn metrics(
+        &self,
+        now: Timestamp,
+    ) -> (Vec<RoleMetrics>, Vec<DeviceMetrics>, Vec<(FaultCode, u64)>) {
+        self.pool.metrics(now)
+    }
+
+    /// The devices that are out of service for a role, and why.
+    pub fn quarantines(&self) -> impl Iterator<Item = Quarantine<'_>> {
+        self.pool.quarantines()
+    }
+
+    /// Whether the pool has stopped accepting, for good.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.pool.is_draining()
+    }
+
+    /// Whether there is nothing for the workers of a role to do.
+    #[must_use]
+    pub fn is_resting(&self, role: Role) -> bool {
+        self.pool.is_resting(role)
+    }
+
+    /// Whether a job of that work and that many items is on the denylist: the next one like it needs
+    /// its content said.
+    #[must_use]
+    pub fn asks_for_content(&self, request: &JobRequest) -> bool {
+        self.pool.asks_for_content(&request.work, request.items)
+    }
+
+    /// What the workers say of their models; and for each device that is out of service for models, why
+    /// it has none of those that workers are to have.
+    #[must_use]
+    pub fn models(&self) -> Vec<(String, ModelInfo)> {
+        let said = self.models.rows().map(|(worker, info)| (worker.to_string(), info.clone()));
+        let mut rows: Vec<_> = said.collect();
+        for out in self.pool.quarantines().filter(|out| out.role == models::ROLE) {
+            let device = out.device;
+            let why = format!("{device} is out of service for models: {}", out.why);
+            let row = |name: &str| (device.to_string(), ModelInfo::unavailable(name, why.clone()));
+            rows.extend(self.models.wanted().map(row));
+        }
+        rows
+    }
+
+    /// What a helper is doing.
+    #[must_use]
+    pub fn helper(&self, helper: Helper) -> HelperStatus {
+        self.helpers.status(helper)
+    }
+}

@@ -1,0 +1,302 @@
+//! The pool: devices, workers, jobs, and the rules of scheduling, retry, backoff, quarantine, deadline,
+//! fairness and drain between them.
+//!
+//! An event is dealt with in two steps: first what it says, then [`Pool::advance`] restores what is
+//! always true between events: nothing late is still waiting, every slot that is due has a process, every
+//! idle device has a job if one may go there, and no job waits for long behind another while a device
+//! idles.
+
+mod answers;
+mod availability;
+pub(crate) mod death_report;
+mod denylist;
+mod devices;
+mod dispatch;
+mod driver;
+mod exits;
+mod feed;
+mod incidents;
+mod job;
+mod jobs;
+pub(crate) mod kill;
+mod losses;
+mod meters;
+mod outstanding;
+mod process;
+mod queue;
+mod roles;
+pub(crate) mod rows;
+pub(crate) mod service;
+mod shard;
+mod slots;
+mod starts;
+mod submissions;
+#[cfg(test)]
+mod tests;
+mod upkeep;
+mod verdicts;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use gridpool_protocol::ids::{DeviceId, JobId, Role, WorkerId};
+use gridpool_protocol::message::Refusal;
+use gridpool_protocol::receipt::Verdict;
+use gridpool_protocol::status::Counters;
+
+use crate::action::Action;
+use crate::config::PoolConfig;
+use crate::event::{Release, Timestamp, WorkerEvent};
+use crate::policy::PolicyTable;
+use death_report::DeathReport;
+use denylist::Denylist;
+use devices::Devices;
+use jobs::Jobs;
+use meters::Faults;
+use process::Process;
+use queue::{Entry, SuspectGroup};
+use roles::{Phase, Roles};
+use shard::ShardState;
+use slots::Slots;
+use verdicts::Verdicts;
+
+/// The pool.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    config: PoolConfig,
+    policy: PolicyTable,
+    /// Once the pool was told to drain: when what is left is cut off. It accepts nothing from then on.
+    drain_until: Option<Timestamp>,
+    roles: Roles,
+    devices: Devices,
+    slots: Slots,
+    jobs: Jobs,
+    verdicts: Verdicts,
+    denylist: Denylist,
+    /// The number of the latest group of suspects.
+    suspects: u32,
+    faults: Faults,
+    /// The death that the event is about, as far as it is known, and the slot that it has left.
+    death: Option<(usize, Box<DeathReport>)>,
+    /// Workers that were ended, or have ended, since the core last asked.
+    ended: Vec<WorkerId>,
+    /// A service may have changed since the last event.
+    services_changed: bool,
+    is_misconfigured: bool,
+    /// What was counted when the pool was first told to drain or stop.
+    before_end: Option<Counters>,
+    actions: VecDeque<Action>,
+}
+
+impl Pool {
+    /// A pool over `devices`, none of which has a process yet.
+    pub(crate) fn new(config: PoolConfig, policy: PolicyTable, devices: &[DeviceId]) -> Self {
+        let roles = Roles::new(Role::ALL.into_iter().map(|role| (role, config.of(role))));
+        Self {
+            policy,
+            drain_until: None,
+            devices: Devices::new(devices, roles.names()),
+            slots: Slots::new(roles.names(), devices, config.standbys),
+            roles,
+            jobs: Jobs::default(),
+            verdicts: Verdicts::new(config.verdicts_kept),
+            denylist: Denylist::new(config.denylist_max),
+            suspects: 0,
+            faults: Faults::default(),
+            death: None,
+            ended: Vec::new(),
+            services_changed: false,
+            is_misconfigured: false,
+            before_end: None,
+            actions: VecDeque::new(),
+            config,
+        }
+    }
+
+    /// Something to do.
+    pub(crate) fn act(&mut self, action: Action) {
+        self.actions.push_back(action);
+    }
+
+    /// The next thing to do.
+    pub(crate) fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// What a worker says, and what is known of its process.
+    pub(crate) fn on_worker(&mut self, now: Timestamp, worker: WorkerId, event: WorkerEvent) {
+        match event {
+            WorkerEvent::Answered { attempt, result } => {
+                self.on_answered(now, worker, attempt, result);
+            }
+            WorkerEvent::BeaconLost { last_words } => self.on_beacon_lost(now, worker, last_words),
+            WorkerEvent::CommandEnded { .. } => {
+                if let Some(index) = self.hear(now, worker) {
+                    self.slots.process_mut(index).is_changing = false;
+                }
+            }
+            WorkerEvent::Exited(exit) => self.on_exited(now, worker, &exit),
+            WorkerEvent::Heard => {
+                self.hear(now, worker);
+            }
+            WorkerEvent::ModelsReported(models) => self.on_models(now, worker, &models),
+            WorkerEvent::Ready(device) => self.on_ready(now, worker, device),
+            WorkerEvent::Reclaimed => self.on_reclaimed(worker),
+            WorkerEvent::SpawnFailed { detail, is_final } => {
+                self.on_spawn_failed(now, worker, &detail, is_final);
+            }
+        }
+    }
+
+    /// Does something for every role.
+    fn for_each_role(&mut self, mut what: impl FnMut(&mut Self, Role)) {
+        let mut next = self.roles.after(None);
+        while let Some(role) = next {
+            what(self, role);
+            next = self.roles.after(next);
+        }
+    }
+
+    /// The slot of a worker whose process is there, marked as heard; `None` (and counted) if the message
+    /// comes from a process that is gone.
+    fn hear(&mut self, now: Timestamp, worker: WorkerId) -> Option<usize> {
+        let index = self.slots.find(worker);
+        match index {
+            Some(index) => self.slots.process_mut(index).heard = now,
+            None => self.roles[worker.role].counters.stale += 1,
+        }
+        index
+    }
+
+    /// Has a shard of a job wait for a worker.
+    fn enqueue(&mut self, id: JobId, shard: usize) {
+        let job = &mut self.jobs[id];
+        let state = &mut self.roles[job.role()];
+        job.shards[shard].state = ShardState::Queued;
+        let entry = Entry { cost: job.shards[shard].cost, joins: job.joins(&state.limits) };
+        state.queue.insert(job.client, job.position(shard), entry);
+        if job.request.work.model().is_some() {
+            state.newcomers.push(id);
+        }
+    }
+
+    /// Takes what waits of a job out of the queue.
+    fn unqueue(&mut self, id: JobId) {
+        let job = &mut self.jobs[id];
+        let queue = &mut self.roles[job.role()].queue;
+        for shard in 0..job.shards.len() {
+            if job.shards[shard].state == ShardState::Queued {
+                queue.remove(job.client, job.position(shard));
+                job.shards[shard].state = ShardState::Ended;
+            }
+        }
+    }
+
+    /// A name for suspects that no others have.
+    fn next_suspects(&mut self) -> SuspectGroup {
+        self.suspects += 1;
+        SuspectGroup(self.suspects)
+    }
+
+    /// The one place that gives a verdict. What ran was answered or cut off before.
+    fn finish(&mut self, now: Timestamp, id: JobId, verdict: Verdict, reason: String) {
+        self.unqueue(id);
+        let job = self.jobs.remove(id);
+        assert!(job.has_ended(), "{id} gets its verdict and runs on");
+        let (client, key) = (job.client, job.request.key);
+        // No client was told what came of an orphan: it counts as cancelled.
+        let (verdict, reason) = match job.orphaned {
+            true => (Verdict::Cancelled, "its client is gone".to_owned()),
+            false => (verdict, reason),
+        };
+        self.roles[job.role()].finish(job.request.inline_bytes, verdict);
+        let client = (!job.orphaned).then_some(client);
+        let receipt = job.into_receipt(now, verdict, reason);
+        if client.is_some() {
+            self.verdicts.remember(key, id, receipt.clone());
+        }
+        self.actions.push_back(Action::Finish { client, job: id, key, receipt: Box::new(receipt) });
+    }
+
+    /// Workers that were ended, or have ended, since this was asked last.
+    pub(crate) fn take_ended(&mut self) -> Vec<WorkerId> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// Whether a live job asks for a model.
+    pub(crate) fn is_asked(&self, model: &str) -> bool {
+        self.jobs.iter().any(|job| job.request.work.model().is_some_and(|own| **own == *model))
+    }
+
+    /// Whether the pool has stopped accepting, for good.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.drain_until.is_some() || self.roles.iter().any(|(_, role)| role.is_leaving())
+    }
+
+    /// Whether there is nothing for the workers of a role to do.
+    pub(crate) fn is_resting(&self, role: Role) -> bool {
+        self.roles[role].phase == Phase::Resting
+    }
+
+    /// There is nothing for the workers of a role to do, and no job of it: none is kept.
+    pub(crate) fn rest(&mut self, now: Timestamp, role: Role) {
+        if self.roles[role].phase != Phase::Serving {
+            return;
+        }
+        self.roles[role].phase = Phase::Resting;
+        for slot in self.slots.iter_mut().filter(|slot| slot.role == role) {
+            slot.rest();
+            if slot.process().is_some_and(Process::is_starting) {
+                self.devices.at_mut(slot.device).service_mut(role).call_off(now);
+            }
+        }
+        self.stop_workers(now, role);
+    }
+
+    /// Takes a decision of the pool back, for an operator.
+    pub(crate) fn release(&mut self, now: Timestamp, release: Release) -> Result<String, Refusal> {
+        match release {
+            Release::Content(content) => match self.denylist.remove(content) {
+                true => Ok(format!("jobs of content {content} are accepted")),
+                false => Err(format!("no job of content {content} is on the denylist")),
+            },
+            Release::Contents => {
+                Ok(format!("{} contents taken off the denylist", self.denylist.clear()))
+            }
+            Release::Device(device) => match self.is_out(device) {
+                Some(true) => {
+                    self.release_device(now, device);
+                    Ok(format!("{device} is tried again now"))
+                }
+                Some(false) => Err(format!("{device} is in service")),
+                None => Err(format!("the pool has no device {device}")),
+            },
+        }
+        .map_err(Refusal::Invalid)
+    }
+
+    /// Workers of a role are needed again. One that was asked to end is replaced when it has.
+    pub(crate) fn wake(&mut self, role: Role) {
+        if self.roles[role].phase == Phase::Resting {
+            self.roles[role].phase = Phase::Serving;
+            self.services_changed = true;
+        }
+    }
+
+    /// Whether the pool has ended a worker, or asked it to end.
+    pub(crate) fn is_ending(&self, worker: WorkerId) -> bool {
+        let index = self.slots.find(worker);
+        index.is_none_or(|index| self.slots.process(index).is_ending())
+    }
+
+    /// A worker is told to change its models: what it dies of may be that.
+    pub(crate) fn begin_change(&mut self, worker: WorkerId) {
+        if let Some(index) = self.slots.find(worker) {
+            self.slots.process_mut(index).is_changing = true;
+        }
+    }
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,62 @@
+//! What workers answer.
+
+use gridpool_protocol::ids::{AttemptId, WorkerId};
+use gridpool_protocol::message::AttemptError;
+use gridpool_protocol::receipt::{AttemptOutcome, RunReport, Verdict};
+
+use super::outstanding::Answered;
+use super::{Pool, meters};
+use crate::event::Timestamp;
+
+impl Pool {
+    pub(super) fn on_answered(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        attempt: AttemptId,
+        result: Result<RunReport, AttemptError>,
+    ) {
+        let Some(index) = self.hear(now, worker) else { return };
+        let state = &mut self.roles[worker.role];
+        let process = self.slots.process_mut(index);
+        let answered = process.answer(now, attempt, state.limits.cancel_grace);
+        let Answered::Known { moved, .. } = answered else {
+            state.counters.stale += 1;
+            return;
+        };
+        self.slots[index].worked();
+        let service = self.devices.service_of(worker);
+        service.worked();
+        meters::note(&mut service.work, &result);
+        if moved {
+            state.counters.stale += 1;
+            return;
+        }
+        // A job that was cut off meanwhile has its verdict, or waits for it: the answer goes nowhere.
+        let Some(job) = self.jobs.get_mut(attempt.job) else { return };
+        let Some(shard) = job.shard_of(attempt) else { return };
+        let device = self.slots.process(index).device_info();
+        match result {
+            Ok(report) => {
+                let items = u64::from(job.shards[shard].items.len());
+                self.slots[index].items_done += items;
+                service.work.items += items;
+                state.meters.answered(now, &job.shards[shard], &report);
+                job.answered(shard, device, report);
+                self.finish_if_ended(now, attempt.job);
+            }
+            Err(AttemptError::Refused(why)) => {
+                state.meters.ended(AttemptOutcome::Refused);
+                job.failed(shard, device, AttemptOutcome::Refused, why.clone());
+                self.end_early(now, attempt.job, AttemptOutcome::Preempted);
+                self.finish(now, attempt.job, Verdict::Failed, why);
+            }
+            Err(AttemptError::Device(why)) => {
+                state.meters.ended(AttemptOutcome::DeviceError);
+                job.failed(shard, device, AttemptOutcome::DeviceError, why.clone());
+                job.shards[shard].device_errors += 1;
+                self.retry_or_fail(now, attempt.job, shard, &why);
+            }
+        }
+    }
+}

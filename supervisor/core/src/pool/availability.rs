@@ -1,0 +1,111 @@
+//! Which worker has which model, and which jobs wait for a model that no worker has.
+
+use gridpool_protocol::ids::{JobId, Role, WorkerId};
+use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
+use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
+
+use super::Pool;
+use super::job::Job;
+use super::process::Process;
+use super::slots::Slot;
+use crate::event::Timestamp;
+
+/// What a slot may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Availability {
+    /// What its process has, which has said so this many times.
+    Models(WorkerId, u32),
+    /// Nothing.
+    None,
+    /// What a process will have that has not said so yet.
+    Unknown,
+}
+
+impl Slot {
+    /// Whether its process has what the job asks for.
+    pub(super) fn has_for(&self, job: &Job) -> bool {
+        let Some(model) = job.request.work.model() else { return true };
+        self.process().is_some_and(|process| process.models.contains(model))
+    }
+
+    /// The same of a process that may not have said so yet.
+    pub(super) fn may_have_for(&self, job: &Job) -> bool {
+        !self.process().is_some_and(Process::was_ready) || self.has_for(job)
+    }
+}
+
+impl Pool {
+    pub(super) fn on_models(&mut self, now: Timestamp, worker: WorkerId, models: &[ModelInfo]) {
+        let Some(index) = self.hear(now, worker) else { return };
+        let ready = models.iter().filter(|model| model.state == ModelState::Ready);
+        let process = self.slots.process_mut(index);
+        process.models = ready.map(|model| model.name.as_str().into()).collect();
+        process.models_told += 1;
+    }
+
+    /// Ends the jobs that wait for a model which no worker has or may yet turn out to have.
+    pub(super) fn give_up_if_unavailable(&mut self, now: Timestamp, role: Role) {
+        let newcomers = std::mem::take(&mut self.roles[role].newcomers);
+        if self.roles[role].queue.is_empty() {
+            return;
+        }
+        // What waited before may have a worker, as was seen before.
+        let in_doubt = match self.availability_changes(role) {
+            false => newcomers,
+            true => self.roles[role].queue.all_jobs().into_iter().collect(),
+        };
+        for id in in_doubt {
+            self.give_up_unless_available(now, id);
+        }
+    }
+
+    /// Takes stock of what the slots of a role may run; whether that is news.
+    fn availability_changes(&mut self, role: Role) -> bool {
+        let mut before = std::mem::take(&mut self.roles[role].availability);
+        let now = || self.slots.of_role(role).map(|(_, slot)| self.availability(slot));
+        let is_news = !now().eq(before.iter().copied());
+        if is_news {
+            before.clear();
+            before.extend(now());
+        }
+        self.roles[role].availability = before;
+        is_news
+    }
+
+    /// The same of one job.
+    fn give_up_unless_available(&mut self, now: Timestamp, id: JobId) {
+        let Some(job) = self.jobs.get(id).filter(|job| job.waits()) else { return };
+        let Some(model) = job.request.work.model().cloned() else { return };
+        let may_have = |slot: &Slot| match self.availability(slot) {
+            Availability::Models(..) => slot.has_for(job),
+            Availability::None => false,
+            Availability::Unknown => true,
+        };
+        if self.slots.of_role(job.role()).any(|(_, slot)| may_have(slot)) {
+            return;
+        }
+        self.end_early(now, id, AttemptOutcome::Preempted);
+        let reason =
+            format!("no device in service has the model `{model}`; `gridpool models` says why");
+        self.finish(now, id, Verdict::DeviceLost, reason);
+    }
+
+    fn availability(&self, slot: &Slot) -> Availability {
+        let is_open = self.devices.at(slot.device).service(slot.role).is_open();
+        if self.roles[slot.role].has_nothing_to_do() || !is_open || !slot.may_serve() {
+            return Availability::None;
+        }
+        match slot.process() {
+            Some(process) if process.serves() || process.stands_by() => {
+                Availability::Models(process.worker, process.models_told)
+            }
+            Some(_) | None => Availability::Unknown,
+        }
+    }
+
+    /// Whether a device in service is about to get a process that serves it.
+    pub(crate) fn awaits_workers(&self, role: Role) -> bool {
+        let mut own = self.slots.of_role(role);
+        own.any(|(_, slot)| self.availability(slot) == Availability::Unknown)
+    }
+}

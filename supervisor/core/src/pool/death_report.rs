@@ -1,0 +1,235 @@
+//! What is told of a worker's death: how it ended, what it had in hand and what becomes of that, which
+//! worker serves its device now and when the next process may start. Taken from the pool's own state,
+//! before and after it has dealt with the death; decides nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gridpool_protocol::exit::worker as exit_code;
+use gridpool_protocol::fault::FaultCode;
+use gridpool_protocol::ids::{AttemptId, JobId, WorkerId, WorkerName};
+use gridpool_protocol::receipt::{Attempt, AttemptOutcome, DeviceInfo, Verdict};
+
+use super::Pool;
+use super::job::Job;
+use super::kill::{KillCause, KillReason};
+use super::outstanding::{Outstanding, Sent};
+use super::process::Process;
+use super::service::ServiceState;
+use super::shard::ShardState;
+use super::slots::Slot;
+use crate::action::Action;
+use crate::event::{Exit, ExitStatus, Timestamp};
+
+/// Attempts that a report names; of more there is a count.
+pub const ATTEMPTS_TOLD_MAX: usize = 16;
+
+/// The death of a worker.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeathReport {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Its device as it found it; without a name if it was never READY.
+    pub device: DeviceInfo,
+    /// How it ended and what it said last.
+    pub exit: Exit,
+    /// Why the pool killed it, if it did.
+    pub killed: Option<KillReason>,
+    /// It was told to end and has ended as it was told.
+    pub is_expected: bool,
+    /// From the order to start it to its end.
+    pub lived: Duration,
+    /// From the order to start it to READY, if it was that.
+    pub ready_after: Option<Duration>,
+    /// Attempts that it answered.
+    pub answered: u64,
+    /// What it had in hand and had not answered, the first of it.
+    pub attempts: Vec<LostAttempt>,
+    /// How many more there were.
+    pub attempts_more: usize,
+    /// What the driver has said of the device shortly before, while there was this process.
+    pub driver: Option<FaultCode>,
+    /// Another worker that serves the device now.
+    pub served_by: Option<WorkerId>,
+    /// What happens to its slot.
+    pub next: Next,
+}
+
+/// An attempt that died with its worker.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LostAttempt {
+    /// Which.
+    pub attempt: AttemptId,
+    /// The shard of its job.
+    shard: usize,
+    /// Its program or model, in words.
+    pub label: Arc<str>,
+    /// Whether it waited behind others and had not begun.
+    pub waited: bool,
+    /// What becomes of its job.
+    pub disposition: Disposition,
+}
+
+impl LostAttempt {
+    /// An attempt at a job of one shard.
+    #[must_use]
+    pub fn new(attempt: AttemptId, label: &str, waited: bool, disposition: Disposition) -> Self {
+        Self { attempt, shard: 0, label: label.into(), waited, disposition }
+    }
+}
+
+/// What becomes of the job of a lost attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// Enough workers have died of it: POISON, as soon as its content is known.
+    Denylisted,
+    /// It has had its verdict before this death was known.
+    Over {
+        /// The verdict.
+        verdict: Verdict,
+        /// The worker that has given the answer, if there was one.
+        by: Option<WorkerName>,
+    },
+    /// It runs again, on this worker.
+    Runs(WorkerId),
+    /// This shard of it has ended, and the job goes on.
+    ShardOver,
+    /// It has ended, and no client waits for it: its client is gone, or its verdict was so long ago that it
+    /// is forgotten.
+    Unheard,
+    /// It has this verdict, by this death.
+    Verdict(Verdict),
+    /// It waits to run again, by itself or with other suspects.
+    Waits {
+        /// How many jobs are told apart; none if no job is suspect.
+        suspects: usize,
+    },
+}
+
+/// What happens to the slot of a dead worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// No process starts there: the pool ends, or has nothing to do.
+    Nothing,
+    /// The device is out of service, and tried again after so long; if there is no such time, when an
+    /// operator releases it.
+    Out(Option<Duration>),
+    /// The next process starts after so long, once the device's memory is back.
+    Restart(Duration),
+}
+
+impl Pool {
+    /// A worker has ended: remembers what it had, before that is dealt with.
+    pub(super) fn begin_death_report(&mut self, now: Timestamp, index: usize, exit: &Exit) {
+        let process = self.slots.process(index);
+        let worker = process.worker;
+        let all = || process.outstanding().into_iter().flat_map(sent_to);
+        let attempts = all().take(ATTEMPTS_TOLD_MAX).map(|(sent, waited)| LostAttempt {
+            attempt: sent.attempt,
+            shard: sent.shard,
+            label: Arc::clone(&sent.label),
+            waited,
+            disposition: Disposition::Unheard,
+        });
+        let is_told_to = process.is_stopping() || self.roles[worker.role].is_leaving();
+        let cause = process.killed().map(|killed| killed.cause);
+        let cause = cause.filter(|&cause| cause != KillCause::Beacon);
+        let as_told = cause == Some(KillCause::Leaving)
+            || (is_told_to && exit.status == ExitStatus::Code(exit_code::OK));
+        let ready_timeout = self.roles[worker.role].limits.ready_timeout;
+        let reason = |why: KillCause| why.reason(process.was_ready(), ready_timeout, &self.config);
+        let lived = process.lived(now);
+        // What was said before there was this process is about another.
+        let longest = self.config.incident_window.min(lived);
+        let said = self.devices.at(worker.device).driver_said;
+        let said = said.filter(|&(at, _)| now.since(at) <= longest);
+        let report = Box::new(DeathReport {
+            worker,
+            device: process.device_info(),
+            exit: exit.clone(),
+            killed: cause.map(reason),
+            is_expected: as_told,
+            lived,
+            ready_after: process.took_start(),
+            answered: process.answered_count(),
+            attempts: attempts.collect(),
+            attempts_more: all().count().saturating_sub(ATTEMPTS_TOLD_MAX),
+            driver: said.map(|(_, fault)| fault),
+            served_by: None,
+            next: Next::Nothing,
+        });
+        self.death = Some((index, report));
+    }
+
+    /// The death has been dealt with: adds what has become of that, and tells it.
+    pub(super) fn complete_death_report(&mut self, now: Timestamp) {
+        let Some((index, mut report)) = self.death.take() else { return };
+        for lost in &mut report.attempts {
+            lost.disposition = self.disposition_of(lost.attempt.job, lost.shard);
+        }
+        let WorkerId { device, role, .. } = report.worker;
+        let serves = |process: &&Process| process.serves();
+        let own = || self.slots.of(device, role);
+        let serving = own().filter_map(Slot::process).find(serves);
+        report.served_by = serving.map(|process| process.worker);
+        report.next = self.next_of(now, &self.slots[index]);
+        self.act(Action::DeathReport(report));
+    }
+
+    fn disposition_of(&self, id: JobId, shard: usize) -> Disposition {
+        let Some(job) = self.jobs.get(id) else {
+            let now = self.verdict_just_given(id).map(Disposition::Verdict);
+            return now.or_else(|| self.verdict_before(id)).unwrap_or(Disposition::Unheard);
+        };
+        if job.poison.is_some() {
+            return Disposition::Denylisted;
+        }
+        match job.shards[shard].state {
+            ShardState::Ended => Disposition::ShardOver,
+            ShardState::Running { worker, .. } => Disposition::Runs(worker),
+            ShardState::Queued => {
+                let is_suspect =
+                    |other: &&Job| other.suspects.is_some() && other.suspects == job.suspects;
+                Disposition::Waits { suspects: self.jobs.iter().filter(is_suspect).count() }
+            }
+        }
+    }
+
+    /// The verdict that a job had before, if that is remembered.
+    fn verdict_before(&self, id: JobId) -> Option<Disposition> {
+        let receipt = self.verdicts.find_job(id)?;
+        let answered = |attempt: &&Attempt| attempt.outcome == AttemptOutcome::Ok;
+        let last = receipt.attempts.iter().rev().find(answered);
+        let last = last.filter(|_| receipt.verdict == Verdict::Ok);
+        let by = last.and_then(|attempt| attempt.worker.parse().ok());
+        Some(Disposition::Over { verdict: receipt.verdict, by })
+    }
+
+    /// The verdict of a job that has got it by the event that is being handled.
+    fn verdict_just_given(&self, id: JobId) -> Option<Verdict> {
+        self.actions.iter().rev().find_map(|action| {
+            let Action::Finish { job, receipt, .. } = action else { return None };
+            (*job == id).then_some(receipt.verdict)
+        })
+    }
+
+    /// What happens to a slot that has just lost its process.
+    fn next_of(&self, now: Timestamp, slot: &Slot) -> Next {
+        if self.roles[slot.role].has_nothing_to_do() {
+            return Next::Nothing;
+        }
+        match self.devices.at(slot.device).service(slot.role).state() {
+            ServiceState::Quarantined { probe_at } => Next::Out(probe_at.map(|at| at.since(now))),
+            // The next one may have started by this very death.
+            ServiceState::Open | ServiceState::Probing => {
+                Next::Restart(slot.next_due().map_or(Duration::ZERO, |due| due.since(now)))
+            }
+        }
+    }
+}
+
+/// What a worker has in hand, and whether it waits behind the rest.
+fn sent_to(outstanding: &Outstanding) -> impl Iterator<Item = (&Sent, bool)> {
+    let second = outstanding.second.iter().flat_map(|dispatch| &dispatch.sent);
+    outstanding.front.sent.iter().map(|sent| (sent, false)).chain(second.map(|sent| (sent, true)))
+}

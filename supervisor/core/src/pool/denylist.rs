@@ -1,0 +1,116 @@
+//! Jobs that killed their workers: when that is enough for the verdict POISON, and the denylist, by which
+//! the next job of the same content is refused at once.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use gridpool_protocol::ids::{ContentHash, JobId};
+use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
+
+use super::Pool;
+use super::job::Content;
+use crate::action::Action;
+use crate::event::{JobRequest, Timestamp, Work};
+
+/// A bounded list of contents; the oldest goes first.
+#[derive(Debug)]
+pub(super) struct Denylist {
+    /// Each with what a submission says of itself without being read.
+    contents: BTreeMap<ContentHash, (Work, u32)>,
+    order: VecDeque<ContentHash>,
+    max: usize,
+}
+
+impl Denylist {
+    pub(super) fn new(max: usize) -> Self {
+        Self { contents: BTreeMap::new(), order: VecDeque::new(), max }
+    }
+
+    pub(super) fn has(&self, content: ContentHash) -> bool {
+        self.contents.contains_key(&content)
+    }
+
+    /// Whether it has some job of that work and that many items.
+    fn has_one_like(&self, work: &Work, items: u32) -> bool {
+        self.contents.values().any(|(own, count)| own == work && *count == items)
+    }
+
+    fn add(&mut self, content: ContentHash, request: &JobRequest) {
+        let looks = (request.work.clone(), request.items);
+        if self.contents.insert(content, looks).is_none() {
+            self.order.push_back(content);
+        }
+        while self.order.len() > self.max {
+            let oldest = self.order.pop_front().expect("it is longer than the limit");
+            self.contents.remove(&oldest);
+        }
+    }
+
+    /// Takes a content off the list; whether it was on it.
+    pub(super) fn remove(&mut self, content: ContentHash) -> bool {
+        let was_there = self.contents.remove(&content).is_some();
+        if was_there {
+            self.order.retain(|&other| other != content);
+        }
+        was_there
+    }
+
+    /// Empties the list; how many contents were on it.
+    pub(super) fn clear(&mut self) -> usize {
+        let count = self.order.len();
+        self.contents.clear();
+        self.order.clear();
+        count
+    }
+}
+
+impl Pool {
+    /// A worker died while it ran this job and no other, in a way that speaks against the job. Says
+    /// whether that is enough for the verdict POISON.
+    pub(super) fn note_death(&mut self, id: JobId) -> bool {
+        let job = &mut self.jobs[id];
+        job.deaths += 1;
+        let is_enough = job.deaths >= self.config.poison_deaths;
+        if job.content == Content::Unknown {
+            job.content = Content::Asked;
+            self.act(Action::HashContent { job: id });
+        }
+        is_enough
+    }
+
+    /// Enough workers have died of it. Nothing of it runs again; its verdict waits for its hash, so that
+    /// a client that hears the verdict and submits the same is refused.
+    pub(super) fn poison(&mut self, now: Timestamp, id: JobId, why: &str) {
+        self.unqueue(id);
+        self.end_early(now, id, AttemptOutcome::Preempted);
+        let job = &mut self.jobs[id];
+        job.poison = Some(format!("{} workers died of it alone; {why}", job.deaths));
+        self.finish_if_hashed(now, id);
+    }
+
+    /// The shell has read the content of a job.
+    pub(crate) fn on_hashed(&mut self, now: Timestamp, id: JobId, content: Option<ContentHash>) {
+        if let Some(job) = self.jobs.get_mut(id) {
+            job.content = Content::Said(content);
+            self.finish_if_hashed(now, id);
+        }
+    }
+
+    fn finish_if_hashed(&mut self, now: Timestamp, id: JobId) {
+        let job = &mut self.jobs[id];
+        let Content::Said(content) = job.content else { return };
+        let Some(mut reason) = job.poison.take() else { return };
+        if let Some(content) = content {
+            self.denylist.add(content, &job.request);
+            reason += &format!(
+                "; the same program and batch is refused until `gridpool release {content}`"
+            );
+        }
+        self.finish(now, id, Verdict::Poison, reason);
+    }
+
+    /// Whether a job of that work and that many items is on the denylist: the next one like it needs
+    /// its content said.
+    pub(crate) fn asks_for_content(&self, work: &Work, items: u32) -> bool {
+        self.denylist.has_one_like(work, items)
+    }
+}

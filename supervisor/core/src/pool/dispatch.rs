@@ -1,0 +1,252 @@
+//! Which jobs run where: idle workers first, then what may run beside or wait behind others; and what
+//! waits and may run with a job goes with it.
+
+use std::sync::Arc;
+
+use gridpool_protocol::ids::{DeviceId, Role};
+use gridpool_protocol::limits::{JOIN_INLINE_BYTES_MAX, JOIN_MAX};
+
+use super::Pool;
+use super::job::Job;
+use super::outstanding::{Dispatch, Sent};
+use super::queue::Position;
+use super::shard::Shard;
+use super::slots::{Slot, Slots};
+use crate::action::Action;
+use crate::config::{Concurrency, PoolConfig, RoleLimits};
+use crate::event::Timestamp;
+
+impl Slot {
+    fn idle_since(&self, now: Timestamp, config: &PoolConfig) -> Option<Timestamp> {
+        self.process()?.idle_since(now, config)
+    }
+
+    fn takes_beside(
+        &self,
+        now: Timestamp,
+        config: &PoolConfig,
+        concurrency: Concurrency,
+    ) -> Option<&Dispatch> {
+        let Concurrency::Concurrent { attempts_max } = concurrency else { return None };
+        self.process()?.takes_beside(now, config, attempts_max)
+    }
+}
+
+impl Pool {
+    /// Sends what may be sent to workers of a role. There is no batching delay: what joins a job was
+    /// waiting.
+    pub(super) fn dispatch(&mut self, now: Timestamp, role: Role) {
+        let limits = self.roles[role].limits;
+        while !self.roles[role].queue.is_empty() {
+            let is_idle = |slot: &Slot| slot.idle_since(now, &self.config).is_some();
+            let some_idle = self.slots.of_role(role).any(|(_, slot)| is_idle(slot));
+            let for_idle = if some_idle { self.take_for_idle(now, role) } else { None };
+            let (chosen, cost_max) = match limits.concurrency {
+                // Those that idle may not have the model that is asked for.
+                Concurrency::Concurrent { attempts_max } => {
+                    let chosen = for_idle.or_else(|| self.take_beside(now, role, attempts_max));
+                    (chosen, limits.join_cost_max)
+                }
+                Concurrency::Exclusive { .. } if some_idle => (for_idle, limits.join_cost_max),
+                Concurrency::Exclusive { feed_cost_max, .. } => {
+                    let chosen = self.take_to_feed(now, role, feed_cost_max);
+                    (chosen, limits.join_cost_max.min(feed_cost_max))
+                }
+            };
+            let Some((lead, index)) = chosen else { return };
+            self.send(now, lead, index, cost_max);
+        }
+    }
+
+    /// The next shard that may go to an idle worker, and the worker's slot.
+    fn take_for_idle(&mut self, now: Timestamp, role: Role) -> Option<(Position, usize)> {
+        let (slots, jobs, config) = (&self.slots, &self.jobs, &self.config);
+        let idle = || {
+            let own = slots.of_role(role);
+            own.filter_map(|(index, slot)| Some((slot.idle_since(now, config)?, index)))
+        };
+        let slot_for = |position: Position| slot_for(&jobs[position.job], position, slots, idle());
+        let position = self.roles[role].queue.take(|position| slot_for(position).is_some())?;
+        let index = slot_for(position).expect("the shard was just placed");
+        Some((position, index))
+    }
+
+    /// The very next shard, if it is small and a worker that runs something small may hold it until
+    /// then; and that worker's slot. Were any other shard taken, a large one might wait for ever: a
+    /// worker that is always fed is never idle.
+    fn take_to_feed(
+        &mut self,
+        now: Timestamp,
+        role: Role,
+        feed_cost_max: u64,
+    ) -> Option<(Position, usize)> {
+        let (slots, jobs, config) = (&self.slots, &self.jobs, &self.config);
+        let slot_for = |position: Position| {
+            let job = &jobs[position.job];
+            let shard = job.shard_at(position);
+            // What is sent so early may have to be taken back: that is an attempt. How long it waits at
+            // most is in `feed`.
+            if shard.cost > feed_cost_max || !job.request.idempotent {
+                return None;
+            }
+            // A device that is about to serve takes it sooner than a busy one.
+            let soon = |slot: &Slot| !avoids(shard, slot.device) && slots.is_near_service(slot);
+            if slots.of_role(role).any(|(_, slot)| soon(slot)) {
+                return None;
+            }
+            let others = slots.of_role(role).filter(|(_, slot)| !avoids(shard, slot.device));
+            let open = others.filter_map(|(index, slot)| {
+                Some((slot.process()?.feeds_behind(now, config, feed_cost_max)?, index))
+            });
+            open.min().map(|(_, index)| index)
+        };
+        let queue = &mut self.roles[role].queue;
+        let position = queue.take_first(|position| slot_for(position).is_some())?;
+        let index = slot_for(position).expect("the shard was just placed");
+        Some((position, index))
+    }
+
+    /// The very next shard that some busy worker with room serves, if it may run beside what that worker
+    /// has; and of the workers that could take it, the one that has the least in hand. Were any other
+    /// shard taken, one that must run alone might wait for ever.
+    fn take_beside(
+        &mut self,
+        now: Timestamp,
+        role: Role,
+        attempts_max: usize,
+    ) -> Option<(Position, usize)> {
+        let (next, index) = self.next_beside(now, role, attempts_max)?;
+        let position = self.roles[role].queue.take(|position| position == next)?;
+        Some((position, index))
+    }
+
+    fn next_beside(
+        &self,
+        now: Timestamp,
+        role: Role,
+        attempts_max: usize,
+    ) -> Option<(Position, usize)> {
+        let has_room = |slot: &Slot| {
+            let process = slot.process();
+            process.is_some_and(|own| own.takes_beside(now, &self.config, attempts_max).is_some())
+        };
+        // Those that no job was passed over for that they could have run.
+        let with_room = self.slots.of_role(role).filter(|(_, slot)| has_room(slot));
+        let mut open: Vec<_> = with_room.map(|(index, _)| index).collect();
+        for position in self.roles[role].queue.in_order() {
+            if open.is_empty() {
+                break;
+            }
+            if let Some(index) = self.slot_beside(now, position, &open) {
+                return Some((position, index));
+            }
+            open.retain(|&index| !self.slots[index].has_for(&self.jobs[position.job]));
+        }
+        None
+    }
+
+    /// The worker, of these, that takes a shard beside what it has.
+    fn slot_beside(&self, now: Timestamp, position: Position, open: &[usize]) -> Option<usize> {
+        let (slots, config, job) = (&self.slots, &self.config, &self.jobs[position.job]);
+        let (role, limits) = (job.role(), &self.roles[job.role()].limits);
+        if job.is_suspect() || job.joins(limits).is_none() {
+            return None;
+        }
+        let idles = |slot: &Slot| slot.idle_since(now, config).is_some() && slot.has_for(job);
+        if slots.of_role(role).any(|(_, slot)| idles(slot)) {
+            return None;
+        }
+        let shard = job.shard_at(position);
+        let is_near = slots.of_role(role).any(|(_, slot)| is_near(job, shard, slots, slot));
+        let able = open.iter().filter(|&&index| slots[index].has_for(job));
+        let with_room = able.filter_map(|&index| {
+            let front = slots[index].takes_beside(now, config, limits.concurrency)?;
+            let unwanted = avoids(shard, slots[index].device);
+            let bytes = front.inline_bytes() + job.request.inline_bytes;
+            let fits = bytes <= JOIN_INLINE_BYTES_MAX as u64 && !(unwanted && is_near);
+            fits.then_some((unwanted, front.sent.len(), index))
+        });
+        with_room.min().map(|(_, _, index)| index)
+    }
+
+    /// Sends a shard that was taken from the queue, and what joins it as long as all of that costs
+    /// at most `cost_max`.
+    fn send(&mut self, now: Timestamp, lead: Position, index: usize, cost_max: u64) {
+        let worker = self.slots.process(index).worker;
+        let state = &mut self.roles[worker.role];
+        let limits: RoleLimits = state.limits;
+        let joins = self.jobs[lead.job].joins(&limits);
+        let mut dispatch = Dispatch::new(now);
+        let mut attempts = Vec::new();
+        let beside = self.slots[index].takes_beside(now, &self.config, limits.concurrency);
+        let mut inline_bytes = beside.map_or(0, Dispatch::inline_bytes);
+        let attempts_max = match limits.concurrency {
+            Concurrency::Concurrent { attempts_max } => {
+                attempts_max - beside.map_or(0, |front| front.sent.len())
+            }
+            Concurrency::Exclusive { .. } => JOIN_MAX,
+        };
+        // Nothing may run beside what joins nothing.
+        let may_share = !limits.concurrency.is_concurrent() || joins.is_some();
+        let mut next = Some(lead);
+        while let Some(position) = next {
+            let job = &mut self.jobs[position.job];
+            let shard = position.shard as usize;
+            state.meters.begin(now, job, shard);
+            let assignment = job.begin(now, shard, worker);
+            let (again, is_suspect) = (job.request.idempotent && may_share, job.is_suspect());
+            let (own_bytes, label) = (job.request.inline_bytes, Arc::clone(&job.request.label));
+            let sent = Sent::new(assignment.attempt, shard, label, own_bytes);
+            dispatch.add(sent, job.shards[shard].cost, again, is_suspect);
+            inline_bytes += own_bytes;
+            attempts.push(assignment);
+            let Some(with) = joins.as_ref().filter(|_| attempts.len() < attempts_max) else {
+                break;
+            };
+            let (jobs, slot) = (&self.jobs, &self.slots[index]);
+            let fits = |position: Position| {
+                let job = &jobs[position.job];
+                let shard = job.shard_at(position);
+                // A worker may have died of it since it waits.
+                !job.runs_alone(limits.concurrency)
+                    && slot.has_for(job)
+                    && dispatch.cost.saturating_add(shard.cost) <= cost_max
+                    && inline_bytes + job.request.inline_bytes <= JOIN_INLINE_BYTES_MAX as u64
+                    && (!avoids(shard, worker.device) || with.suspects.is_some())
+            };
+            next = state.queue.take_joining(with, limits.join_cost_max, fits);
+        }
+        state.meters.dispatched(&attempts);
+        state.counters.attempts += attempts.len() as u64;
+        state.counters.runs += 1;
+        state.counters.joined += if attempts.len() > 1 { attempts.len() as u64 } else { 0 };
+        self.slots.process_mut(index).send(dispatch, limits.concurrency);
+        self.actions.push_back(Action::Dispatch { worker, attempts });
+    }
+}
+
+fn avoids(shard: &Shard, device: DeviceId) -> bool {
+    shard.avoid == Some(device)
+}
+
+/// Whether a device is about to serve a shard that it is not to avoid, and may have the model for it.
+fn is_near(job: &Job, shard: &Shard, slots: &Slots, slot: &Slot) -> bool {
+    !avoids(shard, slot.device) && slots.is_near_service(slot) && slot.may_have_for(job)
+}
+
+/// The slot for a shard among the idle ones: the longest idle, but not on the device that its last
+/// attempt failed on while another is about to be free.
+fn slot_for(
+    job: &Job,
+    position: Position,
+    slots: &Slots,
+    idle: impl Iterator<Item = (Timestamp, usize)>,
+) -> Option<usize> {
+    let shard = job.shard_at(position);
+    let unwanted = |index: usize| avoids(shard, slots[index].device);
+    let able = idle.filter(|&(_, index)| slots[index].has_for(job));
+    let (_, index) = able.min_by_key(|&(since, index)| (unwanted(index), since, index))?;
+    let mut own = slots.of_role(job.role());
+    let mut is_near = || own.any(|(_, slot)| is_near(job, shard, slots, slot));
+    (!unwanted(index) || !is_near()).then_some(index)
+}

@@ -1,0 +1,165 @@
+//! What the driver says about a device: Xids, NVML's results, recovery actions. The policy says what is
+//! done; how often that is for one incident is decided here.
+
+use gridpool_protocol::fault::{FaultCode, Response};
+use gridpool_protocol::ids::{DeviceId, Role, WorkerId};
+
+use super::Pool;
+use super::devices::Device;
+use super::incidents::Incident;
+use super::kill::{Freed, KillCause};
+use crate::action::{Action, Note, Remark};
+use crate::event::Timestamp;
+
+impl Pool {
+    /// The driver tells of a fault of a device. A worker that ends over it may have brought it about.
+    pub(crate) fn on_device_fault(&mut self, now: Timestamp, id: DeviceId, fault: FaultCode) {
+        let response = self.policy.response(fault);
+        let is_expected = self.is_expected(now, id, response);
+        self.remark(now, id, fault, response, is_expected);
+        let device = self.devices.find_mut(id);
+        let is_known = device.is_some();
+        if let Some(device) = device {
+            device.driver_said = Some((now, fault));
+        }
+        // What follows the end of a worker is no news.
+        if is_expected {
+            return;
+        }
+        self.faults.note(fault);
+        if !is_known || self.roles.iter().all(|(_, role)| role.is_leaving()) {
+            return;
+        }
+        let cause = KillCause::DeviceFault(fault);
+        let said = said_of(id, fault);
+        match response {
+            Response::AwaitWorker
+            | Response::ExpectedAfterKill
+            | Response::FailJob
+            | Response::Ignore
+            | Response::Retry
+            | Response::RetryJob
+            | Response::Suspect => {}
+            Response::Halt => self.put_out(now, id, true, cause, &said),
+            Response::Quarantine => self.put_out(now, id, false, cause, &said),
+            Response::QuarantineOnRepeat => {
+                match self.devices.at_mut(id).incidents.note(now, fault, &self.config) {
+                    Incident::Same => {}
+                    Incident::First => self.end_all_workers(now, id, cause, &said),
+                    Incident::Repeated => self.put_out(now, id, false, cause, &said),
+                }
+            }
+            Response::Restart => self.end_all_workers(now, id, cause, &said),
+        }
+    }
+
+    /// Whether the driver would say this of a device that has just lost a worker: what it did about
+    /// that one's channels. It is told a time for each, and nothing is left to be done.
+    fn is_expected(&self, now: Timestamp, id: DeviceId, response: Response) -> bool {
+        let follows = match response {
+            Response::ExpectedAfterKill | Response::QuarantineOnRepeat | Response::Restart => true,
+            Response::AwaitWorker
+            | Response::FailJob
+            | Response::Halt
+            | Response::Ignore
+            | Response::Quarantine
+            | Response::Retry
+            | Response::RetryJob
+            | Response::Suspect => false,
+        };
+        let device = self.devices.find(id);
+        let lost = device.and_then(|device| device.lost_lately(now, &self.config));
+        follows && lost.is_some()
+    }
+
+    /// Tells what the driver says of a device. What it says soon after a death is about the worker that
+    /// has died, while there is no other, and is said again for each of its channels.
+    fn remark(
+        &mut self,
+        now: Timestamp,
+        id: DeviceId,
+        fault: FaultCode,
+        response: Response,
+        is_expected: bool,
+    ) {
+        let device = self.devices.find_mut(id);
+        let lost = device.as_ref().and_then(|device| device.lost_lately(now, &self.config));
+        let told = lost.map(|worker| (worker, fault));
+        let before = device.and_then(|device| std::mem::replace(&mut device.remarked, told));
+        let remark = match is_expected {
+            false => Remark::News,
+            true if told == before => Remark::Again,
+            true => Remark::Expected,
+        };
+        let is_about = |lost: WorkerId| {
+            let mut own = self.slots.processes().map(|process| process.worker);
+            own.all(|worker| worker.device != id || worker == lost)
+        };
+        let is_about_lost = lost.is_some_and(is_about);
+        let note = Note::DriverSays { device: id, fault, response, remark, lost, is_about_lost };
+        self.act(Action::Note(note));
+    }
+
+    /// What a worker met speaks against its device: it goes out of service, for every role.
+    pub(super) fn give_up_device(&mut self, now: Timestamp, id: DeviceId, why: &str) {
+        self.put_out(now, id, false, KillCause::FreeDevice(Freed::DeviceOut), why);
+    }
+
+    /// Takes a device out of service, until it is tried again; if `is_final`, until an operator releases
+    /// it. Its workers end for `cause`.
+    fn put_out(
+        &mut self,
+        now: Timestamp,
+        id: DeviceId,
+        is_final: bool,
+        cause: KillCause,
+        why: &str,
+    ) {
+        self.for_each_role(|pool, role| {
+            if pool.roles[role].is_leaving() {
+                return;
+            }
+            let service = pool.devices.at_mut(id).service_mut(role);
+            why.clone_into(&mut service.last_fault);
+            if service.put_out(now, is_final, &pool.config) {
+                pool.services_changed = true;
+                pool.end_workers(now, id, role, cause);
+            }
+        });
+    }
+
+    /// Ends every worker of a device, whatever its role.
+    fn end_all_workers(&mut self, now: Timestamp, id: DeviceId, cause: KillCause, why: &str) {
+        self.for_each_role(|pool, role| {
+            if !pool.roles[role].is_leaving() {
+                let service = pool.devices.at_mut(id).service_mut(role);
+                why.clone_into(&mut service.last_fault);
+                pool.end_workers(now, id, role, cause);
+            }
+        });
+    }
+
+    /// Ends the workers of a device and role. One that takes over from another ends in its turn, before
+    /// it is given anything.
+    fn end_workers(&mut self, now: Timestamp, id: DeviceId, role: Role, cause: KillCause) {
+        for index in 0..self.slots.len() {
+            let slot = &self.slots[index];
+            let is_its = slot.device == id && slot.role == role;
+            if is_its && slot.process().is_some_and(|process| !process.is_ending()) {
+                self.kill(now, index, cause);
+            }
+        }
+    }
+
+    /// An operator says that a device is worth a probe.
+    pub(super) fn release_device(&mut self, now: Timestamp, id: DeviceId) {
+        let services = self.devices.find_mut(id).into_iter().flat_map(Device::services_mut);
+        services.for_each(|(_, service)| service.release(now));
+    }
+}
+
+/// What `status` shows as the last fault of a device.
+fn said_of(id: DeviceId, fault: FaultCode) -> String {
+    let meaning = fault.meaning();
+    format!("{id}: {fault} ({}): {}", meaning.name, meaning.sentence)
+}

@@ -1,0 +1,251 @@
+//! How processes end, or do not even start: what it was, whose fault, and what follows for the slot, the
+//! service and the jobs. What becomes of an attempt that is lost is in `losses`.
+
+use std::time::Duration;
+
+use gridpool_protocol::exit::worker as exit_code;
+use gridpool_protocol::fault::{FaultCode, Response};
+use gridpool_protocol::ids::WorkerId;
+use gridpool_protocol::metrics::RestartReason;
+use gridpool_protocol::receipt::DeviceInfo;
+
+use super::Pool;
+use super::kill::{KillCause, sentence};
+use super::losses::{Loss, LossKind};
+use super::meters::{self, End};
+use super::process::Process;
+use super::slots::Blame;
+use super::starts::Vacated;
+use crate::config::PoolConfig;
+use crate::event::{Exit, Timestamp};
+use crate::policy::PolicyTable;
+
+/// The end of a process, as it is judged.
+struct Ending<'a> {
+    worker: WorkerId,
+    exit: &'a Exit,
+    device: DeviceInfo,
+    /// Why the pool killed it; none if it was ending by itself.
+    cause: Option<KillCause>,
+    /// The first sign of the end.
+    since: Timestamp,
+    was_ready: bool,
+    is_changing: bool,
+    /// The pool had asked it to end, and killed it where that was not enough: that says nothing about
+    /// the device.
+    was_asked: bool,
+    /// What the policy does about how it ended.
+    of_exit: Response,
+    /// What the policy does about why it ended.
+    response: Response,
+}
+
+impl<'a> Ending<'a> {
+    fn of(now: Timestamp, process: &Process, exit: &'a Exit, policy: &PolicyTable) -> Self {
+        let killed = process.killed();
+        let cause = killed.map(|killed| killed.cause).filter(|&cause| cause != KillCause::Beacon);
+        let was_ready = process.was_ready();
+        let of_exit = policy.response_to_exit(exit.code(), exit.fault);
+        let own_fault = cause.and_then(|cause| cause.own_fault(was_ready));
+        Self {
+            worker: process.worker,
+            exit,
+            device: process.device_info(),
+            cause,
+            since: killed.map_or(now, |killed| killed.since),
+            was_ready,
+            is_changing: process.is_changing,
+            was_asked: process.is_stopping() || cause == Some(KillCause::Leaving),
+            of_exit,
+            response: own_fault.map_or(of_exit, |fault| policy.response(fault)),
+        }
+    }
+
+    /// The fault that the worker met, or is. None of a process that the pool has ended for the sake of
+    /// its device: that has died of nothing, or of what is noted already.
+    fn fault(&self) -> Option<FaultCode> {
+        match self.cause {
+            None => Some(self.exit.fault.unwrap_or_else(|| self.exit.code())),
+            Some(cause) => cause.own_fault(self.was_ready),
+        }
+    }
+
+    /// What is shown as the last fault of its device, if the worker is at fault.
+    fn last_fault(&self, ready_timeout: Duration, config: &PoolConfig) -> Option<String> {
+        let Some(cause) = self.cause else {
+            return Some(format!("{} died: {}", self.worker, self.exit));
+        };
+        cause.own_fault(self.was_ready)?;
+        let why = sentence(cause, self.was_ready, ready_timeout, config);
+        Some(why.replacen("its worker", &self.worker.to_string(), 1))
+    }
+
+    /// Whose fault it is. `has_suspects`: a worker was lost before with what it ran.
+    fn blame(&self, has_suspects: bool) -> Blame {
+        match self.cause {
+            Some(KillCause::FreeDevice(_) | KillCause::Leaving) => Blame::Pool,
+            Some(KillCause::Command(_) | KillCause::Hang) | None
+                if self.response == Response::Retry =>
+            {
+                Blame::Outside
+            }
+            Some(
+                KillCause::Beacon
+                | KillCause::Command(_)
+                | KillCause::DeviceFault(_)
+                | KillCause::Hang,
+            )
+            | None => match has_suspects {
+                true => Blame::Pool,
+                false => Blame::Device,
+            },
+        }
+    }
+
+    /// Whether the next process would end the same way.
+    fn is_final(&self) -> bool {
+        [self.response, self.of_exit].contains(&Response::Halt)
+    }
+
+    /// What it means for the attempts that it had.
+    fn loss(self, policy: &PolicyTable, ready_timeout: Duration, config: &PoolConfig) -> Loss {
+        let kind = match self.cause {
+            Some(cause) => cause.loss(policy),
+            None if self.exit.code() == FaultCode::Exit(exit_code::WORN) => LossKind::Unbegun,
+            None if self.response == Response::Retry => LossKind::Killed,
+            None => LossKind::Died { evidence: self.response == Response::Suspect },
+        };
+        let kind = if self.is_changing { kind.without_evidence() } else { kind };
+        let (why, detail) = match self.cause {
+            None => (format!("its worker ended with {}", self.exit), self.exit.to_string()),
+            Some(cause) => {
+                let why = sentence(cause, self.was_ready, ready_timeout, config);
+                (why.clone(), why)
+            }
+        };
+        Loss { device: self.device, kind, detail, why, may_write: false, since: self.since }
+    }
+}
+
+impl Pool {
+    /// A process is ending: what it was is known when it is gone. A standby takes over now.
+    pub(super) fn on_beacon_lost(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        last_words: Option<String>,
+    ) {
+        let Some(index) = self.hear(now, worker) else { return };
+        if self.slots.process(index).is_ending() {
+            return;
+        }
+        let why = match last_words {
+            Some(words) => format!("its worker ended: {words}"),
+            None => "its worker ended".to_owned(),
+        };
+        self.kill_because(now, index, KillCause::Beacon, why);
+    }
+
+    pub(super) fn on_spawn_failed(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        detail: &str,
+        is_final: bool,
+    ) {
+        let Some(index) = self.hear(now, worker) else { return };
+        self.slots[index].vacate(now);
+        self.ended.push(worker);
+        self.devices.service_of(worker).last_fault =
+            format!("{worker}: could not be started: {detail}");
+        self.slots[index].end.by(now, RestartReason::SpawnFailed);
+        if self.roles[worker.role].is_leaving() {
+            return;
+        }
+        let code = if is_final { FaultCode::NoBinary } else { FaultCode::SpawnFailed };
+        self.faults.note(code);
+        let response = self.policy.response(code);
+        let blame = match response == Response::Restart {
+            true => Blame::Device,
+            // The system had no process or descriptor to give: not the device's fault.
+            false => Blame::Outside,
+        };
+        let vacated = Vacated {
+            worker,
+            blame,
+            is_final: response == Response::Halt,
+            reclaims: false,
+            was_ready: false,
+            served: false,
+            worked: false,
+        };
+        self.on_vacated(now, index, vacated);
+        if response == Response::Quarantine {
+            let fault = self.devices.service_of(worker).last_fault.clone();
+            self.give_up_device(now, worker.device, &fault);
+        }
+    }
+
+    pub(super) fn on_exited(&mut self, now: Timestamp, worker: WorkerId, exit: &Exit) {
+        let Some(index) = self.hear(now, worker) else { return };
+        self.begin_death_report(now, index, exit);
+        self.ended.push(worker);
+        let is_leaving = self.roles[worker.role].is_leaving();
+        let Some(process) = self.slots[index].vacate(now) else { return };
+        let ending = Ending::of(now, &process, exit, &self.policy);
+        self.note_end(index, &process, &ending);
+        // While the pool leaves, the slot stays closed.
+        if ending.was_asked && !is_leaving {
+            self.on_ended_as_asked(now, index, worker);
+        } else if !is_leaving {
+            self.judge(now, index, &process, &ending);
+        }
+        if let Some(outstanding) = process.into_outstanding() {
+            let ready_timeout = self.roles[worker.role].limits.ready_timeout;
+            let loss = ending.loss(&self.policy, ready_timeout, &self.config);
+            self.on_lost(now, worker, outstanding, &loss);
+        }
+    }
+
+    /// Notes for the metrics of the next process why this one ended.
+    fn note_end(&mut self, index: usize, process: &Process, ending: &Ending<'_>) {
+        let ready_timeout = self.roles[ending.worker.role].limits.ready_timeout;
+        let cause = process.killed().map(|killed| killed.cause);
+        let killed = cause.map(|why| why.reason(ending.was_ready, ready_timeout, &self.config));
+        let end = &mut self.slots[index].end;
+        match meters::reason(killed, ending.exit).filter(|_| !ending.was_asked) {
+            Some(reason) => end.by(ending.since, reason),
+            None => *end = End::default(),
+        }
+    }
+
+    /// What the death of a process says about its device, and when the next one starts.
+    fn judge(&mut self, now: Timestamp, index: usize, process: &Process, ending: &Ending<'_>) {
+        let worker = ending.worker;
+        if let Some(fault) = ending.fault() {
+            self.faults.note(fault);
+        }
+        let ready_timeout = self.roles[worker.role].limits.ready_timeout;
+        let last_fault = ending.last_fault(ready_timeout, &self.config);
+        if let Some(last_fault) = &last_fault {
+            self.devices.service_of(worker).last_fault.clone_from(last_fault);
+        }
+        let has_suspects = process.outstanding().is_some_and(|all| all.front.has_suspects);
+        self.promote(now, worker.device, worker.role);
+        let vacated = Vacated {
+            worker,
+            blame: ending.blame(has_suspects),
+            is_final: ending.is_final(),
+            reclaims: true,
+            was_ready: ending.was_ready,
+            served: process.has_served(),
+            worked: process.answered_count() > 0,
+        };
+        self.on_vacated(now, index, vacated);
+        if ending.response == Response::Quarantine
+            && let Some(last_fault) = last_fault
+        {
+            self.give_up_device(now, worker.device, &last_fault);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! How long a dispatch waits in a worker's channel behind another while an idle device could take it.
+//!
+//! The dispatch in front may hang or may honestly be slow. The pool cannot tell, so it does not count
+//! against its jobs. The worker is killed for the sake of what waits, every attempt that it had counts for
+//! nothing, and nothing is sent to wait behind those jobs again. So a job costs a worker this way once;
+//! if it hangs, its deadline ends it.
+
+use gridpool_protocol::ids::Role;
+
+use super::Pool;
+use super::kill::{Freed, KillCause};
+use super::process::{Process, Stage};
+use super::slots::Slot;
+use crate::config::Concurrency;
+use crate::event::Timestamp;
+
+impl Pool {
+    /// Kills the workers of a role behind whose front dispatch something has waited too long; whether
+    /// there were any.
+    pub(super) fn free_what_waits(&mut self, now: Timestamp, role: Role) -> bool {
+        let mut killed = false;
+        for index in 0..self.slots.len() {
+            let slot = &self.slots[index];
+            if slot.role != role || self.feed_timeout_of(slot).is_none_or(|at| at > now) {
+                continue;
+            }
+            let outstanding = self.slots.process(index).outstanding();
+            for sent in outstanding.iter().flat_map(|all| &all.front.sent) {
+                if let Some(job) = self.jobs.get_mut(sent.attempt.job) {
+                    self.suspects += 1;
+                    job.suspects = Some(super::SuspectGroup(self.suspects));
+                }
+            }
+            self.kill(now, index, KillCause::FreeDevice(Freed::OthersWait));
+            killed = true;
+        }
+        killed
+    }
+
+    /// When the second dispatch of a worker has waited for long enough, if a device that may take any of
+    /// it idles and still would by then. The front dispatch has run for at least as long.
+    pub(super) fn feed_timeout_of(&self, slot: &Slot) -> Option<Timestamp> {
+        let Concurrency::Exclusive { feed_timeout, .. } = self.roles[slot.role].limits.concurrency
+        else {
+            return None;
+        };
+        let Stage::Busy(outstanding) = slot.process()?.stage() else { return None };
+        let second = outstanding.second.as_ref()?;
+        let ends = second.since.after(feed_timeout);
+        let may_take = |other: &Process| {
+            second.sent.iter().any(|sent| {
+                // A job that was cut off waits no more.
+                let Some(job) = self.jobs.get(sent.attempt.job) else { return false };
+                let Some(shard) = job.shard_of(sent.attempt) else { return false };
+                job.shards[shard].avoid != Some(other.worker.device)
+            })
+        };
+        let idles = |other: &Process| {
+            other.is_ready_and_idle() && ends < other.heard.after(self.config.heartbeat_suspect)
+        };
+        let mut others = self.slots.of_role(slot.role).filter_map(|(_, other)| other.process());
+        others.any(|other| idles(other) && may_take(other)).then_some(ends)
+    }
+}

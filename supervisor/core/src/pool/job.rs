@@ -1,0 +1,262 @@
+//! One accepted job, from acceptance to its verdict.
+
+use std::sync::Arc;
+
+use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, Role, WorkerId};
+use gridpool_protocol::limits::JOIN_INLINE_BYTES_MAX;
+use gridpool_protocol::receipt::{
+    Attempt, AttemptOutcome, DeviceInfo, Receipt, RunReport, Verdict,
+};
+
+use super::micros;
+use super::queue::{Joining, Position, SuspectGroup};
+use super::shard::{Shard, ShardState};
+use crate::action::Assignment;
+use crate::config::{Concurrency, RoleLimits};
+use crate::event::{JobRequest, Timestamp, Work};
+
+/// Attempts that a receipt shows, so that the verdict fits a frame; the oldest of those that gave
+/// nothing are left out first.
+const ATTEMPTS_SHOWN_MAX: usize = 128;
+
+/// What is known of what a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// The shell was asked, and has not said.
+    Asked,
+    /// What the shell said; `None` if it could not be read.
+    Said(Option<ContentHash>),
+    /// The core has not asked.
+    Unknown,
+}
+
+/// One accepted job.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub(super) request: JobRequest,
+    /// The client to answer.
+    pub(super) client: ClientId,
+    /// The client's connection is gone: no client waits for the verdict.
+    pub(super) orphaned: bool,
+    /// At least one, in order of their items.
+    pub(super) shards: Vec<Shard>,
+    pub(super) deadline: Timestamp,
+    /// Deaths of workers with evidence against this job.
+    pub(super) deaths: u32,
+    /// The suspects that it belongs to, if it is one: a worker died that ran all of them, or was killed
+    /// because they took too long. They join each other alone, and nothing waits behind them.
+    pub(super) suspects: Option<SuspectGroup>,
+    /// Its hash, for the denylist.
+    pub(super) content: Content,
+    /// Enough workers have died of it: the reason of its verdict POISON, which waits for its hash.
+    pub(super) poison: Option<String>,
+    /// Attempts of all shards begun: the number of the latest.
+    begun: u32,
+    /// Items with an error in place of a result, in the shards that were answered.
+    item_errors: u32,
+    pub(super) accepted: Timestamp,
+    pub(super) dispatched: Option<Timestamp>,
+    attempts: Vec<Attempt>,
+}
+
+impl Job {
+    pub(super) fn new(
+        now: Timestamp,
+        client: ClientId,
+        request: JobRequest,
+        shards: Vec<Shard>,
+    ) -> Self {
+        Self {
+            client,
+            orphaned: false,
+            shards,
+            deadline: now.after(request.deadline),
+            deaths: 0,
+            suspects: None,
+            content: Content::Unknown,
+            poison: None,
+            begun: 0,
+            item_errors: 0,
+            accepted: now,
+            dispatched: None,
+            attempts: Vec::new(),
+            request,
+        }
+    }
+
+    /// The role of the workers that run it.
+    pub(super) fn role(&self) -> Role {
+        self.request.work.role()
+    }
+
+    /// The position of a shard in the queue.
+    pub(super) fn position(&self, shard: usize) -> Position {
+        let shard = u32::try_from(shard).expect("a job has few shards");
+        Position { priority: self.request.priority, job: self.request.job, shard }
+    }
+
+    /// The shard at a position in the queue.
+    pub(super) fn shard_at(&self, position: Position) -> &Shard {
+        &self.shards[position.shard as usize]
+    }
+
+    /// The jobs that may run in one dispatch with it, if any may.
+    pub(super) fn joins(&self, limits: &RoleLimits) -> Option<Joining> {
+        let may = self.shards.len() == 1
+            && !self.runs_alone(limits.concurrency)
+            && self.request.idempotent
+            && self.request.cost <= limits.join_cost_max
+            && self.request.inline_bytes <= JOIN_INLINE_BYTES_MAX as u64;
+        let program = match (limits.concurrency, &self.request.work) {
+            (Concurrency::Concurrent { .. }, _) => None,
+            (
+                Concurrency::Exclusive { .. },
+                Work::Program { hash: name } | Work::Model { name },
+            ) => Some(name),
+        };
+        may.then(|| Joining { program: program.map(Arc::clone), suspects: self.suspects })
+    }
+
+    /// Whether nothing is to run beside it: a worker died that ran nothing else, and in a dispatch of its
+    /// own so would the next one, with all that it has in hand.
+    pub(super) fn runs_alone(&self, concurrency: Concurrency) -> bool {
+        concurrency.is_concurrent() && self.deaths > 0
+    }
+
+    /// Whether something of it is in the queue.
+    pub(super) fn waits(&self) -> bool {
+        self.shards.iter().any(|shard| shard.state == ShardState::Queued)
+    }
+
+    /// Whether a worker was lost with it before, in a way that speaks against it or those beside it.
+    pub(super) fn is_suspect(&self) -> bool {
+        self.suspects.is_some() || self.deaths > 0
+    }
+
+    /// Whether it may be tried again before the process that ran it is gone: that writes to no place of
+    /// it, and nothing of it runs anywhere else.
+    pub(super) fn may_move(&self) -> bool {
+        !self.has_a_place() && self.request.idempotent && !self.orphaned
+    }
+
+    /// Whether its result has a place that a worker writes to by itself.
+    pub(super) fn has_a_place(&self) -> bool {
+        !self.request.answer_inline || self.shards.len() > 1
+    }
+
+    /// The shard that `attempt` runs.
+    pub(super) fn shard_of(&self, attempt: AttemptId) -> Option<usize> {
+        let runs = |shard: &Shard| match shard.state {
+            ShardState::Running { number, .. } => number == attempt.number,
+            ShardState::Ended | ShardState::Queued => false,
+        };
+        self.shards.iter().position(runs)
+    }
+
+    /// Its attempts in workers' hands, each with the shard and the worker.
+    pub(super) fn running(&self) -> impl Iterator<Item = (usize, AttemptId, WorkerId)> {
+        let job = self.request.job;
+        let runs = move |(index, shard): (usize, &Shard)| match shard.state {
+            ShardState::Running { number, worker } => {
+                Some((index, AttemptId { job, number }, worker))
+            }
+            ShardState::Ended | ShardState::Queued => None,
+        };
+        self.shards.iter().enumerate().filter_map(runs)
+    }
+
+    /// Whether no shard waits or runs.
+    pub(super) fn has_ended(&self) -> bool {
+        self.shards.iter().all(|shard| shard.state == ShardState::Ended)
+    }
+
+    /// Begins the next attempt of a shard, on `worker`.
+    pub(super) fn begin(&mut self, now: Timestamp, shard: usize, worker: WorkerId) -> Assignment {
+        self.begun += 1;
+        self.dispatched.get_or_insert(now);
+        let (job, number) = (self.request.job, self.begun);
+        let shard = &mut self.shards[shard];
+        assert_eq!(shard.state, ShardState::Queued, "a shard of {job} is already running");
+        shard.tries += 1;
+        shard.was_begun = true;
+        shard.state = ShardState::Running { number, worker };
+        Assignment { attempt: AttemptId { job, number }, shard: shard.items }
+    }
+
+    /// The running attempt of a shard was answered.
+    pub(super) fn answered(&mut self, shard: usize, device: DeviceInfo, report: RunReport) {
+        let (worker, shard) = self.end(shard);
+        let items = shard.items;
+        self.item_errors = self.item_errors.saturating_add(report.item_errors);
+        self.note(Attempt::answered(worker.to_string(), device, items, report));
+    }
+
+    /// The running attempt of a shard ended without an answer.
+    pub(super) fn failed(
+        &mut self,
+        shard: usize,
+        device: DeviceInfo,
+        outcome: AttemptOutcome,
+        detail: String,
+    ) {
+        let (worker, shard) = self.end(shard);
+        shard.avoid = Some(worker.device);
+        let items = shard.items;
+        self.note(Attempt::unreported(worker.to_string(), device, items, outcome, detail));
+    }
+
+    /// The running attempt of a shard ended because of another's: it counts for nothing.
+    pub(super) fn preempted(&mut self, shard: usize, device: DeviceInfo, detail: String) {
+        let (worker, shard) = self.end(shard);
+        shard.tries -= 1;
+        let items = shard.items;
+        let outcome = AttemptOutcome::Preempted;
+        self.note(Attempt::unreported(worker.to_string(), device, items, outcome, detail));
+    }
+
+    /// What the worker of its latest lost attempt died of is known now.
+    pub(super) fn explain(&mut self, worker: WorkerId, detail: &str) {
+        let name = worker.to_string();
+        let lost = |attempt: &&mut Attempt| {
+            attempt.worker == name && attempt.outcome == AttemptOutcome::WorkerDied
+        };
+        if let Some(attempt) = self.attempts.iter_mut().rev().find(lost) {
+            detail.clone_into(&mut attempt.detail);
+        }
+    }
+
+    fn end(&mut self, shard: usize) -> (WorkerId, &mut Shard) {
+        let job = self.request.job;
+        let shard = &mut self.shards[shard];
+        match std::mem::replace(&mut shard.state, ShardState::Ended) {
+            ShardState::Running { worker, .. } => (worker, shard),
+            ShardState::Ended | ShardState::Queued => unreachable!("{job} has no attempt to end"),
+        }
+    }
+
+    fn note(&mut self, attempt: Attempt) {
+        if self.attempts.len() == ATTEMPTS_SHOWN_MAX {
+            let useless = |attempt: &Attempt| attempt.outcome != AttemptOutcome::Ok;
+            let oldest = self.attempts.iter().position(useless).unwrap_or(0);
+            self.attempts.remove(oldest);
+        }
+        self.attempts.push(attempt);
+    }
+
+    /// The proof that goes with `verdict`.
+    pub(super) fn into_receipt(self, now: Timestamp, verdict: Verdict, reason: String) -> Receipt {
+        let waited = self.dispatched.unwrap_or(now).since(self.accepted);
+        Receipt {
+            job: self.request.job.to_string(),
+            key: self.request.key.to_string(),
+            program_hash: self.request.work.to_string(),
+            items: self.request.items,
+            item_errors: self.item_errors,
+            verdict,
+            reason,
+            queue_us: micros(waited),
+            total_us: micros(now.since(self.accepted)),
+            attempts: self.attempts,
+        }
+    }
+}

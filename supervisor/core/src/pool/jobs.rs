@@ -1,0 +1,98 @@
+//! Every job that has no verdict: by its number, by its key, by its deadline, and by its client.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Index, IndexMut};
+
+use gridpool_protocol::ids::{AttemptId, ClientId, JobId, JobKey, Role};
+
+use super::job::Job;
+use crate::event::Timestamp;
+
+/// All live jobs.
+#[derive(Debug, Default)]
+pub(super) struct Jobs {
+    live: BTreeMap<JobId, Job>,
+    keys: BTreeMap<JobKey, JobId>,
+    deadlines: BTreeSet<(Timestamp, JobId)>,
+    /// Of every open connection that has any.
+    clients: BTreeMap<(ClientId, Role), BTreeSet<JobId>>,
+}
+
+impl Jobs {
+    pub(super) fn insert(&mut self, job: Job) {
+        let id = job.request.job;
+        self.keys.insert(job.request.key, id);
+        self.deadlines.insert((job.deadline, id));
+        self.clients.entry((job.client, job.role())).or_default().insert(id);
+        self.live.insert(id, job);
+    }
+
+    /// A job has its verdict.
+    pub(super) fn remove(&mut self, id: JobId) -> Job {
+        let job = self.live.remove(&id).expect("a verdict is for a live job");
+        self.keys.remove(&job.request.key);
+        self.deadlines.remove(&(job.deadline, id));
+        let place = (job.client, job.role());
+        if let Some(own) = self.clients.get_mut(&place) {
+            own.remove(&id);
+            if own.is_empty() {
+                self.clients.remove(&place);
+            }
+        }
+        job
+    }
+
+    pub(super) fn get(&self, id: JobId) -> Option<&Job> {
+        self.live.get(&id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: JobId) -> Option<&mut Job> {
+        self.live.get_mut(&id)
+    }
+
+    /// The job of an attempt that still runs.
+    pub(super) fn running(&self, attempt: AttemptId) -> Option<JobId> {
+        self.get(attempt.job)?.shard_of(attempt).map(|_| attempt.job)
+    }
+
+    pub(super) fn by_key(&self, key: JobKey) -> Option<JobId> {
+        self.keys.get(&key).copied()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Job> {
+        self.live.values()
+    }
+
+    pub(super) fn ids(&self) -> Vec<JobId> {
+        self.live.keys().copied().collect()
+    }
+
+    /// How many jobs of a role a client has.
+    pub(super) fn count_of(&self, client: ClientId, role: Role) -> usize {
+        self.clients.get(&(client, role)).map_or(0, BTreeSet::len)
+    }
+
+    /// The connection of a client has ended: its jobs are no longer its own.
+    pub(super) fn take_of(&mut self, client: ClientId, role: Role) -> BTreeSet<JobId> {
+        self.clients.remove(&(client, role)).unwrap_or_default()
+    }
+
+    /// The next deadline, and whose it is.
+    pub(super) fn next_deadline(&self) -> Option<(Timestamp, JobId)> {
+        self.deadlines.first().copied()
+    }
+}
+
+impl Index<JobId> for Jobs {
+    type Output = Job;
+
+    fn index(&self, id: JobId) -> &Job {
+        &self.live[&id]
+    }
+}
+
+impl IndexMut<JobId> for Jobs {
+    fn index_mut(&mut self, id: JobId) -> &mut Job {
+        self.live.get_mut(&id).expect("the job is live")
+    }
+}

@@ -1,0 +1,316 @@
+//! Why a worker is killed: the cause decides what its death counts as, the reason is told.
+
+use std::fmt;
+use std::time::Duration;
+
+use gridpool_protocol::fault::{FaultCode, Response};
+use gridpool_protocol::ids::WorkerId;
+use gridpool_protocol::metrics::RestartReason;
+use gridpool_protocol::receipt::AttemptOutcome;
+
+use super::Pool;
+use super::losses::{Loss, LossKind};
+use crate::action::Action;
+use crate::config::PoolConfig;
+use crate::event::Timestamp;
+use crate::policy::PolicyTable;
+
+/// Why a worker was killed: decides what its death counts as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KillCause {
+    /// Its beacon was lost: it is ending by itself, and how will be known when it has.
+    Beacon,
+    /// It did not do as it was told about its models.
+    Command(Disobedience),
+    /// The driver told of this fault of its device: what it ran may have brought that about.
+    DeviceFault(FaultCode),
+    /// A job that it ran has its verdict already, or others wait behind it while a device idles, and the
+    /// worker would not come to its end; or its device is out of service.
+    FreeDevice(Freed),
+    /// It said nothing for too long, or was not READY in time.
+    Hang,
+    /// The pool ends, or has nothing to do.
+    Leaving,
+}
+
+/// What a worker did instead of what it was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Disobedience {
+    /// It has not answered its command in time.
+    Late,
+    /// It has answered a command of this number, which it was not given.
+    NotTold(u64),
+}
+
+/// What a device is freed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Freed {
+    /// The device is out of service.
+    DeviceOut,
+    /// An attempt of this outcome has run on for too long.
+    Ended(AttemptOutcome),
+    /// Others wait behind what it runs, and another device idles.
+    OthersWait,
+}
+
+impl KillCause {
+    /// What the loss of a worker means that was killed and is not gone yet.
+    pub(super) fn loss(self, policy: &PolicyTable) -> LossKind {
+        match self {
+            Self::Beacon | Self::Command(_) => LossKind::Died { evidence: false },
+            Self::DeviceFault(fault) => LossKind::Died { evidence: fault.may_be_a_jobs_doing() },
+            Self::FreeDevice(_) | Self::Leaving => LossKind::Freed,
+            Self::Hang => {
+                LossKind::Hung { evidence: policy.response(FaultCode::Hang) == Response::Suspect }
+            }
+        }
+    }
+
+    /// What is told of it.
+    pub(super) fn reason(
+        self,
+        was_ready: bool,
+        ready_timeout: Duration,
+        config: &PoolConfig,
+    ) -> KillReason {
+        match self {
+            Self::Beacon => KillReason::BeaconLost,
+            Self::Command(Disobedience::Late) => {
+                KillReason::LateWithCommand { after: config.command_timeout }
+            }
+            Self::Command(Disobedience::NotTold(number)) => KillReason::NotTold { number },
+            Self::DeviceFault(fault) => KillReason::DeviceFault(fault),
+            Self::FreeDevice(Freed::DeviceOut) => KillReason::DeviceOut,
+            Self::FreeDevice(Freed::OthersWait) => KillReason::OthersWait,
+            Self::FreeDevice(Freed::Ended(outcome)) => match outcome {
+                AttemptOutcome::Cancelled => KillReason::Cancelled,
+                AttemptOutcome::Deadline => KillReason::Late,
+                AttemptOutcome::DeviceError
+                | AttemptOutcome::Hang
+                | AttemptOutcome::Ok
+                | AttemptOutcome::Preempted
+                | AttemptOutcome::Refused
+                | AttemptOutcome::WorkerDied => KillReason::Unwound,
+            },
+            Self::Hang if was_ready => KillReason::Silent { after: config.heartbeat_kill },
+            Self::Hang => KillReason::NotReady { after: ready_timeout },
+            Self::Leaving => KillReason::Leaving,
+        }
+    }
+
+    /// The fault that the worker was killed for, if it was its own.
+    pub(super) fn own_fault(self, was_ready: bool) -> Option<FaultCode> {
+        match self {
+            Self::Command(_) => Some(FaultCode::Rejected),
+            Self::Hang if was_ready => Some(FaultCode::Hang),
+            Self::Hang => Some(FaultCode::NotReady),
+            Self::Beacon | Self::DeviceFault(_) | Self::FreeDevice(_) | Self::Leaving => None,
+        }
+    }
+}
+
+impl Pool {
+    /// Sends SIGKILL to the process of a slot. What another attempt cannot disturb goes elsewhere at
+    /// once, and a standby takes over.
+    pub(super) fn kill(&mut self, now: Timestamp, index: usize, cause: KillCause) {
+        let why = self.why_killed(cause, index);
+        self.kill_because(now, index, cause, why);
+    }
+
+    /// The same, where more is known about `why`.
+    pub(super) fn kill_because(
+        &mut self,
+        now: Timestamp,
+        index: usize,
+        cause: KillCause,
+        why: String,
+    ) {
+        let process = self.slots.process_mut(index);
+        let (worker, device) = (process.worker, process.device_info());
+        let was_ready = process.was_ready();
+        let mut outstanding = process.kill(now, cause, self.config.kill_timeout);
+        if let Some(outstanding) = &mut outstanding
+            && cause != KillCause::Leaving
+        {
+            let kind = cause.loss(&self.policy);
+            let detail = why.clone();
+            let loss = Loss { device, kind, detail, why, may_write: false, since: now };
+            self.move_what_may(now, worker, outstanding, &loss);
+        }
+        self.slots.process_mut(index).may_still_answer(outstanding);
+        self.devices.at_mut(worker.device).loses(now, worker);
+        self.promote(now, worker.device, worker.role);
+        self.ended.push(worker);
+        let ready_timeout = self.roles[worker.role].limits.ready_timeout;
+        let reason = cause.reason(was_ready, ready_timeout, &self.config);
+        self.act(Action::Kill { worker, reason });
+    }
+
+    /// What is said of a worker that was killed, in receipts and reasons.
+    fn why_killed(&self, cause: KillCause, index: usize) -> String {
+        let process = self.slots.process(index);
+        let limits = &self.roles[process.worker.role].limits;
+        sentence(cause, process.was_ready(), limits.ready_timeout, &self.config)
+    }
+
+    /// A worker does not do as it was told about its models.
+    pub(crate) fn on_disobedience(&mut self, now: Timestamp, worker: WorkerId, how: Disobedience) {
+        let Some(index) = self.slots.find(worker) else { return };
+        if !self.slots.process(index).is_ending() {
+            self.kill(now, index, KillCause::Command(how));
+        }
+    }
+}
+
+/// What is said of a worker that was killed for `cause`.
+pub(super) fn sentence(
+    cause: KillCause,
+    was_ready: bool,
+    ready_timeout: Duration,
+    config: &PoolConfig,
+) -> String {
+    match cause {
+        KillCause::Beacon => "its worker ended".to_owned(),
+        KillCause::Command(_) => {
+            let reason = cause.reason(was_ready, ready_timeout, config);
+            format!("its worker was killed: {reason}")
+        }
+        KillCause::DeviceFault(fault) => {
+            let (name, sentence) = (fault.meaning().name, fault.meaning().sentence);
+            format!("its worker was killed over {fault} ({name}): {sentence}")
+        }
+        KillCause::FreeDevice(_) | KillCause::Leaving => {
+            "its worker was killed for another".to_owned()
+        }
+        KillCause::Hang if was_ready => {
+            let silent = config.heartbeat_kill.as_secs_f64();
+            format!("its worker said nothing for {silent} s and was killed")
+        }
+        KillCause::Hang => {
+            let wait = ready_timeout.as_secs_f64();
+            format!("its worker was not READY in {wait} s and was killed")
+        }
+    }
+}
+
+/// Why the pool has killed a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KillReason {
+    /// It is ending by itself: this only makes sure of it.
+    BeaconLost,
+    /// A job that it ran was cancelled, and it did not come to that job's end.
+    Cancelled,
+    /// The driver told of this fault of its device.
+    DeviceFault(FaultCode),
+    /// Its device is out of service.
+    DeviceOut,
+    /// The deadline of a job that it ran has passed.
+    Late,
+    /// It has not done what it was told about its models.
+    LateWithCommand {
+        /// In the time that it had.
+        after: Duration,
+    },
+    /// The pool ends, or has nothing for it to do.
+    Leaving,
+    /// It was not READY in time.
+    NotReady {
+        /// The time that it had.
+        after: Duration,
+    },
+    /// It has answered a command that it was not given.
+    NotTold {
+        /// The number that it named.
+        number: u64,
+    },
+    /// Others waited behind what it ran while another device was idle.
+    OthersWait,
+    /// It gave no sign of life.
+    Silent {
+        /// For so long.
+        after: Duration,
+    },
+    /// A shard that it ran is of a job that another shard has ended.
+    Unwound,
+}
+
+impl KillReason {
+    /// What the next process in its place is counted under. `None` where there is none, or where how the
+    /// process ended says more.
+    pub(super) fn restart(self) -> Option<RestartReason> {
+        match self {
+            Self::BeaconLost | Self::Leaving => None,
+            Self::Cancelled => Some(RestartReason::Cancelled),
+            Self::DeviceFault(_) => Some(RestartReason::DeviceFault),
+            Self::DeviceOut => Some(RestartReason::DeviceOut),
+            Self::Late => Some(RestartReason::Late),
+            Self::LateWithCommand { .. } | Self::NotTold { .. } => Some(RestartReason::Rejected),
+            Self::NotReady { .. } => Some(RestartReason::NotReady),
+            Self::OthersWait => Some(RestartReason::OthersWait),
+            Self::Silent { .. } => Some(RestartReason::Silent),
+            Self::Unwound => Some(RestartReason::Unwound),
+        }
+    }
+
+    /// A word for it, which stays; the label of the restart that it brings about.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self.restart() {
+            Some(reason) => reason.name(),
+            None if self == Self::BeaconLost => "beacon_lost",
+            None => "leaving",
+        }
+    }
+}
+
+impl fmt::Display for KillReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BeaconLost => f.write_str("its beacon is lost"),
+            Self::Cancelled => f.write_str("its job was cancelled and ran on"),
+            Self::DeviceFault(fault) => {
+                let meaning = fault.meaning();
+                write!(f, "the driver says {fault} ({}): {}", meaning.name, meaning.sentence)
+            }
+            Self::DeviceOut => f.write_str("its device is out of service"),
+            Self::Late => f.write_str("the deadline of its job has passed"),
+            Self::LateWithCommand { after } => {
+                let wait = after.as_secs_f64();
+                write!(f, "it did not do in {wait} s what it was told about its models")
+            }
+            Self::Leaving => f.write_str("the pool ends, or has nothing for it to do"),
+            Self::NotReady { after } => write!(f, "it was not READY in {} s", after.as_secs_f64()),
+            Self::NotTold { number } => {
+                write!(f, "it has answered command {number}, which it was not given")
+            }
+            Self::OthersWait => f.write_str("others waited behind its job while a device was idle"),
+            Self::Silent { after } => write!(f, "it said nothing for {} s", after.as_secs_f64()),
+            Self::Unwound => f.write_str("another shard of its job has failed and it ran on"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_a_word_of_its_own_in_the_log() {
+        let after = Duration::from_secs(1);
+        let mut names = [
+            KillReason::BeaconLost,
+            KillReason::Cancelled,
+            KillReason::DeviceFault(FaultCode::Xid(79)),
+            KillReason::DeviceOut,
+            KillReason::Late,
+            KillReason::Leaving,
+            KillReason::NotReady { after },
+            KillReason::OthersWait,
+            KillReason::Silent { after },
+            KillReason::Unwound,
+        ]
+        .map(KillReason::name);
+        names.sort_unstable();
+        assert!(names.windows(2).all(|two| two[0] != two[1]), "{names:?}");
+    }
+}

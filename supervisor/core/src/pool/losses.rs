@@ -1,0 +1,323 @@
+//! What becomes of attempts that end without an answer: which job a death speaks against, what runs
+//! again, and which jobs end. When a worker dies, what it ran is dealt with twice: at once, as far as
+//! another attempt can do no harm, and when the process is gone and it is known what it died of.
+
+use gridpool_protocol::fault::FaultCode;
+use gridpool_protocol::ids::{AttemptId, JobId, WorkerId};
+use gridpool_protocol::receipt::{AttemptOutcome, DeviceInfo, Verdict};
+
+use super::Pool;
+use super::outstanding::{Dispatch, Outstanding, Sent};
+use crate::action::Action;
+use crate::event::Timestamp;
+
+/// How a worker was lost.
+#[derive(Clone, Debug)]
+pub(super) struct Loss {
+    pub(super) device: DeviceInfo,
+    pub(super) kind: LossKind,
+    /// What is said of it in a receipt.
+    pub(super) detail: String,
+    /// What is said of it as the reason of a verdict.
+    pub(super) why: String,
+    /// The process is still there and may write to its jobs' places of the result.
+    pub(super) may_write: bool,
+    /// The first sign of it.
+    pub(super) since: Timestamp,
+}
+
+/// What it speaks against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LossKind {
+    /// It ended by itself; the flag says whether that is evidence against the one job that it ran.
+    Died { evidence: bool },
+    /// It stopped answering; the flag says the same.
+    Hung { evidence: bool },
+    /// Another process killed it.
+    Killed,
+    /// The pool killed it for the sake of its device.
+    Freed,
+    /// It left between two jobs: nothing that it had in hand had begun.
+    Unbegun,
+}
+
+impl LossKind {
+    /// The same where the worker had more to do than its jobs.
+    pub(super) fn without_evidence(self) -> Self {
+        match self {
+            Self::Died { .. } => Self::Died { evidence: false },
+            Self::Hung { .. } => Self::Hung { evidence: false },
+            Self::Freed | Self::Killed | Self::Unbegun => self,
+        }
+    }
+
+    fn is_evidence(self) -> bool {
+        match self {
+            Self::Died { evidence } | Self::Hung { evidence } => evidence,
+            Self::Freed | Self::Killed | Self::Unbegun => false,
+        }
+    }
+
+    /// Whether no attempt had to do with it: none counts, and no job is suspect.
+    fn costs_nothing(self) -> bool {
+        match self {
+            Self::Freed | Self::Unbegun => true,
+            Self::Died { .. } | Self::Hung { .. } | Self::Killed => false,
+        }
+    }
+
+    fn outcome(self) -> AttemptOutcome {
+        match self {
+            Self::Died { .. } | Self::Killed => AttemptOutcome::WorkerDied,
+            Self::Freed | Self::Unbegun => AttemptOutcome::Preempted,
+            Self::Hung { .. } => AttemptOutcome::Hang,
+        }
+    }
+}
+
+impl Pool {
+    /// A worker is ending and not gone yet. What another attempt cannot disturb waits again at once.
+    pub(super) fn move_what_may(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        outstanding: &mut Outstanding,
+        loss: &Loss,
+    ) {
+        for sent in outstanding.second.iter_mut().flat_map(|dispatch| &mut dispatch.sent) {
+            if self.jobs.running(sent.attempt).is_some_and(|id| self.jobs[id].may_move()) {
+                sent.moved = true;
+                self.preempt(now, sent.attempt, loss);
+            }
+        }
+        self.split_suspects(outstanding, loss.kind);
+        let shared = outstanding.front.sent.len() > 1;
+        for sent in &mut outstanding.front.sent {
+            let Some(id) = self.jobs.running(sent.attempt) else { continue };
+            if !self.jobs[id].may_move() {
+                continue;
+            }
+            if loss.kind.costs_nothing() {
+                sent.moved = true;
+                self.preempt(now, sent.attempt, loss);
+            } else if shared || self.may_die_again(id, worker) {
+                sent.moved = true;
+                self.lose(sent.attempt, loss, shared);
+                self.enqueue(id, 0);
+            }
+        }
+    }
+
+    /// Whether a job that was alone may be tried again before it is known what its worker died of: not
+    /// if that death, or one that is not explained yet, may be enough for the verdict POISON.
+    fn may_die_again(&self, id: JobId, dying: WorkerId) -> bool {
+        let others = self.slots.processes().filter(|process| process.worker != dying);
+        let killed = others.filter(|process| process.killed().is_some());
+        let moved = killed.filter_map(|process| process.outstanding()?.moved_alone());
+        let pending = moved.filter(|&job| job == id).count();
+        let pending = u32::try_from(pending).expect("there are few slots");
+        let job = &self.jobs[id];
+        let tries = job.shards[0].tries;
+        tries < self.config.attempts_max && job.deaths + pending + 1 < self.config.poison_deaths
+    }
+
+    /// A worker is gone, and with it what it had not answered. Only what it was running is suspect: the
+    /// second dispatch had not begun.
+    pub(super) fn on_lost(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        mut outstanding: Outstanding,
+        loss: &Loss,
+    ) {
+        self.split_suspects(&mut outstanding, loss.kind);
+        let Outstanding { front, second, .. } = outstanding;
+        // First, so that a job that ends with its front shard finds the others back in the queue.
+        for sent in second.into_iter().flat_map(|dispatch| dispatch.sent).filter(|sent| !sent.moved)
+        {
+            self.preempt(now, sent.attempt, loss);
+        }
+        let alone = front.sent.len() == 1;
+        for Sent { attempt, moved, .. } in front.sent {
+            match loss.kind {
+                LossKind::Freed | LossKind::Unbegun if moved => {}
+                LossKind::Freed | LossKind::Unbegun => self.preempt(now, attempt, loss),
+                LossKind::Died { .. } | LossKind::Hung { .. } | LossKind::Killed if moved => {
+                    self.on_death_explained(now, worker, attempt.job, loss, alone);
+                }
+                LossKind::Died { .. } | LossKind::Hung { .. } | LossKind::Killed => {
+                    self.on_attempt_lost(now, attempt, loss, alone);
+                }
+            }
+        }
+    }
+
+    /// If several jobs ran together, the pool cannot know which of them it was. None is to blame: they
+    /// run again in two halves, each by itself.
+    fn split_suspects(&mut self, outstanding: &mut Outstanding, kind: LossKind) {
+        let front: &Dispatch = &outstanding.front;
+        if kind.costs_nothing() || outstanding.is_split || front.sent.len() < 2 {
+            return;
+        }
+        let suspects: Vec<_> =
+            front.sent.iter().filter_map(|sent| self.jobs.running(sent.attempt)).collect();
+        outstanding.is_split = true;
+        for half in suspects.chunks(suspects.len().div_ceil(2).max(1)) {
+            let suspects = Some(self.next_suspects());
+            for id in half {
+                self.jobs[*id].suspects = suspects;
+            }
+        }
+    }
+
+    /// It is known now what a worker died of. The job it ran was tried again meanwhile, and may have
+    /// its verdict.
+    fn on_death_explained(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        id: JobId,
+        loss: &Loss,
+        alone: bool,
+    ) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        job.explain(worker, &loss.detail);
+        let speaks = alone && loss.kind.is_evidence() && job.poison.is_none();
+        if speaks && self.note_death(id) {
+            self.poison(now, id, &loss.why);
+        }
+    }
+
+    fn on_attempt_lost(&mut self, now: Timestamp, attempt: AttemptId, loss: &Loss, alone: bool) {
+        // A job that was cut off has its verdict, or waits for it.
+        let Some(id) = self.jobs.running(attempt) else { return };
+        let shard = self.lose(attempt, loss, !alone);
+        if loss.kind == LossKind::Killed {
+            self.jobs[id].shards[shard].avoid = None;
+        }
+        if alone && loss.kind.is_evidence() && self.note_death(id) {
+            return self.poison(now, id, &loss.why);
+        }
+        let job = &self.jobs[id];
+        match loss.may_write && job.has_a_place() && !job.orphaned {
+            true => self.give_up_job(now, id, loss),
+            false => self.retry_or_fail(now, id, shard, &loss.why),
+        }
+    }
+
+    /// Notes an attempt that gave nothing; the shard. One that was lost with others beside it counts for
+    /// nothing: it only tells who is suspect.
+    fn lose(&mut self, attempt: AttemptId, loss: &Loss, shared: bool) -> usize {
+        let job = &mut self.jobs[attempt.job];
+        let shard = job.shard_of(attempt).expect("it runs");
+        job.shards[shard].lost_at.get_or_insert(loss.since);
+        self.roles[job.role()].meters.ended(loss.kind.outcome());
+        job.failed(shard, loss.device.clone(), loss.kind.outcome(), loss.detail.clone());
+        job.shards[shard].tries -= u32::from(shared);
+        shard
+    }
+
+    /// An attempt ended because of another one, or of its device. It counts for nothing; its shard waits
+    /// again, if it may run twice.
+    fn preempt(&mut self, now: Timestamp, attempt: AttemptId, loss: &Loss) {
+        let Some(id) = self.jobs.running(attempt) else { return };
+        let job = &mut self.jobs[id];
+        let shard = job.shard_of(attempt).expect("it runs");
+        job.shards[shard].lost_at.get_or_insert(loss.since);
+        self.roles[job.role()].meters.ended(AttemptOutcome::Preempted);
+        job.preempted(shard, loss.device.clone(), loss.detail.clone());
+        if loss.kind == LossKind::Unbegun && !job.orphaned {
+            // Even one that may not run twice.
+            return self.enqueue(id, shard);
+        }
+        match loss.may_write && job.has_a_place() && !job.orphaned {
+            true => self.give_up_job(now, id, loss),
+            false => self.retry_or_fail(now, id, shard, &loss.why),
+        }
+    }
+
+    /// A process that cannot be killed may still write to the place of the result: no other attempt may.
+    fn give_up_job(&mut self, now: Timestamp, id: JobId, loss: &Loss) {
+        self.end_early(now, id, AttemptOutcome::Preempted);
+        let reason = format!("{}, and may still write to the place of the result", loss.why);
+        self.finish(now, id, Verdict::DeviceLost, reason);
+    }
+
+    /// Puts a shard whose attempt was lost back into the queue, or ends its job.
+    pub(super) fn retry_or_fail(&mut self, now: Timestamp, id: JobId, shard: usize, why: &str) {
+        /// Attempts that may end in a device error of their own before the job fails.
+        const DEVICE_ERRORS_MAX: u32 = 2;
+        let job = &self.jobs[id];
+        let tried = &job.shards[shard];
+        let tries = tried.tries;
+        let reason = if job.orphaned {
+            return self.finish_if_ended(now, id);
+        } else if !job.request.idempotent {
+            format!("{why}; it may not run twice")
+        } else if tried.device_errors >= DEVICE_ERRORS_MAX {
+            why.to_owned()
+        } else if tries >= self.config.attempts_max {
+            format!("{tries} attempts were lost; {why}")
+        } else {
+            return self.enqueue(id, shard);
+        };
+        self.end_early(now, id, AttemptOutcome::Preempted);
+        self.finish(now, id, Verdict::Failed, reason);
+    }
+
+    /// Gives the verdict of a job without a shard that waits or runs: each was answered, or its client is
+    /// gone.
+    pub(super) fn finish_if_ended(&mut self, now: Timestamp, id: JobId) {
+        if self.jobs[id].has_ended() {
+            self.finish(now, id, Verdict::Ok, String::new());
+        }
+    }
+
+    /// Cuts off the attempts of a job that are running, before it gets its verdict. They have a grace;
+    /// if one of its shards failed, the others have all the time that the job had. They come to their end
+    /// as any shard does, and nothing else on their workers is to be lost for that one.
+    pub(super) fn end_early(&mut self, now: Timestamp, id: JobId, outcome: AttemptOutcome) {
+        let job = &mut self.jobs[id];
+        let state = &mut self.roles[job.role()];
+        let limits = state.limits;
+        let grace = match outcome == AttemptOutcome::Preempted {
+            true => job.deadline.since(now).max(limits.cancel_grace),
+            false => limits.cancel_grace,
+        };
+        // When a client went, all that it had running was withdrawn.
+        let withdraws = limits.concurrency.is_concurrent() && !job.orphaned;
+        for (shard, attempt, worker) in job.running().collect::<Vec<_>>() {
+            let index = self.slots.find(worker).expect("a running attempt's worker has a slot");
+            let process = self.slots.process_mut(index);
+            process.cut_off(now, attempt, grace, outcome, limits.concurrency);
+            state.meters.ended(outcome);
+            job.failed(shard, process.device_info(), outcome, String::new());
+            if withdraws {
+                self.actions.push_back(Action::Withdraw { worker, attempt });
+            }
+        }
+    }
+
+    /// SIGKILL had no effect in time: something is stuck in the kernel. The device is out of service, as
+    /// the policy always has it, and not tried again before this process has ended.
+    pub(super) fn give_up_process(&mut self, now: Timestamp, index: usize) {
+        let process = self.slots.process_mut(index);
+        let (worker, device) = (process.worker, process.device_info());
+        let is_changing = process.is_changing;
+        let Some((killed, outstanding)) = process.give_up() else { return };
+        self.faults.note(FaultCode::Unkillable);
+        let why = "its worker cannot be killed".to_owned();
+        let fault = format!("{worker} does not die: SIGKILL had no effect in time");
+        self.devices.service_of(worker).last_fault.clone_from(&fault);
+        let kind = killed.cause.loss(&self.policy);
+        let kind = if is_changing { kind.without_evidence() } else { kind };
+        let since = killed.since;
+        let loss = Loss { device, kind, detail: why.clone(), why, may_write: true, since };
+        if let Some(outstanding) = outstanding {
+            self.on_lost(now, worker, outstanding, &loss);
+        }
+        if !self.roles[worker.role].is_leaving() {
+            self.give_up_device(now, worker.device, &fault);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What a worker was sent and has not answered: the dispatch that it runs, and at most one more that
+//! waits in its channel. Knows attempts and times; may not know jobs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gridpool_protocol::ids::{AttemptId, JobId};
+use gridpool_protocol::receipt::AttemptOutcome;
+
+use crate::event::Timestamp;
+
+/// One attempt in a worker's hands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sent {
+    pub(super) attempt: AttemptId,
+    /// The shard of its job that it is about.
+    pub(super) shard: usize,
+    /// Its program or model, in words.
+    pub(super) label: Arc<str>,
+    /// When it was sent.
+    pub(super) since: Timestamp,
+    /// Bytes of its payload that lie in the channel.
+    inline_bytes: u64,
+    /// Set once its job has a verdict: the worker dies if it has not answered by then, for the sake of
+    /// what came of it. Counts in the front dispatch alone.
+    free_at: Option<(Timestamp, AttemptOutcome)>,
+    /// Its shard waits again, or runs elsewhere: the worker is dying, and nothing that it says of the
+    /// attempt has an effect.
+    pub(super) moved: bool,
+}
+
+/// Attempts that were sent to a worker to run together and are not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Dispatch {
+    pub(super) sent: Vec<Sent>,
+    /// Of all attempts that were sent, those answered included.
+    pub(super) cost: u64,
+    /// When it was sent.
+    pub(super) since: Timestamp,
+    /// Whether another dispatch may wait behind it, or run beside it: only if it may be ended for the
+    /// sake of that one.
+    pub(super) may_lead: bool,
+    /// Whether a worker was lost with one of its jobs before: if this one is too, that says nothing
+    /// about the device.
+    pub(super) has_suspects: bool,
+}
+
+impl Sent {
+    /// An attempt that is about to be sent.
+    pub(super) fn new(
+        attempt: AttemptId,
+        shard: usize,
+        label: Arc<str>,
+        inline_bytes: u64,
+    ) -> Self {
+        let since = Timestamp::default();
+        Self { attempt, shard, label, since, inline_bytes, free_at: None, moved: false }
+    }
+}
+
+impl Dispatch {
+    pub(super) fn new(now: Timestamp) -> Self {
+        Self { sent: Vec::new(), cost: 0, since: now, may_lead: true, has_suspects: false }
+    }
+
+    /// Adds an attempt before the dispatch is sent.
+    pub(super) fn add(&mut self, sent: Sent, cost: u64, may_run_again: bool, is_suspect: bool) {
+        self.sent.push(Sent { since: self.since, ..sent });
+        self.cost = self.cost.saturating_add(cost);
+        self.may_lead &= may_run_again && !is_suspect;
+        self.has_suspects |= is_suspect;
+    }
+
+    /// Bytes of all that is not answered that may still lie in the channel.
+    pub(super) fn inline_bytes(&self) -> u64 {
+        self.sent.iter().map(|sent| sent.inline_bytes).sum()
+    }
+
+    /// Others run beside it from now on.
+    pub(super) fn absorb(&mut self, other: Self) {
+        let Self { sent, cost, since: _, may_lead, has_suspects } = other;
+        self.sent.extend(sent);
+        self.cost = self.cost.saturating_add(cost);
+        self.may_lead &= may_lead;
+        self.has_suspects |= has_suspects;
+    }
+
+    /// Whether a job of it has its verdict already.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.sent.iter().any(|sent| sent.free_at.is_some())
+    }
+}
+
+/// What came of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answered {
+    /// The front dispatch had it. With `is_last` the worker has nothing left; if it was `moved`, the
+    /// answer comes too late.
+    Known { is_last: bool, moved: bool },
+    /// The front dispatch has no such attempt, or had its answer already.
+    Unknown,
+}
+
+impl Answered {
+    /// Whether the worker has nothing left.
+    pub(super) fn is_last(self) -> bool {
+        match self {
+            Self::Known { is_last, .. } => is_last,
+            Self::Unknown => false,
+        }
+    }
+}
+
+/// One or two dispatches. The worker answers all of the front one before it begins the second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Outstanding {
+    pub(super) front: Dispatch,
+    pub(super) second: Option<Dispatch>,
+    /// The suspects of the front dispatch have been split already.
+    pub(super) is_split: bool,
+}
+
+impl Outstanding {
+    pub(super) fn new(front: Dispatch) -> Self {
+        Self { front, second: None, is_split: false }
+    }
+
+    /// Strikes an answered attempt off. With the last of the front dispatch the second one begins: what
+    /// was cut off in it has `grace` from now on, or longer if it was given longer.
+    pub(super) fn answer(
+        &mut self,
+        now: Timestamp,
+        attempt: AttemptId,
+        grace: Duration,
+    ) -> Answered {
+        let Some(at) = self.front.sent.iter().position(|sent| sent.attempt == attempt) else {
+            return Answered::Unknown;
+        };
+        let Sent { moved, .. } = self.front.sent.remove(at);
+        if !self.front.sent.is_empty() {
+            return Answered::Known { is_last: false, moved };
+        }
+        let Some(mut next) = self.second.take() else {
+            return Answered::Known { is_last: true, moved };
+        };
+        for sent in &mut next.sent {
+            sent.free_at = sent.free_at.map(|(at, why)| (at.max(now.after(grace)), why));
+        }
+        self.front = next;
+        self.is_split = false;
+        Answered::Known { is_last: false, moved }
+    }
+
+    /// The attempt's job has its verdict; its place must be free at `at`.
+    pub(super) fn cut_off(&mut self, attempt: AttemptId, at: Timestamp, outcome: AttemptOutcome) {
+        let second = self.second.iter_mut().flat_map(|dispatch| &mut dispatch.sent);
+        let mut all = self.front.sent.iter_mut().chain(second);
+        let sent = all.find(|sent| sent.attempt == attempt);
+        sent.expect("a running attempt is in its worker's hands").free_at = Some((at, outcome));
+    }
+
+    /// When the worker must die, if what was cut off in the front dispatch is not answered by then, and
+    /// over what that was.
+    pub(super) fn free_at(&self) -> Option<(Timestamp, AttemptOutcome)> {
+        self.front.sent.iter().filter_map(|sent| sent.free_at).min_by_key(|&(at, _)| at)
+    }
+
+    /// The supervisor was not running for about `gap`: nothing is late because of that.
+    pub(super) fn excuse(&mut self, gap: Duration) {
+        for dispatch in [Some(&mut self.front), self.second.as_mut()].into_iter().flatten() {
+            dispatch.since = dispatch.since.after(gap);
+            for sent in &mut dispatch.sent {
+                sent.since = sent.since.after(gap);
+                sent.free_at = sent.free_at.map(|(at, why)| (at.after(gap), why));
+            }
+        }
+    }
+
+    /// The one job that a death would speak against, if the worker is dying and it was moved.
+    pub(super) fn moved_alone(&self) -> Option<JobId> {
+        match self.front.sent.as_slice() {
+            [Sent { attempt, moved: true, .. }] => Some(attempt.job),
+            _ => None,
+        }
+    }
+
+    /// Whether the worker has nothing else to do than one attempt.
+    pub(super) fn is_single(&self) -> bool {
+        self.front.sent.len() == 1 && self.second.is_none()
+    }
+}

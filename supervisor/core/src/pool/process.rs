@@ -1,0 +1,396 @@
+//! One worker process, from the order to start it to its end: how far it is, what it has in hand, when
+//! it was heard. Knows times and attempts; may not know jobs, or other processes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gridpool_protocol::ids::{AttemptId, WorkerId};
+use gridpool_protocol::receipt::{AttemptOutcome, DeviceInfo};
+use gridpool_protocol::status::WorkerState;
+
+use super::kill::KillCause;
+use super::outstanding::{Answered, Dispatch, Outstanding};
+use crate::config::{Concurrency, PoolConfig};
+use crate::event::Timestamp;
+
+/// How far a process is, with the data of that stage alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It was ordered; it must be READY in time.
+    Starting { ready_by: Timestamp },
+    /// READY, beside one that serves.
+    Standby,
+    /// Idle, and the one of its device and role that serves.
+    Ready { since: Timestamp },
+    /// Running what it was sent.
+    Busy(Outstanding),
+    /// Asked to end: because the pool ends, or because there is nothing to do.
+    Stopping { kill_at: Timestamp },
+    /// SIGKILL was sent.
+    Killed(Killed),
+}
+
+/// What is known of a process that was killed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Killed {
+    pub(super) cause: KillCause,
+    pub(super) since: Timestamp,
+    /// When it counts as unkillable; none once it does.
+    give_up_at: Option<Timestamp>,
+    /// What it may still answer.
+    outstanding: Option<Outstanding>,
+}
+
+/// What a process has said of itself when it was READY.
+#[derive(Clone, Debug)]
+struct Introduced {
+    device: DeviceInfo,
+    /// From the order to start it.
+    took: Duration,
+}
+
+/// One process.
+#[derive(Clone, Debug)]
+pub(super) struct Process {
+    pub(super) worker: WorkerId,
+    stage: Stage,
+    pub(super) heard: Timestamp,
+    /// The models that it has, and how often it has said that.
+    pub(super) models: BTreeSet<Arc<str>>,
+    pub(super) models_told: u32,
+    /// It changes its models: what it dies of meanwhile speaks against no job.
+    pub(super) is_changing: bool,
+    started: Timestamp,
+    introduced: Option<Introduced>,
+    /// Whether it was ever the one that serves.
+    served: bool,
+    /// Attempts that it has answered.
+    answered: u64,
+}
+
+impl Process {
+    /// A process that is ordered now.
+    pub(super) fn new(now: Timestamp, worker: WorkerId, ready_timeout: Duration) -> Self {
+        Self {
+            worker,
+            stage: Stage::Starting { ready_by: now.after(ready_timeout) },
+            heard: now,
+            models: BTreeSet::new(),
+            models_told: 0,
+            is_changing: false,
+            started: now,
+            introduced: None,
+            served: false,
+            answered: 0,
+        }
+    }
+
+    pub(super) fn stage(&self) -> &Stage {
+        &self.stage
+    }
+
+    /// Whether it was ever READY.
+    pub(super) fn was_ready(&self) -> bool {
+        self.introduced.is_some()
+    }
+
+    /// From the order to start it to READY.
+    pub(super) fn took_start(&self) -> Option<Duration> {
+        self.introduced.as_ref().map(|introduced| introduced.took)
+    }
+
+    /// Its device as it found it; without a name if it was never READY.
+    pub(super) fn device_info(&self) -> DeviceInfo {
+        let device = self.introduced.as_ref().map(|introduced| introduced.device.clone());
+        device.unwrap_or_else(|| DeviceInfo {
+            kind: self.worker.device.kind,
+            index: self.worker.device.index,
+            name: String::new(),
+            uuid: String::new(),
+            driver: String::new(),
+        })
+    }
+
+    /// Its device's name and UUID, once it has said them.
+    pub(super) fn device_names(&self) -> Option<(&str, &str)> {
+        let device = &self.introduced.as_ref()?.device;
+        Some((&device.name, &device.uuid))
+    }
+
+    /// How long ago it was ordered.
+    pub(super) fn lived(&self, now: Timestamp) -> Duration {
+        now.since(self.started)
+    }
+
+    pub(super) fn answered_count(&self) -> u64 {
+        self.answered
+    }
+
+    /// Whether its end says something about its device: it served, or was to be the first that does.
+    pub(super) fn has_served(&self) -> bool {
+        self.served
+    }
+
+    /// Whether it is the one that runs jobs.
+    pub(super) fn serves(&self) -> bool {
+        matches!(self.stage, Stage::Busy(_) | Stage::Ready { .. })
+    }
+
+    /// Whether it serves and has nothing to do.
+    pub(super) fn is_ready_and_idle(&self) -> bool {
+        matches!(self.stage, Stage::Ready { .. })
+    }
+
+    pub(super) fn is_starting(&self) -> bool {
+        matches!(self.stage, Stage::Starting { .. })
+    }
+
+    pub(super) fn stands_by(&self) -> bool {
+        self.stage == Stage::Standby
+    }
+
+    /// Whether the pool has ended it, or asked it to end.
+    pub(super) fn is_ending(&self) -> bool {
+        matches!(self.stage, Stage::Killed(_) | Stage::Stopping { .. })
+    }
+
+    /// Whether it was asked to end and has not been killed.
+    pub(super) fn is_stopping(&self) -> bool {
+        matches!(self.stage, Stage::Stopping { .. })
+    }
+
+    pub(super) fn killed(&self) -> Option<&Killed> {
+        if let Stage::Killed(killed) = &self.stage { Some(killed) } else { None }
+    }
+
+    /// Whether SIGKILL had no effect in time.
+    pub(super) fn is_unkillable(&self) -> bool {
+        self.killed().is_some_and(|killed| killed.give_up_at.is_none())
+    }
+
+    fn is_heard(&self, now: Timestamp, config: &PoolConfig) -> bool {
+        now.since(self.heard) < config.heartbeat_suspect
+    }
+
+    /// Since when it could take a job, if it could take one now.
+    pub(super) fn idle_since(&self, now: Timestamp, config: &PoolConfig) -> Option<Timestamp> {
+        let Stage::Ready { since } = self.stage else { return None };
+        self.is_heard(now, config).then_some(since)
+    }
+
+    /// What its dispatch costs, if it may be sent a second one behind it: it is heard, has one that is
+    /// soon over or may be ended, and will not be killed for the sake of its device.
+    pub(super) fn feeds_behind(
+        &self,
+        now: Timestamp,
+        config: &PoolConfig,
+        feed_cost_max: u64,
+    ) -> Option<u64> {
+        let Stage::Busy(Outstanding { front, second: None, .. }) = &self.stage else {
+            return None;
+        };
+        let may = self.is_heard(now, config)
+            && front.cost <= feed_cost_max
+            && front.may_lead
+            && !front.is_cut_off();
+        may.then_some(front.cost)
+    }
+
+    /// What it has in hand, if others may run beside that: it is heard, and none of them is a suspect.
+    pub(super) fn takes_beside(
+        &self,
+        now: Timestamp,
+        config: &PoolConfig,
+        attempts_max: usize,
+    ) -> Option<&Dispatch> {
+        let Stage::Busy(Outstanding { front, .. }) = &self.stage else { return None };
+        let may = self.is_heard(now, config) && front.may_lead && front.sent.len() < attempts_max;
+        may.then_some(front)
+    }
+
+    /// What it was sent and has not answered.
+    pub(super) fn outstanding(&self) -> Option<&Outstanding> {
+        match &self.stage {
+            Stage::Busy(outstanding) => Some(outstanding),
+            Stage::Killed(killed) => killed.outstanding.as_ref(),
+            Stage::Ready { .. }
+            | Stage::Standby
+            | Stage::Starting { .. }
+            | Stage::Stopping { .. } => None,
+        }
+    }
+
+    /// The same, of one that has ended.
+    pub(super) fn into_outstanding(self) -> Option<Outstanding> {
+        outstanding_of(self.stage)
+    }
+
+    /// A dispatch was sent to it, which runs beside what it has if it runs several attempts at a time.
+    pub(super) fn send(&mut self, dispatch: Dispatch, concurrency: Concurrency) {
+        let worker = self.worker;
+        match &mut self.stage {
+            Stage::Ready { .. } => self.stage = Stage::Busy(Outstanding::new(dispatch)),
+            Stage::Busy(outstanding) => match concurrency {
+                Concurrency::Concurrent { .. } => outstanding.front.absorb(dispatch),
+                Concurrency::Exclusive { .. } => {
+                    let second = outstanding.second.replace(dispatch);
+                    assert_eq!(second, None, "{worker} has a second dispatch already");
+                }
+            },
+            Stage::Killed(_) | Stage::Standby | Stage::Starting { .. } | Stage::Stopping { .. } => {
+                unreachable!("{worker} takes no dispatch")
+            }
+        }
+    }
+
+    /// The job of an attempt has its verdict, this is its outcome. The worker has `grace` to come to the
+    /// attempt's end; if the job is late and nothing else is on an exclusive worker, none.
+    pub(super) fn cut_off(
+        &mut self,
+        now: Timestamp,
+        attempt: AttemptId,
+        grace: Duration,
+        outcome: AttemptOutcome,
+        concurrency: Concurrency,
+    ) {
+        let is_late = outcome == AttemptOutcome::Deadline && !concurrency.is_concurrent();
+        match &mut self.stage {
+            Stage::Busy(outstanding) => {
+                let at_once = is_late && outstanding.is_single();
+                let at = if at_once { now } else { now.after(grace) };
+                outstanding.cut_off(attempt, at, outcome);
+            }
+            // It dies anyway, or cannot.
+            Stage::Killed(_) => {}
+            Stage::Ready { .. }
+            | Stage::Standby
+            | Stage::Starting { .. }
+            | Stage::Stopping { .. } => unreachable!("{} does not run {attempt}", self.worker),
+        }
+    }
+
+    /// It has answered an attempt. One that is being killed may: the answer counts, the process ends.
+    pub(super) fn answer(
+        &mut self,
+        now: Timestamp,
+        attempt: AttemptId,
+        grace: Duration,
+    ) -> Answered {
+        let answered = match &mut self.stage {
+            Stage::Busy(outstanding) => outstanding.answer(now, attempt, grace),
+            Stage::Killed(Killed { outstanding: Some(outstanding), .. }) => {
+                outstanding.answer(now, attempt, grace)
+            }
+            Stage::Killed(_)
+            | Stage::Ready { .. }
+            | Stage::Standby
+            | Stage::Starting { .. }
+            | Stage::Stopping { .. } => Answered::Unknown,
+        };
+        if answered.is_last() {
+            if let Stage::Killed(killed) = &mut self.stage {
+                killed.outstanding = None;
+            } else {
+                self.stage = Stage::Ready { since: now };
+            }
+        }
+        self.answered += u64::from(answered != Answered::Unknown);
+        answered
+    }
+
+    /// It is READY, and stands by.
+    pub(super) fn ready(&mut self, now: Timestamp, device: DeviceInfo) {
+        self.introduced = Some(Introduced { device, took: now.since(self.started) });
+        self.stage = Stage::Standby;
+    }
+
+    /// From now on it is the one that runs jobs.
+    pub(super) fn serve(&mut self, now: Timestamp) {
+        self.served = true;
+        self.stage = Stage::Ready { since: now };
+    }
+
+    /// It was asked to end.
+    pub(super) fn stop(&mut self, kill_at: Timestamp) {
+        self.stage = Stage::Stopping { kill_at };
+    }
+
+    /// SIGKILL is sent to it. What it had in hand is to be dealt with, and [given
+    /// back](Self::may_still_answer) as far as it may still answer that.
+    pub(super) fn kill(
+        &mut self,
+        now: Timestamp,
+        cause: KillCause,
+        kill_timeout: Duration,
+    ) -> Option<Outstanding> {
+        let give_up_at = Some(now.after(kill_timeout));
+        let killed = Stage::Killed(Killed { cause, since: now, give_up_at, outstanding: None });
+        outstanding_of(std::mem::replace(&mut self.stage, killed))
+    }
+
+    pub(super) fn may_still_answer(&mut self, outstanding: Option<Outstanding>) {
+        if let Stage::Killed(killed) = &mut self.stage {
+            killed.outstanding = outstanding;
+        }
+    }
+
+    /// SIGKILL had no effect in time. Gives back what it was killed for, and what it had in hand.
+    pub(super) fn give_up(&mut self) -> Option<(Killed, Option<Outstanding>)> {
+        let Stage::Killed(killed) = &mut self.stage else { return None };
+        killed.give_up_at = None;
+        let outstanding = killed.outstanding.take();
+        Some((killed.clone(), outstanding))
+    }
+
+    /// The next moment at which time alone changes something here.
+    pub(super) fn wakes_at(&self, config: &PoolConfig) -> Option<Timestamp> {
+        let silent = self.heard.after(config.heartbeat_kill);
+        match &self.stage {
+            Stage::Busy(outstanding) => {
+                Some(outstanding.free_at().map_or(silent, |(at, _)| at.min(silent)))
+            }
+            Stage::Killed(killed) => killed.give_up_at,
+            Stage::Ready { .. } | Stage::Standby => Some(silent),
+            Stage::Starting { ready_by } => Some(*ready_by),
+            Stage::Stopping { kill_at } => Some(*kill_at),
+        }
+    }
+
+    /// The supervisor was not running for about `gap`: nothing is late because of that.
+    pub(super) fn excuse(&mut self, now: Timestamp, gap: Duration) {
+        self.heard = now;
+        match &mut self.stage {
+            Stage::Starting { ready_by: at } | Stage::Stopping { kill_at: at } => {
+                *at = at.after(gap);
+            }
+            Stage::Killed(killed) => {
+                killed.give_up_at = killed.give_up_at.map(|at| at.after(gap));
+            }
+            Stage::Busy(outstanding) => outstanding.excuse(gap),
+            Stage::Ready { .. } | Stage::Standby => {}
+        }
+    }
+
+    /// Its stage, in the words of the interface.
+    pub(super) fn shown_state(&self) -> WorkerState {
+        match &self.stage {
+            Stage::Busy(_) => WorkerState::Busy,
+            Stage::Killed(_) if self.is_unkillable() => WorkerState::Unkillable,
+            Stage::Killed(_) | Stage::Stopping { .. } => WorkerState::Stopping,
+            Stage::Ready { .. } => WorkerState::Ready,
+            Stage::Standby => WorkerState::Standby,
+            Stage::Starting { .. } => WorkerState::Starting,
+        }
+    }
+}
+
+fn outstanding_of(stage: Stage) -> Option<Outstanding> {
+    match stage {
+        Stage::Busy(outstanding) => Some(outstanding),
+        Stage::Killed(killed) => killed.outstanding,
+        Stage::Ready { .. } | Stage::Standby | Stage::Starting { .. } | Stage::Stopping { .. } => {
+            None
+        }
+    }
+}

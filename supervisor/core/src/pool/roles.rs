@@ -1,0 +1,163 @@
+//! What belongs to a role: how its workers take work, the queue that they serve, and what was counted.
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, Index, IndexMut};
+
+use gridpool_protocol::ids::{JobId, Role};
+use gridpool_protocol::receipt::Verdict;
+use gridpool_protocol::status::{Counters, QueueStatus};
+
+use super::availability::Availability;
+use super::meters::Meters;
+use super::queue::Queue;
+use crate::config::RoleLimits;
+
+/// What the workers of a role are there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// To run jobs.
+    Serving,
+    /// There is nothing for them to do: there is no job, none is accepted, and no worker is kept.
+    Resting,
+    /// No job is left, and none will come; workers are ending.
+    Leaving,
+    /// All have ended.
+    Left,
+}
+
+/// One role.
+#[derive(Debug)]
+pub(super) struct RoleState {
+    pub(super) limits: RoleLimits,
+    pub(super) phase: Phase,
+    pub(super) queue: Queue,
+    pub(super) counters: Counters,
+    pub(super) meters: Meters,
+    /// Jobs without a verdict.
+    jobs: usize,
+    inline_bytes: u64,
+    /// The most that it ever was.
+    bytes_high: u64,
+    /// The most jobs that ever waited from one event to the next.
+    jobs_high: usize,
+    /// Jobs that wait since the models of workers were last compared with what waits.
+    pub(super) newcomers: Vec<JobId>,
+    /// What each slot had then.
+    pub(super) availability: Vec<Availability>,
+}
+
+impl RoleState {
+    fn new(limits: RoleLimits) -> Self {
+        Self {
+            limits,
+            phase: Phase::Serving,
+            queue: Queue::default(),
+            counters: Counters::default(),
+            meters: Meters::default(),
+            jobs: 0,
+            inline_bytes: 0,
+            bytes_high: 0,
+            jobs_high: 0,
+            newcomers: Vec::new(),
+            availability: Vec::new(),
+        }
+    }
+
+    pub(super) fn inline_bytes(&self) -> u64 {
+        self.inline_bytes
+    }
+
+    /// A job is accepted.
+    pub(super) fn accept(&mut self, inline_bytes: u64) {
+        self.counters.accepted += 1;
+        self.jobs += 1;
+        self.inline_bytes += inline_bytes;
+        self.bytes_high = self.bytes_high.max(self.inline_bytes);
+    }
+
+    /// A job has its verdict.
+    pub(super) fn finish(&mut self, inline_bytes: u64, verdict: Verdict) {
+        self.jobs -= 1;
+        self.inline_bytes -= inline_bytes;
+        let counters = &mut self.counters;
+        *match verdict {
+            Verdict::Cancelled => &mut counters.cancelled,
+            Verdict::Deadline => &mut counters.deadline,
+            Verdict::DeviceLost => &mut counters.device_lost,
+            Verdict::Failed => &mut counters.failed,
+            Verdict::Ok => &mut counters.ok,
+            Verdict::Poison => &mut counters.poison,
+        } += 1;
+    }
+
+    pub(super) fn has_jobs(&self) -> bool {
+        self.jobs > 0
+    }
+
+    /// Whether its workers are ending for good.
+    pub(super) fn is_leaving(&self) -> bool {
+        match self.phase {
+            Phase::Leaving | Phase::Left => true,
+            Phase::Resting | Phase::Serving => false,
+        }
+    }
+
+    /// Whether there is nothing that a worker could do, so that none is started.
+    pub(super) fn has_nothing_to_do(&self) -> bool {
+        self.phase != Phase::Serving
+    }
+
+    /// An event has been dealt with: what waits now waits until the next one.
+    pub(super) fn note_waiting(&mut self) {
+        self.jobs_high = self.jobs_high.max(self.queue.jobs());
+    }
+
+    /// What waits. The shell, which has the clock, adds for how long.
+    pub(super) fn queue_status(&self) -> QueueStatus {
+        QueueStatus {
+            jobs: self.queue.jobs() as u64,
+            jobs_high: self.jobs_high as u64,
+            bytes: self.inline_bytes,
+            bytes_high: self.bytes_high,
+            oldest_us: None,
+        }
+    }
+}
+
+/// All roles.
+#[derive(Debug)]
+pub(super) struct Roles(BTreeMap<Role, RoleState>);
+
+impl Roles {
+    pub(super) fn new(all: impl Iterator<Item = (Role, RoleLimits)>) -> Self {
+        Self(all.map(|(role, limits)| (role, RoleState::new(limits))).collect())
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Role, &RoleState)> {
+        self.0.iter().map(|(&role, state)| (role, state))
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = Role> + Clone {
+        self.0.keys().copied()
+    }
+
+    /// The role that comes after this one; the first after none.
+    pub(super) fn after(&self, role: Option<Role>) -> Option<Role> {
+        let from = role.map_or(Bound::Unbounded, Bound::Excluded);
+        self.0.range((from, Bound::Unbounded)).next().map(|(&next, _)| next)
+    }
+}
+
+impl Index<Role> for Roles {
+    type Output = RoleState;
+
+    fn index(&self, role: Role) -> &RoleState {
+        &self.0[&role]
+    }
+}
+
+impl IndexMut<Role> for Roles {
+    fn index_mut(&mut self, role: Role) -> &mut RoleState {
+        self.0.get_mut(&role).expect("the pool has every role")
+    }
+}

@@ -1,0 +1,168 @@
+//! What is shown of the pool: a row of `status` for each process, what each has in hand, what waits, and
+//! which devices are out of service.
+
+use gridpool_protocol::ids::{DeviceId, JobId, Role, WorkerId};
+use gridpool_protocol::status::{QueueStatus, WorkerDevice, WorkerState, WorkerStatus};
+
+use super::outstanding::Sent;
+use super::process::{Process, Stage};
+use super::roles::{Phase, Roles};
+use super::service::ServiceState;
+use super::slots::{Slot, Slots};
+use super::{Pool, micros};
+use crate::event::Timestamp;
+
+/// What a worker has in hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InHand {
+    /// The job that it has had longest.
+    pub job: JobId,
+    /// When it was sent that one.
+    pub since: Timestamp,
+    /// Jobs that it runs together, that one included.
+    pub jobs: usize,
+    /// Items of all of them that have no verdict yet.
+    pub items: u64,
+}
+
+/// A device that is out of service for a role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quarantine<'a> {
+    /// The device.
+    pub device: DeviceId,
+    /// The role.
+    pub role: Role,
+    /// The fault that it was last put out for.
+    pub why: &'a str,
+    /// When a process is started to see whether it works; if there is no such time, an operator has to
+    /// release it first.
+    pub probe_at: Option<Timestamp>,
+}
+
+impl Pool {
+    /// What a worker has in hand, if it is busy.
+    pub(crate) fn in_hand(&self, worker: WorkerId) -> Option<InHand> {
+        let process = self.slots.process(self.slots.find(worker)?);
+        let Stage::Busy(outstanding) = process.stage() else { return None };
+        let items = |sent: &Sent| {
+            let job = self.jobs.get(sent.attempt.job)?;
+            Some(u64::from(job.shards[job.shard_of(sent.attempt)?].items.len()))
+        };
+        let sent = outstanding.front.sent.iter().filter(|sent| !sent.moved);
+        let first = sent.clone().min_by_key(|sent| sent.since)?;
+        Some(InHand {
+            job: first.attempt.job,
+            since: first.since,
+            jobs: sent.clone().count(),
+            items: sent.filter_map(items).sum(),
+        })
+    }
+
+    /// A row for every process, and for every device without one: device by device, role by role, with
+    /// the process that it is about. The shell adds what it knows of processes and what jobs are.
+    pub(crate) fn workers(&self) -> Vec<(Option<WorkerId>, WorkerStatus)> {
+        let rows = |device, role| {
+            let own = || self.slots.of(device, role);
+            let mut live: Vec<_> = own().filter(|slot| slot.has_process()).collect();
+            if live.is_empty() {
+                live.extend(own().next());
+            }
+            live
+        };
+        let busy = self.roles.names().filter(|&role| is_busy(&self.roles, &self.slots, role));
+        let places = self.devices.iter().flat_map(|d| busy.clone().map(move |role| (d.id, role)));
+        let slots = places.flat_map(|(device, role)| rows(device, role));
+        slots.map(|slot| (slot.process().map(|own| own.worker), self.row(slot))).collect()
+    }
+
+    fn row(&self, slot: &Slot) -> WorkerStatus {
+        let device = self.devices.at(slot.device);
+        let service = device.service(slot.role);
+        let is_out = matches!(service.state(), ServiceState::Quarantined { .. });
+        let state = match slot.has_process() {
+            true => slot.shown_state(),
+            false if is_out => WorkerState::Quarantined,
+            false if self.roles[slot.role].has_nothing_to_do() => WorkerState::Stopped,
+            false => slot.shown_state(),
+        };
+        let latest = service.latest.unwrap_or(WorkerId {
+            device: slot.device,
+            role: slot.role,
+            generation: 0,
+        });
+        let worker = slot.process().map_or(latest, |process| process.worker);
+        let known = || Some((&*device.info.as_ref()?.name, &*device.info.as_ref()?.uuid));
+        let own = slot.process().and_then(Process::device_names);
+        let (name, uuid) = own.or_else(known).unwrap_or_default();
+        WorkerStatus {
+            name: worker.to_string(),
+            role: slot.role.name().to_owned(),
+            device: WorkerDevice {
+                kind: slot.device.kind,
+                index: slot.device.index,
+                name: name.to_owned(),
+                uuid: uuid.to_owned(),
+            },
+            state,
+            generation: worker.generation,
+            jobs_done: slot.jobs_done,
+            items_done: slot.items_done,
+            restarts: slot.restarts(),
+            last_fault: service.last_fault.clone(),
+            start_us: slot.took_start.map(micros),
+            end_us: slot.took_end().map(micros),
+            ..WorkerStatus::default()
+        }
+    }
+
+    /// The worker that serves `device` now; if none does, another that has a process there. One that
+    /// runs programs goes before one that holds models.
+    pub(crate) fn worker_on(&self, device: DeviceId) -> Option<WorkerId> {
+        let own = self.slots.processes().filter(|process| process.worker.device == device);
+        let first = own.min_by_key(|process| (process.worker.role, !process.serves()));
+        first.map(|process| process.worker)
+    }
+
+    /// What waits, for all roles.
+    pub(crate) fn queue(&self) -> QueueStatus {
+        let all = self.roles.iter().map(|(_, role)| role.queue_status());
+        all.fold(QueueStatus::default(), |sum, queue| QueueStatus {
+            jobs: sum.jobs + queue.jobs,
+            jobs_high: sum.jobs_high + queue.jobs_high,
+            bytes: sum.bytes + queue.bytes,
+            bytes_high: sum.bytes_high + queue.bytes_high,
+            oldest_us: None,
+        })
+    }
+
+    /// When the oldest job that waits was accepted.
+    pub(crate) fn waits_since(&self) -> Option<Timestamp> {
+        self.jobs.iter().filter(|job| job.waits()).map(|job| job.accepted).min()
+    }
+
+    /// The devices that are out of service for a role, and why.
+    pub(crate) fn quarantines(&self) -> impl Iterator<Item = Quarantine<'_>> {
+        let services = self.devices.iter().flat_map(|device| {
+            device.services().map(move |(role, service)| (device.id, role, service))
+        });
+        let busy = move |role| is_busy(&self.roles, &self.slots, role);
+        services.filter(move |&(_, role, _)| busy(role)).filter_map(|(device, role, service)| {
+            let ServiceState::Quarantined { probe_at } = service.state() else { return None };
+            Some(Quarantine { device, role, why: &service.last_fault, probe_at })
+        })
+    }
+
+    /// Whether a device is out of service for any role that has something to do; `None` if there is no
+    /// such device.
+    pub(crate) fn is_out(&self, id: DeviceId) -> Option<bool> {
+        let device = self.devices.find(id)?;
+        let mut busy =
+            device.services().filter(|&(role, _)| is_busy(&self.roles, &self.slots, role));
+        Some(busy.any(|(_, service)| !service.is_open()))
+    }
+}
+
+/// Whether a role has something to do, or a process all the same.
+pub(super) fn is_busy(roles: &Roles, slots: &Slots, role: Role) -> bool {
+    roles[role].phase != Phase::Resting || slots.of_role(role).any(|(_, slot)| slot.has_process())
+}

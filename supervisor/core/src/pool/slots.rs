@@ -1,0 +1,343 @@
+//! Places for processes: some for each device and role, each with the one process that it may hold, and
+//! what outlives that process. What a process is doing is in `process`, which of them serves and when the
+//! next one starts is in `starts`.
+//!
+//! ```text
+//!             due            READY               dispatch
+//!  Waiting ─────────► Starting ─┬─────────► Ready ─────────► Busy
+//!     ▲                  │      │ another     ▲ ▲               │
+//!     │                  │      ▼ serves      │ └─── answer ────┤
+//!     │                  │   Standby ─────────┘                 │
+//!     │                  │      │     the active worker is lost │
+//!     │                  ├──────┴─────────────┬─────────────────┤
+//!     │                  │ the process ends   │ not READY in time, silent, its beacon lost,
+//!     │                  ▼                    ▼ its job late or cancelled: SIGKILL
+//!     └──────────── Reclaiming ◄─────────── Killed ─── no end in 5 s ───► Unkillable
+//!        backoff    its memory                        (ends later: Reclaiming)
+//!                   comes back          drain: any of the first row ─ stop ─► Stopping ─► Stopped
+//! ```
+//! Where there is nothing to do, processes are stopped as by a drain, and their slots reclaim.
+
+use std::ops::{Index, IndexMut};
+use std::time::Duration;
+
+use gridpool_protocol::ids::{DeviceId, Role, WorkerId};
+use gridpool_protocol::status::WorkerState;
+
+use super::meters::End;
+use super::process::Process;
+use crate::config::PoolConfig;
+use crate::event::Timestamp;
+
+/// Whose fault a death is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blame {
+    /// The device or its worker: it ended by itself, or hung.
+    Device,
+    /// Another process sent SIGKILL. That says nothing against the device, but the backoff grows.
+    Outside,
+    /// The pool freed the device of a job that was cancelled or late, or found out who had killed the
+    /// worker before: it counts for nothing.
+    Pool,
+}
+
+/// The memory of a process that is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reclaiming {
+    pub(super) worker: WorkerId,
+    /// The next process starts then at the latest, whether or not the memory is back.
+    pub(super) until: Timestamp,
+}
+
+/// What a slot holds.
+#[derive(Clone, Debug)]
+enum SlotState {
+    /// No process starts here any more.
+    Closed,
+    /// A process is there, or is ordered.
+    Occupied(Box<Process>),
+    /// The next process is due.
+    Vacant {
+        due: Timestamp,
+        /// The process before has left memory on the device.
+        reclaiming: Option<Reclaiming>,
+    },
+}
+
+/// A place for one process.
+#[derive(Clone, Debug)]
+pub(super) struct Slot {
+    pub(super) device: DeviceId,
+    pub(super) role: Role,
+    state: SlotState,
+    /// Processes that it has had, since there was something to do.
+    starts: u32,
+    pub(super) jobs_done: u64,
+    /// Items that it gave a result for.
+    pub(super) items_done: u64,
+    pub(super) end: End,
+    /// From the order to start its latest process to READY.
+    pub(super) took_start: Option<Duration>,
+    /// From the first sign of the end of the process before to that end.
+    took_end: Option<Duration>,
+    /// Restarts since work was last done: exponent of the backoff.
+    backoff_steps: u32,
+}
+
+impl Slot {
+    fn new(device: DeviceId, role: Role) -> Self {
+        Self {
+            device,
+            role,
+            state: SlotState::Vacant { due: Timestamp::default(), reclaiming: None },
+            starts: 0,
+            jobs_done: 0,
+            items_done: 0,
+            end: End::default(),
+            took_start: None,
+            took_end: None,
+            backoff_steps: 0,
+        }
+    }
+
+    /// Its process, if it has one or one is ordered.
+    pub(super) fn process(&self) -> Option<&Process> {
+        if let SlotState::Occupied(process) = &self.state { Some(process) } else { None }
+    }
+
+    pub(super) fn process_mut(&mut self) -> Option<&mut Process> {
+        if let SlotState::Occupied(process) = &mut self.state { Some(process) } else { None }
+    }
+
+    pub(super) fn has_process(&self) -> bool {
+        self.process().is_some()
+    }
+
+    /// Whether its process is the one of its device and role that runs jobs.
+    pub(super) fn serves(&self) -> bool {
+        self.process().is_some_and(Process::serves)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.state, SlotState::Closed)
+    }
+
+    /// Whether a process of it may hold memory of the device, or soon will.
+    pub(super) fn holds_device(&self) -> bool {
+        self.has_process() || self.reclaiming().is_some()
+    }
+
+    /// Whether it may ever run a job again as things stand.
+    pub(super) fn may_serve(&self) -> bool {
+        !self.is_closed() && !self.process().is_some_and(Process::is_unkillable)
+    }
+
+    /// When the next process is due, if the slot is vacant and no memory is waited for.
+    pub(super) fn due(&self) -> Option<Timestamp> {
+        if let SlotState::Vacant { due, reclaiming: None } = self.state { Some(due) } else { None }
+    }
+
+    /// The memory that is waited for.
+    pub(super) fn reclaiming(&self) -> Option<Reclaiming> {
+        if let SlotState::Vacant { reclaiming, .. } = self.state { reclaiming } else { None }
+    }
+
+    /// When the next process is due, memory or not.
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        if let SlotState::Vacant { due, .. } = self.state { Some(due) } else { None }
+    }
+
+    /// The memory is back, or is not waited for any longer.
+    pub(super) fn reclaimed(&mut self) {
+        if let SlotState::Vacant { reclaiming, .. } = &mut self.state {
+            *reclaiming = None;
+        }
+    }
+
+    pub(super) fn restarts(&self) -> u32 {
+        self.starts.saturating_sub(1)
+    }
+
+    pub(super) fn took_end(&self) -> Option<Duration> {
+        self.took_end
+    }
+
+    /// A new process is ordered.
+    pub(super) fn occupy(&mut self, process: Process) {
+        assert!(!self.has_process(), "{} starts in a slot that is taken", process.worker);
+        self.starts += 1;
+        self.took_start = None;
+        self.state = SlotState::Occupied(Box::new(process));
+    }
+
+    /// Its process is gone: takes what is known of it. Until it is decided when the next one is due, the
+    /// slot is closed.
+    pub(super) fn vacate(&mut self, now: Timestamp) -> Option<Process> {
+        let state = std::mem::replace(&mut self.state, SlotState::Closed);
+        let SlotState::Occupied(process) = state else {
+            self.state = state;
+            return None;
+        };
+        self.took_end = process.killed().map(|killed| now.since(killed.since));
+        Some(*process)
+    }
+
+    /// The next process is due then.
+    pub(super) fn open(&mut self, due: Timestamp, reclaiming: Option<Reclaiming>) {
+        self.state = SlotState::Vacant { due, reclaiming };
+    }
+
+    /// No process starts here any more.
+    pub(super) fn close(&mut self) {
+        if !self.has_process() {
+            self.state = SlotState::Closed;
+        }
+    }
+
+    /// There is nothing to do: the process that comes next is the first again.
+    pub(super) fn rest(&mut self) {
+        self.starts = 0;
+        self.end = End::default();
+    }
+
+    /// Its process works: the next restart is free again.
+    pub(super) fn worked(&mut self) {
+        self.jobs_done += 1;
+        self.backoff_steps = 0;
+    }
+
+    /// The next moment at which time alone changes something here; when a next process may start is
+    /// in `starts`.
+    pub(super) fn wakes_at(&self, config: &PoolConfig) -> Option<Timestamp> {
+        match &self.state {
+            SlotState::Closed => None,
+            SlotState::Occupied(process) => process.wakes_at(config),
+            SlotState::Vacant { reclaiming, .. } => reclaiming.map(|memory| memory.until),
+        }
+    }
+
+    /// The supervisor was not running for about `gap`: nothing is late because of that.
+    pub(super) fn excuse(&mut self, now: Timestamp, gap: Duration) {
+        match &mut self.state {
+            SlotState::Closed => {}
+            SlotState::Occupied(process) => process.excuse(now, gap),
+            SlotState::Vacant { reclaiming, .. } => {
+                if let Some(memory) = reclaiming {
+                    memory.until = memory.until.after(gap);
+                }
+            }
+        }
+    }
+
+    /// How long the next process waits after a death; each time longer until one has worked.
+    pub(super) fn back_off(&mut self, blame: Blame, config: &PoolConfig) -> Duration {
+        if blame == Blame::Pool {
+            return Duration::ZERO;
+        }
+        let wait = match self.backoff_steps.checked_sub(1) {
+            None => Duration::ZERO,
+            Some(doublings) => config
+                .backoff_min
+                .saturating_mul(1_u32.checked_shl(doublings).unwrap_or(u32::MAX))
+                .min(config.backoff_max),
+        };
+        self.backoff_steps += 1;
+        wait
+    }
+
+    /// Its state, in the words of the interface.
+    pub(super) fn shown_state(&self) -> WorkerState {
+        match &self.state {
+            SlotState::Closed => WorkerState::Stopped,
+            SlotState::Occupied(process) => process.shown_state(),
+            SlotState::Vacant { .. } => WorkerState::Backoff,
+        }
+    }
+}
+
+/// All slots: role by role, and within a role device by device.
+#[derive(Clone, Debug)]
+pub(super) struct Slots(Vec<Slot>);
+
+impl Slots {
+    /// Vacant slots: for each role and device one for the worker that serves and one for each standby.
+    pub(super) fn new(
+        roles: impl Iterator<Item = Role>,
+        devices: &[DeviceId],
+        standbys: u32,
+    ) -> Self {
+        let of_device = |role, device| (0..=standbys).map(move |_| Slot::new(device, role));
+        let of_role = |role| devices.iter().flat_map(move |&device| of_device(role, device));
+        Self(roles.flat_map(of_role).collect())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
+        self.0.iter()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.0.iter_mut()
+    }
+
+    /// Those of a role, with their places in the table.
+    pub(super) fn of_role(&self, role: Role) -> impl Iterator<Item = (usize, &Slot)> {
+        self.0.iter().enumerate().filter(move |(_, slot)| slot.role == role)
+    }
+
+    /// Those of a role on a device.
+    pub(super) fn of(&self, device: DeviceId, role: Role) -> impl Iterator<Item = &Slot> {
+        self.iter().filter(move |slot| slot.device == device && slot.role == role)
+    }
+
+    /// All processes that are there or ordered.
+    pub(super) fn processes(&self) -> impl Iterator<Item = &Process> {
+        self.iter().filter_map(Slot::process)
+    }
+
+    /// The place of a process in the table.
+    pub(super) fn find(&self, worker: WorkerId) -> Option<usize> {
+        let is_its = |slot: &Slot| slot.process().is_some_and(|own| own.worker == worker);
+        self.0.iter().position(is_its)
+    }
+
+    /// The process in a slot that is known to have one.
+    pub(super) fn process(&self, index: usize) -> &Process {
+        self[index].process().expect("the slot has a process")
+    }
+
+    pub(super) fn process_mut(&mut self, index: usize) -> &mut Process {
+        self[index].process_mut().expect("the slot has a process")
+    }
+
+    /// Whether a worker serves this role on a device.
+    pub(super) fn is_served(&self, device: DeviceId, role: Role) -> bool {
+        self.of(device, role).any(Slot::serves)
+    }
+
+    /// Whether the process of a slot is worth waiting for, to a job that has just failed on another
+    /// device.
+    pub(super) fn is_near_service(&self, slot: &Slot) -> bool {
+        slot.process().is_some_and(|process| {
+            process.is_ready_and_idle()
+                || (process.is_starting() && !self.is_served(slot.device, slot.role))
+        })
+    }
+}
+
+impl Index<usize> for Slots {
+    type Output = Slot;
+
+    fn index(&self, index: usize) -> &Slot {
+        &self.0[index]
+    }
+}
+
+impl IndexMut<usize> for Slots {
+    fn index_mut(&mut self, index: usize) -> &mut Slot {
+        &mut self.0[index]
+    }
+}

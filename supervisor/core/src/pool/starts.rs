@@ -1,0 +1,190 @@
+//! Which process of a device serves a role, which stand by, and when the next one may start.
+//!
+//! One slot of a device and role serves. As soon as that is lost, a standby takes over; a slot whose
+//! process is gone gets the next one in the background. Where none serves, one new process starts at a
+//! time, and none beside an old one: that may still hold its memory.
+
+use gridpool_protocol::ids::{DeviceId, Role, WorkerId};
+use gridpool_protocol::receipt::DeviceInfo;
+
+use super::Pool;
+use super::kill::{Freed, KillCause};
+use super::process::Process;
+use super::service::{Death, Rule, ServiceState};
+use super::slots::{Blame, Reclaiming, Slot};
+use crate::action::Action;
+use crate::event::Timestamp;
+
+/// How a slot has lost its process, or has not got one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Vacated {
+    pub(super) worker: WorkerId,
+    pub(super) blame: Blame,
+    /// The next process would end the same way.
+    pub(super) is_final: bool,
+    /// The process may hold memory of the device.
+    pub(super) reclaims: bool,
+    pub(super) was_ready: bool,
+    pub(super) served: bool,
+    pub(super) worked: bool,
+}
+
+impl Pool {
+    /// Devices that may ever run a job of a role again as things stand.
+    pub(super) fn devices_that_may_serve(&self, role: Role) -> usize {
+        let may = |id: DeviceId| self.slots.of(id, role).any(Slot::may_serve);
+        let open = self.devices.iter().filter(|device| device.service(role).is_open());
+        open.filter(|device| may(device.id)).count()
+    }
+
+    /// A process is READY: it serves, or stands by if another does.
+    pub(super) fn on_ready(&mut self, now: Timestamp, worker: WorkerId, info: DeviceInfo) {
+        let Some(index) = self.hear(now, worker) else { return };
+        if !self.slots.process(index).is_starting() {
+            return;
+        }
+        let is_served = self.slots.is_served(worker.device, worker.role);
+        let device = self.devices.at_mut(worker.device);
+        device.info = Some(info.clone());
+        device.service_mut(worker.role).ready();
+        self.services_changed = true;
+        let process = self.slots.process_mut(index);
+        process.ready(now, info);
+        if !is_served {
+            process.serve(now);
+        }
+        let took = process.took_start();
+        self.slots[index].took_start = took;
+        self.roles[worker.role].meters.ready(now, took, &mut self.slots[index].end);
+    }
+
+    /// Lets the oldest standby of a device take over, if none serves the role there any more.
+    pub(super) fn promote(&mut self, now: Timestamp, id: DeviceId, role: Role) {
+        if self.roles[role].is_leaving() || self.slots.is_served(id, role) {
+            return;
+        }
+        let own = self.slots.iter_mut().filter(|slot| slot.device == id && slot.role == role);
+        let standbys = own.filter_map(Slot::process_mut).filter(|process| process.stands_by());
+        if let Some(oldest) = standbys.min_by_key(|process| process.worker.generation) {
+            oldest.serve(now);
+        }
+    }
+
+    /// When a slot may get its next process, as things stand.
+    pub(super) fn may_start_at(&self, index: usize) -> Option<Timestamp> {
+        let slot = &self.slots[index];
+        let due = slot.due()?;
+        if self.roles[slot.role].has_nothing_to_do() {
+            return None;
+        }
+        let is_held = || self.slots.of(slot.device, slot.role).any(Slot::holds_device);
+        match self.devices.at(slot.device).service(slot.role).state() {
+            ServiceState::Open => {
+                let is_served = self.slots.is_served(slot.device, slot.role);
+                (is_served || !is_held()).then_some(due)
+            }
+            ServiceState::Probing => None,
+            ServiceState::Quarantined { probe_at } => {
+                let mut own = self.slots.of_role(slot.role);
+                let is_vacant = |other: &Slot| other.device == slot.device && other.due().is_some();
+                let first = own.find(|(_, other)| is_vacant(other)).map(|(at, _)| at);
+                (first == Some(index) && !is_held()).then_some(probe_at).flatten()
+            }
+        }
+    }
+
+    /// Starts every process that is due.
+    pub(super) fn start_workers(&mut self, now: Timestamp) {
+        for index in 0..self.slots.len() {
+            if self.may_start_at(index).is_some_and(|at| at <= now) {
+                self.spawn(now, index);
+            }
+        }
+    }
+
+    fn spawn(&mut self, now: Timestamp, index: usize) {
+        let slot = &mut self.slots[index];
+        let device = self.devices.at_mut(slot.device);
+        device.service_mut(slot.role).begin_start();
+        let worker = device.next_worker(slot.role);
+        let state = &mut self.roles[slot.role];
+        slot.occupy(Process::new(now, worker, state.limits.ready_timeout));
+        let is_restart = slot.restarts() > 0;
+        state.counters.restarts += u64::from(is_restart);
+        state.meters.spawned(is_restart, &mut slot.end);
+        self.act(Action::Spawn { worker, models: Vec::new() });
+    }
+
+    /// The process of a slot has died, or could not be started: when the next one is due, and whether
+    /// the service goes out. The slot is vacant.
+    pub(super) fn on_vacated(&mut self, now: Timestamp, index: usize, vacated: Vacated) {
+        let Vacated { worker, blame, is_final, .. } = vacated;
+        let is_served = self.slots.is_served(worker.device, worker.role);
+        // The death of a standby says nothing about a device that another serves.
+        let counts = vacated.served || (!vacated.was_ready && !is_served);
+        let slot = &mut self.slots[index];
+        let backoff = slot.back_off(blame, &self.config);
+        let wait = if is_final && !counts { self.config.backoff_max } else { backoff };
+        let until = now.after(self.config.reclaim_timeout);
+        let reclaiming = vacated.reclaims.then_some(Reclaiming { worker, until });
+        slot.open(now.after(wait), reclaiming);
+        let device = self.devices.at_mut(worker.device);
+        device.loses(now, worker);
+        let service = device.service_mut(worker.role);
+        match service.state() {
+            ServiceState::Open => {}
+            // Whatever ended the process that was to show that the device works.
+            ServiceState::Probing => {
+                self.services_changed = true;
+                return match blame {
+                    Blame::Pool => service.quarantine(now, Rule::Probe, is_final, &self.config),
+                    Blame::Device | Blame::Outside => {
+                        service.refuse(now, Rule::Probe, is_final, &self.config);
+                    }
+                };
+            }
+            // An old process: what is to be said of the device has been said.
+            ServiceState::Quarantined { .. } => return,
+        }
+        let is_devices = blame == Blame::Device;
+        let death = Death {
+            at_start: !vacated.was_ready && is_devices,
+            idle: !vacated.worked && is_devices,
+            is_final,
+        };
+        if counts
+            && let Some(rule) = service.note(now, death, &self.config)
+            && !is_served
+        {
+            service.refuse(now, rule, is_final, &self.config);
+            self.services_changed = true;
+            self.clear(now, worker.device, worker.role);
+        }
+    }
+
+    /// The process of a slot was asked to end while there was nothing to do, as there may be now.
+    pub(super) fn on_ended_as_asked(&mut self, now: Timestamp, index: usize, worker: WorkerId) {
+        let until = now.after(self.config.reclaim_timeout);
+        self.slots[index].open(now, Some(Reclaiming { worker, until }));
+    }
+
+    /// The service is out: what was about to serve there ends.
+    fn clear(&mut self, now: Timestamp, id: DeviceId, role: Role) {
+        for index in 0..self.slots.len() {
+            let slot = &self.slots[index];
+            let is_its = slot.device == id && slot.role == role;
+            if is_its && slot.process().is_some_and(Process::is_starting) {
+                self.kill(now, index, KillCause::FreeDevice(Freed::DeviceOut));
+            }
+        }
+    }
+
+    /// The memory that a process held is free: the next one may start.
+    pub(super) fn on_reclaimed(&mut self, worker: WorkerId) {
+        let waits =
+            |slot: &&mut Slot| slot.reclaiming().is_some_and(|memory| memory.worker == worker);
+        if let Some(slot) = self.slots.iter_mut().find(waits) {
+            slot.reclaimed();
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What clients do: submit, cancel, go away.
+
+use gridpool_protocol::ids::{ClientId, JobKey, Role};
+use gridpool_protocol::message::{Limit, Refusal};
+use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
+
+use super::job::Job;
+use super::{Pool, shard};
+use crate::action::Action;
+use crate::event::{JobRequest, Timestamp};
+
+impl Pool {
+    /// A client submits a job. `invalid` is why nothing could be done with it, if that is so.
+    pub(crate) fn on_submitted(
+        &mut self,
+        now: Timestamp,
+        client: ClientId,
+        request: JobRequest,
+        invalid: Option<String>,
+    ) {
+        if self.is_known(client, &request) {
+            return;
+        }
+        if let Some(refusal) = self.refusal(client, &request, invalid) {
+            let counters = &mut self.roles[request.work.role()].counters;
+            match refusal {
+                Refusal::Busy(_) => counters.refused_busy += 1,
+                Refusal::Poison(_) => counters.refused_poison += 1,
+                Refusal::Draining
+                | Refusal::Invalid(_)
+                | Refusal::KeyInUse(_)
+                | Refusal::Unable(_) => {}
+            }
+            return self.refuse(client, &request, refusal);
+        }
+        let (id, key, role) = (request.job, request.key, request.work.role());
+        self.roles[role].accept(request.inline_bytes);
+        let shards = shard::cut(&request, self.devices_that_may_serve(role), &self.config);
+        let count = shards.len();
+        self.jobs.insert(Job::new(now, client, request, shards));
+        (0..count).for_each(|shard| self.enqueue(id, shard));
+        self.act(Action::Accept { client, key });
+    }
+
+    /// Answers a submission under a key that is taken, or whose verdict is remembered.
+    fn is_known(&mut self, client: ClientId, request: &JobRequest) -> bool {
+        let (job, key) = (request.job, request.key);
+        if let Some(live) = self.jobs.by_key(key) {
+            let live = &self.jobs[live];
+            let is_same = live.client == client
+                && live.request.work == request.work
+                && live.request.items == request.items;
+            if is_same {
+                self.act(Action::Discard { job });
+                self.act(Action::Accept { client, key });
+            } else {
+                self.refuse(client, request, Refusal::KeyInUse(key));
+            }
+            return true;
+        }
+        let Some(receipt) = self.verdicts.find(key) else { return false };
+        if receipt.program_hash == request.work.to_string() && receipt.items == request.items {
+            let receipt = Box::new(receipt.clone());
+            self.act(Action::Discard { job });
+            self.act(Action::Replay { client, key, receipt });
+        } else {
+            let text = format!("key {key} was used for another job; choose a new key");
+            self.refuse(client, request, Refusal::Invalid(text));
+        }
+        true
+    }
+
+    /// Why a submission is not accepted, if it is not.
+    fn refusal(
+        &self,
+        client: ClientId,
+        request: &JobRequest,
+        invalid: Option<String>,
+    ) -> Option<Refusal> {
+        if let Some(content) = request.content.filter(|&content| self.denylist.has(content)) {
+            return Some(Refusal::Poison(content));
+        }
+        if self.is_draining() {
+            return Some(Refusal::Draining);
+        }
+        let role = request.work.role();
+        let state = &self.roles[role];
+        if let Some(why) = invalid {
+            return Some(Refusal::Invalid(why));
+        }
+        let limit = if self.jobs.count_of(client, role) >= self.config.client_jobs_max {
+            Limit::ClientJobs
+        } else if state.queue.jobs() >= self.config.queue_jobs_max {
+            Limit::QueueJobs
+        } else if state.inline_bytes() + request.inline_bytes > self.config.queue_bytes_max {
+            Limit::QueueBytes
+        } else {
+            return None;
+        };
+        Some(Refusal::Busy(limit))
+    }
+
+    fn refuse(&mut self, client: ClientId, request: &JobRequest, refusal: Refusal) {
+        let (job, key) = (request.job, request.key);
+        self.act(Action::Refuse { client, job, key, refusal });
+    }
+
+    pub(crate) fn on_cancel(&mut self, now: Timestamp, client: ClientId, key: JobKey) {
+        // A key that is unknown here has its verdict already: cancel and completion have crossed.
+        let Some(job) = self.jobs.by_key(key) else { return };
+        if self.jobs[job].client != client {
+            return;
+        }
+        self.end_early(now, job, AttemptOutcome::Cancelled);
+        self.finish(now, job, Verdict::Cancelled, "cancelled by its client".to_owned());
+    }
+
+    pub(crate) fn on_client_gone(&mut self, now: Timestamp, client: ClientId) {
+        self.for_each_role(|pool, role| pool.orphan_jobs(now, client, role));
+    }
+
+    /// Nothing of a client's jobs is begun any more. What runs ends by itself and frees its device; its
+    /// result goes nowhere.
+    fn orphan_jobs(&mut self, now: Timestamp, client: ClientId, role: Role) {
+        let withdraws = self.roles[role].limits.concurrency.is_concurrent();
+        for id in self.jobs.take_of(client, role) {
+            let job = &mut self.jobs[id];
+            job.orphaned = true;
+            if withdraws {
+                let withdrawn =
+                    job.running().map(|(_, attempt, worker)| Action::Withdraw { worker, attempt });
+                self.actions.extend(withdrawn);
+            }
+            self.unqueue(id);
+            self.finish_if_ended(now, id);
+        }
+        self.roles[role].queue.forget(client);
+    }
+}

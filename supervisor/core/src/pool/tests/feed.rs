@@ -1,0 +1,122 @@
+//! Batches that wait behind another while a device idles.
+
+use gridpool_protocol::receipt::AttemptOutcome;
+
+use super::*;
+use crate::config::Concurrency;
+
+/// A pool whose workers may have two batches of cost 100 each, and wait a second.
+fn rig(devices: u32) -> Rig {
+    Rig::with(devices, |config| {
+        (config.feed_cost_max, config.feed_timeout) = (100, Duration::from_secs(1));
+    })
+}
+
+/// Jobs 1 and 2 run on workers 0 and 1, and job 3 waits behind job 1.
+fn fed(mut rig: Rig) -> Rig {
+    rig.submit_as(1, 1, |request| request.cost = 10);
+    rig.submit_as(1, 2, |request| request.cost = 20);
+    rig.submit(3);
+    assert_eq!((rig.dispatches(0), rig.dispatches(1)), (vec![vec![1], vec![3]], vec![vec![2]]));
+    rig
+}
+
+fn outcomes(rig: &Rig, key: u128) -> Vec<AttemptOutcome> {
+    let receipts = rig.receipts(key);
+    let [receipt] = receipts[..] else { panic!("{} verdicts", receipts.len()) };
+    receipt.attempts.iter().map(|attempt| attempt.outcome).collect()
+}
+
+#[test]
+fn a_job_behind_one_that_hangs_goes_to_a_device_that_idles() {
+    let mut rig = fed(rig(2));
+    rig.wait_ms(300);
+    rig.answer(1);
+    rig.wait_ms(699);
+    assert_eq!(rig.kills(), 0);
+    rig.wait_ms(1);
+    assert_eq!(rig.kills(), 1);
+    assert_eq!(rig.dispatches(1), [[0; 0]; 0], "its worker may still write the result");
+    rig.die(0, SIGKILL);
+    assert_eq!(rig.runs(1), Some((1, 2)), "it waited first");
+    rig.answer(1);
+    assert_eq!(rig.runs(1), Some((3, 2)));
+    rig.answer(1);
+    for key in [1, 3] {
+        assert_eq!(outcomes(&rig, key), [AttemptOutcome::Preempted, AttemptOutcome::Ok]);
+    }
+}
+
+#[test]
+fn nobody_is_killed_for_a_batch_that_waits_while_no_device_idles() {
+    let mut rig = fed(rig(2));
+    rig.wait_ms(20_000);
+    assert_eq!(rig.kills(), 0);
+    rig.answer(1);
+    assert_eq!(rig.kills(), 1, "it has waited for long enough");
+}
+
+#[test]
+fn nobody_is_killed_for_a_batch_that_waits_and_has_nobody_left_in_it() {
+    let mut rig = fed(rig(2));
+    rig.answer(1);
+    rig.cancel(3);
+    rig.wait_ms(20_000);
+    assert_eq!(rig.kills(), 0);
+}
+
+#[test]
+fn a_worker_that_is_silent_is_not_one_that_idles() {
+    let mut rig = fed(rig(2));
+    let feed_timeout = Duration::from_secs(3);
+    let concurrency = Concurrency::Exclusive { feed_cost_max: 100, feed_timeout };
+    rig.core.pool.roles[Role::Grid].limits.concurrency = concurrency;
+    rig.answer(1);
+    rig.mute.insert(1);
+    rig.wait_ms(4_999);
+    assert_eq!(rig.kills(), 0);
+}
+
+#[test]
+fn a_job_costs_one_worker_for_those_who_wait_and_is_no_suspect() {
+    let mut rig = Rig::with(2, |config| {
+        (config.feed_cost_max, config.feed_timeout) = (100, Duration::from_secs(1));
+        (config.attempts_max, config.poison_deaths, config.restart_limit) = (1, 1, 1);
+    });
+    rig = fed(rig);
+    rig.wait_ms(1_000);
+    rig.answer(1);
+    rig.die(0, SIGKILL);
+    rig.ready(0);
+    assert_eq!((rig.dispatches(1), rig.dispatches(0)), (vec![vec![1]], vec![vec![3]]));
+    rig.submit_as(1, 4, |request| request.cost = 100);
+    assert_eq!(rig.dispatches(0), [[3], [4]], "nobody waits behind job 1 again");
+    rig.answer(0);
+    rig.submit(5);
+    assert_eq!(rig.dispatches(0), [[4], [5]]);
+    rig.answer(0);
+    rig.answer(0);
+    rig.wait_ms(5_000);
+    rig.answer(1);
+    assert_eq!(rig.kills(), 1);
+    assert_eq!(outcomes(&rig, 1), [AttemptOutcome::Preempted, AttemptOutcome::Ok]);
+}
+
+#[test]
+fn nobody_is_sent_to_wait_behind_a_job_that_may_not_run_twice() {
+    let mut rig = rig(1);
+    rig.submit_as(1, 1, |request| request.idempotent = false);
+    rig.submit(2);
+    assert_eq!(rig.dispatches(0), [[1]]);
+}
+
+#[test]
+fn a_supervisor_that_was_stopped_takes_no_time_from_a_batch_in_front() {
+    let mut rig = fed(rig(2));
+    rig.answer(1);
+    rig.now = rig.now.after(Duration::from_secs(20));
+    rig.tell(Event::TimePassed);
+    assert_eq!(rig.kills(), 0, "its answer may have come and not been read");
+    rig.wait_ms(100);
+    assert_eq!(rig.kills(), 1);
+}

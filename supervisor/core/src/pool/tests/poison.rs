@@ -1,0 +1,162 @@
+//! Suspects: who is split from whom, who is convicted, and what is refused from then on.
+
+use gridpool_protocol::receipt::AttemptOutcome;
+
+use super::*;
+
+/// A pool of one device whose worker runs one launch of `count` joined jobs; their keys begin at 3.
+fn joined(count: u128) -> Rig {
+    let mut rig = Rig::with(1, |config| {
+        (config.feed_cost_max, config.join_cost_max, config.client_jobs_max) = (100, 1_000, 100);
+    });
+    for key in 1..3 {
+        rig.submit_as(1, key, |request| request.work = program(format!("p{key}")));
+    }
+    for key in 3..3 + count {
+        rig.submit_as(2, key, |request| (request.work, request.cost) = (program("a"), 1));
+    }
+    rig.answer(0);
+    rig.answer(0);
+    assert_eq!(rig.dispatches(0)[0].len() as u128, count);
+    rig
+}
+
+/// The first three jobs whose content is on the denylist.
+fn denylisted(rig: &Rig) -> Vec<u64> {
+    (1..=3).filter(|&job| rig.core.pool.denylist.has(content(job))).collect()
+}
+
+/// Whether a job of this program and number of items must say what it is.
+fn asks(rig: &Rig, hash: &str, items: u32) -> bool {
+    rig.core.pool.asks_for_content(&program(hash), items)
+}
+
+/// Runs the pool until nothing is left; every launch with `poison` in it kills its worker. How often
+/// that happened.
+fn run_out(rig: &mut Rig, poison: u64) -> u32 {
+    let mut deaths = 0;
+    while let Some(front) = rig.dispatches(0).first().cloned() {
+        if front.contains(&poison) {
+            deaths += 1;
+            rig.die_and_return(0, SIGSEGV);
+        } else {
+            rig.answer(0);
+        }
+    }
+    deaths
+}
+
+#[test]
+fn a_launch_that_kills_its_worker_is_halved_until_one_job_is_convicted() {
+    for (count, most) in [(2, 3), (3, 4), (8, 5), (64, 8)] {
+        for poison in [3, 3 + count / 2, 2 + count] {
+            let mut rig = joined(count);
+            let deaths = run_out(&mut rig, u64::try_from(poison).unwrap());
+            assert!(deaths <= most, "{deaths} deaths for {count} jobs");
+            assert_eq!(rig.verdicts(poison), [Verdict::Poison]);
+            for key in (3..3 + count).filter(|&key| key != poison) {
+                assert_eq!(rig.verdicts(key), [Verdict::Ok], "{key} of {count}");
+            }
+        }
+    }
+}
+
+#[test]
+fn suspects_are_halved_in_order_and_nobody_joins_or_waits_behind_them() {
+    let mut rig = joined(5);
+    rig.submit_as(2, 9, |request| request.work = program("a"));
+    rig.die_and_return(0, SIGSEGV);
+    assert_eq!(rig.dispatches(0), [[3, 4, 5]]);
+    for _ in 0..3 {
+        rig.answer(0);
+    }
+    assert_eq!(rig.dispatches(0), [[6, 7]], "and not the eighth, which is no suspect");
+}
+
+#[test]
+fn a_shared_death_costs_nobody_an_attempt() {
+    let mut rig = joined(2);
+    rig.die_and_return(0, SIGKILL);
+    assert_eq!(rig.dispatches(0), [[3]], "whatever it was");
+    for _ in 0..7 {
+        rig.die_and_return(0, SIGKILL);
+        while rig.dispatches(0) != [[3]] {
+            rig.answer(0);
+        }
+    }
+    assert_eq!(rig.verdicts(3), [], "seven attempts were its own");
+    rig.die(0, SIGKILL);
+    assert_eq!(rig.verdicts(3), [Verdict::Failed]);
+}
+
+#[test]
+fn a_convicts_content_is_refused_until_it_is_released() {
+    let mut rig = Rig::new(1);
+    rig.submit(1);
+    rig.die_and_return(0, SIGSEGV);
+    rig.die_and_return(0, SIGSEGV);
+    assert_eq!(rig.verdicts(1), [Verdict::Poison]);
+    let reason = &rig.receipts(1)[0].reason;
+    assert!(reason.contains(&format!("gridpool release {}", content(1))), "{reason}");
+    assert!(asks(&rig, "rot90", 1));
+    assert!(!asks(&rig, "rot90", 2) && !asks(&rig, "rot180", 1));
+    rig.submit_as(2, 2, |request| request.content = Some(content(1)));
+    assert_eq!(rig.refusals(), [&Refusal::Poison(content(1))]);
+    assert_eq!(rig.core.counters().refused_poison, 1);
+    rig.submit_as(2, 3, |request| request.content = Some(content(9)));
+    assert_eq!(rig.runs(0), Some((3, 1)), "another job of the same looks");
+    for release in [Release::Content(content(1)), Release::Contents] {
+        rig.tell(released(release));
+        assert!(!asks(&rig, "rot90", 1));
+    }
+    rig.submit_as(2, 4, |request| request.content = Some(content(1)));
+    assert_eq!(rig.refusals().len(), 1);
+}
+
+#[test]
+fn the_oldest_content_on_the_denylist_is_forgotten_first() {
+    let mut rig = Rig::with(1, |config| (config.denylist_max, config.poison_deaths) = (2, 1));
+    for key in 1..=3 {
+        rig.submit(key);
+        rig.die_and_return(0, SIGSEGV);
+    }
+    assert_eq!(denylisted(&rig), [2, 3]);
+}
+
+#[test]
+fn the_verdict_waits_until_it_is_known_what_to_refuse() {
+    let mut rig = Rig::new(1);
+    rig.hashes = false;
+    rig.submit(1);
+    rig.die_and_return(0, SIGSEGV);
+    rig.die_and_return(0, SIGSEGV);
+    assert_eq!(rig.verdicts(1), []);
+    assert_eq!(rig.runs(0), None, "and it does not run again");
+    rig.tell(Event::ContentHashed { job: JobId(1), content: None });
+    assert_eq!(rig.verdicts(1), [Verdict::Poison]);
+    assert_eq!(denylisted(&rig), []);
+    rig.submit(2);
+    rig.die_and_return(0, SIGSEGV);
+    rig.die_and_return(0, SIGSEGV);
+    rig.cancel(2);
+    assert_eq!(rig.verdicts(2), [Verdict::Cancelled]);
+    rig.tell(Event::ContentHashed { job: JobId(2), content: Some(content(2)) });
+    assert_eq!(denylisted(&rig), []);
+    let asked = rig.count(|action| matches!(action, Action::HashContent { .. }));
+    assert_eq!(asked, 2, "once for each");
+}
+
+#[test]
+fn a_job_that_fails_alone_after_a_shared_death_needs_two_deaths_of_its_own() {
+    let mut rig = joined(2);
+    rig.die_and_return(0, SIGSEGV);
+    rig.die_and_return(0, SIGSEGV);
+    assert_eq!(rig.verdicts(3), []);
+    while rig.dispatches(0) != [[3]] {
+        rig.answer(0);
+    }
+    rig.die(0, SIGSEGV);
+    assert_eq!(rig.verdicts(3), [Verdict::Poison]);
+    let outcomes: Vec<_> = rig.receipts(3)[0].attempts.iter().map(|a| a.outcome).collect();
+    assert_eq!(outcomes, [AttemptOutcome::WorkerDied; 3]);
+}

@@ -1,0 +1,218 @@
+//! A pool that has nothing to do: it keeps no worker, starts none, and gets all of them back.
+
+use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
+
+use super::*;
+
+/// A pool without workers, and those that it orders when it wakes.
+fn resting() -> Rig {
+    resting_with(|_| {})
+}
+
+fn resting_with(change: impl FnOnce(&mut PoolConfig)) -> Rig {
+    let mut rig = Rig::concurrent(1, 4, change);
+    rig.rest();
+    rig
+}
+
+/// The same, awake and READY.
+fn awake_with(change: impl FnOnce(&mut PoolConfig)) -> Rig {
+    let mut rig = resting_with(change);
+    rig.wake();
+    rig.offer(0, &["a"]);
+    rig.ready(0);
+    rig
+}
+
+fn load(name: &str) -> ModelOrder {
+    let (name, path) = (name.to_owned(), "/m/a.onnx".into());
+    ModelOrder::Load(ModelPlan { name, path, options: ModelOptions::default() })
+}
+
+fn is_unload(what: &ModelOrder) -> bool {
+    matches!(what, ModelOrder::Unload { .. })
+}
+
+impl Rig {
+    /// An operator wants the models changed.
+    fn change(&mut self, command: ModelOrder) {
+        let event = ClientEvent::ModelsChangeRequested { request: 1, command };
+        self.tell(Event::Client(ClientId(9), event));
+    }
+
+    /// What each worker was told about its models.
+    fn commands(&self) -> Vec<(u64, ModelOrder)> {
+        let command = |action: &Action| {
+            let Action::Command { number, command, .. } = action else { return None };
+            Some((*number, command.clone()))
+        };
+        self.actions().filter_map(command).collect()
+    }
+
+    /// The device's worker has done what it was told last, and has these models now.
+    fn does(&mut self, index: u32, models: &[&str]) {
+        let (number, _) = *self.commands().last().expect("it was told something");
+        self.offer(index, models);
+        let ended = WorkerEvent::CommandEnded { number, result: Ok(()) };
+        self.tell(Event::Worker(self.worker(index), ended));
+    }
+
+    /// The device's worker says that it has nothing, and loads what it is told to.
+    fn loads(&mut self, index: u32, name: &str) {
+        self.offer(index, &[]);
+        self.does(index, &[name]);
+    }
+}
+
+fn exited(rig: &mut Rig, worker: WorkerId, status: ExitStatus) {
+    let exit = Exit { status, fault: None, last_words: None };
+    rig.tell(Event::Worker(worker, WorkerEvent::Exited(exit)));
+}
+
+#[test]
+fn a_pool_that_rests_has_no_worker_and_takes_no_job_until_it_wakes() {
+    let mut rig = resting();
+    rig.is_whole = true;
+    rig.wait_ms(10_000);
+    assert_eq!(rig.seen, []);
+    rig.ask(1, "a");
+    let [Refusal::Invalid(why)] = rig.refusals()[..] else { panic!("{:?}", rig.seen) };
+    assert!(why.contains("model load"), "{why}");
+    rig.change(load("a"));
+    assert_eq!(rig.spawns(0).len(), 1);
+    rig.loads(0, "a");
+    rig.ready(0);
+    rig.ask(2, "a");
+    assert_eq!(rig.dispatches(0).concat(), [2]);
+}
+
+#[test]
+fn a_model_that_goes_is_kept_for_those_who_asked_whatever_dies_and_then_the_pool_rests() {
+    let mut rig = resting();
+    rig.is_whole = true;
+    rig.change(load("a"));
+    rig.loads(0, "a");
+    rig.ready(0);
+    rig.ask(1, "a");
+    rig.change(ModelOrder::Unload { name: "a".to_owned() });
+    rig.ask(2, "a");
+    assert_eq!(rig.refusals().len(), 1, "it takes nothing new");
+    rig.die(0, SIGKILL);
+    rig.wait_ms(50);
+    assert_eq!(rig.spawns(0).len(), 2, "one that dies meanwhile is replaced");
+    rig.offer(0, &["a"]);
+    rig.ready(0);
+    let stops = |rig: &Rig| rig.count(|action| matches!(action, Action::Stop { .. }));
+    let unloads = |rig: &Rig| rig.commands().iter().filter(|(_, what)| is_unload(what)).count();
+    assert_eq!((stops(&rig), unloads(&rig)), (0, 0), "it has a job");
+    rig.answer(0);
+    assert_eq!((rig.verdicts(1), stops(&rig), unloads(&rig)), (vec![Verdict::Ok], 0, 1));
+    rig.does(0, &[]);
+    assert_eq!(stops(&rig), 1, "there is nothing left to do");
+}
+
+#[test]
+fn a_pool_that_rests_may_wake_while_its_workers_end() {
+    let mut rig = awake_with(|_| {});
+    rig.rest();
+    assert_eq!(rig.count(|action| matches!(action, Action::Stop { .. })), 1);
+    rig.wake();
+    assert_eq!(rig.spawns(0).len(), 1, "the old process may still hold the device's memory");
+    rig.die(0, ExitStatus::Code(0));
+    rig.wait_ms(10);
+    assert_eq!(rig.spawns(0).len(), 2);
+    rig.rest();
+    rig.die(0, ExitStatus::Code(0));
+    rig.wait_ms(60_000);
+    assert_eq!(rig.spawns(0).len(), 2, "nothing is started while it rests");
+    assert_eq!(rig.core.counters().quarantines, 0);
+    rig.tell(Event::DrainRequested);
+    assert!(rig.actions().any(|action| matches!(action, Action::Leave { .. })));
+}
+
+#[test]
+fn whatever_is_submitted_while_old_processes_end_waits_for_the_new_ones() {
+    let mut rig = awake_with(|_| {});
+    rig.rest();
+    rig.wake();
+    assert!(rig.core.pool.awaits_workers(Role::Infer));
+    rig.ask(1, "a");
+    assert!(rig.verdicts(1).is_empty(), "the next process may have `a`");
+    // It comes for a pool that drains as well.
+    rig.tell(Event::DrainRequested);
+    rig.die(0, ExitStatus::Code(0));
+    assert_eq!(rig.spawns(0).len(), 2);
+    rig.offer(0, &["a"]);
+    rig.ready(0);
+    rig.answer(0);
+    assert_eq!(rig.verdicts(1), [Verdict::Ok]);
+}
+
+#[test]
+fn a_rest_gives_nobody_memory_that_another_has_and_forgives_no_backoff() {
+    let mut rig = awake_with(|config| config.reclaim_timeout = Duration::from_secs(1));
+    let worker = rig.worker(0);
+    rig.rest();
+    exited(&mut rig, worker, ExitStatus::Code(0));
+    rig.wake();
+    assert_eq!(rig.spawns(0).len(), 1, "its memory is not back");
+    rig.wait_ms(1_000);
+    assert_eq!(rig.spawns(0).len(), 2);
+    let mut rig = awake_with(|config| config.backoff_min = Duration::from_secs(1));
+    rig.die_and_return(0, SIGSEGV);
+    rig.die(0, SIGSEGV);
+    rig.rest();
+    rig.wait_ms(100);
+    rig.wake();
+    assert_eq!(rig.spawns(0).len(), 2, "the backoff is not over");
+    rig.wait_ms(900);
+    assert_eq!(rig.spawns(0).len(), 3);
+}
+
+#[test]
+fn a_device_whose_try_was_called_off_is_tried_when_the_pool_wakes() {
+    let mut rig = awake_with(|config| config.restart_limit = 1);
+    rig.die(0, SIGSEGV);
+    rig.wait(Duration::from_secs(60));
+    assert_eq!(rig.state(0), WorkerState::Starting, "it is tried");
+    let worker = rig.worker(0);
+    rig.rest();
+    rig.wait_ms(2_000);
+    assert_eq!(rig.spawns(0).len(), 2, "nothing is tried while it rests");
+    rig.exit(worker, ExitStatus::Code(0));
+    rig.wait_ms(2_000);
+    assert_eq!(rig.spawns(0).len(), 2);
+    rig.wake();
+    assert_eq!((rig.spawns(0).len(), rig.state(0)), (3, WorkerState::Starting));
+    rig.ready(0);
+    assert_eq!(rig.core.counters().quarantines, 1, "the rest was no fault of the device");
+    assert_eq!(rig.state(0), WorkerState::Ready);
+}
+
+#[test]
+fn a_drain_or_a_stop_of_a_pool_that_rests_starts_nobody_and_leaves() {
+    for order in [Event::DrainRequested, Event::StopRequested] {
+        let mut rig = resting();
+        rig.tell(order);
+        assert!(
+            rig.actions().all(|action| matches!(action, Action::Leave { .. })),
+            "{:?}",
+            rig.seen
+        );
+        assert_eq!(rig.seen.len(), 1);
+    }
+}
+
+#[test]
+fn one_that_has_to_be_killed_when_the_pool_rests_says_nothing_about_its_device() {
+    let mut rig = resting();
+    rig.wake();
+    let worker = rig.worker(0);
+    rig.rest();
+    rig.wait(PoolConfig::DEFAULT.kill_timeout);
+    assert_eq!(rig.kills(), 1);
+    rig.exit(worker, ExitStatus::Code(73));
+    assert_eq!((rig.core.counters().quarantines, rig.core.pool.is_misconfigured), (0, false));
+    rig.wake();
+    assert_eq!((rig.spawns(0).len(), rig.core.counters().restarts), (2, 0));
+}

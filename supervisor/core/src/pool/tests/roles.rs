@@ -1,0 +1,254 @@
+//! Both roles on one device: what belongs to a role, what to the device, and what to all.
+
+use gridpool_protocol::fault::FaultCode;
+use gridpool_protocol::message::ModelOrder;
+use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
+
+use super::*;
+
+const DEVICE: DeviceId = DeviceId { kind: DeviceKind::Gpu, index: 0 };
+const CLIENT: ClientId = ClientId(1);
+
+fn grid(generation: u32) -> WorkerId {
+    WorkerId { device: DEVICE, role: Role::Grid, generation }
+}
+
+fn infer(generation: u32) -> WorkerId {
+    WorkerId { device: DEVICE, role: Role::Infer, generation }
+}
+
+fn plan(name: &str) -> ModelPlan {
+    let path = format!("/m/{name}.onnx").into();
+    ModelPlan { name: name.to_owned(), path, options: ModelOptions::default() }
+}
+
+fn ready(name: &str) -> ModelInfo {
+    let mut info = ModelInfo::unavailable(name, String::new());
+    (info.state, info.contexts) = (ModelState::Ready, 1);
+    info
+}
+
+/// What is ordered, without what is only told.
+fn tell_at(core: &mut Core, now: Timestamp, event: Event) -> Vec<Action> {
+    core.handle(now, event);
+    let is_told = |action: &Action| matches!(action, Action::Note(_) | Action::DeathReport(_));
+    std::iter::from_fn(|| core.poll_action()).filter(|action| !is_told(action)).collect()
+}
+
+fn tell(core: &mut Core, event: Event) -> Vec<Action> {
+    tell_at(core, Timestamp::default(), event)
+}
+
+fn worker(worker: WorkerId, event: WorkerEvent) -> Event {
+    Event::Worker(worker, event)
+}
+
+fn exited(dead: WorkerId, status: ExitStatus) -> Event {
+    worker(dead, WorkerEvent::Exited(Exit { status, fault: None, last_words: None }))
+}
+
+fn spawned(actions: &[Action]) -> Vec<WorkerId> {
+    let of = |action: &Action| {
+        let Action::Spawn { worker, .. } = action else { return None };
+        Some(*worker)
+    };
+    actions.iter().filter_map(of).collect()
+}
+
+fn killed(actions: &[Action]) -> Vec<WorkerId> {
+    let of = |action: &Action| {
+        let Action::Kill { worker, .. } = action else { return None };
+        Some(*worker)
+    };
+    actions.iter().filter_map(of).collect()
+}
+
+fn sent_to(actions: &[Action]) -> Option<WorkerId> {
+    actions.iter().find_map(|action| {
+        if let Action::Dispatch { worker, .. } = action { Some(*worker) } else { None }
+    })
+}
+
+fn core(models: &[&str]) -> Core {
+    let models: Vec<_> = models.iter().map(|name| plan(name)).collect();
+    let policy = PolicyTable::default();
+    Core::new(PoolConfig::DEFAULT, policy, &[DEVICE], &models, HelperLimits::of)
+}
+
+/// Both roles on one device, READY, with the model `m`.
+fn both() -> Core {
+    let mut core = core(&["m"]);
+    let started = tell(&mut core, Event::TimePassed);
+    assert_eq!(spawned(&started), [grid(1), infer(2)], "one number for each process of the device");
+    let Action::Spawn { models, .. } = &started[1] else { panic!("{started:?}") };
+    assert_eq!(models[..], [plan("m")]);
+    let offer = WorkerEvent::ModelsReported(vec![ready("m")]);
+    assert_eq!(tell(&mut core, worker(infer(2), offer)), []);
+    for own in [grid(1), infer(2)] {
+        assert_eq!(tell(&mut core, worker(own, WorkerEvent::Ready(info(0)))), []);
+    }
+    core
+}
+
+fn submitted(job: u64, work: Work) -> Event {
+    let request = JobRequest {
+        job: JobId(job),
+        work,
+        key: JobKey(job.into()),
+        label: "p".into(),
+        items: 1,
+        cost: 1,
+        inline_bytes: 0,
+        deadline: Duration::from_secs(30),
+        priority: Priority::Normal,
+        idempotent: true,
+        divisible: false,
+        answer_inline: true,
+        content: None,
+    };
+    Event::Client(CLIENT, ClientEvent::Submitted(request))
+}
+
+fn load(name: &str) -> Event {
+    let command = ModelOrder::Load(plan(name));
+    Event::Client(CLIENT, ClientEvent::ModelsChangeRequested { request: 7, command })
+}
+
+/// The roles for which the device is out of service.
+fn out(core: &Core) -> Vec<Role> {
+    core.quarantines().map(|out| out.role).collect()
+}
+
+#[test]
+fn a_job_goes_to_a_worker_of_its_role_and_a_death_costs_that_role_alone() {
+    let mut core = both();
+    assert_eq!(sent_to(&tell(&mut core, submitted(1, model("m")))), Some(infer(2)));
+    assert_eq!(sent_to(&tell(&mut core, submitted(2, model("m")))), Some(infer(2)));
+    assert_eq!(sent_to(&tell(&mut core, submitted(3, program("p")))), Some(grid(1)));
+    tell(&mut core, exited(infer(2), SIGSEGV));
+    let again = tell(&mut core, worker(infer(2), WorkerEvent::Reclaimed));
+    assert_eq!(spawned(&again), [infer(3)]);
+    let rows: Vec<_> =
+        core.workers().into_iter().map(|(own, row)| (own, row.name, row.role)).collect();
+    let row = |own: WorkerId, name: &str| (Some(own), name.to_owned(), own.role.name().to_owned());
+    assert_eq!(rows, [row(grid(1), "gpu0#1"), row(infer(3), "gpu0#3")]);
+    assert_eq!((core.counters().accepted, core.counters().attempts), (3, 3));
+}
+
+#[test]
+fn models_that_cannot_be_served_end_no_pool_and_a_lost_device_is_lost_to_both() {
+    let mut core = both();
+    let told = tell(&mut core, exited(infer(2), ExitStatus::Code(73)));
+    assert!(!told.iter().any(|action| matches!(action, Action::Misconfigured { .. })));
+    assert_eq!(out(&core), [Role::Infer]);
+    let told = tell(&mut core, submitted(1, model("m")));
+    assert!(told.iter().any(|action| matches!(action, Action::Finish { .. })), "{told:?}");
+    let fault = FaultCode::Xid(79);
+    let told = tell(&mut core, Event::DeviceFault { device: DEVICE, fault });
+    assert_eq!(killed(&told), [grid(1)]);
+    assert_eq!(out(&core), [Role::Grid, Role::Infer]);
+}
+
+#[test]
+fn a_key_is_one_jobs_whatever_its_role() {
+    let mut core = both();
+    tell(&mut core, submitted(1, model("m")));
+    let Event::Client(client, ClientEvent::Submitted(mut request)) = submitted(2, program("q"))
+    else {
+        unreachable!("it is one")
+    };
+    request.key = JobKey(1);
+    let told = tell(&mut core, Event::Client(client, ClientEvent::Submitted(request)));
+    assert!(matches!(told[..], [Action::Refuse { .. }]), "{told:?}");
+}
+
+#[test]
+fn what_follows_the_end_of_a_worker_of_one_role_ends_none_of_the_other() {
+    let mut core = both();
+    tell(&mut core, exited(infer(2), SIGKILL));
+    let fault = FaultCode::Xid(109);
+    assert_eq!(tell(&mut core, Event::DeviceFault { device: DEVICE, fault }), []);
+    let fault = FaultCode::Xid(48);
+    let told = tell(&mut core, Event::DeviceFault { device: DEVICE, fault });
+    assert_eq!(killed(&told), [grid(1)], "that is news: {told:?}");
+}
+
+#[test]
+fn all_leave_together() {
+    let mut core = both();
+    let orders = tell(&mut core, Event::DrainRequested);
+    assert_eq!(orders, [grid(1), infer(2)].map(|worker| Action::Stop { worker }));
+    assert_eq!(tell(&mut core, exited(grid(1), ExitStatus::Code(0))), []);
+    let last = tell(&mut core, exited(infer(2), ExitStatus::Code(0)));
+    assert_eq!(last, [Action::Leave { verdicts: Vec::new() }]);
+}
+
+#[test]
+fn a_pool_that_leaves_says_what_became_of_the_jobs_that_it_had() {
+    let mut core = both();
+    tell(&mut core, submitted(1, program("p")));
+    let attempt = AttemptId { job: JobId(1), number: 1 };
+    let answer = WorkerEvent::Answered { attempt, result: Ok(report()) };
+    tell(&mut core, worker(grid(1), answer));
+    tell(&mut core, submitted(2, program("p")));
+    tell(&mut core, Event::DrainRequested);
+    tell(&mut core, Event::EndRequested);
+    tell(&mut core, exited(grid(1), SIGKILL));
+    let last = tell(&mut core, exited(infer(2), SIGKILL));
+    assert_eq!(last, [Action::Leave { verdicts: vec![(Verdict::Cancelled, 1)] }]);
+}
+
+#[test]
+fn a_device_that_is_stuck_with_a_worker_of_one_role_is_out_for_the_other() {
+    let mut core = both();
+    tell(&mut core, worker(grid(1), WorkerEvent::BeaconLost { last_words: None }));
+    let soon = Timestamp(PoolConfig::DEFAULT.kill_timeout);
+    let told = tell_at(&mut core, soon, worker(infer(2), WorkerEvent::Heard));
+    assert_eq!(killed(&told), [infer(2)]);
+    assert_eq!(out(&core), [Role::Grid, Role::Infer]);
+    let whys: Vec<_> = core.quarantines().map(|out| out.why.to_owned()).collect();
+    assert_eq!(whys, ["gpu0#1 does not die: SIGKILL had no effect in time"; 2]);
+}
+
+#[test]
+fn the_first_model_may_come_late_and_the_last_may_go() {
+    let mut core = core(&[]);
+    assert_eq!(spawned(&tell(&mut core, Event::TimePassed)), [grid(1)]);
+    assert_eq!((core.workers().len(), core.is_resting(Role::Infer)), (1, true));
+    assert_eq!(spawned(&tell(&mut core, load("m"))), [infer(2)]);
+    assert_eq!(core.workers().len(), 2);
+    tell(&mut core, exited(grid(1), SIGKILL));
+    let again = tell(&mut core, worker(grid(1), WorkerEvent::Reclaimed));
+    assert_eq!(spawned(&again), [grid(3)], "one number after the other, whatever the role");
+    let told = tell(&mut core, worker(infer(2), WorkerEvent::ModelsReported(Vec::new())));
+    let [Action::Command { number, .. }] = told[..] else { panic!("{told:?}") };
+    assert_eq!(tell(&mut core, worker(infer(2), WorkerEvent::Ready(info(0)))), []);
+    let result = Err("no room".to_owned());
+    let told = tell(&mut core, worker(infer(2), WorkerEvent::CommandEnded { number, result }));
+    let stop = Action::Stop { worker: infer(2) };
+    assert!(matches!(&told[..], [Action::Reply { result: Err(_), .. }, last] if *last == stop));
+    tell(&mut core, exited(infer(2), ExitStatus::Code(0)));
+    assert_eq!((core.workers().len(), core.is_resting(Role::Infer)), (1, true));
+}
+
+#[test]
+fn what_the_driver_tells_is_counted_once_for_both_roles_and_not_if_it_was_to_be_expected() {
+    let mut core = both();
+    let told = |core: &Core| {
+        let (_, _, faults) = core.metrics(Timestamp::default());
+        faults.into_iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&core), []);
+    for fault in [FaultCode::Xid(63), FaultCode::Recovery(0), FaultCode::Nvml(999)] {
+        tell(&mut core, Event::DeviceFault { device: DEVICE, fault });
+    }
+    assert_eq!(told(&core), [(FaultCode::Xid(63), 1), (FaultCode::Nvml(999), 1)]);
+    tell(&mut core, exited(infer(2), SIGSEGV));
+    tell(&mut core, Event::DeviceFault { device: DEVICE, fault: FaultCode::Xid(43) });
+    let all = told(&core);
+    assert!(all.contains(&(FaultCode::Signal(11), 1)), "{all:?}");
+    assert_eq!(all.len(), 3, "{all:?}");
+    let (roles, devices, _) = core.metrics(Timestamp::default());
+    assert_eq!(roles.iter().map(|row| row.role).collect::<Vec<_>>(), [Role::Grid, Role::Infer]);
+    assert_eq!(devices.iter().map(|row| row.generation).collect::<Vec<_>>(), [1, 2]);
+}

@@ -1,0 +1,70 @@
+//! What is shown of workers and of what waits, beyond their states.
+
+use super::*;
+
+fn in_hand(rig: &Rig, index: u32) -> Option<(u64, usize, u64, Duration)> {
+    let in_hand = rig.core.in_hand(rig.worker(index))?;
+    Some((in_hand.job.0, in_hand.jobs, in_hand.items, rig.now.since(in_hand.since)))
+}
+
+fn items_done(rig: &Rig) -> u64 {
+    rig.rows()[0].items_done
+}
+
+#[test]
+fn a_worker_shows_what_it_runs_and_for_how_long_until_it_has_answered() {
+    let mut rig = Rig::with(1, |config| config.join_cost_max = 1_000);
+    assert_eq!(in_hand(&rig, 0), None);
+    rig.submit_as(1, 1, |request| request.items = 5);
+    (2..=3).for_each(|key| rig.submit_as(1, key, |request| request.items = 7));
+    rig.wait_ms(40);
+    assert_eq!(in_hand(&rig, 0), Some((1, 1, 5, Duration::from_millis(40))));
+    rig.answer(0);
+    rig.wait_ms(9);
+    let joined = Some((2, 2, 14, Duration::from_millis(9)));
+    assert_eq!(in_hand(&rig, 0), joined, "both in one launch");
+    rig.answer(0);
+    rig.answer(0);
+    assert_eq!(in_hand(&rig, 0), None);
+}
+
+#[test]
+fn of_several_requests_a_worker_shows_the_one_that_it_has_had_longest() {
+    let mut rig = Rig::concurrent(1, 3, |_| {});
+    rig.wake();
+    rig.offer(0, &["a"]);
+    rig.ready(0);
+    for key in 1..=3 {
+        rig.ask(key, "a");
+        rig.wait_ms(10);
+    }
+    assert_eq!(in_hand(&rig, 0), Some((1, 3, 3, Duration::from_millis(30))));
+    rig.answer(0);
+    assert_eq!(in_hand(&rig, 0), Some((2, 2, 2, Duration::from_millis(20))));
+}
+
+#[test]
+fn items_count_when_they_have_a_result_and_stay_counted_when_the_worker_dies() {
+    let mut rig = Rig::new(1);
+    (1..=2).for_each(|key| rig.submit_as(1, key, |request| request.items = 5));
+    rig.answer(0);
+    assert_eq!(items_done(&rig), 5);
+    rig.die_and_return(0, SIGSEGV);
+    assert_eq!(items_done(&rig), 5, "what it died over gave none");
+    rig.reply(0, Err(AttemptError::Refused("no".to_owned())));
+    assert_eq!((items_done(&rig), rig.rows()[0].jobs_done), (5, 2));
+}
+
+#[test]
+fn what_waits_has_waited_since_it_was_accepted_whatever_runs_and_however_often() {
+    let mut rig = Rig::new(1);
+    rig.submit(1);
+    assert_eq!(rig.core.waits_since(), None, "it runs");
+    rig.wait_ms(10);
+    rig.submit(2);
+    rig.wait_ms(10);
+    rig.submit(3);
+    assert_eq!(rig.core.waits_since(), Some(Timestamp(Duration::from_millis(10))));
+    rig.die(0, SIGSEGV);
+    assert_eq!(rig.core.waits_since(), Some(Timestamp::default()), "the first waits again");
+}

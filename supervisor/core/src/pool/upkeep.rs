@@ -1,0 +1,251 @@
+//! What is always true between events: nothing late is waiting, every slot that is due has a process,
+//! every idle worker has a job if one may go there, and a pool that drains ends.
+
+use std::time::Duration;
+
+use gridpool_protocol::ids::Role;
+use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
+use gridpool_protocol::status::Counters;
+
+use super::Pool;
+use super::devices::Device;
+use super::kill::{Freed, KillCause};
+use super::process::{Process, Stage};
+use super::roles::Phase;
+use super::service::Told;
+use super::slots::Slot;
+use crate::action::{Action, Note};
+use crate::event::Timestamp;
+
+impl Pool {
+    /// Gives workers the time back in which the supervisor did not listen to them.
+    pub(crate) fn excuse(&mut self, now: Timestamp, gap: Duration) {
+        self.slots.iter_mut().for_each(|slot| slot.excuse(now, gap));
+    }
+
+    /// When time alone will change something.
+    pub(crate) fn deadline(&self) -> Option<Timestamp> {
+        let slots = self.slots.iter().filter_map(|slot| slot.wakes_at(&self.config));
+        let job = self.jobs.next_deadline().map(|(at, _)| at);
+        let drain =
+            self.drain_until.filter(|_| self.roles.iter().any(|(_, role)| !role.is_leaving()));
+        let feeds = self.slots.iter().filter_map(|slot| self.feed_timeout_of(slot));
+        let starts = (0..self.slots.len()).filter_map(|index| self.may_start_at(index));
+        slots.chain(job).chain(drain).chain(feeds).chain(starts).min()
+    }
+
+    /// Does what is due.
+    pub(crate) fn advance(&mut self, now: Timestamp) {
+        self.expire_jobs(now);
+        self.expire_slots(now);
+        self.for_each_role(|pool, role| {
+            pool.give_up_if_no_device(now, role);
+            pool.give_up_if_unavailable(now, role);
+            pool.end_drain(now, role);
+        });
+        self.start_workers(now);
+        self.for_each_role(|pool, role| {
+            pool.dispatch(now, role);
+            // A standby that takes over from a worker that is killed may have work at once.
+            while pool.free_what_waits(now, role) {
+                pool.dispatch(now, role);
+            }
+            pool.roles[role].note_waiting();
+        });
+    }
+
+    /// Tells what has come of an event, now that all of it is done.
+    pub(crate) fn tell(&mut self, now: Timestamp) {
+        self.complete_death_report(now);
+        if std::mem::take(&mut self.services_changed) {
+            self.tell_services(now);
+        }
+    }
+
+    fn expire_jobs(&mut self, now: Timestamp) {
+        while let Some((at, id)) = self.jobs.next_deadline() {
+            if at > now {
+                return;
+            }
+            self.end_early(now, id, AttemptOutcome::Deadline);
+            self.finish(now, id, Verdict::Deadline, "its deadline passed".to_owned());
+        }
+    }
+
+    fn expire_slots(&mut self, now: Timestamp) {
+        for index in 0..self.slots.len() {
+            let slot = &mut self.slots[index];
+            if slot.wakes_at(&self.config).is_none_or(|at| at > now) {
+                continue;
+            }
+            let Some(process) = slot.process() else {
+                slot.reclaimed();
+                continue;
+            };
+            let cause = match process.stage() {
+                Stage::Ready { .. } | Stage::Standby | Stage::Starting { .. } => KillCause::Hang,
+                Stage::Busy(outstanding) => match outstanding.free_at() {
+                    Some((at, why)) if at <= now => KillCause::FreeDevice(Freed::Ended(why)),
+                    Some(_) | None => KillCause::Hang,
+                },
+                Stage::Stopping { .. } => KillCause::Leaving,
+                Stage::Killed(_) => {
+                    self.give_up_process(now, index);
+                    continue;
+                }
+            };
+            self.kill(now, index, cause);
+        }
+    }
+
+    fn give_up_if_no_device(&mut self, now: Timestamp, role: Role) {
+        if self.roles[role].queue.is_empty() || self.devices_that_may_serve(role) > 0 {
+            return;
+        }
+        let reason = format!("no device is left: {}", self.why_no_device(now, role));
+        for id in self.roles[role].queue.all_jobs() {
+            self.end_early(now, id, AttemptOutcome::Preempted);
+            self.finish(now, id, Verdict::DeviceLost, reason.clone());
+        }
+    }
+
+    /// Why no device serves a role: the state of each.
+    pub(crate) fn why_no_device(&self, now: Timestamp, role: Role) -> String {
+        let why = |device: &Device| device.service(role).why_out(now, device.id);
+        self.devices.iter().map(why).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Finishes what is accepted, then stops.
+    pub(crate) fn drain(&mut self, now: Timestamp) {
+        self.count_before_end();
+        let until = now.after(self.config.drain_timeout);
+        self.drain_until.get_or_insert(until);
+    }
+
+    fn count_before_end(&mut self) {
+        if self.before_end.is_none() {
+            self.before_end = Some(self.counters());
+        }
+    }
+
+    /// The workers of a role leave when it has no job any more, or when the drain has taken too long.
+    fn end_drain(&mut self, now: Timestamp, role: Role) {
+        let Some(until) = self.drain_until.filter(|_| !self.roles[role].is_leaving()) else {
+            return self.leave_if_gone(role);
+        };
+        if !self.roles[role].has_jobs() {
+            self.roles[role].phase = Phase::Leaving;
+            self.stop_workers(now, role);
+            self.close_slots(role);
+        } else if now >= until {
+            self.end_role(now, role);
+        }
+        self.leave_if_gone(role);
+    }
+
+    fn leave_if_gone(&mut self, role: Role) {
+        let is_gone = |slot: &Slot| slot.process().is_none_or(Process::is_unkillable);
+        if self.roles[role].phase != Phase::Leaving
+            || !self.slots.of_role(role).all(|(_, slot)| is_gone(slot))
+        {
+            return;
+        }
+        self.roles[role].phase = Phase::Left;
+        if self.roles.iter().all(|(_, state)| state.phase == Phase::Left) {
+            let (before, now) = (self.before_end.unwrap_or_default(), self.counters());
+            let verdicts = now.verdicts().into_iter().zip(before.verdicts());
+            let given = verdicts.map(|((verdict, now), (_, before))| (verdict, now - before));
+            let verdicts = given.filter(|&(_, count)| count > 0).collect();
+            self.act(Action::Leave { verdicts });
+        }
+    }
+
+    /// Ends now: every job gets its verdict, every worker is killed.
+    pub(crate) fn stop(&mut self, now: Timestamp) {
+        self.count_before_end();
+        self.for_each_role(|pool, role| pool.end_role(now, role));
+    }
+
+    fn end_role(&mut self, now: Timestamp, role: Role) {
+        if self.roles[role].phase == Phase::Left {
+            return;
+        }
+        self.roles[role].phase = Phase::Leaving;
+        for id in self.jobs.ids() {
+            if self.jobs[id].role() == role {
+                self.end_early(now, id, AttemptOutcome::Cancelled);
+                let reason = "the pool stopped before it was finished".to_owned();
+                self.finish(now, id, Verdict::Cancelled, reason);
+            }
+        }
+        for index in 0..self.slots.len() {
+            let slot = &self.slots[index];
+            let is_killed = |process: &Process| process.killed().is_some();
+            if slot.role == role && slot.process().is_some_and(|process| !is_killed(process)) {
+                self.kill(now, index, KillCause::Leaving);
+            }
+        }
+        self.close_slots(role);
+    }
+
+    fn close_slots(&mut self, role: Role) {
+        self.slots.iter_mut().filter(|slot| slot.role == role).for_each(Slot::close);
+    }
+
+    /// Asks every worker of a role to end: none has a job.
+    pub(super) fn stop_workers(&mut self, now: Timestamp, role: Role) {
+        let kill_at = now.after(self.config.kill_timeout);
+        for slot in self.slots.iter_mut().filter(|slot| slot.role == role) {
+            if let Some(process) = slot.process_mut().filter(|process| !process.is_ending()) {
+                process.stop(kill_at);
+                self.ended.push(process.worker);
+                self.actions.push_back(Action::Stop { worker: process.worker });
+            }
+        }
+    }
+
+    /// Tells which services have gone out and which are back, and whether none can ever come back. Of a
+    /// role that rests it is told when that wakes.
+    fn tell_services(&mut self, now: Timestamp) {
+        let roles = &self.roles;
+        for device in self.devices.iter_mut() {
+            let id = device.id;
+            let serves = |&(role, _): &(Role, _)| roles[role].phase == Phase::Serving;
+            for (role, service) in device.services_mut().filter(serves) {
+                let note = match service.tell() {
+                    Some(Told::Back) => Note::DeviceBack { device: id, role },
+                    Some(Told::Out { probe_at }) => Note::DeviceOut {
+                        device: id,
+                        role,
+                        why: service.last_fault.clone(),
+                        rule: service.rule(),
+                        probed_in: probe_at.map(|at| at.since(now)),
+                    },
+                    None => continue,
+                };
+                self.actions.push_back(Action::Note(note));
+            }
+        }
+        let was_misconfigured = self.is_misconfigured;
+        self.is_misconfigured =
+            self.devices.iter().all(|d| d.service(Role::Grid).is_misconfigured());
+        if self.is_misconfigured && !was_misconfigured {
+            let faults = self.devices.iter().map(|d| d.service(Role::Grid).last_fault.clone());
+            let faults = faults.collect();
+            self.act(Action::Misconfigured { faults });
+        }
+    }
+
+    /// Sums since the start, over all roles.
+    pub(crate) fn counters(&self) -> Counters {
+        let all = self.roles.iter().map(|(role, _)| self.counters_of(role));
+        all.fold(Counters::default(), Counters::plus)
+    }
+
+    /// The same of one role.
+    pub(super) fn counters_of(&self, role: Role) -> Counters {
+        let quarantines =
+            self.devices.iter().map(|device| device.service(role).quarantines()).sum();
+        Counters { quarantines, ..self.roles[role].counters }
+    }
+}

@@ -1,0 +1,216 @@
+//! Flags that several commands take, and how their values are read.
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::builder::BoolishValueParser;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, FromArgMatches};
+use gridpool_protocol::limits::DEADLINE_MAX;
+use nix::sys::signal::Signal;
+
+use crate::config::{ConfigError, Overrides, Settings};
+
+/// Flags of `serve`.
+#[derive(Debug, Args)]
+pub(super) struct ServeFlags {
+    #[command(flatten)]
+    pool: PoolFlags,
+    #[command(flatten)]
+    socket: SocketFlag,
+    #[command(flatten)]
+    http: HttpFlag,
+    #[command(flatten)]
+    chaos: ChaosFlag,
+}
+
+/// Flags of every command that starts a pool.
+#[derive(Debug, Args)]
+pub(super) struct PoolFlags {
+    // First, before all other structs too: a struct that reads a flag removes it.
+    #[command(flatten)]
+    environment: Environment,
+    /// Devices: `all` GPUs (the default), `0,1`, a `GPU-…` UUID, or `cpu:N` for N workers on the CPU.
+    #[arg(long, env = "GRIDPOOL_DEVICES")]
+    devices: Option<String>,
+    /// Standby processes on every device, from 0 to 4; each holds a CUDA context.
+    #[arg(long, value_name = "N", env = "GRIDPOOL_STANDBY")]
+    #[arg(value_parser = whole::<u32>(0..=4))]
+    standby: Option<u32>,
+    /// The config file, in TOML.
+    #[arg(long, value_name = "FILE", env = "GRIDPOOL_CONFIG")]
+    pub(super) config: Option<PathBuf>,
+    /// The worker's binary; the default is `gridpool-worker` beside this program.
+    #[arg(long, value_name = "FILE", env = "GRIDPOOL_WORKER_BIN")]
+    worker_bin: Option<PathBuf>,
+    /// Serve this ONNX model under this name; repeat for more models. `[[model]]` in the config file has
+    /// more options.
+    #[arg(long = "model", value_name = "NAME=PATH")]
+    models: Vec<String>,
+    /// ONNX Runtime's library; the default is `ORT_DYLIB_PATH`, then the usual places.
+    #[arg(long, value_name = "FILE", env = "GRIDPOOL_ONNXRUNTIME")]
+    onnxruntime: Option<PathBuf>,
+}
+
+/// Whether jobs may inject faults.
+#[derive(Debug, Args)]
+pub(super) struct ChaosFlag {
+    /// Accept jobs that inject a fault into a worker, as `gridpool chaos` does. Every client of the pool
+    /// can then kill its workers.
+    #[arg(long, env = "GRIDPOOL_ALLOW_CHAOS", value_parser = BoolishValueParser::new())]
+    #[arg(value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    allow_chaos: Option<bool>,
+}
+
+/// Whether a pool serves HTTP.
+#[derive(Debug, Args)]
+pub(super) struct HttpFlag {
+    /// Also serve the Open Inference Protocol at this address and port, such as 127.0.0.1:8000. Everyone
+    /// who can reach the port can run jobs.
+    #[arg(long, value_name = "ADDR", env = "GRIDPOOL_HTTP")]
+    http: Option<String>,
+}
+
+/// Flags of `models` and `model list`.
+#[derive(Debug, Args)]
+pub(super) struct ModelsFlags {
+    #[command(flatten)]
+    pub(super) socket: SocketFlag,
+    /// Print one JSON document.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// The socket of a pool.
+#[derive(Debug, Args)]
+pub(super) struct SocketFlag {
+    /// The pool's socket; the default is `$XDG_RUNTIME_DIR/gridpool/pool.sock`.
+    #[arg(long, env = "GRIDPOOL_SOCKET")]
+    pub(super) socket: Option<PathBuf>,
+}
+
+/// The flags whose value comes from the environment, with their dashes.
+#[derive(Debug)]
+struct Environment(BTreeSet<String>);
+
+impl FromArgMatches for Environment {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let ids = matches.ids().map(clap::Id::as_str);
+        let given = ids.filter(|id| matches.value_source(id) == Some(ValueSource::EnvVariable));
+        Ok(Self(given.map(|id| format!("--{}", id.replace('_', "-"))).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for Environment {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        command
+    }
+}
+
+impl ServeFlags {
+    /// The settings of a pool with these flags.
+    pub(super) fn settings(&self) -> Result<Settings, ConfigError> {
+        let overrides = self.pool.overrides(self.socket.socket.clone());
+        let overrides = self.chaos.over(self.http.over(overrides));
+        Settings::resolve(overrides, self.pool.config.as_deref())
+    }
+
+    /// The config file, if the flag is there.
+    pub(super) fn config(&self) -> Option<&Path> {
+        self.pool.config.as_deref()
+    }
+}
+
+impl PoolFlags {
+    pub(super) fn overrides(&self, socket: Option<PathBuf>) -> Overrides {
+        Overrides {
+            devices: self.devices.clone(),
+            socket,
+            worker_bin: self.worker_bin.clone(),
+            http: None,
+            standbys: self.standby,
+            allow_chaos: None,
+            models: self.models.clone(),
+            onnxruntime: self.onnxruntime.clone(),
+            environment: self.environment.0.clone(),
+        }
+    }
+}
+
+impl ChaosFlag {
+    /// Adds this flag to others.
+    pub(super) fn over(&self, flags: Overrides) -> Overrides {
+        Overrides { allow_chaos: self.allow_chaos, ..flags }
+    }
+}
+
+impl HttpFlag {
+    /// Adds this flag to others.
+    pub(super) fn over(&self, flags: Overrides) -> Overrides {
+        Overrides { http: self.http.clone(), ..flags }
+    }
+}
+
+/// A parser of whole numbers in a range; its error names the range.
+pub(super) fn whole<T: TryFrom<u64>>(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        let number = number.and_then(|number: u64| T::try_from(number).ok());
+        let (least, most) = (range.start(), range.end());
+        number.ok_or_else(|| format!("write a whole number from {least} to {most}"))
+    }
+}
+
+pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let wrong = || {
+        format!("write a number of seconds from 0 to {}, such as 30 or 0.5", DEADLINE_MAX.as_secs())
+    };
+    let seconds: f64 = text.parse().map_err(|_| wrong())?;
+    let span = Duration::try_from_secs_f64(seconds).map_err(|_| wrong())?;
+    if span > DEADLINE_MAX { Err(wrong()) } else { Ok(span) }
+}
+
+pub(super) fn parse_signal(text: &str) -> Result<Signal, String> {
+    let name = text.to_uppercase();
+    let name = if name.starts_with("SIG") { name } else { format!("SIG{name}") };
+    let by_number = || text.parse::<i32>().ok().and_then(|number| Signal::try_from(number).ok());
+    let signal = name.parse().ok().or_else(by_number);
+    signal.ok_or_else(|| {
+        format!("`{text}` is not a signal: write KILL, TERM, STOP, SEGV or a number")
+    })
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_and_deadlines_are_read_or_refused_with_a_sentence() {
+        for text in ["KILL", "sigkill", "9"] {
+            assert_eq!(parse_signal(text), Ok(Signal::SIGKILL));
+        }
+        assert!(parse_signal("FOO").unwrap_err().contains("is not a signal"));
+        let up_to_4 = whole::<u32>(0..=4);
+        assert_eq!(["0", "4"].map(&up_to_4), [Ok(0), Ok(4)]);
+        for text in ["5", "x", "", "-1", "1.5", "99999999999999999999"] {
+            assert_eq!(up_to_4(text).unwrap_err(), "write a whole number from 0 to 4", "{text}");
+        }
+        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
+        for text in ["-1", "x", "inf", "nan", "1e9"] {
+            assert!(parse_seconds(text).unwrap_err().contains("a number of seconds"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Swapped arguments: a file in place of the program, or a program or model in place of a file.
+//!
+//! Runs only after another error, and replaces its message.
+
+use std::path::{Path, PathBuf};
+
+use gridpool_protocol::program::{Program, ProgramError, Ties};
+
+use super::error::CommandError;
+use super::input::InputError;
+
+/// The error of a program that does not compile; it may be a file.
+pub(super) fn program(text: &str, inputs: &[PathBuf], error: ProgramError) -> CommandError {
+    let Some(kind) = kind_of(Path::new(text)) else {
+        return CommandError::Program(error);
+    };
+    let program = inputs.iter().filter_map(|input| input.to_str()).find(|text| is_program(text));
+    CommandError::Misplaced(match program {
+        Some(program) => format!(
+            "`{text}` is {kind}, not a program: write the program first, '{program}' {text}"
+        ),
+        None => format!(
+            "`{text}` is {kind}, not a program: write the program first, PROGRAM {text}; for a program in \
+             a file write \"$(cat FILE)\""
+        ),
+    })
+}
+
+/// The error of a missing input; it may be another op of the program.
+pub(super) fn input(program: &str, inputs: &[PathBuf], error: InputError) -> CommandError {
+    let missing = inputs.iter().filter(|input| kind_of(input).is_none());
+    let step = missing.filter_map(|input| input.to_str()).find(|text| is_program(text));
+    match step {
+        Some(step) => CommandError::Misplaced(format!(
+            "there is no file `{step}`: if it belongs to the program, write '{program} | {step}'"
+        )),
+        None => error.into(),
+    }
+}
+
+/// The error of a model and an input in each other's places.
+pub(super) fn model(model: &str, input: &Path) -> Option<CommandError> {
+    let kind = kind_of(Path::new(model)).filter(|_| kind_of(input).is_none())?;
+    let other = input.display();
+    let said =
+        format!("`{model}` is {kind}, not a model's name: write the model first, {other} {model}");
+    (other.to_string() != "-").then_some(CommandError::Misplaced(said))
+}
+
+fn is_program(text: &str) -> bool {
+    Program::compile(text, Ties::default()).is_ok()
+}
+
+fn kind_of(path: &Path) -> Option<&'static str> {
+    match path.is_dir() {
+        true => Some("a folder"),
+        false => path.exists().then_some("a file"),
+    }
+}

@@ -1,0 +1,171 @@
+//! The block of a death in words and as fields, death by death.
+
+use gridpool_protocol::ids::{ClientId, DeviceId, DeviceKind, JobId, Role, WorkerId};
+use gridpool_protocol::receipt::{DeviceInfo, Verdict};
+
+use super::*;
+use gridpool_core::action::KillReason;
+use gridpool_core::event::Exit;
+
+fn attempt(job: u64, number: u32) -> AttemptId {
+    AttemptId { job: JobId(job), number }
+}
+
+fn lost(job: u64, waited: bool, disposition: Disposition) -> LostAttempt {
+    LostAttempt::new(attempt(job, 2), "rot90 | fill(0, 5)", waited, disposition)
+}
+
+fn worker(generation: u32) -> WorkerId {
+    let device = DeviceId { kind: DeviceKind::Gpu, index: 0 };
+    WorkerId { device, role: Role::Grid, generation }
+}
+
+/// The death of gpu0#3 by SIGSEGV, with nothing in hand.
+fn death() -> DeathReport {
+    DeathReport {
+        worker: worker(3),
+        device: DeviceInfo {
+            kind: DeviceKind::Gpu,
+            index: 0,
+            name: "NVIDIA H200".to_owned(),
+            uuid: "GPU-1".to_owned(),
+            driver: "580".to_owned(),
+        },
+        exit: Exit { status: ExitStatus::Signal(11), fault: None, last_words: None },
+        killed: None,
+        is_expected: false,
+        lived: Duration::from_millis(12_345),
+        ready_after: Some(Duration::from_millis(250)),
+        answered: 1,
+        attempts: Vec::new(),
+        attempts_more: 0,
+        driver: None,
+        served_by: None,
+        next: Next::Restart(Duration::ZERO),
+    }
+}
+
+fn told(report: DeathReport) -> Death {
+    Death { report, pid: 4_711, ordered: None, met_by: None, stderr: Vec::new() }
+}
+
+fn lines(death: &Death) -> Vec<String> {
+    let block = human(death);
+    let mut lines = block.split('\n');
+    assert_eq!(lines.next(), Some(""), "the block starts below the line of the event");
+    lines.map(|line| line.strip_prefix("    ").expect("it is indented").to_owned()).collect()
+}
+
+#[test]
+fn a_signal_of_nobody_we_know_is_told_with_what_the_worker_had() {
+    let attempts = [
+        lost(5, false, Disposition::Waits { suspects: 2 }),
+        lost(6, false, Disposition::Runs(worker(1))),
+        lost(7, false, Disposition::Verdict(Verdict::Failed)),
+        lost(8, false, Disposition::Denylisted),
+        lost(
+            9,
+            true,
+            Disposition::Over { verdict: Verdict::Ok, by: Some("gpu1#1".parse().unwrap()) },
+        ),
+        lost(10, false, Disposition::Over { verdict: Verdict::Deadline, by: None }),
+        lost(11, false, Disposition::ShardOver),
+        lost(12, false, Disposition::Unheard),
+    ];
+    let death = DeathReport { attempts: attempts.into(), attempts_more: 3, ..death() };
+    let jobs = fields(&told(death.clone()))["jobs"].clone();
+    assert_eq!((&jobs[1]["runs_on"], &jobs[1]["verdict_by"]), (&json!("gpu0#1"), &Value::Null));
+    assert_eq!((&jobs[4]["fate"], &jobs[4]["verdict"]), (&json!("over"), &json!("OK")));
+    assert_eq!((&jobs[4]["runs_on"], &jobs[4]["verdict_by"]), (&Value::Null, &json!("gpu1#1")));
+    assert_eq!((&jobs[6]["fate"], &jobs[6]["verdict"]), (&json!("part_over"), &Value::Null));
+    let stderr = vec!["first".to_owned(), "last".to_owned()];
+    let want = [
+        "device     gpu0 NVIDIA H200 GPU-1",
+        "ended      signal 11 (SIGSEGV): the process used memory that is not its own",
+        "life       12.345 s, READY after 0.250 s, 1 job answered",
+        "job        job5 attempt 2: waits to run again, as one of 2 suspects that run without others \
+         (rot90 | fill(0, 5))",
+        "job        job6 attempt 2: runs again, on gpu0#1 (rot90 | fill(0, 5))",
+        "job        job7 attempt 2: its verdict is FAILED (rot90 | fill(0, 5))",
+        "job        job8 attempt 2: denylisted, its verdict is POISON (rot90 | fill(0, 5))",
+        "job        job9 attempt 2, which had not begun: OK since, on gpu1#1 (rot90 | fill(0, 5))",
+        "job        job10 attempt 2: had its verdict before: DEADLINE (rot90 | fill(0, 5))",
+        "job        job11 attempt 2: this shard has ended, the job goes on (rot90 | fill(0, 5))",
+        "job        job12 attempt 2: has ended, and nobody waits for it (rot90 | fill(0, 5))",
+        "job        and 3 more",
+        "next       another process starts at once",
+        "stderr     first",
+        "           last",
+    ];
+    let got = lines(&Death { stderr, ..told(death) });
+    let sentence = FaultCode::Signal(11).meaning().sentence;
+    let want =
+        want.map(|line| line.replace("the process used memory that is not its own", sentence));
+    assert_eq!(got, want);
+}
+
+#[test]
+fn a_cuda_fault_is_told_by_number_name_and_meaning() {
+    let fault = Some(FaultCode::Cuda(700));
+    let last_words = Some("cuCtxSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700)".to_owned());
+    let exit = Exit { status: ExitStatus::Code(70), fault, last_words };
+    let served_by = Some(worker(4));
+    let next = Next::Restart(Duration::from_millis(100));
+    let driver = Some(FaultCode::Xid(31));
+    let death = Death {
+        met_by: Some(attempt(5, 1)),
+        ..told(DeathReport { exit, served_by, next, driver, ..death() })
+    };
+    let got = lines(&death);
+    let line = |start: &str| {
+        let found = got.iter().find(|line| line.starts_with(start));
+        found.unwrap_or_else(|| panic!("{start} is not in {got:#?}")).as_str()
+    };
+    assert_eq!(
+        line("ended"),
+        "ended      exit code 70 (STICKY): a sticky CUDA error: the context is lost"
+    );
+    assert!(line("fault").starts_with("fault      cuda 700 (CUDA_ERROR_ILLEGAL_ADDRESS): "));
+    assert!(line("fault").ends_with(", met by job5 attempt 1"));
+    assert!(line("driver").starts_with("driver     xid 31 ("), "{}", line("driver"));
+    assert!(line("said").starts_with("said       cuCtxSynchronize"));
+    assert_eq!(line("next"), "next       gpu0#4 serves gpu0; another process starts in 0.100 s");
+    let fields = fields(&death);
+    assert_eq!((&fields["exit_code"], &fields["signal"]), (&json!(70), &Value::Null));
+    assert_eq!(fields["fault"]["name"], "CUDA_ERROR_ILLEGAL_ADDRESS");
+    assert_eq!(fields["met_by"], json!({"job": "job5", "attempt": 1}));
+    assert_eq!(fields["driver"]["code"], "xid 31");
+    assert_eq!(fields["restart_in_s"], json!(0.1));
+}
+
+#[test]
+fn a_worker_that_the_pool_has_killed_says_why_and_one_that_was_quicker_says_both() {
+    let reason = Some(KillReason::Late);
+    let exit = Exit { status: ExitStatus::Signal(9), fault: None, last_words: None };
+    let by_the_pool = DeathReport { exit, killed: reason, ..death() };
+    let want = "signal 9 (SIGKILL), by the pool: the deadline of its job has passed";
+    assert_eq!(how_it_ended(&by_the_pool, None), want);
+    assert_eq!(fields(&told(by_the_pool))["killed_for"], "late");
+    let (client, killed) = (ClientId(7), Exit { status: ExitStatus::Signal(9), ..death().exit });
+    let ordered = DeathReport { exit: killed, ..death() };
+    let how = how_it_ended(&ordered, Some((client, 9)));
+    assert_eq!(how, "signal 9 (SIGKILL), as client7 has ordered");
+    let how = how_it_ended(&ordered, Some((client, 15)));
+    assert!(how.starts_with("signal 9 (SIGKILL): "), "that was another signal: {how}");
+    let quicker = DeathReport { killed: reason, ..death() };
+    let how = how_it_ended(&quicker, None);
+    assert!(how.starts_with("signal 11 (SIGSEGV): "), "{how}");
+    assert!(how.ends_with("; before, the pool had killed it: the deadline of its job has passed"));
+}
+
+#[test]
+fn a_worker_that_broke_the_protocol_has_said_nothing() {
+    let last_words = Some("it did not say who it is first".to_owned());
+    let exit = Exit { status: ExitStatus::Rejected, fault: None, last_words };
+    let rejected = DeathReport { exit, ready_after: None, next: Next::Out(None), ..death() };
+    let got = lines(&told(rejected));
+    assert!(got.contains(&"because    it did not say who it is first".to_owned()), "{got:#?}");
+    assert!(got.contains(&"life       12.345 s, never READY".to_owned()), "{got:#?}");
+    let next = "next       gpu0 is out of service until `gridpool release gpu0`".to_owned();
+    assert!(got.contains(&next), "{got:#?}");
+}

@@ -1,0 +1,198 @@
+//! The processes of a helper, one after the other: spawns, reads and kills them as the core orders, and
+//! tells it what they do. Which helper there is to be, and what it says, is in `gateway` and `monitor`.
+//!
+//! Nothing waits for a helper under the core's lock, and nothing of the pool depends on one.
+
+use std::io::{self, Read};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::process::Child;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use crossbeam_channel::{Receiver, Sender};
+use gridpool_core::action::{HelperAction, HelperEnd};
+use gridpool_core::event::{Helper, HelperEvent};
+
+use super::lines::{Lines, Next};
+use super::pidfd::PidFd;
+
+/// What is done with what a helper does.
+pub(super) type Post = Box<dyn Fn(HelperEvent) + Send>;
+
+/// What is special about a helper.
+pub(super) trait Program: Send + 'static {
+    /// What it writes lines to.
+    type Output: Read + AsFd;
+
+    /// Starts a process.
+    fn spawn(&mut self) -> io::Result<Spawned<Self::Output>>;
+
+    /// A process has said this; whether it is a sign of life. The error is why it must not say that.
+    fn on_line(&mut self, line: &[u8]) -> Result<bool, String>;
+
+    /// The process is of no more use.
+    fn on_lost(&mut self) {}
+}
+
+/// A process that was started.
+pub(super) struct Spawned<Output> {
+    pub(super) child: Child,
+    pub(super) output: Output,
+    /// What tells it to end when it is shut down, if it is to be told.
+    pub(super) link: Option<UnixStream>,
+}
+
+/// The processes of one helper.
+#[derive(Debug)]
+pub(super) struct Processes {
+    helper: Helper,
+    starts: Sender<()>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    process: Option<Process>,
+    /// The core has killed a process that is not there yet.
+    is_doomed: bool,
+}
+
+#[derive(Debug)]
+struct Process {
+    pid: u32,
+    pidfd: PidFd,
+    link: Option<UnixStream>,
+}
+
+impl Processes {
+    /// Starts the thread that spawns and reads them. A process dies with the thread that spawned it, so
+    /// the thread lives as long as the pool.
+    pub(super) fn serve(
+        helper: Helper,
+        program: impl Program,
+        post: Post,
+    ) -> io::Result<Arc<Self>> {
+        // The core orders one process at a time.
+        let (starts, orders) = crossbeam_channel::bounded(1);
+        let processes = Arc::new(Self { helper, starts, state: Mutex::default() });
+        let for_thread = Arc::clone(&processes);
+        let name = helper.to_string().replace("the ", "");
+        thread::Builder::new()
+            .name(name)
+            .spawn(move || for_thread.serve_orders(&orders, program, &post))?;
+        Ok(processes)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of the process, if there is one.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.lock().process.as_ref().map(|process| process.pid)
+    }
+
+    /// Does what the core orders. Never blocks.
+    pub(super) fn perform(&self, action: HelperAction) {
+        let helper = self.helper;
+        let mut state = self.lock();
+        match action {
+            HelperAction::Start => {
+                state.is_doomed = false;
+                self.starts.try_send(()).expect("one process is ordered at a time");
+            }
+            HelperAction::Kill { reason } => {
+                match reason {
+                    HelperEnd::Unwanted => tracing::debug!("{helper} is killed"),
+                    HelperEnd::DoesNotStop | HelperEnd::Lost(_) | HelperEnd::Silent => {
+                        tracing::warn!(%reason, "{helper} is killed");
+                    }
+                }
+                match &state.process {
+                    Some(process) => process.pidfd.kill(helper),
+                    None => state.is_doomed = true,
+                }
+            }
+            HelperAction::Stop => {
+                let link = state.process.as_ref().and_then(|process| process.link.as_ref());
+                if let Some(Err(error)) = link.map(|link| link.shutdown(Shutdown::Write)) {
+                    tracing::debug!(%error, "{helper} has ended already");
+                }
+            }
+        }
+    }
+
+    /// The body of the thread: one process for each order.
+    fn serve_orders(&self, orders: &Receiver<()>, mut program: impl Program, post: &Post) {
+        let helper = self.helper;
+        for () in orders {
+            let spawned = program.spawn().and_then(|spawned| self.take_up(spawned));
+            let (mut child, pidfd, output) = match spawned {
+                Ok(spawned) => spawned,
+                Err(error) => {
+                    tracing::warn!(%error, "{helper} cannot be started");
+                    post(HelperEvent::SpawnFailed);
+                    continue;
+                }
+            };
+            let why = listen(&mut Lines::new(output), &pidfd, &mut program, post);
+            program.on_lost();
+            post(HelperEvent::Lost { why });
+            match child.wait() {
+                Ok(status) => tracing::debug!(%status, "{helper} has ended"),
+                Err(error) => tracing::error!(%error, "waiting for {helper}"),
+            }
+            self.lock().process = None;
+            post(HelperEvent::Exited);
+        }
+    }
+
+    /// Makes a process known.
+    fn take_up<Output>(&self, spawned: Spawned<Output>) -> io::Result<(Child, PidFd, Output)> {
+        let Spawned { mut child, output, link } = spawned;
+        let open = || {
+            let pidfd = PidFd::open(child.id())?;
+            Ok((pidfd.try_clone()?, pidfd))
+        };
+        let opened: io::Result<(PidFd, PidFd)> = open();
+        let (own, pidfd) = match opened {
+            Ok(both) => both,
+            Err(error) => {
+                // It has not been reaped, so the number is still its own.
+                child.kill()?;
+                child.wait()?;
+                return Err(error);
+            }
+        };
+        let mut state = self.lock();
+        if state.is_doomed {
+            own.kill(self.helper);
+        }
+        state.process = Some(Process { pid: child.id(), pidfd: own, link });
+        drop(state);
+        Ok((child, pidfd, output))
+    }
+}
+
+/// Reads what a process says until it is of no more use, and says why it is not.
+fn listen(
+    lines: &mut Lines<impl Read + AsFd>,
+    process: &PidFd,
+    program: &mut impl Program,
+    post: &Post,
+) -> String {
+    loop {
+        match lines.next(process) {
+            Ok(Next::Line(line)) => match program.on_line(&line) {
+                Ok(true) => post(HelperEvent::Heard),
+                Ok(false) => {}
+                Err(why) => return format!("it said what is no line of the protocol: {why}"),
+            },
+            Ok(Next::Closed) => return "it ended".to_owned(),
+            Ok(Next::TooLong) => return "it said a line without an end".to_owned(),
+            Err(error) => return format!("what it says cannot be read: {error}"),
+        }
+    }
+}

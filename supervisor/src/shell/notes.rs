@@ -1,0 +1,69 @@
+//! Lines of the log about what the core has found out.
+
+use gridpool_core::action::{Note, Remark};
+use gridpool_protocol::message::ModelOrder;
+use tracing::field::display;
+
+/// Writes a note to the log.
+pub(super) fn write(note: Note) {
+    match note {
+        Note::CommandFailed { worker, command, why } => {
+            let (name, what) = (command.name(), command_words(&command));
+            tracing::warn!(%worker, name, why, "{what}");
+        }
+        Note::DeviceBack { device, role } => {
+            tracing::info!(%device, role = role.name(), "device is back in service");
+        }
+        Note::DeviceOut { device, role, why, rule, probed_in } => {
+            let (role, rule) = (role.name(), rule.map(|rule| rule.to_string()));
+            match probed_in.map(|after| after.as_secs()) {
+                Some(seconds) => {
+                    tracing::error!(%device, role, why, rule, seconds, "device is out of service");
+                }
+                None => tracing::error!(
+                    %device, role, why, rule,
+                    "device is out of service until `gridpool release {device}`"
+                ),
+            }
+        }
+        Note::DriverSays { device, fault, response, remark, lost, is_about_lost } => {
+            let (meaning, says) = (fault.meaning(), fault.meaning().sentence);
+            let name = &*meaning.name;
+            let worker = lost.filter(|_| is_about_lost).map(display);
+            let after_death_of = lost.filter(|_| !is_about_lost).map(display);
+            match remark {
+                Remark::News => tracing::warn!(
+                    %device, %fault, name, says, %response, worker, after_death_of,
+                    "the driver says"
+                ),
+                Remark::Expected => tracing::info!(
+                    %device, %fault, name, says, worker, after_death_of,
+                    "the driver says, as expected"
+                ),
+                Remark::Again => tracing::debug!(
+                    %device, %fault, name, says, worker, after_death_of,
+                    "the driver says it again"
+                ),
+            }
+        }
+        Note::HelperGone { helper } => tracing::info!("{helper}, which did not end, is gone"),
+        Note::HelperStuck { helper } => tracing::error!("SIGKILL does not end {helper}"),
+        Note::ModelReady { worker, name } => tracing::info!(%worker, name, "model is READY"),
+        Note::ModelUnavailable { worker, name, path, reason } => {
+            let path = path.map(|path| path.display().to_string());
+            tracing::error!(%worker, name, path, reason, "model could not be loaded");
+        }
+        Note::ModelsChanged { result: Ok(what) } => tracing::info!("model {what}"),
+        Note::ModelsChanged { result: Err(why) } => tracing::error!("model {why}"),
+        Note::Released { client, what } => tracing::info!(%client, what, "released"),
+    }
+}
+
+/// What a worker could not do.
+fn command_words(command: &ModelOrder) -> &'static str {
+    match command {
+        ModelOrder::Contexts { .. } => "model cannot be given other contexts",
+        ModelOrder::Load(_) => "model cannot be loaded",
+        ModelOrder::Unload { .. } => "model cannot be unloaded",
+    }
+}

@@ -1,0 +1,270 @@
+//! Three threads per worker process. One reads all it says, waits for its end, and reports that last, so
+//! an answer is never lost behind the exit that followed it. Another waits for its beacon, whose loss
+//! is known long before the exit is. The third reads its standard error (`stderr`).
+
+use std::io::{self, ErrorKind, Read};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Child;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use gridpool_ipc::channel::{ChannelError, Listener, Receiver};
+use gridpool_ipc::frame::{FrameError, FrameReader};
+use gridpool_protocol::chain::Chain;
+use gridpool_protocol::codec;
+use gridpool_protocol::fault::FaultCode;
+use gridpool_protocol::ids::{AttemptId, WorkerId};
+use gridpool_protocol::limits::PROTOCOL_VERSION;
+use gridpool_protocol::message::{FromWorker, Lifeline};
+use nix::libc::SIGKILL;
+
+use super::Shared;
+use super::death_report::{self, Death};
+use super::pidfd::PidFd;
+use super::stderr::Stderr;
+use gridpool_core::event::{Event, Exit, ExitStatus, WorkerEvent};
+
+/// A worker that has closed its channel has this long to end by itself.
+const EXIT_GRACE: Duration = Duration::from_secs(1);
+/// What is said of one that had more than that.
+const LIVED_ON: &str = "it closed its channel and lived on";
+
+/// What the threads of a worker need of it.
+pub(super) struct Reader {
+    pub(super) worker: WorkerId,
+    pub(super) pidfd: PidFd,
+    pub(super) lifeline: UnixStream,
+    pub(super) beacon: UnixStream,
+    pub(super) listener: Listener,
+    pub(super) stderr: Stderr,
+}
+
+impl Reader {
+    /// Starts the thread.
+    pub(super) fn start(self, child: Child, shared: Arc<Shared>) -> io::Result<()> {
+        let worker = self.worker;
+        let beacon = self.beacon.try_clone()?;
+        let for_beacon = Arc::clone(&shared);
+        let watch = move || watch(worker, beacon, &for_beacon);
+        thread::Builder::new().name(format!("{worker} beacon")).spawn(watch)?;
+        thread::Builder::new().name(worker.to_string()).spawn(move || self.read(child, &shared))?;
+        Ok(())
+    }
+
+    fn read(self, mut child: Child, shared: &Shared) {
+        let Self { worker, pidfd, lifeline, beacon, listener, stderr } = self;
+        let mut last_words = LastWords::default();
+        let heard = connect(worker, lifeline, listener, shared).and_then(|channel| match channel {
+            Some(mut channel) => listen(worker, &mut channel, shared, &mut last_words),
+            // It ended, or was killed, before it connected.
+            None => Ok(()),
+        });
+        let rejection = heard.err();
+        if let Some(Rejection { why, .. }) = &rejection {
+            last_words = LastWords { message: Some(why.clone()), ..LastWords::default() };
+            signal(worker, &pidfd);
+        }
+        // A worker that has lost its beacon is ending, however long that takes, and ends as it began to.
+        let is_ending = shared.lock().workers.get(&worker).is_some_and(|link| link.is_ending);
+        let (status, lived_on) = reap(worker, &pidfd, &mut child);
+        let was_stuck = lived_on && !is_ending;
+        let mut core = shared.lock();
+        let link = core.workers.remove(&worker);
+        let ordered = link.as_ref().and_then(|link| link.ordered);
+        let stuck = was_stuck.then(|| LIVED_ON.to_owned());
+        let rejected = link.and_then(|link| link.rejected).or(stuck);
+        let status = match rejection {
+            Some(Rejection { is_final: true, .. }) => ExitStatus::Incompatible,
+            Some(Rejection { is_final: false, .. }) => ExitStatus::Rejected,
+            None if rejected.is_some() => ExitStatus::Rejected,
+            None => status,
+        };
+        let LastWords { fault, message, attempt: met_by } = last_words;
+        let exit = Exit { status, fault, last_words: rejected.or(message) };
+        let exited = Event::Worker(worker, WorkerEvent::Exited(exit));
+        core.handle(shared, shared.timestamp(), exited);
+        let report = core.reports.remove(&worker);
+        core.untold += usize::from(report.is_some());
+        drop(core);
+        // A process that the worker started may hold the other end: do not wait for that.
+        drop(beacon.shutdown(Shutdown::Both));
+        let stderr = stderr.close();
+        if let Some(report) = report {
+            let pid = child.id();
+            death_report::tell(&Death { report: *report, pid, ordered, met_by, stderr });
+            shared.lock().untold -= 1;
+            shared.ended.notify_all();
+        }
+        shared.await_memory(worker, child.id());
+        shared.post_worker(worker, WorkerEvent::Reclaimed);
+    }
+}
+
+/// Waits for the end of the worker's beacon and reports it, if its end is not known yet.
+fn watch(worker: WorkerId, mut beacon: UnixStream, shared: &Shared) {
+    let mut bytes = [0; 64];
+    loop {
+        match beacon.read(&mut bytes) {
+            // A worker that has made no beacon may still print something.
+            Ok(1..) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Ok(0) | Err(_) => break,
+        }
+    }
+    let mut core = shared.lock();
+    if core.workers.contains_key(&worker) {
+        tracing::debug!(%worker, "beacon lost");
+        core.with_link(worker, |link| {
+            link.is_ending = true;
+            Ok(())
+        });
+        let last_words = core.workers.get(&worker).and_then(|link| link.last_words.clone());
+        let lost = Event::Worker(worker, WorkerEvent::BeaconLost { last_words });
+        core.handle(shared, shared.timestamp(), lost);
+    }
+}
+
+/// What a worker said before it ended.
+#[derive(Default)]
+struct LastWords {
+    fault: Option<FaultCode>,
+    message: Option<String>,
+    /// The attempt that met the fault.
+    attempt: Option<AttemptId>,
+}
+
+/// What a worker did that the supervisor ends it for.
+struct Rejection {
+    why: String,
+    /// Any process of that binary would do the same.
+    is_final: bool,
+}
+
+impl From<String> for Rejection {
+    fn from(why: String) -> Self {
+        Self { why, is_final: false }
+    }
+}
+
+/// Waits for the worker's ends of the channel. `None` if the worker ended first.
+fn connect(
+    worker: WorkerId,
+    lifeline: UnixStream,
+    listener: Listener,
+    shared: &Shared,
+) -> Result<Option<Receiver<FromWorker>>, Rejection> {
+    let chain = |error: &dyn std::error::Error| Rejection::from(Chain(error).to_string());
+    // Only the worker has the other end, so its death ends this read.
+    let frame = match FrameReader::new(lifeline).read(None) {
+        Ok(Some(frame)) => frame,
+        Ok(None) | Err(FrameError::Closed | FrameError::Truncated) => return Ok(None),
+        Err(error) => return Err(chain(&error)),
+    };
+    match codec::decode(&frame.body) {
+        Ok(Lifeline::Connected) => {}
+        Ok(other @ Lifeline::Arena { .. }) => return Err(format!("it said {other:?} first").into()),
+        Err(error) => return Err(chain(&error)),
+    }
+    let (sender, mut receiver) = listener.accept().map_err(|error| chain(&error))?;
+    receiver.set_spin(shared.spin);
+    if let Some(link) = shared.lock().workers.get_mut(&worker) {
+        link.open(sender);
+    }
+    Ok(Some(receiver))
+}
+
+/// Turns what the worker says into events until it says no more.
+fn listen(
+    worker: WorkerId,
+    channel: &mut Receiver<FromWorker>,
+    shared: &Shared,
+    last_words: &mut LastWords,
+) -> Result<(), Rejection> {
+    let mut introduced = false;
+    loop {
+        let message = match channel.recv() {
+            Ok(message) => message,
+            Err(ChannelError::Disconnected) => return Ok(()),
+            Err(error) => return Err(Chain(&error).to_string().into()),
+        };
+        if !introduced && !matches!(message, FromWorker::Hello { .. }) {
+            return Err("it did not say who it is first".to_owned().into());
+        }
+        match message {
+            FromWorker::Hello { version, build, worker: name } => {
+                if version != PROTOCOL_VERSION || build != env!("CARGO_PKG_VERSION") {
+                    let why = format!(
+                        "the worker binary is gridpool-worker {build} (protocol {version}), the \
+                         supervisor gridpool {} (protocol {PROTOCOL_VERSION}): install both from \
+                         one build",
+                        env!("CARGO_PKG_VERSION")
+                    );
+                    return Err(Rejection { why, is_final: true });
+                }
+                if name != worker.name() {
+                    return Err(format!("it calls itself {name}").into());
+                }
+                introduced = true;
+                shared.post_worker(worker, WorkerEvent::Heard);
+            }
+            FromWorker::Ready { device } => {
+                tracing::info!(%worker, device = device.name, uuid = device.uuid, "worker ready");
+                shared.post_worker(worker, WorkerEvent::Ready(device));
+            }
+            FromWorker::Heartbeat { memory } => shared.heard(worker, memory),
+            FromWorker::Answer { attempt, result } => {
+                if let Ok(answer) = &result {
+                    answer.report.check().map_err(|error| error.to_string())?;
+                }
+                shared.answered(worker, attempt, result);
+            }
+            FromWorker::Forgot => shared.forgot(worker),
+            FromWorker::Models { models } => {
+                shared.post_worker(worker, WorkerEvent::ModelsReported(models));
+            }
+            FromWorker::Ordered { order: number, result } => {
+                shared.post_worker(worker, WorkerEvent::CommandEnded { number, result });
+            }
+            FromWorker::Dying { code, fault, message, attempt } => {
+                tracing::debug!(%worker, code, message, "worker says that it is ending");
+                shared.lock().with_link(worker, |link| {
+                    link.last_words = Some(message.clone());
+                    Ok(())
+                });
+                *last_words = LastWords { fault, message: Some(message), attempt };
+            }
+        }
+    }
+}
+
+/// Waits for the end of the process and takes its status; the flag says that it lived on without its
+/// channel and was killed for that.
+fn reap(worker: WorkerId, pidfd: &PidFd, child: &mut Child) -> (ExitStatus, bool) {
+    let ended = pidfd.wait(Some(EXIT_GRACE)).unwrap_or(false);
+    if !ended {
+        signal(worker, pidfd);
+        if let Err(error) = pidfd.wait(None) {
+            tracing::error!(%worker, %error, "waiting on a pidfd");
+        }
+    }
+    let status = match child.wait() {
+        Ok(status) => match status.code() {
+            Some(code) => ExitStatus::Code(code),
+            None => ExitStatus::Signal(status.signal().unwrap_or(SIGKILL)),
+        },
+        Err(error) => {
+            tracing::error!(%worker, %error, "waiting for a child");
+            ExitStatus::Signal(SIGKILL)
+        }
+    };
+    (status, !ended)
+}
+
+fn signal(worker: WorkerId, pidfd: &PidFd) {
+    if let Err(error) = pidfd.send_signal(SIGKILL) {
+        tracing::error!(%worker, %error, "SIGKILL could not be sent");
+    }
+}

@@ -1,0 +1,320 @@
+//! How workers come to have the models that they are to have: one command at a time, the first thing in
+//! which a worker differs. What is to go goes first; then by name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gridpool_core::event::Timestamp;
+use gridpool_protocol::ids::WorkerId;
+use gridpool_protocol::message::ModelOrder;
+use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
+use gridpool_protocol::tensor::options::ModelPlan;
+
+use super::models::{Change, Models, ROLE, are_alike};
+use super::notes::Told;
+use super::slots::{State, Why};
+use super::{Broken, Model, holds};
+use crate::swarm::plan;
+
+/// What a worker says of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Says {
+    pub(super) is_ready: bool,
+    pub(super) contexts: u32,
+}
+
+/// A command that is not carried out.
+#[derive(Clone, Debug)]
+struct Command {
+    /// Known once it was given.
+    number: Option<u64>,
+    what: ModelOrder,
+    edition: u64,
+    sent: Timestamp,
+}
+
+/// A worker that has said what it has, and is not to end.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Holder {
+    pub(super) has: BTreeMap<String, u64>,
+    pub(super) says: BTreeMap<String, Says>,
+    /// Editions that it could not load, or not with this number of contexts.
+    pub(super) refused: BTreeSet<(u64, u32)>,
+    command: Option<Command>,
+}
+
+impl Holder {
+    /// Whether it changes this model.
+    pub(super) fn is_at(&self, name: &str) -> bool {
+        self.command.as_ref().is_some_and(|command| command.what.name() == name)
+    }
+
+    fn loads(&self, edition: u64) -> bool {
+        let command = self.command.as_ref().filter(|command| command.edition == edition);
+        command.is_some_and(|command| matches!(command.what, ModelOrder::Load(_)))
+    }
+
+    /// What it says of its models, by name.
+    pub(super) fn rows(&self) -> impl Iterator<Item = (&String, &Says)> {
+        self.says.iter()
+    }
+
+    /// What it could not do before it may be able to do now.
+    pub(super) fn forgive(&mut self) {
+        self.refused.clear();
+    }
+}
+
+impl Models {
+    /// The supervisor did not listen for `gap`: nothing is late because of that.
+    pub(super) fn excuse(&mut self, gap: std::time::Duration) {
+        for command in self.holders.values_mut().filter_map(|holder| holder.command.as_mut()) {
+            command.sent = command.sent.after(gap);
+        }
+    }
+
+    /// What workers are to have: each model with its edition and contexts, as the change would have it
+    /// while no worker has failed to do it.
+    fn goal(&self) -> BTreeMap<&str, (u64, u32)> {
+        let wanted = self.wanted.iter();
+        let mut goal: BTreeMap<_, _> =
+            wanted.map(|(name, model)| (name.as_str(), (model.edition, model.contexts))).collect();
+        match self.change.as_ref().filter(|change| !change.failed) {
+            Some(Change { command: ModelOrder::Load(plan), edition, .. }) => {
+                goal.insert(&plan.name, (*edition, plan.options.contexts));
+            }
+            Some(Change { command: ModelOrder::Contexts { name, contexts }, .. }) => {
+                goal.entry(name).and_modify(|(_, own)| *own = *contexts);
+            }
+            Some(Change { command: ModelOrder::Unload { .. }, .. }) | None => {}
+        }
+        goal
+    }
+
+    /// Whether a model that is new is being loaded by a first worker, and no other may try.
+    fn is_tried(&self, edition: u64) -> bool {
+        let is_new = self.change.as_ref().is_some_and(|change| change.edition == edition);
+        let holders = || self.holders.values();
+        is_new
+            && holders().any(|holder| holder.loads(edition))
+            && !holders().any(|holder| holder.has.values().any(|&own| own == edition))
+    }
+
+    /// What a worker is to be told next.
+    fn next(&self, holder: &Holder) -> Option<(ModelOrder, u64)> {
+        let goal = self.goal();
+        let is_extra = |(name, edition): &(&String, &u64)| {
+            goal.get(name.as_str()).is_none_or(|(own, _)| own != *edition)
+        };
+        if let Some((name, &edition)) = holder.has.iter().find(is_extra) {
+            return Some((ModelOrder::Unload { name: name.clone() }, edition));
+        }
+        let differs = |(&name, &(edition, contexts)): (&&str, &(u64, u32))| {
+            if holder.refused.contains(&(edition, contexts)) {
+                return None;
+            }
+            if !holder.has.contains_key(name) {
+                let load = ModelOrder::Load(plan(name, contexts));
+                return (!self.is_tried(edition)).then_some((load, edition));
+            }
+            let says = holder.says.get(name).filter(|says| says.is_ready)?;
+            let command = ModelOrder::Contexts { name: name.to_owned(), contexts };
+            (says.contexts != contexts).then_some((command, edition))
+        };
+        goal.iter().find_map(differs)
+    }
+}
+
+impl Model {
+    /// Every worker that has no command gets the next one.
+    pub(super) fn commands_are_due(&mut self, now: Timestamp) {
+        let idle = self.models.holders.iter().filter(|(_, holder)| holder.command.is_none());
+        for worker in idle.map(|(&worker, _)| worker).collect::<Vec<_>>() {
+            let Some((what, edition)) = self.models.next(&self.models.holders[&worker]) else {
+                continue;
+            };
+            let command = Command { number: None, what, edition, sent: now };
+            let holder = self.models.holders.get_mut(&worker).expect("it was just listed");
+            holder.command = Some(command);
+            let at = self.slot_of(worker).expect("a worker that is told something is there");
+            self.slot_mut(at).is_changing = true;
+        }
+    }
+
+    pub(super) fn commanded(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        number: u64,
+        command: &ModelOrder,
+    ) -> Result<(), Broken> {
+        self.coverage.hit(match command {
+            ModelOrder::Contexts { .. } => "command: contexts",
+            ModelOrder::Load(_) => "command: load",
+            ModelOrder::Unload { .. } => "command: unload",
+        });
+        let others = self.models.holders.values().filter_map(|holder| holder.command.as_ref());
+        let is_new = others.filter_map(|other| other.number).all(|other| other != number);
+        holds("a_command_has_a_number_of_its_own", is_new, || format!("{worker}: {number}"))?;
+        let rule = "a_worker_is_told_the_first_thing_in_which_it_differs_and_one_at_a_time";
+        let holder = self.models.holders.get_mut(&worker);
+        let due = holder.and_then(|holder| holder.command.as_mut());
+        let due = due.filter(|due| due.number.is_none());
+        let is_due = due.as_ref().is_some_and(|due| due.what == *command && due.sent == now);
+        let detail = || format!("{worker}: {command:?}, due {:?}", due.as_ref().map(|d| &d.what));
+        holds(rule, is_due, detail)?;
+        due.expect("it is due").number = Some(number);
+        Ok(())
+    }
+
+    /// Commands that were due are given.
+    pub(super) fn every_command_is_given(&self) -> Result<(), Broken> {
+        let rule = "a_worker_that_differs_is_told_so_at_once";
+        let is_kept = |holder: &Holder| {
+            holder.command.as_ref().is_some_and(|command| command.number.is_none())
+        };
+        let kept = self.models.holders.iter().find(|(_, holder)| is_kept(holder));
+        holds(rule, kept.is_none(), || format!("{kept:?}"))
+    }
+
+    pub(super) fn models_reported(&mut self, now: Timestamp, worker: WorkerId, told: &[ModelInfo]) {
+        let is_ready = |info: &&ModelInfo| info.state == ModelState::Ready;
+        let says = told.iter().map(|info| {
+            let says = Says { is_ready: is_ready(&info), contexts: info.contexts };
+            (info.name.clone(), says)
+        });
+        let says: BTreeMap<_, _> = says.collect();
+        if let Some(editions) = self.models.started.remove(&worker) {
+            let has = says.keys().map(|name| (name.clone(), editions[name]));
+            let holder = Holder { has: has.collect(), ..Holder::default() };
+            self.models.holders.insert(worker, holder);
+        }
+        if let Some(holder) = self.models.holders.get_mut(&worker) {
+            for (name, now) in &says {
+                let before = holder.says.get(name).map(|says| says.is_ready);
+                if before != Some(now.is_ready) {
+                    self.notes.due.push(Told::Model(worker, name.clone(), now.is_ready));
+                }
+            }
+            holder.says = says;
+        }
+        let ready = told.iter().filter(is_ready).map(|info| info.name.as_str().into()).collect();
+        self.models_offered(now, worker, &ready);
+    }
+
+    pub(super) fn command_ended(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        number: u64,
+        is_done: bool,
+    ) {
+        let at = self.is_current(now, worker);
+        let Some(holder) = self.models.holders.get_mut(&worker) else {
+            self.coverage.hit("command: ended by one that is to end");
+            if let Some(at) = at {
+                self.slot_mut(at).is_changing = false;
+            }
+            return;
+        };
+        let at = at.expect("a worker that has models is there");
+        let Some(command) = holder.command.take_if(|command| command.number == Some(number)) else {
+            self.coverage.hit("kill: it answers what it was not told");
+            return self.kill(now, at, Why::Command);
+        };
+        let name = command.what.name().to_owned();
+        match (&command.what, is_done) {
+            (ModelOrder::Load(_), true) => {
+                holder.has.insert(name, command.edition);
+            }
+            (ModelOrder::Contexts { .. }, true) => {}
+            (ModelOrder::Unload { .. }, _) => {
+                holder.has.remove(&name);
+            }
+            (ModelOrder::Contexts { contexts, .. }, false) => {
+                holder.refused.insert((command.edition, *contexts));
+                self.command_failed(worker, &command, true);
+            }
+            (ModelOrder::Load(plan), false) => {
+                holder.refused.insert((command.edition, plan.options.contexts));
+                self.command_failed(worker, &command, true);
+            }
+        }
+        self.slot_mut(at).is_changing = false;
+    }
+
+    /// The change that a command is of has failed with it.
+    fn command_failed(&mut self, worker: WorkerId, command: &Command, by_itself: bool) {
+        self.coverage.hit(match by_itself {
+            true => "command: could not be done",
+            false => "command: its worker ended",
+        });
+        if by_itself {
+            self.notes.due.push(Told::CommandFailed(worker));
+        }
+        if let Some(change) = &mut self.models.change {
+            change.failed |= are_alike(&change.command, &command.what);
+        }
+    }
+
+    /// A worker has ended, or was told to: it changes nothing any more.
+    pub(super) fn worker_ends(&mut self, worker: WorkerId) {
+        self.models.started.remove(&worker);
+        let Some(holder) = self.models.holders.remove(&worker) else { return };
+        if let Some(command) = holder.command {
+            self.command_failed(worker, &command, false);
+        }
+    }
+
+    /// When a worker is late with what it was told.
+    pub(super) fn commands_wake_at(&self) -> Option<Timestamp> {
+        let commands = self.models.holders.values().filter_map(|holder| holder.command.as_ref());
+        commands.map(|command| command.sent.after(self.config.command_timeout)).min()
+    }
+
+    /// Workers that have not done in time what they were told are killed.
+    pub(super) fn commands_are_late(&mut self, now: Timestamp) {
+        let timeout = self.config.command_timeout;
+        let is_late = |holder: &Holder| {
+            holder.command.as_ref().is_some_and(|command| command.sent.after(timeout) <= now)
+        };
+        let late = self.models.holders.iter().filter(|(_, holder)| is_late(holder));
+        let sent = |(&worker, holder): (&WorkerId, &Holder)| {
+            (holder.command.as_ref().map(|command| command.sent), worker)
+        };
+        let mut late: Vec<_> = late.map(sent).collect();
+        late.sort_unstable();
+        for (_, worker) in late {
+            let at = self.slot_of(worker).expect("a worker that has models is there");
+            let is_busy = matches!(self.slot(at).state, State::Busy { .. });
+            self.coverage.hit(match is_busy {
+                true => "kill: late with a command, and busy",
+                false => "kill: late with a command",
+            });
+            self.kill(now, at, Why::Command);
+        }
+    }
+
+    /// A worker is started with all models that are wanted, and no others.
+    pub(super) fn starts_with(
+        &mut self,
+        worker: WorkerId,
+        plans: &[ModelPlan],
+    ) -> Result<(), Broken> {
+        let rule = "a_worker_starts_with_the_models_that_are_wanted";
+        if worker.role != ROLE {
+            return holds(rule, plans.is_empty(), || format!("{worker}: {plans:?}"));
+        }
+        let own = plans.iter().map(|plan| (plan.name.clone(), plan.options.contexts));
+        let wanted = self.models.wanted.iter();
+        let due = wanted.clone().map(|(name, model)| (name.clone(), model.contexts));
+        holds(rule, own.eq(due), || format!("{worker}: {plans:?}, {:?}", self.models.wanted))?;
+        let editions = wanted.map(|(name, model)| (name.clone(), model.edition)).collect();
+        let is_kept = |at| matches!(self.slot(at).state, State::Starting { .. });
+        if self.slot_of(worker).is_some_and(is_kept) {
+            self.models.started.insert(worker, editions);
+        } else {
+            self.coverage.hit("command: none for one that is started and stopped at once");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,177 @@
+//! Jobs that kill workers: the evidence, what the job is, the verdict, and the memory of it.
+
+use std::collections::VecDeque;
+
+use gridpool_core::event::{JobRequest, Release, Timestamp, Work};
+use gridpool_protocol::ids::{ContentHash, JobId};
+use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
+
+use super::jobs::Job;
+use super::{Broken, Model, holds};
+
+/// What is known of a job on the denylist.
+#[derive(Clone, Debug)]
+pub(super) struct Denied {
+    content: ContentHash,
+    work: Work,
+    items: u32,
+}
+
+/// The oldest first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Denylist(VecDeque<Denied>);
+
+impl Denylist {
+    pub(super) fn knows(&self, content: ContentHash) -> bool {
+        self.0.iter().any(|denied| denied.content == content)
+    }
+
+    fn knows_one_like(&self, request: &JobRequest) -> bool {
+        self.0.iter().any(|denied| denied.work == request.work && denied.items == request.items)
+    }
+}
+
+impl Model {
+    /// A worker died of the job, which it was running alone. From the first time on the job is suspect.
+    pub(super) fn worker_died_of(&mut self, id: JobId) {
+        let job = self.jobs.get_mut(&id).expect("only a live job is suspect");
+        job.evidence += 1;
+        if job.evidence == 1 {
+            self.due.hashes.insert(id);
+        }
+    }
+
+    /// Whether enough workers died of it.
+    pub(super) fn is_guilty(&self, job: &Job) -> bool {
+        job.evidence >= self.config.poison_deaths
+    }
+
+    /// It never runs again. The verdict waits until it is known what the job is.
+    pub(super) fn is_denylisted(&mut self, now: Timestamp, id: JobId) {
+        if self.jobs[&id].orphaned {
+            self.coverage.hit("denylisted: job of a client that is gone");
+        }
+        self.cut_off(now, id, AttemptOutcome::Preempted);
+        let job = self.jobs.get_mut(&id).expect("it is live");
+        job.denylisted = true;
+        self.roles.get_mut(&job.role()).expect("roles stay").fair.leaves(job.client, &job.request);
+        if job.content.is_some() {
+            self.coverage.hit("denylisted: its content was known");
+            self.verdict_is_poison(id);
+        } else {
+            self.coverage.hit("denylisted: waits for its content");
+        }
+    }
+
+    fn verdict_is_poison(&mut self, id: JobId) {
+        let job = &self.jobs[&id];
+        if let Some(Some(content)) = job.content {
+            let (work, items) = (job.request.work.clone(), job.request.items);
+            self.is_remembered(Denied { content, work, items });
+        }
+        self.end(id, Verdict::Poison);
+    }
+
+    fn is_remembered(&mut self, denied: Denied) {
+        if self.denylist.knows(denied.content) {
+            self.coverage.hit("denylist: known already");
+            return;
+        }
+        self.coverage.hit("denylist: remembered");
+        self.denylist.0.push_back(denied);
+        if self.denylist.0.len() > self.config.denylist_max {
+            self.coverage.hit("denylist: forgotten for a newer one");
+            self.denylist.0.pop_front();
+        }
+    }
+
+    pub(super) fn content_hashed(&mut self, id: JobId, content: Option<ContentHash>) {
+        self.coverage.hit(if content.is_some() {
+            "content: hashed"
+        } else {
+            "content: could not be read"
+        });
+        let Some(job) = self.jobs.get_mut(&id) else {
+            self.coverage.hit("content: of a job that has its verdict");
+            return;
+        };
+        job.content = Some(content);
+        if job.denylisted {
+            self.coverage.hit("denylisted: its content came");
+            self.verdict_is_poison(id);
+        }
+    }
+
+    /// An operator wants something back; whether that is done.
+    pub(super) fn released(&mut self, now: Timestamp, release: Release) -> bool {
+        match release {
+            Release::Content(content) => {
+                let is_there = self.denylist.knows(content);
+                self.coverage.hit(match is_there {
+                    true => "release: a content",
+                    false => "release: no such content",
+                });
+                self.denylist.0.retain(|denied| denied.content != content);
+                is_there
+            }
+            Release::Contents => {
+                if !self.denylist.0.is_empty() {
+                    self.coverage.hit("release: all contents");
+                }
+                self.denylist.0.clear();
+                true
+            }
+            Release::Device(id) => self.device_released(now, id),
+        }
+    }
+
+    /// `told`: whether the pool wants to know what is submitted.
+    pub(crate) fn a_content_is_asked_for_if_one_like_it_is_denylisted(
+        &mut self,
+        request: &JobRequest,
+        told: bool,
+    ) -> Result<(), Broken> {
+        let rule = "a_content_is_asked_for_if_one_like_it_is_denylisted";
+        let due = self.denylist.knows_one_like(request);
+        if due {
+            self.coverage.hit("content: asked for at submission");
+        }
+        holds(rule, told == due, || format!("{request:?}: {told}, {:?}", self.denylist))
+    }
+
+    pub(super) fn hash_ordered(&mut self, id: JobId) -> Result<(), Broken> {
+        self.coverage.hit("content: hash ordered");
+        self.a_job_is_hashed_at_its_first_death_alone_and_not_again(id)?;
+        self.due.hashes.remove(&id);
+        Ok(())
+    }
+
+    fn a_job_is_hashed_at_its_first_death_alone_and_not_again(
+        &self,
+        id: JobId,
+    ) -> Result<(), Broken> {
+        let rule = "a_job_is_hashed_at_its_first_death_alone_and_not_again";
+        holds(rule, self.due.hashes.contains(&id), || format!("{id}: {:?}", self.due))
+    }
+
+    pub(super) fn a_payload_is_hashed_before_it_is_forgotten(
+        &self,
+        id: JobId,
+    ) -> Result<(), Broken> {
+        let rule = "a_payload_is_hashed_before_it_is_forgotten";
+        holds(rule, !self.due.hashes.contains(&id), || format!("{id} has its verdict"))
+    }
+
+    pub(super) fn nobody_is_denylisted_without_poison_deaths_deaths_alone(
+        &self,
+        id: JobId,
+        job: &Job,
+        verdict: Verdict,
+    ) -> Result<(), Broken> {
+        let rule = "nobody_is_denylisted_without_poison_deaths_deaths_alone";
+        let enough = job.evidence == self.config.poison_deaths;
+        holds(rule, verdict != Verdict::Poison || enough, || {
+            format!("{id}: {} deaths", job.evidence)
+        })
+    }
+}

@@ -1,0 +1,60 @@
+//! Who waits in a worker's channel while a device idles, and for how long.
+
+use gridpool_core::config::Concurrency;
+use gridpool_core::event::Timestamp;
+use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
+
+use super::slots::{Freed, Slot, SlotId, State, Why};
+use super::{Broken, Model, holds};
+
+impl Model {
+    /// When what waits behind the front dispatch has waited for long enough, if a device idles at that
+    /// moment, as far as is known now, on which not all of it failed last.
+    pub(super) fn feed_timeout_of(&self, at: SlotId) -> Option<Timestamp> {
+        let slot = self.slot(at);
+        let State::Busy { hands } = &slot.state else { return None };
+        let waits = hands.0.get(1)?;
+        let Concurrency::Exclusive { feed_timeout, .. } = self.role(at.role()).limits.concurrency
+        else {
+            return None;
+        };
+        let ends = waits.since.after(feed_timeout);
+        let idle = self.slots_of(at.role()).filter(|(_, other)| {
+            other.state == State::Ready && ends < other.heard.after(self.config.heartbeat_suspect)
+        });
+        let mut pairs =
+            idle.flat_map(|(at, _)| waits.attempts.iter().map(move |a| (at.device(), a.attempt)));
+        pairs.any(|(id, attempt)| self.may_go(attempt, id)).then_some(ends)
+    }
+
+    /// Whether the attempt's job is live and its shard did not fail there last.
+    fn may_go(&self, attempt: AttemptId, id: DeviceId) -> bool {
+        let Some(job) = self.jobs.get(&attempt.job) else { return false };
+        let runs = |running: Option<(AttemptId, WorkerId)>| running.is_some_and(|r| r.0 == attempt);
+        job.shards.iter().any(|shard| runs(shard.running) && shard.failed_on != Some(id))
+    }
+
+    /// If a job has waited for too long behind what the worker runs, the worker must be killed.
+    pub(super) fn waits_no_longer(&mut self, now: Timestamp, worker: WorkerId) {
+        let Some(at) = self.slot_of(worker) else { return };
+        if self.feed_timeout_of(at).is_none_or(|ends| ends > now) {
+            return;
+        }
+        self.coverage.hit("kill: somebody waits behind it");
+        let front = self.slot(at).hands()[0].clone();
+        self.is_taken_apart(&front);
+        self.kill(now, at, Why::FreeDevice(Freed::OthersWait));
+    }
+
+    pub(super) fn nobody_waits_for_longer_than_feed_timeout_while_a_device_idles_that_may_take_it(
+        &self,
+        now: Timestamp,
+    ) -> Result<(), Broken> {
+        let rule =
+            "nobody_waits_for_longer_than_feed_timeout_while_a_device_idles_that_may_take_it";
+        let late =
+            |&(at, _): &(SlotId, &Slot)| self.feed_timeout_of(at).is_some_and(|at| at <= now);
+        let late = self.slots().find(late);
+        holds(rule, late.is_none(), || format!("{late:?}: {:?}", self.devices))
+    }
+}

@@ -1,0 +1,93 @@
+//! How the pool ends: it drains or is stopped, its roles leave one by one, and it says what became of its
+//! jobs.
+
+use gridpool_core::event::Timestamp;
+use gridpool_protocol::ids::Role;
+use gridpool_protocol::receipt::Verdict;
+
+use super::models::ROLE;
+use super::{Broken, Model, Phase, holds};
+
+impl Model {
+    pub(super) fn drain_requested(&mut self, now: Timestamp) {
+        self.before_end.get_or_insert(self.counters);
+        if self.is_draining() {
+            return;
+        }
+        let infer = self.role(ROLE).phase;
+        if infer == Phase::Resting {
+            self.coverage.hit("drain: of a role that rests");
+        }
+        self.drain_until = Some(now.after(self.config.drain_timeout));
+    }
+
+    pub(super) fn stop_requested(&mut self, now: Timestamp) {
+        for (role, state) in &self.roles {
+            self.coverage.hit(match (state.phase, self.drain_until) {
+                (Phase::Leaving, _) => "leaving: told to stop now",
+                (Phase::Left, _) => "left: told to stop now",
+                (_, Some(_)) => "drain: cut off by an order to stop",
+                (Phase::Resting, _) => "resting: told to stop now",
+                (Phase::Serving, _) if *role == ROLE => "models: told to stop now",
+                (Phase::Serving, _) => "serving: told to stop now",
+            });
+        }
+        self.leave(now);
+    }
+
+    pub(super) fn drain_ends(&mut self, now: Timestamp, role: Role) {
+        let is_leaving = matches!(self.role(role).phase, Phase::Leaving | Phase::Left);
+        if let Some(until) = self.drain_until.filter(|_| !is_leaving) {
+            if !self.jobs.values().any(|job| job.role() == role) {
+                self.coverage.hit("drain: finished");
+                self.role_mut(role).phase = Phase::Leaving;
+                self.stop_all(now, role);
+            } else if now >= until {
+                self.coverage.hit("drain: cut off by its timeout");
+                self.role_leaves(now, role);
+            }
+        }
+        let own = || self.devices.iter().filter(|(at, _)| at.role == role);
+        if self.role(role).phase == Phase::Leaving && own().all(|(_, device)| device.is_gone()) {
+            if own().any(|(_, device)| device.is_unkillable()) {
+                self.coverage.hit("leave: an unkillable worker is left behind");
+            }
+            self.role_mut(role).phase = Phase::Left;
+            self.due.leave = self.has_left();
+        }
+    }
+
+    /// Everything ends now.
+    pub(super) fn leave(&mut self, now: Timestamp) {
+        self.before_end.get_or_insert(self.counters);
+        Role::ALL.into_iter().for_each(|role| self.role_leaves(now, role));
+    }
+
+    pub(super) fn role_leaves(&mut self, now: Timestamp, role: Role) {
+        if self.role(role).phase == Phase::Left {
+            return;
+        }
+        self.role_mut(role).phase = Phase::Leaving;
+        self.cut_off_all(now, role);
+        self.kill_all(now, role);
+    }
+
+    pub(super) fn left(&mut self, told: &[(Verdict, u64)]) -> Result<(), Broken> {
+        self.coverage.hit("leave");
+        self.the_pool_leaves_when_every_process_is_gone_and_not_before()?;
+        self.due.leave = false;
+        let before = self.before_end.unwrap_or_default().verdicts();
+        let now = self.counters.verdicts();
+        let given = now.into_iter().zip(before).map(|((v, now), (_, before))| (v, now - before));
+        let given: Vec<_> = given.filter(|&(_, count)| count > 0).collect();
+        let rule = "a_pool_that_leaves_says_what_became_of_the_jobs_that_it_had";
+        holds(rule, told == given, || format!("told {told:?}, given {given:?}"))
+    }
+
+    pub(super) fn the_pool_leaves_when_every_process_is_gone_and_not_before(
+        &self,
+    ) -> Result<(), Broken> {
+        let rule = "the_pool_leaves_when_every_process_is_gone_and_not_before";
+        holds(rule, self.due.leave, || format!("{:?}", self.devices))
+    }
+}

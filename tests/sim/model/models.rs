@@ -1,0 +1,247 @@
+//! Which models there are to be, and what an operator wants changed about that. How workers come to have
+//! them is in `commands`.
+
+use std::collections::BTreeMap;
+
+use gridpool_core::config::MODELS_MAX;
+use gridpool_core::event::Timestamp;
+use gridpool_protocol::ids::{ClientId, Role, WorkerId};
+use gridpool_protocol::message::ModelOrder;
+use gridpool_protocol::tensor::options::ModelPlan;
+
+use super::commands::Holder;
+use super::notes::Told;
+use super::{Broken, Model, holds};
+
+/// The role of the workers that have models.
+pub(crate) const ROLE: Role = Role::Infer;
+
+/// A model that workers are to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) contexts: u32,
+    /// Which of those that had this name it is.
+    pub(super) edition: u64,
+    /// It goes when no job asks for it any more.
+    pub(super) closes: bool,
+}
+
+/// What an operator wants.
+#[derive(Clone, Debug)]
+pub(super) struct Change {
+    from: (ClientId, u64),
+    pub(super) command: ModelOrder,
+    pub(super) edition: u64,
+    /// Some worker could not do it.
+    pub(super) failed: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Models {
+    pub(super) wanted: BTreeMap<String, Wanted>,
+    pub(super) change: Option<Change>,
+    /// What each worker was started with that has not said what it has.
+    pub(super) started: BTreeMap<WorkerId, BTreeMap<String, u64>>,
+    pub(super) holders: BTreeMap<WorkerId, Holder>,
+    editions: u64,
+}
+
+impl Models {
+    pub(super) fn new(plans: &[ModelPlan]) -> Self {
+        let mut models = Self::default();
+        for plan in plans {
+            models.editions += 1;
+            let (contexts, edition) = (plan.options.contexts, models.editions);
+            let wanted = Wanted { contexts, edition, closes: false };
+            models.wanted.insert(plan.name.clone(), wanted);
+        }
+        models
+    }
+}
+
+/// Whether two commands are about the same thing.
+pub(super) fn are_alike(a: &ModelOrder, b: &ModelOrder) -> bool {
+    a.name() == b.name() && std::mem::discriminant(a) == std::mem::discriminant(b)
+}
+
+impl Model {
+    pub(super) fn change_requested(
+        &mut self,
+        client: ClientId,
+        request: u64,
+        command: &ModelOrder,
+    ) {
+        let models = &self.models;
+        let is_known = models.wanted.contains_key(command.name());
+        let refused = if self.is_draining() {
+            Some("change: of a pool that drains")
+        } else if models.change.is_some() {
+            Some("change: beside another")
+        } else {
+            match command {
+                ModelOrder::Load(_) if is_known => Some("change: a model that is there already"),
+                ModelOrder::Load(_) if models.wanted.len() >= MODELS_MAX => {
+                    Some("change: too many")
+                }
+                ModelOrder::Contexts { contexts: 0, .. } if is_known => Some("change: no context"),
+                ModelOrder::Contexts { .. } | ModelOrder::Unload { .. } if !is_known => {
+                    Some("change: no such model")
+                }
+                ModelOrder::Contexts { .. } | ModelOrder::Load(_) | ModelOrder::Unload { .. } => {
+                    None
+                }
+            }
+        };
+        if let Some(why) = refused {
+            self.coverage.hit(why);
+            self.due.told.insert((client, request), false);
+            return;
+        }
+        self.coverage.hit(match command {
+            ModelOrder::Contexts { .. } => "change: contexts",
+            ModelOrder::Load(_) => "change: a model comes",
+            ModelOrder::Unload { .. } => "change: a model goes",
+        });
+        let models = &mut self.models;
+        if let ModelOrder::Unload { name } = command {
+            models.wanted.get_mut(name).expect("it is known").closes = true;
+        }
+        models.editions += 1;
+        let (from, edition) = ((client, request), models.editions);
+        models.change = Some(Change { from, command: command.clone(), edition, failed: false });
+        models.holders.values_mut().for_each(Holder::forgive);
+        self.role_wakes();
+    }
+
+    /// Why a request for a model is refused, if it is.
+    pub(super) fn cannot_be_asked(&self, name: &str) -> Option<&'static str> {
+        let open = self.models.wanted.get(name).filter(|wanted| !wanted.closes);
+        if open.is_none() {
+            return Some("refuse: no such model");
+        }
+        let said = self.models.holders.values().filter_map(|holder| holder.says.get(name));
+        let mut said = said.peekable();
+        let all_failed = said.peek().is_some() && said.all(|says| !says.is_ready);
+        (all_failed && !self.awaits_workers(ROLE)).then_some("refuse: a model that failed to load")
+    }
+
+    /// What is to be done about models by the end of an event.
+    pub(super) fn models_change(&mut self, now: Timestamp) {
+        loop {
+            let asked: Vec<_> = self.models.wanted.keys().cloned().collect();
+            let is_asked = |name: &str| {
+                let mut models = self.jobs.values().filter_map(|job| job.request.work.model());
+                models.any(|model| **model == *name)
+            };
+            let unasked: Vec<_> = asked.into_iter().filter(|name| !is_asked(name)).collect();
+            for name in unasked {
+                if self.models.wanted[&name].closes {
+                    self.models.wanted.remove(&name);
+                }
+            }
+            self.commands_are_due(now);
+            let Some(is_done) = self.change_ends() else { return };
+            let change = self.models.change.take().expect("it has just ended");
+            self.coverage.hit(match (&change.command, is_done) {
+                (ModelOrder::Unload { .. }, _) => "change: a model is gone",
+                (_, true) => "change: done",
+                (_, false) if change.failed => "change: failed by a worker",
+                (_, false) => "change: failed for want of workers",
+            });
+            self.due.told.insert(change.from, is_done);
+            self.notes.due.push(Told::Changed(is_done));
+            if is_done {
+                self.is_adopted(&change);
+            }
+            self.commands_are_due(now);
+            if self.models.wanted.is_empty() {
+                self.coverage.hit("rest: no model is left");
+                self.role_rests(now);
+            }
+        }
+    }
+
+    /// Whether the change is at its end, and done.
+    fn change_ends(&self) -> Option<bool> {
+        let change = self.models.change.as_ref()?;
+        let name = change.command.name();
+        let holders = || self.models.holders.values();
+        let is_under_way = holders().any(|holder| holder.is_at(name));
+        let is_done = |holder: &Holder| match &change.command {
+            ModelOrder::Contexts { contexts, .. } => holder
+                .says
+                .get(name)
+                .is_some_and(|says| says.is_ready && says.contexts == *contexts),
+            ModelOrder::Load(_) => holder.has.get(name) == Some(&change.edition),
+            ModelOrder::Unload { .. } => false,
+        };
+        match &change.command {
+            ModelOrder::Unload { .. } => {
+                (!self.models.wanted.contains_key(name) && !is_under_way).then_some(true)
+            }
+            ModelOrder::Contexts { .. } | ModelOrder::Load(_) if change.failed => Some(false),
+            ModelOrder::Contexts { .. } | ModelOrder::Load(_) => {
+                let waits = is_under_way || self.awaits_workers(ROLE);
+                (!waits).then(|| holders().any(is_done))
+            }
+        }
+    }
+
+    fn is_adopted(&mut self, change: &Change) {
+        let wanted = &mut self.models.wanted;
+        match &change.command {
+            ModelOrder::Contexts { name, contexts } => {
+                if let Some(model) = wanted.get_mut(name) {
+                    model.contexts = *contexts;
+                }
+            }
+            ModelOrder::Load(plan) => {
+                let (contexts, edition) = (plan.options.contexts, change.edition);
+                let model = Wanted { contexts, edition, closes: false };
+                wanted.insert(plan.name.clone(), model);
+            }
+            ModelOrder::Unload { .. } => {}
+        }
+    }
+
+    pub(super) fn replied(
+        &mut self,
+        _now: Timestamp,
+        client: ClientId,
+        request: u64,
+        is_done: bool,
+    ) -> Result<(), Broken> {
+        let rule = "an_operator_is_told_once_what_came_of_what_he_wanted";
+        let due = self.due.told.remove(&(client, request));
+        holds(rule, due == Some(is_done), || format!("{client} {request}: {is_done}, due {due:?}"))
+    }
+
+    /// Models that are to be asked.
+    pub(crate) fn open_models(&self) -> Vec<String> {
+        let open = self.models.wanted.iter().filter(|(_, wanted)| !wanted.closes);
+        open.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Whether every worker that serves has what it is to have, or has failed to.
+    pub(crate) fn every_worker_has_what_is_wanted_once_the_faults_stop(
+        &mut self,
+    ) -> Result<(), Broken> {
+        let rule = "every_worker_has_what_is_wanted_once_the_faults_stop";
+        let Models { wanted, holders, change, .. } = &self.models;
+        holds(rule, change.is_none(), || format!("{change:?} has not ended"))?;
+        for (worker, holder) in holders {
+            let editions = wanted.iter().map(|(name, model)| (name, &model.edition));
+            let is_refused = |edition| holder.refused.iter().any(|&(own, _)| own == edition);
+            let missing = editions.clone().find(|&(name, edition)| {
+                holder.has.get(name) != Some(edition) && !is_refused(*edition)
+            });
+            holds(rule, missing.is_none(), || format!("{worker} has no {missing:?}: {holder:?}"))?;
+            let extra = holder.has.keys().find(|name| !wanted.contains_key(*name));
+            holds(rule, extra.is_none(), || format!("{worker} still has {extra:?}"))?;
+        }
+        if !holders.is_empty() && !wanted.is_empty() {
+            self.coverage.hit("phase 2: workers have what is wanted");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,159 @@
+//! What is told of devices, models and helpers for the log: each thing once, when it happens.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use gridpool_core::action::{Note, Remark};
+use gridpool_core::event::{Helper, Timestamp};
+use gridpool_protocol::fault::FaultCode;
+use gridpool_protocol::ids::{DeviceId, Role, WorkerId};
+
+use super::quarantine::Service;
+use super::slots::{Slot, Station};
+use super::{Broken, Model, Phase, holds};
+
+/// A note, as far as it can be known from outside.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Told {
+    Changed(bool),
+    CommandFailed(WorkerId),
+    DeviceBack(Station),
+    DeviceOut(Station, Option<Duration>),
+    Driver {
+        device: DeviceId,
+        fault: FaultCode,
+        remark: Remark,
+        lost: Option<WorkerId>,
+        is_about_lost: bool,
+    },
+    HelperGone(Helper),
+    HelperStuck(Helper),
+    Model(WorkerId, String, bool),
+    Released,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    pub(super) due: Vec<Told>,
+    /// What was said to be out of service.
+    out: BTreeSet<Station>,
+    was_hopeless: bool,
+    misconfigured_due: bool,
+}
+
+impl Model {
+    /// Whether a role has something to do, or a process all the same.
+    pub(super) fn is_busy(&self, role: Role) -> bool {
+        let mut own = self.slots_of(role);
+        self.role(role).phase != Phase::Resting || own.any(|(_, slot)| slot.has_process())
+    }
+
+    /// The process that a device has lost lately.
+    pub(super) fn lost_lately(&self, now: Timestamp, id: DeviceId) -> Option<WorkerId> {
+        let (at, worker) = self.facts.get(&id)?.lost?;
+        (now.since(at) <= self.config.incident_window).then_some(worker)
+    }
+
+    /// What the driver says is told once, with what it is about.
+    pub(super) fn driver_is_heard(&mut self, now: Timestamp, id: DeviceId, fault: FaultCode) {
+        let lost = self.lost_lately(now, id);
+        let lives = |(at, slot): (super::slots::SlotId, &Slot)| {
+            (at.device() == id && slot.has_process()).then(|| self.worker(at))
+        };
+        let has_others = self.slots().filter_map(lives).any(|worker| Some(worker) != lost);
+        let is_about_lost = lost.is_some() && !has_others;
+        let told = lost.map(|worker| (worker, fault));
+        let before = self.facts.get(&id).and_then(|facts| facts.remarked);
+        let remark = match self.follows_a_loss(now, id, fault) {
+            false => Remark::News,
+            true if before == told => Remark::Again,
+            true => Remark::Expected,
+        };
+        self.coverage.hit(match (remark, is_about_lost) {
+            (Remark::News, false) => "driver: news",
+            (Remark::News, true) => "driver: news about a process that is gone",
+            (Remark::Expected, _) => "driver: as expected",
+            (Remark::Again, _) => "driver: again",
+        });
+        if let Some(facts) = self.facts.get_mut(&id) {
+            facts.remarked = told;
+            facts.said = Some((now, fault));
+        }
+        self.notes.due.push(Told::Driver { device: id, fault, remark, lost, is_about_lost });
+    }
+
+    /// What has come of the services of devices by the end of an event.
+    pub(super) fn services_are_told(&mut self, now: Timestamp) {
+        for at in self.devices.keys().copied().collect::<Vec<_>>() {
+            if self.role(at.role).phase != Phase::Serving {
+                continue;
+            }
+            match (self.devices[&at].service, self.notes.out.contains(&at)) {
+                (Service::Quarantined { probe_at }, false) => {
+                    self.notes.out.insert(at);
+                    let probed_in = probe_at.map(|at| at.since(now));
+                    self.notes.due.push(Told::DeviceOut(at, probed_in));
+                    self.coverage.hit("note: a device is out of service");
+                }
+                (Service::Open, true) => {
+                    self.notes.out.remove(&at);
+                    self.notes.due.push(Told::DeviceBack(at));
+                    self.coverage.hit("note: a device is back");
+                }
+                (Service::Open, false)
+                | (Service::Probing, _)
+                | (Service::Quarantined { .. }, true) => {}
+            }
+        }
+        let is_hopeless = self.is_hopeless();
+        self.notes.misconfigured_due = is_hopeless && !self.notes.was_hopeless;
+        self.notes.was_hopeless = is_hopeless;
+    }
+
+    /// Whether no device has ever served programs, or may.
+    fn is_hopeless(&self) -> bool {
+        let grid = self.devices.iter().filter(|(at, _)| at.role == Role::Grid);
+        { grid }.all(|(_, device)| {
+            device.service != Service::Open && device.refused && !device.ever_ready
+        })
+    }
+
+    pub(super) fn told_misconfigured(&mut self) -> Result<(), Broken> {
+        self.coverage.hit("note: misconfigured");
+        let due = std::mem::take(&mut self.notes.misconfigured_due);
+        let rule = "a_pool_that_can_never_serve_says_so_once";
+        holds(rule, due, || format!("{:?}", self.devices))
+    }
+
+    pub(super) fn noted(&mut self, _now: Timestamp, note: &Note) -> Result<(), Broken> {
+        let told = match note {
+            Note::CommandFailed { worker, .. } => Told::CommandFailed(*worker),
+            &Note::DeviceBack { device, role } => Told::DeviceBack(Station { role, device }),
+            &Note::DeviceOut { device, role, probed_in, .. } => {
+                Told::DeviceOut(Station { role, device }, probed_in)
+            }
+            &Note::DriverSays { device, fault, remark, lost, is_about_lost, .. } => {
+                Told::Driver { device, fault, remark, lost, is_about_lost }
+            }
+            &Note::HelperGone { helper } => Told::HelperGone(helper),
+            &Note::HelperStuck { helper } => Told::HelperStuck(helper),
+            Note::ModelReady { worker, name } => Told::Model(*worker, name.clone(), true),
+            Note::ModelUnavailable { worker, name, .. } => {
+                Told::Model(*worker, name.clone(), false)
+            }
+            Note::ModelsChanged { result } => Told::Changed(result.is_ok()),
+            Note::Released { .. } => Told::Released,
+        };
+        let at = self.notes.due.iter().position(|due| *due == told);
+        let rule = "what_happens_is_told_once";
+        holds(rule, at.is_some(), || format!("{told:?}, due {:?}", self.notes.due))?;
+        self.notes.due.remove(at.expect("the rule holds"));
+        Ok(())
+    }
+
+    pub(super) fn all_that_happened_is_told(&self) -> Result<(), Broken> {
+        let rule = "what_happens_is_told_once";
+        let Notes { due, misconfigured_due, .. } = &self.notes;
+        holds(rule, due.is_empty() && !misconfigured_due, || format!("{:?}", self.notes))
+    }
+}

@@ -1,0 +1,434 @@
+//! A slot of a device and role: the one process that it may hold, and what time alone does to that.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gridpool_core::action::KillReason;
+use gridpool_core::event::Timestamp;
+use gridpool_protocol::ids::{AttemptId, DeviceId, Role, WorkerId};
+use gridpool_protocol::receipt::AttemptOutcome;
+
+use super::devices::Device;
+use super::hands::{Dispatch, Hands};
+use super::losses::Loss;
+use super::{Model, Phase};
+
+/// Why the pool killed a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// It is ending by itself.
+    Beacon,
+    /// It did not do as it was told about its models.
+    Command,
+    /// The driver told of a fault of its device, which may be the doing of what it ran.
+    Driver { evidence: bool },
+    /// For the sake of its device.
+    FreeDevice(Freed),
+    /// It was silent, or not READY in time.
+    Hang,
+    /// The pool ends.
+    Leaving,
+}
+
+/// What a device is freed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Freed {
+    /// It was taken out of service for another's sake.
+    DeviceOut,
+    /// A job that it ran had its verdict already.
+    Ended,
+    /// Others waited behind what it ran for too long.
+    OthersWait,
+}
+
+/// A device as one role has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Station {
+    pub(super) role: Role,
+    pub(super) device: DeviceId,
+}
+
+impl Station {
+    pub(super) fn of(worker: WorkerId) -> Self {
+        Self { role: worker.role, device: worker.device }
+    }
+}
+
+/// Which slot of which device and role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SlotId {
+    pub(super) station: Station,
+    pub(super) number: usize,
+}
+
+impl SlotId {
+    pub(super) fn device(self) -> DeviceId {
+        self.station.device
+    }
+
+    pub(super) fn role(self) -> Role {
+        self.station.role
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// No process; the next may start from this moment on, if the others of the device let it.
+    Absent {
+        not_before: Timestamp,
+    },
+    Busy {
+        hands: Hands,
+    },
+    Killed {
+        give_up_at: Timestamp,
+        /// What it may still answer.
+        hands: Hands,
+        why: Why,
+    },
+    Ready,
+    /// The process is gone, its device's memory is not back yet.
+    Reclaiming {
+        until: Timestamp,
+        not_before: Timestamp,
+    },
+    Standby,
+    Starting {
+        by: Timestamp,
+    },
+    Stopping {
+        by: Timestamp,
+    },
+    Unkillable {
+        why: Why,
+    },
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::Absent { not_before: Timestamp::default() }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Slot {
+    pub(super) state: State,
+    /// Of its latest process.
+    pub(super) generation: u32,
+    /// How many it had.
+    pub(super) processes: u32,
+    pub(super) heard: Timestamp,
+    /// The models that its process has, as it last said.
+    pub(super) offers: BTreeSet<Arc<str>>,
+    /// Its process changes its models.
+    pub(super) is_changing: bool,
+    pub(super) jobs_done: u64,
+    pub(super) was_suspect: bool,
+    /// Whether its process was ever READY, ever served, ever answered.
+    pub(super) was_ready: bool,
+    pub(super) served: bool,
+    pub(super) worked: bool,
+    /// How many attempts it answered.
+    pub(super) answered: u64,
+    /// Why it was killed, as the core said.
+    pub(super) reason: Option<KillReason>,
+    /// Restarts that count, since work was last done.
+    pub(super) restarts: u32,
+    /// When its process was started and killed, and how long it took to start; how long the one before
+    /// took to end.
+    pub(super) started: Timestamp,
+    pub(super) doomed: Option<Timestamp>,
+    pub(super) took_start: Option<Duration>,
+    pub(super) took_end: Option<Duration>,
+}
+
+impl Slot {
+    pub(super) fn has_process(&self) -> bool {
+        self.next_start().is_none()
+    }
+
+    /// Before when the next process does not start, if it has none.
+    pub(super) fn next_start(&self) -> Option<Timestamp> {
+        match self.state {
+            State::Absent { not_before } | State::Reclaiming { not_before, .. } => Some(not_before),
+            State::Busy { .. }
+            | State::Killed { .. }
+            | State::Ready
+            | State::Standby
+            | State::Starting { .. }
+            | State::Stopping { .. }
+            | State::Unkillable { .. } => None,
+        }
+    }
+
+    /// Whether its process is the one of the device that takes jobs.
+    pub(super) fn serves(&self) -> bool {
+        matches!(self.state, State::Busy { .. } | State::Ready)
+    }
+
+    pub(super) fn is_unkillable(&self) -> bool {
+        matches!(self.state, State::Unkillable { .. })
+    }
+
+    /// What it was sent and has not answered.
+    pub(super) fn hands(&self) -> &[Dispatch] {
+        match &self.state {
+            State::Busy { hands } | State::Killed { hands, .. } => &hands.0,
+            State::Absent { .. }
+            | State::Ready
+            | State::Reclaiming { .. }
+            | State::Standby
+            | State::Starting { .. }
+            | State::Stopping { .. }
+            | State::Unkillable { .. } => &[],
+        }
+    }
+
+    /// The job of an attempt that it has in hand has its verdict.
+    pub(super) fn frees(&mut self, attempt: AttemptId, at: Timestamp, outcome: AttemptOutcome) {
+        if let State::Busy { hands } = &mut self.state {
+            let own = hands.all().filter(|sent| sent.attempt == attempt);
+            own.for_each(|sent| sent.free_at = Some((at, outcome)));
+        }
+    }
+
+    /// The supervisor did not listen for `gap`: it is not late because of that.
+    pub(super) fn excuse(&mut self, now: Timestamp, gap: Duration) {
+        self.heard = now;
+        match &mut self.state {
+            State::Killed { give_up_at: at, .. }
+            | State::Reclaiming { until: at, .. }
+            | State::Starting { by: at }
+            | State::Stopping { by: at } => *at = at.after(gap),
+            State::Busy { hands } => hands.excuse(gap),
+            State::Absent { .. } | State::Ready | State::Standby | State::Unkillable { .. } => {}
+        }
+    }
+}
+
+impl Model {
+    pub(super) fn slot(&self, at: SlotId) -> &Slot {
+        &self.devices[&at.station].slots[at.number]
+    }
+
+    pub(super) fn slot_mut(&mut self, at: SlotId) -> &mut Slot {
+        &mut self.device_mut(at.station).slots[at.number]
+    }
+
+    pub(super) fn device_mut(&mut self, at: Station) -> &mut Device {
+        self.devices.get_mut(&at).expect("devices stay")
+    }
+
+    /// Every slot, in the order in which things happen to them.
+    pub(super) fn slots(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
+        let of = |(&station, all): (&Station, _)| {
+            let all: &Vec<Slot> = all;
+            let named = all.iter().enumerate();
+            named.map(move |(number, slot)| (SlotId { station, number }, slot))
+        };
+        self.devices.iter().map(|(id, device)| (id, &device.slots)).flat_map(of)
+    }
+
+    /// The slots of a role.
+    pub(super) fn slots_of(&self, role: Role) -> impl Iterator<Item = (SlotId, &Slot)> {
+        self.slots().filter(move |(at, _)| at.role() == role)
+    }
+
+    pub(super) fn slot_ids(&self) -> Vec<SlotId> {
+        self.slots().map(|(at, _)| at).collect()
+    }
+
+    /// The latest process of a slot.
+    pub(super) fn worker(&self, at: SlotId) -> WorkerId {
+        WorkerId { device: at.device(), role: at.role(), generation: self.slot(at).generation }
+    }
+
+    /// Where a process is or was, until the next one took its slot.
+    pub(super) fn slot_of(&self, worker: WorkerId) -> Option<SlotId> {
+        let mut slots = self.slots();
+        let (at, _) = slots.find(|(at, slot)| {
+            at.station == Station::of(worker) && slot.generation == worker.generation
+        })?;
+        Some(at)
+    }
+
+    /// Whether processes of a role that are gone are replaced.
+    pub(super) fn is_working(&self, role: Role) -> bool {
+        matches!(self.role(role).phase, Phase::Resting | Phase::Serving)
+    }
+
+    /// Whether processes of a role are started.
+    pub(super) fn starts_workers(&self, role: Role) -> bool {
+        self.is_working(role) && !self.has_nothing_to_do(role)
+    }
+
+    /// When something must happen to a slot without any event.
+    pub(super) fn slot_wakes_at(&self, at: SlotId) -> Option<Timestamp> {
+        let (device, slot) = (&self.devices[&at.station], self.slot(at));
+        let silent = slot.heard.after(self.config.heartbeat_kill);
+        match slot.state {
+            State::Absent { not_before } => {
+                let may = self.starts_workers(at.role()) && device.held_back(at.number).is_none();
+                may.then_some(not_before)
+            }
+            State::Busy { ref hands } => Some(hands.free_at().unwrap_or(silent).min(silent)),
+            State::Killed { give_up_at, .. } => Some(give_up_at),
+            State::Ready | State::Standby => Some(silent),
+            State::Reclaiming { until, .. } => Some(until),
+            State::Starting { by } | State::Stopping { by } => Some(by),
+            State::Unkillable { .. } => None,
+        }
+    }
+
+    /// What is due because of the time: kills, givings-up, and memory that does not come back. Starts
+    /// come after all of these.
+    pub(super) fn slot_is_due(&mut self, now: Timestamp, at: SlotId) {
+        if self.slot_wakes_at(at).is_none_or(|due| due > now) {
+            return;
+        }
+        match self.slot(at).state.clone() {
+            State::Busy { hands } if hands.free_at().is_some_and(|due| due <= now) => {
+                let front = hands.front();
+                let is_late = self.due.verdicts.keys().any(|&job| front.has(job));
+                self.coverage.hit(if is_late { "kill: late job" } else { "kill: grace over" });
+                self.kill(now, at, Why::FreeDevice(Freed::Ended));
+            }
+            State::Busy { .. } | State::Ready => {
+                self.coverage.hit("kill: hang");
+                self.kill(now, at, Why::Hang);
+            }
+            State::Killed { hands, why, .. } => self.give_up(now, at, hands, why),
+            State::Reclaiming { not_before, .. } => {
+                self.coverage.hit("reclaim: not in time");
+                self.slot_mut(at).state = State::Absent { not_before };
+            }
+            State::Standby => {
+                self.coverage.hit("kill: silent standby");
+                self.kill(now, at, Why::Hang);
+            }
+            State::Starting { .. } => {
+                self.coverage.hit("kill: not READY in time");
+                self.kill(now, at, Why::Hang);
+            }
+            State::Stopping { .. } => {
+                self.coverage.hit("kill: stop ignored");
+                self.kill(now, at, Why::Leaving);
+            }
+            State::Absent { .. } | State::Unkillable { .. } => {}
+        }
+    }
+
+    /// Every slot that is due and whose siblings let it has a process, one after the other; and a device
+    /// that is out of service is tried when that is due.
+    pub(super) fn processes_start(&mut self, now: Timestamp) {
+        for at in self.slot_ids() {
+            if !self.starts_workers(at.role()) {
+                continue;
+            }
+            if at.number == 0 {
+                self.is_tried(now, at);
+            }
+            let State::Absent { not_before } = self.slot(at).state else { continue };
+            if not_before > now {
+                continue;
+            }
+            let device = &self.devices[&at.station];
+            match device.held_back(at.number) {
+                Some(why) => self.coverage.hit(why),
+                None => {
+                    if device.sibling_serves(at.number) {
+                        self.coverage.hit("spawn: beside one that serves");
+                    }
+                    self.spawn(now, at);
+                }
+            }
+        }
+    }
+
+    pub(super) fn spawn(&mut self, now: Timestamp, at: SlotId) {
+        let by = now.after(self.role(at.role()).limits.ready_timeout);
+        let facts = self.facts.get_mut(&at.device()).expect("devices stay");
+        facts.generation += 1;
+        let generation = facts.generation;
+        let device = self.devices.get_mut(&at.station).expect("devices stay");
+        device.generation = generation;
+        let slot = &mut device.slots[at.number];
+        if slot.restarts > 1 {
+            self.coverage.hit("spawn: after a backoff");
+        }
+        *slot = Slot {
+            state: State::Starting { by },
+            generation,
+            processes: slot.processes + 1,
+            heard: now,
+            jobs_done: slot.jobs_done,
+            restarts: slot.restarts,
+            started: now,
+            took_end: slot.took_end,
+            ..Slot::default()
+        };
+        self.counters.restarts += u64::from(slot.processes > 1);
+        let worker = WorkerId { device: at.device(), role: at.role(), generation };
+        self.due.spawns.insert(worker);
+    }
+
+    /// SIGKILL. What may run elsewhere at once does, and a standby takes over.
+    pub(super) fn kill(&mut self, now: Timestamp, at: SlotId, why: Why) {
+        let give_up_at = now.after(self.config.kill_timeout);
+        let worker = self.worker(at);
+        let slot = self.slot_mut(at);
+        let hands = Hands(slot.hands().to_vec());
+        slot.state = State::Killed { give_up_at, hands, why };
+        slot.doomed = Some(now);
+        self.due.kills.insert(worker);
+        self.loses(now, worker);
+        self.worker_ends(worker);
+        if matches!(why, Why::Beacon | Why::Command | Why::Driver { .. } | Why::Hang) {
+            self.front_is_split(at);
+        }
+        if why != Why::Leaving {
+            self.attempts_move(at, why);
+        }
+        self.a_standby_takes_over(at.station);
+    }
+
+    /// If no process serves the role on the device, the standby that was started first does from now on.
+    pub(super) fn a_standby_takes_over(&mut self, id: Station) {
+        if !self.is_working(id.role) {
+            return;
+        }
+        let device = self.devices.get_mut(&id).expect("devices stay");
+        if device.slots.iter().any(Slot::serves) {
+            return;
+        }
+        let standbys = device.slots.iter_mut().filter(|slot| slot.state == State::Standby);
+        if let Some(first) = standbys.min_by_key(|slot| slot.generation) {
+            self.coverage.hit("standby: takes over");
+            first.state = State::Ready;
+            first.served = true;
+        }
+    }
+
+    fn give_up(&mut self, now: Timestamp, at: SlotId, hands: Hands, why: Why) {
+        self.coverage.hit("worker: unkillable");
+        let worker = self.worker(at);
+        self.slot_mut(at).state = State::Unkillable { why };
+        let loss = match why {
+            Why::Beacon => {
+                self.coverage.hit("worker: unkillable after its beacon");
+                Loss::Died { evidence: false, from_outside: false }
+            }
+            Why::Command => Loss::Died { evidence: false, from_outside: false },
+            Why::Driver { evidence } => Loss::Died { evidence, from_outside: false },
+            Why::FreeDevice(_) | Why::Leaving => Loss::Freed,
+            Why::Hang => Loss::Hung { evidence: true },
+        };
+        let changes = self.slot(at).is_changing;
+        let loss = if changes { loss.without_evidence() } else { loss };
+        self.hands_lost(now, worker, hands, loss, true);
+        if self.is_working(at.role()) {
+            self.is_stuck(now, at.device());
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! A model on one device: through the engine in this process, and through a pool that serves it with the same
+//! number of contexts. Repetitions of both alternate, so that a machine that changes its speed affects both.
+//!
+//! - `test_input` makes inputs, and compares every answer with the first answer to the same input.
+//! - `direct` and `pooled` send requests. `load_generator` runs several callers at the same time.
+
+mod direct;
+mod load_generator;
+mod pooled;
+pub(crate) mod test_input;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gridpool_client::Client;
+use gridpool_infer::LoadError;
+use gridpool_protocol::bench::{Line, ModelSubject, Plan, Row, Section, Unit};
+use gridpool_protocol::chain::Chain;
+
+use self::direct::Direct;
+use self::load_generator::LoadGenerator;
+use self::pooled::Pooled;
+use self::test_input::{TestInput, test_inputs};
+use super::failure::Failure;
+use super::repeat::Repeat;
+use super::{BenchError, Report};
+
+/// Threads that send requests to a pool, each with a connection: more than there are contexts.
+const CALLERS: u32 = 32;
+/// How long one repetition should take. Contexts run dry at the ends of a round, which should be a small
+/// part of it.
+const REPETITION: Duration = Duration::from_secs(1);
+const REPETITION_QUICK: Duration = Duration::from_millis(20);
+
+/// Measures all rows of a model with a number of contexts.
+pub(super) fn measure(
+    plan: &Plan,
+    subject: &ModelSubject,
+    report: &mut Report<'_>,
+) -> Result<(), BenchError> {
+    let (name, options) = (&subject.model.name, &subject.model.options);
+    let doing = |what: &str| Line::Doing(format!("{name}, {} contexts: {what}", options.contexts));
+    report.line(&doing("it is loaded"))?;
+    let unmeasured = |runner: &str| Row {
+        contexts: Some(options.contexts),
+        max_batch: options.max_batch,
+        ..Row::new(Section::Models, name, runner, Unit::ItemsPerSecond)
+    };
+    let cannot = |why: String| BenchError::Model { name: name.clone(), why };
+    let direct = match Direct::load(subject)? {
+        Ok(direct) => direct,
+        Err(error @ LoadError::Budget { .. }) => {
+            let skipped = Some(Chain(&error).to_string());
+            return report.row(Row { skipped, ..unmeasured("direct") });
+        }
+        Err(error) => return Err(cannot(Chain(&error).to_string())),
+    };
+    if options.max_batch != Some(1) && direct.info.max_batch == 1 {
+        let skipped = Some("requests of this model cannot share runs".to_owned());
+        return report.row(Row { skipped, ..unmeasured("direct") });
+    }
+    let pool = Pooled::find(subject, &direct.info)?.map_err(cannot)?;
+    report.line(&doing("the first answers"))?;
+    let asked = test_inputs(&direct.info, subject.device.kind, CALLERS)
+        .and_then(|test_inputs| direct.answer_all(&test_inputs).map(|()| test_inputs));
+    let bench = Models { plan, subject, direct: &direct, pool: &pool };
+    let test_inputs = match asked {
+        Ok(test_inputs) => test_inputs,
+        Err(failure) => return end(report, unmeasured("direct"), failure),
+    };
+    report.line(&doing("directly, and through the pool"))?;
+    bench.rates(report, &test_inputs)?;
+    if options.contexts == 1 && direct.info.max_batch == 1 {
+        report.line(&doing("one request at a time"))?;
+        bench.latencies(report, &test_inputs[0])?;
+    }
+    Ok(())
+}
+
+/// A model that is loaded in this process and in a pool.
+struct Models<'a> {
+    plan: &'a Plan,
+    subject: &'a ModelSubject,
+    direct: &'a Direct,
+    pool: &'a Pooled,
+}
+
+impl Models<'_> {
+    fn row(&self, section: Section, runner: &str, callers: u32) -> Row {
+        let is_latency = section == Section::ModelLatency;
+        let unit = if is_latency { Unit::Microseconds } else { Unit::ItemsPerSecond };
+        Row {
+            jobs: Some(callers),
+            contexts: Some(self.direct.info.contexts),
+            max_batch: Some(self.direct.info.max_batch),
+            ..Row::new(section, &self.subject.model.name, runner, unit)
+        }
+    }
+
+    /// How many threads call the engine: two for each context, so that no context waits for its next request. If
+    /// requests are joined, as many as call the pool.
+    fn direct_callers(&self) -> Vec<u32> {
+        let contexts = self.direct.info.contexts;
+        if self.direct.info.max_batch > 1 { vec![CALLERS] } else { vec![contexts, 2 * contexts] }
+    }
+
+    fn rates(&self, report: &mut Report<'_>, all: &[Arc<TestInput>]) -> Result<(), BenchError> {
+        let mut load_generators = Vec::new();
+        for count in self.direct_callers() {
+            let asked = (0..count).zip(all.iter().cycle());
+            let callers = asked.map(|(n, test_input)| self.direct.caller(n.into(), test_input));
+            load_generators.push(LoadGenerator::new(
+                self.row(Section::Models, "direct", count),
+                callers.collect(),
+            ));
+        }
+        let row = self.row(Section::Models, "pool", CALLERS);
+        let callers = all.iter().map(|test_input| self.pool.caller(test_input));
+        match callers.collect() {
+            Ok(callers) => load_generators.push(LoadGenerator::new(row, callers)),
+            Err(failure) => return end(report, row, failure),
+        }
+        self.in_turns(report, load_generators)
+    }
+
+    fn latencies(&self, report: &mut Report<'_>, one: &Arc<TestInput>) -> Result<(), BenchError> {
+        let row = |runner| self.row(Section::ModelLatency, runner, 1);
+        let mut alone = vec![LoadGenerator::new(row("direct"), vec![self.direct.caller(0, one)])];
+        match self.pool.caller(one) {
+            Ok(caller) => alone.push(LoadGenerator::new(row("pool"), vec![caller])),
+            Err(failure) => return end(report, row("pool"), failure),
+        }
+        self.in_turns(report, alone)
+    }
+
+    /// Times all of them, one repetition of each in turn, and reports their rows.
+    fn in_turns(
+        &self,
+        report: &mut Report<'_>,
+        load_generators: Vec<LoadGenerator>,
+    ) -> Result<(), BenchError> {
+        let span = if self.plan.quick { REPETITION_QUICK } else { REPETITION };
+        let repeat = Repeat::new(self.plan).with_span(span);
+        let mut load_generators = load_generators;
+        load_generators.iter_mut().for_each(|load_generator| load_generator.warm_up(repeat));
+        let observer = Client::connect(&self.subject.socket)?;
+        let runs_before = observer.status()?.counters.runs;
+        for _ in 0..repeat.repetitions() {
+            load_generators.iter_mut().for_each(LoadGenerator::time);
+        }
+        let runs = observer.status()?.counters.runs.saturating_sub(runs_before);
+        for load_generator in load_generators {
+            match load_generator.end(runs) {
+                (row, None) => report.row(row)?,
+                (row, Some(failure)) => end(report, row, failure)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reports why a row has no measurement. A lost pool ends everything.
+fn end(report: &mut Report<'_>, row: Row, failure: Failure) -> Result<(), BenchError> {
+    match failure {
+        Failure::Skipped(why) => report.row(Row { skipped: Some(why), ..row }),
+        Failure::Wrong(fault) => report.row(row.wrong(fault)),
+        Failure::Lost(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,185 @@
+//! Where a chunk and its result lie on the device, and how their bytes are copied. Plain arithmetic, done
+//! before anything is copied.
+//!
+//! Staging mirrors the device: bytes lie at the same offset in both, so that neighbours are one copy.
+
+use std::ops::Range;
+
+use gridpool_kernels::argument::DeviceAddress;
+use gridpool_kernels::part::Part;
+use gridpool_protocol::batch::{BatchLayout, PART_ALIGN};
+use gridpool_protocol::output::OutputLayout;
+use gridpool_protocol::program::Program;
+
+use super::scratch::ScratchLayout;
+use crate::chunk::Piece;
+
+/// Bytes of the number that gives the area of a packed result. It is the last of the sums.
+pub(super) const AREA_BYTES: usize = 4;
+
+/// A packed result up to this size comes back whole, in one copy, before its used area is known.
+const WHOLE_BYTES_MAX: usize = 32 * 1024;
+
+/// Kernels work on a chunk of at most this many bytes, in and out, where it is staged. They read it over
+/// the bus once and write its result there, which is faster than starting two copies.
+const NEAR_BYTES_MAX: usize = 8 * 1024;
+
+/// With fewer values, copying a part's table on the host costs less than a device copy of its own.
+const DIRECT_VALUES_MIN: usize = 4_096;
+
+/// The input of a chunk: tables of all pieces, then their cells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct InputLayout {
+    offsets_start: usize,
+    tables_end: usize,
+}
+
+impl InputLayout {
+    /// Layout with capacity for the tables of `grids` grids.
+    pub(super) fn new(grids: usize) -> Self {
+        let offsets_start = (2 * grids).next_multiple_of(PART_ALIGN);
+        Self { offsets_start, tables_end: offsets_start + 4 * (grids + 1) }
+    }
+
+    /// The start of the offsets; the shapes start at 0.
+    pub(super) fn offsets_start(self) -> usize {
+        self.offsets_start
+    }
+
+    /// The end of the offsets.
+    pub(super) fn tables_end(self) -> usize {
+        self.tables_end
+    }
+
+    /// The start of the cells.
+    pub(super) fn cells_start(self) -> usize {
+        self.tables_end.next_multiple_of(PART_ALIGN)
+    }
+}
+
+/// How the bytes of one piece are copied.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ends {
+    /// Its cells are copied from its arena.
+    pub(super) input: bool,
+    /// The device address of its result, if the result's cells are copied straight to its arena.
+    pub(super) output: Option<DeviceAddress>,
+}
+
+/// A chunk on the device.
+#[derive(Clone, Debug)]
+pub(super) struct Pass {
+    pub(super) input: InputLayout,
+    pub(super) batch: BatchLayout,
+    pub(super) result: OutputLayout,
+    pub(super) scratch: ScratchLayout,
+    /// Cells of its largest grid.
+    pub(super) area_max: usize,
+    /// One for each piece, in order.
+    pub(super) ends: Vec<Ends>,
+}
+
+impl Pass {
+    /// The layouts of a chunk that is not empty. The input has capacity for the tables of `grids_max` grids.
+    pub(super) fn new(
+        program: &Program,
+        pieces: &[Piece],
+        grids_max: usize,
+        area_max: usize,
+        ends: Vec<Ends>,
+    ) -> Self {
+        let count = |n: usize| u32::try_from(n).expect("a chunk is no larger than a batch");
+        let last = &pieces.last().expect("a chunk has an item").of_chunk;
+        let (items, cells) = (count(last.items.end), count(last.cells.end));
+        let batch = BatchLayout::new(items, program.grids_per_item(), cells)
+            .expect("a chunk is no larger than a batch");
+        let result =
+            OutputLayout::new(program, batch).expect("the result of a chunk is within its limits");
+        let scratch = ScratchLayout::new(program, &batch);
+        Self { input: InputLayout::new(grids_max), batch, result, scratch, area_max, ends }
+    }
+
+    /// Where the result starts: after the sums, so that a packed result's area, the last of the sums, comes
+    /// back with its parts.
+    pub(super) fn result_start(&self) -> usize {
+        if self.result.is_packed() { self.sums_bytes().next_multiple_of(PART_ALIGN) } else { 0 }
+    }
+
+    /// Where the sums of a packed result start.
+    pub(super) fn sums_start(&self) -> usize {
+        self.result_start() - self.sums_bytes()
+    }
+
+    fn sums_bytes(&self) -> usize {
+        if self.result.is_packed() { self.scratch.sums.len() } else { 0 }
+    }
+
+    /// Where a packed result's area lies.
+    pub(super) fn area(&self) -> Range<usize> {
+        self.result_start() - AREA_BYTES..self.result_start()
+    }
+
+    /// The bytes of the sums and the result.
+    pub(super) fn output_bytes(&self) -> usize {
+        self.result_start() + self.result.bytes()
+    }
+
+    /// Where a part of the result lies; empty if the kind does not have it.
+    pub(super) fn part(&self, part: Part) -> Range<usize> {
+        let Range { start, end } = part.range(&self.result);
+        self.result_start() + start..self.result_start() + end
+    }
+
+    /// Whether the result comes back in one copy, instead of its tables first and then its used area.
+    pub(super) fn is_one_go(&self) -> bool {
+        let is_staged = self.ends.iter().all(|ends| ends.output.is_none());
+        !self.result.is_packed() || is_staged && self.result.bytes() <= WHOLE_BYTES_MAX
+    }
+
+    /// Whether kernels read the chunk from the host's staging, and write its result there.
+    pub(super) fn is_near(&self) -> bool {
+        let is_staged = self.ends.iter().all(|ends| !ends.input && ends.output.is_none());
+        let bytes = self.input.cells_start() + self.batch.cell_count() + self.output_bytes();
+        !self.result.is_packed() && is_staged && bytes <= NEAR_BYTES_MAX
+    }
+
+    /// The only piece's output, if kernels and copies may reach all of it.
+    pub(super) fn only_output(&self) -> Option<DeviceAddress> {
+        if let [Ends { output, .. }] = self.ends.as_slice() { *output } else { None }
+    }
+
+    /// Whether a per-value part goes through staging. The host counts statuses and changes offsets there, and
+    /// counts tell where labels need a second byte.
+    pub(super) fn stages_table(&self, part: Part) -> bool {
+        match part {
+            Part::Status | Part::Offsets | Part::Counts => true,
+            Part::Shapes
+            | Part::Origins
+            | Part::Numbers
+            | Part::Palettes
+            | Part::LabelsLow
+            | Part::LabelsHigh
+            | Part::Cells => {
+                self.only_output().is_none() || self.result.values_count() < DIRECT_VALUES_MIN
+            }
+        }
+    }
+
+    /// The most bytes of the output's staging that a chunk may use.
+    pub(super) fn staged_output_bytes(&self) -> usize {
+        if self.ends.iter().all(|ends| ends.output.is_some()) {
+            self.result_start() + self.result.counts().end
+        } else {
+            self.output_bytes()
+        }
+    }
+}
+
+/// Bytes copied for a chunk.
+#[derive(Debug, Default)]
+pub(super) struct Bytes {
+    /// To the device and back, for all pieces together.
+    pub(super) shared: [u64; 2],
+    /// In and out, for each piece alone.
+    pub(super) own: Vec<[u64; 2]>,
+}

@@ -1,0 +1,116 @@
+//! Sends chunks round the lanes: one chunk is copied in while another is computed and a third is copied
+//! out.
+
+use std::hint;
+
+use super::gpu::Gpu;
+use super::lane::Lane;
+use crate::chunk::{ChunkLimits, Feed, Span};
+use crate::device::GridDispatch;
+use crate::fault::Fault;
+use crate::tally::Totals;
+
+/// Cells of a chunk's input. On an H200, chunks of 7 to 45 MB fill the bus; each costs about ten
+/// microseconds beside its copies.
+const CHUNK_CELLS: usize = 12 << 20;
+
+/// Cells of the first chunk of a dispatch and of the last.
+const CHUNK_CELLS_MIN: usize = 1 << 20;
+
+/// Takes all of `dispatch` through `lanes`.
+///
+/// After a fault that ends the worker it makes no further call. After a lesser fault it has waited for
+/// every lane.
+pub(super) fn run(
+    gpu: &mut Gpu,
+    lanes: &mut [Lane],
+    dispatch: &GridDispatch<'_>,
+    limits: ChunkLimits,
+    done: &mut Totals,
+) -> Result<(), Fault> {
+    let attempts = dispatch.attempts.iter().enumerate();
+    let mut rest: Vec<_> =
+        attempts.map(|(attempt, of)| Span { attempt, items: of.items() }).collect();
+    let mut feed = Feed::new(dispatch, &mut rest, limits, CHUNK_CELLS);
+    let ran = go_round(gpu, lanes, dispatch, &mut feed, done);
+    match &ran {
+        Ok(()) => {}
+        Err(fault) if fault.ends_worker() => lanes.iter_mut().for_each(Lane::forget),
+        // All of them, even if one fails: their copies reach the attempts' memory.
+        Err(_) => lanes.iter_mut().map(Lane::settle).fold(Ok(()), Result::and)?,
+    }
+    ran
+}
+
+fn go_round(
+    gpu: &mut Gpu,
+    lanes: &mut [Lane],
+    dispatch: &GridDispatch<'_>,
+    feed: &mut Feed<'_>,
+    done: &mut Totals,
+) -> Result<(), Fault> {
+    let mut turn = 0;
+    while !feed.is_empty() {
+        let at = turn % lanes.len();
+        finish(lanes, at, dispatch, done)?;
+        feed.limit_cells(chunk_cells(turn, feed.cells_left()));
+        lanes[at].begin(gpu, dispatch, feed, done)?;
+        turn += 1;
+    }
+    (turn..turn + lanes.len())
+        .try_for_each(|turn| finish(lanes, turn % lanes.len(), dispatch, done))
+}
+
+/// Most cells of chunk number `turn`, with `left` cells to go.
+///
+/// Nothing goes out while the first chunk comes in, and nothing comes in while the last goes out. So
+/// sizes double from a small one at the start, and halve to a small one at the end.
+fn chunk_cells(turn: usize, left: usize) -> usize {
+    const DOUBLINGS_MAX: usize = 16;
+    let begun = CHUNK_CELLS_MIN << turn.min(DOUBLINGS_MAX);
+    CHUNK_CELLS.min(begun).min((left / 2).max(CHUNK_CELLS_MIN))
+}
+
+/// Waits for one lane's chunk. The last copies of a packed result start when its tables have arrived, so
+/// the other lanes are polled while one is waited for.
+fn finish(
+    lanes: &mut [Lane],
+    at: usize,
+    dispatch: &GridDispatch<'_>,
+    done: &mut Totals,
+) -> Result<(), Fault> {
+    let others = |lanes: &[Lane]| {
+        let waiting = lanes.iter().enumerate().filter(|(_, lane)| lane.waits_for_tables());
+        waiting.filter(|(other, _)| *other != at).count()
+    };
+    if lanes[at].waits_for_tables() && others(lanes) > 0 {
+        while !lanes[at].poll(dispatch)? {
+            for lane in lanes.iter_mut() {
+                lane.poll(dispatch)?;
+            }
+            hint::spin_loop();
+        }
+    }
+    lanes[at].finish(dispatch, done).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_grow_from_small_to_large_and_shrink_again_and_none_is_empty() {
+        let mut left = 150 << 20;
+        let mut sizes = Vec::new();
+        while left > 0 {
+            let cells = chunk_cells(sizes.len(), left).min(left);
+            sizes.push(cells >> 20);
+            left -= cells;
+        }
+        assert_eq!(sizes[..6], [1, 2, 4, 8, 12, 12]);
+        assert!(sizes[5..].is_sorted_by(|a, b| a >= b), "{sizes:?}");
+        assert!(sizes[sizes.len() - 4..].iter().sum::<usize>() <= 12, "{sizes:?}");
+        assert_eq!(chunk_cells(0, 5), CHUNK_CELLS_MIN);
+        assert_eq!(chunk_cells(usize::MAX, usize::MAX), CHUNK_CELLS);
+    }
+}

@@ -1,0 +1,75 @@
+//! Counts of the memory that a worker holds, updated when it takes or frees memory. The heartbeat thread
+//! reads them; nothing is decided by them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use gridpool_protocol::status::WorkerMemory;
+
+/// A number of bytes: now, and the highest ever.
+#[derive(Debug, Default)]
+pub struct Gauge {
+    now: AtomicU64,
+    high: AtomicU64,
+}
+
+impl Gauge {
+    /// Adds bytes.
+    pub fn add(&self, bytes: usize) {
+        let now = self.now.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        self.high.fetch_max(now, Ordering::Relaxed);
+    }
+
+    /// Subtracts bytes that were added before.
+    pub fn subtract(&self, bytes: usize) {
+        self.now.fetch_sub(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> (u64, u64) {
+        (self.now.load(Ordering::Relaxed), self.high.load(Ordering::Relaxed))
+    }
+}
+
+/// The memory that a device holds beside arenas, and the arenas that it has registered.
+#[derive(Debug, Default)]
+pub struct Gauges {
+    /// Buffers on the device.
+    pub device: Gauge,
+    /// Page-locked buffers on the host.
+    pub pinned: Gauge,
+    /// Registered arenas.
+    pub registered: Gauge,
+}
+
+impl Gauges {
+    /// All of them, as a heartbeat carries them.
+    #[must_use]
+    pub fn memory(&self) -> WorkerMemory {
+        let (device_bytes, device_bytes_high) = self.device.read();
+        let (pinned_bytes, pinned_bytes_high) = self.pinned.read();
+        let (registered_bytes, registered_bytes_high) = self.registered.read();
+        WorkerMemory {
+            device_bytes,
+            device_bytes_high,
+            pinned_bytes,
+            pinned_bytes_high,
+            registered_bytes,
+            registered_bytes_high,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_stays_when_memory_is_freed() {
+        let gauges = Gauges::default();
+        gauges.pinned.add(100);
+        gauges.pinned.subtract(60);
+        gauges.pinned.add(10);
+        let memory = gauges.memory();
+        assert_eq!((memory.pinned_bytes, memory.pinned_bytes_high), (50, 100));
+        assert_eq!((memory.device_bytes_high, memory.registered_bytes_high), (0, 0));
+    }
+}

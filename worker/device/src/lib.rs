@@ -1,0 +1,24 @@
+//! A worker's device. Nothing here knows the supervisor.
+//!
+//! [`device`] is the trait, [`cpu`] the reference device on threads, [`cuda`] the GPU. Both pass the same
+//! [`self_test`] before a worker says READY. [`fault`] turns every error into a decision about the process.
+//! [`chaos`] injects faults. [`nvml`] says what NVML's numbers mean.
+
+// Tests of devices share code with `tests/`, which knows this crate by its name.
+#[cfg(test)]
+extern crate self as gridpool_device;
+
+pub mod chaos;
+pub mod chunk;
+pub mod cpu;
+pub mod cuda;
+pub mod device;
+pub mod fault;
+pub mod gauges;
+pub mod nvml;
+pub mod self_test;
+mod tally;
+
+#[cfg(test)]
+#[path = "../tests/attempts/mod.rs"]
+mod attempts;

@@ -1,0 +1,191 @@
+//! One execution context of a model: what each concurrent run needs for itself.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use gridpool_protocol::tensor::{DataType, Tensor, TensorLayout};
+
+use super::error::RuntimeFault;
+use super::place::Source;
+use super::seam::{Binding, SharedSession, Value};
+use super::signature::Signature;
+
+/// An execution context: a binding and the memory of its inputs. It shares its session with other contexts,
+/// which run at the same time.
+///
+/// One thread owns it. It may move to another thread, but two threads cannot use it at once: that does not
+/// compile.
+///
+/// ```compile_fail,E0277
+/// fn used_by_two_threads<T: Sync>() {}
+/// used_by_two_threads::<gridpool_infer::Context>();
+/// ```
+///
+/// ```
+/// fn handed_over<T: Send>() {}
+/// handed_over::<gridpool_infer::Context>();
+/// ```
+#[derive(Debug)]
+pub struct Context {
+    binding: Binding,
+    session: SharedSession,
+    signature: Arc<Signature>,
+}
+
+/// The inputs of one request in a run.
+#[derive(Clone, Debug)]
+pub(super) struct RunInputs<'a> {
+    /// The layout of its tensors.
+    pub(super) layout: &'a TensorLayout,
+    /// For each input of the model, the index of the tensor.
+    pub(super) order: &'a [usize],
+    /// Its tensors.
+    pub(super) source: &'a Source,
+    /// The rows to run; none if the model has no rows.
+    pub(super) rows: Option<Range<u64>>,
+}
+
+/// Why a run gave no usable outputs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RunError {
+    /// ONNX Runtime failed.
+    #[error(transparent)]
+    Fault(#[from] RuntimeFault),
+    /// An output does not match the model's own description.
+    #[error("the model's output `{name}` {reason}")]
+    Output {
+        /// Which one.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// The outputs of a run.
+#[derive(Debug)]
+pub(super) struct RunOutputs {
+    tensors: Vec<Tensor>,
+    values: Vec<Value>,
+    session: SharedSession,
+}
+
+impl Context {
+    pub(super) fn new(
+        session: &SharedSession,
+        signature: &Arc<Signature>,
+    ) -> Result<Self, RuntimeFault> {
+        let inputs = Signature::names(&signature.inputs);
+        let outputs = Signature::names(&signature.outputs);
+        let binding = Binding::new(session, inputs, outputs)?;
+        Ok(Self { binding, session: session.clone(), signature: Arc::clone(signature) })
+    }
+
+    /// Runs the model over the inputs of all shares, concatenated.
+    pub(super) fn run(&mut self, shares: &[RunInputs<'_>]) -> Result<RunOutputs, RunError> {
+        let first = shares.first().expect("a run has at least one share");
+        assert!(shares.len() == 1 || first.rows.is_some(), "only rows share a run");
+        let rows =
+            |share: &RunInputs<'_>| share.rows.as_ref().map_or(0, |rows| rows.end - rows.start);
+        let all_rows: u64 = shares.iter().map(rows).sum();
+        for (input, spec) in self.signature.inputs.iter().enumerate() {
+            let mut shape = tensor(first, input).signed_shape();
+            if first.rows.is_some() {
+                shape[0] = all_rows.cast_signed();
+            }
+            let memory = self.binding.input(input, spec.datatype, &shape)?;
+            let mut rest = memory;
+            for share in shares {
+                let range = bytes_of(share, input);
+                let (mine, others) = rest.split_at_mut(range.len());
+                share.source.read(range.start, mine);
+                if spec.datatype == DataType::Bool {
+                    // A C++ `bool` is 0 or 1: every other value becomes 1.
+                    mine.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+                }
+                rest = others;
+            }
+        }
+        let values = self.binding.run()?;
+        let given = self.checked(values)?;
+        match first.rows {
+            Some(_) => given.has_rows(all_rows),
+            None => Ok(given),
+        }
+    }
+
+    /// Describes the values and checks that they match the model's description.
+    fn checked(&self, values: Vec<Value>) -> Result<RunOutputs, RunError> {
+        let mut tensors = Vec::with_capacity(values.len());
+        for (spec, value) in self.signature.outputs.iter().zip(&values) {
+            let wrong = |reason: String| RunError::Output { name: spec.name.clone(), reason };
+            let (datatype, shape) = value.description(&self.session)?;
+            if datatype != Some(spec.datatype) {
+                return Err(wrong(format!("is not {}, as it says", spec.datatype)));
+            }
+            let sides = shape.iter().map(|&side| u64::try_from(side));
+            let sides = sides.collect::<Result<Vec<_>, _>>();
+            let sides = sides.map_err(|_| wrong(format!("has the shape {shape:?}")))?;
+            let tensor = Tensor::new(&spec.name, spec.datatype, sides);
+            tensors.push(tensor.map_err(|error| wrong(error.to_string()))?);
+        }
+        if tensors.len() < self.signature.outputs.len() {
+            let name = self.signature.outputs[tensors.len()].name.clone();
+            return Err(RunError::Output { name, reason: "was not given".to_owned() });
+        }
+        Ok(RunOutputs { tensors, values, session: self.session.clone() })
+    }
+}
+
+fn tensor<'a>(share: &RunInputs<'a>, input: usize) -> &'a Tensor {
+    &share.layout.tensors()[share.order[input]]
+}
+
+/// Where the share's rows of an input lie in its tensors.
+fn bytes_of(share: &RunInputs<'_>, input: usize) -> Range<usize> {
+    let whole = share.layout.range(share.order[input]);
+    let Some(rows) = &share.rows else { return whole };
+    part_of(whole, tensor(share, input).shape()[0], rows)
+}
+
+/// The bytes of `rows`, if `whole` holds `all` rows.
+fn part_of(whole: Range<usize>, all: u64, rows: &Range<u64>) -> Range<usize> {
+    let at = |row: u64| {
+        let row = usize::try_from(row).expect("rows are counted in memory");
+        let all = usize::try_from(all).expect("rows are counted in memory");
+        whole.start + whole.len().checked_div(all).unwrap_or(0) * row
+    };
+    at(rows.start)..at(rows.end)
+}
+
+impl RunOutputs {
+    pub(super) fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    /// The bytes of an output, or of some of its rows.
+    pub(super) fn bytes(
+        &self,
+        output: usize,
+        rows: Option<&Range<u64>>,
+    ) -> Result<&[u8], RuntimeFault> {
+        let bytes = self.values[output].bytes(&self.session)?;
+        // A tensor without elements has no memory, even if it has rows.
+        let Some(rows) = rows.filter(|_| !bytes.is_empty()) else { return Ok(bytes) };
+        Ok(&bytes[part_of(0..bytes.len(), self.tensors[output].shape()[0], rows)])
+    }
+
+    /// Checks that every output has this number of rows.
+    fn has_rows(self, rows: u64) -> Result<Self, RunError> {
+        match self.tensors.iter().find(|tensor| tensor.shape().first() != Some(&rows)) {
+            None => Ok(self),
+            Some(tensor) => Err(RunError::Output {
+                name: tensor.name().to_owned(),
+                reason: format!(
+                    "has the shape {:?} after a run of {rows} rows: its requests cannot be joined, write \
+                     max_batch = 1",
+                    tensor.shape()
+                ),
+            }),
+        }
+    }
+}

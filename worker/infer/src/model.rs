@@ -1,0 +1,312 @@
+//! A served model: its queue, and a thread for each of its contexts.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+
+use gridpool_ipc::clock;
+use gridpool_protocol::tensor::TensorLayout;
+use gridpool_protocol::tensor::model::ModelInfo;
+use gridpool_protocol::tensor::options::{ModelOptions, check_contexts};
+
+use super::batcher::{Batcher, Entry, Limits, Part, QueueError};
+use super::context::{Context, RunError, RunInputs};
+use super::job::{InferError, Job, ModelRun};
+use super::load::{LoadError, Loaded};
+use super::signature::{Arrangement, InputError, Signature};
+
+/// A served model.
+#[derive(Debug)]
+pub(super) struct Model {
+    shared: Arc<Shared>,
+    /// Locked while the number of contexts changes, or while they end.
+    made: Mutex<Resources>,
+}
+
+/// The parts of a model that change with its contexts.
+#[derive(Debug)]
+struct Resources {
+    /// `None` once the model is closed, so that its memory is freed even while a ticket still names the model.
+    loaded: Option<Loaded>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// A handle of a waiting request; the default names a request that is gone.
+#[derive(Clone, Debug, Default)]
+pub struct Ticket {
+    id: u64,
+    /// Weak: a ticket does not keep the model in memory.
+    shared: Weak<Shared>,
+}
+
+impl Ticket {
+    /// Withdraws the request, or the parts of it that still wait, and answers it. Returns whether it was
+    /// waiting.
+    pub fn cancel(&self) -> bool {
+        let Some(shared) = self.shared.upgrade() else { return false };
+        let withdrawn = shared.queue().waiting.withdraw(|job| job.id == self.id);
+        withdrawn.iter().for_each(|job| job.fail(InferError::Cancelled));
+        !withdrawn.is_empty()
+    }
+}
+
+/// What the threads of a model share.
+#[derive(Debug)]
+struct Shared {
+    signature: Arc<Signature>,
+    has_rows: bool,
+    queue: Mutex<Queue>,
+    /// The queue has a new request, or the wanted number of contexts has changed.
+    changed: Condvar,
+    /// A context's thread has ended.
+    ended: Condvar,
+}
+
+#[derive(Debug)]
+struct Queue {
+    waiting: Batcher<Arc<Job>>,
+    /// Threads that exist, threads that are about to end, and the wanted number.
+    contexts: u32,
+    leaving: u32,
+    wanted: u32,
+    /// The queue takes no more requests.
+    closed: bool,
+    info: Arc<ModelInfo>,
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Model {
+    /// Serves a model with these contexts, a thread for each.
+    pub(super) fn start(
+        loaded: Loaded,
+        contexts: Vec<Context>,
+        options: &ModelOptions,
+        info: ModelInfo,
+    ) -> Result<Self, LoadError> {
+        let limits = Limits {
+            rows: loaded.rows_max.unwrap_or(1).into(),
+            requests: options.queue_requests,
+            bytes: options.queue_bytes,
+        };
+        let queue = Queue {
+            waiting: Batcher::new(limits),
+            contexts: 0,
+            leaving: 0,
+            wanted: info.contexts,
+            closed: false,
+            info: Arc::new(info),
+        };
+        let shared = Shared {
+            signature: Arc::clone(&loaded.signature),
+            has_rows: loaded.rows_max.is_some(),
+            queue: Mutex::new(queue),
+            changed: Condvar::new(),
+            ended: Condvar::new(),
+        };
+        let made = Resources { loaded: Some(loaded), threads: Vec::new() };
+        let model = Self { shared: Arc::new(shared), made: Mutex::new(made) };
+        let started = model.spawn(&mut model.made().threads, contexts);
+        match started {
+            Ok(()) => Ok(model),
+            Err(error) => {
+                model.close();
+                Err(error)
+            }
+        }
+    }
+
+    fn made(&self) -> MutexGuard<'_, Resources> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives each context a thread that owns it.
+    fn spawn(
+        &self,
+        threads: &mut Vec<JoinHandle<()>>,
+        contexts: Vec<Context>,
+    ) -> Result<(), LoadError> {
+        for context in contexts {
+            let shared = Arc::clone(&self.shared);
+            self.shared.queue().contexts += 1;
+            let thread = thread::Builder::new().name("context".to_owned());
+            match thread.spawn(move || serve(&shared, context)) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    self.shared.queue().contexts -= 1;
+                    return Err(LoadError::Thread(error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn info(&self) -> Arc<ModelInfo> {
+        Arc::clone(&self.shared.queue().info)
+    }
+
+    /// Which of a request's tensors is which input of the model.
+    pub(super) fn arrange(&self, layout: &TensorLayout) -> Result<Arrangement, InputError> {
+        self.shared.signature.arrange(layout, self.shared.has_rows)
+    }
+
+    /// Puts a request into the queue. `None` if the model is being unloaded.
+    pub(super) fn push(&self, entry: Entry<Arc<Job>>) -> Result<Option<Ticket>, QueueError> {
+        let ticket = Ticket { id: entry.request.id, shared: Arc::downgrade(&self.shared) };
+        let mut queue = self.shared.queue();
+        if queue.closed {
+            return Ok(None);
+        }
+        queue.waiting.push(entry)?;
+        drop(queue);
+        self.shared.changed.notify_one();
+        Ok(Some(ticket))
+    }
+
+    /// How many requests wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.shared.queue().waiting.len()
+    }
+
+    /// Sets the number of contexts. It makes and warms new ones first, all or none. Surplus ones finish their
+    /// runs. No waiting request is lost. `None` if the model is being unloaded.
+    pub(super) fn set_contexts(&self, count: u32) -> Result<Option<Arc<ModelInfo>>, LoadError> {
+        check_contexts(count)?;
+        // Locked until the end, so that no other thread changes the number meanwhile.
+        let mut made = self.made();
+        let Resources { loaded: Some(loaded), threads } = &mut *made else { return Ok(None) };
+        let wanted = self.shared.queue().wanted;
+        if count > wanted {
+            loaded.check_budget(count)?;
+            let contexts = loaded.more_contexts(count - wanted)?;
+            // Set before the threads start, because a thread ends if it finds itself surplus.
+            self.shared.queue().wanted = count;
+            if let Err(error) = self.spawn(threads, contexts) {
+                self.shared.queue().wanted = wanted;
+                self.shared.changed.notify_all();
+                return Err(error);
+            }
+        }
+        let mut queue = self.shared.queue();
+        queue.wanted = count;
+        let device_bytes = loaded.device_bytes(count);
+        queue.info = Arc::new(ModelInfo { contexts: count, device_bytes, ..(*queue.info).clone() });
+        let info = Arc::clone(&queue.info);
+        self.shared.changed.notify_all();
+        // Surplus contexts finish their runs; then their memory is free.
+        let surplus = |queue: &mut Queue| queue.contexts > queue.wanted;
+        let queue = self.shared.ended.wait_while(queue, surplus);
+        drop(queue.unwrap_or_else(PoisonError::into_inner));
+        threads.retain(|thread| !thread.is_finished());
+        Ok(Some(info))
+    }
+
+    /// Takes no more requests. Does not wait for those in the queue.
+    pub(super) fn refuse(&self) {
+        self.shared.queue().closed = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// Takes no more requests, runs those that wait, ends the threads and frees the model's memory.
+    pub(super) fn close(&self) {
+        self.refuse();
+        let mut made = self.made();
+        for thread in made.threads.drain(..) {
+            // A panic of a thread has been logged, and its requests were answered when they were dropped.
+            drop(thread.join());
+        }
+        // The session ends here: its contexts ended with their threads.
+        drop(made.loaded.take());
+        drop(made);
+        let rest = self.shared.queue().waiting.withdraw(|_| true);
+        rest.iter().for_each(|job| job.fail(InferError::Cancelled));
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The body of a context's thread. It runs requests until this context is surplus or the model ends.
+fn serve(shared: &Shared, mut context: Context) {
+    loop {
+        let mut queue = shared.queue();
+        let (late, parts, info) = loop {
+            if queue.contexts - queue.leaving > queue.wanted {
+                queue.leaving += 1;
+                drop(queue);
+                // The notification may have been meant for a thread that stays.
+                shared.changed.notify_one();
+                drop(context);
+                let mut queue = shared.queue();
+                (queue.contexts, queue.leaving) = (queue.contexts - 1, queue.leaving - 1);
+                drop(queue);
+                shared.ended.notify_all();
+                return;
+            }
+            let late = queue.waiting.late(clock::now());
+            let parts = queue.waiting.take();
+            if !late.is_empty() || !parts.is_empty() {
+                break (late, parts, Arc::clone(&queue.info));
+            }
+            if queue.closed {
+                queue.contexts -= 1;
+                drop(queue);
+                shared.ended.notify_all();
+                return;
+            }
+            queue = shared.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        };
+        let more = !queue.waiting.is_empty();
+        drop(queue);
+        if more {
+            // Another thread may have been woken for requests that this one took: wake one for the rest.
+            shared.changed.notify_one();
+        }
+        late.iter().for_each(|job| job.fail(InferError::Late));
+        let parts: Vec<_> = parts.into_iter().filter(|part| !part.request.is_over()).collect();
+        if !parts.is_empty() {
+            run(&mut context, &info, &parts);
+        }
+    }
+}
+
+/// Runs these parts together. If that fails and the device is still usable, it runs them one by one, so
+/// that a wrong request does not fail the others.
+fn run(context: &mut Context, info: &ModelInfo, parts: &[Part<Arc<Job>>]) {
+    let shares: Vec<RunInputs<'_>> =
+        parts.iter().map(|part| part.request.run_inputs(part.rows.clone())).collect();
+    let began = clock::now();
+    let ran = context.run(&shares);
+    let device_us = began.elapsed().as_secs_f64() * 1e6;
+    match ran {
+        Ok(given) => {
+            let rows = |part: &Part<_>| part.rows.as_ref().map_or(0, |rows| rows.end - rows.start);
+            let joined_rows = parts.iter().map(rows).sum::<u64>().max(1);
+            let whole = ModelRun { given: &given, joined_rows, device_us };
+            let mut at = 0;
+            for part in parts {
+                part.request.deliver(info, whole, part.rows.clone(), at);
+                at += rows(part);
+            }
+        }
+        Err(error) if parts.len() > 1 && leaves_device_usable(&error) => {
+            parts.chunks(1).for_each(|alone| run(context, info, alone));
+        }
+        Err(error) => {
+            parts.iter().for_each(|part| part.request.fail(InferError::Run(error.clone())));
+        }
+    }
+}
+
+fn leaves_device_usable(error: &RunError) -> bool {
+    match error {
+        RunError::Fault(fault) => fault.leaves_device_usable(),
+        RunError::Output { .. } => true,
+    }
+}

@@ -1,0 +1,256 @@
+//! The only file that calls ONNX Runtime's C API by hand, and so the only `unsafe` code of inference: calls
+//! that `ort` does not wrap, or wraps more narrowly than the API allows.
+//!
+//! # Why several threads may run one session
+//! `ort` asks for `&mut Session` to run. ONNX Runtime does not: its documentation allows `OrtApi::Run` and
+//! `RunWithBinding` on one session from several threads at once. Each call makes its own feeds, fetches,
+//! execution frame and stream, and the allocators are locked. It is *not* safe to run one `OrtIoBinding`
+//! twice at once, or to bind while it runs. So:
+//! - A [`SharedSession`] reveals the session's address only in this folder, and only to calls that take a
+//!   session that others run: `CreateIoBinding`, `RunWithBinding`, `Run`, `CreateAllocator`, and readers.
+//! - Nothing here changes a session after it was made. `ort`'s own `Session` has methods that could, so it
+//!   is dropped once the shared part was taken from it.
+//! - One thread at a time owns a [`Binding`]: every call takes `&mut self`, it is `Send` and not `Sync`, and
+//!   it alone owns its tensors.
+//! - CUDA graphs and user streams make runs of one session depend on each other. They are never set.
+//!
+//! # Why inputs are not bound on a GPU
+//! `BindInput` copies a host tensor to the device at once, on a stream that it borrows from the session's
+//! pool. It queues the copy and does not wait for it. If another thread runs the session in between, the run
+//! gets another stream than the copy had, and may read old data. `SynchronizeBoundInputs` waits for the whole
+//! device and so for all runs. So on a GPU inputs go with the run ([`Manner::Fed`]): `Run` copies them on
+//! its own stream, and waits for that. (`CopyOneInputAcrossDevices` and `CopyInputsAcrossDevices` in
+//! `core/framework/utils.cc`; microsoft/onnxruntime issue 15438.) On a cpu device nothing is copied, and
+//! inputs are bound.
+
+mod binding;
+mod placement;
+mod value;
+
+use std::ffi::CStr;
+use std::path::Path;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use gridpool_protocol::fault::FaultCode;
+use ort::AsPointer;
+use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
+use ort::session::{Session, SharedSessionInner};
+use ort::sys;
+
+use super::error::RuntimeFault;
+use super::library::is_new_enough;
+
+pub(super) use binding::Binding;
+pub(super) use placement::{AssignedNode, assigned_nodes};
+pub(super) use value::Value;
+
+/// The answer of an allocator without counts.
+const NOT_IMPLEMENTED: FaultCode = FaultCode::Onnx(sys::OrtErrorCode::ORT_NOT_IMPLEMENTED as u32);
+
+/// The kind of host memory of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HostMemory {
+    /// Ordinary memory, of a cpu device.
+    Plain,
+    /// Page-locked memory, which the GPU copies from and to by itself.
+    Pinned,
+}
+
+impl HostMemory {
+    fn is_of_gpu(self) -> bool {
+        self == Self::Pinned
+    }
+
+    fn info(self, memory: MemoryType) -> Result<MemoryInfo<'static>, RuntimeFault> {
+        let device = match self {
+            Self::Plain => AllocationDevice::CPU,
+            Self::Pinned => AllocationDevice::CUDA_PINNED,
+        };
+        MemoryInfo::new(device, 0, AllocatorType::Device, memory)
+            .map_err(|error| fault("CreateMemoryInfo", &error, self.is_of_gpu()))
+    }
+}
+
+/// How the inputs of a run reach it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// By a binding.
+    Bound,
+    /// With the run.
+    Fed,
+}
+
+/// A loaded model that several threads run at once.
+#[derive(Clone, Debug)]
+pub(super) struct SharedSession {
+    session: Arc<SharedSessionInner>,
+    host: HostMemory,
+    manner: Manner,
+}
+
+impl SharedSession {
+    /// Takes the part of a session that can be shared, and drops the rest.
+    #[expect(clippy::needless_pass_by_value, reason = "no caller may keep what could change it")]
+    pub(super) fn of(session: Session, host: HostMemory, manner: Manner) -> Self {
+        Self { session: session.inner(), host, manner }
+    }
+
+    /// The session, for calls of the C API that only read it or run it.
+    fn address(&self) -> *mut sys::OrtSession {
+        self.session.ptr().cast_mut()
+    }
+
+    fn check(&self, call: &'static str, status: sys::OrtStatusPtr) -> Result<(), RuntimeFault> {
+        check(call, status, self.host.is_of_gpu())
+    }
+
+    /// The device memory that runs of this session take: the peak, and now. `None` if its allocator keeps no
+    /// count.
+    pub(super) fn device_memory(&self) -> Result<Option<DeviceMemory>, RuntimeFault> {
+        let device = match self.host {
+            HostMemory::Plain => AllocationDevice::CPU,
+            HostMemory::Pinned => AllocationDevice::CUDA,
+        };
+        let (kind, memory) = (AllocatorType::Device, MemoryType::Default);
+        let info = MemoryInfo::new(device, 0, kind, memory)
+            .map_err(|error| fault("CreateMemoryInfo", &error, self.host.is_of_gpu()))?;
+        let allocator = OwnedAllocator::new(self, &info)?;
+        let mut pairs = ptr::null_mut();
+        #[expect(unsafe_code, reason = "ort has no wrapper for an allocator's counts")]
+        // SAFETY: the allocator lives, and `pairs` is written before it is read.
+        let status =
+            unsafe { (ort::api().AllocatorGetStats)(allocator.0.as_ptr(), &raw mut pairs) };
+        match self.check("AllocatorGetStats", status) {
+            Err(fault) if fault.code() == NOT_IMPLEMENTED => return Ok(None),
+            checked => checked?,
+        }
+        let Some(pairs) = NonNull::new(pairs) else { return Ok(None) };
+        let (peak, used) = (number(pairs, c"MaxInUse"), number(pairs, c"InUse"));
+        #[expect(unsafe_code, reason = "the end of what AllocatorGetStats gave")]
+        // SAFETY: it is ours, and nothing that was read from it is kept.
+        unsafe {
+            (ort::api().ReleaseKeyValuePairs)(pairs.as_ptr());
+        }
+        Ok(peak.zip(used).map(|(peak, used)| DeviceMemory { peak, used }))
+    }
+}
+
+/// Bytes of a session's device allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DeviceMemory {
+    /// The highest ever.
+    pub(super) peak: u64,
+    /// Now.
+    pub(super) used: u64,
+}
+
+fn number(pairs: NonNull<sys::OrtKeyValuePairs>, key: &CStr) -> Option<u64> {
+    #[expect(unsafe_code, reason = "reads the result of AllocatorGetStats")]
+    // SAFETY: the pairs live, and the key ends with a zero.
+    let value = unsafe { (ort::api().GetKeyValue)(pairs.as_ptr(), key.as_ptr()) };
+    text(value).parse().ok()
+}
+
+/// An allocator of a session.
+#[derive(Debug)]
+struct OwnedAllocator(NonNull<sys::OrtAllocator>);
+
+impl OwnedAllocator {
+    fn new(session: &SharedSession, info: &MemoryInfo<'_>) -> Result<Self, RuntimeFault> {
+        let mut allocator = ptr::null_mut();
+        #[expect(unsafe_code, reason = "ort's Allocator::new wants its own Session")]
+        // SAFETY: both live, and making an allocator changes nothing that runs of the session use.
+        let status = unsafe {
+            (ort::api().CreateAllocator)(session.address(), info.ptr(), &raw mut allocator)
+        };
+        session.check("CreateAllocator", status)?;
+        Ok(Self(NonNull::new(allocator).expect("CreateAllocator gives one or an error")))
+    }
+}
+
+impl Drop for OwnedAllocator {
+    fn drop(&mut self) {
+        #[expect(unsafe_code, reason = "the end of what CreateAllocator gave")]
+        // SAFETY: it is ours; fields that hold its tensors are declared, and so dropped, before it.
+        unsafe {
+            (ort::api().ReleaseAllocator)(self.0.as_ptr());
+        }
+    }
+}
+
+/// The version of a library. Loads it, and keeps it loaded if it is new enough.
+pub(super) fn version(path: &Path) -> Result<String, String> {
+    #[expect(unsafe_code, reason = "loading a library runs code of it")]
+    // SAFETY: the operator named it, or it lies where ONNX Runtime is installed; ort loads it next.
+    let library = unsafe { libloading::Library::new(path) }.map_err(|error| error.to_string())?;
+    #[expect(unsafe_code, reason = "a symbol has no type")]
+    // SAFETY: in every ONNX Runtime the symbol is this function.
+    let base = unsafe {
+        library.get::<unsafe extern "system" fn() -> *const sys::OrtApiBase>(b"OrtGetApiBase\0")
+    };
+    let base = base.map_err(|_| "it has no OrtGetApiBase".to_owned())?;
+    #[expect(unsafe_code, reason = "the first call of ONNX Runtime's API")]
+    // SAFETY: it takes nothing and gives the address of a static.
+    let base = unsafe { base() };
+    #[expect(unsafe_code, reason = "reads a static of the library")]
+    // SAFETY: it is null or valid as long as the library is loaded.
+    let base = unsafe { base.as_ref() }.ok_or("its OrtGetApiBase gives nothing")?;
+    #[expect(unsafe_code, reason = "a call of ONNX Runtime's API")]
+    // SAFETY: it takes nothing and gives a static text.
+    let version = unsafe { (base.GetVersionString)() };
+    let version = text(version);
+    if is_new_enough(&version) {
+        // It stays loaded: this is the one that `ort` opens next.
+        std::mem::forget(library);
+    }
+    Ok(version)
+}
+
+/// Whether a library of this name can be loaded.
+pub(super) fn is_loadable(name: &str) -> bool {
+    #[expect(unsafe_code, reason = "loading a library runs code of it")]
+    // SAFETY: it is a library of the vendor's that the provider would load next.
+    let loaded = unsafe { libloading::Library::new(name) };
+    loaded.is_ok()
+}
+
+/// A text of the library, or an empty one.
+fn text(text: *const std::ffi::c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    #[expect(unsafe_code, reason = "a text of C")]
+    // SAFETY: it ends with a zero, and is copied before its owner can go.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_string_lossy().into_owned()
+}
+
+/// Converts the status of a call.
+fn check(call: &'static str, status: sys::OrtStatusPtr, on_gpu: bool) -> Result<(), RuntimeFault> {
+    #[expect(unsafe_code, reason = "a status is only an address until it is taken")]
+    // SAFETY: it comes from the API, and nothing else takes it.
+    let taken = unsafe { ort::Error::result_from_status(status) };
+    taken.map_err(|error| fault(call, &error, on_gpu))
+}
+
+/// An error of `ort` as a fault.
+pub(super) fn fault<R>(call: &'static str, error: &ort::Error<R>, on_gpu: bool) -> RuntimeFault {
+    let code = sys::OrtErrorCode::from(error.code()) as i32;
+    RuntimeFault::new(call, code.unsigned_abs(), error.message(), on_gpu)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_no_onnx_runtime_is_refused_without_a_panic() {
+        // Any library but ONNX Runtime: here the C library that this process has mapped.
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let libc = maps.split_whitespace().find(|word| word.contains("/libc.so")).expect("libc");
+        assert_eq!(version(Path::new(libc)).unwrap_err(), "it has no OrtGetApiBase");
+        assert!(version(Path::new("/nowhere/libonnxruntime.so")).is_err());
+        assert!(!is_loadable("libgridpool-has-no-such-library.so"));
+    }
+}

@@ -1,0 +1,152 @@
+//! Tensors of ONNX Runtime in memory that the host reads and writes.
+
+use std::ptr::{self, NonNull};
+use std::slice;
+
+use gridpool_protocol::tensor::DataType;
+use ort::sys;
+
+use super::{OwnedAllocator, RuntimeFault, SharedSession};
+use crate::types;
+
+/// A tensor.
+#[derive(Debug)]
+pub(crate) struct Value {
+    value: NonNull<sys::OrtValue>,
+    /// The type and shape it was made with; none for an output.
+    made_as: Option<(DataType, Vec<i64>)>,
+}
+
+// SAFETY: a tensor belongs to no thread.
+#[expect(unsafe_code, reason = "a raw address is not Send by itself")]
+unsafe impl Send for Value {}
+
+impl Value {
+    /// A tensor whose bytes are 0.
+    pub(super) fn new(
+        allocator: &OwnedAllocator,
+        datatype: DataType,
+        shape: &[i64],
+        session: &SharedSession,
+    ) -> Result<Self, RuntimeFault> {
+        let mut value = ptr::null_mut();
+        let (sides, rank) = (shape.as_ptr(), shape.len());
+        let element = types::to_runtime(datatype);
+        #[expect(
+            unsafe_code,
+            reason = "ort's tensors have the type of their elements in Rust's types"
+        )]
+        // SAFETY: the allocator outlives the tensor (see Binding), and `rank` sides are read.
+        let status = unsafe {
+            (ort::api().CreateTensorAsOrtValue)(
+                allocator.0.as_ptr(),
+                sides,
+                rank,
+                element.into(),
+                &raw mut value,
+            )
+        };
+        session.check("CreateTensorAsOrtValue", status)?;
+        let value = NonNull::new(value).expect("CreateTensorAsOrtValue gives one or an error");
+        let made = Self { value, made_as: Some((datatype, shape.to_vec())) };
+        if let (Some(start), bytes) = made.memory(session)? {
+            #[expect(unsafe_code, reason = "memory of the allocator's holds no values yet")]
+            // SAFETY: the tensor has this many bytes, and nothing else knows it.
+            unsafe {
+                ptr::write_bytes(start.as_ptr(), 0, bytes);
+            }
+        }
+        Ok(made)
+    }
+
+    /// A tensor that the runtime gave us.
+    pub(super) fn taken(value: *mut sys::OrtValue) -> Option<Self> {
+        Some(Self { value: NonNull::new(value)?, made_as: None })
+    }
+
+    pub(super) fn address(&self) -> *const sys::OrtValue {
+        self.value.as_ptr()
+    }
+
+    /// Whether it was made with this type and shape.
+    pub(super) fn is(&self, datatype: DataType, shape: &[i64]) -> bool {
+        self.made_as.as_ref().is_some_and(|made| made.0 == datatype && made.1 == shape)
+    }
+
+    /// Its type, if it is a served one, and its shape.
+    pub(crate) fn description(
+        &self,
+        session: &SharedSession,
+    ) -> Result<(Option<DataType>, Vec<i64>), RuntimeFault> {
+        let mut element = sys::ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+        let (mut sides, mut rank) = (ptr::null(), 0);
+        #[expect(unsafe_code, reason = "ort describes only values that it has made itself")]
+        // SAFETY: models with outputs that are no tensors were refused; the shape lives in the value.
+        let status = unsafe {
+            (ort::api().GetTensorElementTypeAndShapeDataReference)(
+                self.value.as_ptr(),
+                &raw mut element,
+                &raw mut sides,
+                &raw mut rank,
+            )
+        };
+        session.check("GetTensorElementTypeAndShapeDataReference", status)?;
+        let shape = if sides.is_null() {
+            &[]
+        } else {
+            #[expect(unsafe_code, reason = "an array of C")]
+            // SAFETY: the API gave `rank` sides, which live as long as the value.
+            unsafe {
+                slice::from_raw_parts(sides, rank)
+            }
+        };
+        Ok((types::from_runtime(element.into()), shape.to_vec()))
+    }
+
+    /// Its bytes.
+    pub(crate) fn bytes(&self, session: &SharedSession) -> Result<&[u8], RuntimeFault> {
+        let (start, bytes) = self.memory(session)?;
+        let Some(start) = start else { return Ok(&[]) };
+        #[expect(unsafe_code, reason = "the memory of a tensor")]
+        // SAFETY: the tensor has so many bytes that the host can read, and nobody writes them.
+        Ok(unsafe { slice::from_raw_parts(start.as_ptr(), bytes) })
+    }
+
+    pub(super) fn bytes_mut(&mut self, session: &SharedSession) -> Result<&mut [u8], RuntimeFault> {
+        let (start, bytes) = self.memory(session)?;
+        let Some(start) = start else { return Ok(&mut []) };
+        #[expect(unsafe_code, reason = "the memory of a tensor")]
+        // SAFETY: as for `bytes`, and the tensor is borrowed alone; no run is under way with it.
+        Ok(unsafe { slice::from_raw_parts_mut(start.as_ptr(), bytes) })
+    }
+
+    /// The start and number of its bytes.
+    fn memory(
+        &self,
+        session: &SharedSession,
+    ) -> Result<(Option<NonNull<u8>>, usize), RuntimeFault> {
+        let mut bytes = 0;
+        #[expect(unsafe_code, reason = "ort describes only values that it has made itself")]
+        // SAFETY: it is a tensor without strings, and `bytes` is written.
+        let status =
+            unsafe { (ort::api().GetTensorSizeInBytes)(self.value.as_ptr(), &raw mut bytes) };
+        session.check("GetTensorSizeInBytes", status)?;
+        let mut start = ptr::null_mut();
+        #[expect(unsafe_code, reason = "ort describes only values that it has made itself")]
+        // SAFETY: as above. The call writes nothing but `start`.
+        let status =
+            unsafe { (ort::api().GetTensorMutableData)(self.value.as_ptr(), &raw mut start) };
+        session.check("GetTensorMutableData", status)?;
+        Ok((NonNull::new(start.cast()).filter(|_| bytes > 0), bytes))
+    }
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        #[expect(unsafe_code, reason = "the end of a tensor that is ours")]
+        // SAFETY: it was made or taken once, and is not used again.
+        unsafe {
+            (ort::api().ReleaseValue)(self.value.as_ptr());
+        }
+    }
+}

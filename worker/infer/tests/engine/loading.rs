@@ -1,0 +1,162 @@
+//! Models that load, models that do not, and what a failure leaves of other models.
+
+use std::fs;
+use std::path::Path;
+
+use gridpool_infer::{Engine, LibraryError, LoadError, ModelOptions, Provider, Runtime};
+use gridpool_protocol::chain::Chain;
+use gridpool_protocol::ids::DeviceKind;
+use gridpool_protocol::tensor::model::ModelState;
+
+use crate::harness::{ask, engine, load, submit};
+use crate::onnx::Folder;
+use crate::tensors::{device, fp32, model, runtime};
+
+fn defaults() -> ModelOptions {
+    ModelOptions::default()
+}
+
+#[test]
+fn a_model_that_does_not_load_leaves_the_others_and_says_why_with_its_hash() {
+    let Some(engine) = engine() else { return };
+    load(&engine, "mlp", &defaults());
+    let reasons = [
+        ("strings", "its input `text` holds strings, which are not served"),
+        ("sequence", "its output `parts` is a sequence; only tensors are served"),
+    ];
+    for (name, reason) in reasons {
+        let error = engine.load(name, &model(name), &defaults()).unwrap_err();
+        assert!(error.to_string().starts_with(reason), "{error}");
+    }
+    let folder = Folder::new();
+    let broken = folder.file("broken.onnx", b"this is no model");
+    let error = engine.load("broken", &broken, &defaults()).unwrap_err();
+    assert!(matches!(error, LoadError::Session(_)), "{error}");
+    fs::remove_file(&broken).unwrap();
+    let error = engine.load("gone", &broken, &defaults()).unwrap_err();
+    assert!(Chain(&error).to_string().contains("No such file"), "{error}");
+    let listed = engine.list();
+    let names: Vec<_> = listed.iter().map(|info| info.name.as_str()).collect();
+    assert_eq!(names, ["broken", "gone", "mlp", "sequence", "strings"]);
+    for info in &listed {
+        let is_ready = info.name == "mlp";
+        assert_eq!(info.state == ModelState::Ready, is_ready, "{info:?}");
+        assert_eq!(info.reason.is_empty(), is_ready, "{info:?}");
+        assert_eq!(info.sha256.len(), if info.name == "gone" { 0 } else { 64 });
+        assert!(is_ready || info.reason.contains(&info.sha256), "{info:?}");
+    }
+    let error = submit(&engine, "strings", &[]).err().expect("it is not served").to_string();
+    assert!(error.starts_with("the model `strings` is not available: its input"), "{error}");
+    assert_eq!(ask(&engine, "mlp", &[fp32("x", &[1, 16], &[0.5; 16])])[0].shape, [1, 8]);
+}
+
+#[test]
+fn a_failed_load_changes_nothing_and_a_name_can_be_reused() {
+    let Some(engine) = engine() else { return };
+    let before = load(&engine, "mlp", &defaults());
+    for path in [model("strings"), model("mlp")] {
+        engine.load("mlp", &path, &defaults()).expect_err("the name is taken");
+        assert_eq!(engine.list(), std::slice::from_ref(&before));
+    }
+    assert!(engine.unload("mlp"));
+    assert!(!engine.unload("mlp"));
+    assert!(engine.list().is_empty());
+    let error = submit(&engine, "mlp", &[]).err().expect("it is gone").to_string();
+    assert_eq!(error, "there is no model `mlp`; there is none");
+    engine.load("mlp", &model("strings"), &defaults()).expect_err("strings are not served");
+    load(&engine, "mlp", &defaults());
+    assert_eq!(engine.list()[0].state, ModelState::Ready);
+    let error = engine.load("a/b", &model("mlp"), &defaults()).unwrap_err();
+    assert!(error.to_string().contains("cannot be the name of a model"), "{error}");
+}
+
+#[test]
+fn the_hash_is_that_of_the_file() {
+    let Some(engine) = engine() else { return };
+    use sha2::{Digest, Sha256};
+    let info = load(&engine, "fixed", &defaults());
+    let want = Sha256::digest(fs::read(model("fixed")).unwrap());
+    assert_eq!(info.sha256, gridpool_protocol::program::hex(&want));
+    assert_eq!((info.max_batch, info.contexts), (1, 1));
+}
+
+#[test]
+fn weights_in_a_file_beside_the_model_are_found() {
+    let Some(engine) = engine() else { return };
+    load(&engine, "external", &defaults());
+    let got = ask(&engine, "external", &[fp32("x", &[1, 4], &[1.0, 2.0, 3.0, 4.0])]);
+    assert_eq!(got[0], fp32("y", &[1, 4], &[3.0, 10.0, 21.0, 44.0]));
+}
+
+#[test]
+fn a_warm_up_that_fails_keeps_the_model_out_of_service() {
+    let Some(engine) = engine() else { return };
+    let warm_up = |name: &str, shape: &[u64]| ModelOptions {
+        warm_up: vec![[(name.to_owned(), shape.to_vec())].into()],
+        ..defaults()
+    };
+    let wrong = engine.load("wrong", &model("mlp"), &warm_up("x", &[1, 15])).unwrap_err();
+    assert!(wrong.to_string().contains("`x` has the shape [1, 15]"), "{wrong}");
+    let wrong = engine.load("mlp", &model("mlp"), &warm_up("z", &[1])).unwrap_err();
+    assert!(wrong.to_string().contains("it has no input `z`"), "{wrong}");
+    let right = engine.load("mlp", &model("mlp"), &warm_up("x", &[20, 16]));
+    let right = right.expect("it runs");
+    assert_eq!((right.state, right.warm_up_shapes), (ModelState::Ready, vec![vec![20, 16]]));
+    let guessed = load(&engine, "two_inputs", &defaults());
+    assert_eq!(guessed.warm_up_shapes, [vec![1, 1], vec![1]]);
+}
+
+#[test]
+fn on_a_gpu_a_node_without_a_kernel_refuses_the_model_and_is_named() {
+    let Some(engine) = engine() else { return };
+    let loaded = engine.load("no_cuda_kernel", &model("no_cuda_kernel"), &defaults());
+    match device() {
+        DeviceKind::Cpu => {
+            let nodes = loaded.expect("a cpu device has it").nodes;
+            assert!(
+                nodes.iter().all(|nodes| nodes.provider == "CPUExecutionProvider"),
+                "{nodes:?}"
+            );
+            let unit = fp32("x", &[1, 3, 3], &[1.0, 0.0, 0.0, 0.0, 3.0, 0.0, 0.0, 0.0, 1.0]);
+            assert_eq!(ask(&engine, "no_cuda_kernel", &[unit])[0], fp32("y", &[1], &[6.0]));
+        }
+        DeviceKind::Gpu => {
+            loaded.expect_err("the switch that allows no node on the CPU");
+            // The allow-list does not have its op, so the audit refuses it and names the node.
+            let options = ModelOptions { cpu_ops: ["Shape".to_owned()].into(), ..defaults() };
+            let error = engine.load("audited", &model("no_cuda_kernel"), &options).unwrap_err();
+            assert!(error.to_string().contains("Det (Det_d)"), "{error}");
+            let options = ModelOptions { cpu_ops: ["Det".to_owned()].into(), ..defaults() };
+            let info = engine.load("allowed", &model("no_cuda_kernel"), &options).unwrap();
+            assert_eq!(info.nodes.len(), 2, "{:?}", info.nodes);
+        }
+    }
+}
+
+/// Needs no GPU: without a GPU the provider is unavailable, and no other provider is tried.
+#[test]
+fn a_gpu_that_cannot_be_used_is_an_error_and_never_the_cpu() {
+    let Some(runtime) = runtime() else { return };
+    if device() == DeviceKind::Gpu {
+        return;
+    }
+    let engine = Engine::new(runtime, DeviceKind::Gpu);
+    let error = engine.load("mlp", &model("mlp"), &defaults()).unwrap_err();
+    let provider = Provider::Cuda;
+    assert!(matches!(error, LoadError::Provider { provider: p, .. } if p == provider), "{error:?}");
+    let said = engine.list()[0].reason.clone();
+    assert!(said.starts_with("the provider `cuda` cannot be used; nothing falls back"), "{said}");
+    submit(&engine, "mlp", &[fp32("x", &[1, 16], &[0.0; 16])]).err().expect("it is not served");
+    let tensorrt = ModelOptions { providers: vec![Provider::TensorRt], ..defaults() };
+    let error = engine.load("trt", &model("mlp"), &tensorrt).unwrap_err();
+    assert!(matches!(error, LoadError::TensorRtMissing), "{error:?}");
+    assert!(error.to_string().contains("needs libnvinfer.so.10: install TensorRT"), "{error}");
+}
+
+#[test]
+fn a_library_that_is_no_onnx_runtime_is_refused_without_a_panic() {
+    let Some(runtime) = runtime() else { return };
+    let second = Runtime::open(Path::new("/nowhere/libonnxruntime.so"), 1).unwrap_err();
+    assert_eq!(second, LibraryError::Second { path: runtime.library().to_owned() });
+    assert_eq!(second.exit_code(), 73);
+}

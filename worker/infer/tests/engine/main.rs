@@ -1,0 +1,17 @@
+//! The engine of inference over real models, with a real ONNX Runtime.
+//!
+//! Without ONNX Runtime each test prints that it was skipped and passes; with
+//! `GRIDPOOL_REQUIRE_ONNXRUNTIME=1` it fails. Install it with `pip install onnxruntime onnx`: the tests
+//! search for the library as a worker does, and take published models from the package `onnx`.
+//! `GRIDPOOL_INFER_DEVICE=gpu` runs the same tests on the first GPU, which needs `onnxruntime-gpu`.
+
+mod bench;
+mod changes;
+mod contexts;
+mod harness;
+mod joined;
+mod loading;
+mod onnx;
+mod published;
+mod requests;
+mod tensors;

@@ -1,0 +1,239 @@
+//! The loop of an inference worker: it loads its models, passes requests to the engine as they come, and
+//! answers each when it is done, in any order.
+//!
+//! Model commands run beside that, in `commands`. The loop never waits for a run or a load: it takes the next
+//! message at once.
+//!
+//! Requests run on the engine's threads. A fault that leaves the device unusable ends the process from
+//! there; the supervisor handles the other requests in flight.
+
+mod answer;
+mod commands;
+mod in_flight;
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use gridpool_device::cpu::CpuDevice;
+use gridpool_device::cuda::CudaDevice;
+use gridpool_device::device::Device;
+use gridpool_device::fault::{Fault, end_process};
+use gridpool_infer::{ArenaPart, Destination, Engine, Places, Request, Runtime, Source};
+use gridpool_ipc::channel::{ChannelError, Receiver};
+use gridpool_ipc::clock;
+use gridpool_protocol::chain::Chain;
+use gridpool_protocol::exit::worker as exit;
+use gridpool_protocol::ids::{ArenaId, DeviceKind};
+use gridpool_protocol::message::{
+    self, Assignment, AttemptError, Dispatch, FromWorker, Inline, Input, Packing, Payload, Slice,
+    ToWorker, Work,
+};
+use gridpool_protocol::receipt::DeviceInfo;
+use gridpool_protocol::tensor::options::ModelPlan;
+
+use self::answer::{answer, not_accepted};
+use self::commands::{Commands, LoadedModels, end_on_panic};
+use self::in_flight::{IN_FLIGHT_MAX, InFlight};
+use crate::link::{self, Identity, Link};
+use crate::{growth, process};
+
+/// How often an idle worker checks whether it has grown too far. It also checks after every message.
+const IDLE_LOOK: Duration = Duration::from_secs(60);
+
+/// The configuration of an inference worker.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The GPU that it must find; `None` for a CPU device.
+    pub uuid: Option<String>,
+    /// Threads of a CPU device.
+    pub threads: usize,
+    /// ONNX Runtime's library, if it is named.
+    pub library: Option<PathBuf>,
+    /// The models.
+    pub models: Vec<ModelPlan>,
+}
+
+/// Serves until the supervisor sends stop or is gone.
+pub fn serve(identity: &Identity, lifeline: OwnedFd, plan: &Plan) -> ! {
+    growth::limit_kept_memory();
+    let code = match link::connect(identity, lifeline) {
+        Ok(Some((link, mut requests))) => {
+            let kind = identity.worker.device.kind;
+            match Server::start(link, identity, plan, kind) {
+                Ok(server) => server.serve(&mut requests),
+                Err(code) => code,
+            }
+        }
+        Ok(None) => exit::OK,
+        Err(error) => {
+            tracing::error!(worker = %identity.worker, error, "worker cannot start");
+            exit::PROTOCOL
+        }
+    };
+    end_process(code)
+}
+
+struct Server {
+    link: Link,
+    engine: Arc<Engine>,
+    kind: DeviceKind,
+    in_flight: InFlight,
+    commands: Commands,
+}
+
+impl Server {
+    /// Loads the models and says READY. The error is the exit code of a worker that cannot serve and has
+    /// reported why.
+    fn start(link: Link, identity: &Identity, plan: &Plan, kind: DeviceKind) -> Result<Self, i32> {
+        let fails = |fault: Fault| link.report_fault(&fault, None);
+        end_on_panic(link.replies.clone());
+        let stop_beating = link.start_heartbeat(Arc::new(OnceLock::new())).map_err(fails)?;
+        process::check_contamination().map_err(fails)?;
+        let device = find_device(identity, plan).map_err(fails)?;
+        let runtime = Runtime::find(&Places::here(plan.library.as_deref()), plan.threads);
+        let runtime = runtime
+            .map_err(|error| link.ends(error.exit_code(), None, Chain(&error).to_string(), None))?;
+        let engine = Arc::new(Engine::new(runtime, kind));
+        let mut loaded = LoadedModels::default();
+        for ModelPlan { name, path, options } in &plan.models {
+            match loaded.adds(name, || engine.load(name, path, options)) {
+                Ok(model) => tracing::debug!(name, contexts = model.contexts, "model loaded"),
+                Err(error) => match error.end_of_device() {
+                    Some(fault) => return Err(fails(fault.to_fault())),
+                    // The list of all models below tells the supervisor, which logs it once.
+                    None => tracing::debug!(name, error = %Chain(&error), "model not loaded"),
+                },
+            }
+        }
+        let commands = Commands::start(&link, Arc::clone(&engine), loaded).map_err(fails)?;
+        link.mark_ready();
+        link.send(&FromWorker::Models { models: engine.list() });
+        link.send(&FromWorker::Ready { device });
+        // Heartbeats go on as long as the process lives.
+        std::mem::forget(stop_beating);
+        Ok(Self { link, engine, kind, in_flight: InFlight::default(), commands })
+    }
+
+    fn serve(&self, requests: &mut Receiver<ToWorker>) -> i32 {
+        loop {
+            let request = match requests.recv_until(clock::now() + IDLE_LOOK) {
+                Ok(request) => request,
+                Err(ChannelError::Disconnected) => return exit::OK,
+                Err(error) => {
+                    tracing::error!(error = %Chain(&error), "cannot decode the supervisor's message");
+                    return exit::PROTOCOL;
+                }
+            };
+            match request {
+                Some(ToWorker::Dispatch(dispatch)) => {
+                    let Dispatch { work: Work::Model { name }, assignments } = *dispatch else {
+                        tracing::error!("a program was sent to a worker that serves models");
+                        return exit::PROTOCOL;
+                    };
+                    assignments.into_iter().for_each(|assignment| self.submit(&name, assignment));
+                }
+                Some(ToWorker::Cancel { attempts }) => self.in_flight.withdraw(&attempts),
+                Some(ToWorker::Model { order, what }) => {
+                    if let Err(why) = self.commands.take(order, what, &self.engine) {
+                        self.link.send(&FromWorker::Ordered { order, result: Err(why) });
+                    }
+                }
+                Some(ToWorker::Forget { arenas }) => {
+                    // A request that still runs keeps the map of its arena.
+                    arenas.into_iter().for_each(|id| drop(self.link.arenas.forget(id)));
+                    self.link.send(&FromWorker::Forgot);
+                }
+                // Running requests and a model that is being loaded end with the process.
+                Some(ToWorker::Stop) => return exit::OK,
+                None => {}
+            }
+            if self.in_flight.is_empty()
+                && !self.commands.is_busy()
+                && let Some(code) = self.link.recycle()
+            {
+                return code;
+            }
+        }
+    }
+
+    /// Passes a request to the engine, or answers at once why not.
+    fn submit(&self, model: &str, assignment: Assignment) {
+        let attempt = assignment.attempt;
+        let taken = match self.in_flight.take(attempt) {
+            true => self
+                .accept(model, assignment)
+                .inspect_err(|_| drop(self.in_flight.answers(attempt))),
+            false => Err(AttemptError::Device(format!(
+                "{IN_FLIGHT_MAX} requests are in flight already, the most that a worker accepts"
+            ))),
+        };
+        if let Err(error) = taken {
+            self.link.send(&FromWorker::Answer { attempt, result: Err(error) });
+        }
+    }
+
+    fn accept(&self, model: &str, assignment: Assignment) -> Result<(), AttemptError> {
+        let arrived = clock::now();
+        let Assignment { attempt, client, payload, deadline_ms, .. } = assignment;
+        let (inputs, outputs) = self.places(&payload).map_err(AttemptError::Refused)?;
+        let (replies, kind, in_flight) =
+            (self.link.replies.clone(), self.kind, self.in_flight.clone());
+        let done = Box::new(move |result| {
+            let _answering = in_flight.answers(attempt);
+            answer(&replies, kind, attempt, arrived, result);
+        });
+        // The time left when it was sent is counted from its arrival here.
+        let deadline = arrived.checked_add(Duration::from_millis(deadline_ms));
+        let (model, client) = (model.to_owned(), client.0);
+        let request = Request { model, client, inputs, outputs, deadline, done };
+        let ticket = self.engine.submit(request).map_err(|error| not_accepted(&error))?;
+        self.in_flight.waits(attempt, ticket);
+        Ok(())
+    }
+
+    fn places(&self, payload: &Payload) -> Result<(Source, Destination), String> {
+        if payload.packing != Packing::Tensors {
+            return Err("a model runs over tensors, not over grids".to_owned());
+        }
+        let inputs = match &payload.input {
+            Input::Inline(Inline(bytes)) => Source::Inline(bytes.as_slice().into()),
+            Input::Arena(slice) => Source::Arena(self.part(*slice)?),
+        };
+        let outputs = match payload.output {
+            message::Destination::Inline => Destination::Answer,
+            message::Destination::Arena(slice) => Destination::Arena(self.part(slice)?),
+        };
+        Ok((inputs, outputs))
+    }
+
+    fn part(&self, slice: Slice) -> Result<ArenaPart, String> {
+        let Slice { arena, offset, bytes } = slice;
+        let never = |id: ArenaId| format!("{id} never arrived");
+        let map = self.link.arenas.find(arena).ok_or_else(|| never(arena))?;
+        ArenaPart::new(map, offset, bytes)
+            .ok_or_else(|| format!("{bytes} bytes at {offset} do not lie in {arena}"))
+    }
+}
+
+/// Describes the device without making anything on it: ONNX Runtime does that.
+fn find_device(identity: &Identity, plan: &Plan) -> Result<DeviceInfo, Fault> {
+    let device = identity.worker.device;
+    match device.kind {
+        DeviceKind::Cpu => Ok(CpuDevice::open(device.index, plan.threads)?.info().clone()),
+        DeviceKind::Gpu => CudaDevice::describe(device.index, plan.uuid.as_deref()),
+    }
+}
+
+/// Reads a model from the command line.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn parse_model(text: &str) -> Result<ModelPlan, String> {
+    let model: ModelPlan = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    match model.path.as_os_str().is_empty() {
+        true => Err(format!("the model `{}` has no file", model.name)),
+        false => Ok(model),
+    }
+}
