@@ -58,9 +58,10 @@ struct Process {
     dies_at: Option<Timestamp>,
     /// Its beacon shines.
     has_beacon: bool,
-    /// The models that it has, and when it first says so.
+    /// The models that it has.
     models: BTreeMap<String, Loaded>,
-    reports_from: Timestamp,
+    /// When its latest report of them arrives.
+    reported_at: Timestamp,
 }
 
 impl Process {

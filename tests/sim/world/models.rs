@@ -57,15 +57,16 @@ impl World {
             true => self.soon(ready_at, 50),
             false => self.within(now, ready_at),
         };
-        self.processes.get_mut(&worker).expect("it has just started").reports_from = at;
         self.reports_at(at, worker);
     }
 
-    /// A worker says what it has, as it is now.
+    /// A worker says what it has, as it is now: at that time, or after what it said before. Its channel
+    /// keeps the order.
     fn reports_at(&mut self, at: Timestamp, worker: WorkerId) {
-        let models =
-            self.processes[&worker].models.iter().map(|(name, loaded)| info(name, *loaded));
-        let models = models.collect();
+        let process = self.processes.get_mut(&worker).expect("it reports");
+        process.reported_at = process.reported_at.max(at);
+        let models = process.models.iter().map(|(name, loaded)| info(name, *loaded)).collect();
+        let at = process.reported_at;
         self.tell(at, Event::Worker(worker, WorkerEvent::ModelsReported(models)));
     }
 
@@ -81,8 +82,8 @@ impl World {
         if process.mute || process.is_dead(now) || self.rng.chance(self.swarm.rates.lost_commands) {
             return;
         }
-        let reports_from = process.reports_from;
-        let at = self.soon(now, self.swarm.load_max).max(reports_from);
+        let reported_at = process.reported_at;
+        let at = self.soon(now, self.swarm.load_max).max(reported_at);
         if self.rng.chance(self.swarm.rates.deadly_commands) {
             let status = self.any_death();
             self.end(at, worker, status);
@@ -113,7 +114,7 @@ impl World {
     /// A worker finds that it has a model no more, or has it again.
     pub(super) fn loses_a_model(&mut self, now: Timestamp) {
         let has_some = |(_, process): &(&WorkerId, &super::Process)| {
-            !process.models.is_empty() && process.reports_from <= now && !process.ending
+            !process.models.is_empty() && process.reported_at <= now && !process.ending
         };
         let workers = self.processes.iter().filter(has_some).map(|(&worker, _)| worker);
         let workers: Vec<_> = workers.collect();
@@ -151,7 +152,7 @@ impl World {
     pub(super) fn all_models_work(&mut self, at: Timestamp) {
         for worker in self.processes.keys().copied().collect::<Vec<_>>() {
             let process = self.processes.get_mut(&worker).expect("it was just listed");
-            if process.models.is_empty() || process.reports_from > at {
+            if process.models.is_empty() {
                 continue;
             }
             process.models.values_mut().for_each(|loaded| loaded.is_ready = true);
