@@ -14,7 +14,7 @@ use crate::metrics::Metrics;
 use crate::receipt::{Receipt, Verdict};
 use crate::status::{PolicyRule, Status};
 
-pub use model::{DeviceModel, ModelOrder};
+pub use model::{DeviceModel, ModelCommand};
 pub use release::{ParseReleaseError, Release};
 pub use work::{
     Destination, Inline, Input, Packing, Payload, Priority, Slice, Submission, Terms, Work,
@@ -55,7 +55,7 @@ pub enum ClientMessage {
         /// Echoed.
         request: u64,
         /// How.
-        order: ModelOrder,
+        command: ModelCommand,
     },
     /// List the models.
     Models {

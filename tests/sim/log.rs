@@ -6,7 +6,7 @@ use std::fmt;
 use gridpool_core::action::{Action, Assignment};
 use gridpool_core::event::{ClientEvent, Event, Release, Timestamp, WorkerEvent};
 use gridpool_protocol::ids::{ClientId, ContentHash};
-use gridpool_protocol::message::{AttemptError, ModelOrder};
+use gridpool_protocol::message::{AttemptError, ModelCommand};
 use gridpool_protocol::tensor::model::ModelInfo;
 
 /// Lines that a failure prints.
@@ -138,11 +138,11 @@ fn brief_worker(event: &WorkerEvent) -> String {
     }
 }
 
-fn brief_command(command: &ModelOrder) -> String {
+fn brief_command(command: &ModelCommand) -> String {
     match command {
-        ModelOrder::Contexts { name, contexts } => format!("contexts of {name}: {contexts}"),
-        ModelOrder::Load(plan) => format!("load {} {}", plan.name, plan.options.contexts),
-        ModelOrder::Unload { name } => format!("unload {name}"),
+        ModelCommand::Contexts { name, contexts } => format!("contexts of {name}: {contexts}"),
+        ModelCommand::Load(plan) => format!("load {} {}", plan.name, plan.options.contexts),
+        ModelCommand::Unload { name } => format!("unload {name}"),
     }
 }
 

@@ -565,7 +565,7 @@ mutant 'what differs last is changed first' models/step.rs 's/goal\.into_iter\(\
 mutant 'contexts are not changed' models/step.rs 's/info\.contexts != contexts\)/info.contexts != contexts \&\& false)/'
 mutant 'a worker starts without models' models.rs 's/self\.wanted\.values\(\)\.map\(\|wanted\| wanted\.plan\.clone\(\)\)\.collect\(\)/Vec::new()/'
 mutant 'a model that came back is taken for the one that went' models.rs 's/drop\(holder\.has\.insert\(name, command\.edition\)\)/drop(holder.has.insert(name, 0))/'
-mutant 'what could not be unloaded is unloaded again' models.rs 's/\(ModelOrder::Unload \{ \.\. \}, _\) => drop\(holder\.has\.remove\(&name\)\),/(ModelOrder::Unload { .. }, Ok(())) => drop(holder.has.remove(\&name)),\n            (ModelOrder::Unload { .. }, Err(_)) => {}/'
+mutant 'what could not be unloaded is unloaded again' models.rs 's/\(ModelCommand::Unload \{ \.\. \}, _\) => drop\(holder\.has\.remove\(&name\)\),/(ModelCommand::Unload { .. }, Ok(())) => drop(holder.has.remove(\&name)),\n            (ModelCommand::Unload { .. }, Err(_)) => {}/'
 mutant 'a worker that ends over a change does not fail it' models.rs 's/self\.failed\(worker, &command, "it ended while it was at it"\.to_owned\(\)\);/drop(command);/'
 mutant 'what a worker says of a model is told again' models.rs 's/\(&other\.name, other\.state\) == \(&model\.name, model\.state\)/(\&other.name, other.state) == (\&model.name, model.state) \&\& false/'
 mutant 'what a worker dies of while its models change speaks against its jobs' pool/exits.rs 's/let kind = if self\.is_changing \{ kind\.without_evidence\(\) \} else \{ kind \};//'

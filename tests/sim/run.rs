@@ -8,7 +8,7 @@ use gridpool_core::action::Action;
 use gridpool_core::event::{ClientEvent, Event, Helper, HelperEvent, Release, Timestamp};
 use gridpool_core::policy::PolicyTable;
 use gridpool_protocol::ids::{ClientId, DeviceId, DeviceKind, JobId};
-use gridpool_protocol::message::ModelOrder;
+use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::receipt::Verdict;
 
 use crate::coverage::Coverage;
@@ -185,7 +185,7 @@ impl Run {
             self.model.a_role_that_rests_keeps_no_process()?;
         }
         self.model.coverage.hit("phase 2: a pool without models got one");
-        let change = self.world.change_of(OPERATOR, ModelOrder::Load(plan("m0", 1)));
+        let change = self.world.change_of(OPERATOR, ModelCommand::Load(plan("m0", 1)));
         self.tell(change)
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gridpool_protocol::message::{ClientMessage, DeviceModel, ModelOrder, Reply, ServerMessage};
+use gridpool_protocol::message::{ClientMessage, DeviceModel, ModelCommand, Reply, ServerMessage};
 use gridpool_protocol::tensor::Tensor;
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 use gridpool_protocol::tensor::options::ModelPlan;
@@ -31,7 +31,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::Refused`] if a device could not load the model; then no device keeps it.
     pub fn load_model(&self, plan: ModelPlan) -> Result<String, ClientError> {
-        self.change_models(&ModelOrder::Load(plan))
+        self.change_models(&ModelCommand::Load(plan))
     }
 
     /// Unloads a model. The pool refuses new requests at once, and runs the accepted ones first.
@@ -39,7 +39,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::Refused`] if there is no such model, or models are being changed already.
     pub fn unload_model(&self, name: &str) -> Result<String, ClientError> {
-        self.change_models(&ModelOrder::Unload { name: name.to_owned() })
+        self.change_models(&ModelCommand::Unload { name: name.to_owned() })
     }
 
     /// Sets the number of contexts of a model: the requests that each device runs at the same time. The
@@ -48,11 +48,11 @@ impl Client {
     /// # Errors
     /// [`ClientError::Refused`] if there is no such model, or a device has too little memory.
     pub fn set_contexts(&self, name: &str, contexts: u32) -> Result<String, ClientError> {
-        self.change_models(&ModelOrder::Contexts { name: name.to_owned(), contexts })
+        self.change_models(&ModelCommand::Contexts { name: name.to_owned(), contexts })
     }
 
-    fn change_models(&self, order: &ModelOrder) -> Result<String, ClientError> {
-        let message = |request| ClientMessage::Model { request, order: order.clone() };
+    fn change_models(&self, command: &ModelCommand) -> Result<String, ClientError> {
+        let message = |request| ClientMessage::Model { request, command: command.clone() };
         granted(&self.connection.request_within(CHANGE_TIMEOUT, &message)?)
     }
 }

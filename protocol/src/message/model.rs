@@ -16,7 +16,7 @@ pub struct DeviceModel {
 
 /// A change of the models of a pool, or of one worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ModelOrder {
+pub enum ModelCommand {
     /// Set the number of contexts: requests that run at the same time.
     Contexts {
         /// The model.
@@ -33,7 +33,7 @@ pub enum ModelOrder {
     },
 }
 
-impl ModelOrder {
+impl ModelCommand {
     /// The model's name.
     #[must_use]
     pub fn name(&self) -> &str {

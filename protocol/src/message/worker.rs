@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Inline, ModelOrder, Payload, Work};
+use super::{Inline, ModelCommand, Payload, Work};
 use crate::chaos::ChaosFault;
 use crate::fault::FaultCode;
 use crate::ids::{ArenaId, AttemptId, ClientId, WorkerName};
@@ -21,12 +21,12 @@ pub enum ToWorker {
     },
     /// Run these attempts and answer each.
     Dispatch(Box<Dispatch>),
-    /// Change the models while requests run, then send `Ordered`. Earlier requests run with the old models.
+    /// Change the models while requests run, then send `CommandEnded`. Earlier requests run with the old models.
     Model {
         /// Echoed.
-        order: u64,
+        number: u64,
         /// How.
-        what: ModelOrder,
+        command: ModelCommand,
     },
     /// Unmap these arenas, then send `Forgot`.
     Forget {
@@ -100,9 +100,9 @@ pub enum FromWorker {
         models: Vec<ModelInfo>,
     },
     /// The result of `Model`, sent after the new `Models`.
-    Ordered {
+    CommandEnded {
         /// Which.
-        order: u64,
+        number: u64,
         /// An error means that nothing has changed.
         result: Result<(), String>,
     },

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gridpool_protocol::fault::{FaultCode, Response};
 use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, JobId, JobKey, Role, WorkerId};
-use gridpool_protocol::message::{ModelOrder, Refusal};
+use gridpool_protocol::message::{ModelCommand, Refusal};
 use gridpool_protocol::receipt::{ItemRange, Receipt, Verdict};
 use gridpool_protocol::tensor::options::ModelPlan;
 
@@ -45,7 +45,7 @@ pub enum Action {
         /// The number that its answer must name.
         number: u64,
         /// The change.
-        command: ModelOrder,
+        command: ModelCommand,
     },
     /// Tell of the death of a worker.
     DeathReport(Box<DeathReport>),
@@ -195,7 +195,7 @@ pub enum Note {
         /// The worker.
         worker: WorkerId,
         /// The command.
-        command: ModelOrder,
+        command: ModelCommand,
         /// Why, as the worker says.
         why: String,
     },

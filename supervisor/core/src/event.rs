@@ -9,7 +9,7 @@ use gridpool_protocol::ids::{
     AttemptId, ClientId, ContentHash, DeviceId, JobId, JobKey, Role, WorkerId,
 };
 pub use gridpool_protocol::message::Release;
-use gridpool_protocol::message::{AttemptError, ModelOrder, Priority};
+use gridpool_protocol::message::{AttemptError, ModelCommand, Priority};
 use gridpool_protocol::receipt::{DeviceInfo, RunReport};
 use gridpool_protocol::tensor::model::ModelInfo;
 
@@ -244,7 +244,7 @@ pub enum ClientEvent {
         /// Its number for this request.
         request: u64,
         /// The change.
-        command: ModelOrder,
+        command: ModelCommand,
     },
     /// It wants a decision of the pool taken back, as an operator may.
     ReleaseRequested {

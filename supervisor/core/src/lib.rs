@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{ClientId, DeviceId, Role, WorkerId};
-use gridpool_protocol::message::{ModelOrder, Refusal};
+use gridpool_protocol::message::{ModelCommand, Refusal};
 use gridpool_protocol::metrics::{DeviceMetrics, RoleMetrics};
 use gridpool_protocol::status::{Counters, QueueStatus, WorkerStatus};
 use gridpool_protocol::tensor::model::ModelInfo;
@@ -176,7 +176,7 @@ impl Core {
     }
 
     /// An operator wants the models changed, and is told what came of it when that is known.
-    fn on_models_change(&mut self, client: ClientId, request: u64, command: ModelOrder) {
+    fn on_models_change(&mut self, client: ClientId, request: u64, command: ModelCommand) {
         let begun = match self.pool.is_draining() {
             true => Err(Refusal::Draining),
             false => self.models.begin(client, request, command).map_err(Refusal::Invalid),

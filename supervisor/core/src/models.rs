@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gridpool_protocol::ids::{ClientId, Role, WorkerId};
-use gridpool_protocol::message::ModelOrder;
+use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState, check_model_name};
 use gridpool_protocol::tensor::options::{ModelPlan, check_contexts};
 
@@ -71,7 +71,7 @@ struct Holder {
 #[derive(Debug)]
 struct Command {
     number: u64,
-    what: ModelOrder,
+    what: ModelCommand,
     edition: Edition,
     sent: Timestamp,
 }
@@ -81,7 +81,7 @@ struct Command {
 struct Change {
     client: ClientId,
     request: u64,
-    what: ModelOrder,
+    what: ModelCommand,
     /// Of a model that is loaded.
     edition: Edition,
     /// The workers that could not do it, and why.
@@ -103,7 +103,7 @@ pub(crate) struct Around<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// Have a worker change its models.
-    Command { worker: WorkerId, number: u64, what: ModelOrder },
+    Command { worker: WorkerId, number: u64, what: ModelCommand },
     /// No model is left.
     Rest,
     /// Tell an operator what came of the change.
@@ -184,11 +184,11 @@ impl Models {
         self.is_stirred = true;
         let name = command.what.name().to_owned();
         match (&command.what, result) {
-            (ModelOrder::Load(_), Ok(())) => drop(holder.has.insert(name, command.edition)),
-            (ModelOrder::Contexts { .. }, Ok(())) => {}
+            (ModelCommand::Load(_), Ok(())) => drop(holder.has.insert(name, command.edition)),
+            (ModelCommand::Contexts { .. }, Ok(())) => {}
             // What it does not have need not go.
-            (ModelOrder::Unload { .. }, _) => drop(holder.has.remove(&name)),
-            (ModelOrder::Contexts { .. } | ModelOrder::Load(_), Err(why)) => {
+            (ModelCommand::Unload { .. }, _) => drop(holder.has.remove(&name)),
+            (ModelCommand::Contexts { .. } | ModelCommand::Load(_), Err(why)) => {
                 holder.refused.push((command.edition, contexts_of(&command.what)));
                 self.failed(worker, &command, why.clone());
                 return Ok(Some(Note::CommandFailed { worker, command: command.what, why }));
@@ -235,14 +235,14 @@ impl Models {
         &mut self,
         client: ClientId,
         request: u64,
-        what: ModelOrder,
+        what: ModelCommand,
     ) -> Result<(), String> {
         if let Some(Change { what, .. }) = &self.change {
             let (name, verb) = (what.name(), verb(what));
             return Err(format!("`{name}` is being {verb}; try again when that is done"));
         }
         self.check_command(&what)?;
-        if let ModelOrder::Unload { name } = &what
+        if let ModelCommand::Unload { name } = &what
             && let Some(wanted) = self.wanted.get_mut(name)
         {
             wanted.is_closing = true;
@@ -255,15 +255,15 @@ impl Models {
         Ok(())
     }
 
-    fn check_command(&self, what: &ModelOrder) -> Result<(), String> {
+    fn check_command(&self, what: &ModelCommand) -> Result<(), String> {
         let known = self.wanted.get(what.name());
         match (what, known) {
-            (ModelOrder::Load(ModelPlan { name, .. }), Some(known)) => Err(format!(
+            (ModelCommand::Load(ModelPlan { name, .. }), Some(known)) => Err(format!(
                 "there is a model `{name}` already, from {}: `gridpool model unload {name}` makes room \
                  for another",
                 known.plan.path.display()
             )),
-            (ModelOrder::Load(plan), None) => {
+            (ModelCommand::Load(plan), None) => {
                 check_model_name(&plan.name).map_err(|error| error.to_string())?;
                 plan.check().map_err(|error| format!("model `{}`: {error}", plan.name))?;
                 if !plan.path.is_absolute() {
@@ -276,13 +276,13 @@ impl Models {
                     false => Ok(()),
                 }
             }
-            (ModelOrder::Contexts { name, .. } | ModelOrder::Unload { name }, None) => {
+            (ModelCommand::Contexts { name, .. } | ModelCommand::Unload { name }, None) => {
                 Err(format!("there is no model `{name}`; there is {}", self.names()))
             }
-            (ModelOrder::Contexts { contexts, .. }, Some(_)) => {
+            (ModelCommand::Contexts { contexts, .. }, Some(_)) => {
                 check_contexts(*contexts).map_err(|error| error.to_string())
             }
-            (ModelOrder::Unload { .. }, Some(_)) => Ok(()),
+            (ModelCommand::Unload { .. }, Some(_)) => Ok(()),
         }
     }
 
@@ -366,19 +366,19 @@ fn shorten(text: &mut String) {
 }
 
 /// The contexts that a command is about.
-fn contexts_of(what: &ModelOrder) -> u32 {
+fn contexts_of(what: &ModelCommand) -> u32 {
     match what {
-        ModelOrder::Contexts { contexts, .. } => *contexts,
-        ModelOrder::Load(plan) => plan.options.contexts,
-        ModelOrder::Unload { .. } => 0,
+        ModelCommand::Contexts { contexts, .. } => *contexts,
+        ModelCommand::Load(plan) => plan.options.contexts,
+        ModelCommand::Unload { .. } => 0,
     }
 }
 
 /// `loaded`.
-pub(crate) fn verb(what: &ModelOrder) -> &'static str {
+pub(crate) fn verb(what: &ModelCommand) -> &'static str {
     match what {
-        ModelOrder::Contexts { .. } => "given other contexts",
-        ModelOrder::Load(_) => "loaded",
-        ModelOrder::Unload { .. } => "unloaded",
+        ModelCommand::Contexts { .. } => "given other contexts",
+        ModelCommand::Load(_) => "loaded",
+        ModelCommand::Unload { .. } => "unloaded",
     }
 }

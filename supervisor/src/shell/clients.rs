@@ -153,8 +153,8 @@ impl Connection {
             // A second hello changes nothing.
             ClientMessage::Hello { .. } => {}
             ClientMessage::Submit(submission) => self.on_submit(*submission),
-            ClientMessage::Model { request, order } => {
-                let changed = ClientEvent::ModelsChangeRequested { request, command: order };
+            ClientMessage::Model { request, command } => {
+                let changed = ClientEvent::ModelsChangeRequested { request, command };
                 self.shared.post_client(client, changed);
             }
             ClientMessage::Models { request, from } => {

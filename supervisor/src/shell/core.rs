@@ -115,8 +115,8 @@ impl Core {
             Action::Accept { client, key } => self.tell(client, &ServerMessage::Accepted { key }),
             Action::Command { worker, number, command } => {
                 tracing::debug!(%worker, number, name = command.name(), "command about a model");
-                let message = ToWorker::Model { order: number, what: command };
-                self.with_link(worker, |link| link.order(&message));
+                let message = ToWorker::Model { number, command };
+                self.with_link(worker, |link| link.command(&message));
             }
             Action::DeathReport(report) => {
                 self.reports.insert(report.worker, report);

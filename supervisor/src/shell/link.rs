@@ -128,7 +128,7 @@ impl Link {
     }
 
     /// Has the worker change its models.
-    pub(super) fn order(&self, message: &ToWorker) -> Result<(), LinkError> {
+    pub(super) fn command(&self, message: &ToWorker) -> Result<(), LinkError> {
         self.send(message)
     }
 
@@ -189,7 +189,8 @@ mod tests {
         JOIN_INLINE_BYTES_MAX, JOIN_MAX, MODEL_NAME_BYTES_MAX, PROGRAM_BYTES_MAX,
     };
     use gridpool_protocol::message::{
-        Assignment, Destination, Dispatch, Inline, Input, ModelOrder, Packing, Payload, Slice, Work,
+        Assignment, Destination, Dispatch, Inline, Input, ModelCommand, Packing, Payload, Slice,
+        Work,
     };
     use gridpool_protocol::program::Ties;
     use gridpool_protocol::receipt::ItemRange;
@@ -199,7 +200,7 @@ mod tests {
     use super::*;
     use crate::config::INFER_WINDOW_MAX;
 
-    /// The longest message that the core may order: all numbers take as many bytes as any do.
+    /// The longest message that the core may send: all numbers take as many bytes as any do.
     fn largest_dispatch() -> ToWorker {
         let slice = Slice { arena: ArenaId(u64::MAX), offset: u64::MAX, bytes: u64::MAX };
         let assignment = |number| Assignment {
@@ -292,8 +293,8 @@ mod tests {
                 link.run(&infer, arenas.iter().map(|id| (id, &arena))).unwrap();
                 link.withdraw(attempt).unwrap();
             }
-            let order = ToWorker::Model { order: u64::MAX, what: ModelOrder::Load(plan) };
-            link.order(&order).unwrap();
+            let message = ToWorker::Model { number: u64::MAX, command: ModelCommand::Load(plan) };
+            link.command(&message).unwrap();
             for id in 0..ARENAS_PER_FORGET as u64 {
                 link.arenas.insert(ArenaId(u64::MAX - id), 1);
             }

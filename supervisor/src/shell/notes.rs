@@ -1,7 +1,7 @@
 //! Lines of the log about what the core has found out.
 
 use gridpool_core::action::{Note, Remark};
-use gridpool_protocol::message::ModelOrder;
+use gridpool_protocol::message::ModelCommand;
 use tracing::field::display;
 
 /// Writes a note to the log.
@@ -60,10 +60,10 @@ pub(super) fn write(note: Note) {
 }
 
 /// What a worker could not do.
-fn command_words(command: &ModelOrder) -> &'static str {
+fn command_words(command: &ModelCommand) -> &'static str {
     match command {
-        ModelOrder::Contexts { .. } => "model cannot be given other contexts",
-        ModelOrder::Load(_) => "model cannot be loaded",
-        ModelOrder::Unload { .. } => "model cannot be unloaded",
+        ModelCommand::Contexts { .. } => "model cannot be given other contexts",
+        ModelCommand::Load(_) => "model cannot be loaded",
+        ModelCommand::Unload { .. } => "model cannot be unloaded",
     }
 }

@@ -225,7 +225,7 @@ fn listen(
             FromWorker::Models { models } => {
                 shared.post_worker(worker, WorkerEvent::ModelsReported(models));
             }
-            FromWorker::Ordered { order: number, result } => {
+            FromWorker::CommandEnded { number, result } => {
                 shared.post_worker(worker, WorkerEvent::CommandEnded { number, result });
             }
             FromWorker::Dying { code, fault, message, attempt } => {

@@ -156,7 +156,7 @@ impl Lone {
                     FromWorker::Hello { .. }
                     | FromWorker::Heartbeat { .. }
                     | FromWorker::Models { .. }
-                    | FromWorker::Ordered { .. },
+                    | FromWorker::CommandEnded { .. },
                 ) => {}
                 None => return false,
             }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gridpool_core::event::Timestamp;
 use gridpool_protocol::ids::WorkerId;
-use gridpool_protocol::message::ModelOrder;
+use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 use gridpool_protocol::tensor::options::ModelPlan;
 
@@ -27,7 +27,7 @@ pub(super) struct Says {
 struct Command {
     /// Known once it was given.
     number: Option<u64>,
-    what: ModelOrder,
+    what: ModelCommand,
     edition: u64,
     sent: Timestamp,
 }
@@ -50,7 +50,7 @@ impl Holder {
 
     fn loads(&self, edition: u64) -> bool {
         let command = self.command.as_ref().filter(|command| command.edition == edition);
-        command.is_some_and(|command| matches!(command.what, ModelOrder::Load(_)))
+        command.is_some_and(|command| matches!(command.what, ModelCommand::Load(_)))
     }
 
     /// What it says of its models, by name.
@@ -79,13 +79,13 @@ impl Models {
         let mut goal: BTreeMap<_, _> =
             wanted.map(|(name, model)| (name.as_str(), (model.edition, model.contexts))).collect();
         match self.change.as_ref().filter(|change| !change.failed) {
-            Some(Change { command: ModelOrder::Load(plan), edition, .. }) => {
+            Some(Change { command: ModelCommand::Load(plan), edition, .. }) => {
                 goal.insert(&plan.name, (*edition, plan.options.contexts));
             }
-            Some(Change { command: ModelOrder::Contexts { name, contexts }, .. }) => {
+            Some(Change { command: ModelCommand::Contexts { name, contexts }, .. }) => {
                 goal.entry(name).and_modify(|(_, own)| *own = *contexts);
             }
-            Some(Change { command: ModelOrder::Unload { .. }, .. }) | None => {}
+            Some(Change { command: ModelCommand::Unload { .. }, .. }) | None => {}
         }
         goal
     }
@@ -100,24 +100,24 @@ impl Models {
     }
 
     /// What a worker is to be told next.
-    fn next(&self, holder: &Holder) -> Option<(ModelOrder, u64)> {
+    fn next(&self, holder: &Holder) -> Option<(ModelCommand, u64)> {
         let goal = self.goal();
         let is_extra = |(name, edition): &(&String, &u64)| {
             goal.get(name.as_str()).is_none_or(|(own, _)| own != *edition)
         };
         if let Some((name, &edition)) = holder.has.iter().find(is_extra) {
-            return Some((ModelOrder::Unload { name: name.clone() }, edition));
+            return Some((ModelCommand::Unload { name: name.clone() }, edition));
         }
         let differs = |(&name, &(edition, contexts)): (&&str, &(u64, u32))| {
             if holder.refused.contains(&(edition, contexts)) {
                 return None;
             }
             if !holder.has.contains_key(name) {
-                let load = ModelOrder::Load(plan(name, contexts));
+                let load = ModelCommand::Load(plan(name, contexts));
                 return (!self.is_tried(edition)).then_some((load, edition));
             }
             let says = holder.says.get(name).filter(|says| says.is_ready)?;
-            let command = ModelOrder::Contexts { name: name.to_owned(), contexts };
+            let command = ModelCommand::Contexts { name: name.to_owned(), contexts };
             (says.contexts != contexts).then_some((command, edition))
         };
         goal.iter().find_map(differs)
@@ -145,12 +145,12 @@ impl Model {
         now: Timestamp,
         worker: WorkerId,
         number: u64,
-        command: &ModelOrder,
+        command: &ModelCommand,
     ) -> Result<(), Broken> {
         self.coverage.hit(match command {
-            ModelOrder::Contexts { .. } => "command: contexts",
-            ModelOrder::Load(_) => "command: load",
-            ModelOrder::Unload { .. } => "command: unload",
+            ModelCommand::Contexts { .. } => "command: contexts",
+            ModelCommand::Load(_) => "command: load",
+            ModelCommand::Unload { .. } => "command: unload",
         });
         let others = self.models.holders.values().filter_map(|holder| holder.command.as_ref());
         let is_new = others.filter_map(|other| other.number).all(|other| other != number);
@@ -223,18 +223,18 @@ impl Model {
         };
         let name = command.what.name().to_owned();
         match (&command.what, is_done) {
-            (ModelOrder::Load(_), true) => {
+            (ModelCommand::Load(_), true) => {
                 holder.has.insert(name, command.edition);
             }
-            (ModelOrder::Contexts { .. }, true) => {}
-            (ModelOrder::Unload { .. }, _) => {
+            (ModelCommand::Contexts { .. }, true) => {}
+            (ModelCommand::Unload { .. }, _) => {
                 holder.has.remove(&name);
             }
-            (ModelOrder::Contexts { contexts, .. }, false) => {
+            (ModelCommand::Contexts { contexts, .. }, false) => {
                 holder.refused.insert((command.edition, *contexts));
                 self.command_failed(worker, &command, true);
             }
-            (ModelOrder::Load(plan), false) => {
+            (ModelCommand::Load(plan), false) => {
                 holder.refused.insert((command.edition, plan.options.contexts));
                 self.command_failed(worker, &command, true);
             }

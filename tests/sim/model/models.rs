@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use gridpool_core::config::MODELS_MAX;
 use gridpool_core::event::Timestamp;
 use gridpool_protocol::ids::{ClientId, Role, WorkerId};
-use gridpool_protocol::message::ModelOrder;
+use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::tensor::options::ModelPlan;
 
 use super::commands::Holder;
@@ -30,7 +30,7 @@ pub(super) struct Wanted {
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     from: (ClientId, u64),
-    pub(super) command: ModelOrder,
+    pub(super) command: ModelCommand,
     pub(super) edition: u64,
     /// Some worker could not do it.
     pub(super) failed: bool,
@@ -60,7 +60,7 @@ impl Models {
 }
 
 /// Whether two commands are about the same thing.
-pub(super) fn are_alike(a: &ModelOrder, b: &ModelOrder) -> bool {
+pub(super) fn are_alike(a: &ModelCommand, b: &ModelCommand) -> bool {
     a.name() == b.name() && std::mem::discriminant(a) == std::mem::discriminant(b)
 }
 
@@ -69,7 +69,7 @@ impl Model {
         &mut self,
         client: ClientId,
         request: u64,
-        command: &ModelOrder,
+        command: &ModelCommand,
     ) {
         let models = &self.models;
         let is_known = models.wanted.contains_key(command.name());
@@ -79,17 +79,19 @@ impl Model {
             Some("change: beside another")
         } else {
             match command {
-                ModelOrder::Load(_) if is_known => Some("change: a model that is there already"),
-                ModelOrder::Load(_) if models.wanted.len() >= MODELS_MAX => {
+                ModelCommand::Load(_) if is_known => Some("change: a model that is there already"),
+                ModelCommand::Load(_) if models.wanted.len() >= MODELS_MAX => {
                     Some("change: too many")
                 }
-                ModelOrder::Contexts { contexts: 0, .. } if is_known => Some("change: no context"),
-                ModelOrder::Contexts { .. } | ModelOrder::Unload { .. } if !is_known => {
+                ModelCommand::Contexts { contexts: 0, .. } if is_known => {
+                    Some("change: no context")
+                }
+                ModelCommand::Contexts { .. } | ModelCommand::Unload { .. } if !is_known => {
                     Some("change: no such model")
                 }
-                ModelOrder::Contexts { .. } | ModelOrder::Load(_) | ModelOrder::Unload { .. } => {
-                    None
-                }
+                ModelCommand::Contexts { .. }
+                | ModelCommand::Load(_)
+                | ModelCommand::Unload { .. } => None,
             }
         };
         if let Some(why) = refused {
@@ -98,12 +100,12 @@ impl Model {
             return;
         }
         self.coverage.hit(match command {
-            ModelOrder::Contexts { .. } => "change: contexts",
-            ModelOrder::Load(_) => "change: a model comes",
-            ModelOrder::Unload { .. } => "change: a model goes",
+            ModelCommand::Contexts { .. } => "change: contexts",
+            ModelCommand::Load(_) => "change: a model comes",
+            ModelCommand::Unload { .. } => "change: a model goes",
         });
         let models = &mut self.models;
-        if let ModelOrder::Unload { name } = command {
+        if let ModelCommand::Unload { name } = command {
             models.wanted.get_mut(name).expect("it is known").closes = true;
         }
         models.editions += 1;
@@ -143,7 +145,7 @@ impl Model {
             let Some(is_done) = self.change_ends() else { return };
             let change = self.models.change.take().expect("it has just ended");
             self.coverage.hit(match (&change.command, is_done) {
-                (ModelOrder::Unload { .. }, _) => "change: a model is gone",
+                (ModelCommand::Unload { .. }, _) => "change: a model is gone",
                 (_, true) => "change: done",
                 (_, false) if change.failed => "change: failed by a worker",
                 (_, false) => "change: failed for want of workers",
@@ -168,19 +170,19 @@ impl Model {
         let holders = || self.models.holders.values();
         let is_under_way = holders().any(|holder| holder.is_at(name));
         let is_done = |holder: &Holder| match &change.command {
-            ModelOrder::Contexts { contexts, .. } => holder
+            ModelCommand::Contexts { contexts, .. } => holder
                 .says
                 .get(name)
                 .is_some_and(|says| says.is_ready && says.contexts == *contexts),
-            ModelOrder::Load(_) => holder.has.get(name) == Some(&change.edition),
-            ModelOrder::Unload { .. } => false,
+            ModelCommand::Load(_) => holder.has.get(name) == Some(&change.edition),
+            ModelCommand::Unload { .. } => false,
         };
         match &change.command {
-            ModelOrder::Unload { .. } => {
+            ModelCommand::Unload { .. } => {
                 (!self.models.wanted.contains_key(name) && !is_under_way).then_some(true)
             }
-            ModelOrder::Contexts { .. } | ModelOrder::Load(_) if change.failed => Some(false),
-            ModelOrder::Contexts { .. } | ModelOrder::Load(_) => {
+            ModelCommand::Contexts { .. } | ModelCommand::Load(_) if change.failed => Some(false),
+            ModelCommand::Contexts { .. } | ModelCommand::Load(_) => {
                 let waits = is_under_way || self.awaits_workers(ROLE);
                 (!waits).then(|| holders().any(is_done))
             }
@@ -190,17 +192,17 @@ impl Model {
     fn is_adopted(&mut self, change: &Change) {
         let wanted = &mut self.models.wanted;
         match &change.command {
-            ModelOrder::Contexts { name, contexts } => {
+            ModelCommand::Contexts { name, contexts } => {
                 if let Some(model) = wanted.get_mut(name) {
                     model.contexts = *contexts;
                 }
             }
-            ModelOrder::Load(plan) => {
+            ModelCommand::Load(plan) => {
                 let (contexts, edition) = (plan.options.contexts, change.edition);
                 let model = Wanted { contexts, edition, closes: false };
                 wanted.insert(plan.name.clone(), model);
             }
-            ModelOrder::Unload { .. } => {}
+            ModelCommand::Unload { .. } => {}
         }
     }
 

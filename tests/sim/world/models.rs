@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gridpool_core::event::{ClientEvent, Event, Timestamp, WorkerEvent};
 use gridpool_protocol::ids::{ClientId, WorkerId};
-use gridpool_protocol::message::ModelOrder;
+use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 use gridpool_protocol::tensor::options::ModelPlan;
 
@@ -76,7 +76,7 @@ impl World {
         now: Timestamp,
         worker: WorkerId,
         number: u64,
-        command: &ModelOrder,
+        command: &ModelCommand,
     ) {
         let Some(process) = self.processes.get(&worker) else { return };
         if process.mute || process.is_dead(now) || self.rng.chance(self.swarm.rates.lost_commands) {
@@ -93,14 +93,14 @@ impl World {
         let result = if fails { Err("it does not fit".to_owned()) } else { Ok(()) };
         let models = &mut self.processes.get_mut(&worker).expect("it was just found").models;
         match command {
-            ModelOrder::Unload { name } => {
+            ModelCommand::Unload { name } => {
                 models.remove(name);
             }
-            ModelOrder::Contexts { .. } | ModelOrder::Load(_) if fails => {}
-            ModelOrder::Contexts { name, contexts } => {
+            ModelCommand::Contexts { .. } | ModelCommand::Load(_) if fails => {}
+            ModelCommand::Contexts { name, contexts } => {
                 models.entry(name.clone()).and_modify(|loaded| loaded.contexts = *contexts);
             }
-            ModelOrder::Load(plan) => {
+            ModelCommand::Load(plan) => {
                 let loaded = Loaded { contexts: plan.options.contexts, is_ready: true };
                 models.insert(plan.name.clone(), loaded);
             }
@@ -134,15 +134,15 @@ impl World {
         let name = self.some_name();
         let contexts = u32::try_from(self.rng.below(4)).expect("it is small");
         let command = match self.rng.below(5) {
-            0 => ModelOrder::Contexts { name, contexts },
-            1 | 2 => ModelOrder::Unload { name },
-            _ => ModelOrder::Load(plan(&name, contexts.max(1))),
+            0 => ModelCommand::Contexts { name, contexts },
+            1 | 2 => ModelCommand::Unload { name },
+            _ => ModelCommand::Load(plan(&name, contexts.max(1))),
         };
         self.change_of(client, command)
     }
 
     /// The same of a change that is known.
-    pub(crate) fn change_of(&mut self, client: ClientId, command: ModelOrder) -> Event {
+    pub(crate) fn change_of(&mut self, client: ClientId, command: ModelCommand) -> Event {
         self.next_request += 1;
         let request = self.next_request;
         Event::Client(client, ClientEvent::ModelsChangeRequested { request, command })

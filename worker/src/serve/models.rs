@@ -135,9 +135,9 @@ impl Server {
                     assignments.into_iter().for_each(|assignment| self.submit(&name, assignment));
                 }
                 Some(ToWorker::Cancel { attempts }) => self.in_flight.withdraw(&attempts),
-                Some(ToWorker::Model { order, what }) => {
-                    if let Err(why) = self.commands.take(order, what, &self.engine) {
-                        self.link.send(&FromWorker::Ordered { order, result: Err(why) });
+                Some(ToWorker::Model { number, command }) => {
+                    if let Err(why) = self.commands.take(number, command, &self.engine) {
+                        self.link.send(&FromWorker::CommandEnded { number, result: Err(why) });
                     }
                 }
                 Some(ToWorker::Forget { arenas }) => {

@@ -13,7 +13,7 @@ use gridpool_ipc::frame::FrameReader;
 use gridpool_protocol::ids::{AttemptId, ClientId, DeviceKind, JobId};
 use gridpool_protocol::message::{
     Assignment, AttemptAnswer, AttemptError, Destination, Dispatch, FromWorker, Inline, Input,
-    ModelOrder, Packing, Payload, ToWorker, Work,
+    ModelCommand, Packing, Payload, ToWorker, Work,
 };
 use gridpool_protocol::receipt::ItemRange;
 use gridpool_protocol::tensor::model::ModelInfo;
@@ -31,16 +31,16 @@ pub(crate) fn plan(name: &str, path: impl Into<PathBuf>, contexts: u32) -> Model
     ModelPlan { name: name.to_owned(), path: path.into(), options }
 }
 
-pub(crate) fn load(plan: ModelPlan) -> ModelOrder {
-    ModelOrder::Load(plan)
+pub(crate) fn load(plan: ModelPlan) -> ModelCommand {
+    ModelCommand::Load(plan)
 }
 
-pub(crate) fn unload(name: &str) -> ModelOrder {
-    ModelOrder::Unload { name: name.to_owned() }
+pub(crate) fn unload(name: &str) -> ModelCommand {
+    ModelCommand::Unload { name: name.to_owned() }
 }
 
-pub(crate) fn contexts(name: &str, contexts: u32) -> ModelOrder {
-    ModelOrder::Contexts { name: name.to_owned(), contexts }
+pub(crate) fn contexts(name: &str, contexts: u32) -> ModelCommand {
+    ModelCommand::Contexts { name: name.to_owned(), contexts }
 }
 
 pub(crate) fn attempt(job: u64) -> AttemptId {
@@ -185,19 +185,19 @@ impl TestWorker {
     }
 
     /// Sends a command.
-    pub(crate) fn send_command(&self, order: u64, what: ModelOrder) {
-        self.say(&ToWorker::Model { order, what });
+    pub(crate) fn send_command(&self, number: u64, command: ModelCommand) {
+        self.say(&ToWorker::Model { number, command });
     }
 
     /// Waits for the result of a command.
-    pub(crate) fn command_result(&mut self, order: u64) -> Result<(), String> {
-        self.wait_for(|message| command_result(message, order))
+    pub(crate) fn command_result(&mut self, number: u64) -> Result<(), String> {
+        self.wait_for(|message| command_result(message, number))
     }
 
     /// Sends a command and waits for its result.
-    pub(crate) fn run_command(&mut self, order: u64, what: ModelOrder) -> Result<(), String> {
-        self.send_command(order, what);
-        self.command_result(order)
+    pub(crate) fn run_command(&mut self, number: u64, command: ModelCommand) -> Result<(), String> {
+        self.send_command(number, command);
+        self.command_result(number)
     }
 
     /// The index of the first such message.
@@ -269,8 +269,8 @@ pub(crate) fn is_answer_to(message: &FromWorker, job: u64) -> bool {
 
 /// The result of command `number`, if the message has it.
 pub(crate) fn command_result(message: &FromWorker, number: u64) -> Option<Result<(), String>> {
-    let FromWorker::Ordered { order, result } = message else { return None };
-    (*order == number).then(|| result.clone())
+    let FromWorker::CommandEnded { number: own, result } = message else { return None };
+    (*own == number).then(|| result.clone())
 }
 
 fn models(message: &FromWorker) -> Option<&[ModelInfo]> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use gridpool_protocol::ids::DeviceKind;
-use gridpool_protocol::message::{AttemptError, FromWorker, ModelOrder};
+use gridpool_protocol::message::{AttemptError, FromWorker, ModelCommand};
 use gridpool_protocol::tensor::model::ModelState;
 use gridpool_protocol::tensor::options::ModelPlan;
 use nix::sys::stat::Mode;
@@ -173,7 +173,7 @@ fn a_load_that_fails_changes_nothing_and_says_why_with_the_hash_of_the_file() {
     };
     let gone = folder.0.path().join("gone.onnx");
     let wrong = |name: &str, path: &std::path::Path| load(plan(name, path, 1));
-    let orders: [(ModelOrder, &str, &str); 8] = [
+    let commands: [(ModelCommand, &str, &str); 8] = [
         (wrong("new", &broken), "because protobuf parsing failed", &hash_of(&broken)),
         (wrong("new", &model("strings")), "holds strings", &hash_of(&model("strings"))),
         (wrong("new", &gone), "gone.onnx: No such file or directory", ""),
@@ -183,9 +183,9 @@ fn a_load_that_fails_changes_nothing_and_says_why_with_the_hash_of_the_file() {
         (load(plan("new", "", 1)), "the model `new` has no file", ""),
         (load(plan("new", model("mlp"), 65)), "65 contexts: write 1 to 64", "(sha256 "),
     ];
-    for (number, (order, why, hash)) in (1..).zip(orders) {
-        let said = worker.run_command(number, order.clone()).expect_err("it cannot be");
-        assert!(said.contains(why) && said.contains(hash), "{order:?}: {said}");
+    for (number, (command, why, hash)) in (1..).zip(commands) {
+        let said = worker.run_command(number, command.clone()).expect_err("it cannot be");
+        assert!(said.contains(why) && said.contains(hash), "{command:?}: {said}");
         assert_eq!(hash.is_empty(), !said.contains("sha256"), "{said}");
     }
     assert_eq!(worker.models(), before, "bad, with its own reason, and mlp");
@@ -234,7 +234,7 @@ fn no_request_of_eight_clients_is_lost_while_contexts_come_and_go() {
     worker.answer(0).expect("it serves");
     let mut jobs = 1..;
     let mut sent = Vec::new();
-    for (order, count) in (1..).zip([4, 2, 1, 8, 3]) {
+    for (number, count) in (1..).zip([4, 2, 1, 8, 3]) {
         let mut ask = |worker: &TestWorker| {
             for (client, job) in (1..=CLIENTS).zip(&mut jobs) {
                 worker.ask_by(job, "turns", &turn(50 * i64::from(client == 1)), client, 1 << 20);
@@ -242,9 +242,9 @@ fn no_request_of_eight_clients_is_lost_while_contexts_come_and_go() {
             }
         };
         (0..3).for_each(|_| ask(&worker));
-        worker.send_command(order, contexts("turns", count));
+        worker.send_command(number, contexts("turns", count));
         (0..3).for_each(|_| ask(&worker));
-        assert_eq!(worker.command_result(order), Ok(()));
+        assert_eq!(worker.command_result(number), Ok(()));
         assert_eq!(worker.models()[1].contexts, count);
         sent.drain(..).for_each(|job| turned(&mut worker, job));
     }

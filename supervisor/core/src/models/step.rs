@@ -49,28 +49,28 @@ impl Models {
             return goal;
         };
         match &change.what {
-            ModelOrder::Contexts { name, contexts } => {
+            ModelCommand::Contexts { name, contexts } => {
                 if let Some((_, _, wanted)) = goal.get_mut(name.as_str()) {
                     *wanted = *contexts;
                 }
             }
-            ModelOrder::Load(plan) => {
+            ModelCommand::Load(plan) => {
                 goal.insert(&plan.name, (plan, change.edition, plan.options.contexts));
             }
-            ModelOrder::Unload { .. } => {}
+            ModelCommand::Unload { .. } => {}
         }
         goal
     }
 
     /// The first thing in which a worker has not what it is to have.
-    fn difference(&self, holder: &Holder) -> Option<(ModelOrder, Edition)> {
+    fn difference(&self, holder: &Holder) -> Option<(ModelCommand, Edition)> {
         let goal = self.goal();
         let is_goal =
             |name: &str, edition| goal.get(name).is_some_and(|&(_, own, _)| own == edition);
         if let Some((name, &edition)) =
             holder.has.iter().find(|&(name, &edition)| !is_goal(name, edition))
         {
-            return Some((ModelOrder::Unload { name: name.clone() }, edition));
+            return Some((ModelCommand::Unload { name: name.clone() }, edition));
         }
         goal.into_iter().find_map(|(name, (plan, edition, contexts))| {
             if holder.refused.contains(&(edition, contexts)) {
@@ -82,9 +82,9 @@ impl Models {
                 }
                 let mut plan = plan.clone();
                 plan.options.contexts = contexts;
-                ModelOrder::Load(plan)
+                ModelCommand::Load(plan)
             } else if holder.ready(name).is_some_and(|info| info.contexts != contexts) {
-                ModelOrder::Contexts { name: name.to_owned(), contexts }
+                ModelCommand::Contexts { name: name.to_owned(), contexts }
             } else {
                 return None;
             };
@@ -97,7 +97,7 @@ impl Models {
         let is_new = self.change.as_ref().is_some_and(|change| change.edition == edition);
         let tries = |holder: &Holder| {
             holder.command.as_ref().is_some_and(|command| {
-                command.edition == edition && matches!(command.what, ModelOrder::Load(_))
+                command.edition == edition && matches!(command.what, ModelCommand::Load(_))
             })
         };
         let has = |holder: &Holder| holder.has.values().any(|&own| own == edition);
@@ -114,23 +114,23 @@ impl Models {
         let is_pending = self.holders.values().any(is_at_it);
         let is_done = |(&worker, holder): (&WorkerId, &Holder)| {
             let done = match &change.what {
-                ModelOrder::Contexts { contexts, .. } => {
+                ModelCommand::Contexts { contexts, .. } => {
                     holder.ready(name).is_some_and(|info| info.contexts == *contexts)
                 }
-                ModelOrder::Load(_) => holder.has.get(name) == Some(&change.edition),
-                ModelOrder::Unload { .. } => !holder.has.contains_key(name),
+                ModelCommand::Load(_) => holder.has.get(name) == Some(&change.edition),
+                ModelCommand::Unload { .. } => !holder.has.contains_key(name),
             };
             done.then_some(worker)
         };
         let done: Vec<_> = self.holders.iter().filter_map(is_done).collect();
         let result = match &change.what {
-            ModelOrder::Unload { .. } => {
+            ModelCommand::Unload { .. } => {
                 if self.wanted.contains_key(name) || is_pending {
                     return None;
                 }
                 Ok(done_in_words(&change.what, &done))
             }
-            ModelOrder::Contexts { .. } | ModelOrder::Load(_) => {
+            ModelCommand::Contexts { .. } | ModelCommand::Load(_) => {
                 let cannot =
                     |why: &str| Err(format!("`{name}` cannot be {}: {why}", verb(&change.what)));
                 if !change.failed.is_empty() {
@@ -155,17 +155,17 @@ impl Models {
     /// The change holds from now on.
     fn adopt(&mut self, change: &Change) {
         match &change.what {
-            ModelOrder::Contexts { name, contexts } => {
+            ModelCommand::Contexts { name, contexts } => {
                 if let Some(wanted) = self.wanted.get_mut(name) {
                     wanted.plan.options.contexts = *contexts;
                 }
             }
-            ModelOrder::Load(plan) => {
+            ModelCommand::Load(plan) => {
                 let edition = change.edition;
                 let wanted = Wanted { plan: plan.clone(), edition, is_closing: false };
                 self.wanted.insert(plan.name.clone(), wanted);
             }
-            ModelOrder::Unload { .. } => {}
+            ModelCommand::Unload { .. } => {}
         }
     }
 }
@@ -180,15 +180,15 @@ fn told_once(failed: &[(WorkerId, String)]) -> String {
     told.collect::<Vec<_>>().join("; ")
 }
 
-fn done_in_words(what: &ModelOrder, done: &[WorkerId]) -> String {
+fn done_in_words(what: &ModelCommand, done: &[WorkerId]) -> String {
     let names: Vec<_> = done.iter().map(WorkerId::to_string).collect();
     let on = if names.is_empty() { "no worker".to_owned() } else { names.join(", ") };
     match what {
-        ModelOrder::Contexts { name, contexts: 1 } => format!("`{name}` has 1 context on {on}"),
-        ModelOrder::Contexts { name, contexts } => {
+        ModelCommand::Contexts { name, contexts: 1 } => format!("`{name}` has 1 context on {on}"),
+        ModelCommand::Contexts { name, contexts } => {
             format!("`{name}` has {contexts} contexts on {on}")
         }
-        ModelOrder::Load(ModelPlan { name, .. }) => format!("`{name}` is loaded on {on}"),
-        ModelOrder::Unload { name } => format!("`{name}` is unloaded from {on}"),
+        ModelCommand::Load(ModelPlan { name, .. }) => format!("`{name}` is loaded on {on}"),
+        ModelCommand::Unload { name } => format!("`{name}` is unloaded from {on}"),
     }
 }

@@ -19,23 +19,23 @@ fn plan(name: &str) -> ModelPlan {
     ModelPlan { name: name.to_owned(), path, options: ModelOptions::default() }
 }
 
-fn load(name: &str) -> ModelOrder {
-    ModelOrder::Load(plan(name))
+fn load(name: &str) -> ModelCommand {
+    ModelCommand::Load(plan(name))
 }
 
-fn unload(name: &str) -> ModelOrder {
-    ModelOrder::Unload { name: name.to_owned() }
+fn unload(name: &str) -> ModelCommand {
+    ModelCommand::Unload { name: name.to_owned() }
 }
 
-fn contexts(name: &str, contexts: u32) -> ModelOrder {
-    ModelOrder::Contexts { name: name.to_owned(), contexts }
+fn contexts(name: &str, contexts: u32) -> ModelCommand {
+    ModelCommand::Contexts { name: name.to_owned(), contexts }
 }
 
 /// A models, its workers, and what operators were told.
 struct World {
     models: Models,
     workers: BTreeMap<WorkerId, BTreeMap<String, ModelInfo>>,
-    commands: BTreeMap<WorkerId, (u64, ModelOrder)>,
+    commands: BTreeMap<WorkerId, (u64, ModelCommand)>,
     told: Vec<Result<String, String>>,
     rests: usize,
     awaits: bool,
@@ -119,7 +119,7 @@ impl World {
         }
     }
 
-    fn begin(&mut self, what: ModelOrder) {
+    fn begin(&mut self, what: ModelCommand) {
         self.models.begin(CLIENT, 7, what).unwrap();
         self.step();
     }
@@ -129,17 +129,17 @@ impl World {
         let (number, what) = self.commands.remove(&worker).expect("it was told something");
         let result = match &what {
             _ if !can => Err("no room".to_owned()),
-            ModelOrder::Load(plan) => {
+            ModelCommand::Load(plan) => {
                 assert!(!self.workers[&worker].contains_key(&plan.name), "{worker} has it");
                 self.has(worker, plan);
                 Ok(())
             }
-            ModelOrder::Contexts { name, contexts } => {
+            ModelCommand::Contexts { name, contexts } => {
                 let models = self.workers.get_mut(&worker).unwrap();
                 models.get_mut(name).expect("it has it").contexts = *contexts;
                 Ok(())
             }
-            ModelOrder::Unload { name } => {
+            ModelCommand::Unload { name } => {
                 self.workers.get_mut(&worker).unwrap().remove(name).expect("it has it");
                 Ok(())
             }
@@ -253,7 +253,7 @@ fn a_model_of_before_does_not_come_back_with_a_worker_that_started_before() {
     world.begin(load("a"));
     world.is_up(worker(0, 4), &plans);
     world.awaits = false;
-    let ModelOrder::Unload { name } = &world.commands[&worker(0, 4)].1 else {
+    let ModelCommand::Unload { name } = &world.commands[&worker(0, 4)].1 else {
         panic!("the old one")
     };
     assert_eq!(name, "a");
@@ -331,7 +331,7 @@ fn one_change_is_made_at_a_time_and_an_answer_to_no_command_is_a_breach() {
     }
     let mut long = plan("c");
     long.options.cpu_ops.insert("x".repeat(10_000));
-    let why = world.models.begin(CLIENT, 8, ModelOrder::Load(long)).unwrap_err();
+    let why = world.models.begin(CLIENT, 8, ModelCommand::Load(long)).unwrap_err();
     assert!(why.contains("at most 8192"), "{why}");
 }
 
@@ -369,7 +369,7 @@ fn whatever_happens_workers_have_what_is_wanted_when_all_is_quiet() {
                     let next = world.commands.keys().next().copied();
                     let can = pick(5) > 0;
                     let is_unload = next.is_some_and(|worker| {
-                        matches!(world.commands[&worker].1, ModelOrder::Unload { .. })
+                        matches!(world.commands[&worker].1, ModelCommand::Unload { .. })
                     });
                     if let Some(worker) = next {
                         world.does(worker, can || is_unload);

@@ -28,7 +28,7 @@ use std::time::Duration;
 use gridpool_protocol::ids::{
     AttemptId, ClientId, ContentHash, DeviceId, DeviceKind, JobId, JobKey, Role, WorkerId,
 };
-use gridpool_protocol::message::{AttemptError, ModelOrder, Priority, Refusal};
+use gridpool_protocol::message::{AttemptError, ModelCommand, Priority, Refusal};
 use gridpool_protocol::receipt::{DeviceInfo, Receipt, RunReport, Verdict};
 use gridpool_protocol::status::{WorkerState, WorkerStatus};
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};

@@ -13,7 +13,7 @@ use gridpool_infer::{ContextsError, Engine, LoadError, RuntimeFault, Unloading};
 use gridpool_ipc::channel::Sender;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
-use gridpool_protocol::message::{FromWorker, ModelOrder};
+use gridpool_protocol::message::{FromWorker, ModelCommand};
 use gridpool_protocol::tensor::options::ModelPlan;
 
 use crate::growth::{self, Growth, Holding};
@@ -83,22 +83,29 @@ impl Commands {
 
     /// Accepts a command; its result is sent when it is done. From here on, requests of a model that is being
     /// unloaded do not run.
-    pub(super) fn take(&self, order: u64, what: ModelOrder, engine: &Engine) -> Result<(), String> {
+    pub(super) fn take(
+        &self,
+        number: u64,
+        command: ModelCommand,
+        engine: &Engine,
+    ) -> Result<(), String> {
         if self.is_busy() {
             return Err(format!(
                 "another command is running, and a worker runs {COMMANDS_MAX} at a time; try again"
             ));
         }
-        let command = match what {
-            ModelOrder::Contexts { name, contexts } => Command::Contexts { name, contexts },
-            ModelOrder::Load(plan) => Command::Load(plan),
-            ModelOrder::Unload { name } => {
+        let command = match command {
+            ModelCommand::Contexts { name, contexts } => Command::Contexts { name, contexts },
+            ModelCommand::Load(plan) => Command::Load(plan),
+            ModelCommand::Unload { name } => {
                 let model = engine.begin_unload(&name).map_err(|error| error.to_string())?;
                 Command::Unload { name, model }
             }
         };
         self.is_busy.store(true, Ordering::Release);
-        self.commands.try_send((order, command)).expect("the thread lives, and its queue is empty");
+        self.commands
+            .try_send((number, command))
+            .expect("the thread lives, and its queue is empty");
         Ok(())
     }
 
@@ -115,7 +122,7 @@ fn serve<T>(
     is_busy: &AtomicBool,
     mut run: impl FnMut(T) -> Result<FromWorker, CommandFailure>,
 ) {
-    for (order, command) in commands {
+    for (number, command) in commands {
         let result = match run(command) {
             Ok(models) => {
                 send(replies, &models);
@@ -132,7 +139,7 @@ fn serve<T>(
         };
         // Before the result is sent, because the supervisor may send the next command then.
         is_busy.store(false, Ordering::Release);
-        send(replies, &FromWorker::Ordered { order, result });
+        send(replies, &FromWorker::CommandEnded { number, result });
     }
 }
 

@@ -24,24 +24,24 @@ fn awake_with(change: impl FnOnce(&mut PoolConfig)) -> Rig {
     rig
 }
 
-fn load(name: &str) -> ModelOrder {
+fn load(name: &str) -> ModelCommand {
     let (name, path) = (name.to_owned(), "/m/a.onnx".into());
-    ModelOrder::Load(ModelPlan { name, path, options: ModelOptions::default() })
+    ModelCommand::Load(ModelPlan { name, path, options: ModelOptions::default() })
 }
 
-fn is_unload(what: &ModelOrder) -> bool {
-    matches!(what, ModelOrder::Unload { .. })
+fn is_unload(what: &ModelCommand) -> bool {
+    matches!(what, ModelCommand::Unload { .. })
 }
 
 impl Rig {
     /// An operator wants the models changed.
-    fn change(&mut self, command: ModelOrder) {
+    fn change(&mut self, command: ModelCommand) {
         let event = ClientEvent::ModelsChangeRequested { request: 1, command };
         self.tell(Event::Client(ClientId(9), event));
     }
 
     /// What each worker was told about its models.
-    fn commands(&self) -> Vec<(u64, ModelOrder)> {
+    fn commands(&self) -> Vec<(u64, ModelCommand)> {
         let command = |action: &Action| {
             let Action::Command { number, command, .. } = action else { return None };
             Some((*number, command.clone()))
@@ -94,7 +94,7 @@ fn a_model_that_goes_is_kept_for_those_who_asked_whatever_dies_and_then_the_pool
     rig.loads(0, "a");
     rig.ready(0);
     rig.ask(1, "a");
-    rig.change(ModelOrder::Unload { name: "a".to_owned() });
+    rig.change(ModelCommand::Unload { name: "a".to_owned() });
     rig.ask(2, "a");
     assert_eq!(rig.refusals().len(), 1, "it takes nothing new");
     rig.die(0, SIGKILL);

@@ -1,7 +1,7 @@
 //! Both roles on one device: what belongs to a role, what to the device, and what to all.
 
 use gridpool_protocol::fault::FaultCode;
-use gridpool_protocol::message::ModelOrder;
+use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 
 use super::*;
@@ -110,7 +110,7 @@ fn submitted(job: u64, work: Work) -> Event {
 }
 
 fn load(name: &str) -> Event {
-    let command = ModelOrder::Load(plan(name));
+    let command = ModelCommand::Load(plan(name));
     Event::Client(CLIENT, ClientEvent::ModelsChangeRequested { request: 7, command })
 }
 

@@ -65,15 +65,15 @@ fn run_one(outcome: &str) -> (Vec<FromWorker>, ExitStatus) {
 #[test]
 fn a_command_that_succeeds_or_is_refused_is_answered() {
     let (said, status) = run_one("nothing");
-    let ordered = |result| FromWorker::Ordered { order: 1, result };
-    assert_eq!(said, [FromWorker::Models { models: Vec::new() }, ordered(Ok(()))]);
+    let ended = |result| FromWorker::CommandEnded { number: 1, result };
+    assert_eq!(said, [FromWorker::Models { models: Vec::new() }, ended(Ok(()))]);
     assert_eq!(status.code(), Some(0));
     let (said, status) = run_one("a refusal");
-    assert_eq!(said, [ordered(Err("no".to_owned()))], "no models: they are as they were");
+    assert_eq!(said, [ended(Err("no".to_owned()))], "no models: they are as they were");
     assert_eq!(status.code(), Some(0));
     let (said, _) = run_one("CUDA failure 2: out of memory");
     let why = "RunWithBinding: CUDA failure 2: out of memory (cuda 2)".to_owned();
-    assert_eq!(said, [ordered(Err(why))], "the device still works");
+    assert_eq!(said, [ended(Err(why))], "the device still works");
 }
 
 #[test]
