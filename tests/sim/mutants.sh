@@ -7,31 +7,38 @@
 # A run of all bugs writes MUTANTS.md anew. With 0 seeds the script only says which bugs can no longer be
 # planted because the text that they change is gone.
 #
-# The script works on a copy under target/mutants and only reads the working tree, but for MUTANTS.md.
+# The script works on copies under target/mutants, one per core, and only reads the working tree, but for MUTANTS.md.
 set -euo pipefail
 
 seeds=${1:-2000}
 only=${2:-}
 root=$(cd "$(dirname "$0")/../.." && pwd)
-copy=$root/target/mutants/gridpool
-export CARGO_TARGET_DIR=$root/target/mutants/target
+work=$root/target/mutants
+jobs=$(nproc)
 # Most of the time goes into building.
 export CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_INCREMENTAL=true
-rows=$root/target/mutants/rows
-caught=0 missed=0 broken=0 title=
+names=() paths=() changes=() sections=() section=
 
-mkdir -p "$root/target/mutants"
-: >"$rows"
+# section TITLE: what the bugs that follow are about.
+section() { section=$1; }
 
-rm -rf "$copy"
-mkdir -p "$copy/supervisor" "$copy/tests"
-cp -r "$root/protocol" "$copy/protocol"
-cp -r "$root/tests/sim" "$copy/tests/sim"
-cp "$root/Cargo.lock" "$copy/Cargo.lock"
-# The workspace as it is, with the core and its simulator alone.
-perl -0pe 's/^members = \[.*?\]/members = ["protocol", "supervisor\/core", "tests"]/ms; s/^default-members = .*\n//m' \
-    "$root/Cargo.toml" >"$copy/Cargo.toml"
-cat >"$copy/tests/Cargo.toml" <<'TOML'
+# mutant NAME FILE PERL: a bug, and the substitution that makes it.
+mutant() {
+    [[ $1 == *"$only"* ]] || return 0
+    names+=("$1") paths+=("$2") changes+=("$3") sections+=("$section")
+}
+
+# prepare COPY: the workspace as it is, with the core and its simulator alone.
+prepare() {
+    local copy=$1
+    rm -rf "$copy"
+    mkdir -p "$copy/supervisor" "$copy/tests"
+    cp -r "$root/protocol" "$copy/protocol"
+    cp -r "$root/tests/sim" "$copy/tests/sim"
+    cp "$root/Cargo.lock" "$copy/Cargo.lock"
+    perl -0pe 's/^members = \[.*?\]/members = ["protocol", "supervisor\/core", "tests"]/ms; s/^default-members = .*\n//m' \
+        "$root/Cargo.toml" >"$copy/Cargo.toml"
+    cat >"$copy/tests/Cargo.toml" <<'TOML'
 [package]
 name = "gridpool-tests"
 version.workspace = true
@@ -46,67 +53,76 @@ gridpool-protocol.workspace = true
 name = "sim"
 path = "sim/main.rs"
 TOML
-
-fresh() {
-    rm -rf "$copy/supervisor/core"
-    cp -r "$root/supervisor/core" "$copy/supervisor/core"
+    fresh "$copy"
 }
 
+# fresh COPY: the core as it is.
+fresh() {
+    rm -rf "$1/supervisor/core"
+    cp -r "$root/supervisor/core" "$1/supervisor/core"
+}
+
+# simulate COPY: builds and runs the simulator.
 simulate() {
-    (cd "$copy" && SIM_SEEDS=$seeds timeout 300 \
+    (cd "$1" && CARGO_TARGET_DIR=$1/../target SIM_SEEDS=$seeds timeout 300 \
         cargo test --offline --release --quiet -p gridpool-tests --test sim every_rule 2>&1)
 }
 
-# section TITLE: what the bugs that follow are about.
-section() { title=$1; }
-
-# row CELL...: a row of the table, under the title of its section if it is the first there.
-row() {
-    {
-        [[ -z $title ]] || printf '\n## %s\n\n| bug | planted in | first seed | broken rule |\n|---|---|---|---|\n' "$title"
-        printf '| %s | %s | %s | %s |\n' "$@"
-    } | tee -a "$rows"
-    title=
+# try COPY NUMBER: plants a bug, and prints the first seed that fails and the rule that it breaks.
+try() {
+    local copy=$1 path=${paths[$2]} output rule seed
+    local file=$copy/supervisor/core/src/$path
+    fresh "$copy"
+    [[ -f $file ]] && perl -0pi -e "${changes[$2]}" "$file"
+    if [[ ! -f $file ]] || cmp -s "$file" "$root/supervisor/core/src/$path"; then
+        echo 'NOT PLANTED | the text that it changes is gone'
+    elif [[ $seeds == 0 ]]; then
+        echo 'not run |'
+    elif output=$(simulate "$copy"); then
+        echo 'MISSED |'
+    else
+        rule=$(sed -n 's/^broken: //p' <<<"$output" | head -1)
+        seed=$(sed -n 's/^replay: SIM_SEED=//p' <<<"$output" | head -1)
+        if [[ -n $rule ]]; then
+            echo "$seed | $rule"
+        elif grep -q 'did not reach these' <<<"$output"; then
+            echo 'all | (something is never reached)'
+        else
+            echo "NOT BUILT | $(grep -m1 '^error' <<<"$output")"
+        fi
+    fi
 }
 
-# mutant NAME FILE PERL: plants the bug that the substitution makes.
-mutant() {
-    local name=$1 path=$2 file=$copy/supervisor/core/src/$2 change=$3 output rule seed
-    [[ $name == *"$only"* ]] || return 0
-    fresh
-    perl -0pi -e "$change" "$file"
-    if cmp -s "$file" "$root/supervisor/core/src/$path"; then
-        broken=$((broken + 1))
-        row "$name" "$path" 'NOT PLANTED' 'the text that it changes is gone'
-        return 0
-    fi
-    if [[ $seeds == 0 ]]; then
-        return 0
-    fi
-    if output=$(simulate); then
-        missed=$((missed + 1))
-        row "$name" "$path" 'MISSED' ''
-        return 0
-    fi
-    rule=$(sed -n 's/^broken: //p' <<<"$output" | head -1)
-    seed=$(sed -n 's/^replay: SIM_SEED=//p' <<<"$output" | head -1)
-    if [[ -z $rule ]] && grep -q 'did not reach these' <<<"$output"; then
-        rule='(something is never reached)' seed=all
-    fi
-    if [[ -z $rule ]]; then
-        broken=$((broken + 1))
-        row "$name" "$path" 'NOT BUILT' "$(grep -m1 '^error' <<<"$output")"
-        return 0
-    fi
-    caught=$((caught + 1))
-    row "$name" "$path" "$seed" "$rule"
+# try_all: tries every bug, some at a time; the rows come in order.
+try_all() {
+    local job number
+    for ((job = 0; job < jobs; job++)); do
+        for ((number = job; number < ${#names[@]}; number += jobs)); do
+            try "$work/$job/gridpool" "$number" >"$work/row.new.$job"
+            echo "${names[number]} | $(<"$work/row.new.$job")"
+            mv "$work/row.new.$job" "$work/row.$number"
+        done &
+    done
+    wait
+}
+
+# rows: the table of every section.
+rows() {
+    local number last=
+    for number in "${!names[@]}"; do
+        if [[ ${sections[number]} != "$last" ]]; then
+            last=${sections[number]}
+            printf '\n## %s\n\n| bug | planted in | first seed | broken rule |\n|---|---|---|---|\n' "$last"
+        fi
+        printf '| %s | %s | %s |\n' "${names[number]}" "${paths[number]}" "$(<"$work/row.$number")"
+    done
 }
 
 write_document() {
     cat <<TEXT
 # Bugs that the simulator must catch
 
-\`tests/sim/mutants.sh\` wrote this file. It copies the core to \`target/mutants\`, plants one bug at a time and runs
+\`tests/sim/mutants.sh\` wrote this file. It copies the core to \`target/mutants\`, plants one bug in each copy and runs
 $seeds seeds, as the ordinary test does. It fails if the simulator misses a bug, or if a bug can no longer be planted because
 the line that it changes has changed. Run it after every change to \`supervisor/core/src\` or to the simulator, and add a
 line to it for every bug that a test or a user found.
@@ -117,13 +133,10 @@ line to it for every bug that a test or a user found.
 
 The seed is the first that fails, and the rule is the one that it breaks; the rules are functions in \`tests/sim/model\`.
 
-The simulator caught $caught of $((caught + missed + broken)) bugs.
+The simulator caught $caught of ${#names[@]} bugs.
 TEXT
-    cat "$rows"
+    rows
 }
-
-fresh
-[[ $seeds == 0 ]] || simulate >/dev/null || { echo "the simulator fails without any bug planted" >&2; exit 1; }
 
 section 'Generations and messages'
 mutant 'no generation fence' pool.rs 's/self\.slots\.find\(worker\);\n(\s+)match index/self.slots.iter().position(|slot| slot.device == worker.device \&\& slot.role == worker.role \&\& slot.has_process());\n$1match index/'
@@ -609,6 +622,23 @@ mutant 'a helper that is killed is up' helpers.rs 's/(Stage::Killed \{ since, st
 mutant 'the first process of a helper is a restart' helpers.rs 's/restarts: state\.starts\.saturating_sub\(1\)/restarts: state.starts/'
 mutant 'a helper that waits is off' helpers.rs 's/is_off: state\.stage == Stage::Off/is_off: state.stage == Stage::Off || matches!(state.stage, Stage::Waiting { .. })/'
 
-printf '\n%d caught, %d missed, %d could not be tried\n' "$caught" "$missed" "$broken"
-[[ -n $only || $seeds == 0 ]] || write_document >"$root/tests/sim/MUTANTS.md"
+rm -f "$work"/row.*
+for ((job = 0; job < jobs; job++)); do
+    prepare "$work/$job/gridpool"
+done
+if [[ $seeds != 0 ]]; then
+    for ((job = 0; job < jobs; job++)); do
+        simulate "$work/$job/gridpool" >/dev/null || { echo "the simulator fails without any bug planted" >&2; exit 1; }
+    done
+fi
+if [[ $seeds == 0 ]]; then
+    try_all | { ! grep 'NOT PLANTED'; }
+    exit
+fi
+try_all
+# count WORD: rows that begin with it.
+count() { { grep -l "^$1" "$work"/row.* || true; } | wc -l; }
+missed=$(count MISSED) broken=$(count NOT) caught=$((${#names[@]} - missed - broken))
+printf '\n%d of %d caught, %d missed, %d could not be tried\n' "$caught" "${#names[@]}" "$missed" "$broken"
+[[ -n $only ]] || write_document >"$root/tests/sim/MUTANTS.md"
 [[ $missed == 0 && $broken == 0 ]]
