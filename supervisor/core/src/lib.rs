@@ -17,6 +17,7 @@ mod models;
 pub mod policy;
 mod pool;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use gridpool_protocol::fault::FaultCode;
@@ -48,6 +49,8 @@ pub struct Core {
     models: Models,
     helpers: Helpers,
     command_timeout: Duration,
+    /// Actions that the shell has not taken yet.
+    actions: VecDeque<Action>,
     /// When it asked to be called.
     wakes_at: Option<Timestamp>,
 }
@@ -72,6 +75,7 @@ impl Core {
             models: Models::new(models),
             helpers: Helpers::new(helpers),
             command_timeout,
+            actions: VecDeque::new(),
             wakes_at: None,
         }
     }
@@ -88,22 +92,30 @@ impl Core {
         self.advance_models(now);
         self.helpers.advance(now, |action| self.pool.act(action));
         self.pool.tell(now);
+        self.collect_actions();
         self.wakes_at = self.deadline();
     }
 
-    /// The next thing to do.
-    pub fn poll_action(&mut self) -> Option<Action> {
-        let mut action = self.pool.poll_action()?;
-        if let Action::Spawn { worker, models } = &mut action
-            && worker.role == models::ROLE
-        {
-            *models = self.models.start(*worker);
-            if self.pool.is_ending(*worker) {
-                // By the event that started it there is nothing to do any more.
-                self.models.on_ended(*worker);
+    /// Takes over the pool's actions. A worker that starts is given the models as they are at the end of
+    /// the event: the event may have changed them after the pool decided to start it.
+    fn collect_actions(&mut self) {
+        while let Some(mut action) = self.pool.poll_action() {
+            if let Action::Spawn { worker, models } = &mut action
+                && worker.role == models::ROLE
+            {
+                *models = self.models.start(*worker);
+                if self.pool.is_ending(*worker) {
+                    // The event that started it also ended it: it carries out no command.
+                    self.models.on_ended(*worker);
+                }
             }
+            self.actions.push_back(action);
         }
-        Some(action)
+    }
+
+    /// The next action for the shell to perform.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
     }
 
     /// When to call [`Core::handle`] with [`Event::TimePassed`] if nothing else happens.

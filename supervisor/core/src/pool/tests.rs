@@ -195,6 +195,7 @@ impl Rig {
         }
         core.pool.advance(now);
         core.pool.tell(now);
+        core.collect_actions();
         core.wakes_at = core.pool.deadline();
     }
 
