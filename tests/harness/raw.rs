@@ -27,7 +27,7 @@ use gridpool_protocol::program::{Program, Ties};
 use gridpool_protocol::receipt::{Receipt, Verdict};
 use gridpool_protocol::shared::SharedSlice;
 
-use super::wait::PATIENCE;
+use super::wait::TIMEOUT;
 
 /// A program that every test may use: two kernels, and a result that shows both.
 pub const PROGRAM: &str = "rot90 | replace(1, 7)";
@@ -126,7 +126,7 @@ impl Raw {
     }
 
     fn try_hear_with_arena(&mut self) -> Result<(ServerMessage, Option<Arena>), FrameError> {
-        Ok(self.hear_within(PATIENCE)?.expect("an answer within our patience"))
+        Ok(self.hear_within(TIMEOUT)?.expect("an answer before the timeout"))
     }
 
     /// The next message and the arena beside it; `None` if nothing comes in time.
@@ -138,9 +138,9 @@ impl Raw {
     /// If what comes is no message.
     pub fn hear_within(
         &mut self,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Option<(ServerMessage, Option<Arena>)>, FrameError> {
-        let Some(frame) = self.reader.read(Some(patience))? else { return Ok(None) };
+        let Some(frame) = self.reader.read(Some(timeout))? else { return Ok(None) };
         let message = codec::decode(&frame.body).expect("the pool speaks the protocol");
         let arena = match (&message, frame.fds.into_iter().next()) {
             (ServerMessage::ArenaCreated { bytes, .. }, Some(fd)) => {
@@ -177,7 +177,7 @@ impl Raw {
     /// # Panics
     /// If something else comes.
     pub fn is_hung_up(&self) {
-        self.socket().set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        self.socket().set_read_timeout(Some(TIMEOUT)).expect("a timeout can be set");
         let mut rest = Vec::new();
         // Where it had not read all we sent, the end of the connection is an error and not an EOF.
         if let Err(error) = self.socket().read_to_end(&mut rest) {

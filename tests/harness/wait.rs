@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use gridpool_ipc::clock;
 
-/// How long anything may take before its test fails. Far more than is ever needed, so that only a
-/// fault runs into it, however busy the machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// The timeout of every wait in a test: far more than is ever needed, so that only a fault reaches
+/// it, however busy the machine.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -21,12 +21,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// # Panics
 /// If it gives none in time.
 pub fn eventually<T, E: Display>(what: &str, mut look: impl FnMut() -> Result<T, E>) -> T {
-    let give_up = clock::now() + PATIENCE;
+    let give_up = clock::now() + TIMEOUT;
     loop {
         match look() {
             Ok(value) => return value,
             Err(seen) if clock::until(give_up).is_zero() => {
-                panic!("waited {PATIENCE:?} for {what}; last seen: {seen}")
+                panic!("waited {TIMEOUT:?} for {what}; last seen: {seen}")
             }
             Err(_) => thread::park_timeout(LOOK_EVERY),
         }
@@ -45,9 +45,9 @@ pub fn eventually_so(what: &str, mut look: impl FnMut() -> bool) {
 pub fn within<T: Send + 'static>(what: &str, call: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     let thread = thread::spawn(move || drop(sender.send(call())));
-    match receiver.recv_timeout(PATIENCE) {
+    match receiver.recv_timeout(TIMEOUT) {
         Ok(value) => value,
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("waited {PATIENCE:?} for {what}"),
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("waited {TIMEOUT:?} for {what}"),
         Err(mpsc::RecvTimeoutError::Disconnected) => {
             std::panic::resume_unwind(thread.join().expect_err("it gave no value"))
         }

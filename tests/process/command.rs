@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::binaries;
 use crate::processes::Process;
-use crate::wait::PATIENCE;
+use crate::wait::TIMEOUT;
 
 /// A call of `gridpool` that is being put together. It sees no `GRIDPOOL_…` variable of ours.
 #[derive(Debug)]
@@ -163,8 +163,8 @@ fn read(mut pipe: impl Read + Send + 'static) -> mpsc::Receiver<String> {
 impl Running {
     /// Waits for its end and for the end of everything that inherited its output.
     pub(crate) fn finish(mut self) -> Finished {
-        let stdout = self.stdout.recv_timeout(PATIENCE).expect("standard output ends in time");
-        let stderr = self.stderr.recv_timeout(PATIENCE).expect("standard error ends in time");
+        let stdout = self.stdout.recv_timeout(TIMEOUT).expect("standard output ends in time");
+        let stderr = self.stderr.recv_timeout(TIMEOUT).expect("standard error ends in time");
         Finished { code: self.process.exit().code(), stdout, stderr }
     }
 }

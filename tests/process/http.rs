@@ -18,7 +18,7 @@ use gridpool_protocol::status::HttpStatus;
 use serde_json::{Value, json};
 
 use crate::pool::{Pool, Setup};
-use crate::wait::{PATIENCE, eventually};
+use crate::wait::{TIMEOUT, eventually};
 
 /// A pool that serves HTTP on a port that the system chose, once it is ready.
 fn served(setup: Setup) -> Pool {
@@ -99,7 +99,7 @@ impl Answer {
 impl Web {
     fn open(pool: &Pool) -> Self {
         let stream = TcpStream::connect(http(pool).address).expect("the gateway listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout can be set");
         stream.set_nodelay(true).expect("an option can be set");
         Self { stream, rest: Vec::new() }
     }

@@ -13,7 +13,7 @@ use crate::command::gridpool;
 use crate::jobs::{PROGRAM, answer, data, serves, small_job, submit};
 use crate::pool::{Pool, Setup, cpu, named, stub_worker};
 use crate::processes::signal;
-use crate::wait::{PATIENCE, eventually, eventually_so};
+use crate::wait::{TIMEOUT, eventually, eventually_so};
 
 /// The word before each event of a death.
 const DIED: &str = "worker died";
@@ -261,7 +261,7 @@ fn a_log_that_is_read_late_counts_its_dropped_lines_and_goes_on() {
             drop(send.send(line));
         }
     });
-    let next = || log.recv_timeout(PATIENCE).expect("there is more to come");
+    let next = || log.recv_timeout(TIMEOUT).expect("there is more to come");
     let until = |what: &str| std::iter::repeat_with(next).find(|line| line.contains(what));
     let told = until(LEFT_OUT).expect("it comes");
     let (_, count) = told.split_once(LEFT_OUT).expect("it was looked for");

@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use crate::jobs::{answer, serves, small_job, submit};
 use crate::pool::{Pool, Setup, cpu, stub_worker};
 use crate::processes::{go_on, signal, stop};
-use crate::wait::{PATIENCE, eventually, eventually_so};
+use crate::wait::{TIMEOUT, eventually, eventually_so};
 
 const PING: &str = "WATCHDOG=1";
 /// The watchdog's time, as systemd would say it.
@@ -51,7 +51,7 @@ impl Manager {
 
     /// The next message.
     fn next(&self) -> String {
-        self.next_within(PATIENCE).expect("the supervisor says something")
+        self.next_within(TIMEOUT).expect("the supervisor says something")
     }
 
     /// The next message that is no ping; pings go on meanwhile.

@@ -13,9 +13,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use gridpool_tests::storm::chaos::Weather;
+use gridpool_tests::storm::chaos::SignalMix;
 use gridpool_tests::storm::server::Setup;
-use gridpool_tests::storm::{Options, herd, run};
+use gridpool_tests::storm::{Options, client_processes, run};
 
 /// Deaths before the first gauge: enough to fill all that the supervisor remembers.
 const WARM_UP: u64 = 200;
@@ -64,10 +64,10 @@ struct Flags {
     bin_dir: Option<PathBuf>,
     /// Clients that speak the wire format.
     #[arg(long, default_value_t = 4)]
-    witnesses: usize,
+    wire_clients: usize,
     /// Clients that use the library.
     #[arg(long, default_value_t = 2)]
-    customers: usize,
+    library_clients: usize,
     /// Clients that are processes of their own and die.
     #[arg(long, default_value_t = 1)]
     processes: usize,
@@ -89,12 +89,12 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match arguments.role {
         Some(Role::Client { socket, name }) => {
-            herd::client(&socket, name).map(|()| ExitCode::SUCCESS)
+            client_processes::client(&socket, name).map(|()| ExitCode::SUCCESS)
         }
         None => storm(&arguments.flags),
     };
     done.unwrap_or_else(|error| {
-        // Nobody listens if this fails too.
+        // If this fails too, nothing is left to tell.
         drop(writeln!(std::io::stderr(), "storm: {error}"));
         ExitCode::FAILURE
     })
@@ -105,9 +105,9 @@ fn storm(flags: &Flags) -> Result<ExitCode, String> {
     let beside = || program.parent().map(PathBuf::from).unwrap_or_default();
     let bin_dir = flags.bin_dir.clone().unwrap_or_else(beside);
     let every = Duration::from_millis(flags.every);
-    let weather = match flags.kills_only {
-        true => Weather { faults: 0, pauses: 0, hangs: 0, blind: 0, every },
-        false => Weather { every, ..Weather::LONG },
+    let signals = match flags.kills_only {
+        true => SignalMix { faults: 0, pauses: 0, hangs: 0, blind: 0, every },
+        false => SignalMix { every, ..SignalMix::LONG },
     };
     let options = Options {
         setup: Setup { bin_dir, devices: flags.devices.clone(), standby: flags.standby },
@@ -116,19 +116,19 @@ fn storm(flags: &Flags) -> Result<ExitCode, String> {
         warm_up: WARM_UP.min(flags.kills),
         kills: flags.kills,
         time_max: Duration::from_secs(flags.seconds),
-        witnesses: flags.witnesses,
-        customers: flags.customers,
+        wire_clients: flags.wire_clients,
+        library_clients: flags.library_clients,
         processes: flags.processes,
         hostiles: flags.hostiles,
         hostile_every: Duration::from_millis(flags.hostile_every),
-        weather,
+        signals,
     };
     let report = run(&options)?;
     writeln!(std::io::stdout(), "{report}").map_err(|error| error.to_string())?;
     Ok(if report.faults().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A seed that nobody chose: which process this is.
+/// A seed for a run without one: the number of this process.
 fn any_seed() -> u64 {
     u64::from(std::process::id())
 }

@@ -105,10 +105,10 @@ impl Board {
     }
 
     /// Waits for a worker that has done work and was not hit since.
-    pub fn next_victim(&self, patience: Duration) -> Option<WorkerName> {
+    pub fn next_victim(&self, timeout: Duration) -> Option<WorkerName> {
         let inner = self.lock();
         let waited =
-            self.worked.wait_timeout_while(inner, patience, |inner| inner.victim().is_none());
+            self.worked.wait_timeout_while(inner, timeout, |inner| inner.victim().is_none());
         waited.unwrap_or_else(PoisonError::into_inner).0.victim()
     }
 

@@ -24,7 +24,7 @@ const STOP_MS_MAX: usize = 300;
 
 /// What may happen to a worker, in ten thousand.
 #[derive(Clone, Copy, Debug)]
-pub struct Weather {
+pub struct SignalMix {
     /// SIGSEGV or SIGABRT.
     pub faults: usize,
     /// SIGSTOP, and SIGCONT some milliseconds later.
@@ -33,11 +33,11 @@ pub struct Weather {
     pub hangs: usize,
     /// Of all, hit whatever they do, be it that they have just been started.
     pub blind: usize,
-    /// Least time between two blows: with none, a standby is hardly ever there in time.
+    /// Least time between two hits: with none, a standby is hardly ever there in time.
     pub every: Duration,
 }
 
-impl Weather {
+impl SignalMix {
     /// Nearly all are SIGKILLs of workers that have done work.
     pub const LONG: Self =
         Self { faults: 200, pauses: 50, hangs: 1, blind: 200, every: Duration::ZERO };
@@ -69,7 +69,7 @@ impl Deeds {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blow {
+enum Hit {
     Kill,
     Fault(Signal),
     Pause(Duration),
@@ -80,11 +80,11 @@ enum Blow {
 ///
 /// # Errors
 /// A sentence, if the pool no longer describes itself.
-pub fn rage(
+pub fn send_signals(
     observer: &Client,
     supervisor: u32,
     board: &Board,
-    weather: Weather,
+    signals: SignalMix,
     seed: u64,
     (deeds, stop): (&Deeds, &AtomicBool),
 ) -> Result<(), String> {
@@ -97,39 +97,39 @@ pub fn rage(
             pause(clock::until(next).min(IDLE_MAX), stop);
             continue;
         }
-        next = clock::now() + weather.every;
-        let blow = draw(&mut rng, weather);
-        let is_blind = rng.below(10_000) < weather.blind;
-        // Drawn whether it is needed or not, so that a seed gives the same blows whatever they meet.
+        next = clock::now() + signals.every;
+        let hit = draw(&mut rng, signals);
+        let is_blind = rng.below(10_000) < signals.blind;
+        // Drawn whether it is needed or not, so that a seed gives the same hits whatever they meet.
         let lot = rng.number();
         let fresh = if is_blind { None } else { board.next_victim(IDLE_MAX) };
-        // In calm weather nobody is hit before he has worked: a GPU's worker takes its time to start.
-        if fresh.is_none() && weather.blind == 0 {
+        // Without blind hits a worker is hit only after it has done work: a GPU worker starts slowly.
+        if fresh.is_none() && signals.blind == 0 {
             continue;
         }
         let rows = observer.status().map_err(|error| error.to_string())?.workers;
         let Some((worker, pid)) = choose(&rows, fresh, lot) else { continue };
         // Numbers are used again: only a child of the supervisor is hit.
         if processes::parent(pid) == Some(supervisor) {
-            strike(worker, pid, blow, board, deeds, &mut paused)?;
+            strike(worker, pid, hit, board, deeds, &mut paused)?;
         }
     }
     wake_up(&mut paused, |_| true);
     Ok(())
 }
 
-fn draw(rng: &mut SplitMix64, weather: Weather) -> Blow {
-    let Weather { faults, pauses, hangs, .. } = weather;
+fn draw(rng: &mut SplitMix64, signals: SignalMix) -> Hit {
+    let SignalMix { faults, pauses, hangs, .. } = signals;
     let (number, how) = (rng.below(10_000), rng.number());
     match number {
         number if number < faults => {
-            Blow::Fault(if how % 2 == 0 { Signal::SIGSEGV } else { Signal::SIGABRT })
+            Hit::Fault(if how % 2 == 0 { Signal::SIGSEGV } else { Signal::SIGABRT })
         }
         number if number < faults + pauses => {
-            Blow::Pause(Duration::from_millis(how % STOP_MS_MAX as u64))
+            Hit::Pause(Duration::from_millis(how % STOP_MS_MAX as u64))
         }
-        number if number < faults + pauses + hangs => Blow::Hang,
-        _ => Blow::Kill,
+        number if number < faults + pauses + hangs => Hit::Hang,
+        _ => Hit::Kill,
     }
 }
 
@@ -148,16 +148,16 @@ fn choose(rows: &[WorkerStatus], fresh: Option<WorkerName>, lot: u64) -> Option<
 fn strike(
     worker: WorkerName,
     pid: u32,
-    blow: Blow,
+    hit: Hit,
     board: &Board,
     deeds: &Deeds,
     paused: &mut Vec<(Instant, u32)>,
 ) -> Result<(), String> {
-    let (signal, count) = match blow {
-        Blow::Kill => (Signal::SIGKILL, &deeds.kills),
-        Blow::Fault(signal) => (signal, &deeds.faults),
-        Blow::Pause(_) => (Signal::SIGSTOP, &deeds.pauses),
-        Blow::Hang => (Signal::SIGSTOP, &deeds.hangs),
+    let (signal, count) = match hit {
+        Hit::Kill => (Signal::SIGKILL, &deeds.kills),
+        Hit::Fault(signal) => (signal, &deeds.faults),
+        Hit::Pause(_) => (Signal::SIGSTOP, &deeds.pauses),
+        Hit::Hang => (Signal::SIGSTOP, &deeds.hangs),
     };
     let at = clock::now();
     match kill(Pid::from_raw(i32::try_from(pid).expect("process numbers fit")), signal) {
@@ -166,14 +166,14 @@ fn strike(
         Err(errno) => return Err(format!("{signal} to {worker}: {errno}")),
     }
     count.fetch_add(1, Ordering::Relaxed);
-    match blow {
-        Blow::Pause(span) => paused.push((at + span, pid)),
-        Blow::Fault(_) => {
+    match hit {
+        Hit::Pause(span) => paused.push((at + span, pid)),
+        Hit::Fault(_) => {
             board.hit(worker, at);
             // It may be one that was stopped before.
             processes::go_on(pid);
         }
-        Blow::Hang | Blow::Kill => board.hit(worker, at),
+        Hit::Hang | Hit::Kill => board.hit(worker, at),
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What one client saw, in its order: each submission, each word of the pool on it.
+//! What one client saw, in order: each submission, each word of the pool on it.
 
 use std::time::Duration;
 

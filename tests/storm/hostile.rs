@@ -26,7 +26,7 @@ use crate::harness::wait::pause;
 use crate::oracle::samples::{SplitMix64, random_grids};
 
 /// How long a hostile client waits for anything.
-const PATIENCE: Duration = Duration::from_millis(200);
+const TIMEOUT: Duration = Duration::from_millis(200);
 /// Silent connections that are kept open at a time.
 const SILENT_MAX: usize = 12;
 /// Size of the memory that is spoilt.
@@ -71,7 +71,7 @@ fn act(socket: &Path, rng: &mut SplitMix64, silent: &mut Vec<Raw>) -> Option<()>
 fn greeted(socket: &Path) -> Option<Raw> {
     let mut raw = Raw::try_connect(socket).ok()?;
     raw.say(&ClientMessage::Hello { version: PROTOCOL_VERSION });
-    match raw.hear_within(PATIENCE).ok()?? {
+    match raw.hear_within(TIMEOUT).ok()?? {
         (ServerMessage::Welcome { .. }, _) => Some(raw),
         _ => None,
     }
@@ -186,7 +186,7 @@ fn spoil(mut raw: Raw, rng: &mut SplitMix64) -> Option<()> {
     }
     // With or without its verdict.
     for _ in 0..rng.below(3) {
-        raw.hear_within(PATIENCE).ok()?;
+        raw.hear_within(TIMEOUT).ok()?;
     }
     Some(())
 }
@@ -194,7 +194,7 @@ fn spoil(mut raw: Raw, rng: &mut SplitMix64) -> Option<()> {
 fn arena(raw: &mut Raw) -> Option<Memory> {
     raw.say(&ClientMessage::CreateArena { request: 1, bytes: ROOM });
     loop {
-        match raw.hear_within(PATIENCE).ok()?? {
+        match raw.hear_within(TIMEOUT).ok()?? {
             (ServerMessage::ArenaCreated { arena: id, .. }, Some(arena)) => {
                 return Some(Memory { id, map: arena.map().ok()?, arena });
             }
@@ -223,7 +223,7 @@ fn nonsense(raw: &mut Raw, rng: &mut SplitMix64) -> Option<()> {
     let worker = "gpu99#1".to_owned();
     raw.say(&ClientMessage::Kill { request: 3, worker, signal: 9 });
     raw.say(&ClientMessage::Hello { version: 0 });
-    raw.hear_within(PATIENCE).ok()?;
+    raw.hear_within(TIMEOUT).ok()?;
     Some(())
 }
 
@@ -238,7 +238,7 @@ fn ask_and_leave(raw: &Raw, rng: &mut SplitMix64) {
     }
 }
 
-/// Arenas that come and go, some of whose descriptors nobody takes.
+/// Arenas that come and go; it leaves some descriptors unread.
 fn arenas(raw: &mut Raw, rng: &mut SplitMix64) -> Option<()> {
     for _ in 0..rng.below(6) {
         let memory = arena(raw)?;
@@ -265,6 +265,6 @@ fn flipped(mut raw: Raw, rng: &mut SplitMix64) -> Option<()> {
             _ => raw.send(&frame::pack(&body, 0)),
         }
     }
-    raw.hear_within(PATIENCE).ok()?;
+    raw.hear_within(TIMEOUT).ok()?;
     Some(())
 }

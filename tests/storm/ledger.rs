@@ -24,7 +24,7 @@ pub struct Found {
     pub broken: BTreeMap<Broken, u64>,
     /// The first of them.
     pub violations: Vec<Violation>,
-    /// Client processes that were killed: nobody knows what they saw.
+    /// Client processes that were killed: what they saw is lost.
     pub died: u64,
 }
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 use gridpool_protocol::output::OutputLayout;
 use gridpool_tests::harness::binaries;
 use gridpool_tests::storm::board::Board;
-use gridpool_tests::storm::chaos::Weather;
+use gridpool_tests::storm::chaos::SignalMix;
 use gridpool_tests::storm::checker::{Broken, Violation, check};
-use gridpool_tests::storm::menu::Menu;
 use gridpool_tests::storm::proxy::{Proxy, Tamper};
 use gridpool_tests::storm::server::{RULES, Server, Setup};
-use gridpool_tests::storm::witness::{Habits, Witness};
+use gridpool_tests::storm::wire_client::{JobMix, WireClient};
+use gridpool_tests::storm::workload::Workload;
 use gridpool_tests::storm::{Options, run};
 
 /// Workers that end in the ordinary test, and the time after which it ends with fewer.
@@ -39,12 +39,12 @@ fn no_job_is_lost_or_doubled_or_wrong_while_workers_die_and_clients_do_their_wor
         warm_up: 60,
         kills: KILLS,
         time_max: TIME_MAX,
-        witnesses: 4,
-        customers: 2,
+        wire_clients: 4,
+        library_clients: 2,
         processes: 2,
         hostiles: 2,
         hostile_every: Duration::from_millis(20),
-        weather: Weather::SHORT,
+        signals: SignalMix::SHORT,
     };
     println!("STORM_SEED={}", options.seed);
     let report = run(&options).expect("the pool starts");
@@ -57,11 +57,11 @@ fn seen_through(tamper: Tamper) -> Vec<Violation> {
     const JOBS: usize = 30;
     let server = Server::start(&setup()).expect("the pool starts");
     let proxy = Proxy::open(&server.socket(), tamper).expect("a socket");
-    let (menu, board) = (Menu::new(5, false), Board::default());
-    let mut witness = Witness::enter(&proxy.socket(), &menu, Habits::PLAIN, &board, 77)
+    let (workload, board) = (Workload::new(5, false), Board::default());
+    let mut wire_client = WireClient::enter(&proxy.socket(), &workload, JobMix::PLAIN, &board, 77)
         .expect("the relay lets it in");
-    let history = witness.round(JOBS, || false);
-    drop(witness);
+    let history = wire_client.round(JOBS, || false);
+    drop(wire_client);
     proxy.close().expect("the relay ends with its client");
     assert_eq!(server.stop(), [""; 0]);
     check(&history, RULES)
@@ -74,8 +74,8 @@ fn a_relay_that_changes_nothing_is_not_seen() {
 
 #[test]
 fn a_relay_that_drops_doubles_swaps_or_changes_replies_is_found_out() {
-    let menu = Menu::new(5, false);
-    let plain = menu.plain(0);
+    let workload = Workload::new(5, false);
+    let plain = workload.plain(0);
     let layout = plain.batch().layout().expect("it has a tag");
     let layout = OutputLayout::new(plain.program(), layout).expect("it is small");
     let cases = [
@@ -90,7 +90,7 @@ fn a_relay_that_drops_doubles_swaps_or_changes_replies_is_found_out() {
         let found = seen_through(tamper);
         let named = found.iter().filter(|v| v.kind == kind && v.seen.contains(words)).count();
         // Each third of thirty; but once as many are lost as it has under way, a client sends no more.
-        let least = if tamper == Tamper::Drop { Habits::PLAIN.depth } else { 10 };
+        let least = if tamper == Tamper::Drop { JobMix::PLAIN.depth } else { 10 };
         assert!(named >= least, "{tamper:?}: {found:?}");
     }
 }

@@ -1,25 +1,25 @@
 //! Storms over real processes: many clients submit while workers are killed without pause and hostile
 //! clients do what they can, and every history is checked.
 //!
-//! [`run`] is all of it; `cargo test --test storm` runs a short one, the binary `storm` one of any
-//! length against given binaries, on CPU devices or GPUs. The parts: [`server`] is the pool, [`chaos`]
-//! the signals, [`hostile`] the hostile clients; [`witness`], [`library`] and [`herd`] are the honest
-//! ones; [`menu`] says what they order and what is right, [`history`] what they saw, [`checker`] whether
-//! that is what they were promised. [`proxy`] tampers with replies to show that the checker sees it.
+//! [`run`] is all of it. `cargo test --test storm` runs a short storm. The binary `storm` runs one of any
+//! length against given binaries, on CPU devices or GPUs. [`server`] is the pool, [`chaos`] the signals,
+//! [`hostile`] the hostile clients. [`wire_client`], [`library_client`] and [`client_processes`] are the honest
+//! ones. [`workload`] makes their requests and the right results, [`history`] is what they saw, [`checker`]
+//! judges it. [`proxy`] tampers with replies to show that the checker sees it.
 
 pub mod board;
 pub mod chaos;
 pub mod checker;
-pub mod herd;
+pub mod client_processes;
 pub mod history;
 pub mod hostile;
 pub mod ledger;
-pub mod library;
-pub mod menu;
+pub mod library_client;
 pub mod proxy;
 pub mod report;
 pub mod server;
-pub mod witness;
+pub mod wire_client;
+pub mod workload;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,13 +29,13 @@ use std::time::Duration;
 use gridpool_ipc::clock;
 
 use self::board::Board;
-use self::chaos::{Deeds, Weather};
+use self::chaos::{Deeds, SignalMix};
 use self::ledger::Ledger;
-use self::library::Customer;
-use self::menu::Menu;
+use self::library_client::LibraryClient;
 use self::report::Report;
 use self::server::{Gauge, RULES, Server, Setup};
-use self::witness::{Habits, Witness};
+use self::wire_client::{JobMix, WireClient};
+use self::workload::Workload;
 use crate::harness::wait::pause;
 use crate::oracle::samples::SplitMix64;
 
@@ -60,9 +60,9 @@ pub struct Options {
     /// The storm ends after this even with fewer.
     pub time_max: Duration,
     /// Clients that speak the wire format.
-    pub witnesses: usize,
+    pub wire_clients: usize,
     /// Clients that use the library.
-    pub customers: usize,
+    pub library_clients: usize,
     /// Clients that are processes.
     pub processes: usize,
     /// Hostile clients.
@@ -70,14 +70,14 @@ pub struct Options {
     /// Least time between two deeds of one.
     pub hostile_every: Duration,
     /// What happens to workers.
-    pub weather: Weather,
+    pub signals: SignalMix,
 }
 
 /// All that the threads of a storm share.
 struct Storm<'a> {
     options: &'a Options,
     server: &'a Server,
-    menu: &'a Menu,
+    workload: &'a Workload,
     board: Board,
     ledger: Ledger,
     deeds: Deeds,
@@ -95,11 +95,11 @@ struct Storm<'a> {
 /// If the pool does not come to rest in time.
 pub fn run(options: &Options) -> Result<Report, String> {
     let server = Server::start(&options.setup)?;
-    let menu = Menu::new(options.seed, true);
+    let workload = Workload::new(options.seed, true);
     let mut storm = Storm {
         options,
         server: &server,
-        menu: &menu,
+        workload: &workload,
         board: Board::default(),
         ledger: Ledger::default(),
         deeds: Deeds::default(),
@@ -107,12 +107,12 @@ pub fn run(options: &Options) -> Result<Report, String> {
         zombies: AtomicU64::new(0),
         stop: AtomicBool::new(false),
     };
-    storm.blow(options.warm_up, options.seed ^ 1);
+    storm.run_until(options.warm_up, options.seed ^ 1);
     let first = server.settled();
     storm.board.forget_times();
     let before = storm.deeds.deaths();
     let began = clock::now();
-    storm.blow(options.kills, options.seed);
+    storm.run_until(options.kills, options.seed);
     let span = began.elapsed();
     let last = storm.last(&first);
     let Storm { board, ledger, deeds, harassed, zombies, .. } = storm;
@@ -125,28 +125,28 @@ pub fn run(options: &Options) -> Result<Report, String> {
 }
 
 impl Storm<'_> {
-    /// Everything at once until so many workers have died.
-    fn blow(&mut self, deaths: u64, seed: u64) {
+    /// Runs all threads at once until `deaths` more workers have died.
+    fn run_until(&mut self, deaths: u64, seed: u64) {
         *self.stop.get_mut() = false;
         let target = self.deeds.deaths() + deaths;
         let mut rng = SplitMix64::new(seed);
         let mut next = || rng.number();
         let storm = &*self;
         thread::scope(|scope| {
-            let Options { witnesses, customers, hostiles, .. } = *storm.options;
+            let Options { wire_clients, library_clients, hostiles, .. } = *storm.options;
             let mut threads: Vec<ScopedJoinHandle<'_, Result<(), String>>> = Vec::new();
-            for name in (0..witnesses).map(|_| next()).collect::<Vec<_>>() {
-                threads.push(scope.spawn(move || storm.witness(name)));
+            for name in (0..wire_clients).map(|_| next()).collect::<Vec<_>>() {
+                threads.push(scope.spawn(move || storm.wire_client(name)));
             }
-            for name in (0..customers).map(|_| next()).collect::<Vec<_>>() {
-                threads.push(scope.spawn(move || storm.customer(name)));
+            for name in (0..library_clients).map(|_| next()).collect::<Vec<_>>() {
+                threads.push(scope.spawn(move || storm.library_client(name)));
             }
             for seed in (0..hostiles).map(|_| next()).collect::<Vec<_>>() {
                 threads.push(scope.spawn(move || storm.harass(seed)));
             }
-            let (herd, chaos) = (next(), next());
-            threads.push(scope.spawn(move || storm.tend(herd)));
-            threads.push(scope.spawn(move || storm.rage(chaos)));
+            let (clients, chaos) = (next(), next());
+            threads.push(scope.spawn(move || storm.keep_running(clients)));
+            threads.push(scope.spawn(move || storm.send_signals(chaos)));
             storm.watch(target, || threads.iter().any(ScopedJoinHandle::is_finished));
             for thread in threads {
                 match thread.join() {
@@ -159,7 +159,7 @@ impl Storm<'_> {
     }
 
     /// Waits until so many workers have died, or time is over, or a thread has ended before it was
-    /// told to: that is a failure, and there is no use in going on.
+    /// told to: that is a failure, and waiting longer is useless.
     fn watch(&self, target: u64, has_failed: impl Fn() -> bool) {
         let end = clock::now() + self.options.time_max;
         while self.deeds.deaths() < target && !clock::until(end).is_zero() && !has_failed() {
@@ -174,23 +174,25 @@ impl Storm<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn witness(&self, name: u64) -> Result<(), String> {
+    fn wire_client(&self, name: u64) -> Result<(), String> {
         let socket = self.server.socket();
-        let mut witness = Witness::enter(&socket, self.menu, Habits::MIXED, &self.board, name)?;
+        let mut wire_client =
+            WireClient::enter(&socket, self.workload, JobMix::MIXED, &self.board, name)?;
         while !self.is_over() {
-            let history = witness.round(ROUND, || self.is_over());
+            let history = wire_client.round(ROUND, || self.is_over());
             self.ledger.judge(&history, RULES);
-            if Witness::is_broken(&history) {
-                return Err("a witness lost its connection".to_owned());
+            if WireClient::is_broken(&history) {
+                return Err("a wire_client lost its connection".to_owned());
             }
         }
         Ok(())
     }
 
-    fn customer(&self, name: u64) -> Result<(), String> {
-        let mut customer = Customer::enter(&self.server.socket(), self.menu, &self.board, name)?;
+    fn library_client(&self, name: u64) -> Result<(), String> {
+        let mut library_client =
+            LibraryClient::enter(&self.server.socket(), self.workload, &self.board, name)?;
         while !self.is_over() {
-            self.ledger.judge(&customer.round(ROUND, || self.is_over()), RULES);
+            self.ledger.judge(&library_client.round(ROUND, || self.is_over()), RULES);
         }
         Ok(())
     }
@@ -201,19 +203,26 @@ impl Storm<'_> {
         Ok(())
     }
 
-    fn tend(&self, seed: u64) -> Result<(), String> {
+    fn keep_running(&self, seed: u64) -> Result<(), String> {
         let Options { program, processes, .. } = self.options;
-        herd::tend(program, &self.server.socket(), *processes, seed, &self.ledger, &self.stop)
+        client_processes::keep_running(
+            program,
+            &self.server.socket(),
+            *processes,
+            seed,
+            &self.ledger,
+            &self.stop,
+        )
     }
 
-    fn rage(&self, seed: u64) -> Result<(), String> {
+    fn send_signals(&self, seed: u64) -> Result<(), String> {
         let (observer, pid) = (self.server.observer(), self.server.pid());
         let with = (&self.deeds, &self.stop);
-        chaos::rage(observer, pid, &self.board, self.options.weather, seed, with)
+        chaos::send_signals(observer, pid, &self.board, self.options.signals, seed, with)
     }
 
     /// What the supervisor holds at the end, once that is no more than `first`; what it holds when
-    /// patience is over, if it is.
+    /// time is up, if it comes to that.
     fn last(&self, first: &Gauge) -> Gauge {
         let mut last = self.server.settled();
         for _ in 0..LOOKS_AT_THE_END {

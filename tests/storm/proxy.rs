@@ -13,7 +13,7 @@ use gridpool_protocol::codec;
 use gridpool_protocol::message::ServerMessage;
 use tempfile::TempDir;
 
-/// What a relay does to replies, of which each third is the one.
+/// What a relay does to every third reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tamper {
     /// Nothing: all goes through as it is.
@@ -41,7 +41,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Listens; whoever connects first talks to the pool at `pool`.
+    /// Listens. The first client to connect talks to the pool at `pool`.
     ///
     /// # Errors
     /// The system's.

@@ -96,8 +96,8 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "clients    {} wire, {} library, {} processes ({} of them killed), {} hostile with {} deeds",
-            options.witnesses,
-            options.customers,
+            options.wire_clients,
+            options.library_clients,
             options.processes,
             found.died,
             options.hostiles,

@@ -11,12 +11,12 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use super::checker::Rules;
-use super::witness::live;
+use super::wire_client::live;
 use crate::harness::processes::{self, Process};
 use crate::harness::wait::eventually;
 
 /// What every storm is configured to. Workers are killed by the thousand: no device is put out of
-/// service for it, and nobody waits long for the next process.
+/// service for it, and the next process starts within milliseconds.
 pub const RULES: Rules = Rules { attempts_max: 1_000, poison_deaths: 2, verdicts_kept: 512 };
 const LIMITS: &str = "restart_limit = 1000\nstart_failures_max = 1000\nbackoff_min_ms = 1\n\
     backoff_max_ms = 10\nheartbeat_suspect_ms = 1500\nheartbeat_kill_ms = 2500\n\
@@ -135,7 +135,7 @@ impl Server {
         }
     }
 
-    /// What it holds once nobody but the observer is connected, no job is left and all devices serve.
+    /// What it holds once only the observer is connected, no job is left and all devices serve.
     #[must_use]
     pub fn settled(&self) -> Gauge {
         eventually("every other client to be gone with all that was theirs", || {

@@ -1,5 +1,5 @@
-//! What the clients of a storm order: programs of several kinds over batches of many sizes, with what
-//! must come of each, by the reference.
+//! What the clients of a storm submit: programs of several kinds over batches of many sizes, with what
+//! the right result of each, by the reference.
 //!
 //! Every job begins with an item of its own, its *tag*: a grid that spells its number. So no two jobs
 //! have the same result, and a reply with another job's result, or with what an earlier job left in a
@@ -53,7 +53,7 @@ type ItemResult = Result<Output, ItemError>;
 
 /// One program over one batch.
 #[derive(Debug)]
-struct Dish {
+struct Template {
     program: Program,
     body: Body,
     values: Vec<ItemResult>,
@@ -66,63 +66,64 @@ enum Body {
     Pairs(Vec<(Grid, Option<Grid>)>),
 }
 
-/// All that may be ordered.
+/// Every job that a client may draw.
 #[derive(Debug)]
-pub struct Menu {
-    small: Vec<Arc<Dish>>,
-    middle: Vec<Arc<Dish>>,
-    large: Vec<Arc<Dish>>,
+pub struct Workload {
+    small: Vec<Arc<Template>>,
+    middle: Vec<Arc<Template>>,
+    large: Vec<Arc<Template>>,
 }
 
-/// A job, and what must come of it.
+/// A job, and its right result.
 #[derive(Clone, Debug)]
-pub struct Order {
-    dish: Arc<Dish>,
+pub struct Request {
+    template: Arc<Template>,
     batch: Arc<GridBatch>,
     tag: Arc<ItemResult>,
     expected: u64,
 }
 
-impl Menu {
-    /// The menu that belongs to `seed`, with large jobs or without.
+impl Workload {
+    /// The workload that belongs to `seed`, with large jobs or without.
     #[must_use]
     pub fn new(seed: u64, has_large: bool) -> Self {
         let mut rng = SplitMix64::new(seed);
-        let mut dishes = |programs: &[&str], counts: &[usize]| -> Vec<Arc<Dish>> {
+        let mut templates = |programs: &[&str], counts: &[usize]| -> Vec<Arc<Template>> {
             let each = counts.iter().flat_map(|&count| programs.iter().map(move |&p| (p, count)));
-            each.map(|(text, count)| Arc::new(Dish::new(text, count, &mut rng))).collect()
+            each.map(|(text, count)| Arc::new(Template::new(text, count, &mut rng))).collect()
         };
         let all: Vec<&str> = GRID_PROGRAMS.iter().chain(&PAIR_PROGRAMS).copied().collect();
         Self {
-            small: dishes(&all, &SMALL),
-            middle: dishes(&all, &MIDDLE),
-            large: dishes(&GRID_PROGRAMS[..3], if has_large { &LARGE } else { &[] }),
+            small: templates(&all, &SMALL),
+            middle: templates(&all, &MIDDLE),
+            large: templates(&GRID_PROGRAMS[..3], if has_large { &LARGE } else { &[] }),
         }
     }
 
     /// One job of this size, with this number on its tag.
     ///
     /// # Panics
-    /// If it is a large one of a menu without.
-    pub fn order(&self, size: Size, tag: u64, rng: &mut SplitMix64) -> Order {
-        let dishes = match size {
+    /// If `size` is large and the workload has no large jobs.
+    pub fn request(&self, size: Size, tag: u64, rng: &mut SplitMix64) -> Request {
+        let templates = match size {
             Size::Small => &self.small,
             Size::Middle => &self.middle,
             Size::Large => &self.large,
         };
-        Order::new(Arc::clone(&dishes[rng.below(dishes.len())]), tag)
+        Request::new(Arc::clone(&templates[rng.below(templates.len())]), tag)
     }
 
     /// A small job of the first program, whose result is as long for every tag.
     #[must_use]
-    pub fn plain(&self, tag: u64) -> Order {
-        Order::new(Arc::clone(&self.small[0]), tag)
+    pub fn plain(&self, tag: u64) -> Request {
+        Request::new(Arc::clone(&self.small[0]), tag)
     }
 }
 
-impl Dish {
+impl Template {
     fn new(text: &str, count: usize, rng: &mut SplitMix64) -> Self {
-        let program = Program::compile(text, Ties::Cpython).expect("the menu's programs compile");
+        let program =
+            Program::compile(text, Ties::Cpython).expect("the workload's programs compile");
         let body = match program.grids_per_item() {
             1 => Body::Grids((0..count).map(|_| random_grid(rng)).collect()),
             _ => Body::Pairs((0..count).map(|_| random_pair(rng)).collect()),
@@ -144,7 +145,7 @@ impl Body {
                 GridBatch::from_pairs(tag.map(|tag| (tag, Some(tag))).into_iter().chain(pairs))
             }
         };
-        batch.expect("the menu's batches are within the limits")
+        batch.expect("the workload's batches are within the limits")
     }
 
     fn tag(&self, tag: &Grid) -> GridBatch {
@@ -155,21 +156,21 @@ impl Body {
     }
 }
 
-impl Order {
-    fn new(dish: Arc<Dish>, tag: u64) -> Self {
+impl Request {
+    fn new(template: Arc<Template>, tag: u64) -> Self {
         let grid = tag_grid(tag);
-        let batch = Arc::new(dish.body.batch(Some(&grid)));
-        let values = by_reference(&dish.program, &dish.body.tag(&grid));
+        let batch = Arc::new(template.body.batch(Some(&grid)));
+        let values = by_reference(&template.program, &template.body.tag(&grid));
         let tag = values.into_iter().next().expect("a result for the tag");
-        let hashes = std::iter::once(hash(&tag)).chain(dish.hashes.iter().copied());
+        let hashes = std::iter::once(hash(&tag)).chain(template.hashes.iter().copied());
         let expected = fold(hashes);
-        Self { dish, batch, tag: Arc::new(tag), expected }
+        Self { template, batch, tag: Arc::new(tag), expected }
     }
 
     /// What runs.
     #[must_use]
     pub fn program(&self) -> &Program {
-        &self.dish.program
+        &self.template.program
     }
 
     /// Over what.
@@ -187,9 +188,9 @@ impl Order {
     /// Bytes of the packed batch and of its packed result.
     ///
     /// # Panics
-    /// Never: the menu's jobs are within the limits.
+    /// Never: the workload's jobs are within the limits.
     #[must_use]
-    pub fn room(&self) -> (usize, usize) {
+    pub fn packed_bytes(&self) -> (usize, usize) {
         let layout = self.batch.layout().expect("it has a tag");
         let output = OutputLayout::new(self.program(), layout).expect("it is within the limits");
         (layout.bytes(), output.bytes())
@@ -200,8 +201,8 @@ impl Order {
     /// # Errors
     /// [`MalformedOutput`] for the first item that is none.
     pub fn digest(&self, outputs: &Outputs) -> Result<u64, MalformedOutput> {
-        let expected = || std::iter::once(&*self.tag).chain(&self.dish.values);
-        let mut is_right = outputs.len() == 1 + self.dish.values.len();
+        let expected = || std::iter::once(&*self.tag).chain(&self.template.values);
+        let mut is_right = outputs.len() == 1 + self.template.values.len();
         let mut items = Vec::with_capacity(outputs.len());
         for (item, value) in (0..outputs.len()).zip(expected()) {
             let found = outputs.item(item)?;
@@ -231,7 +232,7 @@ fn tag_grid(tag: u64) -> Grid {
 }
 
 fn by_reference(program: &Program, batch: &GridBatch) -> Vec<ItemResult> {
-    let outputs = run_batch(program, batch).expect("the menu's jobs are within the limits");
+    let outputs = run_batch(program, batch).expect("the workload's jobs are within the limits");
     let item = |item| outputs.item(item).expect("the reference's results are well formed");
     (0..outputs.len()).map(item).collect()
 }
@@ -254,26 +255,26 @@ mod tests {
 
     #[test]
     fn a_result_has_its_own_digest_and_no_other() {
-        let menu = Menu::new(1, false);
+        let workload = Workload::new(1, false);
         let mut rng = SplitMix64::new(2);
         for size in [Size::Small, Size::Middle] {
             for tag in 0..40 {
-                let order = menu.order(size, tag, &mut rng);
-                let outputs = run_batch(order.program(), order.batch()).unwrap();
-                assert_eq!(order.digest(&outputs).unwrap(), order.expected());
+                let request = workload.request(size, tag, &mut rng);
+                let outputs = run_batch(request.program(), request.batch()).unwrap();
+                assert_eq!(request.digest(&outputs).unwrap(), request.expected());
                 let mut bytes = outputs.packed().into_owned();
-                let layout = order.batch().layout().unwrap();
-                let at = OutputLayout::new(order.program(), layout).unwrap().status().start;
+                let layout = request.batch().layout().unwrap();
+                let at = OutputLayout::new(request.program(), layout).unwrap().status().start;
                 bytes[at] = 1;
-                assert_ne!(order.digest_packed(bytes).unwrap(), order.expected());
+                assert_ne!(request.digest_packed(bytes).unwrap(), request.expected());
             }
         }
     }
 
     #[test]
     fn another_jobs_result_has_that_jobs_digest() {
-        let menu = Menu::new(3, false);
-        let (one, two) = (menu.plain(1), menu.plain(2));
+        let workload = Workload::new(3, false);
+        let (one, two) = (workload.plain(1), workload.plain(2));
         assert_ne!(one.expected(), two.expected());
         let bytes = run_batch(two.program(), two.batch()).unwrap().packed().into_owned();
         assert_eq!(one.digest_packed(bytes).unwrap(), two.expected());

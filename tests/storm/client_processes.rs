@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use super::board::Board;
 use super::checker::{Broken, Tally, Violation, check, tally};
 use super::ledger::Ledger;
-use super::menu::Menu;
 use super::server::RULES;
-use super::witness::{Habits, Witness};
+use super::wire_client::{JobMix, WireClient};
+use super::workload::Workload;
 use crate::harness::processes::{go_on, signal};
 use crate::harness::wait::pause;
 use crate::oracle::samples::SplitMix64;
@@ -32,7 +32,7 @@ const ROUND: usize = 200;
 ///
 /// # Errors
 /// A sentence, if one cannot be started.
-pub fn tend(
+pub fn keep_running(
     program: &Path,
     socket: &Path,
     count: usize,
@@ -41,32 +41,32 @@ pub fn tend(
     stop: &AtomicBool,
 ) -> Result<(), String> {
     let mut rng = SplitMix64::new(seed);
-    let mut herd: Vec<Child> = Vec::new();
+    let mut clients: Vec<Child> = Vec::new();
     while !stop.load(Ordering::Relaxed) {
-        while herd.len() < count {
-            herd.push(start(program, socket, rng.number())?);
+        while clients.len() < count {
+            clients.push(start(program, socket, rng.number())?);
         }
         pause(EVERY, stop);
-        if herd.is_empty() {
+        if clients.is_empty() {
             continue;
         }
-        let chosen = rng.below(herd.len());
+        let chosen = rng.below(clients.len());
         match rng.below(3) {
             0 => {
-                let mut victim = herd.swap_remove(chosen);
+                let mut victim = clients.swap_remove(chosen);
                 victim.kill().and_then(|()| victim.wait()).map_err(|error| error.to_string())?;
                 ledger.died();
             }
             1 => {
-                signal(herd[chosen].id(), Signal::SIGSTOP);
+                signal(clients[chosen].id(), Signal::SIGSTOP);
                 let still = rng.below(STILL_MS_MAX) as u64;
                 pause(Duration::from_millis(still), stop);
-                go_on(herd[chosen].id());
+                go_on(clients[chosen].id());
             }
-            _ => finish(herd.swap_remove(chosen), ledger),
+            _ => finish(clients.swap_remove(chosen), ledger),
         }
     }
-    herd.into_iter().for_each(|child| finish(child, ledger));
+    clients.into_iter().for_each(|child| finish(child, ledger));
     Ok(())
 }
 
@@ -106,16 +106,16 @@ pub fn client(socket: &Path, name: u64) -> Result<(), String> {
         std::io::stdin().read_to_end(&mut Vec::new()).unwrap_or_default();
         STOP.store(true, Ordering::Relaxed);
     });
-    let (menu, board) = (Menu::new(name % 4, false), Board::default());
-    // Whoever may stand still between a verdict and its repetition may find it forgotten.
-    let habits = Habits { repeated: 0, large: 0, ..Habits::MIXED };
-    let mut witness = Witness::enter(socket, &menu, habits, &board, name)?;
+    let (workload, board) = (Workload::new(name % 4, false), Board::default());
+    // A client that is paused may ask again so late that the pool has forgotten the verdict.
+    let mix = JobMix { repeated: 0, large: 0, ..JobMix::MIXED };
+    let mut wire_client = WireClient::enter(socket, &workload, mix, &board, name)?;
     let (mut sum, mut violations) = (Tally::default(), Vec::new());
     while !STOP.load(Ordering::Relaxed) {
-        let history = witness.round(ROUND, || STOP.load(Ordering::Relaxed));
+        let history = wire_client.round(ROUND, || STOP.load(Ordering::Relaxed));
         sum += tally(&history);
         violations.extend(check(&history, RULES).iter().map(ToString::to_string));
-        if Witness::is_broken(&history) {
+        if WireClient::is_broken(&history) {
             break;
         }
     }

@@ -1,8 +1,8 @@
-//! A client that speaks the wire format itself and logs every word: a reply that comes twice, or for
-//! nobody, is seen here, where the client library would pass over it.
+//! A client that speaks the wire format itself and logs every message. It sees a reply that comes twice, or
+//! for a job it never sent; the client library would pass over those.
 //!
-//! It keeps a few jobs under way at a time, in rounds. At the end of a round it waits for all that is
-//! due and has its history checked, so that a storm of any length takes no more memory than a round.
+//! It keeps a few jobs under way at a time, in rounds. At the end of a round it waits for all replies that are
+//! due, and the checker checks its history. So a storm of any length takes no more memory than a round.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +20,7 @@ use gridpool_protocol::status::Counters;
 
 use super::board::Board;
 use super::history::{Event, Found, Reply, Submitted};
-use super::menu::{Menu, Order, Size};
+use super::workload::{Request, Size, Workload};
 use crate::harness::raw::{Memory, Raw, in_arena_batch, inline_batch};
 use crate::oracle::samples::SplitMix64;
 
@@ -33,7 +33,7 @@ const SILENCE: Duration = Duration::from_millis(500);
 
 /// Jobs in a thousand that are what they are called.
 #[derive(Clone, Copy, Debug)]
-pub struct Habits {
+pub struct JobMix {
     /// Jobs under way at a time.
     pub depth: usize,
     /// Of some hundred grids, in shared memory.
@@ -50,7 +50,7 @@ pub struct Habits {
     pub repeated: usize,
 }
 
-impl Habits {
+impl JobMix {
     /// Small jobs, one kind, nothing else: every job ends OK.
     pub const PLAIN: Self =
         Self { depth: 4, middle: 0, large: 0, cancelled: 0, hasty: 0, once: 0, repeated: 0 };
@@ -62,7 +62,7 @@ impl Habits {
 /// A job that has no verdict yet.
 #[derive(Debug)]
 struct Flight {
-    order: Order,
+    request: Request,
     sent: Instant,
     accepted: bool,
     memory: Option<Memory>,
@@ -71,10 +71,10 @@ struct Flight {
 
 /// See the module's text.
 #[derive(Debug)]
-pub struct Witness<'a> {
+pub struct WireClient<'a> {
     raw: Raw,
-    menu: &'a Menu,
-    habits: Habits,
+    workload: &'a Workload,
+    mix: JobMix,
     board: &'a Board,
     rng: SplitMix64,
     began: Instant,
@@ -87,15 +87,15 @@ pub struct Witness<'a> {
     counters: Option<Counters>,
 }
 
-impl<'a> Witness<'a> {
+impl<'a> WireClient<'a> {
     /// A client called `name`, which draws its jobs from it; the names of a storm differ.
     ///
     /// # Errors
     /// A sentence, if the pool does not let it in.
     pub fn enter(
         socket: &Path,
-        menu: &'a Menu,
-        habits: Habits,
+        workload: &'a Workload,
+        mix: JobMix,
         board: &'a Board,
         name: u64,
     ) -> Result<Self, String> {
@@ -110,8 +110,8 @@ impl<'a> Witness<'a> {
         let (next, counters) = (0, None);
         Ok(Self {
             raw,
-            menu,
-            habits,
+            workload,
+            mix,
             board,
             rng,
             began,
@@ -129,7 +129,7 @@ impl<'a> Witness<'a> {
     pub fn round(&mut self, count: usize, stop: impl Fn() -> bool) -> Vec<Event> {
         let mut left = count;
         while left > 0 && !stop() {
-            if self.flights.len() < self.habits.depth {
+            if self.flights.len() < self.mix.depth {
                 left -= 1;
                 if let Err(error) = self.send_one() {
                     return self.broken(&error);
@@ -167,35 +167,35 @@ impl<'a> Witness<'a> {
         self.rng.below(1_000) < in_a_thousand
     }
 
-    fn order(&mut self) -> Order {
-        let habits = self.habits;
+    fn request(&mut self) -> Request {
+        let mix = self.mix;
         let number = self.next;
         self.next += 1;
         let tag = (self.name % 1_000_000_000) * 10_000_000_000 + number;
         let size = self.rng.below(1_000);
         let size = match size {
-            size if size < habits.large => Size::Large,
-            size if size < habits.large + habits.middle => Size::Middle,
-            _ if habits.middle == 0 => return self.menu.plain(tag),
+            size if size < mix.large => Size::Large,
+            size if size < mix.large + mix.middle => Size::Middle,
+            _ if mix.middle == 0 => return self.workload.plain(tag),
             _ => Size::Small,
         };
-        self.menu.order(size, tag, &mut self.rng)
+        self.workload.request(size, tag, &mut self.rng)
     }
 
     fn send_one(&mut self) -> Result<(), FrameError> {
-        let order = self.order();
+        let request = self.request();
         let key = JobKey(u128::from(self.name) << 64 | u128::from(self.next));
-        let (input, output) = order.room();
+        let (input, output) = request.packed_bytes();
         let mut memory = None;
         let mut submission = if input.max(output) <= INLINE_BYTES_MAX {
-            inline_batch(key.0, order.program().text(), order.batch())
+            inline_batch(key.0, request.program().text(), request.batch())
         } else {
             let place = self.memory((input + output) as u64)?;
-            let submission = in_arena_batch(key.0, order.program(), order.batch(), &place);
+            let submission = in_arena_batch(key.0, request.program(), request.batch(), &place);
             memory = Some(place);
             submission
         };
-        let deadline = if self.draw(self.habits.hasty) {
+        let deadline = if self.draw(self.mix.hasty) {
             Duration::from_millis(self.rng.below(8) as u64)
         } else {
             AMPLE
@@ -203,14 +203,14 @@ impl<'a> Witness<'a> {
         submission.terms.deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
         submission.terms.priority =
             self.rng.pick(&[Priority::High, Priority::Normal, Priority::Normal, Priority::Low]);
-        submission.terms.idempotent = !self.draw(self.habits.once);
-        let flight = Flight { order, sent: clock::now(), accepted: false, memory, submission };
+        submission.terms.idempotent = !self.draw(self.mix.once);
+        let flight = Flight { request, sent: clock::now(), accepted: false, memory, submission };
         self.submit(&flight);
-        if self.draw(self.habits.repeated) {
+        if self.draw(self.mix.repeated) {
             self.submit(&flight);
         }
         self.flights.insert(key, flight);
-        if self.draw(self.habits.cancelled) {
+        if self.draw(self.mix.cancelled) {
             self.history.push(Event::Cancelled(key));
             self.raw.say(&ClientMessage::Cancel { key });
         }
@@ -221,7 +221,7 @@ impl<'a> Witness<'a> {
         let (key, terms) = (flight.submission.key, flight.submission.terms);
         self.history.push(Event::Submitted(Submitted {
             key,
-            expected: flight.order.expected(),
+            expected: flight.request.expected(),
             idempotent: terms.idempotent,
             at: self.began.elapsed(),
             deadline: Duration::from_millis(terms.deadline_ms),
@@ -247,8 +247,8 @@ impl<'a> Witness<'a> {
     // ---- hearing ----
 
     /// Takes in the next message, if one comes; gives the arena that it brings.
-    fn hear(&mut self, patience: Duration) -> Result<Option<Memory>, FrameError> {
-        let Some((message, arena)) = self.raw.hear_within(patience)? else { return Ok(None) };
+    fn hear(&mut self, timeout: Duration) -> Result<Option<Memory>, FrameError> {
+        let Some((message, arena)) = self.raw.hear_within(timeout)? else { return Ok(None) };
         match message {
             ServerMessage::Accepted { key } => {
                 self.history.push(Event::Accepted(key));
@@ -296,7 +296,7 @@ impl<'a> Witness<'a> {
             return;
         }
         let Some(flight) = self.flights.remove(&key) else {
-            // For nobody: the checker judges it by what was sent under this key, if anything was.
+            // No job of ours waits for it. The checker judges it by what was sent under this key, if anything was.
             let found = Found::Nothing;
             self.history.push(Event::Replied(Reply::new(key, at, receipt, false, found)));
             return;
@@ -312,11 +312,11 @@ impl<'a> Witness<'a> {
                 None => Found::Nothing,
             },
         };
-        let is_right = found == Found::Digest(flight.order.expected());
+        let is_right = found == Found::Digest(flight.request.expected());
         self.board.answered(receipt, is_right, flight.sent, clock::now());
         self.history.push(Event::Replied(Reply::new(key, at, receipt, false, found)));
         // After a verdict, the same again is answered from memory, if the pool still knows it.
-        if receipt.verdict == Verdict::Ok && self.draw(self.habits.repeated) {
+        if receipt.verdict == Verdict::Ok && self.draw(self.mix.repeated) {
             self.submit(&flight);
         }
         match (receipt.verdict, flight.memory) {
@@ -393,7 +393,7 @@ impl Flight {
             }
             (_, _, None) => return Found::Nothing,
         };
-        match self.order.digest_packed(bytes) {
+        match self.request.digest_packed(bytes) {
             Ok(digest) => Found::Digest(digest),
             Err(error) => Found::Malformed(error.to_string()),
         }

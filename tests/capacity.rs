@@ -1,5 +1,5 @@
-//! The room that a program is given for its pictures before it runs, against what they need: after
-//! every step, for every value. A GPU's kernels trust it.
+//! The capacity that a program has for its pictures, computed before it runs, against what they need: after
+//! every step, for every value. The kernels of a GPU rely on it.
 
 use gridpool_kernels::reference::run_batch;
 use gridpool_protocol::batch::{Grid, GridBatch};
@@ -26,7 +26,7 @@ const TEXTS: &[&str] = &[
 ];
 
 #[test]
-fn no_picture_needs_more_than_its_room_after_any_step() {
+fn no_picture_needs_more_than_its_capacity_after_any_step() {
     let mut rng = SplitMix64::new(SEED);
     let drawn = (0..CHAINS).map(|at| {
         let takes = if at % 2 == 0 { Type::PAIR } else { Type::one(Kind::Grid) };
@@ -42,7 +42,7 @@ fn no_picture_needs_more_than_its_room_after_any_step() {
     }
 }
 
-/// Runs the steps as a program of their own and compares each value's area with its room.
+/// Runs the steps as a program of their own and compares each value's area with its capacity.
 fn check(steps: &[Step], ties: Ties, batch: &GridBatch) {
     let last = steps.last().expect("at least one");
     if !last.gives.kind.is_picture() {
@@ -57,13 +57,16 @@ fn check(steps: &[Step], ties: Ties, batch: &GridBatch) {
     let offsets = batch.tables().offsets();
     for (value, shape) in shapes.as_chunks::<2>().0.iter().enumerate() {
         let area = u64::from(shape[0]) * u64::from(shape[1]);
-        let room = last.to.start_of(offsets, value + 1) - last.to.start_of(offsets, value);
-        assert!(area <= room, "{text}: value {value} has {area} cells and room for {room}");
+        let capacity = last.to.start_of(offsets, value + 1) - last.to.start_of(offsets, value);
+        assert!(
+            area <= capacity,
+            "{text}: value {value} has {area} cells and a capacity of {capacity}"
+        );
         assert!(area <= GRID_CELLS_MAX as u64, "{text}: value {value} has {area} cells");
     }
 }
 
-/// Small and odd grids, whose parts and frames come nearest to their rooms, and a few large ones.
+/// Small and odd grids, whose parts and frames come nearest to their capacity, and a few large ones.
 fn batches() -> (GridBatch, GridBatch) {
     let mut grids: Vec<Grid> = (1..=9).flat_map(|h| (1..=9).map(move |w| plain(h, w))).collect();
     grids.extend([plain(1, 255), plain(255, 1), plain(64, 64), plain(1, 31), plain(30, 29)]);
