@@ -1,6 +1,6 @@
-//! The parts of a result by name, and where a run of items lies in each.
+//! The parts of a result by name, and where neighbouring items lie in each.
 //!
-//! A device works on a batch in runs of neighbouring items and puts the parts of each run in place.
+//! A device works on a batch in spans of neighbouring items and puts the parts of each span in place.
 
 use std::ops::Range;
 
@@ -31,21 +31,21 @@ pub enum Part {
     Cells,
 }
 
-/// A run of neighbouring items and where their cells lie in the input.
+/// Neighbouring items, and where their cells lie in the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct ItemSpan {
     /// The items.
     pub items: Range<usize>,
     /// The cells of their grids.
     pub cells: Range<usize>,
 }
 
-impl Run {
-    /// The place of the run in the parts that have cells. If the result is packed, the run's values lie next to
+impl ItemSpan {
+    /// Its place in the parts that have cells. If the result is packed, its values lie next to
     /// each other from its start and may leave a rest.
     ///
     /// # Panics
-    /// If the run is not one of the batch that `layout` is for.
+    /// If it is not of the batch that `layout` is for.
     #[must_use]
     pub fn cell_range(&self, layout: &OutputLayout) -> Range<usize> {
         let start = |cells: usize, items: usize| {
@@ -99,9 +99,9 @@ impl Part {
         }
     }
 
-    /// Where the part of `run` lies; `None` if this kind of result does not have the part.
+    /// Where the part of `span` lies; `None` if this kind of result does not have the part.
     #[must_use]
-    pub fn span(self, layout: &OutputLayout, run: &Run) -> Option<Range<usize>> {
+    pub fn span(self, layout: &OutputLayout, span: &ItemSpan) -> Option<Range<usize>> {
         let whole = self.range(layout);
         if whole.is_empty() {
             return None;
@@ -109,9 +109,9 @@ impl Part {
         let inner = match self.bytes_per_value() {
             Some(bytes) => {
                 let per_item = bytes * layout.width();
-                per_item * run.items.start..per_item * run.items.end
+                per_item * span.items.start..per_item * span.items.end
             }
-            None => run.cell_range(layout),
+            None => span.cell_range(layout),
         };
         Some(whole.start + inner.start..whole.start + inner.end)
     }
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbouring_runs_fill_every_part_without_a_gap() {
+    fn neighbouring_spans_fill_every_part_without_a_gap() {
         let programs = [
             "rot90",
             "palette",
@@ -149,8 +149,8 @@ mod tests {
             let batch = BatchLayout::new(7, program.grids_per_item(), 100).unwrap();
             let layout = OutputLayout::new(&program, batch).unwrap();
             for part in Part::ALL {
-                let first = part.span(&layout, &Run { items: 0..3, cells: 0..41 });
-                let second = part.span(&layout, &Run { items: 3..7, cells: 41..100 });
+                let first = part.span(&layout, &ItemSpan { items: 0..3, cells: 0..41 });
+                let second = part.span(&layout, &ItemSpan { items: 3..7, cells: 41..100 });
                 match (first, second) {
                     (Some(first), Some(second)) => {
                         assert_eq!(first.end, second.start, "{text} {part:?}");

@@ -60,7 +60,12 @@ pub fn check(run: &Runner, programs: &[Program], grids: &[Grid], pairs: &[Pair])
                 end = check_place(&outputs, &layout, at * layout.width() + k, end, value);
             }
         }
-        assert!(end <= layout.room(), "{}: {end} cells of {}", program.text(), layout.room());
+        assert!(
+            end <= layout.capacity(),
+            "{}: {end} cells of {}",
+            program.text(),
+            layout.capacity()
+        );
     }
 }
 

@@ -71,12 +71,12 @@ fn a_batch_is_written_straight_into_shared_memory() {
     let grids = random_grids(42, MANY);
     let cells: usize = grids.iter().map(|grid| grid.cells().len()).sum();
     let number = |n: usize| u32::try_from(n).expect("a few");
-    let room = BatchLayout::new(number(MANY), 1, number(cells)).expect("a small batch");
-    let built = client.build(room, |writer| grids.iter().try_for_each(|g| writer.push_grid(g)));
+    let capacity = BatchLayout::new(number(MANY), 1, number(cells)).expect("a small batch");
+    let built = client.build(capacity, |writer| grids.iter().try_for_each(|g| writer.push_grid(g)));
     let built = built.expect("the pool has memory");
     is_right(&run(&client, over("o_g(5)", &built)), "o_g(5)", &grids);
 
-    let short = client.build(room, |writer| writer.push_grid(&grids[0])).map(drop);
+    let short = client.build(capacity, |writer| writer.push_grid(&grids[0])).map(drop);
     let want = BatchError::Grids { got: 1, want: MANY };
     assert!(matches!(short, Err(ClientError::Batch(error)) if error == want));
     let other = cpu(1).start().client();

@@ -25,7 +25,7 @@ use super::select::Selector;
 use super::{
     Shape, cut, frame, histogram, join, measure, paint, partition, patch, recolor, scale, ties,
 };
-use crate::part::{Part, Run};
+use crate::part::{ItemSpan, Part};
 use result::ResultParts;
 
 /// `(code, op)` of a value.
@@ -254,7 +254,7 @@ fn number_or_empty(color: Option<u8>) -> Result<Measured, ItemErrorCode> {
 pub fn run_batch(program: &Program, batch: &GridBatch) -> Result<Outputs, BatchError> {
     let layout = batch.layout()?;
     let output = OutputLayout::new(program, layout)?;
-    let run = Run { items: 0..layout.items(), cells: 0..layout.cell_count() };
+    let all = ItemSpan { items: 0..layout.items(), cells: 0..layout.cell_count() };
     let mut evaluator = Evaluator::default();
     evaluator.load(layout.grids_per_item(), batch.tables().shapes(), |cells| {
         cells.copy_from_slice(batch.cells());
@@ -263,10 +263,10 @@ pub fn run_batch(program: &Program, batch: &GridBatch) -> Result<Outputs, BatchE
     for (at, step) in program.steps().iter().enumerate() {
         evaluator.apply(step, at, program.ties());
     }
-    evaluator.finish(&output, &run);
+    evaluator.finish(&output, &all);
     let mut bytes = vec![0; output.bytes()];
     for part in Part::ALL {
-        if let Some(span) = part.span(&output, &run) {
+        if let Some(span) = part.span(&output, &all) {
             let from = evaluator.part(part);
             bytes[span][..from.len()].copy_from_slice(from);
         }

@@ -40,7 +40,7 @@ pub enum BatchError {
     #[error(
         "the result may have {cells} cells; a job has at most {JOB_CELLS_MAX}: submit fewer items at once"
     )]
-    Room {
+    Capacity {
         /// Cells of all results at most.
         cells: u64,
     },

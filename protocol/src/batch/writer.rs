@@ -10,7 +10,7 @@ use crate::shared::SharedSlice;
 /// A batch that is being written. For a pair, write the input and then its output.
 #[derive(Debug)]
 pub struct BatchWriter<'a> {
-    room: BatchLayout,
+    capacity: BatchLayout,
     memory: SharedSlice<'a>,
     grids: usize,
     cells: u32,
@@ -22,10 +22,10 @@ impl<'a> BatchWriter<'a> {
     /// # Panics
     /// If `memory` is shorter than `capacity`.
     #[must_use]
-    pub fn new(room: BatchLayout, memory: SharedSlice<'a>) -> Self {
-        assert!(memory.bytes() >= room.bytes(), "the announced capacity");
-        memory.write(room.offsets().start, &0_u32.to_le_bytes());
-        Self { room, memory, grids: 0, cells: 0 }
+    pub fn new(capacity: BatchLayout, memory: SharedSlice<'a>) -> Self {
+        assert!(memory.bytes() >= capacity.bytes(), "the announced capacity");
+        memory.write(capacity.offsets().start, &0_u32.to_le_bytes());
+        Self { capacity, memory, grids: 0, cells: 0 }
     }
 
     /// Writes the next grid: `h` rows of `w` cells, row-major. The device checks the colours; a wrong one is an
@@ -59,24 +59,24 @@ impl<'a> BatchWriter<'a> {
     /// # Errors
     /// [`BatchError::Shape`] if no output is due.
     pub fn push_missing(&mut self) -> Result<(), BatchError> {
-        if self.grids % self.room.grids_per_item() != 1 {
+        if self.grids % self.capacity.grids_per_item() != 1 {
             return Err(BatchError::Shape { grid: self.grids, h: 0, w: 0 });
         }
         self.put(MISSING, &[])
     }
 
     fn put(&mut self, shape: [u8; 2], cells: &[u8]) -> Result<(), BatchError> {
-        let Self { room, memory, grids, cells: start } = self;
-        if *grids == room.grids() {
-            return Err(BatchError::Grids { got: *grids + 1, want: room.grids() });
+        let Self { capacity, memory, grids, cells: start } = self;
+        if *grids == capacity.grids() {
+            return Err(BatchError::Grids { got: *grids + 1, want: capacity.grids() });
         }
         let end = u64::from(*start) + cells.len() as u64;
-        let (Ok(next), true) = (u32::try_from(end), end <= room.cell_count() as u64) else {
-            return Err(BatchError::Full { got: end, want: room.cell_count() });
+        let (Ok(next), true) = (u32::try_from(end), end <= capacity.cell_count() as u64) else {
+            return Err(BatchError::Full { got: end, want: capacity.cell_count() });
         };
-        memory.write(room.shapes().start + 2 * *grids, &shape);
-        memory.write(room.offsets().start + 4 * (*grids + 1), &next.to_le_bytes());
-        memory.write(room.cells().start + *start as usize, cells);
+        memory.write(capacity.shapes().start + 2 * *grids, &shape);
+        memory.write(capacity.offsets().start + 4 * (*grids + 1), &next.to_le_bytes());
+        memory.write(capacity.cells().start + *start as usize, cells);
         *start = next;
         *grids += 1;
         Ok(())
@@ -90,11 +90,11 @@ impl<'a> BatchWriter<'a> {
     /// # Panics
     /// Never: the numbers are at most those of the capacity.
     pub fn finish(self) -> Result<BatchLayout, BatchError> {
-        if self.grids != self.room.grids() {
-            return Err(BatchError::Grids { got: self.grids, want: self.room.grids() });
+        if self.grids != self.capacity.grids() {
+            return Err(BatchError::Grids { got: self.grids, want: self.capacity.grids() });
         }
         // The start of the cells depends only on the number of grids.
-        Ok(BatchLayout { cells: self.cells, ..self.room })
+        Ok(BatchLayout { cells: self.cells, ..self.capacity })
     }
 }
 
@@ -125,9 +125,9 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_named_and_not_written() {
-        let room = BatchLayout::new(2, 1, 3).unwrap();
-        let mut memory = vec![0; room.bytes()];
-        let mut writer = BatchWriter::new(room, SharedSlice::private(&mut memory));
+        let capacity = BatchLayout::new(2, 1, 3).unwrap();
+        let mut memory = vec![0; capacity.bytes()];
+        let mut writer = BatchWriter::new(capacity, SharedSlice::private(&mut memory));
         let mut says = |h, w, cells: &[u8]| writer.push(h, w, cells).unwrap_err().to_string();
         assert_eq!(says(0, 3, &[]), "grid 0: 0 x 3 cells are out of bounds");
         assert_eq!(says(65, 64, &[0; 4_160]), "grid 0: 65 x 64 cells are out of bounds");
@@ -135,7 +135,7 @@ mod tests {
         let full = "the batch was announced with at most 3 cells; 4 were to be written";
         assert_eq!(says(2, 2, &[1; 4]), full);
         writer.push(1, 2, &[1, 2]).unwrap();
-        let unfinished = BatchWriter { grids: 1, cells: 2, room, memory: writer.memory };
+        let unfinished = BatchWriter { grids: 1, cells: 2, capacity, memory: writer.memory };
         let want = BatchError::Grids { got: 1, want: 2 };
         assert_eq!(unfinished.finish().unwrap_err(), want);
         writer.push(1, 1, &[3]).unwrap();

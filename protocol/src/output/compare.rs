@@ -59,7 +59,7 @@ impl Outputs {
         let same_values = per_value
             .iter()
             .all(|(part, bytes)| same_bytes(part, bytes * values.start..bytes * values.end));
-        if !same_values || layout.room() == 0 {
+        if !same_values || layout.capacity() == 0 {
             return same_values;
         }
         let Ok(tables) = self.source.tables() else { return false };

@@ -270,7 +270,7 @@ impl Outputs {
         let (h, w) = (usize::from(h), usize::from(w));
         let (start, end) = if self.layout.is_packed() {
             let start = u32::from_le_bytes(self.word(self.layout.offsets(), value)) as usize;
-            (start, self.layout.room())
+            (start, self.layout.capacity())
         } else {
             let tables =
                 self.source.tables().map_err(|_| "the tables of its batch were changed")?;
@@ -300,7 +300,7 @@ impl Outputs {
 
     /// The bytes of a value in a part with one byte per cell. They replace the contents of `plane`.
     pub(super) fn plane_into(&self, part: Range<usize>, place: &Place, plane: &mut Vec<u8>) {
-        assert!(place.cells.end <= part.len(), "`place` checks against the room");
+        assert!(place.cells.end <= part.len(), "`place` checks against the capacity");
         plane.resize(place.cells.len(), 0);
         self.bytes.read(part.start + place.cells.start, plane);
     }

@@ -15,7 +15,7 @@ pub struct OutputLayout {
     width: usize,
     extent: Extent,
     /// Capacity for the cells of all values.
-    room: usize,
+    capacity: usize,
     packed: bool,
     with_cells: bool,
 }
@@ -40,14 +40,14 @@ impl OutputLayout {
         let extent = program.extent().clamped(batch.cell_count(), batch.items());
         let cells = if has_cells { extent.capacity(batch.cell_count(), batch.items()) } else { 0 };
         if cells > u64::from(JOB_CELLS_MAX) {
-            return Err(BatchError::Room { cells });
+            return Err(BatchError::Capacity { cells });
         }
         Ok(Self {
             kind,
             values,
             width,
             extent,
-            room: usize::try_from(cells).expect("2^30 cells can be counted"),
+            capacity: usize::try_from(cells).expect("2^30 cells can be counted"),
             packed: program.is_packed(),
             with_cells: has_cells && (kind != Kind::Objects || program.changes_ground()),
         })
@@ -79,8 +79,8 @@ impl OutputLayout {
 
     /// Capacity for the cells, and for the labels, of all values together.
     #[must_use]
-    pub fn room(&self) -> usize {
-        self.room
+    pub fn capacity(&self) -> usize {
+        self.capacity
     }
 
     /// Whether values have their own offsets. Otherwise their cells have the input's offsets.
@@ -135,19 +135,19 @@ impl OutputLayout {
     /// Low bytes of the labels.
     #[must_use]
     pub fn labels_low(&self) -> Range<usize> {
-        self.room_after(&self.counts(), self.kind == Kind::Objects)
+        self.capacity_after(&self.counts(), self.kind == Kind::Objects)
     }
 
     /// High bytes of the labels. They count only for values with more than 255 objects.
     #[must_use]
     pub fn labels_high(&self) -> Range<usize> {
-        self.room_after(&self.labels_low(), self.kind == Kind::Objects)
+        self.capacity_after(&self.labels_low(), self.kind == Kind::Objects)
     }
 
     /// The cells of the pictures, or of the grids whose objects are listed.
     #[must_use]
     pub fn cells(&self) -> Range<usize> {
-        self.room_after(&self.labels_high(), self.with_cells)
+        self.capacity_after(&self.labels_high(), self.with_cells)
     }
 
     /// The length of the whole result.
@@ -163,8 +163,8 @@ impl OutputLayout {
     }
 
     /// The part after `start`, with a byte for each cell if the result `has` it.
-    fn room_after(&self, part: &Range<usize>, has: bool) -> Range<usize> {
+    fn capacity_after(&self, part: &Range<usize>, has: bool) -> Range<usize> {
         let start = align(part.end);
-        start..start + if has { self.room } else { 0 }
+        start..start + if has { self.capacity } else { 0 }
     }
 }

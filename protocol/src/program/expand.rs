@@ -23,26 +23,26 @@ macro_rules! spec {
 /// own. Then it has a row for each op, and after `+` one for each variant of a further enum. A row is
 ///
 /// ```text
-/// Variant "name"(argument: type = what it accepts, …) TAKES => GIVES, launch, room, "meaning"
+/// Variant "name"(argument: type = what it accepts, …) TAKES => GIVES, launch, capacity, "meaning"
 ///     also [other names];
 /// ```
 ///
-/// where launch is a `Launch` and room is a `Room`, which may use the arguments.
+/// where launch is a `Launch` and capacity is a `CellCapacity`, which may use the arguments.
 macro_rules! ops {
     (
         unnamed { $(
             $un:ident $un_name:literal ($($un_arg:ident : $un_ty:ty = $un_accepts:expr),+)
-            $un_takes:ident => $un_gives:ident, $un_launch:ident, $un_room:expr, $un_meaning:literal
+            $un_takes:ident => $un_gives:ident, $un_launch:ident, $un_capacity:expr, $un_meaning:literal
         ;)* }
         $(
             $family:ident $heading:literal $(names [$($extra:expr),* $(,)?])? { $(
                 $op:ident $name:literal $(($($arg:ident : $ty:ty = $accepts:expr),+))?
-                $takes:ident => $gives:ident, $launch:ident, $room:expr, $meaning:literal
+                $takes:ident => $gives:ident, $launch:ident, $capacity:expr, $meaning:literal
                 $(also [$($other:expr),*])?
             ;)* }
             $(+ $choice:ident $choice_doc:literal { $(
                 $one:ident $one_name:literal
-                $one_takes:ident => $one_gives:ident, $one_launch:ident, $one_room:ident, $one_meaning:literal
+                $one_takes:ident => $one_gives:ident, $one_launch:ident, $one_capacity:ident, $one_meaning:literal
                 $(also [$($one_other:expr),*])?
             ;)* })?
         )*
@@ -158,19 +158,19 @@ macro_rules! ops {
             }
 
             /// The largest number of cells of its result's picture.
-            pub(super) fn room(self) -> Room {
-                use Room::*;
+            pub(super) fn capacity(self) -> CellCapacity {
+                use CellCapacity::*;
                 match self {
-                    $(Self::$un { .. } => $un_room,)*
+                    $(Self::$un { .. } => $un_capacity,)*
                     $(
                         $(Self::$op $({ $($arg),+ })? => {
                             $($(
                                 let $arg = u32::from($arg.number().unsigned_abs());
                                 let _ = $arg;
                             )+)?
-                            $room
+                            $capacity
                         })*
-                        $($(Self::$choice($choice::$one) => $one_room,)*)?
+                        $($(Self::$choice($choice::$one) => $one_capacity,)*)?
                     )*
                 }
             }

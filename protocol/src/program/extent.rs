@@ -7,7 +7,7 @@ use crate::limits::GRID_CELLS_MAX;
 
 use super::kind::{Kind, Type};
 use super::ops::Op;
-use super::table::Room;
+use super::table::CellCapacity;
 
 /// A value that may need as many cells as the largest grid gets that many, whatever its input.
 const WHOLE: u32 = 4_096;
@@ -127,24 +127,26 @@ impl Extent {
     /// the argument's ground if `op` makes a picture from that.
     pub(super) fn after(self, op: Op, gives: Type) -> Self {
         let width = gives.tuple.map_or(1, u32::from);
-        let room = op.room();
-        let in_place = self.in_place && room == Room::Keeps;
+        let capacity = op.capacity();
+        let in_place = self.in_place && capacity == CellCapacity::Keeps;
         let moved = Self { width, in_place, aligned: self.aligned && width == self.width, ..self };
         let by = |factor: u32| {
             let (per_cell, per_value) = (self.per_cell, self.per_value);
             moved.sized(per_cell.saturating_mul(factor), per_value.saturating_mul(factor))
         };
-        match room {
-            Room::Keeps | Room::Within => moved,
-            Room::Times(factor) => by(factor),
-            Room::Cells(cells) => moved.sized(0, cells),
-            Room::Outline => {
+        match capacity {
+            CellCapacity::Keeps | CellCapacity::Within => moved,
+            CellCapacity::Times(factor) => by(factor),
+            CellCapacity::Cells(cells) => moved.sized(0, cells),
+            CellCapacity::Outline => {
                 // (h + 2)(w + 2) is at most 5hw + 4.
                 let outlined = by(5);
                 outlined.sized(outlined.per_cell, outlined.per_value + 4)
             }
             // The grids of a tuple have the item's cells between them.
-            Room::Joined => moved.sized(self.per_cell, self.per_value.saturating_mul(self.width)),
+            CellCapacity::Joined => {
+                moved.sized(self.per_cell, self.per_value.saturating_mul(self.width))
+            }
         }
     }
 
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn rooms_grow_as_pictures_may() {
+    fn capacities_grow_as_pictures_may() {
         let cases = [
             ("upscale(3)", (9, 0, true)),
             ("upscale(2) | hupscale(5)", (20, 0, true)),
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn values_start_where_the_room_of_those_before_them_ends() {
+    fn values_start_where_the_capacity_of_those_before_them_ends() {
         // Three items. A pair has two grids, and its second may be missing.
         let (singles, pairs) = ([0, 7, 8, 20], [0, 7, 7, 8, 20, 33, 34]);
         for text in ["upscale(3)", "hsplit(4)", "asobject | outbox", "hsplit(3) | apply(trim)"] {
@@ -258,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_has_room_for_more_than_the_largest_grid() {
+    fn no_value_has_capacity_for_more_than_the_largest_grid() {
         let extent = extent("upscale(30)");
         assert_eq!(extent.clamped(900, 1).capacity(900, 1), 4_096);
         assert_eq!(extent.clamped(2, 1).capacity(2, 1), 1_800);

@@ -94,7 +94,7 @@ pub struct Step {
 impl Step {
     /// The capacity of its output pictures for `cells` cells and `items` items, in cells; 0 if it has none.
     #[must_use]
-    pub fn room(&self, cells: usize, items: usize) -> u64 {
+    pub fn capacity(&self, cells: usize, items: usize) -> u64 {
         if !self.gives.kind.is_picture() {
             return 0;
         }

@@ -8,8 +8,8 @@ use super::expand::ops;
 use super::kind::Kind;
 use super::parameter::{Accepts, Key, Parameter};
 use super::table::{
-    ARGUMENTS_MAX, Arguments, Gives, Launch, Makes, OpSpec, Room, Signature, Takes, Word, apply,
-    nth, other_name, packed,
+    ARGUMENTS_MAX, Arguments, CellCapacity, Gives, Launch, Makes, OpSpec, Signature, Takes, Word,
+    apply, nth, other_name, packed,
 };
 use crate::limits::{DOWNSCALE_MAX, GRID_CELLS_MAX, SHIFT_MAX, SIDE_MAX, SPLIT_MAX, UPSCALE_MAX};
 

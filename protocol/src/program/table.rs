@@ -84,7 +84,7 @@ pub enum Launch {
 
 /// The largest number of cells of an op's output picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
+pub(super) enum CellCapacity {
     /// As many as its input grid, in the same place.
     Keeps,
     /// At most as many as its input.

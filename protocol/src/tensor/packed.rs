@@ -70,21 +70,21 @@ impl TensorLayout {
     /// # Errors
     /// [`TensorError`] if the memory does not have a whole set of tensors.
     pub fn read(memory: &SharedSlice<'_>) -> Result<Self, TensorError> {
-        let room = memory.bytes();
-        let too_short = |want| TensorError::Memory { got: room, want };
+        let available = memory.bytes();
+        let too_short = |want| TensorError::Memory { got: available, want };
         let mut head = [0; HEAD_BYTES];
-        if room < HEAD_BYTES {
+        if available < HEAD_BYTES {
             return Err(too_short(HEAD_BYTES));
         }
         memory.read(0, &mut head);
         let header_bytes = Reader::new(&head).head()?.1;
-        if header_bytes > room {
+        if header_bytes > available {
             return Err(too_short(header_bytes));
         }
         let mut header = vec![0; header_bytes];
         memory.read(0, &mut header);
         let layout = Self::decode(&header)?;
-        if layout.bytes > room {
+        if layout.bytes > available {
             return Err(too_short(layout.bytes));
         }
         Ok(layout)
@@ -220,15 +220,15 @@ impl<'a> Packed<'a> {
     /// # Errors
     /// [`TensorError`] if there is no whole set.
     pub fn read(bytes: &'a [u8]) -> Result<Self, TensorError> {
-        let room = bytes.len();
+        let available = bytes.len();
         let want = match bytes.get(..HEAD_BYTES) {
             Some(head) => Reader::new(head).head()?.1,
             None => HEAD_BYTES,
         };
-        let header = bytes.get(..want).ok_or(TensorError::Memory { got: room, want })?;
+        let header = bytes.get(..want).ok_or(TensorError::Memory { got: available, want })?;
         let layout = TensorLayout::decode(header)?;
-        if layout.bytes > room {
-            return Err(TensorError::Memory { got: room, want: layout.bytes });
+        if layout.bytes > available {
+            return Err(TensorError::Memory { got: available, want: layout.bytes });
         }
         Ok(Self { layout, bytes })
     }

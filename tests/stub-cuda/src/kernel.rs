@@ -17,7 +17,7 @@ use gridpool_kernels::argument::{
 };
 use gridpool_kernels::chaos::ChaosKernel;
 use gridpool_kernels::module::{KERNELS, TILE_VALUES};
-use gridpool_kernels::part::{Part, Run};
+use gridpool_kernels::part::{ItemSpan, Part};
 use gridpool_kernels::reference::Evaluator;
 use gridpool_protocol::batch::BatchLayout;
 use gridpool_protocol::chaos::DeviceFault;
@@ -331,7 +331,7 @@ impl Device<'_> {
 
     /// Writes an evaluator's results: its value `at` is value `indexes[at]` of the launch.
     fn put_all(&mut self, made: &mut Evaluator, indexes: &[usize]) -> Result<(), Illegal> {
-        made.finish(&PACKED, &Run { items: 0..0, cells: 0..0 });
+        made.finish(&PACKED, &ItemSpan { items: 0..0, cells: 0..0 });
         let status = made.part(Part::Status).as_chunks::<2>().0;
         let shapes = made.part(Part::Shapes).as_chunks::<2>().0;
         let part = |part, per_value: usize, at: usize| {

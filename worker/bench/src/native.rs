@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use gridpool_kernels::part::{Part, Run};
+use gridpool_kernels::part::{ItemSpan, Part};
 use gridpool_kernels::reference::Evaluator;
 use gridpool_protocol::batch::{BatchError, GridBatch};
 use gridpool_protocol::output::{OutputLayout, Outputs};
@@ -28,7 +28,7 @@ pub(super) struct Library {
     program: Program,
     batch: Arc<GridBatch>,
     layout: OutputLayout,
-    chunks: Vec<Run>,
+    chunks: Vec<ItemSpan>,
     output: Vec<u8>,
 }
 
@@ -70,7 +70,7 @@ pub fn outputs(program: &Program, batch: Arc<GridBatch>) -> Result<Outputs, Batc
 }
 
 /// Neighbouring items with about [`CHUNK_CELLS`] cells each.
-fn chunks(batch: &GridBatch) -> Vec<Run> {
+fn chunks(batch: &GridBatch) -> Vec<ItemSpan> {
     let width = batch.grids_per_item() as usize;
     let offsets = batch.tables().offsets();
     let mut chunks = Vec::new();
@@ -80,7 +80,7 @@ fn chunks(batch: &GridBatch) -> Vec<Run> {
         let rest = &offsets[width * start + 1..];
         let grids = rest.partition_point(|&end| end as usize - first <= CHUNK_CELLS);
         let end = start + (grids / width).max(1);
-        chunks.push(Run { items: start..end, cells: first..offsets[width * end] as usize });
+        chunks.push(ItemSpan { items: start..end, cells: first..offsets[width * end] as usize });
         start = end;
     }
     chunks
@@ -91,7 +91,7 @@ fn run_chunk(
     program: &Program,
     batch: &GridBatch,
     layout: &OutputLayout,
-    chunk: &Run,
+    chunk: &ItemSpan,
     output: &SharedSlice<'_>,
 ) {
     let width = batch.grids_per_item() as usize;

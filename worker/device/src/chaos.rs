@@ -9,7 +9,7 @@ pub(crate) mod process;
 
 use std::sync::Arc;
 
-use gridpool_kernels::part::{Part, Run};
+use gridpool_kernels::part::{ItemSpan, Part};
 use gridpool_protocol::chaos::{ChaosFault, DeviceFault, ReplyFault};
 use gridpool_protocol::receipt::DeviceInfo;
 use gridpool_protocol::shared::SharedSlice;
@@ -116,9 +116,9 @@ fn flip_a_bit(attempt: &GridAttempt<'_>) {
     attempt.input().read(batch.offsets().start + 4 * grid, &mut offset);
     // The client may have changed the offset meanwhile; `contains` below rejects what lies outside.
     let cells = u32::from_le_bytes(offset) as usize;
-    let run = Run { items: attempt.items(), cells: cells..cells };
+    let items = ItemSpan { items: attempt.items(), cells: cells..cells };
     let mut places = PLAIN_PARTS.into_iter().filter_map(|part| {
-        let place = part.span(layout, &run)?.start;
+        let place = part.span(layout, &items)?.start;
         part.range(layout).contains(&place).then_some(place)
     });
     if let Some(place) = places.next() {

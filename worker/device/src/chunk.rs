@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use gridpool_kernels::part::Run;
+use gridpool_kernels::part::ItemSpan;
 use gridpool_protocol::batch::tables::{read_range, shift_offsets};
 use gridpool_protocol::program::Program;
 
@@ -33,9 +33,9 @@ pub(crate) struct Span {
 pub(crate) struct Piece {
     pub(crate) attempt: usize,
     /// In the attempt's batch.
-    pub(crate) of_batch: Run,
+    pub(crate) of_batch: ItemSpan,
     /// In the chunk.
-    pub(crate) of_chunk: Run,
+    pub(crate) of_chunk: ItemSpan,
 }
 
 /// Items and cells, counted from the start of a chunk.
@@ -152,11 +152,11 @@ impl<'a> Feed<'a> {
                 shift_offsets(&mut offsets[..=taken * per_item], by);
                 pieces.push(Piece {
                     attempt,
-                    of_batch: Run {
+                    of_batch: ItemSpan {
                         items: items.start..items.start + taken,
                         cells: cells.start..end,
                     },
-                    of_chunk: Run {
+                    of_chunk: ItemSpan {
                         items: size.items..after.items,
                         cells: size.cells..after.cells,
                     },
@@ -212,7 +212,7 @@ fn is_within(program: &Program, Size { items, cells }: Size, limits: ChunkLimits
         && program
             .steps()
             .iter()
-            .all(|step| may_have(items * step.gives.width(), step.room(cells, items)))
+            .all(|step| may_have(items * step.gives.width(), step.capacity(cells, items)))
 }
 
 /// A number of cells; a batch has at most 2^30.

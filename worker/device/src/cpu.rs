@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use gridpool_kernels::part::{Part, Run};
+use gridpool_kernels::part::{ItemSpan, Part};
 use gridpool_kernels::reference::{self, Evaluator};
 use gridpool_protocol::chaos::DeviceFault;
 use gridpool_protocol::ids::DeviceKind;
@@ -216,7 +216,7 @@ fn run_chunk(
     evaluator: &mut Evaluator,
     dispatch: &GridDispatch<'_>,
     attempt: &GridAttempt<'_>,
-    chunk: &Run,
+    chunk: &ItemSpan,
     shapes: &[[u8; 2]],
     tally: &mut Tally,
 ) -> Result<u32, Fault> {

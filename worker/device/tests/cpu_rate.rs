@@ -1,10 +1,10 @@
 //! Compares the CPU device with the bare library on the same grids and cores. It asserts no times: run it
 //! and read the output.
 //!
-//! `cargo test --release -p gridpool-device --test cpu_rate -- --ignored --nocapture`
+//! `GRIDPOOL_ARC=FOLDER cargo test --release -p gridpool-device --test cpu_rate -- --ignored --nocapture`
 
+use std::env;
 use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
@@ -13,7 +13,7 @@ use gridpool_device::device::{Device, GridAttempt, GridDispatch};
 use gridpool_device::self_test::{run_batch, self_test};
 use gridpool_ipc::clock;
 use gridpool_kernels::known_answer::{self, KNOWN_ANSWERS};
-use gridpool_kernels::part::{Part, Run};
+use gridpool_kernels::part::{ItemSpan, Part};
 use gridpool_kernels::reference::{Evaluator, symmetry};
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::output::{OutputLayout, Outputs};
@@ -21,7 +21,7 @@ use gridpool_protocol::program::{Program, Symmetry, Ties};
 use gridpool_protocol::shared::SharedSlice;
 use rayon::prelude::*;
 
-/// The public ARC tasks, again and again.
+/// How often the batch repeats the ARC tasks.
 const TIMES: usize = 20;
 /// Cells that a thread of the bare loop takes at once.
 const CHUNK_CELLS: usize = 32 * 1024;
@@ -29,8 +29,8 @@ const CHUNK_CELLS: usize = 32 * 1024;
 const REPETITIONS: usize = 9;
 
 fn grids() -> Vec<Grid> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/arc/training");
-    let entries = fs::read_dir(&folder).expect("the ARC tasks lie beside the repository");
+    let folder = env::var_os("GRIDPOOL_ARC").expect("GRIDPOOL_ARC names a folder of ARC tasks");
+    let entries = fs::read_dir(folder).expect("the folder of ARC tasks can be listed");
     let mut grids = Vec::new();
     for path in entries.map(|entry| entry.expect("an entry can be read").path()) {
         let text = fs::read(path).expect("a task can be read");
@@ -57,7 +57,7 @@ fn seconds(run: impl FnOnce()) -> f64 {
 }
 
 /// The library over the batch, each thread with an evaluator of its own.
-fn bare(program: &Program, batch: &GridBatch, chunks: &[Run], output: &SharedSlice<'_>) {
+fn bare(program: &Program, batch: &GridBatch, chunks: &[ItemSpan], output: &SharedSlice<'_>) {
     let layout = OutputLayout::new(program, batch.layout().expect("it has grids"));
     let layout = layout.expect("the result fits a job");
     chunks.par_iter().for_each_init(Evaluator::default, |evaluator, chunk| {
@@ -78,7 +78,7 @@ fn bare(program: &Program, batch: &GridBatch, chunks: &[Run], output: &SharedSli
 }
 
 /// Runs the function alone, from the batch's cells to others: no check, no statuses, no shapes.
-fn barest(batch: &GridBatch, chunks: &[Run], to: &mut [u8]) {
+fn barest(batch: &GridBatch, chunks: &[ItemSpan], to: &mut [u8]) {
     let mut rest = to;
     let mut places = Vec::new();
     for chunk in chunks {
@@ -96,14 +96,14 @@ fn barest(batch: &GridBatch, chunks: &[Run], to: &mut [u8]) {
     });
 }
 
-fn chunks(batch: &GridBatch) -> Vec<Run> {
+fn chunks(batch: &GridBatch) -> Vec<ItemSpan> {
     let offsets = batch.tables().offsets();
     let (mut chunks, mut start) = (Vec::new(), 0);
     while start < batch.len() {
         let first = offsets[start] as usize;
         let fits = |&end: &u32| end as usize - first <= CHUNK_CELLS;
         let end = start + offsets[start + 1..].partition_point(fits).max(1);
-        chunks.push(Run { items: start..end, cells: first..offsets[end] as usize });
+        chunks.push(ItemSpan { items: start..end, cells: first..offsets[end] as usize });
         start = end;
     }
     chunks

@@ -238,7 +238,7 @@ impl OpChecker<'_> {
                     BatchError::Items { .. }
                     | BatchError::Cells { .. }
                     | BatchError::Values { .. }
-                    | BatchError::Room { .. },
+                    | BatchError::Capacity { .. },
                 ) if items > 1 => {
                     halve(&mut parts, start, items);
                     findings.is_split(size);

@@ -4,7 +4,7 @@ use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Kind;
 
 use super::{Evaluator, Measured, area};
-use crate::part::{Part, Run};
+use crate::part::{ItemSpan, Part};
 
 /// Parts whose bytes differ from the memory that steps work on.
 #[derive(Clone, Debug, Default)]
@@ -17,12 +17,12 @@ pub(super) struct ResultParts {
 }
 
 impl Evaluator {
-    /// Assembles the parts of the result, after the last step. `run` was loaded from the batch that `layout` is
+    /// Assembles the parts of the result, after the last step. `span` was loaded from the batch that `layout` is
     /// for.
     ///
     /// # Panics
-    /// If the run is not one of that batch.
-    pub fn finish(&mut self, layout: &OutputLayout, run: &Run) {
+    /// If `span` is not of that batch.
+    pub fn finish(&mut self, layout: &OutputLayout, span: &ItemSpan) {
         let pictures = match self.kind {
             Kind::Colors | Kind::Flag | Kind::Number | Kind::Vector => return,
             Kind::Grid => &mut self.grids,
@@ -39,7 +39,7 @@ impl Evaluator {
         };
         if layout.is_packed() {
             pictures.close_gaps();
-            let start = run.cell_range(layout).start;
+            let start = span.cell_range(layout).start;
             self.parts.offsets.clear();
             self.parts.offsets.extend((0..pictures.len()).map(|value| {
                 let offset = start + pictures.place(value).start;

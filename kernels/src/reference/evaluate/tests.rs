@@ -163,17 +163,17 @@ fn batch_of(program: &Program) -> GridBatch {
     if program.takes() == Type::PAIR { pair_batch() } else { batch() }
 }
 
-fn run(evaluator: &mut Evaluator, program: &Program, batch: &GridBatch, run: &Run) {
+fn run(evaluator: &mut Evaluator, program: &Program, batch: &GridBatch, span: &ItemSpan) {
     let layout = OutputLayout::new(program, batch.layout().unwrap()).unwrap();
     let width = batch.grids_per_item() as usize;
-    let shapes = &batch.tables().shapes()[run.items.start * width..run.items.end * width];
-    let cells = &batch.cells()[run.cells.clone()];
+    let shapes = &batch.tables().shapes()[span.items.start * width..span.items.end * width];
+    let cells = &batch.cells()[span.cells.clone()];
     evaluator.load(width, shapes, |to| to.copy_from_slice(cells));
     evaluator.validate();
     for (at, step) in program.steps().iter().enumerate() {
         evaluator.apply(step, at, program.ties());
     }
-    evaluator.finish(&layout, run);
+    evaluator.finish(&layout, span);
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn an_evaluator_keeps_nothing_of_the_run_before() {
         let program = known.program();
         let batch = batch_of(&program);
         let layout = OutputLayout::new(&program, batch.layout().unwrap()).unwrap();
-        let all = Run { items: 0..batch.len(), cells: 0..batch.cells().len() };
+        let all = ItemSpan { items: 0..batch.len(), cells: 0..batch.cells().len() };
         let mut fresh = Evaluator::default();
         run(&mut used, &program, &batch, &all);
         run(&mut fresh, &program, &batch, &all);
@@ -194,7 +194,7 @@ fn an_evaluator_keeps_nothing_of_the_run_before() {
 }
 
 #[test]
-fn runs_put_together_are_the_whole() {
+fn spans_put_together_are_the_whole() {
     for known in KNOWN_ANSWERS {
         let program = known.program();
         let batch = batch_of(&program);
@@ -206,7 +206,7 @@ fn runs_put_together_are_the_whole() {
         for start in (0..batch.len()).step_by(3) {
             let end = batch.len().min(start + 3);
             let cell = |item: usize| batch.tables().offsets()[item * width] as usize;
-            let piece = Run { items: start..end, cells: cell(start)..cell(end) };
+            let piece = ItemSpan { items: start..end, cells: cell(start)..cell(end) };
             run(&mut evaluator, &program, &batch, &piece);
             for part in Part::ALL {
                 if let Some(span) = part.span(&layout, &piece) {
@@ -215,9 +215,9 @@ fn runs_put_together_are_the_whole() {
                 }
             }
         }
-        let runs = Outputs::new(program, Arc::new(batch), bytes).unwrap();
+        let joined = Outputs::new(program, Arc::new(batch), bytes).unwrap();
         for item in 0..whole.len() {
-            assert_eq!(runs.item(item).unwrap(), whole.item(item).unwrap(), "{}", known.text);
+            assert_eq!(joined.item(item).unwrap(), whole.item(item).unwrap(), "{}", known.text);
         }
     }
 }
@@ -229,7 +229,7 @@ fn packed_values_lie_without_gaps_even_after_failures() {
     let grids = [&["1111", "1001", "1111"], &["1111", "1221", "1111"], &["1111", "1341", "1111"]];
     let batch = GridBatch::from_grids(&grids.map(|rows| grid(rows))).unwrap();
     let mut evaluator = Evaluator::default();
-    run(&mut evaluator, &program, &batch, &Run { items: 0..3, cells: 0..36 });
+    run(&mut evaluator, &program, &batch, &ItemSpan { items: 0..3, cells: 0..36 });
     assert_eq!(evaluator.part(Part::Cells), [3, 7]);
     assert_eq!(evaluator.part(Part::Shapes), [0, 0, 0, 0, 1, 2]);
     assert_eq!(evaluator.part(Part::Offsets), [0; 12]);

@@ -45,7 +45,7 @@ pub(super) fn areas(
         u32::from_le_bytes(bytes) as usize
     };
     let total = number(&staging[pass.area()]);
-    bound(total, pass.result.room())?;
+    bound(total, pass.result.capacity())?;
     let offsets = &staging[pass.part(Part::Offsets)];
     let start_of = |piece: &Piece| {
         let at = AREA_BYTES * piece.of_chunk.items.start * pass.result.width();

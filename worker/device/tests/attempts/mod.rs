@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use gridpool_device::device::{AttemptReport, Device, DispatchReport, GridAttempt, GridDispatch};
 use gridpool_device::fault::Fault;
-use gridpool_kernels::part::{Part, Run};
+use gridpool_kernels::part::{ItemSpan, Part};
 use gridpool_kernels::reference;
 use gridpool_protocol::batch::{BatchLayout, Grid, GridBatch};
 use gridpool_protocol::output::{OutputLayout, Outputs};
@@ -55,11 +55,11 @@ impl AttemptData {
     }
 
     /// Where its items and their cells lie in the batch.
-    fn run(&self) -> Run {
+    fn span(&self) -> ItemSpan {
         let per_item = self.batch.grids_per_item() as usize;
         let cells_before = |item: usize| self.batch.tables().offsets()[item * per_item] as usize;
         let cells = cells_before(self.items.start)..cells_before(self.items.end);
-        Run { items: self.items.clone(), cells }
+        ItemSpan { items: self.items.clone(), cells }
     }
 
     /// Checks that its items have the reference's results, that `work` counts their errors, and that nothing
@@ -77,7 +77,7 @@ impl AttemptData {
         assert_eq!(work.item_errors, errors, "{text}");
         let mut others = self.output.clone();
         for part in Part::ALL {
-            if let Some(own) = part.span(&self.result(), &self.run()) {
+            if let Some(own) = part.span(&self.result(), &self.span()) {
                 others[own].fill(UNTOUCHED);
             }
         }

@@ -85,10 +85,10 @@ fn exercise(
     // The remainder makes grids of one row, the last of them narrower.
     let (rows, narrow) = (rest / side, rest % side);
     let items = whole + rows + u32::from(narrow > 0);
-    let room = BatchLayout::new(items, 1, cells).map_err(ClientError::from)?;
+    let capacity = BatchLayout::new(items, 1, cells).map_err(ClientError::from)?;
     let blank = [0; GRID_CELLS_MAX];
     let narrow_side = u8::try_from(narrow).expect("it is less than a side");
-    let loaded = client.build(room, |batch| {
+    let loaded = client.build(capacity, |batch| {
         (0..whole).try_for_each(|_| batch.push(SIDE, SIDE, &blank))?;
         (0..rows).try_for_each(|_| batch.push(1, SIDE, &blank[..usize::from(SIDE)]))?;
         if narrow > 0 {

@@ -85,7 +85,7 @@ pub(super) fn grids() -> Check {
         refused!(
             "a result that is too large",
             result,
-            BatchError::Room { .. } | BatchError::Values { .. }
+            BatchError::Capacity { .. } | BatchError::Values { .. }
         ),
     ];
     check("grid shapes, by the client", &cases)

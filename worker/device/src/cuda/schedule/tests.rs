@@ -167,7 +167,7 @@ fn written(
 
 /// The parts that the three packing kernels write.
 fn packed(memory: &Memory, argument: &StepArgument) -> Vec<(DeviceAddress, usize)> {
-    let (values, capacity) = (argument.values as usize, memory.result.room());
+    let (values, capacity) = (argument.values as usize, memory.result.capacity());
     let planes = [argument.to.cells, argument.packed_low, argument.packed_high];
     let sums = values.div_ceil(TILE_VALUES as usize) + 1;
     let others = [(argument.places, 4 * values), (argument.sums, 4 * sums)];
