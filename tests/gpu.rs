@@ -145,13 +145,13 @@ fn pairs(pairs: &[(Grid, Option<Grid>)]) -> GridBatch {
 }
 
 fn arc_grids() -> Option<GridBatch> {
-    let tasks = tasks::arc_training()?;
+    let tasks = tasks::arc_tasks()?;
     let all: Vec<Grid> = tasks.into_iter().flat_map(|task| task.grids).collect();
     Some(grids(&all))
 }
 
 fn arc_pairs() -> Option<GridBatch> {
-    let tasks = tasks::arc_training()?;
+    let tasks = tasks::arc_tasks()?;
     let all: Vec<_> = tasks.into_iter().flat_map(|task| task.pairs).collect();
     Some(pairs(&all))
 }

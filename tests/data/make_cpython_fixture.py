@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes cpython.json: what real CPython says about colour sets, and about every op on small grids.
 
-    python3 tests/data/make_cpython_fixture.py                          # keeps the ARC digests it finds
-    python3 tests/data/make_cpython_fixture.py ../shared/arc/training   # makes the ARC digests again
+    python3 tests/data/make_cpython_fixture.py                     # keeps the ARC digests it finds
+    python3 tests/data/make_cpython_fixture.py "$GRIDPOOL_ARC"     # makes them again from a folder of tasks
 
 Needs CPython 3.8 or later and nothing else; the same seed gives the same file; the digests take
 some minutes. dsl.py says what the ops mean. The Rust oracle is compared with the file by

@@ -1,4 +1,4 @@
-//! ARC task files: our own in `tests/data/tasks`, and the public training set if it is there.
+//! ARC task files: our own in `tests/data/tasks`, and the public training set in the folder `GRIDPOOL_ARC`.
 
 use std::env;
 use std::fs;
@@ -31,15 +31,22 @@ pub fn examples() -> Vec<Task> {
     in_folder(&data().join("tasks"))
 }
 
-/// The 400 ARC training tasks from `GRIDPOOL_ARC`, or else from `../shared/arc/training` beside the repository.
-/// `None` if the variable is not set and the default folder is absent.
+/// The folder of ARC tasks that the variable `GRIDPOOL_ARC` names, or `None` without it.
+///
+/// # Panics
+/// If the variable is not set and `GRIDPOOL_REQUIRE_ARC` is.
 #[must_use]
-pub fn arc_training() -> Option<Vec<Task>> {
-    if let Some(named) = env::var_os("GRIDPOOL_ARC") {
-        return Some(in_folder(&PathBuf::from(named)));
-    }
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/arc/training");
-    beside.is_dir().then(|| in_folder(&beside))
+pub fn arc_folder() -> Option<PathBuf> {
+    let named = env::var_os("GRIDPOOL_ARC").map(PathBuf::from);
+    let required = env::var_os("GRIDPOOL_REQUIRE_ARC").is_some();
+    assert!(named.is_some() || !required, "set GRIDPOOL_ARC to a folder of ARC tasks");
+    named
+}
+
+/// The tasks of [`arc_folder`].
+#[must_use]
+pub fn arc_tasks() -> Option<Vec<Task>> {
+    arc_folder().map(|folder| in_folder(&folder))
 }
 
 /// The folder `tests/data`.

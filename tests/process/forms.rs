@@ -1,16 +1,15 @@
 //! The 13 program forms of the ARC reports' benchmark ([`FORMS`]) on real pairs, by `submit` to a pool of
 //! processes: the results are right, and the receipt names the op that was launched.
 
-use std::env;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use gridpool_kernels::reference::run_batch;
 use gridpool_protocol::program::Program;
 use gridpool_tests::oracle::programs::FORMS;
+use gridpool_tests::oracle::tasks::arc_folder;
 use serde_json::Value;
 
-use crate::binaries::root;
 use crate::documents::{self, Item, batch, by_oracle, entry, items, placed, read};
 use crate::jobs::{data, program};
 use crate::pool::{Pool, cpu};
@@ -28,8 +27,8 @@ fn the_reports_forms_run_on_the_example_tasks_as_the_oracle_says() {
 
 #[test]
 fn the_reports_forms_run_on_every_arc_task_as_the_reference_says() {
-    let Some(folder) = arc_training() else {
-        return say("the ARC training tasks are absent: the forms ran on the examples alone");
+    let Some(folder) = arc_folder() else {
+        return say("GRIDPOOL_ARC is not set: the forms ran on the examples alone");
     };
     let pool = cpu(2).start();
     let paths = json_files(&folder);
@@ -77,12 +76,6 @@ fn runs(pool: &Pool, folder: &Path, program: &Program, ops: &[&str], want: &[Val
             assert!(launches >= times.max(1), "`{text}` did not launch {op}: {receipt}");
         }
     }
-}
-
-/// The folder that [`gridpool_tests::oracle::tasks::arc_training`] reads.
-fn arc_training() -> Option<PathBuf> {
-    let named = env::var_os("GRIDPOOL_ARC").map(PathBuf::from);
-    named.or_else(|| Some(root().join("../shared/arc/training")).filter(|beside| beside.is_dir()))
 }
 
 /// The tasks of a folder in the order of their names.

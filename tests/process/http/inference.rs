@@ -105,7 +105,7 @@ fn json_and_bytes_both_ways_give_the_oracle_s_results() {
 }
 
 #[test]
-fn the_request_of_the_readme_gives_a_quarter_turn() {
+fn the_request_of_the_book_gives_a_quarter_turn() {
     let pool = served(cpu(1));
     let body = std::fs::read(data("infer.json")).expect("the file is there");
     // Send it as curl does.
