@@ -53,9 +53,9 @@ impl Queue {
     }
 
     /// Waits until all texts are written, up to a timeout. Returns whether they are.
-    pub(super) fn flush(&self, patience: Duration) -> bool {
+    pub(super) fn flush(&self, timeout: Duration) -> bool {
         let is_left = |state: &mut QueueState| state.is_writing || !state.is_empty();
-        let waited = self.changed.wait_timeout_while(self.lock(), patience, is_left);
+        let waited = self.changed.wait_timeout_while(self.lock(), timeout, is_left);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 

@@ -1,4 +1,4 @@
-//! Who may have how much shared memory.
+//! The limits of shared memory, for each client and for all.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use gridpool_protocol::message::{Limit, Refusal};
 /// Arenas that one connection may have at a time; each costs a descriptor.
 pub(super) const CLIENT_ARENAS_MAX: usize = 128;
 
-/// The share of the memory that was available at the start which all arenas together may take: one
-/// half. One client may take half of that.
+/// All arenas together may take half of the memory that was available at the start. One client may take half of
+/// that.
 const POOL_SHARE: u64 = 2;
 const CLIENT_SHARE: u64 = 2;
 
@@ -25,8 +25,8 @@ pub(super) struct Budget {
     arenas: AtomicUsize,
 }
 
-/// An arena, counted for as long as the supervisor holds it. What clients and workers still map after
-/// that is not counted.
+/// An arena. It counts against the limit while the supervisor holds it, and not while only clients and workers
+/// still map it.
 #[derive(Debug)]
 pub(super) struct ClientArena {
     arena: Arena,

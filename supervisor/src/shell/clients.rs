@@ -30,7 +30,7 @@ use gridpool_core::event::{ClientEvent, Event, JobRequest};
 /// Descriptors that a connection takes, its arenas apart.
 pub(super) const DESCRIPTORS_PER_CLIENT: usize = 2;
 
-/// Takes in a connection.
+/// Starts the thread of a connection.
 pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> {
     let id = ClientId(shared.next_id());
     let outbox = Outbox::new(id, socket.try_clone()?, Arc::clone(&shared.outbox_bytes_high));
@@ -50,7 +50,7 @@ pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> 
     Ok(())
 }
 
-/// Counts a connection for as long as it has a thread.
+/// Counts a connection while it has a thread.
 struct Counted(Arc<Shared>);
 
 impl Counted {
@@ -131,7 +131,7 @@ impl Connection {
         }
     }
 
-    /// Reads messages until the client leaves; the error says what it did wrong.
+    /// Reads messages until the client disconnects. The error says how it broke the protocol.
     fn listen(&mut self) -> Result<(), String> {
         while self.outbox.wait_for_room() {
             match self.reader.read(None) {
@@ -211,13 +211,13 @@ impl Connection {
         }
     }
 
-    /// Says that a submission is not as it should be.
+    /// Refuses an invalid submission.
     fn refuse(&self, key: JobKey, why: String) {
         let refusal = Refusal::Invalid(why);
         self.tell(&ServerMessage::Refused { key, refusal });
     }
 
-    /// Hands a job that is as it should be to the core.
+    /// Hands a valid job to the core.
     fn accept(
         &self,
         mut request: JobRequest,
@@ -230,7 +230,7 @@ impl Connection {
         let held = Arc::new(held);
         let mut core = self.shared.lock();
         if core.pool.asks_for_content(&request) {
-            // Reading takes its time: here, on the client's own thread, and not under the lock.
+            // Hashing takes long: do it on the client's own thread, without the lock.
             drop(core);
             request.content = self.read(request.job, &held);
             core = self.shared.lock();
@@ -250,7 +250,7 @@ impl Connection {
         content.ok()
     }
 
-    /// Makes an arena, here on the client's own thread: committing memory takes its time.
+    /// Makes an arena, on the client's own thread: it takes long to commit memory.
     fn on_create_arena(&mut self, request: u64, bytes: u64) {
         let own = self.arenas.values().map(|arena| arena.bytes()).sum();
         let made = match self.shared.has_descriptors_for(1) {
@@ -272,7 +272,7 @@ impl Connection {
         }
     }
 
-    /// This connection has given an arena back.
+    /// Drops the connection's use of an arena.
     fn forget(&self, arena: ArenaId) {
         self.shared.lock().forget(arena);
     }
@@ -292,7 +292,7 @@ impl Connection {
         match codec::encode(message) {
             Ok(body) => self.outbox.send(frame::pack(&body, 0), None),
             Err(error) => {
-                tracing::error!(client = %self.id, %error, "a message that cannot be sent");
+                tracing::error!(client = %self.id, %error, "a message cannot be encoded");
                 self.outbox.close();
             }
         }

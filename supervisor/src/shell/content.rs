@@ -1,5 +1,6 @@
-//! What a job is, as a hash: read from its message or, through the descriptor, from its arena, which
-//! the supervisor never maps. Only jobs that are suspect, or look like one that was convicted, are read.
+//! The content hash of a job. The supervisor reads the content from the job's message or, through the
+//! descriptor, from its arena, which it never maps. It reads only suspects and jobs that look like one on the
+//! denylist.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -20,12 +21,12 @@ use gridpool_core::event::Event;
 /// Bytes read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Jobs to be read. At most one order stands for every live job, and their number has limits.
-pub(super) type Orders = Sender<(JobId, Arc<HeldJob>)>;
+/// Jobs to hash. Each live job is requested at most once at a time, and the number of live jobs is limited.
+pub(super) type Requests = Sender<(JobId, Arc<HeldJob>)>;
 
-/// The body of the hashing thread: until the pool is gone.
-pub(super) fn serve(orders: &Receiver<(JobId, Arc<HeldJob>)>, shared: &Shared) {
-    for (job, held) in orders {
+/// The body of the hashing thread. It ends with the pool.
+pub(super) fn serve(requests: &Receiver<(JobId, Arc<HeldJob>)>, shared: &Shared) {
+    for (job, held) in requests {
         let content = match hash(&held) {
             Ok(content) => Some(content),
             Err(error) => {
@@ -39,7 +40,7 @@ pub(super) fn serve(orders: &Receiver<(JobId, Arc<HeldJob>)>, shared: &Shared) {
     }
 }
 
-/// The hash over a job's work and input.
+/// Hashes a job's work and input.
 pub(super) fn hash(held: &HeldJob) -> io::Result<ContentHash> {
     let mut hash = Sha256::new();
     // Lengths first, so that no two jobs give the same bytes.

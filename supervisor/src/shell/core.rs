@@ -1,4 +1,4 @@
-//! What the shell's one lock guards: the pool's core, and everything that its actions act on.
+//! The data under the shell's one lock: the pool's core, and everything that its actions change.
 //! Performing an action never blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,50 +22,50 @@ use super::{Shared, notes};
 use gridpool_core::action::{self, Action, DeathReport, KillReason};
 use gridpool_core::event::{self, Event, Timestamp};
 
-/// What the lock guards: the core and everything that its actions act on.
+/// The data under the lock.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) pool: gridpool_core::Core,
     pub(super) clients: BTreeMap<ClientId, Outbox>,
     pub(super) payloads: BTreeMap<JobId, Arc<HeldJob>>,
-    /// The inline result of the answer that is being handled, for the verdict that it brings about.
+    /// The inline result of the answer that the core handles now. It goes out with the verdict.
     pub(super) output: Option<Inline>,
-    /// How many use an arena: the connection that has not given it back, and every job over it.
+    /// Users of each arena: the connection until it drops the arena, and every job that uses it.
     arenas: BTreeMap<ArenaId, usize>,
     pub(super) workers: BTreeMap<WorkerId, Link>,
-    /// Deaths that the core has told, for the threads that read the processes.
+    /// Death reports from the core, for the readers of the processes.
     pub(super) reports: BTreeMap<WorkerId, Box<DeathReport>>,
-    /// Workers that were ordered to end before their process was there.
+    /// Workers that the core stopped or killed before their process existed.
     pub(super) doomed: BTreeSet<WorkerId>,
-    /// What is done once the runs of an event are on their way; empty between events.
+    /// Actions to perform after the dispatches of an event. Empty between events.
     rest: Vec<Action>,
-    /// The moment that the timing thread sleeps until.
+    /// The time at which the timing thread wakes.
     pub(super) armed: Option<Timestamp>,
-    /// No worker can ever start: one sentence each.
+    /// Why no worker can ever start, one sentence for each.
     pub(super) misconfigured: Option<Vec<String>>,
-    /// The pool has left.
+    /// The pool has drained or stopped.
     pub(super) left: bool,
-    /// The caller does not wait for the pool any more.
+    /// [`Shell::wait`](super::Shell::wait) has returned.
     pub(super) is_over: bool,
-    /// Deaths that are dealt with and not in the log yet.
+    /// Deaths that the core has handled and that are not in the log yet.
     pub(super) untold: usize,
 }
 
-/// What lines about a job say of its worker where it has none, with 0 for its attempt.
+/// The worker in a log line about a job that has none. The attempt is then 0.
 pub(super) const NO_WORKER: &str = "none";
-/// A worker takes a request for late so much later than the core does.
+/// A worker counts a request as late this long after the core does.
 const LATER: Duration = Duration::from_millis(50);
 
-/// What the core does not look at: a job as it was submitted, and what that uses.
+/// A job as it was submitted, and the arenas that it uses. The core does not look at these.
 #[derive(Debug)]
 pub(super) struct HeldJob {
     pub(super) client: ClientId,
     pub(super) submission: Submission,
-    /// Its work as the core knows it: one for every way to write a program.
+    /// Its work as the core knows it: the same for every spelling of a program.
     pub(super) work: event::Work,
-    /// The arenas of its slices, kept whatever the client does.
+    /// The arenas of its slices. They live as long as the job, even if the client drops them.
     pub(super) arenas: BTreeMap<ArenaId, Arc<ClientArena>>,
-    /// When it was handed to the core: what is done before that takes its time.
+    /// When the core got it. Work before that does not count towards its deadline.
     pub(super) accepted: OnceLock<Instant>,
 }
 
@@ -89,9 +89,9 @@ impl Core {
         }
     }
 
-    /// Hands one event to the core and performs what comes out: the runs first, since a device waits
-    /// for them, then the rest. Both in order; none of the rest undoes what a run needs, because the
-    /// core finishes no job that it sends.
+    /// Hands one event to the core and performs its actions: first the dispatches, because devices wait for
+    /// them, then the rest, each in order. No other action undoes what a dispatch needs: the core never
+    /// dispatches a job and finishes it in the same event.
     pub(super) fn handle(&mut self, shared: &Shared, now: Timestamp, event: Event) {
         self.pool.handle(now, event);
         let mut rest = std::mem::take(&mut self.rest);
@@ -125,8 +125,8 @@ impl Core {
             Action::Dispatch { worker, attempts } => self.dispatch(worker, &attempts),
             Action::Finish { client, job, key, receipt } => self.finish(client, job, key, receipt),
             Action::HashContent { job } => {
-                let order = (job, Arc::clone(&self.payloads[&job]));
-                shared.hasher.send(order).expect("the hashing thread lives as long as the pool");
+                let request = (job, Arc::clone(&self.payloads[&job]));
+                shared.hasher.send(request).expect("the hashing thread lives as long as the pool");
             }
             Action::Helper(helper, action) => shared.perform_helper(helper, action),
             Action::Kill { worker, reason } => self.kill(worker, reason),
@@ -157,9 +157,9 @@ impl Core {
                 self.tell(client, &ServerMessage::Denied { request, refusal });
             }
             Action::Spawn { worker, models } => {
-                // The queue has room for two orders per slot; the core gives one at a time.
-                let order = (worker, models);
-                shared.spawner.try_send(order).expect("the spawner takes every order");
+                // The queue holds two requests per slot. The core starts one worker of a slot at a time.
+                let request = (worker, models);
+                shared.spawner.try_send(request).expect("the spawner takes every request");
             }
             Action::Stop { worker } if self.workers.contains_key(&worker) => {
                 self.with_link(worker, |link| link.stop());
@@ -171,10 +171,10 @@ impl Core {
         }
     }
 
-    /// A job has its verdict: tells its client, and forgets the payload.
+    /// Sends a verdict to its client, and drops the job.
     fn finish(&mut self, client: Option<ClientId>, job: JobId, key: JobKey, receipt: Box<Receipt>) {
         self.discard(job);
-        // At most one verdict is OK for each answer, and none without one.
+        // Each answer brings about at most one OK verdict, and there is no OK verdict without an answer.
         let ok = receipt.verdict == Verdict::Ok;
         let output = if ok { self.output.take() } else { None };
         let (verdict, reason) = (receipt.verdict, &*receipt.reason);
@@ -200,7 +200,7 @@ impl Core {
         kill(worker, link);
     }
 
-    /// Sends a worker attempts to run together. Those at one work go in one message.
+    /// Sends a worker attempts to run together. Attempts with the same work go in one message.
     fn dispatch(&mut self, worker: WorkerId, attempts: &[action::Assignment]) {
         for sent in attempts {
             let AttemptId { job, number: attempt } = sent.attempt;
@@ -219,32 +219,32 @@ impl Core {
         }
     }
 
-    /// Keeps a job, and its arenas for as long.
+    /// Keeps a job and its arenas until the job is discarded.
     pub(super) fn hold(&mut self, job: JobId, held: Arc<HeldJob>) {
         held.accepted.get_or_init(clock::now);
         held.arenas.keys().for_each(|&arena| self.use_arena(arena));
         self.payloads.insert(job, held);
     }
 
-    /// A job that has no verdict yet, as it was submitted.
+    /// The submission of a job that has no verdict yet.
     pub(super) fn submission_of(&self, job: JobId) -> Option<&Submission> {
         self.payloads.get(&job).map(|held| &held.submission)
     }
 
-    /// Forgets a job, and the arenas that only it still used.
+    /// Drops a job, and the arenas that no other user has.
     fn discard(&mut self, job: JobId) {
         let Some(held) = self.payloads.remove(&job) else { return };
         held.arenas.keys().for_each(|&arena| self.forget(arena));
     }
 
-    /// A connection or a job uses an arena, until [`Core::forget`].
+    /// Counts a user of an arena, a connection or a job, until [`Core::forget`].
     pub(super) fn use_arena(&mut self, arena: ArenaId) {
         *self.arenas.entry(arena).or_default() += 1;
     }
 
-    /// A connection or a job does not use an arena any more. The last of them has every worker unmap it.
+    /// A connection or a job no longer uses an arena. After the last one, every worker unmaps the arena.
     pub(super) fn forget(&mut self, arena: ArenaId) {
-        let uses = self.arenas.get_mut(&arena).expect("an arena is given back by who uses it");
+        let uses = self.arenas.get_mut(&arena).expect("only a user of an arena forgets it");
         *uses -= 1;
         if *uses > 0 {
             return;
@@ -255,7 +255,7 @@ impl Core {
         }
     }
 
-    /// A worker's process is there now.
+    /// A worker's process exists now.
     pub(super) fn link(&mut self, worker: WorkerId, link: Link) {
         if self.doomed.remove(&worker) {
             kill(worker, &link);
@@ -278,7 +278,7 @@ impl Core {
         match codec::encode(message) {
             Ok(body) => outbox.send(frame::pack(&body, 0), None),
             Err(error) => {
-                tracing::error!(%client, %error, "a message that cannot be sent");
+                tracing::error!(%client, %error, "a message cannot be encoded");
                 outbox.close();
             }
         }
@@ -286,12 +286,12 @@ impl Core {
 }
 
 impl HeldJob {
-    /// An attempt at it, as a worker is told.
+    /// The assignment that tells a worker of an attempt at this job.
     fn assign(&self, sent: &action::Assignment, now: Instant) -> Assignment {
         let &action::Assignment { attempt, shard } = sent;
         let Submission { payload, terms, .. } = &self.submission;
         let late_at = *self.accepted.get_or_init(|| now) + terms.deadline();
-        // A little later than here: who drops it as late drops what has its verdict.
+        // A little later than the core's deadline: so a worker never drops a request that has no verdict yet.
         let left = (late_at.saturating_duration_since(now) + LATER).as_millis();
         Assignment {
             attempt,
@@ -304,8 +304,8 @@ impl HeldJob {
     }
 }
 
-/// Does something with a worker's link; a worker that lives and cannot be spoken to is killed. In
-/// either case its reader reports the end.
+/// Does something with a worker's link. If the worker lives and does not read its channel, kills it. Its reader
+/// reports the end.
 fn act(
     workers: &mut BTreeMap<WorkerId, Link>,
     worker: WorkerId,

@@ -1,5 +1,5 @@
-//! One block of the log for the death of a worker: everything that is known of it, in one place. What is
-//! said comes from the core and from the process; here it is only put into words.
+//! One log block for the death of a worker, with all that the core and the shell know of it. This file only puts
+//! it into words.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use crate::logging;
 use gridpool_core::action::{DeathReport, Disposition, LostAttempt, Next};
 use gridpool_core::event::ExitStatus;
 
-/// Columns before what is said of a thing, the name of the thing included.
+/// Columns before the text of a line, including the name of the line.
 const INDENT: usize = 15;
 
-/// A death, and what only the shell knows of it.
+/// A death, with what only the shell knows of it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Death {
     pub(super) report: DeathReport,
     pub(super) pid: u32,
-    /// Who has ordered a signal for it, and which.
+    /// The client that asked for a signal to it, and the signal.
     pub(super) ordered: Option<(ClientId, i32)>,
-    /// The attempt that has met the fault, as the worker says.
+    /// The attempt that met the fault, from the worker's message.
     pub(super) met_by: Option<AttemptId>,
     /// The last lines of its standard error.
     pub(super) stderr: Vec<String>,
@@ -52,7 +52,7 @@ pub(super) fn tell(death: &Death) {
     }
 }
 
-/// The block for people: lines of a name and what is said of it, each after an end of a line.
+/// The block for people. Each line starts with a line break and a name.
 fn human(told: &Death) -> String {
     let Death { report: death, ordered, met_by, stderr, .. } = told;
     let mut text = String::new();
@@ -75,7 +75,7 @@ fn human(told: &Death) -> String {
     }
     say("life", &life(death));
     for lost in &death.attempts {
-        say("job", &in_hand(lost));
+        say("job", &attempt(lost));
     }
     if death.attempts_more > 0 {
         say("job", &format!("and {} more", death.attempts_more));
@@ -95,7 +95,7 @@ fn how_it_ended(death: &DeathReport, ordered: Option<(ClientId, i32)>) -> String
     let status = death.exit.status;
     let by_order = ordered.filter(|&(_, signal)| status == ExitStatus::Signal(signal));
     let how = match (death.killed, status) {
-        // It was killed, and that was its end.
+        // The pool killed it, and it died of that.
         (Some(reason), ExitStatus::Signal(nix::libc::SIGKILL)) => {
             return format!("{}, by the pool: {reason}", words_of(status));
         }
@@ -113,7 +113,7 @@ fn how_it_ended(death: &DeathReport, ordered: Option<(ClientId, i32)>) -> String
     }
 }
 
-/// The number and the name of how it ended.
+/// The exit code or signal, with its name.
 fn words_of(status: ExitStatus) -> String {
     let name = |code: FaultCode| match code.meaning().name {
         name if name.is_empty() => String::new(),
@@ -157,7 +157,7 @@ fn life(death: &DeathReport) -> String {
     }
 }
 
-fn in_hand(lost: &LostAttempt) -> String {
+fn attempt(lost: &LostAttempt) -> String {
     let waited = if lost.waited { ", which had not begun" } else { "" };
     format!(
         "{}{waited}: {} ({})",
@@ -174,7 +174,7 @@ fn disposition_words(disposition: Disposition) -> String {
         Disposition::Over { verdict, by: None } => format!("had its verdict before: {verdict}"),
         Disposition::ShardOver => "this shard has ended, the job goes on".to_owned(),
         Disposition::Runs(worker) => format!("runs again, on {worker}"),
-        Disposition::Unheard => "has ended, and nobody waits for it".to_owned(),
+        Disposition::Unheard => "has ended, and no client waits for it".to_owned(),
         Disposition::Verdict(verdict) => format!("its verdict is {verdict}"),
         Disposition::Waits { suspects: 0 } => "waits to run again".to_owned(),
         Disposition::Waits { suspects: 1 } => "waits to run again, by itself".to_owned(),
@@ -217,7 +217,7 @@ fn what_comes(death: &DeathReport) -> String {
     }
 }
 
-/// Seconds with as many digits as say something.
+/// Seconds with the digits that matter.
 fn seconds(span: Duration) -> String {
     match span.as_secs_f64() {
         long if long >= 100.0 => format!("{long:.0} s"),
@@ -225,7 +225,7 @@ fn seconds(span: Duration) -> String {
     }
 }
 
-/// The same as fields of a JSON object. What is not there is `null`.
+/// The same as fields of a JSON object. Missing values are `null`.
 fn fields(told: &Death) -> Map<String, Value> {
     let Death { report: death, pid, ordered, met_by, stderr } = told;
     let device = &death.device;

@@ -1,5 +1,5 @@
-//! The supervisor's side of `gridpool gateway`: opens the socket for HTTP and has a helper process serve
-//! it. The socket is ours, so connections that come while there is no process wait.
+//! The supervisor's side of `gridpool gateway`, a helper process that serves HTTP. The supervisor opens the socket,
+//! so connections wait while there is no process.
 //!
 //! To the rest of the supervisor the gateway is a client like any other.
 
@@ -21,7 +21,7 @@ use gridpool_protocol::status::HttpStatus;
 use super::helper::{Post, Processes, Program, Spawned};
 use crate::logging;
 
-/// Why HTTP cannot be served where it should be.
+/// Why the socket for HTTP cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "HTTP cannot be served at {address}: name an address of this machine and a free port with --http, \
@@ -123,7 +123,7 @@ impl Program for Serving {
             .env(FORMAT_VARIABLE, logging::format().name())
             .process_group(0);
         let child = command.spawn()?;
-        // Its end of the link is the child's alone now, so that we see it close.
+        // Only the child holds its end of the link now, so we see it close.
         drop(command);
         Ok(Spawned { child, output: ours.try_clone()?, link: Some(ours) })
     }

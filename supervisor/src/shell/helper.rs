@@ -1,7 +1,7 @@
-//! The processes of a helper, one after the other: spawns, reads and kills them as the core orders, and
-//! tells it what they do. Which helper there is to be, and what it says, is in `gateway` and `monitor`.
+//! The processes of a helper, one after the other: spawns, reads and kills them when the core says so, and
+//! posts what they do. `gateway` and `monitor` say how each helper is started and what its lines mean.
 //!
-//! Nothing waits for a helper under the core's lock, and nothing of the pool depends on one.
+//! No thread waits for a helper under the core's lock, and no job depends on one.
 
 use std::io::{self, Read};
 use std::net::Shutdown;
@@ -18,21 +18,22 @@ use gridpool_core::event::{Helper, HelperEvent};
 use super::lines::{Lines, Next};
 use super::pidfd::PidFd;
 
-/// What is done with what a helper does.
+/// Hands a helper's event to the core.
 pub(super) type Post = Box<dyn Fn(HelperEvent) + Send>;
 
 /// What is special about a helper.
 pub(super) trait Program: Send + 'static {
-    /// What it writes lines to.
+    /// The pipe or socket that it writes lines to.
     type Output: Read + AsFd;
 
     /// Starts a process.
     fn spawn(&mut self) -> io::Result<Spawned<Self::Output>>;
 
-    /// A process has said this; whether it is a sign of life. The error is why it must not say that.
+    /// Handles a line from the process. Returns whether it is a sign of life; the error says why the line is
+    /// not of the protocol.
     fn on_line(&mut self, line: &[u8]) -> Result<bool, String>;
 
-    /// The process is of no more use.
+    /// The process is lost: it ended or broke the protocol.
     fn on_lost(&mut self) {}
 }
 
@@ -40,7 +41,7 @@ pub(super) trait Program: Send + 'static {
 pub(super) struct Spawned<Output> {
     pub(super) child: Child,
     pub(super) output: Output,
-    /// What tells it to end when it is shut down, if it is to be told.
+    /// The socket whose shutdown asks the process to end, if it has one.
     pub(super) link: Option<UnixStream>,
 }
 
@@ -55,7 +56,7 @@ pub(super) struct Processes {
 #[derive(Debug, Default)]
 struct State {
     process: Option<Process>,
-    /// The core has killed a process that is not there yet.
+    /// The core has killed a process that does not exist yet.
     is_doomed: bool,
 }
 
@@ -74,14 +75,14 @@ impl Processes {
         program: impl Program,
         post: Post,
     ) -> io::Result<Arc<Self>> {
-        // The core orders one process at a time.
-        let (starts, orders) = crossbeam_channel::bounded(1);
+        // The core starts one process at a time.
+        let (starts, requests) = crossbeam_channel::bounded(1);
         let processes = Arc::new(Self { helper, starts, state: Mutex::default() });
         let for_thread = Arc::clone(&processes);
         let name = helper.to_string().replace("the ", "");
         thread::Builder::new()
             .name(name)
-            .spawn(move || for_thread.serve_orders(&orders, program, &post))?;
+            .spawn(move || for_thread.serve_starts(&requests, program, &post))?;
         Ok(processes)
     }
 
@@ -94,14 +95,14 @@ impl Processes {
         self.lock().process.as_ref().map(|process| process.pid)
     }
 
-    /// Does what the core orders. Never blocks.
+    /// Performs an action of the core. Never blocks.
     pub(super) fn perform(&self, action: HelperAction) {
         let helper = self.helper;
         let mut state = self.lock();
         match action {
             HelperAction::Start => {
                 state.is_doomed = false;
-                self.starts.try_send(()).expect("one process is ordered at a time");
+                self.starts.try_send(()).expect("the core starts one process at a time");
             }
             HelperAction::Kill { reason } => {
                 match reason {
@@ -124,10 +125,10 @@ impl Processes {
         }
     }
 
-    /// The body of the thread: one process for each order.
-    fn serve_orders(&self, orders: &Receiver<()>, mut program: impl Program, post: &Post) {
+    /// The body of the thread: one process for each request.
+    fn serve_starts(&self, requests: &Receiver<()>, mut program: impl Program, post: &Post) {
         let helper = self.helper;
-        for () in orders {
+        for () in requests {
             let spawned = program.spawn().and_then(|spawned| self.take_up(spawned));
             let (mut child, pidfd, output) = match spawned {
                 Ok(spawned) => spawned,
@@ -149,7 +150,7 @@ impl Processes {
         }
     }
 
-    /// Makes a process known.
+    /// Keeps the process, so that the core can kill it.
     fn take_up<Output>(&self, spawned: Spawned<Output>) -> io::Result<(Child, PidFd, Output)> {
         let Spawned { mut child, output, link } = spawned;
         let open = || {
@@ -176,7 +177,7 @@ impl Processes {
     }
 }
 
-/// Reads what a process says until it is of no more use, and says why it is not.
+/// Reads a process's lines until the process is lost, and returns why.
 fn listen(
     lines: &mut Lines<impl Read + AsFd>,
     process: &PidFd,
@@ -188,11 +189,11 @@ fn listen(
             Ok(Next::Line(line)) => match program.on_line(&line) {
                 Ok(true) => post(HelperEvent::Heard),
                 Ok(false) => {}
-                Err(why) => return format!("it said what is no line of the protocol: {why}"),
+                Err(why) => return format!("it wrote a line that is not of the protocol: {why}"),
             },
             Ok(Next::Closed) => return "it ended".to_owned(),
-            Ok(Next::TooLong) => return "it said a line without an end".to_owned(),
-            Err(error) => return format!("what it says cannot be read: {error}"),
+            Ok(Next::TooLong) => return "it wrote a line that is too long".to_owned(),
+            Err(error) => return format!("its output cannot be read: {error}"),
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Lines from a process that may say anything, or nothing: each bounded, none awaited from a process that
-//! has ended.
+//! Lines from an untrusted process. Each has a maximum length. After the process has ended, it waits for no more.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -10,14 +9,14 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::pidfd::PidFd;
 
-/// What came of waiting for a line.
+/// The result of waiting for a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// A line, without its end.
     Line(Vec<u8>),
-    /// None, and none will come.
+    /// The process has ended, or closed its output.
     Closed,
-    /// One that is longer than any may be.
+    /// The line is longer than the limit.
     TooLong,
 }
 
@@ -25,7 +24,7 @@ pub(super) enum Next {
 #[derive(Debug)]
 pub(super) struct Lines<R> {
     source: R,
-    /// What was read and is no whole line yet.
+    /// Bytes that are not a whole line yet.
     rest: Vec<u8>,
 }
 
@@ -34,8 +33,8 @@ impl<R: Read + AsFd> Lines<R> {
         Self { source, rest: Vec::new() }
     }
 
-    /// Waits for the next line, until the process has ended. Another process that holds the other end
-    /// is not waited for.
+    /// Waits for the next line, until the process has ended. It does not wait for another process that still
+    /// holds the other end.
     pub(super) fn next(&mut self, process: &PidFd) -> io::Result<Next> {
         loop {
             if let Some(end) = self.rest.iter().position(|&byte| byte == b'\n') {
@@ -60,7 +59,7 @@ impl<R: Read + AsFd> Lines<R> {
         }
     }
 
-    /// Waits until there is something to read; `false` if the process has ended and there is nothing.
+    /// Waits until there are bytes to read. Returns `false` if there are none and the process has ended.
     fn wait(&self, process: &PidFd) -> io::Result<bool> {
         loop {
             let mut fds = [

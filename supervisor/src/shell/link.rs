@@ -19,13 +19,13 @@ use super::pidfd::PidFd;
 /// Arenas that one `Forget` names.
 const ARENAS_PER_FORGET: usize = 1_024;
 
-/// Why a worker cannot be spoken to.
+/// Why a message did not reach a worker.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkError {
-    /// It is ending: its reader reports the rest.
+    /// It is ending. Its reader reports that.
     #[error("the worker is gone")]
     Gone,
-    /// It lives and does not do its part: it must be killed.
+    /// It lives and does not read its channel: it must be killed.
     #[error("{0}")]
     Stuck(String),
 }
@@ -36,20 +36,20 @@ impl LinkError {
     }
 }
 
-/// One worker process. Nothing here ever blocks: of one that runs grids at most two `Dispatch`es, one `Forget`
-/// and one `Stop` are outstanding; of one that holds models as many `Dispatch`es as its window has, as many
-/// `Cancel`s, one `Model`, one `Forget` and one `Stop`. The largest of these fit the channel unread, and
-/// their arenas the lifeline; tests try both.
+/// One worker process. No method blocks, because the channel holds everything that can be outstanding. For the
+/// role `grid` that is two `Dispatch`es, one `Forget` and one `Stop`. For the role `infer` it is as many
+/// `Dispatch`es and as many `Cancel`s as its window, one `Model`, one `Forget` and one `Stop`. The lifeline
+/// holds their arenas. Tests send the largest of each.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) pid: u32,
-    /// Its beacon is lost: whatever is sent to it, it ends.
+    /// Its beacon is lost: it ends, whatever it is sent.
     pub(super) is_ending: bool,
-    /// Why it ends, as it says.
+    /// Its own reason for ending.
     pub(super) last_words: Option<String>,
-    /// Why the shell had to kill it, if it had.
+    /// Why the shell killed it, if it did.
     pub(super) rejected: Option<String>,
-    /// Who has ordered the latest signal for it, and which.
+    /// The latest signal that a client asked for, and the client.
     pub(super) ordered: Option<(ClientId, i32)>,
     pidfd: PidFd,
     lifeline: UnixStream,
@@ -59,7 +59,7 @@ pub(super) struct Link {
     /// Arenas that the worker should unmap once `Forgot` has answered the `Forget` before.
     forget_next: BTreeSet<ArenaId>,
     forget_outstanding: bool,
-    /// What its process holds, as it said last.
+    /// The resources of its process, from its latest report.
     pub(super) memory: WorkerMemory,
 }
 
@@ -122,12 +122,12 @@ impl Link {
         self.send(message)
     }
 
-    /// No answer to the attempt is wanted any more.
+    /// Withdraws an attempt: its answer is no longer needed.
     pub(super) fn withdraw(&self, attempt: AttemptId) -> Result<(), LinkError> {
         self.send(&ToWorker::Cancel { attempts: vec![attempt] })
     }
 
-    /// Has the worker change its models.
+    /// Sends a command about a model.
     pub(super) fn command(&self, message: &ToWorker) -> Result<(), LinkError> {
         self.send(message)
     }
@@ -137,7 +137,7 @@ impl Link {
         self.send(&ToWorker::Stop)
     }
 
-    /// An arena is gone: the worker should unmap it when it next has time.
+    /// An arena is gone: asks the worker to unmap it between jobs.
     pub(super) fn forget(&mut self, arena: ArenaId) -> Result<(), LinkError> {
         if self.arenas.remove(&arena).is_some() {
             self.forget_next.insert(arena);
@@ -145,7 +145,7 @@ impl Link {
         self.send_forget()
     }
 
-    /// The worker has unmapped what it was asked to.
+    /// The worker has unmapped the arenas of the last `Forget`.
     pub(super) fn forgot(&mut self) -> Result<(), LinkError> {
         self.forget_outstanding = false;
         self.send_forget()
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
     use crate::config::INFER_WINDOW_MAX;
 
-    /// The longest message that the core may send: all numbers take as many bytes as any do.
+    /// The longest message that the core may send: every number has its longest encoding.
     fn largest_dispatch() -> ToWorker {
         let slice = Slice { arena: ArenaId(u64::MAX), offset: u64::MAX, bytes: u64::MAX };
         let assignment = |number| Assignment {
@@ -237,7 +237,7 @@ mod tests {
         let mut link = Link::new(std::process::id(), pidfd, lifeline);
         link.open(sender);
         let (done, sent) = mpsc::channel();
-        // Not joined: it may be waiting for ever.
+        // Not joined: it may wait for ever.
         thread::spawn(move || {
             for arenas in arenas.chunks(2 * JOIN_MAX) {
                 let arenas = arenas.iter().map(|id| (id, &arena));
@@ -250,8 +250,8 @@ mod tests {
             link.stop().unwrap();
             done.send(()).unwrap();
         });
-        let patience = Duration::from_secs(60);
-        assert_eq!(sent.recv_timeout(patience), Ok(()), "a send waits for the worker");
+        let timeout = Duration::from_secs(60);
+        assert_eq!(sent.recv_timeout(timeout), Ok(()), "a send waits for the worker");
     }
 
     #[test]
@@ -286,7 +286,7 @@ mod tests {
             plan.options.cpu_ops.insert(format!("{:0100}", plan.options.cpu_ops.len()));
         }
         let (done, sent) = mpsc::channel();
-        // Not joined: it may be waiting for ever.
+        // Not joined: it may wait for ever.
         thread::spawn(move || {
             for at in 0..window as u64 {
                 let arenas = [ArenaId(2 * at), ArenaId(2 * at + 1)];

@@ -1,4 +1,5 @@
-//! The pool's socket: one supervisor per path, no one else's clients, nothing stale in the way.
+//! The pool's socket. One supervisor serves a path; other users cannot put a socket in its place; a socket that a
+//! killed supervisor left is replaced.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
@@ -40,7 +41,7 @@ pub enum ListenError {
          another socket with --socket", .0.display()
     )]
     Taken(PathBuf),
-    /// Others may write to the directory.
+    /// Other users may write to the directory.
     #[error(
         "{path} is not a directory that only you may write to: mend it with `chmod 700 {path}`, or \
          name another socket with --socket", path = .0.display()
@@ -55,12 +56,12 @@ pub enum ListenError {
     Foreign {
         /// The directory.
         path: PathBuf,
-        /// Whose it is.
+        /// Its owner.
         owner: u32,
-        /// Who asks.
+        /// The user of this process.
         me: u32,
     },
-    /// What should be the directory is none.
+    /// The path of the directory is not a directory.
     #[error("{} is not a directory: name a socket in one with --socket", .0.display())]
     NotDirectory(PathBuf),
     /// The directory does not exist, and the caller named it.
@@ -69,7 +70,7 @@ pub enum ListenError {
          with --socket", path = .0.display()
     )]
     Missing(PathBuf),
-    /// The user's own directory is not there, and cannot be made.
+    /// The user's own directory is missing and cannot be made.
     #[error(
         "the directory {0} cannot be made: make it with `mkdir -p {0}` as a user who may, or name a \
          socket elsewhere with --socket", path.display()
@@ -81,7 +82,7 @@ pub enum ListenError {
         #[source]
         source: io::Error,
     },
-    /// A directory has its name.
+    /// The path of the socket is a directory.
     #[error(
         "{path} is a folder: name a file in it, such as --socket {file}", path = .0.display(),
         file = .0.join("pool.sock").display()
@@ -90,16 +91,16 @@ pub enum ListenError {
     /// The path is longer than a socket's may be.
     #[error("{} is too long for a socket path (at most 107 bytes): name a shorter one with --socket", .0.display())]
     TooLong(PathBuf),
-    /// Something that is not a socket has its name.
+    /// The path of the socket is another kind of file.
     #[error("{} exists and is not a socket: name another path with --socket, or move it away", .0.display())]
     NotSocket(PathBuf),
-    /// The file that is to be locked holds something.
+    /// The lock file is not empty.
     #[error(
         "{lock} is in use by something else, and a pool locks the file of that name: name another socket \
          with --socket", lock = .0.display()
     )]
     NotLock(PathBuf),
-    /// The system says no.
+    /// The system refused.
     #[error("{}: {what}", path.display())]
     Io {
         /// The file.
@@ -155,7 +156,7 @@ fn check_name(path: &Path) -> Result<(), ListenError> {
     if path.as_os_str().len() > 107 {
         return Err(ListenError::TooLong(path.to_owned()));
     }
-    // Before anything is made of it: `folder/` has a last part of its own.
+    // Checked first, because `folder/` has a last component too.
     if path.is_dir() {
         return Err(ListenError::Folder(path.to_owned()));
     }
@@ -171,7 +172,7 @@ fn folder_of(socket: &Path) -> &Path {
     folder.unwrap_or_else(|| Path::new("."))
 }
 
-/// The file that is locked by who serves a socket.
+/// The lock file of a socket. The supervisor that serves the socket holds the lock.
 fn lock_of(socket: &Path) -> PathBuf {
     let mut path = socket.as_os_str().to_owned();
     path.push(".lock");
@@ -207,12 +208,12 @@ fn lock(socket: &Path) -> Result<NameLock, ListenError> {
         if fs::symlink_metadata(&path).map(id).ok() == Some(id(meta)) {
             return Ok(NameLock { path, _file: file });
         }
-        // The supervisor before has removed this file, between our opening and locking it.
+        // The previous supervisor removed this file after we opened it and before we locked it.
     }
 }
 
-/// A directory in which nobody else can put a socket in our place: only we may write to it, or it is
-/// a shared place with the sticky bit, such as /tmp.
+/// Checks that no other user can put a socket in our place: only we may write to the directory, or it is shared
+/// and has the sticky bit, such as /tmp.
 fn make_private(directory: &Path) -> Result<(), ListenError> {
     let unmade = |source| ListenError::Unmade { path: directory.to_owned(), source };
     ensure_runtime_folder(directory).map_err(unmade)?;
@@ -244,7 +245,7 @@ fn check_private(path: &Path, owner: u32, mode: u32, me: u32) -> Result<(), List
     }
 }
 
-/// Whether [`claim`] would give the socket, as far as that can be seen without making anything.
+/// Whether [`claim`] would succeed, as far as that can be seen without making a file.
 pub(super) fn look(path: &Path) -> Result<(), ListenError> {
     check_name(path)?;
     let directory = folder_of(path);
@@ -312,7 +313,7 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Out of descriptors, say: the connection waits in the socket's backlog, we do not spin.
+/// Pauses after a failure, for instance without free descriptors. The connection waits in the socket's backlog.
 fn pause(listener: &UnixListener) {
     let timeout = PollTimeout::try_from(ACCEPT_PAUSE).unwrap_or(PollTimeout::MAX);
     // No events are asked for, so only time ends this wait.
@@ -339,7 +340,7 @@ fn admit(socket: UnixStream, shared: &Arc<Shared>) -> io::Result<()> {
     clients::start(shared, socket)
 }
 
-/// Says why a connection is not taken in, and ends it.
+/// Tells a client why its connection is refused, and ends it.
 fn turn_away(socket: &UnixStream, reason: String) -> io::Result<()> {
     let body = codec::encode(&ServerMessage::Closing { reason }).map_err(io::Error::other)?;
     frame::send_some(socket, &frame::pack(&body, 0), &[]).map(drop)
@@ -410,7 +411,7 @@ mod tests {
         assert!(matches!(claim(&socket), Err(ListenError::Taken(_))));
         drop(claimed);
         assert_eq!(names(), [""; 0]);
-        // What a supervisor that was killed has left is taken over.
+        // The files of a killed supervisor are taken over.
         fs::write(lock_of(&socket), "").unwrap();
         drop(claim(&socket).unwrap());
         assert_eq!(names(), [""; 0]);

@@ -1,19 +1,18 @@
-//! The shell around the core: sockets, processes, clocks, threads. It performs what the core orders and
-//! has no rule of its own.
+//! The shell around the core: sockets, processes, clocks, threads. It performs the core's actions and has
+//! no rule of its own.
 //!
-//! The core lives behind one lock. Whichever thread reads an event takes the lock, hands the event
-//! to the core and performs the actions that come out, in order, before it lets go. Nothing that
-//! may block is done under the lock: sends to a worker have room because the core bounds what a worker
-//! has outstanding, sends to a client fall back to a bounded outbox, and spawning has a thread of
-//! its own.
+//! The core lives behind one lock. The thread that reads an event takes the lock, hands the event to the
+//! core and performs its actions in order, before it releases the lock. Nothing under the lock may block.
+//! A worker's channel has room, because the core bounds what a worker has outstanding. A client that does
+//! not read gets a bounded outbox. Spawning has a thread of its own.
 //!
-//! A service manager (systemd) is told that we live by the thread that keeps the time, after it has had
-//! the lock for a turn of the core: a thread that holds the lock for good makes us silent.
+//! The timing thread pings the service manager (systemd), after it has handled an event under the lock. So
+//! if a thread never releases the lock, the pings stop.
 //!
 //! Threads: one for spawning, one for time, one for hashing suspects, three per worker process
-//! (`reader`), one per helper process (`helper`), one per client connection (`clients`), one that accepts
-//! connections, if there is a socket. A thread that logs while it holds the lock waits for no reader of
-//! the log: a thread of its own writes that ([`crate::logging::write_aside`]).
+//! (`reader`), one per helper process (`helper`), one per client connection (`clients`), and one that accepts
+//! connections, if there is a socket. Another thread writes the log ([`crate::logging::write_aside`]), so no
+//! thread waits for a reader of the log while it holds the lock.
 
 mod arenas;
 mod clients;
@@ -72,12 +71,12 @@ pub use notify::Notifier;
 pub use process::{lock_folders, raise_descriptor_limit, survive_file_size_limit};
 pub use spawn::WorkerCommand;
 
-/// Descriptors kept back for files, logs and accepting.
+/// Descriptors reserved for files, logs and accepting connections.
 const DESCRIPTORS_RESERVED: usize = 48;
-/// Descriptors kept back for the workers of one slot: the old one's and the next one's.
+/// Descriptors reserved for the workers of one slot: the old worker and the next one.
 const DESCRIPTORS_PER_SLOT: usize = 32;
 
-/// How long a pool that has ended waits for clients to read their last verdicts, and for its log.
+/// How long a pool that has ended waits for clients to read their last verdicts, and for death reports.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One device of the pool.
@@ -95,45 +94,45 @@ pub struct Shell {
     shared: Arc<Shared>,
 }
 
-/// How a pool came to its end.
+/// How a pool ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// It was drained or stopped.
     Left,
-    /// Every worker refused to start, each with its sentence.
+    /// Every worker refused to start. One sentence for each says why.
     Misconfigured(Vec<String>),
 }
 
-/// What all threads of the supervisor share.
+/// The data that all threads of the supervisor share.
 #[derive(Debug)]
 struct Shared {
     core: Mutex<Core>,
-    /// Signalled when the pool has left, or can never serve.
+    /// Signalled when the pool has ended, or can never serve.
     ended: Condvar,
     timer: Timer,
-    /// Only locked by who holds the core.
+    /// Locked only by a thread that holds the core's lock.
     notifier: OnceLock<Mutex<Notifier>>,
     started: Instant,
-    spawner: Sender<spawn::Order>,
-    hasher: content::Orders,
+    spawner: Sender<spawn::Request>,
+    hasher: content::Requests,
     budget: Arc<Budget>,
-    /// What is done about which fault.
+    /// The response to each fault.
     policy: PolicyTable,
     /// Watches the GPUs, if there are any.
     monitor: OnceLock<Monitor>,
-    /// Serves HTTP, if that is wanted.
+    /// Serves HTTP, if the user asked for it.
     gateway: OnceLock<Gateway>,
     socket: PathBuf,
     ids: AtomicU64,
     /// How long a thread may look for a message before it sleeps.
     spin: Duration,
-    /// The same for a worker's.
+    /// The same for a thread of a worker.
     worker_spin: Duration,
     /// The most bytes that ever waited for one client.
     outbox_bytes_high: Arc<AtomicU64>,
     /// Jobs may make a worker fault on purpose.
     allows_chaos: AtomicBool,
-    /// Open connections, those that have not shaken hands included.
+    /// Open connections, including those before their handshake.
     connections: AtomicUsize,
     /// Descriptors that connections and arenas may take; the rest is for workers and ourselves.
     descriptors_max: usize,
@@ -153,13 +152,13 @@ impl Shell {
         logging::write_aside()?;
         let ids: Vec<DeviceId> = devices.iter().map(|device| device.id).collect();
         let spin = Duration::from_micros(config.spin_us.into());
-        // Each worker has one thread that looks; they share the host like the threads of one process.
+        // Each worker has one thread that spins. Together they use the host's cores like one process.
         let few = ids.len() <= spin::spinners_max();
         let worker_spin = if few { spin } else { Duration::ZERO };
         let boot = process::keep_bootstrap_files_in(socket.parent());
         let standbys = config.standbys;
         let slots = slots(ids.len(), standbys);
-        let (spawner, orders) = crossbeam_channel::bounded(2 * slots.max(1));
+        let (spawner, starts) = crossbeam_channel::bounded(2 * slots.max(1));
         let (hasher, suspects) = crossbeam_channel::unbounded();
         let (policy, models) = (command.policy.clone(), &command.models);
         let core = gridpool_core::Core::new(config, policy, &ids, models, HelperLimits::of);
@@ -195,7 +194,7 @@ impl Shell {
             shared.post(Event::Helper(Helper::Monitor, HelperEvent::Wanted));
         }
         let for_spawner = Arc::clone(&shared);
-        let spawn_all = move || spawn::serve(&orders, &for_spawner, &command, &devices, boot);
+        let spawn_all = move || spawn::serve(&starts, &for_spawner, &command, &devices, boot);
         thread::Builder::new().name("spawn".into()).spawn(spawn_all)?;
         let for_hasher = Arc::clone(&shared);
         let hash_all = move || content::serve(&suspects, &for_hasher);
@@ -212,7 +211,7 @@ impl Shell {
         DESCRIPTORS_RESERVED + DESCRIPTORS_PER_SLOT * slots(devices, standbys)
     }
 
-    /// Takes in a connection that some other means than the socket has made.
+    /// Serves a connection that was not made through the pool's socket.
     ///
     /// # Errors
     /// The system's, if a thread cannot be started.
@@ -220,8 +219,8 @@ impl Shell {
         clients::start(&self.shared, socket)
     }
 
-    /// Opens a socket for a pool that is yet to be started, so that one whose socket is taken never
-    /// starts a worker.
+    /// Opens the socket of a pool before the pool starts. A pool whose socket is taken then never starts a
+    /// worker.
     ///
     /// # Errors
     /// [`ListenError`] if the socket is taken or cannot be made.
@@ -229,7 +228,7 @@ impl Shell {
         listen::claim(socket)
     }
 
-    /// Whether [`claim`](Self::claim) would give the socket; nothing is made and nothing removed.
+    /// Whether [`claim`](Self::claim) would succeed. Makes and removes no file.
     ///
     /// # Errors
     /// [`ListenError`] as for that.
@@ -245,7 +244,7 @@ impl Shell {
         listen::start(&self.shared, claim)
     }
 
-    /// Serves HTTP from now on, by a process of its own. The first call counts.
+    /// Serves HTTP from now on, in a process of its own. Only the first call has an effect.
     ///
     /// # Errors
     /// The system's, if a thread cannot be started.
@@ -257,22 +256,22 @@ impl Shell {
         Ok(())
     }
 
-    /// Tells the service manager of this pool from now on; its limits are `config`. The first call
-    /// counts.
+    /// Reports this pool to the service manager from now on; its limits are `config`. Only the first call has
+    /// an effect.
     pub fn report_to(&self, notifier: Notifier, config: &PoolConfig) {
         let core = self.shared.lock();
         self.shared.notifier.get_or_init(|| Mutex::new(notifier.about(config)));
         self.shared.tell(&core, self.shared.timestamp());
-        // The timing thread sleeps as if there were no service manager to tell.
+        // The timing thread may sleep too long: it does not know of the service manager yet.
         self.shared.timer.wake();
     }
 
-    /// From now on jobs may make a worker fault on purpose.
+    /// From now on, jobs may make workers fault on purpose.
     pub fn allow_chaos(&self) {
         self.shared.allows_chaos.store(true, Ordering::Relaxed);
     }
 
-    /// Finishes what is accepted, then stops; a second call stops at once.
+    /// Finishes the accepted jobs, then stops. A second call stops at once.
     pub fn drain(&self) {
         self.shared.post(Event::EndRequested);
     }
@@ -289,11 +288,11 @@ impl Shell {
             }
             core = self.shared.ended.wait(core).unwrap_or_else(PoisonError::into_inner);
         };
-        // What the last worker died of is worth a moment.
+        // Wait a moment for the last death reports.
         let is_untold = |core: &mut Core| core.untold > 0;
         let told = self.shared.ended.wait_timeout_while(core, FLUSH_TIMEOUT, is_untold);
         let (core, _) = told.unwrap_or_else(PoisonError::into_inner);
-        // The thread that would tell it otherwise may not run again before this process ends.
+        // The process may end before the timing thread runs again.
         self.shared.tell(&core, self.shared.timestamp());
         let outboxes: Vec<_> = core.clients.values().cloned().collect();
         drop(core);
@@ -309,7 +308,7 @@ impl Shell {
         ended
     }
 
-    /// Has the gateway answer what is under way, and waits for its end as long as it has time for that.
+    /// Stops the gateway. It may first answer the requests that are open, up to its time limit.
     fn stop_gateway(&self) {
         self.shared.post(Event::Helper(Helper::Gateway, HelperEvent::Unwanted));
         let limit = HelperLimits::of(Helper::Gateway).stop.unwrap_or_default();
@@ -318,25 +317,25 @@ impl Shell {
         let (core, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         drop(core);
         if waited.timed_out() {
-            // The core has it killed now.
+            // The core kills it now.
             self.shared.post(Event::TimePassed);
         }
     }
 
-    /// Why no worker could ever start, one sentence each, if that is so.
+    /// Why no worker can ever start, one sentence for each; `None` as long as one may start.
     #[must_use]
     pub fn misconfigured(&self) -> Option<Vec<String>> {
         self.shared.lock().misconfigured.clone()
     }
 
-    /// The pool at this moment.
+    /// The status of the pool now.
     #[must_use]
     pub fn status(&self) -> Status {
         self.shared.status()
     }
 }
 
-/// Workers that this many devices may have at a time.
+/// The most workers that this many devices have at a time.
 fn slots(devices: usize, standbys: u32) -> usize {
     Role::ALL.len() * devices * (1 + standbys as usize)
 }
@@ -349,7 +348,7 @@ impl Clone for Shell {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Core> {
-        // The release build aborts on panic; in tests a poisoned core has said why already.
+        // The release build aborts on panic. In tests, the panic that poisoned the lock is in the log.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -357,20 +356,20 @@ impl Shared {
         Timestamp(self.started.elapsed())
     }
 
-    /// A number that was never used for anything.
+    /// A new number, for a client, job or arena.
     fn next_id(&self) -> u64 {
         self.ids.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether connections and arenas may take this many more descriptors. ipc-channel panics where
-    /// they run out, so they must not.
+    /// Whether connections and arenas may take this many more descriptors. They must never run out, because
+    /// ipc-channel panics then.
     fn has_descriptors_for(&self, more: usize) -> bool {
         let connections = self.connections.load(Ordering::Relaxed);
         let taken = connections * clients::DESCRIPTORS_PER_CLIENT + self.budget.arenas();
         taken + more <= self.descriptors_max
     }
 
-    /// Hands one event to the core and performs what comes out.
+    /// Hands one event to the core and performs its actions.
     fn post(&self, event: Event) {
         let is_news = Notifier::is_news(&event);
         let mut core = self.lock();
@@ -381,12 +380,12 @@ impl Shared {
         }
     }
 
-    /// The service manager's ear, if there is one, for who holds the core.
+    /// The connection to the service manager, if there is one. The caller holds the core's lock.
     fn notifier(&self, _core: &Core) -> Option<MutexGuard<'_, Notifier>> {
         Some(self.notifier.get()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Tells the service manager what has changed.
+    /// Tells the service manager of changes.
     fn tell(&self, core: &Core, now: Timestamp) {
         if let Some(mut notifier) = self.notifier(core) {
             notifier.tell(now, &core.pool);

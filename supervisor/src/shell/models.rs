@@ -1,4 +1,4 @@
-//! What is told of models, as much as goes into one message.
+//! The rows about models, as many as fit one message.
 
 use gridpool_protocol::codec;
 use gridpool_protocol::limits::FRAME_BYTES_MAX;
@@ -6,7 +6,7 @@ use gridpool_protocol::message::DeviceModel;
 
 use super::Shared;
 
-/// What one message says of models at most, bytes.
+/// Most bytes of model rows in one message.
 const MODEL_ROWS_BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
 
 impl Shared {

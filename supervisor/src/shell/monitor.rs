@@ -1,8 +1,8 @@
-//! The supervisor's side of `gridpool-worker monitor`: has a helper process watch the GPUs, keeps what it
-//! said last of every device, and asks it when a dead worker's memory is back.
+//! The supervisor's side of `gridpool-worker monitor`, a helper process that watches the GPUs. It keeps the
+//! latest report about each device, and asks when a dead worker's memory is free.
 //!
-//! NVML can stick in the kernel for good, so nothing here waits for the monitor without a limit, and
-//! nothing waits for it under the core's lock.
+//! A call of NVML can hang in the kernel for ever. So every wait for the monitor has a timeout, and no thread
+//! waits for it under the core's lock.
 
 mod gauges;
 
@@ -38,13 +38,13 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
 pub(super) enum Reclaim {
     /// It is.
     Back,
-    /// It is not, and the time is up.
+    /// It is not, and the timeout has passed.
     Held,
-    /// There is no monitor now that could say.
+    /// There is no monitor to ask now.
     Unknown,
 }
 
-/// What to do with a fault that the driver tells of.
+/// Handles a fault that the driver reports.
 type Tell = Box<dyn Fn(DeviceId, FaultCode) + Send>;
 
 /// The monitor of a pool.
@@ -64,7 +64,7 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What questions are written to; nothing before the process has given a sign of life.
+    /// The pipe for questions; `None` until the process has given a sign of life.
     asks: Option<ChildStdin>,
     gauges: BTreeMap<DeviceId, Gauges>,
     /// Questions whose answer a thread waits for, and the answers.
@@ -73,7 +73,7 @@ struct State {
 
 impl Monitor {
     /// A monitor of the devices that have a UUID, without a process yet; `None` if none has. `tell` is
-    /// called, from a thread of the monitor's own, for every fault that the driver tells of.
+    /// called, from a thread of the monitor's own, for every fault that the driver reports.
     pub(super) fn new(
         program: PathBuf,
         devices: &[PoolDevice],
@@ -124,7 +124,7 @@ impl Monitor {
         }
     }
 
-    /// The process, and what it said last of every device.
+    /// The process, and its latest report about each device.
     pub(super) fn status(&self, core: HelperStatus) -> (MonitorStatus, Vec<DeviceStatus>) {
         let pid = self.processes.pid().unwrap_or(0);
         let monitor = MonitorStatus { pid, up: core.is_up, restarts: core.restarts };
@@ -162,12 +162,12 @@ impl Inner {
     }
 }
 
-/// How processes of the monitor are started, and what becomes of what they say.
+/// Starts processes of the monitor, and handles their lines.
 struct Watching {
     program: PathBuf,
     inner: Arc<Inner>,
     tell: Tell,
-    /// What questions to the process are to be written to once it has given a sign of life.
+    /// The pipe for questions to the process. They begin after its first sign of life.
     questions: Option<ChildStdin>,
 }
 
@@ -208,7 +208,7 @@ impl Program for Watching {
         Ok(false)
     }
 
-    /// Its answers do not come any more.
+    /// Ends the waits for its answers.
     fn on_lost(&mut self) {
         self.questions = None;
         let mut state = self.inner.lock();

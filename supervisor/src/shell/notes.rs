@@ -1,4 +1,4 @@
-//! Lines of the log about what the core has found out.
+//! Writes the core's notes to the log.
 
 use gridpool_core::action::{Note, Remark};
 use gridpool_protocol::message::ModelCommand;

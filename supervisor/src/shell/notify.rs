@@ -1,11 +1,10 @@
-//! What the service manager that started us is told, and when: the protocol of sd_notify(3).
+//! Messages to the service manager that started us: the protocol of sd_notify(3).
 //!
 //! Owns the variables `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`, and the socket that the
-//! first one names. May not block: it is called under the core's lock.
+//! first one names. Must not block: it is called under the core's lock.
 //!
-//! Written here and not taken from the crate `sd-notify`, which (0.5) knows no abstract sockets, may
-//! block in a full one, and reads the variables again for each message: ours are gone by then, so
-//! that no worker inherits them.
+//! The crate `sd-notify` (0.5) would not do. It has no abstract sockets, may block when the socket is full, and
+//! reads the variables for each message. We remove the variables at the start, so that no worker inherits them.
 
 use std::ffi::{OsStr, OsString};
 use std::os::linux::net::SocketAddrExt;
@@ -25,31 +24,30 @@ const SOCKET: &str = "NOTIFY_SOCKET";
 const WATCHDOG: &str = "WATCHDOG_USEC";
 const WATCHDOG_PID: &str = "WATCHDOG_PID";
 
-/// Longest time between two looks at what there is to tell, and before a message is tried again.
+/// Longest time between two checks for news, and before a message is sent again.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Shortest time between two pings, whatever the watchdog asks for.
+/// Shortest time between two pings, whatever the watchdog's timeout is.
 const PING_EVERY_MIN: Duration = Duration::from_millis(1);
-/// What the end of a process takes beyond all limits that it keeps.
+/// Time for the end of the process, in addition to all its limits.
 const EXIT_RESERVE: Duration = Duration::from_secs(1);
 
-/// Tells the service manager how we are.
+/// The connection to the service manager.
 #[derive(Debug)]
 pub struct Notifier {
     socket: UnixDatagram,
     manager: SocketAddr,
-    /// Half of what the watchdog allows, if there is one.
+    /// Half of the watchdog's timeout, if there is a watchdog.
     ping_every: Option<Duration>,
     ping_at: Timestamp,
     look_at: Timestamp,
-    /// From the order to drain to the end of the process, at most.
+    /// The longest time from the drain request to the end of the process.
     longest_stop: Duration,
     told: Told,
-    /// Whether the last message did not get through, so that only the first one that does not is
-    /// worth a warning.
+    /// Whether the last message failed. Only the first failure is a warning.
     is_failing: bool,
 }
 
-/// What the service manager has been told, or is to be.
+/// The state that the service manager knows, or must hear of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Told {
     is_ready: bool,
@@ -57,7 +55,7 @@ struct Told {
     status: String,
 }
 
-/// Why the service manager cannot be told anything.
+/// Why there is no connection to the service manager.
 #[derive(Debug, thiserror::Error)]
 enum NotifyError {
     #[error("{SOCKET} is {value:?}: an absolute path, or @ and a name, of a socket is understood")]
@@ -73,8 +71,8 @@ enum NotifyError {
 }
 
 impl Notifier {
-    /// Who started us and wants to be told, if anybody does. Takes the variables that say so out of
-    /// the environment: they are for this process and none that it starts.
+    /// Connects to the service manager that the environment names, if any. Removes its variables from the
+    /// environment, because child processes must not inherit them.
     ///
     /// # Safety
     /// No other thread of this process may run.
@@ -83,12 +81,12 @@ impl Notifier {
     pub unsafe fn take_from_environment() -> Option<Self> {
         let [socket, watchdog, pid] = [SOCKET, WATCHDOG, WATCHDOG_PID].map(|name| {
             let value = env::var_os(name);
-            // SAFETY: the caller says that no other thread runs, so none reads the environment.
+            // SAFETY: the caller promises that no other thread runs, so none reads the environment.
             unsafe { env::remove_var(name) };
             value
         });
         let socket = socket?;
-        // A watchdog for another process, such as the shell that started us, is not ours to feed.
+        // The watchdog is for another process, such as the shell that started us: do not ping it.
         let ours = std::process::id().to_string();
         let watchdog = watchdog.filter(|_| pid.is_none_or(|pid| pid == *ours));
         match Self::new(&socket, watchdog.as_deref()) {
@@ -124,13 +122,13 @@ impl Notifier {
         })
     }
 
-    /// It is a pool with these limits that there is to tell of.
+    /// Sets the limits of the pool that it reports.
     #[must_use]
     pub(super) fn about(self, config: &PoolConfig) -> Self {
         Self { longest_stop: longest_stop(config), ..self }
     }
 
-    /// Whether an event changes what [`Notifier::tell`] says so much that it cannot wait.
+    /// Whether [`Notifier::tell`] must report an event at once.
     pub(super) fn is_news(event: &Event) -> bool {
         matches!(
             event,
@@ -146,7 +144,7 @@ impl Notifier {
         }
     }
 
-    /// Tells what has changed, if anything has.
+    /// Reports changes, if there are any.
     pub(super) fn tell(&mut self, now: Timestamp, core: &Core) {
         // Never later than a ping may be due, should the pool become ready before the next look.
         self.look_at = now.after(self.ping_every.map_or(LOOK_EVERY, |every| every.min(LOOK_EVERY)));
@@ -173,8 +171,8 @@ impl Notifier {
         }
     }
 
-    /// Says that we live, if that is due. Only for the thread that keeps the time, after a whole turn
-    /// of the core: who cannot take a turn is not alive.
+    /// Pings the watchdog, if a ping is due. Only for the timing thread, after it has handled an event under the
+    /// lock: if it cannot get the lock, the pings must stop.
     pub(super) fn ping(&mut self, now: Timestamp) {
         let Some(every) = self.ping_every else { return };
         if !self.told.is_ready || self.ping_at > now {
@@ -184,7 +182,7 @@ impl Notifier {
         self.ping_at = now.after(if sent { every } else { every.min(LOOK_EVERY) });
     }
 
-    /// Whether the message got through. One that did not is tried again later.
+    /// Sends a message and returns whether that worked. A failed message is sent again later.
     fn send(&mut self, message: &str) -> bool {
         let sent = self.socket.send_to_addr(message.as_bytes(), &self.manager);
         match &sent {
@@ -198,7 +196,7 @@ impl Notifier {
 }
 
 impl Told {
-    /// What there is to tell of a pool, after this.
+    /// The next state to report for a pool, after `self`.
     fn next(&self, core: &Core) -> Self {
         let workers = core.workers();
         let mut devices: Vec<_> =
@@ -233,8 +231,8 @@ impl Told {
     }
 }
 
-/// How long it may take at most from the order to drain to the end of the process: jobs may run on,
-/// then workers are told to end, then killed, then given up, and clients read their last verdicts.
+/// The longest time from the drain request to the end of the process: jobs finish, workers are stopped, then killed,
+/// then given up, and clients read their last verdicts.
 fn longest_stop(config: &PoolConfig) -> Duration {
     config.drain_timeout + 2 * config.kill_timeout + FLUSH_TIMEOUT + EXIT_RESERVE
 }
@@ -266,15 +264,15 @@ mod tests {
     /// How long nothing must come where a ping would: far more than the time between two.
     const SILENCE: Duration = Duration::from_millis(500);
     /// How long something may take to come; only a fault runs into it.
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const TIMEOUT: Duration = Duration::from_secs(30);
 
     fn notifier(path: &Path) -> Notifier {
         Notifier::new(path.as_os_str(), Some(OsStr::new(WATCHDOG_US))).unwrap()
     }
 
-    fn hear(manager: &UnixDatagram, patience: Duration) -> io::Result<String> {
+    fn hear(manager: &UnixDatagram, timeout: Duration) -> io::Result<String> {
         let mut message = [0; 1024];
-        manager.set_read_timeout(Some(patience)).unwrap();
+        manager.set_read_timeout(Some(timeout)).unwrap();
         let length = manager.recv(&mut message)?;
         Ok(String::from_utf8(message[..length].to_vec()).unwrap())
     }
@@ -328,7 +326,7 @@ mod tests {
         assert!(notifier.is_failing);
         let manager = UnixDatagram::bind(&path).unwrap();
         notifier.tell(notifier.due(), &core);
-        let message = hear(&manager, PATIENCE).unwrap();
+        let message = hear(&manager, TIMEOUT).unwrap();
         assert_eq!(message, "STATUS=starting: 0 of 1 devices ready");
         notifier.tell(notifier.due(), &core);
         assert!(hear(&manager, SILENCE).is_err(), "nothing has changed");
@@ -400,9 +398,9 @@ mod tests {
         let mut notifier = notifier(&path);
         notifier.told.is_ready = true;
         shell.report_to(notifier, &PoolConfig::DEFAULT);
-        assert!(hear(&manager, PATIENCE).unwrap().starts_with("STATUS="));
+        assert!(hear(&manager, TIMEOUT).unwrap().starts_with("STATUS="));
         for _ in 0..3 {
-            assert_eq!(hear(&manager, PATIENCE).unwrap(), "WATCHDOG=1");
+            assert_eq!(hear(&manager, TIMEOUT).unwrap(), "WATCHDOG=1");
         }
         let stuck = shell.shared.lock();
         // What was sent before.
@@ -412,7 +410,7 @@ mod tests {
         let heard = hear(&manager, SILENCE);
         assert!(heard.is_err(), "{heard:?} from a supervisor that can do nothing");
         drop(stuck);
-        assert_eq!(hear(&manager, PATIENCE).unwrap(), "WATCHDOG=1");
+        assert_eq!(hear(&manager, TIMEOUT).unwrap(), "WATCHDOG=1");
         shell.drain();
         shell.wait();
     }

@@ -1,4 +1,4 @@
-//! Sends the signals that an operator asks for.
+//! Sends signals to workers for an operator.
 
 use gridpool_protocol::ids::{ClientId, WorkerId, WorkerSelector};
 use gridpool_protocol::message::Refusal;

@@ -1,6 +1,6 @@
-//! What a client has still to read. A client that reads gets every message at once, from whichever
-//! thread has it; one that does not gets a bounded buffer and a thread of its own, and when the
-//! buffer is full, the end of its connection.
+//! The messages that a client has not read yet. If the client reads, the thread that has a message sends it at
+//! once. If not, the client gets a bounded buffer and a thread of its own. When the buffer is full, its connection
+//! ends.
 
 use std::collections::VecDeque;
 use std::net::Shutdown;
@@ -58,7 +58,7 @@ struct Message {
 }
 
 impl Message {
-    /// Sends on; whether all of it is out now.
+    /// Sends more of the frame. Returns whether all of it is sent.
     fn send_some(&mut self, socket: &UnixStream) -> std::io::Result<bool> {
         let arena = if self.sent == 0 { self.arena.as_ref() } else { None };
         let fds: Vec<BorrowedFd<'_>> = arena.iter().map(|arena| arena.as_fd()).collect();
@@ -74,7 +74,7 @@ impl Outbox {
         Self { shared: Arc::new(Shared { client, socket, state, drained, bytes_high }) }
     }
 
-    /// Sends a packed frame now, or as soon as the client reads. Never blocks.
+    /// Sends a packed frame now, or when the client reads. Never blocks.
     pub(super) fn send(&self, bytes: Vec<u8>, arena: Option<Arc<ClientArena>>) {
         let client = self.shared.client;
         let mut state = self.shared.lock();
@@ -111,7 +111,7 @@ impl Outbox {
         }
     }
 
-    /// Waits until the client has read most of what it was sent; `false` if the connection has ended.
+    /// Waits until the client has read most of its messages. Returns `false` if the connection has ended.
     pub(super) fn wait_for_room(&self) -> bool {
         let mut state = self.shared.lock();
         while !state.closed && state.bytes > OUTBOX_BYTES_LOW {
@@ -120,7 +120,7 @@ impl Outbox {
         !state.closed
     }
 
-    /// Waits until the client has been sent everything, or its connection or the time has ended.
+    /// Waits until every message is sent, the connection has ended, or the time is up.
     pub(super) fn flush(&self, until: Instant) {
         let mut state = self.shared.lock();
         while !state.closed && !state.waiting.is_empty() && !clock::until(until).is_zero() {

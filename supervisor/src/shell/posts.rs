@@ -1,4 +1,4 @@
-//! What the threads of workers, clients and helpers hand to the core.
+//! The events that the threads of workers, clients and helpers hand to the core.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use super::monitor::{self, Reclaim};
 use super::{Shared, helper};
 
 impl Shared {
-    /// A worker answered. Its inline result is there while the core handles that, so an answer that
-    /// the core drops leaves nothing behind.
+    /// A worker answered. The core keeps its inline result only while it handles the answer, so a dropped answer
+    /// leaves nothing behind.
     pub(super) fn answered(
         &self,
         worker: WorkerId,
@@ -31,7 +31,7 @@ impl Shared {
         core.output = None;
     }
 
-    /// A worker gave a sign of life and said what it holds.
+    /// A worker sent a heartbeat with its resources.
     pub(super) fn heard(&self, worker: WorkerId, memory: WorkerMemory) {
         let mut core = self.lock();
         core.with_link(worker, |link| {
@@ -41,13 +41,12 @@ impl Shared {
         core.handle(self, self.timestamp(), Event::Worker(worker, WorkerEvent::Heard));
     }
 
-    /// A worker has unmapped the arenas it was told to.
+    /// A worker has unmapped the arenas of the last `Forget`.
     pub(super) fn forgot(&self, worker: WorkerId) {
         self.lock().with_link(worker, Link::forgot);
     }
 
-    /// Waits until the memory that a process held on its device is free, if anybody can say. The core
-    /// has a limit of its own.
+    /// Waits until the device memory of a process is free, if there is a monitor. The core has a timeout of its own.
     pub(super) fn await_memory(&self, worker: WorkerId, pid: u32) {
         let Some(monitor) = self.monitor.get() else { return };
         match monitor.reclaimed(worker.device, pid, monitor::ANSWER_TIMEOUT) {
@@ -57,7 +56,7 @@ impl Shared {
         }
     }
 
-    /// Does something with the process of a helper, if this pool has one.
+    /// Performs an action on a helper, if this pool has that helper.
     pub(super) fn perform_helper(&self, helper: Helper, action: HelperAction) {
         match helper {
             Helper::Gateway => {
@@ -73,7 +72,7 @@ impl Shared {
         }
     }
 
-    /// Hands the core what a helper does.
+    /// The function that hands a helper's events to the core.
     pub(super) fn helper_post(self: &Arc<Self>, helper: Helper) -> helper::Post {
         let shared = Arc::clone(self);
         Box::new(move |event| {
@@ -85,12 +84,12 @@ impl Shared {
         })
     }
 
-    /// Hands the core what a client does.
+    /// Hands a client's event to the core.
     pub(super) fn post_client(&self, client: ClientId, event: ClientEvent) {
         self.post(Event::Client(client, event));
     }
 
-    /// Hands the core what a worker does.
+    /// Hands a worker's event to the core.
     pub(super) fn post_worker(&self, worker: WorkerId, event: WorkerEvent) {
         self.post(Event::Worker(worker, event));
     }

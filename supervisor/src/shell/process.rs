@@ -1,4 +1,4 @@
-//! What the supervisor does to its own process.
+//! The limits, signals and folders of the supervisor's own process.
 
 use std::fs::{self, File};
 use std::io;
@@ -24,7 +24,7 @@ pub fn lock_folders() -> MutexGuard<'static, ()> {
     FOLDERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Allows as many descriptors as the system lets us have: every client and every arena takes some.
+/// Raises the limit of descriptors to the most that the system allows: clients and arenas need them.
 pub fn raise_descriptor_limit() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
@@ -33,8 +33,8 @@ pub fn raise_descriptor_limit() {
     }
 }
 
-/// Shared memory over the limit of a file's size (`ulimit -f`) is an error, and not the end of this process:
-/// a client may ask for any.
+/// Makes shared memory beyond the file size limit (`ulimit -f`) an error, not the end of this process. A client
+/// may ask for any size.
 pub fn survive_file_size_limit() {
     #[expect(unsafe_code, reason = "a handler may be any function")]
     // SAFETY: to ignore a signal runs no code of ours.
@@ -50,8 +50,8 @@ pub(super) fn descriptor_limit() -> usize {
     usize::try_from(soft).unwrap_or(usize::MAX)
 }
 
-/// The folder of the sockets that workers first connect to, which live for some milliseconds each. It
-/// is locked for as long as its supervisor lives, however that ends.
+/// The folder of the sockets that workers first connect to. Each socket lives for some milliseconds. The folder
+/// is locked as long as its supervisor lives, also if that is killed.
 #[derive(Debug)]
 pub(super) struct BootFolder {
     path: PathBuf,
@@ -59,8 +59,8 @@ pub(super) struct BootFolder {
 }
 
 /// Puts the bootstrap sockets into a folder of this process beside the pool's socket, and removes the
-/// folders of supervisors that were killed. Where that cannot be, they stay in the system's folder for
-/// temporary files.
+/// folders of supervisors that were killed. If that fails, the sockets stay in the system's folder for temporary
+/// files.
 pub(super) fn keep_bootstrap_files_in(parent: Option<&Path>) -> Option<BootFolder> {
     let parent = parent.filter(|parent| !parent.as_os_str().is_empty())?;
     for stale in stale_folders(parent) {
@@ -81,8 +81,8 @@ pub(super) fn keep_bootstrap_files_in(parent: Option<&Path>) -> Option<BootFolde
     }
 }
 
-/// Makes the folder for sockets that nobody named, if it is that one and missing. A folder that somebody
-/// named is not made: its name may be a slip.
+/// Makes the default folder for sockets, if it is missing. A folder that the user named is not made: its name may
+/// be misspelt.
 pub(super) fn ensure_runtime_folder(folder: &Path) -> io::Result<()> {
     if folder == socket::default_folder().0 && !folder.exists() {
         fs::DirBuilder::new().mode(0o700).create(folder)?;
@@ -92,13 +92,13 @@ pub(super) fn ensure_runtime_folder(folder: &Path) -> io::Result<()> {
 
 impl BootFolder {
     fn make(path: PathBuf) -> io::Result<Self> {
-        // Not recursive: a folder that is there already is not ours.
+        // Not recursive: only this folder is ours.
         fs::DirBuilder::new().mode(0o700).create(&path)?;
         let lock = lock(&path)?;
         Ok(Self { path, _lock: lock })
     }
 
-    /// Makes the folder again if somebody has removed it: without it no worker can be started.
+    /// Makes the folder again if another process has removed it: without it no worker can start.
     pub(super) fn restore(&mut self) -> io::Result<()> {
         match fs::symlink_metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -118,7 +118,7 @@ impl BootFolder {
     }
 }
 
-/// The lock of a folder, which the system gives back when its holder ends.
+/// The lock of a folder. The system releases it when its holder ends.
 fn lock(folder: &Path) -> io::Result<Flock<File>> {
     let locked = Flock::lock(File::open(folder)?, FlockArg::LockExclusiveNonblock);
     locked.map_err(|(_, errno)| errno.into())
@@ -139,8 +139,8 @@ fn boot_folder(parent: &Path) -> PathBuf {
     parent.join(format!("{BOOT_PREFIX}{}", std::process::id()))
 }
 
-/// Folders of supervisors that are gone: of our name and kind, and not locked. Whether there is a
-/// process of that number says nothing: numbers come again, and each container has its own.
+/// Folders of supervisors that are gone: they have our name and kind, and are not locked. The process number does
+/// not tell: numbers are used again, and each container has its own.
 fn stale_folders(parent: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
     let is_stale = |path: &PathBuf| {
@@ -152,7 +152,7 @@ fn stale_folders(parent: &Path) -> Vec<PathBuf> {
     entries.flatten().map(|entry| entry.path()).filter(is_stale).collect()
 }
 
-/// Whether a path is a folder, and no link to one, that we made for ourselves alone.
+/// Whether a path is a folder, not a link, that this user made with access for itself only.
 fn is_ours(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|meta| {
         meta.is_dir() && meta.uid() == geteuid().as_raw() && meta.mode() & 0o777 == 0o700
@@ -169,7 +169,7 @@ mod tests {
         let gone = format!("{BOOT_PREFIX}4194305");
         let own = format!("{BOOT_PREFIX}{}", std::process::id());
         let loader = format!("{BOOT_PREFIX}loader");
-        // As in a container, where the next supervisor has the number of the one that was killed.
+        // In a container, the next supervisor may have the number of the one that was killed.
         for (name, mode) in [(&gone, 0o700), (&own, 0o700), (&loader, 0o700)] {
             fs::DirBuilder::new().mode(mode).create(parent.path().join(name)).unwrap();
         }

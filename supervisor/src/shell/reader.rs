@@ -1,6 +1,6 @@
-//! Three threads per worker process. One reads all it says, waits for its end, and reports that last, so
-//! an answer is never lost behind the exit that followed it. Another waits for its beacon, whose loss
-//! is known long before the exit is. The third reads its standard error (`stderr`).
+//! Three threads per worker process. The first reads its messages, then waits for its exit and reports that
+//! last, so no answer is lost behind the exit. The second waits for the loss of its beacon, which comes long
+//! before the exit. The third reads its standard error (`stderr`).
 
 use std::io::{self, ErrorKind, Read};
 use std::net::Shutdown;
@@ -27,12 +27,12 @@ use super::pidfd::PidFd;
 use super::stderr::Stderr;
 use gridpool_core::event::{Event, Exit, ExitStatus, WorkerEvent};
 
-/// A worker that has closed its channel has this long to end by itself.
+/// How long a worker that has closed its channel may take to end by itself.
 const EXIT_GRACE: Duration = Duration::from_secs(1);
-/// What is said of one that had more than that.
+/// The reason if it takes longer.
 const LIVED_ON: &str = "it closed its channel and lived on";
 
-/// What the threads of a worker need of it.
+/// The supervisor's handles on one worker process.
 pub(super) struct Reader {
     pub(super) worker: WorkerId,
     pub(super) pidfd: PidFd,
@@ -59,7 +59,7 @@ impl Reader {
         let mut last_words = LastWords::default();
         let heard = connect(worker, lifeline, listener, shared).and_then(|channel| match channel {
             Some(mut channel) => listen(worker, &mut channel, shared, &mut last_words),
-            // It ended, or was killed, before it connected.
+            // It ended before it connected.
             None => Ok(()),
         });
         let rejection = heard.err();
@@ -67,7 +67,7 @@ impl Reader {
             last_words = LastWords { message: Some(why.clone()), ..LastWords::default() };
             signal(worker, &pidfd);
         }
-        // A worker that has lost its beacon is ending, however long that takes, and ends as it began to.
+        // A worker without its beacon is already ending. That may take long; its cause stays the same.
         let is_ending = shared.lock().workers.get(&worker).is_some_and(|link| link.is_ending);
         let (status, lived_on) = reap(worker, &pidfd, &mut child);
         let was_stuck = lived_on && !is_ending;
@@ -89,7 +89,7 @@ impl Reader {
         let report = core.reports.remove(&worker);
         core.untold += usize::from(report.is_some());
         drop(core);
-        // A process that the worker started may hold the other end: do not wait for that.
+        // A process that the worker started may still hold the other end: do not wait for it.
         drop(beacon.shutdown(Shutdown::Both));
         let stderr = stderr.close();
         if let Some(report) = report {
@@ -103,12 +103,12 @@ impl Reader {
     }
 }
 
-/// Waits for the end of the worker's beacon and reports it, if its end is not known yet.
+/// Waits for the loss of the worker's beacon, and reports it unless the exit is already known.
 fn watch(worker: WorkerId, mut beacon: UnixStream, shared: &Shared) {
     let mut bytes = [0; 64];
     loop {
         match beacon.read(&mut bytes) {
-            // A worker that has made no beacon may still print something.
+            // Before a worker makes its beacon, this is its standard output: it may print something.
             Ok(1..) => {}
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Ok(0) | Err(_) => break,
@@ -127,7 +127,7 @@ fn watch(worker: WorkerId, mut beacon: UnixStream, shared: &Shared) {
     }
 }
 
-/// What a worker said before it ended.
+/// The last message of a worker before it ended.
 #[derive(Default)]
 struct LastWords {
     fault: Option<FaultCode>,
@@ -136,10 +136,10 @@ struct LastWords {
     attempt: Option<AttemptId>,
 }
 
-/// What a worker did that the supervisor ends it for.
+/// Why the supervisor rejects a worker.
 struct Rejection {
     why: String,
-    /// Any process of that binary would do the same.
+    /// Every process of that binary would do the same.
     is_final: bool,
 }
 
@@ -176,7 +176,7 @@ fn connect(
     Ok(Some(receiver))
 }
 
-/// Turns what the worker says into events until it says no more.
+/// Turns the worker's messages into events until its channel closes.
 fn listen(
     worker: WorkerId,
     channel: &mut Receiver<FromWorker>,
@@ -240,8 +240,8 @@ fn listen(
     }
 }
 
-/// Waits for the end of the process and takes its status; the flag says that it lived on without its
-/// channel and was killed for that.
+/// Waits for the exit of the process and returns its status. The flag says that it lived on without its channel
+/// and was killed.
 fn reap(worker: WorkerId, pidfd: &PidFd, child: &mut Child) -> (ExitStatus, bool) {
     let ended = pidfd.wait(Some(EXIT_GRACE)).unwrap_or(false);
     if !ended {

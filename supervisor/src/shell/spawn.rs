@@ -1,5 +1,5 @@
-//! Starting workers, from one thread that lives as long as the pool: a worker dies with the thread
-//! that spawned it (PDEATHSIG), and spawning without `pre_exec` takes 1 ms whatever our size.
+//! Starts workers, from one thread that lives as long as the pool: a worker dies with the thread that
+//! spawned it (PDEATHSIG). Spawning without `pre_exec` takes 1 ms, however much memory the supervisor has.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
@@ -42,30 +42,30 @@ pub struct WorkerCommand {
     pub known_answer_every: Duration,
     /// Bytes of memory by which a worker may grow after it was READY.
     pub memory_growth_max: u64,
-    /// Descriptors, likewise.
+    /// Descriptors by which it may grow after that.
     pub descriptors_growth_max: u32,
-    /// What is done about which fault.
+    /// The response to each fault.
     pub policy: PolicyTable,
-    /// What inference workers load; without any there are no such workers.
+    /// The models that inference workers load. Without models there are no inference workers.
     pub models: Vec<ModelPlan>,
-    /// ONNX Runtime's library, if it is named.
+    /// ONNX Runtime's library, if the user named one.
     pub onnxruntime: Option<PathBuf>,
-    /// Variables that the workers have beside those of this process.
+    /// Environment variables of the workers, in addition to those of this process.
     pub environment: Vec<(OsString, OsString)>,
 }
 
-/// A worker that is to be started, and the models that it is to load.
-pub(super) type Order = (WorkerId, Vec<ModelPlan>);
+/// A worker to start, and the models that it must load.
+pub(super) type Request = (WorkerId, Vec<ModelPlan>);
 
-/// The body of the spawning thread: one order after the other until the pool is gone.
+/// The body of the spawning thread. It ends with the pool.
 pub(super) fn serve(
-    orders: &Receiver<Order>,
+    requests: &Receiver<Request>,
     shared: &Arc<Shared>,
     command: &WorkerCommand,
     devices: &[PoolDevice],
     mut boot: Option<BootFolder>,
 ) {
-    for (worker, models) in orders {
+    for (worker, models) in requests {
         let device = devices.iter().find(|device| device.id == worker.device);
         let device = device.expect("the pool spawns only on its devices");
         let opened = listener(boot.as_mut()).map_err(StartError::System);
@@ -89,27 +89,27 @@ pub(super) fn serve(
     }
 }
 
-/// Why there is no process.
+/// Why a worker could not be started.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
-    /// The program cannot be run; another try may end the same way.
+    /// The program cannot be run. Another try may fail in the same way.
     #[error(transparent)]
     Program(io::Error),
-    /// The system has no socket, descriptor or thread to give, or its folder for them is gone.
+    /// The system has no free socket, descriptor or thread, or the folder for sockets is gone.
     #[error(transparent)]
     System(#[from] io::Error),
 }
 
-/// Where a worker connects first.
+/// Opens the socket that the worker connects to first.
 fn listener(boot: Option<&mut BootFolder>) -> io::Result<(Listener, String)> {
     let _folders = lock_folders();
     boot.map_or(Ok(()), BootFolder::restore)?;
-    // ipc-channel panics where it can make no folder for its socket; this says why there is none.
+    // ipc-channel panics if it cannot make a folder for its socket. This returns the error instead.
     drop(tempfile::tempdir()?);
     Listener::open()
 }
 
-/// Starts the process, makes it known, and gives it a reader.
+/// Starts the process, links it to the core, and starts its reader.
 fn start(
     shared: &Arc<Shared>,
     command: &WorkerCommand,
@@ -135,7 +135,7 @@ fn start(
         reader.start(child, Arc::clone(shared))
     });
     if is_read.is_err() {
-        // The process exists and no thread reads it: end it here.
+        // The process exists and has no reader: end it here.
         shared.lock().workers.remove(&worker);
         end(worker, pid);
     }

@@ -1,5 +1,4 @@
-//! The pool as `status` shows it: what the core says, and beside it what the shell knows of processes
-//! and what jobs are.
+//! The status of the pool: the core's view, with what the shell adds about processes and jobs.
 
 use std::sync::atomic::Ordering;
 
@@ -90,7 +89,7 @@ fn quarantine(now: Timestamp, out: &Quarantine<'_>) -> QuarantineStatus {
     }
 }
 
-/// What a worker has in hand, in words.
+/// The job that a worker runs.
 fn run_of(core: &Core, worker: WorkerId, now: Timestamp) -> Option<RunStatus> {
     let in_hand = core.pool.in_hand(worker)?;
     let what = core.submission_of(in_hand.job).map_or("", |submission| submission.work.text());
@@ -107,21 +106,21 @@ fn micros(now: Timestamp, since: Timestamp) -> u64 {
     u64::try_from(now.since(since).as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What a process has taken of the host.
+/// The host memory and CPU time of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Usage {
     cpu_us: u64,
     resident_bytes: u64,
 }
 
-/// `None` if there is no such process any more.
+/// `None` if the process no longer exists.
 fn usage_of(pid: u32) -> Option<Usage> {
     let stat = Process::new(i32::try_from(pid).ok()?).and_then(|process| process.stat()).ok()?;
     let cpu_us = (stat.utime + stat.stime) * 1_000_000 / procfs::ticks_per_second();
     Some(Usage { cpu_us, resident_bytes: stat.rss * procfs::page_size() })
 }
 
-/// Whether a CUDA library is mapped into this process, by looking.
+/// Whether a CUDA library is mapped into this process, from its memory maps.
 fn cuda_is_mapped() -> bool {
     maps::own().map_or(true, |maps| maps.contains("libcuda"))
 }

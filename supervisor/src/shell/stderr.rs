@@ -1,8 +1,8 @@
-//! What a worker process writes to its standard error: read by a thread of its own, passed on to our log
-//! with the worker's name, and the last lines of it kept for the moment of its death.
+//! The standard error of a worker process. A thread reads it, passes the lines to our log with the worker's name,
+//! and keeps the last lines for the death report.
 //!
-//! The other end is a socket, not a pipe: ours can be shut when the process is gone, so that whatever it
-//! has started and left behind holds nothing up.
+//! It is a socket, not a pipe. After the process has ended we can shut our end down, so a process that it started
+//! and left behind delays nothing.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read};
@@ -26,15 +26,15 @@ const CUT: &str = " … (the rest of this line is left out)";
 const LINES_KEPT: usize = 20;
 /// Longest line that is kept, in characters.
 const KEPT_CHARS_MAX: usize = 400;
-/// Lines of one worker that are passed on in each [`WINDOW`]; the others are counted.
+/// Lines of one worker that are passed on in each [`WINDOW`]; more are dropped and counted.
 const LINES_PER_WINDOW: u32 = 100;
 /// See [`LINES_PER_WINDOW`].
 const WINDOW: Duration = Duration::from_secs(1);
-/// How long the thread may take to read what a process has left unread when it ended. It takes no time,
-/// whether our own log is read or not.
-const REST_PATIENCE: Duration = Duration::from_millis(200);
+/// How long the thread may take to read the rest after the process has ended. It normally takes no time, even if
+/// our own log has no reader.
+const REST_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// What a worker says on its standard error.
+/// The standard error of one worker.
 #[derive(Debug)]
 pub(super) struct Stderr {
     socket: UnixStream,
@@ -59,13 +59,13 @@ impl Stderr {
         Ok(Self { socket, last, over })
     }
 
-    /// The process is gone: its last lines, the newest last.
+    /// Returns the last lines of a process that has ended, the newest last.
     pub(super) fn close(self) -> Vec<String> {
-        // What lies in the socket can still be read.
+        // Bytes in the socket can still be read.
         if let Err(error) = self.socket.shutdown(Shutdown::Both) {
             tracing::debug!(%error, "standard error was closed already");
         }
-        if self.over.recv_timeout(REST_PATIENCE) == Err(RecvTimeoutError::Timeout) {
+        if self.over.recv_timeout(REST_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
             tracing::debug!("standard error is not read to its end: the lines so far have to do");
         }
         lock(&self.last).drain(..).collect()
@@ -136,7 +136,7 @@ impl Reader {
         }
     }
 
-    /// Says how much was left out, if anything was.
+    /// Logs the number of dropped lines, if there are any.
     fn report(&mut self) {
         let dropped = std::mem::take(&mut self.gate.dropped);
         if dropped == 0 {
@@ -149,7 +149,7 @@ impl Reader {
         }
     }
 
-    /// What was left out is told when the worker has fallen silent.
+    /// Logs the dropped lines when the worker has fallen silent.
     fn wake_up_later(&self) {
         if self.gate.dropped == 1
             && let Err(error) = self.socket.set_read_timeout(Some(WINDOW))
@@ -159,7 +159,7 @@ impl Reader {
     }
 }
 
-/// Lets a number of lines through in each window, and counts the others.
+/// Passes a number of lines in each window, and counts the others.
 #[derive(Debug, Default)]
 struct Gate {
     since: Option<Instant>,
@@ -189,7 +189,7 @@ impl Gate {
 #[derive(Debug, Default)]
 struct Splitter {
     line: Vec<u8>,
-    /// Whether there was more of it.
+    /// Whether the line was longer.
     is_cut: bool,
 }
 
@@ -207,7 +207,7 @@ impl Splitter {
         }
     }
 
-    /// What comes after the last end of a line.
+    /// The rest after the last line.
     fn end(&mut self, mut take: impl FnMut(&[u8])) {
         if !self.line.is_empty() {
             self.give(&mut take);
@@ -223,7 +223,7 @@ impl Splitter {
     }
 }
 
-/// The text of a line, without anything that would do something to a terminal.
+/// The text of a line, without characters that control a terminal.
 fn readable(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let text = text.trim_end();

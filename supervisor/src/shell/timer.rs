@@ -12,8 +12,8 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    /// Wakes the timing thread if it sleeps until `armed`, which is after `next`; whether it did. To
-    /// sleep too short harms nothing, so a deadline that has moved away costs no system call.
+    /// Wakes the timing thread if it sleeps beyond `next`, and returns whether it did. The thread may wake too
+    /// early, so a deadline that moves back costs no system call.
     pub(super) fn rearm(&self, armed: Option<Timestamp>, next: Option<Timestamp>) -> bool {
         let sooner = match (armed, next) {
             (_, None) => false,
@@ -26,7 +26,7 @@ impl Timer {
         sooner
     }
 
-    /// There is something else to wait for, or nothing any more.
+    /// Wakes the timing thread: its deadline has changed, or the pool is over.
     pub(super) fn wake(&self) {
         self.changed.notify_all();
     }

@@ -20,7 +20,7 @@ fn worker(generation: u32) -> WorkerId {
     WorkerId { device, role: Role::Grid, generation }
 }
 
-/// The death of gpu0#3 by SIGSEGV, with nothing in hand.
+/// The death of gpu0#3 by SIGSEGV, with no attempt on it.
 fn death() -> DeathReport {
     DeathReport {
         worker: worker(3),
@@ -57,7 +57,7 @@ fn lines(death: &Death) -> Vec<String> {
 }
 
 #[test]
-fn a_signal_of_nobody_we_know_is_told_with_what_the_worker_had() {
+fn an_unexplained_signal_is_told_with_the_attempts_of_the_worker() {
     let attempts = [
         lost(5, false, Disposition::Waits { suspects: 2 }),
         lost(6, false, Disposition::Runs(worker(1))),
@@ -91,7 +91,7 @@ fn a_signal_of_nobody_we_know_is_told_with_what_the_worker_had() {
         "job        job9 attempt 2, which had not begun: OK since, on gpu1#1 (rot90 | fill(0, 5))",
         "job        job10 attempt 2: had its verdict before: DEADLINE (rot90 | fill(0, 5))",
         "job        job11 attempt 2: this shard has ended, the job goes on (rot90 | fill(0, 5))",
-        "job        job12 attempt 2: has ended, and nobody waits for it (rot90 | fill(0, 5))",
+        "job        job12 attempt 2: has ended, and no client waits for it (rot90 | fill(0, 5))",
         "job        and 3 more",
         "next       another process starts at once",
         "stderr     first",
