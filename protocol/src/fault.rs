@@ -135,7 +135,7 @@ const SIGNAL: Family = Family {
     of: |number| FaultCode::Signal(number.cast_signed()),
     prefix: "",
     rows: process::SIGNALS,
-    other: (FaultClass::Process, "a signal from outside ended the worker"),
+    other: (FaultClass::Process, "a signal from another process ended the worker"),
 };
 const XID: Family = Family {
     word: "xid",

@@ -13,18 +13,18 @@ pub(super) const CODES: &[(u32, &str, FaultClass, &str)] = &[
         18,
         "NVML_ERROR_LIB_RM_VERSION_MISMATCH",
         Setup,
-        "the driver was replaced under a running kernel module: load the new one, or reboot",
+        "the driver library and the loaded kernel module have different versions: load the new module, or reboot",
     ),
-    (999, "NVML_ERROR_UNKNOWN", Notice, "the driver does not know what happened"),
+    (999, "NVML_ERROR_UNKNOWN", Notice, "the driver reported an unknown error"),
 ];
 
 /// `(value, name, class, sentence)` of the recovery action, in ascending order of value.
 pub(super) const RECOVERY: &[(u32, &str, FaultClass, &str)] = &[
     (0, "NONE", Notice, "a new process may use the GPU at once"),
-    (1, "GPU_RESET", Device, "reset the GPU: end what uses it, then `nvidia-smi -r`"),
+    (1, "GPU_RESET", Device, "reset the GPU: end every process on it, then run `nvidia-smi -r`"),
     (2, "NODE_REBOOT", Device, "reboot the machine"),
-    (3, "DRAIN_P2P", Notice, "end work that spans GPUs; gridpool has none"),
-    (4, "DRAIN_AND_RESET", Device, "finish what runs, then reset the GPU"),
+    (3, "DRAIN_P2P", Notice, "end work that spans several GPUs; gridpool runs none"),
+    (4, "DRAIN_AND_RESET", Device, "finish the running work, then reset the GPU"),
     (5, "RECOVER_IMEX_DOMAIN", Notice, "recover the IMEX domain; gridpool uses none"),
     (6, "BUS_RESET", Device, "reset the GPU's bus"),
     (7, "SYSTEM_REBOOT", Device, "reboot the machine"),
