@@ -33,7 +33,7 @@ use config::{HelperLimits, PoolConfig};
 use event::{ClientEvent, Event, Helper, JobRequest, Timestamp, WorkerEvent};
 pub use helpers::HelperStatus;
 use helpers::Helpers;
-use models::{Around, Effect, Models};
+use models::{Effect, Models, StepContext};
 use policy::PolicyTable;
 use pool::Pool;
 pub use pool::rows::{InHand, Quarantine};
@@ -85,7 +85,7 @@ impl Core {
         self.excuse_pause(now);
         self.take_in(now, event);
         while let Some(worker) = self.models.late(now, self.command_timeout) {
-            self.pool.on_disobedience(now, worker, pool::kill::Disobedience::Late);
+            self.pool.on_command_fault(now, worker, pool::kill::CommandFault::Late);
             self.forget_ended();
         }
         self.pool.advance(now);
@@ -211,10 +211,10 @@ impl Core {
             WorkerEvent::CommandEnded { number, result } => {
                 match self.models.on_command_ended(worker, *number, result.clone()) {
                     Ok(note) => note.into_iter().for_each(|note| self.pool.act(Action::Note(note))),
-                    Err(models::NotTold) => {
-                        let how = pool::kill::Disobedience::NotTold(*number);
+                    Err(models::UnknownCommand) => {
+                        let how = pool::kill::CommandFault::Unknown(*number);
                         self.pool.on_worker(now, worker, WorkerEvent::Heard);
-                        self.pool.on_disobedience(now, worker, how);
+                        self.pool.on_command_fault(now, worker, how);
                         return self.forget_ended();
                     }
                 }
@@ -242,20 +242,20 @@ impl Core {
     fn advance_models(&mut self, now: Timestamp) {
         loop {
             self.forget_ended();
-            if !self.models.is_stirred() {
+            if !self.models.needs_step() {
                 return;
             }
             let pool = &self.pool;
-            let around = Around {
+            let context = StepContext {
                 now,
-                is_asked: &|name| pool.is_asked(name),
-                awaits: pool.awaits_workers(models::ROLE),
-                why_none: &|| match pool.is_draining() {
+                is_requested: &|name| pool.is_asked(name),
+                awaits_workers: pool.awaits_workers(models::ROLE),
+                why_no_worker: &|| match pool.is_draining() {
                     true => "the pool ends".to_owned(),
                     false => pool.why_no_device(now, models::ROLE),
                 },
             };
-            let effects = self.models.step(&around);
+            let effects = self.models.step(&context);
             if effects.is_empty() {
                 return;
             }
@@ -265,12 +265,12 @@ impl Core {
 
     fn perform(&mut self, now: Timestamp, effect: Effect) {
         match effect {
-            Effect::Command { worker, number, what } => {
+            Effect::Command { worker, number, command } => {
                 self.pool.begin_change(worker);
-                self.pool.act(Action::Command { worker, number, command: what });
+                self.pool.act(Action::Command { worker, number, command });
             }
             Effect::Rest => self.pool.rest(now, models::ROLE),
-            Effect::Tell { client, request, result } => {
+            Effect::Reply { client, request, result } => {
                 self.pool.act(Action::Note(Note::ModelsChanged { result: result.clone() }));
                 let result = result.map_err(Refusal::Unable);
                 self.pool.act(Action::Reply { client, request, result });

@@ -1,12 +1,13 @@
-//! Which models a pool is to have, which worker has which, and the change that an operator wants.
+//! The models that the pool should have, the models that each worker has, and the change that an operator
+//! has asked for.
 //!
-//! Nothing here remembers what was to be done next. Whenever a worker has no command, what it has is
-//! compared with what it is to have, and the first difference is its next command. So a worker that starts
-//! late, one that dies in the midst, and a change that is taken back all come to the same in the end.
+//! There is no list of next steps. Whenever a worker has no pending command, its models are compared with
+//! the models that it should have, and the first difference becomes its next command. So a worker that
+//! starts late, a worker that dies during a change and a change that is rolled back all converge.
 //!
-//! A change holds on all workers or on none. One worker loads a new model first: if it dies of it, only
-//! one was lost. A model that is unloaded takes nothing new at once, and stays where it is until the
-//! last request that it had has its verdict.
+//! A change applies to all workers or to none. One worker loads a new model first: if the model kills it,
+//! only one worker is lost. A model that is being unloaded accepts no new requests, and stays loaded until
+//! its last request has a verdict.
 
 mod step;
 #[cfg(test)]
@@ -27,34 +28,33 @@ use crate::event::Timestamp;
 /// The role of workers that have models.
 pub(crate) const ROLE: Role = Role::Infer;
 
-/// What is kept of the reason why a model could not be loaded, bytes: a list of all of its nodes may be
-/// long.
+/// Most bytes kept of the reason why a model could not be loaded: it may list every node of the model.
 const REASON_BYTES_MAX: usize = 4_096;
 
 /// The models of a pool.
 #[derive(Debug, Default)]
 pub(crate) struct Models {
     wanted: BTreeMap<String, Wanted>,
-    /// Workers that have said what they have, and have not been told to end.
+    /// Workers that have reported their models, and have not been told to end.
     holders: BTreeMap<WorkerId, Holder>,
-    /// What each worker was started with that has not said anything yet.
+    /// The models given to each worker that has started and not reported yet.
     started: BTreeMap<WorkerId, BTreeMap<String, Edition>>,
     change: Option<Change>,
-    /// Of the latest command, and of the latest edition.
+    /// The number of the latest command or edition.
     number: u64,
-    /// Something has happened since the last step.
-    is_stirred: bool,
+    /// Something has changed since the last step.
+    needs_step: bool,
 }
 
-/// Tells two models of one name apart: one was unloaded, the other loaded.
+/// Distinguishes a model from an earlier one of the same name.
 type Edition = u64;
 
-/// A model that workers are to have.
+/// A model that workers should have.
 #[derive(Debug)]
 struct Wanted {
     plan: ModelPlan,
     edition: Edition,
-    /// It takes nothing new, and goes when the last request that it had has its verdict.
+    /// It accepts no new requests, and is unloaded when its last request has a verdict.
     is_closing: bool,
 }
 
@@ -63,51 +63,52 @@ struct Wanted {
 struct Holder {
     says: Vec<ModelInfo>,
     has: BTreeMap<String, Edition>,
-    command: Option<Command>,
-    /// What it could not do, so that it is not asked again: the model and its contexts.
+    pending: Option<PendingCommand>,
+    /// Commands that it could not carry out, so that they are not repeated: edition and contexts.
     refused: Vec<(Edition, u32)>,
 }
 
+/// A command that a worker was given and has not answered.
 #[derive(Debug)]
-struct Command {
+struct PendingCommand {
     number: u64,
-    what: ModelCommand,
+    command: ModelCommand,
     edition: Edition,
     sent: Timestamp,
 }
 
-/// What an operator wants.
+/// The change that an operator has asked for.
 #[derive(Debug)]
 struct Change {
     client: ClientId,
     request: u64,
-    what: ModelCommand,
-    /// Of a model that is loaded.
+    command: ModelCommand,
+    /// Of the new model, if the change loads one.
     edition: Edition,
-    /// The workers that could not do it, and why.
+    /// The workers that failed to make the change, and why.
     failed: Vec<(WorkerId, String)>,
 }
 
-/// What a step needs to know of everything else.
-pub(crate) struct Around<'a> {
+/// What a step needs to know of the rest of the core.
+pub(crate) struct StepContext<'a> {
     pub(crate) now: Timestamp,
-    /// Whether a request without a verdict asks a model.
-    pub(crate) is_asked: &'a dyn Fn(&str) -> bool,
-    /// Whether a worker is there, or about to be, that has not said what it has.
-    pub(crate) awaits: bool,
+    /// Whether a request without a verdict uses a model.
+    pub(crate) is_requested: &'a dyn Fn(&str) -> bool,
+    /// Whether a worker that has not reported its models is starting or about to start.
+    pub(crate) awaits_workers: bool,
     /// Why there is no worker, if there is none.
-    pub(crate) why_none: &'a dyn Fn() -> String,
+    pub(crate) why_no_worker: &'a dyn Fn() -> String,
 }
 
-/// Something to do.
+/// What a step asks of the core.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// Have a worker change its models.
-    Command { worker: WorkerId, number: u64, what: ModelCommand },
+    Command { worker: WorkerId, number: u64, command: ModelCommand },
     /// No model is left.
     Rest,
-    /// Tell an operator what came of the change.
-    Tell { client: ClientId, request: u64, result: Result<String, String> },
+    /// Tell the operator the result of the change.
+    Reply { client: ClientId, request: u64, result: Result<String, String> },
 }
 
 impl Models {
@@ -126,17 +127,18 @@ impl Models {
         self.number
     }
 
-    /// What a worker that starts now is to load.
+    /// The models that a worker that starts now must load.
     pub(crate) fn start(&mut self, worker: WorkerId) -> Vec<ModelPlan> {
         let edition = |(name, wanted): (&String, &Wanted)| (name.clone(), wanted.edition);
         self.started.insert(worker, self.wanted.iter().map(edition).collect());
         self.wanted.values().map(|wanted| wanted.plan.clone()).collect()
     }
 
-    /// A worker says what it has. Gives what of that is news; of one that is to end, nothing.
+    /// A worker reports its models. Returns a note for each that is new or has changed; none if the worker
+    /// was told to end.
     pub(crate) fn on_reported(&mut self, worker: WorkerId, mut says: Vec<ModelInfo>) -> Vec<Note> {
         says.iter_mut().for_each(|model| shorten(&mut model.reason));
-        self.is_stirred = true;
+        self.needs_step = true;
         if let Some(editions) = self.started.remove(&worker) {
             let edition = |info: &ModelInfo| editions.get(&info.name).copied().unwrap_or_default();
             let has = says.iter().map(|info| (info.name.clone(), edition(info))).collect();
@@ -160,104 +162,105 @@ impl Models {
         news.map(note).collect()
     }
 
-    /// A worker has ended, or was told to: it does nothing more.
+    /// A worker has ended, or was told to end: it carries out no more commands.
     pub(crate) fn on_ended(&mut self, worker: WorkerId) {
         self.started.remove(&worker);
         let Some(holder) = self.holders.remove(&worker) else { return };
-        self.is_stirred = true;
-        if let Some(command) = holder.command {
-            self.failed(worker, &command, "it ended while it was at it".to_owned());
+        self.needs_step = true;
+        if let Some(pending) = holder.pending {
+            self.failed(worker, &pending, "it ended before it had answered the command".to_owned());
         }
     }
 
-    /// A worker has done what it was told, or says why not. The error is that it was not told so.
+    /// A worker answers a command. The error: it has no pending command of this number.
     pub(crate) fn on_command_ended(
         &mut self,
         worker: WorkerId,
         number: u64,
         result: Result<(), String>,
-    ) -> Result<Option<Note>, NotTold> {
-        // What it says while it ends is of no interest.
+    ) -> Result<Option<Note>, UnknownCommand> {
+        // The answers of a worker that is ending do not matter.
         let Some(holder) = self.holders.get_mut(&worker) else { return Ok(None) };
-        let command = holder.command.take_if(|command| command.number == number);
-        let command = command.ok_or(NotTold)?;
-        self.is_stirred = true;
-        let name = command.what.name().to_owned();
-        match (&command.what, result) {
-            (ModelCommand::Load(_), Ok(())) => drop(holder.has.insert(name, command.edition)),
+        let pending = holder.pending.take_if(|pending| pending.number == number);
+        let pending = pending.ok_or(UnknownCommand)?;
+        self.needs_step = true;
+        let name = pending.command.name().to_owned();
+        match (&pending.command, result) {
+            (ModelCommand::Load(_), Ok(())) => drop(holder.has.insert(name, pending.edition)),
             (ModelCommand::Contexts { .. }, Ok(())) => {}
-            // What it does not have need not go.
+            // An unload that failed, failed because the model is not there.
             (ModelCommand::Unload { .. }, _) => drop(holder.has.remove(&name)),
             (ModelCommand::Contexts { .. } | ModelCommand::Load(_), Err(why)) => {
-                holder.refused.push((command.edition, contexts_of(&command.what)));
-                self.failed(worker, &command, why.clone());
-                return Ok(Some(Note::CommandFailed { worker, command: command.what, why }));
+                holder.refused.push((pending.edition, contexts_of(&pending.command)));
+                self.failed(worker, &pending, why.clone());
+                return Ok(Some(Note::CommandFailed { worker, command: pending.command, why }));
             }
         }
         Ok(None)
     }
 
-    /// A command was not carried out: neither is the change that it is of.
-    fn failed(&mut self, worker: WorkerId, command: &Command, why: String) {
+    /// A command failed: so does the change that it is part of.
+    fn failed(&mut self, worker: WorkerId, pending: &PendingCommand, why: String) {
         let Some(change) = &mut self.change else { return };
-        if change.what.name() == command.what.name() && verb(&change.what) == verb(&command.what) {
+        let (wanted, failed) = (&change.command, &pending.command);
+        if wanted.name() == failed.name() && verb(wanted) == verb(failed) {
             change.failed.push((worker, why));
         }
     }
 
-    /// The command that was given longest ago and is not carried out.
+    /// The oldest pending command.
     fn oldest(&self) -> Option<(Timestamp, WorkerId)> {
         let sent = |(&worker, holder): (&WorkerId, &Holder)| {
-            holder.command.as_ref().map(|command| (command.sent, worker))
+            holder.pending.as_ref().map(|pending| (pending.sent, worker))
         };
         self.holders.iter().filter_map(sent).min()
     }
 
-    /// When a worker is late with what it was told.
+    /// When the next pending command times out.
     pub(crate) fn deadline(&self, timeout: Duration) -> Option<Timestamp> {
         self.oldest().map(|(sent, _)| sent.after(timeout))
     }
 
-    /// A worker that is late.
+    /// A worker whose command has timed out.
     pub(crate) fn late(&self, now: Timestamp, timeout: Duration) -> Option<WorkerId> {
         self.oldest().filter(|(sent, _)| sent.after(timeout) <= now).map(|(_, worker)| worker)
     }
 
     /// The supervisor was not running for about `gap`: nothing is late because of that.
     pub(crate) fn excuse(&mut self, gap: Duration) {
-        for command in self.holders.values_mut().filter_map(|holder| holder.command.as_mut()) {
-            command.sent = command.sent.after(gap);
+        for pending in self.holders.values_mut().filter_map(|holder| holder.pending.as_mut()) {
+            pending.sent = pending.sent.after(gap);
         }
     }
 
-    /// Takes in what an operator wants; the error is what he is told at once.
+    /// Begins the change that an operator asks for; the error is the reply to a change that is refused.
     pub(crate) fn begin(
         &mut self,
         client: ClientId,
         request: u64,
-        what: ModelCommand,
+        command: ModelCommand,
     ) -> Result<(), String> {
-        if let Some(Change { what, .. }) = &self.change {
-            let (name, verb) = (what.name(), verb(what));
+        if let Some(Change { command, .. }) = &self.change {
+            let (name, verb) = (command.name(), verb(command));
             return Err(format!("`{name}` is being {verb}; try again when that is done"));
         }
-        self.check_command(&what)?;
-        if let ModelCommand::Unload { name } = &what
+        self.check_command(&command)?;
+        if let ModelCommand::Unload { name } = &command
             && let Some(wanted) = self.wanted.get_mut(name)
         {
             wanted.is_closing = true;
         }
         let edition = self.next_number();
-        self.change = Some(Change { client, request, what, edition, failed: Vec::new() });
-        // A worker that could not before may be able to now.
+        self.change = Some(Change { client, request, command, edition, failed: Vec::new() });
+        // A worker that failed before may succeed now.
         self.holders.values_mut().for_each(|holder| holder.refused.clear());
-        self.is_stirred = true;
+        self.needs_step = true;
         Ok(())
     }
 
-    fn check_command(&self, what: &ModelCommand) -> Result<(), String> {
-        let known = self.wanted.get(what.name());
-        match (what, known) {
+    fn check_command(&self, command: &ModelCommand) -> Result<(), String> {
+        let known = self.wanted.get(command.name());
+        match (command, known) {
             (ModelCommand::Load(ModelPlan { name, .. }), Some(known)) => Err(format!(
                 "there is a model `{name}` already, from {}: `gridpool model unload {name}` makes room \
                  for another",
@@ -267,7 +270,7 @@ impl Models {
                 check_model_name(&plan.name).map_err(|error| error.to_string())?;
                 plan.check().map_err(|error| format!("model `{}`: {error}", plan.name))?;
                 if !plan.path.is_absolute() {
-                    return Err(format!("`{}` is no absolute path", plan.path.display()));
+                    return Err(format!("`{}` is not an absolute path", plan.path.display()));
                 }
                 match self.wanted.len() >= MODELS_MAX {
                     true => {
@@ -286,14 +289,14 @@ impl Models {
         }
     }
 
-    /// Those that take requests.
+    /// The models that accept requests.
     fn names(&self) -> String {
         let open = self.wanted.iter().filter(|(_, wanted)| !wanted.is_closing);
         let names: Vec<_> = open.map(|(name, _)| name.as_str()).collect();
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     }
 
-    /// Whether a model may be asked; `settled` says whether no worker is to come.
+    /// Whether a model accepts requests; `settled` says whether no more workers are expected.
     pub(crate) fn check(&self, name: &str, settled: impl Fn() -> bool) -> Result<(), String> {
         if self.wanted.get(name).is_some_and(|wanted| !wanted.is_closing) {
             return match self.why_unavailable(name) {
@@ -311,8 +314,8 @@ impl Models {
         })
     }
 
-    /// Why no worker that has said something of a model could load it; nothing if one could, or none
-    /// has said anything.
+    /// Why every worker that has reported a model failed to load it; `None` if one loaded it, or none has
+    /// reported it.
     fn why_unavailable(&self, name: &str) -> Option<String> {
         let own = self.holders.iter();
         let mut said = own.filter_map(|(at, holder)| Some((at, holder.said_of(name)?)));
@@ -322,7 +325,7 @@ impl Models {
             .then(|| format!("{at}: {}", first.reason))
     }
 
-    /// What every worker says of its models.
+    /// The models that each worker reports.
     pub(crate) fn rows(&self) -> impl Iterator<Item = (WorkerId, &ModelInfo)> {
         let of = |(&worker, holder)| {
             let Holder { says, .. }: &Holder = holder;
@@ -331,19 +334,19 @@ impl Models {
         self.holders.iter().flat_map(of)
     }
 
-    /// The models that workers are to have.
+    /// The models that workers should have.
     pub(crate) fn wanted(&self) -> impl Iterator<Item = &str> {
         self.wanted.keys().map(String::as_str)
     }
 
     /// Whether a step may find something to do.
-    pub(crate) fn is_stirred(&self) -> bool {
-        self.is_stirred || self.change.is_some()
+    pub(crate) fn needs_step(&self) -> bool {
+        self.needs_step || self.change.is_some()
     }
 }
 
 impl Holder {
-    /// What it says of a model.
+    /// What it reports of a model.
     fn said_of(&self, name: &str) -> Option<&ModelInfo> {
         self.says.iter().find(|info| info.name == name)
     }
@@ -353,11 +356,11 @@ impl Holder {
     }
 }
 
-/// A worker has answered a command that it was not given.
+/// A worker has answered a command that it was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NotTold;
+pub(crate) struct UnknownCommand;
 
-/// Cuts a sentence that is too long.
+/// Cuts a reason that is too long.
 fn shorten(text: &mut String) {
     if text.len() > REASON_BYTES_MAX {
         text.truncate(text.floor_char_boundary(REASON_BYTES_MAX));
@@ -365,18 +368,18 @@ fn shorten(text: &mut String) {
     }
 }
 
-/// The contexts that a command is about.
-fn contexts_of(what: &ModelCommand) -> u32 {
-    match what {
+/// The contexts that a command asks for.
+fn contexts_of(command: &ModelCommand) -> u32 {
+    match command {
         ModelCommand::Contexts { contexts, .. } => *contexts,
         ModelCommand::Load(plan) => plan.options.contexts,
         ModelCommand::Unload { .. } => 0,
     }
 }
 
-/// `loaded`.
-pub(crate) fn verb(what: &ModelCommand) -> &'static str {
-    match what {
+/// What is being done to the model, as a participle.
+pub(crate) fn verb(command: &ModelCommand) -> &'static str {
+    match command {
         ModelCommand::Contexts { .. } => "given other contexts",
         ModelCommand::Load(_) => "loaded",
         ModelCommand::Unload { .. } => "unloaded",

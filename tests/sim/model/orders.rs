@@ -56,7 +56,7 @@ impl Model {
             Why::Beacon => told == KillReason::BeaconLost,
             Why::Command => {
                 let after = self.config.command_timeout;
-                matches!(told, KillReason::NotTold { .. })
+                matches!(told, KillReason::UnknownCommand { .. })
                     || told == KillReason::LateWithCommand { after }
             }
             Why::Driver { .. } => matches!(told, KillReason::DeviceFault(_)),

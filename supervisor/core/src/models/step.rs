@@ -1,43 +1,45 @@
-//! One step: what each idle worker is to do next, and whether the change has come to its end.
+//! One step: the next command of each worker without one, and whether the change is complete.
 
 use super::*;
 
 impl Models {
-    /// Whatever is to be done now.
-    pub(crate) fn step(&mut self, around: &Around<'_>) -> Vec<Effect> {
-        self.is_stirred = false;
-        self.wanted.retain(|name, wanted| !wanted.is_closing || (around.is_asked)(name));
-        let mut effects = self.commands(around.now);
-        if let Some((change, result)) = self.ended(around) {
+    /// Everything that is due now.
+    pub(crate) fn step(&mut self, context: &StepContext<'_>) -> Vec<Effect> {
+        self.needs_step = false;
+        self.wanted.retain(|name, wanted| !wanted.is_closing || (context.is_requested)(name));
+        let mut effects = self.commands(context.now);
+        if let Some((change, result)) = self.ended(context) {
             let Change { client, request, .. } = change;
-            let tell = Effect::Tell { client, request, result };
+            let reply = Effect::Reply { client, request, result };
             if self.wanted.is_empty() {
-                // All workers end: what one was to do next is not worth telling it.
-                return vec![tell, Effect::Rest];
+                // All workers end: they need no more commands.
+                return vec![reply, Effect::Rest];
             }
-            effects.push(tell);
-            // What was done of it may have to be taken back.
-            effects.extend(self.commands(around.now));
+            effects.push(reply);
+            // A change that failed is rolled back.
+            effects.extend(self.commands(context.now));
         }
         effects
     }
 
     /// The next command of every worker that has none.
     fn commands(&mut self, sent: Timestamp) -> Vec<Effect> {
-        let idle = self.holders.iter().filter(|(_, holder)| holder.command.is_none());
+        let idle = self.holders.iter().filter(|(_, holder)| holder.pending.is_none());
         let idle: Vec<_> = idle.map(|(&worker, _)| worker).collect();
         let mut effects = Vec::new();
         for worker in idle {
-            let Some((what, edition)) = self.difference(&self.holders[&worker]) else { continue };
+            let Some((command, edition)) = self.difference(&self.holders[&worker]) else {
+                continue;
+            };
             let number = self.next_number();
-            let command = Command { number, what: what.clone(), edition, sent };
-            self.holders.get_mut(&worker).expect("it was just listed").command = Some(command);
-            effects.push(Effect::Command { worker, number, what });
+            let pending = PendingCommand { number, command: command.clone(), edition, sent };
+            self.holders.get_mut(&worker).expect("it was just listed").pending = Some(pending);
+            effects.push(Effect::Command { worker, number, command });
         }
         effects
     }
 
-    /// What workers are to have, with what the change would have them have.
+    /// The models that workers should have, with the pending change applied.
     fn goal(&self) -> BTreeMap<&str, (&ModelPlan, Edition, u32)> {
         let own = |wanted: &Wanted| wanted.plan.options.contexts;
         let of = |(name, wanted)| {
@@ -48,7 +50,7 @@ impl Models {
         let Some(change) = self.change.as_ref().filter(|change| change.failed.is_empty()) else {
             return goal;
         };
-        match &change.what {
+        match &change.command {
             ModelCommand::Contexts { name, contexts } => {
                 if let Some((_, _, wanted)) = goal.get_mut(name.as_str()) {
                     *wanted = *contexts;
@@ -62,7 +64,7 @@ impl Models {
         goal
     }
 
-    /// The first thing in which a worker has not what it is to have.
+    /// The command for the first difference between a worker's models and the goal.
     fn difference(&self, holder: &Holder) -> Option<(ModelCommand, Edition)> {
         let goal = self.goal();
         let is_goal =
@@ -76,7 +78,7 @@ impl Models {
             if holder.refused.contains(&(edition, contexts)) {
                 return None;
             }
-            let what = if !holder.has.contains_key(name) {
+            let command = if !holder.has.contains_key(name) {
                 if self.is_tried_elsewhere(edition) {
                     return None;
                 }
@@ -88,32 +90,32 @@ impl Models {
             } else {
                 return None;
             };
-            Some((what, edition))
+            Some((command, edition))
         })
     }
 
-    /// Whether a model that is new to the pool is being loaded for the first time.
+    /// Whether another worker is the first to load a model that is new to the pool.
     fn is_tried_elsewhere(&self, edition: Edition) -> bool {
         let is_new = self.change.as_ref().is_some_and(|change| change.edition == edition);
         let tries = |holder: &Holder| {
-            holder.command.as_ref().is_some_and(|command| {
-                command.edition == edition && matches!(command.what, ModelCommand::Load(_))
+            holder.pending.as_ref().is_some_and(|pending| {
+                pending.edition == edition && matches!(pending.command, ModelCommand::Load(_))
             })
         };
         let has = |holder: &Holder| holder.has.values().any(|&own| own == edition);
         is_new && self.holders.values().any(tries) && !self.holders.values().any(has)
     }
 
-    /// The change, if it has come to its end, and what came of it.
-    fn ended(&mut self, around: &Around<'_>) -> Option<(Change, Result<String, String>)> {
+    /// The change and its result, if it is complete.
+    fn ended(&mut self, context: &StepContext<'_>) -> Option<(Change, Result<String, String>)> {
         let change = self.change.as_ref()?;
-        let name = change.what.name();
+        let name = change.command.name();
         let is_at_it = |holder: &Holder| {
-            holder.command.as_ref().is_some_and(|command| command.what.name() == name)
+            holder.pending.as_ref().is_some_and(|pending| pending.command.name() == name)
         };
         let is_pending = self.holders.values().any(is_at_it);
         let is_done = |(&worker, holder): (&WorkerId, &Holder)| {
-            let done = match &change.what {
+            let done = match &change.command {
                 ModelCommand::Contexts { contexts, .. } => {
                     holder.ready(name).is_some_and(|info| info.contexts == *contexts)
                 }
@@ -123,25 +125,25 @@ impl Models {
             done.then_some(worker)
         };
         let done: Vec<_> = self.holders.iter().filter_map(is_done).collect();
-        let result = match &change.what {
+        let result = match &change.command {
             ModelCommand::Unload { .. } => {
                 if self.wanted.contains_key(name) || is_pending {
                     return None;
                 }
-                Ok(done_in_words(&change.what, &done))
+                Ok(done_in_words(&change.command, &done))
             }
             ModelCommand::Contexts { .. } | ModelCommand::Load(_) => {
                 let cannot =
-                    |why: &str| Err(format!("`{name}` cannot be {}: {why}", verb(&change.what)));
+                    |why: &str| Err(format!("`{name}` cannot be {}: {why}", verb(&change.command)));
                 if !change.failed.is_empty() {
                     cannot(&told_once(&change.failed))
-                } else if is_pending || around.awaits {
+                } else if is_pending || context.awaits_workers {
                     return None;
                 } else if done.is_empty() {
-                    let why = self.why_unavailable(name).unwrap_or_else(around.why_none);
+                    let why = self.why_unavailable(name).unwrap_or_else(context.why_no_worker);
                     cannot(&why)
                 } else {
-                    Ok(done_in_words(&change.what, &done))
+                    Ok(done_in_words(&change.command, &done))
                 }
             }
         };
@@ -152,9 +154,9 @@ impl Models {
         Some((change, result))
     }
 
-    /// The change holds from now on.
+    /// Makes the change permanent: it is the goal from now on.
     fn adopt(&mut self, change: &Change) {
-        match &change.what {
+        match &change.command {
             ModelCommand::Contexts { name, contexts } => {
                 if let Some(wanted) = self.wanted.get_mut(name) {
                     wanted.plan.options.contexts = *contexts;
@@ -170,7 +172,7 @@ impl Models {
     }
 }
 
-/// What each worker says, once for all that say the same.
+/// The reasons of all workers, each once, with the workers that gave it.
 fn told_once(failed: &[(WorkerId, String)]) -> String {
     let mut by_reason: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (worker, why) in failed {
@@ -180,10 +182,10 @@ fn told_once(failed: &[(WorkerId, String)]) -> String {
     told.collect::<Vec<_>>().join("; ")
 }
 
-fn done_in_words(what: &ModelCommand, done: &[WorkerId]) -> String {
+fn done_in_words(command: &ModelCommand, done: &[WorkerId]) -> String {
     let names: Vec<_> = done.iter().map(WorkerId::to_string).collect();
     let on = if names.is_empty() { "no worker".to_owned() } else { names.join(", ") };
-    match what {
+    match command {
         ModelCommand::Contexts { name, contexts: 1 } => format!("`{name}` has 1 context on {on}"),
         ModelCommand::Contexts { name, contexts } => {
             format!("`{name}` has {contexts} contexts on {on}")

@@ -83,20 +83,20 @@ impl World {
     }
 
     fn step(&mut self) {
-        while self.models.is_stirred() {
+        while self.models.needs_step() {
             let asked = &self.asked;
-            let around = Around {
+            let context = StepContext {
                 now: Timestamp::default(),
-                is_asked: &|name| asked.contains(name),
-                awaits: self.awaits,
-                why_none: &|| "nobody is there".to_owned(),
+                is_requested: &|name| asked.contains(name),
+                awaits_workers: self.awaits,
+                why_no_worker: &|| "nobody is there".to_owned(),
             };
-            let effects = self.models.step(&around);
+            let effects = self.models.step(&context);
             let is_quiet = effects.is_empty();
             for effect in effects {
                 match effect {
-                    Effect::Command { worker, number, what } => {
-                        let before = self.commands.insert(worker, (number, what));
+                    Effect::Command { worker, number, command } => {
+                        let before = self.commands.insert(worker, (number, command));
                         assert_eq!(before, None, "one at a time");
                     }
                     Effect::Rest => {
@@ -106,11 +106,11 @@ impl World {
                             .into_keys()
                             .for_each(|worker| self.models.on_ended(worker));
                     }
-                    Effect::Tell { client, request: 7, result } => {
+                    Effect::Reply { client, request: 7, result } => {
                         assert_eq!(client, CLIENT);
                         self.told.push(result);
                     }
-                    Effect::Tell { request, .. } => panic!("nobody asked {request}"),
+                    Effect::Reply { request, .. } => panic!("nobody asked {request}"),
                 }
             }
             if is_quiet {
@@ -204,7 +204,7 @@ fn a_worker_that_dies_of_a_load_ends_it_and_the_next_one_is_not_asked() {
     let mut world = World::new(&["a"], 2);
     world.begin(load("b"));
     world.dies(worker(0, 2));
-    let told = "`b` cannot be loaded: cpu0#2: it ended while it was at it";
+    let told = "`b` cannot be loaded: cpu0#2: it ended before it had answered the command";
     assert_eq!(world.told, [Err(told.to_owned())]);
     world.start(worker(0, 4));
     assert!(world.commands.is_empty());

@@ -21,7 +21,7 @@ pub(super) enum KillCause {
     /// Its beacon was lost: it is ending by itself, and how will be known when it has.
     Beacon,
     /// It did not do as it was told about its models.
-    Command(Disobedience),
+    Command(CommandFault),
     /// The driver told of this fault of its device: what it ran may have brought that about.
     DeviceFault(FaultCode),
     /// A job that it ran has its verdict already, or others wait behind it while a device idles, and the
@@ -35,11 +35,11 @@ pub(super) enum KillCause {
 
 /// What a worker did instead of what it was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Disobedience {
+pub(crate) enum CommandFault {
     /// It has not answered its command in time.
     Late,
     /// It has answered a command of this number, which it was not given.
-    NotTold(u64),
+    Unknown(u64),
 }
 
 /// What a device is freed for.
@@ -75,10 +75,10 @@ impl KillCause {
     ) -> KillReason {
         match self {
             Self::Beacon => KillReason::BeaconLost,
-            Self::Command(Disobedience::Late) => {
+            Self::Command(CommandFault::Late) => {
                 KillReason::LateWithCommand { after: config.command_timeout }
             }
-            Self::Command(Disobedience::NotTold(number)) => KillReason::NotTold { number },
+            Self::Command(CommandFault::Unknown(number)) => KillReason::UnknownCommand { number },
             Self::DeviceFault(fault) => KillReason::DeviceFault(fault),
             Self::FreeDevice(Freed::DeviceOut) => KillReason::DeviceOut,
             Self::FreeDevice(Freed::OthersWait) => KillReason::OthersWait,
@@ -154,7 +154,7 @@ impl Pool {
     }
 
     /// A worker does not do as it was told about its models.
-    pub(crate) fn on_disobedience(&mut self, now: Timestamp, worker: WorkerId, how: Disobedience) {
+    pub(crate) fn on_command_fault(&mut self, now: Timestamp, worker: WorkerId, how: CommandFault) {
         let Some(index) = self.slots.find(worker) else { return };
         if !self.slots.process(index).is_ending() {
             self.kill(now, index, KillCause::Command(how));
@@ -219,7 +219,7 @@ pub enum KillReason {
         after: Duration,
     },
     /// It has answered a command that it was not given.
-    NotTold {
+    UnknownCommand {
         /// The number that it named.
         number: u64,
     },
@@ -244,7 +244,9 @@ impl KillReason {
             Self::DeviceFault(_) => Some(RestartReason::DeviceFault),
             Self::DeviceOut => Some(RestartReason::DeviceOut),
             Self::Late => Some(RestartReason::Late),
-            Self::LateWithCommand { .. } | Self::NotTold { .. } => Some(RestartReason::Rejected),
+            Self::LateWithCommand { .. } | Self::UnknownCommand { .. } => {
+                Some(RestartReason::Rejected)
+            }
             Self::NotReady { .. } => Some(RestartReason::NotReady),
             Self::OthersWait => Some(RestartReason::OthersWait),
             Self::Silent { .. } => Some(RestartReason::Silent),
@@ -280,7 +282,7 @@ impl fmt::Display for KillReason {
             }
             Self::Leaving => f.write_str("the pool ends, or has nothing for it to do"),
             Self::NotReady { after } => write!(f, "it was not READY in {} s", after.as_secs_f64()),
-            Self::NotTold { number } => {
+            Self::UnknownCommand { number } => {
                 write!(f, "it has answered command {number}, which it was not given")
             }
             Self::OthersWait => f.write_str("others waited behind its job while a device was idle"),
