@@ -66,9 +66,17 @@ pub enum ClientError {
     /// The pool did not answer in time, although it is connected.
     #[error("the pool does not answer: it may be stopped or overloaded")]
     Silent,
-    /// The outputs of a model are not valid tensors.
+    /// The outputs of a model are not valid tensors. A [`TensorError`] of your own inputs does not turn into
+    /// this:
+    ///
+    /// ```compile_fail,E0277
+    /// # use gridpool_client::{ClientError, ModelInput};
+    /// fn input() -> Result<ModelInput, ClientError> {
+    ///     Ok(ModelInput::new("x", [2], vec![0_u8; 3])?)
+    /// }
+    /// ```
     #[error("the outputs cannot be read")]
-    Tensors(#[from] TensorError),
+    Tensors(#[source] TensorError),
     /// The pool sent another answer than the expected one.
     #[error("the pool sent an unexpected answer: {0}")]
     Unexpected(String),

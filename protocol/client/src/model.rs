@@ -96,6 +96,6 @@ impl Runnable for OverTensors {
 
 impl Produces<TensorOutputs> for OverTensors {
     fn outputs(&self, bytes: Bytes) -> Result<TensorOutputs, ClientError> {
-        Ok(TensorOutputs::read(bytes)?)
+        TensorOutputs::read(bytes).map_err(ClientError::Tensors)
     }
 }
