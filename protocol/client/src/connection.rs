@@ -4,6 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use gridpool_ipc::clock;
@@ -125,16 +126,69 @@ impl Connection {
                 }
                 Err(_) => state = self.on_lost(state),
             }
-            // Skip the system call if no thread sleeps.
-            if state.sleepers > 0 {
-                self.changed.notify_all();
+            state = self.tell(state);
+        }
+    }
+
+    /// Returns what `ready` finds in the messages that have arrived; `None` if another thread reads them, or
+    /// if they do not suffice. If the connection is lost, a thread of its own reconnects, since that takes
+    /// time.
+    pub(super) fn try_for<T>(
+        self: &Arc<Self>,
+        mut ready: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<Option<T>, ClientError> {
+        let mut state = self.lock();
+        loop {
+            if let Some(value) = ready(&mut state) {
+                return Ok(Some(value));
             }
-            if !state.wakers.is_empty() {
-                drop(state);
-                self.wake();
-                state = self.lock();
+            if let Some(error) = state.why_broken()
+                && !self.wire.is_open()
+            {
+                return Err(error);
+            }
+            let Some(mut reader) = state.reader.take() else { return Ok(None) };
+            reader.set_spin(Duration::ZERO);
+            drop(state);
+            let received = link::receive(&mut reader, Some(Duration::ZERO));
+            let Ok(received) = received else {
+                self.reconnect_aside();
+                return Ok(None);
+            };
+            state = self.lock();
+            state.reader = Some(reader);
+            let is_news = received.is_some();
+            received.into_iter().for_each(|received| state.on_message(received));
+            state = self.tell(state);
+            if !is_news {
+                return Ok(None);
             }
         }
+    }
+
+    /// Reconnects on a thread of its own, or on this one if the system gives none.
+    fn reconnect_aside(self: &Arc<Self>) {
+        let connection = Arc::clone(self);
+        let reconnect =
+            |connection: &Self| drop(connection.tell(connection.on_lost(connection.lock())));
+        let builder = thread::Builder::new().name("gridpool-client".into());
+        if builder.spawn(move || reconnect(&connection)).is_err() {
+            reconnect(self);
+        }
+    }
+
+    /// Wakes the threads and the futures that wait for a change of the state.
+    fn tell<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        // Skip the system call if no thread sleeps.
+        if state.sleepers > 0 {
+            self.changed.notify_all();
+        }
+        if state.wakers.is_empty() {
+            return state;
+        }
+        drop(state);
+        self.wake();
+        self.lock()
     }
 
     /// Wakes the futures whose jobs have changed, outside the lock: a waker may do anything.

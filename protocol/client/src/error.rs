@@ -66,6 +66,9 @@ pub enum ClientError {
     /// The pool did not answer in time, although it is connected.
     #[error("the pool does not answer: it may be stopped or overloaded")]
     Silent,
+    /// [`Handle::try_wait`](crate::Handle::try_wait) has returned the answer before.
+    #[error("the answer to this job was taken already: keep it when try_wait first returns it")]
+    Taken,
     /// The outputs of a model are not valid tensors. A [`TensorError`] of your own inputs does not turn into
     /// this:
     ///

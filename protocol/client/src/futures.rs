@@ -57,7 +57,7 @@ impl<O: 'static> Future for Answering<O> {
             Poll::Ready(Err(error)) => Err(error),
             Poll::Ready(Ok(())) => {
                 connection.lock().futures -= 1;
-                let claim = self.claim.take().expect("it was there above");
+                let mut claim = self.claim.take().expect("it was there above");
                 claim.take(&*self.runnable)
             }
         })
@@ -75,6 +75,9 @@ impl<O> Drop for Answering<O> {
 impl State {
     /// Whether a job has its answer. If not, `waker` is woken when that may have changed.
     fn poll(&mut self, claim: &Claim, waker: &Waker) -> Poll<Result<(), ClientError>> {
+        if claim.taken {
+            return Poll::Ready(Err(ClientError::Taken));
+        }
         let broken = self.why_broken().filter(|_| !self.wire.is_open());
         let Some(pending) = self.jobs.get_mut(&claim.key) else {
             return Poll::Ready(Err(ClientError::Lost));

@@ -6,11 +6,12 @@ use std::time::Instant;
 use gridpool_ipc::clock;
 use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::limits::DEADLINE_MAX;
+use gridpool_protocol::message::Refusal;
 
 use super::connection::Connection;
 use super::model::OUTPUT_BYTES_DEFAULT;
 use super::runnable::{AnyJob, Produces};
-use super::state::{RETRY_EVERY, Stage, VERDICT_MARGIN};
+use super::state::{RETRY_EVERY, Stage, State, VERDICT_MARGIN};
 use super::{Answer, ClientError, Job};
 
 /// A job that was sent. Wait for its answer with [`Handle::wait`] or, with the feature `async`, `.await`.
@@ -49,7 +50,10 @@ impl<O: 'static> Handle<O> {
 
     /// Cancels the job. The verdict is then CANCELLED, unless the job has another already.
     pub fn cancel(&self) {
-        self.claim.connection.cancel(self.claim.key);
+        // Another job may have the key after the answer was taken.
+        if !self.claim.taken {
+            self.claim.connection.cancel(self.claim.key);
+        }
     }
 
     /// Returns a handle with which another thread can cancel the job.
@@ -66,9 +70,32 @@ impl<O: 'static> Handle<O> {
     /// [`ClientError::Silent`] if no verdict arrives long after the deadline; [`ClientError::Malformed`] or
     /// [`ClientError::Tensors`] if the outputs cannot be read.
     pub fn wait(self) -> Result<Answer<O>, ClientError> {
-        let Self { claim, runnable } = self;
+        let Self { mut claim, runnable } = self;
         claim.wait_until(|stage| matches!(stage, Stage::Done(..)))?;
         claim.take(&*runnable)
+    }
+
+    /// Returns the answer if it has arrived, and `None` if not. It does not wait for the verdict, nor for a
+    /// reconnect. It takes as long as [`Client::send`](super::Client::send) only when it submits a job again
+    /// that a busy pool has refused.
+    ///
+    /// ```no_run
+    /// # use gridpool_client::{Answer, ClientError, Handle, Outputs};
+    /// # fn work_on_something_else() {}
+    /// # fn poll(mut handle: Handle<Outputs>) -> Result<Answer<Outputs>, ClientError> {
+    /// loop {
+    ///     if let Some(answer) = handle.try_wait()? {
+    ///         return Ok(answer);
+    ///     }
+    ///     work_on_something_else();
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Handle::wait`]; [`ClientError::Taken`] if an earlier call has returned the answer.
+    pub fn try_wait(&mut self) -> Result<Option<Answer<O>>, ClientError> {
+        if self.claim.is_done()? { self.claim.take(&*self.runnable).map(Some) } else { Ok(None) }
     }
 
     #[cfg(feature = "async")]
@@ -83,8 +110,10 @@ pub(super) struct Claim {
     pub(super) connection: Arc<Connection>,
     pub(super) key: JobKey,
     deadline: Instant,
+    /// When to submit the job again, if the pool was busy when this was last looked at.
+    retry_at: Option<Instant>,
     /// The answer has been taken, so the key may belong to another job by now.
-    taken: bool,
+    pub(super) taken: bool,
 }
 
 impl Claim {
@@ -93,7 +122,8 @@ impl Claim {
         let deadline = clock::now() + job.options.deadline.min(DEADLINE_MAX);
         connection.send_job(key, job, deadline)?;
         // From here on, dropping the claim cancels the job.
-        Ok(Self { connection: Arc::clone(connection), key, deadline, taken: false })
+        let connection = Arc::clone(connection);
+        Ok(Self { connection, key, deadline, retry_at: None, taken: false })
     }
 
     fn accepted(&self) -> Result<(), ClientError> {
@@ -104,7 +134,7 @@ impl Claim {
     }
 
     /// Takes the answer of a job whose verdict has come.
-    pub(super) fn take<O>(mut self, runnable: &dyn Produces<O>) -> Result<Answer<O>, ClientError> {
+    pub(super) fn take<O>(&mut self, runnable: &dyn Produces<O>) -> Result<Answer<O>, ClientError> {
         self.taken = true;
         let (receipt, bytes) = self.connection.take_answer(self.key)?;
         let Some(bytes) = bytes else {
@@ -117,22 +147,56 @@ impl Claim {
     /// Waits until the job's stage is `enough`. Submits the job again while the pool is busy.
     fn wait_until(&self, enough: impl Fn(&Stage) -> bool) -> Result<(), ClientError> {
         loop {
-            let refusal = self.connection.wait_for(self.deadline + VERDICT_MARGIN, |state| {
-                let stage = &state.jobs.get(&self.key)?.stage;
-                match stage {
-                    Stage::Lost => Some(Err(ClientError::Lost)),
-                    Stage::Refused(refusal) => Some(Ok(Some(refusal.clone()))),
-                    Stage::Abandoned | Stage::Accepted | Stage::Done(..) | Stage::Sent => {
-                        enough(stage).then_some(Ok(None))
-                    }
-                }
-            })??;
+            let until = self.deadline + VERDICT_MARGIN;
+            let refusal = self.connection.wait_for(until, |state| self.look(state, &enough))??;
             let Some(refusal) = refusal else { return Ok(()) };
             if !self.connection.may_try_again(self.key, &refusal) {
                 return Err(refusal.into());
             }
             self.connection.pause(RETRY_EVERY);
             self.connection.send_again(self.key)?;
+        }
+    }
+
+    /// Whether the verdict has come. Submits the job again if the pool was busy a moment ago.
+    fn is_done(&mut self) -> Result<bool, ClientError> {
+        let done = |stage: &Stage| matches!(stage, Stage::Done(..));
+        match self.connection.try_for(|state| self.look(state, done))?.transpose()? {
+            None if clock::until(self.deadline + VERDICT_MARGIN).is_zero() => {
+                Err(ClientError::Silent)
+            }
+            None => Ok(false),
+            Some(None) => Ok(true),
+            Some(Some(refusal)) if !self.connection.may_try_again(self.key, &refusal) => {
+                Err(refusal.into())
+            }
+            Some(Some(_)) => {
+                let retry_at = *self.retry_at.get_or_insert_with(|| clock::now() + RETRY_EVERY);
+                if clock::until(retry_at).is_zero() {
+                    self.retry_at = None;
+                    self.connection.send_again(self.key)?;
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    /// What the job's stage says: nothing yet, that it is `enough`, a refusal, or an error.
+    fn look(
+        &self,
+        state: &State,
+        enough: impl Fn(&Stage) -> bool,
+    ) -> Option<Result<Option<Refusal>, ClientError>> {
+        if self.taken {
+            return Some(Err(ClientError::Taken));
+        }
+        let stage = &state.jobs.get(&self.key)?.stage;
+        match stage {
+            Stage::Lost => Some(Err(ClientError::Lost)),
+            Stage::Refused(refusal) => Some(Ok(Some(refusal.clone()))),
+            Stage::Abandoned | Stage::Accepted | Stage::Done(..) | Stage::Sent => {
+                enough(stage).then_some(Ok(None))
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "async")]
 mod futures;
+mod polling;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;

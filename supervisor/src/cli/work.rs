@@ -75,6 +75,7 @@ impl Unfinished {
                 | Refusal::Unable(_),
             )
             | ClientError::Silent
+            | ClientError::Taken
             | ClientError::Tensors(_)
             | ClientError::Unexpected(_)
             | ClientError::Version { .. }

@@ -122,6 +122,7 @@ impl From<ClientError> for Failure {
             | ClientError::Malformed(_)
             | ClientError::Connection(_)
             | ClientError::Memory(_)
+            | ClientError::Taken
             | ClientError::Tensors(_)
             | ClientError::Unexpected(_)
             | _ => StatusCode::INTERNAL_SERVER_ERROR,
