@@ -21,19 +21,26 @@ pub enum ClientError {
     /// The supervisor closed the connection and said why.
     #[error("the pool closed the connection: {0}")]
     Closed(String),
-    /// The socket failed, or the peer does not speak this protocol.
-    #[error("connection to the pool")]
+    /// The socket failed during the handshake, or the peer does not speak this protocol.
+    #[error(
+        "the pool and this program do not understand each other: check that the socket is a pool's, and \
+         that both come from one build"
+    )]
     Connection(#[source] io::Error),
     /// The connection was lost, and the client could not reconnect in time.
     #[error(
-        "the connection to the pool was lost; it is unknown whether this request was carried out"
+        "the connection to the pool was lost; it is unknown whether this request was carried out: check \
+         that the pool runs, then send the request again if it may run twice"
     )]
     Lost,
     /// The result is not one that the program can give.
     #[error(transparent)]
     Malformed(#[from] MalformedOutput),
     /// Shared memory could not be mapped.
-    #[error("shared memory")]
+    #[error(
+        "this process cannot map the pool's shared memory: raise its limit of memory (`ulimit -v`, or that \
+         of its container) or send smaller batches"
+    )]
     Memory(#[source] io::Error),
     /// No pool answers at the socket.
     #[error("no pool is running at {}", path.display())]
@@ -64,8 +71,14 @@ pub enum ClientError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The pool did not answer in time, although it is connected.
-    #[error("the pool does not answer: it may be stopped or overloaded")]
+    #[error("the pool does not answer: it may be stopped or overloaded; its log says more")]
     Silent,
+    /// The system gave this process no file, thread or random number.
+    #[error(
+        "the system gave the client no file, thread or random number: raise the limits of this process \
+         (`ulimit -n`, `ulimit -u`)"
+    )]
+    System(#[source] io::Error),
     /// [`Handle::try_wait`](crate::Handle::try_wait) has returned the answer before.
     #[error("the answer to this job was taken already: keep it when try_wait first returns it")]
     Taken,
@@ -84,7 +97,7 @@ pub enum ClientError {
     #[error("the pool sent an unexpected answer: {0}")]
     Unexpected(String),
     /// The supervisor speaks another version of the protocol.
-    #[error("the supervisor speaks protocol {theirs}, this client {ours}")]
+    #[error("the supervisor speaks protocol {theirs}, this client {ours}: use both of one build")]
     Version {
         /// The supervisor's.
         theirs: u32,
@@ -159,6 +172,23 @@ mod tests {
         assert_eq!(Barrier::of(Path::new("/nowhere/pool.sock")), Some(seen));
         let gone = said(Path::new("pool.sock"), io::ErrorKind::ConnectionRefused);
         assert!(gone.starts_with("no pool is running at pool.sock"), "{gone}");
+    }
+
+    #[test]
+    fn errors_of_the_connection_and_of_memory_say_what_to_do() {
+        let why = || io::Error::other("WHY");
+        for (error, remedy) in [
+            (ClientError::Connection(why()), "check that the socket is a pool's"),
+            (ClientError::Memory(why()), "raise its limit of memory"),
+            (ClientError::System(why()), "raise the limits of this process"),
+            (ClientError::Lost, "send the request again if it may run twice"),
+            (ClientError::Silent, "its log says more"),
+            (ClientError::Version { theirs: 1, ours: 2 }, "use both of one build"),
+        ] {
+            let has_cause = std::error::Error::source(&error).is_some();
+            let said = Chain(&error).to_string();
+            assert!(said.contains(remedy) && said.ends_with(": WHY") == has_cause, "{said}");
+        }
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl Connection {
         let started = self.reading.start(move || {
             connection.upgrade().map(|connection| connection.read_for_futures()).is_some()
         });
-        started.map_err(ClientError::Connection)
+        started.map_err(ClientError::System)
     }
 
     /// Reads while a future waits, and submits jobs again that a busy pool has refused.

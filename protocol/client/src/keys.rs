@@ -20,7 +20,7 @@ impl Keys {
     pub(super) fn new() -> Result<Self, ClientError> {
         let mut bytes = [0; 16];
         let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-        read.map_err(ClientError::Connection)?;
+        read.map_err(ClientError::System)?;
         Ok(Self { first: u128::from_le_bytes(bytes), used: AtomicU64::new(0) })
     }
 

@@ -84,7 +84,7 @@ pub(super) enum Stage {
 
 impl State {
     pub(super) fn new(reader: FrameReader) -> Result<Self, ClientError> {
-        let socket = reader.socket().try_clone().map_err(ClientError::Connection)?;
+        let socket = reader.socket().try_clone().map_err(ClientError::System)?;
         Ok(Self {
             wire: Arc::new(Wire::new(socket)),
             reader: Some(reader),
@@ -181,7 +181,7 @@ impl State {
 
     /// Uses a new connection, and submits the jobs without a verdict there.
     pub(super) fn reconnect(&mut self, reader: FrameReader) -> Result<(), ClientError> {
-        self.wire.open(reader.socket().try_clone().map_err(ClientError::Connection)?);
+        self.wire.open(reader.socket().try_clone().map_err(ClientError::System)?);
         self.reader = Some(reader);
         self.drained = None;
         self.jobs.retain(|_, pending| !matches!(pending.stage, Stage::Abandoned));

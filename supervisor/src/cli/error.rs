@@ -148,6 +148,7 @@ pub(super) fn exit_code_of(error: &ClientError) -> u8 {
         | ClientError::Connection(_)
         | ClientError::Malformed(_)
         | ClientError::Memory(_)
+        | ClientError::System(_)
         | ClientError::Taken
         | ClientError::Tensors(_)
         | ClientError::Unexpected(_)

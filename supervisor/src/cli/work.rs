@@ -75,6 +75,7 @@ impl Unfinished {
                 | Refusal::Unable(_),
             )
             | ClientError::Silent
+            | ClientError::System(_)
             | ClientError::Taken
             | ClientError::Tensors(_)
             | ClientError::Unexpected(_)

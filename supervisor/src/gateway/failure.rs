@@ -122,6 +122,7 @@ impl From<ClientError> for Failure {
             | ClientError::Malformed(_)
             | ClientError::Connection(_)
             | ClientError::Memory(_)
+            | ClientError::System(_)
             | ClientError::Taken
             | ClientError::Tensors(_)
             | ClientError::Unexpected(_)

@@ -34,6 +34,7 @@ impl From<ClientError> for Failure {
                 Refusal::Draining | Refusal::KeyInUse(_) | Refusal::Poison(_) | Refusal::Unable(_),
             )
             | ClientError::Silent
+            | ClientError::System(_)
             | ClientError::Taken
             | ClientError::Unexpected(_)
             | ClientError::Version { .. }
