@@ -106,6 +106,9 @@ fn swapped_arguments_are_corrected() {
         .run()
         .complains(2, &[&swapped, &format!("'rot90 | trim' {tasks}")]);
     run(&tasks).arg(data("grids.json")).run().complains(2, &[&swapped, "PROGRAM", "$(cat FILE)"]);
+    let dash = "`-` is standard input, not a program: write the program first, ";
+    run("-").arg("rot90").stdin("[[[1]]]").run().complains(2, &[dash, "'rot90' -"]);
+    run("-").stdin("[[[1]]]").run().complains(2, &[dash, "PROGRAM -"]);
     run("rot90")
         .arg("trim")
         .arg(&tasks)
@@ -114,6 +117,9 @@ fn swapped_arguments_are_corrected() {
     let (npz, model) = (data("two_inputs.npz").display().to_string(), "two_inputs");
     let said = format!("a file, not a model's name: write the model first, {model} {npz}");
     gridpool(["infer", &npz, model]).run().complains(2, &[&said]);
+    let said =
+        format!("`-` is standard input, not a model's name: write the model first, {model} -");
+    gridpool(["infer", "-", model]).run().complains(2, &[&said]);
     let nowhere = ["/nowhere/pool.sock: start one"];
     let infer = gridpool(["infer", model, &npz, "--socket", "/nowhere/pool.sock"]).run();
     infer.complains(69, &nowhere);

@@ -42,9 +42,9 @@ pub(super) fn input(program: &str, inputs: &[PathBuf], error: InputError) -> Com
 pub(super) fn model(model: &str, input: &Path) -> Option<CommandError> {
     let kind = kind_of(Path::new(model)).filter(|_| kind_of(input).is_none())?;
     let other = input.display();
-    let said =
-        format!("`{model}` is {kind}, not a model's name: write the model first, {other} {model}");
-    (other.to_string() != "-").then_some(CommandError::Misplaced(said))
+    Some(CommandError::Misplaced(format!(
+        "`{model}` is {kind}, not a model's name: write the model first, {other} {model}"
+    )))
 }
 
 fn is_program(text: &str) -> bool {
@@ -52,6 +52,9 @@ fn is_program(text: &str) -> bool {
 }
 
 fn kind_of(path: &Path) -> Option<&'static str> {
+    if path == Path::new("-") {
+        return Some("standard input");
+    }
     match path.is_dir() {
         true => Some("a folder"),
         false => path.exists().then_some("a file"),
