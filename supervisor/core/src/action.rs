@@ -1,4 +1,4 @@
-//! What the core orders.
+//! What the core asks the shell to do.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -21,13 +21,13 @@ use crate::event::Helper;
 /// One attempt to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// Which run of which job.
+    /// The attempt.
     pub attempt: AttemptId,
-    /// The items of the job that it is about.
+    /// The items of the job that it runs.
     pub shard: ItemRange,
 }
 
-/// Something to do.
+/// What the shell must do.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
 pub enum Action {
@@ -47,9 +47,9 @@ pub enum Action {
         /// The change.
         command: ModelCommand,
     },
-    /// Tell of the death of a worker.
+    /// Report the death of a worker.
     DeathReport(Box<DeathReport>),
-    /// Forget the payload of a submission that became no job of its own.
+    /// Forget the payload of a submission that repeats an earlier one.
     Discard {
         /// The submission.
         job: JobId,
@@ -119,7 +119,7 @@ pub enum Action {
         /// Verdict and proof.
         receipt: Box<Receipt>,
     },
-    /// Tell an operator what came of a request.
+    /// Tell an operator the result of a request.
     Reply {
         /// The operator's connection.
         client: ClientId,
@@ -132,7 +132,7 @@ pub enum Action {
     Spawn {
         /// The worker.
         worker: WorkerId,
-        /// The models that it is to load; none for a role without models.
+        /// The models that it must load; none for a role without models.
         models: Vec<ModelPlan>,
     },
     /// Ask the worker to end.
@@ -168,7 +168,7 @@ pub enum HelperAction {
 pub enum HelperEnd {
     /// It does not end although it was asked to.
     DoesNotStop,
-    /// It is of no more use, in words.
+    /// It is useless, for this reason.
     Lost(String),
     /// It gave no sign of life in time.
     Silent,
@@ -190,7 +190,7 @@ impl fmt::Display for HelperEnd {
 /// Something worth a line in the log.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
-    /// A worker could not do what it was told about its models.
+    /// A worker failed to carry out a command.
     CommandFailed {
         /// The worker.
         worker: WorkerId,
@@ -212,7 +212,7 @@ pub enum Note {
         device: DeviceId,
         /// The role.
         role: Role,
-        /// The fault that it was put out for.
+        /// The fault that took it out of service.
         why: String,
         /// The rule that put it out.
         rule: Option<Rule>,
@@ -251,7 +251,7 @@ pub enum Note {
         /// The model.
         name: String,
     },
-    /// What an operator wanted changed about the models is done, or cannot be.
+    /// A change of the models has succeeded or failed.
     ModelsChanged {
         /// In a sentence.
         result: Result<String, String>,

@@ -75,7 +75,7 @@ pub struct PoolConfig {
     /// is killed; its jobs run again, once, and that does not count against them. `feed_cost_max` bounds an
     /// honest first dispatch: on a GPU to far less than this, on a CPU worker perhaps not.
     pub feed_timeout: Duration,
-    /// Requests that an inference worker has in hand at most, all models together.
+    /// Most requests outstanding at an inference worker, over all models.
     pub infer_window: u32,
     /// `cancel_grace` for requests to models: loading models again is slow, and other requests run beside
     /// the late one.
@@ -172,12 +172,11 @@ impl PoolConfig {
 pub struct RoleLimits {
     /// How its workers take work.
     pub concurrency: Concurrency,
-    /// A cancelled job may run on for so long before its worker is killed.
+    /// How long a cancelled job may run on before its worker is killed.
     pub cancel_grace: Duration,
     /// From spawn to READY.
     pub ready_timeout: Duration,
-    /// Cost of all jobs that one dispatch takes from the queue; a client may be ahead of others by as
-    /// much.
+    /// Most cost of the jobs in one dispatch; also how far a client that joins may be ahead of others.
     pub join_cost_max: u64,
 }
 
@@ -229,10 +228,10 @@ pub struct HelperLimits {
     pub backoff_min: Duration,
     /// Longest time to the next start.
     pub backoff_max: Duration,
-    /// One that has lived for so long was a good one: the next start does not wait long.
+    /// A process that lived at least this long resets the backoff.
     pub healthy: Duration,
-    /// How long it may take to finish what is under way when it is not wanted any more; none for one
-    /// that has nothing to finish.
+    /// How long it may take to finish its open requests when it is stopped; `None` if it has none and is
+    /// killed at once.
     pub stop: Option<Duration>,
 }
 

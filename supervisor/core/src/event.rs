@@ -1,4 +1,4 @@
-//! What the core is told. What it orders is in `action`.
+//! The events that the shell reports to the core. The core answers with the actions in `action`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -293,7 +293,7 @@ pub enum WorkerEvent {
         /// What it has said of its end so far.
         last_words: Option<String>,
     },
-    /// It has done what it was told about its models, or could not.
+    /// It has carried out a command, or failed to.
     CommandEnded {
         /// The number of the command.
         number: u64,

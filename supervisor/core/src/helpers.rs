@@ -1,6 +1,6 @@
-//! Helper processes, the gateway and the monitor: one process of each after the other for as long as it
-//! is wanted. One that ends, falls silent or says what it must not is replaced, each time after a longer
-//! wait; one that SIGKILL does not end is left behind, and the next one starts when it is gone.
+//! Helper processes: the gateway and the monitor. Each helper has at most one process while it is wanted.
+//! A process that ends, falls silent or breaks the protocol is replaced, with exponential backoff. If
+//! SIGKILL does not end a process, the next one starts only when it is gone.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ enum Stage {
     Off,
     /// It has no process; the next one is due.
     Waiting { until: Timestamp },
-    /// It has a process, or one was ordered; that must be heard in time.
+    /// Its process is running or starting, and must give signs of life.
     Running { since: Timestamp, silent_at: Timestamp },
     /// It was asked to end.
     Stopping { since: Timestamp, kill_at: Timestamp, is_wanted: bool },
@@ -62,7 +62,7 @@ impl Helpers {
         Self(Helper::ALL.into_iter().map(state).collect())
     }
 
-    /// What a helper does, or what is wanted of it.
+    /// Handles an event of a helper.
     pub(crate) fn handle(
         &mut self,
         now: Timestamp,
@@ -82,7 +82,7 @@ impl Helpers {
         }
     }
 
-    /// Does what time alone brings.
+    /// Handles timeouts.
     pub(crate) fn advance(&mut self, now: Timestamp, mut act: impl FnMut(Action)) {
         for (&helper, state) in &mut self.0 {
             Turn { now, helper, state, act: &mut act }.advance();
@@ -127,7 +127,7 @@ impl State {
         }
     }
 
-    /// How long the next start waits after a process that lived for so long.
+    /// How long the next start waits after a process that lived for `lived`.
     fn back_off(&mut self, lived: Duration) -> Duration {
         if lived >= self.limits.healthy {
             self.backoff = self.limits.backoff_min;
@@ -201,7 +201,7 @@ impl<Act: FnMut(Action)> Turn<'_, Act> {
         }
     }
 
-    /// Its process is of no more use.
+    /// Its process is useless and must end.
     fn lost(&mut self, reason: HelperEnd) {
         if let Stage::Running { since, .. } = self.state.stage {
             self.kill(since, reason, true);

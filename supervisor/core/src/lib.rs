@@ -1,9 +1,9 @@
-//! Every rule of the supervisor, as plain data: scheduling, retry, backoff, quarantine, deadline,
-//! fairness and drain (`pool`), which worker has which model (`models`), and the restarting of helper
+//! Every rule of the supervisor, as plain data: scheduling, retries, backoff, quarantine, deadlines,
+//! fairness and drain (`pool`), the models of each worker (`models`), and the restarts of helper
 //! processes (`helpers`).
 //!
-//! There is one door. [`Core::handle`] takes in an event; [`Core::poll_action`] then gives what is to be
-//! done, until it gives `None`; [`Core::poll_deadline`] says when to come again if nothing else happens.
+//! The core has one interface. The shell passes an event to [`Core::handle`], takes actions from
+//! [`Core::poll_action`] until it returns `None`, and calls again no later than [`Core::poll_deadline`].
 //! Everything else is a view, for status and metrics.
 //!
 //! The core has no clock, thread, file or socket, no `HashMap` and no randomness: the same events at the
@@ -38,11 +38,11 @@ use policy::PolicyTable;
 use pool::Pool;
 pub use pool::rows::{InHand, Quarantine};
 
-/// A call that comes so much later than it was asked for means that this process was stopped, or
-/// starved: what workers have said meanwhile has not been read.
+/// A call that is late by this much means that this process was stopped or starved. Messages that
+/// workers sent meanwhile have not been read.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 
-/// The rules. See the crate's text for how to call it.
+/// The rules. The crate's documentation says how to call it.
 #[derive(Debug)]
 pub struct Core {
     pool: Pool,
@@ -51,12 +51,12 @@ pub struct Core {
     command_timeout: Duration,
     /// Actions that the shell has not taken yet.
     actions: VecDeque<Action>,
-    /// When it asked to be called.
+    /// The deadline that the shell was given last.
     wakes_at: Option<Timestamp>,
 }
 
 impl Core {
-    /// A pool over `devices`, none of which has a process yet, that is to have these models.
+    /// A pool over `devices`, without processes yet, that should have these models.
     #[must_use]
     pub fn new(
         config: PoolConfig,
@@ -80,7 +80,7 @@ impl Core {
         }
     }
 
-    /// Takes in one event and what time has brought about by `now`.
+    /// Handles one event, and everything that is due by `now`.
     pub fn handle(&mut self, now: Timestamp, event: Event) {
         self.excuse_pause(now);
         self.take_in(now, event);
@@ -129,11 +129,11 @@ impl Core {
         [self.pool.deadline(), models, self.helpers.deadline()].into_iter().flatten().min()
     }
 
-    /// Gives workers and helpers the time back in which the supervisor did not listen to them.
+    /// Extends the timeouts of workers and helpers by the time that the supervisor was paused.
     fn excuse_pause(&mut self, now: Timestamp) {
         let gap = self.wakes_at.map_or(Duration::ZERO, |due| now.since(due));
         if gap >= PAUSE_MIN {
-            // And a little more, in which to read what they have said.
+            // And a little more, to read the messages that have arrived.
             let gap = gap + PAUSE_MIN;
             self.pool.excuse(now, gap);
             self.models.excuse(gap);
@@ -161,7 +161,7 @@ impl Core {
     fn on_client(&mut self, now: Timestamp, client: ClientId, event: ClientEvent) {
         match event {
             ClientEvent::CancelRequested { key } => self.pool.on_cancel(now, client, key),
-            // Until it asks for something there is nothing to know of it.
+            // A client has no state before its first request.
             ClientEvent::Connected => {}
             ClientEvent::Gone => self.pool.on_client_gone(now, client),
             ClientEvent::ModelsChangeRequested { request, command } => {
@@ -181,13 +181,13 @@ impl Core {
         }
     }
 
-    /// Why a model cannot be asked, if it cannot.
+    /// Why a model accepts no requests, if it accepts none.
     fn why_not(&self, model: &str) -> Option<String> {
         let settled = || !self.pool.awaits_workers(models::ROLE);
         self.models.check(model, settled).err()
     }
 
-    /// An operator wants the models changed, and is told what came of it when that is known.
+    /// An operator asks for a change of the models. The reply comes when the change is complete.
     fn on_models_change(&mut self, client: ClientId, request: u64, command: ModelCommand) {
         let begun = match self.pool.is_draining() {
             true => Err(Refusal::Draining),
@@ -231,14 +231,14 @@ impl Core {
         self.forget_ended();
     }
 
-    /// Workers that are ended, or have ended, change no models any more.
+    /// Drops the models state of workers that have ended or are ending.
     fn forget_ended(&mut self) {
         for worker in self.pool.take_ended() {
             self.models.on_ended(worker);
         }
     }
 
-    /// Has workers change their models as far as that is due.
+    /// Sends workers the commands that are due.
     fn advance_models(&mut self, now: Timestamp) {
         loop {
             self.forget_ended();
@@ -295,13 +295,13 @@ impl Core {
         self.pool.worker_on(device)
     }
 
-    /// What a worker has in hand, if it is busy.
+    /// The work of a worker, if it is busy.
     #[must_use]
     pub fn in_hand(&self, worker: WorkerId) -> Option<InHand> {
         self.pool.in_hand(worker)
     }
 
-    /// What waits. The shell, which has the clock, adds for how long.
+    /// The queue. The shell, which has the clock, adds the age of its oldest job.
     #[must_use]
     pub fn queue(&self) -> QueueStatus {
         self.pool.queue()
@@ -319,7 +319,7 @@ impl Core {
         self.pool.counters()
     }
 
-    /// What was counted: for each role, for each device and role, and faults.
+    /// The metrics of each role, of each device and role, and of faults.
     #[must_use]
     pub fn metrics(
         &self,
@@ -345,15 +345,15 @@ impl Core {
         self.pool.is_resting(role)
     }
 
-    /// Whether a job of that work and that many items is on the denylist: the next one like it needs
-    /// its content said.
+    /// Whether a job with the same work and number of items is on the denylist: then a submission must
+    /// carry its content hash.
     #[must_use]
     pub fn asks_for_content(&self, request: &JobRequest) -> bool {
         self.pool.asks_for_content(&request.work, request.items)
     }
 
-    /// What the workers say of their models; and for each device that is out of service for models, why
-    /// it has none of those that workers are to have.
+    /// The models that each worker reports; for each device that is out of service for models, why it has
+    /// none of them.
     #[must_use]
     pub fn models(&self) -> Vec<(String, ModelInfo)> {
         let said = self.models.rows().map(|(worker, info)| (worker.to_string(), info.clone()));

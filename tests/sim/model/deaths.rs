@@ -146,7 +146,7 @@ impl Model {
         let ok = told.served_by == serves && told.next == next;
         holds(rule, ok, || format!("{next:?}, {serves:?} serves, told {told:?}"))?;
         self.coverage.hit(match told.next {
-            Next::Nothing => "death: nobody comes after it",
+            Next::Nothing => "death: no process comes after it",
             Next::Out(_) => "death: its device is out of service",
             Next::Restart(wait) if wait.is_zero() => "death: the next may start at once",
             Next::Restart(_) => "death: the next waits",

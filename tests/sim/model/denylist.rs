@@ -162,13 +162,13 @@ impl Model {
         holds(rule, !self.due.hashes.contains(&id), || format!("{id} has its verdict"))
     }
 
-    pub(super) fn nobody_is_denylisted_without_poison_deaths_deaths_alone(
+    pub(super) fn a_job_is_poison_only_after_poison_deaths_deaths_alone(
         &self,
         id: JobId,
         job: &Job,
         verdict: Verdict,
     ) -> Result<(), Broken> {
-        let rule = "nobody_is_denylisted_without_poison_deaths_deaths_alone";
+        let rule = "a_job_is_poison_only_after_poison_deaths_deaths_alone";
         let enough = job.evidence == self.config.poison_deaths;
         holds(rule, verdict != Verdict::Poison || enough, || {
             format!("{id}: {} deaths", job.evidence)

@@ -350,7 +350,7 @@ impl Model {
             | State::Starting { .. } => (None, by_itself),
         };
         let front = lost.as_ref().and_then(|(hands, _)| hands.0.first());
-        let fault = match (fault, front.is_some_and(|front| front.on_trial)) {
+        let fault = match (fault, front.is_some_and(|front| front.has_suspects)) {
             (Fault::Worker, true) => {
                 self.coverage.hit("death: to find out who is guilty");
                 Fault::Nobody

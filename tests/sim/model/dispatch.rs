@@ -17,7 +17,7 @@ impl Model {
         worker: WorkerId,
         sent: &[Assignment],
     ) -> Result<(), Broken> {
-        let rule = "a_batch_has_a_member";
+        let rule = "a_dispatch_is_not_empty";
         let lead = sent.first().ok_or_else(|| Broken { rule, detail: worker.to_string() })?;
         let at = self.only_a_ready_worker_of_this_generation_gets_a_job(worker)?;
         let second = self.slot(at).state != State::Ready;
@@ -34,13 +34,15 @@ impl Model {
             let shares = job.may_join(many) && job.request.cost <= limits.join_cost_max;
             dispatch.may_lead &= job.request.idempotent && !job.is_suspect();
             dispatch.may_lead &= !many || shares;
-            dispatch.on_trial |= job.is_suspect();
+            dispatch.has_suspects |= job.is_suspect();
             self.an_attempt_may_begin(now, worker, attempt, shard)?;
             self.a_request_goes_to_a_worker_that_has_its_model(at, attempt)?;
             if position > 0 {
-                self.nobody_joins_where_his_last_attempt_failed(worker, attempt, shard)?;
+                self.no_job_joins_on_the_device_where_its_last_attempt_failed(
+                    worker, attempt, shard,
+                )?;
             } else {
-                self.a_retried_part_avoids_the_device_it_failed_on_while_another_is_near(
+                self.a_retried_shard_avoids_the_device_it_failed_on_while_another_is_near(
                     worker, attempt, shard,
                 )?;
             }
@@ -49,8 +51,10 @@ impl Model {
         if second && many {
             self.who_runs_beside_others_may_and_fits(now, at, sent, &dispatch)?;
         } else if second {
-            self.a_second_batch_is_sent_if_nobody_idles_and_both_are_short(now, at, &dispatch)?;
-            self.a_second_batch_goes_where_least_is_outstanding(now, at, sent)?;
+            self.a_second_dispatch_is_sent_if_no_worker_idles_and_both_are_short(
+                now, at, &dispatch,
+            )?;
+            self.a_second_dispatch_goes_where_least_is_outstanding(now, at, sent)?;
             self.what_is_sent_early_may_be_taken_back(sent)?;
         }
         self.note_who_has_no_model(now, lead.attempt, second);
@@ -59,7 +63,7 @@ impl Model {
         // A shard that was tried before may be kept back for another device, and may thus be overtaken.
         let retries = self.role(role).retries;
         let nothing_is_kept_back = self.facts.len() == 1 || retries == 0;
-        let nobody_else_waits = self.is_the_only_client(lead);
+        let no_other_client_waits = self.is_the_only_client(lead);
         let job = &self.jobs[&lead.attempt.job];
         let (client, request) = (job.client, job.request.clone());
         let fresh = |id| {
@@ -74,10 +78,10 @@ impl Model {
         // Whose model is nowhere, or where there is no room, waits for other reasons than its turn.
         let one_for_all = nothing_is_kept_back && role != super::models::ROLE;
         if one_for_all {
-            self.role(role).fair.nobody_is_passed_over_for_ever(limits.join_cost_max)?;
+            self.role(role).fair.no_client_starves(limits.join_cost_max)?;
         }
-        if one_for_all || nobody_else_waits {
-            self.whoever_may_join_a_launch_of_his_client_does(at, sent)?;
+        if one_for_all || no_other_client_waits {
+            self.a_job_that_may_join_a_dispatch_of_its_client_does(at, sent)?;
         }
         Ok(())
     }
@@ -137,8 +141,8 @@ impl Model {
         let Some(shard) = job.shards.iter().find(|shard| shard.items == items) else {
             return shards_are_equal_and_come_in_order_without_gap_or_overlap(attempt, job, items);
         };
-        a_part_runs_on_one_worker_at_a_time_until_it_is_answered(attempt, shard)?;
-        self.a_part_is_tried_no_more_often_than_attempts_max(attempt, shard)
+        a_shard_runs_on_one_worker_at_a_time_until_it_is_answered(attempt, shard)?;
+        self.a_shard_has_at_most_attempts_max_attempts(attempt, shard)
     }
 
     fn begins(
@@ -197,12 +201,12 @@ impl Model {
         job.ok_or_else(|| Broken { rule, detail: format!("{attempt} was dispatched") })
     }
 
-    fn a_part_is_tried_no_more_often_than_attempts_max(
+    fn a_shard_has_at_most_attempts_max_attempts(
         &self,
         attempt: AttemptId,
         shard: &Shard,
     ) -> Result<(), Broken> {
-        let rule = "a_part_is_tried_no_more_often_than_attempts_max";
+        let rule = "a_shard_has_at_most_attempts_max_attempts";
         holds(rule, shard.tries < self.config.attempts_max, || attempt.to_string())
     }
 
@@ -215,13 +219,13 @@ impl Model {
         holds(rule, job.evidence < self.config.poison_deaths, || attempt.to_string())
     }
 
-    fn a_retried_part_avoids_the_device_it_failed_on_while_another_is_near(
+    fn a_retried_shard_avoids_the_device_it_failed_on_while_another_is_near(
         &self,
         worker: WorkerId,
         attempt: AttemptId,
         items: ItemRange,
     ) -> Result<(), Broken> {
-        let rule = "a_retried_part_avoids_the_device_it_failed_on_while_another_is_near";
+        let rule = "a_retried_shard_avoids_the_device_it_failed_on_while_another_is_near";
         let mut shards = self.jobs[&attempt.job].shards.iter();
         let shard = shards.find(|shard| shard.items == items);
         let same = shard.is_some_and(|shard| shard.failed_on == Some(worker.device));
@@ -318,11 +322,11 @@ fn shards_are_equal_and_come_in_order_without_gap_or_overlap(
     holds(rule, ok, || format!("{attempt} of {items:?} after {job:?}"))
 }
 
-fn a_part_runs_on_one_worker_at_a_time_until_it_is_answered(
+fn a_shard_runs_on_one_worker_at_a_time_until_it_is_answered(
     attempt: AttemptId,
     shard: &Shard,
 ) -> Result<(), Broken> {
-    let rule = "a_part_runs_on_one_worker_at_a_time_until_it_is_answered";
+    let rule = "a_shard_runs_on_one_worker_at_a_time_until_it_is_answered";
     holds(rule, shard.running.is_none() && !shard.answered, || {
         format!("{attempt} beside {shard:?}")
     })

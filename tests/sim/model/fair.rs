@@ -77,11 +77,11 @@ impl Fair {
     /// While a client waits, no other gets two of the most costly shards ahead of it: the bound of
     /// start-time fair queueing. Joining others may bring it as much as a launch of joined jobs costs
     /// ahead once more.
-    pub(super) fn nobody_is_passed_over_for_ever(&self, join_cost_max: u64) -> Result<(), Broken> {
+    pub(super) fn no_client_starves(&self, join_cost_max: u64) -> Result<(), Broken> {
         let bound = 2 * (i128::from(self.cost_max) + i128::from(join_cost_max));
         for (&(client, other), &ahead) in &self.ahead {
             let waits = self.waiting.get(&client).is_some_and(|jobs| !jobs.is_empty());
-            holds("nobody_is_passed_over_for_ever", !waits || ahead <= bound, || {
+            holds("no_client_starves", !waits || ahead <= bound, || {
                 format!("{other} was given {ahead} more than {client}, which waits")
             })?;
         }

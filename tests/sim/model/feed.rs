@@ -46,12 +46,11 @@ impl Model {
         self.kill(now, at, Why::FreeDevice(Freed::OthersWait));
     }
 
-    pub(super) fn nobody_waits_for_longer_than_feed_timeout_while_a_device_idles_that_may_take_it(
+    pub(super) fn a_second_dispatch_waits_at_most_feed_timeout_while_an_idle_device_may_take_it(
         &self,
         now: Timestamp,
     ) -> Result<(), Broken> {
-        let rule =
-            "nobody_waits_for_longer_than_feed_timeout_while_a_device_idles_that_may_take_it";
+        let rule = "a_second_dispatch_waits_at_most_feed_timeout_while_an_idle_device_may_take_it";
         let late =
             |&(at, _): &(SlotId, &Slot)| self.feed_timeout_of(at).is_some_and(|at| at <= now);
         let late = self.slots().find(late);

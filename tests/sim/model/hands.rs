@@ -31,7 +31,7 @@ pub(super) struct Dispatch {
     /// All of them may run again and none is suspect: another dispatch may wait behind them.
     pub(super) may_lead: bool,
     /// One of them was suspect when they were sent.
-    pub(super) on_trial: bool,
+    pub(super) has_suspects: bool,
     /// It was halved when its worker was killed.
     pub(super) split: bool,
 }
@@ -47,7 +47,7 @@ impl Dispatch {
         self.cost += other.cost;
         self.sent += other.sent;
         self.may_lead &= other.may_lead;
-        self.on_trial |= other.on_trial;
+        self.has_suspects |= other.has_suspects;
     }
 
     pub(super) fn inline_bytes(&self) -> u64 {

@@ -215,8 +215,7 @@ impl Model {
                 self.coverage.hit("answer: device error");
                 shard.device_errors += 1;
                 let outcome = AttemptOutcome::DeviceError;
-                let failure =
-                    Failure { outcome, nobodys_fault: false, shared: false, given_up: false };
+                let failure = Failure { outcome, no_fault: false, shared: false, given_up: false };
                 self.attempt_failed(now, attempt, worker, failure);
             }
         }
@@ -229,7 +228,7 @@ impl Model {
             let job = &self.jobs[&id];
             let workers = job.shards.iter().filter_map(|shard| shard.running);
             for (attempt, worker) in workers {
-                let at = self.slot_of(worker).expect("whoever runs something has a slot");
+                let at = self.slot_of(worker).expect("a worker that runs something has a slot");
                 let slot = self.slot(at);
                 let dispatches = slot.hands();
                 let in_front = dispatches[0].attempts.iter().any(|sent| sent.attempt == attempt);
@@ -298,7 +297,7 @@ impl Model {
             if !is_withdrawn {
                 self.withdraws(worker, attempt);
             }
-            let at = self.slot_of(worker).expect("whoever runs something has a slot");
+            let at = self.slot_of(worker).expect("a worker that runs something has a slot");
             let slot = self.slot_mut(at);
             let own =
                 slot.hands().iter().map(|dispatch| dispatch.attempts.len()).sum::<usize>() == 1;

@@ -37,7 +37,7 @@ impl Loss {
 pub(super) struct Failure {
     pub(super) outcome: AttemptOutcome,
     /// Of neither the job nor the device.
-    pub(super) nobodys_fault: bool,
+    pub(super) no_fault: bool,
     /// Others were lost with it: it does not count.
     pub(super) shared: bool,
     /// Its process may live on.
@@ -113,8 +113,8 @@ impl Model {
                 self.death_speaks_against(now, sent.attempt, sent.moved);
             }
             if self.runs(sent.attempt) {
-                let nobodys_fault = from_outside;
-                let failure = Failure { outcome, nobodys_fault, shared: !alone, given_up };
+                let no_fault = from_outside;
+                let failure = Failure { outcome, no_fault, shared: !alone, given_up };
                 self.attempt_failed(now, sent.attempt, worker, failure);
             }
         }
@@ -203,7 +203,7 @@ impl Model {
         let id = attempt.job;
         let job = self.jobs.get_mut(&id).expect("it is live");
         let shard = job.shard_of(attempt);
-        shard.failed_on = (!failure.nobodys_fault).then_some(worker.device);
+        shard.failed_on = (!failure.no_fault).then_some(worker.device);
         shard.tries -= u32::from(failure.shared);
         let (tries, errors) = (shard.tries, shard.device_errors);
         self.attempt_is_over(attempt, worker, failure.outcome);

@@ -12,7 +12,7 @@
 //! their deaths mean for their device, `deaths` what is told of them, `faults` what the driver says of it,
 //! `notes` what is told of devices, `hands` what a worker has in hand, `losses` what it takes with it,
 //! `moves` what need not wait for its end, `bisection` which jobs are suspect, `denylist` which are
-//! refused, `writers` which processes may still write, `orders` starts, stops and kills, `dispatch` which
+//! refused, `writers` which processes may still write, `processes` starts, stops and kills, `dispatch` which
 //! job runs where, `sharing` with which others, `offers` which worker has the model for it, `models` which
 //! models there are to be, `commands` how workers come to have them, `feed` what waits behind what and for
 //! how long, `fair` whose turn it is, `rest` what is done when there is nothing to do, `leaving` how the
@@ -37,7 +37,7 @@ mod models;
 mod moves;
 mod notes;
 mod offers;
-mod orders;
+mod processes;
 mod quarantine;
 mod rest;
 mod settled;

@@ -84,7 +84,7 @@ impl Model {
                 Hope::Nothing => {
                     let job = &self.jobs[&id];
                     self.coverage.hit(match (job.accepted == now, job.begun) {
-                        (true, _) => "model: nobody has it",
+                        (true, _) => "model: no worker has it",
                         (false, 0) => "model: gone while somebody waited for it",
                         (false, _) => "model: gone while somebody ran with it",
                     });

@@ -46,7 +46,7 @@ impl Model {
         let slot = &mut device.slots[at.number];
         let counts = slot.served || !(slot.was_ready || sibling_serves);
         match fault {
-            Fault::Nobody => self.coverage.hit("death: nobody's fault"),
+            Fault::Nobody => self.coverage.hit("death: no evidence against any job"),
             Fault::Outside => self.coverage.hit("death: from outside"),
             // An old process: what was to be said of the device has been said.
             Fault::Worker if out_of_service => {}

@@ -61,7 +61,7 @@ impl Model {
         for at in self.slot_ids().into_iter().filter(|at| at.role() == role) {
             self.slot_mut(at).processes = 0;
             self.coverage.hit(match self.slot(at).state {
-                State::Busy { .. } => "rest: ends one with what nobody wants any more",
+                State::Busy { .. } => "rest: ends one with answers that are not wanted",
                 State::Ready => "rest: ends one that idles",
                 State::Standby => "rest: ends a standby",
                 State::Starting { .. } => "rest: ends one that starts",

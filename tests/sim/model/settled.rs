@@ -28,8 +28,8 @@ impl Model {
         self.helpers_are_settled(core)?;
         self.no_device_is_idle_while_a_job_waits_that_may_go_there(now)?;
         self.a_worker_with_room_gets_more_if_only_such_wait_as_may_run_beside_others(now)?;
-        self.a_worker_that_may_have_a_second_batch_gets_one_if_only_such_wait(now)?;
-        self.nobody_waits_for_longer_than_feed_timeout_while_a_device_idles_that_may_take_it(now)?;
+        self.a_worker_that_may_have_a_second_dispatch_gets_one_if_only_such_wait(now)?;
+        self.a_second_dispatch_waits_at_most_feed_timeout_while_an_idle_device_may_take_it(now)?;
         self.one_process_of_a_device_serves()?;
         self.a_job_shares_no_more_losses_than_halving_takes()?;
         for role in Role::ALL {

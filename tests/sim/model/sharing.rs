@@ -12,13 +12,13 @@ use super::slots::{Slot, SlotId, State};
 use super::{Broken, Model, holds};
 
 impl Model {
-    pub(super) fn nobody_joins_where_his_last_attempt_failed(
+    pub(super) fn no_job_joins_on_the_device_where_its_last_attempt_failed(
         &self,
         worker: WorkerId,
         attempt: AttemptId,
         items: ItemRange,
     ) -> Result<(), Broken> {
-        let rule = "nobody_joins_where_his_last_attempt_failed";
+        let rule = "no_job_joins_on_the_device_where_its_last_attempt_failed";
         let job = &self.jobs[&attempt.job];
         let shard = job.shards.iter().find(|shard| shard.items == items);
         let same = shard.is_some_and(|shard| shard.failed_on == Some(worker.device));
@@ -49,18 +49,18 @@ impl Model {
             && inline <= JOIN_INLINE_BYTES_MAX as u64
             && jobs.iter().all(|job| job.may_join(many) && job.role() == role);
         let killed_alone = many && jobs.iter().any(|job| job.evidence > 0);
-        let rule_alone = "nobody_runs_beside_a_job_that_a_worker_died_of_alone";
+        let rule_alone = "no_job_runs_beside_one_that_killed_a_worker_alone";
         holds(rule_alone, !killed_alone, || format!("{sent:?}: {jobs:?}"))?;
         holds(rule, ok, || format!("{sent:?}: {jobs:?}"))
     }
 
     /// Only of the launch's own client is it known that it is not too far ahead of those who wait.
-    pub(super) fn whoever_may_join_a_launch_of_his_client_does(
+    pub(super) fn a_job_that_may_join_a_dispatch_of_its_client_does(
         &self,
         at: SlotId,
         sent: &[Assignment],
     ) -> Result<(), Broken> {
-        let rule = "whoever_may_join_a_launch_of_his_client_does";
+        let rule = "a_job_that_may_join_a_dispatch_of_its_client_does";
         let lead = &self.jobs[&sent[0].attempt.job];
         let role = lead.role();
         let (many, limits) = (self.role(role).is_concurrent(), self.role(role).limits);
@@ -138,7 +138,7 @@ impl Model {
             && jobs().all(|job| job.may_join(true))
             && !jobs().next().is_some_and(Job::is_suspect);
         holds(rule, ok, || format!("{dispatch:?} beside {front:?}"))?;
-        self.nobody_runs_beside_others_though_one_idles_that_may_take_him(now, sent)?;
+        self.no_job_runs_beside_others_while_an_idle_worker_may_take_it(now, sent)?;
         let rule = "who_runs_beside_others_goes_where_fewest_are";
         let shards = &self.jobs[&sent[0].attempt.job].shards;
         let shard = shards.iter().find(|shard| shard.items == sent[0].shard);
@@ -163,12 +163,12 @@ impl Model {
     }
 
     /// But a job that is kept back from an idle worker, since it failed there and another comes, may join others.
-    fn nobody_runs_beside_others_though_one_idles_that_may_take_him(
+    fn no_job_runs_beside_others_while_an_idle_worker_may_take_it(
         &self,
         now: Timestamp,
         sent: &[Assignment],
     ) -> Result<(), Broken> {
-        let rule = "nobody_runs_beside_others_though_one_idles_that_may_take_him";
+        let rule = "no_job_runs_beside_others_while_an_idle_worker_may_take_it";
         for (position, sent) in sent.iter().enumerate() {
             let job = &self.jobs[&sent.attempt.job];
             let kept_back = |at: SlotId| {
@@ -236,26 +236,26 @@ impl Model {
             && !self.is_suspect(now, slot)
     }
 
-    pub(super) fn a_second_batch_is_sent_if_nobody_idles_and_both_are_short(
+    pub(super) fn a_second_dispatch_is_sent_if_no_worker_idles_and_both_are_short(
         &self,
         now: Timestamp,
         at: SlotId,
         dispatch: &Dispatch,
     ) -> Result<(), Broken> {
-        let rule = "a_second_batch_is_sent_if_nobody_idles_and_both_are_short";
+        let rule = "a_second_dispatch_is_sent_if_no_worker_idles_and_both_are_short";
         let ok = self.is_open(now, at)
             && dispatch.cost <= self.role(at.role()).feed_cost_max()
             && !self.slots_of(at.role()).any(|(_, slot)| self.is_idle(now, slot));
         holds(rule, ok, || format!("{dispatch:?} to {}: {:?}", self.worker(at), self.devices))
     }
 
-    pub(super) fn a_second_batch_goes_where_least_is_outstanding(
+    pub(super) fn a_second_dispatch_goes_where_least_is_outstanding(
         &self,
         now: Timestamp,
         at: SlotId,
         sent: &[Assignment],
     ) -> Result<(), Broken> {
-        let rule = "a_second_batch_goes_where_least_is_outstanding";
+        let rule = "a_second_dispatch_goes_where_least_is_outstanding";
         let shards = &self.jobs[&sent[0].attempt.job].shards;
         let shard = shards.iter().find(|shard| shard.items == sent[0].shard);
         let failed_on = shard.and_then(|shard| shard.failed_on);
@@ -283,11 +283,11 @@ impl Model {
     }
 
     /// If all that waits is short and may go anywhere, whose turn it is does not matter.
-    pub(super) fn a_worker_that_may_have_a_second_batch_gets_one_if_only_such_wait(
+    pub(super) fn a_worker_that_may_have_a_second_dispatch_gets_one_if_only_such_wait(
         &self,
         now: Timestamp,
     ) -> Result<(), Broken> {
-        let rule = "a_worker_that_may_have_a_second_batch_gets_one_if_only_such_wait";
+        let rule = "a_worker_that_may_have_a_second_dispatch_gets_one_if_only_such_wait";
         for (&role, state) in self.roles.iter().filter(|(_, state)| !state.is_concurrent()) {
             let own = |job: &&Job| job.role() == role && job.waits();
             let mut waiting = self.jobs.values().filter(own).peekable();

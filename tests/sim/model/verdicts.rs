@@ -37,7 +37,7 @@ impl Model {
         self.an_acceptance_comes_before_the_verdict(client, key)?;
         a_verdict_is_the_one_that_the_events_call_for(id, verdict, receipt)?;
         self.a_payload_is_hashed_before_it_is_forgotten(id)?;
-        self.nobody_is_denylisted_without_poison_deaths_deaths_alone(id, &job, verdict)?;
+        self.a_job_is_poison_only_after_poison_deaths_deaths_alone(id, &job, verdict)?;
         self.a_deadline_verdict_comes_at_the_deadline(now, id, &job, receipt)?;
         a_client_that_is_gone_is_told_nothing(id, &job, client)?;
         every_item_of_an_ok_job_was_answered_by_exactly_one_attempt(id, &job, receipt)?;

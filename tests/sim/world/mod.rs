@@ -189,7 +189,7 @@ impl World {
         }
     }
 
-    /// Does what the core orders.
+    /// Performs the actions of the core.
     pub(crate) fn perform(&mut self, now: Timestamp, action: &Action) {
         match *action {
             Action::Command { worker, number, ref command } => {

@@ -89,7 +89,7 @@ impl World {
                 now: Timestamp::default(),
                 is_requested: &|name| asked.contains(name),
                 awaits_workers: self.awaits,
-                why_no_worker: &|| "nobody is there".to_owned(),
+                why_no_worker: &|| "no worker is there".to_owned(),
             };
             let effects = self.models.step(&context);
             let is_quiet = effects.is_empty();
@@ -110,7 +110,7 @@ impl World {
                         assert_eq!(client, CLIENT);
                         self.told.push(result);
                     }
-                    Effect::Reply { request, .. } => panic!("nobody asked {request}"),
+                    Effect::Reply { request, .. } => panic!("no one asked {request}"),
                 }
             }
             if is_quiet {
@@ -227,7 +227,7 @@ fn a_worker_that_could_and_died_is_waited_for_and_asked_again() {
 }
 
 #[test]
-fn an_unload_keeps_the_model_until_its_last_request_has_its_verdict_whoever_dies() {
+fn an_unload_keeps_the_model_until_its_last_request_has_its_verdict_despite_deaths() {
     let mut world = World::new(&["a", "b"], 1);
     world.asked.insert("a".to_owned());
     world.begin(unload("a"));
@@ -264,7 +264,7 @@ fn a_model_of_before_does_not_come_back_with_a_worker_that_started_before() {
 }
 
 #[test]
-fn whoever_missed_a_change_makes_up_for_it_when_it_has_time() {
+fn a_worker_that_missed_a_change_catches_up_when_it_is_idle() {
     let mut world = World::new(&["a"], 1);
     let plans = world.models.start(worker(1, 2));
     world.begin(load("b"));
@@ -307,10 +307,10 @@ fn a_worker_that_is_to_end_is_asked_nothing_and_what_it_says_is_nothing() {
 }
 
 #[test]
-fn where_there_is_nobody_the_reason_is_said_and_the_pool_rests() {
+fn without_workers_the_reason_is_reported_and_the_pool_rests() {
     let mut world = World::new(&[], 0);
     world.begin(load("b"));
-    assert_eq!(world.told, [Err("`b` cannot be loaded: nobody is there".to_owned())]);
+    assert_eq!(world.told, [Err("`b` cannot be loaded: no worker is there".to_owned())]);
     assert_eq!(world.rests, 1);
 }
 

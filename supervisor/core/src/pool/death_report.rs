@@ -1,6 +1,6 @@
-//! What is told of a worker's death: how it ended, what it had in hand and what becomes of that, which
-//! worker serves its device now and when the next process may start. Taken from the pool's own state,
-//! before and after it has dealt with the death; decides nothing.
+//! The report of a worker's death: how it ended, its outstanding attempts and what becomes of them, which
+//! worker serves its device now, and when the next process may start. It reads the pool's state before
+//! and after the death is handled, and decides nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,15 +35,15 @@ pub struct DeathReport {
     pub exit: Exit,
     /// Why the pool killed it, if it did.
     pub killed: Option<KillReason>,
-    /// It was told to end and has ended as it was told.
+    /// The pool asked it to end, and it did.
     pub is_expected: bool,
-    /// From the order to start it to its end.
+    /// From its spawn to its end.
     pub lived: Duration,
-    /// From the order to start it to READY, if it was that.
+    /// From its spawn to READY, if it was READY.
     pub ready_after: Option<Duration>,
     /// Attempts that it answered.
     pub answered: u64,
-    /// What it had in hand and had not answered, the first of it.
+    /// Its outstanding attempts, the first [`ATTEMPTS_TOLD_MAX`] of them.
     pub attempts: Vec<LostAttempt>,
     /// How many more there were.
     pub attempts_more: usize,
@@ -228,7 +228,7 @@ impl Pool {
     }
 }
 
-/// What a worker has in hand, and whether it waits behind the rest.
+/// A worker's outstanding attempts, and whether each waits behind the front dispatch.
 fn sent_to(outstanding: &Outstanding) -> impl Iterator<Item = (&Sent, bool)> {
     let second = outstanding.second.iter().flat_map(|dispatch| &dispatch.sent);
     outstanding.front.sent.iter().map(|sent| (sent, false)).chain(second.map(|sent| (sent, true)))

@@ -117,8 +117,8 @@ impl Job {
         may.then(|| Joining { program: program.map(Arc::clone), suspects: self.suspects })
     }
 
-    /// Whether nothing is to run beside it: a worker died that ran nothing else, and in a dispatch of its
-    /// own so would the next one, with all that it has in hand.
+    /// Whether it must run alone: a worker died that ran nothing else, and the next one would die too, with
+    /// every attempt beside this one.
     pub(super) fn runs_alone(&self, concurrency: Concurrency) -> bool {
         concurrency.is_concurrent() && self.deaths > 0
     }

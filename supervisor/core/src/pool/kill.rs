@@ -20,7 +20,7 @@ use crate::policy::PolicyTable;
 pub(super) enum KillCause {
     /// Its beacon was lost: it is ending by itself, and how will be known when it has.
     Beacon,
-    /// It did not do as it was told about its models.
+    /// It did not carry out a command.
     Command(CommandFault),
     /// The driver told of this fault of its device: what it ran may have brought that about.
     DeviceFault(FaultCode),
@@ -33,12 +33,12 @@ pub(super) enum KillCause {
     Leaving,
 }
 
-/// What a worker did instead of what it was told.
+/// How a worker failed a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommandFault {
     /// It has not answered its command in time.
     Late,
-    /// It has answered a command of this number, which it was not given.
+    /// It has answered a command of this number, which it was not sent.
     Unknown(u64),
 }
 
@@ -153,7 +153,7 @@ impl Pool {
         sentence(cause, process.was_ready(), limits.ready_timeout, &self.config)
     }
 
-    /// A worker does not do as it was told about its models.
+    /// A worker has failed a command.
     pub(crate) fn on_command_fault(&mut self, now: Timestamp, worker: WorkerId, how: CommandFault) {
         let Some(index) = self.slots.find(worker) else { return };
         if !self.slots.process(index).is_ending() {
@@ -206,7 +206,7 @@ pub enum KillReason {
     DeviceOut,
     /// The deadline of a job that it ran has passed.
     Late,
-    /// It has not done what it was told about its models.
+    /// It has not answered a command in time.
     LateWithCommand {
         /// In the time that it had.
         after: Duration,
@@ -218,7 +218,7 @@ pub enum KillReason {
         /// The time that it had.
         after: Duration,
     },
-    /// It has answered a command that it was not given.
+    /// It has answered a command that it was not sent.
     UnknownCommand {
         /// The number that it named.
         number: u64,
@@ -278,12 +278,12 @@ impl fmt::Display for KillReason {
             Self::Late => f.write_str("the deadline of its job has passed"),
             Self::LateWithCommand { after } => {
                 let wait = after.as_secs_f64();
-                write!(f, "it did not do in {wait} s what it was told about its models")
+                write!(f, "it did not answer a command about its models in {wait} s")
             }
             Self::Leaving => f.write_str("the pool ends, or has nothing for it to do"),
             Self::NotReady { after } => write!(f, "it was not READY in {} s", after.as_secs_f64()),
             Self::UnknownCommand { number } => {
-                write!(f, "it has answered command {number}, which it was not given")
+                write!(f, "it has answered command {number}, which it was not sent")
             }
             Self::OthersWait => f.write_str("others waited behind its job while a device was idle"),
             Self::Silent { after } => write!(f, "it said nothing for {} s", after.as_secs_f64()),

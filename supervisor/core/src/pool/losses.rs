@@ -1,6 +1,6 @@
-//! What becomes of attempts that end without an answer: which job a death speaks against, what runs
-//! again, and which jobs end. When a worker dies, what it ran is dealt with twice: at once, as far as
-//! another attempt can do no harm, and when the process is gone and it is known what it died of.
+//! Attempts that end without an answer: which job a death is evidence against, which attempts are retried,
+//! and which jobs end. The attempts of a dying worker are handled twice: at once, where a retry can do no
+//! harm, and again when the process is gone and the cause of its death is known.
 
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{AttemptId, JobId, WorkerId};
@@ -37,7 +37,7 @@ pub(super) enum LossKind {
     Killed,
     /// The pool killed it for the sake of its device.
     Freed,
-    /// It left between two jobs: nothing that it had in hand had begun.
+    /// It left between two jobs: none of its outstanding attempts had begun.
     Unbegun,
 }
 
@@ -108,8 +108,8 @@ impl Pool {
         }
     }
 
-    /// Whether a job that was alone may be tried again before it is known what its worker died of: not
-    /// if that death, or one that is not explained yet, may be enough for the verdict POISON.
+    /// Whether a job that ran alone may be retried before the cause of its worker's death is known. It may
+    /// not if this death, with others whose cause is unknown, could be enough for the verdict POISON.
     fn may_die_again(&self, id: JobId, dying: WorkerId) -> bool {
         let others = self.slots.processes().filter(|process| process.worker != dying);
         let killed = others.filter(|process| process.killed().is_some());
@@ -152,8 +152,8 @@ impl Pool {
         }
     }
 
-    /// If several jobs ran together, the pool cannot know which of them it was. None is to blame: they
-    /// run again in two halves, each by itself.
+    /// Bisects jobs that ran together when their worker was lost: the pool cannot know which one was the
+    /// cause. None is blamed; each half runs again by itself.
     fn split_suspects(&mut self, outstanding: &mut Outstanding, kind: LossKind) {
         let front: &Dispatch = &outstanding.front;
         if kind.costs_nothing() || outstanding.is_split || front.sent.len() < 2 {
@@ -170,8 +170,7 @@ impl Pool {
         }
     }
 
-    /// It is known now what a worker died of. The job it ran was tried again meanwhile, and may have
-    /// its verdict.
+    /// The cause of a worker's death is known. Its job was retried meanwhile, and may have its verdict.
     fn on_death_explained(
         &mut self,
         now: Timestamp,
@@ -205,8 +204,8 @@ impl Pool {
         }
     }
 
-    /// Notes an attempt that gave nothing; the shard. One that was lost with others beside it counts for
-    /// nothing: it only tells who is suspect.
+    /// Records an attempt that was lost, and returns its shard. An attempt that shared its dispatch does
+    /// not count: the loss only makes its job a suspect.
     fn lose(&mut self, attempt: AttemptId, loss: &Loss, shared: bool) -> usize {
         let job = &mut self.jobs[attempt.job];
         let shard = job.shard_of(attempt).expect("it runs");

@@ -1,5 +1,5 @@
-//! One worker process, from the order to start it to its end: how far it is, what it has in hand, when
-//! it was heard. Knows times and attempts; may not know jobs, or other processes.
+//! One worker process, from its spawn to its end: its stage, its outstanding attempts, and when it was
+//! last heard. Knows times and attempts; may not know jobs, or other processes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -95,7 +95,7 @@ impl Process {
         self.introduced.is_some()
     }
 
-    /// From the order to start it to READY.
+    /// From its spawn to READY.
     pub(super) fn took_start(&self) -> Option<Duration> {
         self.introduced.as_ref().map(|introduced| introduced.took)
     }
@@ -197,7 +197,7 @@ impl Process {
         may.then_some(front.cost)
     }
 
-    /// What it has in hand, if others may run beside that: it is heard, and none of them is a suspect.
+    /// Its dispatch, if more attempts may run beside it: it was heard lately, and no job is a suspect.
     pub(super) fn takes_beside(
         &self,
         now: Timestamp,
@@ -316,8 +316,8 @@ impl Process {
         self.stage = Stage::Stopping { kill_at };
     }
 
-    /// SIGKILL is sent to it. What it had in hand is to be dealt with, and [given
-    /// back](Self::may_still_answer) as far as it may still answer that.
+    /// SIGKILL is sent to it. The caller handles the attempts that this returns, and [gives
+    /// back](Self::may_still_answer) those that it may still answer.
     pub(super) fn kill(
         &mut self,
         now: Timestamp,
@@ -335,7 +335,7 @@ impl Process {
         }
     }
 
-    /// SIGKILL had no effect in time. Gives back what it was killed for, and what it had in hand.
+    /// SIGKILL had no effect in time. Returns why it was killed, and its outstanding attempts.
     pub(super) fn give_up(&mut self) -> Option<(Killed, Option<Outstanding>)> {
         let Stage::Killed(killed) = &mut self.stage else { return None };
         killed.give_up_at = None;

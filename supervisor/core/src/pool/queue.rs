@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_waits_as_long_as_one_of_its_parts_does() {
+    fn a_job_waits_as_long_as_one_of_its_shards_does() {
         let mut queue = Queue::default();
         for shard in 0..3 {
             queue.insert(ClientId(1), Position { shard, ..position(1) }, costs(1));

@@ -1,4 +1,4 @@
-//! What is shown of the pool: a row of `status` for each process, what each has in hand, what waits, and
+//! What is shown of the pool: a row of `status` for each process, the work of each, the queue, and
 //! which devices are out of service.
 
 use gridpool_protocol::ids::{DeviceId, JobId, Role, WorkerId};
@@ -12,7 +12,7 @@ use super::slots::{Slot, Slots};
 use super::{Pool, micros};
 use crate::event::Timestamp;
 
-/// What a worker has in hand.
+/// The work of a busy worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InHand {
     /// The job that it has had longest.
@@ -40,7 +40,7 @@ pub struct Quarantine<'a> {
 }
 
 impl Pool {
-    /// What a worker has in hand, if it is busy.
+    /// The work of a worker, if it is busy.
     pub(crate) fn in_hand(&self, worker: WorkerId) -> Option<InHand> {
         let process = self.slots.process(self.slots.find(worker)?);
         let Stage::Busy(outstanding) = process.stage() else { return None };

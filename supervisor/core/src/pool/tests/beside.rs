@@ -34,11 +34,11 @@ fn a_worker_takes_jobs_of_any_kind_beside_each_other_up_to_its_window() {
     (1..=5).for_each(|job| submit(&mut rig, job));
     assert_eq!(dispatches(&rig), 4, "two each");
     rig.answer(0);
-    assert_eq!(dispatches(&rig), 5, "whoever waits takes the place");
+    assert_eq!(dispatches(&rig), 5, "the next one takes the place");
 }
 
 #[test]
-fn a_job_that_may_not_run_twice_runs_beside_nobody_and_is_not_overtaken_for_ever() {
+fn a_job_that_may_not_run_twice_runs_alone_and_does_not_starve() {
     let mut rig = concurrent(1, 8);
     submit(&mut rig, 1);
     submit_with(&mut rig, 2, |request| request.idempotent = false);
@@ -51,11 +51,11 @@ fn a_job_that_may_not_run_twice_runs_beside_nobody_and_is_not_overtaken_for_ever
 }
 
 #[test]
-fn those_beside_each_other_share_a_loss_and_are_told_apart_by_halves() {
+fn concurrent_requests_share_a_loss_and_are_bisected() {
     let mut rig = concurrent(1, 4);
     (1..=4).for_each(|job| submit(&mut rig, job));
     rig.die_and_return(0, SIGSEGV);
-    assert_eq!(rig.dispatches(0).concat(), [1, 2], "the first half, and nobody beside it");
+    assert_eq!(rig.dispatches(0).concat(), [1, 2], "the first half, and nothing beside it");
     submit(&mut rig, 5);
     assert_eq!(rig.dispatches(0).concat(), [1, 2]);
     rig.answer(0);
@@ -82,7 +82,7 @@ fn one_that_is_late_has_a_grace_in_which_the_others_go_on() {
 }
 
 #[test]
-fn a_job_that_a_worker_died_of_alone_runs_beside_nobody() {
+fn a_job_that_killed_a_worker_alone_runs_alone() {
     let mut rig = concurrent(1, 4);
     submit(&mut rig, 1);
     rig.die(0, SIGSEGV);
@@ -106,7 +106,7 @@ fn a_death_that_is_explained_while_its_job_waits_again_makes_it_run_alone() {
     submit_with(&mut rig, 2, |request| request.idempotent = false);
     let worker = rig.lose_beacon(0);
     (3..=4).for_each(|job| submit(&mut rig, job));
-    assert_eq!(dispatches(&rig), 2, "nobody runs beside the second");
+    assert_eq!(dispatches(&rig), 2, "nothing runs beside the second");
     rig.exit(worker, SIGSEGV);
     rig.answer(1);
     assert_eq!(

@@ -5,7 +5,7 @@ use gridpool_protocol::message::Limit;
 use super::*;
 
 #[test]
-fn the_jobs_of_a_client_that_is_gone_end_and_nobody_is_told() {
+fn the_jobs_of_a_client_that_is_gone_end_without_a_reply() {
     let mut rig = Rig::new(1);
     rig.submit(1);
     rig.submit(2);

@@ -52,7 +52,7 @@ fn a_job_that_waits_or_runs_again_after_a_death_is_told_so() {
 }
 
 #[test]
-fn a_second_death_over_one_job_tells_its_verdict_or_its_conviction() {
+fn a_second_death_over_one_job_reports_its_verdict_or_that_it_is_denylisted() {
     // Convicted as soon as it is known what it is.
     for (hashes, disposition) in
         [(true, Disposition::Verdict(Verdict::Poison)), (false, Disposition::Denylisted)]
@@ -134,7 +134,7 @@ fn a_worker_that_could_not_be_killed_is_told_when_it_ends_after_all() {
     rig.submit(1);
     let worker = rig.worker(0);
     rig.wait(Duration::from_secs(20));
-    assert_eq!(rig.take_death(), None, "nobody has died yet");
+    assert_eq!(rig.take_death(), None, "no worker has died yet");
     let told = death_of(&mut rig, worker, SIGKILL);
     assert!(matches!(told.killed, Some(KillReason::Silent { .. })), "{told:?}");
     assert!(matches!(told.next, Next::Out(Some(_))), "{told:?}");
@@ -150,7 +150,7 @@ fn an_end_as_ordered_is_expected_and_any_other_while_the_pool_drains_is_not() {
         assert_eq!((told.is_expected, told.next), (is_expected, Next::Nothing), "{status:?}");
     }
     let mut rig = Rig::new(1);
-    assert!(!death(&mut rig, 0, ExitStatus::Code(0)).is_expected, "nobody has told it to end");
+    assert!(!death(&mut rig, 0, ExitStatus::Code(0)).is_expected, "it was not told to end");
 }
 
 #[test]

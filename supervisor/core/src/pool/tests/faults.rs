@@ -48,7 +48,7 @@ fn last_fault(rig: &Rig, index: usize) -> String {
 }
 
 #[test]
-fn a_device_that_needs_a_reset_is_out_blames_nobody_and_is_tried_again() {
+fn a_device_that_needs_a_reset_is_out_blames_no_job_and_is_probed() {
     let mut rig = Rig::new(2);
     rig.submit(1);
     assert_eq!(rig.runs(0), Some((1, 1)));
@@ -109,7 +109,7 @@ fn a_device_that_is_lost_or_needs_a_reboot_stays_out_until_it_is_released() {
 }
 
 #[test]
-fn what_the_worker_hears_of_itself_or_asks_for_nothing_ends_nobody() {
+fn a_fault_that_the_worker_handles_or_that_needs_nothing_ends_no_worker() {
     let mut rig = Rig::new(1);
     rig.submit(1);
     for number in [13, 31, 43, 45, 63, 94, 154, 9_999] {
@@ -157,7 +157,7 @@ fn an_incident_that_is_told_many_times_is_one_and_puts_the_device_out_when_it_co
 }
 
 #[test]
-fn a_job_over_which_devices_stop_is_convicted_before_it_has_stopped_them_all() {
+fn a_job_over_which_devices_stop_is_denylisted_before_it_has_stopped_them_all() {
     let mut rig = Rig::new(4);
     rig.submit(1);
     for index in 0..2 {
@@ -225,7 +225,7 @@ fn a_policy_that_takes_a_device_out_holds_while_a_suspect_runs_alone_too() {
     rig.submit(1);
     rig.die(0, SIGSEGV);
     rig.ready(0);
-    assert_eq!(rig.runs(0), Some((1, 2)), "on trial");
+    assert_eq!(rig.runs(0), Some((1, 2)), "being probed");
     rig.die(0, ExitStatus::Code(71));
     assert_eq!(rig.state(0), WorkerState::Quarantined);
 }
@@ -312,7 +312,7 @@ fn a_policy_may_put_a_device_out_at_the_first_death_for_a_while_or_for_good() {
 }
 
 #[test]
-fn a_policy_may_take_a_hang_for_nobodys_fault() {
+fn a_policy_may_take_a_hang_for_no_evidence() {
     let hang_twice = |rules: &[(&str, &str)]| {
         let mut rig = with_policy(1, rules, |_| {});
         rig.submit(1);

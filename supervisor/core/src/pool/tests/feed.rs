@@ -48,7 +48,7 @@ fn a_job_behind_one_that_hangs_goes_to_a_device_that_idles() {
 }
 
 #[test]
-fn nobody_is_killed_for_a_batch_that_waits_while_no_device_idles() {
+fn no_worker_is_killed_for_a_second_dispatch_while_no_device_idles() {
     let mut rig = fed(rig(2));
     rig.wait_ms(20_000);
     assert_eq!(rig.kills(), 0);
@@ -57,7 +57,7 @@ fn nobody_is_killed_for_a_batch_that_waits_while_no_device_idles() {
 }
 
 #[test]
-fn nobody_is_killed_for_a_batch_that_waits_and_has_nobody_left_in_it() {
+fn no_worker_is_killed_for_a_second_dispatch_whose_jobs_have_all_ended() {
     let mut rig = fed(rig(2));
     rig.answer(1);
     rig.cancel(3);
@@ -90,7 +90,7 @@ fn a_job_costs_one_worker_for_those_who_wait_and_is_no_suspect() {
     rig.ready(0);
     assert_eq!((rig.dispatches(1), rig.dispatches(0)), (vec![vec![1]], vec![vec![3]]));
     rig.submit_as(1, 4, |request| request.cost = 100);
-    assert_eq!(rig.dispatches(0), [[3], [4]], "nobody waits behind job 1 again");
+    assert_eq!(rig.dispatches(0), [[3], [4]], "no job waits behind job 1 again");
     rig.answer(0);
     rig.submit(5);
     assert_eq!(rig.dispatches(0), [[4], [5]]);
@@ -103,7 +103,7 @@ fn a_job_costs_one_worker_for_those_who_wait_and_is_no_suspect() {
 }
 
 #[test]
-fn nobody_is_sent_to_wait_behind_a_job_that_may_not_run_twice() {
+fn no_job_waits_behind_one_that_may_not_run_twice() {
     let mut rig = rig(1);
     rig.submit_as(1, 1, |request| request.idempotent = false);
     rig.submit(2);

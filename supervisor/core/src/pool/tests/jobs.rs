@@ -61,7 +61,7 @@ fn a_bare_sigkill_gives_no_reason_to_avoid_the_device() {
 }
 
 #[test]
-fn a_bare_sigkill_is_nobodys_fault_but_counts_as_an_attempt() {
+fn a_bare_sigkill_is_no_evidence_but_counts_as_an_attempt() {
     let mut rig = Rig::with(1, |config| config.attempts_max = 3);
     rig.submit(1);
     for attempt in 1..=3 {

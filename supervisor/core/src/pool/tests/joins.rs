@@ -44,7 +44,7 @@ fn a_busy_worker_gets_a_second_batch_and_no_third() {
 }
 
 #[test]
-fn a_second_batch_goes_to_the_least_loaded_worker_and_only_if_nobody_is_idle() {
+fn a_second_dispatch_goes_to_the_least_loaded_worker_and_only_if_none_is_idle() {
     let mut rig = rig(2);
     rig.submit_as(1, 1, |request| request.cost = 50);
     rig.submit_as(1, 2, |request| request.cost = 40);
@@ -54,7 +54,7 @@ fn a_second_batch_goes_to_the_least_loaded_worker_and_only_if_nobody_is_idle() {
 }
 
 #[test]
-fn nobody_waits_behind_a_long_job_nor_is_a_long_job_sent_to_wait() {
+fn no_job_waits_behind_a_long_one_and_no_long_job_waits_behind_another() {
     let mut rig = rig(1);
     rig.submit_as(1, 1, |request| request.cost = 101);
     rig.submit(2);
@@ -77,7 +77,7 @@ fn a_job_that_may_not_run_twice_is_sent_to_an_idle_worker_alone() {
 }
 
 #[test]
-fn jobs_that_wait_for_one_program_join_whoever_their_client_is() {
+fn jobs_that_wait_for_one_program_join_across_clients() {
     let mut rig = busy(&["b", "a", "a"]);
     rig.submit_as(2, 9, |request| request.work = program("b"));
     assert_eq!(rig.dispatches(0), [[1], [2]]);
@@ -94,7 +94,7 @@ fn jobs_that_wait_for_one_program_join_whoever_their_client_is() {
 }
 
 #[test]
-fn an_idle_pool_joins_nobody() {
+fn an_idle_pool_joins_no_jobs() {
     let mut rig = rig(2);
     rig.submit(1);
     rig.submit(2);

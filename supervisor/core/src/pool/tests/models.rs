@@ -28,7 +28,7 @@ fn a_request_goes_where_its_model_is_though_another_device_idles() {
     assert_eq!(rig.dispatches(0).concat(), [1, 2], "beside each other, up to the window");
     assert!(rig.dispatches(1).is_empty(), "it idles and has no `b`");
     rig.ask(4, "a");
-    assert_eq!(rig.dispatches(1).concat(), [4], "whoever waits for another model holds up nobody");
+    assert_eq!(rig.dispatches(1).concat(), [4], "a request for another model holds up none");
     rig.answer(0);
     assert_eq!(rig.dispatches(0).concat(), [2, 3]);
 }
@@ -54,7 +54,7 @@ fn a_retry_avoids_a_device_only_for_one_that_has_the_model() {
     let mut rig = both();
     rig.ask(1, "b");
     rig.reply(0, Err(AttemptError::Device("out of memory".to_owned())));
-    assert_eq!(rig.runs(0), Some((1, 2)), "nobody else has it");
+    assert_eq!(rig.runs(0), Some((1, 2)), "no other worker has it");
     let mut rig = both();
     rig.ask(1, "a");
     let first = if rig.dispatches(0).is_empty() { 1 } else { 0 };
@@ -85,7 +85,7 @@ fn a_request_that_no_device_can_serve_any_more_is_told_so() {
 }
 
 #[test]
-fn a_worker_is_told_what_nobody_wants_any_more() {
+fn attempts_whose_answers_are_not_wanted_are_withdrawn() {
     let mut rig = both();
     (1..=2).for_each(|key| rig.ask(key, "b"));
     let worker = rig.worker(0);
@@ -129,7 +129,7 @@ fn workers_that_run_one_batch_after_the_other_are_told_nothing() {
 }
 
 #[test]
-fn whoever_waits_for_room_holds_up_nobody_whose_model_is_elsewhere() {
+fn a_request_that_waits_for_room_holds_up_none_whose_model_is_elsewhere() {
     let mut rig = Rig::concurrent(2, 2, |_| {});
     rig.wake();
     rig.offer(0, &["a"]);
@@ -144,7 +144,7 @@ fn whoever_waits_for_room_holds_up_nobody_whose_model_is_elsewhere() {
 }
 
 #[test]
-fn whoever_must_run_alone_is_overtaken_by_nobody_on_the_workers_that_have_its_model() {
+fn a_request_that_must_run_alone_is_not_overtaken_on_workers_that_have_its_model() {
     let mut rig = both();
     rig.ask(1, "b");
     rig.submit_as(1, 2, |request| {

@@ -1,4 +1,4 @@
-//! Suspects: who is split from whom, who is convicted, and what is refused from then on.
+//! Suspects: how they are bisected, which job is denylisted, and what is refused from then on.
 
 use gridpool_protocol::receipt::AttemptOutcome;
 
@@ -47,7 +47,7 @@ fn run_out(rig: &mut Rig, poison: u64) -> u32 {
 }
 
 #[test]
-fn a_launch_that_kills_its_worker_is_halved_until_one_job_is_convicted() {
+fn a_dispatch_that_kills_its_worker_is_bisected_until_one_job_is_denylisted() {
     for (count, most) in [(2, 3), (3, 4), (8, 5), (64, 8)] {
         for poison in [3, 3 + count / 2, 2 + count] {
             let mut rig = joined(count);
@@ -62,7 +62,7 @@ fn a_launch_that_kills_its_worker_is_halved_until_one_job_is_convicted() {
 }
 
 #[test]
-fn suspects_are_halved_in_order_and_nobody_joins_or_waits_behind_them() {
+fn suspects_are_bisected_in_order_and_no_job_joins_or_waits_behind_them() {
     let mut rig = joined(5);
     rig.submit_as(2, 9, |request| request.work = program("a"));
     rig.die_and_return(0, SIGSEGV);
@@ -74,7 +74,7 @@ fn suspects_are_halved_in_order_and_nobody_joins_or_waits_behind_them() {
 }
 
 #[test]
-fn a_shared_death_costs_nobody_an_attempt() {
+fn a_shared_death_costs_no_job_an_attempt() {
     let mut rig = joined(2);
     rig.die_and_return(0, SIGKILL);
     assert_eq!(rig.dispatches(0), [[3]], "whatever it was");
@@ -90,7 +90,7 @@ fn a_shared_death_costs_nobody_an_attempt() {
 }
 
 #[test]
-fn a_convicts_content_is_refused_until_it_is_released() {
+fn denylisted_content_is_refused_until_it_is_released() {
     let mut rig = Rig::new(1);
     rig.submit(1);
     rig.die_and_return(0, SIGSEGV);

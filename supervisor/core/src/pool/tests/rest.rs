@@ -149,7 +149,7 @@ fn whatever_is_submitted_while_old_processes_end_waits_for_the_new_ones() {
 }
 
 #[test]
-fn a_rest_gives_nobody_memory_that_another_has_and_forgives_no_backoff() {
+fn a_rest_frees_no_memory_that_is_held_and_forgives_no_backoff() {
     let mut rig = awake_with(|config| config.reclaim_timeout = Duration::from_secs(1));
     let worker = rig.worker(0);
     rig.rest();
@@ -170,7 +170,7 @@ fn a_rest_gives_nobody_memory_that_another_has_and_forgives_no_backoff() {
 }
 
 #[test]
-fn a_device_whose_try_was_called_off_is_tried_when_the_pool_wakes() {
+fn a_device_whose_probe_was_called_off_is_probed_when_the_pool_wakes() {
     let mut rig = awake_with(|config| config.restart_limit = 1);
     rig.die(0, SIGSEGV);
     rig.wait(Duration::from_secs(60));
@@ -190,7 +190,7 @@ fn a_device_whose_try_was_called_off_is_tried_when_the_pool_wakes() {
 }
 
 #[test]
-fn a_drain_or_a_stop_of_a_pool_that_rests_starts_nobody_and_leaves() {
+fn a_drain_or_a_stop_of_a_pool_that_rests_starts_no_worker_and_leaves() {
     for order in [Event::DrainRequested, Event::StopRequested] {
         let mut rig = resting();
         rig.tell(order);

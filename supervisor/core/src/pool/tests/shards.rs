@@ -15,7 +15,7 @@ fn submit(rig: &mut Rig, key: u128, cost: u64) {
 }
 
 /// The items of the first attempt that the device's worker runs.
-fn part(rig: &Rig, index: u32) -> Option<(u32, u32)> {
+fn shard_of(rig: &Rig, index: u32) -> Option<(u32, u32)> {
     let ItemRange { start, end } = rig.running.get(&rig.worker(index))?.front()?.first()?.shard;
     Some((start, end))
 }
@@ -30,13 +30,13 @@ fn outcomes(rig: &Rig, key: u128) -> Vec<(u32, AttemptOutcome)> {
 fn a_costly_job_is_split_and_each_idle_device_takes_the_next_part() {
     let mut rig = rig(2);
     submit(&mut rig, 1, 300);
-    assert_eq!([part(&rig, 0), part(&rig, 1)], [Some((0, 33)), Some((33, 66))]);
-    assert_eq!(rig.core.queue().jobs, 1, "one part waits");
+    assert_eq!([shard_of(&rig, 0), shard_of(&rig, 1)], [Some((0, 33)), Some((33, 66))]);
+    assert_eq!(rig.core.queue().jobs, 1, "one shard waits");
     rig.reply(1, Ok(RunReport { item_errors: 2, ..report() }));
-    assert_eq!(part(&rig, 1), Some((66, 100)));
+    assert_eq!(shard_of(&rig, 1), Some((66, 100)));
     assert_eq!(rig.core.queue().jobs, 0);
     rig.reply(1, Ok(RunReport { item_errors: 3, ..report() }));
-    assert_eq!(rig.verdicts(1), [], "the first part runs on");
+    assert_eq!(rig.verdicts(1), [], "the first shard runs on");
     rig.answer(0);
     assert_eq!(rig.verdicts(1), [Verdict::Ok]);
     assert_eq!(rig.receipts(1)[0].item_errors, 5);
@@ -45,7 +45,7 @@ fn a_costly_job_is_split_and_each_idle_device_takes_the_next_part() {
 
 #[test]
 fn a_job_has_no_more_parts_than_it_costs_than_devices_want_and_than_it_has_items() {
-    let parts = |devices, items, cost, change: fn(&mut JobRequest)| {
+    let shards = |devices, items, cost, change: fn(&mut JobRequest)| {
         let mut rig = rig(devices);
         rig.submit_as(1, 1, |request| {
             (request.items, request.cost) = (items, cost);
@@ -62,14 +62,14 @@ fn a_job_has_no_more_parts_than_it_costs_than_devices_want_and_than_it_has_items
         assert_eq!((ranges[0].0, ranges[ranges.len() - 1].1), (0, items));
         ranges.len()
     };
-    assert_eq!(parts(2, 100, 199, |_| {}), 1);
-    assert_eq!(parts(2, 100, 200, |_| {}), 2);
-    assert_eq!(parts(2, 100, 1 << 40, |_| {}), 6);
-    assert_eq!(parts(2, 4, 1 << 40, |_| {}), 4);
-    assert_eq!(parts(1, 100, 1 << 40, |_| {}), 1);
-    assert_eq!(parts(30, 100, 1 << 40, |_| {}), 64);
-    assert_eq!(parts(2, 100, 1 << 40, |request| request.idempotent = false), 1);
-    assert_eq!(parts(2, 100, 1 << 40, |request| request.divisible = false), 1);
+    assert_eq!(shards(2, 100, 199, |_| {}), 1);
+    assert_eq!(shards(2, 100, 200, |_| {}), 2);
+    assert_eq!(shards(2, 100, 1 << 40, |_| {}), 6);
+    assert_eq!(shards(2, 4, 1 << 40, |_| {}), 4);
+    assert_eq!(shards(1, 100, 1 << 40, |_| {}), 1);
+    assert_eq!(shards(30, 100, 1 << 40, |_| {}), 64);
+    assert_eq!(shards(2, 100, 1 << 40, |request| request.idempotent = false), 1);
+    assert_eq!(shards(2, 100, 1 << 40, |request| request.divisible = false), 1);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_part_whose_worker_died_runs_again_and_the_others_are_not_touched() {
     submit(&mut rig, 1, 200);
     rig.die(0, SIGSEGV);
     rig.answer(1);
-    assert_eq!(part(&rig, 1), Some((0, 50)));
+    assert_eq!(shard_of(&rig, 1), Some((0, 50)));
     rig.answer(1);
     assert_eq!(rig.verdicts(1), [Verdict::Ok]);
     let expected =
@@ -96,13 +96,13 @@ fn each_part_has_attempts_of_its_own_and_evidence_counts_for_the_job() {
         rig.die(1, status[1]);
         rig.verdicts(1)
     };
-    assert_eq!(lose([SIGKILL, SIGKILL]), [], "each part may try once more");
+    assert_eq!(lose([SIGKILL, SIGKILL]), [], "each shard may try once more");
     assert_eq!(lose([SIGSEGV, SIGKILL]), []);
     assert_eq!(lose([SIGSEGV, SIGSEGV]), [Verdict::Poison]);
 }
 
 #[test]
-fn a_part_that_is_refused_takes_no_time_from_the_others_and_nobody_is_killed_for_it() {
+fn a_refused_shard_takes_no_time_from_the_others_and_kills_no_worker() {
     let mut rig = rig(3);
     submit(&mut rig, 1, 300);
     rig.reply(1, Err(AttemptError::Refused("not a batch".to_owned())));
@@ -130,7 +130,7 @@ fn a_part_that_is_refused_takes_no_time_from_the_others_and_nobody_is_killed_for
 }
 
 #[test]
-fn whoever_waits_behind_a_good_part_of_a_refused_job_is_not_preempted() {
+fn a_job_that_waits_behind_a_good_shard_of_a_refused_job_is_not_preempted() {
     let mut rig = Rig::with(2, |config| (config.shard_cost_min, config.feed_cost_max) = (100, 200));
     submit(&mut rig, 1, 200);
     rig.submit(2);

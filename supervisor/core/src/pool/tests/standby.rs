@@ -100,7 +100,7 @@ fn a_late_answer_acquits_the_job_and_leaves_the_death_to_the_next() {
 }
 
 #[test]
-fn a_job_that_may_be_convicted_by_a_death_waits_until_that_is_explained() {
+fn a_job_that_a_death_may_denylist_waits_until_the_death_is_explained() {
     let mut rig = rig(|_| {});
     submit_inline(&mut rig, 1);
     let first = rig.lose_beacon(0);
@@ -138,7 +138,7 @@ fn a_hang_and_a_late_job_hand_the_device_over_at_once() {
 }
 
 #[test]
-fn the_death_of_a_standby_counts_against_nobody() {
+fn the_death_of_a_standby_counts_against_no_job_or_device() {
     let mut rig = rig(|config| config.restart_limit = 1);
     for generation in 2..12 {
         rig.exit(named(generation), SIGSEGV);

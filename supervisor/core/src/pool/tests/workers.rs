@@ -151,7 +151,7 @@ fn a_system_that_can_start_no_process_delays_a_device_and_does_not_quarantine_it
 }
 
 #[test]
-fn a_supervisor_that_was_stopped_for_long_kills_nobody_for_its_own_silence() {
+fn a_supervisor_that_was_paused_kills_no_worker_for_its_own_silence() {
     let mut rig = Rig::new(1);
     // The clock jumps, as it does for a stopped process; nothing that was said has been read.
     rig.now = rig.now.after(Duration::from_secs(600));

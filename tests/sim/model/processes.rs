@@ -1,4 +1,4 @@
-//! What the pool orders of processes: start, stop, kill.
+//! What the pool does with processes: start, stop, kill.
 
 use gridpool_core::action::KillReason;
 use gridpool_core::event::Timestamp;
@@ -20,8 +20,8 @@ impl Model {
         let device = &self.devices[&Station::of(worker)];
         a_slot_has_one_process_at_a_time(worker, device)?;
         a_quarantined_device_stays_empty(worker, device)?;
-        nobody_starts_beside_what_cannot_be_killed(worker, device)?;
-        nobody_starts_cold_beside_what_is_left_of_another(worker, device)?;
+        no_process_starts_beside_one_that_cannot_be_killed(worker, device)?;
+        no_process_starts_while_a_device_holds_the_memory_of_another(worker, device)?;
         let rule = "a_process_starts_after_its_backoff_and_not_before";
         let phase = self.role(worker.role).phase;
         holds(rule, false, || format!("{worker} is not due: {device:?}, {phase:?}"))
@@ -89,7 +89,7 @@ impl Model {
     pub(super) fn withdrawn(&mut self, worker: WorkerId, attempt: AttemptId) -> Result<(), Broken> {
         self.coverage.hit("withdraw");
         let due = self.due.withdrawals.remove(&(worker, attempt));
-        let rule = "an_attempt_is_withdrawn_once_when_nobody_wants_its_answer";
+        let rule = "an_attempt_is_withdrawn_once_when_its_answer_is_not_wanted";
         holds(rule, due, || format!("{worker}: {attempt}"))
     }
 }
@@ -167,20 +167,20 @@ fn a_quarantined_device_stays_empty(worker: WorkerId, device: &Device) -> Result
     holds(rule, !out, || format!("{worker}: {device:?}"))
 }
 
-fn nobody_starts_beside_what_cannot_be_killed(
+fn no_process_starts_beside_one_that_cannot_be_killed(
     worker: WorkerId,
     device: &Device,
 ) -> Result<(), Broken> {
-    let rule = "nobody_starts_beside_what_cannot_be_killed";
+    let rule = "no_process_starts_beside_one_that_cannot_be_killed";
     holds(rule, !device.is_unkillable(), || format!("{worker} beside {device:?}"))
 }
 
 /// A process that would be the first to serve again needs the memory of the one before.
-fn nobody_starts_cold_beside_what_is_left_of_another(
+fn no_process_starts_while_a_device_holds_the_memory_of_another(
     worker: WorkerId,
     device: &Device,
 ) -> Result<(), Broken> {
-    let rule = "nobody_starts_cold_beside_what_is_left_of_another";
+    let rule = "no_process_starts_while_a_device_holds_the_memory_of_another";
     let ok = device.slots.iter().any(Slot::serves) || device.is_empty();
     holds(rule, ok, || format!("{worker} beside {device:?}"))
 }
