@@ -88,7 +88,7 @@ impl fmt::Display for WorkerId {
 }
 
 /// Which worker a command is for. Reads and prints as `gpu0` or `gpu0#4`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WorkerSelector {
     /// The device's active worker, whichever process that is.
     Device(DeviceId),

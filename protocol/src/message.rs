@@ -9,7 +9,7 @@ mod worker;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ArenaId, ContentHash, JobKey};
+use crate::ids::{ArenaId, ContentHash, JobKey, WorkerSelector};
 use crate::metrics::Metrics;
 use crate::receipt::{Receipt, Verdict};
 use crate::status::{PolicyRule, Status};
@@ -78,8 +78,8 @@ pub enum ClientMessage {
     Kill {
         /// Echoed.
         request: u64,
-        /// `gpu0`, or `gpu0#4` for that generation and no other.
-        worker: String,
+        /// Which.
+        worker: WorkerSelector,
         /// The signal's number.
         signal: i32,
     },
@@ -87,9 +87,8 @@ pub enum ClientMessage {
     Release {
         /// Echoed.
         request: u64,
-        /// A device out of service (`gpu0`), the content of a denylisted job (64 hexadecimal digits), or
-        /// `jobs` for all denylisted jobs.
-        what: String,
+        /// Which decision of the pool to take back.
+        release: Release,
     },
     /// Finish the accepted jobs, then stop.
     Drain {

@@ -8,8 +8,7 @@ use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::ids::{ArenaId, JobKey};
 use gridpool_protocol::limits::{JOB_CELLS_MAX, JOB_ITEMS_MAX};
 use gridpool_protocol::message::{
-    ClientMessage, Destination, Inline, Input, Packing, Refusal, ServerMessage, Slice, Submission,
-    Work,
+    ClientMessage, Destination, Inline, Input, Packing, Refusal, Slice, Submission, Work,
 };
 use gridpool_protocol::output::{ItemErrorCode, Output, Outputs};
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
@@ -329,14 +328,6 @@ fn signals_go_only_to_workers_of_the_pool() {
         let error = pool.observer().kill(named(worker), signal).expect_err(worker);
         assert_eq!(error.to_string(), words);
     }
-    // No client of ours writes such a name.
-    let mut raw = Raw::greeted(&pool.socket());
-    for worker in ["", "1"] {
-        raw.say(&ClientMessage::Kill { request: 7, worker: worker.to_owned(), signal: 9 });
-        let ServerMessage::Denied { request: 7, refusal } = raw.hear() else { panic!("{worker}") };
-        assert_eq!(refusal.to_string(), format!("`{worker}` is no worker; there are cpu0#1"));
-    }
-    drop(raw);
     pool.is_unharmed(before);
 }
 

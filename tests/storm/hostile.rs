@@ -220,7 +220,7 @@ fn nonsense(raw: &mut Raw, rng: &mut SplitMix64) -> Option<()> {
     raw.say(&ClientMessage::Cancel { key: JobKey(key(rng)) });
     raw.say(&ClientMessage::DropArena { arena: ArenaId(rng.number() % 64) });
     raw.say(&ClientMessage::CreateArena { request: 2, bytes: u64::MAX });
-    let worker = "gpu99#1".to_owned();
+    let worker = "gpu99#1".parse().expect("the name of a worker");
     raw.say(&ClientMessage::Kill { request: 3, worker, signal: 9 });
     raw.say(&ClientMessage::Hello { version: 0 });
     raw.hear_within(TIMEOUT).ok()?;

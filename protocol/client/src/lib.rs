@@ -287,8 +287,8 @@ impl Client {
         worker: impl Into<WorkerSelector>,
         signal: i32,
     ) -> Result<String, ClientError> {
-        let worker = worker.into().to_string();
-        self.command(&|request| ClientMessage::Kill { request, worker: worker.clone(), signal })
+        let worker = worker.into();
+        self.command(&|request| ClientMessage::Kill { request, worker, signal })
     }
 
     /// Returns a device ([`DeviceId`]) to service, or allows denylisted jobs ([`ContentHash`],
@@ -297,8 +297,8 @@ impl Client {
     /// # Errors
     /// [`ClientError::Refused`] if the device is in service, or no such job is denylisted.
     pub fn release(&self, what: impl Into<Release>) -> Result<String, ClientError> {
-        let what = what.into().to_string();
-        self.command(&|request| ClientMessage::Release { request, what: what.clone() })
+        let release = what.into();
+        self.command(&|request| ClientMessage::Release { request, release })
     }
 
     /// Tells the pool to finish the accepted jobs and then to stop.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{ContentHash, DeviceId};
 
 /// What a release is written as that is about every denylisted job.
@@ -10,7 +12,7 @@ const ALL_JOBS: &str = "jobs";
 
 /// A decision of the pool that an operator may take back. Reads and prints as `gpu0`, as 64 hexadecimal
 /// digits, or as `jobs`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Release {
     /// The pool accepts jobs of this content again.
     Content(ContentHash),

@@ -14,9 +14,7 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
 use gridpool_protocol::ids::{ArenaId, ClientId, ContentHash, JobId, JobKey};
 use gridpool_protocol::limits::{HANDSHAKE_TIMEOUT, PROTOCOL_VERSION};
-use gridpool_protocol::message::{
-    ClientMessage, Limit, ParseReleaseError, Refusal, Reply, ServerMessage, Submission,
-};
+use gridpool_protocol::message::{ClientMessage, Limit, Refusal, Reply, ServerMessage, Submission};
 use gridpool_protocol::program::Programs;
 
 use super::Shared;
@@ -183,19 +181,13 @@ impl Connection {
                 self.say(request, Reply::Metrics(metrics));
             }
             ClientMessage::Kill { request, worker, signal } => {
-                let killed = operator::kill(&self.shared, client, &worker, signal);
+                let killed = operator::kill(&self.shared, client, worker, signal);
                 self.reply(request, killed);
             }
-            ClientMessage::Release { request, what } => match what.parse() {
-                Ok(release) => {
-                    let wanted = ClientEvent::ReleaseRequested { request, release };
-                    self.shared.post_client(client, wanted);
-                }
-                Err(error) => {
-                    let error: ParseReleaseError = error;
-                    self.reply(request, Err(Refusal::Invalid(error.to_string())));
-                }
-            },
+            ClientMessage::Release { request, release } => {
+                let wanted = ClientEvent::ReleaseRequested { request, release };
+                self.shared.post_client(client, wanted);
+            }
             ClientMessage::Drain { request } => {
                 tracing::info!(%client, "draining");
                 self.reply(request, Ok("draining".to_owned()));

@@ -10,22 +10,15 @@ use super::Shared;
 pub(super) fn kill(
     shared: &Shared,
     client: ClientId,
-    worker: &str,
+    worker: WorkerSelector,
     signal: i32,
 ) -> Result<String, Refusal> {
     nix::sys::signal::Signal::try_from(signal)
         .map_err(|_| Refusal::Invalid(format!("{signal} is no signal")))?;
     let mut core = shared.lock();
-    let named = match worker.parse() {
-        Ok(WorkerSelector::Process(name)) => {
-            core.workers.keys().copied().find(|w| w.name() == name)
-        }
-        Ok(WorkerSelector::Device(device)) => core.pool.worker_on(device),
-        Err(_) => {
-            let all: Vec<_> = core.workers.keys().map(WorkerId::to_string).collect();
-            let why = format!("`{worker}` is no worker; there are {}", all.join(", "));
-            return Err(Refusal::Invalid(why));
-        }
+    let named = match worker {
+        WorkerSelector::Process(name) => core.workers.keys().copied().find(|w| w.name() == name),
+        WorkerSelector::Device(device) => core.pool.worker_on(device),
     };
     let Some((named, pid)) = named.and_then(|named| Some((named, core.workers.get(&named)?.pid)))
     else {
