@@ -15,6 +15,7 @@ pub struct Grid {
 
 /// Why cells do not make a grid. Rows and columns count from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum GridError {
     /// It has no row or no column.
     #[error("the grid is empty: it needs at least one row and one column")]

@@ -58,8 +58,29 @@
 //! - A full pool is BUSY. [`Client::submit`] retries until the job's deadline, or returns an error at once
 //!   ([`Job::refuse_if_busy`]).
 //!
+//! # From an async runtime
+//!
+//! `handle.await` (feature `async`) blocks no thread. [`Client::send`] may: it asks the pool for the size of
+//! a model's outputs (at most [`ClientBuilder::reply_timeout`]), gets shared memory for a large job (if the
+//! pool has none left, until the job's deadline), copies the input, and writes to the socket (10 s at most).
+//! Call it on a thread that may block, such as one of `spawn_blocking` under tokio, and await the handle.
+//! Use `send` and not `submit` there: `submit` also waits until the pool accepts the job.
+//!
+//! # What may grow
+//!
+//! The errors of this library, and those of batches, grids and tensors, may get new variants: match them
+//! with a wildcard arm. The types that travel between pool and client are exhaustive on purpose:
+//! [`Receipt`], [`Attempt`], [`Verdict`], [`Refusal`], [`Limit`], [`ItemErrorCode`], [`ModelInfo`],
+//! [`Status`], [`Metrics`]. A client works only with a pool of the same
+//! [`PROTOCOL_VERSION`](limits::PROTOCOL_VERSION), so it knows every variant and every field that the pool
+//! can send. A new one comes with a new version of this crate, and the compiler then shows you the places
+//! to decide.
+//!
+//! # Threads
+//!
 //! Calls that block need no thread of the client: one of the waiting threads reads the socket for all.
-//! Futures (feature `async`) share one reading thread.
+//! Futures (feature `async`) share one reading thread. A program that polls ([`Handle::try_wait`])
+//! gets a thread for the time of a reconnect.
 
 mod answer;
 #[cfg(feature = "ndarray")]
@@ -171,7 +192,8 @@ impl Client {
     }
 
     /// Sends a job without waiting for its acceptance. A refusal is an error of [`Handle::wait`]. It blocks
-    /// while the pool does not read or has no shared memory to lend, until the job's deadline at most.
+    /// while the pool has no shared memory to lend, until the job's deadline at most, and while the pool does
+    /// not read, for 10 s at most. See [From an async runtime](crate#from-an-async-runtime).
     ///
     /// # Errors
     /// [`ClientError::Refused`] if the pool has no shared memory for the job; else a [`ClientError`] of the

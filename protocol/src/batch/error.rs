@@ -4,6 +4,7 @@ use crate::limits::{JOB_CELLS_MAX, JOB_ITEMS_MAX, JOB_VALUES_MAX};
 
 /// Why a batch was refused. Grids count from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BatchError {
     /// It has no items.
     #[error("the batch has no items")]

@@ -7,6 +7,7 @@ use crate::limits::{
 
 /// Why a set of tensors was refused. Tensors without a known name are counted from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TensorError {
     /// The set is too large.
     #[error("tensor `{name}` takes {bytes} bytes; a set of tensors has at most {TENSOR_BYTES_MAX}")]
