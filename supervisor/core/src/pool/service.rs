@@ -150,11 +150,18 @@ impl Service {
         self.state == ServiceState::Open
     }
 
-    /// Why no job can count on it, and for how long.
-    pub(super) fn why_out(&self, now: Timestamp, id: DeviceId) -> String {
-        let fault = &self.last_fault;
+    /// Its last fault, without the name of the process.
+    pub(super) fn unnamed_fault(&self, id: DeviceId) -> &str {
+        let named = self.last_fault.strip_prefix(&format!("{id}#"));
+        named.map_or(&self.last_fault, |rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()))
+    }
+
+    /// Why no job can count on it, and for how long. `is_told` says that another device has the same fault,
+    /// which is told already.
+    pub(super) fn why_out(&self, now: Timestamp, id: DeviceId, is_told: bool) -> String {
+        let fault = if is_told { "for the same reason" } else { &self.last_fault };
         match self.state {
-            ServiceState::Open => fault.clone(),
+            ServiceState::Open => self.last_fault.clone(),
             ServiceState::Probing => format!("{id} is being tried again ({fault})"),
             ServiceState::Quarantined { probe_at: None } => {
                 format!("{id} is out of service until `gridpool release {id}` ({fault})")

@@ -1,6 +1,7 @@
 //! What is always true between events: nothing late is waiting, every slot that is due has a process,
 //! every idle worker has a job if one may go there, and a pool that drains ends.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use gridpool_protocol::ids::Role;
@@ -8,7 +9,6 @@ use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 use gridpool_protocol::status::Counters;
 
 use super::Pool;
-use super::devices::Device;
 use super::kill::{Freed, KillCause};
 use super::process::{Process, Stage};
 use super::roles::Phase;
@@ -109,10 +109,16 @@ impl Pool {
         }
     }
 
-    /// Why no device serves a role: the state of each.
+    /// Why no device serves a role: the state of each. A fault that several devices have is told once.
     pub(crate) fn why_no_device(&self, now: Timestamp, role: Role) -> String {
-        let why = |device: &Device| device.service(role).why_out(now, device.id);
-        self.devices.iter().map(why).collect::<Vec<_>>().join("; ")
+        let mut told = BTreeSet::new();
+        let mut why = Vec::new();
+        for device in self.devices.iter() {
+            let service = device.service(role);
+            let is_told = !told.insert(service.unnamed_fault(device.id));
+            why.push(service.why_out(now, device.id, is_told));
+        }
+        why.join("; ")
     }
 
     /// Finishes what is accepted, then stops.

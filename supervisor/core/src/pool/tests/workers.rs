@@ -200,6 +200,19 @@ fn a_start_that_succeeds_forgives_those_that_failed() {
 }
 
 #[test]
+fn a_fault_that_all_devices_have_is_told_once() {
+    let mut rig = Rig::starting(2, |_| {});
+    rig.submit(1);
+    rig.die(0, ExitStatus::Code(73));
+    rig.die(1, ExitStatus::Code(73));
+    assert_eq!(
+        rig.receipts(1)[0].reason,
+        "no device is left: gpu0 is out of service until `gridpool release gpu0` (gpu0#1 died: exit code \
+         73); gpu1 is out of service until `gridpool release gpu1` (for the same reason)"
+    );
+}
+
+#[test]
 fn jobs_are_lost_with_the_last_device_and_the_reason_names_it() {
     let mut rig = Rig::starting(2, |_| {});
     rig.submit(1);
