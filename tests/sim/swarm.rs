@@ -256,7 +256,7 @@ impl Swarm {
             self.rates.in_flight = 1_000;
             (self.rates.short_deadlines, self.rates.crashes) = (0, 0);
         } else if rng.chance(500) {
-            // A dying worker has answered all of one dispatch and dies with the next in hand.
+            // A dying worker has answered all of one dispatch and dies with the next outstanding.
             (self.config.feed_cost_max, self.config.join_cost_max) = (1_000, 4);
             self.config.feed_timeout = Duration::from_secs(10);
             self.rates.answers_when_killed = 700;

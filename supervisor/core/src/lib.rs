@@ -36,7 +36,7 @@ use helpers::Helpers;
 use models::{Effect, Models, StepContext};
 use policy::PolicyTable;
 use pool::Pool;
-pub use pool::rows::{InHand, Quarantine};
+pub use pool::rows::{CurrentDispatch, Quarantine};
 
 /// A call that is late by this much means that this process was stopped or starved. Messages that
 /// workers sent meanwhile have not been read.
@@ -295,10 +295,10 @@ impl Core {
         self.pool.worker_on(device)
     }
 
-    /// The work of a worker, if it is busy.
+    /// What a worker runs, if it is busy.
     #[must_use]
-    pub fn in_hand(&self, worker: WorkerId) -> Option<InHand> {
-        self.pool.in_hand(worker)
+    pub fn current_dispatch(&self, worker: WorkerId) -> Option<CurrentDispatch> {
+        self.pool.current_dispatch(worker)
     }
 
     /// The queue. The shell, which has the clock, adds the age of its oldest job.

@@ -91,14 +91,15 @@ fn quarantine(now: Timestamp, out: &Quarantine<'_>) -> QuarantineStatus {
 
 /// The job that a worker runs.
 fn run_of(core: &Core, worker: WorkerId, now: Timestamp) -> Option<RunStatus> {
-    let in_hand = core.pool.in_hand(worker)?;
-    let what = core.submission_of(in_hand.job).map_or("", |submission| submission.work.text());
+    let current_dispatch = core.pool.current_dispatch(worker)?;
+    let what =
+        core.submission_of(current_dispatch.job).map_or("", |submission| submission.work.text());
     Some(RunStatus {
-        job: in_hand.job.to_string(),
+        job: current_dispatch.job.to_string(),
         what: what.chars().take(RUN_TEXT_MAX).collect(),
-        jobs: u32::try_from(in_hand.jobs).unwrap_or(u32::MAX),
-        items: in_hand.items,
-        for_us: micros(now, in_hand.since),
+        jobs: u32::try_from(current_dispatch.jobs).unwrap_or(u32::MAX),
+        items: current_dispatch.items,
+        for_us: micros(now, current_dispatch.since),
     })
 }
 

@@ -1,7 +1,7 @@
 //! Suspects: jobs that were lost in one launch are halved from launch to launch until the one that
 //! kills its worker is alone.
 
-use super::hands::Dispatch;
+use super::outstanding::Dispatch;
 use super::slots::{SlotId, State};
 use super::{Broken, Model, holds};
 
@@ -16,11 +16,11 @@ pub(super) struct SharedLosses {
 impl Model {
     /// A worker that hung, or is ending, was killed.
     pub(super) fn front_is_split(&mut self, at: SlotId) {
-        let front = self.slot(at).hands().first().cloned();
+        let front = self.slot(at).outstanding().first().cloned();
         let Some(front) = front.filter(|front| front.attempts.len() > 1) else { return };
         self.is_split(&front);
-        if let State::Killed { hands, .. } = &mut self.slot_mut(at).state {
-            hands.0[0].split = true;
+        if let State::Killed { outstanding, .. } = &mut self.slot_mut(at).state {
+            outstanding.0[0].split = true;
         }
     }
 

@@ -1,4 +1,4 @@
-//! What is told of a death: once for each process that ends, with all that it had in hand and what has
+//! What is told of a death: once for each process that ends, with all that it had not answered and what has
 //! become of that.
 
 use std::time::Duration;
@@ -60,7 +60,7 @@ impl Model {
         let is_told_to =
             matches!(slot.state, State::Stopping { .. }) || self.is_ending(worker.role);
         let is_well = exit.status == ExitStatus::Code(exit_code::OK);
-        let waits = |(position, sent): (usize, &super::hands::Dispatch)| {
+        let waits = |(position, sent): (usize, &super::outstanding::Dispatch)| {
             let attempts = sent.attempts.iter().map(|sent| sent.attempt);
             attempts.map(|attempt| (attempt, position > 0)).collect::<Vec<_>>()
         };
@@ -77,7 +77,7 @@ impl Model {
             ready_after: slot.took_start,
             answered: slot.answered,
             driver: said.filter(|&(at, _)| now.since(at) <= longest).map(|(_, fault)| fault),
-            attempts: slot.hands().iter().enumerate().flat_map(waits).collect(),
+            attempts: slot.outstanding().iter().enumerate().flat_map(waits).collect(),
         });
     }
 

@@ -202,7 +202,7 @@ impl Model {
         let free_at = now.after(self.role(at.role()).limits.cancel_grace);
         let waits = self
             .slot(at)
-            .hands()
+            .outstanding()
             .iter()
             .skip(1)
             .any(|dispatch| dispatch.attempts.iter().any(|sent| sent.attempt == attempt));
@@ -211,8 +211,8 @@ impl Model {
         }
         let slot = self.slot_mut(at);
         let (struck, dies) = match &mut slot.state {
-            State::Busy { hands } => (hands.answered(attempt, free_at), false),
-            State::Killed { hands, .. } => (hands.answered(attempt, free_at), true),
+            State::Busy { outstanding } => (outstanding.answered(attempt, free_at), false),
+            State::Killed { outstanding, .. } => (outstanding.answered(attempt, free_at), true),
             State::Absent { .. }
             | State::Ready
             | State::Reclaiming { .. }
@@ -226,7 +226,7 @@ impl Model {
             self.counters.stale += 1;
             return;
         };
-        if matches!(&slot.state, State::Busy { hands } if hands.0.is_empty()) {
+        if matches!(&slot.state, State::Busy { outstanding } if outstanding.0.is_empty()) {
             slot.state = State::Ready;
         }
         slot.jobs_done += 1;
@@ -320,19 +320,21 @@ impl Model {
             self.coverage.hit("death: of a standby");
         }
         let (lost, fault) = match std::mem::take(&mut self.slot_mut(at).state) {
-            State::Busy { hands } => (Some((hands, died)), by_itself),
-            State::Killed { hands, why, .. } => match why {
-                Why::Beacon => (Some((hands, died)), by_itself),
+            State::Busy { outstanding } => (Some((outstanding, died)), by_itself),
+            State::Killed { outstanding, why, .. } => match why {
+                Why::Beacon => (Some((outstanding, died)), by_itself),
                 Why::Command => {
                     let loss = Loss::Died { evidence: false, from_outside: false };
-                    (Some((hands, loss)), Fault::Worker)
+                    (Some((outstanding, loss)), Fault::Worker)
                 }
                 Why::Driver { evidence } => {
                     let loss = Loss::Died { evidence, from_outside: false };
-                    (Some((hands, loss)), Fault::Worker)
+                    (Some((outstanding, loss)), Fault::Worker)
                 }
-                Why::FreeDevice(_) | Why::Leaving => (Some((hands, Loss::Freed)), Fault::Nobody),
-                Why::Hang => (Some((hands, Loss::Hung { evidence: true })), Fault::Worker),
+                Why::FreeDevice(_) | Why::Leaving => {
+                    (Some((outstanding, Loss::Freed)), Fault::Nobody)
+                }
+                Why::Hang => (Some((outstanding, Loss::Hung { evidence: true })), Fault::Worker),
             },
             State::Unkillable { why } => {
                 self.coverage.hit("device: back after being unkillable");
@@ -349,7 +351,7 @@ impl Model {
             | State::Standby
             | State::Starting { .. } => (None, by_itself),
         };
-        let front = lost.as_ref().and_then(|(hands, _)| hands.0.first());
+        let front = lost.as_ref().and_then(|(outstanding, _)| outstanding.0.first());
         let fault = match (fault, front.is_some_and(|front| front.has_suspects)) {
             (Fault::Worker, true) => {
                 self.coverage.hit("death: to find out who is guilty");
@@ -360,12 +362,12 @@ impl Model {
         self.writes_nothing_more(worker);
         self.a_standby_takes_over(at.station);
         self.died(now, at, fault, is_final(exit.status));
-        if let Some((hands, mut loss)) = lost {
+        if let Some((outstanding, mut loss)) = lost {
             if changes {
                 loss = loss.without_evidence();
                 self.coverage.hit("death: while its models change");
             }
-            self.hands_lost(now, worker, hands, loss, false);
+            self.outstanding_lost(now, worker, outstanding, loss, false);
         }
     }
 

@@ -5,8 +5,8 @@ use gridpool_core::event::Timestamp;
 use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
 use gridpool_protocol::receipt::ItemRange;
 
-use super::hands::{Dispatch, Hands, Sent};
 use super::jobs::{Job, Shard};
+use super::outstanding::{Dispatch, Outstanding, Sent};
 use super::slots::{Slot, SlotId, State, Station};
 use super::{Broken, Model, holds};
 
@@ -108,13 +108,13 @@ impl Model {
             self.coverage.hit("dispatch: beside another process of the device");
         }
         let slot = self.slot_mut(at);
-        if let State::Busy { hands } = &mut slot.state {
-            match hands.0.first_mut() {
+        if let State::Busy { outstanding } = &mut slot.state {
+            match outstanding.0.first_mut() {
                 Some(front) if several_at_a_time => front.grows_by(dispatch),
-                Some(_) | None => hands.0.push(dispatch),
+                Some(_) | None => outstanding.0.push(dispatch),
             }
         } else {
-            slot.state = State::Busy { hands: Hands(vec![dispatch]) };
+            slot.state = State::Busy { outstanding: Outstanding(vec![dispatch]) };
         }
         if std::mem::take(&mut slot.was_suspect) {
             self.coverage.hit("dispatch: worker that was suspect before");

@@ -12,8 +12,8 @@ impl Model {
     /// moment, as far as is known now, on which not all of it failed last.
     pub(super) fn feed_timeout_of(&self, at: SlotId) -> Option<Timestamp> {
         let slot = self.slot(at);
-        let State::Busy { hands } = &slot.state else { return None };
-        let waits = hands.0.get(1)?;
+        let State::Busy { outstanding } = &slot.state else { return None };
+        let waits = outstanding.0.get(1)?;
         let Concurrency::Exclusive { feed_timeout, .. } = self.role(at.role()).limits.concurrency
         else {
             return None;
@@ -41,7 +41,7 @@ impl Model {
             return;
         }
         self.coverage.hit("kill: somebody waits behind it");
-        let front = self.slot(at).hands()[0].clone();
+        let front = self.slot(at).outstanding()[0].clone();
         self.is_taken_apart(&front);
         self.kill(now, at, Why::FreeDevice(Freed::OthersWait));
     }

@@ -126,7 +126,7 @@ impl Job {
     /// The shard that `attempt` runs.
     pub(super) fn shard_of(&mut self, attempt: AttemptId) -> &mut Shard {
         let runs = |shard: &&mut Shard| shard.running.is_some_and(|(id, _)| id == attempt);
-        self.shards.iter_mut().find(runs).expect("an attempt in a worker's hands is a shard's")
+        self.shards.iter_mut().find(runs).expect("an attempt outstanding at a worker is a shard's")
     }
 
     /// What its items cost, a share of the whole.
@@ -230,7 +230,7 @@ impl Model {
             for (attempt, worker) in workers {
                 let at = self.slot_of(worker).expect("a worker that runs something has a slot");
                 let slot = self.slot(at);
-                let dispatches = slot.hands();
+                let dispatches = slot.outstanding();
                 let in_front = dispatches[0].attempts.iter().any(|sent| sent.attempt == attempt);
                 let dies = matches!(slot.state, State::Killed { .. });
                 self.coverage.hit(match (dies, in_front, dispatches[0].attempts.len()) {
@@ -300,7 +300,8 @@ impl Model {
             let at = self.slot_of(worker).expect("a worker that runs something has a slot");
             let slot = self.slot_mut(at);
             let own =
-                slot.hands().iter().map(|dispatch| dispatch.attempts.len()).sum::<usize>() == 1;
+                slot.outstanding().iter().map(|dispatch| dispatch.attempts.len()).sum::<usize>()
+                    == 1;
             let at_once = own && one_at_a_time && outcome == AttemptOutcome::Deadline;
             slot.frees(attempt, if at_once { now } else { free_at }, outcome);
         }

@@ -5,7 +5,7 @@ use gridpool_protocol::ids::{AttemptId, JobId, WorkerId};
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 
 use super::Model;
-use super::hands::{Dispatch, Hands};
+use super::outstanding::{Dispatch, Outstanding};
 
 /// Device errors that one shard of a job may meet before the job fails.
 const DEVICE_ERRORS_MAX: u32 = 2;
@@ -45,16 +45,16 @@ pub(super) struct Failure {
 }
 
 impl Model {
-    /// The process is gone, or `given_up`, and all that it had in hand is lost.
-    pub(super) fn hands_lost(
+    /// The process is gone, or `given_up`, and all that it had not answered is lost.
+    pub(super) fn outstanding_lost(
         &mut self,
         now: Timestamp,
         worker: WorkerId,
-        hands: Hands,
+        outstanding: Outstanding,
         loss: Loss,
         given_up: bool,
     ) {
-        let Some((front, rest)) = hands.0.split_first() else { return };
+        let Some((front, rest)) = outstanding.0.split_first() else { return };
         for sent in rest.iter().flat_map(|dispatch| &dispatch.attempts) {
             if self.runs(sent.attempt) {
                 self.coverage.hit("preempted: it had not begun");

@@ -10,7 +10,7 @@
 //! One file per concern: `clients` what is said to clients, `jobs` what becomes of a job, `verdicts` its
 //! end, `devices` what processes say, `slots` where they are and when they are killed, `quarantine` what
 //! their deaths mean for their device, `deaths` what is told of them, `faults` what the driver says of it,
-//! `notes` what is told of devices, `hands` what a worker has in hand, `losses` what it takes with it,
+//! `notes` what is told of devices, `outstanding` what a worker has not answered, `losses` what it takes with it,
 //! `moves` what need not wait for its end, `bisection` which jobs are suspect, `denylist` which are
 //! refused, `writers` which processes may still write, `processes` starts, stops and kills, `dispatch` which
 //! job runs where, `sharing` with which others, `offers` which worker has the model for it, `models` which
@@ -28,7 +28,6 @@ mod dispatch;
 mod fair;
 mod faults;
 mod feed;
-mod hands;
 mod helpers;
 mod jobs;
 mod leaving;
@@ -37,6 +36,7 @@ mod models;
 mod moves;
 mod notes;
 mod offers;
+mod outstanding;
 mod processes;
 mod quarantine;
 mod rest;

@@ -8,11 +8,11 @@ use super::Model;
 use super::slots::{SlotId, State, Why};
 
 impl Model {
-    /// Moves what may be moved from the hands of a worker that was just killed.
+    /// Moves what may be moved from a worker that was just killed.
     pub(super) fn attempts_move(&mut self, at: SlotId, why: Why) {
         let worker = self.worker(at);
-        let hands = self.slot(at).hands().to_vec();
-        let Some((front, rest)) = hands.split_first() else { return };
+        let outstanding = self.slot(at).outstanding().to_vec();
+        let Some((front, rest)) = outstanding.split_first() else { return };
         for sent in rest.iter().flat_map(|dispatch| &dispatch.attempts) {
             if self.may_move(sent.attempt) {
                 self.coverage.hit("move: it had not begun");
@@ -87,8 +87,8 @@ impl Model {
     /// Processes elsewhere whose end may speak against the job alone.
     fn deaths_pending(&self, at: SlotId, id: JobId) -> u32 {
         let speaks = self.slots().filter(|&(other, slot)| {
-            let State::Killed { hands, .. } = &slot.state else { return false };
-            let front = hands.0.first().map_or(&[][..], |front| &front.attempts);
+            let State::Killed { outstanding, .. } = &slot.state else { return false };
+            let front = outstanding.0.first().map_or(&[][..], |front| &front.attempts);
             let alone = matches!(front, [sent] if sent.moved && sent.attempt.job == id);
             alone && other != at
         });
@@ -96,8 +96,8 @@ impl Model {
     }
 
     fn is_marked_as_moved(&mut self, at: SlotId, attempt: AttemptId) {
-        if let State::Killed { hands, .. } = &mut self.slot_mut(at).state {
-            let own = hands.all().filter(|sent| sent.attempt == attempt);
+        if let State::Killed { outstanding, .. } = &mut self.slot_mut(at).state {
+            let own = outstanding.all().filter(|sent| sent.attempt == attempt);
             own.for_each(|sent| sent.moved = true);
         }
     }

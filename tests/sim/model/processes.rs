@@ -62,7 +62,7 @@ impl Model {
             Why::Driver { .. } => matches!(told, KillReason::DeviceFault(_)),
             Why::FreeDevice(Freed::DeviceOut) => told == KillReason::DeviceOut,
             Why::FreeDevice(Freed::Ended) => {
-                let front = slot.hands()[0].attempts.iter().filter_map(|sent| sent.free_at);
+                let front = slot.outstanding()[0].attempts.iter().filter_map(|sent| sent.free_at);
                 let first = front.clone().map(|(at, _)| at).min();
                 let mut first = front.filter(|&(at, _)| Some(at) == first);
                 first.any(|(_, outcome)| told == reason_of(outcome))

@@ -6,8 +6,8 @@ use gridpool_protocol::ids::{AttemptId, JobId, Role, WorkerId};
 use gridpool_protocol::limits::{JOIN_INLINE_BYTES_MAX, JOIN_MAX};
 use gridpool_protocol::receipt::ItemRange;
 
-use super::hands::Dispatch;
 use super::jobs::Job;
+use super::outstanding::Dispatch;
 use super::slots::{Slot, SlotId, State};
 use super::{Broken, Model, holds};
 
@@ -65,7 +65,7 @@ impl Model {
         let role = lead.role();
         let (many, limits) = (self.role(role).is_concurrent(), self.role(role).limits);
         let cost = |job: &Job| job.request.cost;
-        let front = self.slot(at).hands().first();
+        let front = self.slot(at).outstanding().first();
         let in_hand = match front {
             Some(front) if many => front.attempts.len(),
             Some(_) | None => sent.len(),
@@ -84,7 +84,7 @@ impl Model {
             Some(front) if many => front.inline_bytes(),
             Some(_) | None => own_inline,
         };
-        let second = self.slot(at).hands().len() > 1;
+        let second = self.slot(at).outstanding().len() > 1;
         let short = if second { self.role(role).feed_cost_max() } else { u64::MAX };
         let mut left_out = self.jobs.values().filter(|job| {
             job.role() == role
@@ -109,11 +109,11 @@ impl Model {
         if role.is_concurrent() { role.attempts_max() } else { JOIN_MAX }
     }
 
-    /// Whether others may run beside what a worker has in hand.
+    /// Whether others may run beside what a worker has not answered.
     pub(super) fn has_room(&self, now: Timestamp, at: SlotId) -> bool {
         let (role, slot) = (self.role(at.role()), self.slot(at));
-        let State::Busy { hands } = &slot.state else { return false };
-        let front = hands.front();
+        let State::Busy { outstanding } = &slot.state else { return false };
+        let front = outstanding.front();
         role.is_concurrent()
             && front.may_lead
             && front.attempts.len() < role.attempts_max()
@@ -128,7 +128,7 @@ impl Model {
         dispatch: &Dispatch,
     ) -> Result<(), Broken> {
         let rule = "who_runs_beside_others_may_and_fits";
-        let front = self.slot(at).hands()[0].clone();
+        let front = self.slot(at).outstanding()[0].clone();
         let jobs = || sent.iter().map(|sent| &self.jobs[&sent.attempt.job]);
         let inline: u64 = jobs().map(|job| job.request.inline_bytes).sum();
         let attempts_max = self.role(at.role()).attempts_max();
@@ -145,14 +145,14 @@ impl Model {
         let failed_on = shard.and_then(|shard| shard.failed_on);
         let lead = &self.jobs[&sent[0].attempt.job].request;
         let load = |at: SlotId, slot: &Slot| {
-            (Some(at.device()) == failed_on, slot.hands()[0].attempts.len())
+            (Some(at.device()) == failed_on, slot.outstanding()[0].attempts.len())
         };
         let least = self
             .slots_of(at.role())
             .filter(|&(at, slot)| self.has_room(now, at) && slot.has_for(lead))
             .filter(|(_, slot)| {
                 let lead = lead.inline_bytes;
-                slot.hands()[0].inline_bytes() + lead <= JOIN_INLINE_BYTES_MAX as u64
+                slot.outstanding()[0].inline_bytes() + lead <= JOIN_INLINE_BYTES_MAX as u64
             })
             .filter(|(_, slot)| !self.may_be_held_up(slot, sent))
             .map(|(other, slot)| load(other, slot))
@@ -187,7 +187,7 @@ impl Model {
 
     /// Whether a job that waits may run beside what a worker has, wherever it was before.
     fn may_run_beside(&self, slot: &Slot, job: &Job) -> bool {
-        let bytes = slot.hands()[0].inline_bytes() + job.request.inline_bytes;
+        let bytes = slot.outstanding()[0].inline_bytes() + job.request.inline_bytes;
         let limits = self.role(job.role()).limits;
         job.may_join(true)
             && !job.is_suspect()
@@ -227,8 +227,8 @@ impl Model {
     /// Whether a worker may have a second dispatch.
     fn is_open(&self, now: Timestamp, at: SlotId) -> bool {
         let (role, slot) = (self.role(at.role()), self.slot(at));
-        let State::Busy { hands } = &slot.state else { return false };
-        let [front] = &hands.0[..] else { return false };
+        let State::Busy { outstanding } = &slot.state else { return false };
+        let [front] = &outstanding.0[..] else { return false };
         !role.is_concurrent()
             && front.cost <= role.feed_cost_max()
             && front.may_lead
@@ -264,7 +264,7 @@ impl Model {
         let mut others = own.filter(|(other, _)| Some(other.device) != failed_on);
         let lead = &self.jobs[&sent[0].attempt.job].request;
         let one_comes = others.any(|(_, device)| device.is_near(lead));
-        let load = |slot: &Slot| slot.hands()[0].cost;
+        let load = |slot: &Slot| slot.outstanding()[0].cost;
         let open = self
             .slots_of(at.role())
             .filter(|&(other, _)| Some(other.device()) != failed_on && self.is_open(now, other));

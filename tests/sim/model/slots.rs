@@ -10,8 +10,8 @@ use gridpool_protocol::ids::{AttemptId, DeviceId, Role, WorkerId};
 use gridpool_protocol::receipt::AttemptOutcome;
 
 use super::devices::Device;
-use super::hands::{Dispatch, Hands};
 use super::losses::Loss;
+use super::outstanding::{Dispatch, Outstanding};
 use super::{Model, Phase};
 
 /// Why the pool killed a worker.
@@ -79,12 +79,12 @@ pub(super) enum State {
         not_before: Timestamp,
     },
     Busy {
-        hands: Hands,
+        outstanding: Outstanding,
     },
     Killed {
         give_up_at: Timestamp,
         /// What it may still answer.
-        hands: Hands,
+        outstanding: Outstanding,
         why: Why,
     },
     Ready,
@@ -172,9 +172,9 @@ impl Slot {
     }
 
     /// What it was sent and has not answered.
-    pub(super) fn hands(&self) -> &[Dispatch] {
+    pub(super) fn outstanding(&self) -> &[Dispatch] {
         match &self.state {
-            State::Busy { hands } | State::Killed { hands, .. } => &hands.0,
+            State::Busy { outstanding } | State::Killed { outstanding, .. } => &outstanding.0,
             State::Absent { .. }
             | State::Ready
             | State::Reclaiming { .. }
@@ -185,10 +185,10 @@ impl Slot {
         }
     }
 
-    /// The job of an attempt that it has in hand has its verdict.
+    /// The job of an attempt that it has not answered has its verdict.
     pub(super) fn frees(&mut self, attempt: AttemptId, at: Timestamp, outcome: AttemptOutcome) {
-        if let State::Busy { hands } = &mut self.state {
-            let own = hands.all().filter(|sent| sent.attempt == attempt);
+        if let State::Busy { outstanding } = &mut self.state {
+            let own = outstanding.all().filter(|sent| sent.attempt == attempt);
             own.for_each(|sent| sent.free_at = Some((at, outcome)));
         }
     }
@@ -201,7 +201,7 @@ impl Slot {
             | State::Reclaiming { until: at, .. }
             | State::Starting { by: at }
             | State::Stopping { by: at } => *at = at.after(gap),
-            State::Busy { hands } => hands.excuse(gap),
+            State::Busy { outstanding } => outstanding.excuse(gap),
             State::Absent { .. } | State::Ready | State::Standby | State::Unkillable { .. } => {}
         }
     }
@@ -272,7 +272,9 @@ impl Model {
                 let may = self.starts_workers(at.role()) && device.held_back(at.number).is_none();
                 may.then_some(not_before)
             }
-            State::Busy { ref hands } => Some(hands.free_at().unwrap_or(silent).min(silent)),
+            State::Busy { ref outstanding } => {
+                Some(outstanding.free_at().unwrap_or(silent).min(silent))
+            }
             State::Killed { give_up_at, .. } => Some(give_up_at),
             State::Ready | State::Standby => Some(silent),
             State::Reclaiming { until, .. } => Some(until),
@@ -288,8 +290,8 @@ impl Model {
             return;
         }
         match self.slot(at).state.clone() {
-            State::Busy { hands } if hands.free_at().is_some_and(|due| due <= now) => {
-                let front = hands.front();
+            State::Busy { outstanding } if outstanding.free_at().is_some_and(|due| due <= now) => {
+                let front = outstanding.front();
                 let is_late = self.due.verdicts.keys().any(|&job| front.has(job));
                 self.coverage.hit(if is_late { "kill: late job" } else { "kill: grace over" });
                 self.kill(now, at, Why::FreeDevice(Freed::Ended));
@@ -298,7 +300,7 @@ impl Model {
                 self.coverage.hit("kill: hang");
                 self.kill(now, at, Why::Hang);
             }
-            State::Killed { hands, why, .. } => self.give_up(now, at, hands, why),
+            State::Killed { outstanding, why, .. } => self.give_up(now, at, outstanding, why),
             State::Reclaiming { not_before, .. } => {
                 self.coverage.hit("reclaim: not in time");
                 self.slot_mut(at).state = State::Absent { not_before };
@@ -378,8 +380,8 @@ impl Model {
         let give_up_at = now.after(self.config.kill_timeout);
         let worker = self.worker(at);
         let slot = self.slot_mut(at);
-        let hands = Hands(slot.hands().to_vec());
-        slot.state = State::Killed { give_up_at, hands, why };
+        let outstanding = Outstanding(slot.outstanding().to_vec());
+        slot.state = State::Killed { give_up_at, outstanding, why };
         slot.doomed = Some(now);
         self.due.kills.insert(worker);
         self.loses(now, worker);
@@ -410,7 +412,7 @@ impl Model {
         }
     }
 
-    fn give_up(&mut self, now: Timestamp, at: SlotId, hands: Hands, why: Why) {
+    fn give_up(&mut self, now: Timestamp, at: SlotId, outstanding: Outstanding, why: Why) {
         self.coverage.hit("worker: unkillable");
         let worker = self.worker(at);
         self.slot_mut(at).state = State::Unkillable { why };
@@ -426,7 +428,7 @@ impl Model {
         };
         let changes = self.slot(at).is_changing;
         let loss = if changes { loss.without_evidence() } else { loss };
-        self.hands_lost(now, worker, hands, loss, true);
+        self.outstanding_lost(now, worker, outstanding, loss, true);
         if self.is_working(at.role()) {
             self.is_stuck(now, at.device());
         }

@@ -103,7 +103,7 @@ impl World {
 
     pub(super) fn on_kill(&mut self, now: Timestamp, worker: WorkerId) {
         let Some(process) = self.processes.get(&worker) else { return };
-        let hands = process.hands();
+        let outstanding = process.outstanding();
         let stuck = self.rng.chance(self.swarm.rates.unkillable);
         let dies_at = if stuck {
             let given_up = now.after(self.swarm.config.kill_timeout);
@@ -112,7 +112,7 @@ impl World {
         } else {
             self.soon(now, 15)
         };
-        for attempt in hands {
+        for attempt in outstanding {
             if self.rng.chance(self.swarm.rates.answers_when_killed) {
                 let within = if stuck { 600 } else { 15 };
                 let at = self.soon(now, within).min(dies_at);
@@ -154,7 +154,7 @@ impl World {
             }
         }
         if self.rng.chance(self.swarm.rates.late_messages) {
-            for attempt in process.hands() {
+            for attempt in process.outstanding() {
                 let late = self.soon(now, 300);
                 self.answer(now, late, worker, attempt);
             }
@@ -162,7 +162,7 @@ impl World {
             let event = self.any_word(worker);
             self.tell(late, event);
         }
-        self.graves.push((worker, process.hands()));
+        self.graves.push((worker, process.outstanding()));
     }
 
     /// What the process held of its device's memory is free, sooner or later.
@@ -222,7 +222,7 @@ impl World {
             .iter()
             .find(|(id, _)| id.device == worker.device)
             .map(|(_, process)| process);
-        let current = successor.map(Process::hands).unwrap_or_default();
+        let current = successor.map(Process::outstanding).unwrap_or_default();
         let choices: Vec<_> = attempts.iter().chain(&current).copied().collect();
         if !choices.is_empty() && self.rng.chance(600) {
             let attempt = self.rng.pick(&choices);

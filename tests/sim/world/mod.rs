@@ -65,8 +65,8 @@ struct Process {
 }
 
 impl Process {
-    /// All that it may have in hand.
-    fn hands(&self) -> Vec<AttemptId> {
+    /// All that it may not have answered.
+    fn outstanding(&self) -> Vec<AttemptId> {
         self.before.iter().chain(&self.running).copied().collect()
     }
 

@@ -156,7 +156,7 @@ impl World {
         let some = self.rng.pick(running);
         let earlier = AttemptId { number: some.number - 1, ..some };
         let later = AttemptId { number: some.number + 1, ..some };
-        let elsewhere = self.processes.values().flat_map(Process::hands);
+        let elsewhere = self.processes.values().flat_map(Process::outstanding);
         let mut choices: Vec<_> = elsewhere.filter(|a| !running.contains(a)).collect();
         choices.extend(before);
         choices.extend([earlier, later]);

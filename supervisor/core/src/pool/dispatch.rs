@@ -107,7 +107,7 @@ impl Pool {
     }
 
     /// The very next shard that some busy worker with room serves, if it may run beside what that worker
-    /// has; and of the workers that could take it, the one that has the least in hand. Were any other
+    /// has; and of the workers that could take it, the one with the fewest attempts. Were any other
     /// shard taken, one that must run alone might wait for ever.
     fn take_beside(
         &mut self,

@@ -153,7 +153,7 @@ impl Job {
         self.shards.iter().position(runs)
     }
 
-    /// Its attempts in workers' hands, each with the shard and the worker.
+    /// Its outstanding attempts, each with the shard and the worker.
     pub(super) fn running(&self) -> impl Iterator<Item = (usize, AttemptId, WorkerId)> {
         let job = self.request.job;
         let runs = move |(index, shard): (usize, &Shard)| match shard.state {

@@ -9,7 +9,7 @@ use gridpool_protocol::receipt::AttemptOutcome;
 
 use crate::event::Timestamp;
 
-/// One attempt in a worker's hands.
+/// One attempt that was sent and not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sent {
     pub(super) attempt: AttemptId,
@@ -156,7 +156,7 @@ impl Outstanding {
         let second = self.second.iter_mut().flat_map(|dispatch| &mut dispatch.sent);
         let mut all = self.front.sent.iter_mut().chain(second);
         let sent = all.find(|sent| sent.attempt == attempt);
-        sent.expect("a running attempt is in its worker's hands").free_at = Some((at, outcome));
+        sent.expect("a running attempt is outstanding").free_at = Some((at, outcome));
     }
 
     /// When the worker must die, if what was cut off in the front dispatch is not answered by then, and

@@ -12,9 +12,9 @@ use super::slots::{Slot, Slots};
 use super::{Pool, micros};
 use crate::event::Timestamp;
 
-/// The work of a busy worker.
+/// What a busy worker runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InHand {
+pub struct CurrentDispatch {
     /// The job that it has had longest.
     pub job: JobId,
     /// When it was sent that one.
@@ -40,8 +40,8 @@ pub struct Quarantine<'a> {
 }
 
 impl Pool {
-    /// The work of a worker, if it is busy.
-    pub(crate) fn in_hand(&self, worker: WorkerId) -> Option<InHand> {
+    /// What a worker runs, if it is busy.
+    pub(crate) fn current_dispatch(&self, worker: WorkerId) -> Option<CurrentDispatch> {
         let process = self.slots.process(self.slots.find(worker)?);
         let Stage::Busy(outstanding) = process.stage() else { return None };
         let items = |sent: &Sent| {
@@ -50,7 +50,7 @@ impl Pool {
         };
         let sent = outstanding.front.sent.iter().filter(|sent| !sent.moved);
         let first = sent.clone().min_by_key(|sent| sent.since)?;
-        Some(InHand {
+        Some(CurrentDispatch {
             job: first.attempt.job,
             since: first.since,
             jobs: sent.clone().count(),

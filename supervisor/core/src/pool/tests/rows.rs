@@ -2,9 +2,14 @@
 
 use super::*;
 
-fn in_hand(rig: &Rig, index: u32) -> Option<(u64, usize, u64, Duration)> {
-    let in_hand = rig.core.in_hand(rig.worker(index))?;
-    Some((in_hand.job.0, in_hand.jobs, in_hand.items, rig.now.since(in_hand.since)))
+fn current_dispatch(rig: &Rig, index: u32) -> Option<(u64, usize, u64, Duration)> {
+    let current_dispatch = rig.core.current_dispatch(rig.worker(index))?;
+    Some((
+        current_dispatch.job.0,
+        current_dispatch.jobs,
+        current_dispatch.items,
+        rig.now.since(current_dispatch.since),
+    ))
 }
 
 fn items_done(rig: &Rig) -> u64 {
@@ -14,18 +19,18 @@ fn items_done(rig: &Rig) -> u64 {
 #[test]
 fn a_worker_shows_what_it_runs_and_for_how_long_until_it_has_answered() {
     let mut rig = Rig::with(1, |config| config.join_cost_max = 1_000);
-    assert_eq!(in_hand(&rig, 0), None);
+    assert_eq!(current_dispatch(&rig, 0), None);
     rig.submit_as(1, 1, |request| request.items = 5);
     (2..=3).for_each(|key| rig.submit_as(1, key, |request| request.items = 7));
     rig.wait_ms(40);
-    assert_eq!(in_hand(&rig, 0), Some((1, 1, 5, Duration::from_millis(40))));
+    assert_eq!(current_dispatch(&rig, 0), Some((1, 1, 5, Duration::from_millis(40))));
     rig.answer(0);
     rig.wait_ms(9);
     let joined = Some((2, 2, 14, Duration::from_millis(9)));
-    assert_eq!(in_hand(&rig, 0), joined, "both in one launch");
+    assert_eq!(current_dispatch(&rig, 0), joined, "both in one launch");
     rig.answer(0);
     rig.answer(0);
-    assert_eq!(in_hand(&rig, 0), None);
+    assert_eq!(current_dispatch(&rig, 0), None);
 }
 
 #[test]
@@ -38,9 +43,9 @@ fn of_several_requests_a_worker_shows_the_one_that_it_has_had_longest() {
         rig.ask(key, "a");
         rig.wait_ms(10);
     }
-    assert_eq!(in_hand(&rig, 0), Some((1, 3, 3, Duration::from_millis(30))));
+    assert_eq!(current_dispatch(&rig, 0), Some((1, 3, 3, Duration::from_millis(30))));
     rig.answer(0);
-    assert_eq!(in_hand(&rig, 0), Some((2, 2, 2, Duration::from_millis(20))));
+    assert_eq!(current_dispatch(&rig, 0), Some((2, 2, 2, Duration::from_millis(20))));
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub(super) struct Dispatch {
 
 /// The dispatches of one worker, the one that it runs first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Hands(pub(super) Vec<Dispatch>);
+pub(super) struct Outstanding(pub(super) Vec<Dispatch>);
 
 impl Dispatch {
     /// These run beside it.
@@ -60,7 +60,7 @@ impl Dispatch {
     }
 }
 
-impl Hands {
+impl Outstanding {
     pub(super) fn front(&self) -> &Dispatch {
         &self.0[0]
     }
