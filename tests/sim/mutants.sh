@@ -16,7 +16,8 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$root/target/mutants
 jobs=$(nproc)
 # Most of the time goes into building.
-export CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_INCREMENTAL=true
+export CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_INCREMENTAL=true \
+    CARGO_PROFILE_RELEASE_LTO=off
 names=() paths=() changes=() sections=() section=
 
 # section TITLE: what the bugs that follow are about.
