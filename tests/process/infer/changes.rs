@@ -89,7 +89,7 @@ fn a_load_that_fails_changes_nothing_and_says_why_with_the_hash() {
     let why = refused(client.load_model(plan("three_outputs")));
     assert!(why.contains("`gridpool model unload three_outputs`"), "{why}");
     let wrong = ModelPlan { path: "m.onnx".into(), ..plan("mlp") };
-    assert!(refused(client.load_model(wrong)).contains("no absolute path"));
+    assert!(refused(client.load_model(wrong)).contains("not an absolute path"));
     let options = ModelOptions { contexts: 0, ..ModelOptions::default() };
     let why = refused(client.load_model(ModelPlan { options, ..plan("mlp") }));
     assert!(why.contains("0 contexts: write 1 to 64"), "{why}");
@@ -212,7 +212,7 @@ fn a_worker_that_is_killed_while_it_loads_costs_the_load_and_nothing_else() {
     assert!(why.contains("`mlp` is being loaded; try again"), "{why}");
     client.kill(named(&worker.name), 9).expect("it is there");
     let why = refused(load.join().expect("no panic"));
-    assert!(why.contains("ended while it was at it"), "{why}");
+    assert!(why.contains("ended before it had answered the command"), "{why}");
     let next = holder(&pool);
     assert_eq!(listed(&pool), [(next.name, "three_outputs".to_owned(), 1)]);
     is_right(&answer(ask(&client, rows(1, 2).1)), &rows(1, 2).0);
