@@ -9,7 +9,7 @@ gridpool deliberately says something else than the DSL, the word "gridpool:" mar
 
 CELLS_MAX, SIDE_MAX = 4096, 255
 
-# Set by whoever runs a program: colours in the order in which CPython's set lists them, or ascending.
+# The caller sets this: colours in the order in which CPython's set lists them, or ascending.
 LOWEST = False
 
 

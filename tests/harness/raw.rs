@@ -62,7 +62,7 @@ impl Raw {
     /// A connection that has said nothing yet.
     ///
     /// # Panics
-    /// If nobody listens there.
+    /// If no pool listens there.
     #[must_use]
     pub fn connect(socket: &Path) -> Self {
         Self::try_connect(socket).expect("the pool accepts connections")

@@ -154,7 +154,7 @@ fn read(mut pipe: impl Read + Send + 'static) -> mpsc::Receiver<String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
         pipe.read_to_end(&mut bytes).expect("a pipe can be read");
-        // Nobody listens if the test has given up.
+        // The receiver is gone if the test has given up.
         drop(sender.send(String::from_utf8(bytes).expect("gridpool prints UTF-8")));
     });
     receiver

@@ -257,7 +257,7 @@ fn a_log_that_is_read_late_counts_its_dropped_lines_and_goes_on() {
     std::thread::spawn(move || {
         for line in std::io::BufReader::new(reader).split(b'\n') {
             let line = String::from_utf8(line.expect("a pipe can be read")).expect("UTF-8");
-            // Nobody listens if the test has given up.
+            // The receiver is gone if the test has given up.
             drop(send.send(line));
         }
     });

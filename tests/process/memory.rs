@@ -66,7 +66,7 @@ fn a_supervisor_takes_little_with_a_thousand_jobs_waiting_and_hardly_more_in_a_f
             written += bytes;
         }
     }
-    // Whoever asks now is answered behind all that.
+    // This request is answered after all of those.
     pool.status();
     let flooded = most_held(&pool);
     assert!(flooded < full + FLOOD_BYTES_MAX, "{} bytes more than {full}", flooded - full);

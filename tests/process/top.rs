@@ -119,7 +119,7 @@ fn every_signal_that_ends_top_restores_the_terminal() {
 fn a_suspend_signal_restores_the_terminal_meanwhile() {
     let pool = cpu(1).start();
     let mut terminal = watched(&pool);
-    // Nobody could continue a process of this session, so the kernel stops none: it takes the
+    // No shell could continue a process of this session, so the kernel stops none: `top` takes the
     // terminal over again at once.
     signal(terminal.process.pid(), Signal::SIGTSTP);
     eventually("the terminal to be given back and taken again", || {

@@ -9,7 +9,7 @@ use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 use crate::rates::{Rates, rate};
 use crate::rng::Rng;
 
-/// How many seeds, of 1,000, are about nothing but the fair share of a crowd.
+/// How many seeds, of 1,000, are only about fair shares among many clients.
 const CROWDED: u64 = 30;
 
 /// How many are about large launches with some poisonous jobs, about devices that fail and come

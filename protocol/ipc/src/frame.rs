@@ -351,7 +351,7 @@ impl FrameReader {
 /// Takes ownership of a descriptor that `recvmsg` has just installed.
 fn own(fd: RawFd) -> OwnedFd {
     #[expect(unsafe_code, reason = "SCM_RIGHTS hands over descriptors as plain numbers")]
-    // SAFETY: the kernel has just installed it for this call alone; nobody else owns it.
+    // SAFETY: the kernel has just installed it for this call alone; it has no other owner.
     unsafe {
         OwnedFd::from_raw_fd(fd)
     }

@@ -3,7 +3,7 @@
 use gridpool_protocol::shared::SharedSlice;
 use gridpool_protocol::tensor::{DATA_ALIGNMENT, DataType, Packed, Tensor, TensorLayout};
 
-/// The memory, as it is. Whoever reads it says the same, and what was read is written the same.
+/// Reads the memory in every way: all agree, and what was read is written again as it was.
 pub(crate) fn run(bytes: &[u8]) {
     let mut memory = bytes.to_vec();
     let shared = TensorLayout::read(&SharedSlice::private(&mut memory));

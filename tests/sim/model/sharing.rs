@@ -196,8 +196,8 @@ impl Model {
             && job.waiting().all(|shard| shard.failed_on.is_none())
     }
 
-    /// Whether somebody may be first at a worker who may not run beside what that has, so that nobody
-    /// else does. Where all have the same models, that one would hold up all others as well.
+    /// Whether a waiting job must not run beside what a worker has, and may be first there: then no later
+    /// job goes to that worker either.
     fn may_be_held_up(&self, slot: &Slot, sent: &[Assignment]) -> bool {
         let is_sent = |id: JobId| sent.iter().any(|sent| sent.attempt.job == id);
         let waits = |job: &Job| job.role() == super::models::ROLE && job.waits();
@@ -206,8 +206,8 @@ impl Model {
         own.any(|job| !self.may_run_beside(slot, job))
     }
 
-    /// If all that a worker has the models for may run beside others and anywhere, whose turn it is does
-    /// not matter, and whoever waits for another model holds up nobody.
+    /// If every waiting job whose model a worker has may run beside others and anywhere, a worker with
+    /// capacity gets one. A job that waits for another model delays none of them.
     pub(super) fn a_worker_with_room_gets_more_if_only_such_wait_as_may_run_beside_others(
         &self,
         now: Timestamp,

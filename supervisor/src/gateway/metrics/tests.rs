@@ -333,7 +333,7 @@ fn every_number_stands_under_its_own_name_and_role() {
     let has =
         |name: &str, labels: &str| rows.contains_key(&*format!("gridpool_{name}{{{labels}}}"));
     for name in ["kernel_launches_total", "device_busy_seconds_total"] {
-        assert!(!has(name, device), "{name}: nobody has measured that of models");
+        assert!(!has(name, device), "{name}: that is not measured for models");
     }
     assert!(!has("model_runs_total", grids) && !has("model_run_seconds_total", grids));
     assert_eq!(of("device_out", device), 1.0);

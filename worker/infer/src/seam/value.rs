@@ -108,7 +108,7 @@ impl Value {
         let (start, bytes) = self.memory(session)?;
         let Some(start) = start else { return Ok(&[]) };
         #[expect(unsafe_code, reason = "the memory of a tensor")]
-        // SAFETY: the tensor has so many bytes that the host can read, and nobody writes them.
+        // SAFETY: the tensor has so many bytes that the host can read, and no thread writes them.
         Ok(unsafe { slice::from_raw_parts(start.as_ptr(), bytes) })
     }
 

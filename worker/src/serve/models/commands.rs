@@ -184,7 +184,7 @@ impl CommandRunner {
             None => CommandFailure::Refused(failed.reason()),
         })?;
         let Err(error) = codec::encode(&self.models()) else { return Ok(()) };
-        // A model that does not fit into the list is unknown to the supervisor, so nobody could use it.
+        // A model that does not fit into the list is unknown to the supervisor, so no client could use it.
         self.engine.unload(name);
         growth::trim_memory();
         self.loaded.removes(name);

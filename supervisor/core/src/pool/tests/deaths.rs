@@ -53,7 +53,7 @@ fn a_job_that_waits_or_runs_again_after_a_death_is_told_so() {
 
 #[test]
 fn a_second_death_over_one_job_reports_its_verdict_or_that_it_is_denylisted() {
-    // Convicted as soon as it is known what it is.
+    // It is denylisted as soon as its hash is known.
     for (hashes, disposition) in
         [(true, Disposition::Verdict(Verdict::Poison)), (false, Disposition::Denylisted)]
     {
