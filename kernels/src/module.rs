@@ -347,6 +347,23 @@ mod tests {
         assert!(PTX.starts_with(&format!("// opcodes.cuh {digest}\n")), "run kernels/build_ptx.py");
     }
 
+    /// A switch without the code of a new op runs its `default` in silence.
+    #[test]
+    fn the_kernels_name_every_op_of_a_chain() {
+        /// Each is the last choice where all others are named.
+        const LAST_CHOICES: [&str; 4] = ["color", "move", "palette", "partition"];
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/cuda");
+        let sources = std::fs::read_dir(folder)
+            .expect("the sources are there")
+            .map(|entry| std::fs::read_to_string(entry.expect("an entry").path()).expect("a text"));
+        let sources: String = sources.collect();
+        let words = sources.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let words: std::collections::BTreeSet<_> = words.collect();
+        let is_named = |name: &str| words.contains(&*format!("OP_{}", name.to_uppercase()));
+        let missing = CHAIN_OPS.iter().filter(|name| !is_named(name));
+        assert!(missing.eq(&LAST_CHOICES), "write a `case` for each new op in kernels/cuda");
+    }
+
     #[test]
     fn enums_of_the_host_have_the_same_numbers_in_the_kernels() {
         use gridpool_protocol::output::ItemErrorCode;
