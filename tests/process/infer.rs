@@ -153,6 +153,25 @@ fn a_missing_onnx_runtime_is_reported_once_by_each_command() {
     }
 }
 
+#[test]
+fn a_runtime_that_is_installed_while_the_pool_runs_serves_after_a_release() {
+    if !has_runtime() {
+        return;
+    }
+    let installed = Places::here(None).find().expect("it was found").swap_remove(0);
+    let folder = tempfile::tempdir().expect("a folder");
+    let library = folder.path().join("libonnxruntime.so");
+    let pool = cpu(1).env("ORT_DYLIB_PATH", library.to_str().expect("UTF-8")).start();
+    let mlp = format!("mlp={}", model("mlp").display());
+    let load = || pool.cli(&["model", "load"]).arg(&mlp).run();
+    let refused = load();
+    assert!(refused.stderr.contains("until `gridpool release cpu0`"), "{}", refused.stderr);
+    std::os::unix::fs::symlink(installed, library).expect("a new link");
+    let again = pool.cli(&["release", "cpu0"]).run().output();
+    assert!(again.contains("cpu0 is tried again now"), "{again}");
+    load().output();
+}
+
 impl Pool {
     fn infer(&self, model: &str, input: &str) -> Cli {
         self.cli(&["infer"]).arg(model).arg(data(input))

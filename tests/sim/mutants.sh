@@ -81,6 +81,8 @@ try() {
         echo 'not run |'
     elif output=$(simulate "$copy"); then
         echo 'MISSED |'
+    elif [[ $? == 124 ]]; then
+        echo 'any | (the core does not come to rest)'
     else
         rule=$(sed -n 's/^broken: //p' <<<"$output" | head -1)
         seed=$(sed -n 's/^replay: SIM_SEED=//p' <<<"$output" | head -1)
@@ -449,7 +451,9 @@ mutant 'each role numbers its processes' pool/devices.rs 's/self\.generation \+=
 mutant 'a fault takes a device out of service for programs alone' pool/driver.rs 's/(fn put_out\(.*?self\.for_each_role\(\|pool, role\| \{\n\s+if )pool/$1role == Role::Infer || pool/s'
 mutant 'a fault ends the workers of one role alone' pool/driver.rs 's/(fn end_all_workers.*?if )!pool\.roles\[role\]\.is_leaving\(\)/$1role == Role::Grid \&\& !pool.roles[role].is_leaving()/s'
 mutant 'a release brings a device back for one role alone' pool/driver.rs 's/services\.for_each\(\|\(_, service\)\| service\.release\(now\)\)/services.take(1).for_each(|(_, service)| service.release(now))/'
-mutant 'a release is refused where one role is out of service' pool/rows.rs 's/busy\.any\(\|\(_, service\)\| !service\.is_open\(\)\)/busy.all(|(_, service)| !service.is_open())/'
+mutant 'a release is refused where one role is out of service' pool/rows.rs 's/services\(\)\.any\(\|\(_, service\)\| !service\.is_open\(\)\)/services().all(|(_, service)| !service.is_open())/'
+mutant 'a release is refused where the role that is out rests' pool/rows.rs 's/device\.services\(\)\.any\(\|\(_, service\)\| /device.services().any(|(role, service)| is_busy(\&self.roles, \&self.slots, role) \&\& /'
+mutant 'a change of models does not wait for a probe' pool/availability.rs 's/\|\| is_probed\(slot\)//'
 mutant 'the loss of a worker with models is no loss to its device' pool/devices.rs 's/self\.lost = Some\(\(now, worker\)\);/if worker.role == Role::Grid {\n            self.lost = Some((now, worker));\n        }/'
 mutant 'jobs of one role fill the share of a client in the other' pool/submissions.rs 's/self\.jobs\.count_of\(client, role\)/Role::ALL.map(|role| self.jobs.count_of(client, role)).into_iter().sum::<usize>()/'
 mutant 'a client that goes leaves its requests at models behind' pool/submissions.rs 's/self\.for_each_role\(\|pool, role\| pool\.orphan_jobs\(now, client, role\)\)/self.orphan_jobs(now, client, Role::Grid)/'
@@ -495,7 +499,7 @@ mutant 'a worker that has no model has all' pool/availability.rs 's/process\.mod
 mutant 'a worker has what it once had' pool/availability.rs 's/process\.models = ready\.map\(\|model\| model\.name\.as_str\(\)\.into\(\)\)\.collect\(\);/process.models.extend(ready.map(|model| std::sync::Arc::<str>::from(model.name.as_str())));/'
 mutant 'a worker has what it could not load' pool/availability.rs 's/model\.state == ModelState::Ready/model.state == ModelState::Ready || true/'
 mutant 'what a process said of its models before it was READY is forgotten' pool/process.rs 's/(self\.introduced = Some\([^;]+;)/$1\n        self.models.clear();/'
-mutant 'an old process says what the new one has' pool/availability.rs 's/self\.hear\(now, worker\)/{ _ = now; self.slots.iter().position(|slot| slot.device == worker.device \&\& slot.role == worker.role \&\& slot.has_process()) }/'
+mutant 'an old process says what the new one has' pool/availability.rs 's/self\.hear\(now, worker\)/Some(now).and_then(|_| self.slots.iter().position(|slot| slot.device == worker.device \&\& slot.role == worker.role \&\& slot.has_process()))/'
 mutant 'a worker that tells of its models is not heard' pool/availability.rs 's/self\.hear\(now, worker\)/self.slots.find(worker).or_else(|| self.hear(now, worker))/'
 mutant 'what waits in vain waits on' pool/availability.rs 's/any\(\|\(_, slot\)\| may_have\(slot\)\) \{/any(|(_, slot)| may_have(slot)) || true {/'
 mutant 'what comes back is not looked at again' pool/availability.rs 's/false => newcomers,/false => newcomers.into_iter().filter(|\&id| self.jobs.get(id).is_some_and(|job| job.shards[0].avoid.is_none())).collect::<Vec<_>>(),/'

@@ -107,7 +107,7 @@ impl Model {
         own.map(|(_, device)| device).filter(|device| device.service == Service::Open)
     }
 
-    /// Whether some process is to serve a role that has not said yet what it has.
+    /// Whether a process is to serve a role that has not said yet what it has, or probes its device.
     pub(super) fn awaits_workers(&self, role: Role) -> bool {
         let comes = |slot: &Slot| match slot.state {
             State::Absent { .. }
@@ -118,7 +118,9 @@ impl Model {
             State::Busy { .. } | State::Ready | State::Standby | State::Unkillable { .. } => false,
         };
         let mut slots = self.open_devices(role).flat_map(|device| &device.slots);
-        self.starts_workers(role) && slots.any(comes)
+        let mut own = self.devices.iter().filter(|(at, _)| at.role == role);
+        let probes = own.any(|(_, device)| device.service == Service::Probing);
+        self.starts_workers(role) && (probes || slots.any(comes))
     }
 
     pub(super) fn a_request_goes_to_a_worker_that_has_its_model(

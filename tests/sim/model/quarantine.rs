@@ -178,16 +178,14 @@ impl Model {
         }
     }
 
-    /// An operator wants a device tried again now, for every role. Whether it was out for any that has
-    /// something to do.
+    /// An operator wants a device tried again now, for every role. Whether it was out for any.
     pub(super) fn device_released(&mut self, now: Timestamp, id: DeviceId) -> bool {
         if !self.facts.contains_key(&id) {
             self.coverage.hit("release: no such device");
             return false;
         }
         let stations = || Role::ALL.map(|role| Station { role, device: id }).into_iter();
-        let is_out = |at: &Station| self.devices[at].service != Service::Open;
-        if !stations().any(|at| is_out(&at) && self.is_busy(at.role)) {
+        if stations().all(|at| self.devices[&at].service == Service::Open) {
             self.coverage.hit("release: device in service");
             return false;
         }

@@ -7,6 +7,7 @@ use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 use super::Pool;
 use super::job::Job;
 use super::process::Process;
+use super::service::ServiceState;
 use super::slots::Slot;
 use crate::event::Timestamp;
 
@@ -103,9 +104,13 @@ impl Pool {
         }
     }
 
-    /// Whether a device in service is about to get a process that serves it.
+    /// Whether a device is about to get a process that serves it, or is being probed.
     pub(crate) fn awaits_workers(&self, role: Role) -> bool {
-        let mut own = self.slots.of_role(role);
-        own.any(|(_, slot)| self.availability(slot) == Availability::Unknown)
+        let is_probed = |slot: &Slot| {
+            self.devices.at(slot.device).service(role).state() == ServiceState::Probing
+        };
+        let is_unknown = |slot: &Slot| self.availability(slot) == Availability::Unknown;
+        let starts = !self.roles[role].has_nothing_to_do();
+        starts && self.slots.of_role(role).any(|(_, slot)| is_unknown(slot) || is_probed(slot))
     }
 }

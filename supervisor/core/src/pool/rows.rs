@@ -152,13 +152,11 @@ impl Pool {
         })
     }
 
-    /// Whether a device is out of service for any role that has something to do; `None` if there is no
-    /// such device.
+    /// Whether a device is out of service for any role, even one that rests; `None` if there is no such
+    /// device.
     pub(crate) fn is_out(&self, id: DeviceId) -> Option<bool> {
         let device = self.devices.find(id)?;
-        let mut busy =
-            device.services().filter(|&(role, _)| is_busy(&self.roles, &self.slots, role));
-        Some(busy.any(|(_, service)| !service.is_open()))
+        Some(device.services().any(|(_, service)| !service.is_open()))
     }
 }
 

@@ -190,6 +190,16 @@ fn a_device_whose_probe_was_called_off_is_probed_when_the_pool_wakes() {
 }
 
 #[test]
+fn a_device_that_a_resting_role_has_put_out_is_released_and_probed_when_the_pool_wakes() {
+    let mut rig = awake_with(|config| config.restart_limit = 1);
+    rig.die(0, SIGSEGV);
+    rig.rest();
+    rig.tell(released(Release::Device(device(0))));
+    rig.wake();
+    assert_eq!((rig.spawns(0).len(), rig.state(0)), (2, WorkerState::Starting));
+}
+
+#[test]
 fn a_drain_or_a_stop_of_a_pool_that_rests_starts_no_worker_and_leaves() {
     for order in [Event::DrainRequested, Event::StopRequested] {
         let mut rig = resting();
