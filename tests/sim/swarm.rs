@@ -26,7 +26,10 @@ const RESTLESS: u64 = 80;
 const RESTLESS_TOO: u64 = SICK_MUTE_OR_STUCK + RESTLESS;
 /// Seeds of 1,000 whose workers often lose the models of what they run.
 const FORGETFUL: u64 = 40;
-const ANY_BUT_ORDINARY: u64 = RESTLESS_TOO + FORGETFUL;
+const FORGETFUL_TOO: u64 = RESTLESS_TOO + FORGETFUL;
+/// Seeds of 1,000 whose models are changed all the time, often without success.
+const CHANGING: u64 = 60;
+const ANY_BUT_ORDINARY: u64 = FORGETFUL_TOO + CHANGING;
 
 /// Pools of 1,000 whose jobs ask for models, those of them that have one from the start, and such as
 /// have helpers.
@@ -96,7 +99,8 @@ impl Swarm {
             SICK..SICK_OR_MUTE => swarm.mute(rng),
             SICK_OR_MUTE..SICK_MUTE_OR_STUCK => swarm.stuck(rng),
             SICK_MUTE_OR_STUCK..RESTLESS_TOO => swarm.restless(rng),
-            RESTLESS_TOO..ANY_BUT_ORDINARY => swarm.forgetful(rng),
+            RESTLESS_TOO..FORGETFUL_TOO => swarm.forgetful(rng),
+            FORGETFUL_TOO..ANY_BUT_ORDINARY => swarm.changing(rng),
             _ => swarm,
         }
     }
@@ -324,6 +328,26 @@ impl Swarm {
         self.rates.chaos = rng.between(100, 500);
         self.rates.pauses = rng.between(5, 60);
         self
+    }
+
+    /// Changes of models fail on some workers and hold on others; workers say late what they have.
+    fn changing(mut self, rng: &mut Rng) -> Self {
+        self.devices = count(rng, 1, 3);
+        self.models = rng.between(1, 3);
+        self.model_jobs = rng.pick(&[0, 300, 1_000]);
+        self.plans.clear();
+        let mut swarm = self.with_plans(rng);
+        swarm.steps = 120;
+        swarm.config.standbys = count(rng, 0, 2);
+        swarm.config.command_timeout = rng.millis(100, 400);
+        swarm.rates.model_changes = rng.between(200, 700);
+        swarm.rates.load_fails = rng.between(100, 500);
+        swarm.rates.late_reports = rng.between(0, 800);
+        swarm.rates.unknown_models = 0;
+        swarm.rates.wrong_commands = rate(rng, 50);
+        swarm.rates.deadly_commands = rate(rng, 100);
+        (swarm.rates.drains, swarm.rates.stops) = (0, 0);
+        swarm
     }
 
     /// What cannot be killed takes its device out of service while a standby is busy there.
