@@ -185,7 +185,7 @@ pub struct Attempt {
     pub worker: String,
     /// How it ended.
     pub outcome: AttemptOutcome,
-    /// Details, for instance `killed by signal 9 (SIGKILL)`; empty after success.
+    /// Details, for instance `signal 11 (SIGSEGV)`; empty after success.
     pub detail: String,
     /// The device.
     pub device: DeviceInfo,
