@@ -213,7 +213,6 @@ impl Core {
                     Ok(note) => note.into_iter().for_each(|note| self.pool.act(Action::Note(note))),
                     Err(models::UnknownCommand) => {
                         let how = pool::kill::CommandFault::Unknown(*number);
-                        self.pool.on_worker(now, worker, WorkerEvent::Heard);
                         self.pool.on_command_fault(now, worker, how);
                         return self.forget_ended();
                     }
