@@ -1,0 +1,250 @@
+//! Seeds that are about one thing: what an ordinary seed seldom brings together.
+
+use std::time::Duration;
+
+use gridpool_core::config::{HelperLimits, PoolConfig};
+use gridpool_core::event::Helper;
+
+use super::{Swarm, count};
+use crate::rates::{Rates, rate};
+use crate::rng::Rng;
+
+impl Swarm {
+    /// Many small jobs share launches, some of them kill their workers, and what goes wrong besides is as
+    /// for any other seed.
+    pub(super) fn poisoned(rng: &mut Rng) -> Self {
+        let any = Self::any(rng);
+        let config = PoolConfig {
+            queue_jobs_max: 1_000,
+            queue_bytes_max: 1 << 40,
+            client_jobs_max: 1_000,
+            poison_deaths: rng.pick(&[1, 1, 2, 3]),
+            restart_limit: 100,
+            join_cost_max: 1_000,
+            feed_cost_max: rng.pick(&[0, 20, 1_000]),
+            cancel_grace: rng.millis(0, 200),
+            ..any.config
+        };
+        let rates = Rates {
+            poisonous: rng.between(20, 300),
+            in_flight: rng.between(200, 1_000),
+            not_idempotent: 0,
+            // So that no job of a launch may be left when its worker ends.
+            short_deadlines: rng.pick(&[0, 0, 300, 900]),
+            drains: 0,
+            stops: 0,
+            ..any.rates
+        };
+        Self {
+            devices: rng.pick(&[1, 2, 2, 3]),
+            steps: 120,
+            pause_max: rng.pick(&[0, 1, 5]),
+            service_max: rng.pick(&[10, 50, 200]),
+            costs: [1, 1, 10],
+            programs: 1,
+            inline: rng.pick(&[500, 1_000, 1_000]),
+            beacons: 1_000,
+            exit_lag: rng.pick(&[5, 50, 200]),
+            config,
+            rates,
+            ..any
+        }
+        .proven_late(rng)
+    }
+
+    /// In some, who killed a worker is known long after its jobs went elsewhere.
+    fn proven_late(mut self, rng: &mut Rng) -> Self {
+        if rng.chance(500) {
+            (self.devices, self.model_jobs) = (2, 0);
+            self.config.poison_deaths = 1;
+            self.config.attempts_max = 5;
+            self.config.kill_timeout = Duration::from_secs(2);
+            self.exit_lag = 1_000;
+            (self.service_max, self.pause_max) = (100, 20);
+            self.inline = 1_000;
+            self.rates.in_flight = 1_000;
+            (self.rates.short_deadlines, self.rates.crashes) = (0, 0);
+        } else if rng.chance(500) {
+            // A dying worker has answered all of one dispatch and dies with the next outstanding.
+            (self.config.feed_cost_max, self.config.join_cost_max) = (1_000, 4);
+            self.config.feed_timeout = Duration::from_secs(10);
+            self.rates.answers_when_killed = 700;
+            (self.inline, self.exit_lag) = (500, 200);
+        }
+        self
+    }
+
+    /// Most processes end before they have done any work.
+    pub(super) fn sick(mut self, rng: &mut Rng) -> Self {
+        self.config.start_failures_max = count(rng, 1, 2);
+        self.config.restart_limit = count(rng, 1, 2);
+        self.config.probe_min = Duration::from_millis(rng.pick(&[1, 5, 20]));
+        self.config.probe_max = 30 * self.config.probe_min;
+        self.rates.start_crashes = rng.between(200, 700);
+        self.rates.spawn_is_final = rate(rng, 300);
+        self.rates.crashes = rng.between(200, 700);
+        self.rates.releases = rng.between(20, 200);
+        // So long that what was told once can be told anew.
+        self.pause_max = 400;
+        self.rates.device_faults = rng.between(50, 250);
+        if rng.chance(500) {
+            self.pause_max = 60;
+            self.rates.device_faults = rate(rng, 60);
+            // A job has shards on processes that take long to end, on devices that are out of service.
+            self.devices = 2;
+            self.config.standbys = 1;
+            self.config.restart_limit = 1;
+            self.config.shard_cost_min = 1;
+            self.config.kill_timeout = Duration::from_millis(1_500);
+            self.config.reclaim_timeout = Duration::ZERO;
+            self.inline = 0;
+            self.beacons = 1_000;
+            self.exit_lag = 1_500;
+            self.service_max = 10;
+            self.rates.start_crashes = rate(rng, 100);
+            self.rates.spawn_fails = 0;
+            self.rates.spawn_is_final = 0;
+            self.rates.start_hangs = 0;
+            self.rates.crashes = rng.between(400, 900);
+            self.rates.short_deadlines = 0;
+            self.items = [9, 9, 50];
+            self.config.queue_jobs_max = 100;
+            self.config.queue_bytes_max = 1 << 40;
+            self.config.client_jobs_max = 100;
+            self.rates.not_idempotent = 0;
+            self.rates.indivisible = 0;
+        }
+        self
+    }
+
+    /// Idle workers are silent for so long that others get what they might have run.
+    pub(super) fn mute(mut self, rng: &mut Rng) -> Self {
+        self.devices = count(rng, 2, 3);
+        // Only behind one launch does another wait.
+        if rng.chance(800) {
+            self.model_jobs = 0;
+        }
+        self.config.heartbeat_suspect = Duration::from_millis(150);
+        self.config.heartbeat_kill = Duration::from_millis(700);
+        self.config.feed_cost_max = 1_000;
+        // Often longer than an idle worker is heard: then a job must wait behind another.
+        self.config.feed_timeout = rng.millis(10, 600);
+        self.rates.endless = rng.between(50, 400);
+        self.rates.chaos = rng.between(100, 500);
+        self.rates.pauses = rng.between(5, 60);
+        self
+    }
+
+    /// Changes of models fail on some workers and hold on others; workers say late what they have.
+    pub(super) fn changing(mut self, rng: &mut Rng) -> Self {
+        self.devices = count(rng, 1, 3);
+        self.models = rng.between(1, 3);
+        self.model_jobs = rng.pick(&[0, 300, 1_000]);
+        self.plans.clear();
+        let mut swarm = self.with_plans(rng);
+        swarm.steps = 120;
+        swarm.config.standbys = count(rng, 0, 2);
+        swarm.config.command_timeout = rng.millis(100, 400);
+        swarm.rates.model_changes = rng.between(200, 700);
+        swarm.rates.load_fails = rng.between(100, 500);
+        swarm.rates.late_reports = rng.between(0, 800);
+        swarm.rates.unknown_models = 0;
+        swarm.rates.wrong_commands = rate(rng, 50);
+        swarm.rates.deadly_commands = rate(rng, 100);
+        (swarm.rates.drains, swarm.rates.stops) = (0, 0);
+        swarm
+    }
+
+    /// What cannot be killed takes its device out of service while a standby is busy there.
+    pub(super) fn stuck(mut self, rng: &mut Rng) -> Self {
+        self.config.standbys = 1;
+        self.config.heartbeat_kill = Duration::from_millis(300);
+        self.config.kill_timeout = rng.millis(20, 100);
+        self.rates.chaos = rng.between(100, 500);
+        self.rates.unkillable = rng.between(400, 900);
+        self.rates.not_idempotent = rng.between(200, 600);
+        self.service_max = 200;
+        self
+    }
+
+    /// Models come and go, often the last or the first one, and processes take their time to end.
+    pub(super) fn restless(mut self, rng: &mut Rng) -> Self {
+        self.models = rng.between(1, 2);
+        self.model_jobs = rng.pick(&[700, 1_000]);
+        self.stop_lag = 300;
+        self.pause_max = rng.pick(&[5, 20, 60]);
+        self.config.kill_timeout = rng.millis(100, 300);
+        self.rates.model_losses = rng.between(0, 100);
+        self.rates.model_changes = rng.between(100, 500);
+        self.rates.stops_ignored = rng.between(0, 800);
+        self.rates.start_is_final = rng.between(1, 30);
+        if rng.chance(300) {
+            // A process that is told to end has to be killed, and ends in a way of its own.
+            self.rates.stops_ignored = 900;
+            self.rates.odd_ends = 900;
+            self.rates.final_ends = 500;
+        }
+        if rng.chance(500) {
+            // What is cancelled runs on for a while.
+            self.service_max = 200;
+            self.config.infer_cancel_grace = Duration::from_millis(300);
+            self.devices = 1;
+            self.models = 1;
+            self.load_max = 1;
+        }
+        self.rates.cancels = rng.between(0, 400);
+        self.rates.unkillable = rng.pick(&[self.rates.unkillable, 300]);
+        self.rates.drains = rng.between(5, 40);
+        self.with_plans(rng)
+    }
+
+    /// What comes back to the queue finds that no worker has its model any more.
+    pub(super) fn forgetful(mut self, rng: &mut Rng) -> Self {
+        self.models = rng.between(2, 3);
+        self.model_jobs = rng.pick(&[700, 1_000]);
+        self.devices = count(rng, 1, 2);
+        self.service_max = 200;
+        self.config.standbys = 0;
+        self.config.attempts_max = count(rng, 2, 5);
+        self.rates.model_losses = rng.between(100, 400);
+        self.rates.model_changes = rng.between(0, 100);
+        self.rates.device_errors = rng.between(200, 600);
+        self.rates.device_faults = rate(rng, 60);
+        self.with_plans(rng)
+    }
+
+    /// Nothing goes wrong and everybody has a long queue: whose turn it is decides everything.
+    pub(super) fn crowded(rng: &mut Rng) -> Self {
+        Self {
+            config: PoolConfig {
+                client_jobs_max: 1_000,
+                feed_cost_max: rng.pick(&[0, 10, 100]),
+                join_cost_max: rng.pick(&[20, 40, 80]),
+                ..PoolConfig::DEFAULT
+            },
+            devices: 1,
+            clients: 3,
+            steps: rng.between(200, 400),
+            pause_max: rng.pick(&[0, 1]),
+            service_max: 10,
+            costs: [10, 10, 10],
+            items: [1, 1, 1],
+            programs: rng.between(2, 3),
+            inline: 500,
+            beacons: 1_000,
+            exit_lag: 0,
+            stop_lag: 30,
+            memory_lag: 0,
+            hash_lag: 0,
+            heartbeat: Duration::from_millis(250),
+            models: 0,
+            plans: Vec::new(),
+            model_jobs: 0,
+            load_max: 1,
+            has_helpers: false,
+            helper_limits: Helper::ALL.map(HelperLimits::of),
+            helper_beat: Duration::from_secs(1),
+            rates: Rates::default(),
+        }
+    }
+}
