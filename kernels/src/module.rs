@@ -358,7 +358,7 @@ mod tests {
             .map(|entry| std::fs::read_to_string(entry.expect("an entry").path()).expect("a text"));
         let sources: String = sources.collect();
         let words = sources.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        let words: std::collections::BTreeSet<_> = words.collect();
+        let words: BTreeSet<_> = words.collect();
         let is_named = |name: &str| words.contains(&*format!("OP_{}", name.to_uppercase()));
         let missing = CHAIN_OPS.iter().filter(|name| !is_named(name));
         assert!(missing.eq(&LAST_CHOICES), "write a `case` for each new op in kernels/cuda");
