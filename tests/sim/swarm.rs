@@ -31,7 +31,10 @@ const FORGETFUL: u64 = 40;
 const FORGETFUL_TOO: u64 = RESTLESS_TOO + FORGETFUL;
 /// Seeds of 1,000 whose models are changed all the time, often without success.
 const CHANGING: u64 = 60;
-const ANY_BUT_ORDINARY: u64 = FORGETFUL_TOO + CHANGING;
+const CHANGING_TOO: u64 = FORGETFUL_TOO + CHANGING;
+/// Seeds of 1,000 whose requests wait again before it is known what their worker died of.
+const ACCUSED: u64 = 20;
+const ANY_BUT_ORDINARY: u64 = CHANGING_TOO + ACCUSED;
 
 /// Pools of 1,000 whose jobs ask for models, those of them that have one from the start, and such as
 /// have helpers.
@@ -102,7 +105,8 @@ impl Swarm {
             SICK_OR_MUTE..SICK_MUTE_OR_STUCK => swarm.stuck(rng),
             SICK_MUTE_OR_STUCK..RESTLESS_TOO => swarm.restless(rng),
             RESTLESS_TOO..FORGETFUL_TOO => swarm.forgetful(rng),
-            FORGETFUL_TOO..ANY_BUT_ORDINARY => swarm.changing(rng),
+            FORGETFUL_TOO..CHANGING_TOO => swarm.changing(rng),
+            CHANGING_TOO..ANY_BUT_ORDINARY => swarm.accused(rng),
             _ => swarm,
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use gridpool_core::config::{HelperLimits, PoolConfig};
 use gridpool_core::event::Helper;
 
-use super::{Swarm, count};
+use super::{Swarm, count, plan};
 use crate::rates::{Rates, rate};
 use crate::rng::Rng;
 
@@ -153,6 +153,27 @@ impl Swarm {
         swarm.rates.deadly_commands = rate(rng, 100);
         (swarm.rates.drains, swarm.rates.stops) = (0, 0);
         swarm
+    }
+
+    /// A request goes back to the queue when its worker's beacon is lost, and speaks against itself when the
+    /// worker's exit is known, long after.
+    pub(super) fn accused(mut self, rng: &mut Rng) -> Self {
+        (self.models, self.model_jobs) = (1, 900);
+        self.plans = vec![plan("m0", 1)];
+        (self.devices, self.steps, self.pause_max) = (rng.pick(&[1, 2]), 120, 20);
+        self.config.infer_window = rng.pick(&[2, 5]);
+        (self.config.poison_deaths, self.config.attempts_max) = (3, 5);
+        (self.config.restart_limit, self.config.standbys) = (100, 1);
+        (self.config.queue_jobs_max, self.config.client_jobs_max) = (100, 100);
+        self.config.queue_bytes_max = 1 << 40;
+        self.config.kill_timeout = Duration::from_secs(2);
+        (self.inline, self.beacons, self.exit_lag) = (1_000, 1_000, 400);
+        self.service_max = 200;
+        self.rates.poisonous = rng.between(100, 300);
+        (self.rates.load_fails, self.rates.model_changes, self.rates.unknown_models) = (0, 0, 0);
+        (self.rates.not_idempotent, self.rates.short_deadlines) = (0, 0);
+        (self.rates.drains, self.rates.stops) = (0, 0);
+        self
     }
 
     /// What cannot be killed takes its device out of service while a standby is busy there.
