@@ -133,6 +133,20 @@ impl Server {
     }
 }
 
+/// The script of a pool that refuses a job twice, answers it with 7, and refuses the next one.
+fn often_busy(server: &mut Server) {
+    let busy = |server: &mut Server| {
+        let Submission { key, .. } = server.submitted();
+        server.say(&ServerMessage::Refused { key, refusal: Refusal::Busy(Limit::QueueJobs) });
+        key
+    };
+    let keys = [busy(server), busy(server)];
+    let third = server.accept();
+    assert_eq!(keys, [third.key; 2]);
+    server.answer(&third, &packed("y", 7));
+    busy(server);
+}
+
 /// Runs a client and a script until both have ended.
 fn against(script: impl FnOnce(&mut Server) + Send + 'static, customer: impl FnOnce(&Client)) {
     let (ours, theirs) = UnixStream::pair().unwrap();
@@ -275,19 +289,7 @@ fn a_cancelled_request_s_arenas_are_not_used_again() {
 
 #[test]
 fn a_request_is_sent_again_to_a_busy_pool_unless_it_forbids_that() {
-    let busy = |server: &mut Server| {
-        let Submission { key, .. } = server.submitted();
-        server.say(&ServerMessage::Refused { key, refusal: Refusal::Busy(Limit::QueueJobs) });
-        key
-    };
-    let script = move |server: &mut Server| {
-        let keys = [busy(server), busy(server)];
-        let third = server.accept();
-        assert_eq!(keys, [third.key; 2]);
-        server.answer(&third, &packed("y", 7));
-        busy(server);
-    };
-    against(script, |client| {
+    against(often_busy, |client| {
         gives(client.submit(request(10, 100)).unwrap().wait().unwrap(), 7);
         let error = client.submit(request(10, 100).refuse_if_busy()).unwrap_err();
         assert!(matches!(error, ClientError::Refused(Refusal::Busy(_))), "{error}");

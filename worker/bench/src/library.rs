@@ -22,12 +22,7 @@ pub(super) fn measure(
         let items = native_batch(plan);
         let batch = Arc::new(source.batch(workload, 0..u64::from(items)));
         for entry in programs::chosen(plan) {
-            let row = Row {
-                program: Some(entry.text.to_owned()),
-                workload: Some(workload),
-                batch: Some(items),
-                ..Row::new(Section::Native, entry.name, "library", Unit::ItemsPerSecond)
-            };
+            let row = entry.row(Section::Native, "library", Unit::ItemsPerSecond, workload, items);
             report.doing(&row)?;
             let program = entry.program();
             let mut library = Library::new(&program, Arc::clone(&batch))?;

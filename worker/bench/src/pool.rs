@@ -295,12 +295,9 @@ impl Shape<'_> {
             | Section::Resident => ("pool", Unit::ItemsPerSecond),
         };
         Row {
-            program: Some(self.entry.text.to_owned()),
-            workload: Some(self.workload),
-            batch: Some(self.batch),
             jobs: Some(self.jobs),
             devices: pool.devices,
-            ..Row::new(self.section, self.entry.name, runner, unit)
+            ..self.entry.row(self.section, runner, unit, self.workload, self.batch)
         }
     }
 }

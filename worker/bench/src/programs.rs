@@ -1,6 +1,6 @@
 //! The programs that bench runs, with their names in its table.
 
-use gridpool_protocol::bench::Plan;
+use gridpool_protocol::bench::{Plan, Row, Section, Unit, Workload};
 use gridpool_protocol::program::{Program, Ties};
 
 /// One program.
@@ -51,6 +51,23 @@ impl Entry {
     /// Compiles it.
     pub(super) fn program(&self) -> Program {
         Program::compile(self.text, Ties::Cpython).expect("a test compiles every program of bench")
+    }
+
+    /// A row about this program over `batch` items of a workload.
+    pub(super) fn row(
+        &self,
+        section: Section,
+        runner: &str,
+        unit: Unit,
+        workload: Workload,
+        batch: u32,
+    ) -> Row {
+        Row {
+            program: Some(self.text.to_owned()),
+            workload: Some(workload),
+            batch: Some(batch),
+            ..Row::new(section, self.name, runner, unit)
+        }
     }
 }
 

@@ -41,12 +41,8 @@ pub(super) fn measure(
         };
         let batch = Arc::new(source.batch(workload, 0..u64::from(items)));
         for entry in programs::chosen(plan) {
-            let row = Row {
-                program: Some(entry.text.to_owned()),
-                workload: Some(workload),
-                batch: Some(items),
-                ..Row::new(Section::Resident, entry.name, &device.info().name, Unit::ItemsPerSecond)
-            };
+            let (section, unit) = (Section::Resident, Unit::ItemsPerSecond);
+            let row = entry.row(section, &device.info().name, unit, workload, items);
             report.doing(&row)?;
             let program = entry.program();
             let want = native::outputs(&program, Arc::clone(&batch))?;

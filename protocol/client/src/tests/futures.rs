@@ -86,18 +86,7 @@ fn a_future_that_is_dropped_cancels_its_job() {
 
 #[test]
 fn a_job_that_a_busy_pool_refuses_is_submitted_again_while_its_future_waits() {
-    let busy = |server: &mut Server| {
-        let key = server.submitted().key;
-        server.say(&ServerMessage::Refused { key, refusal: Refusal::Busy(Limit::QueueJobs) });
-    };
-    let script = move |server: &mut Server| {
-        busy(server);
-        busy(server);
-        let asked = server.accept();
-        server.answer(&asked, &packed("y", 7));
-        busy(server);
-    };
-    against(script, |client| {
+    against(often_busy, |client| {
         gives(block_on(client.send(request(10, 100)).unwrap()).unwrap(), 7);
         let refused = client.send(request(10, 100).refuse_if_busy()).unwrap();
         let error = block_on(refused).unwrap_err();

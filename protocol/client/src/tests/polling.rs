@@ -41,18 +41,7 @@ fn a_handle_gives_its_answer_once_when_it_has_come() {
 
 #[test]
 fn polling_submits_again_to_a_busy_pool_and_returns_a_final_refusal() {
-    let busy = |server: &mut Server| {
-        let key = server.submitted().key;
-        server.say(&ServerMessage::Refused { key, refusal: Refusal::Busy(Limit::QueueJobs) });
-    };
-    let script = move |server: &mut Server| {
-        busy(server);
-        busy(server);
-        let asked = server.accept();
-        server.answer(&asked, &packed("y", 7));
-        busy(server);
-    };
-    against(script, |client| {
+    against(often_busy, |client| {
         gives(poll(&mut client.send(request(10, 100)).unwrap()).unwrap(), 7);
         let error = poll(&mut client.send(request(10, 100).refuse_if_busy()).unwrap()).unwrap_err();
         assert!(matches!(error, ClientError::Refused(Refusal::Busy(_))), "{error}");

@@ -21,12 +21,6 @@ fn fed(mut rig: Rig) -> Rig {
     rig
 }
 
-fn outcomes(rig: &Rig, key: u128) -> Vec<AttemptOutcome> {
-    let receipts = rig.receipts(key);
-    let [receipt] = receipts[..] else { panic!("{} verdicts", receipts.len()) };
-    receipt.attempts.iter().map(|attempt| attempt.outcome).collect()
-}
-
 #[test]
 fn a_job_behind_one_that_hangs_goes_to_a_device_that_idles() {
     let mut rig = fed(rig(2));
@@ -43,7 +37,7 @@ fn a_job_behind_one_that_hangs_goes_to_a_device_that_idles() {
     assert_eq!(rig.runs(1), Some((3, 2)));
     rig.answer(1);
     for key in [1, 3] {
-        assert_eq!(outcomes(&rig, key), [AttemptOutcome::Preempted, AttemptOutcome::Ok]);
+        assert_eq!(rig.outcomes(key), [AttemptOutcome::Preempted, AttemptOutcome::Ok]);
     }
 }
 
@@ -99,7 +93,7 @@ fn a_job_costs_one_worker_for_those_who_wait_and_is_no_suspect() {
     rig.wait_ms(5_000);
     rig.answer(1);
     assert_eq!(rig.kills(), 1);
-    assert_eq!(outcomes(&rig, 1), [AttemptOutcome::Preempted, AttemptOutcome::Ok]);
+    assert_eq!(rig.outcomes(1), [AttemptOutcome::Preempted, AttemptOutcome::Ok]);
 }
 
 #[test]

@@ -20,13 +20,6 @@ fn busy(programs: &[&'static str]) -> Rig {
     rig
 }
 
-/// How the attempts of `key` ended, of a job that has its verdict.
-fn outcomes(rig: &Rig, key: u128) -> Vec<AttemptOutcome> {
-    let receipts = rig.receipts(key);
-    let [receipt] = receipts[..] else { panic!("{} verdicts", receipts.len()) };
-    receipt.attempts.iter().map(|attempt| attempt.outcome).collect()
-}
-
 #[test]
 fn a_busy_worker_gets_a_second_batch_and_no_third() {
     let mut rig = rig(1);
@@ -140,7 +133,7 @@ fn of_two_batches_only_the_one_that_ran_is_suspect() {
     assert_eq!(rig.verdicts(2), [], "its attempt had not begun and does not count");
     rig.ready(0);
     rig.answer(0);
-    assert_eq!(outcomes(&rig, 2), [AttemptOutcome::Preempted, AttemptOutcome::Ok]);
+    assert_eq!(rig.outcomes(2), [AttemptOutcome::Preempted, AttemptOutcome::Ok]);
 }
 
 #[test]
@@ -201,7 +194,7 @@ fn a_late_job_gives_those_beside_it_time_to_end_and_takes_no_attempt_from_them()
     rig.answer(0);
     rig.answer(0);
     for key in [3, 5] {
-        assert_eq!(outcomes(&rig, key), [AttemptOutcome::Preempted, AttemptOutcome::Ok]);
+        assert_eq!(rig.outcomes(key), [AttemptOutcome::Preempted, AttemptOutcome::Ok]);
     }
 }
 

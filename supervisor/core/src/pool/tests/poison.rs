@@ -157,6 +157,6 @@ fn a_job_that_fails_alone_after_a_shared_death_needs_two_deaths_of_its_own() {
     }
     rig.die(0, SIGSEGV);
     assert_eq!(rig.verdicts(3), [Verdict::Poison]);
-    let outcomes: Vec<_> = rig.receipts(3)[0].attempts.iter().map(|a| a.outcome).collect();
+    let outcomes = rig.outcomes(3);
     assert_eq!(outcomes, [AttemptOutcome::WorkerDied; 3]);
 }

@@ -1,5 +1,7 @@
 //! What a rig shows: its workers, what they run, and what the pool has done.
 
+use gridpool_protocol::receipt::AttemptOutcome;
+
 use super::*;
 
 impl Rig {
@@ -42,6 +44,17 @@ impl Rig {
     /// Every verdict given under `key`.
     pub(super) fn verdicts(&self, key: u128) -> Vec<Verdict> {
         self.receipts(key).iter().map(|receipt| receipt.verdict).collect()
+    }
+
+    pub(super) fn receipt(&self, key: u128) -> &Receipt {
+        let receipts = self.receipts(key);
+        let [receipt] = receipts[..] else { panic!("{} verdicts", receipts.len()) };
+        receipt
+    }
+
+    /// How the attempts of a job ended that has its verdict.
+    pub(super) fn outcomes(&self, key: u128) -> Vec<AttemptOutcome> {
+        self.receipt(key).attempts.iter().map(|attempt| attempt.outcome).collect()
     }
 
     pub(super) fn receipts(&self, key: u128) -> Vec<&Receipt> {

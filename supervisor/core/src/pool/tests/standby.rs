@@ -58,7 +58,7 @@ fn a_lost_beacon_is_enough_to_run_a_job_again_that_is_answered_in_the_message() 
     rig.exit(old, SIGSEGV);
     assert_eq!(rig.verdicts(1), [Verdict::Ok]);
     assert_eq!(rig.spawns(0).len(), 3, "the next standby");
-    let outcomes: Vec<_> = rig.receipts(1)[0].attempts.iter().map(|a| a.outcome).collect();
+    let outcomes = rig.outcomes(1);
     assert_eq!(outcomes, [AttemptOutcome::WorkerDied, AttemptOutcome::Ok]);
 }
 
