@@ -513,6 +513,7 @@ mutant 'memory that is not back gives no hope' pool/availability.rs 's/Some\(_\)
 mutant 'a process that is to start gives no hope' pool/availability.rs 's/Some\(_\) \| None => Availability::Unknown/None if slot.due().is_some() => Availability::None,\n            Some(_) | None => Availability::Unknown/'
 mutant 'a device out of service gives hope' pool/availability.rs 's/ \|\| !is_open \|\| / || /'
 mutant 'workers that serve give no hope' pool/availability.rs 's/Availability::Models\(\.\.\) => slot\.has_for\(job\)/Availability::Models(..) => false/'
+mutant 'a standby gives hope beside a worker that serves' pool/availability.rs 's/_ if self\.slots\.is_served\(slot\.device, slot\.role\) => Availability::None,//'
 mutant 'a request that is taken back is not looked at' pool.rs 's/if job\.request\.work\.model\(\)\.is_some\(\) \{/if job.request.work.model().is_none() {/'
 
 section 'Jobs that a worker died of alone'
@@ -562,7 +563,7 @@ mutant 'a request is refused though a worker is to come' models.rs 's/Some\(why\
 mutant 'a pool that drains changes its models' lib.rs 's/match self\.pool\.is_draining\(\) \{\n(\s+true => Err\(Refusal::Draining\))/match false {\n$1/'
 mutant 'a pool without models keeps its workers' models/step.rs 's/if self\.wanted\.is_empty\(\) \{/if false {/'
 mutant 'workers that are about to end are told what to do next' models/step.rs 's/return vec!\[reply, Effect::Rest\];/effects.extend([reply, Effect::Rest]);\n                return effects;/'
-mutant 'a worker that is stopped by the event that starts it is told what to do' lib.rs 's/if self\.pool\.is_ending\(\*worker\) \{/if false {/'
+mutant 'a worker starts with the models as they are after the event' lib.rs 's/self\.start_workers\(\);\n(\s+self\.advance_models\(now\);)/$1\n        self.start_workers();/'
 mutant 'a worker that was told to end goes on with its models' pool/upkeep.rs 's/self\.ended\.push\(process\.worker\);//'
 mutant 'a worker that was killed goes on with its models' pool/kill.rs 's/self\.ended\.push\(worker\);//'
 mutant 'a worker that ended goes on with its models' pool/exits.rs 's/self\.ended\.push\(worker\);//g'

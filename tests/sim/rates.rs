@@ -106,6 +106,8 @@ pub(crate) struct Rates {
     pub(crate) helper_chaos: u64,
     /// Helpers that SIGKILL does not end in time.
     pub(crate) stuck_helpers: u64,
+    /// A helper is wanted, or not, a moment after something happened to it.
+    pub(crate) second_thoughts: u64,
 }
 
 impl Rates {
@@ -161,6 +163,7 @@ impl Rates {
             helper_crashes: rate(rng, 500),
             helper_chaos: rate(rng, 200),
             stuck_helpers: rate(rng, 600),
+            second_thoughts: rate(rng, 600),
         }
     }
 }

@@ -17,7 +17,6 @@ mod models;
 pub mod policy;
 mod pool;
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use gridpool_protocol::fault::FaultCode;
@@ -49,8 +48,6 @@ pub struct Core {
     models: Models,
     helpers: Helpers,
     command_timeout: Duration,
-    /// Actions that the shell has not taken yet.
-    actions: VecDeque<Action>,
     /// The deadline that the shell was given last.
     wakes_at: Option<Timestamp>,
 }
@@ -75,7 +72,6 @@ impl Core {
             models: Models::new(models),
             helpers: Helpers::new(helpers),
             command_timeout,
-            actions: VecDeque::new(),
             wakes_at: None,
         }
     }
@@ -89,33 +85,25 @@ impl Core {
             self.forget_ended();
         }
         self.pool.advance(now);
+        self.start_workers();
         self.advance_models(now);
         self.helpers.advance(now, |action| self.pool.act(action));
         self.pool.tell(now);
-        self.collect_actions();
         self.wakes_at = self.deadline();
     }
 
-    /// Takes over the pool's actions. A worker that starts is given the models as they are at the end of
-    /// the event: the event may have changed them after the pool decided to start it.
-    fn collect_actions(&mut self) {
-        while let Some(mut action) = self.pool.poll_action() {
-            if let Action::Spawn { worker, models } = &mut action
-                && worker.role == models::ROLE
-            {
-                *models = self.models.start(*worker);
-                if self.pool.is_ending(*worker) {
-                    // The event that started it also ended it: it carries out no command.
-                    self.models.on_ended(*worker);
-                }
-            }
-            self.actions.push_back(action);
+    /// Orders the processes that the pool starts, each with the models as they are now.
+    fn start_workers(&mut self) {
+        for worker in self.pool.take_started() {
+            let has_models = worker.role == models::ROLE;
+            let models = if has_models { self.models.start(worker) } else { Vec::new() };
+            self.pool.act(Action::Spawn { worker, models });
         }
     }
 
     /// The next action for the shell to perform.
     pub fn poll_action(&mut self) -> Option<Action> {
-        self.actions.pop_front()
+        self.pool.poll_action()
     }
 
     /// When to call [`Core::handle`] with [`Event::TimePassed`] if nothing else happens.

@@ -78,6 +78,8 @@ pub(crate) struct Pool {
     faults: Faults,
     /// The death that the event is about, as far as it is known, and the slot that it has left.
     death: Option<(usize, Box<DeathReport>)>,
+    /// Workers that are to start, and are not ordered yet.
+    started: Vec<WorkerId>,
     /// Workers that were ended, or have ended, since the core last asked.
     ended: Vec<WorkerId>,
     /// A service may have changed since the last event.
@@ -104,6 +106,7 @@ impl Pool {
             suspects: 0,
             faults: Faults::default(),
             death: None,
+            started: Vec::new(),
             ended: Vec::new(),
             services_changed: false,
             is_misconfigured: false,
@@ -218,6 +221,11 @@ impl Pool {
         self.actions.push_back(Action::Finish { client, job: id, key, receipt: Box::new(receipt) });
     }
 
+    /// Workers that are to start, and are not ordered yet.
+    pub(crate) fn take_started(&mut self) -> Vec<WorkerId> {
+        std::mem::take(&mut self.started)
+    }
+
     /// Workers that were ended, or have ended, since this was asked last.
     pub(crate) fn take_ended(&mut self) -> Vec<WorkerId> {
         std::mem::take(&mut self.ended)
@@ -281,12 +289,6 @@ impl Pool {
             self.roles[role].phase = Phase::Serving;
             self.services_changed = true;
         }
-    }
-
-    /// Whether the pool has ended a worker, or asked it to end.
-    pub(crate) fn is_ending(&self, worker: WorkerId) -> bool {
-        let index = self.slots.find(worker);
-        index.is_none_or(|index| self.slots.process(index).is_ending())
     }
 
     /// A worker is told to change its models: what it dies of may be that.

@@ -294,7 +294,7 @@ impl Model {
         }
     }
 
-    /// A worker is started with all models that are wanted, and no others.
+    /// A worker is started with all models that were wanted when it was decided, and no others.
     pub(super) fn starts_with(
         &mut self,
         worker: WorkerId,
@@ -305,9 +305,9 @@ impl Model {
             return holds(rule, plans.is_empty(), || format!("{worker}: {plans:?}"));
         }
         let own = plans.iter().map(|plan| (plan.name.clone(), plan.options.contexts));
-        let wanted = self.models.wanted.iter();
+        let wanted = self.models.at_starts.iter();
         let due = wanted.clone().map(|(name, model)| (name.clone(), model.contexts));
-        holds(rule, own.eq(due), || format!("{worker}: {plans:?}, {:?}", self.models.wanted))?;
+        holds(rule, own.eq(due), || format!("{worker}: {plans:?}, {:?}", self.models.at_starts))?;
         let editions = wanted.map(|(name, model)| (name.clone(), model.edition)).collect();
         let is_kept = |at| matches!(self.slot(at).state, State::Starting { .. });
         if self.slot_of(worker).is_some_and(is_kept) {

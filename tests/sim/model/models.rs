@@ -39,6 +39,8 @@ pub(super) struct Change {
 #[derive(Debug, Default)]
 pub(super) struct Models {
     pub(super) wanted: BTreeMap<String, Wanted>,
+    /// The same when workers were started, before the models changed in the same event.
+    pub(super) at_starts: BTreeMap<String, Wanted>,
     pub(super) change: Option<Change>,
     /// What each worker was started with that has not said what it has.
     pub(super) started: BTreeMap<WorkerId, BTreeMap<String, u64>>,
@@ -129,6 +131,7 @@ impl Model {
 
     /// What is to be done about models by the end of an event.
     pub(super) fn models_change(&mut self, now: Timestamp) {
+        self.models.at_starts.clone_from(&self.models.wanted);
         loop {
             let asked: Vec<_> = self.models.wanted.keys().cloned().collect();
             let is_asked = |name: &str| {

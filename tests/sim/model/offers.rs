@@ -28,18 +28,20 @@ impl Slot {
         request.work.model().is_none_or(|model| self.offers.contains(model))
     }
 
+    /// Whether a process may come to serve here that has not said yet what it has.
+    fn may_get_one(&self) -> bool {
+        !matches!(self.state, State::Unkillable { .. })
+    }
+}
+
+impl Device {
+    /// Only the process that serves counts: a standby helps no request as long as another serves.
     fn hope(&self, request: &JobRequest) -> Hope {
-        match self.state {
-            State::Busy { .. } | State::Ready | State::Standby => match self.has_for(request) {
-                true => Hope::Now,
-                false => Hope::Nothing,
-            },
-            State::Absent { .. }
-            | State::Killed { .. }
-            | State::Reclaiming { .. }
-            | State::Starting { .. }
-            | State::Stopping { .. } => Hope::Later,
-            State::Unkillable { .. } => Hope::Nothing,
+        match self.slots.iter().find(|slot| slot.serves()) {
+            Some(slot) if slot.has_for(request) => Hope::Now,
+            Some(_) => Hope::Nothing,
+            None if self.slots.iter().any(Slot::may_get_one) => Hope::Later,
+            None => Hope::Nothing,
         }
     }
 }
@@ -97,8 +99,8 @@ impl Model {
     fn hope(&self, id: JobId) -> Hope {
         let job = &self.jobs[&id];
         let request = &job.request;
-        let slots = self.open_devices(job.role()).flat_map(|device| &device.slots);
-        slots.map(|slot| slot.hope(request)).max().unwrap_or(Hope::Nothing)
+        let devices = self.open_devices(job.role());
+        devices.map(|device| device.hope(request)).max().unwrap_or(Hope::Nothing)
     }
 
     /// Devices that are in service for a role.
@@ -109,18 +111,14 @@ impl Model {
 
     /// Whether a process is to serve a role that has not said yet what it has, or probes its device.
     pub(super) fn awaits_workers(&self, role: Role) -> bool {
-        let comes = |slot: &Slot| match slot.state {
-            State::Absent { .. }
-            | State::Killed { .. }
-            | State::Reclaiming { .. }
-            | State::Starting { .. }
-            | State::Stopping { .. } => true,
-            State::Busy { .. } | State::Ready | State::Standby | State::Unkillable { .. } => false,
+        let comes = |device: &Device| {
+            let slots = &device.slots;
+            !slots.iter().any(Slot::serves) && slots.iter().any(Slot::may_get_one)
         };
-        let mut slots = self.open_devices(role).flat_map(|device| &device.slots);
+        let some_comes = self.open_devices(role).any(comes);
         let mut own = self.devices.iter().filter(|(at, _)| at.role == role);
         let probes = own.any(|(_, device)| device.service == Service::Probing);
-        self.starts_workers(role) && (probes || slots.any(comes))
+        self.starts_workers(role) && (probes || some_comes)
     }
 
     pub(super) fn a_request_goes_to_a_worker_that_has_its_model(

@@ -151,6 +151,17 @@ impl Swarm {
         swarm.rates.unknown_models = 0;
         swarm.rates.wrong_commands = rate(rng, 50);
         swarm.rates.deadly_commands = rate(rng, 100);
+        if rng.chance(300) {
+            // A worker falls silent over a change, and cannot be killed.
+            (swarm.model_jobs, swarm.service_max, swarm.load_max) = (1_000, 200, 600);
+            swarm.config.command_timeout = Duration::from_secs(1);
+            swarm.config.heartbeat_kill = Duration::from_millis(300);
+            swarm.config.kill_timeout = rng.millis(20, 100);
+            swarm.config.poison_deaths = 1;
+            swarm.rates.chaos = rng.between(100, 500);
+            swarm.rates.unkillable = rng.between(400, 900);
+            swarm.rates.not_idempotent = rng.between(200, 600);
+        }
         (swarm.rates.drains, swarm.rates.stops) = (0, 0);
         swarm
     }

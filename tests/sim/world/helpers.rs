@@ -107,6 +107,12 @@ impl World {
             4 if process.lives => HelperEvent::Lost { why: "it has closed its link".to_owned() },
             _ => return None,
         };
+        if self.rng.chance(self.swarm.rates.second_thoughts) {
+            let at = self.soon(now, 10);
+            let is_wanted = self.rng.chance(500);
+            let again = if is_wanted { HelperEvent::Wanted } else { HelperEvent::Unwanted };
+            self.tell(at, Event::Helper(helper, again));
+        }
         Some(Event::Helper(helper, event))
     }
 }

@@ -11,14 +11,14 @@ use super::service::ServiceState;
 use super::slots::Slot;
 use crate::event::Timestamp;
 
-/// What a slot may run.
+/// What a slot may run as things stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Availability {
     /// What its process has, which has said so this many times.
     Models(WorkerId, u32),
     /// Nothing.
     None,
-    /// What a process will have that has not said so yet.
+    /// What a process will have that is to serve and has not said so yet.
     Unknown,
 }
 
@@ -44,7 +44,7 @@ impl Pool {
         process.models_told += 1;
     }
 
-    /// Ends the jobs that wait for a model which no worker has or may yet turn out to have.
+    /// Ends the jobs that wait for a model which no worker that serves has, or may yet turn out to have.
     pub(super) fn give_up_if_unavailable(&mut self, now: Timestamp, role: Role) {
         let newcomers = std::mem::take(&mut self.roles[role].newcomers);
         if self.roles[role].queue.is_empty() {
@@ -97,9 +97,11 @@ impl Pool {
             return Availability::None;
         }
         match slot.process() {
-            Some(process) if process.serves() || process.stands_by() => {
+            Some(process) if process.serves() => {
                 Availability::Models(process.worker, process.models_told)
             }
+            // What it has or will have helps no request while another process serves.
+            _ if self.slots.is_served(slot.device, slot.role) => Availability::None,
             Some(_) | None => Availability::Unknown,
         }
     }

@@ -12,7 +12,6 @@ use super::kill::{Freed, KillCause};
 use super::process::Process;
 use super::service::{Death, Rule, ServiceState};
 use super::slots::{Blame, Reclaiming, Slot};
-use crate::action::Action;
 use crate::event::Timestamp;
 
 /// How a slot has lost its process, or has not got one.
@@ -112,7 +111,7 @@ impl Pool {
         let is_restart = slot.restarts() > 0;
         state.counters.restarts += u64::from(is_restart);
         state.meters.spawned(is_restart, &mut slot.end);
-        self.act(Action::Spawn { worker, models: Vec::new() });
+        self.started.push(worker);
     }
 
     /// The process of a slot has died, or could not be started: when the next one is due, and whether

@@ -194,8 +194,8 @@ impl Rig {
             core.take_in(now, event);
         }
         core.pool.advance(now);
+        core.start_workers();
         core.pool.tell(now);
-        core.collect_actions();
         core.wakes_at = core.pool.deadline();
     }
 
