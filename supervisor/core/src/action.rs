@@ -11,7 +11,7 @@ use gridpool_protocol::receipt::{ItemRange, Receipt, Verdict};
 use gridpool_protocol::tensor::options::ModelPlan;
 
 pub use crate::pool::death_report::{
-    ATTEMPTS_TOLD_MAX, DeathReport, Disposition, LostAttempt, Next,
+    ATTEMPTS_LISTED_MAX, DeathReport, Disposition, LostAttempt, Next,
 };
 pub use crate::pool::kill::KillReason;
 pub use crate::pool::service::Rule;
@@ -38,7 +38,7 @@ pub enum Action {
         /// The job.
         key: JobKey,
     },
-    /// Have the worker change its models.
+    /// Tell the worker to change its models.
     Command {
         /// The worker.
         worker: WorkerId,
@@ -63,7 +63,7 @@ pub enum Action {
     },
     /// Give the verdict and forget the payload.
     Finish {
-        /// The client to tell; none if it is gone.
+        /// The client that gets the verdict; `None` if it is gone.
         client: Option<ClientId>,
         /// The job.
         job: JobId,
@@ -87,7 +87,7 @@ pub enum Action {
         /// Why.
         reason: KillReason,
     },
-    /// Everything has ended: leave.
+    /// The pool has ended: exit.
     Leave {
         /// How many verdicts of each kind were given since the pool was told to drain or stop.
         verdicts: Vec<(Verdict, u64)>,
@@ -166,9 +166,9 @@ pub enum HelperAction {
 /// Why a helper process is ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HelperEnd {
-    /// It does not end although it was asked to.
+    /// It was asked to end, and did not in time.
     DoesNotStop,
-    /// It is useless, for this reason.
+    /// It is of no use, for this reason.
     Lost(String),
     /// It gave no sign of life in time.
     Silent,
@@ -214,27 +214,27 @@ pub enum Note {
         role: Role,
         /// The fault that took it out of service.
         why: String,
-        /// The rule that put it out.
+        /// The rule that took it out of service.
         rule: Option<Rule>,
-        /// How long until it is probed; if there is no such time, an operator has to release it first.
+        /// How long until it is probed; if `None`, an operator must release it first.
         probed_in: Option<Duration>,
     },
-    /// The driver said something of a device.
+    /// The driver reported a fault of a device.
     DriverSays {
         /// The device.
         device: DeviceId,
-        /// What it said.
+        /// The fault.
         fault: FaultCode,
-        /// What the policy does about it.
+        /// The policy's response.
         response: Response,
-        /// Whether that was to be expected.
+        /// Whether the report was expected.
         remark: Remark,
-        /// The worker that the device has lost shortly before.
+        /// A worker that the device lost shortly before.
         lost: Option<WorkerId>,
-        /// No other process is on the device: the driver means the one that is lost.
+        /// The device has no other process, so the report is about the lost one.
         is_about_lost: bool,
     },
-    /// A helper that SIGKILL did not end is gone after all.
+    /// A helper that counted as stuck has ended.
     HelperGone {
         /// The helper.
         helper: Helper,
@@ -256,7 +256,7 @@ pub enum Note {
         /// In a sentence.
         result: Result<String, String>,
     },
-    /// An operator has taken a decision of the pool back.
+    /// An operator released a device or unblocked denylisted jobs.
     Released {
         /// The operator's connection.
         client: ClientId,
@@ -269,20 +269,20 @@ pub enum Note {
         worker: WorkerId,
         /// The model.
         name: String,
-        /// Its file, if the pool is to have it.
+        /// Its file, if the pool should have the model.
         path: Option<PathBuf>,
         /// Why, as the worker says.
         reason: String,
     },
 }
 
-/// How what the driver says compares to what is known.
+/// Whether a report of the driver is news.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remark {
-    /// It follows from the loss of a worker and was said of that one before.
+    /// It follows from the loss of a worker, and repeats the last report about that worker.
     Again,
     /// It follows from the loss of a worker.
     Expected,
-    /// It was not to be expected.
+    /// It is a new fault.
     News,
 }

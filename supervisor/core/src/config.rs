@@ -1,5 +1,5 @@
-//! Every limit of the pool, by name, and what of them differs between roles. `supervisor/src/config.rs`
-//! reads them from TOML.
+//! Every limit of the pool, and those that differ between roles. `supervisor/src/config.rs` reads them from
+//! TOML.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use gridpool_protocol::limits::JOIN_MAX;
 
 use crate::event::Helper;
 
-/// Most models of a pool.
+/// The most models that a pool may have.
 pub const MODELS_MAX: usize = 64;
 
-/// The limits that the core keeps. All are settable.
+/// The limits of the core. All are settable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
     /// Jobs that wait for workers of one role; one more is refused as BUSY.
@@ -38,7 +38,7 @@ pub struct PoolConfig {
     pub backoff_min: Duration,
     /// Longest wait before a restart.
     pub backoff_max: Duration,
-    /// Processes that wait on every device beside the one that serves, ready to take over.
+    /// Standbys on every device, ready to take over from the active worker.
     pub standbys: u32,
     /// A device in quarantine is probed after this, then after five times as long, and so on.
     pub probe_min: Duration,
@@ -47,7 +47,7 @@ pub struct PoolConfig {
     /// The driver reports one incident several times, once for each channel. Reports within this span after
     /// the first, or after the device lost a worker, are about the same incident.
     pub incident_window: Duration,
-    /// An incident that the policy blames on a worker is the device's if it comes again within this span.
+    /// An incident that the policy blames on a worker is the device's fault if it repeats within this span.
     pub incident_repeat_window: Duration,
     /// From the end of a process to the return of its device's memory; then the next one starts anyway.
     pub reclaim_timeout: Duration,
@@ -57,46 +57,44 @@ pub struct PoolConfig {
     pub heartbeat_suspect: Duration,
     /// A worker that has been silent for this long is killed.
     pub heartbeat_kill: Duration,
-    /// How long a cancelled job may run on before its worker is killed to free the device.
+    /// How long a cancelled job may run on before the pool kills its worker to free the device.
     pub cancel_grace: Duration,
     /// From SIGKILL to the end of the process; then the worker counts as unkillable.
     pub kill_timeout: Duration,
-    /// From the command to drain until what is left is cut off.
+    /// From the start of a drain until the pool cuts off the jobs that are left.
     pub drain_timeout: Duration,
-    /// Cost of the smallest shard that is worth a message and a launch of its own: a job of twice that
-    /// may be split.
+    /// The smallest cost of a shard: below it, a message and a launch would cost more than they gain. A job
+    /// of twice that may be split.
     pub shard_cost_min: u64,
-    /// Most shards of a job for each device. Several, so that a slow device holds up little.
+    /// Most shards of a job for each device. With several, a slow device delays the job less.
     pub shards_per_device: u32,
     /// A worker is sent a second dispatch while the first runs only if neither costs more than this: no
-    /// other device can take what lies in its channel.
+    /// other device can take a dispatch that is in a channel.
     pub feed_cost_max: u64,
-    /// How long a second dispatch waits behind the first while an idle device could take it. Then the worker
-    /// is killed; its jobs run again, once, and that does not count against them. `feed_cost_max` bounds an
-    /// honest first dispatch: on a GPU to far less than this, on a CPU worker perhaps not.
+    /// How long a second dispatch waits behind the first while an idle device could take it. Then the pool
+    /// kills the worker; its jobs run again, and that does not count against them. On a GPU, a dispatch of
+    /// `feed_cost_max` takes far less than this; on a CPU worker, perhaps not.
     pub feed_timeout: Duration,
     /// Most requests outstanding at an inference worker, over all models.
     pub infer_window: u32,
-    /// `cancel_grace` for requests to models: loading models again is slow, and other requests run beside
-    /// the late one.
+    /// `cancel_grace` for requests to models. It is longer: a restart loads models again, and other
+    /// requests run beside the late one.
     pub infer_cancel_grace: Duration,
     /// `ready_timeout` of inference workers: from spawn to all models loaded and warm.
     pub infer_ready_timeout: Duration,
-    /// How long a worker may take to change a model. As long as it may take to be READY: longer than any load
-    /// that is known to end.
+    /// How long a worker may take to change a model: as long as it may take to be READY.
     pub command_timeout: Duration,
-    /// Cost of all jobs that run in one dispatch.
+    /// Most cost of all jobs in one dispatch.
     pub join_cost_max: u64,
     /// How often an idle worker tests its device with known answers. One that is never idle does so after
     /// ten times this span.
-    // Of no use to the core, as all that follow: the shell hands them on.
+    // The core does not use this field or those that follow: the shell passes them on.
     pub known_answer_every: Duration,
-    /// Bytes by which a worker's own memory may grow after it was READY. Then it ends between two jobs, and
-    /// a fresh process takes its place.
+    /// Bytes by which a worker's own memory may grow after READY. Then the worker is recycled.
     pub worker_memory_growth_max: u64,
     /// The same for its open descriptors.
     pub worker_descriptors_growth_max: u32,
-    /// Microseconds that a thread or worker waiting for a message may spin before it sleeps; 0 is not at all.
+    /// Microseconds that a thread or worker may spin for a message before it sleeps; 0 for no spinning.
     pub spin_us: u32,
 }
 
@@ -142,10 +140,10 @@ impl PoolConfig {
         spin_us: 200,
     };
 
-    /// What holds for workers of a role.
+    /// The limits of one role.
     #[must_use]
     pub fn of(&self, role: Role) -> RoleLimits {
-        /// Bytes by which a client may be ahead of others: a run of a model costs its bytes.
+        /// Bytes by which a client may be ahead of others. The cost of a model run is its bytes.
         const LEAD_MAX: u64 = 256 << 20;
         match role {
             Role::Grid => RoleLimits {
@@ -167,45 +165,46 @@ impl PoolConfig {
     }
 }
 
-/// What differs between roles.
+/// The limits that differ between roles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoleLimits {
     /// How its workers take work.
     pub concurrency: Concurrency,
-    /// How long a cancelled job may run on before its worker is killed.
+    /// How long a cancelled job may run on before the pool kills its worker.
     pub cancel_grace: Duration,
     /// From spawn to READY.
     pub ready_timeout: Duration,
-    /// Most cost of the jobs in one dispatch; also how far a client that joins may be ahead of others.
+    /// Most cost of all jobs in one dispatch; also how far ahead of others a client may be and still join.
     pub join_cost_max: u64,
 }
 
 /// How a worker takes work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Concurrency {
-    /// Up to this many attempts run beside each other, whatever they are.
+    /// Up to this many attempts run at once, of any jobs.
     Concurrent {
-        /// At least 1, and no more than go into one message.
+        /// At least 1, and no more than fit one message.
         attempts_max: usize,
     },
-    /// One dispatch runs at a time; jobs of one program may share it. A second one may wait behind it.
+    /// One dispatch runs at a time, and a second may wait behind it. Jobs of one program may share a
+    /// dispatch.
     Exclusive {
-        /// Neither of the two dispatches may cost more.
+        /// The most that each of the two dispatches may cost.
         feed_cost_max: u64,
-        /// The second waits no longer than this while an idle device could take it.
+        /// How long the second may wait while an idle device could take it.
         feed_timeout: Duration,
     },
 }
 
 impl Concurrency {
-    /// Up to this many attempts beside each other.
+    /// Up to this many attempts at once.
     #[must_use]
     pub fn concurrent(attempts_max: usize) -> Self {
         assert!((1..=JOIN_MAX).contains(&attempts_max), "a dispatch goes into one message");
         Self::Concurrent { attempts_max }
     }
 
-    /// Whether attempts run beside each other.
+    /// Whether several attempts run at once.
     #[must_use]
     pub fn is_concurrent(self) -> bool {
         match self {
@@ -215,23 +214,23 @@ impl Concurrency {
     }
 }
 
-/// What is expected of a helper process.
+/// The limits of a helper process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HelperLimits {
     /// From its start to its first sign of life: a cold driver needs seconds for each GPU.
     pub start: Duration,
     /// Between two signs of life.
     pub silence: Duration,
-    /// From SIGKILL to its end; then it counts as stuck.
+    /// From SIGKILL to its end; after that it counts as stuck.
     pub kill: Duration,
-    /// From its end to the next start; doubled each time.
+    /// From its end to the next start; doubles each time.
     pub backoff_min: Duration,
     /// Longest time to the next start.
     pub backoff_max: Duration,
     /// A process that lived at least this long resets the backoff.
     pub healthy: Duration,
-    /// How long it may take to finish its open requests when it is stopped; `None` if it has none and is
-    /// killed at once.
+    /// How long it may take to finish its open requests when it is stopped; `None` if it has no requests,
+    /// so it is killed at once.
     pub stop: Option<Duration>,
 }
 

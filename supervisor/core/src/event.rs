@@ -95,7 +95,7 @@ pub struct JobRequest {
     pub label: Arc<str>,
     /// Items: grids of a batch, 1 for a run of a model.
     pub items: u32,
-    /// What it costs a client's share: cells or bytes, and a constant.
+    /// Its cost against the client's fair share: cells or bytes, plus a constant.
     pub cost: u64,
     /// Bytes that the supervisor itself holds for it.
     pub inline_bytes: u64,
@@ -105,11 +105,11 @@ pub struct JobRequest {
     pub priority: Priority,
     /// Whether it may run more than once.
     pub idempotent: bool,
-    /// Whether shards of it may run on several workers: each writes its own items' places of the
-    /// result, so the result must lie in shared memory.
+    /// Whether its shards may run on several workers. Each writes the results of its own items, so the
+    /// result must be in shared memory.
     pub divisible: bool,
-    /// Whether its result comes in the answer. A worker that is dying writes to no place of such a
-    /// job, so another attempt need not wait until its process is gone.
+    /// Whether its result comes in the answer. A dying worker cannot write such a result, so another
+    /// attempt need not wait until the process is gone.
     pub answer_inline: bool,
     /// Hash of its work and payload, if [`Core::asks_for_content`](super::Core::asks_for_content) wants it.
     pub content: Option<ContentHash>,
@@ -120,7 +120,7 @@ pub struct JobRequest {
 pub enum ExitStatus {
     /// By itself, with this code.
     Code(i32),
-    /// By the shell's SIGKILL, because it is of another version. So would the next one be.
+    /// By the shell's SIGKILL, because it is of another version. The next one would be too.
     Incompatible,
     /// By the shell's SIGKILL, because it broke the protocol.
     Rejected,
@@ -133,9 +133,9 @@ pub enum ExitStatus {
 pub struct Exit {
     /// How it ended.
     pub status: ExitStatus,
-    /// The fault that it ended over, if it got to name one.
+    /// The fault that ended it, if it named one.
     pub fault: Option<FaultCode>,
-    /// Its own sentence, if it got to say one.
+    /// Its own sentence, if it wrote one.
     pub last_words: Option<String>,
 }
 
@@ -194,10 +194,10 @@ impl fmt::Display for Helper {
     }
 }
 
-/// Something that has happened, by who says so.
+/// Something that has happened, by its source.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A client is there, asks for something, or is gone.
+    /// A client has connected, asks for something, or is gone.
     Client(ClientId, ClientEvent),
     /// The content of a suspect job, as [`Action::HashContent`](crate::action::Action) asked.
     ContentHashed {
@@ -206,31 +206,31 @@ pub enum Event {
         /// Its hash; `None` if it could not be read.
         content: Option<ContentHash>,
     },
-    /// The driver tells of a fault of a device, whether or not a worker meets it.
+    /// The driver reports a fault of a device, whether or not it affects a worker.
     DeviceFault {
         /// The device.
         device: DeviceId,
-        /// An Xid, a result of NVML, or a recovery action.
+        /// An Xid, the result of an NVML call, or a recovery action.
         fault: FaultCode,
     },
-    /// Finish what is accepted, then stop.
+    /// Finish the accepted jobs, then stop.
     DrainRequested,
-    /// End: finish what is accepted, then stop; if that was asked before, stop now.
+    /// Finish the accepted jobs, then stop; the second time, stop now.
     EndRequested,
-    /// A helper process says something, is wanted, or is gone.
+    /// A helper process sent something, is wanted, or is gone.
     Helper(Helper, HelperEvent),
     /// Stop now, whatever is running.
     StopRequested,
-    /// Nothing but time.
+    /// Nothing but time has passed.
     TimePassed,
-    /// A worker says something, or is gone.
+    /// A worker sent something, or is gone.
     Worker(WorkerId, WorkerEvent),
 }
 
 /// What a client does.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClientEvent {
-    /// It wants a job back.
+    /// It cancels a job.
     CancelRequested {
         /// The job.
         key: JobKey,
@@ -239,14 +239,14 @@ pub enum ClientEvent {
     Connected,
     /// Its connection has ended: no client waits for its jobs any more.
     Gone,
-    /// It wants the models changed, as an operator may.
+    /// It asks to change the models, as an operator may.
     ModelsChangeRequested {
         /// Its number for this request.
         request: u64,
         /// The change.
         command: ModelCommand,
     },
-    /// It wants a decision of the pool taken back, as an operator may.
+    /// It asks to release a device or to unblock denylisted jobs, as an operator may.
     ReleaseRequested {
         /// Its number for this request.
         request: u64,
@@ -257,14 +257,14 @@ pub enum ClientEvent {
     Submitted(JobRequest),
 }
 
-/// What a helper process does, or what is wanted of it.
+/// What a helper process does, and whether it is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HelperEvent {
     /// Its process is gone.
     Exited,
     /// It gave a sign of life.
     Heard,
-    /// Its process is of no more use: it has closed its link, or said what it must not.
+    /// Its process is of no use: it has closed its link, or broken the protocol.
     Lost {
         /// In words.
         why: String,
@@ -277,7 +277,7 @@ pub enum HelperEvent {
     Wanted,
 }
 
-/// What a worker says, and what is known of its process.
+/// What a worker sends, and what the shell learns of its process.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WorkerEvent {
     /// It answered one attempt.
@@ -287,10 +287,10 @@ pub enum WorkerEvent {
         /// What came of it.
         result: Result<RunReport, AttemptError>,
     },
-    /// Its process is ending: its first thread has lost its socket. What it said before may still be on
-    /// its way, and what it writes to shared memory may still land.
+    /// Its process is ending: its beacon has closed. Messages that it sent may still arrive, and it may
+    /// still write to shared memory.
     BeaconLost {
-        /// What it has said of its end so far.
+        /// What it has said about its end so far.
         last_words: Option<String>,
     },
     /// It has carried out a command, or failed to.
@@ -304,17 +304,17 @@ pub enum WorkerEvent {
     Exited(Exit),
     /// It gave a sign of life.
     Heard,
-    /// It says which models it has. Before that it has none.
+    /// It reports its models. Before that it has none.
     ModelsReported(Vec<ModelInfo>),
     /// It is tested and waits for work. The device is as it found it.
     Ready(DeviceInfo),
-    /// The device's memory that its process held is free again, after its end.
+    /// The device memory of its process is free again, after its end.
     Reclaimed,
     /// It could not be started at all.
     SpawnFailed {
         /// Why.
         detail: String,
-        /// Whether another try would end the same way: there is no such program, say.
+        /// Whether another try would end the same way: the program does not exist, for example.
         is_final: bool,
     },
 }

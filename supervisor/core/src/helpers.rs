@@ -1,5 +1,5 @@
 //! Helper processes: the gateway and the monitor. Each helper has at most one process while it is wanted.
-//! A process that ends, falls silent or breaks the protocol is replaced, with exponential backoff. If
+//! The core replaces a process that ends, falls silent or breaks the protocol, with exponential backoff. If
 //! SIGKILL does not end a process, the next one starts only when it is gone.
 
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ struct State {
 pub struct HelperStatus {
     /// Its process has given a sign of life, and is there.
     pub is_up: bool,
-    /// It has no process and is to get none.
+    /// It has no process and will get none.
     pub is_off: bool,
     /// Processes that took the place of another.
     pub restarts: u32,
@@ -89,7 +89,7 @@ impl Helpers {
         }
     }
 
-    /// The supervisor was not running for about `gap`: nothing is late because of that.
+    /// The supervisor was not running for about `gap`: extends the timeouts of helpers.
     pub(crate) fn excuse(&mut self, gap: Duration) {
         for state in self.0.values_mut() {
             match &mut state.stage {
@@ -101,7 +101,7 @@ impl Helpers {
         }
     }
 
-    /// When time alone will change something.
+    /// When time alone changes something.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         self.0.values().filter_map(State::wakes_at).min()
     }
@@ -138,7 +138,7 @@ impl State {
     }
 }
 
-/// One helper at one moment.
+/// One helper while an event or a timeout is handled.
 struct Turn<'a, Act> {
     now: Timestamp,
     helper: Helper,
@@ -147,7 +147,7 @@ struct Turn<'a, Act> {
 }
 
 impl<Act: FnMut(Action)> Turn<'_, Act> {
-    fn order(&mut self, action: HelperAction) {
+    fn emit(&mut self, action: HelperAction) {
         (self.act)(Action::Helper(self.helper, action));
     }
 
@@ -155,14 +155,14 @@ impl<Act: FnMut(Action)> Turn<'_, Act> {
         let silent_at = self.now.after(self.state.limits.start);
         self.state.stage = Stage::Running { since: self.now, silent_at };
         self.state.starts += 1;
-        self.order(HelperAction::Start);
+        self.emit(HelperAction::Start);
     }
 
     fn kill(&mut self, since: Timestamp, reason: HelperEnd, is_wanted: bool) {
         let stuck_at = Some(self.now.after(self.state.limits.kill));
         self.state.stage = Stage::Killed { since, stuck_at, is_wanted };
         self.state.is_up = false;
-        self.order(HelperAction::Kill { reason });
+        self.emit(HelperAction::Kill { reason });
     }
 
     fn wanted(&mut self) {
@@ -186,7 +186,7 @@ impl<Act: FnMut(Action)> Turn<'_, Act> {
             (&mut Stage::Running { since, .. }, Some(grace)) => {
                 let kill_at = self.now.after(grace);
                 self.state.stage = Stage::Stopping { since, kill_at, is_wanted: false };
-                self.order(HelperAction::Stop);
+                self.emit(HelperAction::Stop);
             }
             (&mut Stage::Running { since, .. }, None) => {
                 self.kill(since, HelperEnd::Unwanted, false);
@@ -201,7 +201,7 @@ impl<Act: FnMut(Action)> Turn<'_, Act> {
         }
     }
 
-    /// Its process is useless and must end.
+    /// Its process is of no use: kills it.
     fn lost(&mut self, reason: HelperEnd) {
         if let Stage::Running { since, .. } = self.state.stage {
             self.kill(since, reason, true);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use gridpool_core::action::{ATTEMPTS_TOLD_MAX, DeathReport, Disposition, KillReason, Next};
+use gridpool_core::action::{ATTEMPTS_LISTED_MAX, DeathReport, Disposition, KillReason, Next};
 use gridpool_core::event::{Event, ExitStatus, Timestamp, WorkerEvent};
 use gridpool_protocol::exit::worker as exit_code;
 use gridpool_protocol::fault::FaultCode;
@@ -108,7 +108,7 @@ impl Model {
         holds(rule, ok, || format!("{dying:?}, told {told:?}"))?;
         let attempts: Vec<_> =
             told.attempts.iter().map(|lost| (lost.attempt, lost.waited)).collect();
-        let (some, more) = dying.attempts.split_at(dying.attempts.len().min(ATTEMPTS_TOLD_MAX));
+        let (some, more) = dying.attempts.split_at(dying.attempts.len().min(ATTEMPTS_LISTED_MAX));
         let ok = attempts == some && told.attempts_more == more.len();
         let rule = "a_death_is_told_with_all_that_the_worker_had";
         holds(rule, ok, || format!("{dying:?}, told {told:?}"))?;

@@ -21,15 +21,15 @@ use super::slots::Slot;
 use crate::action::Action;
 use crate::event::{Exit, ExitStatus, Timestamp};
 
-/// Attempts that a report names; of more there is a count.
-pub const ATTEMPTS_TOLD_MAX: usize = 16;
+/// Attempts that a report lists; it only counts the others.
+pub const ATTEMPTS_LISTED_MAX: usize = 16;
 
 /// The death of a worker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeathReport {
     /// The worker.
     pub worker: WorkerId,
-    /// Its device as it found it; without a name if it was never READY.
+    /// Its device as it reported it; without a name if it was never READY.
     pub device: DeviceInfo,
     /// How it ended and what it said last.
     pub exit: Exit,
@@ -43,11 +43,11 @@ pub struct DeathReport {
     pub ready_after: Option<Duration>,
     /// Attempts that it answered.
     pub answered: u64,
-    /// Its outstanding attempts, the first [`ATTEMPTS_TOLD_MAX`] of them.
+    /// Its outstanding attempts, the first [`ATTEMPTS_LISTED_MAX`] of them.
     pub attempts: Vec<LostAttempt>,
     /// How many more there were.
     pub attempts_more: usize,
-    /// What the driver has said of the device shortly before, while there was this process.
+    /// What the driver reported about the device shortly before, during the life of this process.
     pub driver: Option<FaultCode>,
     /// Another worker that serves the device now.
     pub served_by: Option<WorkerId>,
@@ -55,7 +55,7 @@ pub struct DeathReport {
     pub next: Next,
 }
 
-/// An attempt that died with its worker.
+/// An attempt that was lost with its worker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LostAttempt {
     /// Which.
@@ -64,7 +64,7 @@ pub struct LostAttempt {
     shard: usize,
     /// Its program or model, in words.
     pub label: Arc<str>,
-    /// Whether it waited behind others and had not begun.
+    /// Whether it waited behind others, so that it never began.
     pub waited: bool,
     /// What becomes of its job.
     pub disposition: Disposition,
@@ -83,7 +83,7 @@ impl LostAttempt {
 pub enum Disposition {
     /// Enough workers have died of it: POISON, as soon as its content is known.
     Denylisted,
-    /// It has had its verdict before this death was known.
+    /// It had its verdict before this death was known.
     Over {
         /// The verdict.
         verdict: Verdict,
@@ -94,14 +94,14 @@ pub enum Disposition {
     Runs(WorkerId),
     /// This shard of it has ended, and the job goes on.
     ShardOver,
-    /// It has ended, and no client waits for it: its client is gone, or its verdict was so long ago that it
-    /// is forgotten.
+    /// It has ended, and no client waits for it: its client is gone, or its verdict is no longer
+    /// remembered.
     Unheard,
-    /// It has this verdict, by this death.
+    /// This death has given it this verdict.
     Verdict(Verdict),
     /// It waits to run again, by itself or with other suspects.
     Waits {
-        /// How many jobs are told apart; none if no job is suspect.
+        /// How many jobs are bisected; 0 if no job is a suspect.
         suspects: usize,
     },
 }
@@ -109,22 +109,22 @@ pub enum Disposition {
 /// What happens to the slot of a dead worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// No process starts there: the pool ends, or has nothing to do.
+    /// No process starts there: the pool ends, or its role has no work.
     Nothing,
-    /// The device is out of service, and tried again after so long; if there is no such time, when an
-    /// operator releases it.
+    /// The device is out of service, and is probed after this time; without one, when an operator releases
+    /// it.
     Out(Option<Duration>),
-    /// The next process starts after so long, once the device's memory is back.
+    /// The next process starts after this time, once the device's memory is free.
     Restart(Duration),
 }
 
 impl Pool {
-    /// A worker has ended: remembers what it had, before that is dealt with.
+    /// A worker has ended: records its attempts, before the pool handles its death.
     pub(super) fn begin_death_report(&mut self, now: Timestamp, index: usize, exit: &Exit) {
         let process = self.slots.process(index);
         let worker = process.worker;
         let all = || process.outstanding().into_iter().flat_map(sent_to);
-        let attempts = all().take(ATTEMPTS_TOLD_MAX).map(|(sent, waited)| LostAttempt {
+        let attempts = all().take(ATTEMPTS_LISTED_MAX).map(|(sent, waited)| LostAttempt {
             attempt: sent.attempt,
             shard: sent.shard,
             label: Arc::clone(&sent.label),
@@ -139,7 +139,7 @@ impl Pool {
         let ready_timeout = self.roles[worker.role].limits.ready_timeout;
         let reason = |why: KillCause| why.reason(process.was_ready(), ready_timeout, &self.config);
         let lived = process.lived(now);
-        // What was said before there was this process is about another.
+        // An earlier report is about another process.
         let longest = self.config.incident_window.min(lived);
         let said = self.devices.at(worker.device).driver_said;
         let said = said.filter(|&(at, _)| now.since(at) <= longest);
@@ -153,7 +153,7 @@ impl Pool {
             ready_after: process.took_start(),
             answered: process.answered_count(),
             attempts: attempts.collect(),
-            attempts_more: all().count().saturating_sub(ATTEMPTS_TOLD_MAX),
+            attempts_more: all().count().saturating_sub(ATTEMPTS_LISTED_MAX),
             driver: said.map(|(_, fault)| fault),
             served_by: None,
             next: Next::Nothing,
@@ -161,7 +161,7 @@ impl Pool {
         self.death = Some((index, report));
     }
 
-    /// The death has been dealt with: adds what has become of that, and tells it.
+    /// The pool has handled the death: adds the outcome, and reports it.
     pub(super) fn complete_death_report(&mut self, now: Timestamp) {
         let Some((index, mut report)) = self.death.take() else { return };
         for lost in &mut report.attempts {
@@ -195,7 +195,7 @@ impl Pool {
         }
     }
 
-    /// The verdict that a job had before, if that is remembered.
+    /// The verdict that a job had before, if it is remembered.
     fn verdict_before(&self, id: JobId) -> Option<Disposition> {
         let receipt = self.verdicts.find_job(id)?;
         let answered = |attempt: &&Attempt| attempt.outcome == AttemptOutcome::Ok;
@@ -205,7 +205,7 @@ impl Pool {
         Some(Disposition::Over { verdict: receipt.verdict, by })
     }
 
-    /// The verdict of a job that has got it by the event that is being handled.
+    /// The verdict that the current event gave to a job.
     fn verdict_just_given(&self, id: JobId) -> Option<Verdict> {
         self.actions.iter().rev().find_map(|action| {
             let Action::Finish { job, receipt, .. } = action else { return None };
@@ -220,7 +220,7 @@ impl Pool {
         }
         match self.devices.at(slot.device).service(slot.role).state() {
             ServiceState::Quarantined { probe_at } => Next::Out(probe_at.map(|at| at.since(now))),
-            // The next one may have started by this very death.
+            // The next process may have started in this same event.
             ServiceState::Open | ServiceState::Probing => {
                 Next::Restart(slot.next_due().map_or(Duration::ZERO, |due| due.since(now)))
             }

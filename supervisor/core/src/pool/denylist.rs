@@ -71,7 +71,7 @@ impl Pool {
         job.deaths += 1;
         let is_enough = job.deaths >= self.config.poison_deaths;
         if job.content == Content::Unknown {
-            job.content = Content::Asked;
+            job.content = Content::Requested;
             self.act(Action::HashContent { job: id });
         }
         is_enough
@@ -90,14 +90,14 @@ impl Pool {
     /// The shell has read the content of a job.
     pub(crate) fn on_hashed(&mut self, now: Timestamp, id: JobId, content: Option<ContentHash>) {
         if let Some(job) = self.jobs.get_mut(id) {
-            job.content = Content::Said(content);
+            job.content = Content::Known(content);
             self.finish_if_hashed(now, id);
         }
     }
 
     fn finish_if_hashed(&mut self, now: Timestamp, id: JobId) {
         let job = &mut self.jobs[id];
-        let Content::Said(content) = job.content else { return };
+        let Content::Known(content) = job.content else { return };
         let Some(mut reason) = job.poison.take() else { return };
         if let Some(content) = content {
             self.denylist.add(content, &job.request);

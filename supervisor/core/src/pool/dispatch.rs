@@ -1,5 +1,5 @@
-//! Which jobs run where: idle workers first, then what may run beside or wait behind others; and what
-//! waits and may run with a job goes with it.
+//! Which jobs run where: on idle workers first, then beside or behind other attempts. Waiting jobs that may
+//! join a dispatch go with it.
 
 use std::sync::Arc;
 
@@ -33,8 +33,8 @@ impl Slot {
 }
 
 impl Pool {
-    /// Sends what may be sent to workers of a role. There is no batching delay: what joins a job was
-    /// waiting.
+    /// Sends workers of a role all that they may take. There is no batching delay: only jobs that already
+    /// wait join a dispatch.
     pub(super) fn dispatch(&mut self, now: Timestamp, role: Role) {
         let limits = self.roles[role].limits;
         while !self.roles[role].queue.is_empty() {
@@ -42,7 +42,7 @@ impl Pool {
             let some_idle = self.slots.of_role(role).any(|(_, slot)| is_idle(slot));
             let for_idle = if some_idle { self.take_for_idle(now, role) } else { None };
             let (chosen, cost_max) = match limits.concurrency {
-                // Those that idle may not have the model that is asked for.
+                // The idle workers may lack the model.
                 Concurrency::Concurrent { attempts_max } => {
                     let chosen = for_idle.or_else(|| self.take_beside(now, role, attempts_max));
                     (chosen, limits.join_cost_max)
@@ -71,9 +71,9 @@ impl Pool {
         Some((position, index))
     }
 
-    /// The very next shard, if it is small and a worker that runs something small may hold it until
-    /// then; and that worker's slot. Were any other shard taken, a large one might wait for ever: a
-    /// worker that is always fed is never idle.
+    /// The very next shard, if it is small and may wait behind a small dispatch; and the slot of that
+    /// worker. Only the very next: otherwise a large shard might wait for ever, for a worker that is always
+    /// fed is never idle.
     fn take_to_feed(
         &mut self,
         now: Timestamp,
@@ -84,12 +84,12 @@ impl Pool {
         let slot_for = |position: Position| {
             let job = &jobs[position.job];
             let shard = job.shard_at(position);
-            // What is sent so early may have to be taken back: that is an attempt. How long it waits at
-            // most is in `feed`.
+            // A kill may take a dispatch back before it begins, and then its jobs run again. `feed` limits
+            // how long it waits.
             if shard.cost > feed_cost_max || !job.request.idempotent {
                 return None;
             }
-            // A device that is about to serve takes it sooner than a busy one.
+            // A device that is about to serve will take it sooner.
             let soon = |slot: &Slot| !avoids(shard, slot.device) && slots.is_near_service(slot);
             if slots.of_role(role).any(|(_, slot)| soon(slot)) {
                 return None;
@@ -106,9 +106,9 @@ impl Pool {
         Some((position, index))
     }
 
-    /// The very next shard that some busy worker with room serves, if it may run beside what that worker
-    /// has; and of the workers that could take it, the one with the fewest attempts. Were any other
-    /// shard taken, one that must run alone might wait for ever.
+    /// The very next shard that a busy worker with room serves, if it may run beside others; and the worker
+    /// with the fewest attempts that can take it. Only the very next: otherwise a shard that must run alone
+    /// might wait for ever.
     fn take_beside(
         &mut self,
         now: Timestamp,
@@ -130,7 +130,7 @@ impl Pool {
             let process = slot.process();
             process.is_some_and(|own| own.takes_beside(now, &self.config, attempts_max).is_some())
         };
-        // Those that no job was passed over for that they could have run.
+        // A worker stays only until it is skipped for a job that it serves.
         let with_room = self.slots.of_role(role).filter(|(_, slot)| has_room(slot));
         let mut open: Vec<_> = with_room.map(|(index, _)| index).collect();
         for position in self.roles[role].queue.in_order() {
@@ -145,7 +145,7 @@ impl Pool {
         None
     }
 
-    /// The worker, of these, that takes a shard beside what it has.
+    /// The worker of `open` that takes a shard beside its attempts.
     fn slot_beside(&self, now: Timestamp, position: Position, open: &[usize]) -> Option<usize> {
         let (slots, config, job) = (&self.slots, &self.config, &self.jobs[position.job]);
         let (role, limits) = (job.role(), &self.roles[job.role()].limits);
@@ -169,8 +169,8 @@ impl Pool {
         with_room.min().map(|(_, _, index)| index)
     }
 
-    /// Sends a shard that was taken from the queue, and what joins it as long as all of that costs
-    /// at most `cost_max`.
+    /// Sends a shard that was taken from the queue, and shards that join it, up to a cost of `cost_max` in
+    /// all.
     fn send(&mut self, now: Timestamp, lead: Position, index: usize, cost_max: u64) {
         let worker = self.slots.process(index).worker;
         let state = &mut self.roles[worker.role];
@@ -186,7 +186,7 @@ impl Pool {
             }
             Concurrency::Exclusive { .. } => JOIN_MAX,
         };
-        // Nothing may run beside what joins nothing.
+        // Nothing may run beside a job that must run alone.
         let may_share = !limits.concurrency.is_concurrent() || joins.is_some();
         let mut next = Some(lead);
         while let Some(position) = next {
@@ -207,7 +207,7 @@ impl Pool {
             let fits = |position: Position| {
                 let job = &jobs[position.job];
                 let shard = job.shard_at(position);
-                // A worker may have died of it since it waits.
+                // A worker may have died of it after it was queued.
                 !job.runs_alone(limits.concurrency)
                     && slot.has_for(job)
                     && dispatch.cost.saturating_add(shard.cost) <= cost_max
@@ -229,13 +229,13 @@ fn avoids(shard: &Shard, device: DeviceId) -> bool {
     shard.avoid == Some(device)
 }
 
-/// Whether a device is about to serve a shard that it is not to avoid, and may have the model for it.
+/// Whether a device will soon be able to take a shard that does not avoid it.
 fn is_near(job: &Job, shard: &Shard, slots: &Slots, slot: &Slot) -> bool {
     !avoids(shard, slot.device) && slots.is_near_service(slot) && slot.may_have_for(job)
 }
 
-/// The slot for a shard among the idle ones: the longest idle, but not on the device that its last
-/// attempt failed on while another is about to be free.
+/// The slot for a shard among the idle ones: the longest idle, but not the device that its last attempt
+/// failed on if another will soon be free.
 fn slot_for(
     job: &Job,
     position: Position,

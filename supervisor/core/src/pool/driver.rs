@@ -1,5 +1,5 @@
-//! What the driver says about a device: Xids, NVML's results, recovery actions. The policy says what is
-//! done; how often that is for one incident is decided here.
+//! What the driver reports about a device: Xids, results of NVML calls, recovery actions. The policy names
+//! the response; this module makes sure that one incident gets it once.
 
 use gridpool_protocol::fault::{FaultCode, Response};
 use gridpool_protocol::ids::{DeviceId, Role, WorkerId};
@@ -12,7 +12,7 @@ use crate::action::{Action, Note, Remark};
 use crate::event::Timestamp;
 
 impl Pool {
-    /// The driver tells of a fault of a device. A worker that ends over it may have brought it about.
+    /// The driver reports a fault of a device. A job that ran there may have caused it.
     pub(crate) fn on_device_fault(&mut self, now: Timestamp, id: DeviceId, fault: FaultCode) {
         let response = self.policy.response(fault);
         let is_expected = self.is_expected(now, id, response);
@@ -22,7 +22,7 @@ impl Pool {
         if let Some(device) = device {
             device.driver_said = Some((now, fault));
         }
-        // What follows the end of a worker is no news.
+        // The loss of a worker brings such reports: no new fault.
         if is_expected {
             return;
         }
@@ -53,8 +53,8 @@ impl Pool {
         }
     }
 
-    /// Whether the driver would say this of a device that has just lost a worker: what it did about
-    /// that one's channels. It is told a time for each, and nothing is left to be done.
+    /// Whether the report follows from a worker that the device has just lost: the driver reports once for
+    /// each channel that it closes.
     fn is_expected(&self, now: Timestamp, id: DeviceId, response: Response) -> bool {
         let follows = match response {
             Response::ExpectedAfterKill | Response::QuarantineOnRepeat | Response::Restart => true,
@@ -72,8 +72,8 @@ impl Pool {
         follows && lost.is_some()
     }
 
-    /// Tells what the driver says of a device. What it says soon after a death is about the worker that
-    /// has died, while there is no other, and is said again for each of its channels.
+    /// Logs what the driver reports. A report soon after a death is about the dead worker if the device has
+    /// no other, and comes again for each of its channels.
     fn remark(
         &mut self,
         now: Timestamp,
@@ -100,13 +100,13 @@ impl Pool {
         self.act(Action::Note(note));
     }
 
-    /// What a worker met speaks against its device: it goes out of service, for every role.
+    /// Takes a device out of service for every role, because of the fault that a worker met.
     pub(super) fn give_up_device(&mut self, now: Timestamp, id: DeviceId, why: &str) {
         self.put_out(now, id, false, KillCause::FreeDevice(Freed::DeviceOut), why);
     }
 
-    /// Takes a device out of service, until it is tried again; if `is_final`, until an operator releases
-    /// it. Its workers end for `cause`.
+    /// Takes a device out of service until it is probed; if `is_final`, until an operator releases it.
+    /// Kills its workers for `cause`.
     fn put_out(
         &mut self,
         now: Timestamp,
@@ -128,7 +128,7 @@ impl Pool {
         });
     }
 
-    /// Ends every worker of a device, whatever its role.
+    /// Kills every worker of a device, whatever its role.
     fn end_all_workers(&mut self, now: Timestamp, id: DeviceId, cause: KillCause, why: &str) {
         self.for_each_role(|pool, role| {
             if !pool.roles[role].is_leaving() {
@@ -139,8 +139,8 @@ impl Pool {
         });
     }
 
-    /// Ends the workers of a device and role. One that takes over from another ends in its turn, before
-    /// it is given anything.
+    /// Kills the workers of a device and role. A standby that takes over meanwhile dies in its turn, before
+    /// it gets a dispatch.
     fn end_workers(&mut self, now: Timestamp, id: DeviceId, role: Role, cause: KillCause) {
         for index in 0..self.slots.len() {
             let slot = &self.slots[index];
@@ -151,7 +151,7 @@ impl Pool {
         }
     }
 
-    /// An operator says that a device is worth a probe.
+    /// An operator wants a device probed now.
     pub(super) fn release_device(&mut self, now: Timestamp, id: DeviceId) {
         let services = self.devices.find_mut(id).into_iter().flat_map(Device::services_mut);
         services.for_each(|(_, service)| service.release(now));

@@ -1,5 +1,5 @@
-//! How processes end, or do not even start: what it was, whose fault, and what follows for the slot, the
-//! service and the jobs. What becomes of an attempt that is lost is in `losses`.
+//! How processes end, or fail to start: the cause, the blame, and what follows for the slot, the service
+//! and the jobs. `losses` decides what happens to lost attempts.
 
 use std::time::Duration;
 
@@ -20,23 +20,22 @@ use crate::config::PoolConfig;
 use crate::event::{Exit, Timestamp};
 use crate::policy::PolicyTable;
 
-/// The end of a process, as it is judged.
+/// The end of a process, with all that decides the blame.
 struct Ending<'a> {
     worker: WorkerId,
     exit: &'a Exit,
     device: DeviceInfo,
-    /// Why the pool killed it; none if it was ending by itself.
+    /// Why the pool killed it; `None` if it was ending by itself.
     cause: Option<KillCause>,
     /// The first sign of the end.
     since: Timestamp,
     was_ready: bool,
     is_changing: bool,
-    /// The pool had asked it to end, and killed it where that was not enough: that says nothing about
-    /// the device.
+    /// The pool had asked it to end, and perhaps killed it when it did not: no evidence against the device.
     was_asked: bool,
-    /// What the policy does about how it ended.
+    /// The policy's response to how it ended.
     of_exit: Response,
-    /// What the policy does about why it ended.
+    /// The policy's response to why it ended.
     response: Response,
 }
 
@@ -61,8 +60,8 @@ impl<'a> Ending<'a> {
         }
     }
 
-    /// The fault that the worker met, or is. None of a process that the pool has ended for the sake of
-    /// its device: that has died of nothing, or of what is noted already.
+    /// The worker's fault. `None` if the pool killed it to free its device, or for a fault of the device,
+    /// which was counted before.
     fn fault(&self) -> Option<FaultCode> {
         match self.cause {
             None => Some(self.exit.fault.unwrap_or_else(|| self.exit.code())),
@@ -70,7 +69,7 @@ impl<'a> Ending<'a> {
         }
     }
 
-    /// What is shown as the last fault of its device, if the worker is at fault.
+    /// The last fault that its device shows, if the worker is at fault.
     fn last_fault(&self, ready_timeout: Duration, config: &PoolConfig) -> Option<String> {
         let Some(cause) = self.cause else {
             return Some(format!("{} died: {}", self.worker, self.exit));
@@ -80,7 +79,7 @@ impl<'a> Ending<'a> {
         Some(why.replacen("its worker", &self.worker.to_string(), 1))
     }
 
-    /// Whose fault it is. `has_suspects`: a worker was lost before with what it ran.
+    /// Whose fault it is. `has_suspects`: a worker was lost before with a job that it ran.
     fn blame(&self, has_suspects: bool) -> Blame {
         match self.cause {
             Some(KillCause::FreeDevice(_) | KillCause::Leaving) => Blame::Pool,
@@ -107,7 +106,7 @@ impl<'a> Ending<'a> {
         [self.response, self.of_exit].contains(&Response::Halt)
     }
 
-    /// What it means for the attempts that it had.
+    /// What the end means for its outstanding attempts.
     fn loss(self, policy: &PolicyTable, ready_timeout: Duration, config: &PoolConfig) -> Loss {
         let kind = match self.cause {
             Some(cause) => cause.loss(policy),
@@ -128,7 +127,7 @@ impl<'a> Ending<'a> {
 }
 
 impl Pool {
-    /// A process is ending: what it was is known when it is gone. A standby takes over now.
+    /// A process is ending: its cause is known when it is gone. A standby takes over now.
     pub(super) fn on_beacon_lost(
         &mut self,
         now: Timestamp,
@@ -167,7 +166,7 @@ impl Pool {
         let response = self.policy.response(code);
         let blame = match response == Response::Restart {
             true => Blame::Device,
-            // The system had no process or descriptor to give: not the device's fault.
+            // The system was out of processes or descriptors: not the device's fault.
             false => Blame::Outside,
         };
         let vacated = Vacated {
@@ -207,7 +206,7 @@ impl Pool {
         }
     }
 
-    /// Notes for the metrics of the next process why this one ended.
+    /// Records why the process ended, for the metrics of the next one.
     fn note_end(&mut self, index: usize, process: &Process, ending: &Ending<'_>) {
         let ready_timeout = self.roles[ending.worker.role].limits.ready_timeout;
         let cause = process.killed().map(|killed| killed.cause);
@@ -219,7 +218,7 @@ impl Pool {
         }
     }
 
-    /// What the death of a process says about its device, and when the next one starts.
+    /// Judges the device by the death of a process, and decides when the next one starts.
     fn judge(&mut self, now: Timestamp, index: usize, process: &Process, ending: &Ending<'_>) {
         let worker = ending.worker;
         if let Some(fault) = ending.fault() {

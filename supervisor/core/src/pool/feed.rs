@@ -1,9 +1,8 @@
 //! How long a dispatch waits in a worker's channel behind another while an idle device could take it.
 //!
-//! The dispatch in front may hang or may honestly be slow. The pool cannot tell, so it does not count
-//! against its jobs. The worker is killed for the sake of what waits, every attempt that it had counts for
-//! nothing, and nothing is sent to wait behind those jobs again. So a job costs a worker this way once;
-//! if it hangs, its deadline ends it.
+//! The front dispatch may hang or may just be slow. The pool cannot tell, so this never counts against its
+//! jobs. The pool kills the worker, none of its attempts counts, and nothing waits behind those jobs again.
+//! So a job costs a worker this way only once; if it hangs, its deadline ends it.
 
 use gridpool_protocol::ids::Role;
 
@@ -15,9 +14,9 @@ use crate::config::Concurrency;
 use crate::event::Timestamp;
 
 impl Pool {
-    /// Kills the workers of a role behind whose front dispatch something has waited too long; whether
-    /// there were any.
-    pub(super) fn free_what_waits(&mut self, now: Timestamp, role: Role) -> bool {
+    /// Kills the workers of a role whose second dispatch has waited too long. Returns whether there were
+    /// any.
+    pub(super) fn expire_feeds(&mut self, now: Timestamp, role: Role) -> bool {
         let mut killed = false;
         for index in 0..self.slots.len() {
             let slot = &self.slots[index];
@@ -37,8 +36,8 @@ impl Pool {
         killed
     }
 
-    /// When the second dispatch of a worker has waited for long enough, if a device that may take any of
-    /// it idles and still would by then. The front dispatch has run for at least as long.
+    /// When a worker's second dispatch has waited too long, if an idle worker could take any of it and is
+    /// not silent by then. The front dispatch has run for at least as long.
     pub(super) fn feed_timeout_of(&self, slot: &Slot) -> Option<Timestamp> {
         let Concurrency::Exclusive { feed_timeout, .. } = self.roles[slot.role].limits.concurrency
         else {
@@ -49,7 +48,7 @@ impl Pool {
         let ends = second.since.after(feed_timeout);
         let may_take = |other: &Process| {
             second.sent.iter().any(|sent| {
-                // A job that was cut off waits no more.
+                // A job that was cut off waits for nothing.
                 let Some(job) = self.jobs.get(sent.attempt.job) else { return false };
                 let Some(shard) = job.shard_of(sent.attempt) else { return false };
                 job.shards[shard].avoid != Some(other.worker.device)

@@ -19,13 +19,13 @@ use crate::event::{JobRequest, Timestamp, Work};
 /// nothing are left out first.
 const ATTEMPTS_SHOWN_MAX: usize = 128;
 
-/// What is known of what a job is.
+/// What the core knows of a job's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// The shell was asked, and has not said.
-    Asked,
-    /// What the shell said; `None` if it could not be read.
-    Said(Option<ContentHash>),
+    /// The core has asked for its hash.
+    Requested,
+    /// Its hash; `None` if the shell could not read it.
+    Known(Option<ContentHash>),
     /// The core has not asked.
     Unknown,
 }

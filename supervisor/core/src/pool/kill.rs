@@ -135,7 +135,7 @@ impl Pool {
             let kind = cause.loss(&self.policy);
             let detail = why.clone();
             let loss = Loss { device, kind, detail, why, may_write: false, since: now };
-            self.move_what_may(now, worker, outstanding, &loss);
+            self.requeue_at_once(now, worker, outstanding, &loss);
         }
         self.slots.process_mut(index).may_still_answer(outstanding);
         self.devices.at_mut(worker.device).loses(now, worker);

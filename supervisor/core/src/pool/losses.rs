@@ -1,6 +1,6 @@
 //! Attempts that end without an answer: which job a death is evidence against, which attempts are retried,
 //! and which jobs end. The attempts of a dying worker are handled twice: at once, where a retry can do no
-//! harm, and again when the process is gone and the cause of its death is known.
+//! harm, and again when the process is gone and the cause of death is known.
 
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{AttemptId, JobId, WorkerId};
@@ -16,17 +16,17 @@ use crate::event::Timestamp;
 pub(super) struct Loss {
     pub(super) device: DeviceInfo,
     pub(super) kind: LossKind,
-    /// What is said of it in a receipt.
+    /// For the receipt of each attempt.
     pub(super) detail: String,
-    /// What is said of it as the reason of a verdict.
+    /// For the reason of a verdict.
     pub(super) why: String,
-    /// The process is still there and may write to its jobs' places of the result.
+    /// The process still exists and may write its jobs' results to shared memory.
     pub(super) may_write: bool,
-    /// The first sign of it.
+    /// The first sign of the loss.
     pub(super) since: Timestamp,
 }
 
-/// What it speaks against.
+/// What the loss counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LossKind {
     /// It ended by itself; the flag says whether that is evidence against the one job that it ran.
@@ -42,7 +42,7 @@ pub(super) enum LossKind {
 }
 
 impl LossKind {
-    /// The same where the worker had more to do than its jobs.
+    /// The same for a worker that was changing its models: its death may have another cause than its job.
     pub(super) fn without_evidence(self) -> Self {
         match self {
             Self::Died { .. } => Self::Died { evidence: false },
@@ -58,7 +58,7 @@ impl LossKind {
         }
     }
 
-    /// Whether no attempt had to do with it: none counts, and no job is suspect.
+    /// Whether no attempt caused it: none counts, and no job is a suspect.
     fn costs_nothing(self) -> bool {
         match self {
             Self::Freed | Self::Unbegun => true,
@@ -76,8 +76,8 @@ impl LossKind {
 }
 
 impl Pool {
-    /// A worker is ending and not gone yet. What another attempt cannot disturb waits again at once.
-    pub(super) fn move_what_may(
+    /// A worker is ending but not gone. Queues again at once the attempts whose retry it cannot disturb.
+    pub(super) fn requeue_at_once(
         &mut self,
         now: Timestamp,
         worker: WorkerId,
@@ -100,7 +100,7 @@ impl Pool {
             if loss.kind.costs_nothing() {
                 sent.moved = true;
                 self.preempt(now, sent.attempt, loss);
-            } else if shared || self.may_die_again(id, worker) {
+            } else if shared || self.may_retry_unexplained(id, worker) {
                 sent.moved = true;
                 self.lose(sent.attempt, loss, shared);
                 self.enqueue(id, 0);
@@ -108,9 +108,9 @@ impl Pool {
         }
     }
 
-    /// Whether a job that ran alone may be retried before the cause of its worker's death is known. It may
-    /// not if this death, with others whose cause is unknown, could be enough for the verdict POISON.
-    fn may_die_again(&self, id: JobId, dying: WorkerId) -> bool {
+    /// Whether a job that ran alone may be retried before the cause of its worker's death is known: not if
+    /// this death, with others whose cause is unknown, could be enough for the verdict POISON.
+    fn may_retry_unexplained(&self, id: JobId, dying: WorkerId) -> bool {
         let others = self.slots.processes().filter(|process| process.worker != dying);
         let killed = others.filter(|process| process.killed().is_some());
         let moved = killed.filter_map(|process| process.outstanding()?.moved_alone());
@@ -121,8 +121,8 @@ impl Pool {
         tries < self.config.attempts_max && job.deaths + pending + 1 < self.config.poison_deaths
     }
 
-    /// A worker is gone, and with it what it had not answered. Only what it was running is suspect: the
-    /// second dispatch had not begun.
+    /// A worker is gone, and its outstanding attempts are lost. Only the front dispatch is suspect: the
+    /// second had not begun.
     pub(super) fn on_lost(
         &mut self,
         now: Timestamp,
@@ -132,7 +132,8 @@ impl Pool {
     ) {
         self.split_suspects(&mut outstanding, loss.kind);
         let Outstanding { front, second, .. } = outstanding;
-        // First, so that a job that ends with its front shard finds the others back in the queue.
+        // The second dispatch first: a job that ends with its front shard must find its other shards in the
+        // queue.
         for sent in second.into_iter().flat_map(|dispatch| dispatch.sent).filter(|sent| !sent.moved)
         {
             self.preempt(now, sent.attempt, loss);
@@ -170,7 +171,7 @@ impl Pool {
         }
     }
 
-    /// The cause of a worker's death is known. Its job was retried meanwhile, and may have its verdict.
+    /// The cause of a worker's death is known. Its job was retried meanwhile, and may have ended.
     fn on_death_explained(
         &mut self,
         now: Timestamp,
@@ -188,7 +189,7 @@ impl Pool {
     }
 
     fn on_attempt_lost(&mut self, now: Timestamp, attempt: AttemptId, loss: &Loss, alone: bool) {
-        // A job that was cut off has its verdict, or waits for it.
+        // A job that was cut off has its verdict, or is about to get it.
         let Some(id) = self.jobs.running(attempt) else { return };
         let shard = self.lose(attempt, loss, !alone);
         if loss.kind == LossKind::Killed {
@@ -216,8 +217,8 @@ impl Pool {
         shard
     }
 
-    /// An attempt ended because of another one, or of its device. It counts for nothing; its shard waits
-    /// again, if it may run twice.
+    /// An attempt ended because of another one, or of its device. It does not count; its shard waits again,
+    /// if the job may run twice.
     fn preempt(&mut self, now: Timestamp, attempt: AttemptId, loss: &Loss) {
         let Some(id) = self.jobs.running(attempt) else { return };
         let job = &mut self.jobs[id];
@@ -226,7 +227,7 @@ impl Pool {
         self.roles[job.role()].meters.ended(AttemptOutcome::Preempted);
         job.preempted(shard, loss.device.clone(), loss.detail.clone());
         if loss.kind == LossKind::Unbegun && !job.orphaned {
-            // Even one that may not run twice.
+            // Even a job that must not run twice: this attempt never began.
             return self.enqueue(id, shard);
         }
         match loss.may_write && job.has_a_place() && !job.orphaned {
@@ -235,7 +236,8 @@ impl Pool {
         }
     }
 
-    /// A process that cannot be killed may still write to the place of the result: no other attempt may.
+    /// A process that cannot be killed may still write the result to shared memory: no other attempt may
+    /// run.
     fn give_up_job(&mut self, now: Timestamp, id: JobId, loss: &Loss) {
         self.end_early(now, id, AttemptOutcome::Preempted);
         let reason = format!("{}, and may still write to the place of the result", loss.why);
@@ -264,17 +266,16 @@ impl Pool {
         self.finish(now, id, Verdict::Failed, reason);
     }
 
-    /// Gives the verdict of a job without a shard that waits or runs: each was answered, or its client is
-    /// gone.
+    /// Gives a job its verdict if no shard waits or runs: each was answered, or the client is gone.
     pub(super) fn finish_if_ended(&mut self, now: Timestamp, id: JobId) {
         if self.jobs[id].has_ended() {
             self.finish(now, id, Verdict::Ok, String::new());
         }
     }
 
-    /// Cuts off the attempts of a job that are running, before it gets its verdict. They have a grace;
-    /// if one of its shards failed, the others have all the time that the job had. They come to their end
-    /// as any shard does, and nothing else on their workers is to be lost for that one.
+    /// Cuts off the running attempts of a job, before it gets its verdict. Each has a grace to finish. If
+    /// another shard of the job failed, the grace lasts until the job's deadline: healthy attempts end by
+    /// themselves, and a kill would cost other jobs on their workers.
     pub(super) fn end_early(&mut self, now: Timestamp, id: JobId, outcome: AttemptOutcome) {
         let job = &mut self.jobs[id];
         let state = &mut self.roles[job.role()];
@@ -283,7 +284,7 @@ impl Pool {
             true => job.deadline.since(now).max(limits.cancel_grace),
             false => limits.cancel_grace,
         };
-        // When a client went, all that it had running was withdrawn.
+        // The attempts of an orphan were withdrawn when its client went.
         let withdraws = limits.concurrency.is_concurrent() && !job.orphaned;
         for (shard, attempt, worker) in job.running().collect::<Vec<_>>() {
             let index = self.slots.find(worker).expect("a running attempt's worker has a slot");
@@ -297,8 +298,8 @@ impl Pool {
         }
     }
 
-    /// SIGKILL had no effect in time: something is stuck in the kernel. The device is out of service, as
-    /// the policy always has it, and not tried again before this process has ended.
+    /// SIGKILL had no effect in time: the process is stuck in the kernel. The device goes out of service,
+    /// whatever the policy, and is not probed before this process has ended.
     pub(super) fn give_up_process(&mut self, now: Timestamp, index: usize) {
         let process = self.slots.process_mut(index);
         let (worker, device) = (process.worker, process.device_info());

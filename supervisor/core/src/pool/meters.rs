@@ -1,6 +1,5 @@
-//! What is counted of the work of a role, beside the sums of `status`: how workers and attempts ended, how
-//! long things took, what was done on each device. Only counts: nothing is decided by it. Counting
-//! allocates nothing.
+//! Counts of a role's work beyond those in `status`: how workers and attempts ended, how long things took,
+//! what each device did. No decision depends on them. Counting allocates nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use super::{Pool, micros};
 use crate::action::Assignment;
 use crate::event::{Exit, ExitStatus, Timestamp};
 
-/// In seconds.
+/// One microsecond in seconds.
 const MICROSECOND: f64 = 1e-6;
 
 /// Sums of one role.
@@ -50,7 +49,7 @@ impl Meters {
         }
     }
 
-    /// Attempts go to a worker together.
+    /// A worker is sent attempts together.
     pub(super) fn dispatched(&mut self, attempts: &[Assignment]) {
         let items = attempts.iter().map(|sent| f64::from(sent.shard.len())).sum();
         let count = u32::try_from(attempts.len()).unwrap_or(u32::MAX);
@@ -68,19 +67,19 @@ impl Meters {
         }
     }
 
-    /// An attempt has ended so.
+    /// An attempt has ended with this outcome.
     pub(super) fn ended(&mut self, outcome: AttemptOutcome) {
         *self.ended.entry(outcome).or_default() += 1;
     }
 
-    /// A process was ordered, perhaps in the place of one that has ended so.
+    /// A process is starting; `end` is how the one before it ended.
     pub(super) fn spawned(&mut self, is_restart: bool, end: &mut End) {
         if let Some(reason) = end.reason.take().filter(|_| is_restart) {
             *self.restarts.entry(reason).or_default() += 1;
         }
     }
 
-    /// A process is READY, in the place of one that has ended so.
+    /// A process is READY; `end` is how the one before it ended.
     pub(super) fn ready(&mut self, now: Timestamp, took: Option<Duration>, end: &mut End) {
         if let Some(took) = took {
             self.sums.histograms.start.observe_time(took);
@@ -91,25 +90,26 @@ impl Meters {
     }
 }
 
-/// What is known of the end of a slot's process until the next one is there.
+/// How a slot's process ended, kept until the next one is READY.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct End {
     reason: Option<RestartReason>,
-    /// The first sign of the loss since which none was READY.
+    /// The first sign of the first loss since a process was READY.
     lost_at: Option<Timestamp>,
 }
 
 impl End {
-    /// It has ended, and there was a first sign of that, or could not be started.
+    /// A process ended, or did not start: at `since` came the first sign of that.
     pub(super) fn by(&mut self, since: Timestamp, reason: RestartReason) {
         self.lost_at.get_or_insert(since);
         self.reason = Some(reason);
     }
 }
 
-/// What ended a process; `killed` is why the pool did, if it did. `None` if it was to end for good.
+/// What ended a process; `killed` is why the pool killed it, if it did. `None` if the pool wanted it to
+/// end.
 pub(super) fn reason(killed: Option<KillReason>, exit: &Exit) -> Option<RestartReason> {
-    /// SIGKILL. The pool notes its own: without such a note, another process sent it.
+    /// SIGKILL. If the pool did not send it, another process did.
     const KILL: i32 = 9;
     if let Some(killed) = killed.filter(|&why| why != KillReason::BeaconLost) {
         return killed.restart();
@@ -125,20 +125,19 @@ pub(super) fn reason(killed: Option<KillReason>, exit: &Exit) -> Option<RestartR
     })
 }
 
-/// Adds what a worker answered to what was done on its device. The shell has
-/// [checked](RunReport::check) it.
+/// Adds an answer to the work of its device. The shell has [checked](RunReport::check) it.
 pub(super) fn note(work: &mut DeviceWork, result: &Result<RunReport, AttemptError>) {
     work.attempts += 1;
     let Ok(report) = result else { return };
     work.h2d_bytes = work.h2d_bytes.saturating_add(report.h2d_bytes);
     work.d2h_bytes = work.d2h_bytes.saturating_add(report.d2h_bytes);
-    // Each of those that share a launch reports all of it: what it did of that goes by its items.
+    // Each attempt that shares a launch reports all of it: its share goes by its items.
     let share = match (report.items, report.joined_items) {
         (items, all) if items > 0 && items < all => f64::from(items) / f64::from(all),
         _ => 1.0,
     };
     if let Some(infer) = &report.infer {
-        // A run of a model is no launch of a kernel, and its time not the device's alone.
+        // A run of a model is not a kernel launch, and its time is not device time alone.
         work.runs += f64::from(infer.runs) * share;
         work.run_s += infer.device_us * MICROSECOND * share;
         return;
@@ -149,37 +148,37 @@ pub(super) fn note(work: &mut DeviceWork, result: &Result<RunReport, AttemptErro
     }
 }
 
-/// How often which fault was met: every one that a table names and, for each family, all others, from 0
-/// on, so that the first is seen as one more. No fault adds a row.
+/// How often each fault occurred: one row for each fault that a table names, and one for all others of a
+/// family. Rows start at 0, so that an alert sees the first fault; no fault adds a row.
 #[derive(Clone, Debug)]
 pub(super) struct Faults(BTreeMap<FaultCode, u64>);
 
 impl Default for Faults {
     fn default() -> Self {
         let others = FaultCode::others().map(|(other, _)| other);
-        let all = FaultCode::listed().filter(|&fault| fault != GOOD_NEWS).chain(others);
+        let all = FaultCode::listed().filter(|&fault| fault != NOT_A_FAULT).chain(others);
         Self(all.map(|fault| (fault, 0)).collect())
     }
 }
 
-/// That no action is needed any more.
-const GOOD_NEWS: FaultCode = FaultCode::Recovery(0);
+/// NVML's recovery action `none`: not a fault.
+const NOT_A_FAULT: FaultCode = FaultCode::Recovery(0);
 
 impl Faults {
-    /// One more.
+    /// Counts a fault.
     pub(super) fn note(&mut self, fault: FaultCode) {
-        if fault != GOOD_NEWS {
+        if fault != NOT_A_FAULT {
             *self.0.entry(bounded(fault)).or_default() += 1;
         }
     }
 
-    /// Each fault, and how often it was met.
+    /// Each fault, and how often it occurred.
     pub(super) fn rows(&self) -> Vec<(FaultCode, u64)> {
         self.0.iter().map(|(&fault, &count)| (fault, count)).collect()
     }
 }
 
-/// The fault, or what stands for all of its family that no table names: a driver may say any number.
+/// The row of a fault: its own, or its family's for all others. A driver may report any number.
 fn bounded(fault: FaultCode) -> FaultCode {
     if FaultCode::listed().any(|listed| listed == fault) {
         return fault;
@@ -190,7 +189,7 @@ fn bounded(fault: FaultCode) -> FaultCode {
 }
 
 impl Pool {
-    /// What was counted: for each role, for each device and role, and faults.
+    /// The metrics of each role, of each device and role, and of faults.
     pub(crate) fn metrics(
         &self,
         now: Timestamp,

@@ -1,5 +1,5 @@
-//! What a worker was sent and has not answered: the dispatch that it runs, and at most one more that
-//! waits in its channel. Knows attempts and times; may not know jobs.
+//! What a worker was sent and has not answered: the dispatch that it runs, and at most one more that waits
+//! in its channel. Knows attempts and times; must not know jobs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +13,18 @@ use crate::event::Timestamp;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sent {
     pub(super) attempt: AttemptId,
-    /// The shard of its job that it is about.
+    /// The shard of its job.
     pub(super) shard: usize,
     /// Its program or model, in words.
     pub(super) label: Arc<str>,
     /// When it was sent.
     pub(super) since: Timestamp,
-    /// Bytes of its payload that lie in the channel.
+    /// Bytes of its payload in the channel.
     inline_bytes: u64,
-    /// Set once its job has a verdict: the worker dies if it has not answered by then, for the sake of
-    /// what came of it. Counts in the front dispatch alone.
+    /// Set once its job has a verdict: if it is not answered by then, the pool kills the worker, with this
+    /// outcome as the reason. Has an effect only in the front dispatch.
     free_at: Option<(Timestamp, AttemptOutcome)>,
-    /// Its shard waits again, or runs elsewhere: the worker is dying, and nothing that it says of the
-    /// attempt has an effect.
+    /// Its shard waits again, or runs elsewhere: the worker is dying, and its answer will have no effect.
     pub(super) moved: bool,
 }
 
@@ -33,15 +32,14 @@ pub(super) struct Sent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Dispatch {
     pub(super) sent: Vec<Sent>,
-    /// Of all attempts that were sent, those answered included.
+    /// The sum over all its attempts, those already answered included.
     pub(super) cost: u64,
     /// When it was sent.
     pub(super) since: Timestamp,
-    /// Whether another dispatch may wait behind it, or run beside it: only if it may be ended for the
-    /// sake of that one.
+    /// Whether another dispatch may wait behind it or run beside it: only if it may be ended early.
     pub(super) may_lead: bool,
-    /// Whether a worker was lost with one of its jobs before: if this one is too, that says nothing
-    /// about the device.
+    /// Whether a worker was lost with one of its jobs before: then another loss is no evidence against the
+    /// device.
     pub(super) has_suspects: bool,
 }
 
@@ -71,12 +69,12 @@ impl Dispatch {
         self.has_suspects |= is_suspect;
     }
 
-    /// Bytes of all that is not answered that may still lie in the channel.
+    /// Bytes of unanswered attempts that may still be in the channel.
     pub(super) fn inline_bytes(&self) -> u64 {
         self.sent.iter().map(|sent| sent.inline_bytes).sum()
     }
 
-    /// Others run beside it from now on.
+    /// Adds another dispatch, whose attempts run beside its own.
     pub(super) fn absorb(&mut self, other: Self) {
         let Self { sent, cost, since: _, may_lead, has_suspects } = other;
         self.sent.extend(sent);
@@ -91,11 +89,11 @@ impl Dispatch {
     }
 }
 
-/// What came of an answer.
+/// Whether an answer was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answered {
-    /// The front dispatch had it. With `is_last` the worker has nothing left; if it was `moved`, the
-    /// answer comes too late.
+    /// The front dispatch had the attempt. `is_last`: the worker has nothing left. `moved`: the answer
+    /// comes too late.
     Known { is_last: bool, moved: bool },
     /// The front dispatch has no such attempt, or had its answer already.
     Unknown,
@@ -125,8 +123,8 @@ impl Outstanding {
         Self { front, second: None, is_split: false }
     }
 
-    /// Strikes an answered attempt off. With the last of the front dispatch the second one begins: what
-    /// was cut off in it has `grace` from now on, or longer if it was given longer.
+    /// Removes an answered attempt. After the last of the front dispatch, the second begins: its attempts
+    /// that were cut off have at least `grace` from now on.
     pub(super) fn answer(
         &mut self,
         now: Timestamp,
@@ -151,7 +149,7 @@ impl Outstanding {
         Answered::Known { is_last: false, moved }
     }
 
-    /// The attempt's job has its verdict; its place must be free at `at`.
+    /// The attempt's job has its verdict; the worker must finish the attempt by `at`.
     pub(super) fn cut_off(&mut self, attempt: AttemptId, at: Timestamp, outcome: AttemptOutcome) {
         let second = self.second.iter_mut().flat_map(|dispatch| &mut dispatch.sent);
         let mut all = self.front.sent.iter_mut().chain(second);
@@ -159,13 +157,13 @@ impl Outstanding {
         sent.expect("a running attempt is outstanding").free_at = Some((at, outcome));
     }
 
-    /// When the worker must die, if what was cut off in the front dispatch is not answered by then, and
-    /// over what that was.
+    /// When the worker must be killed, unless the attempt that was cut off is answered by then; and with
+    /// which outcome it was cut off.
     pub(super) fn free_at(&self) -> Option<(Timestamp, AttemptOutcome)> {
         self.front.sent.iter().filter_map(|sent| sent.free_at).min_by_key(|&(at, _)| at)
     }
 
-    /// The supervisor was not running for about `gap`: nothing is late because of that.
+    /// The supervisor was not running for about `gap`: extends its timeouts.
     pub(super) fn excuse(&mut self, gap: Duration) {
         for dispatch in [Some(&mut self.front), self.second.as_mut()].into_iter().flatten() {
             dispatch.since = dispatch.since.after(gap);
@@ -176,7 +174,7 @@ impl Outstanding {
         }
     }
 
-    /// The one job that a death would speak against, if the worker is dying and it was moved.
+    /// The one job that a death would be evidence against, if its attempt was moved.
     pub(super) fn moved_alone(&self) -> Option<JobId> {
         match self.front.sent.as_slice() {
             [Sent { attempt, moved: true, .. }] => Some(attempt.job),

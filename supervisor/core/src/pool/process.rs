@@ -1,5 +1,5 @@
-//! One worker process, from its spawn to its end: its stage, its outstanding attempts, and when it was
-//! last heard. Knows times and attempts; may not know jobs, or other processes.
+//! One worker process, from its spawn to its end: its stage, its outstanding attempts, and when it was last
+//! heard. Knows times and attempts; must not know jobs, or other processes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use super::outstanding::{Answered, Dispatch, Outstanding};
 use crate::config::{Concurrency, PoolConfig};
 use crate::event::Timestamp;
 
-/// How far a process is, with the data of that stage alone.
+/// The stage of a process, with the data of that stage alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It was ordered; it must be READY in time.
+    /// It was spawned, and must be READY in time.
     Starting { ready_by: Timestamp },
-    /// READY, beside one that serves.
+    /// READY, while another process serves.
     Standby,
-    /// Idle, and the one of its device and role that serves.
+    /// The active worker, and idle.
     Ready { since: Timestamp },
-    /// Running what it was sent.
+    /// The active worker, with outstanding attempts.
     Busy(Outstanding),
-    /// Asked to end: because the pool ends, or because there is nothing to do.
+    /// Asked to end, because the pool ends or its role has no work.
     Stopping { kill_at: Timestamp },
     /// SIGKILL was sent.
     Killed(Killed),
@@ -36,17 +36,17 @@ pub(super) enum Stage {
 pub(super) struct Killed {
     pub(super) cause: KillCause,
     pub(super) since: Timestamp,
-    /// When it counts as unkillable; none once it does.
+    /// When it will count as unkillable; `None` once it does.
     give_up_at: Option<Timestamp>,
     /// What it may still answer.
     outstanding: Option<Outstanding>,
 }
 
-/// What a process has said of itself when it was READY.
+/// What a process reported when it was READY.
 #[derive(Clone, Debug)]
 struct Introduced {
     device: DeviceInfo,
-    /// From the order to start it.
+    /// From its spawn.
     took: Duration,
 }
 
@@ -56,10 +56,10 @@ pub(super) struct Process {
     pub(super) worker: WorkerId,
     stage: Stage,
     pub(super) heard: Timestamp,
-    /// The models that it has, and how often it has said that.
+    /// The models that it has.
     pub(super) models: BTreeSet<Arc<str>>,
     pub(super) models_told: u32,
-    /// It changes its models: what it dies of meanwhile speaks against no job.
+    /// It is changing its models: its death would be no evidence against a job.
     pub(super) is_changing: bool,
     started: Timestamp,
     introduced: Option<Introduced>,
@@ -70,7 +70,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// A process that is ordered now.
+    /// A process that is spawned now.
     pub(super) fn new(now: Timestamp, worker: WorkerId, ready_timeout: Duration) -> Self {
         Self {
             worker,
@@ -100,7 +100,7 @@ impl Process {
         self.introduced.as_ref().map(|introduced| introduced.took)
     }
 
-    /// Its device as it found it; without a name if it was never READY.
+    /// Its device as it reported it; without a name if it was never READY.
     pub(super) fn device_info(&self) -> DeviceInfo {
         let device = self.introduced.as_ref().map(|introduced| introduced.device.clone());
         device.unwrap_or_else(|| DeviceInfo {
@@ -112,13 +112,13 @@ impl Process {
         })
     }
 
-    /// Its device's name and UUID, once it has said them.
+    /// Its device's name and UUID, once it has reported them.
     pub(super) fn device_names(&self) -> Option<(&str, &str)> {
         let device = &self.introduced.as_ref()?.device;
         Some((&device.name, &device.uuid))
     }
 
-    /// How long ago it was ordered.
+    /// How long ago it was spawned.
     pub(super) fn lived(&self, now: Timestamp) -> Duration {
         now.since(self.started)
     }
@@ -127,17 +127,17 @@ impl Process {
         self.answered
     }
 
-    /// Whether its end says something about its device: it served, or was to be the first that does.
+    /// Whether it was ever the active worker.
     pub(super) fn has_served(&self) -> bool {
         self.served
     }
 
-    /// Whether it is the one that runs jobs.
+    /// Whether it is the active worker.
     pub(super) fn serves(&self) -> bool {
         matches!(self.stage, Stage::Busy(_) | Stage::Ready { .. })
     }
 
-    /// Whether it serves and has nothing to do.
+    /// Whether it is the active worker, and idle.
     pub(super) fn is_ready_and_idle(&self) -> bool {
         matches!(self.stage, Stage::Ready { .. })
     }
@@ -150,7 +150,7 @@ impl Process {
         self.stage == Stage::Standby
     }
 
-    /// Whether the pool has ended it, or asked it to end.
+    /// Whether the pool has killed it, or asked it to end.
     pub(super) fn is_ending(&self) -> bool {
         matches!(self.stage, Stage::Killed(_) | Stage::Stopping { .. })
     }
@@ -173,14 +173,14 @@ impl Process {
         now.since(self.heard) < config.heartbeat_suspect
     }
 
-    /// Since when it could take a job, if it could take one now.
+    /// Since when it is idle, if it may be sent a job now.
     pub(super) fn idle_since(&self, now: Timestamp, config: &PoolConfig) -> Option<Timestamp> {
         let Stage::Ready { since } = self.stage else { return None };
         self.is_heard(now, config).then_some(since)
     }
 
-    /// What its dispatch costs, if it may be sent a second one behind it: it is heard, has one that is
-    /// soon over or may be ended, and will not be killed for the sake of its device.
+    /// The cost of its dispatch, if a second may wait behind it: the worker is heard, and the dispatch is
+    /// small, may be ended early and is not cut off.
     pub(super) fn feeds_behind(
         &self,
         now: Timestamp,
@@ -197,7 +197,7 @@ impl Process {
         may.then_some(front.cost)
     }
 
-    /// Its dispatch, if more attempts may run beside it: it was heard lately, and no job is a suspect.
+    /// Its dispatch, if more attempts may run beside it: the worker is heard, and no job is a suspect.
     pub(super) fn takes_beside(
         &self,
         now: Timestamp,
@@ -209,7 +209,7 @@ impl Process {
         may.then_some(front)
     }
 
-    /// What it was sent and has not answered.
+    /// Its outstanding attempts.
     pub(super) fn outstanding(&self) -> Option<&Outstanding> {
         match &self.stage {
             Stage::Busy(outstanding) => Some(outstanding),
@@ -226,7 +226,7 @@ impl Process {
         outstanding_of(self.stage)
     }
 
-    /// A dispatch was sent to it, which runs beside what it has if it runs several attempts at a time.
+    /// It was sent a dispatch. If it is busy, the dispatch runs beside its attempts or waits behind them.
     pub(super) fn send(&mut self, dispatch: Dispatch, concurrency: Concurrency) {
         let worker = self.worker;
         match &mut self.stage {
@@ -244,8 +244,8 @@ impl Process {
         }
     }
 
-    /// The job of an attempt has its verdict, this is its outcome. The worker has `grace` to come to the
-    /// attempt's end; if the job is late and nothing else is on an exclusive worker, none.
+    /// The job of an attempt has its verdict. The worker has `grace` to finish the attempt; an exclusive
+    /// worker has none if the job is late and it has no other.
     pub(super) fn cut_off(
         &mut self,
         now: Timestamp,
@@ -261,7 +261,7 @@ impl Process {
                 let at = if at_once { now } else { now.after(grace) };
                 outstanding.cut_off(attempt, at, outcome);
             }
-            // It dies anyway, or cannot.
+            // It is dying, or unkillable.
             Stage::Killed(_) => {}
             Stage::Ready { .. }
             | Stage::Standby
@@ -270,7 +270,7 @@ impl Process {
         }
     }
 
-    /// It has answered an attempt. One that is being killed may: the answer counts, the process ends.
+    /// It has answered an attempt. The answer of a process that is being killed counts too.
     pub(super) fn answer(
         &mut self,
         now: Timestamp,
@@ -299,13 +299,13 @@ impl Process {
         answered
     }
 
-    /// It is READY, and stands by.
+    /// It is READY, and a standby until it serves.
     pub(super) fn ready(&mut self, now: Timestamp, device: DeviceInfo) {
         self.introduced = Some(Introduced { device, took: now.since(self.started) });
         self.stage = Stage::Standby;
     }
 
-    /// From now on it is the one that runs jobs.
+    /// It is the active worker from now on.
     pub(super) fn serve(&mut self, now: Timestamp) {
         self.served = true;
         self.stage = Stage::Ready { since: now };
@@ -316,7 +316,7 @@ impl Process {
         self.stage = Stage::Stopping { kill_at };
     }
 
-    /// SIGKILL is sent to it. The caller handles the attempts that this returns, and [gives
+    /// It is sent SIGKILL. The caller handles the attempts that this returns, and [gives
     /// back](Self::may_still_answer) those that it may still answer.
     pub(super) fn kill(
         &mut self,
@@ -343,7 +343,7 @@ impl Process {
         Some((killed.clone(), outstanding))
     }
 
-    /// The next moment at which time alone changes something here.
+    /// When time alone changes something here.
     pub(super) fn wakes_at(&self, config: &PoolConfig) -> Option<Timestamp> {
         let silent = self.heard.after(config.heartbeat_kill);
         match &self.stage {
@@ -357,7 +357,7 @@ impl Process {
         }
     }
 
-    /// The supervisor was not running for about `gap`: nothing is late because of that.
+    /// The supervisor was not running for about `gap`: extends its timeouts.
     pub(super) fn excuse(&mut self, now: Timestamp, gap: Duration) {
         self.heard = now;
         match &mut self.stage {
@@ -372,7 +372,7 @@ impl Process {
         }
     }
 
-    /// Its stage, in the words of the interface.
+    /// Its stage, as `status` shows it.
     pub(super) fn shown_state(&self) -> WorkerState {
         match &self.stage {
             Stage::Busy(_) => WorkerState::Busy,

@@ -1,13 +1,13 @@
-//! The jobs that wait for workers of one role, and which is next: a fair share of the devices for every
-//! client, whatever it submits.
+//! The jobs that wait for workers of one role, and which is next. Every client gets a fair share of the
+//! devices, whatever it submits.
 //!
-//! Each client has a clock that runs with the work done for it. The client whose clock is furthest
-//! behind goes next. One that comes back from idleness starts where the others are: no earlier than
-//! the job that went last, nor than any client that waits. So no client saves up a claim (start-time
-//! fair queueing). Within a client the order is priority, then acceptance, then the job's shards.
+//! Each client has a clock that advances with the cost of its jobs. The client with the lowest clock goes
+//! next. The clock of a client that was idle moves up: to where the last job was taken, or to the lowest
+//! clock of a client that waits, if that is later. So no client saves up a claim (start-time fair
+//! queueing). Within a client the order is priority, then acceptance, then the job's shards.
 //!
-//! A job that joins a dispatch goes out of turn, and its client is charged all the same. So that this
-//! delays no client for long, a client joins only while its clock is not too far ahead of those that wait.
+//! A job that joins a dispatch goes out of turn, and its client still pays. A client joins only while its
+//! clock is not too far ahead of those that wait, so that joining delays no client for long.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,15 +28,15 @@ impl Position {
     const FIRST: Self = Self { priority: Priority::High, job: JobId(0), shard: 0 };
 }
 
-/// Jobs that ran in one dispatch when its worker was lost, or half of those.
+/// Jobs that ran in one dispatch when its worker was lost, or one half of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SuspectGroup(pub(super) u32);
 
 /// Jobs for which this is equal may run in one dispatch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Joining {
-    /// What a dispatch to an exclusive worker has in common; a concurrent one runs any jobs beside each
-    /// other.
+    /// The program that jobs in one dispatch to an exclusive worker share. A concurrent worker runs any
+    /// jobs beside each other.
     pub(super) program: Option<Arc<str>>,
     pub(super) suspects: Option<SuspectGroup>,
 }
@@ -45,7 +45,7 @@ pub(super) struct Joining {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) cost: u64,
-    /// The jobs that it may join, if it may join any.
+    /// The jobs that it may join; `None` if it must run alone.
     pub(super) joins: Option<Joining>,
 }
 
@@ -70,11 +70,11 @@ pub(super) struct Queue {
     shares: BTreeMap<ClientId, Share>,
     /// The clocks of all clients that wait for something.
     order: BTreeSet<(u64, ClientId)>,
-    /// What may join others, by what those must have in common.
+    /// Shards that may join others, by what they must have in common.
     joiners: BTreeSet<(Joining, ClientId, Position)>,
     /// Jobs with a shard that waits.
     jobs: usize,
-    /// Where the clock of a client stood when its job was taken in its turn; the furthest so far.
+    /// The highest clock of a client at the moment when its job was taken in its turn.
     reached: u64,
 }
 
@@ -104,7 +104,7 @@ impl Queue {
         assert_eq!(replaced, None, "{position:?} is already waiting");
     }
 
-    /// Takes a shard out, wherever it stands.
+    /// Takes a shard out, whatever its position.
     pub(super) fn remove(&mut self, client: ClientId, position: Position) {
         let share = self.shares.get_mut(&client).expect("a client that waits has a share");
         let clock = share.clock;
@@ -128,13 +128,13 @@ impl Queue {
         self.take(|position| position == first && may_go(position))
     }
 
-    /// All that waits: what goes next comes first.
+    /// Every shard that waits; the next to go comes first.
     pub(super) fn in_order(&self) -> impl Iterator<Item = Position> {
         self.order.iter().flat_map(|(_, client)| self.shares[client].waiting.keys().copied())
     }
 
-    /// Takes a shard that may join others that say `with` and that `fits`, in fair order, and charges
-    /// its client. Clients that are ahead by more than `lead_max` are passed over.
+    /// Takes the next shard, in fair order, that may join `with` and `fits`, and charges its client. Skips
+    /// clients that are ahead by more than `lead_max`.
     pub(super) fn take_joining(
         &mut self,
         with: &Joining,
@@ -152,7 +152,7 @@ impl Queue {
         Some(position)
     }
 
-    /// What may join those that say `with`, from `client` on.
+    /// Shards that may join `with`, from `client` on.
     fn joining(
         &self,
         with: &Joining,
@@ -236,8 +236,8 @@ mod tests {
         queue.insert(ClientId(2), position(1_000), costs(10));
         queue.insert(ClientId(2), position(1_001), costs(10));
         let next: Vec<_> = (0..4).map(|_| next(&mut queue)).collect();
-        // The newcomer starts level: it neither waits for the other's backlog nor may it catch up
-        // on the fifty jobs that ran before it came.
+        // The newcomer starts level: it does not wait for the other's backlog, and gets nothing for the
+        // fifty jobs that ran before it came.
         assert_eq!(next, [50, 1_000, 51, 1_001]);
     }
 

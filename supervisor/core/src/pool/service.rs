@@ -1,5 +1,5 @@
-//! The service of one role on one device: whether processes are started for it, what those that were
-//! started have died of, and what was done. Knows times and counts; may not know slots.
+//! The service of one role on one device: whether the pool starts processes for it, how they died, and what
+//! work they did. Knows times and counts; must not know slots.
 //!
 //! ```text
 //!          5 deaths without work in 60 s, 3 failed starts
@@ -9,7 +9,7 @@
 //!   │                                                           ▼          │
 //!   └──────────── READY, with every known answer right ────── Probing ─────┘
 //! ```
-//! A service that is back is on probation: the next death without work puts it out again.
+//! A service that is back is on probation: the next death without work quarantines it again.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,28 +21,28 @@ use gridpool_protocol::metrics::DeviceWork;
 use crate::config::PoolConfig;
 use crate::event::Timestamp;
 
-/// How much longer a quarantined service waits for each next probe.
+/// Each probe of a quarantined service waits this many times as long as the one before.
 const PROBE_FACTOR: u32 = 5;
 
-/// Whether processes are started.
+/// Whether the pool starts processes for the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServiceState {
-    /// They are.
+    /// It does.
     Open,
-    /// One process is starting, to see whether the device works.
+    /// One process is starting, to test the device.
     Probing,
-    /// None before `probe_at`; if there is no such time, none before an operator releases the device.
+    /// Not before `probe_at`; without one, not before an operator releases the device.
     Quarantined { probe_at: Option<Timestamp> },
 }
 
-/// A death, as far as it says something about the service.
+/// What a death says about the service.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Death {
     /// The process was never READY.
     pub(super) at_start: bool,
     /// It answered nothing.
     pub(super) idle: bool,
-    /// The next one would end the same way.
+    /// The next process would end the same way.
     pub(super) is_final: bool,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Service {
     pub(super) last_fault: String,
     /// Whether no process here was ever READY.
     never_ready: bool,
-    /// Whether it was put out by starts that failed.
+    /// Whether failed starts or a failed probe put it out of service.
     refused: bool,
     start_failures: u32,
     /// Deaths without work, within the restart window.
@@ -64,12 +64,12 @@ pub(super) struct Service {
     probes: u32,
     /// Quarantines ever.
     quarantines: u64,
-    /// What was done.
+    /// The work done.
     pub(super) work: DeviceWork,
     /// Why it was put out last.
     rule: Option<Rule>,
-    /// It was said in the log that it is out.
-    is_told_out: bool,
+    /// The log says that it is out of service.
+    is_out_logged: bool,
 }
 
 /// Which rule put a device out of service.
@@ -82,15 +82,15 @@ pub enum Rule {
         /// Within what.
         within: Duration,
     },
-    /// What is done about the fault that was met or told.
+    /// The policy's response to a fault.
     Fault,
-    /// A death without work since it is back.
+    /// A death without work while on probation.
     Probation,
     /// A fault that no restart mends.
     SetUp,
     /// This many starts in a row that failed.
     Starts(u32),
-    /// The process that probed it has ended.
+    /// The process that probed it ended.
     Probe,
 }
 
@@ -125,7 +125,7 @@ impl Service {
             quarantines: 0,
             work: DeviceWork::default(),
             rule: None,
-            is_told_out: false,
+            is_out_logged: false,
         }
     }
 
@@ -156,8 +156,8 @@ impl Service {
         named.map_or(&self.last_fault, |rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()))
     }
 
-    /// Why no job can count on it, and for how long. `is_told` says that another device has the same fault,
-    /// which is told already.
+    /// Why it runs no jobs, and for how long. With `is_told`, the reason is not repeated: another device
+    /// has the same fault.
     pub(super) fn why_out(&self, now: Timestamp, id: DeviceId, is_told: bool) -> String {
         let fault = if is_told { "for the same reason" } else { &self.last_fault };
         match self.state {
@@ -173,7 +173,7 @@ impl Service {
         }
     }
 
-    /// Whether every process refused to start, so that the set-up is wrong and not the device.
+    /// Whether no process was ever READY here: the set-up is wrong, not the device.
     pub(super) fn is_misconfigured(&self) -> bool {
         !self.is_open() && self.never_ready && self.refused
     }
@@ -191,7 +191,7 @@ impl Service {
         self.probes = 0;
     }
 
-    /// A death that is the device's own fault. Says by which rule that is enough to put it out, if it is.
+    /// Counts a death. Returns the rule that now puts the service out, if one does.
     pub(super) fn note(
         &mut self,
         now: Timestamp,
@@ -217,7 +217,7 @@ impl Service {
         }
     }
 
-    /// Out of service because of how its processes end, or do not even start.
+    /// Puts it out of service because its processes died or did not start.
     pub(super) fn refuse(
         &mut self,
         now: Timestamp,
@@ -229,7 +229,7 @@ impl Service {
         self.quarantine(now, rule, is_final, config);
     }
 
-    /// Out of service, until it is probed; if `is_final`, until an operator releases it.
+    /// Puts it out of service until it is probed; if `is_final`, until an operator releases it.
     pub(super) fn quarantine(
         &mut self,
         now: Timestamp,
@@ -248,29 +248,29 @@ impl Service {
         self.idle_deaths.clear();
     }
 
-    /// A process is started to see whether the device works, if that is what the service needs.
+    /// A process is starting. If the service is out, that process is its probe.
     pub(super) fn begin_start(&mut self) {
         if !self.is_open() {
             self.state = ServiceState::Probing;
         }
     }
 
-    /// The probe that is under way is called off: there is nothing that a worker could do.
+    /// Cancels a probe: there is no work for a worker.
     pub(super) fn call_off(&mut self, now: Timestamp) {
         if self.state == ServiceState::Probing {
             self.state = ServiceState::Quarantined { probe_at: Some(now) };
         }
     }
 
-    /// An operator says that it is worth a probe.
+    /// An operator wants it probed now.
     pub(super) fn release(&mut self, now: Timestamp) {
         if let ServiceState::Quarantined { probe_at } = &mut self.state {
             *probe_at = Some(now);
         }
     }
 
-    /// Out of service for a fault of its device. If it is out already, what is worse stands; what is
-    /// not as bad changes nothing. Says whether this did.
+    /// Puts it out of service for a fault of its device, or makes a quarantine final. Returns whether
+    /// anything changed.
     pub(super) fn put_out(&mut self, now: Timestamp, is_final: bool, config: &PoolConfig) -> bool {
         match &mut self.state {
             ServiceState::Open | ServiceState::Probing => {
@@ -285,16 +285,16 @@ impl Service {
         true
     }
 
-    /// What the log is to say: that it is out, that it is back, or nothing new.
-    pub(super) fn tell(&mut self) -> Option<Told> {
-        match (self.state, self.is_told_out) {
+    /// The change that the log has not reported yet, if there is one.
+    pub(super) fn take_change(&mut self) -> Option<ServiceChange> {
+        match (self.state, self.is_out_logged) {
             (ServiceState::Open, true) => {
-                self.is_told_out = false;
-                Some(Told::Back)
+                self.is_out_logged = false;
+                Some(ServiceChange::Back)
             }
             (ServiceState::Quarantined { probe_at }, false) => {
-                self.is_told_out = true;
-                Some(Told::Out { probe_at })
+                self.is_out_logged = true;
+                Some(ServiceChange::Out { probe_at })
             }
             (ServiceState::Open, false)
             | (ServiceState::Probing, _)
@@ -303,9 +303,9 @@ impl Service {
     }
 }
 
-/// What is told of a service.
+/// A change of a service, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum ServiceChange {
     Back,
     Out { probe_at: Option<Timestamp> },
 }

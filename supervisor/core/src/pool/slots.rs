@@ -1,6 +1,6 @@
-//! Places for processes: some for each device and role, each with the one process that it may hold, and
-//! what outlives that process. What a process is doing is in `process`, which of them serves and when the
-//! next one starts is in `starts`.
+//! Slots: places for one process each, one or more for every device and role, with what outlives the
+//! process. `process` knows what a process is doing; `starts` decides which one serves and when the next
+//! starts.
 //!
 //! ```text
 //!             due            READY               dispatch
@@ -16,7 +16,7 @@
 //!        backoff    its memory                        (ends later: Reclaiming)
 //!                   comes back          drain: any of the first row ─ stop ─► Stopping ─► Stopped
 //! ```
-//! Where there is nothing to do, processes are stopped as by a drain, and their slots reclaim.
+//! When a role has no work, its processes are stopped as by a drain, and their slots reclaim.
 
 use std::ops::{Index, IndexMut};
 use std::time::Duration;
@@ -34,18 +34,17 @@ use crate::event::Timestamp;
 pub(super) enum Blame {
     /// The device or its worker: it ended by itself, or hung.
     Device,
-    /// Another process sent SIGKILL. That says nothing against the device, but the backoff grows.
+    /// Another process sent SIGKILL. The device is not blamed, but the backoff grows.
     Outside,
-    /// The pool freed the device of a job that was cancelled or late, or found out who had killed the
-    /// worker before: it counts for nothing.
+    /// The pool killed it to free the device, or its jobs were suspects already: the death does not count.
     Pool,
 }
 
-/// The memory of a process that is gone.
+/// Device memory of a process that is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reclaiming {
     pub(super) worker: WorkerId,
-    /// The next process starts then at the latest, whether or not the memory is back.
+    /// The next process starts no later, whether or not the memory is free.
     pub(super) until: Timestamp,
 }
 
@@ -54,12 +53,12 @@ pub(super) struct Reclaiming {
 enum SlotState {
     /// No process starts here any more.
     Closed,
-    /// A process is there, or is ordered.
+    /// It has a process, perhaps one that is still starting.
     Occupied(Box<Process>),
     /// The next process is due.
     Vacant {
         due: Timestamp,
-        /// The process before has left memory on the device.
+        /// The last process has left memory on the device.
         reclaiming: Option<Reclaiming>,
     },
 }
@@ -70,17 +69,17 @@ pub(super) struct Slot {
     pub(super) device: DeviceId,
     pub(super) role: Role,
     state: SlotState,
-    /// Processes that it has had, since there was something to do.
+    /// Processes that it has had since its role last had no work.
     starts: u32,
     pub(super) jobs_done: u64,
-    /// Items that it gave a result for.
+    /// Items that its processes gave a result for.
     pub(super) items_done: u64,
     pub(super) end: End,
-    /// From the order to start its latest process to READY.
+    /// From the spawn of its latest process to READY.
     pub(super) took_start: Option<Duration>,
-    /// From the first sign of the end of the process before to that end.
+    /// How long its last process took to end, from the first sign of that.
     took_end: Option<Duration>,
-    /// Restarts since work was last done: exponent of the backoff.
+    /// Restarts since it last did work: exponent of the backoff.
     backoff_steps: u32,
 }
 
@@ -100,7 +99,7 @@ impl Slot {
         }
     }
 
-    /// Its process, if it has one or one is ordered.
+    /// Its process, if it has one, perhaps one that is still starting.
     pub(super) fn process(&self) -> Option<&Process> {
         if let SlotState::Occupied(process) = &self.state { Some(process) } else { None }
     }
@@ -113,7 +112,7 @@ impl Slot {
         self.process().is_some()
     }
 
-    /// Whether its process is the one of its device and role that runs jobs.
+    /// Whether its process is the active worker of its device and role.
     pub(super) fn serves(&self) -> bool {
         self.process().is_some_and(Process::serves)
     }
@@ -122,22 +121,22 @@ impl Slot {
         matches!(self.state, SlotState::Closed)
     }
 
-    /// Whether a process of it may hold memory of the device, or soon will.
+    /// Whether a process of it holds memory of the device, or may.
     pub(super) fn holds_device(&self) -> bool {
         self.has_process() || self.reclaiming().is_some()
     }
 
-    /// Whether it may ever run a job again as things stand.
+    /// Whether it may run a job again.
     pub(super) fn may_serve(&self) -> bool {
         !self.is_closed() && !self.process().is_some_and(Process::is_unkillable)
     }
 
-    /// When the next process is due, if the slot is vacant and no memory is waited for.
+    /// When the next process is due, if the slot is vacant and waits for no memory.
     pub(super) fn due(&self) -> Option<Timestamp> {
         if let SlotState::Vacant { due, reclaiming: None } = self.state { Some(due) } else { None }
     }
 
-    /// The memory that is waited for.
+    /// The memory that the slot waits for.
     pub(super) fn reclaiming(&self) -> Option<Reclaiming> {
         if let SlotState::Vacant { reclaiming, .. } = self.state { reclaiming } else { None }
     }
@@ -147,7 +146,7 @@ impl Slot {
         if let SlotState::Vacant { due, .. } = self.state { Some(due) } else { None }
     }
 
-    /// The memory is back, or is not waited for any longer.
+    /// The memory is free, or the slot waits no longer.
     pub(super) fn reclaimed(&mut self) {
         if let SlotState::Vacant { reclaiming, .. } = &mut self.state {
             *reclaiming = None;
@@ -162,7 +161,7 @@ impl Slot {
         self.took_end
     }
 
-    /// A new process is ordered.
+    /// A new process is starting.
     pub(super) fn occupy(&mut self, process: Process) {
         assert!(!self.has_process(), "{} starts in a slot that is taken", process.worker);
         self.starts += 1;
@@ -170,8 +169,8 @@ impl Slot {
         self.state = SlotState::Occupied(Box::new(process));
     }
 
-    /// Its process is gone: takes what is known of it. Until it is decided when the next one is due, the
-    /// slot is closed.
+    /// Its process is gone: returns its record. The slot is closed until `open` says when the next one is
+    /// due.
     pub(super) fn vacate(&mut self, now: Timestamp) -> Option<Process> {
         let state = std::mem::replace(&mut self.state, SlotState::Closed);
         let SlotState::Occupied(process) = state else {
@@ -182,7 +181,7 @@ impl Slot {
         Some(*process)
     }
 
-    /// The next process is due then.
+    /// The next process is due at `due`.
     pub(super) fn open(&mut self, due: Timestamp, reclaiming: Option<Reclaiming>) {
         self.state = SlotState::Vacant { due, reclaiming };
     }
@@ -194,20 +193,19 @@ impl Slot {
         }
     }
 
-    /// There is nothing to do: the process that comes next is the first again.
+    /// Its role has no work: the next process will not count as a restart.
     pub(super) fn rest(&mut self) {
         self.starts = 0;
         self.end = End::default();
     }
 
-    /// Its process works: the next restart is free again.
+    /// Its process has answered: the next restart has no backoff.
     pub(super) fn worked(&mut self) {
         self.jobs_done += 1;
         self.backoff_steps = 0;
     }
 
-    /// The next moment at which time alone changes something here; when a next process may start is
-    /// in `starts`.
+    /// When time alone changes something here; `starts` knows when a next process may start.
     pub(super) fn wakes_at(&self, config: &PoolConfig) -> Option<Timestamp> {
         match &self.state {
             SlotState::Closed => None,
@@ -216,7 +214,7 @@ impl Slot {
         }
     }
 
-    /// The supervisor was not running for about `gap`: nothing is late because of that.
+    /// The supervisor was not running for about `gap`: extends its timeouts.
     pub(super) fn excuse(&mut self, now: Timestamp, gap: Duration) {
         match &mut self.state {
             SlotState::Closed => {}
@@ -229,7 +227,7 @@ impl Slot {
         }
     }
 
-    /// How long the next process waits after a death; each time longer until one has worked.
+    /// How long the next process waits after a death: each time longer, until one has answered.
     pub(super) fn back_off(&mut self, blame: Blame, config: &PoolConfig) -> Duration {
         if blame == Blame::Pool {
             return Duration::ZERO;
@@ -245,7 +243,7 @@ impl Slot {
         wait
     }
 
-    /// Its state, in the words of the interface.
+    /// Its state, as `status` shows it.
     pub(super) fn shown_state(&self) -> WorkerState {
         match &self.state {
             SlotState::Closed => WorkerState::Stopped,
@@ -283,7 +281,7 @@ impl Slots {
         self.0.iter_mut()
     }
 
-    /// Those of a role, with their places in the table.
+    /// Those of a role, with their indexes.
     pub(super) fn of_role(&self, role: Role) -> impl Iterator<Item = (usize, &Slot)> {
         self.0.iter().enumerate().filter(move |(_, slot)| slot.role == role)
     }
@@ -293,12 +291,12 @@ impl Slots {
         self.iter().filter(move |slot| slot.device == device && slot.role == role)
     }
 
-    /// All processes that are there or ordered.
+    /// All processes, those that are still starting included.
     pub(super) fn processes(&self) -> impl Iterator<Item = &Process> {
         self.iter().filter_map(Slot::process)
     }
 
-    /// The place of a process in the table.
+    /// The index of a process's slot.
     pub(super) fn find(&self, worker: WorkerId) -> Option<usize> {
         let is_its = |slot: &Slot| slot.process().is_some_and(|own| own.worker == worker);
         self.0.iter().position(is_its)
@@ -318,8 +316,7 @@ impl Slots {
         self.of(device, role).any(Slot::serves)
     }
 
-    /// Whether the process of a slot is worth waiting for, to a job that has just failed on another
-    /// device.
+    /// Whether a job that failed on another device should wait for the process of this slot.
     pub(super) fn is_near_service(&self, slot: &Slot) -> bool {
         slot.process().is_some_and(|process| {
             process.is_ready_and_idle()

@@ -1,8 +1,8 @@
-//! Which process of a device serves a role, which stand by, and when the next one may start.
+//! Which process of a device serves a role, which are standbys, and when the next one may start.
 //!
-//! One slot of a device and role serves. As soon as that is lost, a standby takes over; a slot whose
-//! process is gone gets the next one in the background. Where none serves, one new process starts at a
-//! time, and none beside an old one: that may still hold its memory.
+//! One slot of a device and role serves. When its process is lost, a standby takes over at once, and the
+//! slot gets a new process in the background. While none serves, one process starts at a time, and not
+//! before the old one's memory is free.
 
 use gridpool_protocol::ids::{DeviceId, Role, WorkerId};
 use gridpool_protocol::receipt::DeviceInfo;
@@ -14,14 +14,14 @@ use super::service::{Death, Rule, ServiceState};
 use super::slots::{Blame, Reclaiming, Slot};
 use crate::event::Timestamp;
 
-/// How a slot has lost its process, or has not got one.
+/// How a slot lost its process, or why a start failed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Vacated {
     pub(super) worker: WorkerId,
     pub(super) blame: Blame,
     /// The next process would end the same way.
     pub(super) is_final: bool,
-    /// The process may hold memory of the device.
+    /// The process may have left memory on the device.
     pub(super) reclaims: bool,
     pub(super) was_ready: bool,
     pub(super) served: bool,
@@ -29,7 +29,7 @@ pub(super) struct Vacated {
 }
 
 impl Pool {
-    /// Devices that may ever run a job of a role again as things stand.
+    /// How many devices may run a job of a role now or later, without a probe or an operator.
     pub(super) fn devices_that_may_serve(&self, role: Role) -> usize {
         let may = |id: DeviceId| self.slots.of(id, role).any(Slot::may_serve);
         let open = self.devices.iter().filter(|device| device.service(role).is_open());
@@ -57,7 +57,7 @@ impl Pool {
         self.roles[worker.role].meters.ready(now, took, &mut self.slots[index].end);
     }
 
-    /// Lets the oldest standby of a device take over, if none serves the role there any more.
+    /// Lets the oldest standby of a device take over, if no process serves the role there.
     pub(super) fn promote(&mut self, now: Timestamp, id: DeviceId, role: Role) {
         if self.roles[role].is_leaving() || self.slots.is_served(id, role) {
             return;
@@ -69,7 +69,7 @@ impl Pool {
         }
     }
 
-    /// When a slot may get its next process, as things stand.
+    /// When a slot may get its next process.
     pub(super) fn may_start_at(&self, index: usize) -> Option<Timestamp> {
         let slot = &self.slots[index];
         let due = slot.due()?;
@@ -114,8 +114,8 @@ impl Pool {
         self.started.push(worker);
     }
 
-    /// The process of a slot has died, or could not be started: when the next one is due, and whether
-    /// the service goes out. The slot is vacant.
+    /// A slot has lost its process, or a start failed: decides when the next one is due, and whether the
+    /// service goes out. The slot is closed.
     pub(super) fn on_vacated(&mut self, now: Timestamp, index: usize, vacated: Vacated) {
         let Vacated { worker, blame, is_final, .. } = vacated;
         let is_served = self.slots.is_served(worker.device, worker.role);
@@ -132,7 +132,7 @@ impl Pool {
         let service = device.service_mut(worker.role);
         match service.state() {
             ServiceState::Open => {}
-            // Whatever ended the process that was to show that the device works.
+            // The probe failed, whatever ended it.
             ServiceState::Probing => {
                 self.services_changed = true;
                 return match blame {
@@ -142,7 +142,7 @@ impl Pool {
                     }
                 };
             }
-            // An old process: what is to be said of the device has been said.
+            // An old process: the device was judged before.
             ServiceState::Quarantined { .. } => return,
         }
         let is_devices = blame == Blame::Device;
@@ -161,13 +161,13 @@ impl Pool {
         }
     }
 
-    /// The process of a slot was asked to end while there was nothing to do, as there may be now.
+    /// The process of a slot was asked to end because there was no work. There may be some now.
     pub(super) fn on_ended_as_asked(&mut self, now: Timestamp, index: usize, worker: WorkerId) {
         let until = now.after(self.config.reclaim_timeout);
         self.slots[index].open(now, Some(Reclaiming { worker, until }));
     }
 
-    /// The service is out: what was about to serve there ends.
+    /// The service is out: kills the processes that are starting there.
     fn clear(&mut self, now: Timestamp, id: DeviceId, role: Role) {
         for index in 0..self.slots.len() {
             let slot = &self.slots[index];

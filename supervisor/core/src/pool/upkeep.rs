@@ -1,5 +1,5 @@
-//! What is always true between events: nothing late is waiting, every slot that is due has a process,
-//! every idle worker has a job if one may go there, and a pool that drains ends.
+//! What is always true between events: no timeout is overdue, every slot that is due has a process, every
+//! idle worker has a job if one may go there, and a pool that drains ends.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use super::Pool;
 use super::kill::{Freed, KillCause};
 use super::process::{Process, Stage};
 use super::roles::Phase;
-use super::service::Told;
+use super::service::ServiceChange;
 use super::slots::Slot;
 use crate::action::{Action, Note};
 use crate::event::Timestamp;
 
 impl Pool {
-    /// Gives workers the time back in which the supervisor did not listen to them.
+    /// Extends the timeouts of workers by the time that the supervisor was not running.
     pub(crate) fn excuse(&mut self, now: Timestamp, gap: Duration) {
         self.slots.iter_mut().for_each(|slot| slot.excuse(now, gap));
     }
 
-    /// When time alone will change something.
+    /// When time alone changes something.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         let slots = self.slots.iter().filter_map(|slot| slot.wakes_at(&self.config));
         let job = self.jobs.next_deadline().map(|(at, _)| at);
@@ -46,19 +46,19 @@ impl Pool {
         self.start_workers(now);
         self.for_each_role(|pool, role| {
             pool.dispatch(now, role);
-            // A standby that takes over from a worker that is killed may have work at once.
-            while pool.free_what_waits(now, role) {
+            // A standby that takes over from a killed worker may get work at once.
+            while pool.expire_feeds(now, role) {
                 pool.dispatch(now, role);
             }
             pool.roles[role].note_waiting();
         });
     }
 
-    /// Tells what has come of an event, now that all of it is done.
+    /// Reports the results of an event that was handled completely.
     pub(crate) fn tell(&mut self, now: Timestamp) {
         self.complete_death_report(now);
         if std::mem::take(&mut self.services_changed) {
-            self.tell_services(now);
+            self.note_services(now);
         }
     }
 
@@ -109,7 +109,7 @@ impl Pool {
         }
     }
 
-    /// Why no device serves a role: the state of each. A fault that several devices have is told once.
+    /// Why no device serves a role: the state of each. A fault that several devices have appears once.
     pub(crate) fn why_no_device(&self, now: Timestamp, role: Role) -> String {
         let mut told = BTreeSet::new();
         let mut why = Vec::new();
@@ -134,7 +134,7 @@ impl Pool {
         }
     }
 
-    /// The workers of a role leave when it has no job any more, or when the drain has taken too long.
+    /// The workers of a role leave when it has no jobs, or when the drain has taken too long.
     fn end_drain(&mut self, now: Timestamp, role: Role) {
         let Some(until) = self.drain_until.filter(|_| !self.roles[role].is_leaving()) else {
             return self.leave_if_gone(role);
@@ -210,17 +210,17 @@ impl Pool {
         }
     }
 
-    /// Tells which services have gone out and which are back, and whether none can ever come back. Of a
-    /// role that rests it is told when that wakes.
-    fn tell_services(&mut self, now: Timestamp) {
+    /// Logs which services have gone out and which are back, those of a resting role when it wakes; reports
+    /// a pool in which no worker can start.
+    fn note_services(&mut self, now: Timestamp) {
         let roles = &self.roles;
         for device in self.devices.iter_mut() {
             let id = device.id;
             let serves = |&(role, _): &(Role, _)| roles[role].phase == Phase::Serving;
             for (role, service) in device.services_mut().filter(serves) {
-                let note = match service.tell() {
-                    Some(Told::Back) => Note::DeviceBack { device: id, role },
-                    Some(Told::Out { probe_at }) => Note::DeviceOut {
+                let note = match service.take_change() {
+                    Some(ServiceChange::Back) => Note::DeviceBack { device: id, role },
+                    Some(ServiceChange::Out { probe_at }) => Note::DeviceOut {
                         device: id,
                         role,
                         why: service.last_fault.clone(),
