@@ -161,6 +161,8 @@ mutant 'a job is lost with a worker that was killed' pool/process.rs 's/(Stage::
 mutant 'a job is lost with an unkillable worker' pool/losses.rs 's/if let Some\(outstanding\) = outstanding \{/if let Some(outstanding) = outstanding.filter(|_| false) {/'
 mutant 'the deadline is checked one tick late' pool/upkeep.rs 's/if at > now \{\n(\s+)return/if at >= now {\n$1return/'
 mutant 'the pool does not wake for deadlines' pool/upkeep.rs 's/slots\.chain\(job\)\.chain\(drain\)/slots.chain(job.filter(|_| false)).chain(drain)/'
+mutant 'a worker drops an attempt before its deadline' pool/job.rs 's/self\.deadline\.since\(now\) \+ DROP_MARGIN/self.deadline.since(now)/'
+mutant 'a later attempt of a job has its whole time again' pool/job.rs 's/self\.deadline\.since\(now\) \+ DROP_MARGIN/self.request.deadline + DROP_MARGIN/'
 mutant 'a late job does not free its device' pool/outstanding.rs 's/\.free_at = Some\(\(at, outcome\)\);/.free_at = Some((at.after(Duration::from_secs(3_600)), outcome));/'
 mutant 'a cancelled job has no grace' pool/process.rs 's/if at_once \{ now \} else \{ now\.after\(grace\) \}/if at_once { now } else { now.after(grace * 0) }/'
 mutant 'any client may cancel' pool/submissions.rs 's/if self\.jobs\[job\]\.client != client/if false \&\& self.jobs[job].client != client/'

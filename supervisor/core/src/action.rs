@@ -25,6 +25,8 @@ pub struct Assignment {
     pub attempt: AttemptId,
     /// The items of the job that it runs.
     pub shard: ItemRange,
+    /// The worker may drop it, unbegun, after this time.
+    pub drop_after: Duration,
 }
 
 /// What the shell must do.

@@ -5,8 +5,8 @@ mod check;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use gridpool_ipc::frame::{self, FrameError, FrameReader};
@@ -217,9 +217,7 @@ impl Connection {
         arenas: BTreeMap<ArenaId, Arc<ClientArena>>,
     ) {
         let work = request.work.clone();
-        let accepted = OnceLock::new();
-        let held = HeldJob { client: self.id, submission, work, arenas, accepted };
-        let held = Arc::new(held);
+        let held = Arc::new(HeldJob { client: self.id, submission, work, arenas });
         let mut core = self.shared.lock();
         if core.pool.asks_for_content(&request) {
             // Hashing takes long: do it on the client's own thread, without the lock.

@@ -2,10 +2,8 @@
 //! Performing an action never blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
-use gridpool_ipc::clock;
 use gridpool_ipc::frame;
 use gridpool_protocol::codec;
 use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId, JobKey, WorkerId};
@@ -53,8 +51,6 @@ pub(super) struct Core {
 
 /// The worker in a log line about a job that has none. The attempt is then 0.
 pub(super) const NO_WORKER: &str = "none";
-/// A worker counts a request as late this long after the core does.
-const LATER: Duration = Duration::from_millis(50);
 
 /// A job as it was submitted, and the arenas that it uses. The core does not look at these.
 #[derive(Debug)]
@@ -65,8 +61,6 @@ pub(super) struct HeldJob {
     pub(super) work: event::Work,
     /// The arenas of its slices. They live as long as the job, even if the client drops them.
     pub(super) arenas: BTreeMap<ArenaId, Arc<ClientArena>>,
-    /// When the core got it. Work before that does not count towards its deadline.
-    pub(super) accepted: OnceLock<Instant>,
 }
 
 impl Core {
@@ -206,13 +200,13 @@ impl Core {
             let AttemptId { job, number: attempt } = sent.attempt;
             tracing::debug!(%job, attempt, %worker, joined = attempts.len(), "dispatch");
         }
-        let (payloads, workers, now) = (&self.payloads, &mut self.workers, clock::now());
+        let (payloads, workers) = (&self.payloads, &mut self.workers);
         let held = |sent: &action::Assignment| {
             &**payloads.get(&sent.attempt.job).expect("a dispatched job has its payload")
         };
         for attempts in attempts.chunk_by(|a, b| held(a).work == held(b).work) {
             let work = held(&attempts[0]).submission.work.clone();
-            let assignments = attempts.iter().map(|sent| held(sent).assign(sent, now)).collect();
+            let assignments = attempts.iter().map(|sent| held(sent).assign(sent)).collect();
             let message = ToWorker::Dispatch(Box::new(Dispatch { work, assignments }));
             let arenas = attempts.iter().flat_map(|sent| &held(sent).arenas);
             act(workers, worker, |link| link.run(&message, arenas));
@@ -221,7 +215,6 @@ impl Core {
 
     /// Keeps a job and its arenas until the job is discarded.
     pub(super) fn hold(&mut self, job: JobId, held: Arc<HeldJob>) {
-        held.accepted.get_or_init(clock::now);
         held.arenas.keys().for_each(|&arena| self.use_arena(arena));
         self.payloads.insert(job, held);
     }
@@ -287,18 +280,15 @@ impl Core {
 
 impl HeldJob {
     /// The assignment that tells a worker of an attempt at this job.
-    fn assign(&self, sent: &action::Assignment, now: Instant) -> Assignment {
-        let &action::Assignment { attempt, shard } = sent;
+    fn assign(&self, sent: &action::Assignment) -> Assignment {
+        let &action::Assignment { attempt, shard, drop_after } = sent;
         let Submission { payload, terms, .. } = &self.submission;
-        let late_at = *self.accepted.get_or_init(|| now) + terms.deadline();
-        // A little later than the core's deadline: so a worker never drops a request that has no verdict yet.
-        let left = (late_at.saturating_duration_since(now) + LATER).as_millis();
         Assignment {
             attempt,
             client: self.client,
             payload: payload.clone(),
             shard,
-            deadline_ms: u64::try_from(left).unwrap_or(u64::MAX),
+            deadline_ms: u64::try_from(drop_after.as_millis()).unwrap_or(u64::MAX),
             chaos: terms.chaos.and_then(|chaos| chaos.strikes(attempt.number)),
         }
     }

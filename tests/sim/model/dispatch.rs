@@ -1,5 +1,7 @@
 //! Who may run what, where. With whom, and behind whom, is in `sharing`.
 
+use std::time::Duration;
+
 use gridpool_core::action::Assignment;
 use gridpool_core::event::Timestamp;
 use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
@@ -26,7 +28,7 @@ impl Model {
         self.a_suspect_gets_no_job(now, at)?;
         let mut dispatch =
             Dispatch { sent: sent.len(), since: now, may_lead: true, ..Dispatch::default() };
-        for (position, &Assignment { attempt, shard }) in sent.iter().enumerate() {
+        for (position, &Assignment { attempt, shard, drop_after }) in sent.iter().enumerate() {
             let job = self.a_job_without_acceptance_or_with_a_verdict_never_runs(attempt)?;
             let inline_bytes = job.request.inline_bytes;
             dispatch.attempts.push(Sent { attempt, inline_bytes, free_at: None, moved: false });
@@ -35,6 +37,7 @@ impl Model {
             dispatch.may_lead &= job.request.idempotent && !job.is_suspect();
             dispatch.may_lead &= !many || shares;
             dispatch.has_suspects |= job.is_suspect();
+            a_worker_drops_an_attempt_after_its_deadline(now, job, drop_after)?;
             self.an_attempt_may_begin(now, worker, attempt, shard)?;
             self.a_request_goes_to_a_worker_that_has_its_model(at, attempt)?;
             if position > 0 {
@@ -72,7 +75,7 @@ impl Model {
         };
         let fair = &self.role(role).fair;
         fair.a_clients_jobs_go_by_priority_and_then_in_order(client, &request, fresh)?;
-        for &Assignment { attempt, shard } in sent {
+        for &Assignment { attempt, shard, .. } in sent {
             self.begins(now, worker, attempt, shard)?;
         }
         // Whose model is nowhere, or where there is no room, waits for other reasons than its turn.
@@ -352,4 +355,15 @@ fn a_job_that_is_late_is_not_started(
 ) -> Result<(), Broken> {
     let rule = "a_job_that_is_late_is_not_started";
     holds(rule, now < job.deadline, || format!("{attempt} at {now}, deadline {}", job.deadline))
+}
+
+/// A little after: so it never drops one that has no verdict yet.
+fn a_worker_drops_an_attempt_after_its_deadline(
+    now: Timestamp,
+    job: &Job,
+    drop_after: Duration,
+) -> Result<(), Broken> {
+    let rule = "a_worker_drops_an_attempt_after_its_deadline";
+    let due = job.deadline.after(Duration::from_millis(50));
+    holds(rule, now.after(drop_after) == due, || format!("after {drop_after:?}, due {due}"))
 }

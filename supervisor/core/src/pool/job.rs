@@ -1,6 +1,7 @@
 //! One accepted job, from acceptance to its verdict.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, Role, WorkerId};
 use gridpool_protocol::limits::JOIN_INLINE_BYTES_MAX;
@@ -18,6 +19,10 @@ use crate::event::{JobRequest, Timestamp, Work};
 /// Attempts that a receipt shows, so that the verdict fits a frame; the oldest of those that gave
 /// nothing are left out first.
 const ATTEMPTS_SHOWN_MAX: usize = 128;
+
+/// A worker counts an attempt as late this long after the core does. So it never drops one whose job has
+/// no verdict yet.
+const DROP_MARGIN: Duration = Duration::from_millis(50);
 
 /// What the core knows of a job's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,7 +185,8 @@ impl Job {
         shard.tries += 1;
         shard.was_begun = true;
         shard.state = ShardState::Running { number, worker };
-        Assignment { attempt: AttemptId { job, number }, shard: shard.items }
+        let drop_after = self.deadline.since(now) + DROP_MARGIN;
+        Assignment { attempt: AttemptId { job, number }, shard: shard.items, drop_after }
     }
 
     /// The running attempt of a shard was answered.
