@@ -82,6 +82,39 @@ impl fmt::Display for Work {
     }
 }
 
+/// How much work a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// A run of a model.
+    Model {
+        /// Of its input and its result.
+        bytes: u64,
+    },
+    /// A program over a batch.
+    Program {
+        /// Cells of the batch.
+        cells: u32,
+        /// Steps of the program.
+        steps: usize,
+    },
+}
+
+impl Size {
+    /// What a job costs beside its cells or bytes: about what a launch takes in cells.
+    const COST_PER_JOB: u64 = 4_096;
+
+    /// What a job of this size costs its client's share. The costs in
+    /// [`PoolConfig`](crate::config::PoolConfig) are of the same kind.
+    #[must_use]
+    pub fn cost(self) -> u64 {
+        let own = match self {
+            Self::Model { bytes } => bytes,
+            Self::Program { cells, steps } => u64::from(cells).saturating_mul(steps as u64),
+        };
+        own.saturating_add(Self::COST_PER_JOB)
+    }
+}
+
 /// A submission as the core sees it: everything but the payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobRequest {
@@ -95,7 +128,7 @@ pub struct JobRequest {
     pub label: Arc<str>,
     /// Items: grids of a batch, 1 for a run of a model.
     pub items: u32,
-    /// Its cost against the client's fair share: cells or bytes, plus a constant.
+    /// Its cost against the client's fair share: the [cost](Size::cost) of its size.
     pub cost: u64,
     /// Bytes that the supervisor itself holds for it.
     pub inline_bytes: u64,
@@ -317,4 +350,16 @@ pub enum WorkerEvent {
         /// Whether another try would end the same way: the program does not exist, for example.
         is_final: bool,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_costs_its_cells_in_each_step_or_its_bytes_and_a_launch() {
+        assert_eq!(Size::Program { cells: 900, steps: 3 }.cost(), 2_700 + 4_096);
+        assert_eq!(Size::Model { bytes: 900 }.cost(), 900 + 4_096);
+        assert_eq!(Size::Model { bytes: u64::MAX }.cost(), u64::MAX);
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use gridpool_core::event::{self, JobRequest};
+use gridpool_core::event::{self, JobRequest, Size};
 use gridpool_protocol::batch::{BatchLayout, PART_ALIGN};
 use gridpool_protocol::ids::{ArenaId, JobId};
 use gridpool_protocol::message::{
@@ -15,9 +15,6 @@ use gridpool_protocol::program::Ties;
 use gridpool_protocol::status::RUN_TEXT_MAX;
 
 use super::{ClientArena, Connection};
-
-/// What a job costs its client's share beside its cells: about what a launch takes in cells.
-const COST_PER_JOB: u64 = 4_096;
 
 /// Why a job that brings a fault is refused.
 const NO_CHAOS: &str = "this pool takes no faults on purpose; to have it take them, start it with \
@@ -30,8 +27,8 @@ type Arenas = BTreeMap<ArenaId, Arc<ClientArena>>;
 struct Known {
     work: event::Work,
     items: u32,
-    /// What it costs, if that does not follow from its bytes.
-    cost: Option<u64>,
+    /// How much work it is, if that does not follow from its bytes.
+    size: Option<Size>,
     /// Bytes of the input and of the result, where the work says them.
     bytes: Option<(u64, u64)>,
 }
@@ -64,7 +61,7 @@ impl Connection {
                     return Err("programs meet faults on purpose, models do not".to_owned());
                 }
                 let work = event::Work::Model { name: name.as_str().into() };
-                Known { work, items: 1, cost: None, bytes: None }
+                Known { work, items: 1, size: None, bytes: None }
             }
             (Work::Program { .. }, Packing::Tensors) => {
                 return Err("a program runs over grids, not over tensors".to_owned());
@@ -75,7 +72,7 @@ impl Connection {
         };
         let claimed = self.claim(payload, work.inline_bytes_max(), known.bytes)?;
         let Claimed { arenas, inline_bytes, arena_bytes } = claimed;
-        let bytes = || arena_bytes.saturating_add(inline_bytes);
+        let bytes = arena_bytes.saturating_add(inline_bytes);
         let is_inline = matches!(payload.output, Destination::Inline);
         let request = JobRequest {
             job: JobId(self.shared.next_id()),
@@ -85,7 +82,7 @@ impl Connection {
             key: *key,
             label: label(work.text()),
             items: known.items,
-            cost: known.cost.unwrap_or_else(bytes).saturating_add(COST_PER_JOB),
+            cost: known.size.unwrap_or(Size::Model { bytes }).cost(),
             inline_bytes,
             deadline: terms.deadline(),
             priority,
@@ -110,7 +107,7 @@ impl Connection {
         Ok(Known {
             work: event::Work::Program { hash: program.shared_hash() },
             items,
-            cost: Some(u64::from(cells) * program.steps().len() as u64),
+            size: Some(Size::Program { cells, steps: program.steps().len() }),
             bytes: Some((batch.bytes() as u64, output.bytes() as u64)),
         })
     }
