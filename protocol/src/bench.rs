@@ -2,12 +2,12 @@
 //! line of JSON for each step and result. [`Row`] is also a row of `--json`, so its field names are part of
 //! the interface.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{DeviceId, DeviceKind};
+use crate::named::named;
 use crate::tensor::model::ProviderNodes;
 use crate::tensor::options::ModelPlan;
 
@@ -121,42 +121,29 @@ pub enum Section {
     Resident,
 }
 
-/// The grids of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Workload {
-    /// Ragged grids like those of ARC tasks, 169 cells on average; or the grids of the tasks that
-    /// `GRIDPOOL_ARC` names.
-    #[serde(rename = "arc")]
-    Arc,
-    /// Random grids of 30 x 30.
-    #[serde(rename = "30x30")]
-    Square,
-}
-
-impl fmt::Display for Workload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Arc => "arc",
-            Self::Square => "30x30",
-        })
+named! {
+    /// The grids of a row.
+    pub enum Workload {
+        /// Ragged grids like those of ARC tasks, 169 cells on average; or the grids of the tasks that
+        /// `GRIDPOOL_ARC` names.
+        Arc = "arc",
+        /// Random grids of 30 x 30.
+        Square = "30x30",
     }
 }
 
-/// The unit of a row's value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Unit {
-    /// Bytes in a second.
-    #[serde(rename = "bytes/s")]
-    BytesPerSecond,
-    /// Items in a second.
-    #[serde(rename = "items/s")]
-    ItemsPerSecond,
-    /// Microseconds.
-    #[serde(rename = "us")]
-    Microseconds,
-    /// Nanoseconds for each item.
-    #[serde(rename = "ns/item")]
-    NanosecondsPerItem,
+named! {
+    /// The unit of a row's value.
+    pub enum Unit {
+        /// Bytes in a second.
+        BytesPerSecond = "bytes/s",
+        /// Items in a second.
+        ItemsPerSecond = "items/s",
+        /// Microseconds.
+        Microseconds = "us",
+        /// Nanoseconds for each item.
+        NanosecondsPerItem = "ns/item",
+    }
 }
 
 /// The repetitions of one measurement.

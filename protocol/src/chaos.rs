@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::named::named;
+
 /// How long [`ReplyFault::Slow`] delays an answer.
 pub const SLOW_REPLY: Duration = Duration::from_secs(1);
 
@@ -41,45 +43,48 @@ pub enum ChaosFault {
     Reply(ReplyFault),
 }
 
-/// A fault of the device. A CPU device's process has the signal that the fault would cause there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DeviceFault {
-    /// A kernel's assertion fails: CUDA 710. On a CPU SIGABRT.
-    Assert,
-    /// A kernel never ends: it waits for a flag that stays unset. On a CPU a loop.
-    Endless,
-    /// The device has no memory left: CUDA 2, for this job only.
-    Memory,
-    /// A misaligned store: CUDA 716. On a CPU SIGBUS, from an alignment check.
-    Misaligned,
-    /// A store out of bounds: CUDA 700. On a CPU SIGSEGV.
-    Oob,
-    /// A trap instruction: CUDA 719 or 715. On a CPU SIGILL.
-    Trap,
+named! {
+    /// A fault of the device. A CPU device's process has the signal that the fault would cause there.
+    pub enum DeviceFault {
+        /// A kernel's assertion fails: CUDA 710. On a CPU SIGABRT.
+        Assert = "assert",
+        /// A kernel never ends: it waits for a flag that stays unset. On a CPU a loop.
+        Endless = "endless",
+        /// The device has no memory left: CUDA 2, for this job only.
+        Memory = "memory",
+        /// A misaligned store: CUDA 716. On a CPU SIGBUS, from an alignment check.
+        Misaligned = "misaligned",
+        /// A store out of bounds: CUDA 700. On a CPU SIGSEGV.
+        Oob = "oob",
+        /// A trap instruction: CUDA 719 or 715. On a CPU SIGILL.
+        Trap = "trap",
+    }
 }
 
-/// A fault of the worker's process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum HostFault {
-    /// SIGABRT.
-    Abort,
-    /// It exits with a code that has no meaning.
-    Exit,
-    /// SIGSEGV.
-    Segv,
-    /// SIGSTOP: it lives but is silent.
-    Stop,
+named! {
+    /// A fault of the worker's process.
+    pub enum HostFault {
+        /// SIGABRT.
+        Abort = "abort",
+        /// It exits with a code that has no meaning.
+        Exit = "exit",
+        /// SIGSEGV.
+        Segv = "segv",
+        /// SIGSTOP: it lives but is silent.
+        Stop = "stop",
+    }
 }
 
-/// A fault of the worker's answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ReplyFault {
-    /// Bytes that are not a message, in place of the answer.
-    Corrupt,
-    /// The answer is late by [`SLOW_REPLY`].
-    Slow,
-    /// From now on one bit of every result is wrong, silently.
-    Wrong,
+named! {
+    /// A fault of the worker's answer.
+    pub enum ReplyFault {
+        /// Bytes that are not a message, in place of the answer.
+        Corrupt = "corrupt",
+        /// The answer is late by [`SLOW_REPLY`].
+        Slow = "slow",
+        /// From now on one bit of every result is wrong, silently.
+        Wrong = "wrong",
+    }
 }
 
 impl ChaosFault {
@@ -104,19 +109,9 @@ impl ChaosFault {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::Device(DeviceFault::Assert) => "assert",
-            Self::Device(DeviceFault::Endless) => "endless",
-            Self::Device(DeviceFault::Memory) => "memory",
-            Self::Device(DeviceFault::Misaligned) => "misaligned",
-            Self::Device(DeviceFault::Oob) => "oob",
-            Self::Device(DeviceFault::Trap) => "trap",
-            Self::Host(HostFault::Abort) => "abort",
-            Self::Host(HostFault::Exit) => "exit",
-            Self::Host(HostFault::Segv) => "segv",
-            Self::Host(HostFault::Stop) => "stop",
-            Self::Reply(ReplyFault::Corrupt) => "corrupt",
-            Self::Reply(ReplyFault::Slow) => "slow",
-            Self::Reply(ReplyFault::Wrong) => "wrong",
+            Self::Device(fault) => fault.name(),
+            Self::Host(fault) => fault.name(),
+            Self::Reply(fault) => fault.name(),
         }
     }
 

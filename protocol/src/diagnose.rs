@@ -3,13 +3,13 @@
 //! the interface.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::DeviceId;
+use crate::named::named;
 use crate::tensor::options::ModelPlan;
 
 /// The default numbers of items: every count up to a warp's threads plus one, then counts just beyond a block,
@@ -100,79 +100,44 @@ pub enum Line {
     Check(Check),
 }
 
-/// The group of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Group {
-    /// Drivers, libraries, limits, other processes.
-    Environment,
-    /// Isolation: a process sees only its own devices and libraries.
-    Isolation,
-    /// Every op at every size.
-    Batches,
-    /// Every model at every size.
-    Models,
-    /// Memory, sizes and shapes.
-    Allocation,
-    /// Injected faults and the recovery from them.
-    Faults,
-}
-
-impl Group {
-    /// All groups, in the order in which they are checked.
-    pub const ALL: [Self; 6] = [
-        Self::Environment,
-        Self::Isolation,
-        Self::Batches,
-        Self::Models,
-        Self::Allocation,
-        Self::Faults,
-    ];
+named! {
+    /// The group of a check, in the order in which they are checked.
+    pub enum Group {
+        /// Drivers, libraries, limits, other processes.
+        Environment = "environment",
+        /// Isolation: a process sees only its own devices and libraries.
+        Isolation = "isolation",
+        /// Every op at every size.
+        Batches = "batches",
+        /// Every model at every size.
+        Models = "models",
+        /// Memory, sizes and shapes.
+        Allocation = "allocation",
+        /// Injected faults and the recovery from them.
+        Faults = "faults",
+    }
 }
 
 impl FromStr for Group {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|group| group.to_string() == text).ok_or_else(|| {
-            let names = Self::ALL.map(|group| group.to_string()).join(", ");
+        Self::from_name(text).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
             format!("`{text}` is not a group of checks: write {names}")
         })
     }
 }
 
-impl fmt::Display for Group {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Environment => "environment",
-            Self::Isolation => "isolation",
-            Self::Batches => "batches",
-            Self::Models => "models",
-            Self::Allocation => "allocation",
-            Self::Faults => "faults",
-        })
-    }
-}
-
-/// How a check ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// It ran and was right.
-    Pass,
-    /// It ran and was wrong.
-    Fail,
-    /// It did not run, so nothing is known.
-    Skip,
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Pass => "pass",
-            Self::Fail => "fail",
-            Self::Skip => "skip",
-        })
+named! {
+    /// How a check ended.
+    pub enum Outcome {
+        /// It ran and was right.
+        Pass = "pass",
+        /// It ran and was wrong.
+        Fail = "fail",
+        /// It did not run, so nothing is known.
+        Skip = "skip",
     }
 }
 
@@ -203,7 +168,7 @@ impl Check {
     /// A check that passed.
     #[must_use]
     pub fn pass(group: Group, name: impl Into<String>, says: impl Into<String>) -> Self {
-        Self::new(group, name, Outcome::Pass, says, "")
+        Self { outcome: Outcome::Pass, ..Self::fail(group, name, says, "") }
     }
 
     /// A check that failed, with the cause and what to do.
@@ -214,7 +179,17 @@ impl Check {
         says: impl Into<String>,
         next: impl Into<String>,
     ) -> Self {
-        Self::new(group, name, Outcome::Fail, says, next)
+        Self {
+            group,
+            name: name.into(),
+            device: None,
+            outcome: Outcome::Fail,
+            says: says.into(),
+            first_failing: None,
+            next: next.into(),
+            facts: BTreeMap::new(),
+            us: 0,
+        }
     }
 
     /// A check that did not run, with the reason and what to do about it.
@@ -225,27 +200,7 @@ impl Check {
         says: impl Into<String>,
         next: impl Into<String>,
     ) -> Self {
-        Self::new(group, name, Outcome::Skip, says, next)
-    }
-
-    fn new(
-        group: Group,
-        name: impl Into<String>,
-        outcome: Outcome,
-        says: impl Into<String>,
-        next: impl Into<String>,
-    ) -> Self {
-        Self {
-            group,
-            name: name.into(),
-            device: None,
-            outcome,
-            says: says.into(),
-            first_failing: None,
-            next: next.into(),
-            facts: BTreeMap::new(),
-            us: 0,
-        }
+        Self { outcome: Outcome::Skip, ..Self::fail(group, name, says, next) }
     }
 
     /// Adds the device.

@@ -7,25 +7,15 @@ use crate::named::named;
 
 use serde::{Deserialize, Serialize};
 
-/// What kind of processor a device is.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum DeviceKind {
-    /// The reference implementation on CPU threads.
-    #[default]
-    Cpu,
-    /// An NVIDIA GPU.
-    Gpu,
-}
-
-impl fmt::Display for DeviceKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Cpu => "cpu",
-            Self::Gpu => "gpu",
-        })
+named! {
+    /// What kind of processor a device is.
+    #[derive(Default)]
+    pub enum DeviceKind {
+        /// The reference implementation on CPU threads.
+        #[default]
+        Cpu = "cpu",
+        /// An NVIDIA GPU.
+        Gpu = "gpu",
     }
 }
 

@@ -1,21 +1,24 @@
 //! The log format of all processes of a pool: text for people, or one JSON object per line.
 
-use std::fmt;
 use std::str::FromStr;
+
+use crate::named::named;
 
 /// The variable that selects lines, in the syntax of tracing's `Targets`.
 pub const FILTER_VARIABLE: &str = "GRIDPOOL_LOG";
 /// The variable that selects the format.
 pub const FORMAT_VARIABLE: &str = "GRIDPOOL_LOG_FORMAT";
 
-/// A log format.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LogFormat {
-    /// For people.
-    #[default]
-    Human,
-    /// One JSON object per line.
-    Json,
+named! {
+    /// A log format.
+    #[derive(Default)]
+    pub enum LogFormat {
+        /// For people.
+        #[default]
+        Human = "human",
+        /// One JSON object per line.
+        Json = "json",
+    }
 }
 
 /// A text that does not name a format.
@@ -26,15 +29,6 @@ pub struct ParseFormatError {
 }
 
 impl LogFormat {
-    /// Its text on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Human => "human",
-            Self::Json => "json",
-        }
-    }
-
     /// The format that the environment names. The parent process has checked the variable.
     #[must_use]
     pub fn from_environment() -> Self {
@@ -43,19 +37,11 @@ impl LogFormat {
     }
 }
 
-impl fmt::Display for LogFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 impl FromStr for LogFormat {
     type Err = ParseFormatError;
 
     fn from_str(text: &str) -> Result<Self, ParseFormatError> {
-        let all = [Self::Human, Self::Json];
-        let found = all.into_iter().find(|format| format.name() == text);
-        found.ok_or_else(|| ParseFormatError { text: text.to_owned() })
+        Self::from_name(text).ok_or_else(|| ParseFormatError { text: text.to_owned() })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Enums whose variants have names, each written once.
 
-/// Makes an enum with `ALL`, `name`, `Display` and serde from its names.
+/// Makes an enum with `ALL`, `name`, `from_name`, `Display` and serde from its names.
 macro_rules! named {
     (
         $(#[$meta:meta])*
@@ -24,6 +24,12 @@ macro_rules! named {
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),* }
+            }
+
+            /// The variant of that name.
+            #[must_use]
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|one| one.name() == name)
             }
         }
 

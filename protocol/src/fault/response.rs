@@ -1,60 +1,39 @@
 //! The pool's responses to faults: the default and the possible ones.
 
-use std::fmt;
 use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
 
 use super::{FaultClass, FaultCode};
 use crate::exit;
+use crate::named::named;
 
-/// A response of the pool to a fault. Each treats the job, the worker and the device in its own way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Response {
-    /// The job fails; the worker stays.
-    FailJob,
-    /// The job gets one more attempt; the worker stays.
-    RetryJob,
-    /// The worker is replaced. The job that ran there alone is suspect. If the worker has done no work, so is
-    /// the device.
-    Suspect,
-    /// The worker is replaced. Neither job nor device is suspect.
-    Retry,
-    /// The worker is replaced. If it has done no work, the device is suspect.
-    Restart,
-    /// The device is quarantined and probed later. Its workers end, and their jobs lose an attempt.
-    Quarantine,
-    /// As `restart`. A second time within ten minutes is `quarantine`.
-    QuarantineOnRepeat,
-    /// The device is quarantined until an operator releases it. Its workers end, and their jobs lose an attempt.
-    Halt,
-    /// The fault is logged.
-    Ignore,
-    /// The fault is expected after the pool has killed a worker of the device. Otherwise it is logged.
-    ExpectedAfterKill,
-    /// The worker gets the fault from CUDA and reports it. The pool responds to that report.
-    AwaitWorker,
+named! {
+    /// A response of the pool to a fault. Each treats the job, the worker and the device in its own way.
+    pub enum Response {
+        /// The job fails; the worker stays.
+        FailJob = "fail_job",
+        /// The job gets one more attempt; the worker stays.
+        RetryJob = "retry_job",
+        /// The worker is replaced. The job that ran there alone is suspect. If the worker has done no work, so is
+        /// the device.
+        Suspect = "suspect",
+        /// The worker is replaced. Neither job nor device is suspect.
+        Retry = "retry",
+        /// The worker is replaced. If it has done no work, the device is suspect.
+        Restart = "restart",
+        /// The device is quarantined and probed later. Its workers end, and their jobs lose an attempt.
+        Quarantine = "quarantine",
+        /// As `restart`. A second time within ten minutes is `quarantine`.
+        QuarantineOnRepeat = "quarantine_on_repeat",
+        /// The device is quarantined until an operator releases it. Its workers end, and their jobs lose an attempt.
+        Halt = "halt",
+        /// The fault is logged.
+        Ignore = "ignore",
+        /// The fault is expected after the pool has killed a worker of the device. Otherwise it is logged.
+        ExpectedAfterKill = "expected_after_kill",
+        /// The worker gets the fault from CUDA and reports it. The pool responds to that report.
+        AwaitWorker = "await_worker",
+    }
 }
-
-/// All responses, each with its text and a short description.
-const TABLE: [(Response, &str, &str); 11] = [
-    (Response::FailJob, "fail_job", "the job fails, the worker stays"),
-    (Response::RetryJob, "retry_job", "one more attempt, the worker stays"),
-    (Response::Suspect, "suspect", "the worker is replaced; the job is suspect"),
-    (Response::Retry, "retry", "the worker is replaced; nothing is suspect"),
-    (Response::Restart, "restart", "the worker is replaced; the device is suspect"),
-    (Response::Quarantine, "quarantine", "the device is out of service and probed later"),
-    (
-        Response::QuarantineOnRepeat,
-        "quarantine_on_repeat",
-        "as restart; a second time within ten minutes, as quarantine",
-    ),
-    (Response::Halt, "halt", "the device is out of service until it is released"),
-    (Response::Ignore, "ignore", "written to the log"),
-    (Response::ExpectedAfterKill, "expected_after_kill", "expected after a kill, else logged"),
-    (Response::AwaitWorker, "await_worker", "the worker gets it from CUDA and reports it"),
-];
 
 /// The responses to a result that the worker may survive.
 const CALL: &[Response] = &[
@@ -91,25 +70,24 @@ const NVML: &[Response] =
     &[Response::Ignore, Response::AwaitWorker, Response::Quarantine, Response::Halt];
 
 impl Response {
-    /// All responses.
-    pub fn all() -> impl Iterator<Item = Self> {
-        TABLE.iter().map(|row| row.0)
-    }
-
-    /// Its text in the config.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.row().1
-    }
-
     /// A short description.
     #[must_use]
     pub fn words(self) -> &'static str {
-        self.row().2
-    }
-
-    fn row(self) -> &'static (Self, &'static str, &'static str) {
-        TABLE.iter().find(|row| row.0 == self).expect("each has its row")
+        match self {
+            Self::FailJob => "the job fails, the worker stays",
+            Self::RetryJob => "one more attempt, the worker stays",
+            Self::Suspect => "the worker is replaced; the job is suspect",
+            Self::Retry => "the worker is replaced; nothing is suspect",
+            Self::Restart => "the worker is replaced; the device is suspect",
+            Self::Quarantine => "the device is out of service and probed later",
+            Self::QuarantineOnRepeat => {
+                "as restart; a second time within ten minutes, as quarantine"
+            }
+            Self::Halt => "the device is out of service until it is released",
+            Self::Ignore => "written to the log",
+            Self::ExpectedAfterKill => "expected after a kill, else logged",
+            Self::AwaitWorker => "the worker gets it from CUDA and reports it",
+        }
     }
 
     /// Whether the worker that met the fault keeps running.
@@ -131,15 +109,9 @@ impl Response {
     }
 }
 
-impl fmt::Display for Response {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 /// A text that does not name a response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a response: write one of {}", TABLE.map(|row| row.1).join(", "))]
+#[error("`{text}` is not a response: write one of {}", Response::ALL.map(Response::name).join(", "))]
 pub struct ParseResponseError {
     text: String,
 }
@@ -148,8 +120,7 @@ impl FromStr for Response {
     type Err = ParseResponseError;
 
     fn from_str(text: &str) -> Result<Self, ParseResponseError> {
-        let row = TABLE.iter().find(|row| row.1 == text);
-        row.map(|row| row.0).ok_or_else(|| ParseResponseError { text: text.to_owned() })
+        Self::from_name(text).ok_or_else(|| ParseResponseError { text: text.to_owned() })
     }
 }
 
@@ -281,7 +252,7 @@ mod tests {
 
     #[test]
     fn every_response_is_allowed_somewhere_and_reads_back() {
-        for response in Response::all() {
+        for response in Response::ALL {
             assert_eq!(response.name().parse(), Ok(response));
             assert!(faults().any(|fault| fault.allowed().contains(&response)), "{response}");
         }

@@ -23,10 +23,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::batch::BatchError;
+use crate::named::named;
 
 pub use cache::Programs;
 pub use error::ProgramError;
@@ -37,26 +37,18 @@ pub use ops::{Family, Frame, Half, Measure, OPS, Op, Symmetry};
 pub use parameter::{Accepts, Grouping, Key, Parameter};
 pub use table::{ARGUMENTS_MAX, Arguments, Launch, OpSpec};
 
-/// Which colour wins a tie of counts, and the order of a palette.
-///
-/// It is part of a program's hash: a text with another tie mode is another program.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Ties {
-    /// In the order in which CPython iterates a set of small integers, as in arc-dsl (docs/src/design/ops.md,
-    /// "Ties").
-    #[default]
-    Cpython,
-    /// The lowest colour wins; palettes ascend.
-    Lowest,
-}
-
-impl fmt::Display for Ties {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Cpython => "cpython",
-            Self::Lowest => "lowest",
-        })
+named! {
+    /// Which colour wins a tie of counts, and the order of a palette.
+    ///
+    /// It is part of a program's hash: a text with another tie mode is another program.
+    #[derive(Default)]
+    pub enum Ties {
+        /// In the order in which CPython iterates a set of small integers, as in arc-dsl (docs/src/design/ops.md,
+        /// "Ties").
+        #[default]
+        Cpython = "cpython",
+        /// The lowest colour wins; palettes ascend.
+        Lowest = "lowest",
     }
 }
 
@@ -64,11 +56,8 @@ impl FromStr for Ties {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "cpython" => Ok(Self::Cpython),
-            "lowest" => Ok(Self::Lowest),
-            _ => Err(format!("`{text}` is not a tie-break: write cpython or lowest")),
-        }
+        Self::from_name(text)
+            .ok_or_else(|| format!("`{text}` is not a tie-break: write cpython or lowest"))
     }
 }
 

@@ -1,83 +1,66 @@
 //! The element types of tensors: names of the Open Inference Protocol, sizes, NumPy's names.
 
-use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use crate::named::named;
 
-/// The type of a tensor's elements. There is no type for text: a model with strings is refused when it is loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum DataType {
-    /// A byte, 0 or 1.
-    Bool,
-    /// Unsigned, 8 bits.
-    Uint8,
-    /// Unsigned, 16 bits.
-    Uint16,
-    /// Unsigned, 32 bits.
-    Uint32,
-    /// Unsigned, 64 bits.
-    Uint64,
-    /// Signed, 8 bits.
-    Int8,
-    /// Signed, 16 bits.
-    Int16,
-    /// Signed, 32 bits.
-    Int32,
-    /// Signed, 64 bits.
-    Int64,
-    /// IEEE 754, 16 bits.
-    Fp16,
-    /// The upper half of an FP32.
-    Bf16,
-    /// IEEE 754, 32 bits.
-    Fp32,
-    /// IEEE 754, 64 bits.
-    Fp64,
+named! {
+    /// The type of a tensor's elements. There is no type for text: a model with strings is refused when it is loaded.
+    pub enum DataType {
+        /// A byte, 0 or 1.
+        Bool = "BOOL",
+        /// Unsigned, 8 bits.
+        Uint8 = "UINT8",
+        /// Unsigned, 16 bits.
+        Uint16 = "UINT16",
+        /// Unsigned, 32 bits.
+        Uint32 = "UINT32",
+        /// Unsigned, 64 bits.
+        Uint64 = "UINT64",
+        /// Signed, 8 bits.
+        Int8 = "INT8",
+        /// Signed, 16 bits.
+        Int16 = "INT16",
+        /// Signed, 32 bits.
+        Int32 = "INT32",
+        /// Signed, 64 bits.
+        Int64 = "INT64",
+        /// IEEE 754, 16 bits.
+        Fp16 = "FP16",
+        /// The upper half of an FP32.
+        Bf16 = "BF16",
+        /// IEEE 754, 32 bits.
+        Fp32 = "FP32",
+        /// IEEE 754, 64 bits.
+        Fp64 = "FP64",
+    }
 }
 
-/// Type, its number on the wire, its name, bytes of an element, and NumPy's `descr`.
-type Row = (DataType, u8, &'static str, usize, &'static str);
-
-/// All types, in the order of their numbers.
-const TABLE: [Row; 13] = [
-    (DataType::Bool, 1, "BOOL", 1, "|b1"),
-    (DataType::Uint8, 2, "UINT8", 1, "|u1"),
-    (DataType::Uint16, 3, "UINT16", 2, "<u2"),
-    (DataType::Uint32, 4, "UINT32", 4, "<u4"),
-    (DataType::Uint64, 5, "UINT64", 8, "<u8"),
-    (DataType::Int8, 6, "INT8", 1, "|i1"),
-    (DataType::Int16, 7, "INT16", 2, "<i2"),
-    (DataType::Int32, 8, "INT32", 4, "<i4"),
-    (DataType::Int64, 9, "INT64", 8, "<i8"),
-    (DataType::Fp16, 10, "FP16", 2, "<f2"),
-    // NumPy has no such type. The package `ml_dtypes` writes it like this.
-    (DataType::Bf16, 11, "BF16", 2, "<V2"),
-    (DataType::Fp32, 12, "FP32", 4, "<f4"),
-    (DataType::Fp64, 13, "FP64", 8, "<f8"),
-];
-
 impl DataType {
-    /// Every type, in the order of their numbers.
-    pub fn all() -> impl Iterator<Item = Self> {
-        TABLE.iter().map(|row| row.0)
-    }
-
-    fn row(self) -> &'static Row {
-        TABLE.iter().find(|row| row.0 == self).expect("every type has its row")
-    }
-
-    /// Its name in the Open Inference Protocol.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.row().2
+    /// Bytes of one element, and NumPy's `descr`.
+    fn row(self) -> (usize, &'static str) {
+        match self {
+            Self::Bool => (1, "|b1"),
+            Self::Uint8 => (1, "|u1"),
+            Self::Uint16 => (2, "<u2"),
+            Self::Uint32 => (4, "<u4"),
+            Self::Uint64 => (8, "<u8"),
+            Self::Int8 => (1, "|i1"),
+            Self::Int16 => (2, "<i2"),
+            Self::Int32 => (4, "<i4"),
+            Self::Int64 => (8, "<i8"),
+            Self::Fp16 => (2, "<f2"),
+            // NumPy has no such type. The package `ml_dtypes` writes it like this.
+            Self::Bf16 => (2, "<V2"),
+            Self::Fp32 => (4, "<f4"),
+            Self::Fp64 => (8, "<f8"),
+        }
     }
 
     /// Bytes of one element.
     #[must_use]
     pub fn bytes(self) -> usize {
-        self.row().3
+        self.row().0
     }
 
     /// Bits of the exponent and of the fraction of a floating-point type; `None` for other types.
@@ -103,52 +86,41 @@ impl DataType {
     /// Its `descr` in the header of an `.npy` file.
     #[must_use]
     pub fn descr(self) -> &'static str {
-        self.row().4
+        self.row().1
     }
 
     /// The type of a `descr`. Older programs write `|V2` for BF16.
     #[must_use]
     pub fn from_descr(descr: &str) -> Option<Self> {
         let descr = if descr == "|V2" { "<V2" } else { descr };
-        TABLE.iter().find(|row| row.4 == descr).map(|row| row.0)
+        Self::ALL.into_iter().find(|datatype| datatype.descr() == descr)
     }
 
     /// Its number in a packed set of tensors.
     #[must_use]
     pub fn number(self) -> u8 {
-        self.row().1
+        self as u8 + 1
     }
 
     /// The type of that number.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
-        TABLE.iter().find(|row| row.1 == number).map(|row| row.0)
-    }
-}
-
-impl fmt::Display for DataType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        Self::ALL.into_iter().find(|datatype| datatype.number() == number)
     }
 }
 
 /// A text that does not name a type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a tensor type: write one of {}", names())]
+#[error("`{text}` is not a tensor type: write one of {}", DataType::ALL.map(DataType::name).join(", "))]
 pub struct ParseDataTypeError {
     text: String,
-}
-
-fn names() -> String {
-    TABLE.map(|row| row.2).join(", ")
 }
 
 impl FromStr for DataType {
     type Err = ParseDataTypeError;
 
     fn from_str(text: &str) -> Result<Self, ParseDataTypeError> {
-        let row = TABLE.iter().find(|row| row.2 == text);
-        row.map(|row| row.0).ok_or_else(|| ParseDataTypeError { text: text.to_owned() })
+        Self::from_name(text).ok_or_else(|| ParseDataTypeError { text: text.to_owned() })
     }
 }
 
@@ -158,9 +130,8 @@ mod tests {
 
     #[test]
     fn every_way_to_write_a_type_leads_back_to_it() {
-        assert_eq!(DataType::all().count(), TABLE.len());
-        for (datatype, (number, row)) in DataType::all().zip((1_u8..).zip(TABLE)) {
-            assert_eq!((datatype, number), (row.0, row.1));
+        for (number, datatype) in (1_u8..).zip(DataType::ALL) {
+            assert_eq!(datatype.number(), number);
             assert_eq!(datatype.name().parse(), Ok(datatype));
             assert_eq!(DataType::from_number(datatype.number()), Some(datatype));
             assert_eq!(DataType::from_descr(datatype.descr()), Some(datatype));

@@ -275,7 +275,7 @@ mod tests {
             }
         }
         let takes = |datatype: DataType, number| datatype.write(number, &mut Vec::new());
-        for datatype in DataType::all() {
+        for datatype in DataType::ALL {
             assert_eq!(datatype.visit(Size), (datatype, datatype.bytes()));
             assert_eq!(takes(datatype, Scalar::Bool(true)), datatype == DataType::Bool);
             assert_eq!(takes(datatype, Scalar::Double(0.5)), datatype.float_bits().is_some());

@@ -5,25 +5,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{ANY_SIZE, Tensor, TensorLayout, TensorSpec};
 use crate::limits::MODEL_NAME_BYTES_MAX;
+use crate::named::named;
 
-/// Whether a model accepts requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum ModelState {
-    /// It is loaded, and a run of it on the device has succeeded.
-    Ready,
-    /// It could not be loaded. [`ModelInfo::reason`] has the reason.
-    Unavailable,
-}
-
-impl ModelState {
-    /// Its name in the Open Inference Protocol.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ready => "READY",
-            Self::Unavailable => "UNAVAILABLE",
-        }
+named! {
+    /// Whether a model accepts requests. The names are those of the Open Inference Protocol.
+    pub enum ModelState {
+        /// It is loaded, and a run of it on the device has succeeded.
+        Ready = "READY",
+        /// It could not be loaded. [`ModelInfo::reason`] has the reason.
+        Unavailable = "UNAVAILABLE",
     }
 }
 

@@ -1,7 +1,6 @@
 //! The options of a model: contexts, memory, rows of a run, warm-up, providers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -10,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::codec;
 use crate::ids::DeviceKind;
 use crate::limits::{MODEL_BATCH_MAX, MODEL_CONTEXTS_MAX, MODEL_PLAN_BYTES_MAX};
+use crate::named::named;
 
 /// Default for the most rows of one run.
 pub const MAX_BATCH_DEFAULT: u32 = 32;
@@ -18,29 +18,19 @@ pub const QUEUE_REQUESTS_DEFAULT: usize = 1_024;
 /// Default for the most bytes of waiting inputs of one model.
 pub const QUEUE_BYTES_DEFAULT: u64 = 4 << 30;
 
-/// An execution provider of ONNX Runtime.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Provider {
-    /// The CPU. On a GPU device it runs only the allowed ops.
-    Cpu,
-    /// NVIDIA GPUs, by ONNX Runtime's kernels, cuDNN and cuBLAS.
-    Cuda,
-    /// NVIDIA GPUs, by engines that TensorRT builds.
-    TensorRt,
+named! {
+    /// An execution provider of ONNX Runtime.
+    pub enum Provider {
+        /// The CPU. On a GPU device it runs only the allowed ops.
+        Cpu = "cpu",
+        /// NVIDIA GPUs, by ONNX Runtime's kernels, cuDNN and cuBLAS.
+        Cuda = "cuda",
+        /// NVIDIA GPUs, by engines that TensorRT builds.
+        TensorRt = "tensorrt",
+    }
 }
 
 impl Provider {
-    /// Its name in options.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Cuda => "cuda",
-            Self::TensorRt => "tensorrt",
-        }
-    }
-
     /// ONNX Runtime's name.
     #[must_use]
     pub fn runtime_name(self) -> &'static str {
@@ -49,12 +39,6 @@ impl Provider {
             Self::Cuda => "CUDAExecutionProvider",
             Self::TensorRt => "TensorrtExecutionProvider",
         }
-    }
-}
-
-impl fmt::Display for Provider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -69,9 +53,7 @@ impl FromStr for Provider {
     type Err = ParseProviderError;
 
     fn from_str(text: &str) -> Result<Self, ParseProviderError> {
-        let all = [Self::Cpu, Self::Cuda, Self::TensorRt];
-        let found = all.into_iter().find(|provider| provider.name() == text);
-        found.ok_or_else(|| ParseProviderError { text: text.to_owned() })
+        Self::from_name(text).ok_or_else(|| ParseProviderError { text: text.to_owned() })
     }
 }
 

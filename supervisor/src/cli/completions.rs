@@ -4,18 +4,14 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, CommandFactory};
 use clap_complete::Shell;
 use gridpool_protocol::chaos::ChaosFault;
+use gridpool_protocol::diagnose::Group;
 use gridpool_protocol::log::LogFormat;
-use gridpool_protocol::program::OPS;
+use gridpool_protocol::program::{OPS, Ties};
 use nix::sys::signal::Signal;
 
 use super::arguments::Arguments;
 use super::error::CommandError;
 use super::say;
-
-/// Values of `--ties`.
-const TIES: [&str; 2] = ["cpython", "lowest"];
-/// Values of `diagnose --only`.
-const GROUPS: [&str; 6] = ["environment", "isolation", "batches", "models", "allocation", "faults"];
 
 /// Prints the script for a shell.
 pub(super) fn print(shell: Shell) -> Result<u8, CommandError> {
@@ -53,14 +49,14 @@ fn with_values(argument: Arg) -> Arg {
 fn values(argument: &str) -> Vec<&'static str> {
     match argument {
         "fault" => ChaosFault::ALL.map(ChaosFault::name).into(),
-        "log_format" => [LogFormat::Human, LogFormat::Json].map(LogFormat::name).into(),
-        "only" => GROUPS.into(),
+        "log_format" => LogFormat::ALL.map(LogFormat::name).into(),
+        "only" => Group::ALL.map(Group::name).into(),
         "op" => OPS.iter().map(|op| op.name).collect(),
         "signal" => {
             let short = |signal: Signal| signal.as_str().trim_start_matches("SIG");
             Signal::iterator().map(short).collect()
         }
-        "ties" => TIES.into(),
+        "ties" => Ties::ALL.map(Ties::name).into(),
         _ => Vec::new(),
     }
 }
@@ -69,11 +65,9 @@ fn values(argument: &str) -> Vec<&'static str> {
 mod tests {
     use super::*;
     use clap::{Parser, ValueEnum};
-    use gridpool_protocol::diagnose::Group;
 
     #[test]
     fn the_command_line_takes_every_value_that_a_shell_offers() {
-        assert_eq!(GROUPS.map(str::to_owned), Group::ALL.map(|group| group.to_string()));
         let lines = [
             ("fault", ["chaos", ""]),
             ("log_format", ["ops", "--log-format"]),

@@ -92,8 +92,7 @@ fn write(out: &mut dyn Write, document: &PolicyDocument, columns: usize) -> io::
     let widths = [width(0), width(1), width(2), width(3)];
     write!(out, "{}", text::table(&rows, &widths, columns))?;
     writeln!(out, "{}", text::wrap(NO_KEYS, columns).join("\n"))?;
-    let responses = Response::all().map(|one| [one.name().to_owned(), one.words().to_owned()]);
-    let responses: Vec<_> = responses.collect();
+    let responses = Response::ALL.map(|one| [one.name().to_owned(), one.words().to_owned()]);
     let widest = responses.iter().map(|row| row[0].len()).max().unwrap_or(0);
     write!(out, "\n{}", text::table(&responses, &[widest], columns))
 }

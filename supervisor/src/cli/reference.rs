@@ -137,7 +137,7 @@ fn the_generated_faults_match_the_code() {
         "faults",
         &table(["fault", "name", "class", "response", "meaning"], rows),
     );
-    let responses = Response::all().map(|one| [format!("`{one}`"), one.words().to_owned()]);
+    let responses = Response::ALL.map(|one| [format!("`{one}`"), one.words().to_owned()]);
     check(
         "reference/faults.md",
         "responses",

@@ -24,7 +24,7 @@ pub(super) fn to_runtime(datatype: DataType) -> TensorElementType {
 
 /// Our type, if we have it.
 pub(super) fn from_runtime(element: TensorElementType) -> Option<DataType> {
-    DataType::all().find(|&datatype| to_runtime(datatype) == element)
+    DataType::ALL.into_iter().find(|&datatype| to_runtime(datatype) == element)
 }
 
 #[cfg(test)]
@@ -33,7 +33,7 @@ mod tests {
 
     #[test]
     fn every_type_of_ours_converts_both_ways_and_no_other_does() {
-        for datatype in DataType::all() {
+        for datatype in DataType::ALL {
             assert_eq!(from_runtime(to_runtime(datatype)), Some(datatype));
         }
         for other in [TensorElementType::String, TensorElementType::Complex64] {

@@ -123,7 +123,7 @@ fn the_longest_header_is_as_long_as_its_limit() {
 
 fn tensors() -> impl Strategy<Value = Vec<Tensor>> {
     let shape = prop::collection::vec(0..5_u64, 0..4);
-    let datatype = prop::sample::select(DataType::all().collect::<Vec<_>>());
+    let datatype = prop::sample::select(DataType::ALL.to_vec());
     let one = ("[a-z]{1,3}", datatype, shape);
     let one = one.prop_map(|(name, datatype, shape)| Tensor::new(name, datatype, shape).unwrap());
     prop::collection::vec(one, 0..6).prop_map(|mut tensors| {

@@ -45,7 +45,7 @@ fn every_type_goes_through_bit_for_bit() {
             let bytes: Vec<u8> = (0..count).map(byte).collect();
             full(&datatype.name().to_lowercase(), datatype, &[rows as u64, 3], &bytes)
         };
-        let inputs: Vec<Full> = DataType::all().map(input).collect();
+        let inputs: Vec<Full> = DataType::ALL.map(input).into();
         let got = ask(&engine, "datatypes", &inputs);
         assert_eq!(got.len(), 13);
         for input in &inputs {
@@ -64,7 +64,7 @@ fn a_bool_that_is_neither_0_nor_1_is_1() {
         let bytes = vec![if datatype == DataType::Bool { 200 } else { 0 }; 3 * datatype.bytes()];
         full(&datatype.name().to_lowercase(), datatype, &[1, 3], &bytes)
     };
-    let got = ask(&engine, "datatypes", &DataType::all().map(input).collect::<Vec<_>>());
+    let got = ask(&engine, "datatypes", &DataType::ALL.map(input));
     assert_eq!(got[0], full("bool_out", DataType::Bool, &[1, 3], &[1, 1, 1]));
 }
 
