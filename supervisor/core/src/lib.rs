@@ -88,7 +88,7 @@ impl Core {
         self.start_workers();
         self.advance_models(now);
         self.helpers.advance(now, |action| self.pool.act(action));
-        self.pool.tell(now);
+        self.pool.report(now);
         self.wakes_at = self.deadline();
     }
 
@@ -121,7 +121,7 @@ impl Core {
     fn excuse_pause(&mut self, now: Timestamp) {
         let gap = self.wakes_at.map_or(Duration::ZERO, |due| now.since(due));
         if gap >= PAUSE_MIN {
-            // And a little more, to read the messages that have arrived.
+            // And time to read the messages that have arrived.
             let gap = gap + PAUSE_MIN;
             self.pool.excuse(now, gap);
             self.models.excuse(gap);
@@ -175,7 +175,7 @@ impl Core {
         self.models.check(model, settled).err()
     }
 
-    /// An operator asks for a change of the models. The reply comes when the change is complete.
+    /// An operator asks to change the models. The reply comes when the change is complete.
     fn on_models_change(&mut self, client: ClientId, request: u64, command: ModelCommand) {
         let begun = match self.pool.is_draining() {
             true => Err(Refusal::Draining),
@@ -268,15 +268,15 @@ impl Core {
 
 /// Views, for status and metrics.
 impl Core {
-    /// A row for every process, and for every device and role without one, with the process that it is
-    /// about. The shell adds what it knows of processes and what jobs are.
+    /// A row for every process, and for every device and role without one, with the worker's id. The shell
+    /// adds what it knows of processes and jobs.
     #[must_use]
     pub fn workers(&self) -> Vec<(Option<WorkerId>, WorkerStatus)> {
         self.pool.workers()
     }
 
-    /// The worker that serves `device` now; if none does, another that has a process there. One that
-    /// runs programs goes before one that holds models.
+    /// The active worker of `device`, or another process there if it has none. A worker for programs goes
+    /// before one for models.
     #[must_use]
     pub fn worker_on(&self, device: DeviceId) -> Option<WorkerId> {
         self.pool.worker_on(device)
@@ -326,7 +326,7 @@ impl Core {
         self.pool.is_draining()
     }
 
-    /// Whether there is nothing for the workers of a role to do.
+    /// Whether a role rests: it has no work, and keeps no workers.
     #[must_use]
     pub fn is_resting(&self, role: Role) -> bool {
         self.pool.is_resting(role)

@@ -1,5 +1,5 @@
 //! The models that the pool should have, the models that each worker has, and the change that an operator
-//! has asked for.
+//! asked for.
 //!
 //! There is no list of next steps. Whenever a worker has no pending command, its models are compared with
 //! the models that it should have, and the first difference becomes its next command. So a worker that
@@ -35,7 +35,7 @@ const REASON_BYTES_MAX: usize = 4_096;
 #[derive(Debug, Default)]
 pub(crate) struct Models {
     wanted: BTreeMap<String, Wanted>,
-    /// Workers that have reported their models, and have not been told to end.
+    /// Workers that have reported their models and were not told to end.
     holders: BTreeMap<WorkerId, Holder>,
     /// The models given to each worker that has started and not reported yet.
     started: BTreeMap<WorkerId, BTreeMap<String, Edition>>,
@@ -61,7 +61,7 @@ struct Wanted {
 /// A worker.
 #[derive(Debug, Default)]
 struct Holder {
-    says: Vec<ModelInfo>,
+    reported: Vec<ModelInfo>,
     has: BTreeMap<String, Edition>,
     pending: Option<PendingCommand>,
     /// Commands that it could not carry out, so that they are not repeated: edition and contexts.
@@ -83,7 +83,7 @@ struct Change {
     client: ClientId,
     request: u64,
     command: ModelCommand,
-    /// Of the new model, if the change loads one.
+    /// The edition of the new model, if the change loads one.
     edition: Edition,
     /// The workers that failed to make the change, and why.
     failed: Vec<(WorkerId, String)>,
@@ -103,7 +103,7 @@ pub(crate) struct StepContext<'a> {
 /// What a step asks of the core.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Have a worker change its models.
+    /// Tell a worker to change its models.
     Command { worker: WorkerId, number: u64, command: ModelCommand },
     /// No model is left.
     Rest,
@@ -136,20 +136,24 @@ impl Models {
 
     /// A worker reports its models. Returns a note for each that is new or has changed; none if the worker
     /// was told to end.
-    pub(crate) fn on_reported(&mut self, worker: WorkerId, mut says: Vec<ModelInfo>) -> Vec<Note> {
-        says.iter_mut().for_each(|model| shorten(&mut model.reason));
+    pub(crate) fn on_reported(
+        &mut self,
+        worker: WorkerId,
+        mut reported: Vec<ModelInfo>,
+    ) -> Vec<Note> {
+        reported.iter_mut().for_each(|model| shorten(&mut model.reason));
         self.needs_step = true;
         if let Some(editions) = self.started.remove(&worker) {
             let edition = |info: &ModelInfo| editions.get(&info.name).copied().unwrap_or_default();
-            let has = says.iter().map(|info| (info.name.clone(), edition(info))).collect();
+            let has = reported.iter().map(|info| (info.name.clone(), edition(info))).collect();
             self.holders.insert(worker, Holder { has, ..Holder::default() });
         }
         let Some(holder) = self.holders.get_mut(&worker) else { return Vec::new() };
-        let before = std::mem::replace(&mut holder.says, says);
+        let before = std::mem::replace(&mut holder.reported, reported);
         let as_before = |model: &&ModelInfo| {
             before.iter().any(|other| (&other.name, other.state) == (&model.name, model.state))
         };
-        let news = self.holders[&worker].says.iter().filter(|model| !as_before(model));
+        let news = self.holders[&worker].reported.iter().filter(|model| !as_before(model));
         let note = |model: &ModelInfo| match model.state {
             ModelState::Ready => Note::ModelReady { worker, name: model.name.clone() },
             ModelState::Unavailable => Note::ModelUnavailable {
@@ -199,7 +203,7 @@ impl Models {
         Ok(None)
     }
 
-    /// A command failed: so does the change that it is part of.
+    /// A command failed, so the change that it belongs to fails too.
     fn failed(&mut self, worker: WorkerId, pending: &PendingCommand, why: String) {
         let Some(change) = &mut self.change else { return };
         let (wanted, failed) = (&change.command, &pending.command);
@@ -226,7 +230,7 @@ impl Models {
         self.oldest().filter(|(sent, _)| sent.after(timeout) <= now).map(|(_, worker)| worker)
     }
 
-    /// The supervisor was not running for about `gap`: nothing is late because of that.
+    /// The supervisor was not running for about `gap`: extends the timeouts of commands.
     pub(crate) fn excuse(&mut self, gap: Duration) {
         for pending in self.holders.values_mut().filter_map(|holder| holder.pending.as_mut()) {
             pending.sent = pending.sent.after(gap);
@@ -318,18 +322,18 @@ impl Models {
     /// reported it.
     fn why_unavailable(&self, name: &str) -> Option<String> {
         let own = self.holders.iter();
-        let mut said = own.filter_map(|(at, holder)| Some((at, holder.said_of(name)?)));
-        let (at, first) = said.next()?;
+        let mut reports = own.filter_map(|(at, holder)| Some((at, holder.report_of(name)?)));
+        let (at, first) = reports.next()?;
         let is_ready = |info: &ModelInfo| info.state == ModelState::Ready;
-        (!is_ready(first) && !said.any(|(_, info)| is_ready(info)))
+        (!is_ready(first) && !reports.any(|(_, info)| is_ready(info)))
             .then(|| format!("{at}: {}", first.reason))
     }
 
     /// The models that each worker reports.
     pub(crate) fn rows(&self) -> impl Iterator<Item = (WorkerId, &ModelInfo)> {
         let of = |(&worker, holder)| {
-            let Holder { says, .. }: &Holder = holder;
-            says.iter().map(move |info| (worker, info))
+            let Holder { reported, .. }: &Holder = holder;
+            reported.iter().map(move |info| (worker, info))
         };
         self.holders.iter().flat_map(of)
     }
@@ -347,12 +351,12 @@ impl Models {
 
 impl Holder {
     /// What it reports of a model.
-    fn said_of(&self, name: &str) -> Option<&ModelInfo> {
-        self.says.iter().find(|info| info.name == name)
+    fn report_of(&self, name: &str) -> Option<&ModelInfo> {
+        self.reported.iter().find(|info| info.name == name)
     }
 
     fn ready(&self, name: &str) -> Option<&ModelInfo> {
-        self.said_of(name).filter(|info| info.state == ModelState::Ready)
+        self.report_of(name).filter(|info| info.state == ModelState::Ready)
     }
 }
 

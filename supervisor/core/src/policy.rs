@@ -1,5 +1,5 @@
-//! What the pool does about each fault: the defaults of `gridpool_protocol::fault`, and what the
-//! config changes about them. Plain data, asked by the core.
+//! The response to each fault: the defaults of `gridpool_protocol::fault`, with the overrides of the
+//! config. Plain data.
 
 use gridpool_protocol::fault::{FaultCode, OverrideError, Overrides, Response};
 use gridpool_protocol::status::PolicyRule;
@@ -19,18 +19,17 @@ impl PolicyTable {
         self.overrides.set(fault, response)
     }
 
-    /// What is done about a fault.
+    /// The response to a fault.
     #[must_use]
     pub fn response(&self, fault: FaultCode) -> Response {
         self.overrides.response(fault)
     }
 
-    /// What is done about a process that ended as `exit` says, and said before which fault it had met.
+    /// The response to a process that ended with `exit`, and perhaps named a fault before.
     ///
-    /// The more particular rule stands: what the config says about the fault, then what it says about
-    /// the exit, then the default of the fault, then that of the exit. A fault that a worker would have
-    /// survived while it served, and that has ended it all the same, it met at its start: there
-    /// the exit code speaks.
+    /// The more specific rule decides: the config's for the fault, then the config's for the exit, then the
+    /// default of the fault, then that of the exit. If the fault is one that a serving worker survives, the
+    /// worker died of it at its start: then the exit code decides.
     #[must_use]
     pub fn response_to_exit(&self, exit: FaultCode, fault: Option<FaultCode>) -> Response {
         let replaces = |response: &Response| !response.keeps_worker();
@@ -42,8 +41,8 @@ impl PolicyTable {
             .unwrap_or_else(|| exit.default_response())
     }
 
-    /// Every fault with its response: those with a row of their own, then those that the config names
-    /// and no table does, then one row for all others of each family.
+    /// Every fault with its response: those with a row of their own, then those that only the config names,
+    /// then one row for all others of each family.
     #[must_use]
     pub fn rules(&self) -> Vec<PolicyRule> {
         let listed: Vec<_> = FaultCode::listed().collect();
@@ -64,7 +63,7 @@ impl PolicyTable {
         named.chain(others).map(rule).collect()
     }
 
-    /// The rules that the config has made for faults without a row of their own, which may be slips.
+    /// The config's rules for faults without a row of their own, which may be mistakes.
     #[must_use]
     pub fn unlisted(&self) -> Vec<PolicyRule> {
         let is_listed = |fault| FaultCode::listed().any(|listed| listed == fault);
@@ -74,7 +73,8 @@ impl PolicyTable {
         self.rules().into_iter().filter(is_unlisted).collect()
     }
 
-    /// What a worker has to know of it, in one argument of its command line; `None` if all are defaults.
+    /// The overrides that a worker must know, as one argument of its command line; `None` if there are
+    /// none.
     #[must_use]
     pub fn worker_argument(&self) -> Option<String> {
         let own = self.overrides.for_worker();
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(plain.response_to_exit(Exit(70), Some(Cuda(700))), Response::Suspect);
         assert_eq!(plain.response_to_exit(Exit(70), Some(Cuda(214))), Response::Restart);
         assert_eq!(plain.response_to_exit(Signal(11), None), Response::Suspect);
-        // At its start a worker ends over what it would survive later.
+        // At its start a worker dies of a fault that it would survive later.
         assert_eq!(plain.response_to_exit(Exit(72), Some(Cuda(2))), Response::Restart);
         assert_eq!(plain.response_to_exit(Exit(73), Some(Cuda(218))), Response::Halt);
         let exits = table(&[("exit 70", "retry"), ("exit 72", "halt")]);

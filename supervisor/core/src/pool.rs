@@ -1,10 +1,9 @@
-//! The pool: devices, workers, jobs, and the rules of scheduling, retry, backoff, quarantine, deadline,
-//! fairness and drain between them.
+//! The pool: devices, workers and jobs, with the rules of scheduling, retry, backoff, quarantine, deadline,
+//! fairness and drain.
 //!
-//! An event is dealt with in two steps: first what it says, then [`Pool::advance`] restores what is
-//! always true between events: nothing late is still waiting, every slot that is due has a process, every
-//! idle device has a job if one may go there, and no job waits for long behind another while a device
-//! idles.
+//! The pool handles an event in two steps: first its own content, then [`Pool::advance`] restores what is
+//! always true between events: no timeout is overdue, every slot that is due has a process, every idle
+//! device has a job if one may go there, and no job waits for long behind another while a device idles.
 
 mod answers;
 mod availability;
@@ -65,7 +64,7 @@ use verdicts::Verdicts;
 pub(crate) struct Pool {
     config: PoolConfig,
     policy: PolicyTable,
-    /// Once the pool was told to drain: when what is left is cut off. It accepts nothing from then on.
+    /// Set by a drain: when the pool cuts off the jobs that are left. From the drain on it accepts no jobs.
     drain_until: Option<Timestamp>,
     roles: Roles,
     devices: Devices,
@@ -76,16 +75,16 @@ pub(crate) struct Pool {
     /// The number of the latest group of suspects.
     suspects: u32,
     faults: Faults,
-    /// The death that the event is about, as far as it is known, and the slot that it has left.
+    /// The report of the death that is being handled, and the slot of the dead worker.
     death: Option<(usize, Box<DeathReport>)>,
     /// Workers that are to start, and are not ordered yet.
     started: Vec<WorkerId>,
-    /// Workers that were ended, or have ended, since the core last asked.
+    /// Workers that ended, or were told to end, since the core last asked.
     ended: Vec<WorkerId>,
     /// A service may have changed since the last event.
     services_changed: bool,
     is_misconfigured: bool,
-    /// What was counted when the pool was first told to drain or stop.
+    /// The counters when the pool was first told to drain or stop.
     before_end: Option<Counters>,
     actions: VecDeque<Action>,
 }
@@ -116,17 +115,17 @@ impl Pool {
         }
     }
 
-    /// Something to do.
+    /// Adds an action for the shell.
     pub(crate) fn act(&mut self, action: Action) {
         self.actions.push_back(action);
     }
 
-    /// The next thing to do.
+    /// The next action.
     pub(crate) fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// What a worker says, and what is known of its process.
+    /// Handles a worker's message, or news of its process.
     pub(crate) fn on_worker(&mut self, now: Timestamp, worker: WorkerId, event: WorkerEvent) {
         match event {
             WorkerEvent::Answered { attempt, result } => {
@@ -151,7 +150,7 @@ impl Pool {
         }
     }
 
-    /// Does something for every role.
+    /// Calls `what` for every role.
     fn for_each_role(&mut self, mut what: impl FnMut(&mut Self, Role)) {
         let mut next = self.roles.after(None);
         while let Some(role) = next {
@@ -160,8 +159,7 @@ impl Pool {
         }
     }
 
-    /// The slot of a worker whose process is there, marked as heard; `None` (and counted) if the message
-    /// comes from a process that is gone.
+    /// The slot of a worker, whose process it marks as heard. `None`, and counted, if the process is gone.
     fn hear(&mut self, now: Timestamp, worker: WorkerId) -> Option<usize> {
         let index = self.slots.find(worker);
         match index {
@@ -171,7 +169,7 @@ impl Pool {
         index
     }
 
-    /// Has a shard of a job wait for a worker.
+    /// Puts a shard of a job into the queue.
     fn enqueue(&mut self, id: JobId, shard: usize) {
         let job = &mut self.jobs[id];
         let state = &mut self.roles[job.role()];
@@ -183,7 +181,7 @@ impl Pool {
         }
     }
 
-    /// Takes what waits of a job out of the queue.
+    /// Takes the shards of a job out of the queue.
     fn unqueue(&mut self, id: JobId) {
         let job = &mut self.jobs[id];
         let queue = &mut self.roles[job.role()].queue;
@@ -195,19 +193,19 @@ impl Pool {
         }
     }
 
-    /// A name for suspects that no others have.
+    /// A new name for a group of suspects.
     fn next_suspects(&mut self) -> SuspectGroup {
         self.suspects += 1;
         SuspectGroup(self.suspects)
     }
 
-    /// The one place that gives a verdict. What ran was answered or cut off before.
+    /// The one place that gives a verdict. Running attempts must have been cut off before.
     fn finish(&mut self, now: Timestamp, id: JobId, verdict: Verdict, reason: String) {
         self.unqueue(id);
         let job = self.jobs.remove(id);
         assert!(job.has_ended(), "{id} gets its verdict and runs on");
         let (client, key) = (job.client, job.request.key);
-        // No client was told what came of an orphan: it counts as cancelled.
+        // No client learns the verdict of an orphan: it counts as cancelled.
         let (verdict, reason) = match job.orphaned {
             true => (Verdict::Cancelled, "its client is gone".to_owned()),
             false => (verdict, reason),
@@ -226,12 +224,12 @@ impl Pool {
         std::mem::take(&mut self.started)
     }
 
-    /// Workers that were ended, or have ended, since this was asked last.
+    /// Workers that ended, or were told to end, since the last call.
     pub(crate) fn take_ended(&mut self) -> Vec<WorkerId> {
         std::mem::take(&mut self.ended)
     }
 
-    /// Whether a live job asks for a model.
+    /// Whether a live job uses a model.
     pub(crate) fn is_asked(&self, model: &str) -> bool {
         self.jobs.iter().any(|job| job.request.work.model().is_some_and(|own| **own == *model))
     }
@@ -241,12 +239,12 @@ impl Pool {
         self.drain_until.is_some() || self.roles.iter().any(|(_, role)| role.is_leaving())
     }
 
-    /// Whether there is nothing for the workers of a role to do.
+    /// Whether a role rests: it has no work, and keeps no workers.
     pub(crate) fn is_resting(&self, role: Role) -> bool {
         self.roles[role].phase == Phase::Resting
     }
 
-    /// There is nothing for the workers of a role to do, and no job of it: none is kept.
+    /// A role has no work and no jobs: stops its workers.
     pub(crate) fn rest(&mut self, now: Timestamp, role: Role) {
         if self.roles[role].phase != Phase::Serving {
             return;
@@ -261,7 +259,7 @@ impl Pool {
         self.stop_workers(now, role);
     }
 
-    /// Takes a decision of the pool back, for an operator.
+    /// Releases a device or unblocks denylisted jobs, for an operator.
     pub(crate) fn release(&mut self, now: Timestamp, release: Release) -> Result<String, Refusal> {
         match release {
             Release::Content(content) => match self.denylist.remove(content) {
@@ -283,7 +281,7 @@ impl Pool {
         .map_err(Refusal::Invalid)
     }
 
-    /// Workers of a role are needed again. One that was asked to end is replaced when it has.
+    /// A role has work again. A worker that was asked to end is replaced when it has ended.
     pub(crate) fn wake(&mut self, role: Role) {
         if self.roles[role].phase == Phase::Resting {
             self.roles[role].phase = Phase::Serving;
@@ -291,7 +289,7 @@ impl Pool {
         }
     }
 
-    /// A worker is told to change its models: what it dies of may be that.
+    /// A worker is sent a command: until it answers, its death is no evidence against a job.
     pub(crate) fn begin_change(&mut self, worker: WorkerId) {
         if let Some(index) = self.slots.find(worker) {
             self.slots.process_mut(index).is_changing = true;

@@ -136,7 +136,7 @@ impl Models {
                 let cannot =
                     |why: &str| Err(format!("`{name}` cannot be {}: {why}", verb(&change.command)));
                 if !change.failed.is_empty() {
-                    cannot(&told_once(&change.failed))
+                    cannot(&each_once(&change.failed))
                 } else if is_pending || context.awaits_workers {
                     return None;
                 } else if done.is_empty() {
@@ -172,14 +172,14 @@ impl Models {
     }
 }
 
-/// The reasons of all workers, each once, with the workers that gave it.
-fn told_once(failed: &[(WorkerId, String)]) -> String {
+/// The reasons of all workers, each once, with its workers.
+fn each_once(failed: &[(WorkerId, String)]) -> String {
     let mut by_reason: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (worker, why) in failed {
         by_reason.entry(why).or_default().push(worker.to_string());
     }
-    let told = by_reason.iter().map(|(why, workers)| format!("{}: {why}", workers.join(", ")));
-    told.collect::<Vec<_>>().join("; ")
+    let lines = by_reason.iter().map(|(why, workers)| format!("{}: {why}", workers.join(", ")));
+    lines.collect::<Vec<_>>().join("; ")
 }
 
 fn done_in_words(command: &ModelCommand, done: &[WorkerId]) -> String {

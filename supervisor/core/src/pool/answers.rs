@@ -32,7 +32,7 @@ impl Pool {
             state.counters.stale += 1;
             return;
         }
-        // A job that was cut off meanwhile has its verdict, or waits for it: the answer goes nowhere.
+        // A job that was cut off meanwhile has its verdict, or is about to get it: the answer is dropped.
         let Some(job) = self.jobs.get_mut(attempt.job) else { return };
         let Some(shard) = job.shard_of(attempt) else { return };
         let device = self.slots.process(index).device_info();

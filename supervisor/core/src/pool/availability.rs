@@ -11,25 +11,25 @@ use super::service::ServiceState;
 use super::slots::Slot;
 use crate::event::Timestamp;
 
-/// What a slot may run as things stand.
+/// The models that a slot has now or may have soon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Availability {
-    /// What its process has, which has said so this many times.
+    /// Those that its process has reported, as of this report.
     Models(WorkerId, u32),
     /// Nothing.
     None,
-    /// What a process will have that is to serve and has not said so yet.
+    /// Not known: the process that will serve has not reported yet.
     Unknown,
 }
 
 impl Slot {
-    /// Whether its process has what the job asks for.
+    /// Whether its process has the model that the job needs.
     pub(super) fn has_for(&self, job: &Job) -> bool {
         let Some(model) = job.request.work.model() else { return true };
         self.process().is_some_and(|process| process.models.contains(model))
     }
 
-    /// The same of a process that may not have said so yet.
+    /// The same, or the process has not reported yet.
     pub(super) fn may_have_for(&self, job: &Job) -> bool {
         !self.process().is_some_and(Process::was_ready) || self.has_for(job)
     }
@@ -41,16 +41,16 @@ impl Pool {
         let ready = models.iter().filter(|model| model.state == ModelState::Ready);
         let process = self.slots.process_mut(index);
         process.models = ready.map(|model| model.name.as_str().into()).collect();
-        process.models_told += 1;
+        process.model_reports += 1;
     }
 
-    /// Ends the jobs that wait for a model which no worker that serves has, or may yet turn out to have.
+    /// Ends the jobs whose model no slot has or may soon have.
     pub(super) fn give_up_if_unavailable(&mut self, now: Timestamp, role: Role) {
         let newcomers = std::mem::take(&mut self.roles[role].newcomers);
         if self.roles[role].queue.is_empty() {
             return;
         }
-        // What waited before may have a worker, as was seen before.
+        // If no slot changed, older jobs still have a worker.
         let in_doubt = match self.availability_changes(role) {
             false => newcomers,
             true => self.roles[role].queue.all_jobs().into_iter().collect(),
@@ -60,7 +60,7 @@ impl Pool {
         }
     }
 
-    /// Takes stock of what the slots of a role may run; whether that is news.
+    /// Updates the availability of a role's slots; returns whether it changed.
     fn availability_changes(&mut self, role: Role) -> bool {
         let mut before = std::mem::take(&mut self.roles[role].availability);
         let now = || self.slots.of_role(role).map(|(_, slot)| self.availability(slot));
@@ -73,7 +73,7 @@ impl Pool {
         is_news
     }
 
-    /// The same of one job.
+    /// Ends one job whose model no slot has or may soon have.
     fn give_up_unless_available(&mut self, now: Timestamp, id: JobId) {
         let Some(job) = self.jobs.get(id).filter(|job| job.waits()) else { return };
         let Some(model) = job.request.work.model().cloned() else { return };
@@ -98,15 +98,15 @@ impl Pool {
         }
         match slot.process() {
             Some(process) if process.serves() => {
-                Availability::Models(process.worker, process.models_told)
+                Availability::Models(process.worker, process.model_reports)
             }
-            // What it has or will have helps no request while another process serves.
+            // Only the models of the active worker count.
             _ if self.slots.is_served(slot.device, slot.role) => Availability::None,
             Some(_) | None => Availability::Unknown,
         }
     }
 
-    /// Whether a device is about to get a process that serves it, or is being probed.
+    /// Whether a device will soon get an active worker, or is being probed.
     pub(crate) fn awaits_workers(&self, role: Role) -> bool {
         let is_probed = |slot: &Slot| {
             self.devices.at(slot.device).service(role).state() == ServiceState::Probing

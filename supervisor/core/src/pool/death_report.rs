@@ -131,11 +131,11 @@ impl Pool {
             waited,
             disposition: Disposition::Unheard,
         });
-        let is_told_to = process.is_stopping() || self.roles[worker.role].is_leaving();
+        let was_asked = process.is_stopping() || self.roles[worker.role].is_leaving();
         let cause = process.killed().map(|killed| killed.cause);
         let cause = cause.filter(|&cause| cause != KillCause::Beacon);
-        let as_told = cause == Some(KillCause::Leaving)
-            || (is_told_to && exit.status == ExitStatus::Code(exit_code::OK));
+        let is_expected = cause == Some(KillCause::Leaving)
+            || (was_asked && exit.status == ExitStatus::Code(exit_code::OK));
         let ready_timeout = self.roles[worker.role].limits.ready_timeout;
         let reason = |why: KillCause| why.reason(process.was_ready(), ready_timeout, &self.config);
         let lived = process.lived(now);
@@ -148,7 +148,7 @@ impl Pool {
             device: process.device_info(),
             exit: exit.clone(),
             killed: cause.map(reason),
-            is_expected: as_told,
+            is_expected,
             lived,
             ready_after: process.took_start(),
             answered: process.answered_count(),

@@ -1,5 +1,5 @@
-//! Jobs that killed their workers: when that is enough for the verdict POISON, and the denylist, by which
-//! the next job of the same content is refused at once.
+//! Jobs that killed their workers: when they get the verdict POISON, and the denylist, which makes the pool
+//! refuse the next job with the same content.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,7 +14,7 @@ use crate::event::{JobRequest, Timestamp, Work};
 /// A bounded list of contents; the oldest goes first.
 #[derive(Debug)]
 pub(super) struct Denylist {
-    /// Each with what a submission says of itself without being read.
+    /// Each with what a submission shows before its content is hashed.
     contents: BTreeMap<ContentHash, (Work, u32)>,
     order: VecDeque<ContentHash>,
     max: usize,
@@ -29,8 +29,8 @@ impl Denylist {
         self.contents.contains_key(&content)
     }
 
-    /// Whether it has some job of that work and that many items.
-    fn has_one_like(&self, work: &Work, items: u32) -> bool {
+    /// Whether it lists a job with that work and number of items.
+    fn has_similar(&self, work: &Work, items: u32) -> bool {
         self.contents.values().any(|(own, count)| own == work && *count == items)
     }
 
@@ -45,7 +45,7 @@ impl Denylist {
         }
     }
 
-    /// Takes a content off the list; whether it was on it.
+    /// Takes a content off the list; returns whether it was on it.
     pub(super) fn remove(&mut self, content: ContentHash) -> bool {
         let was_there = self.contents.remove(&content).is_some();
         if was_there {
@@ -54,7 +54,7 @@ impl Denylist {
         was_there
     }
 
-    /// Empties the list; how many contents were on it.
+    /// Empties the list; returns how many contents were on it.
     pub(super) fn clear(&mut self) -> usize {
         let count = self.order.len();
         self.contents.clear();
@@ -64,8 +64,8 @@ impl Denylist {
 }
 
 impl Pool {
-    /// A worker died while it ran this job and no other, in a way that speaks against the job. Says
-    /// whether that is enough for the verdict POISON.
+    /// A worker died while it ran only this job, with evidence against the job. Returns whether that is
+    /// enough for the verdict POISON.
     pub(super) fn note_death(&mut self, id: JobId) -> bool {
         let job = &mut self.jobs[id];
         job.deaths += 1;
@@ -77,8 +77,8 @@ impl Pool {
         is_enough
     }
 
-    /// Enough workers have died of it. Nothing of it runs again; its verdict waits for its hash, so that
-    /// a client that hears the verdict and submits the same is refused.
+    /// Enough workers have died of it. It does not run again. Its verdict waits for its hash, so that the
+    /// pool refuses the same content as soon as the client knows the verdict.
     pub(super) fn poison(&mut self, now: Timestamp, id: JobId, why: &str) {
         self.unqueue(id);
         self.end_early(now, id, AttemptOutcome::Preempted);
@@ -108,9 +108,9 @@ impl Pool {
         self.finish(now, id, Verdict::Poison, reason);
     }
 
-    /// Whether a job of that work and that many items is on the denylist: the next one like it needs
-    /// its content said.
+    /// Whether a job with that work and number of items is on the denylist: then a submission must carry
+    /// its content hash.
     pub(crate) fn asks_for_content(&self, work: &Work, items: u32) -> bool {
-        self.denylist.has_one_like(work, items)
+        self.denylist.has_similar(work, items)
     }
 }

@@ -1,5 +1,5 @@
-//! The devices of the pool: the numbers of their processes, what the driver says of them, which process
-//! each has lost last, and the service of each role on them.
+//! The devices of the pool: the generations of their processes, what the driver reports about them, which
+//! process each lost last, and the service of each role on them.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +18,13 @@ pub(super) struct Device {
     pub(super) id: DeviceId,
     /// The number of its latest process, whatever its role.
     generation: u32,
-    /// When a process here was last killed, or died, and which.
+    /// The process that was last killed or died here, and when.
     lost: Option<(Timestamp, WorkerId)>,
-    /// What the driver has told of it last, and when.
+    /// The driver's last report about it, and when it came.
     pub(super) driver_said: Option<(Timestamp, FaultCode)>,
-    /// What the driver said of a lost worker, and was told in the log.
+    /// The last report about a lost worker that is in the log.
     pub(super) remarked: Option<(WorkerId, FaultCode)>,
-    /// What the driver has told of it.
+    /// Its incidents that the driver has reported.
     pub(super) incidents: Incidents,
     /// The device as a worker found it last.
     pub(super) info: Option<DeviceInfo>,
@@ -53,13 +53,12 @@ impl Device {
         worker
     }
 
-    /// It loses this process, now or soon.
+    /// It loses this process now or soon.
     pub(super) fn loses(&mut self, now: Timestamp, worker: WorkerId) {
         self.lost = Some((now, worker));
     }
 
-    /// The process that it has lost, if that was so lately that what the driver says now may be about
-    /// it.
+    /// The process that it lost, if so recently that a report of the driver may be about that process.
     pub(super) fn lost_lately(&self, now: Timestamp, config: &PoolConfig) -> Option<WorkerId> {
         let (at, worker) = self.lost?;
         (now.since(at) <= config.incident_window).then_some(worker)
@@ -116,7 +115,7 @@ impl Devices {
         self.find_mut(id).expect("devices stay")
     }
 
-    /// What a worker is part of.
+    /// The service that a worker belongs to.
     pub(super) fn service_of(&mut self, worker: WorkerId) -> &mut Service {
         self.at_mut(worker.device).service_mut(worker.role)
     }

@@ -84,11 +84,11 @@ impl Pool {
     ) {
         let device = self.devices.find_mut(id);
         let lost = device.as_ref().and_then(|device| device.lost_lately(now, &self.config));
-        let told = lost.map(|worker| (worker, fault));
-        let before = device.and_then(|device| std::mem::replace(&mut device.remarked, told));
+        let report = lost.map(|worker| (worker, fault));
+        let before = device.and_then(|device| std::mem::replace(&mut device.remarked, report));
         let remark = match is_expected {
             false => Remark::News,
-            true if told == before => Remark::Again,
+            true if report == before => Remark::Again,
             true => Remark::Expected,
         };
         let is_about = |lost: WorkerId| {

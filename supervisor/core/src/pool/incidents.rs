@@ -1,4 +1,4 @@
-//! The faults that the driver has told of a device, so that one incident counts once.
+//! The faults that the driver has reported about a device, so that one incident counts once.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,21 @@ use gridpool_protocol::fault::FaultCode;
 use crate::config::PoolConfig;
 use crate::event::Timestamp;
 
-/// The incidents of one device that would be quarantined for the next.
+/// The incidents of one device that quarantine it if they repeat.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Incidents(BTreeMap<FaultCode, Timestamp>);
 
-/// What a fault is, by what was before.
+/// What a fault means, given the earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Incident {
     First,
-    /// It has been told already.
+    /// The driver has reported it already.
     Same,
     Repeated,
 }
 
 impl Incidents {
-    /// An incident lasts for as long as it is told again and again.
+    /// An incident lasts as long as the driver keeps reporting it.
     pub(super) fn note(
         &mut self,
         now: Timestamp,

@@ -16,8 +16,8 @@ use crate::action::Assignment;
 use crate::config::{Concurrency, RoleLimits};
 use crate::event::{JobRequest, Timestamp, Work};
 
-/// Attempts that a receipt shows, so that the verdict fits a frame; the oldest of those that gave
-/// nothing are left out first.
+/// Attempts that a receipt shows, so that the verdict fits a frame. The oldest that gave no result are left
+/// out first.
 const ATTEMPTS_SHOWN_MAX: usize = 128;
 
 /// A worker counts an attempt as late this long after the core does. So it never drops one whose job has
@@ -41,15 +41,15 @@ pub(super) struct Job {
     pub(super) request: JobRequest,
     /// The client to answer.
     pub(super) client: ClientId,
-    /// The client's connection is gone: no client waits for the verdict.
+    /// The client's connection has ended: no client waits for the verdict.
     pub(super) orphaned: bool,
     /// At least one, in order of their items.
     pub(super) shards: Vec<Shard>,
     pub(super) deadline: Timestamp,
     /// Deaths of workers with evidence against this job.
     pub(super) deaths: u32,
-    /// The suspects that it belongs to, if it is one: a worker died that ran all of them, or was killed
-    /// because they took too long. They join each other alone, and nothing waits behind them.
+    /// Its group of suspects, if it is one: a worker died while it ran all of them, or was killed because
+    /// they took too long. They join only each other, and nothing waits behind them.
     pub(super) suspects: Option<SuspectGroup>,
     /// Its hash, for the denylist.
     pub(super) content: Content,
@@ -122,30 +122,30 @@ impl Job {
         may.then(|| Joining { program: program.map(Arc::clone), suspects: self.suspects })
     }
 
-    /// Whether it must run alone: a worker died that ran nothing else, and the next one would die too, with
-    /// every attempt beside this one.
+    /// Whether it must run alone: a worker that ran only this job died, and the next may die too, with
+    /// every attempt beside it.
     pub(super) fn runs_alone(&self, concurrency: Concurrency) -> bool {
         concurrency.is_concurrent() && self.deaths > 0
     }
 
-    /// Whether something of it is in the queue.
+    /// Whether a shard of it is in the queue.
     pub(super) fn waits(&self) -> bool {
         self.shards.iter().any(|shard| shard.state == ShardState::Queued)
     }
 
-    /// Whether a worker was lost with it before, in a way that speaks against it or those beside it.
+    /// Whether a worker was lost with it before, and it or a job beside it may be the cause.
     pub(super) fn is_suspect(&self) -> bool {
         self.suspects.is_some() || self.deaths > 0
     }
 
-    /// Whether it may be tried again before the process that ran it is gone: that writes to no place of
-    /// it, and nothing of it runs anywhere else.
+    /// Whether it may run again before the process that ran it is gone: that process cannot write its
+    /// result, and no other shard runs elsewhere.
     pub(super) fn may_move(&self) -> bool {
-        !self.has_a_place() && self.request.idempotent && !self.orphaned
+        !self.writes_shared_memory() && self.request.idempotent && !self.orphaned
     }
 
-    /// Whether its result has a place that a worker writes to by itself.
-    pub(super) fn has_a_place(&self) -> bool {
+    /// Whether workers write its result to shared memory.
+    pub(super) fn writes_shared_memory(&self) -> bool {
         !self.request.answer_inline || self.shards.len() > 1
     }
 
@@ -211,7 +211,7 @@ impl Job {
         self.note(Attempt::unreported(worker.to_string(), device, items, outcome, detail));
     }
 
-    /// The running attempt of a shard ended because of another's: it counts for nothing.
+    /// The running attempt of a shard was preempted: it does not count.
     pub(super) fn preempted(&mut self, shard: usize, device: DeviceInfo, detail: String) {
         let (worker, shard) = self.end(shard);
         shard.tries -= 1;
@@ -220,7 +220,7 @@ impl Job {
         self.note(Attempt::unreported(worker.to_string(), device, items, outcome, detail));
     }
 
-    /// What the worker of its latest lost attempt died of is known now.
+    /// Records why the worker of its latest lost attempt died, now that it is known.
     pub(super) fn explain(&mut self, worker: WorkerId, detail: &str) {
         let name = worker.to_string();
         let lost = |attempt: &&mut Attempt| {
@@ -249,7 +249,7 @@ impl Job {
         self.attempts.push(attempt);
     }
 
-    /// The proof that goes with `verdict`.
+    /// The receipt that goes with `verdict`.
     pub(super) fn into_receipt(self, now: Timestamp, verdict: Verdict, reason: String) -> Receipt {
         let waited = self.dispatched.unwrap_or(now).since(self.accepted);
         Receipt {

@@ -14,7 +14,7 @@ pub(super) struct Jobs {
     live: BTreeMap<JobId, Job>,
     keys: BTreeMap<JobKey, JobId>,
     deadlines: BTreeSet<(Timestamp, JobId)>,
-    /// Of every open connection that has any.
+    /// Of every open connection with jobs.
     clients: BTreeMap<(ClientId, Role), BTreeSet<JobId>>,
 }
 

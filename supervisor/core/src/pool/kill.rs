@@ -1,4 +1,4 @@
-//! Why a worker is killed: the cause decides what its death counts as, the reason is told.
+//! Why a worker is killed: the cause decides what its death counts as; the reason is for logs and receipts.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,18 +18,18 @@ use crate::policy::PolicyTable;
 /// Why a worker was killed: decides what its death counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KillCause {
-    /// Its beacon was lost: it is ending by itself, and how will be known when it has.
+    /// Its beacon was lost: it is ending by itself, and the cause is known when it has ended.
     Beacon,
     /// It did not carry out a command.
     Command(CommandFault),
-    /// The driver told of this fault of its device: what it ran may have brought that about.
+    /// The driver reported this fault of its device: its jobs may have caused it.
     DeviceFault(FaultCode),
-    /// A job that it ran has its verdict already, or others wait behind it while a device idles, and the
-    /// worker would not come to its end; or its device is out of service.
+    /// To free the device: an attempt ran on after its job's verdict, others wait behind it while a device
+    /// idles, or the device is out of service.
     FreeDevice(Freed),
-    /// It said nothing for too long, or was not READY in time.
+    /// It was silent for too long, or was not READY in time.
     Hang,
-    /// The pool ends, or has nothing to do.
+    /// The pool ends, or its role has no work.
     Leaving,
 }
 
@@ -42,19 +42,19 @@ pub(crate) enum CommandFault {
     Unknown(u64),
 }
 
-/// What a device is freed for.
+/// Why a device is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freed {
     /// The device is out of service.
     DeviceOut,
-    /// An attempt of this outcome has run on for too long.
+    /// An attempt that was cut off with this outcome ran on for too long.
     Ended(AttemptOutcome),
     /// Others wait behind what it runs, and another device idles.
     OthersWait,
 }
 
 impl KillCause {
-    /// What the loss of a worker means that was killed and is not gone yet.
+    /// What the loss counts as while the killed worker is not gone yet.
     pub(super) fn loss(self, policy: &PolicyTable) -> LossKind {
         match self {
             Self::Beacon | Self::Command(_) => LossKind::Died { evidence: false },
@@ -66,7 +66,7 @@ impl KillCause {
         }
     }
 
-    /// What is told of it.
+    /// The reason, for logs.
     pub(super) fn reason(
         self,
         was_ready: bool,
@@ -110,8 +110,8 @@ impl KillCause {
 }
 
 impl Pool {
-    /// Sends SIGKILL to the process of a slot. What another attempt cannot disturb goes elsewhere at
-    /// once, and a standby takes over.
+    /// Sends SIGKILL to the process of a slot. Attempts that may be retried at once are queued, and a
+    /// standby takes over.
     pub(super) fn kill(&mut self, now: Timestamp, index: usize, cause: KillCause) {
         let why = self.why_killed(cause, index);
         self.kill_because(now, index, cause, why);
@@ -146,7 +146,7 @@ impl Pool {
         self.act(Action::Kill { worker, reason });
     }
 
-    /// What is said of a worker that was killed, in receipts and reasons.
+    /// Why a worker was killed, for receipts and the reasons of verdicts.
     fn why_killed(&self, cause: KillCause, index: usize) -> String {
         let process = self.slots.process(index);
         let limits = &self.roles[process.worker.role].limits;
@@ -193,14 +193,14 @@ pub(super) fn sentence(
     }
 }
 
-/// Why the pool has killed a worker.
+/// Why the pool killed a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KillReason {
-    /// It is ending by itself: this only makes sure of it.
+    /// It is ending by itself: the kill only makes sure.
     BeaconLost,
-    /// A job that it ran was cancelled, and it did not come to that job's end.
+    /// It did not finish a cancelled job in time.
     Cancelled,
-    /// The driver told of this fault of its device.
+    /// The driver reported this fault of its device.
     DeviceFault(FaultCode),
     /// Its device is out of service.
     DeviceOut,
@@ -208,10 +208,10 @@ pub enum KillReason {
     Late,
     /// It has not answered a command in time.
     LateWithCommand {
-        /// In the time that it had.
+        /// The time that it had.
         after: Duration,
     },
-    /// The pool ends, or has nothing for it to do.
+    /// The pool ends, or its role has no work.
     Leaving,
     /// It was not READY in time.
     NotReady {
@@ -227,16 +227,16 @@ pub enum KillReason {
     OthersWait,
     /// It gave no sign of life.
     Silent {
-        /// For so long.
+        /// How long it was silent.
         after: Duration,
     },
-    /// A shard that it ran is of a job that another shard has ended.
+    /// It ran a shard of a job that failed with another shard.
     Unwound,
 }
 
 impl KillReason {
-    /// What the next process in its place is counted under. `None` where there is none, or where how the
-    /// process ended says more.
+    /// The reason that the next process counts as its restart. `None` if there is no next one, or if the
+    /// exit says more.
     pub(super) fn restart(self) -> Option<RestartReason> {
         match self {
             Self::BeaconLost | Self::Leaving => None,
@@ -254,7 +254,7 @@ impl KillReason {
         }
     }
 
-    /// A word for it, which stays; the label of the restart that it brings about.
+    /// A stable word for it: the label of the restart that it causes.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self.restart() {

@@ -199,7 +199,7 @@ impl Pool {
             return self.poison(now, id, &loss.why);
         }
         let job = &self.jobs[id];
-        match loss.may_write && job.has_a_place() && !job.orphaned {
+        match loss.may_write && job.writes_shared_memory() && !job.orphaned {
             true => self.give_up_job(now, id, loss),
             false => self.retry_or_fail(now, id, shard, &loss.why),
         }
@@ -230,7 +230,7 @@ impl Pool {
             // Even a job that must not run twice: this attempt never began.
             return self.enqueue(id, shard);
         }
-        match loss.may_write && job.has_a_place() && !job.orphaned {
+        match loss.may_write && job.writes_shared_memory() && !job.orphaned {
             true => self.give_up_job(now, id, loss),
             false => self.retry_or_fail(now, id, shard, &loss.why),
         }

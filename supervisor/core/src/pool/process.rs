@@ -56,9 +56,9 @@ pub(super) struct Process {
     pub(super) worker: WorkerId,
     stage: Stage,
     pub(super) heard: Timestamp,
-    /// The models that it has.
+    /// The models that it has, and how often it has reported them.
     pub(super) models: BTreeSet<Arc<str>>,
-    pub(super) models_told: u32,
+    pub(super) model_reports: u32,
     /// It is changing its models: its death would be no evidence against a job.
     pub(super) is_changing: bool,
     started: Timestamp,
@@ -77,7 +77,7 @@ impl Process {
             stage: Stage::Starting { ready_by: now.after(ready_timeout) },
             heard: now,
             models: BTreeSet::new(),
-            models_told: 0,
+            model_reports: 0,
             is_changing: false,
             started: now,
             introduced: None,

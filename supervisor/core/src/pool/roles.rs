@@ -1,4 +1,4 @@
-//! What belongs to a role: how its workers take work, the queue that they serve, and what was counted.
+//! What belongs to a role: how its workers take work, their queue, and the counters.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Index, IndexMut};
@@ -12,12 +12,12 @@ use super::meters::Meters;
 use super::queue::Queue;
 use crate::config::RoleLimits;
 
-/// What the workers of a role are there for.
+/// What the workers of a role do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// To run jobs.
+    /// They run jobs.
     Serving,
-    /// There is nothing for them to do: there is no job, none is accepted, and no worker is kept.
+    /// The role has no work: it has no jobs, accepts none, and keeps no workers.
     Resting,
     /// No job is left, and none will come; workers are ending.
     Leaving,
@@ -36,13 +36,13 @@ pub(super) struct RoleState {
     /// Jobs without a verdict.
     jobs: usize,
     inline_bytes: u64,
-    /// The most that it ever was.
+    /// The highest value of `inline_bytes`.
     bytes_high: u64,
-    /// The most jobs that ever waited from one event to the next.
+    /// The most jobs that waited between two events.
     jobs_high: usize,
-    /// Jobs that wait since the models of workers were last compared with what waits.
+    /// Jobs queued since the pool last compared the queue with the models of workers.
     pub(super) newcomers: Vec<JobId>,
-    /// What each slot had then.
+    /// The models of each slot at that time.
     pub(super) availability: Vec<Availability>,
 }
 
@@ -102,17 +102,17 @@ impl RoleState {
         }
     }
 
-    /// Whether there is nothing that a worker could do, so that none is started.
+    /// Whether the role has no work, so that no worker starts.
     pub(super) fn has_nothing_to_do(&self) -> bool {
         self.phase != Phase::Serving
     }
 
-    /// An event has been dealt with: what waits now waits until the next one.
+    /// The pool has handled an event: notes how many jobs wait until the next one.
     pub(super) fn note_waiting(&mut self) {
         self.jobs_high = self.jobs_high.max(self.queue.jobs());
     }
 
-    /// What waits. The shell, which has the clock, adds for how long.
+    /// The queue. The shell, which has the clock, adds how long its oldest job has waited.
     pub(super) fn queue_status(&self) -> QueueStatus {
         QueueStatus {
             jobs: self.queue.jobs() as u64,

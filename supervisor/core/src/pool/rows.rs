@@ -1,5 +1,5 @@
-//! What is shown of the pool: a row of `status` for each process, the work of each, the queue, and
-//! which devices are out of service.
+//! Views of the pool: a row of `status` for each process, the work of each, the queue, and the devices that
+//! are out of service.
 
 use gridpool_protocol::ids::{DeviceId, JobId, Role, WorkerId};
 use gridpool_protocol::status::{QueueStatus, WorkerDevice, WorkerState, WorkerStatus};
@@ -15,9 +15,9 @@ use crate::event::Timestamp;
 /// What a busy worker runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CurrentDispatch {
-    /// The job that it has had longest.
+    /// The job that it has run longest.
     pub job: JobId,
-    /// When it was sent that one.
+    /// When it was sent that job.
     pub since: Timestamp,
     /// Jobs that it runs together, that one included.
     pub jobs: usize,
@@ -32,10 +32,9 @@ pub struct Quarantine<'a> {
     pub device: DeviceId,
     /// The role.
     pub role: Role,
-    /// The fault that it was last put out for.
+    /// The fault that took it out of service last.
     pub why: &'a str,
-    /// When a process is started to see whether it works; if there is no such time, an operator has to
-    /// release it first.
+    /// When it is probed; if `None`, an operator must release it first.
     pub probe_at: Option<Timestamp>,
 }
 
@@ -58,8 +57,8 @@ impl Pool {
         })
     }
 
-    /// A row for every process, and for every device without one: device by device, role by role, with
-    /// the process that it is about. The shell adds what it knows of processes and what jobs are.
+    /// A row for every process, and for every device and role without one, with the worker's id. The shell
+    /// adds what it knows of processes and jobs.
     pub(crate) fn workers(&self) -> Vec<(Option<WorkerId>, WorkerStatus)> {
         let rows = |device, role| {
             let own = || self.slots.of(device, role);
@@ -115,15 +114,15 @@ impl Pool {
         }
     }
 
-    /// The worker that serves `device` now; if none does, another that has a process there. One that
-    /// runs programs goes before one that holds models.
+    /// The active worker of `device`, or another process there if it has none. A worker for programs goes
+    /// before one for models.
     pub(crate) fn worker_on(&self, device: DeviceId) -> Option<WorkerId> {
         let own = self.slots.processes().filter(|process| process.worker.device == device);
         let first = own.min_by_key(|process| (process.worker.role, !process.serves()));
         first.map(|process| process.worker)
     }
 
-    /// What waits, for all roles.
+    /// The queue, over all roles.
     pub(crate) fn queue(&self) -> QueueStatus {
         let all = self.roles.iter().map(|(_, role)| role.queue_status());
         all.fold(QueueStatus::default(), |sum, queue| QueueStatus {
@@ -160,7 +159,7 @@ impl Pool {
     }
 }
 
-/// Whether a role has something to do, or a process all the same.
+/// Whether a role has work, or still a process.
 pub(super) fn is_busy(roles: &Roles, slots: &Slots, role: Role) -> bool {
     roles[role].phase != Phase::Resting || slots.of_role(role).any(|(_, slot)| slot.has_process())
 }

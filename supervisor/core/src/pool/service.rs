@@ -156,10 +156,10 @@ impl Service {
         named.map_or(&self.last_fault, |rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()))
     }
 
-    /// Why it runs no jobs, and for how long. With `is_told`, the reason is not repeated: another device
+    /// Why it runs no jobs, and for how long. With `is_repeated`, the reason is not repeated: another device
     /// has the same fault.
-    pub(super) fn why_out(&self, now: Timestamp, id: DeviceId, is_told: bool) -> String {
-        let fault = if is_told { "for the same reason" } else { &self.last_fault };
+    pub(super) fn why_out(&self, now: Timestamp, id: DeviceId, is_repeated: bool) -> String {
+        let fault = if is_repeated { "for the same reason" } else { &self.last_fault };
         match self.state {
             ServiceState::Open => self.last_fault.clone(),
             ServiceState::Probing => format!("{id} is being tried again ({fault})"),

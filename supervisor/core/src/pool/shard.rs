@@ -1,5 +1,5 @@
-//! A shard of a job: some neighbouring items that one attempt runs. Owns how a job is cut, and what one
-//! shard has been through; may not know the other shards.
+//! A shard of a job: neighbouring items that one attempt runs. Owns how a job is cut, and the history of
+//! one shard; must not know the other shards.
 
 use gridpool_protocol::ids::{DeviceId, WorkerId};
 use gridpool_protocol::receipt::ItemRange;
@@ -7,7 +7,7 @@ use gridpool_protocol::receipt::ItemRange;
 use crate::config::PoolConfig;
 use crate::event::{JobRequest, Timestamp};
 
-/// Most shards of one job: with all of them in the receipt, the verdict still fits a frame.
+/// Most shards of one job, so that a verdict with all of them in the receipt fits a frame.
 pub(super) const SHARDS_MAX: u32 = 64;
 
 /// Where a shard is.
@@ -21,17 +21,17 @@ pub(super) enum ShardState {
     Running { number: u32, worker: WorkerId },
 }
 
-/// A shard of a job; all of it, for most jobs.
+/// A shard of a job. Most jobs have only one.
 #[derive(Clone, Debug)]
 pub(super) struct Shard {
     pub(super) items: ItemRange,
     pub(super) cost: u64,
     pub(super) state: ShardState,
-    /// The device of the last attempt, where that failed.
+    /// The device of the last attempt, if that failed.
     pub(super) avoid: Option<DeviceId>,
-    /// Attempts begun, but those that ended for another's sake.
+    /// Attempts begun, without those that were preempted.
     pub(super) tries: u32,
-    /// Attempts that the device refused and that left the worker whole.
+    /// Attempts that ended in a device error and left the worker healthy.
     pub(super) device_errors: u32,
     /// Whether an attempt of it was ever begun.
     pub(super) was_begun: bool,
@@ -39,11 +39,10 @@ pub(super) struct Shard {
     pub(super) lost_at: Option<Timestamp>,
 }
 
-/// Cuts a job for a pool that has `devices` to run it: into shards equal in items, for of their cells
-/// the core knows nothing. Idle devices take one shard after the other, which evens out the rest.
+/// Cuts a job for a pool of `devices` devices: into shards with equal numbers of items, for the core does
+/// not know their cells. Idle devices take one shard after the other, which evens out the rest.
 ///
-/// A job is cut when it is accepted, and not again: whatever devices come and go, a receipt shows shards
-/// that do not overlap.
+/// A job is cut once, when it is accepted, so that the shards in a receipt never overlap.
 pub(super) fn cut(request: &JobRequest, devices: usize, config: &PoolConfig) -> Vec<Shard> {
     let count = count(request, devices, config);
     let share = |of: u64, shard: u32, whole: u32| {

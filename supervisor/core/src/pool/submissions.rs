@@ -10,7 +10,7 @@ use crate::action::Action;
 use crate::event::{JobRequest, Timestamp};
 
 impl Pool {
-    /// A client submits a job. `invalid` is why nothing could be done with it, if that is so.
+    /// A client submits a job. `invalid` is why it cannot run, if it cannot.
     pub(crate) fn on_submitted(
         &mut self,
         now: Timestamp,
@@ -42,7 +42,7 @@ impl Pool {
         self.act(Action::Accept { client, key });
     }
 
-    /// Answers a submission under a key that is taken, or whose verdict is remembered.
+    /// Answers a submission whose key has a live job or a remembered verdict.
     fn is_known(&mut self, client: ClientId, request: &JobRequest) -> bool {
         let (job, key) = (request.job, request.key);
         if let Some(live) = self.jobs.by_key(key) {
@@ -70,7 +70,7 @@ impl Pool {
         true
     }
 
-    /// Why a submission is not accepted, if it is not.
+    /// Why a submission is refused, if it is.
     fn refusal(
         &self,
         client: ClientId,
@@ -119,8 +119,8 @@ impl Pool {
         self.for_each_role(|pool, role| pool.orphan_jobs(now, client, role));
     }
 
-    /// Nothing of a client's jobs is begun any more. What runs ends by itself and frees its device; its
-    /// result goes nowhere.
+    /// Begins no more attempts of a client's jobs. Running attempts end by themselves and free their
+    /// device; their results are dropped.
     fn orphan_jobs(&mut self, now: Timestamp, client: ClientId, role: Role) {
         let withdraws = self.roles[role].limits.concurrency.is_concurrent();
         for id in self.jobs.take_of(client, role) {

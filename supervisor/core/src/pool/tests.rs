@@ -195,7 +195,7 @@ impl Rig {
         }
         core.pool.advance(now);
         core.start_workers();
-        core.pool.tell(now);
+        core.pool.report(now);
         core.wakes_at = core.pool.deadline();
     }
 

@@ -55,7 +55,7 @@ impl Pool {
     }
 
     /// Reports the results of an event that was handled completely.
-    pub(crate) fn tell(&mut self, now: Timestamp) {
+    pub(crate) fn report(&mut self, now: Timestamp) {
         self.complete_death_report(now);
         if std::mem::take(&mut self.services_changed) {
             self.note_services(now);
@@ -111,12 +111,12 @@ impl Pool {
 
     /// Why no device serves a role: the state of each. A fault that several devices have appears once.
     pub(crate) fn why_no_device(&self, now: Timestamp, role: Role) -> String {
-        let mut told = BTreeSet::new();
+        let mut seen = BTreeSet::new();
         let mut why = Vec::new();
         for device in self.devices.iter() {
             let service = device.service(role);
-            let is_told = !told.insert(service.unnamed_fault(device.id));
-            why.push(service.why_out(now, device.id, is_told));
+            let is_repeated = !seen.insert(service.unnamed_fault(device.id));
+            why.push(service.why_out(now, device.id, is_repeated));
         }
         why.join("; ")
     }
