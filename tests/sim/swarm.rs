@@ -33,7 +33,7 @@ const FORGETFUL_TOO: u64 = RESTLESS_TOO + FORGETFUL;
 const CHANGING: u64 = 60;
 const CHANGING_TOO: u64 = FORGETFUL_TOO + CHANGING;
 /// Seeds of 1,000 whose requests wait again before it is known what their worker died of.
-const ACCUSED: u64 = 20;
+const ACCUSED: u64 = 30;
 const ANY_BUT_ORDINARY: u64 = CHANGING_TOO + ACCUSED;
 
 /// Pools of 1,000 whose jobs ask for models, those of them that have one from the start, and such as

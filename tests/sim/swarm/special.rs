@@ -171,15 +171,17 @@ impl Swarm {
     pub(super) fn accused(mut self, rng: &mut Rng) -> Self {
         (self.models, self.model_jobs) = (1, 900);
         self.plans = vec![plan("m0", 1)];
-        (self.devices, self.steps, self.pause_max) = (rng.pick(&[1, 2]), 120, 20);
+        (self.devices, self.steps, self.pause_max) = (rng.pick(&[1, 2]), 120, rng.pick(&[5, 20]));
         self.config.infer_window = rng.pick(&[2, 5]);
         (self.config.poison_deaths, self.config.attempts_max) = (3, 5);
-        (self.config.restart_limit, self.config.standbys) = (100, 1);
+        (self.config.restart_limit, self.config.standbys) = (100, rng.pick(&[0, 1]));
+        self.config.join_cost_max = 1_000;
+        self.clients = rng.between(2, 4);
         (self.config.queue_jobs_max, self.config.client_jobs_max) = (100, 100);
         self.config.queue_bytes_max = 1 << 40;
         self.config.kill_timeout = Duration::from_secs(2);
         (self.inline, self.beacons, self.exit_lag) = (1_000, 1_000, 400);
-        self.service_max = 200;
+        self.service_max = rng.pick(&[20, 200]);
         self.rates.poisonous = rng.between(100, 300);
         (self.rates.load_fails, self.rates.model_changes, self.rates.unknown_models) = (0, 0, 0);
         (self.rates.not_idempotent, self.rates.short_deadlines) = (0, 0);
