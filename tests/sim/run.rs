@@ -251,7 +251,7 @@ impl Run {
     fn has_its_models(&mut self) -> Result<(), Broken> {
         let soon = self.swarm.config.command_timeout + LOADS_WITHIN;
         self.until(self.now.after(soon))?;
-        self.model.every_worker_has_what_is_wanted_once_the_faults_stop()
+        self.model.every_worker_has_the_wanted_models_once_the_faults_stop()
     }
 
     /// A helper that is wanted is up in time; one that is not is off.
@@ -333,7 +333,7 @@ impl Run {
         self.the_core_comes_to_rest()?;
         if let Event::Client(_, ClientEvent::Submitted(request)) = &mut event {
             let asked = self.core.asks_for_content(request);
-            self.model.a_content_is_asked_for_if_one_like_it_is_denylisted(request, asked)?;
+            self.model.a_content_hash_is_required_if_a_similar_job_is_denylisted(request, asked)?;
             request.content = asked.then(|| self.world.content_of(request.job)).flatten();
         }
         self.log.event(self.now, &event);

@@ -33,7 +33,7 @@ impl Model {
         self.coverage.hit(match ids.len() {
             0 => "bisection: none of several is left",
             1 => "bisection: one of several is left",
-            _ => "bisection: several are halved",
+            _ => "bisection: a dispatch is halved",
         });
         let half = ids.len().div_ceil(2);
         let groups = [self.next_group + 1, self.next_group + 2];
@@ -51,7 +51,7 @@ impl Model {
     }
 
     /// Another waited too long behind these: each is on its own from now on.
-    pub(super) fn is_taken_apart(&mut self, front: &Dispatch) {
+    pub(super) fn is_bisected(&mut self, front: &Dispatch) {
         for sent in &front.attempts {
             self.next_group += 1;
             if let Some(job) = self.jobs.get_mut(&sent.attempt.job) {
@@ -62,8 +62,8 @@ impl Model {
 
     /// Of `n` jobs in a launch, a poisonous one takes at most the logarithm of `n` workers before it is
     /// alone, and `poison_deaths` then: deaths alone are counted by its verdict.
-    pub(super) fn a_job_shares_no_more_losses_than_halving_takes(&self) -> Result<(), Broken> {
-        let rule = "a_job_shares_no_more_losses_than_halving_takes";
+    pub(super) fn a_job_shares_no_more_losses_than_bisection_takes(&self) -> Result<(), Broken> {
+        let rule = "a_job_shares_no_more_losses_than_bisection_takes";
         for (id, job) in &self.jobs {
             let Some(SharedLosses { first, times }) = job.shared else { continue };
             let most = first.next_power_of_two().ilog2();

@@ -223,16 +223,16 @@ impl Model {
     }
 
     pub(super) fn discarded(&mut self, job: JobId) -> Result<(), Broken> {
-        self.a_payload_is_discarded_if_its_submission_became_no_job(job)?;
+        self.a_payload_is_discarded_if_its_submission_is_a_duplicate(job)?;
         self.due.discard = None;
         Ok(())
     }
 
-    fn a_payload_is_discarded_if_its_submission_became_no_job(
+    fn a_payload_is_discarded_if_its_submission_is_a_duplicate(
         &self,
         job: JobId,
     ) -> Result<(), Broken> {
-        let rule = "a_payload_is_discarded_if_its_submission_became_no_job";
+        let rule = "a_payload_is_discarded_if_its_submission_is_a_duplicate";
         let due = self.due.discard;
         holds(rule, due == Some(job), || format!("{job} was discarded where {due:?} is due"))
     }

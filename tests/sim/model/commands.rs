@@ -10,7 +10,7 @@ use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 use gridpool_protocol::tensor::options::ModelPlan;
 
 use super::models::{Change, Models, ROLE, are_alike};
-use super::notes::Told;
+use super::notes::Logged;
 use super::slots::{State, Why};
 use super::{Broken, Model, holds};
 use crate::swarm::plan;
@@ -155,7 +155,7 @@ impl Model {
         let others = self.models.holders.values().filter_map(|holder| holder.command.as_ref());
         let is_new = others.filter_map(|other| other.number).all(|other| other != number);
         holds("a_command_has_a_number_of_its_own", is_new, || format!("{worker}: {number}"))?;
-        let rule = "a_worker_is_told_the_first_thing_in_which_it_differs_and_one_at_a_time";
+        let rule = "a_worker_gets_one_command_at_a_time_for_its_first_difference";
         let holder = self.models.holders.get_mut(&worker);
         let due = holder.and_then(|holder| holder.command.as_mut());
         let due = due.filter(|due| due.number.is_none());
@@ -168,7 +168,7 @@ impl Model {
 
     /// Commands that were due are given.
     pub(super) fn every_command_is_given(&self) -> Result<(), Broken> {
-        let rule = "a_worker_that_differs_is_told_so_at_once";
+        let rule = "a_worker_that_differs_gets_a_command_at_once";
         let is_kept = |holder: &Holder| {
             holder.command.as_ref().is_some_and(|command| command.number.is_none())
         };
@@ -192,7 +192,7 @@ impl Model {
             for (name, now) in &says {
                 let before = holder.says.get(name).map(|says| says.is_ready);
                 if before != Some(now.is_ready) {
-                    self.notes.due.push(Told::Model(worker, name.clone(), now.is_ready));
+                    self.notes.due.push(Logged::Model(worker, name.clone(), now.is_ready));
                 }
             }
             holder.says = says;
@@ -210,7 +210,7 @@ impl Model {
     ) {
         let at = self.is_current(now, worker);
         let Some(holder) = self.models.holders.get_mut(&worker) else {
-            self.coverage.hit("command: ended by one that is to end");
+            self.coverage.hit("command: answered by a worker that is ending");
             if let Some(at) = at {
                 self.slot_mut(at).is_changing = false;
             }
@@ -218,7 +218,7 @@ impl Model {
         };
         let at = at.expect("a worker that has models is there");
         let Some(command) = holder.command.take_if(|command| command.number == Some(number)) else {
-            self.coverage.hit("kill: it answers what it was not told");
+            self.coverage.hit("kill: it answers an unknown command");
             return self.kill(now, at, Why::Command);
         };
         let name = command.what.name().to_owned();
@@ -249,7 +249,7 @@ impl Model {
             false => "command: its worker ended",
         });
         if by_itself {
-            self.notes.due.push(Told::CommandFailed(worker));
+            self.notes.due.push(Logged::CommandFailed(worker));
         }
         if let Some(change) = &mut self.models.change {
             change.failed |= are_alike(&change.command, &command.what);
@@ -300,7 +300,7 @@ impl Model {
         worker: WorkerId,
         plans: &[ModelPlan],
     ) -> Result<(), Broken> {
-        let rule = "a_worker_starts_with_the_models_that_are_wanted";
+        let rule = "a_worker_starts_with_the_wanted_models";
         if worker.role != ROLE {
             return holds(rule, plans.is_empty(), || format!("{worker}: {plans:?}"));
         }
@@ -313,7 +313,7 @@ impl Model {
         if self.slot_of(worker).is_some_and(is_kept) {
             self.models.started.insert(worker, editions);
         } else {
-            self.coverage.hit("command: none for one that is started and stopped at once");
+            self.coverage.hit("command: none for a worker that is started and stopped at once");
         }
         Ok(())
     }

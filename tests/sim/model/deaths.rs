@@ -90,14 +90,18 @@ impl Model {
     }
 
     /// Holds what is told of a death against what has happened.
-    pub(super) fn death_told(&mut self, now: Timestamp, told: &DeathReport) -> Result<(), Broken> {
-        let rule = "each_end_of_a_process_is_told_once";
+    pub(super) fn death_reported(
+        &mut self,
+        now: Timestamp,
+        told: &DeathReport,
+    ) -> Result<(), Broken> {
+        let rule = "each_end_of_a_process_is_reported_once";
         let Some(dying) = self.dying.take().filter(|dying| dying.worker == told.worker) else {
             return holds(rule, false, || format!("{:?}, told {told:?}", self.dying));
         };
         let ok = told.is_expected == dying.is_expected;
-        holds("only_an_end_as_ordered_is_expected", ok, || format!("{dying:?}, told {told:?}"))?;
-        let rule = "a_death_is_told_with_what_the_worker_was";
+        holds("only_an_end_on_request_is_expected", ok, || format!("{dying:?}, told {told:?}"))?;
+        let rule = "a_death_report_describes_the_worker";
         let name = if dying.was_ready { told.worker.to_string() } else { String::new() };
         let ok = told.killed == dying.killed
             && told.device.name == name
@@ -110,26 +114,26 @@ impl Model {
             told.attempts.iter().map(|lost| (lost.attempt, lost.waited)).collect();
         let (some, more) = dying.attempts.split_at(dying.attempts.len().min(ATTEMPTS_LISTED_MAX));
         let ok = attempts == some && told.attempts_more == more.len();
-        let rule = "a_death_is_told_with_all_that_the_worker_had";
+        let rule = "a_death_report_lists_every_outstanding_attempt";
         holds(rule, ok, || format!("{dying:?}, told {told:?}"))?;
         told.attempts.iter().try_for_each(|lost| {
-            let rule = "a_death_is_told_with_what_becomes_of_each_job";
+            let rule = "a_death_report_gives_the_disposition_of_each_job";
             let job = lost.attempt.job;
             holds(rule, self.is_disposition(job, lost.disposition), || {
                 let (live, given) = (self.jobs.get(&job), self.given.get(&job));
                 format!("told {lost:?}; live: {live:?}, given: {given:?}")
             })
         })?;
-        self.a_death_is_told_with_what_becomes_of_its_slot(now, dying.at, told)
+        self.a_death_report_says_what_happens_to_the_slot(now, dying.at, told)
     }
 
-    fn a_death_is_told_with_what_becomes_of_its_slot(
+    fn a_death_report_says_what_happens_to_the_slot(
         &mut self,
         now: Timestamp,
         at: SlotId,
         told: &DeathReport,
     ) -> Result<(), Broken> {
-        let rule = "a_death_is_told_with_what_becomes_of_its_slot";
+        let rule = "a_death_report_says_what_happens_to_the_slot";
         let device = &self.devices[&at.station];
         let serves = device.slots.iter().find(|slot| slot.serves());
         let serves = serves.map(|slot| {
@@ -146,7 +150,7 @@ impl Model {
         let ok = told.served_by == serves && told.next == next;
         holds(rule, ok, || format!("{next:?}, {serves:?} serves, told {told:?}"))?;
         self.coverage.hit(match told.next {
-            Next::Nothing => "death: no process comes after it",
+            Next::Nothing => "death: no process follows",
             Next::Out(_) => "death: its device is out of service",
             Next::Restart(wait) if wait.is_zero() => "death: the next may start at once",
             Next::Restart(_) => "death: the next waits",
@@ -154,8 +158,8 @@ impl Model {
         Ok(())
     }
 
-    pub(super) fn each_end_of_a_process_is_told_once(&self) -> Result<(), Broken> {
-        let rule = "each_end_of_a_process_is_told_once";
+    pub(super) fn each_end_of_a_process_is_reported_once(&self) -> Result<(), Broken> {
+        let rule = "each_end_of_a_process_is_reported_once";
         holds(rule, self.dying.is_none(), || format!("{:?}", self.dying))
     }
 

@@ -126,12 +126,12 @@ impl Model {
     }
 
     /// `told`: whether the pool wants to know what is submitted.
-    pub(crate) fn a_content_is_asked_for_if_one_like_it_is_denylisted(
+    pub(crate) fn a_content_hash_is_required_if_a_similar_job_is_denylisted(
         &mut self,
         request: &JobRequest,
         told: bool,
     ) -> Result<(), Broken> {
-        let rule = "a_content_is_asked_for_if_one_like_it_is_denylisted";
+        let rule = "a_content_hash_is_required_if_a_similar_job_is_denylisted";
         let due = self.denylist.knows_one_like(request);
         if due {
             self.coverage.hit("content: asked for at submission");
@@ -139,18 +139,15 @@ impl Model {
         holds(rule, told == due, || format!("{request:?}: {told}, {:?}", self.denylist))
     }
 
-    pub(super) fn hash_ordered(&mut self, id: JobId) -> Result<(), Broken> {
-        self.coverage.hit("content: hash ordered");
-        self.a_job_is_hashed_at_its_first_death_alone_and_not_again(id)?;
+    pub(super) fn hash_requested(&mut self, id: JobId) -> Result<(), Broken> {
+        self.coverage.hit("content: hash requested");
+        self.a_job_is_hashed_once_at_its_first_death_alone(id)?;
         self.due.hashes.remove(&id);
         Ok(())
     }
 
-    fn a_job_is_hashed_at_its_first_death_alone_and_not_again(
-        &self,
-        id: JobId,
-    ) -> Result<(), Broken> {
-        let rule = "a_job_is_hashed_at_its_first_death_alone_and_not_again";
+    fn a_job_is_hashed_once_at_its_first_death_alone(&self, id: JobId) -> Result<(), Broken> {
+        let rule = "a_job_is_hashed_once_at_its_first_death_alone";
         holds(rule, self.due.hashes.contains(&id), || format!("{id}: {:?}", self.due))
     }
 

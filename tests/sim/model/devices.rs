@@ -95,10 +95,10 @@ impl Device {
         }
         self.siblings(number).find_map(|slot| match slot.state {
             State::Killed { .. } | State::Stopping { .. } => {
-                Some("spawn: held back by one that ends")
+                Some("spawn: held back by an ending process")
             }
-            State::Reclaiming { .. } => Some("spawn: held back by memory that is not back"),
-            State::Starting { .. } => Some("spawn: held back by one that starts"),
+            State::Reclaiming { .. } => Some("spawn: held back by memory that is not free"),
+            State::Starting { .. } => Some("spawn: held back by a starting process"),
             State::Absent { .. }
             | State::Busy { .. }
             | State::Ready
@@ -179,7 +179,7 @@ impl Model {
         slot.served = serves;
         slot.state = if serves { State::Ready } else { State::Standby };
         match (serves, others_end) {
-            (true, true) => self.coverage.hit("ready: beside one that ends"),
+            (true, true) => self.coverage.hit("ready: beside an ending process"),
             (true, false) => {}
             (false, _) => self.coverage.hit("standby: READY"),
         }
@@ -260,13 +260,13 @@ impl Model {
             State::Busy { .. } => "beacon: of a busy worker",
             State::Ready => "beacon: of an idle worker",
             State::Standby => "beacon: of a standby",
-            State::Starting { .. } => "beacon: of one that starts",
+            State::Starting { .. } => "beacon: of a starting worker",
             State::Absent { .. }
             | State::Killed { .. }
             | State::Reclaiming { .. }
             | State::Stopping { .. }
             | State::Unkillable { .. } => {
-                self.coverage.hit("beacon: of one that was killed or told to end");
+                self.coverage.hit("beacon: of a worker that was killed or told to end");
                 return;
             }
         };
@@ -312,7 +312,7 @@ impl Model {
         self.worker_ends(worker);
         if was_asked && !self.is_ending(worker.role) {
             self.writes_nothing_more(worker);
-            return self.ended_as_asked(now, at);
+            return self.ended_on_request(now, at);
         }
         let changes = self.slot(at).is_changing;
         let slot = self.slot_mut(at);
@@ -354,7 +354,7 @@ impl Model {
         let front = lost.as_ref().and_then(|(outstanding, _)| outstanding.0.first());
         let fault = match (fault, front.is_some_and(|front| front.has_suspects)) {
             (Fault::Worker, true) => {
-                self.coverage.hit("death: to find out who is guilty");
+                self.coverage.hit("death: during bisection");
                 Fault::Nobody
             }
             (Fault::Nobody | Fault::Outside | Fault::Worker, _) => fault,

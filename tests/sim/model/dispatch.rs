@@ -45,22 +45,22 @@ impl Model {
                     worker, attempt, shard,
                 )?;
             } else {
-                self.a_retried_shard_avoids_the_device_it_failed_on_while_another_is_near(
+                self.a_retried_shard_avoids_the_device_it_failed_on_while_another_will_soon_serve(
                     worker, attempt, shard,
                 )?;
             }
         }
-        self.a_launch_of_several_has_one_program_and_keeps_its_limits(sent, &dispatch)?;
+        self.a_joined_dispatch_has_one_program_and_keeps_its_limits(sent, &dispatch)?;
         if second && many {
-            self.who_runs_beside_others_may_and_fits(now, at, sent, &dispatch)?;
+            self.an_attempt_beside_others_is_allowed_and_fits(now, at, sent, &dispatch)?;
         } else if second {
-            self.a_second_dispatch_is_sent_if_no_worker_idles_and_both_are_short(
+            self.a_second_dispatch_is_sent_only_if_no_worker_idles_and_both_are_short(
                 now, at, &dispatch,
             )?;
-            self.a_second_dispatch_goes_where_least_is_outstanding(now, at, sent)?;
-            self.what_is_sent_early_may_be_taken_back(sent)?;
+            self.a_second_dispatch_goes_to_the_least_loaded_worker(now, at, sent)?;
+            self.only_idempotent_jobs_wait_behind_a_dispatch(sent)?;
         }
-        self.note_who_has_no_model(now, lead.attempt, second);
+        self.note_workers_without_the_model(now, lead.attempt, second);
         self.note_dispatch(at, second, dispatch);
 
         // A shard that was tried before may be kept back for another device, and may thus be overtaken.
@@ -101,7 +101,7 @@ impl Model {
         let members = dispatch.attempts.len();
         let several_at_a_time = self.role(at.role()).is_concurrent();
         match (second, members) {
-            (true, _) if several_at_a_time => self.coverage.hit("dispatch: beside what runs"),
+            (true, _) if several_at_a_time => self.coverage.hit("dispatch: beside other attempts"),
             (true, 1) => self.coverage.hit("dispatch: second dispatch"),
             (true, _) => self.coverage.hit("dispatch: joined as second dispatch"),
             (false, 1) => {}
@@ -137,10 +137,10 @@ impl Model {
     ) -> Result<(), Broken> {
         let job = &self.jobs[&attempt.job];
         attempts_are_numbered_from_one(attempt, job)?;
-        a_job_that_may_not_run_twice_is_dispatched_once(attempt, job)?;
+        a_job_that_must_not_run_twice_is_dispatched_once(attempt, job)?;
         a_job_that_is_late_is_not_started(now, attempt, job)?;
-        self.a_job_with_evidence_of_poison_is_not_tried_again(attempt, job)?;
-        self.no_two_processes_write_to_one_place(worker, attempt, items)?;
+        self.a_job_with_evidence_of_poison_is_not_retried(attempt, job)?;
+        self.no_two_processes_write_the_same_result(worker, attempt, items)?;
         let Some(shard) = job.shards.iter().find(|shard| shard.items == items) else {
             return shards_are_equal_and_come_in_order_without_gap_or_overlap(attempt, job, items);
         };
@@ -190,7 +190,7 @@ impl Model {
         }
         self.writes(worker, attempt, items);
         if self.role_mut(worker.role).fair.serves(client, cost) {
-            self.coverage.hit("fairness: somebody else waited");
+            self.coverage.hit("fairness: another client waited");
         }
         Ok(())
     }
@@ -213,22 +213,22 @@ impl Model {
         holds(rule, shard.tries < self.config.attempts_max, || attempt.to_string())
     }
 
-    fn a_job_with_evidence_of_poison_is_not_tried_again(
+    fn a_job_with_evidence_of_poison_is_not_retried(
         &self,
         attempt: AttemptId,
         job: &Job,
     ) -> Result<(), Broken> {
-        let rule = "a_job_with_evidence_of_poison_is_not_tried_again";
+        let rule = "a_job_with_evidence_of_poison_is_not_retried";
         holds(rule, job.evidence < self.config.poison_deaths, || attempt.to_string())
     }
 
-    fn a_retried_shard_avoids_the_device_it_failed_on_while_another_is_near(
+    fn a_retried_shard_avoids_the_device_it_failed_on_while_another_will_soon_serve(
         &self,
         worker: WorkerId,
         attempt: AttemptId,
         items: ItemRange,
     ) -> Result<(), Broken> {
-        let rule = "a_retried_shard_avoids_the_device_it_failed_on_while_another_is_near";
+        let rule = "a_retried_shard_avoids_the_device_it_failed_on_while_another_will_soon_serve";
         let mut shards = self.jobs[&attempt.job].shards.iter();
         let shard = shards.find(|shard| shard.items == items);
         let same = shard.is_some_and(|shard| shard.failed_on == Some(worker.device));
@@ -275,11 +275,11 @@ impl Model {
     }
 
     /// Checked once everything that the event brought is done.
-    pub(super) fn no_device_is_idle_while_a_job_waits_that_may_go_there(
+    pub(super) fn no_device_is_idle_while_a_job_that_may_go_there_waits(
         &mut self,
         now: Timestamp,
     ) -> Result<(), Broken> {
-        let rule = "no_device_is_idle_while_a_job_waits_that_may_go_there";
+        let rule = "no_device_is_idle_while_a_job_that_may_go_there_waits";
         let waiting: Vec<_> = self.jobs.values().filter(|job| job.waits()).collect();
         let mut suspects = Vec::new();
         for (at, slot) in self.slots() {
@@ -340,11 +340,11 @@ fn attempts_are_numbered_from_one(attempt: AttemptId, job: &Job) -> Result<(), B
     holds(rule, attempt.number == job.begun + 1, || format!("{attempt} after {}", job.begun))
 }
 
-fn a_job_that_may_not_run_twice_is_dispatched_once(
+fn a_job_that_must_not_run_twice_is_dispatched_once(
     attempt: AttemptId,
     job: &Job,
 ) -> Result<(), Broken> {
-    let rule = "a_job_that_may_not_run_twice_is_dispatched_once";
+    let rule = "a_job_that_must_not_run_twice_is_dispatched_once";
     holds(rule, job.request.idempotent || job.begun == 0, || attempt.to_string())
 }
 

@@ -63,7 +63,7 @@ impl Model {
                 let facts = self.facts.get_mut(&id).expect("it was just found");
                 match facts.incidents.insert(fault, now).map(|at| now.since(at)) {
                     Some(ago) if ago <= self.config.incident_window => {
-                        self.coverage.hit("fault: told again")
+                        self.coverage.hit("fault: reported again")
                     }
                     Some(ago) if ago <= self.config.incident_repeat_window => {
                         self.coverage.hit("fault: repeated");
@@ -107,7 +107,7 @@ impl Model {
                     continue;
                 }
                 Service::Probing => {
-                    self.coverage.hit("fault: of a device that is tried");
+                    self.coverage.hit("fault: of a device that is being probed");
                     self.goes_out_of_service(now, at, is_final);
                 }
                 Service::Open => {
@@ -143,7 +143,9 @@ impl Model {
             match self.slot(at).state {
                 State::Busy { .. } | State::Ready | State::Standby | State::Starting { .. } => {
                     self.coverage.hit(match why {
-                        Why::Driver { evidence: true } => "kill: the device has a fault of a job's",
+                        Why::Driver { evidence: true } => {
+                            "kill: the device has a fault that a job may cause"
+                        }
                         Why::Driver { evidence: false } => "kill: the device has a fault",
                         Why::Beacon
                         | Why::Command

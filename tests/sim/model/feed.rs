@@ -40,9 +40,9 @@ impl Model {
         if self.feed_timeout_of(at).is_none_or(|ends| ends > now) {
             return;
         }
-        self.coverage.hit("kill: somebody waits behind it");
+        self.coverage.hit("kill: others wait behind it");
         let front = self.slot(at).outstanding()[0].clone();
-        self.is_taken_apart(&front);
+        self.is_bisected(&front);
         self.kill(now, at, Why::FreeDevice(Freed::OthersWait));
     }
 

@@ -9,7 +9,7 @@ use gridpool_core::action::{HelperAction, HelperEnd};
 use gridpool_core::config::HelperLimits;
 use gridpool_core::event::{Helper, HelperEvent, Timestamp};
 
-use super::notes::Told;
+use super::notes::Logged;
 use super::{Broken, Model, holds};
 
 /// The process of a helper.
@@ -137,7 +137,7 @@ impl Model {
                 let Some(process) = state.process.take() else { return };
                 if process.is_stuck {
                     self.coverage.hit("helper: has ended although it was stuck");
-                    self.notes.due.push(Told::HelperGone(helper));
+                    self.notes.due.push(Logged::HelperGone(helper));
                 }
                 if !state.is_wanted {
                     return;
@@ -169,7 +169,7 @@ impl Model {
             if process.killed.is_some() {
                 self.coverage.hit("helper: SIGKILL does not end it");
                 process.is_stuck = true;
-                self.notes.due.push(Told::HelperStuck(helper));
+                self.notes.due.push(Logged::HelperStuck(helper));
                 continue;
             }
             let reason = match (process.asked, process.heard) {
@@ -191,12 +191,12 @@ impl Model {
         }
     }
 
-    pub(super) fn helper_ordered(
+    pub(super) fn helper_commanded(
         &mut self,
         helper: Helper,
         action: &HelperAction,
     ) -> Result<(), Broken> {
-        let rule = "a_helper_is_started_killed_and_stopped_when_it_must_be_and_not_otherwise";
+        let rule = "a_helper_is_started_killed_and_stopped_if_and_only_if_a_rule_requires_it";
         let due = &mut self.helpers.due;
         let at = due.iter().position(|(own, due)| *own == helper && due == action);
         holds(rule, at.is_some(), || format!("{helper}: {action:?}, due {due:?}"))?;
@@ -221,7 +221,7 @@ impl Model {
     }
 
     pub(super) fn helpers_are_settled(&self, core: &Core) -> Result<(), Broken> {
-        let rule = "a_helper_is_started_killed_and_stopped_when_it_must_be_and_not_otherwise";
+        let rule = "a_helper_is_started_killed_and_stopped_if_and_only_if_a_rule_requires_it";
         holds(rule, self.helpers.due.is_empty(), || format!("due {:?}", self.helpers.due))?;
         let rule = "the_status_of_a_helper_is_true";
         for (&helper, state) in &self.helpers.all {

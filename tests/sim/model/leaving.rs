@@ -26,7 +26,7 @@ impl Model {
             self.coverage.hit(match (state.phase, self.drain_until) {
                 (Phase::Leaving, _) => "leaving: told to stop now",
                 (Phase::Left, _) => "left: told to stop now",
-                (_, Some(_)) => "drain: cut off by an order to stop",
+                (_, Some(_)) => "drain: cut off by a stop",
                 (Phase::Resting, _) => "resting: told to stop now",
                 (Phase::Serving, _) if *role == ROLE => "models: told to stop now",
                 (Phase::Serving, _) => "serving: told to stop now",
@@ -80,7 +80,7 @@ impl Model {
         let now = self.counters.verdicts();
         let given = now.into_iter().zip(before).map(|((v, now), (_, before))| (v, now - before));
         let given: Vec<_> = given.filter(|&(_, count)| count > 0).collect();
-        let rule = "a_pool_that_leaves_says_what_became_of_the_jobs_that_it_had";
+        let rule = "a_pool_that_leaves_counts_the_verdicts_of_its_last_jobs";
         holds(rule, told == given, || format!("told {told:?}, given {given:?}"))
     }
 

@@ -101,7 +101,7 @@ impl Model {
         if evidence {
             self.coverage.hit(match (alone, front.sent) {
                 (true, 1) => "death: with evidence",
-                (true, _) => "death: the last of a launch is suspect alone",
+                (true, _) => "death: the last attempt of a dispatch is the only suspect",
                 (false, _) => "death: several suspects",
             });
         }
@@ -129,7 +129,7 @@ impl Model {
         let elsewhere = job.runs();
         self.worker_died_of(attempt.job);
         if moved {
-            self.coverage.hit("death: speaks against a job that was moved");
+            self.coverage.hit("death: evidence against a job that was moved");
             if self.is_guilty(&self.jobs[&attempt.job]) {
                 self.coverage.hit(if elsewhere {
                     "denylisted: while it runs elsewhere"
@@ -165,7 +165,7 @@ impl Model {
         if may_write {
             self.place_is_lost(now, attempt.job);
         } else {
-            self.coverage.hit("preempted: may not run twice");
+            self.coverage.hit("preempted: must not run twice");
             self.fail(now, attempt.job, Verdict::Failed);
         }
     }
@@ -188,7 +188,7 @@ impl Model {
 
     /// A process that cannot be ended may write to the place of the result at any time.
     fn place_is_lost(&mut self, now: Timestamp, id: JobId) {
-        self.coverage.hit("unkillable: it may write to the place of a result");
+        self.coverage.hit("unkillable: it may write a result");
         self.fail(now, id, Verdict::DeviceLost);
     }
 
@@ -217,7 +217,7 @@ impl Model {
         } else if failure.given_up && job.is_written_in_place() {
             self.place_is_lost(now, id);
         } else if !job.request.idempotent {
-            self.coverage.hit("retry: may not run twice");
+            self.coverage.hit("retry: must not run twice");
             self.fail(now, id, Verdict::Failed);
         } else if errors >= DEVICE_ERRORS_MAX {
             self.fail(now, id, Verdict::Failed);

@@ -68,7 +68,7 @@ use jobs::Job;
 use models::Models;
 
 pub(crate) use models::ROLE as MODELS;
-use notes::{Notes, Told};
+use notes::{Logged, Notes};
 use slots::Station;
 use writers::Writers;
 
@@ -272,7 +272,7 @@ impl Model {
         self.pass_time(now);
         self.models_change(now);
         self.helpers_are_due(now);
-        self.services_are_told(now);
+        self.services_are_reported(now);
     }
 
     fn client_says(&mut self, now: Timestamp, client: ClientId, event: &ClientEvent) {
@@ -288,7 +288,7 @@ impl Model {
             ClientEvent::ReleaseRequested { request, release } => {
                 let done = self.released(now, release);
                 if done {
-                    self.notes.due.push(Told::Released);
+                    self.notes.due.push(Logged::Released);
                 }
                 self.due.told.insert((client, request), done);
             }
@@ -355,17 +355,17 @@ impl Model {
             Action::Command { worker, number, ref command } => {
                 self.commanded(now, worker, number, command)
             }
-            Action::DeathReport(ref report) => self.death_told(now, report),
+            Action::DeathReport(ref report) => self.death_reported(now, report),
             Action::Discard { job } => self.discarded(job),
             Action::Dispatch { worker, ref attempts } => self.dispatched(now, worker, attempts),
             Action::Finish { client, job, key, ref receipt } => {
                 self.finished(now, client, job, key, receipt)
             }
-            Action::HashContent { job } => self.hash_ordered(job),
-            Action::Helper(helper, ref action) => self.helper_ordered(helper, action),
+            Action::HashContent { job } => self.hash_requested(job),
+            Action::Helper(helper, ref action) => self.helper_commanded(helper, action),
             Action::Kill { worker, reason } => self.killed(now, worker, reason),
             Action::Leave { ref verdicts } => self.left(verdicts),
-            Action::Misconfigured { .. } => self.told_misconfigured(),
+            Action::Misconfigured { .. } => self.reported_misconfigured(),
             Action::Note(ref note) => self.noted(now, note),
             Action::Refuse { client, job, key, ref refusal } => {
                 self.refused(client, job, key, refusal)

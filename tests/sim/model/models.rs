@@ -10,7 +10,7 @@ use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::tensor::options::ModelPlan;
 
 use super::commands::Holder;
-use super::notes::Told;
+use super::notes::Logged;
 use super::{Broken, Model, holds};
 
 /// The role of the workers that have models.
@@ -78,7 +78,7 @@ impl Model {
         let refused = if self.is_draining() {
             Some("change: of a pool that drains")
         } else if models.change.is_some() {
-            Some("change: beside another")
+            Some("change: during another")
         } else {
             match command {
                 ModelCommand::Load(_) if is_known => Some("change: a model that is there already"),
@@ -103,8 +103,8 @@ impl Model {
         }
         self.coverage.hit(match command {
             ModelCommand::Contexts { .. } => "change: contexts",
-            ModelCommand::Load(_) => "change: a model comes",
-            ModelCommand::Unload { .. } => "change: a model goes",
+            ModelCommand::Load(_) => "change: a model is loaded",
+            ModelCommand::Unload { .. } => "change: a model is being unloaded",
         });
         let models = &mut self.models;
         if let ModelCommand::Unload { name } = command {
@@ -148,13 +148,13 @@ impl Model {
             let Some(is_done) = self.change_ends() else { return };
             let change = self.models.change.take().expect("it has just ended");
             self.coverage.hit(match (&change.command, is_done) {
-                (ModelCommand::Unload { .. }, _) => "change: a model is gone",
+                (ModelCommand::Unload { .. }, _) => "change: a model is unloaded",
                 (_, true) => "change: done",
                 (_, false) if change.failed => "change: failed by a worker",
-                (_, false) => "change: failed for want of workers",
+                (_, false) => "change: failed without workers",
             });
             self.due.told.insert(change.from, is_done);
-            self.notes.due.push(Told::Changed(is_done));
+            self.notes.due.push(Logged::Changed(is_done));
             if is_done {
                 self.is_adopted(&change);
             }
@@ -216,7 +216,7 @@ impl Model {
         request: u64,
         is_done: bool,
     ) -> Result<(), Broken> {
-        let rule = "an_operator_is_told_once_what_came_of_what_he_wanted";
+        let rule = "an_operator_gets_one_reply_to_each_request";
         let due = self.due.told.remove(&(client, request));
         holds(rule, due == Some(is_done), || format!("{client} {request}: {is_done}, due {due:?}"))
     }
@@ -228,10 +228,10 @@ impl Model {
     }
 
     /// Whether every worker that serves has what it is to have, or has failed to.
-    pub(crate) fn every_worker_has_what_is_wanted_once_the_faults_stop(
+    pub(crate) fn every_worker_has_the_wanted_models_once_the_faults_stop(
         &mut self,
     ) -> Result<(), Broken> {
-        let rule = "every_worker_has_what_is_wanted_once_the_faults_stop";
+        let rule = "every_worker_has_the_wanted_models_once_the_faults_stop";
         let Models { wanted, holders, change, .. } = &self.models;
         holds(rule, change.is_none(), || format!("{change:?} has not ended"))?;
         for (worker, holder) in holders {
@@ -245,7 +245,7 @@ impl Model {
             holds(rule, extra.is_none(), || format!("{worker} still has {extra:?}"))?;
         }
         if !holders.is_empty() && !wanted.is_empty() {
-            self.coverage.hit("phase 2: workers have what is wanted");
+            self.coverage.hit("phase 2: workers have the wanted models");
         }
         Ok(())
     }

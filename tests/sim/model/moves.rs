@@ -55,11 +55,11 @@ impl Model {
             return false;
         };
         if job.is_written_in_place() {
-            self.coverage.hit("move: not while its place may be written to");
+            self.coverage.hit("move: not while its result may be written");
             return false;
         }
         if !job.request.idempotent || job.orphaned {
-            self.coverage.hit("move: not what may not or need not run again");
+            self.coverage.hit("move: not a job that must not or need not run again");
             return false;
         }
         true

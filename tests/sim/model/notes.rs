@@ -14,7 +14,7 @@ use super::{Broken, Model, Phase, holds};
 
 /// A note, as far as it can be known from outside.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Told {
+pub(super) enum Logged {
     Changed(bool),
     CommandFailed(WorkerId),
     DeviceBack(Station),
@@ -34,7 +34,7 @@ pub(super) enum Told {
 
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    pub(super) due: Vec<Told>,
+    pub(super) due: Vec<Logged>,
     /// What was said to be out of service.
     out: BTreeSet<Station>,
     was_hopeless: bool,
@@ -79,11 +79,11 @@ impl Model {
             facts.remarked = told;
             facts.said = Some((now, fault));
         }
-        self.notes.due.push(Told::Driver { device: id, fault, remark, lost, is_about_lost });
+        self.notes.due.push(Logged::Driver { device: id, fault, remark, lost, is_about_lost });
     }
 
     /// What has come of the services of devices by the end of an event.
-    pub(super) fn services_are_told(&mut self, now: Timestamp) {
+    pub(super) fn services_are_reported(&mut self, now: Timestamp) {
         for at in self.devices.keys().copied().collect::<Vec<_>>() {
             if self.role(at.role).phase != Phase::Serving {
                 continue;
@@ -92,12 +92,12 @@ impl Model {
                 (Service::Quarantined { probe_at }, false) => {
                     self.notes.out.insert(at);
                     let probed_in = probe_at.map(|at| at.since(now));
-                    self.notes.due.push(Told::DeviceOut(at, probed_in));
+                    self.notes.due.push(Logged::DeviceOut(at, probed_in));
                     self.coverage.hit("note: a device is out of service");
                 }
                 (Service::Open, true) => {
                     self.notes.out.remove(&at);
-                    self.notes.due.push(Told::DeviceBack(at));
+                    self.notes.due.push(Logged::DeviceBack(at));
                     self.coverage.hit("note: a device is back");
                 }
                 (Service::Open, false)
@@ -118,41 +118,41 @@ impl Model {
         })
     }
 
-    pub(super) fn told_misconfigured(&mut self) -> Result<(), Broken> {
+    pub(super) fn reported_misconfigured(&mut self) -> Result<(), Broken> {
         self.coverage.hit("note: misconfigured");
         let due = std::mem::take(&mut self.notes.misconfigured_due);
-        let rule = "a_pool_that_can_never_serve_says_so_once";
+        let rule = "a_misconfigured_pool_is_reported_once";
         holds(rule, due, || format!("{:?}", self.devices))
     }
 
     pub(super) fn noted(&mut self, _now: Timestamp, note: &Note) -> Result<(), Broken> {
         let told = match note {
-            Note::CommandFailed { worker, .. } => Told::CommandFailed(*worker),
-            &Note::DeviceBack { device, role } => Told::DeviceBack(Station { role, device }),
+            Note::CommandFailed { worker, .. } => Logged::CommandFailed(*worker),
+            &Note::DeviceBack { device, role } => Logged::DeviceBack(Station { role, device }),
             &Note::DeviceOut { device, role, probed_in, .. } => {
-                Told::DeviceOut(Station { role, device }, probed_in)
+                Logged::DeviceOut(Station { role, device }, probed_in)
             }
             &Note::DriverSays { device, fault, remark, lost, is_about_lost, .. } => {
-                Told::Driver { device, fault, remark, lost, is_about_lost }
+                Logged::Driver { device, fault, remark, lost, is_about_lost }
             }
-            &Note::HelperGone { helper } => Told::HelperGone(helper),
-            &Note::HelperStuck { helper } => Told::HelperStuck(helper),
-            Note::ModelReady { worker, name } => Told::Model(*worker, name.clone(), true),
+            &Note::HelperGone { helper } => Logged::HelperGone(helper),
+            &Note::HelperStuck { helper } => Logged::HelperStuck(helper),
+            Note::ModelReady { worker, name } => Logged::Model(*worker, name.clone(), true),
             Note::ModelUnavailable { worker, name, .. } => {
-                Told::Model(*worker, name.clone(), false)
+                Logged::Model(*worker, name.clone(), false)
             }
-            Note::ModelsChanged { result } => Told::Changed(result.is_ok()),
-            Note::Released { .. } => Told::Released,
+            Note::ModelsChanged { result } => Logged::Changed(result.is_ok()),
+            Note::Released { .. } => Logged::Released,
         };
         let at = self.notes.due.iter().position(|due| *due == told);
-        let rule = "what_happens_is_told_once";
+        let rule = "each_change_is_logged_once";
         holds(rule, at.is_some(), || format!("{told:?}, due {:?}", self.notes.due))?;
         self.notes.due.remove(at.expect("the rule holds"));
         Ok(())
     }
 
-    pub(super) fn all_that_happened_is_told(&self) -> Result<(), Broken> {
-        let rule = "what_happens_is_told_once";
+    pub(super) fn every_change_is_logged(&self) -> Result<(), Broken> {
+        let rule = "each_change_is_logged_once";
         let Notes { due, misconfigured_due, .. } = &self.notes;
         holds(rule, due.is_empty() && !misconfigured_due, || format!("{:?}", self.notes))
     }

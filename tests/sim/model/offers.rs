@@ -56,15 +56,15 @@ impl Model {
     ) {
         let Some(at) = self.is_current(now, worker) else { return };
         self.coverage.hit(match self.slot(at).state {
-            State::Busy { .. } => "offer: of one that is busy",
-            State::Ready => "offer: of one that idles",
+            State::Busy { .. } => "offer: of a busy worker",
+            State::Ready => "offer: of an idle worker",
             State::Standby => "offer: of a standby",
             State::Starting { .. } => "offer: before READY",
             State::Absent { .. }
             | State::Killed { .. }
             | State::Reclaiming { .. }
             | State::Stopping { .. }
-            | State::Unkillable { .. } => "offer: of one that ends",
+            | State::Unkillable { .. } => "offer: of an ending worker",
         });
         self.slot_mut(at).offers.clone_from(models);
     }
@@ -87,8 +87,8 @@ impl Model {
                     let job = &self.jobs[&id];
                     self.coverage.hit(match (job.accepted == now, job.begun) {
                         (true, _) => "model: no worker has it",
-                        (false, 0) => "model: gone while somebody waited for it",
-                        (false, _) => "model: gone while somebody ran with it",
+                        (false, 0) => "model: gone while a request waited",
+                        (false, _) => "model: gone while a request ran",
                     });
                     self.fail(now, id, Verdict::DeviceLost);
                 }
@@ -139,7 +139,12 @@ impl Model {
     }
 
     /// Notes which workers were passed over for want of the model that the lead of a launch asks for.
-    pub(super) fn note_who_has_no_model(&mut self, now: Timestamp, lead: AttemptId, second: bool) {
+    pub(super) fn note_workers_without_the_model(
+        &mut self,
+        now: Timestamp,
+        lead: AttemptId,
+        second: bool,
+    ) {
         let request = &self.jobs[&lead.job].request;
         let others = || {
             let own = self.slots_of(request.work.role());
@@ -148,11 +153,11 @@ impl Model {
         let idles = others().any(|(_, slot)| self.is_idle(now, slot));
         let has_room = others().any(|(at, _)| self.has_room(now, at));
         if idles && second {
-            self.coverage.hit("dispatch: beside what runs, for who idles has no such model");
+            self.coverage.hit("dispatch: beside other attempts, for idle workers lack the model");
         } else if idles {
-            self.coverage.hit("dispatch: not to one that idles and has no such model");
+            self.coverage.hit("dispatch: not to an idle worker that lacks the model");
         } else if has_room {
-            self.coverage.hit("dispatch: not to one that has room and no such model");
+            self.coverage.hit("dispatch: not to a worker with capacity that lacks the model");
         }
     }
 }

@@ -36,11 +36,11 @@ impl Model {
         // Only now is it known which devices idle.
         self.waits_no_longer(now, worker);
         let due = self.due.kills.remove(&worker);
-        let rule = "a_worker_is_killed_if_it_must_be_and_not_otherwise";
+        let rule = "a_worker_is_killed_if_and_only_if_a_rule_requires_it";
         let device = || format!("{worker}: {:?}", self.devices[&Station::of(worker)]);
         holds(rule, due, device)?;
         let at = self.slot_of(worker).expect("it is due");
-        let rule = "a_worker_is_killed_for_a_reason_that_is_true";
+        let rule = "a_kill_gives_the_true_reason";
         let State::Killed { why, .. } = self.slot(at).state else {
             return holds(rule, false, device);
         };
@@ -82,7 +82,7 @@ impl Model {
     pub(super) fn stopped(&mut self, worker: WorkerId) -> Result<(), Broken> {
         self.coverage.hit("stop");
         let due = self.due.stops.remove(&worker);
-        let rule = "a_worker_is_stopped_when_the_drain_has_no_job_left";
+        let rule = "a_worker_is_stopped_when_the_drain_has_no_jobs_left";
         holds(rule, due, || format!("{worker}: {:?}", self.devices[&Station::of(worker)]))
     }
 
@@ -133,7 +133,7 @@ impl Model {
                     self.kill(now, at, Why::Leaving);
                 }
                 State::Reclaiming { not_before, .. } => {
-                    self.coverage.hit("leaving: memory is not back yet");
+                    self.coverage.hit("leaving: memory is not free yet");
                     self.slot_mut(at).state = State::Absent { not_before };
                 }
                 State::Absent { .. } | State::Killed { .. } | State::Unkillable { .. } => {}

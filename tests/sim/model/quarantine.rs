@@ -65,7 +65,7 @@ impl Model {
             slot.restarts += 1;
         }
         if is_final {
-            self.coverage.hit("death: exit that a new process would share");
+            self.coverage.hit("death: a new process would end the same way");
             if !counts {
                 self.coverage.hit("death: final, and does not count");
                 wait = self.config.backoff_max;

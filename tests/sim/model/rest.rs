@@ -48,8 +48,8 @@ impl Model {
         let memory = any(|state| matches!(state, State::Reclaiming { .. }));
         self.coverage.hit(match (ends, stuck, memory) {
             (true, ..) => "wake: while processes end",
-            (false, true, _) => "wake: beside what cannot be killed",
-            (false, false, true) => "wake: while memory is not back",
+            (false, true, _) => "wake: beside an unkillable process",
+            (false, false, true) => "wake: while memory is not free",
             (false, false, false) => "wake: without a process",
         });
         self.role_mut(ROLE).phase = Phase::Serving;
@@ -61,16 +61,16 @@ impl Model {
         for at in self.slot_ids().into_iter().filter(|at| at.role() == role) {
             self.slot_mut(at).processes = 0;
             self.coverage.hit(match self.slot(at).state {
-                State::Busy { .. } => "rest: ends one with answers that are not wanted",
-                State::Ready => "rest: ends one that idles",
+                State::Busy { .. } => "rest: ends a worker with withdrawn attempts",
+                State::Ready => "rest: ends an idle worker",
                 State::Standby => "rest: ends a standby",
-                State::Starting { .. } => "rest: ends one that starts",
+                State::Starting { .. } => "rest: ends a starting worker",
                 State::Killed { .. } => {
-                    self.coverage.hit("rest: one that was killed ends");
+                    self.coverage.hit("rest: a killed process ends");
                     continue;
                 }
                 State::Unkillable { .. } => {
-                    self.coverage.hit("rest: one that cannot be killed stays");
+                    self.coverage.hit("rest: an unkillable process stays");
                     continue;
                 }
                 State::Absent { .. } | State::Reclaiming { .. } | State::Stopping { .. } => {
@@ -90,10 +90,10 @@ impl Model {
 
     /// A process that was asked to end has, killed or not; the pool goes on. That says nothing of its
     /// device, however it ended.
-    pub(super) fn ended_as_asked(&mut self, now: Timestamp, at: SlotId) {
+    pub(super) fn ended_on_request(&mut self, now: Timestamp, at: SlotId) {
         self.coverage.hit(match self.role(at.role()).phase {
             Phase::Resting => "rest: a process has ended",
-            Phase::Leaving | Phase::Left | Phase::Serving => "wake: the process before has ended",
+            Phase::Leaving | Phase::Left | Phase::Serving => "wake: the last process has ended",
         });
         let until = now.after(self.config.reclaim_timeout);
         let slot = self.slot_mut(at);
@@ -112,8 +112,8 @@ impl Model {
         }
     }
 
-    pub(super) fn who_rests_is_known(&self, core: &Core) -> Result<(), Broken> {
-        let rule = "who_rests_is_known";
+    pub(super) fn the_core_knows_which_roles_rest(&self, core: &Core) -> Result<(), Broken> {
+        let rule = "the_core_knows_which_roles_rest";
         for (&role, state) in &self.roles {
             let rests = state.phase == Phase::Resting;
             holds(rule, core.is_resting(role) == rests, || format!("{role} rests: {rests}"))?;

@@ -21,17 +21,17 @@ impl Model {
     /// Checks what must hold after an event. `core` is asked only what anybody may ask it.
     pub(crate) fn settled(&mut self, now: Timestamp, core: &Core) -> Result<(), Broken> {
         self.steps += 1;
-        what_is_due_is_done_at_once(&self.due)?;
-        self.each_end_of_a_process_is_told_once()?;
+        each_due_action_comes_at_once(&self.due)?;
+        self.each_end_of_a_process_is_reported_once()?;
         self.every_command_is_given()?;
-        self.all_that_happened_is_told()?;
+        self.every_change_is_logged()?;
         self.helpers_are_settled(core)?;
-        self.no_device_is_idle_while_a_job_waits_that_may_go_there(now)?;
-        self.a_worker_with_room_gets_more_if_only_such_wait_as_may_run_beside_others(now)?;
-        self.a_worker_that_may_have_a_second_dispatch_gets_one_if_only_such_wait(now)?;
+        self.no_device_is_idle_while_a_job_that_may_go_there_waits(now)?;
+        self.a_worker_with_capacity_gets_more_if_any_waiting_job_may_run_beside_others(now)?;
+        self.a_worker_gets_a_second_dispatch_if_any_waiting_job_may_be_it(now)?;
         self.a_second_dispatch_waits_at_most_feed_timeout_while_an_idle_device_may_take_it(now)?;
         self.one_process_of_a_device_serves()?;
-        self.a_job_shares_no_more_losses_than_halving_takes()?;
+        self.a_job_shares_no_more_losses_than_bisection_takes()?;
         for role in Role::ALL {
             let waiting = self.jobs_of(role).filter(|job| job.waits()).count() as u64;
             let state = self.role_mut(role);
@@ -40,11 +40,11 @@ impl Model {
         self.the_core_wakes_when_something_is_due(now, core)?;
         self.wakes = core.poll_deadline();
         self.the_counters_are_right(core)?;
-        self.who_rests_is_known(core)?;
+        self.the_core_knows_which_roles_rest(core)?;
         self.a_role_that_rests_has_no_job()?;
         let ending = Role::ALL.into_iter().any(|role| self.is_ending(role));
         if ending || self.steps.is_multiple_of(STATUS_EVERY) {
-            self.the_status_shows_what_is(core)?;
+            self.the_status_is_true(core)?;
         }
         Ok(())
     }
@@ -99,8 +99,8 @@ impl Model {
         holds(rule, core.is_draining() == draining, || format!("draining: {draining}"))
     }
 
-    fn the_status_shows_what_is(&self, core: &Core) -> Result<(), Broken> {
-        let rule = "the_status_shows_what_is";
+    fn the_status_is_true(&self, core: &Core) -> Result<(), Broken> {
+        let rule = "the_status_is_true";
         let places = self.facts.keys().flat_map(|&device| {
             let of = move |role| Station { role, device };
             Role::ALL.map(of)
@@ -275,7 +275,7 @@ fn shown_as(slot: &Slot) -> Option<WorkerState> {
     }
 }
 
-fn what_is_due_is_done_at_once(due: &Due) -> Result<(), Broken> {
+fn each_due_action_comes_at_once(due: &Due) -> Result<(), Broken> {
     let done = due.reply.is_none()
         && due.discard.is_none()
         && due.verdicts.is_empty()
@@ -286,5 +286,5 @@ fn what_is_due_is_done_at_once(due: &Due) -> Result<(), Broken> {
         && due.hashes.is_empty()
         && due.told.is_empty()
         && !due.leave;
-    holds("what_is_due_is_done_at_once", done, || format!("{due:?}"))
+    holds("each_due_action_comes_at_once", done, || format!("{due:?}"))
 }

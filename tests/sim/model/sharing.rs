@@ -26,12 +26,12 @@ impl Model {
         holds(rule, !same || job.group != 0, || format!("{attempt} joined on {worker}"))
     }
 
-    pub(super) fn a_launch_of_several_has_one_program_and_keeps_its_limits(
+    pub(super) fn a_joined_dispatch_has_one_program_and_keeps_its_limits(
         &self,
         sent: &[Assignment],
         dispatch: &Dispatch,
     ) -> Result<(), Broken> {
-        let rule = "a_launch_of_several_has_one_program_and_keeps_its_limits";
+        let rule = "a_joined_dispatch_has_one_program_and_keeps_its_limits";
         if sent.len() == 1 {
             return Ok(());
         }
@@ -41,7 +41,7 @@ impl Model {
         let (many, limits) = (self.role(role).is_concurrent(), self.role(role).limits);
         let one_program = many || jobs.iter().all(|job| job.request.work == *work);
         let one_group = jobs.iter().all(|job| job.group == group);
-        holds("suspects_join_suspects_of_the_same_loss_alone", one_group, || format!("{jobs:?}"))?;
+        holds("suspects_join_only_suspects_of_their_own_group", one_group, || format!("{jobs:?}"))?;
         let inline: u64 = jobs.iter().map(|job| job.request.inline_bytes).sum();
         let ok = one_program
             && sent.len() <= self.dispatch_max(role)
@@ -120,14 +120,14 @@ impl Model {
             && !self.is_suspect(now, slot)
     }
 
-    pub(super) fn who_runs_beside_others_may_and_fits(
+    pub(super) fn an_attempt_beside_others_is_allowed_and_fits(
         &self,
         now: Timestamp,
         at: SlotId,
         sent: &[Assignment],
         dispatch: &Dispatch,
     ) -> Result<(), Broken> {
-        let rule = "who_runs_beside_others_may_and_fits";
+        let rule = "an_attempt_beside_others_is_allowed_and_fits";
         let front = self.slot(at).outstanding()[0].clone();
         let jobs = || sent.iter().map(|sent| &self.jobs[&sent.attempt.job]);
         let inline: u64 = jobs().map(|job| job.request.inline_bytes).sum();
@@ -139,7 +139,7 @@ impl Model {
             && !jobs().next().is_some_and(Job::is_suspect);
         holds(rule, ok, || format!("{dispatch:?} beside {front:?}"))?;
         self.no_job_runs_beside_others_while_an_idle_worker_may_take_it(now, sent)?;
-        let rule = "who_runs_beside_others_goes_where_fewest_are";
+        let rule = "an_attempt_beside_others_goes_to_the_worker_with_the_fewest";
         let shards = &self.jobs[&sent[0].attempt.job].shards;
         let shard = shards.iter().find(|shard| shard.items == sent[0].shard);
         let failed_on = shard.and_then(|shard| shard.failed_on);
@@ -208,11 +208,11 @@ impl Model {
 
     /// If every waiting job whose model a worker has may run beside others and anywhere, a worker with
     /// capacity gets one. A job that waits for another model delays none of them.
-    pub(super) fn a_worker_with_room_gets_more_if_only_such_wait_as_may_run_beside_others(
+    pub(super) fn a_worker_with_capacity_gets_more_if_any_waiting_job_may_run_beside_others(
         &self,
         now: Timestamp,
     ) -> Result<(), Broken> {
-        let rule = "a_worker_with_room_gets_more_if_only_such_wait_as_may_run_beside_others";
+        let rule = "a_worker_with_capacity_gets_more_if_any_waiting_job_may_run_beside_others";
         for (at, slot) in self.slots().filter(|&(at, _)| self.has_room(now, at)) {
             let own = |job: &&Job| job.role() == at.role() && job.waits();
             let waiting = self.jobs.values().filter(own);
@@ -236,26 +236,26 @@ impl Model {
             && !self.is_suspect(now, slot)
     }
 
-    pub(super) fn a_second_dispatch_is_sent_if_no_worker_idles_and_both_are_short(
+    pub(super) fn a_second_dispatch_is_sent_only_if_no_worker_idles_and_both_are_short(
         &self,
         now: Timestamp,
         at: SlotId,
         dispatch: &Dispatch,
     ) -> Result<(), Broken> {
-        let rule = "a_second_dispatch_is_sent_if_no_worker_idles_and_both_are_short";
+        let rule = "a_second_dispatch_is_sent_only_if_no_worker_idles_and_both_are_short";
         let ok = self.is_open(now, at)
             && dispatch.cost <= self.role(at.role()).feed_cost_max()
             && !self.slots_of(at.role()).any(|(_, slot)| self.is_idle(now, slot));
         holds(rule, ok, || format!("{dispatch:?} to {}: {:?}", self.worker(at), self.devices))
     }
 
-    pub(super) fn a_second_dispatch_goes_where_least_is_outstanding(
+    pub(super) fn a_second_dispatch_goes_to_the_least_loaded_worker(
         &self,
         now: Timestamp,
         at: SlotId,
         sent: &[Assignment],
     ) -> Result<(), Broken> {
-        let rule = "a_second_dispatch_goes_where_least_is_outstanding";
+        let rule = "a_second_dispatch_goes_to_the_least_loaded_worker";
         let shards = &self.jobs[&sent[0].attempt.job].shards;
         let shard = shards.iter().find(|shard| shard.items == sent[0].shard);
         let failed_on = shard.and_then(|shard| shard.failed_on);
@@ -273,21 +273,21 @@ impl Model {
         holds(rule, ok, || format!("{sent:?} to {}: {:?}", self.worker(at), self.devices))
     }
 
-    pub(super) fn what_is_sent_early_may_be_taken_back(
+    pub(super) fn only_idempotent_jobs_wait_behind_a_dispatch(
         &self,
         sent: &[Assignment],
     ) -> Result<(), Broken> {
-        let rule = "what_is_sent_early_may_be_taken_back";
+        let rule = "only_idempotent_jobs_wait_behind_a_dispatch";
         let again = |sent: &Assignment| self.jobs[&sent.attempt.job].request.idempotent;
         holds(rule, sent.iter().all(again), || format!("{sent:?}"))
     }
 
     /// If all that waits is short and may go anywhere, whose turn it is does not matter.
-    pub(super) fn a_worker_that_may_have_a_second_dispatch_gets_one_if_only_such_wait(
+    pub(super) fn a_worker_gets_a_second_dispatch_if_any_waiting_job_may_be_it(
         &self,
         now: Timestamp,
     ) -> Result<(), Broken> {
-        let rule = "a_worker_that_may_have_a_second_dispatch_gets_one_if_only_such_wait";
+        let rule = "a_worker_gets_a_second_dispatch_if_any_waiting_job_may_be_it";
         for (&role, state) in self.roles.iter().filter(|(_, state)| !state.is_concurrent()) {
             let own = |job: &&Job| job.role() == role && job.waits();
             let mut waiting = self.jobs.values().filter(own).peekable();

@@ -340,7 +340,7 @@ impl Model {
                 Some(why) => self.coverage.hit(why),
                 None => {
                     if device.sibling_serves(at.number) {
-                        self.coverage.hit("spawn: beside one that serves");
+                        self.coverage.hit("spawn: beside the active worker");
                     }
                     self.spawn(now, at);
                 }

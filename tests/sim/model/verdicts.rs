@@ -35,13 +35,13 @@ impl Model {
         }
         self.notes_given(id, key, &job, verdict);
         self.an_acceptance_comes_before_the_verdict(client, key)?;
-        a_verdict_is_the_one_that_the_events_call_for(id, verdict, receipt)?;
+        a_verdict_follows_from_the_events(id, verdict, receipt)?;
         self.a_payload_is_hashed_before_it_is_forgotten(id)?;
         self.a_job_is_poison_only_after_poison_deaths_deaths_alone(id, &job, verdict)?;
         self.a_deadline_verdict_comes_at_the_deadline(now, id, &job, receipt)?;
-        a_client_that_is_gone_is_told_nothing(id, &job, client)?;
+        a_client_that_is_gone_gets_no_message(id, &job, client)?;
         every_item_of_an_ok_job_was_answered_by_exactly_one_attempt(id, &job, receipt)?;
-        a_receipt_tells_what_happened(now, id, key, &job, receipt)
+        a_receipt_shows_what_happened(now, id, key, &job, receipt)
     }
 
     fn a_job_gets_one_verdict_and_only_if_it_was_accepted(
@@ -92,34 +92,34 @@ impl Model {
     }
 }
 
-fn a_verdict_is_the_one_that_the_events_call_for(
+fn a_verdict_follows_from_the_events(
     id: JobId,
     due: Verdict,
     receipt: &Receipt,
 ) -> Result<(), Broken> {
-    let rule = "a_verdict_is_the_one_that_the_events_call_for";
+    let rule = "a_verdict_follows_from_the_events";
     let given = receipt.verdict;
     holds(rule, given == due, || format!("{id} got {given}, {due} is due"))
 }
 
-fn a_client_that_is_gone_is_told_nothing(
+fn a_client_that_is_gone_gets_no_message(
     id: JobId,
     job: &Job,
     told: Option<ClientId>,
 ) -> Result<(), Broken> {
-    let rule = "a_client_that_is_gone_is_told_nothing";
+    let rule = "a_client_that_is_gone_gets_no_message";
     let due = (!job.orphaned).then_some(job.client);
     holds(rule, told == due, || format!("{id}: {told:?} was told and not {due:?}"))
 }
 
-fn a_receipt_tells_what_happened(
+fn a_receipt_shows_what_happened(
     now: Timestamp,
     id: JobId,
     key: JobKey,
     job: &Job,
     receipt: &Receipt,
 ) -> Result<(), Broken> {
-    let rule = "a_receipt_tells_what_happened";
+    let rule = "a_receipt_shows_what_happened";
     let seen =
         job.attempts.iter().map(|&(worker, outcome, shard)| (worker.to_string(), outcome, shard));
     let told = receipt.attempts.iter().map(|a| (a.worker.clone(), a.outcome, a.part));

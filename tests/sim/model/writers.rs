@@ -25,13 +25,13 @@ impl Model {
         self.writers.remove(&worker);
     }
 
-    pub(super) fn no_two_processes_write_to_one_place(
+    pub(super) fn no_two_processes_write_the_same_result(
         &self,
         worker: WorkerId,
         attempt: AttemptId,
         items: ItemRange,
     ) -> Result<(), Broken> {
-        let rule = "no_two_processes_write_to_one_place";
+        let rule = "no_two_processes_write_the_same_result";
         let same =
             |(other, &start): (&AttemptId, &u32)| other.job == attempt.job && start == items.start;
         let writer = self.writers.iter().find(|(_, all)| all.iter().any(same));

@@ -138,7 +138,7 @@ impl World {
     }
 
     /// The process is gone: what it said and the pool has not heard yet arrives late or never.
-    pub(super) fn bury(&mut self, now: Timestamp, worker: WorkerId) {
+    pub(super) fn process_died(&mut self, now: Timestamp, worker: WorkerId) {
         let process = self.processes.remove(&worker).unwrap_or_default();
         let unheard: Vec<_> = self
             .network

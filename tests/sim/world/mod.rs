@@ -182,9 +182,9 @@ impl World {
         if let &Event::Client(client, ClientEvent::Connected) = event {
             self.clients.push(client);
         } else if let &Event::Worker(worker, WorkerEvent::SpawnFailed { .. }) = event {
-            self.bury(now, worker);
+            self.process_died(now, worker);
         } else if let &Event::Worker(worker, WorkerEvent::Exited(_)) = event {
-            self.bury(now, worker);
+            self.process_died(now, worker);
             self.gives_memory_back(now, worker);
         }
     }

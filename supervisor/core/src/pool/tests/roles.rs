@@ -184,7 +184,7 @@ fn all_leave_together() {
 }
 
 #[test]
-fn a_pool_that_leaves_says_what_became_of_the_jobs_that_it_had() {
+fn a_pool_that_leaves_counts_the_verdicts_of_its_last_jobs() {
     let mut core = both();
     tell(&mut core, submitted(1, program("p")));
     let attempt = AttemptId { job: JobId(1), number: 1 };
