@@ -628,6 +628,7 @@ mutant 'a helper that was never heard is up' helpers.rs 's/self\.state\.starts \
 mutant 'a helper that is killed is up' helpers.rs 's/(Stage::Killed \{ since, stuck_at, is_wanted \};\n\s+)self\.state\.is_up = false;/$1/'
 mutant 'the first process of a helper is a restart' helpers.rs 's/restarts: state\.starts\.saturating_sub\(1\)/restarts: state.starts/'
 mutant 'a helper that waits is off' helpers.rs 's/is_off: state\.stage == Stage::Off/is_off: state.stage == Stage::Off || matches!(state.stage, Stage::Waiting { .. })/'
+mutant 'a helper that is killed has time to stop' helpers.rs 's/is_stopping: matches!\(state\.stage, Stage::Stopping \{ \.\. \}\)/is_stopping: matches!(state.stage, Stage::Stopping { .. } | Stage::Killed { .. })/'
 
 rm -f "$work"/row.*
 for ((job = 0; job < jobs; job++)); do

@@ -140,6 +140,13 @@ impl PoolConfig {
         spin_us: 200,
     };
 
+    /// The longest time from the command to drain to the end of the pool: jobs finish, then workers are
+    /// stopped, then killed, then given up.
+    #[must_use]
+    pub fn longest_drain(&self) -> Duration {
+        self.drain_timeout + 2 * self.kill_timeout
+    }
+
     /// The limits of one role.
     #[must_use]
     pub fn of(&self, role: Role) -> RoleLimits {

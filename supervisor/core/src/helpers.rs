@@ -44,6 +44,8 @@ pub struct HelperStatus {
     pub is_up: bool,
     /// It has no process and will get none.
     pub is_off: bool,
+    /// It was asked to end, and still has time for that.
+    pub is_stopping: bool,
     /// Processes that took the place of another.
     pub restarts: u32,
 }
@@ -111,6 +113,7 @@ impl Helpers {
         HelperStatus {
             is_up: state.is_up,
             is_off: state.stage == Stage::Off,
+            is_stopping: matches!(state.stage, Stage::Stopping { .. }),
             restarts: state.starts.saturating_sub(1),
         }
     }

@@ -122,7 +122,11 @@ impl Core {
                 let request = (job, Arc::clone(&self.payloads[&job]));
                 shared.hasher.send(request).expect("the hashing thread lives as long as the pool");
             }
-            Action::Helper(helper, action) => shared.perform_helper(helper, action),
+            Action::Helper(helper, action) => {
+                shared.perform_helper(helper, action);
+                // The end of the pool waits while the gateway stops.
+                shared.ended.notify_all();
+            }
             Action::Kill { worker, reason } => self.kill(worker, reason),
             Action::Leave { verdicts } => {
                 tracing::info!(?verdicts, "drained");

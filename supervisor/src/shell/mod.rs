@@ -308,18 +308,12 @@ impl Shell {
         ended
     }
 
-    /// Stops the gateway. It may first answer the requests that are open, up to its time limit.
+    /// Stops the gateway. It may first answer the requests that are open; the core ends that in time.
     fn stop_gateway(&self) {
         self.shared.post(Event::Helper(Helper::Gateway, HelperEvent::Unwanted));
-        let limit = HelperLimits::of(Helper::Gateway).stop.unwrap_or_default();
-        let is_there = |core: &mut Core| !core.pool.helper(Helper::Gateway).is_off;
-        let waited = self.shared.ended.wait_timeout_while(self.shared.lock(), limit, is_there);
-        let (core, waited) = waited.unwrap_or_else(PoisonError::into_inner);
-        drop(core);
-        if waited.timed_out() {
-            // The core kills it now.
-            self.shared.post(Event::TimePassed);
-        }
+        let is_stopping = |core: &mut Core| core.pool.helper(Helper::Gateway).is_stopping;
+        let waited = self.shared.ended.wait_while(self.shared.lock(), is_stopping);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Why no worker can ever start, one sentence for each; `None` as long as one may start.

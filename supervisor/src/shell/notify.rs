@@ -231,10 +231,10 @@ impl Told {
     }
 }
 
-/// The longest time from the drain request to the end of the process: jobs finish, workers are stopped, then killed,
-/// then given up, and clients read their last verdicts.
+/// The longest time from the drain request to the end of the process: the pool ends, and clients read their last
+/// verdicts.
 fn longest_stop(config: &PoolConfig) -> Duration {
-    config.drain_timeout + 2 * config.kill_timeout + FLUSH_TIMEOUT + EXIT_RESERVE
+    config.longest_drain() + FLUSH_TIMEOUT + EXIT_RESERVE
 }
 
 fn parse_address(value: &[u8]) -> io::Result<SocketAddr> {

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use gridpool_core::Core;
 use gridpool_core::action::{HelperAction, HelperEnd};
 use gridpool_core::config::HelperLimits;
 use gridpool_core::event::{Helper, HelperEvent, Timestamp};
+use gridpool_core::{Core, HelperStatus};
 
 use super::notes::Logged;
 use super::{Broken, Model, holds};
@@ -229,9 +229,10 @@ impl Model {
             let process = state.process.as_ref();
             let is_up = process.is_some_and(|p| p.heard.is_some() && p.killed.is_none());
             let is_off = process.is_none() && !state.is_wanted;
+            let is_stopping = process.is_some_and(|p| p.asked.is_some() && p.killed.is_none());
             let restarts = state.starts.saturating_sub(1);
-            let ok = (told.is_up, told.is_off, told.restarts) == (is_up, is_off, restarts);
-            holds(rule, ok, || format!("{helper}: told {told:?}, {state:?}"))?;
+            let want = HelperStatus { is_up, is_off, is_stopping, restarts };
+            holds(rule, told == want, || format!("{helper}: told {told:?}, {state:?}"))?;
         }
         Ok(())
     }

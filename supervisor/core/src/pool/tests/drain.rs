@@ -68,6 +68,23 @@ fn a_drain_that_takes_too_long_is_cut_off() {
 }
 
 #[test]
+fn the_longest_drain_is_as_long_as_is_said() {
+    let mut rig = Rig::new(2);
+    rig.submit_as(1, 1, |request| request.deadline = Duration::from_secs(600));
+    rig.submit_as(1, 2, |request| request.deadline = Duration::from_secs(600));
+    rig.tell(Event::DrainRequested);
+    let longest = PoolConfig::DEFAULT.longest_drain();
+    // The workers finish just in time, do not stop, and cannot be killed.
+    rig.wait(PoolConfig::DEFAULT.drain_timeout - Duration::from_millis(1));
+    rig.answer(0);
+    rig.answer(1);
+    rig.wait(longest - PoolConfig::DEFAULT.drain_timeout - Duration::from_millis(1));
+    assert_eq!((rig.kills(), leaves(&rig)), (2, 0));
+    rig.wait_ms(2);
+    assert_eq!(leaves(&rig), 1);
+}
+
+#[test]
 fn an_order_to_stop_kills_now_whatever_the_drain_is_doing() {
     for already_stopping in [false, true] {
         let mut rig = Rig::new(2);
