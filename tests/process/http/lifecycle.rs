@@ -55,6 +55,16 @@ fn a_gateway_that_dies_or_hangs_is_replaced_and_the_pool_loses_nothing() {
 }
 
 #[test]
+fn a_gateway_that_hangs_does_not_hold_up_the_end_of_the_pool() {
+    let pool = served(cpu(1));
+    let gateway = gateway_pid(&pool);
+    stop(gateway);
+    pool.observer().drain().expect("the pool accepts the command");
+    pool.ends_well();
+    all_gone(&[gateway]);
+}
+
+#[test]
 fn only_open_requests_are_lost_when_the_gateway_dies() {
     let pool = served(cpu(1));
     let worker = pool.stop("cpu0");
