@@ -36,9 +36,10 @@ mod tests;
 
 use std::io::{self, BufWriter, Write};
 
-use gridpool_protocol::output::{ItemError, ObjectCell, Output};
+use gridpool_protocol::output::{ObjectCell, Output};
 use gridpool_protocol::receipt::Verdict;
 use serde::ser::{Error, Serialize, Serializer};
+use serde_json::json;
 
 use super::input::{Body, Input, Inputs, Pair, Task, Unit};
 use super::results::Results;
@@ -48,137 +49,100 @@ use super::results::Results;
 /// # Errors
 /// Those of `out`; [`io::ErrorKind::InvalidData`] if a result cannot be read.
 pub fn write(out: &mut dyn Write, inputs: &Inputs, results: &Results) -> io::Result<()> {
-    let mut out = BufWriter::new(out);
+    let unit = inputs.unit();
+    let entries = || {
+        inputs.numbered().map(|(first, input)| {
+            let verdict = results.verdict(first..first + input.item_count(unit));
+            let output = (verdict == Some(Verdict::Ok)).then(|| shape(first, input, unit, results));
+            Entry { input: &*input.name, verdict, output }
+        })
+    };
     let document =
-        ResultsDocument { results: Entries { inputs, results }, receipts: Receipts { results } };
+        ResultsDocument { results: List(entries), receipts: List(|| results.receipts()) };
+    let mut out = BufWriter::new(out);
     serde_json::to_writer(&mut out, &document)?;
     out.write_all(b"\n")?;
     out.flush()
 }
 
-#[derive(serde::Serialize)]
-struct ResultsDocument<'a> {
-    results: Entries<'a>,
-    receipts: Receipts<'a>,
-}
+/// A list whose elements are made while it is written.
+pub(super) struct List<F>(pub(super) F);
 
-struct Receipts<'a> {
-    results: &'a Results,
-}
-
-impl Serialize for Receipts<'_> {
+impl<I: IntoIterator<Item: Serialize>, F: Fn() -> I> Serialize for List<F> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.results.receipts())
-    }
-}
-
-struct Entries<'a> {
-    inputs: &'a Inputs,
-    results: &'a Results,
-}
-
-impl Serialize for Entries<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (results, unit) = (self.results, self.inputs.unit());
-        serializer.collect_seq(self.inputs.numbered().map(|(first, input)| {
-            let verdict = results.verdict(first..first + input.item_count(unit));
-            let shape = Shape { first, input, unit, results };
-            let output = (verdict == Some(Verdict::Ok)).then_some(shape);
-            Entry { input: &input.name, verdict, output }
-        }))
+        serializer.collect_seq((self.0)())
     }
 }
 
 #[derive(serde::Serialize)]
-struct Entry<'a> {
+struct ResultsDocument<E, R> {
+    results: E,
+    receipts: R,
+}
+
+#[derive(serde::Serialize)]
+struct Entry<'a, O> {
     input: &'a str,
     verdict: Option<Verdict>,
-    output: Option<Shape<'a>>,
+    output: Option<O>,
 }
 
 /// The results of one input in the shape of the input.
-struct Shape<'a> {
+#[derive(serde::Serialize)]
+#[serde(untagged)]
+enum Shape<G, P> {
+    Grids(G),
+    Pairs(P),
+    Task { train: P, test: P },
+}
+
+fn shape<'a>(
     first: usize,
     input: &'a Input,
     unit: Unit,
     results: &'a Results,
-}
-
-impl<'a> Shape<'a> {
-    fn pairs(&self, first: usize, pairs: &'a [Pair]) -> Pairs<'a> {
-        Pairs { first, pairs, unit: self.unit, results: self.results }
-    }
-}
-
-impl Serialize for Shape<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { first, input, unit, results } = *self;
-        match &input.body {
-            Body::Grids(grids) => {
-                let items = first..first + grids.len();
-                serializer.collect_seq(items.map(|item| Item { item, results }))
-            }
-            Body::Pairs(pairs) => self.pairs(first, pairs).serialize(serializer),
-            Body::Task(Task { train, test }) => {
-                let train_items: usize = train.iter().map(|pair| pair.item_count(unit)).sum();
-                let train = self.pairs(first, train);
-                let test = self.pairs(first + train_items, test);
-                Sections { train, test }.serialize(serializer)
-            }
-        }
-    }
-}
-
-#[derive(serde::Serialize)]
-struct Sections<'a> {
-    train: Pairs<'a>,
-    test: Pairs<'a>,
-}
-
-struct Pairs<'a> {
-    first: usize,
-    pairs: &'a [Pair],
-    unit: Unit,
-    results: &'a Results,
-}
-
-impl Serialize for Pairs<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { first, pairs, unit, results } = *self;
-        serializer.collect_seq(pairs.iter().scan(first, |next, pair| {
+) -> Shape<impl Serialize, impl Serialize> {
+    let pairs = |first: usize, pairs: &'a [Pair]| {
+        let entry = move |next: &mut usize, pair: &Pair| {
             let item = *next;
             *next += pair.item_count(unit);
-            Some(PairEntry { item, pair, unit, results })
-        }))
-    }
-}
-
-struct PairEntry<'a> {
-    item: usize,
-    pair: &'a Pair,
-    unit: Unit,
-    results: &'a Results,
-}
-
-impl Serialize for PairEntry<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { item, pair, unit, results } = *self;
-        let first = Item { item, results };
-        match unit {
-            Unit::Pair => first.serialize(serializer),
-            Unit::Grid => {
-                let output = pair.output.is_some().then_some(Item { item: item + 1, results });
-                Sides { input: first, output }.serialize(serializer)
-            }
+            Some(pair_entry(item, pair, unit, results))
+        };
+        List(move || pairs.iter().scan(first, entry))
+    };
+    match &input.body {
+        Body::Grids(grids) => {
+            let items = first..first + grids.len();
+            Shape::Grids(List(move || items.clone().map(|item| Item { item, results })))
+        }
+        Body::Pairs(all) => Shape::Pairs(pairs(first, all)),
+        Body::Task(Task { train, test }) => {
+            let train_items: usize = train.iter().map(|pair| pair.item_count(unit)).sum();
+            Shape::Task { train: pairs(first, train), test: pairs(first + train_items, test) }
         }
     }
 }
 
 #[derive(serde::Serialize)]
-struct Sides<'a> {
-    input: Item<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    output: Option<Item<'a>>,
+#[serde(untagged)]
+enum PairEntry<'a> {
+    Pair(Item<'a>),
+    Sides {
+        input: Item<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        output: Option<Item<'a>>,
+    },
+}
+
+fn pair_entry<'a>(item: usize, pair: &Pair, unit: Unit, results: &'a Results) -> PairEntry<'a> {
+    let input = Item { item, results };
+    match unit {
+        Unit::Pair => PairEntry::Pair(input),
+        Unit::Grid => {
+            let output = pair.output.is_some().then_some(Item { item: item + 1, results });
+            PairEntry::Sides { input, output }
+        }
+    }
 }
 
 /// The result of one item. Writing decodes it.
@@ -191,7 +155,11 @@ impl Serialize for Item<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.results.item(self.item) {
             Ok(Ok(output)) => Value(&output).serialize(serializer),
-            Ok(Err(error)) => ErrorEntry { error: error.into() }.serialize(serializer),
+            Ok(Err(error)) => {
+                let (code, op, message) = (error.code.name(), error.op, error.message);
+                let error = json!({ "code": code, "op": op, "message": message });
+                json!({ "error": error }).serialize(serializer)
+            }
             Err(malformed) => Err(S::Error::custom(malformed)),
         }
     }
@@ -206,9 +174,9 @@ impl Serialize for Value<'_> {
             Output::Flag(flag) => flag.serialize(serializer),
             Output::Grid(grid) => serializer.collect_seq(grid.rows()),
             Output::Number(number) => number.serialize(serializer),
-            Output::Object(cells) => Object(cells).serialize(serializer),
+            Output::Object(cells) => object(cells).serialize(serializer),
             Output::Objects(objects) => {
-                serializer.collect_seq(objects.iter().map(|cells| Object(cells)))
+                serializer.collect_seq(objects.iter().map(|cells| object(cells)))
             }
             Output::Patch(places) => {
                 serializer.collect_seq(places.iter().map(|place| (place.row, place.col)))
@@ -220,28 +188,6 @@ impl Serialize for Value<'_> {
 }
 
 /// Cells as a list of `[colour, [row, column]]`.
-struct Object<'a>(&'a [ObjectCell]);
-
-impl Serialize for Object<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().map(|cell| (cell.color, (cell.row, cell.col))))
-    }
-}
-
-#[derive(serde::Serialize)]
-struct ErrorEntry {
-    error: ErrorFields,
-}
-
-#[derive(serde::Serialize)]
-struct ErrorFields {
-    code: &'static str,
-    op: String,
-    message: String,
-}
-
-impl From<ItemError> for ErrorFields {
-    fn from(error: ItemError) -> Self {
-        Self { code: error.code.name(), op: error.op, message: error.message }
-    }
+fn object(cells: &[ObjectCell]) -> impl Serialize {
+    List(|| cells.iter().map(|cell| (cell.color, (cell.row, cell.col))))
 }

@@ -4,10 +4,12 @@ use std::io::{self, Write};
 
 use gridpool_client::{Answer, TensorOutputs};
 use gridpool_protocol::receipt::Receipt;
-use serde::ser::{SerializeSeq, SerializeStruct};
+use gridpool_protocol::tensor::DataType;
+use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 
 use super::value;
+use crate::cli::document::List;
 
 /// Most elements of each output to show to people.
 const SHOWN_MAX: usize = 8;
@@ -52,55 +54,39 @@ pub(super) fn write_json(
     answer: &Answer<TensorOutputs>,
     with_data: bool,
 ) -> io::Result<()> {
-    let outputs = answer.outputs().map(|outputs| OutputRows { outputs, with_data });
+    let outputs = answer.outputs().map(|outputs| {
+        List(move || {
+            outputs.tensors().iter().enumerate().map(move |(tensor, info)| Row {
+                name: info.name(),
+                datatype: info.datatype(),
+                shape: info.shape(),
+                data: with_data.then_some(Data(outputs, tensor)),
+            })
+        })
+    });
     serde_json::to_writer(&mut *out, &AnswerDocument { outputs, receipt: &answer.receipt })?;
     writeln!(out)
 }
 
 #[derive(Serialize)]
-struct AnswerDocument<'a> {
+struct AnswerDocument<'a, O> {
     /// Null if the verdict is not OK.
-    outputs: Option<OutputRows<'a>>,
+    outputs: Option<O>,
     receipt: &'a Receipt,
 }
 
-/// All outputs.
-struct OutputRows<'a> {
-    outputs: &'a TensorOutputs,
-    with_data: bool,
-}
-
 /// One output.
+#[derive(Serialize)]
 struct Row<'a> {
-    outputs: &'a TensorOutputs,
-    tensor: usize,
-    with_data: bool,
+    name: &'a str,
+    datatype: DataType,
+    shape: &'a [u64],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Data<'a>>,
 }
 
 /// The data of one output as a flat list.
 struct Data<'a>(&'a TensorOutputs, usize);
-
-impl Serialize for OutputRows<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let &Self { outputs, with_data } = self;
-        let tensors = 0..outputs.tensors().len();
-        serializer.collect_seq(tensors.map(|tensor| Row { outputs, tensor, with_data }))
-    }
-}
-
-impl Serialize for Row<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let tensor = &self.outputs.tensors()[self.tensor];
-        let mut row = serializer.serialize_struct("Row", 4)?;
-        row.serialize_field("name", tensor.name())?;
-        row.serialize_field("datatype", tensor.datatype().name())?;
-        row.serialize_field("shape", tensor.shape())?;
-        if self.with_data {
-            row.serialize_field("data", &Data(self.outputs, self.tensor))?;
-        }
-        row.end()
-    }
-}
 
 impl Serialize for Data<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
