@@ -39,6 +39,9 @@ use gridpool_protocol::batch::BatchError;
 use gridpool_protocol::bench::{Line, ModelSubject, Plan, PoolRows, Row, Subject, Workload};
 use gridpool_protocol::exit::cli as exit;
 
+use serde::Serialize;
+
+use failure::Failure;
 use pool::Pool;
 use recovery::Recovery;
 use workload::{Source, TasksError};
@@ -207,9 +210,27 @@ impl Report<'_> {
         self.line(&Line::Row(Box::new(row)))
     }
 
-    fn line(&mut self, line: &Line) -> Result<(), BenchError> {
-        let text = serde_json::to_string(line).map_err(io::Error::other)?;
-        writeln!(self.out, "{text}")?;
-        Ok(self.out.flush()?)
+    /// Reports a row with its measurement, or with the reason why it has none.
+    fn measured(&mut self, row: Row, measured: Result<Row, Failure>) -> Result<(), BenchError> {
+        match measured {
+            Ok(row) => self.row(row),
+            Err(Failure::Skipped(why)) => self.row(Row { skipped: Some(why), ..row }),
+            Err(Failure::Wrong(fault)) => self.row(row.wrong(fault)),
+            Err(Failure::Lost(error)) => Err(error.into()),
+        }
     }
+
+    fn line(&mut self, line: &Line) -> Result<(), BenchError> {
+        Ok(write_line(self.out, line)?)
+    }
+}
+
+/// Writes a line of JSON.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_line(out: &mut dyn Write, line: &impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_string(line)?;
+    writeln!(out, "{text}")?;
+    out.flush()
 }

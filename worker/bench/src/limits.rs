@@ -9,8 +9,8 @@ use gridpool_ipc::clock;
 use gridpool_protocol::bench::{Measure, Measured};
 use rayon::prelude::*;
 
-use super::BenchError;
 use super::repeat::latency;
+use super::{BenchError, write_line};
 
 /// How long one repetition copies, in a full and in a quick run.
 const SPAN: Duration = Duration::from_millis(300);
@@ -37,7 +37,7 @@ pub fn serve(
         None => Device::Cpu,
     };
     let greeting = device.measured(Vec::new());
-    say(out, &greeting)?;
+    write_line(out, &greeting)?;
     let mut line = String::new();
     loop {
         line.clear();
@@ -61,14 +61,8 @@ pub fn serve(
                 device.measured(rates)
             }
         };
-        say(out, &answer)?;
+        write_line(out, &answer)?;
     }
-}
-
-fn say(out: &mut dyn Write, measured: &Measured) -> Result<(), BenchError> {
-    let text = serde_json::to_string(measured).map_err(std::io::Error::other)?;
-    writeln!(out, "{text}")?;
-    Ok(out.flush()?)
 }
 
 enum Device {

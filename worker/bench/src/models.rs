@@ -21,7 +21,6 @@ use self::direct::Direct;
 use self::load_generator::LoadGenerator;
 use self::pooled::Pooled;
 use self::test_input::{TestInput, test_inputs};
-use super::failure::Failure;
 use super::repeat::Repeat;
 use super::{BenchError, Report};
 
@@ -66,7 +65,7 @@ pub(super) fn measure(
     let bench = Models { plan, subject, direct: &direct, pool: &pool };
     let test_inputs = match asked {
         Ok(test_inputs) => test_inputs,
-        Err(failure) => return end(report, unmeasured("direct"), failure),
+        Err(failure) => return report.measured(unmeasured("direct"), Err(failure)),
     };
     report.line(&doing("directly, and through the pool"))?;
     bench.rates(report, &test_inputs)?;
@@ -118,7 +117,7 @@ impl Models<'_> {
         let callers = all.iter().map(|test_input| self.pool.caller(test_input));
         match callers.collect() {
             Ok(callers) => load_generators.push(LoadGenerator::new(row, callers)),
-            Err(failure) => return end(report, row, failure),
+            Err(failure) => return report.measured(row, Err(failure)),
         }
         self.in_turns(report, load_generators)
     }
@@ -128,7 +127,7 @@ impl Models<'_> {
         let mut alone = vec![LoadGenerator::new(row("direct"), vec![self.direct.caller(0, one)])];
         match self.pool.caller(one) {
             Ok(caller) => alone.push(LoadGenerator::new(row("pool"), vec![caller])),
-            Err(failure) => return end(report, row("pool"), failure),
+            Err(failure) => return report.measured(row("pool"), Err(failure)),
         }
         self.in_turns(report, alone)
     }
@@ -152,18 +151,9 @@ impl Models<'_> {
         for load_generator in load_generators {
             match load_generator.end(runs) {
                 (row, None) => report.row(row)?,
-                (row, Some(failure)) => end(report, row, failure)?,
+                (row, Some(failure)) => report.measured(row, Err(failure))?,
             }
         }
         Ok(())
-    }
-}
-
-/// Reports why a row has no measurement. A lost pool ends everything.
-fn end(report: &mut Report<'_>, row: Row, failure: Failure) -> Result<(), BenchError> {
-    match failure {
-        Failure::Skipped(why) => report.row(Row { skipped: Some(why), ..row }),
-        Failure::Wrong(fault) => report.row(row.wrong(fault)),
-        Failure::Lost(error) => Err(error.into()),
     }
 }

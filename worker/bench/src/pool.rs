@@ -88,17 +88,8 @@ impl Pool<'_> {
         batches: &[u32],
     ) -> Result<(), BenchError> {
         self.each(report, batches, |entry, workload, batch| {
-            let jobs = match section {
-                Section::Native => JOBS_IN_FLIGHT_NATIVE,
-                Section::EndToEnd
-                | Section::Latency
-                | Section::Limits
-                | Section::ModelLatency
-                | Section::Models
-                | Section::Recovery
-                | Section::Resident
-                | Section::Scheduling => self.jobs_in_flight(batch),
-            };
+            let is_native = section == Section::Native;
+            let jobs = if is_native { JOBS_IN_FLIGHT_NATIVE } else { self.jobs_in_flight(batch) };
             Shape { section, entry, workload, batch, jobs, spin: Duration::ZERO }
         })
     }
@@ -152,12 +143,7 @@ impl Pool<'_> {
             | Section::Recovery
             | Section::Resident => self.rate(row.clone(), shape),
         };
-        match measured {
-            Ok(row) => report.row(row),
-            Err(Failure::Skipped(why)) => report.row(Row { skipped: Some(why), ..row }),
-            Err(Failure::Wrong(fault)) => report.row(row.wrong(fault)),
-            Err(Failure::Lost(error)) => Err(error.into()),
-        }
+        report.measured(row, measured)
     }
 
     fn scheduling(&self, report: &mut Report<'_>) -> Result<(), BenchError> {

@@ -66,11 +66,7 @@ impl Recovery<'_> {
         report.doing(&self.row("killed while it runs a job"))?;
         match self.rows(report)? {
             Ok(()) => Ok(()),
-            Err(Failure::Lost(error)) => Err(error.into()),
-            Err(Failure::Skipped(why)) => {
-                report.row(Row { skipped: Some(why), ..self.row("recovery") })
-            }
-            Err(Failure::Wrong(fault)) => report.row(self.row("recovery").wrong(fault)),
+            Err(failure) => report.measured(self.row("recovery"), Err(failure)),
         }
     }
 

@@ -14,6 +14,8 @@ use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::bench::Workload;
 use rayon::prelude::*;
 
+use super::random::Random;
+
 pub use tasks::TasksError;
 
 /// Another seed gives other grids, whose rates are not comparable with earlier ones.
@@ -147,26 +149,19 @@ fn quantile(sides: &[usize; 17], at: usize) -> usize {
     low + (high - low) * (at % 16) / 16
 }
 
-/// SplitMix64, started at one grid's number.
-struct Rng(u64);
+/// The generator, started at one grid's number.
+struct Rng(Random);
 
 impl Rng {
     fn new(number: u64) -> Self {
         // Neighbouring numbers start far apart in the generator's single cycle.
-        Self(Self(SEED ^ number.wrapping_mul(0xd134_2543_de82_ef95)).next())
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        let start = Random::new(SEED ^ number.wrapping_mul(0xd134_2543_de82_ef95)).bits();
+        Self(Random::new(start))
     }
 
     /// A number from 0 to `end - 1`, from the high half, without a division.
     fn below(&mut self, end: usize) -> usize {
-        let wide = (self.next() >> 32) * end as u64;
+        let wide = (self.0.bits() >> 32) * end as u64;
         usize::try_from(wide >> 32).expect("it is less than `end`")
     }
 

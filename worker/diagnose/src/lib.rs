@@ -103,9 +103,7 @@ impl Report<'_> {
     }
 
     fn line(&mut self, line: &Line) -> Result<(), DiagnoseError> {
-        let text = serde_json::to_string(line).map_err(io::Error::other)?;
-        writeln!(self.out, "{text}")?;
-        Ok(self.out.flush()?)
+        Ok(gridpool_bench::write_line(self.out, line)?)
     }
 }
 
