@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::error::CommandError;
 use super::flags::ServeFlags;
 use super::variables::UnreadVariable;
-use super::{columns, say, say_json, text};
+use super::{columns, print, say, say_json, text};
 use crate::config::{
     Checked, DeviceSelection, LimitValue, Origin, Settings, check_file, list_limits,
 };
@@ -54,10 +54,7 @@ pub(super) fn run(command: &ConfigCommand, unread: &[UnreadVariable]) -> Result<
             if *json {
                 return say_json(&document);
             }
-            let mut out = io::BufWriter::new(io::stdout().lock());
-            let written = write(&mut out, &document, columns()).and_then(|()| out.flush());
-            written.map_err(CommandError::Output)?;
-            Ok(gridpool_protocol::exit::cli::OK)
+            print(|out| write(out, &document, columns()))
         }
     }
 }

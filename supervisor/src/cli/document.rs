@@ -34,7 +34,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 
 use gridpool_protocol::output::{ObjectCell, Output};
 use gridpool_protocol::receipt::Verdict;
@@ -54,15 +54,13 @@ pub fn write(out: &mut dyn Write, inputs: &Inputs, results: &Results) -> io::Res
         inputs.numbered().map(|(first, input)| {
             let verdict = results.verdict(first..first + input.item_count(unit));
             let output = (verdict == Some(Verdict::Ok)).then(|| shape(first, input, unit, results));
-            Entry { input: &*input.name, verdict, output }
+            Entry { input: &input.name, verdict, output }
         })
     };
     let document =
         ResultsDocument { results: List(entries), receipts: List(|| results.receipts()) };
-    let mut out = BufWriter::new(out);
-    serde_json::to_writer(&mut out, &document)?;
-    out.write_all(b"\n")?;
-    out.flush()
+    serde_json::to_writer(&mut *out, &document)?;
+    writeln!(out)
 }
 
 /// A list whose elements are made while it is written.

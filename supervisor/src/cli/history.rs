@@ -54,7 +54,7 @@ pub(super) struct Row {
 }
 
 /// A model, over all workers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ModelRow {
     pub(super) name: String,
     /// Workers that serve it, and workers that report it.
@@ -250,14 +250,8 @@ fn number(rows: &mut [Row]) {
 fn model_rows(models: &[DeviceModel]) -> Vec<ModelRow> {
     let mut rows: BTreeMap<&str, ModelRow> = BTreeMap::new();
     for DeviceModel { worker, model } in models {
-        let row = rows.entry(&model.name).or_insert_with(|| ModelRow {
-            name: model.name.clone(),
-            ready: 0,
-            workers: 0,
-            contexts: 0,
-            device_bytes: 0,
-            reason: String::new(),
-        });
+        let named = || ModelRow { name: model.name.clone(), ..ModelRow::default() };
+        let row = rows.entry(&model.name).or_insert_with(named);
         row.workers += 1;
         match model.state {
             ModelState::Ready => {

@@ -116,8 +116,7 @@ pub(super) fn print_models(rows: &[DeviceModel], json: bool) -> Result<u8, Comma
     if json {
         return say_json(&models::ModelsDocument { models: rows });
     }
-    write!(io::stdout(), "{}", models::table(rows, columns())).map_err(CommandError::Output)?;
-    Ok(exit::OK)
+    super::print(|out| write!(out, "{}", models::table(rows, columns())))
 }
 
 fn print(

@@ -59,7 +59,7 @@ use gridpool_protocol::message::Refusal;
 use gridpool_protocol::program::Program;
 use gridpool_protocol::receipt::Verdict;
 use nix::sys::signal::{SigSet, Signal};
-use serde_json::Map;
+use serde_json::{Map, Value};
 use tracing::level_filters::LevelFilter;
 
 use crate::config::{Overrides, Settings};
@@ -129,12 +129,18 @@ fn warn_of_variables(arguments: &Arguments) {
     );
     for variable in unread().into_iter().filter(|_| is_asked) {
         let says = format!("warning: {}: {}", variable.name, variable.says());
-        match arguments.log_format {
-            LogFormat::Human => logging::write_line(&format!("gridpool: {says}")),
-            LogFormat::Json => {
-                let fields = Map::from_iter([("variable".to_owned(), variable.name.into())]);
-                logging::write_json(tracing::Level::WARN, "gridpool", &says, fields);
-            }
+        let field = ("variable", variable.name.into());
+        say_in_log(arguments.log_format, tracing::Level::WARN, &says, field);
+    }
+}
+
+/// Writes a line to the log, whatever its filter; JSON has the field too.
+fn say_in_log(format: LogFormat, level: tracing::Level, says: &str, (name, value): (&str, Value)) {
+    match format {
+        LogFormat::Human => logging::write_line(&format!("gridpool: {says}")),
+        LogFormat::Json => {
+            let fields = Map::from_iter([(name.to_owned(), value)]);
+            logging::write_json(level, "gridpool", says, fields);
         }
     }
 }
@@ -153,14 +159,8 @@ fn end_of(done: Result<u8, CommandError>, log_format: LogFormat) -> u8 {
         Err(error) => {
             let code = error.exit_code();
             let said = Chain(&error).to_string();
-            match log_format {
-                // If standard error is closed too, the exit code must do.
-                LogFormat::Human => logging::write_line(&format!("gridpool: {said}")),
-                LogFormat::Json => {
-                    let fields = Map::from_iter([("exit_code".to_owned(), code.into())]);
-                    logging::write_json(tracing::Level::ERROR, "gridpool", &said, fields);
-                }
-            }
+            // If standard error is closed too, the exit code must do.
+            say_in_log(log_format, tracing::Level::ERROR, &said, ("exit_code", code.into()));
             code
         }
     }
@@ -332,30 +332,31 @@ fn run_plan(
     progress.finish();
     let written = match &unfinished {
         // No job has a verdict: print the error alone and no empty document.
-        Some(unfinished) if unfinished.is_bare() => Ok(()),
-        Some(_) | None => print_results(work, inputs, &results, started.elapsed()),
+        Some(unfinished) if unfinished.is_bare() => Ok(exit::OK),
+        Some(_) | None => {
+            let elapsed = started.elapsed();
+            print(|out| write_results(out, work, inputs, &results, elapsed))
+        }
     };
     // Missing results are a worse error than closed output.
     unfinished.map_or(Ok(()), Err)?;
-    written.map_err(CommandError::Output)?;
+    written?;
     Ok(if results.worst_verdict() == Verdict::Ok { exit::OK } else { exit::JOB })
 }
 
-fn print_results(
+fn write_results(
+    out: &mut dyn Write,
     work: &ProgramFlags,
     inputs: &Inputs,
     results: &Results,
     elapsed: Duration,
 ) -> io::Result<()> {
-    let mut out = io::BufWriter::new(io::stdout().lock());
     if work.json {
-        document::write(&mut out, inputs, results)?;
-    } else {
-        let colors = Colors::of(io::stdout().is_terminal());
-        let style = Style { all: work.all, colors, columns: columns() };
-        show::write(&mut out, inputs, results, elapsed, style)?;
+        return document::write(out, inputs, results);
     }
-    out.flush()
+    let colors = Colors::of(io::stdout().is_terminal());
+    let style = Style { all: work.all, colors, columns: columns() };
+    show::write(out, inputs, results, elapsed, style)
 }
 
 /// Starts a pool with its workers; it has no client yet.
@@ -415,6 +416,13 @@ fn say_json(what: &impl serde::Serialize) -> Result<u8, CommandError> {
 
 fn say(what: &str) -> Result<u8, CommandError> {
     writeln!(io::stdout(), "{what}").map_err(CommandError::Output)?;
+    Ok(exit::OK)
+}
+
+/// Prints what `write` writes.
+fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<u8, CommandError> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    write(&mut out).and_then(|()| out.flush()).map_err(CommandError::Output)?;
     Ok(exit::OK)
 }
 

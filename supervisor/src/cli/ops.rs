@@ -6,8 +6,9 @@
 mod tests;
 
 use gridpool_protocol::program::{Accepts, Family, Kind, OPS, OpSpec, Parameter, Type, find_op};
+use serde_json::{Value, json};
 
-use super::text::{table, wrap};
+use super::text::{fitted, table, wrap};
 use super::{CommandError, columns, say, say_json};
 
 /// Columns of `--help`, which does not know the screen.
@@ -81,9 +82,8 @@ pub(super) fn screen(columns: usize) -> String {
 /// The description of one op: syntax, arguments, types, examples.
 pub(super) fn entry(op: &OpSpec, columns: usize) -> String {
     let indented = |head: &str, rows: &[[String; 2]]| {
-        let width = rows.iter().map(|[cell, _]| cell.chars().count()).max().unwrap_or(0);
         let mut text = format!("\n{head}\n");
-        for line in table(rows, &[width], columns.saturating_sub(INDENT.len())).lines() {
+        for line in fitted(rows, columns.saturating_sub(INDENT.len())).lines() {
             text.push_str(&format!("{INDENT}{line}\n"));
         }
         text
@@ -141,53 +141,22 @@ pub(super) fn markdown() -> String {
     text
 }
 
-/// The table as JSON: `{"ops": [{"name", "signature", "family", "parameters", "kinds", …}]}`.
-#[derive(Debug, serde::Serialize)]
-pub(super) struct OpsDocument {
-    ops: Vec<Entry>,
-}
-
-#[derive(Debug, serde::Serialize)]
-struct Entry {
-    name: &'static str,
-    signature: String,
-    family: String,
-    parameters: Vec<ParameterEntry>,
-    kinds: Vec<KindsEntry>,
-    meaning: &'static str,
-    source: &'static str,
-}
-
-#[derive(Debug, serde::Serialize)]
-struct ParameterEntry {
-    name: &'static str,
-    wants: String,
-}
-
-#[derive(Debug, serde::Serialize)]
-struct KindsEntry {
-    from: String,
-    to: String,
-}
-
-/// The JSON document of these ops.
-pub(super) fn document<'a>(ops: impl IntoIterator<Item = &'a OpSpec>) -> OpsDocument {
-    let parameter =
-        |parameter: &Parameter| ParameterEntry { name: parameter.name, wants: parameter.wants() };
-    let kinds = |op: &OpSpec| {
-        let kinds = op.kinds().into_iter();
-        kinds.map(|(from, to)| KindsEntry { from: name(op, from), to: name(op, to) }).collect()
+/// These ops as JSON: `{"ops": [{"name", "signature", "family", "parameters", "kinds", …}]}`.
+pub(super) fn document<'a>(ops: impl IntoIterator<Item = &'a OpSpec>) -> Value {
+    let parameter = |one: &Parameter| json!({ "name": one.name, "wants": one.wants() });
+    let entry = |op: &OpSpec| {
+        let kind = |(from, to)| json!({ "from": name(op, from), "to": name(op, to) });
+        json!({
+            "name": op.name,
+            "signature": op.signature(),
+            "family": op.family.to_string(),
+            "parameters": op.parameters.iter().map(parameter).collect::<Value>(),
+            "kinds": op.kinds().into_iter().map(kind).collect::<Value>(),
+            "meaning": op.meaning,
+            "source": op.source,
+        })
     };
-    let entry = |op: &OpSpec| Entry {
-        name: op.name,
-        signature: op.signature(),
-        family: op.family.to_string(),
-        parameters: op.parameters.iter().map(parameter).collect(),
-        kinds: kinds(op),
-        meaning: op.meaning,
-        source: op.source,
-    };
-    OpsDocument { ops: ops.into_iter().map(entry).collect() }
+    json!({ "ops": ops.into_iter().map(entry).collect::<Value>() })
 }
 
 fn of(family: Family) -> impl Iterator<Item = &'static OpSpec> {

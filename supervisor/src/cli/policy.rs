@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use gridpool_client::{Client, ClientError};
-use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::fault::{FaultCode, Response};
 use gridpool_protocol::status::PolicyRule;
 use serde::Serialize;
@@ -56,10 +55,7 @@ pub(super) fn print(
     if json {
         return say_json(&document);
     }
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    let written = write(&mut out, &document, columns()).and_then(|()| out.flush());
-    written.map_err(CommandError::Output)?;
-    Ok(exit::OK)
+    super::print(|out| write(out, &document, columns()))
 }
 
 /// Writes the table for people.
@@ -88,13 +84,10 @@ fn write(out: &mut dyn Write, document: &PolicyDocument, columns: usize) -> io::
         ]
     };
     let rows: Vec<_> = std::iter::once(header).chain(document.rules.iter().map(row)).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths = [width(0), width(1), width(2), width(3)];
-    write!(out, "{}", text::table(&rows, &widths, columns))?;
+    write!(out, "{}", text::fitted(&rows, columns))?;
     writeln!(out, "{}", text::wrap(NO_KEYS, columns).join("\n"))?;
     let responses = Response::ALL.map(|one| [one.name().to_owned(), one.words().to_owned()]);
-    let widest = responses.iter().map(|row| row[0].len()).max().unwrap_or(0);
-    write!(out, "\n{}", text::table(&responses, &[widest], columns))
+    write!(out, "\n{}", text::fitted(&responses, columns))
 }
 
 #[cfg(test)]

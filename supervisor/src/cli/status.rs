@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::status::{HttpStatus, Status};
 
 use super::columns::COLUMNS;
@@ -17,8 +16,7 @@ pub(super) fn print(socket: Option<PathBuf>, json: bool) -> Result<u8, CommandEr
     if json {
         return say_json(&status);
     }
-    write(&mut io::stdout().lock(), &status).map_err(CommandError::Output)?;
-    Ok(exit::OK)
+    super::print(|out| write(out, &status))
 }
 
 /// Writes the whole status.

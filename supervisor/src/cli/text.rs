@@ -20,6 +20,13 @@ pub(super) fn wrap(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
+/// A table whose columns, but for the last, are as wide as their longest cells.
+pub(super) fn fitted<const N: usize>(rows: &[[String; N]], columns: usize) -> String {
+    let longest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<_> = (0..N - 1).map(|column| longest(column).unwrap_or(0)).collect();
+    table(rows, &widths, columns)
+}
+
 /// Rows of cells, each cell wrapped within its column. `widths` are those of all columns but the last, which
 /// takes the rest of the screen.
 pub(super) fn table<const N: usize>(

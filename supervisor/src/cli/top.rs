@@ -10,7 +10,7 @@ mod screen;
 mod view;
 mod watch;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -104,10 +104,7 @@ fn once(flags: &TopFlags, socket: PathBuf) -> Result<u8, CommandError> {
         Err(RecvTimeoutError::Timeout) => pool.snapshot(),
     };
     let picture = history.snapshot(second?);
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    let written = plain::write(&mut out, &picture).and_then(|()| out.flush());
-    written.map_err(CommandError::Output)?;
-    Ok(exit::OK)
+    super::print(|out| plain::write(out, &picture))
 }
 
 /// All signals that end or stop this process and can be waited for, also real-time signals.

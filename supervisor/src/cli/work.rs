@@ -55,32 +55,16 @@ impl Unfinished {
     }
 
     fn advice(&self) -> &'static str {
-        match &self.cause {
-            ClientError::Refused(Refusal::Busy(_)) => {
+        let ClientError::Refused(refusal) = &self.cause else { return "" };
+        match refusal {
+            Refusal::Busy(_) => {
                 "; leave out --no-wait to wait until the pool has room, or raise the pool's limit"
             }
-            ClientError::Refused(Refusal::Draining) => ", to another pool",
-            ClientError::Batch(_)
-            | ClientError::Closed(_)
-            | ClientError::Connection(_)
-            | ClientError::Lost
-            | ClientError::Malformed(_)
-            | ClientError::Memory(_)
-            | ClientError::NoPool { .. }
-            | ClientError::NotAllowed { .. }
-            | ClientError::Refused(
-                Refusal::Invalid(_)
-                | Refusal::KeyInUse(_)
-                | Refusal::Poison(_)
-                | Refusal::Unable(_),
-            )
-            | ClientError::Silent
-            | ClientError::System(_)
-            | ClientError::Taken
-            | ClientError::Tensors(_)
-            | ClientError::Unexpected(_)
-            | ClientError::Version { .. }
-            | _ => "",
+            Refusal::Draining => ", to another pool",
+            Refusal::Invalid(_)
+            | Refusal::KeyInUse(_)
+            | Refusal::Poison(_)
+            | Refusal::Unable(_) => "",
         }
     }
 }

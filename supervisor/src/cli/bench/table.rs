@@ -35,16 +35,8 @@ pub(super) struct Table {
 impl Table {
     /// Writes one row, under a new heading if it needs one.
     pub(super) fn row(&mut self, out: &mut dyn Write, row: &Row) -> io::Result<()> {
-        let name = match row.section {
-            Section::Limits | Section::Recovery => LIMIT_NAME,
-            Section::EndToEnd
-            | Section::Latency
-            | Section::ModelLatency
-            | Section::Models
-            | Section::Native
-            | Section::Resident
-            | Section::Scheduling => NAME,
-        };
+        let is_long = matches!(row.section, Section::Limits | Section::Recovery);
+        let name = if is_long { LIMIT_NAME } else { NAME };
         // Each model has a heading with its name.
         let is_model = matches!(row.section, Section::Models | Section::ModelLatency);
         let first = if is_model { &row.runner } else { &row.name };

@@ -186,15 +186,10 @@ fn title((group, device): &(Group, Option<String>)) -> String {
 
 /// A check, and below it what to do.
 fn lines(check: &Check, layout: Layout) -> String {
-    let word = match check.outcome {
-        Outcome::Pass => "pass",
-        Outcome::Fail => "FAIL",
-        Outcome::Skip => "skip",
-    };
-    let color = match check.outcome {
-        Outcome::Pass => "32",
-        Outcome::Fail => "1;31",
-        Outcome::Skip => "33",
+    let (word, color) = match check.outcome {
+        Outcome::Pass => ("pass", "32"),
+        Outcome::Fail => ("FAIL", "1;31"),
+        Outcome::Skip => ("skip", "33"),
     };
     let word = if layout.color { format!("\x1b[{color}m{word}\x1b[0m") } else { word.to_owned() };
     let columns = layout.columns.saturating_sub(SAYS_COLUMNS).max(SAYS_MIN);

@@ -44,9 +44,7 @@ pub(super) fn table(rows: &[DeviceModel], columns: usize) -> String {
         cells
     });
     let rows: Vec<_> = std::iter::once(header).chain(rows).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths = [width(0), width(1), width(2), width(3), width(4)];
-    text::table(&rows, &widths, columns)
+    text::fitted(&rows, columns)
 }
 
 fn row(DeviceModel { worker, model }: &DeviceModel) -> [String; 6] {

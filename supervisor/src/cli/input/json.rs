@@ -30,11 +30,21 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, Box<Diagnostic>> {
     if lines::are_there(bytes) {
         return lines::read(bytes);
     }
+    whole::<Outermost>(bytes, |trace, error| {
+        trace.into_diagnostic().unwrap_or_else(|| not_json(error, 0))
+    })
+}
+
+/// The value of level `L` that is all of a text; `diagnose` makes the error.
+fn whole<'de, L: Level<'de>>(
+    bytes: &'de [u8],
+    diagnose: impl FnOnce(Trace, &serde_json::Error) -> Box<Diagnostic>,
+) -> Result<L::Value, Box<Diagnostic>> {
     let mut trace = Trace::default();
     let mut json = serde_json::Deserializer::from_slice(bytes);
-    let contents = at::<Outermost>(&mut trace).deserialize(&mut json);
-    let contents = contents.and_then(|contents| json.end().map(|()| contents));
-    contents.map_err(|error| trace.into_diagnostic().unwrap_or_else(|| not_json(&error, 0)))
+    let value = at::<L>(&mut trace).deserialize(&mut json);
+    let value = value.and_then(|value| json.end().map(|()| value));
+    value.map_err(|error| diagnose(trace, &error))
 }
 
 /// An error of the parser in a text that begins after `lines` lines.

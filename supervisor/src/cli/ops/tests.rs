@@ -25,7 +25,7 @@ fn every_op_is_in_every_form_and_no_line_is_too_wide() {
             assert!(lost.is_empty(), "{lost:?} are not in {form}");
         }
     }
-    let document = serde_json::to_value(document(OPS)).unwrap();
+    let document = document(OPS);
     assert_eq!(document["ops"].as_array().unwrap().len(), OPS.len());
 }
 

@@ -11,62 +11,27 @@ use axum::response::Response;
 use super::super::Server;
 use super::page::{Labelled, number};
 
-/// A group of paths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Route {
-    Health,
-    Infer,
-    Metrics,
-    Model,
-    Other,
-    Repository,
-    Server,
-    Statistics,
-}
+/// The groups of paths.
+const ROUTES: [&str; 8] =
+    ["health", "infer", "metrics", "model", "other", "repository", "server", "statistics"];
 
-impl Route {
-    const ALL: [(Self, &'static str); 8] = [
-        (Self::Health, "health"),
-        (Self::Infer, "infer"),
-        (Self::Metrics, "metrics"),
-        (Self::Model, "model"),
-        (Self::Other, "other"),
-        (Self::Repository, "repository"),
-        (Self::Server, "server"),
-        (Self::Statistics, "statistics"),
-    ];
-
-    fn of(path: &str) -> Self {
-        match path.strip_prefix("/v2").map(|rest| rest.strip_prefix('/').unwrap_or(rest)) {
-            None if path == "/metrics" => Self::Metrics,
-            None => Self::Other,
-            Some("") => Self::Server,
-            Some("models/stats") => Self::Statistics,
-            Some(rest) if rest.starts_with("health/") => Self::Health,
-            Some(rest) if rest.starts_with("repository/") => Self::Repository,
-            Some(rest) if !rest.starts_with("models/") => Self::Other,
-            Some(rest) if rest.ends_with("/infer") => Self::Infer,
-            Some(rest) if rest.ends_with("/stats") => Self::Statistics,
-            Some(_) => Self::Model,
-        }
+fn route_of(path: &str) -> &'static str {
+    match path.strip_prefix("/v2").map(|rest| rest.strip_prefix('/').unwrap_or(rest)) {
+        None if path == "/metrics" => "metrics",
+        None => "other",
+        Some("") => "server",
+        Some("models/stats") => "statistics",
+        Some(rest) if rest.starts_with("health/") => "health",
+        Some(rest) if rest.starts_with("repository/") => "repository",
+        Some(rest) if !rest.starts_with("models/") => "other",
+        Some(rest) if rest.ends_with("/infer") => "infer",
+        Some(rest) if rest.ends_with("/stats") => "statistics",
+        Some(_) => "model",
     }
 }
 
-/// Every status that the gateway answers with, as a number and as text.
-const STATUSES: [(u16, &str); 12] = [
-    (200, "200"),
-    (400, "400"),
-    (404, "404"),
-    (405, "405"),
-    (408, "408"),
-    (413, "413"),
-    (415, "415"),
-    (422, "422"),
-    (500, "500"),
-    (501, "501"),
-    (503, "503"),
-    (504, "504"),
-];
+/// Every status that the gateway answers with.
+const STATUSES: [u16; 12] = [200, 400, 404, 405, 408, 413, 415, 422, 500, 501, 503, 504];
 /// Any other status.
 const OTHER: (usize, &str) = (STATUSES.len(), "other");
 /// The client hung up before the answer.
@@ -75,30 +40,31 @@ const GONE: (usize, &str) = (STATUSES.len() + 1, "gone");
 /// The counts since this process started.
 #[derive(Debug, Default)]
 pub(in crate::gateway) struct Requests {
-    counts: [[AtomicU64; STATUSES.len() + 2]; Route::ALL.len()],
+    counts: [[AtomicU64; STATUSES.len() + 2]; ROUTES.len()],
     pub(super) in_flight: AtomicU64,
 }
 
 /// A request in progress. Dropping this counts it.
 struct CountedRequest<'a> {
     requests: &'a Requests,
-    route: Route,
+    route: &'static str,
     status: Option<StatusCode>,
 }
 
 impl Requests {
     fn enter(&self, path: &str) -> CountedRequest<'_> {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
-        CountedRequest { requests: self, route: Route::of(path), status: None }
+        CountedRequest { requests: self, route: route_of(path), status: None }
     }
 
     /// Requests by route and status.
     pub(super) fn counts(&self) -> Labelled {
-        let statuses = STATUSES.iter().map(|status| status.1).chain([OTHER.1, GONE.1]);
-        let rows = Route::ALL.iter().zip(&self.counts).flat_map(|(route, counts)| {
-            statuses.clone().zip(counts).map(|(status, count)| {
+        let others = [OTHER.1, GONE.1].map(str::to_owned);
+        let statuses = STATUSES.iter().map(u16::to_string).chain(others);
+        let rows = ROUTES.iter().zip(&self.counts).flat_map(|(&route, counts)| {
+            statuses.clone().zip(counts).map(move |(status, count)| {
                 let count = number(count.load(Ordering::Relaxed));
-                (vec![route.1.to_owned(), status.to_owned()], count)
+                (vec![route.to_owned(), status], count)
             })
         });
         rows.collect()
@@ -108,10 +74,10 @@ impl Requests {
 impl Drop for CountedRequest<'_> {
     fn drop(&mut self) {
         let place = |status: StatusCode| {
-            STATUSES.iter().position(|&(known, _)| known == status.as_u16()).unwrap_or(OTHER.0)
+            STATUSES.iter().position(|&known| known == status.as_u16()).unwrap_or(OTHER.0)
         };
         let status = self.status.map_or(GONE.0, place);
-        let route = Route::ALL.iter().position(|&(known, _)| known == self.route);
+        let route = ROUTES.iter().position(|&known| known == self.route);
         let route = route.expect("every route is listed");
         self.requests.counts[route][status].fetch_add(1, Ordering::Relaxed);
         self.requests.in_flight.fetch_sub(1, Ordering::Relaxed);
@@ -143,20 +109,20 @@ mod tests {
     #[test]
     fn every_path_is_counted_under_its_route() {
         for (path, route) in [
-            ("/metrics", Route::Metrics),
-            ("/v2", Route::Server),
-            ("/v2/", Route::Server),
-            ("/v2/health/live", Route::Health),
-            ("/v2/models/stats", Route::Statistics),
-            ("/v2/models/m/versions/1/stats", Route::Statistics),
-            ("/v2/models/m/infer", Route::Infer),
-            ("/v2/models/m", Route::Model),
-            ("/v2/models/m/ready", Route::Model),
-            ("/v2/repository/index", Route::Repository),
-            ("/v2x", Route::Other),
-            ("/", Route::Other),
+            ("/metrics", "metrics"),
+            ("/v2", "server"),
+            ("/v2/", "server"),
+            ("/v2/health/live", "health"),
+            ("/v2/models/stats", "statistics"),
+            ("/v2/models/m/versions/1/stats", "statistics"),
+            ("/v2/models/m/infer", "infer"),
+            ("/v2/models/m", "model"),
+            ("/v2/models/m/ready", "model"),
+            ("/v2/repository/index", "repository"),
+            ("/v2x", "other"),
+            ("/", "other"),
         ] {
-            assert_eq!(Route::of(path), route, "{path}");
+            assert_eq!(route_of(path), route, "{path}");
         }
     }
 

@@ -2,10 +2,10 @@
 //!
 //! Decides whether a file is lines or a document.
 
-use serde::de::{DeserializeSeed, IgnoredAny};
+use serde::de::IgnoredAny;
 
-use super::level::{Trace, at};
-use super::{Contents, Element, not_json, of_one_kind, section_of};
+use super::level::Trace;
+use super::{Contents, Element, not_json, of_one_kind, section_of, whole};
 use crate::cli::input::{Cause, Diagnostic};
 
 /// The lines that are not blank, with their numbers from 1.
@@ -25,11 +25,7 @@ pub(super) fn are_there(bytes: &[u8]) -> bool {
 /// Reads all lines.
 pub(super) fn read(bytes: &[u8]) -> Result<Contents, Box<Diagnostic>> {
     let elements = filled(bytes).enumerate().map(|(index, (line, text))| {
-        let mut trace = Trace::default();
-        let mut json = serde_json::Deserializer::from_slice(text);
-        let element = at::<Element>(&mut trace).deserialize(&mut json);
-        let element = element.and_then(|element| json.end().map(|()| element));
-        element.map_err(|error| diagnostic(trace, index, line, &error))
+        whole::<Element>(text, |trace, error| diagnostic(trace, index, line, error))
     });
     of_one_kind(elements.collect::<Result<_, _>>()?)
 }
