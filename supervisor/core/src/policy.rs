@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_is_in_the_table_once_be_it_named_by_the_config_alone() {
+    fn every_fault_is_in_the_table_once_even_if_only_the_config_names_it() {
         let rules = table(&[("cuda 5000", "retry"), ("exit 42", "halt")]).rules();
         let faults: std::collections::BTreeSet<_> = rules.iter().map(|rule| &rule.fault).collect();
         assert_eq!(faults.len(), rules.len());
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_for_a_fault_that_no_table_names_is_noticed_and_no_other_is() {
+    fn a_rule_for_a_fault_without_a_row_is_reported_and_no_other_is() {
         let faults = ["cuda 700", "cuda 5000", "exit 42", "exit 74", "hang"];
         let unlisted = table(&faults.map(|fault| (fault, "restart"))).unlisted();
         let unlisted: Vec<_> = unlisted.iter().map(|rule| rule.fault.as_str()).collect();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_more_particular_rule_stands() {
+    fn the_more_specific_rule_decides() {
         let plain = PolicyTable::default();
         assert_eq!(plain.response_to_exit(Exit(70), Some(Cuda(700))), Response::Suspect);
         assert_eq!(plain.response_to_exit(Exit(70), Some(Cuda(214))), Response::Restart);

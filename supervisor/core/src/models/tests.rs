@@ -1,4 +1,4 @@
-//! The models against workers that do what they are told, or die, in any order.
+//! The models with workers that carry out commands, or die, in any order.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ fn contexts(name: &str, contexts: u32) -> ModelCommand {
     ModelCommand::Contexts { name: name.to_owned(), contexts }
 }
 
-/// A models, its workers, and what operators were told.
+/// A `Models`, its workers, and the replies to operators.
 struct World {
     models: Models,
     workers: BTreeMap<WorkerId, BTreeMap<String, ModelInfo>>,
@@ -58,7 +58,7 @@ impl World {
         world
     }
 
-    /// A worker starts, with what it is to load, and says what it has.
+    /// A worker starts, with the models that it must load, and reports its models.
     fn start(&mut self, worker: WorkerId) {
         let plans = self.models.start(worker);
         self.is_up(worker, &plans);
@@ -124,7 +124,7 @@ impl World {
         self.step();
     }
 
-    /// A worker does what it was ordered, or cannot.
+    /// A worker carries out its command, or fails.
     fn does(&mut self, worker: WorkerId, can: bool) {
         let (number, what) = self.commands.remove(&worker).expect("it was told something");
         let result = match &what {
@@ -186,7 +186,7 @@ fn a_model_is_loaded_by_one_worker_before_the_others() {
 }
 
 #[test]
-fn a_load_that_one_worker_cannot_do_is_taken_back_on_those_that_could() {
+fn a_load_that_fails_on_one_worker_is_rolled_back_on_the_others() {
     let mut world = World::new(&["a"], 2);
     world.begin(load("b"));
     world.does(worker(0, 2), true);
@@ -200,7 +200,7 @@ fn a_load_that_one_worker_cannot_do_is_taken_back_on_those_that_could() {
 }
 
 #[test]
-fn a_worker_that_dies_of_a_load_ends_it_and_the_next_one_is_not_asked() {
+fn a_worker_that_dies_of_a_load_ends_the_change_and_no_other_loads_it() {
     let mut world = World::new(&["a"], 2);
     world.begin(load("b"));
     world.dies(worker(0, 2));
@@ -212,7 +212,7 @@ fn a_worker_that_dies_of_a_load_ends_it_and_the_next_one_is_not_asked() {
 }
 
 #[test]
-fn a_worker_that_could_and_died_is_waited_for_and_asked_again() {
+fn a_worker_that_dies_after_its_load_is_waited_for_and_loads_again() {
     let mut world = World::new(&[], 2);
     world.begin(load("b"));
     world.does(worker(0, 2), true);
@@ -243,7 +243,7 @@ fn an_unload_keeps_the_model_until_its_last_request_has_its_verdict_despite_deat
 }
 
 #[test]
-fn a_model_of_before_does_not_come_back_with_a_worker_that_started_before() {
+fn an_unloaded_model_does_not_come_back_with_a_worker_that_started_before() {
     let mut world = World::new(&["a", "b"], 1);
     world.dies(worker(0, 2));
     let plans = world.models.start(worker(0, 4));
@@ -278,7 +278,7 @@ fn a_worker_that_missed_a_change_catches_up_when_it_is_idle() {
 }
 
 #[test]
-fn contexts_that_one_worker_has_no_room_for_are_given_back_by_all() {
+fn contexts_that_one_worker_cannot_hold_are_rolled_back_on_all() {
     let mut world = World::new(&["a"], 2);
     world.begin(contexts("a", 9));
     world.does(worker(0, 2), true);
@@ -289,7 +289,7 @@ fn contexts_that_one_worker_has_no_room_for_are_given_back_by_all() {
 }
 
 #[test]
-fn a_worker_that_is_to_end_is_asked_nothing_and_what_it_says_is_nothing() {
+fn a_worker_that_is_ending_gets_no_command_and_its_reports_have_no_effect() {
     let mut world = World::new(&["a"], 1);
     world.begin(unload("a"));
     world.all_do();
@@ -315,7 +315,7 @@ fn without_workers_the_reason_is_reported_and_the_pool_rests() {
 }
 
 #[test]
-fn one_change_is_made_at_a_time_and_an_answer_to_no_command_is_a_breach() {
+fn one_change_runs_at_a_time_and_an_answer_to_an_unknown_command_is_an_error() {
     let mut world = World::new(&["a"], 1);
     world.begin(load("b"));
     let why = world.models.begin(CLIENT, 8, unload("a")).unwrap_err();
@@ -336,7 +336,7 @@ fn one_change_is_made_at_a_time_and_an_answer_to_no_command_is_a_breach() {
 }
 
 #[test]
-fn whatever_happens_workers_have_what_is_wanted_when_all_is_quiet() {
+fn whatever_happens_workers_have_the_wanted_models_in_the_end() {
     let mut seed = 1_u64;
     let mut pick = move |below: u64| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

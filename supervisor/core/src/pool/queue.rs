@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_may_not_go_yet_does_not_block_the_next() {
+    fn a_job_that_must_wait_does_not_block_the_next() {
         let mut queue = Queue::default();
         queue.insert(ClientId(1), position(1), costs(1));
         queue.insert(ClientId(1), position(2), costs(1));

@@ -1,6 +1,6 @@
 //! The core's rules, one by one. The simulator in `tests/sim` holds them under random schedules.
 //!
-//! A test drives a [`Rig`]: a pool whose clock, workers and clients are moved by hand.
+//! A test drives a [`Rig`]: a pool whose clock, workers and clients the test controls.
 
 mod beside;
 mod clients;
@@ -50,25 +50,25 @@ const STICKY: ExitStatus = ExitStatus::Code(70);
 /// A pool with a clock, a world that does nothing by itself, and a memory of all actions.
 struct Rig {
     core: Core,
-    /// The role of all workers; the other one has nothing to do.
+    /// The role of all workers; the other role rests.
     role: Role,
-    /// Whether workers with models are told to change them; else they keep the models that they have.
+    /// Whether workers with models get commands; otherwise they keep the models that they have.
     is_whole: bool,
-    /// What each process says that it has when it becomes READY, if it is to say so by itself.
+    /// The models that each process reports by itself when it is READY.
     models: &'static [&'static str],
     now: Timestamp,
     next_job: u64,
-    /// What each worker was told to run and has not answered, dispatch by dispatch.
+    /// The outstanding attempts of each worker, dispatch by dispatch.
     running: BTreeMap<WorkerId, VecDeque<Vec<Assignment>>>,
     /// Devices whose workers give no sign of life while time passes.
     mute: BTreeSet<u32>,
-    /// Whether the shell says at once what a suspect job is.
+    /// Whether the shell hashes a suspect job at once.
     hashes: bool,
     /// Dispatches that a worker may have.
     dispatches_max: usize,
     seen: Vec<(Timestamp, Action)>,
     notes: Vec<Note>,
-    /// The death that was told last.
+    /// The latest death report.
     death: Option<DeathReport>,
 }
 
@@ -100,8 +100,8 @@ impl Rig {
         }
     }
 
-    /// A pool over `devices` devices at time 0, their workers just ordered. A worker has one attempt
-    /// at a time, unless `change` allows more.
+    /// A pool over `devices` devices at time 0, whose workers are starting. A worker has one attempt at a
+    /// time, unless `change` allows more.
     fn starting(devices: u32, change: impl FnOnce(&mut PoolConfig)) -> Self {
         Self::starting_with(devices, PolicyTable::default(), change)
     }
@@ -118,8 +118,8 @@ impl Rig {
         rig
     }
 
-    /// The same over workers that have models and run up to `attempts_max` requests each. Which models
-    /// each has is said with [`Rig::offer`].
+    /// The same over workers with models that run up to `attempts_max` requests each. [`Rig::offer`] sets
+    /// the models of each.
     fn concurrent(devices: u32, attempts_max: u32, change: impl FnOnce(&mut PoolConfig)) -> Self {
         let mut config = PoolConfig {
             infer_window: attempts_max,
@@ -146,8 +146,8 @@ impl Rig {
         Self::with(devices, |_| {})
     }
 
-    /// Tells an event to the core; of a pool whose workers have models, to the pool alone, so that
-    /// no worker is told to change what it has.
+    /// Passes an event to the core; without `changes_models`, to the pool alone, so that no worker gets a
+    /// command.
     fn tell(&mut self, event: Event) {
         match self.role {
             Role::Grid => self.core.handle(self.now, event),
@@ -199,19 +199,19 @@ impl Rig {
         core.wakes_at = core.pool.deadline();
     }
 
-    /// There is nothing to do for the workers any more.
+    /// The role of the workers rests.
     fn rest(&mut self) {
         self.core.pool.rest(self.now, self.role);
         self.tell(Event::TimePassed);
     }
 
-    /// There is something to do again.
+    /// The role has work again.
     fn wake(&mut self) {
         self.core.pool.wake(self.role);
         self.tell(Event::TimePassed);
     }
 
-    /// The device's worker says which models it has.
+    /// The device's worker reports its models.
     fn offer(&mut self, index: u32, models: &[&str]) {
         let worker = self.worker(index);
         let info = |name: &&str| {
@@ -223,7 +223,7 @@ impl Rig {
         self.tell(Event::Worker(worker, WorkerEvent::ModelsReported(models)));
     }
 
-    /// Client 1 asks a model.
+    /// Client 1 submits a request to a model.
     fn ask(&mut self, key: u128, name: &str) {
         self.submit_as(1, key, |request| request.work = model(name));
     }
@@ -311,7 +311,7 @@ impl Rig {
         self.exit(self.worker(index), status);
     }
 
-    /// A process ends, and gives back what it held.
+    /// A process ends, and its device memory is free.
     fn exit(&mut self, worker: WorkerId, status: ExitStatus) {
         self.running.remove(&worker);
         self.tell(Event::Worker(
@@ -321,14 +321,14 @@ impl Rig {
         self.tell(Event::Worker(worker, WorkerEvent::Reclaimed));
     }
 
-    /// The beacon of the device's worker is lost; who that was.
+    /// The beacon of the device's worker is lost; returns that worker.
     fn lose_beacon(&mut self, index: u32) -> WorkerId {
         let worker = self.worker(index);
         self.tell(Event::Worker(worker, WorkerEvent::BeaconLost { last_words: None }));
         worker
     }
 
-    /// The device's process ends and its successor is READY as soon as it may be.
+    /// The device's process ends, and its successor is READY as soon as possible.
     fn die_and_return(&mut self, index: u32, status: ExitStatus) {
         self.die(index, status);
         while self.state(index) == WorkerState::Backoff {
@@ -351,7 +351,7 @@ fn model(name: &str) -> Work {
     Work::Model { name: name.into() }
 }
 
-/// What the jobs of a rig are, by their number.
+/// The content hashes of a rig's jobs, by their number.
 fn content(job: u64) -> ContentHash {
     ContentHash([u8::try_from(job).unwrap(); 32])
 }

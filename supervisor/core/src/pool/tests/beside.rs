@@ -1,4 +1,4 @@
-//! Workers that run several jobs at a time: who runs beside whom, and what a loss costs them.
+//! Workers that run several jobs at a time: which jobs run together, and what a loss costs them.
 
 use gridpool_protocol::receipt::AttemptOutcome;
 
@@ -38,7 +38,7 @@ fn a_worker_takes_jobs_of_any_kind_beside_each_other_up_to_its_window() {
 }
 
 #[test]
-fn a_job_that_may_not_run_twice_runs_alone_and_does_not_starve() {
+fn a_job_that_must_not_run_twice_runs_alone_and_does_not_starve() {
     let mut rig = concurrent(1, 8);
     submit(&mut rig, 1);
     submit_with(&mut rig, 2, |request| request.idempotent = false);
@@ -65,7 +65,7 @@ fn concurrent_requests_share_a_loss_and_are_bisected() {
 }
 
 #[test]
-fn one_that_is_late_has_a_grace_in_which_the_others_go_on() {
+fn a_late_request_has_a_grace_while_the_others_go_on() {
     let mut rig = concurrent(1, 4);
     submit_with(&mut rig, 1, |request| request.deadline = Duration::from_secs(1));
     rig.wait_ms(1_000);
@@ -97,7 +97,7 @@ fn a_job_that_killed_a_worker_alone_runs_alone() {
 }
 
 #[test]
-fn a_death_that_is_explained_while_its_job_waits_again_makes_it_run_alone() {
+fn a_death_explained_while_its_job_waits_again_makes_it_run_alone() {
     let mut rig = concurrent(2, 4);
     submit_with(&mut rig, 1, |request| {
         request.answer_inline = true;

@@ -148,9 +148,9 @@ fn a_client_with_a_long_queue_does_not_hold_up_another() {
 }
 
 #[test]
-fn a_newcomer_does_not_catch_up_on_what_others_did_before() {
+fn a_new_client_does_not_catch_up_on_earlier_jobs_of_others() {
     let mut rig = Rig::new(1);
-    // Client 1 works alone, one job at a time, so nothing of it waits when client 2 comes.
+    // Client 1 is alone and submits one job at a time, so it has no waiting job when client 2 comes.
     for key in 0..50 {
         rig.submit(key);
         rig.answer(0);
@@ -166,7 +166,7 @@ fn a_newcomer_does_not_catch_up_on_what_others_did_before() {
 }
 
 #[test]
-fn a_job_of_higher_priority_overtakes_its_own_clients_jobs_alone() {
+fn a_job_of_higher_priority_overtakes_only_its_own_clients_jobs() {
     let mut rig = Rig::new(1);
     rig.submit(1);
     rig.submit(2);

@@ -1,4 +1,4 @@
-//! What is told of a worker's death: once, and what has become of all that it had.
+//! The report of a worker's death: one per death, with the fate of every outstanding attempt.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::action::Remark;
 use crate::action::{Disposition, Next};
 
-/// The process of a device ends; what is told of that.
+/// The process of a device ends; returns the report.
 fn death(rig: &mut Rig, index: u32, status: ExitStatus) -> DeathReport {
     let worker = rig.worker(index);
     death_of(rig, worker, status)
@@ -36,7 +36,7 @@ fn says(rig: &mut Rig, number: u32) {
 }
 
 #[test]
-fn a_job_that_waits_or_runs_again_after_a_death_is_told_so() {
+fn a_death_report_says_that_a_job_waits_or_runs_again() {
     let mut rig = Rig::new(1);
     rig.submit(1);
     rig.wait_ms(70);
@@ -52,7 +52,7 @@ fn a_job_that_waits_or_runs_again_after_a_death_is_told_so() {
 }
 
 #[test]
-fn a_second_death_over_one_job_reports_its_verdict_or_that_it_is_denylisted() {
+fn a_second_death_of_one_job_reports_its_verdict_or_that_it_is_denylisted() {
     // It is denylisted as soon as its hash is known.
     for (hashes, disposition) in
         [(true, Disposition::Verdict(Verdict::Poison)), (false, Disposition::Denylisted)]
@@ -72,8 +72,8 @@ fn a_second_death_over_one_job_reports_its_verdict_or_that_it_is_denylisted() {
 }
 
 #[test]
-fn a_job_that_had_its_verdict_before_is_told_with_it_and_with_who_gave_it() {
-    // Late: its worker is killed, and dies of that.
+fn a_death_report_names_an_earlier_verdict_and_the_worker_that_answered() {
+    // Its deadline passes: the pool kills its worker.
     let mut rig = Rig::new(1);
     rig.submit_as(1, 1, |request| request.deadline = Duration::from_secs(1));
     rig.wait(Duration::from_secs(2));
@@ -81,7 +81,7 @@ fn a_job_that_had_its_verdict_before_is_told_with_it_and_with_who_gave_it() {
     let told = death(&mut rig, 0, SIGKILL);
     assert_eq!(dispositions(&told), [Disposition::Over { verdict: Verdict::Deadline, by: None }]);
     assert_eq!(told.killed, Some(KillReason::Late));
-    // Answered by another before the first one is gone.
+    // Another worker answers before the first one is gone.
     let mut rig = Rig::with(1, |config| config.standbys = 1);
     let standby = WorkerId { device: device(0), role: Role::Grid, generation: 2 };
     rig.tell(Event::Worker(standby, WorkerEvent::Ready(info(0))));
@@ -104,7 +104,7 @@ fn a_job_that_had_its_verdict_before_is_told_with_it_and_with_who_gave_it() {
 }
 
 #[test]
-fn what_a_death_has_moved_is_told_where_it_runs_now() {
+fn a_death_report_says_where_a_moved_attempt_runs_now() {
     let mut rig = Rig::with(1, |config| config.standbys = 1);
     let standby = WorkerId { device: device(0), role: Role::Grid, generation: 2 };
     rig.tell(Event::Worker(standby, WorkerEvent::Ready(info(0))));
@@ -116,7 +116,7 @@ fn what_a_death_has_moved_is_told_where_it_runs_now() {
 }
 
 #[test]
-fn a_device_that_goes_out_of_service_is_told_with_when_it_is_tried() {
+fn a_device_that_goes_out_of_service_is_reported_with_the_time_of_its_probe() {
     let mut rig = Rig::new(1);
     says(&mut rig, 95);
     let told = death(&mut rig, 0, SIGKILL);
@@ -128,7 +128,7 @@ fn a_device_that_goes_out_of_service_is_told_with_when_it_is_tried() {
 }
 
 #[test]
-fn a_worker_that_could_not_be_killed_is_told_when_it_ends_after_all() {
+fn an_unkillable_worker_is_reported_when_it_ends_after_all() {
     let mut rig = Rig::with(1, |config| config.heartbeat_kill = Duration::from_secs(3));
     rig.mute.insert(0);
     rig.submit(1);
@@ -142,7 +142,7 @@ fn a_worker_that_could_not_be_killed_is_told_when_it_ends_after_all() {
 }
 
 #[test]
-fn an_end_as_ordered_is_expected_and_any_other_while_the_pool_drains_is_not() {
+fn an_end_on_request_is_expected_and_any_other_during_a_drain_is_not() {
     for (status, is_expected) in [(ExitStatus::Code(0), true), (SIGSEGV, false)] {
         let mut rig = Rig::new(1);
         rig.tell(Event::DrainRequested);
@@ -154,7 +154,7 @@ fn an_end_as_ordered_is_expected_and_any_other_while_the_pool_drains_is_not() {
 }
 
 #[test]
-fn what_the_driver_said_before_there_was_a_worker_is_not_told_with_its_death() {
+fn a_death_report_leaves_out_what_the_driver_reported_before_the_worker_started() {
     let mut rig = Rig::new(1);
     rig.wait(Duration::from_secs(1));
     says(&mut rig, 31);
@@ -167,7 +167,7 @@ fn what_the_driver_said_before_there_was_a_worker_is_not_told_with_its_death() {
 }
 
 #[test]
-fn what_the_driver_says_is_about_a_dead_worker_only_while_there_is_no_other() {
+fn a_driver_report_is_about_a_dead_worker_only_while_there_is_no_other() {
     let mut rig = Rig::with(1, |config| config.backoff_min = Duration::from_secs(1));
     rig.die_and_return(0, SIGSEGV);
     let second = rig.worker(0);

@@ -1,4 +1,4 @@
-//! How the pool ends: drain, its timeout, and the order to stop now.
+//! How the pool ends: drain, its timeout, and the command to stop now.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn stops(rig: &Rig) -> usize {
 }
 
 #[test]
-fn a_drain_finishes_what_is_accepted_refuses_more_and_leaves() {
+fn a_drain_finishes_accepted_jobs_refuses_more_and_leaves() {
     let mut rig = Rig::new(1);
     rig.submit(1);
     rig.submit(2);
@@ -68,7 +68,7 @@ fn a_drain_that_takes_too_long_is_cut_off() {
 }
 
 #[test]
-fn the_longest_drain_is_as_long_as_is_said() {
+fn the_longest_drain_is_as_long_as_promised() {
     let mut rig = Rig::new(2);
     rig.submit_as(1, 1, |request| request.deadline = Duration::from_secs(600));
     rig.submit_as(1, 2, |request| request.deadline = Duration::from_secs(600));
@@ -85,7 +85,7 @@ fn the_longest_drain_is_as_long_as_is_said() {
 }
 
 #[test]
-fn an_order_to_stop_kills_now_whatever_the_drain_is_doing() {
+fn a_stop_kills_now_whatever_the_drain_is_doing() {
     for already_stopping in [false, true] {
         let mut rig = Rig::new(2);
         rig.submit(1);
@@ -107,7 +107,7 @@ fn an_order_to_stop_kills_now_whatever_the_drain_is_doing() {
 }
 
 #[test]
-fn a_drain_ends_at_once_where_there_is_no_process() {
+fn a_drain_without_processes_ends_at_once() {
     let mut rig = Rig::starting(1, |_| {});
     rig.die(0, ExitStatus::Code(73));
     rig.tell(Event::DrainRequested);
@@ -125,7 +125,7 @@ fn a_drain_ends_when_the_last_device_is_lost() {
 }
 
 #[test]
-fn a_start_that_fails_while_the_pool_leaves_is_not_tried_again() {
+fn a_start_that_fails_while_the_pool_leaves_is_not_retried() {
     let mut rig = Rig::starting(1, |config| config.start_failures_max = 1);
     rig.tell(Event::DrainRequested);
     rig.tell(Event::Worker(

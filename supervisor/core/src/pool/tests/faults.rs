@@ -1,4 +1,4 @@
-//! What the driver says of devices, and what a policy changes about deaths.
+//! What the driver reports about devices, and what a policy changes about deaths.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn says(rig: &mut Rig, index: u32, fault: FaultCode) {
     rig.tell(Event::DeviceFault { device: device(index), fault });
 }
 
-/// How the driver's latest words were taken.
+/// How the core took the driver's latest report.
 fn remark(rig: &Rig) -> Remark {
     let remarks = rig.notes.iter().rev().filter_map(|note| {
         let Note::DriverSays { remark, .. } = note else { return None };
@@ -21,13 +21,13 @@ fn remark(rig: &Rig) -> Remark {
     { remarks }.next().expect("the driver has said something")
 }
 
-/// Whether what the driver says now was to be expected.
+/// Whether the core expected the driver's latest report.
 fn is_expected(rig: &mut Rig, index: u32, xid: u32) -> bool {
     says(rig, index, FaultCode::Xid(xid));
     remark(rig) != Remark::News
 }
 
-/// A rig over READY workers that obeys these rules.
+/// A rig of READY workers with these overrides.
 fn with_policy(devices: u32, rules: &[(&str, &str)], change: impl FnOnce(&mut PoolConfig)) -> Rig {
     let mut policy = PolicyTable::default();
     rules.iter().for_each(|(fault, response)| policy.set(fault, response).unwrap());
@@ -61,12 +61,12 @@ fn a_device_that_needs_a_reset_is_out_blames_no_job_and_is_probed() {
     rig.answer(1);
     assert_eq!(rig.verdicts(1), [Verdict::Ok]);
     assert_eq!(rig.core.counters().poison, 0);
-    // Out already: the same again changes nothing, and does not put the next try off.
+    // Out of service already: the same fault changes nothing, and does not delay the next probe.
     rig.wait(Duration::from_secs(30));
     says(&mut rig, 0, FaultCode::Xid(95));
     rig.wait(Duration::from_secs(30));
     assert_eq!(rig.state(0), WorkerState::Starting);
-    // It is said again while the device is tried.
+    // The driver reports it again during the probe.
     says(&mut rig, 0, FaultCode::Xid(95));
     rig.die(0, SIGKILL);
     rig.wait(Duration::from_secs(299));
@@ -77,7 +77,7 @@ fn a_device_that_needs_a_reset_is_out_blames_no_job_and_is_probed() {
 }
 
 #[test]
-fn a_job_that_may_not_run_twice_does_not_when_its_device_is_put_out() {
+fn a_job_that_must_not_run_twice_fails_when_its_device_goes_out_of_service() {
     let mut rig = Rig::new(2);
     rig.submit_as(1, 1, |request| request.idempotent = false);
     says(&mut rig, 0, FaultCode::Xid(95));
@@ -99,7 +99,7 @@ fn a_device_that_is_lost_or_needs_a_reboot_stays_out_until_it_is_released() {
         rig.ready(0);
         assert_eq!(rig.state(0), WorkerState::Ready, "{fault}");
     }
-    // What is worse than a quarantine takes the next try away.
+    // A worse fault cancels the next probe.
     let mut rig = Rig::new(1);
     says(&mut rig, 0, FaultCode::Xid(48));
     rig.die(0, SIGKILL);
@@ -127,7 +127,7 @@ fn a_fault_that_the_worker_handles_or_that_needs_nothing_ends_no_worker() {
 }
 
 #[test]
-fn an_incident_that_is_told_many_times_is_one_and_puts_the_device_out_when_it_comes_again() {
+fn an_incident_reported_many_times_counts_once_and_a_repeated_one_quarantines() {
     let mut rig = Rig::new(1);
     for _ in 0..4 {
         says(&mut rig, 0, FaultCode::Xid(109));
@@ -157,7 +157,7 @@ fn an_incident_that_is_told_many_times_is_one_and_puts_the_device_out_when_it_co
 }
 
 #[test]
-fn a_job_over_which_devices_stop_is_denylisted_before_it_has_stopped_them_all() {
+fn a_job_that_breaks_devices_is_denylisted_before_it_has_broken_them_all() {
     let mut rig = Rig::new(4);
     rig.submit(1);
     for index in 0..2 {
@@ -176,7 +176,7 @@ fn a_job_over_which_devices_stop_is_denylisted_before_it_has_stopped_them_all() 
 }
 
 #[test]
-fn a_job_that_was_there_when_the_memory_broke_is_not_to_blame_but_has_lost_an_attempt() {
+fn broken_memory_is_no_evidence_against_a_job_but_costs_an_attempt() {
     let mut rig = Rig::with(4, |config| config.attempts_max = 3);
     rig.submit(1);
     for index in 0..3 {
@@ -188,7 +188,7 @@ fn a_job_that_was_there_when_the_memory_broke_is_not_to_blame_but_has_lost_an_at
 }
 
 #[test]
-fn what_the_driver_says_of_a_worker_that_was_killed_ends_no_other() {
+fn a_driver_report_about_a_killed_worker_kills_no_other() {
     for response in ["quarantine_on_repeat", "restart"] {
         let mut rig = with_policy(1, &[("xid 109", response)], |config| config.standbys = 1);
         let standby = WorkerId { device: device(0), role: Role::Grid, generation: 2 };
@@ -208,7 +208,7 @@ fn what_the_driver_says_of_a_worker_that_was_killed_ends_no_other() {
 }
 
 #[test]
-fn a_device_that_the_driver_puts_out_before_it_was_ready_is_no_wrong_set_up() {
+fn a_device_fault_before_ready_is_no_wrong_set_up() {
     let mut rig = Rig::starting(1, |_| {});
     says(&mut rig, 0, FaultCode::Xid(48));
     rig.die(0, SIGKILL);
@@ -248,7 +248,7 @@ fn removed_channels_are_expected_for_ten_seconds_after_a_worker_was_lost() {
 }
 
 #[test]
-fn standbys_of_a_device_that_is_put_out_end_with_it_and_none_takes_over() {
+fn standbys_of_a_quarantined_device_end_and_none_takes_over() {
     let mut rig = Rig::with(1, |config| config.standbys = 1);
     let standby = WorkerId { device: device(0), role: Role::Grid, generation: 2 };
     rig.tell(Event::Worker(standby, WorkerEvent::Ready(info(0))));
@@ -265,7 +265,7 @@ fn standbys_of_a_device_that_is_put_out_end_with_it_and_none_takes_over() {
 }
 
 #[test]
-fn a_policy_decides_whom_a_death_speaks_against() {
+fn a_policy_decides_what_a_death_is_evidence_against() {
     let twice = |rules: &[(&str, &str)], status, fault| {
         let mut rig = with_policy(1, rules, |_| {});
         rig.submit(1);
@@ -292,7 +292,7 @@ fn a_policy_decides_whom_a_death_speaks_against() {
 }
 
 #[test]
-fn a_policy_may_put_a_device_out_at_the_first_death_for_a_while_or_for_good() {
+fn a_policy_may_quarantine_or_halt_a_device_at_its_first_death() {
     let after_a_death = |response| {
         let mut rig = with_policy(1, &[("exit 71", response)], |_| {});
         rig.submit(1);
@@ -305,14 +305,14 @@ fn a_policy_may_put_a_device_out_at_the_first_death_for_a_while_or_for_good() {
     };
     assert_eq!(after_a_death("quarantine"), WorkerState::Starting);
     assert_eq!(after_a_death("halt"), WorkerState::Quarantined);
-    // Not if a configuration that the policy lets be wrong is tried again.
+    // An override may also restart after a wrong set-up.
     let mut rig = with_policy(1, &[("exit 73", "restart")], |_| {});
     rig.die(0, ExitStatus::Code(73));
     assert_eq!(rig.state(0), WorkerState::Starting);
 }
 
 #[test]
-fn a_policy_may_take_a_hang_for_no_evidence() {
+fn a_policy_may_ignore_a_hang_as_evidence() {
     let hang_twice = |rules: &[(&str, &str)]| {
         let mut rig = with_policy(1, rules, |_| {});
         rig.submit(1);

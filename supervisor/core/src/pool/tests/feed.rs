@@ -1,11 +1,11 @@
-//! Batches that wait behind another while a device idles.
+//! Dispatches that wait behind another while a device idles.
 
 use gridpool_protocol::receipt::AttemptOutcome;
 
 use super::*;
 use crate::config::Concurrency;
 
-/// A pool whose workers may have two batches of cost 100 each, and wait a second.
+/// A pool whose workers may have two dispatches of cost 100 each; the second waits at most a second.
 fn rig(devices: u32) -> Rig {
     Rig::with(devices, |config| {
         (config.feed_cost_max, config.feed_timeout) = (100, Duration::from_secs(1));
@@ -51,7 +51,7 @@ fn no_worker_is_killed_for_a_second_dispatch_while_no_device_idles() {
 }
 
 #[test]
-fn no_worker_is_killed_for_a_second_dispatch_whose_jobs_have_all_ended() {
+fn no_worker_is_killed_for_a_second_dispatch_without_live_jobs() {
     let mut rig = fed(rig(2));
     rig.answer(1);
     rig.cancel(3);
@@ -60,7 +60,7 @@ fn no_worker_is_killed_for_a_second_dispatch_whose_jobs_have_all_ended() {
 }
 
 #[test]
-fn a_worker_that_is_silent_is_not_one_that_idles() {
+fn a_silent_worker_does_not_count_as_idle() {
     let mut rig = fed(rig(2));
     let feed_timeout = Duration::from_secs(3);
     let concurrency = Concurrency::Exclusive { feed_cost_max: 100, feed_timeout };
@@ -72,7 +72,7 @@ fn a_worker_that_is_silent_is_not_one_that_idles() {
 }
 
 #[test]
-fn a_job_costs_one_worker_for_those_who_wait_and_is_no_suspect() {
+fn a_job_that_keeps_others_waiting_costs_one_worker_and_is_no_suspect() {
     let mut rig = Rig::with(2, |config| {
         (config.feed_cost_max, config.feed_timeout) = (100, Duration::from_secs(1));
         (config.attempts_max, config.poison_deaths, config.restart_limit) = (1, 1, 1);
@@ -97,7 +97,7 @@ fn a_job_costs_one_worker_for_those_who_wait_and_is_no_suspect() {
 }
 
 #[test]
-fn no_job_waits_behind_one_that_may_not_run_twice() {
+fn no_job_waits_behind_one_that_must_not_run_twice() {
     let mut rig = rig(1);
     rig.submit_as(1, 1, |request| request.idempotent = false);
     rig.submit(2);
@@ -105,7 +105,7 @@ fn no_job_waits_behind_one_that_may_not_run_twice() {
 }
 
 #[test]
-fn a_supervisor_that_was_stopped_takes_no_time_from_a_batch_in_front() {
+fn a_stopped_supervisor_takes_no_time_from_the_front_dispatch() {
     let mut rig = fed(rig(2));
     rig.answer(1);
     rig.now = rig.now.after(Duration::from_secs(20));

@@ -1,4 +1,4 @@
-//! What becomes of a job: attempts, poison, deadlines, cancellation.
+//! How jobs end: attempts, poison, deadlines, cancellation.
 
 use gridpool_protocol::receipt::AttemptOutcome;
 
@@ -25,7 +25,7 @@ fn a_job_whose_worker_died_runs_again_on_another_device() {
 }
 
 #[test]
-fn a_retried_job_waits_for_another_device_that_starts_but_not_for_one_that_is_busy_or_gone() {
+fn a_retried_job_waits_for_a_starting_device_but_not_for_a_busy_or_lost_one() {
     let mut rig = Rig::new(2);
     rig.submit(1);
     rig.die(1, SIGSEGV);
@@ -123,7 +123,7 @@ fn two_hangs_are_poison() {
 }
 
 #[test]
-fn a_job_that_may_not_run_twice_fails_with_its_first_attempt() {
+fn a_job_that_must_not_run_twice_fails_with_its_first_attempt() {
     let mut rig = Rig::new(2);
     rig.submit_as(1, 1, |request| request.idempotent = false);
     rig.die(0, SIGKILL);
@@ -170,7 +170,7 @@ fn a_deadline_of_zero_has_passed_even_if_a_device_is_idle() {
 }
 
 #[test]
-fn a_running_job_is_late_at_its_deadline_and_its_worker_dies_for_nothing() {
+fn a_worker_killed_for_a_late_job_counts_against_neither_device_nor_job() {
     let mut rig = Rig::with(1, |config| config.restart_limit = 2);
     for key in 1..=6 {
         rig.submit_as(1, key, |request| request.deadline = Duration::from_millis(10));
@@ -180,7 +180,7 @@ fn a_running_job_is_late_at_its_deadline_and_its_worker_dies_for_nothing() {
         assert_eq!(outcomes(&rig, key)[0].1, AttemptOutcome::Deadline);
         assert_eq!(rig.kills(), usize::try_from(key).unwrap());
         rig.die(0, SIGKILL);
-        // Neither quarantine nor backoff: it was the pool that killed it, for the next job's sake.
+        // Neither quarantine nor backoff: the pool killed it, to free the device.
         assert_eq!(rig.state(0), WorkerState::Starting);
         rig.ready(0);
     }
@@ -211,7 +211,7 @@ fn a_running_job_that_is_cancelled_has_a_grace_to_free_its_device() {
 }
 
 #[test]
-fn a_cancelled_job_that_runs_on_after_its_grace_costs_its_worker_the_life() {
+fn a_cancelled_job_that_runs_on_after_its_grace_costs_its_worker() {
     let mut rig = Rig::new(1);
     rig.submit(1);
     rig.cancel(1);

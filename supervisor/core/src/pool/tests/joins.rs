@@ -1,17 +1,17 @@
-//! Second batches, jobs that share a launch, and whom a death then speaks against.
+//! Second dispatches, jobs that share a dispatch, and which jobs a death makes suspects.
 
 use gridpool_protocol::limits::JOIN_MAX;
 use gridpool_protocol::receipt::AttemptOutcome;
 
 use super::*;
 
-/// A pool whose workers may have two batches of cost 100 each.
+/// A pool whose workers may have two dispatches of cost 100 each.
 fn rig(devices: u32) -> Rig {
     Rig::with(devices, |config| (config.feed_cost_max, config.join_cost_max) = (100, 100))
 }
 
-/// A pool over one device whose worker runs job 1 of key 1; jobs with these programs wait, each of a
-/// client of its own.
+/// A pool over one device whose worker runs job 1 of key 1. Jobs with these programs wait, each of another
+/// client.
 fn busy(programs: &[&'static str]) -> Rig {
     let mut rig = rig(1);
     for (key, hash) in (1..).zip(["first", "second"].iter().chain(programs)) {
@@ -21,7 +21,7 @@ fn busy(programs: &[&'static str]) -> Rig {
 }
 
 #[test]
-fn a_busy_worker_gets_a_second_batch_and_no_third() {
+fn a_busy_worker_gets_a_second_dispatch_and_no_third() {
     let mut rig = rig(1);
     for key in 1..=3 {
         rig.submit_as(1, key, |request| request.work = program(format!("p{key}")));
@@ -62,7 +62,7 @@ fn no_job_waits_behind_a_long_one_and_no_long_job_waits_behind_another() {
 }
 
 #[test]
-fn a_job_that_may_not_run_twice_is_sent_to_an_idle_worker_alone() {
+fn a_job_that_must_not_run_twice_goes_only_to_an_idle_worker() {
     let mut rig = rig(1);
     rig.submit(1);
     rig.submit_as(1, 2, |request| request.idempotent = false);
@@ -121,7 +121,7 @@ fn joins_keep_to_their_limits() {
 }
 
 #[test]
-fn of_two_batches_only_the_one_that_ran_is_suspect() {
+fn of_two_dispatches_only_the_one_that_ran_is_suspect() {
     let mut rig = Rig::with(1, |config| {
         (config.feed_cost_max, config.attempts_max) = (100, 1);
     });
@@ -137,7 +137,7 @@ fn of_two_batches_only_the_one_that_ran_is_suspect() {
 }
 
 #[test]
-fn the_last_of_a_launch_that_is_not_answered_is_alone_with_the_evidence() {
+fn the_last_unanswered_attempt_of_a_dispatch_is_the_only_suspect() {
     let mut rig = Rig::with(1, |config| {
         (config.feed_cost_max, config.join_cost_max, config.poison_deaths) = (100, 100, 1);
     });
@@ -155,7 +155,7 @@ fn the_last_of_a_launch_that_is_not_answered_is_alone_with_the_evidence() {
 }
 
 #[test]
-fn an_answer_from_the_batch_that_has_not_begun_is_none() {
+fn an_answer_from_a_dispatch_that_has_not_begun_does_not_count() {
     let mut rig = rig(1);
     rig.submit(1);
     rig.submit(2);
@@ -169,7 +169,7 @@ fn an_answer_from_the_batch_that_has_not_begun_is_none() {
 }
 
 #[test]
-fn a_late_job_gives_those_beside_it_time_to_end_and_takes_no_attempt_from_them() {
+fn a_late_job_gives_the_jobs_beside_it_a_grace_and_costs_them_no_attempt() {
     let mut rig = Rig::with(1, |config| {
         (config.feed_cost_max, config.join_cost_max, config.attempts_max) = (100, 100, 1);
     });
@@ -199,7 +199,7 @@ fn a_late_job_gives_those_beside_it_time_to_end_and_takes_no_attempt_from_them()
 }
 
 #[test]
-fn a_cancelled_job_that_waits_in_the_channel_costs_no_worker_its_life() {
+fn a_cancelled_job_that_waits_in_the_channel_costs_no_worker() {
     let mut rig = rig(1);
     rig.submit(1);
     rig.submit(2);
@@ -215,7 +215,7 @@ fn a_cancelled_job_that_waits_in_the_channel_costs_no_worker_its_life() {
 }
 
 #[test]
-fn the_status_keeps_the_most_that_ever_waited() {
+fn the_status_keeps_the_highest_number_of_waiting_jobs() {
     let mut rig = Rig::new(1);
     for key in 1..=4 {
         rig.submit(key);

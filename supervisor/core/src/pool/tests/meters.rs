@@ -1,4 +1,4 @@
-//! What is counted for metrics: each number moves when its event happens, and not otherwise.
+//! The metrics: each number changes when its event happens, and not otherwise.
 
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::metrics::{
@@ -19,7 +19,7 @@ fn of_device(rig: &Rig, index: u32) -> DeviceMetrics {
     rows.into_iter().find(|row| (row.device, row.role) == (device(index), rig.role)).unwrap()
 }
 
-/// Restarts by reason that are not 0. Their sum is what `status` says.
+/// Restarts by reason that are not 0. Their sum is the number in `status`.
 fn restarts(rig: &Rig) -> Vec<(RestartReason, u64)> {
     let metrics = metrics(rig);
     assert_eq!(metrics.restarts.len(), RestartReason::ALL.len());
@@ -28,7 +28,7 @@ fn restarts(rig: &Rig) -> Vec<(RestartReason, u64)> {
     metrics.restarts.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// Attempts that ended, by outcome, where that is not 0.
+/// Attempts that ended, by outcome, without zeros.
 fn ended(rig: &Rig) -> Vec<(AttemptOutcome, u64)> {
     let ended = metrics(rig).ended;
     assert_eq!(ended.len(), AttemptOutcome::ALL.len());
@@ -48,7 +48,7 @@ fn of(histogram: &Histogram) -> (u64, u64) {
     (histogram.count(), (histogram.sum * 1e3).round() as u64)
 }
 
-/// The device's process ends over a fault that it names.
+/// The device's process ends with a fault that it names.
 fn fail(rig: &mut Rig, status: ExitStatus, fault: FaultCode) {
     let worker = rig.worker(0);
     rig.running.remove(&worker);
@@ -57,7 +57,7 @@ fn fail(rig: &mut Rig, status: ExitStatus, fault: FaultCode) {
     rig.tell(Event::Worker(worker, WorkerEvent::Reclaimed));
 }
 
-/// Waits until the next process of the device is ordered.
+/// Waits until the next process of the device starts.
 fn ordered(rig: &mut Rig) {
     while rig.state(0) == WorkerState::Backoff {
         rig.wait_ms(10);
@@ -71,7 +71,7 @@ fn back(rig: &mut Rig) {
 }
 
 #[test]
-fn a_pool_that_has_done_nothing_has_counted_nothing_and_names_everything() {
+fn an_idle_pool_shows_every_metric_at_zero() {
     let rig = Rig::starting(2, |_| {});
     let metrics = metrics(&rig);
     assert_eq!((restarts(&rig), ended(&rig), faults(&rig)), (Vec::new(), Vec::new(), Vec::new()));
@@ -100,7 +100,7 @@ fn a_pool_that_has_done_nothing_has_counted_nothing_and_names_everything() {
 }
 
 #[test]
-fn a_start_is_timed_from_its_order_and_is_no_recovery() {
+fn a_start_is_timed_from_its_spawn_and_is_no_recovery() {
     let mut rig = Rig::starting(1, |_| {});
     rig.wait_ms(300);
     rig.ready(0);
@@ -110,7 +110,7 @@ fn a_start_is_timed_from_its_order_and_is_no_recovery() {
 }
 
 #[test]
-fn a_job_is_timed_in_the_queue_once_and_in_the_worker_as_that_says() {
+fn a_job_is_timed_once_in_the_queue_and_by_its_worker_while_it_runs() {
     let mut rig = Rig::new(1);
     rig.submit(1);
     rig.submit(2);
@@ -159,7 +159,7 @@ fn a_failover_is_from_the_first_sign_of_the_loss_to_the_next_answer() {
 }
 
 #[test]
-fn a_job_that_waits_for_its_workers_end_is_timed_from_the_first_sign_of_it_all_the_same() {
+fn a_failover_that_waits_for_the_workers_end_counts_from_the_first_sign_too() {
     let mut rig = Rig::new(1);
     rig.submit(1);
     rig.lose_beacon(0);
@@ -176,7 +176,7 @@ fn a_job_that_waits_for_its_workers_end_is_timed_from_the_first_sign_of_it_all_t
 }
 
 #[test]
-fn a_worker_that_is_asked_to_end_for_want_of_work_is_neither_missed_nor_restarted() {
+fn a_worker_stopped_without_work_counts_as_neither_lost_nor_restarted() {
     for wakes_early in [false, true] {
         let mut rig = Rig::new(1);
         rig.rest();
@@ -193,7 +193,7 @@ fn a_worker_that_is_asked_to_end_for_want_of_work_is_neither_missed_nor_restarte
 }
 
 #[test]
-fn what_had_not_begun_when_its_worker_died_was_preempted_and_fails_over_all_the_same() {
+fn an_attempt_that_had_not_begun_is_preempted_and_still_a_failover() {
     let mut rig = Rig::with(1, |config| config.feed_cost_max = 1_000);
     rig.submit(1);
     rig.submit(2);
@@ -223,7 +223,7 @@ fn an_idle_worker_that_dies_costs_a_recovery_and_no_failover() {
 }
 
 #[test]
-fn every_way_to_end_is_a_reason_of_its_own_and_a_fault_if_it_is_one() {
+fn every_way_to_end_has_its_own_reason_and_fault() {
     let mut rig = Rig::with(1, |config| config.restart_limit = 100);
     let mut reasons = Vec::new();
     let mut met = Vec::new();
@@ -290,7 +290,7 @@ fn every_way_to_end_is_a_reason_of_its_own_and_a_fault_if_it_is_one() {
 }
 
 #[test]
-fn a_worker_that_the_pool_ends_is_counted_under_the_word_that_the_log_has() {
+fn a_killed_worker_is_counted_under_the_word_in_the_log() {
     let mut rig = Rig::with(2, |config| {
         (config.feed_cost_max, config.feed_timeout) = (100, Duration::from_secs(1));
     });
@@ -329,7 +329,7 @@ fn a_number_that_no_table_names_counts_for_its_family() {
 }
 
 #[test]
-fn a_process_that_ends_for_good_is_no_restart_and_no_fault() {
+fn a_process_that_ends_for_good_counts_as_no_restart_and_no_fault() {
     let mut rig = Rig::new(1);
     rig.tell(Event::DrainRequested);
     let worker = rig.worker(0);
@@ -338,7 +338,7 @@ fn a_process_that_ends_for_good_is_no_restart_and_no_fault() {
 }
 
 #[test]
-fn a_device_counts_what_was_done_on_it_and_shared_launches_once() {
+fn a_device_counts_its_work_and_shared_launches_once() {
     let mut rig = Rig::with(2, |config| config.join_cost_max = 1_000);
     (1..=2).for_each(|key| rig.submit(key));
     (3..=5).for_each(|key| {
@@ -369,7 +369,7 @@ fn a_device_counts_what_was_done_on_it_and_shared_launches_once() {
 }
 
 #[test]
-fn what_was_done_stays_counted_when_the_worker_is_gone() {
+fn work_stays_counted_when_the_worker_is_gone() {
     let mut rig = Rig::new(1);
     rig.submit(1);
     rig.answer(0);
@@ -381,7 +381,7 @@ fn what_was_done_stays_counted_when_the_worker_is_gone() {
 }
 
 #[test]
-fn a_device_that_is_put_out_of_service_says_so_until_it_is_back() {
+fn a_quarantined_device_shows_it_until_it_is_back() {
     let mut rig = Rig::with(1, |config| config.restart_limit = 1);
     rig.die(0, SIGSEGV);
     let row = of_device(&rig, 0);
@@ -392,7 +392,7 @@ fn a_device_that_is_put_out_of_service_says_so_until_it_is_back() {
     assert_eq!((row.is_out, row.quarantines), (false, 1));
 }
 
-/// What a worker says of a request whose run took so long, and was of 8 rows.
+/// A worker's report of a request whose run took this long, with 8 rows.
 fn model_report(run_us: f64) -> RunReport {
     let infer = InferReport {
         model: "a".to_owned(),
@@ -410,7 +410,7 @@ fn model_report(run_us: f64) -> RunReport {
 }
 
 #[test]
-fn requests_of_models_are_counted_by_their_rows() {
+fn requests_to_models_are_counted_by_their_rows() {
     let mut rig = Rig::concurrent(1, 3, |_| {});
     rig.wake();
     rig.offer(0, &["a"]);

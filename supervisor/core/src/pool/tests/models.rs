@@ -1,8 +1,9 @@
-//! Workers that have models: which gets a request, which request waits in vain, and what is withdrawn.
+//! Workers with models: which one gets a request, which requests end because no worker has the model, and
+//! which attempts are withdrawn.
 
 use super::*;
 
-/// Two devices: one has `a` and `b`, the other `a` alone.
+/// Two devices: one has `a` and `b`, the other only `a`.
 fn both() -> Rig {
     let mut rig = Rig::concurrent(2, 2, |_| {});
     rig.wake();
@@ -22,7 +23,7 @@ fn withdrawn(rig: &Rig) -> Vec<(WorkerId, u64)> {
 }
 
 #[test]
-fn a_request_goes_where_its_model_is_though_another_device_idles() {
+fn a_request_goes_where_its_model_is_although_another_device_idles() {
     let mut rig = both();
     (1..=3).for_each(|key| rig.ask(key, "b"));
     assert_eq!(rig.dispatches(0).concat(), [1, 2], "beside each other, up to the window");
@@ -34,7 +35,7 @@ fn a_request_goes_where_its_model_is_though_another_device_idles() {
 }
 
 #[test]
-fn requests_of_a_model_that_is_being_loaded_elsewhere_hold_up_no_other_model() {
+fn requests_for_a_model_that_is_being_loaded_delay_no_other_model() {
     let mut rig = both();
     rig.die(0, SIGSEGV);
     rig.ask(1, "b");
@@ -63,7 +64,7 @@ fn a_retry_avoids_a_device_only_for_one_that_has_the_model() {
 }
 
 #[test]
-fn a_request_that_no_device_can_serve_any_more_is_told_so() {
+fn a_request_that_no_device_can_serve_ends() {
     let mut rig = both();
     rig.ask(1, "c");
     assert_eq!(rig.verdicts(1), [Verdict::DeviceLost]);
@@ -74,7 +75,7 @@ fn a_request_that_no_device_can_serve_any_more_is_told_so() {
     assert_eq!(rig.verdicts(4), [Verdict::DeviceLost], "it waited");
     assert!(rig.verdicts(2).is_empty(), "it was sent while the worker had `b`");
     rig.assert_counters_add_up(2);
-    // As long as a device starts, it may yet turn out to have it.
+    // A device that is starting may still have the model.
     rig.die(1, SIGSEGV);
     rig.ask(5, "b");
     assert!(rig.verdicts(5).is_empty());
@@ -85,7 +86,7 @@ fn a_request_that_no_device_can_serve_any_more_is_told_so() {
 }
 
 #[test]
-fn attempts_whose_answers_are_not_wanted_are_withdrawn() {
+fn attempts_that_were_cut_off_are_withdrawn() {
     let mut rig = both();
     (1..=2).for_each(|key| rig.ask(key, "b"));
     let worker = rig.worker(0);
@@ -100,7 +101,7 @@ fn attempts_whose_answers_are_not_wanted_are_withdrawn() {
 }
 
 #[test]
-fn what_a_worker_dies_of_while_it_changes_its_models_speaks_against_no_request() {
+fn a_death_during_a_change_of_models_is_no_evidence_against_a_request() {
     let mut rig = both();
     rig.ask(1, "b");
     for _ in 0..2 {
@@ -120,7 +121,7 @@ fn what_a_worker_dies_of_while_it_changes_its_models_speaks_against_no_request()
 }
 
 #[test]
-fn workers_that_run_one_batch_after_the_other_are_told_nothing() {
+fn attempts_are_not_withdrawn_from_exclusive_workers() {
     let mut rig = Rig::new(1);
     rig.submit(1);
     rig.cancel(1);
@@ -129,7 +130,7 @@ fn workers_that_run_one_batch_after_the_other_are_told_nothing() {
 }
 
 #[test]
-fn a_request_that_waits_for_room_holds_up_none_whose_model_is_elsewhere() {
+fn a_request_that_waits_for_capacity_delays_none_whose_model_is_elsewhere() {
     let mut rig = Rig::concurrent(2, 2, |_| {});
     rig.wake();
     rig.offer(0, &["a"]);
@@ -160,14 +161,14 @@ fn a_request_that_must_run_alone_is_not_overtaken_on_workers_that_have_its_model
 }
 
 #[test]
-fn what_comes_back_when_its_model_is_gone_everywhere_is_told_so() {
+fn a_retried_request_ends_if_its_model_is_gone_everywhere() {
     let mut rig = both();
     rig.ask(1, "b");
     rig.offer(0, &["a"]);
     assert!(rig.verdicts(1).is_empty(), "its worker may answer");
     rig.reply(0, Err(AttemptError::Device("out of memory".to_owned())));
     assert_eq!(rig.verdicts(1), [Verdict::DeviceLost]);
-    // The same of a job that no other worker may run before its worker is gone.
+    // The same for a job that no other worker may run before its worker is gone.
     let mut rig = both();
     rig.ask(1, "b");
     let worker = rig.worker(0);
@@ -179,7 +180,7 @@ fn what_comes_back_when_its_model_is_gone_everywhere_is_told_so() {
 }
 
 #[test]
-fn what_ran_when_its_client_went_is_withdrawn_once() {
+fn the_attempts_of_a_client_that_is_gone_are_withdrawn_once() {
     let mut rig = both();
     rig.ask(1, "b");
     let worker = rig.worker(0);
@@ -189,7 +190,7 @@ fn what_ran_when_its_client_went_is_withdrawn_once() {
 }
 
 #[test]
-fn a_new_process_has_no_model_before_it_says_so() {
+fn a_new_process_has_no_model_before_it_reports_it() {
     let mut rig = both();
     rig.die(0, SIGSEGV);
     rig.wait_ms(50);

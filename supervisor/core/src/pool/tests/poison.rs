@@ -1,10 +1,10 @@
-//! Suspects: how they are bisected, which job is denylisted, and what is refused from then on.
+//! Suspects: how they are bisected, which job is denylisted, and what the pool then refuses.
 
 use gridpool_protocol::receipt::AttemptOutcome;
 
 use super::*;
 
-/// A pool of one device whose worker runs one launch of `count` joined jobs; their keys begin at 3.
+/// A pool of one device whose worker runs one dispatch of `count` joined jobs; their keys begin at 3.
 fn joined(count: u128) -> Rig {
     let mut rig = Rig::with(1, |config| {
         (config.feed_cost_max, config.join_cost_max, config.client_jobs_max) = (100, 1_000, 100);
@@ -26,13 +26,13 @@ fn denylisted(rig: &Rig) -> Vec<u64> {
     (1..=3).filter(|&job| rig.core.pool.denylist.has(content(job))).collect()
 }
 
-/// Whether a job of this program and number of items must say what it is.
+/// Whether a job with this program and number of items must carry its content hash.
 fn asks(rig: &Rig, hash: &str, items: u32) -> bool {
     rig.core.pool.asks_for_content(&program(hash), items)
 }
 
-/// Runs the pool until nothing is left; every launch with `poison` in it kills its worker. How often
-/// that happened.
+/// Runs the pool until no job is left; every dispatch with `poison` in it kills its worker. Returns the
+/// number of deaths.
 fn run_out(rig: &mut Rig, poison: u64) -> u32 {
     let mut deaths = 0;
     while let Some(front) = rig.dispatches(0).first().cloned() {
@@ -124,7 +124,7 @@ fn the_oldest_content_on_the_denylist_is_forgotten_first() {
 }
 
 #[test]
-fn the_verdict_waits_until_it_is_known_what_to_refuse() {
+fn the_verdict_of_poison_waits_for_the_content_hash() {
     let mut rig = Rig::new(1);
     rig.hashes = false;
     rig.submit(1);

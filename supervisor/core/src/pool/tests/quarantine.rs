@@ -1,4 +1,4 @@
-//! A device out of service: when it is tried again, how it comes back, and on what terms.
+//! A device out of service: when it is probed, and how it comes back.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn quarantined() -> Rig {
 }
 
 #[test]
-fn what_is_said_of_a_device_out_of_service_names_the_rule_that_put_it_out() {
+fn the_report_of_a_quarantine_names_the_rule_behind_it() {
     let rule = |rig: &Rig| rig.rule(0).expect("some rule put it out").to_string();
     let mut rig = Rig::with(1, |config| config.restart_limit = 2);
     rig.die_and_return(0, SIGSEGV);
@@ -38,7 +38,7 @@ fn release(rig: &mut Rig) {
 }
 
 #[test]
-fn it_is_tried_again_after_one_five_and_fifteen_minutes_and_then_every_fifteen() {
+fn it_is_probed_after_one_five_and_fifteen_minutes_and_then_every_fifteen() {
     let mut rig = quarantined();
     for minutes in [1, 5, 15, 15] {
         rig.wait(Duration::from_millis(minutes * 60_000 - 1));
@@ -51,7 +51,7 @@ fn it_is_tried_again_after_one_five_and_fifteen_minutes_and_then_every_fifteen()
 }
 
 #[test]
-fn it_takes_no_job_before_it_is_ready_and_is_on_probation_then() {
+fn it_takes_no_job_before_it_is_ready_and_is_on_probation_after_that() {
     let mut rig = quarantined();
     rig.submit(1);
     assert_eq!(rig.verdicts(1), [Verdict::DeviceLost]);
@@ -81,7 +81,7 @@ fn it_takes_no_job_before_it_is_ready_and_is_on_probation_then() {
 }
 
 #[test]
-fn a_wrong_set_up_is_not_tried_again_before_somebody_says_so() {
+fn a_wrong_set_up_is_not_probed_before_an_operator_releases_it() {
     let mut rig = Rig::starting(1, |_| {});
     rig.die(0, ExitStatus::Code(73));
     rig.wait(Duration::from_secs(3_600));

@@ -1,10 +1,10 @@
-//! A pool that has nothing to do: it keeps no worker, starts none, and gets all of them back.
+//! A pool that rests: it keeps no worker, starts none, and starts all of them when it wakes.
 
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 
 use super::*;
 
-/// A pool without workers, and those that it orders when it wakes.
+/// A pool without workers, and the workers that it starts when it wakes.
 fn resting() -> Rig {
     resting_with(|_| {})
 }
@@ -34,13 +34,13 @@ fn is_unload(what: &ModelCommand) -> bool {
 }
 
 impl Rig {
-    /// An operator wants the models changed.
+    /// An operator asks to change the models.
     fn change(&mut self, command: ModelCommand) {
         let event = ClientEvent::ModelsChangeRequested { request: 1, command };
         self.tell(Event::Client(ClientId(9), event));
     }
 
-    /// What each worker was told about its models.
+    /// The commands of each worker.
     fn commands(&self) -> Vec<(u64, ModelCommand)> {
         let command = |action: &Action| {
             let Action::Command { number, command, .. } = action else { return None };
@@ -49,7 +49,7 @@ impl Rig {
         self.actions().filter_map(command).collect()
     }
 
-    /// The device's worker has done what it was told last, and has these models now.
+    /// The device's worker has carried out its last command, and has these models now.
     fn does(&mut self, index: u32, models: &[&str]) {
         let (number, _) = *self.commands().last().expect("it was told something");
         self.offer(index, models);
@@ -57,7 +57,7 @@ impl Rig {
         self.tell(Event::Worker(self.worker(index), ended));
     }
 
-    /// The device's worker says that it has nothing, and loads what it is told to.
+    /// The device's worker reports no models, and loads those of its commands.
     fn loads(&mut self, index: u32, name: &str) {
         self.offer(index, &[]);
         self.does(index, &[name]);
@@ -87,7 +87,7 @@ fn a_pool_that_rests_has_no_worker_and_takes_no_job_until_it_wakes() {
 }
 
 #[test]
-fn a_model_that_goes_is_kept_for_those_who_asked_whatever_dies_and_then_the_pool_rests() {
+fn a_model_stays_for_its_requests_whatever_dies_and_then_the_pool_rests() {
     let mut rig = resting();
     rig.is_whole = true;
     rig.change(load("a"));
@@ -131,14 +131,14 @@ fn a_pool_that_rests_may_wake_while_its_workers_end() {
 }
 
 #[test]
-fn whatever_is_submitted_while_old_processes_end_waits_for_the_new_ones() {
+fn a_job_submitted_while_old_processes_end_waits_for_new_ones() {
     let mut rig = awake_with(|_| {});
     rig.rest();
     rig.wake();
     assert!(rig.core.pool.awaits_workers(Role::Infer));
     rig.ask(1, "a");
     assert!(rig.verdicts(1).is_empty(), "the next process may have `a`");
-    // It comes for a pool that drains as well.
+    // A pool that drains gets it too.
     rig.tell(Event::DrainRequested);
     rig.die(0, ExitStatus::Code(0));
     assert_eq!(rig.spawns(0).len(), 2);
@@ -170,7 +170,7 @@ fn a_rest_frees_no_memory_that_is_held_and_forgives_no_backoff() {
 }
 
 #[test]
-fn a_device_whose_probe_was_called_off_is_probed_when_the_pool_wakes() {
+fn a_cancelled_probe_is_repeated_when_the_pool_wakes() {
     let mut rig = awake_with(|config| config.restart_limit = 1);
     rig.die(0, SIGSEGV);
     rig.wait(Duration::from_secs(60));
@@ -190,7 +190,7 @@ fn a_device_whose_probe_was_called_off_is_probed_when_the_pool_wakes() {
 }
 
 #[test]
-fn a_device_that_a_resting_role_has_put_out_is_released_and_probed_when_the_pool_wakes() {
+fn a_device_quarantined_for_a_resting_role_is_released_and_probed_when_the_pool_wakes() {
     let mut rig = awake_with(|config| config.restart_limit = 1);
     rig.die(0, SIGSEGV);
     rig.rest();
@@ -214,7 +214,7 @@ fn a_drain_or_a_stop_of_a_pool_that_rests_starts_no_worker_and_leaves() {
 }
 
 #[test]
-fn one_that_has_to_be_killed_when_the_pool_rests_says_nothing_about_its_device() {
+fn a_process_killed_because_the_pool_rests_is_no_evidence_against_its_device() {
     let mut rig = resting();
     rig.wake();
     let worker = rig.worker(0);

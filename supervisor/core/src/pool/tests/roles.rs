@@ -1,4 +1,4 @@
-//! Both roles on one device: what belongs to a role, what to the device, and what to all.
+//! Both roles on one device: what belongs to one role, to the device, and to all roles.
 
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::message::ModelCommand;
@@ -28,7 +28,7 @@ fn ready(name: &str) -> ModelInfo {
     info
 }
 
-/// What is ordered, without what is only told.
+/// Actions without notes and reports.
 fn tell_at(core: &mut Core, now: Timestamp, event: Event) -> Vec<Action> {
     core.handle(now, event);
     let is_told = |action: &Action| matches!(action, Action::Note(_) | Action::DeathReport(_));
@@ -120,7 +120,7 @@ fn out(core: &Core) -> Vec<Role> {
 }
 
 #[test]
-fn a_job_goes_to_a_worker_of_its_role_and_a_death_costs_that_role_alone() {
+fn a_job_goes_to_a_worker_of_its_role_and_a_death_costs_only_that_role() {
     let mut core = both();
     assert_eq!(sent_to(&tell(&mut core, submitted(1, model("m")))), Some(infer(2)));
     assert_eq!(sent_to(&tell(&mut core, submitted(2, model("m")))), Some(infer(2)));
@@ -136,7 +136,7 @@ fn a_job_goes_to_a_worker_of_its_role_and_a_death_costs_that_role_alone() {
 }
 
 #[test]
-fn models_that_cannot_be_served_end_no_pool_and_a_lost_device_is_lost_to_both() {
+fn a_role_without_devices_is_no_misconfigured_pool_and_a_lost_device_is_lost_to_both() {
     let mut core = both();
     let told = tell(&mut core, exited(infer(2), ExitStatus::Code(73)));
     assert!(!told.iter().any(|action| matches!(action, Action::Misconfigured { .. })));
@@ -163,7 +163,7 @@ fn a_key_is_one_jobs_whatever_its_role() {
 }
 
 #[test]
-fn what_follows_the_end_of_a_worker_of_one_role_ends_none_of_the_other() {
+fn driver_reports_after_the_end_of_a_worker_of_one_role_kill_none_of_the_other() {
     let mut core = both();
     tell(&mut core, exited(infer(2), SIGKILL));
     let fault = FaultCode::Xid(109);
@@ -174,7 +174,7 @@ fn what_follows_the_end_of_a_worker_of_one_role_ends_none_of_the_other() {
 }
 
 #[test]
-fn all_leave_together() {
+fn all_roles_leave_together() {
     let mut core = both();
     let orders = tell(&mut core, Event::DrainRequested);
     assert_eq!(orders, [grid(1), infer(2)].map(|worker| Action::Stop { worker }));
@@ -232,7 +232,7 @@ fn the_first_model_may_come_late_and_the_last_may_go() {
 }
 
 #[test]
-fn what_the_driver_tells_is_counted_once_for_both_roles_and_not_if_it_was_to_be_expected() {
+fn a_device_fault_is_counted_once_for_both_roles_and_not_if_it_was_expected() {
     let mut core = both();
     let told = |core: &Core| {
         let (_, _, faults) = core.metrics(Timestamp::default());

@@ -1,4 +1,4 @@
-//! What is shown of workers and of what waits, beyond their states.
+//! What `status` shows of workers and of the queue, beyond their states.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn items_done(rig: &Rig) -> u64 {
 }
 
 #[test]
-fn a_worker_shows_what_it_runs_and_for_how_long_until_it_has_answered() {
+fn a_worker_shows_its_job_and_for_how_long_until_it_has_answered() {
     let mut rig = Rig::with(1, |config| config.join_cost_max = 1_000);
     assert_eq!(current_dispatch(&rig, 0), None);
     rig.submit_as(1, 1, |request| request.items = 5);
@@ -34,7 +34,7 @@ fn a_worker_shows_what_it_runs_and_for_how_long_until_it_has_answered() {
 }
 
 #[test]
-fn of_several_requests_a_worker_shows_the_one_that_it_has_had_longest() {
+fn of_several_requests_a_worker_shows_the_oldest() {
     let mut rig = Rig::concurrent(1, 3, |_| {});
     rig.wake();
     rig.offer(0, &["a"]);
@@ -61,7 +61,7 @@ fn items_count_when_they_have_a_result_and_stay_counted_when_the_worker_dies() {
 }
 
 #[test]
-fn what_waits_has_waited_since_it_was_accepted_whatever_runs_and_however_often() {
+fn a_job_that_waits_again_has_waited_since_it_was_accepted() {
     let mut rig = Rig::new(1);
     rig.submit(1);
     assert_eq!(rig.core.waits_since(), None, "it runs");

@@ -1,4 +1,4 @@
-//! What a rig shows: its workers, what they run, and what the pool has done.
+//! What a rig shows: its workers, their attempts, and what the pool has done.
 
 use gridpool_protocol::receipt::AttemptOutcome;
 
@@ -27,7 +27,7 @@ impl Rig {
         Some(self.running.get(&worker)?.front()?.first()?.attempt)
     }
 
-    /// Which job's attempt runs where.
+    /// The attempts that run, by device.
     pub(super) fn runs(&self, index: u32) -> Option<(u64, u32)> {
         self.attempt(index).map(|attempt| (attempt.job.0, attempt.number))
     }
@@ -52,7 +52,7 @@ impl Rig {
         receipt
     }
 
-    /// How the attempts of a job ended that has its verdict.
+    /// How the attempts of a job with a verdict ended.
     pub(super) fn outcomes(&self, key: u128) -> Vec<AttemptOutcome> {
         self.receipt(key).attempts.iter().map(|attempt| attempt.outcome).collect()
     }
@@ -91,7 +91,7 @@ impl Rig {
         self.count(|action| matches!(action, Action::Kill { .. }))
     }
 
-    /// When each process of the device was ordered, milliseconds.
+    /// When each process of the device started, in milliseconds.
     pub(super) fn spawns(&self, index: u32) -> Vec<u128> {
         let spawned = |(at, action): &(Timestamp, Action)| {
             let Action::Spawn { worker, .. } = action else { return None };
@@ -100,7 +100,7 @@ impl Rig {
         self.seen.iter().filter_map(spawned).collect()
     }
 
-    /// The death that was told last, once.
+    /// The latest death report, once.
     pub(super) fn take_death(&mut self) -> Option<DeathReport> {
         self.death.take()
     }
@@ -119,12 +119,12 @@ impl Rig {
         self.core.quarantines().find(|out| out.device == device(index))
     }
 
-    /// The rule that put a device out of service last.
+    /// The rule that took a device out of service last.
     pub(super) fn rule(&self, index: u32) -> Option<Rule> {
         self.core.pool.devices.at(device(index)).service(self.role).rule()
     }
 
-    /// Whether everything accepted has its verdict or is live, and nothing is counted twice.
+    /// Whether every accepted job has its verdict or is live, and none is counted twice.
     pub(super) fn assert_counters_add_up(&self, live: u64) {
         let c = self.core.counters();
         let verdicts = c.ok + c.failed + c.deadline + c.poison + c.cancelled + c.device_lost;

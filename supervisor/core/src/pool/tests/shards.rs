@@ -4,12 +4,12 @@ use gridpool_protocol::receipt::{AttemptOutcome, ItemRange};
 
 use super::*;
 
-/// A pool over `devices` devices that splits what costs 200 or more.
+/// A pool over `devices` devices that splits jobs of cost 200 or more.
 fn rig(devices: u32) -> Rig {
     Rig::with(devices, |config| (config.shard_cost_min, config.shards_per_device) = (100, 3))
 }
 
-/// Client 1 submits a job of 100 items that costs so much.
+/// Client 1 submits a job of 100 items with this cost.
 fn submit(rig: &mut Rig, key: u128, cost: u64) {
     rig.submit_as(1, key, |request| (request.items, request.cost) = (100, cost));
 }
@@ -25,7 +25,7 @@ fn outcomes(rig: &Rig, key: u128) -> Vec<(u32, AttemptOutcome)> {
 }
 
 #[test]
-fn a_costly_job_is_split_and_each_idle_device_takes_the_next_part() {
+fn a_costly_job_is_split_and_each_idle_device_takes_the_next_shard() {
     let mut rig = rig(2);
     submit(&mut rig, 1, 300);
     assert_eq!([shard_of(&rig, 0), shard_of(&rig, 1)], [Some((0, 33)), Some((33, 66))]);
@@ -42,7 +42,7 @@ fn a_costly_job_is_split_and_each_idle_device_takes_the_next_part() {
 }
 
 #[test]
-fn a_job_has_no_more_parts_than_it_costs_than_devices_want_and_than_it_has_items() {
+fn cost_devices_and_items_limit_the_shards_of_a_job() {
     let shards = |devices, items, cost, change: fn(&mut JobRequest)| {
         let mut rig = rig(devices);
         rig.submit_as(1, 1, |request| {
@@ -71,7 +71,7 @@ fn a_job_has_no_more_parts_than_it_costs_than_devices_want_and_than_it_has_items
 }
 
 #[test]
-fn a_part_whose_worker_died_runs_again_and_the_others_are_not_touched() {
+fn a_shard_whose_worker_died_runs_again_and_the_others_run_on() {
     let mut rig = rig(2);
     submit(&mut rig, 1, 200);
     rig.die(0, SIGSEGV);
@@ -85,7 +85,7 @@ fn a_part_whose_worker_died_runs_again_and_the_others_are_not_touched() {
 }
 
 #[test]
-fn each_part_has_attempts_of_its_own_and_evidence_counts_for_the_job() {
+fn each_shard_has_its_own_attempts_and_evidence_counts_for_the_job() {
     let lose = |status: [ExitStatus; 2]| {
         let mut rig =
             Rig::with(2, |config| (config.shard_cost_min, config.attempts_max) = (100, 2));
@@ -142,7 +142,7 @@ fn a_job_that_waits_behind_a_good_shard_of_a_refused_job_is_not_preempted() {
 }
 
 #[test]
-fn a_part_of_a_refused_job_that_had_not_begun_has_the_job_s_time_too() {
+fn a_shard_of_a_refused_job_that_had_not_begun_has_the_jobs_time_too() {
     let mut rig = Rig::with(2, |config| (config.shard_cost_min, config.feed_cost_max) = (100, 200));
     rig.submit_as(2, 9, |request| request.deadline = Duration::from_secs(60));
     submit(&mut rig, 1, 200);
@@ -156,7 +156,7 @@ fn a_part_of_a_refused_job_that_had_not_begun_has_the_job_s_time_too() {
 }
 
 #[test]
-fn the_parts_that_wait_end_with_their_client_and_those_that_run_end_by_themselves() {
+fn waiting_shards_end_with_their_client_and_running_ones_by_themselves() {
     let mut rig = rig(2);
     submit(&mut rig, 1, 600);
     rig.tell(Event::Client(ClientId(1), ClientEvent::Gone));
@@ -171,7 +171,7 @@ fn the_parts_that_wait_end_with_their_client_and_those_that_run_end_by_themselve
 }
 
 #[test]
-fn a_receipt_shows_so_many_attempts_that_it_fits_a_frame_and_all_that_gave_something() {
+fn a_receipt_shows_every_answered_attempt_and_as_many_others_as_fit_a_frame() {
     let mut rig = Rig::with(1, |config| config.attempts_max = 1_000);
     rig.submit_as(1, 1, |request| request.deadline = Duration::from_secs(100_000));
     for _ in 0..200 {

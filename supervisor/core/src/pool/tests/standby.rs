@@ -1,10 +1,10 @@
-//! Standbys: who takes over, when, and what is run again before the old process is gone.
+//! Standbys: which one takes over, when, and which attempts run again before the old process is gone.
 
 use gridpool_protocol::receipt::AttemptOutcome;
 
 use super::*;
 
-/// One device with a process that serves and one that stands by.
+/// One device with an active worker and a standby.
 fn rig(change: impl FnOnce(&mut PoolConfig)) -> Rig {
     let mut rig = Rig::with(1, |config| {
         config.standbys = 1;
@@ -29,7 +29,7 @@ fn submit_inline(rig: &mut Rig, key: u128) {
 }
 
 #[test]
-fn a_standby_is_started_once_somebody_serves_and_gets_no_job() {
+fn a_standby_is_started_once_a_worker_serves_and_gets_no_job() {
     let mut rig = Rig::starting(1, |config| config.standbys = 2);
     assert_eq!(rig.spawns(0).len(), 1);
     rig.ready(0);
@@ -45,7 +45,7 @@ fn a_standby_is_started_once_somebody_serves_and_gets_no_job() {
 }
 
 #[test]
-fn a_lost_beacon_is_enough_to_run_a_job_again_that_is_answered_in_the_message() {
+fn a_lost_beacon_is_enough_to_retry_a_job_with_an_inline_answer() {
     let mut rig = rig(|_| {});
     submit_inline(&mut rig, 1);
     let old = rig.lose_beacon(0);
@@ -73,7 +73,7 @@ fn a_result_in_shared_memory_waits_until_the_old_process_is_gone() {
 }
 
 #[test]
-fn what_the_old_process_said_last_has_no_effect_on_a_job_that_runs_again() {
+fn the_last_message_of_an_old_process_has_no_effect_on_a_retried_job() {
     let mut rig = rig(|_| {});
     submit_inline(&mut rig, 1);
     let attempt = rig.attempt(0).unwrap();
@@ -87,7 +87,7 @@ fn what_the_old_process_said_last_has_no_effect_on_a_job_that_runs_again() {
 }
 
 #[test]
-fn a_late_answer_acquits_the_job_and_leaves_the_death_to_the_next() {
+fn a_late_answer_clears_its_job_and_the_death_counts_against_the_next() {
     let mut rig = rig(|config| (config.feed_cost_max, config.poison_deaths) = (100, 2));
     submit_inline(&mut rig, 1);
     submit_inline(&mut rig, 2);
@@ -116,7 +116,7 @@ fn a_job_that_a_death_may_denylist_waits_until_the_death_is_explained() {
 }
 
 #[test]
-fn a_hang_and_a_late_job_hand_the_device_over_at_once() {
+fn a_standby_takes_over_at_once_after_a_hang_or_a_late_job() {
     let mut rig = rig(|_| {});
     submit_inline(&mut rig, 1);
     rig.mute.insert(0);
@@ -154,7 +154,7 @@ fn the_death_of_a_standby_counts_against_no_job_or_device() {
 }
 
 #[test]
-fn a_device_without_any_process_that_serves_gets_one_new_one_and_not_beside_an_old_one() {
+fn a_device_without_an_active_worker_starts_one_process_and_not_beside_an_old_one() {
     let mut rig = rig(|_| {});
     let first = rig.lose_beacon(0);
     let second = rig.lose_beacon(0);
@@ -169,7 +169,7 @@ fn a_device_without_any_process_that_serves_gets_one_new_one_and_not_beside_an_o
 }
 
 #[test]
-fn the_status_tells_how_long_a_start_and_an_end_took() {
+fn the_status_shows_how_long_a_start_and_an_end_took() {
     let mut rig = Rig::starting(1, |_| {});
     rig.wait_ms(30);
     rig.ready(0);

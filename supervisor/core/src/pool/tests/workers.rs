@@ -1,4 +1,4 @@
-//! What becomes of a worker and its device: silence, backoff, quarantine, old generations.
+//! Workers and their devices: silence, backoff, quarantine, old generations.
 
 use gridpool_protocol::receipt::AttemptOutcome;
 
@@ -39,7 +39,7 @@ fn a_worker_that_is_not_ready_in_time_is_killed() {
 }
 
 #[test]
-fn each_restart_without_work_waits_twice_as_long_and_only_work_makes_it_free_again() {
+fn each_restart_without_work_waits_twice_as_long_and_only_work_resets_that() {
     let mut rig = Rig::with(1, |config| {
         config.restart_limit = 100;
         config.backoff_max = Duration::from_millis(500);
@@ -81,7 +81,7 @@ fn five_deaths_without_work_within_the_window_quarantine_a_device() {
 }
 
 #[test]
-fn a_death_as_old_as_the_window_still_counts_and_an_older_one_does_not() {
+fn a_death_as_old_as_the_window_counts_and_an_older_one_does_not() {
     for (older, state) in [(0, WorkerState::Quarantined), (1, WorkerState::Starting)] {
         let mut rig = Rig::with(1, |config| config.restart_limit = 2);
         rig.die_and_return(0, SIGSEGV);
@@ -153,7 +153,7 @@ fn a_system_that_can_start_no_process_delays_a_device_and_does_not_quarantine_it
 #[test]
 fn a_supervisor_that_was_paused_kills_no_worker_for_its_own_silence() {
     let mut rig = Rig::new(1);
-    // The clock jumps, as it does for a stopped process; nothing that was said has been read.
+    // The clock jumps, as it does for a stopped process; no message has been read.
     rig.now = rig.now.after(Duration::from_secs(600));
     rig.tell(Event::TimePassed);
     assert_eq!(rig.state(0), WorkerState::Ready);
@@ -185,7 +185,7 @@ fn a_supervisor_that_was_stopped_takes_no_grace_from_a_job_that_was_cancelled() 
 }
 
 #[test]
-fn a_start_that_succeeds_forgives_those_that_failed() {
+fn a_successful_start_resets_the_count_of_failed_ones() {
     let mut rig = Rig::starting(1, |config| config.restart_limit = 100);
     for _ in 0..4 {
         for _ in 0..2 {
@@ -200,7 +200,7 @@ fn a_start_that_succeeds_forgives_those_that_failed() {
 }
 
 #[test]
-fn a_fault_that_all_devices_have_is_told_once() {
+fn a_fault_that_all_devices_have_is_reported_once() {
     let mut rig = Rig::starting(2, |_| {});
     rig.submit(1);
     rig.die(0, ExitStatus::Code(73));
@@ -230,7 +230,7 @@ fn jobs_are_lost_with_the_last_device_and_the_reason_names_it() {
 }
 
 #[test]
-fn a_worker_that_cannot_be_killed_blocks_nothing_and_its_device_is_tried_again_once_it_has_ended() {
+fn an_unkillable_worker_blocks_nothing_and_its_device_is_probed_once_it_has_ended() {
     let mut rig = Rig::new(2);
     rig.submit_as(1, 1, |request| request.divisible = false);
     rig.mute.insert(0);
@@ -268,7 +268,7 @@ fn a_job_is_lost_if_the_only_device_cannot_be_killed() {
 }
 
 #[test]
-fn what_lay_before_a_worker_that_had_grown_too_far_runs_elsewhere_and_costs_nothing() {
+fn attempts_of_a_recycled_worker_run_elsewhere_and_do_not_count() {
     let mut rig = Rig::with(2, |config| config.attempts_max = 1);
     rig.submit_as(1, 1, |request| request.idempotent = false);
     assert!(rig.runs(0).is_some());
@@ -311,7 +311,7 @@ fn a_device_with_a_worker_that_cannot_be_killed_is_out_and_its_standby_with_it()
 }
 
 #[test]
-fn what_an_old_process_says_has_no_effect_and_is_counted() {
+fn a_message_of_an_old_process_has_no_effect_and_is_counted() {
     let mut rig = Rig::new(1);
     rig.submit(1);
     let old = rig.worker(0);
@@ -327,7 +327,7 @@ fn what_an_old_process_says_has_no_effect_and_is_counted() {
     rig.tell(Event::Worker(old, WorkerEvent::Exited(exit)));
     assert_eq!(rig.seen.len(), before);
     assert_eq!(rig.core.counters().stale, 4);
-    // The right process with an attempt that it does not run is no better.
+    // The right process, but an attempt that it does not run.
     rig.tell(Event::Worker(rig.worker(0), WorkerEvent::Answered { attempt, result }));
     assert_eq!(rig.seen.len(), before);
     assert_eq!(rig.core.counters().stale, 5);
