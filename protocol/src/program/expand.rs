@@ -4,14 +4,14 @@
 macro_rules! spec {
     (
         $family:ident $name:literal ($($arg:ident = $accepts:expr),*)
-        $takes:ident => $gives:ident, $launch:ident, $meaning:literal, $make:expr
+        $takes:ident => $gives:ident, $launch:ident, $meaning:literal, $source:ident, $make:expr
     ) => {
         OpSpec {
             name: $name,
             parameters: &[$($accepts.named(stringify!($arg))),*],
             family: Family::$family,
             meaning: $meaning,
-            source: ARC_DSL,
+            source: $source,
             launch: Some(Launch::$launch),
             signatures: &[Signature { takes: $takes, gives: $gives }],
             makes: Makes::Op($make),
@@ -95,7 +95,7 @@ macro_rules! ops {
             $($(OpSpec { family: Family::$family, ..$extra },)*)?
             $(
                 $crate::program::expand::spec! {
-                    $family $name ($($($arg = $accepts),+)?) $takes => $gives, $launch, $meaning,
+                    $family $name ($($($arg = $accepts),+)?) $takes => $gives, $launch, $meaning, ARC_DSL,
                     |&[$($($arg,)+)? ..]| Op::$op $({ $($arg: Word::from_number($arg)),+ })?
                 },
                 $($(OpSpec {
@@ -106,7 +106,7 @@ macro_rules! ops {
             )*
             $($(
                 $crate::program::expand::spec! {
-                    $family $one_name () $one_takes => $one_gives, $one_launch, $one_meaning,
+                    $family $one_name () $one_takes => $one_gives, $one_launch, $one_meaning, ARC_DSL,
                     |_| Op::$choice($choice::$one)
                 },
                 $($(OpSpec {
@@ -121,7 +121,7 @@ macro_rules! ops {
         const UNNAMED: &[OpSpec] = &[$(
             $crate::program::expand::spec! {
                 Tuple $un_name ($($un_arg = $un_accepts),+)
-                $un_takes => $un_gives, $un_launch, $un_meaning,
+                $un_takes => $un_gives, $un_launch, $un_meaning, GRIDPOOL,
                 |&[$($un_arg,)+ ..]| Op::$un { $($un_arg: Word::from_number($un_arg)),+ }
             },
         )*];

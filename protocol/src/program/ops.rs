@@ -58,8 +58,10 @@ const _: () = assert!(LARGEST.unsigned_abs() as usize == GRID_CELLS_MAX);
 /// The index of `nth`. Negative numbers count from the end.
 const K: &[Parameter] = &[INDEX.named("k")];
 
+// Whose definition an op follows. A row follows arc-dsl; names without an instruction say it themselves.
 const ARC_DSL: &str = "arc-dsl";
 const TOKPIDJIN: &str = "tokpidjin";
+const GRIDPOOL: &str = "gridpool";
 
 ops! {
     // Instructions without a name of their own: `nth` makes one on tuples and the other on lists.
@@ -128,10 +130,10 @@ ops! {
         nth("first", ARC_DSL, &[], "of a pair: the input; of a tuple or list: the first", |_| 0),
         nth("second", TOKPIDJIN, &[], "of a pair: the output; else the second", |_| 1),
         nth("last", ARC_DSL, &[], "the last", |_| -1),
-        nth("nth", TOKPIDJIN, K, "number k, from 0; from the end if negative", |a| a[0]),
+        nth("nth", GRIDPOOL, K, "number k, from 0; from the end if negative", |a| a[0]),
         nth("get_nth_t", TOKPIDJIN, K, "the same as nth", |a| a[0]),
-        apply("apply", "the program on each element"),
-        apply("mapply", "the same as apply: results are not merged"),
+        apply("apply", ARC_DSL, "the program on each element"),
+        apply("mapply", GRIDPOOL, "the same as apply: results are not merged"),
     ] {
         HConcat "hconcat" TUPLE => A_GRID, Own, Joined, "side by side, as high as the lowest";
         VConcat "vconcat" TUPLE => A_GRID, Own, Joined,

@@ -273,10 +273,14 @@ pub(super) const fn nth(
 }
 
 /// A name for a program on each element of a tuple.
-pub(super) const fn apply(name: &'static str, meaning: &'static str) -> OpSpec {
+pub(super) const fn apply(
+    name: &'static str,
+    source: &'static str,
+    meaning: &'static str,
+) -> OpSpec {
     let parameters = const { &[Accepts::Program.named("program")] };
     let each = const { &[Signature { takes: Takes::Each, gives: Gives::Same }] };
-    named(name, "arc-dsl", parameters, meaning, each, Makes::Apply)
+    named(name, source, parameters, meaning, each, Makes::Apply)
 }
 
 /// Its family is that of the row.
