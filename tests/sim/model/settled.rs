@@ -44,7 +44,7 @@ impl Model {
         self.a_role_that_rests_has_no_job()?;
         let ending = Role::ALL.into_iter().any(|role| self.is_ending(role));
         if ending || self.steps.is_multiple_of(STATUS_EVERY) {
-            self.the_status_is_true(core)?;
+            self.the_status_shows_the_true_state(core)?;
         }
         Ok(())
     }
@@ -99,8 +99,8 @@ impl Model {
         holds(rule, core.is_draining() == draining, || format!("draining: {draining}"))
     }
 
-    fn the_status_is_true(&self, core: &Core) -> Result<(), Broken> {
-        let rule = "the_status_is_true";
+    fn the_status_shows_the_true_state(&self, core: &Core) -> Result<(), Broken> {
+        let rule = "the_status_shows_the_true_state";
         let places = self.facts.keys().flat_map(|&device| {
             let of = move |role| Station { role, device };
             Role::ALL.map(of)
