@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use gridpool_device::fault::end_process;
 use gridpool_ipc::arena::{Arena, ArenaMap};
 use gridpool_ipc::clock;
 use gridpool_ipc::frame::{self, Frame, FrameError, FrameReader};
+use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
 use gridpool_protocol::exit::worker as exit;
@@ -54,7 +55,7 @@ impl Arenas {
     #[must_use]
     pub(crate) fn find(&self, id: ArenaId) -> Option<Arc<ArenaMap>> {
         let until = clock::now() + ARENA_TIMEOUT;
-        let mut maps = self.shared.maps.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut maps = self.shared.maps.lock();
         loop {
             if let Some(map) = maps.get(&id) {
                 return Some(Arc::clone(map));
@@ -71,7 +72,7 @@ impl Arenas {
     /// Forgets an arena and returns its map, if it is known.
     #[must_use]
     pub(crate) fn forget(&self, id: ArenaId) -> Option<Arc<ArenaMap>> {
-        self.shared.maps.lock().unwrap_or_else(PoisonError::into_inner).remove(&id)
+        self.shared.maps.lock().remove(&id)
     }
 
     /// The body of the thread: it runs until the supervisor is gone.
@@ -98,7 +99,7 @@ impl Arenas {
         let fd = frame.fds.into_iter().next().ok_or("an arena without its descriptor")?;
         let map = Arena::accept(fd, bytes).and_then(|arena| arena.map());
         let map = Arc::new(map.map_err(|error| Chain(&error).to_string())?);
-        self.shared.maps.lock().unwrap_or_else(PoisonError::into_inner).insert(arena, map);
+        self.shared.maps.lock().insert(arena, map);
         self.shared.arrived.notify_all();
         Ok(())
     }

@@ -2,8 +2,9 @@
 //! that has grown too far since READY is recycled: it ends between two jobs, and a fresh process takes its
 //! place.
 
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
+use gridpool_ipc::mutex::Mutex;
 use procfs::process::Process;
 use procfs::{ProcError, ProcResult};
 
@@ -103,32 +104,28 @@ struct Baseline {
 }
 
 impl Growth {
-    fn baseline(&self) -> MutexGuard<'_, Baseline> {
-        self.baseline.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Starts counting: the worker is READY and holds this much.
     pub fn start(&self, at_ready: Holding) {
-        let mut baseline = self.baseline();
+        let mut baseline = self.baseline.lock();
         baseline.wanted_at_ready = baseline.wanted;
         baseline.at_ready = Some(at_ready);
     }
 
     /// A model command is about to change what the worker holds.
     pub fn begin_change(&self) {
-        self.baseline().is_changing = true;
+        self.baseline.lock().is_changing = true;
     }
 
     /// Sets the memory that the worker's models may hold from now on. Everything beyond that and the base counts
     /// as growth, including memory of unloaded models that is not freed.
     pub fn set_wanted(&self, wanted: Holding) {
-        let mut baseline = self.baseline();
+        let mut baseline = self.baseline.lock();
         (baseline.wanted, baseline.is_changing) = (wanted, false);
     }
 
     /// Notes what the worker holds now.
     pub fn note(&self, now: Holding, most: GrowthMax) {
-        let baseline = self.baseline();
+        let baseline = self.baseline.lock();
         let Some(at_ready) = baseline.at_ready.filter(|_| !baseline.is_changing) else { return };
         let grown = now.plus(baseline.wanted_at_ready).minus(at_ready.plus(baseline.wanted));
         drop(baseline);

@@ -2,8 +2,9 @@
 //! bounds it, so the heartbeat thread does: a device that does not finish a step within [`STEP_MAX`] is
 //! lost. The worker ends before a waiting job loses its deadline to it.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use gridpool_ipc::mutex::Mutex;
 
 /// A step takes milliseconds, or perhaps a second on a busy CPU.
 pub(crate) const STEP_MAX: Duration = Duration::from_secs(10);
@@ -23,12 +24,12 @@ impl IdleStep {
 
     /// Whether the current step takes too long.
     pub(crate) fn is_stuck(&self, now: Instant) -> bool {
-        let began = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let began = *self.0.lock();
         began.is_some_and(|began| now.saturating_duration_since(began) > STEP_MAX)
     }
 
     fn set(&self, began: Option<Instant>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = began;
+        *self.0.lock() = began;
     }
 }
 

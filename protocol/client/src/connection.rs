@@ -2,12 +2,13 @@
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use gridpool_ipc::clock;
+use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::message::{ClientMessage, Refusal, ServerMessage};
 use gridpool_protocol::output::Bytes;
@@ -87,7 +88,7 @@ impl Connection {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Waits until `ready` returns a value. Reads messages meanwhile, unless another thread does.

@@ -1,8 +1,8 @@
 //! The client's cache of model descriptions. It gives the size of a model's outputs.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::tensor::Tensor;
 use gridpool_protocol::tensor::model::ModelInfo;
 
@@ -13,10 +13,6 @@ pub(super) struct KnownModels {
 }
 
 impl KnownModels {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, (u64, ModelInfo)>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The size of a model's outputs, bytes, if it is fixed; `None` if the client has not queried the model
     /// on the connection `epoch`.
     pub(super) fn output_bytes(
@@ -25,16 +21,16 @@ impl KnownModels {
         epoch: u64,
         inputs: &[Tensor],
     ) -> Option<Option<u64>> {
-        let known = self.lock();
+        let known = self.inner.lock();
         let (_, info) = known.get(model).filter(|(known, _)| *known == epoch)?;
         Some(info.output_bytes(inputs))
     }
 
     pub(super) fn note(&self, epoch: u64, info: ModelInfo) {
-        self.lock().insert(info.name.clone(), (epoch, info));
+        self.inner.lock().insert(info.name.clone(), (epoch, info));
     }
 
     pub(super) fn forget(&self, model: &str) {
-        self.lock().remove(model);
+        self.inner.lock().remove(model);
     }
 }

@@ -4,8 +4,9 @@
 //! of the process may write there.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::batch::{BatchError, BatchLayout, BatchSource, Tables};
 use gridpool_protocol::shared::{SharedMemory, SharedSlice};
 
@@ -33,13 +34,13 @@ impl PackedBatch {
 
     /// Its memory.
     pub(crate) fn lease(&self) -> Arc<Lease> {
-        Arc::clone(&self.lease.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.lease.lock())
     }
 
     /// Moves it to memory of another connection.
     pub(crate) fn move_to(&self, lease: Arc<Lease>) {
         self.write_to(&lease.bytes());
-        *self.lease.lock().unwrap_or_else(PoisonError::into_inner) = lease;
+        *self.lease.lock() = lease;
     }
 
     /// Copies it to the start of `memory`.

@@ -1,9 +1,11 @@
 //! The thread that reads the socket for futures. It starts with the first future.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Thread};
+
+use gridpool_ipc::mutex::Mutex;
 
 /// The reading thread, once it has started.
 #[derive(Debug, Default)]
@@ -25,7 +27,7 @@ impl Reading {
         if self.signals.read.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut thread = self.thread.lock();
         if let Some(thread) = &*thread {
             thread.unpark();
             return Ok(());
@@ -41,7 +43,7 @@ impl Reading {
 impl Drop for Reading {
     fn drop(&mut self) {
         self.signals.end.store(true, Ordering::Release);
-        if let Some(thread) = &*self.thread.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(thread) = &*self.thread.lock() {
             thread.unpark();
         }
     }

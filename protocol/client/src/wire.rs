@@ -6,9 +6,10 @@
 use std::collections::VecDeque;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use gridpool_ipc::arena::ArenaMap;
+use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::ArenaId;
 use gridpool_protocol::message::ClientMessage;
 
@@ -41,34 +42,30 @@ impl Wire {
         Self { inner: Mutex::new(inner) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether there is a connection.
     pub(super) fn is_open(&self) -> bool {
-        self.lock().socket.is_some()
+        self.inner.lock().socket.is_some()
     }
 
     /// The number of the current connection, or of the next if there is none.
     pub(super) fn epoch(&self) -> u64 {
-        self.lock().epoch
+        self.inner.lock().epoch
     }
 
     /// The number of arenas that the pool has made for this client.
     pub(super) fn made(&self) -> u64 {
-        self.lock().made
+        self.inner.lock().made
     }
 
     /// Uses a new connection.
     pub(super) fn open(&self, socket: UnixStream) {
-        self.lock().socket = Some(socket);
+        self.inner.lock().socket = Some(socket);
     }
 
     /// Drops the lost connection and its arenas.
     pub(super) fn close(&self) {
         let free = {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             inner.socket = None;
             inner.epoch += 1;
             std::mem::take(&mut inner.free)
@@ -80,7 +77,7 @@ impl Wire {
     /// Sends a message. Blocks while the socket is full.
     pub(super) fn send(&self, message: &ClientMessage) -> Result<(), ClientError> {
         let frame = link::encode(message)?;
-        let inner = self.lock();
+        let inner = self.inner.lock();
         link::send_frame(inner.socket.as_ref().ok_or(ClientError::Lost)?, &frame)
     }
 
@@ -88,7 +85,7 @@ impl Wire {
     /// a connection: a reconnect sends what matters.
     pub(super) fn send_or_hang_up(&self, message: &ClientMessage) {
         let frame = link::encode(message);
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let Some(socket) = &inner.socket else { return };
         if frame.and_then(|frame| link::send_frame(socket, &frame)).is_err() {
             // An error means that the other end has hung up already.
@@ -98,13 +95,13 @@ impl Wire {
 
     /// Lends an arena that the pool has made on the connection `epoch`.
     pub(super) fn lend_new(self: &Arc<Self>, id: ArenaId, map: ArenaMap, epoch: u64) -> Arc<Lease> {
-        self.lock().made += 1;
+        self.inner.lock().made += 1;
         self.lend(Memory { id, epoch, map })
     }
 
     /// Lends the smallest free arena that is large enough, unless more than three quarters would be wasted.
     pub(super) fn lend_free(self: &Arc<Self>, bytes: u64) -> Option<Arc<Lease>> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let size = |memory: &Memory| memory.map.bytes() as u64;
         let fits = |memory: &Memory| {
             size(memory) >= bytes && size(memory) / 4 <= bytes.max(SMALL_ARENA_BYTES)
@@ -128,7 +125,7 @@ impl Wire {
 
     /// Returns all free arenas to the pool. Returns whether there were any.
     pub(super) fn give_back_free(&self) -> bool {
-        let free = std::mem::take(&mut self.lock().free);
+        let free = std::mem::take(&mut self.inner.lock().free);
         for memory in &free {
             self.send_or_hang_up(&ClientMessage::DropArena { arena: memory.id });
         }
@@ -141,7 +138,7 @@ const SMALL_ARENA_BYTES: u64 = 1 << 16;
 
 impl Lender for Wire {
     fn take_back(&self, memory: Memory, reusable: bool) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if memory.epoch != inner.epoch {
             return;
         }

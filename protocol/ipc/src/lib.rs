@@ -11,5 +11,6 @@ pub mod clock;
 pub mod frame;
 pub mod maps;
 pub mod memory;
+pub mod mutex;
 pub mod socket;
 pub mod spin;

@@ -4,9 +4,10 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::thread;
 
+use gridpool_ipc::mutex::Mutex;
 use nix::sys::signal::{SigSet, Signal, raise};
 use tempfile::TempDir;
 
@@ -53,7 +54,7 @@ impl Scratch {
     }
 
     fn kept(&self) -> MutexGuard<'_, Option<TempDir>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

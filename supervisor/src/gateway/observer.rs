@@ -2,11 +2,12 @@
 //! Requests that arrive during a query share the next one.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use gridpool_client::{Client, ClientError};
 use gridpool_ipc::clock;
+use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::metrics::Metrics;
 use tokio::time::timeout;
 
@@ -80,13 +81,9 @@ impl Observer {
         &self.client
     }
 
-    fn lock(&self) -> MutexGuard<'_, Arc<PoolView>> {
-        self.latest_view.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The result of the latest query.
     pub(super) fn latest(&self) -> Arc<PoolView> {
-        Arc::clone(&self.lock())
+        Arc::clone(&self.latest_view.lock())
     }
 
     /// The pool as it is now.
@@ -102,7 +99,7 @@ impl Observer {
             let ask = move || {
                 let _turn = turn;
                 let view = Arc::new(last.ask(&this.client)?);
-                *this.lock() = Arc::clone(&view);
+                *this.latest_view.lock() = Arc::clone(&view);
                 Ok(view)
             };
             run_blocking(ask).await

@@ -3,11 +3,12 @@
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gridpool_client::{Answer, Canceller, Client, ClientError, Job};
+use gridpool_ipc::mutex::Mutex;
 use tokio::runtime::Handle;
 
 use super::limits::POOL_CONNECTIONS;
@@ -47,7 +48,7 @@ impl PoolConnections {
     ) -> Result<impl Future<Output = Result<Answer<O>, ClientError>> + Send + use<O>, ClientError>
     {
         let running = self.choose();
-        let client = running.connection().lock().clone();
+        let client = running.connection().client.lock().clone();
         let handle = client.send(job).inspect_err(|error| running.note(error))?;
         hang_up.attach(handle.canceller());
         let hang_up = hang_up.clone();
@@ -60,7 +61,7 @@ impl PoolConnections {
 
     /// Chooses the connection with the fewest jobs, and counts one more job there.
     fn choose(self: &Arc<Self>) -> RunningJob {
-        let _choosing = self.choosing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _choosing = self.choosing.lock();
         let jobs =
             |(_, connection): &(usize, &PoolConnection)| connection.jobs.load(Ordering::Relaxed);
         let least = self.connections.iter().enumerate().min_by_key(jobs);
@@ -72,7 +73,7 @@ impl PoolConnections {
     /// Reads the supervisor's last messages on every connection and on `observer`'s, so that nothing stays
     /// unread when the gateway ends.
     pub(super) fn read_remaining(&self, observer: &Client) {
-        let clients = self.connections.iter().map(|connection| connection.lock().clone());
+        let clients = self.connections.iter().map(|connection| connection.client.lock().clone());
         for client in clients.chain([observer.clone()]) {
             // An error means that the connection has ended: there is nothing left to read.
             drop(client.status());
@@ -82,7 +83,7 @@ impl PoolConnections {
     /// Replaces a connection that is closed for good.
     fn replace(&self, index: usize) {
         match connect(&self.socket) {
-            Ok(client) => *self.connections[index].lock() = client,
+            Ok(client) => *self.connections[index].client.lock() = client,
             Err(error) => tracing::warn!(%error, "cannot reconnect to the pool"),
         }
     }
@@ -115,12 +116,6 @@ impl Drop for RunningJob {
     }
 }
 
-impl PoolConnection {
-    fn lock(&self) -> MutexGuard<'_, Client> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// Connects without busy polling: the reading thread sleeps while it waits.
 pub(super) fn connect(socket: &Path) -> Result<Client, ClientError> {
     Client::builder().socket(socket).spin(Duration::ZERO).connect()
@@ -146,13 +141,9 @@ impl HangUp {
         OnDrop(self.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, RequestState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Attaches the request's job. If the client has hung up already, the job is cancelled.
     fn attach(&self, job: Canceller) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         if state.is_gone {
             job.cancel();
         } else {
@@ -162,14 +153,14 @@ impl HangUp {
 
     /// The job has its verdict, so there is nothing to cancel.
     fn detach(&self) {
-        self.lock().job = None;
+        self.0.lock().job = None;
     }
 }
 
 impl Drop for OnDrop {
     fn drop(&mut self) {
         let job = {
-            let mut state = self.0.lock();
+            let mut state = self.0.0.lock();
             state.is_gone = true;
             state.job.take()
         };

@@ -3,11 +3,11 @@
 //! Any client's request counts as proof. The gateway sends a probe of its own only if a client asks for
 //! readiness and there is no recent proof, so an idle model costs nothing.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use gridpool_client::{Client, Job, ModelInput};
 use gridpool_ipc::clock;
+use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::message::Priority;
 use gridpool_protocol::receipt::{AttemptOutcome, Receipt};
@@ -43,13 +43,9 @@ struct Run {
 }
 
 impl RecentRun {
-    fn lock(&self) -> MutexGuard<'_, LastRun> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether the model is ready: `file` is its SHA-256, `workers` have it. `None` if that is unknown.
     pub(super) fn check(&self, file: &str, workers: &[String]) -> Option<Result<(), String>> {
-        match &*self.lock() {
+        match &*self.0.lock() {
             LastRun::Succeeded(Run { when, worker, sha256 })
                 if when.elapsed() <= PROBE_STALE && sha256 == file && workers.contains(worker) =>
             {
@@ -66,7 +62,7 @@ impl RecentRun {
         let Some(attempt) = answered.next_back() else { return };
         let Some(report) = &attempt.infer else { return };
         let (worker, sha256) = (attempt.worker.clone(), report.sha256.clone());
-        *self.lock() = LastRun::Succeeded(Run { when: clock::now(), worker, sha256 });
+        *self.0.lock() = LastRun::Succeeded(Run { when: clock::now(), worker, sha256 });
     }
 
     /// Runs the model once over zeros.
@@ -78,7 +74,7 @@ impl RecentRun {
             }
             Err(why) => {
                 let why = format!("the last probe of the model `{}` failed: {why}", info.name);
-                *self.lock() = LastRun::Failed(clock::now(), why.clone());
+                *self.0.lock() = LastRun::Failed(clock::now(), why.clone());
                 Err(why)
             }
         }
@@ -172,13 +168,13 @@ pub(super) mod tests {
         let succeeded = |when| {
             LastRun::Succeeded(Run { when, worker: "cpu0#1".into(), sha256: sha256.clone() })
         };
-        *proof.lock() = succeeded(ago(PROBE_STALE - second));
+        *proof.0.lock() = succeeded(ago(PROBE_STALE - second));
         assert_eq!(check(), Some(Ok(())));
-        *proof.lock() = succeeded(ago(PROBE_STALE + second));
+        *proof.0.lock() = succeeded(ago(PROBE_STALE + second));
         assert_eq!(check(), None, "it is too old");
-        *proof.lock() = LastRun::Failed(clock::now(), "why".to_owned());
+        *proof.0.lock() = LastRun::Failed(clock::now(), "why".to_owned());
         assert_eq!(check(), Some(Err("why".to_owned())));
-        *proof.lock() = LastRun::Failed(ago(READY_RETRY + second), "why".to_owned());
+        *proof.0.lock() = LastRun::Failed(ago(READY_RETRY + second), "why".to_owned());
         assert_eq!(check(), None, "it may be tried again");
     }
 }

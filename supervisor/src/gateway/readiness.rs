@@ -2,12 +2,13 @@
 //! pool has models, one of them must have run too ([`probe`](super::probe)). Living processes and their
 //! own claims do not count.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use gridpool_client::{Client, ClientError, Job, JobError};
 use gridpool_ipc::clock;
+use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::message::Priority;
@@ -62,13 +63,9 @@ impl Readiness {
         Self { last: Mutex::new(GridProbe::Unknown), runs: AtomicU32::new(0) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, GridProbe> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Why the pool is not ready, if it is not.
     pub(super) fn check(&self) -> Result<(), String> {
-        match &*self.lock() {
+        match &*self.last.lock() {
             GridProbe::Unknown => Err("no job has come back from a device yet".to_owned()),
             GridProbe::Succeeded(when) if when.elapsed() <= READY_STALE => Ok(()),
             GridProbe::Succeeded(when) => {
@@ -80,7 +77,7 @@ impl Readiness {
 
     /// Why the connection to the pool is gone for good, if it is.
     pub(super) fn is_cut(&self) -> Option<String> {
-        match &*self.lock() {
+        match &*self.last.lock() {
             GridProbe::Cut(why) => Some(why.clone()),
             GridProbe::Unknown | GridProbe::Succeeded(_) | GridProbe::Failed(_) => None,
         }
@@ -98,7 +95,7 @@ impl Readiness {
             }
         };
         let (was_ready, is_ready_now) = (
-            matches!(*self.lock(), GridProbe::Succeeded(_)),
+            matches!(*self.last.lock(), GridProbe::Succeeded(_)),
             matches!(last, GridProbe::Succeeded(_)),
         );
         match &last {
@@ -113,7 +110,7 @@ impl Readiness {
             | GridProbe::Failed(_)
             | GridProbe::Cut(_) => {}
         }
-        *self.lock() = last;
+        *self.last.lock() = last;
         if is_ready_now { READY_EVERY } else { READY_RETRY }
     }
 }
@@ -242,7 +239,7 @@ mod tests {
     fn the_pool_is_ready_after_a_right_run_until_that_run_is_stale() {
         let readiness = Readiness::new();
         let is = |last| {
-            *readiness.lock() = last;
+            *readiness.last.lock() = last;
             readiness.check()
         };
         assert!(is(GridProbe::Unknown).unwrap_err().contains("no job has come back"));

@@ -11,9 +11,9 @@
 //! `last_inference` is left out: it is a time of day, and the gateway reads no such clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::receipt::{Attempt, AttemptOutcome, Receipt};
 use gridpool_protocol::tensor::model::InferReport;
 use serde_json::{Value, json};
@@ -100,10 +100,6 @@ pub(super) struct GatewayTimes {
 }
 
 impl Tally {
-    fn lock(&self) -> MutexGuard<'_, Sums> {
-        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts a request as in progress until the result is dropped.
     pub(super) fn enter(&self) -> InFlight<'_> {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
@@ -112,7 +108,7 @@ impl Tally {
 
     /// The totals.
     pub(super) fn numbers(&self) -> ModelTotals {
-        let sums = *self.lock();
+        let sums = *self.sums.lock();
         ModelTotals {
             successes: sums.success.count,
             failures: sums.fail.count,
@@ -129,7 +125,7 @@ impl Tally {
 
     /// Counts a request of `items` items or rows that got its result.
     pub(super) fn succeeded(&self, items: u64, receipt: &Receipt, spent: GatewayTimes) {
-        let mut sums = self.lock();
+        let mut sums = self.sums.lock();
         let answered = receipt.attempts.iter().filter(|a| a.outcome == AttemptOutcome::Ok);
         let mut service_us = 0;
         for attempt in answered {
@@ -146,11 +142,11 @@ impl Tally {
 
     /// Counts a request that failed after `total`.
     pub(super) fn failed(&self, total: Duration) {
-        self.lock().fail.add(total);
+        self.sums.lock().fail.add(total);
     }
 
     pub(super) fn row(&self, name: &str, version: &str) -> Value {
-        let sums = *self.lock();
+        let sums = *self.sums.lock();
         let none = Sum::default().document();
         json!({
             "name": name,

@@ -4,9 +4,10 @@
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, PoisonError};
 use std::time::Duration;
 
+use gridpool_ipc::mutex::Mutex;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -41,7 +42,7 @@ impl Queue {
 
     /// Takes a text, or counts its lines. Never waits for a reader.
     pub(super) fn put(&self, text: &[u8]) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.has_room_for(text) {
             state.bytes += text.len();
             state.texts.push_back(text.to_vec());
@@ -55,13 +56,13 @@ impl Queue {
     /// Waits until all texts are written, up to a timeout. Returns whether they are.
     pub(super) fn flush(&self, timeout: Duration) -> bool {
         let is_left = |state: &mut QueueState| state.is_writing || !state.is_empty();
-        let waited = self.changed.wait_timeout_while(self.lock(), timeout, is_left);
+        let waited = self.changed.wait_timeout_while(self.state.lock(), timeout, is_left);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     /// Writes all texts, for ever. `missing` makes the report of dropped lines.
     pub(super) fn serve(&self, mut out: impl Write, missing: impl Fn(u64) -> String) -> ! {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if let Some(count) = state.take_left_out() {
                 let text = missing(count).into_bytes();
@@ -77,16 +78,12 @@ impl Queue {
             drop(state);
             // The process goes on without a log once standard error is closed.
             drop(out.write_all(&text));
-            state = self.lock();
+            state = self.state.lock();
             state.is_writing = false;
             if state.is_empty() {
                 self.changed.notify_all();
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -177,7 +174,7 @@ mod tests {
             (0..count).for_each(|number| queue.put(format!("{number} {fill}\n").as_bytes()));
             assert!(!queue.flush(Duration::ZERO), "the lines are more than a pipe holds");
             {
-                let state = queue.lock();
+                let state = queue.state.lock();
                 assert!(state.texts.len() <= TEXTS_MAX && state.bytes <= BYTES_MAX);
             }
             let (mut seen, mut told) = (0, 0);
@@ -204,8 +201,8 @@ mod tests {
         let queue = Queue::new();
         queue.put(&vec![b'x'; BYTES_MAX + 1]);
         queue.put(b"died\n    next\n    stderr\n");
-        assert_eq!(queue.lock().take_left_out(), Some(4));
-        assert_eq!(queue.lock().take_left_out(), None);
+        assert_eq!(queue.state.lock().take_left_out(), Some(4));
+        assert_eq!(queue.state.lock().take_left_out(), None);
     }
 
     #[test]

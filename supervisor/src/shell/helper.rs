@@ -8,12 +8,13 @@ use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::Child;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender};
 use gridpool_core::action::{HelperAction, HelperEnd};
 use gridpool_core::event::{Helper, HelperEvent};
+use gridpool_ipc::mutex::Mutex;
 
 use super::lines::{Lines, Next};
 use super::pidfd::PidFd;
@@ -86,19 +87,15 @@ impl Processes {
         Ok(processes)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The number of the process, if there is one.
     pub(super) fn pid(&self) -> Option<u32> {
-        self.lock().process.as_ref().map(|process| process.pid)
+        self.state.lock().process.as_ref().map(|process| process.pid)
     }
 
     /// Performs an action of the core. Never blocks.
     pub(super) fn perform(&self, action: HelperAction) {
         let helper = self.helper;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match action {
             HelperAction::Start => {
                 state.is_doomed = false;
@@ -145,7 +142,7 @@ impl Processes {
                 Ok(status) => tracing::debug!(%status, "{helper} has ended"),
                 Err(error) => tracing::error!(%error, "waiting for {helper}"),
             }
-            self.lock().process = None;
+            self.state.lock().process = None;
             post(HelperEvent::Exited);
         }
     }
@@ -167,7 +164,7 @@ impl Processes {
                 return Err(error);
             }
         };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.is_doomed {
             own.kill(self.helper);
         }

@@ -43,12 +43,13 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use gridpool_ipc::clock;
+use gridpool_ipc::mutex::Mutex;
 use gridpool_ipc::spin;
 use gridpool_protocol::ids::{DeviceId, Role};
 use gridpool_protocol::status::Status;
@@ -343,7 +344,7 @@ impl Clone for Shell {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Core> {
         // The release build aborts on panic. In tests, the panic that poisoned the lock is in the log.
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        self.core.lock()
     }
 
     fn timestamp(&self) -> Timestamp {
@@ -376,7 +377,7 @@ impl Shared {
 
     /// The connection to the service manager, if there is one. The caller holds the core's lock.
     fn notifier(&self, _core: &Core) -> Option<MutexGuard<'_, Notifier>> {
-        Some(self.notifier.get()?.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(self.notifier.get()?.lock())
     }
 
     /// Tells the service manager of changes.

@@ -11,13 +11,14 @@ use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::time::Duration;
 
 use gridpool_core::HelperStatus;
 use gridpool_core::action::HelperAction;
 use gridpool_core::event::Helper;
 use gridpool_ipc::clock;
+use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::DeviceId;
 use gridpool_protocol::log::FORMAT_VARIABLE;
@@ -98,7 +99,7 @@ impl Monitor {
     /// Waits, at most `limit`, until the memory that a process held is free. The process has ended.
     pub(super) fn reclaimed(&self, device: DeviceId, pid: u32, limit: Duration) -> Reclaim {
         let key = (device, pid);
-        let mut state = self.inner.lock();
+        let mut state = self.inner.state.lock();
         if !self.inner.ask(&mut state, key) {
             return Reclaim::Unknown;
         }
@@ -128,7 +129,7 @@ impl Monitor {
     pub(super) fn status(&self, core: HelperStatus) -> (MonitorStatus, Vec<DeviceStatus>) {
         let pid = self.processes.pid().unwrap_or(0);
         let monitor = MonitorStatus { pid, up: core.is_up, restarts: core.restarts };
-        let state = self.inner.lock();
+        let state = self.inner.state.lock();
         let device = |device: &PoolDevice| {
             state.gauges.get(&device.id).cloned().unwrap_or_default().status(device)
         };
@@ -137,10 +138,6 @@ impl Monitor {
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Asks about a process; `false` if there is no monitor that could answer.
     fn ask(&self, state: &mut State, key: (DeviceId, u32)) -> bool {
         let (device, pid) = key;
@@ -200,7 +197,7 @@ impl Program for Watching {
         let (device, line) = self.inner.parse(line)?;
         if let Line::Beat {} = line {
             if let Some(questions) = self.questions.take() {
-                self.inner.lock().asks = Some(questions);
+                self.inner.state.lock().asks = Some(questions);
             }
             return Ok(true);
         }
@@ -211,7 +208,7 @@ impl Program for Watching {
     /// Ends the waits for its answers.
     fn on_lost(&mut self) {
         self.questions = None;
-        let mut state = self.inner.lock();
+        let mut state = self.inner.state.lock();
         state.asks = None;
         state.questions.clear();
         self.inner.changed.notify_all();

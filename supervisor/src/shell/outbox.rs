@@ -7,10 +7,11 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::thread;
 use std::time::Instant;
 
+use gridpool_ipc::mutex::Mutex;
 use gridpool_ipc::{clock, frame};
 use gridpool_protocol::ids::ClientId;
 use nix::errno::Errno;
@@ -77,7 +78,7 @@ impl Outbox {
     /// Sends a packed frame now, or when the client reads. Never blocks.
     pub(super) fn send(&self, bytes: Vec<u8>, arena: Option<Arc<ClientArena>>) {
         let client = self.shared.client;
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         if state.closed {
             return;
         }
@@ -113,7 +114,7 @@ impl Outbox {
 
     /// Waits until the client has read most of its messages. Returns `false` if the connection has ended.
     pub(super) fn wait_for_room(&self) -> bool {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         while !state.closed && state.bytes > OUTBOX_BYTES_LOW {
             state = self.shared.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -122,7 +123,7 @@ impl Outbox {
 
     /// Waits until every message is sent, the connection has ended, or the time is up.
     pub(super) fn flush(&self, until: Instant) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         while !state.closed && !state.waiting.is_empty() && !clock::until(until).is_zero() {
             let waited = self.shared.drained.wait_timeout(state, clock::until(until));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -131,15 +132,11 @@ impl Outbox {
 
     /// Ends the connection: its reader sees the end of the stream.
     pub(super) fn close(&self) {
-        self.shared.close(&mut self.shared.lock());
+        self.shared.close(&mut self.shared.state.lock());
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn close(&self, state: &mut State) {
         state.closed = true;
         state.waiting.clear();
@@ -158,7 +155,7 @@ impl Shared {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => tracing::error!(client = %self.client, %errno, "poll"),
             }
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             while let Some(message) = state.waiting.front_mut() {
                 match message.send_some(&self.socket) {
                     Ok(true) => {

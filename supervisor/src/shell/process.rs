@@ -4,8 +4,9 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
+use gridpool_ipc::mutex::Mutex;
 use gridpool_ipc::socket;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -21,7 +22,7 @@ static FOLDERS: Mutex<()> = Mutex::new(());
 /// While this is held, no thread of this process makes a folder for sockets, or a socket of a worker. A
 /// process that is about to end holds it to its end, and clears its folder away.
 pub fn lock_folders() -> MutexGuard<'static, ()> {
-    FOLDERS.lock().unwrap_or_else(PoisonError::into_inner)
+    FOLDERS.lock()
 }
 
 /// Raises the limit of descriptors to the most that the system allows: clients and arenas need them.

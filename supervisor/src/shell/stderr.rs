@@ -8,12 +8,13 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use gridpool_ipc::clock;
+use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::WorkerId;
 
 use crate::logging;
@@ -68,12 +69,8 @@ impl Stderr {
         if self.over.recv_timeout(REST_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
             tracing::debug!("standard error is not read to its end: the lines so far have to do");
         }
-        lock(&self.last).drain(..).collect()
+        self.last.lock().drain(..).collect()
     }
-}
-
-fn lock(last: &Mutex<VecDeque<String>>) -> MutexGuard<'_, VecDeque<String>> {
-    last.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Reader {
@@ -117,7 +114,7 @@ impl Reader {
             return;
         }
         {
-            let mut last = lock(&self.last);
+            let mut last = self.last.lock();
             if last.len() == LINES_KEPT {
                 last.pop_front();
             }

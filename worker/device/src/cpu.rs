@@ -4,10 +4,11 @@
 //! over a chunk of the batch. Kernel time is the sum over threads.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use gridpool_ipc::mutex::Mutex;
 use gridpool_kernels::part::{ItemSpan, Part};
 use gridpool_kernels::reference::{self, Evaluator};
 use gridpool_protocol::chaos::DeviceFault;
@@ -119,7 +120,7 @@ impl Device for CpuDevice {
         let spans = Self::spans(dispatch, cells_max);
         let next = AtomicUsize::new(0);
         let work_off = |thread: usize| {
-            let mut buffers = self.buffers[thread].lock().unwrap_or_else(PoisonError::into_inner);
+            let mut buffers = self.buffers[thread].lock();
             let mut done = Totals::of(dispatch);
             while let Some(span) = spans.get(next.fetch_add(1, Ordering::Relaxed)) {
                 buffers.run(dispatch, span, limits, &mut done)?;

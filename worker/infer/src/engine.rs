@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::tensor::TensorError;
@@ -156,10 +157,6 @@ impl Engine {
         Self { runtime, kind, models: Mutex::new(BTreeMap::new()), next: AtomicU64::new(1) }
     }
 
-    fn models(&self) -> MutexGuard<'_, BTreeMap<String, NamedModel>> {
-        self.models.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Like [`Engine::try_load`]. A model that cannot be loaded is listed as unavailable with the reason, unless
     /// a model of its name is served.
     ///
@@ -180,7 +177,7 @@ impl Engine {
         }
         let blank = self.blank(name, &failed.sha256, options);
         let info = ModelInfo { reason: failed.reason(), ..blank };
-        let mut models = self.models();
+        let mut models = self.models.lock();
         if !is_served(models.get(name)) {
             models.insert(name.to_owned(), NamedModel::Failed(Arc::new(info)));
         }
@@ -200,7 +197,7 @@ impl Engine {
         let without_file = |error| NotLoaded { error: Box::new(error), sha256: String::new() };
         check_model_name(name).map_err(|error| without_file(error.into()))?;
         let exists = || LoadError::Exists { name: name.to_owned() };
-        if is_served(self.models().get(name)) {
+        if is_served(self.models.lock().get(name)) {
             return Err(without_file(exists()));
         }
         let file = ModelFile::read(path).map_err(without_file)?;
@@ -208,7 +205,7 @@ impl Engine {
         let started = self.start(&file, options, &self.blank(name, &sha256, options));
         drop(file);
         let model = started.map_err(|error| NotLoaded { error: Box::new(error), sha256 })?;
-        let mut models = self.models();
+        let mut models = self.models.lock();
         // Another thread may have loaded a model of this name meanwhile.
         if is_served(models.get(name)) {
             drop(models);
@@ -264,7 +261,7 @@ impl Engine {
     /// # Errors
     /// [`RequestError::Unknown`] if there is no such model.
     pub fn begin_unload(&self, name: &str) -> Result<Unloading, RequestError> {
-        let gone = self.models().remove(name);
+        let gone = self.models.lock().remove(name);
         match gone {
             Some(NamedModel::Serving(model)) => {
                 model.refuse();
@@ -288,7 +285,7 @@ impl Engine {
             NamedModel::Serving(model) => (*model.info()).clone(),
             NamedModel::Failed(info) => (**info).clone(),
         };
-        self.models().values().map(info).collect()
+        self.models.lock().values().map(info).collect()
     }
 
     /// How many requests wait for a model.
@@ -338,7 +335,7 @@ impl Engine {
     }
 
     fn model(&self, name: &str) -> Result<Arc<Model>, RequestError> {
-        let slot = self.models().get(name).cloned();
+        let slot = self.models.lock().get(name).cloned();
         match slot {
             Some(NamedModel::Serving(model)) => Ok(model),
             Some(NamedModel::Failed(info)) => {
@@ -350,7 +347,7 @@ impl Engine {
     }
 
     fn unknown(&self, name: &str) -> RequestError {
-        let known = self.models().keys().cloned().collect();
+        let known = self.models.lock().keys().cloned().collect();
         RequestError::Unknown { name: name.to_owned(), known }
     }
 }

@@ -1,8 +1,8 @@
 //! One request from its acceptance to its answer. It collects the outputs of all its runs.
 
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::tensor::model::{InferReport, ModelInfo};
 use gridpool_protocol::tensor::{Tensor, TensorError, TensorLayout};
 
@@ -105,10 +105,6 @@ impl Job {
         Self { id, source, layout, arrangement, state: Mutex::new(state) }
     }
 
-    fn state(&self) -> MutexGuard<'_, JobState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The inputs of these rows for a run.
     pub(super) fn run_inputs(&self, rows: Option<Range<u64>>) -> RunInputs<'_> {
         let order = &self.arrangement.order;
@@ -117,12 +113,12 @@ impl Job {
 
     /// Whether it has its answer, so that none of its rows need to run.
     pub(super) fn is_over(&self) -> bool {
-        self.state().done.is_none()
+        self.state.lock().done.is_none()
     }
 
     /// Ends it without outputs, unless it has ended.
     pub(super) fn fail(&self, error: InferError) {
-        let done = self.state().done.take();
+        let done = self.state.lock().done.take();
         if let Some(done) = done {
             done(Err(error));
         }
@@ -130,7 +126,7 @@ impl Job {
 
     /// Drops `done` without calling it, because the request was not accepted.
     pub(super) fn forget(&self) {
-        drop(self.state().done.take());
+        drop(self.state.lock().done.take());
     }
 
     /// Takes a run's outputs for its `rows`, which start at row `at` of the run. Answers once all rows are
@@ -142,7 +138,7 @@ impl Job {
         rows: Option<Range<u64>>,
         at: u64,
     ) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.done.is_none() {
             return;
         }

@@ -1,9 +1,10 @@
 //! A served model: its queue, and a thread for each of its contexts.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
 use gridpool_ipc::clock;
+use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::tensor::TensorLayout;
 use gridpool_protocol::tensor::model::ModelInfo;
 use gridpool_protocol::tensor::options::{ModelOptions, check_contexts};
@@ -43,7 +44,7 @@ impl Ticket {
     /// waiting.
     pub fn cancel(&self) -> bool {
         let Some(shared) = self.shared.upgrade() else { return false };
-        let withdrawn = shared.queue().waiting.withdraw(|job| job.id == self.id);
+        let withdrawn = shared.queue.lock().waiting.withdraw(|job| job.id == self.id);
         withdrawn.iter().for_each(|job| job.fail(InferError::Cancelled));
         !withdrawn.is_empty()
     }
@@ -73,11 +74,7 @@ struct Queue {
     info: Arc<ModelInfo>,
 }
 
-impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Shared {}
 
 impl Model {
     /// Serves a model with these contexts, a thread for each.
@@ -109,7 +106,7 @@ impl Model {
         };
         let made = Resources { loaded: Some(loaded), threads: Vec::new() };
         let model = Self { shared: Arc::new(shared), made: Mutex::new(made) };
-        let started = model.spawn(&mut model.made().threads, contexts);
+        let started = model.spawn(&mut model.made.lock().threads, contexts);
         match started {
             Ok(()) => Ok(model),
             Err(error) => {
@@ -117,10 +114,6 @@ impl Model {
                 Err(error)
             }
         }
-    }
-
-    fn made(&self) -> MutexGuard<'_, Resources> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives each context a thread that owns it.
@@ -131,12 +124,12 @@ impl Model {
     ) -> Result<(), LoadError> {
         for context in contexts {
             let shared = Arc::clone(&self.shared);
-            self.shared.queue().contexts += 1;
+            self.shared.queue.lock().contexts += 1;
             let thread = thread::Builder::new().name("context".to_owned());
             match thread.spawn(move || serve(&shared, context)) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
-                    self.shared.queue().contexts -= 1;
+                    self.shared.queue.lock().contexts -= 1;
                     return Err(LoadError::Thread(error));
                 }
             }
@@ -145,7 +138,7 @@ impl Model {
     }
 
     pub(super) fn info(&self) -> Arc<ModelInfo> {
-        Arc::clone(&self.shared.queue().info)
+        Arc::clone(&self.shared.queue.lock().info)
     }
 
     /// Which of a request's tensors is which input of the model.
@@ -156,7 +149,7 @@ impl Model {
     /// Puts a request into the queue. `None` if the model is being unloaded.
     pub(super) fn push(&self, entry: Entry<Arc<Job>>) -> Result<Option<Ticket>, QueueError> {
         let ticket = Ticket { id: entry.request.id, shared: Arc::downgrade(&self.shared) };
-        let mut queue = self.shared.queue();
+        let mut queue = self.shared.queue.lock();
         if queue.closed {
             return Ok(None);
         }
@@ -168,7 +161,7 @@ impl Model {
 
     /// How many requests wait.
     pub(super) fn waiting(&self) -> usize {
-        self.shared.queue().waiting.len()
+        self.shared.queue.lock().waiting.len()
     }
 
     /// Sets the number of contexts. It makes and warms new ones first, all or none. Surplus ones finish their
@@ -176,21 +169,21 @@ impl Model {
     pub(super) fn set_contexts(&self, count: u32) -> Result<Option<Arc<ModelInfo>>, LoadError> {
         check_contexts(count)?;
         // Locked until the end, so that no other thread changes the number meanwhile.
-        let mut made = self.made();
+        let mut made = self.made.lock();
         let Resources { loaded: Some(loaded), threads } = &mut *made else { return Ok(None) };
-        let wanted = self.shared.queue().wanted;
+        let wanted = self.shared.queue.lock().wanted;
         if count > wanted {
             loaded.check_budget(count)?;
             let contexts = loaded.more_contexts(count - wanted)?;
             // Set before the threads start, because a thread ends if it finds itself surplus.
-            self.shared.queue().wanted = count;
+            self.shared.queue.lock().wanted = count;
             if let Err(error) = self.spawn(threads, contexts) {
-                self.shared.queue().wanted = wanted;
+                self.shared.queue.lock().wanted = wanted;
                 self.shared.changed.notify_all();
                 return Err(error);
             }
         }
-        let mut queue = self.shared.queue();
+        let mut queue = self.shared.queue.lock();
         queue.wanted = count;
         let device_bytes = loaded.device_bytes(count);
         queue.info = Arc::new(ModelInfo { contexts: count, device_bytes, ..(*queue.info).clone() });
@@ -206,14 +199,14 @@ impl Model {
 
     /// Takes no more requests. Does not wait for those in the queue.
     pub(super) fn refuse(&self) {
-        self.shared.queue().closed = true;
+        self.shared.queue.lock().closed = true;
         self.shared.changed.notify_all();
     }
 
     /// Takes no more requests, runs those that wait, ends the threads and frees the model's memory.
     pub(super) fn close(&self) {
         self.refuse();
-        let mut made = self.made();
+        let mut made = self.made.lock();
         for thread in made.threads.drain(..) {
             // A panic of a thread has been logged, and its requests were answered when they were dropped.
             drop(thread.join());
@@ -221,7 +214,7 @@ impl Model {
         // The session ends here: its contexts ended with their threads.
         drop(made.loaded.take());
         drop(made);
-        let rest = self.shared.queue().waiting.withdraw(|_| true);
+        let rest = self.shared.queue.lock().waiting.withdraw(|_| true);
         rest.iter().for_each(|job| job.fail(InferError::Cancelled));
     }
 }
@@ -235,7 +228,7 @@ impl Drop for Model {
 /// The body of a context's thread. It runs requests until this context is surplus or the model ends.
 fn serve(shared: &Shared, mut context: Context) {
     loop {
-        let mut queue = shared.queue();
+        let mut queue = shared.queue.lock();
         let (late, parts, info) = loop {
             if queue.contexts - queue.leaving > queue.wanted {
                 queue.leaving += 1;
@@ -243,7 +236,7 @@ fn serve(shared: &Shared, mut context: Context) {
                 // The notification may have been meant for a thread that stays.
                 shared.changed.notify_one();
                 drop(context);
-                let mut queue = shared.queue();
+                let mut queue = shared.queue.lock();
                 (queue.contexts, queue.leaving) = (queue.contexts - 1, queue.leaving - 1);
                 drop(queue);
                 shared.ended.notify_all();

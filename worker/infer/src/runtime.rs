@@ -1,8 +1,9 @@
 //! ONNX Runtime in this process: loaded once, with one thread pool for all its models.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use gridpool_ipc::mutex::Mutex;
 use ort::environment::{Environment, GlobalThreadPoolOptions};
 use ort::logging::LogLevel;
 
@@ -75,7 +76,7 @@ impl Runtime {
     pub fn open(library: &Path, threads: usize) -> Result<Self, LibraryError> {
         // The loader would search for a relative path beside the program.
         let path = std::path::absolute(library).unwrap_or_else(|_| library.to_owned());
-        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = LOADED.lock();
         if let Some(path) = loaded.clone() {
             return Err(LibraryError::Second { path });
         }

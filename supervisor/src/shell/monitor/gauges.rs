@@ -120,7 +120,7 @@ impl Inner {
             }
             return;
         };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Line::Reclaimed { pid, reclaimed, waited_ms, .. } = line {
             tracing::debug!(%device, pid, reclaimed, waited_ms, "memory of a dead process");
             // The thread that asked may have given up.

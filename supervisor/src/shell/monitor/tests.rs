@@ -37,7 +37,7 @@ struct Rules {
 
 impl Rules {
     fn tell(&self, event: Event) {
-        let mut core = self.core.lock().unwrap();
+        let mut core = self.core.lock();
         core.handle(Timestamp(self.began.elapsed()), event);
         while let Some(action) = core.poll_action() {
             if let Action::Helper(Helper::Monitor, action) = action {
@@ -54,7 +54,7 @@ impl Rules {
     /// Calls the core when it asks for that.
     fn keep_time(&self) {
         while !self.is_over.load(Ordering::Relaxed) {
-            let core = self.core.lock().unwrap();
+            let core = self.core.lock();
             let now = Timestamp(self.began.elapsed());
             let wait = core.poll_deadline().map_or(TIMEOUT, |at| at.since(now));
             drop(self.changed.wait_timeout(core, wait).unwrap());
@@ -121,14 +121,14 @@ impl Rig {
 
     /// Waits until what the core knows is so.
     fn until(&self, what: &str, is_so: impl Fn(HelperStatus) -> bool) {
-        let core = self.rules.core.lock().unwrap();
+        let core = self.rules.core.lock();
         let is_not = |core: &mut Core| !is_so(core.helper(Helper::Monitor));
         let waited = self.rules.changed.wait_timeout_while(core, TIMEOUT, is_not);
         assert!(!waited.unwrap().1.timed_out(), "{what}");
     }
 
     fn status(&self) -> (MonitorStatus, Vec<DeviceStatus>) {
-        let core = self.rules.core.lock().unwrap().helper(Helper::Monitor);
+        let core = self.rules.core.lock().helper(Helper::Monitor);
         self.monitor().status(core)
     }
 
@@ -296,7 +296,7 @@ fn it_is_asked_for_memory_and_its_answer_counts() {
     assert_eq!(rig.monitor().reclaimed(GPU, 73, TIMEOUT), Reclaim::Unknown);
     let other = DeviceId { kind: DeviceKind::Gpu, index: 4 };
     assert_eq!(rig.monitor().reclaimed(other, 71, TIMEOUT), Reclaim::Unknown);
-    assert!(rig.monitor().inner.lock().questions.is_empty());
+    assert!(rig.monitor().inner.state.lock().questions.is_empty());
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn who_asks_waits_for_no_monitor_that_does_not_answer_or_is_not_there() {
     silent.until("it is up", is_up);
     let limit = Duration::from_millis(5);
     assert_eq!(silent.monitor().reclaimed(GPU, 71, limit), Reclaim::Held);
-    assert!(silent.monitor().inner.lock().questions.is_empty());
+    assert!(silent.monitor().inner.state.lock().questions.is_empty());
     let not_up = rig(SLEEP);
     assert_eq!(not_up.monitor().reclaimed(GPU, 71, TIMEOUT), Reclaim::Unknown);
 }

@@ -2,9 +2,10 @@
 //! grids like those of ARC tasks.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use gridpool_bench::workload::Source;
+use gridpool_ipc::mutex::Mutex;
 use gridpool_kernels::known_answer;
 use gridpool_protocol::batch::{BatchError, Grid, GridBatch};
 use gridpool_protocol::bench::Workload;
@@ -48,8 +49,7 @@ impl Grids {
         items: u32,
     ) -> Result<Arc<GridBatch>, BatchError> {
         let key = (grids_per_item, first, items);
-        let lock = || self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(batch) = lock().get(&key) {
+        if let Some(batch) = self.made.lock().get(&key) {
             return Ok(Arc::clone(batch));
         }
         let mut batch = GridBatch::of_items(grids_per_item);
@@ -63,7 +63,7 @@ impl Grids {
         }
         let batch = Arc::new(batch);
         if items <= KEPT_ITEMS_MAX {
-            lock().insert(key, Arc::clone(&batch));
+            self.made.lock().insert(key, Arc::clone(&batch));
         }
         Ok(batch)
     }

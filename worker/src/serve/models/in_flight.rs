@@ -1,9 +1,10 @@
 //! The requests in flight at this worker, by attempt, so that a waiting one can be withdrawn.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use gridpool_infer::Ticket;
+use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::AttemptId;
 use gridpool_protocol::limits::JOIN_MAX;
 
@@ -30,18 +31,14 @@ pub(super) struct Answering<'a>(&'a InFlight);
 
 impl Drop for Answering<'_> {
     fn drop(&mut self) {
-        self.0.shared().answering -= 1;
+        self.0.shared.lock().answering -= 1;
     }
 }
 
 impl InFlight {
-    fn shared(&self) -> MutexGuard<'_, Requests> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a request. Returns whether there was capacity.
     pub(super) fn take(&self, attempt: AttemptId) -> bool {
-        let attempts = &mut self.shared().attempts;
+        let attempts = &mut self.shared.lock().attempts;
         let has_capacity = attempts.len() < IN_FLIGHT_MAX;
         if has_capacity {
             attempts.insert(attempt, None);
@@ -51,7 +48,7 @@ impl InFlight {
 
     /// Sets the ticket of a waiting request, unless it was answered meanwhile.
     pub(super) fn waits(&self, attempt: AttemptId, ticket: Ticket) {
-        if let Some(place) = self.shared().attempts.get_mut(&attempt) {
+        if let Some(place) = self.shared.lock().attempts.get_mut(&attempt) {
             *place = Some(ticket);
         }
     }
@@ -59,7 +56,7 @@ impl InFlight {
     /// Removes a request before it is answered, because the supervisor may send another one at once.
     #[must_use = "it is being answered as long as this lives"]
     pub(super) fn answers(&self, attempt: AttemptId) -> Answering<'_> {
-        let mut shared = self.shared();
+        let mut shared = self.shared.lock();
         shared.attempts.remove(&attempt);
         shared.answering += 1;
         drop(shared);
@@ -68,7 +65,7 @@ impl InFlight {
 
     /// Whether every request is answered.
     pub(super) fn is_empty(&self) -> bool {
-        let shared = self.shared();
+        let shared = self.shared.lock();
         shared.attempts.is_empty() && shared.answering == 0
     }
 
@@ -76,7 +73,7 @@ impl InFlight {
     pub(super) fn withdraw(&self, attempts: &[AttemptId]) {
         for attempt in attempts {
             // Without the lock: a request that is withdrawn is answered and removed here.
-            let ticket = self.shared().attempts.get(attempt).cloned().flatten();
+            let ticket = self.shared.lock().attempts.get(attempt).cloned().flatten();
             let waited = ticket.is_some_and(|ticket| ticket.cancel());
             let AttemptId { job, number } = attempt;
             tracing::debug!(%job, attempt = number, waited, "withdrawn");
@@ -100,7 +97,7 @@ mod tests {
         assert!(in_flight.take(attempt(1)));
         let answering = in_flight.answers(attempt(1));
         in_flight.waits(attempt(1), Ticket::default());
-        assert!(in_flight.shared().attempts.is_empty());
+        assert!(in_flight.shared.lock().attempts.is_empty());
         assert!(!in_flight.is_empty(), "its answer is not on its way");
         drop(answering);
         assert!(in_flight.is_empty());
