@@ -29,7 +29,7 @@ impl<O: 'static> Handle<O> {
         let Job { runnable, options } = job;
         let output_bytes = match options.output_bytes {
             Some(bytes) => bytes,
-            None => runnable.output_bytes(&**connection)?.unwrap_or(OUTPUT_BYTES_DEFAULT),
+            None => runnable.output_bytes(connection)?.unwrap_or(OUTPUT_BYTES_DEFAULT),
         };
         let job =
             AnyJob { runnable: Arc::<dyn Produces<O>>::clone(&runnable), options, output_bytes };
@@ -138,7 +138,7 @@ impl Claim {
         self.taken = true;
         let (receipt, bytes) = self.connection.take_answer(self.key)?;
         let Some(bytes) = bytes else {
-            runnable.has_failed(&*self.connection);
+            runnable.has_failed(&self.connection);
             return Ok(Answer::new(receipt, None));
         };
         Ok(Answer::new(receipt, Some(runnable.outputs(bytes)?)))

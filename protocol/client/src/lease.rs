@@ -10,6 +10,8 @@ use gridpool_ipc::arena::ArenaMap;
 use gridpool_protocol::ids::ArenaId;
 use gridpool_protocol::shared::{SharedMemory, SharedSlice};
 
+use super::wire::Wire;
+
 /// A mapped arena of one connection.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -19,23 +21,17 @@ pub(crate) struct Memory {
     pub(crate) map: ArenaMap,
 }
 
-/// Lends memory and takes it back.
-pub(crate) trait Lender: std::fmt::Debug + Send + Sync {
-    /// Takes memory back, and lends it again if it is `reusable`. May be called from any thread.
-    fn take_back(&self, memory: Memory, reusable: bool);
-}
-
 /// Memory on loan.
 #[derive(Debug)]
 pub(crate) struct Lease {
     /// `None` only in `drop`.
     memory: Option<Memory>,
-    lender: Weak<dyn Lender>,
+    lender: Weak<Wire>,
     spoiled: AtomicBool,
 }
 
 impl Lease {
-    pub(crate) fn new(memory: Memory, lender: Weak<dyn Lender>) -> Self {
+    pub(crate) fn new(memory: Memory, lender: Weak<Wire>) -> Self {
         Self { memory: Some(memory), lender, spoiled: AtomicBool::new(false) }
     }
 
@@ -50,8 +46,8 @@ impl Lease {
     }
 
     /// Whether it is on loan from `lender`.
-    pub(crate) fn is_from(&self, lender: *const ()) -> bool {
-        std::ptr::addr_eq(self.lender.as_ptr(), lender)
+    pub(crate) fn is_from(&self, lender: &Wire) -> bool {
+        std::ptr::eq(self.lender.as_ptr(), lender)
     }
 }
 

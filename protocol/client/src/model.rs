@@ -9,8 +9,8 @@ use gridpool_protocol::shared::SharedSlice;
 use gridpool_protocol::tensor::model::check_model_name;
 use gridpool_protocol::tensor::{TensorError, TensorLayout};
 
-use super::packed::PackedBatch;
-use super::runnable::{Models, Produces, Runnable};
+use super::connection::Connection;
+use super::runnable::{Produces, Runnable};
 use super::tensors::{ModelInput, TensorOutputs};
 use super::{ClientError, Job};
 
@@ -69,13 +69,9 @@ impl Runnable for OverTensors {
         self.layout.bytes()
     }
 
-    fn output_bytes(&self, models: &dyn Models) -> Result<Option<u64>, ClientError> {
+    fn output_bytes(&self, connection: &Connection) -> Result<Option<u64>, ClientError> {
         check_model_name(&self.model).map_err(|error| Refusal::Invalid(error.to_string()))?;
-        models.outputs_of(&self.model, self.layout.tensors())
-    }
-
-    fn loaded(&self) -> Option<&Arc<PackedBatch>> {
-        None
+        connection.outputs_of(&self.model, self.layout.tensors())
     }
 
     fn write_to(&self, memory: &SharedSlice<'_>) {
@@ -89,8 +85,8 @@ impl Runnable for OverTensors {
         TensorLayout::erase(output);
     }
 
-    fn has_failed(&self, models: &dyn Models) {
-        models.forget(&self.model);
+    fn has_failed(&self, connection: &Connection) {
+        connection.known.forget(&self.model);
     }
 }
 

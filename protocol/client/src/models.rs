@@ -8,7 +8,6 @@ use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 use gridpool_protocol::tensor::options::ModelPlan;
 
 use super::connection::Connection;
-use super::runnable::Models;
 use super::{Client, ClientError, granted};
 
 /// The longest time for a change of models. An unload waits for accepted requests, whose deadlines are at
@@ -81,10 +80,14 @@ impl Connection {
             Err(ClientError::unexpected(&message))
         }
     }
-}
 
-impl Models for Connection {
-    fn outputs_of(&self, model: &str, inputs: &[Tensor]) -> Result<Option<u64>, ClientError> {
+    /// The size of a model's packed outputs for these inputs, bytes; `None` if it is known only after the
+    /// run. Asks the pool once for each model and connection.
+    pub(super) fn outputs_of(
+        &self,
+        model: &str,
+        inputs: &[Tensor],
+    ) -> Result<Option<u64>, ClientError> {
         let epoch = self.wire.epoch();
         if let Some(bytes) = self.known.output_bytes(model, epoch, inputs) {
             return Ok(bytes);
@@ -95,9 +98,5 @@ impl Models for Connection {
         let bytes = info.output_bytes(inputs);
         self.known.note(epoch, info);
         Ok(bytes)
-    }
-
-    fn forget(&self, model: &str) {
-        self.known.forget(model);
     }
 }

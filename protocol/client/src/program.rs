@@ -10,8 +10,9 @@ use gridpool_protocol::output::{Bytes, OutputLayout, Outputs};
 use gridpool_protocol::program::Program;
 use gridpool_protocol::shared::SharedSlice;
 
+use super::connection::Connection;
 use super::packed::PackedBatch;
-use super::runnable::{Models, Produces, Runnable};
+use super::runnable::{Produces, Runnable};
 use super::source::Source;
 use super::{ClientError, Job, LoadedBatch};
 
@@ -78,7 +79,7 @@ impl Runnable for OverGrids {
         self.layout.bytes()
     }
 
-    fn output_bytes(&self, _models: &dyn Models) -> Result<Option<u64>, ClientError> {
+    fn output_bytes(&self, _connection: &Connection) -> Result<Option<u64>, ClientError> {
         Ok(Some(self.output_layout.bytes() as u64))
     }
 
@@ -92,11 +93,6 @@ impl Runnable for OverGrids {
     fn write_to(&self, memory: &SharedSlice<'_>) {
         self.source.write_to(self.layout, memory);
     }
-
-    /// Nothing to erase: a worker writes every byte of a result.
-    fn clear(&self, _output: &SharedSlice<'_>) {}
-
-    fn has_failed(&self, _models: &dyn Models) {}
 }
 
 impl Produces<Outputs> for OverGrids {

@@ -12,20 +12,10 @@ use gridpool_protocol::message::{
 };
 use gridpool_protocol::output::Bytes;
 use gridpool_protocol::shared::SharedSlice;
-use gridpool_protocol::tensor::Tensor;
 
 use super::ClientError;
+use super::connection::Connection;
 use super::packed::PackedBatch;
-
-/// What a kind of work may query from the connection that submits it.
-pub(super) trait Models {
-    /// The size of a model's packed outputs for these inputs, bytes; `None` if it is known only after the
-    /// run. The client queries the pool once for each model and connection.
-    fn outputs_of(&self, model: &str, inputs: &[Tensor]) -> Result<Option<u64>, ClientError>;
-
-    /// Forgets a model that gave no outputs. The pool may have replaced it since.
-    fn forget(&self, model: &str);
-}
 
 /// A work and its input, whatever the type of the result.
 pub(super) trait Runnable: Debug + Send + Sync {
@@ -42,19 +32,22 @@ pub(super) trait Runnable: Debug + Send + Sync {
     fn input_bytes(&self) -> usize;
 
     /// The largest size of the packed result, bytes; `None` if it is known only after the run.
-    fn output_bytes(&self, models: &dyn Models) -> Result<Option<u64>, ClientError>;
+    fn output_bytes(&self, connection: &Connection) -> Result<Option<u64>, ClientError>;
 
     /// The input, if it was loaded into shared memory before the job was submitted.
-    fn loaded(&self) -> Option<&Arc<PackedBatch>>;
+    fn loaded(&self) -> Option<&Arc<PackedBatch>> {
+        None
+    }
 
     /// Copies the packed input to the start of `memory`, which is large enough.
     fn write_to(&self, memory: &SharedSlice<'_>);
 
-    /// Erases an older result in `output`, so that it cannot be taken for the new one.
-    fn clear(&self, output: &SharedSlice<'_>);
+    /// Erases an older result in `output`, so that it cannot be taken for the new one. Without need if a
+    /// worker writes every byte of a result.
+    fn clear(&self, _output: &SharedSlice<'_>) {}
 
     /// Notes that the verdict was not OK.
-    fn has_failed(&self, models: &dyn Models);
+    fn has_failed(&self, _connection: &Connection) {}
 }
 
 /// A [`Runnable`] whose result is an `O`.

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use gridpool_ipc::arena::ArenaMap;
 use gridpool_ipc::mutex::Mutex;
@@ -14,10 +14,12 @@ use gridpool_protocol::ids::ArenaId;
 use gridpool_protocol::message::ClientMessage;
 
 use super::{ClientError, link};
-use crate::lease::{Lease, Lender, Memory};
+use crate::lease::{Lease, Memory};
 
 /// Free arenas to keep, since workers have registered them already. A client may have as many jobs by default.
 const FREE_ARENAS_MAX: usize = 64;
+/// Any job may use a free arena of up to four times this size, bytes.
+const SMALL_ARENA_BYTES: u64 = 1 << 16;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -114,13 +116,12 @@ impl Wire {
     }
 
     fn lend(self: &Arc<Self>, memory: Memory) -> Arc<Lease> {
-        let lender: Weak<dyn Lender> = Arc::<Self>::downgrade(self);
-        Arc::new(Lease::new(memory, lender))
+        Arc::new(Lease::new(memory, Arc::downgrade(self)))
     }
 
     /// Whether this has lent that memory.
-    pub(super) fn has_lent(self: &Arc<Self>, lease: &Lease) -> bool {
-        lease.is_from(Arc::as_ptr(self).cast())
+    pub(super) fn has_lent(&self, lease: &Lease) -> bool {
+        lease.is_from(self)
     }
 
     /// Returns all free arenas to the pool. Returns whether there were any.
@@ -131,13 +132,9 @@ impl Wire {
         }
         !free.is_empty()
     }
-}
 
-/// Any job may use a free arena of up to four times this size, bytes.
-const SMALL_ARENA_BYTES: u64 = 1 << 16;
-
-impl Lender for Wire {
-    fn take_back(&self, memory: Memory, reusable: bool) {
+    /// Takes memory back, and lends it again if it is `reusable`. May be called from any thread.
+    pub(super) fn take_back(&self, memory: Memory, reusable: bool) {
         let mut inner = self.inner.lock();
         if memory.epoch != inner.epoch {
             return;
