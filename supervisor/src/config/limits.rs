@@ -44,77 +44,56 @@ enum Field {
     Time(fn(&mut PoolConfig) -> &mut Duration),
 }
 
-const fn bytes(
-    name: &'static str,
-    field: fn(&mut PoolConfig) -> &mut u64,
-    bounds: RangeInclusive<u64>,
-) -> Limit {
-    Limit { name, field: Field::Bytes(field), bounds }
+/// The limits: the kind of each, its field, which has its name, and its bounds.
+macro_rules! limits {
+    ($($kind:ident $field:ident $bounds:expr;)*) => {
+        const LIMITS: &[Limit] = &[$(Limit {
+            name: stringify!($field),
+            field: Field::$kind(|config| &mut config.$field),
+            bounds: $bounds,
+        }),*];
+    };
 }
 
-const fn count(
-    name: &'static str,
-    field: fn(&mut PoolConfig) -> &mut u32,
-    bounds: RangeInclusive<u64>,
-) -> Limit {
-    Limit { name, field: Field::Count(field), bounds }
+limits! {
+    Size queue_jobs_max 1..=1_000_000;
+    Bytes queue_bytes_max 1 << 20..=64 << 30;
+    Size client_jobs_max 1..=1_000_000;
+    Count attempts_max 1..=1_000;
+    Count poison_deaths 1..=1_000;
+    Size denylist_max 1..=1_000_000;
+    Size verdicts_kept 0..=10_000_000;
+    Count restart_limit 1..=1_000;
+    Time restart_window 1_000..=DAY_MS;
+    Count start_failures_max 1..=1_000;
+    Time backoff_min 1..=HOUR_MS;
+    Time backoff_max 1..=HOUR_MS;
+    Count standbys 0..=4;
+    Time probe_min 10..=DAY_MS;
+    Time probe_max 10..=DAY_MS;
+    Time incident_window 0..=HOUR_MS;
+    Time incident_repeat_window 0..=DAY_MS;
+    Time reclaim_timeout 0..=HOUR_MS;
+    Time ready_timeout 100..=HOUR_MS;
+    Time heartbeat_suspect HEARTBEAT_MS_MIN..=HOUR_MS;
+    Time heartbeat_kill HEARTBEAT_MS_MIN..=HOUR_MS;
+    Time cancel_grace 0..=HOUR_MS;
+    Time kill_timeout 10..=HOUR_MS;
+    Time drain_timeout 0..=DAY_MS;
+    Bytes shard_cost_min 1..=1 << 40;
+    Count shards_per_device 1..=64;
+    Bytes feed_cost_max 0..=1 << 40;
+    Time feed_timeout 1..=HOUR_MS;
+    Count infer_window 1..=INFER_WINDOW_MAX;
+    Time infer_cancel_grace 0..=HOUR_MS;
+    Time infer_ready_timeout 100..=DAY_MS;
+    Time command_timeout 1_000..=DAY_MS;
+    Bytes join_cost_max 0..=1 << 40;
+    Time known_answer_every 10..=DAY_MS;
+    Bytes worker_memory_growth_max 0..=1 << 50;
+    Count worker_descriptors_growth_max 0..=1_000_000;
+    Count spin_us 0..=SPIN_US_MAX;
 }
-
-const fn size(
-    name: &'static str,
-    field: fn(&mut PoolConfig) -> &mut usize,
-    bounds: RangeInclusive<u64>,
-) -> Limit {
-    Limit { name, field: Field::Size(field), bounds }
-}
-
-const fn time(
-    name: &'static str,
-    field: fn(&mut PoolConfig) -> &mut Duration,
-    bounds_ms: RangeInclusive<u64>,
-) -> Limit {
-    Limit { name, field: Field::Time(field), bounds: bounds_ms }
-}
-
-const LIMITS: &[Limit] = &[
-    size("queue_jobs_max", |c| &mut c.queue_jobs_max, 1..=1_000_000),
-    bytes("queue_bytes_max", |c| &mut c.queue_bytes_max, 1 << 20..=64 << 30),
-    size("client_jobs_max", |c| &mut c.client_jobs_max, 1..=1_000_000),
-    count("attempts_max", |c| &mut c.attempts_max, 1..=1_000),
-    count("poison_deaths", |c| &mut c.poison_deaths, 1..=1_000),
-    size("denylist_max", |c| &mut c.denylist_max, 1..=1_000_000),
-    size("verdicts_kept", |c| &mut c.verdicts_kept, 0..=10_000_000),
-    count("restart_limit", |c| &mut c.restart_limit, 1..=1_000),
-    time("restart_window", |c| &mut c.restart_window, 1_000..=DAY_MS),
-    count("start_failures_max", |c| &mut c.start_failures_max, 1..=1_000),
-    time("backoff_min", |c| &mut c.backoff_min, 1..=HOUR_MS),
-    time("backoff_max", |c| &mut c.backoff_max, 1..=HOUR_MS),
-    count("standbys", |c| &mut c.standbys, 0..=4),
-    time("probe_min", |c| &mut c.probe_min, 10..=DAY_MS),
-    time("probe_max", |c| &mut c.probe_max, 10..=DAY_MS),
-    time("incident_window", |c| &mut c.incident_window, 0..=HOUR_MS),
-    time("incident_repeat_window", |c| &mut c.incident_repeat_window, 0..=DAY_MS),
-    time("reclaim_timeout", |c| &mut c.reclaim_timeout, 0..=HOUR_MS),
-    time("ready_timeout", |c| &mut c.ready_timeout, 100..=HOUR_MS),
-    time("heartbeat_suspect", |c| &mut c.heartbeat_suspect, HEARTBEAT_MS_MIN..=HOUR_MS),
-    time("heartbeat_kill", |c| &mut c.heartbeat_kill, HEARTBEAT_MS_MIN..=HOUR_MS),
-    time("cancel_grace", |c| &mut c.cancel_grace, 0..=HOUR_MS),
-    time("kill_timeout", |c| &mut c.kill_timeout, 10..=HOUR_MS),
-    time("drain_timeout", |c| &mut c.drain_timeout, 0..=DAY_MS),
-    bytes("shard_cost_min", |c| &mut c.shard_cost_min, 1..=1 << 40),
-    count("shards_per_device", |c| &mut c.shards_per_device, 1..=64),
-    bytes("feed_cost_max", |c| &mut c.feed_cost_max, 0..=1 << 40),
-    time("feed_timeout", |c| &mut c.feed_timeout, 1..=HOUR_MS),
-    count("infer_window", |c| &mut c.infer_window, 1..=INFER_WINDOW_MAX),
-    time("infer_cancel_grace", |c| &mut c.infer_cancel_grace, 0..=HOUR_MS),
-    time("infer_ready_timeout", |c| &mut c.infer_ready_timeout, 100..=DAY_MS),
-    time("command_timeout", |c| &mut c.command_timeout, 1_000..=DAY_MS),
-    bytes("join_cost_max", |c| &mut c.join_cost_max, 0..=1 << 40),
-    time("known_answer_every", |c| &mut c.known_answer_every, 10..=DAY_MS),
-    bytes("worker_memory_growth_max", |c| &mut c.worker_memory_growth_max, 0..=1 << 50),
-    count("worker_descriptors_growth_max", |c| &mut c.worker_descriptors_growth_max, 0..=1_000_000),
-    count("spin_us", |c| &mut c.spin_us, 0..=SPIN_US_MAX),
-];
 
 /// A key of `[limits]`: the limit and the key's unit.
 #[derive(Clone, Copy)]

@@ -3,7 +3,7 @@
 
 use gridpool_client::{Job, Outputs};
 use gridpool_protocol::batch::{Grid, GridBatch};
-use gridpool_protocol::limits::COLOR_MAX;
+use gridpool_protocol::limits::{COLOR_MAX, DEADLINE_DEFAULT};
 use gridpool_protocol::output::{ItemError, ItemErrorCode, Output};
 use gridpool_protocol::program::{Kind, Program, Type};
 use gridpool_protocol::tensor::{DataType, Tensor};
@@ -42,10 +42,7 @@ pub(super) fn job(text: &str, request: &Request<'_>) -> Result<Job<Outputs>, Fai
     let batch = batch(request)?;
     let job = Job::program(program, batch).map_err(|error| Failure::bad(error.to_string()))?;
     let job = job.with_priority(request.priority).refuse_if_busy();
-    Ok(match request.deadline {
-        Some(deadline) => job.with_deadline(deadline),
-        None => job,
-    })
+    Ok(job.with_deadline(request.deadline.unwrap_or(DEADLINE_DEFAULT)))
 }
 
 /// Reads and checks the grids of a request.

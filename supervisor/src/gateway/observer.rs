@@ -104,8 +104,7 @@ impl Observer {
             };
             run_blocking(ask).await
         };
-        let late = |_| Failure::unavailable("the supervisor does not answer");
-        timeout(STATUS_TIMEOUT, asking).await.map_err(late)?
+        in_time(asking).await
     }
 
     /// The pool's metrics as of now. One query at a time.
@@ -119,8 +118,7 @@ impl Observer {
             };
             run_blocking(ask).await
         };
-        let late = |_| Failure::unavailable("the supervisor does not answer");
-        timeout(STATUS_TIMEOUT, asking).await.map_err(late)?
+        in_time(asking).await
     }
 
     /// The model of that name. If the path names a version, the model must have it.
@@ -162,4 +160,10 @@ impl Observer {
             )),
         })
     }
+}
+
+/// What the supervisor answers, if it does so in time.
+async fn in_time<T>(asking: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let late = |_| Failure::unavailable("the supervisor does not answer");
+    timeout(STATUS_TIMEOUT, asking).await.map_err(late)?
 }

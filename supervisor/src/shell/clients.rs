@@ -117,7 +117,7 @@ impl Connection {
         let frame = frame.ok_or_else(|| format!("no hello within {HANDSHAKE_TIMEOUT:?}"))?;
         match codec::decode(&frame.body) {
             Ok(ClientMessage::Hello { version: PROTOCOL_VERSION }) => {
-                self.tell(&ServerMessage::Welcome { version: PROTOCOL_VERSION });
+                self.outbox.tell(&ServerMessage::Welcome { version: PROTOCOL_VERSION });
                 Ok(())
             }
             Ok(ClientMessage::Hello { version }) => Err(format!(
@@ -206,7 +206,7 @@ impl Connection {
     /// Refuses an invalid submission.
     fn refuse(&self, key: JobKey, why: String) {
         let refusal = Refusal::Invalid(why);
-        self.tell(&ServerMessage::Refused { key, refusal });
+        self.outbox.tell(&ServerMessage::Refused { key, refusal });
     }
 
     /// Hands a valid job to the core.
@@ -258,7 +258,7 @@ impl Connection {
                 self.shared.lock().use_arena(id);
                 self.arenas.insert(id, arena);
             }
-            Err(refusal) => self.tell(&ServerMessage::Denied { request, refusal }),
+            Err(refusal) => self.outbox.tell(&ServerMessage::Denied { request, refusal }),
         }
     }
 
@@ -268,28 +268,18 @@ impl Connection {
     }
 
     fn reply(&self, request: u64, result: Result<String, Refusal>) {
-        self.tell(&match result {
+        self.outbox.tell(&match result {
             Ok(what) => ServerMessage::Granted { request, what },
             Err(refusal) => ServerMessage::Denied { request, refusal },
         });
     }
 
     fn say(&self, request: u64, reply: Reply) {
-        self.tell(&ServerMessage::Reply { request, reply });
-    }
-
-    fn tell(&self, message: &ServerMessage) {
-        match codec::encode(message) {
-            Ok(body) => self.outbox.send(frame::pack(&body, 0), None),
-            Err(error) => {
-                tracing::error!(client = %self.id, %error, "a message cannot be encoded");
-                self.outbox.close();
-            }
-        }
+        self.outbox.tell(&ServerMessage::Reply { request, reply });
     }
 
     fn say_closing(&self, reason: String) {
-        self.tell(&ServerMessage::Closing { reason });
+        self.outbox.tell(&ServerMessage::Closing { reason });
         self.outbox.close();
     }
 }

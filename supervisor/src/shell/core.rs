@@ -4,8 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gridpool_ipc::frame;
-use gridpool_protocol::codec;
 use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId, JobKey, WorkerId};
 use gridpool_protocol::message::{
     Assignment, Dispatch, Inline, ServerMessage, Submission, ToWorker,
@@ -110,7 +108,7 @@ impl Core {
             Action::Command { worker, number, command } => {
                 tracing::debug!(%worker, number, name = command.name(), "command about a model");
                 let message = ToWorker::Model { number, command };
-                self.with_link(worker, |link| link.command(&message));
+                self.with_link(worker, |link| link.send(&message));
             }
             Action::DeathReport(report) => {
                 self.reports.insert(report.worker, report);
@@ -160,11 +158,12 @@ impl Core {
                 shared.spawner.try_send(request).expect("the spawner takes every request");
             }
             Action::Stop { worker } if self.workers.contains_key(&worker) => {
-                self.with_link(worker, |link| link.stop());
+                self.with_link(worker, |link| link.send(&ToWorker::Stop));
             }
             Action::Stop { worker } => drop(self.doomed.insert(worker)),
             Action::Withdraw { worker, attempt } => {
-                self.with_link(worker, |link| link.withdraw(attempt));
+                let message = ToWorker::Cancel { attempts: vec![attempt] };
+                self.with_link(worker, |link| link.send(&message));
             }
         }
     }
@@ -271,13 +270,8 @@ impl Core {
 
     /// Sends a message to a client that is still there.
     pub(super) fn tell(&self, client: ClientId, message: &ServerMessage) {
-        let Some(outbox) = self.clients.get(&client) else { return };
-        match codec::encode(message) {
-            Ok(body) => outbox.send(frame::pack(&body, 0), None),
-            Err(error) => {
-                tracing::error!(%client, %error, "a message cannot be encoded");
-                outbox.close();
-            }
+        if let Some(outbox) = self.clients.get(&client) {
+            outbox.tell(message);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use gridpool_ipc::channel::{ChannelError, Sender};
 use gridpool_ipc::frame;
 use gridpool_protocol::codec;
-use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId};
+use gridpool_protocol::ids::{ArenaId, ClientId};
 use gridpool_protocol::message::{Lifeline, ToWorker};
 use gridpool_protocol::status::WorkerMemory;
 
@@ -122,21 +122,6 @@ impl Link {
         self.send(message)
     }
 
-    /// Withdraws an attempt: its answer is no longer needed.
-    pub(super) fn withdraw(&self, attempt: AttemptId) -> Result<(), LinkError> {
-        self.send(&ToWorker::Cancel { attempts: vec![attempt] })
-    }
-
-    /// Sends a command about a model.
-    pub(super) fn command(&self, message: &ToWorker) -> Result<(), LinkError> {
-        self.send(message)
-    }
-
-    /// Asks the worker to end.
-    pub(super) fn stop(&self) -> Result<(), LinkError> {
-        self.send(&ToWorker::Stop)
-    }
-
     /// An arena is gone: asks the worker to unmap it between jobs.
     pub(super) fn forget(&mut self, arena: ArenaId) -> Result<(), LinkError> {
         if self.arenas.remove(&arena).is_some() {
@@ -164,7 +149,7 @@ impl Link {
         self.send(&ToWorker::Forget { arenas })
     }
 
-    fn send(&self, message: &ToWorker) -> Result<(), LinkError> {
+    pub(super) fn send(&self, message: &ToWorker) -> Result<(), LinkError> {
         let channel = self.channel.as_ref();
         let channel = channel.ok_or_else(|| LinkError::stuck("it has not connected yet"))?;
         channel.send(message).map_err(|error| match error {
@@ -247,7 +232,7 @@ mod tests {
                 link.forget_next.insert(ArenaId(u64::MAX - id));
             }
             link.send_forget().unwrap();
-            link.stop().unwrap();
+            link.send(&ToWorker::Stop).unwrap();
             done.send(()).unwrap();
         });
         let timeout = Duration::from_secs(60);
@@ -291,10 +276,10 @@ mod tests {
             for at in 0..window as u64 {
                 let arenas = [ArenaId(2 * at), ArenaId(2 * at + 1)];
                 link.run(&infer, arenas.iter().map(|id| (id, &arena))).unwrap();
-                link.withdraw(attempt).unwrap();
+                link.send(&ToWorker::Cancel { attempts: vec![attempt] }).unwrap();
             }
             let message = ToWorker::Model { number: u64::MAX, command: ModelCommand::Load(plan) };
-            link.command(&message).unwrap();
+            link.send(&message).unwrap();
             for id in 0..ARENAS_PER_FORGET as u64 {
                 link.arenas.insert(ArenaId(u64::MAX - id), 1);
             }
@@ -303,7 +288,7 @@ mod tests {
             }
             link.forget_outstanding = false;
             link.send_forget().unwrap();
-            link.stop().unwrap();
+            link.send(&ToWorker::Stop).unwrap();
             done.send(()).unwrap();
         });
         sent.recv_timeout(Duration::from_secs(20)).expect("nothing blocks");

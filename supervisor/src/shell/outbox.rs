@@ -13,7 +13,9 @@ use std::time::Instant;
 
 use gridpool_ipc::mutex::Mutex;
 use gridpool_ipc::{clock, frame};
+use gridpool_protocol::codec;
 use gridpool_protocol::ids::ClientId;
+use gridpool_protocol::message::ServerMessage;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -73,6 +75,17 @@ impl Outbox {
     pub(super) fn new(client: ClientId, socket: UnixStream, bytes_high: Arc<AtomicU64>) -> Self {
         let (state, drained) = (Mutex::default(), Condvar::new());
         Self { shared: Arc::new(Shared { client, socket, state, drained, bytes_high }) }
+    }
+
+    /// Sends a message, as [`Self::send`] does.
+    pub(super) fn tell(&self, message: &ServerMessage) {
+        match codec::encode(message) {
+            Ok(body) => self.send(frame::pack(&body, 0), None),
+            Err(error) => {
+                tracing::error!(client = %self.shared.client, %error, "a message cannot be encoded");
+                self.close();
+            }
+        }
     }
 
     /// Sends a packed frame now, or when the client reads. Never blocks.

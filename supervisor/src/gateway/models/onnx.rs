@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use gridpool_client::{Job, ModelInput, OUTPUT_BYTES_DEFAULT, TensorOutputs};
+use gridpool_protocol::limits::DEADLINE_DEFAULT;
 use gridpool_protocol::tensor::model::{ModelInfo, ProviderNodes};
 use gridpool_protocol::tensor::{DataType, Tensor};
 use serde_json::{Value, json};
@@ -108,10 +109,7 @@ impl OnnxModel {
             .and_then(|inputs| Job::model(self.info.name.clone(), inputs));
         let job = job.map_err(|error| Failure::bad(error.to_string()))?;
         let job = job.with_output_bytes(room).with_priority(request.priority).refuse_if_busy();
-        Ok(match request.deadline {
-            Some(deadline) => job.with_deadline(deadline),
-            None => job,
-        })
+        Ok(job.with_deadline(request.deadline.unwrap_or(DEADLINE_DEFAULT)))
     }
 
     /// Bytes to reserve for the outputs. They must fit a response.
