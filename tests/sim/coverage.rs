@@ -150,7 +150,7 @@ pub(crate) const WANTED: &[&str] = &[
     "helper: lost",
     "helper: lost after it was told to end",
     "helper: never heard",
-    "helper: not wanted any more",
+    "helper: no longer wanted",
     "helper: silent",
     "helper: wanted",
     "kill: beside one that cannot be killed",

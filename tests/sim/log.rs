@@ -164,7 +164,7 @@ fn brief_action(action: &Action) -> String {
             format!("Dispatch {worker}{all}")
         }
         Action::Finish { client, job, key, receipt } => {
-            let client = client.map_or_else(|| "nobody".to_owned(), |client| client.to_string());
+            let client = client.map_or_else(|| "no client".to_owned(), |client| client.to_string());
             let (key, runs) = (key.0, receipt.attempts.len());
             format!(
                 "Finish {job} key {key} {} after {runs}: {} ({client})",

@@ -66,7 +66,7 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().expect("SIM_… variables are numbers"))
 }
 
-#[expect(clippy::print_stdout, reason = "asked for by the person who runs the test")]
+#[expect(clippy::print_stdout, reason = "the user of the test asked for it")]
 fn print_coverage(coverage: &Coverage, seeds: u64, events: u64) {
     if env::var_os("SIM_COVERAGE").is_some() {
         println!("{seeds} seeds, {events} events\n{coverage}");

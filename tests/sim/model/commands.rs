@@ -135,7 +135,7 @@ impl Model {
             let command = Command { number: None, what, edition, sent: now };
             let holder = self.models.holders.get_mut(&worker).expect("it was just listed");
             holder.command = Some(command);
-            let at = self.slot_of(worker).expect("a worker that is told something is there");
+            let at = self.slot_of(worker).expect("a worker with a command has a slot");
             self.slot_mut(at).is_changing = true;
         }
     }

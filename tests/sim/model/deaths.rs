@@ -81,7 +81,7 @@ impl Model {
     }
 
     /// Remembers a verdict for later death reports.
-    pub(super) fn notes_given(&mut self, id: JobId, key: JobKey, job: &Job, verdict: Verdict) {
+    pub(super) fn remember_verdict(&mut self, id: JobId, key: JobKey, job: &Job, verdict: Verdict) {
         let answered = |&&(_, outcome, _): &&(_, AttemptOutcome, _)| outcome == AttemptOutcome::Ok;
         let last = job.attempts.iter().rev().find(answered).map(|&(worker, ..)| worker);
         let (by, step) = (last.filter(|_| verdict == Verdict::Ok).map(WorkerId::name), self.steps);

@@ -55,9 +55,9 @@ impl Model {
             return;
         }
         match response(fault) {
-            Response::Halt => self.is_put_out(now, id, true, fault),
+            Response::Halt => self.goes_out(now, id, true, fault),
             Response::Nothing => self.coverage.hit("fault: means nothing"),
-            Response::Quarantine => self.is_put_out(now, id, false, fault),
+            Response::Quarantine => self.goes_out(now, id, false, fault),
             Response::Renew if follows => self.coverage.hit("fault: of a process that is gone"),
             Response::Renew => {
                 let facts = self.facts.get_mut(&id).expect("it was just found");
@@ -67,7 +67,7 @@ impl Model {
                     }
                     Some(ago) if ago <= self.config.incident_repeat_window => {
                         self.coverage.hit("fault: repeated");
-                        self.is_put_out(now, id, false, fault);
+                        self.goes_out(now, id, false, fault);
                     }
                     Some(_) | None => {
                         self.coverage.hit("fault: the first of its kind");
@@ -94,7 +94,7 @@ impl Model {
     }
 
     /// The worse fault counts.
-    fn is_put_out(&mut self, now: Timestamp, id: DeviceId, is_final: bool, fault: FaultCode) {
+    fn goes_out(&mut self, now: Timestamp, id: DeviceId, is_final: bool, fault: FaultCode) {
         for at in self.stations(id) {
             let device = self.devices.get_mut(&at).expect("devices stay");
             match &mut device.service {

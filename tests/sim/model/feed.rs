@@ -35,7 +35,7 @@ impl Model {
     }
 
     /// If a job has waited too long behind the worker's front dispatch, the worker must be killed.
-    pub(super) fn waits_no_longer(&mut self, now: Timestamp, worker: WorkerId) {
+    pub(super) fn kill_if_others_waited_too_long(&mut self, now: Timestamp, worker: WorkerId) {
         let Some(at) = self.slot_of(worker) else { return };
         if self.feed_timeout_of(at).is_none_or(|ends| ends > now) {
             return;

@@ -89,7 +89,7 @@ impl State {
 }
 
 impl Model {
-    pub(super) fn helper_says(&mut self, now: Timestamp, helper: Helper, event: &HelperEvent) {
+    pub(super) fn on_helper_event(&mut self, now: Timestamp, helper: Helper, event: &HelperEvent) {
         let state = self.helpers.all.get_mut(&helper).expect("all are known");
         let live = state.process.as_mut().filter(|process| process.killed.is_none());
         match event {
@@ -100,7 +100,7 @@ impl Model {
                 }
             }
             HelperEvent::Unwanted => {
-                self.coverage.hit("helper: not wanted any more");
+                self.coverage.hit("helper: no longer wanted");
                 state.is_wanted = false;
                 if let Some(process) = live.filter(|process| process.asked.is_none()) {
                     process.excused = Duration::ZERO;

@@ -253,7 +253,7 @@ impl Model {
         self.excuses_pause(now);
         self.notes_dying(now, event);
         match *event {
-            Event::Client(client, ref event) => self.client_says(now, client, event),
+            Event::Client(client, ref event) => self.on_client_event(now, client, event),
             Event::ContentHashed { job, content } => self.content_hashed(job, content),
             Event::DeviceFault { device, fault } => self.device_fault(now, device, fault),
             Event::DrainRequested => self.drain_requested(now),
@@ -262,10 +262,10 @@ impl Model {
                 self.leave(now);
             }
             Event::EndRequested => self.drain_requested(now),
-            Event::Helper(helper, ref event) => self.helper_says(now, helper, event),
+            Event::Helper(helper, ref event) => self.on_helper_event(now, helper, event),
             Event::StopRequested => self.stop_requested(now),
             Event::TimePassed => {}
-            Event::Worker(worker, ref event) => self.worker_says(now, worker, event),
+            Event::Worker(worker, ref event) => self.on_worker_event(now, worker, event),
         }
         self.commands_are_late(now);
         self.pass_time(now);
@@ -274,7 +274,7 @@ impl Model {
         self.services_are_reported(now);
     }
 
-    fn client_says(&mut self, now: Timestamp, client: ClientId, event: &ClientEvent) {
+    fn on_client_event(&mut self, now: Timestamp, client: ClientId, event: &ClientEvent) {
         match *event {
             ClientEvent::CancelRequested { key } => self.cancel_requested(now, client, key),
             ClientEvent::Connected => {
@@ -295,7 +295,7 @@ impl Model {
         }
     }
 
-    fn worker_says(&mut self, now: Timestamp, worker: WorkerId, event: &WorkerEvent) {
+    fn on_worker_event(&mut self, now: Timestamp, worker: WorkerId, event: &WorkerEvent) {
         match *event {
             WorkerEvent::Answered { attempt, ref result } => {
                 self.answered(now, worker, attempt, result);

@@ -105,13 +105,13 @@ impl Model {
                 | (Service::Quarantined { .. }, true) => {}
             }
         }
-        let is_hopeless = self.is_hopeless();
-        self.notes.misconfigured_due = is_hopeless && !self.notes.was_hopeless;
-        self.notes.was_hopeless = is_hopeless;
+        let is_misconfigured = self.is_misconfigured();
+        self.notes.misconfigured_due = is_misconfigured && !self.notes.was_hopeless;
+        self.notes.was_hopeless = is_misconfigured;
     }
 
     /// Whether no device has ever served programs, or may.
-    fn is_hopeless(&self) -> bool {
+    fn is_misconfigured(&self) -> bool {
         let grid = self.devices.iter().filter(|(at, _)| at.role == Role::Grid);
         { grid }.all(|(_, device)| {
             device.service != Service::Open && device.refused && !device.ever_ready

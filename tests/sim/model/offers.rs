@@ -15,7 +15,7 @@ use super::{Broken, Model, holds};
 
 /// The models that devices in service have or may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Hope {
+enum Availability {
     Nothing,
     /// A process that has not reported yet, or has not started.
     Later,
@@ -36,12 +36,12 @@ impl Slot {
 
 impl Device {
     /// Only the active worker counts: a standby helps no request while another serves.
-    fn hope(&self, request: &JobRequest) -> Hope {
+    fn availability(&self, request: &JobRequest) -> Availability {
         match self.slots.iter().find(|slot| slot.serves()) {
-            Some(slot) if slot.has_for(request) => Hope::Now,
-            Some(_) => Hope::Nothing,
-            None if self.slots.iter().any(Slot::may_get_one) => Hope::Later,
-            None => Hope::Nothing,
+            Some(slot) if slot.has_for(request) => Availability::Now,
+            Some(_) => Availability::Nothing,
+            None if self.slots.iter().any(Slot::may_get_one) => Availability::Later,
+            None => Availability::Nothing,
         }
     }
 }
@@ -79,10 +79,10 @@ impl Model {
             .map(|(&id, _)| id)
             .collect();
         for id in waiting {
-            match self.hope(id) {
-                Hope::Now => {}
-                Hope::Later => self.coverage.hit("model: may yet come"),
-                Hope::Nothing => {
+            match self.availability(id) {
+                Availability::Now => {}
+                Availability::Later => self.coverage.hit("model: may yet come"),
+                Availability::Nothing => {
                     let job = &self.jobs[&id];
                     self.coverage.hit(match (job.accepted == now, job.begun) {
                         (true, _) => "model: no worker has it",
@@ -95,11 +95,11 @@ impl Model {
         }
     }
 
-    fn hope(&self, id: JobId) -> Hope {
+    fn availability(&self, id: JobId) -> Availability {
         let job = &self.jobs[&id];
         let request = &job.request;
         let devices = self.open_devices(job.role());
-        devices.map(|device| device.hope(request)).max().unwrap_or(Hope::Nothing)
+        devices.map(|device| device.availability(request)).max().unwrap_or(Availability::Nothing)
     }
 
     /// Devices that are in service for a role.

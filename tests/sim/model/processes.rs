@@ -34,7 +34,7 @@ impl Model {
         reason: KillReason,
     ) -> Result<(), Broken> {
         // The model knows only now which devices are idle.
-        self.waits_no_longer(now, worker);
+        self.kill_if_others_waited_too_long(now, worker);
         let due = self.due.kills.remove(&worker);
         let rule = "a_worker_is_killed_if_and_only_if_a_rule_requires_it";
         let device = || format!("{worker}: {:?}", self.devices[&Station::of(worker)]);

@@ -79,7 +79,7 @@ impl Model {
             let device = self.devices.get_mut(&at.station).expect("devices stay");
             device.refused |= fault != Fault::Nobody;
             self.goes_out_of_service(now, at.station, is_final);
-            self.starts_are_called_off(now, at.station);
+            self.starts_are_cancelled(now, at.station);
         }
     }
 
@@ -138,7 +138,7 @@ impl Model {
     }
 
     /// The processes that are starting there end.
-    fn starts_are_called_off(&mut self, now: Timestamp, id: Station) {
+    fn starts_are_cancelled(&mut self, now: Timestamp, id: Station) {
         let numbers = 0..self.devices[&id].slots.len();
         for at in numbers.map(|number| SlotId { station: id, number }) {
             if matches!(self.slot(at).state, State::Starting { .. }) {

@@ -121,7 +121,7 @@ impl World {
         }
         if self.rng.chance(self.swarm.rates.late_messages) {
             let at = self.soon(now, 600).min(dies_at);
-            let event = self.any_word(worker);
+            let event = self.any_message(worker);
             self.tell(at, event);
         }
         let status =
@@ -159,7 +159,7 @@ impl World {
                 self.answer(now, late, worker, attempt);
             }
             let late = self.soon(now, 300);
-            let event = self.any_word(worker);
+            let event = self.any_message(worker);
             self.tell(late, event);
         }
         self.graves.push((worker, process.outstanding()));
@@ -231,7 +231,7 @@ impl World {
                 WorkerEvent::Answered { attempt, result: Ok(report()) },
             ));
         }
-        Some(self.any_word(worker))
+        Some(self.any_message(worker))
     }
 
     pub(super) fn any_death(&mut self) -> ExitStatus {
@@ -245,7 +245,7 @@ impl World {
         }
     }
 
-    fn any_word(&mut self, worker: WorkerId) -> Event {
+    fn any_message(&mut self, worker: WorkerId) -> Event {
         let lives = self.processes.contains_key(&worker);
         match self.rng.below(7) {
             0 => ready(worker),
