@@ -90,6 +90,18 @@ fn a_worker_that_exits_by_itself_costs_one_attempt() {
 }
 
 #[test]
+fn a_worker_that_hangs_up_and_lives_on_is_killed() {
+    let pool = stubs("first-hangs-up-on-a-job").start();
+    let grids = random_grids(37, 5);
+    let answer = answer(submit(&pool.client(), job(PROGRAM, &grids)));
+    is_right(&answer, PROGRAM, &grids);
+    let [first, second] = &*answer.receipt.attempts else { panic!("{:?}", answer.receipt) };
+    let words = "its worker was killed: it closed its channel and lived on";
+    assert_eq!((&*first.detail, first.outcome), (words, AttemptOutcome::WorkerDied));
+    assert_eq!((&*second.worker, second.outcome), ("cpu0#2", AttemptOutcome::Ok));
+}
+
+#[test]
 fn an_impossible_report_of_a_worker_breaks_the_protocol() {
     let pool = stubs("first-reports-no-number").start();
     let grids = random_grids(36, 5);
@@ -123,7 +135,7 @@ fn a_job_fails_when_the_device_has_refused_it_twice() {
 }
 
 #[test]
-fn a_device_whose_workers_always_die_of_the_first_job_is_quarantined() {
+fn a_device_whose_workers_always_die_of_the_first_job_is_put_out_of_service() {
     let pool = stubs("exits-on-a-job").limits("attempts_max = 100\n").start();
     let answer = answer(submit(&pool.client(), small_job(34)));
     assert_eq!(answer.verdict(), Verdict::DeviceLost, "{:?}", answer.receipt);

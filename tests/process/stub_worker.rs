@@ -52,7 +52,9 @@ fn main() -> ExitCode {
         }
         _ => {
             serve(&mut greeted(worker, build), worker, fault);
-            return ExitCode::SUCCESS;
+            if fault != "hangs-up-on-a-job" {
+                return ExitCode::SUCCESS;
+            }
         }
     }
     wait_for_ever()
@@ -75,7 +77,7 @@ fn serve((replies, requests): &mut Ends, worker: WorkerName, fault: &str) {
             dispatch.assignments.iter().for_each(each);
         };
         match fault {
-            "exits-on-a-job" => return,
+            "exits-on-a-job" | "hangs-up-on-a-job" => return,
             "floods" => return flood(),
             "answers-another-attempt" => {
                 let other = AttemptId { number: attempt.number + 1, ..attempt };

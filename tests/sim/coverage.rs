@@ -1,4 +1,4 @@
-//! The situations that the seeds have reached. A rule that is never tested proves nothing.
+//! What the seeds have reached. A rule that nothing ever puts to the test holds nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Coverage(BTreeMap<&'static str, u64>);
 
-/// What a run of some thousand seeds must reach.
+/// What a run of some hundred seeds must reach.
 pub(crate) const WANTED: &[&str] = &[
     "accept",
     "accept: same key again",
@@ -48,6 +48,7 @@ pub(crate) const WANTED: &[&str] = &[
     "change: no such model",
     "change: of a pool that drains",
     "change: too many",
+    "channel: closed after the exit",
     "client gone: before a job's content was known",
     "client gone: queued job",
     "client gone: running job",
@@ -150,10 +151,11 @@ pub(crate) const WANTED: &[&str] = &[
     "helper: lost",
     "helper: lost after it was told to end",
     "helper: never heard",
-    "helper: no longer wanted",
+    "helper: not wanted any more",
     "helper: silent",
     "helper: wanted",
     "kill: beside one that cannot be killed",
+    "kill: closed its channel and lived on",
     "kill: grace over",
     "kill: hang",
     "kill: it answers an unknown command",
@@ -306,7 +308,7 @@ impl Coverage {
         *self.0.entry(what).or_default() += 1;
     }
 
-    /// The situations that no seed reached.
+    /// What was never reached.
     pub(crate) fn missed(&self) -> Vec<&'static str> {
         WANTED.iter().copied().filter(|what| !self.0.contains_key(what)).collect()
     }

@@ -270,7 +270,7 @@ pub enum ClientEvent {
     },
     /// It has opened its connection.
     Connected,
-    /// Its connection has ended: no client waits for its jobs.
+    /// Its connection has ended: no client waits for its jobs any more.
     Gone,
     /// It asks to change the models, as an operator may.
     ModelsChangeRequested {
@@ -304,7 +304,7 @@ pub enum HelperEvent {
     },
     /// Its process could not be started.
     SpawnFailed,
-    /// It is no longer wanted.
+    /// It is not wanted any more.
     Unwanted,
     /// It is wanted from now on.
     Wanted,
@@ -326,6 +326,8 @@ pub enum WorkerEvent {
         /// What it has said about its end so far.
         last_words: Option<String>,
     },
+    /// It has closed its channel: it says no more, and hears nothing. It should end now.
+    ChannelClosed,
     /// It has carried out a command, or failed to.
     CommandEnded {
         /// The number of the command.

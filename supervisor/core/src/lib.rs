@@ -81,7 +81,7 @@ impl Core {
         self.excuse_pause(now);
         self.take_in(now, event);
         while let Some(worker) = self.models.late(now, self.command_timeout) {
-            self.pool.on_command_fault(now, worker, pool::kill::CommandFault::Late);
+            self.pool.on_breach(now, worker, pool::kill::Breach::LateCommand);
             self.forget_ended();
         }
         self.pool.advance(now);
@@ -200,14 +200,15 @@ impl Core {
                 match self.models.on_command_ended(worker, *number, result.clone()) {
                     Ok(note) => note.into_iter().for_each(|note| self.pool.act(Action::Note(note))),
                     Err(models::UnknownCommand) => {
-                        let how = pool::kill::CommandFault::Unknown(*number);
-                        self.pool.on_command_fault(now, worker, how);
+                        let how = pool::kill::Breach::UnknownCommand(*number);
+                        self.pool.on_breach(now, worker, how);
                         return self.forget_ended();
                     }
                 }
             }
             WorkerEvent::Answered { .. }
             | WorkerEvent::BeaconLost { .. }
+            | WorkerEvent::ChannelClosed
             | WorkerEvent::Exited(_)
             | WorkerEvent::Heard
             | WorkerEvent::Ready(_)

@@ -90,7 +90,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A pool over `devices`, without processes yet.
+    /// A pool over `devices`, none of which has a process yet.
     pub(crate) fn new(config: PoolConfig, policy: PolicyTable, devices: &[DeviceId]) -> Self {
         let roles = Roles::new(Role::ALL.into_iter().map(|role| (role, config.of(role))));
         Self {
@@ -132,6 +132,7 @@ impl Pool {
                 self.on_answered(now, worker, attempt, result);
             }
             WorkerEvent::BeaconLost { last_words } => self.on_beacon_lost(now, worker, last_words),
+            WorkerEvent::ChannelClosed => self.on_channel_closed(now, worker),
             WorkerEvent::CommandEnded { .. } => {
                 if let Some(index) = self.hear(now, worker) {
                     self.slots.process_mut(index).is_changing = false;
@@ -253,7 +254,7 @@ impl Pool {
         for slot in self.slots.iter_mut().filter(|slot| slot.role == role) {
             slot.rest();
             if slot.process().is_some_and(Process::is_starting) {
-                self.devices.at_mut(slot.device).service_mut(role).cancel_probe(now);
+                self.devices.at_mut(slot.device).service_mut(role).call_off(now);
             }
         }
         self.stop_workers(now, role);

@@ -9,7 +9,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Child;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use gridpool_ipc::channel::{ChannelError, Listener, Receiver};
 use gridpool_ipc::frame::{FrameError, FrameReader};
@@ -26,11 +25,6 @@ use super::death_report::{self, Death};
 use super::pidfd::PidFd;
 use super::stderr::Stderr;
 use gridpool_core::event::{Event, Exit, ExitStatus, WorkerEvent};
-
-/// How long a worker that has closed its channel may take to end by itself.
-const EXIT_GRACE: Duration = Duration::from_secs(1);
-/// The reason if it takes longer.
-const LIVED_ON: &str = "it closed its channel and lived on";
 
 /// The supervisor's handles on one worker process.
 pub(super) struct Reader {
@@ -66,16 +60,14 @@ impl Reader {
         if let Some(Rejection { why, .. }) = &rejection {
             last_words = LastWords { message: Some(why.clone()), ..LastWords::default() };
             signal(worker, &pidfd);
+        } else {
+            shared.post_worker(worker, WorkerEvent::ChannelClosed);
         }
-        // A worker without its beacon is already ending. That may take long; its cause stays the same.
-        let is_ending = shared.lock().workers.get(&worker).is_some_and(|link| link.is_ending);
-        let (status, lived_on) = reap(worker, &pidfd, &mut child);
-        let was_stuck = lived_on && !is_ending;
+        let status = reap(worker, &pidfd, &mut child);
         let mut core = shared.lock();
         let link = core.workers.remove(&worker);
         let ordered = link.as_ref().and_then(|link| link.ordered);
-        let stuck = was_stuck.then(|| LIVED_ON.to_owned());
-        let rejected = link.and_then(|link| link.rejected).or(stuck);
+        let rejected = link.and_then(|link| link.rejected);
         let status = match rejection {
             Some(Rejection { is_final: true, .. }) => ExitStatus::Incompatible,
             Some(Rejection { is_final: false, .. }) => ExitStatus::Rejected,
@@ -240,17 +232,12 @@ fn listen(
     }
 }
 
-/// Waits for the exit of the process and returns its status. The flag says that it lived on without its channel
-/// and was killed.
-fn reap(worker: WorkerId, pidfd: &PidFd, child: &mut Child) -> (ExitStatus, bool) {
-    let ended = pidfd.wait(Some(EXIT_GRACE)).unwrap_or(false);
-    if !ended {
-        signal(worker, pidfd);
-        if let Err(error) = pidfd.wait(None) {
-            tracing::error!(%worker, %error, "waiting on a pidfd");
-        }
+/// Waits for the exit of the process and returns its status.
+fn reap(worker: WorkerId, pidfd: &PidFd, child: &mut Child) -> ExitStatus {
+    if let Err(error) = pidfd.wait(None) {
+        tracing::error!(%worker, %error, "waiting on a pidfd");
     }
-    let status = match child.wait() {
+    match child.wait() {
         Ok(status) => match status.code() {
             Some(code) => ExitStatus::Code(code),
             None => ExitStatus::Signal(status.signal().unwrap_or(SIGKILL)),
@@ -259,8 +246,7 @@ fn reap(worker: WorkerId, pidfd: &PidFd, child: &mut Child) -> (ExitStatus, bool
             tracing::error!(%worker, %error, "waiting for a child");
             ExitStatus::Signal(SIGKILL)
         }
-    };
-    (status, !ended)
+    }
 }
 
 fn signal(worker: WorkerId, pidfd: &PidFd) {

@@ -1,4 +1,4 @@
-//! What clients ask for, and the replies.
+//! What clients ask for and what they are told.
 
 use gridpool_core::event::{JobRequest, Timestamp, Work};
 use gridpool_protocol::ids::{ClientId, JobId, JobKey};
@@ -8,7 +8,7 @@ use gridpool_protocol::receipt::{AttemptOutcome, Receipt, Verdict};
 use super::jobs::Job;
 use super::{Broken, Model, Phase, holds};
 
-/// The due reply to a submission.
+/// What a submission must be answered with.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Reply {
     Accept(ClientId, JobKey),
@@ -76,7 +76,7 @@ impl Model {
         self.due.reply = Some(Reply::Accept(client, key));
     }
 
-    /// The model itself counts the waiting jobs and the jobs of each client.
+    /// The model counts for itself what waits and what each client has.
     fn limit_reached(&mut self, client: ClientId, request: &JobRequest) -> Option<Refusal> {
         let role = request.work.role();
         if self.is_draining() {

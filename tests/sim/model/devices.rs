@@ -1,5 +1,6 @@
-//! A device with its slots, and the messages of its processes: READY, answers, the loss of a beacon, the
-//! end.
+//! A device with its slots, and what its processes say: READY, answers, the loss of a beacon, the end.
+
+use std::time::Duration;
 
 use gridpool_core::event::{Exit, ExitStatus, JobRequest, Timestamp};
 use gridpool_protocol::fault::FaultCode;
@@ -13,33 +14,36 @@ use super::quarantine::{Fault, Service};
 use super::slots::{Slot, SlotId, State, Station, Why};
 use super::{Model, Phase};
 
+/// How long a process may take to end once it has closed its channel.
+const EXIT_GRACE: Duration = Duration::from_secs(1);
+
 #[derive(Clone, Debug)]
 pub(super) struct Device {
     pub(super) service: Service,
     pub(super) slots: Vec<Slot>,
-    /// The generation of the latest process for this role.
+    /// Of the process that was started last for this role.
     pub(super) generation: u32,
     pub(super) ever_ready: bool,
     pub(super) start_failures: u32,
-    /// Deaths that count, since the last answer.
+    /// Deaths that count, since work was last done.
     pub(super) idle_deaths: Vec<Timestamp>,
-    /// Quarantines since the last answer.
+    /// How often it was taken out of service since work was last done.
     pub(super) probes: u32,
-    /// Whether it ever went out of service because no process became READY.
+    /// Whether it was ever put out of service for want of a process that is READY.
     pub(super) refused: bool,
 }
 
-/// Facts about a device that do not depend on a role.
+/// What is true of a device whatever the role.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
-    /// The generation of the latest process.
+    /// Of the process that was started last.
     pub(super) generation: u32,
     pub(super) incidents: Incidents,
     /// When it last lost a process, and which.
     pub(super) lost: Option<(Timestamp, WorkerId)>,
-    /// The driver's last report, and when it came.
+    /// What the driver said last, and when.
     pub(super) said: Option<(Timestamp, FaultCode)>,
-    /// The driver's report about a lost process, and that process.
+    /// What the driver said when a process was lost, and which process that was.
     pub(super) remarked: Option<(WorkerId, FaultCode)>,
 }
 
@@ -74,19 +78,19 @@ impl Device {
         self.slots.iter().any(Slot::is_unkillable)
     }
 
-    /// Whether it is out of service until an operator releases it.
+    /// Whether it is out of service until an operator says otherwise.
     pub(super) fn is_halted(&self) -> bool {
         self.service == Service::Quarantined { probe_at: None }
     }
 
-    /// Whether neither an old process nor its memory is left.
+    /// Whether nothing of an old process is left: neither itself nor the memory that it had.
     pub(super) fn is_empty(&self) -> bool {
         self.slots.iter().all(|slot| matches!(slot.state, State::Absent { .. }))
     }
 
-    /// Why no process may start in a slot, whatever the time: a device out of service starts none; an
-    /// unkillable process blocks all; the first process of a device waits until no other starts, ends or
-    /// still holds memory.
+    /// Why no process may start in a slot, whatever time it is: a device that is out of service starts
+    /// none; what cannot be killed stops all; the first process of a device waits until no other
+    /// starts, ends or leaves its memory behind.
     pub(super) fn held_back(&self, number: usize) -> Option<&'static str> {
         if self.service != Service::Open {
             return Some("spawn: the device is out of service");
@@ -123,7 +127,8 @@ impl Device {
         self.service == Service::Open && self.slots.iter().any(lives)
     }
 
-    /// Whether a job that failed elsewhere should wait for it: it has, or may have, the model.
+    /// Whether it is worth waiting for, to a job that failed elsewhere: it has what the job asks for, or
+    /// may have.
     pub(super) fn is_near(&self, request: &JobRequest) -> bool {
         let mut slots = self.slots.iter().enumerate();
         slots.any(|(number, slot)| match slot.state {
@@ -141,8 +146,7 @@ impl Device {
 }
 
 impl Model {
-    /// The slot of a live process, which counts as heard. Counts the message as stale if the process is
-    /// gone.
+    /// The slot of a process that is there, which is heard by this. Counts the message if it is not.
     pub(super) fn is_current(&mut self, now: Timestamp, worker: WorkerId) -> Option<SlotId> {
         let at = self.slot_of(worker);
         let current = at.filter(|&at| self.slot(at).has_process());
@@ -251,7 +255,7 @@ impl Model {
         }
     }
 
-    /// The process is ending, so the core kills it; its earlier messages may still come.
+    /// The process is ending, and so is killed; what it said before may still come.
     pub(super) fn beacon_lost(&mut self, now: Timestamp, worker: WorkerId) {
         let Some(at) = self.is_current(now, worker) else {
             self.coverage.hit("beacon: after the exit");
@@ -275,6 +279,16 @@ impl Model {
         self.kill(now, at, Why::Beacon);
     }
 
+    /// The process says no more, and has a moment to end by itself.
+    pub(super) fn channel_closed(&mut self, now: Timestamp, worker: WorkerId) {
+        let Some(at) = self.is_current(now, worker) else {
+            self.coverage.hit("channel: closed after the exit");
+            return;
+        };
+        let by = now.after(EXIT_GRACE);
+        self.slot_mut(at).end_by.get_or_insert(by);
+    }
+
     pub(super) fn spawn_failed(&mut self, now: Timestamp, worker: WorkerId, is_final: bool) {
         let Some(at) = self.is_current(now, worker) else { return };
         self.coverage.hit(if is_final {
@@ -286,7 +300,7 @@ impl Model {
         self.worker_ends(worker);
         self.died(now, at, Fault::Outside, is_final);
         if let State::Reclaiming { not_before, .. } = self.slot(at).state {
-            // No process ever had memory.
+            // There never was a process that had memory.
             self.slot_mut(at).state = State::Absent { not_before };
         }
     }
@@ -324,7 +338,7 @@ impl Model {
             State::Busy { outstanding } => (Some((outstanding, died)), by_itself),
             State::Killed { outstanding, why, .. } => match why {
                 Why::Beacon => (Some((outstanding, died)), by_itself),
-                Why::Command => {
+                Why::Channel | Why::Command => {
                     let loss = Loss::Died { evidence: false, from_outside: false };
                     (Some((outstanding, loss)), Fault::Worker)
                 }
@@ -342,7 +356,9 @@ impl Model {
                 match why {
                     Why::Beacon => (None, by_itself),
                     Why::FreeDevice(_) | Why::Leaving => (None, Fault::Nobody),
-                    Why::Command | Why::Driver { .. } | Why::Hang => (None, Fault::Worker),
+                    Why::Channel | Why::Command | Why::Driver { .. } | Why::Hang => {
+                        (None, Fault::Worker)
+                    }
                 }
             }
             State::Stopping { .. } => (None, Fault::Nobody),
@@ -372,7 +388,7 @@ impl Model {
         }
     }
 
-    /// The memory of a process is free, so the next may start.
+    /// The memory that a process had is back, so the next may start.
     pub(super) fn reclaimed(&mut self, worker: WorkerId) {
         let at = self.slot_of(worker);
         let Some(at) = at else {
@@ -395,7 +411,7 @@ impl Model {
         }
     }
 
-    /// Whether processes of a role end on purpose.
+    /// Whether processes of a role that end are not missed.
     pub(super) fn is_ending(&self, role: Role) -> bool {
         matches!(self.role(role).phase, Phase::Leaving | Phase::Left)
     }
@@ -406,7 +422,7 @@ impl Model {
     }
 }
 
-/// The fault that it named goes before its exit status.
+/// What it said itself goes before how it ended.
 fn is_evidence(exit: &Exit) -> bool {
     match exit.fault {
         Some(FaultCode::Cuda(700)) => return true, // an address of the job's

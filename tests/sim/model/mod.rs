@@ -1,21 +1,22 @@
 //! The rules, kept by a model that sees events and actions and never looks into the core.
 //!
-//! For every event the model computes what must follow at once: which verdicts, kills, stops, starts and
-//! replies. An action that is not due breaks a rule, and so does a due action that does not come. The core
-//! may choose two things: which waiting job goes to which idle worker, and which of the useful commands a
-//! worker gets next. Those choices have their own rules (`dispatch`, `fair`, `commands`); the first decides
-//! which workers are killed for the dispatch behind them (`feed`).
+//! For every event the model works out by itself what must follow at this very moment: which verdicts,
+//! which kills, stops and starts, what the client is told. An action that is not due breaks a rule, and
+//! so does a due action that does not come. The core may choose two things: which waiting job goes to
+//! which idle worker, and which command a worker gets next of those that bring it nearer to what it is to
+//! have. Those choices have rules of their own (`dispatch`, `fair`, `commands`); the first decides which
+//! workers are killed for what waits behind them (`feed`).
 //!
-//! One file per concern: `clients` requests and replies, `jobs` the life of a job, `verdicts` its end,
-//! `devices` the messages of processes, `slots` where they are and when they are killed, `quarantine` what
-//! their deaths mean for their device, `deaths` the reports of them, `faults` driver reports, `notes` the
-//! log, `outstanding` what a worker has not answered, `losses` what is lost with it, `moves` which attempts
-//! need not wait for its end, `bisection` which jobs are suspects, `denylist` which are refused, `writers`
-//! which processes may still write, `processes` starts, stops and kills, `dispatch` which job runs where,
-//! `sharing` with which others, `offers` which worker has its model, `models` the wanted models, `commands`
-//! how workers get them, `feed` how long a second dispatch waits, `fair` whose turn it is, `rest` roles
-//! without work, `leaving` how the pool ends, `helpers` the helper processes, `settled` what holds between
-//! events.
+//! One file per concern: `clients` what is said to clients, `jobs` what becomes of a job, `verdicts` its
+//! end, `devices` what processes say, `slots` where they are and when they are killed, `quarantine` what
+//! their deaths mean for their device, `deaths` what is told of them, `faults` what the driver says of it,
+//! `notes` what is told of devices, `outstanding` what a worker has not answered, `losses` what it takes with it,
+//! `moves` what need not wait for its end, `bisection` which jobs are suspect, `denylist` which are
+//! refused, `writers` which processes may still write, `processes` starts, stops and kills, `dispatch` which
+//! job runs where, `sharing` with which others, `offers` which worker has the model for it, `models` which
+//! models there are to be, `commands` how workers come to have them, `feed` what waits behind what and for
+//! how long, `fair` whose turn it is, `rest` what is done when there is nothing to do, `leaving` how the
+//! pool ends, `helpers` the helper processes, `settled` what holds between events.
 
 mod bisection;
 mod clients;
@@ -82,7 +83,7 @@ fn holds(rule: &'static str, ok: bool, detail: impl FnOnce() -> String) -> Resul
     if ok { Ok(()) } else { Err(Broken { rule, detail: detail() }) }
 }
 
-/// What the workers of a role do.
+/// What the workers of a role are there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Serving,
@@ -97,7 +98,7 @@ struct RoleModel {
     limits: RoleLimits,
     phase: Phase,
     fair: Fair,
-    /// Jobs that failed on a device and were ever retried.
+    /// Jobs that failed on a device and were tried again, ever.
     retries: u64,
     /// The most jobs that waited between two events, and the most inline bytes.
     jobs_high: u64,
@@ -105,12 +106,12 @@ struct RoleModel {
 }
 
 impl RoleModel {
-    /// Whether several attempts run at once.
+    /// Whether attempts run beside each other.
     fn is_concurrent(&self) -> bool {
         self.limits.concurrency.is_concurrent()
     }
 
-    /// Attempts that a worker may run at once; 1 for an exclusive one.
+    /// Attempts that a worker may have beside each other; none run beside each other on an exclusive one.
     fn attempts_max(&self) -> usize {
         match self.limits.concurrency {
             Concurrency::Concurrent { attempts_max } => attempts_max,
@@ -127,7 +128,7 @@ impl RoleModel {
     }
 }
 
-/// The actions that must come before the event is over.
+/// What must be done before the event is over.
 #[derive(Debug, Default)]
 struct Due {
     reply: Option<Reply>,
@@ -138,12 +139,12 @@ struct Due {
     stops: BTreeSet<WorkerId>,
     withdrawals: BTreeSet<(WorkerId, AttemptId)>,
     hashes: BTreeSet<JobId>,
-    /// The replies to operators: whether their request succeeded.
+    /// What operators are told: whether what they wanted is done.
     told: BTreeMap<(ClientId, u64), bool>,
     leave: bool,
 }
 
-/// The job of a key, and its verdict.
+/// What a key was used for, and what came of it.
 #[derive(Clone, Debug)]
 struct Remembered {
     job: JobId,
@@ -156,11 +157,11 @@ struct Remembered {
 pub(crate) struct Model {
     config: PoolConfig,
     roles: BTreeMap<Role, RoleModel>,
-    /// Once the pool drains: when it cuts off the jobs that are left.
+    /// When what is left is cut off, once the pool drains.
     drain_until: Option<Timestamp>,
-    /// Each device and role.
+    /// Each device as each role has it.
     devices: BTreeMap<Station, Device>,
-    /// Facts about each device.
+    /// What is the device's, whatever the role.
     facts: BTreeMap<DeviceId, Facts>,
     /// Live jobs.
     jobs: BTreeMap<JobId, Job>,
@@ -184,10 +185,10 @@ pub(crate) struct Model {
     given: BTreeMap<JobId, Given>,
     /// When the core last asked to be called.
     wakes: Option<Timestamp>,
-    /// The core is called later than it asked for: the supervisor was stopped, or starved.
+    /// It is called later than it asked for: the supervisor was stopped, or starved.
     late: bool,
     counters: Counters,
-    /// The counters when the pool was first told to drain or stop.
+    /// What was counted when the pool was first told to drain or stop.
     before_end: Option<Counters>,
     steps: u64,
     pub(crate) coverage: Coverage,
@@ -248,12 +249,12 @@ impl Model {
         self.roles.get_mut(&role).expect("roles stay")
     }
 
-    /// Computes what must follow from `event` at `now`.
+    /// Works out what must follow from `event` at `now`.
     pub(crate) fn expect(&mut self, now: Timestamp, event: &Event) {
         self.excuses_pause(now);
         self.notes_dying(now, event);
         match *event {
-            Event::Client(client, ref event) => self.on_client_event(now, client, event),
+            Event::Client(client, ref event) => self.client_says(now, client, event),
             Event::ContentHashed { job, content } => self.content_hashed(job, content),
             Event::DeviceFault { device, fault } => self.device_fault(now, device, fault),
             Event::DrainRequested => self.drain_requested(now),
@@ -262,10 +263,10 @@ impl Model {
                 self.leave(now);
             }
             Event::EndRequested => self.drain_requested(now),
-            Event::Helper(helper, ref event) => self.on_helper_event(now, helper, event),
+            Event::Helper(helper, ref event) => self.helper_says(now, helper, event),
             Event::StopRequested => self.stop_requested(now),
             Event::TimePassed => {}
-            Event::Worker(worker, ref event) => self.on_worker_event(now, worker, event),
+            Event::Worker(worker, ref event) => self.worker_says(now, worker, event),
         }
         self.commands_are_late(now);
         self.pass_time(now);
@@ -274,7 +275,7 @@ impl Model {
         self.services_are_reported(now);
     }
 
-    fn on_client_event(&mut self, now: Timestamp, client: ClientId, event: &ClientEvent) {
+    fn client_says(&mut self, now: Timestamp, client: ClientId, event: &ClientEvent) {
         match *event {
             ClientEvent::CancelRequested { key } => self.cancel_requested(now, client, key),
             ClientEvent::Connected => {
@@ -295,12 +296,13 @@ impl Model {
         }
     }
 
-    fn on_worker_event(&mut self, now: Timestamp, worker: WorkerId, event: &WorkerEvent) {
+    fn worker_says(&mut self, now: Timestamp, worker: WorkerId, event: &WorkerEvent) {
         match *event {
             WorkerEvent::Answered { attempt, ref result } => {
                 self.answered(now, worker, attempt, result);
             }
             WorkerEvent::BeaconLost { .. } => self.beacon_lost(now, worker),
+            WorkerEvent::ChannelClosed => self.channel_closed(now, worker),
             WorkerEvent::CommandEnded { number, ref result } => {
                 self.command_ended(now, worker, number, result.is_ok());
             }
@@ -315,7 +317,7 @@ impl Model {
         }
     }
 
-    /// After a pause, extends the timeouts of workers and helpers by its length and a little more.
+    /// After a pause, workers and helpers get that time back, and a little more to be heard in.
     fn excuses_pause(&mut self, now: Timestamp) {
         const PAUSE_MIN: Duration = Duration::from_millis(100);
         let gap = self.wakes.map_or(Duration::ZERO, |wakes| now.since(wakes));
@@ -331,8 +333,8 @@ impl Model {
         }
     }
 
-    /// Handles timeouts, in the order that decides ties: a job whose deadline passes as its worker is given
-    /// up is late.
+    /// What time alone brings, in the order that decides ties: a job that is late at the moment its
+    /// worker is given up is late.
     fn pass_time(&mut self, now: Timestamp) {
         self.jobs_are_late(now);
         for at in self.slot_ids() {
@@ -343,11 +345,11 @@ impl Model {
             self.jobs_have_no_model(now, role);
             self.drain_ends(now, role);
         }
-        // Not for a role that has just ended.
+        // Not for a role that has come to its end by this.
         self.processes_start(now);
     }
 
-    /// Checks one action against the rules.
+    /// Holds one action against the rules.
     pub(crate) fn check(&mut self, now: Timestamp, action: &Action) -> Result<(), Broken> {
         match *action {
             Action::Accept { client, key } => self.accepted(client, key),

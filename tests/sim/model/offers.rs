@@ -1,4 +1,4 @@
-//! Which worker has which model, and which jobs wait for a model that no worker has.
+//! Which worker has which model, and which jobs wait in vain for one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,35 +13,35 @@ use super::quarantine::Service;
 use super::slots::{Slot, SlotId, State};
 use super::{Broken, Model, holds};
 
-/// The models that devices in service have or may have.
+/// What may be hoped for of the devices in service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Availability {
+enum Hope {
     Nothing,
-    /// A process that has not reported yet, or has not started.
+    /// A process that has not said yet what it has, or is still to come.
     Later,
     Now,
 }
 
 impl Slot {
-    /// Whether its process has reported the request's model.
+    /// Whether its process has said that it has what the request asks for.
     pub(super) fn has_for(&self, request: &JobRequest) -> bool {
         request.work.model().is_none_or(|model| self.offers.contains(model))
     }
 
-    /// Whether a process that has not reported yet may come to serve here.
+    /// Whether a process may come to serve here that has not said yet what it has.
     fn may_get_one(&self) -> bool {
         !matches!(self.state, State::Unkillable { .. })
     }
 }
 
 impl Device {
-    /// Only the active worker counts: a standby helps no request while another serves.
-    fn availability(&self, request: &JobRequest) -> Availability {
+    /// Only the process that serves counts: a standby helps no request as long as another serves.
+    fn hope(&self, request: &JobRequest) -> Hope {
         match self.slots.iter().find(|slot| slot.serves()) {
-            Some(slot) if slot.has_for(request) => Availability::Now,
-            Some(_) => Availability::Nothing,
-            None if self.slots.iter().any(Slot::may_get_one) => Availability::Later,
-            None => Availability::Nothing,
+            Some(slot) if slot.has_for(request) => Hope::Now,
+            Some(_) => Hope::Nothing,
+            None if self.slots.iter().any(Slot::may_get_one) => Hope::Later,
+            None => Hope::Nothing,
         }
     }
 }
@@ -69,7 +69,8 @@ impl Model {
         self.slot_mut(at).offers.clone_from(models);
     }
 
-    /// A job whose model no device in service has or may have ends at once.
+    /// A job that waits for a model which no device in service has, or may yet turn out to have, is told so
+    /// at once.
     pub(super) fn jobs_have_no_model(&mut self, now: Timestamp, role: Role) {
         let asks = |job: &Job| job.role() == role && job.request.work.model().is_some();
         let waiting: Vec<_> = self
@@ -79,10 +80,10 @@ impl Model {
             .map(|(&id, _)| id)
             .collect();
         for id in waiting {
-            match self.availability(id) {
-                Availability::Now => {}
-                Availability::Later => self.coverage.hit("model: may yet come"),
-                Availability::Nothing => {
+            match self.hope(id) {
+                Hope::Now => {}
+                Hope::Later => self.coverage.hit("model: may yet come"),
+                Hope::Nothing => {
                     let job = &self.jobs[&id];
                     self.coverage.hit(match (job.accepted == now, job.begun) {
                         (true, _) => "model: no worker has it",
@@ -95,11 +96,11 @@ impl Model {
         }
     }
 
-    fn availability(&self, id: JobId) -> Availability {
+    fn hope(&self, id: JobId) -> Hope {
         let job = &self.jobs[&id];
         let request = &job.request;
         let devices = self.open_devices(job.role());
-        devices.map(|device| device.availability(request)).max().unwrap_or(Availability::Nothing)
+        devices.map(|device| device.hope(request)).max().unwrap_or(Hope::Nothing)
     }
 
     /// Devices that are in service for a role.
@@ -108,7 +109,7 @@ impl Model {
         own.map(|(_, device)| device).filter(|device| device.service == Service::Open)
     }
 
-    /// Whether a process that will serve a role has not reported yet, or probes its device.
+    /// Whether a process is to serve a role that has not said yet what it has, or probes its device.
     pub(super) fn awaits_workers(&self, role: Role) -> bool {
         let comes = |device: &Device| {
             let slots = &device.slots;
@@ -137,7 +138,7 @@ impl Model {
         })
     }
 
-    /// Notes which workers were skipped because they lack the model of the first attempt.
+    /// Notes which workers were passed over for want of the model that the lead of a launch asks for.
     pub(super) fn note_workers_without_the_model(
         &mut self,
         now: Timestamp,

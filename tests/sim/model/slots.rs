@@ -1,4 +1,4 @@
-//! A slot of a device and role: its one process, and what time alone does to that process.
+//! A slot of a device and role: the one process that it may hold, and what time alone does to that.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,11 +19,13 @@ use super::{Model, Phase};
 pub(super) enum Why {
     /// It is ending by itself.
     Beacon,
-    /// It failed a command.
+    /// It closed its channel and lived on.
+    Channel,
+    /// It did not do as it was told about its models.
     Command,
-    /// The driver reported a fault of its device; `true` if its job may be the cause.
+    /// The driver told of a fault of its device, which may be the doing of what it ran.
     Driver { evidence: bool },
-    /// To free its device.
+    /// For the sake of its device.
     FreeDevice(Freed),
     /// It was silent, or not READY in time.
     Hang,
@@ -31,18 +33,18 @@ pub(super) enum Why {
     Leaving,
 }
 
-/// Why a device is freed.
+/// What a device is freed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freed {
-    /// It went out of service for a fault of another process.
+    /// It was taken out of service for another's sake.
     DeviceOut,
     /// A job that it ran had its verdict already.
     Ended,
-    /// Others waited too long behind its dispatch.
+    /// Others waited behind what it ran for too long.
     OthersWait,
 }
 
-/// A device and a role.
+/// A device as one role has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Station {
     pub(super) role: Role,
@@ -55,7 +57,7 @@ impl Station {
     }
 }
 
-/// One slot of a device and role.
+/// Which slot of which device and role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SlotId {
     pub(super) station: Station,
@@ -74,7 +76,7 @@ impl SlotId {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// No process; the next may start from this time on, if the device's other processes allow it.
+    /// No process; the next may start from this moment on, if the others of the device let it.
     Absent {
         not_before: Timestamp,
     },
@@ -88,7 +90,7 @@ pub(super) enum State {
         why: Why,
     },
     Ready,
-    /// The process is gone, but its device memory is not free yet.
+    /// The process is gone, its device's memory is not back yet.
     Reclaiming {
         until: Timestamp,
         not_before: Timestamp,
@@ -114,14 +116,16 @@ impl Default for State {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slot {
     pub(super) state: State,
-    /// The generation of its latest process.
+    /// Of its latest process.
     pub(super) generation: u32,
-    /// How many processes it has had.
+    /// How many it had.
     pub(super) processes: u32,
     pub(super) heard: Timestamp,
-    /// The models that its process reported last.
+    /// When it must have ended, since it has closed its channel.
+    pub(super) end_by: Option<Timestamp>,
+    /// The models that its process has, as it last said.
     pub(super) offers: BTreeSet<Arc<str>>,
-    /// Its process is changing its models.
+    /// Its process changes its models.
     pub(super) is_changing: bool,
     pub(super) jobs_done: u64,
     pub(super) was_suspect: bool,
@@ -131,12 +135,12 @@ pub(super) struct Slot {
     pub(super) worked: bool,
     /// How many attempts it answered.
     pub(super) answered: u64,
-    /// Why it was killed, as the core reported.
+    /// Why it was killed, as the core said.
     pub(super) reason: Option<KillReason>,
-    /// Restarts that count, since the last answer.
+    /// Restarts that count, since work was last done.
     pub(super) restarts: u32,
-    /// When its process was started and killed, how long it took to start, and how long the last one took
-    /// to end.
+    /// When its process was started and killed, and how long it took to start; how long the one before
+    /// took to end.
     pub(super) started: Timestamp,
     pub(super) doomed: Option<Timestamp>,
     pub(super) took_start: Option<Duration>,
@@ -148,7 +152,7 @@ impl Slot {
         self.next_start().is_none()
     }
 
-    /// The earliest start of the next process, if it has none.
+    /// Before when the next process does not start, if it has none.
     pub(super) fn next_start(&self) -> Option<Timestamp> {
         match self.state {
             State::Absent { not_before } | State::Reclaiming { not_before, .. } => Some(not_before),
@@ -162,7 +166,7 @@ impl Slot {
         }
     }
 
-    /// Whether its process is the active worker.
+    /// Whether its process is the one of the device that takes jobs.
     pub(super) fn serves(&self) -> bool {
         matches!(self.state, State::Busy { .. } | State::Ready)
     }
@@ -171,7 +175,7 @@ impl Slot {
         matches!(self.state, State::Unkillable { .. })
     }
 
-    /// Its outstanding attempts.
+    /// What it was sent and has not answered.
     pub(super) fn outstanding(&self) -> &[Dispatch] {
         match &self.state {
             State::Busy { outstanding } | State::Killed { outstanding, .. } => &outstanding.0,
@@ -185,7 +189,7 @@ impl Slot {
         }
     }
 
-    /// The job of an outstanding attempt has its verdict.
+    /// The job of an attempt that it has not answered has its verdict.
     pub(super) fn frees(&mut self, attempt: AttemptId, at: Timestamp, outcome: AttemptOutcome) {
         if let State::Busy { outstanding } = &mut self.state {
             let own = outstanding.all().filter(|sent| sent.attempt == attempt);
@@ -193,9 +197,10 @@ impl Slot {
         }
     }
 
-    /// The supervisor did not run for `gap`: extends its timeouts.
+    /// The supervisor did not listen for `gap`: it is not late because of that.
     pub(super) fn excuse(&mut self, now: Timestamp, gap: Duration) {
         self.heard = now;
+        self.end_by = self.end_by.map(|at| at.after(gap));
         match &mut self.state {
             State::Killed { give_up_at: at, .. }
             | State::Reclaiming { until: at, .. }
@@ -220,7 +225,7 @@ impl Model {
         self.devices.get_mut(&at).expect("devices stay")
     }
 
-    /// Every slot, in the order in which the core handles them.
+    /// Every slot, in the order in which things happen to them.
     pub(super) fn slots(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
         let of = |(&station, all): (&Station, _)| {
             let all: &Vec<Slot> = all;
@@ -244,7 +249,7 @@ impl Model {
         WorkerId { device: at.device(), role: at.role(), generation: self.slot(at).generation }
     }
 
-    /// The slot of a process, until the next one takes it.
+    /// Where a process is or was, until the next one took its slot.
     pub(super) fn slot_of(&self, worker: WorkerId) -> Option<SlotId> {
         let mut slots = self.slots();
         let (at, _) = slots.find(|(at, slot)| {
@@ -253,12 +258,12 @@ impl Model {
         Some(at)
     }
 
-    /// Whether the pool replaces processes of a role.
+    /// Whether processes of a role that are gone are replaced.
     pub(super) fn is_working(&self, role: Role) -> bool {
         matches!(self.role(role).phase, Phase::Resting | Phase::Serving)
     }
 
-    /// Whether the pool starts processes of a role.
+    /// Whether processes of a role are started.
     pub(super) fn starts_workers(&self, role: Role) -> bool {
         self.is_working(role) && !self.has_nothing_to_do(role)
     }
@@ -267,28 +272,37 @@ impl Model {
     pub(super) fn slot_wakes_at(&self, at: SlotId) -> Option<Timestamp> {
         let (device, slot) = (&self.devices[&at.station], self.slot(at));
         let silent = slot.heard.after(self.config.heartbeat_kill);
+        let soon = |at: Timestamp| Some(slot.end_by.unwrap_or(at).min(at));
         match slot.state {
             State::Absent { not_before } => {
                 let may = self.starts_workers(at.role()) && device.held_back(at.number).is_none();
                 may.then_some(not_before)
             }
             State::Busy { ref outstanding } => {
-                Some(outstanding.free_at().unwrap_or(silent).min(silent))
+                soon(outstanding.free_at().unwrap_or(silent).min(silent))
             }
             State::Killed { give_up_at, .. } => Some(give_up_at),
-            State::Ready | State::Standby => Some(silent),
+            State::Ready | State::Standby => soon(silent),
             State::Reclaiming { until, .. } => Some(until),
-            State::Starting { by } | State::Stopping { by } => Some(by),
+            State::Starting { by } | State::Stopping { by } => soon(by),
             State::Unkillable { .. } => None,
         }
     }
 
-    /// Timeouts: kills, unkillable processes, and memory that is not freed. Starts come after all of these.
+    /// What is due because of the time: kills, givings-up, and memory that does not come back. Starts
+    /// come after all of these.
     pub(super) fn slot_is_due(&mut self, now: Timestamp, at: SlotId) {
         if self.slot_wakes_at(at).is_none_or(|due| due > now) {
             return;
         }
+        let lives_on = self.slot(at).end_by.is_some_and(|end_by| end_by <= now);
         match self.slot(at).state.clone() {
+            State::Busy { .. } | State::Ready | State::Standby | State::Starting { .. }
+                if lives_on =>
+            {
+                self.coverage.hit("kill: closed its channel and lived on");
+                self.kill(now, at, Why::Channel);
+            }
             State::Busy { outstanding } if outstanding.free_at().is_some_and(|due| due <= now) => {
                 let front = outstanding.front();
                 let is_late = self.due.verdicts.keys().any(|&job| front.has(job));
@@ -320,8 +334,8 @@ impl Model {
         }
     }
 
-    /// Fills every slot that is due, one after the other, if its siblings allow it; probes devices that are
-    /// due.
+    /// Every slot that is due and whose siblings let it has a process, one after the other; and a device
+    /// that is out of service is tried when that is due.
     pub(super) fn processes_start(&mut self, now: Timestamp) {
         for at in self.slot_ids() {
             if !self.starts_workers(at.role()) {
@@ -374,7 +388,7 @@ impl Model {
         self.due.spawns.insert(worker);
     }
 
-    /// SIGKILL. Attempts that may move are queued at once, and a standby takes over.
+    /// SIGKILL. What may run elsewhere at once does, and a standby takes over.
     pub(super) fn kill(&mut self, now: Timestamp, at: SlotId, why: Why) {
         let give_up_at = now.after(self.config.kill_timeout);
         let worker = self.worker(at);
@@ -385,7 +399,8 @@ impl Model {
         self.due.kills.insert(worker);
         self.loses(now, worker);
         self.worker_ends(worker);
-        if matches!(why, Why::Beacon | Why::Command | Why::Driver { .. } | Why::Hang) {
+        if matches!(why, Why::Beacon | Why::Channel | Why::Command | Why::Driver { .. } | Why::Hang)
+        {
             self.front_is_split(at);
         }
         if why != Why::Leaving {
@@ -394,7 +409,7 @@ impl Model {
         self.a_standby_takes_over(at.station);
     }
 
-    /// If no process serves the role on the device, the oldest standby takes over.
+    /// If no process serves the role on the device, the standby that was started first does from now on.
     pub(super) fn a_standby_takes_over(&mut self, id: Station) {
         if !self.is_working(id.role) {
             return;
@@ -420,7 +435,7 @@ impl Model {
                 self.coverage.hit("worker: unkillable after its beacon");
                 Loss::Died { evidence: false, from_outside: false }
             }
-            Why::Command => Loss::Died { evidence: false, from_outside: false },
+            Why::Channel | Why::Command => Loss::Died { evidence: false, from_outside: false },
             Why::Driver { evidence } => Loss::Died { evidence, from_outside: false },
             Why::FreeDevice(_) | Why::Leaving => Loss::Freed,
             Why::Hang => Loss::Hung { evidence: true },

@@ -20,6 +20,9 @@ use crate::config::PoolConfig;
 use crate::event::{Exit, Timestamp};
 use crate::policy::PolicyTable;
 
+/// How long a process that has closed its channel may take to end by itself.
+const EXIT_GRACE: Duration = Duration::from_secs(1);
+
 /// The end of a process, with all that decides the blame.
 struct Ending<'a> {
     worker: WorkerId,
@@ -83,14 +86,14 @@ impl<'a> Ending<'a> {
     fn blame(&self, has_suspects: bool) -> Blame {
         match self.cause {
             Some(KillCause::FreeDevice(_) | KillCause::Leaving) => Blame::Pool,
-            Some(KillCause::Command(_) | KillCause::Hang) | None
+            Some(KillCause::Breach(_) | KillCause::Hang) | None
                 if self.response == Response::Retry =>
             {
                 Blame::Outside
             }
             Some(
                 KillCause::Beacon
-                | KillCause::Command(_)
+                | KillCause::Breach(_)
                 | KillCause::DeviceFault(_)
                 | KillCause::Hang,
             )
@@ -143,6 +146,12 @@ impl Pool {
             None => "its worker ended".to_owned(),
         };
         self.kill_because(now, index, KillCause::Beacon, why);
+    }
+
+    /// A process says no more. It has a moment to end by itself.
+    pub(super) fn on_channel_closed(&mut self, now: Timestamp, worker: WorkerId) {
+        let Some(index) = self.hear(now, worker) else { return };
+        self.slots.process_mut(index).must_end_by(now.after(EXIT_GRACE));
     }
 
     pub(super) fn on_spawn_failed(

@@ -20,8 +20,8 @@ use crate::policy::PolicyTable;
 pub(super) enum KillCause {
     /// Its beacon was lost: it is ending by itself, and the cause is known when it has ended.
     Beacon,
-    /// It did not carry out a command.
-    Command(CommandFault),
+    /// It broke the protocol.
+    Breach(Breach),
     /// The driver reported this fault of its device: its jobs may have caused it.
     DeviceFault(FaultCode),
     /// To free the device: an attempt ran on after its job's verdict, others wait behind it while a device
@@ -33,13 +33,15 @@ pub(super) enum KillCause {
     Leaving,
 }
 
-/// How a worker failed a command.
+/// How a worker broke the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CommandFault {
+pub(crate) enum Breach {
+    /// It closed its channel and did not end.
+    ClosedChannel,
     /// It has not answered its command in time.
-    Late,
+    LateCommand,
     /// It has answered a command of this number, which it was not sent.
-    Unknown(u64),
+    UnknownCommand(u64),
 }
 
 /// Why a device is freed.
@@ -57,7 +59,7 @@ impl KillCause {
     /// What the loss counts as while the killed worker is not gone yet.
     pub(super) fn loss(self, policy: &PolicyTable) -> LossKind {
         match self {
-            Self::Beacon | Self::Command(_) => LossKind::Died { evidence: false },
+            Self::Beacon | Self::Breach(_) => LossKind::Died { evidence: false },
             Self::DeviceFault(fault) => LossKind::Died { evidence: fault.may_be_a_jobs_doing() },
             Self::FreeDevice(_) | Self::Leaving => LossKind::Freed,
             Self::Hang => {
@@ -75,10 +77,11 @@ impl KillCause {
     ) -> KillReason {
         match self {
             Self::Beacon => KillReason::BeaconLost,
-            Self::Command(CommandFault::Late) => {
+            Self::Breach(Breach::ClosedChannel) => KillReason::ClosedChannel,
+            Self::Breach(Breach::LateCommand) => {
                 KillReason::LateWithCommand { after: config.command_timeout }
             }
-            Self::Command(CommandFault::Unknown(number)) => KillReason::UnknownCommand { number },
+            Self::Breach(Breach::UnknownCommand(number)) => KillReason::UnknownCommand { number },
             Self::DeviceFault(fault) => KillReason::DeviceFault(fault),
             Self::FreeDevice(Freed::DeviceOut) => KillReason::DeviceOut,
             Self::FreeDevice(Freed::OthersWait) => KillReason::OthersWait,
@@ -101,7 +104,7 @@ impl KillCause {
     /// The fault that the worker was killed for, if it was its own.
     pub(super) fn own_fault(self, was_ready: bool) -> Option<FaultCode> {
         match self {
-            Self::Command(_) => Some(FaultCode::Rejected),
+            Self::Breach(_) => Some(FaultCode::Rejected),
             Self::Hang if was_ready => Some(FaultCode::Hang),
             Self::Hang => Some(FaultCode::NotReady),
             Self::Beacon | Self::DeviceFault(_) | Self::FreeDevice(_) | Self::Leaving => None,
@@ -153,11 +156,11 @@ impl Pool {
         sentence(cause, process.was_ready(), limits.ready_timeout, &self.config)
     }
 
-    /// A worker has failed a command.
-    pub(crate) fn on_command_fault(&mut self, now: Timestamp, worker: WorkerId, how: CommandFault) {
+    /// A worker has broken the protocol.
+    pub(crate) fn on_breach(&mut self, now: Timestamp, worker: WorkerId, how: Breach) {
         let Some(index) = self.slots.find(worker) else { return };
         if !self.slots.process(index).is_ending() {
-            self.kill(now, index, KillCause::Command(how));
+            self.kill(now, index, KillCause::Breach(how));
         }
     }
 }
@@ -171,7 +174,7 @@ pub(super) fn sentence(
 ) -> String {
     match cause {
         KillCause::Beacon => "its worker ended".to_owned(),
-        KillCause::Command(_) => {
+        KillCause::Breach(_) => {
             let reason = cause.reason(was_ready, ready_timeout, config);
             format!("its worker was killed: {reason}")
         }
@@ -200,6 +203,8 @@ pub enum KillReason {
     BeaconLost,
     /// It did not finish a cancelled job in time.
     Cancelled,
+    /// It closed its channel and did not end.
+    ClosedChannel,
     /// The driver reported this fault of its device.
     DeviceFault(FaultCode),
     /// Its device is out of service.
@@ -244,7 +249,7 @@ impl KillReason {
             Self::DeviceFault(_) => Some(RestartReason::DeviceFault),
             Self::DeviceOut => Some(RestartReason::DeviceOut),
             Self::Late => Some(RestartReason::Late),
-            Self::LateWithCommand { .. } | Self::UnknownCommand { .. } => {
+            Self::ClosedChannel | Self::LateWithCommand { .. } | Self::UnknownCommand { .. } => {
                 Some(RestartReason::Rejected)
             }
             Self::NotReady { .. } => Some(RestartReason::NotReady),
@@ -270,6 +275,7 @@ impl fmt::Display for KillReason {
         match self {
             Self::BeaconLost => f.write_str("its beacon is lost"),
             Self::Cancelled => f.write_str("its job was cancelled and ran on"),
+            Self::ClosedChannel => f.write_str("it closed its channel and lived on"),
             Self::DeviceFault(fault) => {
                 let meaning = fault.meaning();
                 write!(f, "the driver says {fault} ({}): {}", meaning.name, meaning.sentence)

@@ -61,6 +61,8 @@ pub(super) struct Process {
     pub(super) model_reports: u32,
     /// It is changing its models: its death would be no evidence against a job.
     pub(super) is_changing: bool,
+    /// It has closed its channel and must have ended by then.
+    end_by: Option<Timestamp>,
     started: Timestamp,
     introduced: Option<Introduced>,
     /// Whether it was ever the one that serves.
@@ -79,6 +81,7 @@ impl Process {
             models: BTreeSet::new(),
             model_reports: 0,
             is_changing: false,
+            end_by: None,
             started: now,
             introduced: None,
             served: false,
@@ -311,6 +314,16 @@ impl Process {
         self.stage = Stage::Ready { since: now };
     }
 
+    /// It has closed its channel.
+    pub(super) fn must_end_by(&mut self, at: Timestamp) {
+        self.end_by.get_or_insert(at);
+    }
+
+    /// Whether it should have ended by itself.
+    pub(super) fn lives_on(&self, now: Timestamp) -> bool {
+        self.end_by.is_some_and(|at| at <= now)
+    }
+
     /// It was asked to end.
     pub(super) fn stop(&mut self, kill_at: Timestamp) {
         self.stage = Stage::Stopping { kill_at };
@@ -346,7 +359,7 @@ impl Process {
     /// When time alone changes something here.
     pub(super) fn wakes_at(&self, config: &PoolConfig) -> Option<Timestamp> {
         let silent = self.heard.after(config.heartbeat_kill);
-        match &self.stage {
+        let at = match &self.stage {
             Stage::Busy(outstanding) => {
                 Some(outstanding.free_at().map_or(silent, |(at, _)| at.min(silent)))
             }
@@ -354,12 +367,15 @@ impl Process {
             Stage::Ready { .. } | Stage::Standby => Some(silent),
             Stage::Starting { ready_by } => Some(*ready_by),
             Stage::Stopping { kill_at } => Some(*kill_at),
-        }
+        };
+        let end_by = self.end_by.filter(|_| self.killed().is_none());
+        at.into_iter().chain(end_by).min()
     }
 
     /// The supervisor was not running for about `gap`: extends its timeouts.
     pub(super) fn excuse(&mut self, now: Timestamp, gap: Duration) {
         self.heard = now;
+        self.end_by = self.end_by.map(|at| at.after(gap));
         match &mut self.stage {
             Stage::Starting { ready_by: at } | Stage::Stopping { kill_at: at } => {
                 *at = at.after(gap);

@@ -9,7 +9,7 @@ use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 use gridpool_protocol::status::Counters;
 
 use super::Pool;
-use super::kill::{Freed, KillCause};
+use super::kill::{Breach, Freed, KillCause};
 use super::process::{Process, Stage};
 use super::roles::Phase;
 use super::service::ServiceChange;
@@ -83,6 +83,11 @@ impl Pool {
                 continue;
             };
             let cause = match process.stage() {
+                Stage::Busy(_) | Stage::Ready { .. } | Stage::Standby | Stage::Starting { .. }
+                    if process.lives_on(now) =>
+                {
+                    KillCause::Breach(Breach::ClosedChannel)
+                }
                 Stage::Ready { .. } | Stage::Standby | Stage::Starting { .. } => KillCause::Hang,
                 Stage::Busy(outstanding) => match outstanding.free_at() {
                     Some((at, why)) if at <= now => KillCause::FreeDevice(Freed::Ended(why)),

@@ -30,6 +30,20 @@ fn a_worker_that_stays_silent_is_killed() {
 }
 
 #[test]
+fn a_worker_that_closed_its_channel_has_a_second_to_end() {
+    let mut rig = Rig::new(1);
+    rig.submit(1);
+    rig.tell(Event::Worker(rig.worker(0), WorkerEvent::ChannelClosed));
+    rig.wait_ms(999);
+    assert_eq!(rig.kills(), 0);
+    rig.wait_ms(1);
+    assert_eq!(rig.kill_reason(0), Some(KillReason::ClosedChannel));
+    rig.die_and_return(0, SIGKILL);
+    rig.answer(0);
+    assert_eq!(rig.verdicts(1), [Verdict::Ok]);
+}
+
+#[test]
 fn a_worker_that_is_not_ready_in_time_is_killed() {
     let mut rig = Rig::starting(1, |_| {});
     rig.wait_ms(59_999);
@@ -159,7 +173,7 @@ fn a_supervisor_that_was_paused_kills_no_worker_for_its_own_silence() {
     assert_eq!(rig.state(0), WorkerState::Ready);
     rig.mute.insert(0);
     rig.wait_ms(5_000);
-    assert_eq!(rig.state(0), WorkerState::Stopping, "silence while the supervisor runs");
+    assert_eq!(rig.state(0), WorkerState::Stopping, "silence while somebody listens");
 }
 
 #[test]
@@ -226,7 +240,7 @@ fn jobs_are_lost_with_the_last_device_and_the_reason_names_it() {
     let reason = &rig.receipts(1)[0].reason;
     assert!(reason.contains("gpu0#1") && reason.contains("libtorch_cuda.so"), "{reason}");
     rig.submit(2);
-    assert_eq!(rig.verdicts(2), [Verdict::DeviceLost], "a later job ends at once");
+    assert_eq!(rig.verdicts(2), [Verdict::DeviceLost], "a later job is told at once");
 }
 
 #[test]
