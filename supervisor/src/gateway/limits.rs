@@ -69,5 +69,6 @@ pub(super) const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Interval of signs of life to the supervisor.
 pub(super) const BEAT_EVERY: Duration = Duration::from_secs(1);
-/// How long requests in progress have once the gateway must stop. Their jobs have ended by then.
+/// How long requests in progress have once the gateway must stop. Their jobs have ended by then. Shorter than
+/// the core's `HelperLimits::stop`, after which the core has the gateway killed.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(1);

@@ -292,8 +292,8 @@ impl HeldJob {
     }
 }
 
-/// Does something with a worker's link. If the worker lives and does not read its channel, kills it. Its reader
-/// reports the end.
+/// Does something with a worker's link. A worker that lives and takes no message has broken the protocol: its link
+/// is of no more use and ends, with the process. Its reader reports that, and the core decides what follows.
 fn act(
     workers: &mut BTreeMap<WorkerId, Link>,
     worker: WorkerId,

@@ -27,7 +27,7 @@ use super::Shared;
 use super::clients::{self, DESCRIPTORS_PER_CLIENT};
 use super::process::ensure_runtime_folder;
 
-/// Connections open at a time.
+/// Connections open at a time: each takes a thread and descriptors.
 const CLIENTS_MAX: usize = 256;
 /// How long to wait before accepting again when descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -1,5 +1,6 @@
 //! The shell around the core: sockets, processes, clocks, threads. It performs the core's actions and has
-//! no rule of its own.
+//! no rule of its own. Its limits are of what the system lends it: descriptors, threads, shared memory,
+//! unread bytes. It closes a connection that it cannot read or write; the core decides what follows.
 //!
 //! The core lives behind one lock. The thread that reads an event takes the lock, hands the event to the
 //! core and performs its actions in order, before it releases the lock. Nothing under the lock may block.

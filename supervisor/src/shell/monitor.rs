@@ -31,7 +31,7 @@ use super::helper::{Post, Processes, Program, Spawned};
 use crate::logging;
 use gauges::Gauges;
 
-/// The monitor answers within ten seconds; one that does not is stuck.
+/// How long a thread waits for an answer. The monitor answers within ten seconds; one that does not is stuck.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// Whether the memory of a process that has ended is free again.

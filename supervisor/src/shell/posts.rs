@@ -9,7 +9,7 @@ use gridpool_protocol::message::{AttemptAnswer, AttemptError};
 use gridpool_protocol::status::WorkerMemory;
 
 use super::link::Link;
-use super::monitor::{self, Reclaim};
+use super::monitor::{self, Monitor, Reclaim};
 use super::{Shared, helper};
 
 impl Shared {
@@ -46,14 +46,19 @@ impl Shared {
         self.lock().with_link(worker, Link::forgot);
     }
 
-    /// Waits until the device memory of a process is free, if there is a monitor. The core has a timeout of its own.
+    /// Waits until the device memory of a process is free, and says so. If the monitor says that it is not free,
+    /// the core's `reclaim_timeout` decides when the next process starts. Without a monitor nothing is known.
     pub(super) fn await_memory(&self, worker: WorkerId, pid: u32) {
-        let Some(monitor) = self.monitor.get() else { return };
-        match monitor.reclaimed(worker.device, pid, monitor::ANSWER_TIMEOUT) {
+        let reclaim =
+            |monitor: &Monitor| monitor.reclaimed(worker.device, pid, monitor::ANSWER_TIMEOUT);
+        match self.monitor.get().map_or(Reclaim::Unknown, reclaim) {
             Reclaim::Back => {}
-            Reclaim::Held => tracing::warn!(%worker, pid, "a dead worker's memory is not free yet"),
+            Reclaim::Held => {
+                return tracing::warn!(%worker, pid, "a dead worker's memory is not free yet");
+            }
             Reclaim::Unknown => tracing::debug!(%worker, pid, "there is no monitor to ask"),
         }
+        self.post_worker(worker, WorkerEvent::Reclaimed);
     }
 
     /// Performs an action on a helper, if this pool has that helper.

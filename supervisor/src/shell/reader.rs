@@ -91,7 +91,6 @@ impl Reader {
             shared.ended.notify_all();
         }
         shared.await_memory(worker, child.id());
-        shared.post_worker(worker, WorkerEvent::Reclaimed);
     }
 }
 
