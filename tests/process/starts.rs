@@ -135,7 +135,7 @@ fn a_job_fails_when_the_device_has_refused_it_twice() {
 }
 
 #[test]
-fn a_device_whose_workers_always_die_of_the_first_job_is_put_out_of_service() {
+fn a_device_whose_workers_always_die_of_the_first_job_is_quarantined() {
     let pool = stubs("exits-on-a-job").limits("attempts_max = 100\n").start();
     let answer = answer(submit(&pool.client(), small_job(34)));
     assert_eq!(answer.verdict(), Verdict::DeviceLost, "{:?}", answer.receipt);

@@ -1,4 +1,4 @@
-//! What the seeds have reached. A rule that nothing ever puts to the test holds nothing.
+//! The situations that the seeds have reached. A rule that is never tested proves nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Coverage(BTreeMap<&'static str, u64>);
 
-/// What a run of some hundred seeds must reach.
+/// What a run of some thousand seeds must reach.
 pub(crate) const WANTED: &[&str] = &[
     "accept",
     "accept: same key again",
@@ -151,7 +151,7 @@ pub(crate) const WANTED: &[&str] = &[
     "helper: lost",
     "helper: lost after it was told to end",
     "helper: never heard",
-    "helper: not wanted any more",
+    "helper: no longer wanted",
     "helper: silent",
     "helper: wanted",
     "kill: beside one that cannot be killed",
@@ -308,7 +308,7 @@ impl Coverage {
         *self.0.entry(what).or_default() += 1;
     }
 
-    /// What was never reached.
+    /// The situations that no seed reached.
     pub(crate) fn missed(&self) -> Vec<&'static str> {
         WANTED.iter().copied().filter(|what| !self.0.contains_key(what)).collect()
     }

@@ -1,4 +1,4 @@
-//! What happened last, in lines that fit a screen: `time <- event`, `time -> action`.
+//! The last events and actions, in lines that fit a screen: `time <- event`, `time -> action`.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,7 +19,7 @@ enum Line {
     Out(Timestamp, Action),
 }
 
-/// The latest lines; all of them if it is to prove that a seed replays.
+/// The latest lines, or all of them, to prove that a seed replays.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Log {
     lines: VecDeque<Line>,
@@ -165,7 +165,7 @@ fn brief_action(action: &Action) -> String {
             format!("Dispatch {worker}{all}")
         }
         Action::Finish { client, job, key, receipt } => {
-            let client = client.map_or_else(|| "nobody".to_owned(), |client| client.to_string());
+            let client = client.map_or_else(|| "no client".to_owned(), |client| client.to_string());
             let (key, runs) = (key.0, receipt.attempts.len());
             format!(
                 "Finish {job} key {key} {} after {runs}: {} ({client})",

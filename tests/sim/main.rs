@@ -1,8 +1,8 @@
-//! The pool's core under random schedules: a seed draws the limits, the size and the rate of every
-//! fault; a simulated world of workers, clients and a network runs against the pool; a model that sees
-//! only events and actions holds the rules. Then the faults stop, and all must settle.
+//! The pool's core under random schedules: a seed draws the limits, the size and the rate of every fault; a
+//! simulated world of workers, clients and a network runs against the pool; a model that sees only events
+//! and actions checks the rules. Then the faults stop, and all must settle.
 //!
-//! `SIM_SEED=n` replays one seed, with `SIM_LOG=1` it prints all that happened. `SIM_SEEDS=n` runs `n`
+//! `SIM_SEED=n` replays one seed, with `SIM_LOG=1` it prints every event and action. `SIM_SEEDS=n` runs `n`
 //! seeds, `SIM_FIRST=n` begins there, `SIM_COVERAGE=1` prints what they reached.
 
 mod coverage;
@@ -22,10 +22,10 @@ use log::Log;
 /// Seeds of an ordinary run.
 const SEEDS: u64 = 2_000;
 
-/// Seeds from which on everything must have been reached.
+/// From this many seeds on, every situation must have been reached.
 const COVERAGE_FROM: u64 = 2_000;
 
-/// Every how many seeds one is run twice.
+/// One seed in this many is run twice.
 const TWICE_EVERY: u64 = 16;
 
 #[test]
@@ -66,7 +66,7 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().expect("SIM_… variables are numbers"))
 }
 
-#[expect(clippy::print_stdout, reason = "asked for by the person who runs the test")]
+#[expect(clippy::print_stdout, reason = "the user of the test asked for it")]
 fn print_coverage(coverage: &Coverage, seeds: u64, events: u64) {
     if env::var_os("SIM_COVERAGE").is_some() {
         println!("{seeds} seeds, {events} events\n{coverage}");

@@ -336,7 +336,7 @@ mutant 'a device out of service may serve' pool/starts.rs 's/self\.devices\.iter
 mutant 'a device that is being probed does not count as misconfigured' pool/service.rs 's/!self\.is_open\(\) && self\.never_ready/matches!(self.state, ServiceState::Quarantined { .. }) \&\& self.never_ready/'
 
 section 'What the driver reports'
-mutant 'a GPU that is lost is probed' pool/driver.rs 's/self\.put_out\(now, id, true, cause, &said\)/self.put_out(now, id, false, cause, \&said)/'
+mutant 'a GPU that is lost is probed' pool/driver.rs 's/self\.quarantine_device\(now, id, true, cause, &said\)/self.quarantine_device(now, id, false, cause, \&said)/'
 mutant 'a fault that quarantines only ends the processes' pool/service.rs 's/self\.quarantine\(now, Rule::Fault, is_final, config\);/_ = (now, config);/'
 mutant 'processes survive when their device goes out of service' pool/driver.rs 's/(pool\.services_changed = true;\n\s+)pool\.end_workers\(now, id, role, cause\);/$1_ = cause;/'
 mutant 'a fault of a device that is out of service delays its next probe' pool/service.rs 's/ServiceState::Quarantined \{ \.\. \} if !is_final => return false,/ServiceState::Quarantined { .. } if !is_final => self.quarantine(now, Rule::Fault, is_final, config),/'
@@ -459,7 +459,7 @@ mutant 'a late job costs the worker of many others' pool/process.rs 's/ && !conc
 
 section 'One table of devices for all roles'
 mutant 'each role numbers its processes' pool/devices.rs 's/self\.generation \+= 1;\n(\s+let worker = WorkerId \{ device: self\.id, role, generation: )self\.generation \}/self.generation += 1;\n        let generation = self.service(role).generation() + 1;\n$1generation }/'
-mutant 'a fault takes a device out of service only for programs' pool/driver.rs 's/(fn put_out\(.*?self\.for_each_role\(\|pool, role\| \{\n\s+if )pool/$1role == Role::Infer || pool/s'
+mutant 'a fault takes a device out of service only for programs' pool/driver.rs 's/(fn quarantine_device\(.*?self\.for_each_role\(\|pool, role\| \{\n\s+if )pool/$1role == Role::Infer || pool/s'
 mutant 'a fault ends only the workers of one role' pool/driver.rs 's/(fn end_all_workers.*?if )!pool\.roles\[role\]\.is_leaving\(\)/$1role == Role::Grid \&\& !pool.roles[role].is_leaving()/s'
 mutant 'a release brings a device back only for one role' pool/driver.rs 's/services\.for_each\(\|\(_, service\)\| service\.release\(now\)\)/services.take(1).for_each(|(_, service)| service.release(now))/'
 mutant 'a release is refused if only one role is out of service' pool/rows.rs 's/services\(\)\.any\(\|\(_, service\)\| !service\.is_open\(\)\)/services().all(|(_, service)| !service.is_open())/'
@@ -555,8 +555,8 @@ mutant 'a process that was killed for a rest counts as dead' pool/exits.rs 's/ \
 mutant 'the end of a killed process is timed from the start of the pool' pool/slots.rs 's/now\.since\(killed\.since\)/now.since(Timestamp::default())/'
 mutant 'a device whose process is stopping counts as lost' pool/slots.rs 's/!self\.process\(\)\.is_some_and\(Process::is_unkillable\)/!self.process().is_some_and(|own| own.is_unkillable() || own.is_stopping())/'
 mutant 'a process starts beside one that is stopping' pool/slots.rs 's/self\.has_process\(\) \|\| self\.reclaiming\(\)\.is_some\(\)/self.process().is_some_and(|own| !own.is_stopping()) || self.reclaiming().is_some()/'
-mutant 'a cancelled probe is never repeated' pool.rs 's/service_mut\(role\)\.call_off\(now\);/service_mut(role);\n                _ = now;/'
-mutant 'a cancelled probe counts as passed' pool/service.rs 's/(fn call_off.*?)self\.state = ServiceState::Quarantined \{ probe_at: Some\(now\) \};/$1_ = now;\n            self.state = ServiceState::Open;/s'
+mutant 'a cancelled probe is never repeated' pool.rs 's/service_mut\(role\)\.cancel_probe\(now\);/service_mut(role);\n                _ = now;/'
+mutant 'a cancelled probe counts as passed' pool/service.rs 's/(fn cancel_probe.*?)self\.state = ServiceState::Quarantined \{ probe_at: Some\(now\) \};/$1_ = now;\n            self.state = ServiceState::Open;/s'
 mutant 'a rest closes empty slots' pool/slots.rs 's/self\.starts = 0;/self.starts = 0;\n        self.close();/'
 mutant 'the first process after a rest counts as a restart' pool/slots.rs 's/self\.starts = 0;//'
 mutant 'an unkillable process of a resting role leaves its device in service' pool/losses.rs 's/if !self\.roles\[worker\.role\]\.is_leaving\(\) \{/if !self.roles[worker.role].has_nothing_to_do() {/'

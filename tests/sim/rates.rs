@@ -1,20 +1,20 @@
-//! The rate of every fault of a seed. About half of them are zero, so that each fault also happens
+//! The rate of every fault of a seed. About half of the rates are zero, so that each fault also happens
 //! without the others.
 
 use crate::rng::Rng;
 
-/// How often what goes wrong, of 1,000 cases.
+/// How often each fault happens, of 1,000 cases.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rates {
     /// The process cannot be started.
     pub(crate) spawn_fails: u64,
-    /// It cannot be started, and never will be.
+    /// It can never be started.
     pub(crate) spawn_is_final: u64,
     /// It ends before it is READY.
     pub(crate) start_crashes: u64,
-    /// It ends in a way that a new process would share.
+    /// It ends in a way that a new process would repeat.
     pub(crate) start_is_final: u64,
-    /// Where that happens at all: so does one that ends later.
+    /// The same for a process that ends later, in seeds where it happens at all.
     pub(crate) final_ends: u64,
     /// It never becomes READY.
     pub(crate) start_hangs: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Rates {
     pub(crate) crashes: u64,
     /// Another process sends SIGKILL while it runs a job.
     pub(crate) outside_kills: u64,
-    /// It gives no sign of life any more, job or not.
+    /// It falls silent, with or without a job.
     pub(crate) hangs: u64,
     /// It gives signs of life and never answers.
     pub(crate) endless: u64,
@@ -32,37 +32,37 @@ pub(crate) struct Rates {
     pub(crate) refusals: u64,
     /// The answer comes about when the job's deadline passes.
     pub(crate) answers_at_deadline: u64,
-    /// It answers although it was sent SIGKILL already.
+    /// It answers after it was sent SIGKILL.
     pub(crate) answers_when_killed: u64,
     /// It answers for an attempt that it does not run.
     pub(crate) wrong_answers: u64,
-    /// It says which fault it met before it ends of that.
+    /// It names its fault before it ends.
     pub(crate) named_faults: u64,
     /// SIGKILL has no effect in time.
     pub(crate) unkillable: u64,
-    /// Its beacon is lost later than it ends.
+    /// Its beacon is lost after its end.
     pub(crate) late_beacons: u64,
-    /// What it said before its end arrives after the loss of its beacon.
+    /// Its last messages arrive after the loss of its beacon.
     pub(crate) in_flight: u64,
-    /// The monitor does not say that its memory is back.
+    /// The monitor does not report that its memory is free.
     pub(crate) lost_memory: u64,
-    /// When it is killed, it has just ended in a way of its own.
+    /// When it is killed, it has just ended by itself.
     pub(crate) odd_ends: u64,
     /// It does not end when told to.
     pub(crate) stops_ignored: u64,
-    /// What a dead process said arrives after its end.
+    /// A message of a dead process arrives after its end.
     pub(crate) late_messages: u64,
     /// Jobs that kill every worker that runs them.
     pub(crate) poisonous: u64,
-    /// Of those times, how often the worker hangs.
+    /// How often such a job makes its worker hang instead.
     pub(crate) poisonous_hangs: u64,
     /// The content of a job cannot be read.
     pub(crate) unreadable: u64,
-    /// Jobs that may not run twice.
+    /// Jobs that must not run twice.
     pub(crate) not_idempotent: u64,
     /// Jobs whose result cannot be written in shards.
     pub(crate) indivisible: u64,
-    /// Jobs with little time.
+    /// Jobs with a short deadline.
     pub(crate) short_deadlines: u64,
     /// Submissions under a key that was used before.
     pub(crate) repeated_keys: u64,
@@ -70,33 +70,33 @@ pub(crate) struct Rates {
     pub(crate) cancels: u64,
     /// Steps in which a connection ends.
     pub(crate) disconnects: u64,
-    /// Steps in which an operator takes something back.
+    /// Steps in which an operator releases something.
     pub(crate) releases: u64,
-    /// Steps in which the driver tells of a fault of a device.
+    /// Steps in which the driver reports a fault of a device.
     pub(crate) device_faults: u64,
-    /// Steps in which a process dies, falls silent, loses its beacon, or an old one speaks.
+    /// Steps in which a process dies, falls silent or loses its beacon, or an old one sends a message.
     pub(crate) chaos: u64,
     /// Steps after which the supervisor itself is stopped for a while.
     pub(crate) pauses: u64,
-    /// Steps in which a drain is ordered.
+    /// Steps in which a drain begins.
     pub(crate) drains: u64,
     /// Drains after which an operator tells the pool to stop.
     pub(crate) second_orders: u64,
-    /// Steps in which the pool is ordered to stop.
+    /// Steps in which the pool is told to stop.
     pub(crate) stops: u64,
-    /// Requests for a model that there is never.
+    /// Requests for a model that never exists.
     pub(crate) unknown_models: u64,
-    /// Processes that say only after READY which models they have.
+    /// Processes that report their models only after READY.
     pub(crate) late_reports: u64,
     /// Models that cannot be loaded.
     pub(crate) load_fails: u64,
     /// Steps in which a worker loses a model, or has it again.
     pub(crate) model_losses: u64,
-    /// Steps in which an operator wants the models changed.
+    /// Steps in which an operator asks to change the models.
     pub(crate) model_changes: u64,
-    /// Commands that the worker does not carry out.
+    /// Commands that the worker fails.
     pub(crate) lost_commands: u64,
-    /// Commands that the worker answers as another one.
+    /// Commands that the worker answers under another number.
     pub(crate) wrong_commands: u64,
     /// Commands that the worker dies of.
     pub(crate) deadly_commands: u64,

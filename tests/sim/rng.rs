@@ -19,7 +19,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`. The bias is far below anything that a test could see.
+    /// A number below `bound`. The bias is too small for a test to see.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         assert_ne!(bound, 0, "nothing is below 0");
         self.next() % bound

@@ -27,7 +27,7 @@ const SETTLES_WITHIN: Duration = Duration::from_secs(30);
 /// How often the pool must end in the middle of the faults, of 1,000 cases.
 const FAULTS_TO_THE_END: u64 = 250;
 
-/// How often an operator brings devices back that wait for that, of 1,000 cases.
+/// How often an operator releases devices that wait for that, of 1,000 cases.
 const RELEASES_HALTED: u64 = 500;
 
 /// How often an operator does not wait for the last drain, of 1,000 cases.
@@ -36,19 +36,19 @@ const STOPS_AT_ONCE: u64 = 200;
 /// How often a pool without models is left alone until it has no process for them, of 1,000 cases.
 const RESTS_ALL_THE_WAY: u64 = 500;
 
-/// Time in which a device without any process has all of them again, if nothing goes wrong.
+/// Time in which a device without processes has all of them again, without faults.
 const STARTS_WITHIN: Duration = Duration::from_secs(1);
 
-/// Time in which a worker changes its models, if nothing goes wrong.
+/// Time in which a worker changes its models, without faults.
 const LOADS_WITHIN: Duration = Duration::from_secs(2);
 
-/// Who changes models and releases devices after the faults.
+/// The client that changes models and releases devices after the faults.
 const OPERATOR: ClientId = ClientId(u64::MAX);
 
 /// Longest time for which the core is not called.
 const PAUSE_MAX_MS: u64 = 2_500;
 
-/// What came of a seed.
+/// The result of a seed.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     seed: u64,
@@ -59,7 +59,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// The rule, how to replay it, and what happened last.
+    /// The broken rule, how to replay the seed, and the last events and actions.
     pub(crate) fn report(&self) -> String {
         let Some(Broken { rule, detail }) = &self.broken else { return String::new() };
         format!("\n{}\nbroken: {rule}\n  {detail}\nreplay: SIM_SEED={}\n", self.log, self.seed)
@@ -91,7 +91,7 @@ struct Run {
     model: Model,
     log: Log,
     events: u64,
-    /// What a pause may have added to the time that workers have.
+    /// How much pauses may have extended the timeouts of workers.
     slack: Duration,
     /// The latest verdict.
     verdict: Option<(JobId, Verdict)>,
@@ -162,7 +162,7 @@ impl Run {
         Ok(())
     }
 
-    /// Nothing goes wrong any more: every accepted job gets its verdict.
+    /// The faults have stopped: every accepted job gets its verdict.
     fn settle(&mut self) -> Result<(), Broken> {
         let limit = self.now.after(SETTLES_WITHIN);
         while self.model.live_jobs() > 0 && self.now < limit {
@@ -172,8 +172,7 @@ impl Run {
         every_job_gets_its_verdict_once_the_faults_stop(live)
     }
 
-    /// A pool without models keeps no process for them. With the first one it has all of them again,
-    /// before or after that.
+    /// A pool without models keeps no process for them, and starts them all with the first model.
     fn rests_and_wakes(&mut self) -> Result<(), Broken> {
         if self.rng.chance(RESTS_ALL_THE_WAY) {
             let config = &self.swarm.config;
@@ -189,7 +188,7 @@ impl Run {
         self.tell(change)
     }
 
-    /// Every device has all its processes again, but those that wait for an operator.
+    /// Every device has all its processes again, except those that wait for an operator.
     fn fills_up(&mut self) -> Result<(), Broken> {
         let config = &self.swarm.config;
         let old_faults = config.heartbeat_kill
@@ -247,7 +246,7 @@ impl Run {
         usize::try_from(self.rng.below(length as u64)).expect("it is below a length")
     }
 
-    /// Every worker has the models that there are to be.
+    /// Every worker has the wanted models.
     fn has_its_models(&mut self) -> Result<(), Broken> {
         let soon = self.swarm.config.command_timeout + LOADS_WITHIN;
         self.until(self.now.after(soon))?;
@@ -271,7 +270,7 @@ impl Run {
         self.model.every_helper_is_off_when_it_is_not_wanted()
     }
 
-    /// How long it takes until all helpers are as they are wanted.
+    /// How long it takes until all helpers are on or off as wanted.
     fn helpers_settle(&self) -> Duration {
         let longest = self
             .swarm
@@ -281,7 +280,7 @@ impl Run {
         longest.max().unwrap_or_default() + STARTS_WITHIN + self.slack
     }
 
-    /// A drain ends in time, faults or not; so does one that was ordered before.
+    /// A drain ends in time, with or without faults; so does one that began before.
     fn ends(&mut self) -> Result<(), Broken> {
         let is_end = self.rng.chance(500);
         self.tell(if is_end { Event::EndRequested } else { Event::DrainRequested })?;
@@ -309,8 +308,8 @@ impl Run {
         Ok(())
     }
 
-    /// Goes to the next moment at which anything happens, at most to `end`, and lets one thing happen.
-    /// What falls on one moment happens in any order.
+    /// Moves to the next time at which something happens, at most to `end`, and lets one thing happen.
+    /// Things at the same time happen in any order.
     fn turn(&mut self, end: Timestamp) -> Result<(), Broken> {
         let network = self.world.next_at();
         let timer = self.core.poll_deadline();
@@ -366,7 +365,7 @@ impl Run {
             Some((id, Verdict::Ok)) if id == job => {
                 coverage.hit("phase 2: a job after the faults ended OK");
             }
-            // The model has seen to it that no device is left.
+            // The model has checked that no device is left.
             Some((id, Verdict::DeviceLost)) if id == job => {
                 coverage.hit("phase 2: no device was left");
             }

@@ -1,4 +1,4 @@
-//! What a seed decides before anything happens: size, limits, and how often what goes wrong.
+//! What a seed decides at the start: size, limits, and the rates of faults.
 
 mod special;
 
@@ -14,8 +14,8 @@ use crate::rng::Rng;
 /// How many seeds, of 1,000, are only about fair shares among many clients.
 const CROWDED: u64 = 30;
 
-/// How many are about large launches with some poisonous jobs, about devices that fail and come
-/// back, and about workers that fall silent.
+/// How many have large dispatches with some poisonous jobs, devices that fail and come back, or workers
+/// that fall silent.
 const POISONED: u64 = 120;
 const SICK: u64 = 100;
 const MUTE: u64 = 120;
@@ -23,24 +23,24 @@ const SICK_OR_MUTE: u64 = SICK + MUTE;
 /// Seeds of 1,000 whose processes often cannot be killed.
 const STUCK: u64 = 30;
 const SICK_MUTE_OR_STUCK: u64 = SICK_OR_MUTE + STUCK;
-/// Seeds of 1,000 that often have nothing to do, and soon something again.
+/// Seeds of 1,000 whose roles often rest and soon wake.
 const RESTLESS: u64 = 120;
 const RESTLESS_TOO: u64 = SICK_MUTE_OR_STUCK + RESTLESS;
-/// Seeds of 1,000 whose workers often lose the models of what they run.
+/// Seeds of 1,000 whose workers often lose the models of their jobs.
 const FORGETFUL: u64 = 40;
 const FORGETFUL_TOO: u64 = RESTLESS_TOO + FORGETFUL;
-/// Seeds of 1,000 whose models are changed all the time, often without success.
+/// Seeds of 1,000 whose models change all the time, often without success.
 const CHANGING: u64 = 60;
 const CHANGING_TOO: u64 = FORGETFUL_TOO + CHANGING;
-/// Seeds of 1,000 whose requests wait again before it is known what their worker died of.
+/// Seeds of 1,000 whose requests wait again before their worker's death is explained.
 const ACCUSED: u64 = 30;
 const ANY_BUT_ORDINARY: u64 = CHANGING_TOO + ACCUSED;
 
-/// Pools of 1,000 whose jobs ask for models, those of them that have one from the start, and such as
-/// have helpers.
+/// Of 1,000 pools: those whose jobs use models, those of them with a model from the start, and those with
+/// helpers.
 const HAVE_MODELS: u64 = 350;
 const START_WITH_MODELS: u64 = 800;
-/// Of 1,000 pools with models, those that have as many as there may be.
+/// Of 1,000 pools with models, those with the most that are allowed.
 const FULL_OF_MODELS: u64 = 20;
 const HAVE_HELPERS: u64 = 250;
 
@@ -50,11 +50,11 @@ pub(crate) struct Swarm {
     pub(crate) config: PoolConfig,
     pub(crate) devices: u32,
     pub(crate) clients: u64,
-    /// Things that clients and chaos do before the faults stop.
+    /// Steps of clients and chaos before the faults stop.
     pub(crate) steps: u64,
     /// Longest pause between two steps, milliseconds.
     pub(crate) pause_max: u64,
-    /// Longest ordinary time of service, milliseconds.
+    /// Longest ordinary service time, milliseconds.
     pub(crate) service_max: u64,
     /// What jobs cost; equal costs make the bound on unfairness tight.
     pub(crate) costs: [u64; 3],
@@ -66,25 +66,25 @@ pub(crate) struct Swarm {
     pub(crate) inline: u64,
     /// Of 1,000 processes, those whose beacon is lost when they end.
     pub(crate) beacons: u64,
-    /// Longest time between the end of a process and the news of it, milliseconds.
+    /// Longest time between the end of a process and its exit event, milliseconds.
     pub(crate) exit_lag: u64,
     /// Longest time until a process that is asked to end does, milliseconds.
     pub(crate) stop_lag: u64,
-    /// Longest time until its memory is back, milliseconds.
+    /// Longest time until its memory is free, milliseconds.
     pub(crate) memory_lag: u64,
     /// Longest time that it takes to hash a job, milliseconds.
     pub(crate) hash_lag: u64,
     pub(crate) heartbeat: Duration,
-    /// Models that there may be. Without any, jobs ask for none.
+    /// Models that may exist. Without any, jobs use none.
     pub(crate) models: u64,
-    /// Those that there are from the start.
+    /// Those that exist from the start.
     pub(crate) plans: Vec<ModelPlan>,
-    /// Of 1,000 jobs, those that ask for a model.
+    /// Of 1,000 jobs, those that use a model.
     pub(crate) model_jobs: u64,
     /// Longest time that a worker takes to change a model, milliseconds.
     pub(crate) load_max: u64,
     pub(crate) has_helpers: bool,
-    /// Of the gateway and of the monitor.
+    /// The limits of the gateway and of the monitor.
     pub(crate) helper_limits: [HelperLimits; 2],
     pub(crate) helper_beat: Duration,
     pub(crate) rates: Rates,
@@ -194,7 +194,7 @@ impl Swarm {
         }
     }
 
-    /// Some of the models are there from the start, in some pools as many as there may be.
+    /// Some of the models exist from the start, in some pools the most that are allowed.
     fn with_plans(mut self, rng: &mut Rng) -> Self {
         if rng.chance(FULL_OF_MODELS) {
             self.models = MODELS_MAX as u64;

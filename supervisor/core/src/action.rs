@@ -174,7 +174,7 @@ pub enum HelperEnd {
     Lost(String),
     /// It gave no sign of life in time.
     Silent,
-    /// It is not wanted any more.
+    /// It is no longer wanted.
     Unwanted,
 }
 

@@ -270,7 +270,7 @@ pub enum ClientEvent {
     },
     /// It has opened its connection.
     Connected,
-    /// Its connection has ended: no client waits for its jobs any more.
+    /// Its connection has ended: no client waits for its jobs.
     Gone,
     /// It asks to change the models, as an operator may.
     ModelsChangeRequested {
@@ -304,7 +304,7 @@ pub enum HelperEvent {
     },
     /// Its process could not be started.
     SpawnFailed,
-    /// It is not wanted any more.
+    /// It is no longer wanted.
     Unwanted,
     /// It is wanted from now on.
     Wanted,

@@ -90,7 +90,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A pool over `devices`, none of which has a process yet.
+    /// A pool over `devices`, without processes yet.
     pub(crate) fn new(config: PoolConfig, policy: PolicyTable, devices: &[DeviceId]) -> Self {
         let roles = Roles::new(Role::ALL.into_iter().map(|role| (role, config.of(role))));
         Self {
@@ -254,7 +254,7 @@ impl Pool {
         for slot in self.slots.iter_mut().filter(|slot| slot.role == role) {
             slot.rest();
             if slot.process().is_some_and(Process::is_starting) {
-                self.devices.at_mut(slot.device).service_mut(role).call_off(now);
+                self.devices.at_mut(slot.device).service_mut(role).cancel_probe(now);
             }
         }
         self.stop_workers(now, role);

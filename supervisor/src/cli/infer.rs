@@ -95,13 +95,9 @@ pub(super) fn run(
         file.write(|out| npz::write(out, outputs))?;
     }
     print(flags, &answer, &mut out).map_err(CommandError::Output)?;
-    match answer.verdict() {
-        Verdict::Ok => Ok(exit::OK),
-        Verdict::Cancelled
-        | Verdict::Deadline
-        | Verdict::DeviceLost
-        | Verdict::Failed
-        | Verdict::Poison => Err(InferError::verdict(&flags.model, &answer.receipt).into()),
+    match answer.verdict() == Verdict::Ok {
+        true => Ok(exit::OK),
+        false => Err(InferError::verdict(&flags.model, &answer.receipt).into()),
     }
 }
 

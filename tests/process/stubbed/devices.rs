@@ -32,7 +32,7 @@ fn is_given_up(pool: &Pool, device: &str, starts_max: u32) -> WorkerStatus {
 }
 
 #[test]
-fn a_device_that_computes_wrongly_after_a_restart_is_put_out_of_service_and_the_other_serves() {
+fn a_device_that_computes_wrongly_after_a_restart_is_quarantined_and_the_other_serves() {
     let pool = gpus(2, "call=cuLaunchKernel after-file=DIR/go flip every=40").start();
     kill_and_go(&pool, "gpu0");
     let slot = is_given_up(&pool, "gpu0", 4);
@@ -43,7 +43,7 @@ fn a_device_that_computes_wrongly_after_a_restart_is_put_out_of_service_and_the_
 }
 
 #[test]
-fn a_device_in_a_bad_state_after_a_kill_is_put_out_of_service_and_jobs_are_told() {
+fn a_device_in_a_bad_state_after_a_kill_is_quarantined_and_its_jobs_end_device_lost() {
     let pool = gpus(1, "call=cuDevicePrimaryCtxRetain after-file=DIR/go code=999").start();
     kill_and_go(&pool, "gpu0");
     let slot = is_given_up(&pool, "gpu0", 4);

@@ -1,14 +1,13 @@
-//! Suspects: jobs that were lost in one launch are halved from launch to launch until the one that
-//! kills its worker is alone.
+//! Suspects: jobs that were lost in one dispatch are bisected until the one that kills its worker is alone.
 
 use super::outstanding::Dispatch;
 use super::slots::{SlotId, State};
 use super::{Broken, Model, holds};
 
-/// The launches of several in which a job was lost.
+/// The shared dispatches in which a job was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SharedLosses {
-    /// How many were in the first of them.
+    /// How many jobs were in the first of them.
     first: usize,
     times: u32,
 }
@@ -24,8 +23,8 @@ impl Model {
         }
     }
 
-    /// The jobs of a lost launch of several that still ran there: the first half of them, or one more,
-    /// has nothing to do with the others from now on.
+    /// Splits the jobs that still ran in a lost shared dispatch: the first half, rounded up, becomes a
+    /// group of its own.
     pub(super) fn is_split(&mut self, front: &Dispatch) {
         let runs = |id, attempt| self.jobs.get(&id).is_some_and(|job| job.runs_attempt(attempt));
         let sent = front.attempts.iter().map(|sent| sent.attempt);
@@ -50,7 +49,7 @@ impl Model {
         }
     }
 
-    /// Another waited too long behind these: each is on its own from now on.
+    /// Another dispatch waited too long behind these: each becomes its own group.
     pub(super) fn is_bisected(&mut self, front: &Dispatch) {
         for sent in &front.attempts {
             self.next_group += 1;
@@ -60,8 +59,8 @@ impl Model {
         }
     }
 
-    /// Of `n` jobs in a launch, a poisonous one takes at most the logarithm of `n` workers before it is
-    /// alone, and `poison_deaths` then: deaths alone are counted by its verdict.
+    /// Of `n` jobs in a dispatch, a poisonous one kills at most log2 of `n` workers before it is alone, and
+    /// then `poison_deaths`, which its verdict counts.
     pub(super) fn a_job_shares_no_more_losses_than_bisection_takes(&self) -> Result<(), Broken> {
         let rule = "a_job_shares_no_more_losses_than_bisection_takes";
         for (id, job) in &self.jobs {

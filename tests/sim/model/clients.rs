@@ -1,4 +1,4 @@
-//! What clients ask for and what they are told.
+//! What clients ask for, and the replies.
 
 use gridpool_core::event::{JobRequest, Timestamp, Work};
 use gridpool_protocol::ids::{ClientId, JobId, JobKey};
@@ -8,7 +8,7 @@ use gridpool_protocol::receipt::{AttemptOutcome, Receipt, Verdict};
 use super::jobs::Job;
 use super::{Broken, Model, Phase, holds};
 
-/// What a submission must be answered with.
+/// The due reply to a submission.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Reply {
     Accept(ClientId, JobKey),
@@ -76,7 +76,7 @@ impl Model {
         self.due.reply = Some(Reply::Accept(client, key));
     }
 
-    /// The model counts for itself what waits and what each client has.
+    /// The model itself counts the waiting jobs and the jobs of each client.
     fn limit_reached(&mut self, client: ClientId, request: &JobRequest) -> Option<Refusal> {
         let role = request.work.role();
         if self.is_draining() {

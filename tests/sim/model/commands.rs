@@ -1,5 +1,5 @@
-//! How workers come to have the models that they are to have: one command at a time, the first thing in
-//! which a worker differs. What is to go goes first; then by name.
+//! How workers get the wanted models: one command at a time, for the first difference. Unloads come first;
+//! then by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,24 +15,24 @@ use super::slots::{State, Why};
 use super::{Broken, Model, holds};
 use crate::swarm::plan;
 
-/// What a worker says of a model.
+/// A worker's report of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Says {
     pub(super) is_ready: bool,
     pub(super) contexts: u32,
 }
 
-/// A command that is not carried out.
+/// A command without an answer.
 #[derive(Clone, Debug)]
 struct Command {
-    /// Known once it was given.
+    /// Known once it was sent.
     number: Option<u64>,
     what: ModelCommand,
     edition: u64,
     sent: Timestamp,
 }
 
-/// A worker that has said what it has, and is not to end.
+/// A worker that has reported its models and was not told to end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holder {
     pub(super) has: BTreeMap<String, u64>,
@@ -43,7 +43,7 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    /// Whether it changes this model.
+    /// Whether its command changes this model.
     pub(super) fn is_at(&self, name: &str) -> bool {
         self.command.as_ref().is_some_and(|command| command.what.name() == name)
     }
@@ -53,27 +53,27 @@ impl Holder {
         command.is_some_and(|command| matches!(command.what, ModelCommand::Load(_)))
     }
 
-    /// What it says of its models, by name.
+    /// Its reports, by model.
     pub(super) fn rows(&self) -> impl Iterator<Item = (&String, &Says)> {
         self.says.iter()
     }
 
-    /// What it could not do before it may be able to do now.
+    /// A command that failed before may succeed now.
     pub(super) fn forgive(&mut self) {
         self.refused.clear();
     }
 }
 
 impl Models {
-    /// The supervisor did not listen for `gap`: nothing is late because of that.
+    /// The supervisor did not run for `gap`: extends the timeouts of commands.
     pub(super) fn excuse(&mut self, gap: std::time::Duration) {
         for command in self.holders.values_mut().filter_map(|holder| holder.command.as_mut()) {
             command.sent = command.sent.after(gap);
         }
     }
 
-    /// What workers are to have: each model with its edition and contexts, as the change would have it
-    /// while no worker has failed to do it.
+    /// The models that workers should have, with edition and contexts; with the change, while no worker has
+    /// failed to make it.
     fn goal(&self) -> BTreeMap<&str, (u64, u32)> {
         let wanted = self.wanted.iter();
         let mut goal: BTreeMap<_, _> =
@@ -90,7 +90,7 @@ impl Models {
         goal
     }
 
-    /// Whether a model that is new is being loaded by a first worker, and no other may try.
+    /// Whether a first worker is loading a new model, so that no other may.
     fn is_tried(&self, edition: u64) -> bool {
         let is_new = self.change.as_ref().is_some_and(|change| change.edition == edition);
         let holders = || self.holders.values();
@@ -99,7 +99,7 @@ impl Models {
             && !holders().any(|holder| holder.has.values().any(|&own| own == edition))
     }
 
-    /// What a worker is to be told next.
+    /// The next command of a worker.
     fn next(&self, holder: &Holder) -> Option<(ModelCommand, u64)> {
         let goal = self.goal();
         let is_extra = |(name, edition): &(&String, &u64)| {
@@ -125,7 +125,7 @@ impl Models {
 }
 
 impl Model {
-    /// Every worker that has no command gets the next one.
+    /// Every worker without a command gets its next one.
     pub(super) fn commands_are_due(&mut self, now: Timestamp) {
         let idle = self.models.holders.iter().filter(|(_, holder)| holder.command.is_none());
         for worker in idle.map(|(&worker, _)| worker).collect::<Vec<_>>() {
@@ -135,7 +135,7 @@ impl Model {
             let command = Command { number: None, what, edition, sent: now };
             let holder = self.models.holders.get_mut(&worker).expect("it was just listed");
             holder.command = Some(command);
-            let at = self.slot_of(worker).expect("a worker that is told something is there");
+            let at = self.slot_of(worker).expect("a worker with a command has a slot");
             self.slot_mut(at).is_changing = true;
         }
     }
@@ -166,7 +166,7 @@ impl Model {
         Ok(())
     }
 
-    /// Commands that were due are given.
+    /// Every due command was sent.
     pub(super) fn every_command_is_given(&self) -> Result<(), Broken> {
         let rule = "a_worker_that_differs_gets_a_command_at_once";
         let is_kept = |holder: &Holder| {
@@ -242,7 +242,7 @@ impl Model {
         self.slot_mut(at).is_changing = false;
     }
 
-    /// The change that a command is of has failed with it.
+    /// The change that a command belongs to has failed with it.
     fn command_failed(&mut self, worker: WorkerId, command: &Command, by_itself: bool) {
         self.coverage.hit(match by_itself {
             true => "command: could not be done",
@@ -256,7 +256,7 @@ impl Model {
         }
     }
 
-    /// A worker has ended, or was told to: it changes nothing any more.
+    /// A worker has ended, or was told to: it gets no more commands.
     pub(super) fn worker_ends(&mut self, worker: WorkerId) {
         self.models.started.remove(&worker);
         let Some(holder) = self.models.holders.remove(&worker) else { return };
@@ -265,13 +265,13 @@ impl Model {
         }
     }
 
-    /// When a worker is late with what it was told.
+    /// When a worker's command times out.
     pub(super) fn commands_wake_at(&self) -> Option<Timestamp> {
         let commands = self.models.holders.values().filter_map(|holder| holder.command.as_ref());
         commands.map(|command| command.sent.after(self.config.command_timeout)).min()
     }
 
-    /// Workers that have not done in time what they were told are killed.
+    /// Workers whose commands time out are killed.
     pub(super) fn commands_are_late(&mut self, now: Timestamp) {
         let timeout = self.config.command_timeout;
         let is_late = |holder: &Holder| {
@@ -294,7 +294,7 @@ impl Model {
         }
     }
 
-    /// A worker is started with all models that were wanted when it was decided, and no others.
+    /// A worker starts with exactly the models that are wanted.
     pub(super) fn starts_with(
         &mut self,
         worker: WorkerId,

@@ -1,5 +1,4 @@
-//! What is told of a death: once for each process that ends, with all that it had not answered and what has
-//! become of that.
+//! The death report: one for each process that ends, with its outstanding attempts and their dispositions.
 
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use super::quarantine::Service;
 use super::slots::{SlotId, State, Station, Why};
 use super::{Broken, Model, holds};
 
-/// A process that ends by the event that is handled.
+/// A process that ends by the current event.
 #[derive(Debug)]
 pub(super) struct Dying {
     at: SlotId,
@@ -31,7 +30,7 @@ pub(super) struct Dying {
     attempts: Vec<(AttemptId, bool)>,
 }
 
-/// The verdict of a job, and who gave its last answer.
+/// The verdict of a job, and the worker that gave its last answer.
 #[derive(Debug)]
 pub(super) struct Given {
     key: JobKey,
@@ -39,12 +38,12 @@ pub(super) struct Given {
     by: Option<WorkerName>,
     /// The job's client was gone.
     orphaned: bool,
-    /// At which event.
+    /// The number of the event.
     step: u64,
 }
 
 impl Model {
-    /// Remembers what a process has that ends by this event.
+    /// Remembers the attempts of a process that ends by this event.
     pub(super) fn notes_dying(&mut self, now: Timestamp, event: &Event) {
         self.dying = None;
         let Event::Worker(worker, WorkerEvent::Exited(ref exit)) = *event else { return };
@@ -81,15 +80,15 @@ impl Model {
         });
     }
 
-    /// Remembers a verdict for the deaths that are told later.
-    pub(super) fn notes_given(&mut self, id: JobId, key: JobKey, job: &Job, verdict: Verdict) {
+    /// Remembers a verdict for later death reports.
+    pub(super) fn remember_verdict(&mut self, id: JobId, key: JobKey, job: &Job, verdict: Verdict) {
         let answered = |&&(_, outcome, _): &&(_, AttemptOutcome, _)| outcome == AttemptOutcome::Ok;
         let last = job.attempts.iter().rev().find(answered).map(|&(worker, ..)| worker);
         let (by, step) = (last.filter(|_| verdict == Verdict::Ok).map(WorkerId::name), self.steps);
         self.given.insert(id, Given { key, verdict, by, orphaned: job.orphaned, step });
     }
 
-    /// Holds what is told of a death against what has happened.
+    /// Checks a death report against the events.
     pub(super) fn death_reported(
         &mut self,
         now: Timestamp,
@@ -189,13 +188,13 @@ impl Model {
         }
     }
 
-    /// Of a job that has its verdict: by this event, or by one before.
+    /// The disposition of a job with a verdict, given by this event or an earlier one.
     fn disposition_before(&self, id: JobId) -> Option<Disposition> {
         let given = self.given.get(&id)?;
         if given.step == self.steps {
             return Some(Disposition::Verdict(given.verdict));
         }
-        // A key whose verdict was forgotten may be another job's since.
+        // A key whose verdict was forgotten may now belong to another job.
         let remembered = self.memory.get(&given.key);
         let is_known = !given.orphaned && remembered.is_some_and(|other| other.job == id);
         Some(match is_known {

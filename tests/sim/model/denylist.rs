@@ -1,4 +1,4 @@
-//! Jobs that kill workers: the evidence, what the job is, the verdict, and the memory of it.
+//! Jobs that kill workers: the evidence, the content hash, the verdict, and the denylist.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 use super::jobs::Job;
 use super::{Broken, Model, holds};
 
-/// What is known of a job on the denylist.
+/// A job on the denylist.
 #[derive(Clone, Debug)]
 pub(super) struct Denied {
     content: ContentHash,
@@ -32,7 +32,7 @@ impl Denylist {
 }
 
 impl Model {
-    /// A worker died of the job, which it was running alone. From the first time on the job is suspect.
+    /// A worker that ran only this job died of it. From the first death on, the job is a suspect.
     pub(super) fn worker_died_of(&mut self, id: JobId) {
         let job = self.jobs.get_mut(&id).expect("only a live job is suspect");
         job.evidence += 1;
@@ -46,7 +46,7 @@ impl Model {
         job.evidence >= self.config.poison_deaths
     }
 
-    /// It never runs again. The verdict waits until it is known what the job is.
+    /// It never runs again. The verdict waits for the content hash.
     pub(super) fn is_denylisted(&mut self, now: Timestamp, id: JobId) {
         if self.jobs[&id].orphaned {
             self.coverage.hit("denylisted: job of a client that is gone");
@@ -102,7 +102,7 @@ impl Model {
         }
     }
 
-    /// An operator wants something back; whether that is done.
+    /// An operator releases something; returns whether that succeeded.
     pub(super) fn released(&mut self, now: Timestamp, release: Release) -> bool {
         match release {
             Release::Content(content) => {
@@ -125,7 +125,7 @@ impl Model {
         }
     }
 
-    /// `told`: whether the pool wants to know what is submitted.
+    /// `told`: whether the pool requires a content hash.
     pub(crate) fn a_content_hash_is_required_if_a_similar_job_is_denylisted(
         &mut self,
         request: &JobRequest,

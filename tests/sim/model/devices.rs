@@ -1,4 +1,5 @@
-//! A device with its slots, and what its processes say: READY, answers, the loss of a beacon, the end.
+//! A device with its slots, and the messages of its processes: READY, answers, the loss of a beacon, the
+//! end.
 
 use std::time::Duration;
 
@@ -21,29 +22,29 @@ const EXIT_GRACE: Duration = Duration::from_secs(1);
 pub(super) struct Device {
     pub(super) service: Service,
     pub(super) slots: Vec<Slot>,
-    /// Of the process that was started last for this role.
+    /// The generation of the latest process for this role.
     pub(super) generation: u32,
     pub(super) ever_ready: bool,
     pub(super) start_failures: u32,
-    /// Deaths that count, since work was last done.
+    /// Deaths that count, since the last answer.
     pub(super) idle_deaths: Vec<Timestamp>,
-    /// How often it was taken out of service since work was last done.
+    /// Quarantines since the last answer.
     pub(super) probes: u32,
-    /// Whether it was ever put out of service for want of a process that is READY.
+    /// Whether it ever went out of service because no process became READY.
     pub(super) refused: bool,
 }
 
-/// What is true of a device whatever the role.
+/// Facts about a device that do not depend on a role.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
-    /// Of the process that was started last.
+    /// The generation of the latest process.
     pub(super) generation: u32,
     pub(super) incidents: Incidents,
     /// When it last lost a process, and which.
     pub(super) lost: Option<(Timestamp, WorkerId)>,
-    /// What the driver said last, and when.
+    /// The driver's last report, and when it came.
     pub(super) said: Option<(Timestamp, FaultCode)>,
-    /// What the driver said when a process was lost, and which process that was.
+    /// The driver's report about a lost process, and that process.
     pub(super) remarked: Option<(WorkerId, FaultCode)>,
 }
 
@@ -78,19 +79,19 @@ impl Device {
         self.slots.iter().any(Slot::is_unkillable)
     }
 
-    /// Whether it is out of service until an operator says otherwise.
+    /// Whether it is out of service until an operator releases it.
     pub(super) fn is_halted(&self) -> bool {
         self.service == Service::Quarantined { probe_at: None }
     }
 
-    /// Whether nothing of an old process is left: neither itself nor the memory that it had.
+    /// Whether neither an old process nor its memory is left.
     pub(super) fn is_empty(&self) -> bool {
         self.slots.iter().all(|slot| matches!(slot.state, State::Absent { .. }))
     }
 
-    /// Why no process may start in a slot, whatever time it is: a device that is out of service starts
-    /// none; what cannot be killed stops all; the first process of a device waits until no other
-    /// starts, ends or leaves its memory behind.
+    /// Why no process may start in a slot, whatever the time: a device out of service starts none; an
+    /// unkillable process blocks all; the first process of a device waits until no other starts, ends or
+    /// still holds memory.
     pub(super) fn held_back(&self, number: usize) -> Option<&'static str> {
         if self.service != Service::Open {
             return Some("spawn: the device is out of service");
@@ -127,8 +128,7 @@ impl Device {
         self.service == Service::Open && self.slots.iter().any(lives)
     }
 
-    /// Whether it is worth waiting for, to a job that failed elsewhere: it has what the job asks for, or
-    /// may have.
+    /// Whether a job that failed elsewhere should wait for it: it has, or may have, the model.
     pub(super) fn is_near(&self, request: &JobRequest) -> bool {
         let mut slots = self.slots.iter().enumerate();
         slots.any(|(number, slot)| match slot.state {
@@ -146,7 +146,8 @@ impl Device {
 }
 
 impl Model {
-    /// The slot of a process that is there, which is heard by this. Counts the message if it is not.
+    /// The slot of a live process, which counts as heard. Counts the message as stale if the process is
+    /// gone.
     pub(super) fn is_current(&mut self, now: Timestamp, worker: WorkerId) -> Option<SlotId> {
         let at = self.slot_of(worker);
         let current = at.filter(|&at| self.slot(at).has_process());
@@ -255,7 +256,7 @@ impl Model {
         }
     }
 
-    /// The process is ending, and so is killed; what it said before may still come.
+    /// The process is ending, so the core kills it; its earlier messages may still come.
     pub(super) fn beacon_lost(&mut self, now: Timestamp, worker: WorkerId) {
         let Some(at) = self.is_current(now, worker) else {
             self.coverage.hit("beacon: after the exit");
@@ -300,7 +301,7 @@ impl Model {
         self.worker_ends(worker);
         self.died(now, at, Fault::Outside, is_final);
         if let State::Reclaiming { not_before, .. } = self.slot(at).state {
-            // There never was a process that had memory.
+            // No process ever had memory.
             self.slot_mut(at).state = State::Absent { not_before };
         }
     }
@@ -388,7 +389,7 @@ impl Model {
         }
     }
 
-    /// The memory that a process had is back, so the next may start.
+    /// The memory of a process is free, so the next may start.
     pub(super) fn reclaimed(&mut self, worker: WorkerId) {
         let at = self.slot_of(worker);
         let Some(at) = at else {
@@ -411,7 +412,7 @@ impl Model {
         }
     }
 
-    /// Whether processes of a role that end are not missed.
+    /// Whether processes of a role end on purpose.
     pub(super) fn is_ending(&self, role: Role) -> bool {
         matches!(self.role(role).phase, Phase::Leaving | Phase::Left)
     }
@@ -422,7 +423,7 @@ impl Model {
     }
 }
 
-/// What it said itself goes before how it ended.
+/// The fault that it named goes before its exit status.
 fn is_evidence(exit: &Exit) -> bool {
     match exit.fault {
         Some(FaultCode::Cuda(700)) => return true, // an address of the job's

@@ -1,4 +1,4 @@
-//! Who may run what, where. With whom, and behind whom, is in `sharing`.
+//! Which job may run where. `sharing` has the rules for jobs beside and behind others.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ impl Model {
         self.note_workers_without_the_model(now, lead.attempt, second);
         self.note_dispatch(at, second, dispatch);
 
-        // A shard that was tried before may be kept back for another device, and may thus be overtaken.
+        // A retried shard may wait for another device, so others may overtake it.
         let retries = self.role(role).retries;
         let nothing_is_kept_back = self.facts.len() == 1 || retries == 0;
         let no_other_client_waits = self.is_the_only_client(lead);
@@ -78,7 +78,7 @@ impl Model {
         for &Assignment { attempt, shard, .. } in sent {
             self.begins(now, worker, attempt, shard)?;
         }
-        // Whose model is nowhere, or where there is no room, waits for other reasons than its turn.
+        // A job whose model is nowhere, or without capacity, waits for other reasons than its turn.
         let one_for_all = nothing_is_kept_back && role != super::models::ROLE;
         if one_for_all {
             self.role(role).fair.no_client_starves(limits.join_cost_max)?;
@@ -89,7 +89,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether everybody who waits is of the client of this one.
+    /// Whether all waiting jobs are of this job's client.
     fn is_the_only_client(&self, lead: &Assignment) -> bool {
         let own = self.jobs[&lead.attempt.job].client;
         let role = self.jobs[&lead.attempt.job].role();
@@ -127,7 +127,7 @@ impl Model {
         self.counters.joined += if members > 1 { members as u64 } else { 0 };
     }
 
-    /// What must hold of each attempt, whatever is beside it.
+    /// What must hold for each attempt, whatever runs beside it.
     fn an_attempt_may_begin(
         &self,
         now: Timestamp,
@@ -237,7 +237,7 @@ impl Model {
         })
     }
 
-    /// Whether another device than this is about to take the job, as far as is known.
+    /// Whether another device will soon be able to take the job.
     pub(super) fn another_is_near(&self, than: DeviceId, job: &Job) -> bool {
         let own = self.devices.iter().filter(|(at, _)| at.role == job.role());
         let mut others = own.filter(|(at, _)| at.device != than);
@@ -274,7 +274,7 @@ impl Model {
         slot.state == State::Ready && !self.is_suspect(now, slot)
     }
 
-    /// Checked once everything that the event brought is done.
+    /// Checked after all actions of the event.
     pub(super) fn no_device_is_idle_while_a_job_that_may_go_there_waits(
         &mut self,
         now: Timestamp,
@@ -357,7 +357,7 @@ fn a_job_that_is_late_is_not_started(
     holds(rule, now < job.deadline, || format!("{attempt} at {now}, deadline {}", job.deadline))
 }
 
-/// A little after: so it never drops one that has no verdict yet.
+/// A little later, so that it never drops an attempt of a job without a verdict.
 fn a_worker_drops_an_attempt_after_its_deadline(
     now: Timestamp,
     job: &Job,

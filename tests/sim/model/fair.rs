@@ -1,5 +1,5 @@
-//! Whose turn it is. The model knows nothing of the pool's clocks: it counts what each client was
-//! given while another waited.
+//! Whose turn it is. The model does not use the pool's clocks: it counts what each client got while another
+//! waited.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use super::{Broken, holds};
 #[derive(Debug, Default)]
 pub(super) struct Fair {
     waiting: BTreeMap<ClientId, BTreeSet<(Priority, JobId)>>,
-    /// For each client that waits and each other: what the other was given more since it waits.
+    /// For each waiting client and each other: how much more the other got since the first began to wait.
     ahead: BTreeMap<(ClientId, ClientId), i128>,
     cost_max: u64,
 }
@@ -25,7 +25,7 @@ impl Fair {
         if own.is_empty() {
             self.ahead.retain(|&(waiting, _), _| waiting != client);
             for (&(_, other), ahead) in &mut self.ahead {
-                // No client saves up a claim by not asking.
+                // No client saves up a claim while it is idle.
                 if other == client {
                     *ahead = (*ahead).max(0);
                 }
@@ -50,7 +50,7 @@ impl Fair {
         self.waiting.values().map(BTreeSet::len).sum()
     }
 
-    /// Notes that `served` was given a device; `true` if another client waited.
+    /// Notes that `served` got a device; returns whether another client waited.
     pub(super) fn serves(&mut self, served: ClientId, cost: u64) -> bool {
         let mut others = false;
         for (&client, _) in self.waiting.iter().filter(|(_, jobs)| !jobs.is_empty()) {
@@ -64,8 +64,8 @@ impl Fair {
                 *ahead -= i128::from(cost);
             }
         }
-        // What the served one was given counts from its own first dispatch on, also towards those who
-        // have been given nothing yet.
+        // The share of `served` counts from its own first dispatch on, also towards clients that have got
+        // nothing yet.
         for &other in self.waiting.keys() {
             if other != served {
                 self.ahead.entry((served, other)).or_insert_with(|| -i128::from(cost));
@@ -75,8 +75,7 @@ impl Fair {
     }
 
     /// While a client waits, no other gets two of the most costly shards ahead of it: the bound of
-    /// start-time fair queueing. Joining others may bring it as much as a launch of joined jobs costs
-    /// ahead once more.
+    /// start-time fair queueing. Joining may bring it ahead by the cost of one more joined dispatch.
     pub(super) fn no_client_starves(&self, join_cost_max: u64) -> Result<(), Broken> {
         let bound = 2 * (i128::from(self.cost_max) + i128::from(join_cost_max));
         for (&(client, other), &ahead) in &self.ahead {

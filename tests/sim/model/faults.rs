@@ -1,4 +1,4 @@
-//! What the driver says of devices, as the policy has it by default: some faults take a device out of
+//! What the driver reports about devices, under the default policy: some faults take a device out of
 //! service, some cost it its processes, most mean nothing for the pool.
 
 use std::collections::BTreeMap;
@@ -11,18 +11,18 @@ use super::Model;
 use super::quarantine::Service;
 use super::slots::{Freed, SlotId, State, Station, Why};
 
-/// When a fault was told last that a device may have once.
+/// When a fault that a device may have once was last reported.
 pub(super) type Incidents = BTreeMap<FaultCode, Timestamp>;
 
-/// What a fault of a device calls for.
+/// The response to a fault of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Response {
-    /// Out of service until an operator says otherwise.
+    /// Out of service until an operator releases it.
     Halt,
     Nothing,
     /// Out of service for a while.
     Quarantine,
-    /// New processes; out of service if it comes again.
+    /// New processes; out of service if it repeats.
     Renew,
 }
 
@@ -36,8 +36,8 @@ fn response(fault: FaultCode) -> Response {
     }
 }
 
-/// What processes of a device end of that has this fault: a job may bring about that the device stops or
-/// that a context cannot be switched, but no broken memory, link or bus.
+/// Why the processes of a device with this fault end: a job may stop a device or block a context switch,
+/// but it cannot break memory, link or bus.
 fn of_a_job(fault: FaultCode) -> Why {
     Why::Driver { evidence: matches!(fault, FaultCode::Xid(46 | 109)) }
 }
@@ -55,9 +55,9 @@ impl Model {
             return;
         }
         match response(fault) {
-            Response::Halt => self.is_put_out(now, id, true, fault),
+            Response::Halt => self.goes_out(now, id, true, fault),
             Response::Nothing => self.coverage.hit("fault: means nothing"),
-            Response::Quarantine => self.is_put_out(now, id, false, fault),
+            Response::Quarantine => self.goes_out(now, id, false, fault),
             Response::Renew if follows => self.coverage.hit("fault: of a process that is gone"),
             Response::Renew => {
                 let facts = self.facts.get_mut(&id).expect("it was just found");
@@ -67,7 +67,7 @@ impl Model {
                     }
                     Some(ago) if ago <= self.config.incident_repeat_window => {
                         self.coverage.hit("fault: repeated");
-                        self.is_put_out(now, id, false, fault);
+                        self.goes_out(now, id, false, fault);
                     }
                     Some(_) | None => {
                         self.coverage.hit("fault: the first of its kind");
@@ -80,7 +80,7 @@ impl Model {
         }
     }
 
-    /// Whether the driver says what it would say of a device that has just lost a process.
+    /// Whether the report follows from a process that the device has just lost.
     pub(super) fn follows_a_loss(&self, now: Timestamp, id: DeviceId, fault: FaultCode) -> bool {
         let is_expected =
             matches!(fault, FaultCode::Xid(43 | 45)) || response(fault) == Response::Renew;
@@ -93,8 +93,8 @@ impl Model {
         all.filter(|at| !self.is_ending(at.role)).collect()
     }
 
-    /// What is worse stands.
-    fn is_put_out(&mut self, now: Timestamp, id: DeviceId, is_final: bool, fault: FaultCode) {
+    /// The worse fault counts.
+    fn goes_out(&mut self, now: Timestamp, id: DeviceId, is_final: bool, fault: FaultCode) {
         for at in self.stations(id) {
             let device = self.devices.get_mut(&at).expect("devices stay");
             match &mut device.service {
@@ -119,8 +119,8 @@ impl Model {
         }
     }
 
-    /// A process cannot be killed: its device is out of service for every role, and no other process
-    /// there is to blame.
+    /// A process cannot be killed: its device goes out of service for every role, and its other processes
+    /// are not blamed.
     pub(super) fn is_stuck(&mut self, now: Timestamp, id: DeviceId) {
         for at in self.stations(id) {
             match self.devices[&at].service {

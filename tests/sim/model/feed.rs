@@ -1,4 +1,4 @@
-//! Who waits in a worker's channel while a device idles, and for how long.
+//! How long a dispatch waits in a worker's channel while a device is idle.
 
 use gridpool_core::config::Concurrency;
 use gridpool_core::event::Timestamp;
@@ -8,8 +8,8 @@ use super::slots::{Freed, Slot, SlotId, State, Why};
 use super::{Broken, Model, holds};
 
 impl Model {
-    /// When what waits behind the front dispatch has waited for long enough, if a device idles at that
-    /// moment, as far as is known now, on which not all of it failed last.
+    /// When the second dispatch has waited too long, if a device that may take some of it is idle at that
+    /// time, as far as is known now.
     pub(super) fn feed_timeout_of(&self, at: SlotId) -> Option<Timestamp> {
         let slot = self.slot(at);
         let State::Busy { outstanding } = &slot.state else { return None };
@@ -27,15 +27,15 @@ impl Model {
         pairs.any(|(id, attempt)| self.may_go(attempt, id)).then_some(ends)
     }
 
-    /// Whether the attempt's job is live and its shard did not fail there last.
+    /// Whether the attempt's job is live and its shard did not last fail there.
     fn may_go(&self, attempt: AttemptId, id: DeviceId) -> bool {
         let Some(job) = self.jobs.get(&attempt.job) else { return false };
         let runs = |running: Option<(AttemptId, WorkerId)>| running.is_some_and(|r| r.0 == attempt);
         job.shards.iter().any(|shard| runs(shard.running) && shard.failed_on != Some(id))
     }
 
-    /// If a job has waited for too long behind what the worker runs, the worker must be killed.
-    pub(super) fn waits_no_longer(&mut self, now: Timestamp, worker: WorkerId) {
+    /// If a job has waited too long behind the worker's front dispatch, the worker must be killed.
+    pub(super) fn kill_if_others_waited_too_long(&mut self, now: Timestamp, worker: WorkerId) {
         let Some(at) = self.slot_of(worker) else { return };
         if self.feed_timeout_of(at).is_none_or(|ends| ends > now) {
             return;

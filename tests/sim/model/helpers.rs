@@ -1,5 +1,5 @@
-//! Helper processes: when one is started, killed and asked to end. Each moment is worked out from the
-//! times of what its processes did.
+//! Helper processes: when one is started, killed and asked to end. The model computes each time from the
+//! events of its processes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ struct Process {
     ordered: Timestamp,
     /// When it was heard last, if it was.
     heard: Option<Timestamp>,
-    /// The time for which the supervisor did not listen.
+    /// How long the supervisor did not run.
     excused: Duration,
     /// When it was asked to end.
     asked: Option<Timestamp>,
@@ -66,14 +66,14 @@ impl Helpers {
         }
     }
 
-    /// When time alone brings something.
+    /// When time alone changes something.
     pub(super) fn wake_at(&self) -> Option<Timestamp> {
         self.all.values().filter_map(State::wakes_at).min()
     }
 }
 
 impl State {
-    /// When its process has to be dealt with, or the next one started.
+    /// When its process must be killed, or the next one started.
     fn wakes_at(&self) -> Option<Timestamp> {
         let Some(process) = &self.process else { return self.is_wanted.then_some(self.next) };
         let limits = &self.limits;
@@ -89,7 +89,7 @@ impl State {
 }
 
 impl Model {
-    pub(super) fn helper_says(&mut self, now: Timestamp, helper: Helper, event: &HelperEvent) {
+    pub(super) fn on_helper_event(&mut self, now: Timestamp, helper: Helper, event: &HelperEvent) {
         let state = self.helpers.all.get_mut(&helper).expect("all are known");
         let live = state.process.as_mut().filter(|process| process.killed.is_none());
         match event {
@@ -100,7 +100,7 @@ impl Model {
                 }
             }
             HelperEvent::Unwanted => {
-                self.coverage.hit("helper: not wanted any more");
+                self.coverage.hit("helper: no longer wanted");
                 state.is_wanted = false;
                 if let Some(process) = live.filter(|process| process.asked.is_none()) {
                     process.excused = Duration::ZERO;
@@ -154,7 +154,7 @@ impl Model {
         }
     }
 
-    /// What time alone brings.
+    /// Handles timeouts.
     pub(super) fn helpers_are_due(&mut self, now: Timestamp) {
         for (&helper, state) in &mut self.helpers.all {
             if state.wakes_at().is_none_or(|at| at > now) {

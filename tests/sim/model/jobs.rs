@@ -1,4 +1,4 @@
-//! What becomes of a job, from its acceptance to its end: its shards and their attempts.
+//! A job from its acceptance to its end: its shards and their attempts.
 
 use gridpool_core::config::PoolConfig;
 use gridpool_core::event::{JobRequest, Timestamp};
@@ -23,7 +23,7 @@ pub(super) struct Shard {
     /// Attempts that count.
     pub(super) tries: u32,
     pub(super) device_errors: u32,
-    /// Where its last attempt failed.
+    /// The device where its last attempt failed.
     pub(super) failed_on: Option<DeviceId>,
 }
 
@@ -40,17 +40,17 @@ pub(super) struct Job {
     pub(super) request: JobRequest,
     pub(super) orphaned: bool,
     pub(super) deadline: Timestamp,
-    /// Into how many shards it must be cut.
+    /// The number of shards that it must be cut into.
     pub(super) shards_due: u32,
-    /// Those that have been dispatched, in order of their items.
+    /// The shards that were dispatched, in order of their items.
     pub(super) shards: Vec<Shard>,
     pub(super) begun: u32,
     pub(super) evidence: u32,
-    /// What it is, as far as the core asked and was told.
+    /// Its content hash, as far as the core knows it.
     pub(super) content: Option<Option<ContentHash>>,
-    /// Enough workers died of it: nothing of it waits or runs any more.
+    /// Enough workers died of it: no shard of it waits or runs.
     pub(super) denylisted: bool,
-    /// With whom it may share a launch: with jobs of the same number. Until it is lost that is 0.
+    /// Its group of suspects: it may share a dispatch with jobs of the same number. 0 until it is lost.
     pub(super) group: u64,
     pub(super) shared: Option<SharedLosses>,
     pub(super) first_dispatch: Option<Timestamp>,
@@ -92,28 +92,28 @@ impl Job {
         self.request.work.role()
     }
 
-    /// Whether some of it runs.
+    /// Whether a shard of it runs.
     pub(super) fn runs(&self) -> bool {
         self.shards.iter().any(|shard| shard.running.is_some())
     }
 
-    /// Whether `attempt` is what one of its shards runs now.
+    /// Whether one of its shards runs `attempt` now.
     pub(super) fn runs_attempt(&self, attempt: AttemptId) -> bool {
         let mut running = self.shards.iter().filter_map(|shard| shard.running);
         running.any(|(id, _)| id == attempt)
     }
 
-    /// Whether nothing of it may wait.
+    /// Whether no shard of it may wait.
     fn is_out(&self) -> bool {
         self.orphaned || self.denylisted
     }
 
-    /// Shards that wait and were dispatched before.
+    /// Waiting shards that were dispatched before.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Shard> {
         self.shards.iter().filter(|shard| !self.is_out() && shard.waits())
     }
 
-    /// Whether a shard waits that was never dispatched.
+    /// Whether a shard that was never dispatched waits.
     pub(super) fn has_fresh_shard(&self) -> bool {
         !self.is_out() && self.shards.len() < self.shards_due as usize
     }
@@ -129,7 +129,7 @@ impl Job {
         self.shards.iter_mut().find(runs).expect("an attempt outstanding at a worker is a shard's")
     }
 
-    /// What its items cost, a share of the whole.
+    /// The cost of some of its items.
     pub(super) fn cost(&self, items: ItemRange) -> u64 {
         let until = |item: u32| match item == self.request.items {
             true => self.request.cost,
@@ -144,26 +144,26 @@ impl Job {
         (self.request.cost * u64::from(items)).div_ceil(self.request.items.into())
     }
 
-    /// Whether it may share a launch, or run beside others in a worker that runs `window` at a time:
-    /// there not once a worker died of it alone.
+    /// Whether it may share a dispatch, or run beside others in a worker that runs `window` at once: not
+    /// there if a worker died of it alone.
     pub(super) fn may_join(&self, is_concurrent: bool) -> bool {
         let killed_alone = is_concurrent && self.evidence > 0;
         self.shards_due == 1 && self.request.idempotent && !killed_alone
     }
 
-    /// Whether its worker died of it, or of a job beside it, or was killed for what waited behind it.
+    /// Whether its worker died of it or of a job beside it, or was killed for a dispatch behind it.
     pub(super) fn is_suspect(&self) -> bool {
         self.group != 0 || self.evidence > 0
     }
 
-    /// Whether workers write its result to a place of its own, and not into their answer.
+    /// Whether workers write its result to shared memory, not into their answer.
     pub(super) fn is_written_in_place(&self) -> bool {
         !self.request.answer_inline || self.shards_due > 1
     }
 }
 
-/// How many shards a large job is worth: as many as it has times the least cost of one, at most some for
-/// each device that may serve when it is accepted, and at most one an item.
+/// The number of shards of a large job: its cost over the smallest cost of a shard, at most some for each
+/// device that may serve when it is accepted, and at most one for each item.
 fn shards_due(request: &JobRequest, devices: u64, config: &PoolConfig) -> u32 {
     let may = devices > 1 && request.idempotent && request.divisible;
     let most = [devices * u64::from(config.shards_per_device), request.items.into(), SHARDS_MAX];
@@ -172,7 +172,7 @@ fn shards_due(request: &JobRequest, devices: u64, config: &PoolConfig) -> u32 {
 }
 
 impl Model {
-    /// The worker runs `attempt` no more, and this is what it said of it.
+    /// The worker has answered `attempt` with this result.
     pub(super) fn attempt_answered(
         &mut self,
         attempt: AttemptId,
@@ -276,8 +276,8 @@ impl Model {
         }
     }
 
-    /// The job ends before its attempts do. Their devices must be free after a grace; if the job is
-    /// late and has its worker to itself, at once; if a shard of it failed, when it would be late.
+    /// The job ends before its attempts do. Their workers have a grace; none if the job is late and runs
+    /// alone; until the deadline if a shard of it failed.
     pub(super) fn cut_off(&mut self, now: Timestamp, id: JobId, outcome: AttemptOutcome) {
         let job = self.jobs.get_mut(&id).expect("it is live");
         let role = &self.roles[&job.role()];
@@ -291,7 +291,7 @@ impl Model {
             job.attempts.push((worker, outcome, shard.items));
             cut_off.push((attempt, worker));
         }
-        // When a client goes, all that it had running is withdrawn.
+        // The attempts of an orphan were withdrawn when its client went.
         let is_withdrawn = job.orphaned;
         for (attempt, worker) in cut_off {
             if !is_withdrawn {
@@ -307,14 +307,14 @@ impl Model {
         }
     }
 
-    /// A worker that runs several at a time is told that no answer is wanted.
+    /// A concurrent worker is told that no answer is wanted.
     pub(super) fn withdraws(&mut self, worker: WorkerId, attempt: AttemptId) {
         if self.role(worker.role).is_concurrent() {
             self.due.withdrawals.insert((worker, attempt));
         }
     }
 
-    /// From here on a verdict is due.
+    /// A verdict is due from now on.
     pub(super) fn end(&mut self, id: JobId, verdict: Verdict) {
         let job = self.jobs.remove(&id).expect("it is live");
         self.role_mut(job.role()).fair.leaves(job.client, &job.request);

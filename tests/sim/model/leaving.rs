@@ -1,5 +1,5 @@
-//! How the pool ends: it drains or is stopped, its roles leave one by one, and it says what became of its
-//! jobs.
+//! How the pool ends: it drains or is stopped, its roles leave one by one, and it counts the verdicts of
+//! its last jobs.
 
 use gridpool_core::event::Timestamp;
 use gridpool_protocol::ids::Role;

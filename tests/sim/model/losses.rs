@@ -1,4 +1,4 @@
-//! What a worker takes with it: whom its death speaks against, and what runs again.
+//! What is lost with a worker: which job its death is evidence against, and which jobs run again.
 
 use gridpool_core::event::Timestamp;
 use gridpool_protocol::ids::{AttemptId, JobId, WorkerId};
@@ -15,14 +15,14 @@ const DEVICE_ERRORS_MAX: u32 = 2;
 pub(super) enum Loss {
     /// By itself, or by another process's SIGKILL.
     Died { evidence: bool, from_outside: bool },
-    /// It was killed for what it ran beside these.
+    /// It was killed for another attempt than these.
     Freed,
     /// It stopped answering.
     Hung { evidence: bool },
 }
 
 impl Loss {
-    /// The same of a worker that had more to do than its jobs.
+    /// The same for a worker that was changing its models.
     pub(super) fn without_evidence(self) -> Self {
         match self {
             Self::Died { from_outside, .. } => Self::Died { evidence: false, from_outside },
@@ -36,16 +36,16 @@ impl Loss {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) outcome: AttemptOutcome,
-    /// Of neither the job nor the device.
+    /// For a reason outside the job and the device.
     pub(super) no_fault: bool,
-    /// Others were lost with it: it does not count.
+    /// Together with others: it does not count.
     pub(super) shared: bool,
-    /// Its process may live on.
+    /// Its process may still be alive.
     pub(super) given_up: bool,
 }
 
 impl Model {
-    /// The process is gone, or `given_up`, and all that it had not answered is lost.
+    /// The process is gone, or `given_up`: its outstanding attempts are lost.
     pub(super) fn outstanding_lost(
         &mut self,
         now: Timestamp,
@@ -120,7 +120,7 @@ impl Model {
         }
     }
 
-    /// A job that was moved is suspect all the same, wherever it is now. One that was cut off is not.
+    /// A job that was moved is still a suspect. One that was cut off is not.
     fn death_speaks_against(&mut self, now: Timestamp, attempt: AttemptId, moved: bool) {
         let Some(job) = self.jobs.get(&attempt.job) else { return };
         if job.denylisted || !(moved || job.runs_attempt(attempt)) {
@@ -146,7 +146,7 @@ impl Model {
         self.jobs.get(&attempt.job).is_some_and(|job| job.runs_attempt(attempt))
     }
 
-    /// It ends for another's sake, together with its process or before that.
+    /// It is preempted, with its process or before.
     fn attempt_cut_short(
         &mut self,
         now: Timestamp,
@@ -170,7 +170,7 @@ impl Model {
         }
     }
 
-    /// It ended for another's sake: it counts for nothing.
+    /// It was preempted: it does not count.
     pub(super) fn attempt_preempted(&mut self, attempt: AttemptId, worker: WorkerId) {
         let job = self.jobs.get_mut(&attempt.job).expect("it is live");
         job.shard_of(attempt).tries -= 1;
@@ -186,13 +186,13 @@ impl Model {
         job.attempts.push((worker, outcome, items));
     }
 
-    /// A process that cannot be ended may write to the place of the result at any time.
+    /// An unkillable process may write the result at any time.
     fn place_is_lost(&mut self, now: Timestamp, id: JobId) {
         self.coverage.hit("unkillable: it may write a result");
         self.fail(now, id, Verdict::DeviceLost);
     }
 
-    /// The attempt gave nothing: its shard runs again or its job ends.
+    /// The attempt gave no result: its shard runs again or its job ends.
     pub(super) fn attempt_failed(
         &mut self,
         now: Timestamp,
@@ -230,7 +230,7 @@ impl Model {
         }
     }
 
-    /// A shard of the job waits again; if its client is gone, nothing does.
+    /// A shard of the job waits again, unless its client is gone.
     pub(super) fn goes_back(&mut self, id: JobId) {
         let job = &self.jobs[&id];
         if !job.orphaned {
@@ -244,7 +244,7 @@ impl Model {
         }
     }
 
-    /// The job ends although shards of it may be running.
+    /// The job ends while shards of it may be running.
     pub(super) fn fail(&mut self, now: Timestamp, id: JobId, verdict: Verdict) {
         if self.jobs[&id].runs() {
             self.coverage.hit("split: a shard ended the job while others ran");

@@ -1,22 +1,21 @@
 //! The rules, kept by a model that sees events and actions and never looks into the core.
 //!
-//! For every event the model works out by itself what must follow at this very moment: which verdicts,
-//! which kills, stops and starts, what the client is told. An action that is not due breaks a rule, and
-//! so does a due action that does not come. The core may choose two things: which waiting job goes to
-//! which idle worker, and which command a worker gets next of those that bring it nearer to what it is to
-//! have. Those choices have rules of their own (`dispatch`, `fair`, `commands`); the first decides which
-//! workers are killed for what waits behind them (`feed`).
+//! For every event the model computes what must follow at once: which verdicts, kills, stops, starts and
+//! replies. An action that is not due breaks a rule, and so does a due action that does not come. The core
+//! may choose two things: which waiting job goes to which idle worker, and which of the useful commands a
+//! worker gets next. Those choices have their own rules (`dispatch`, `fair`, `commands`); the first decides
+//! which workers are killed for the dispatch behind them (`feed`).
 //!
-//! One file per concern: `clients` what is said to clients, `jobs` what becomes of a job, `verdicts` its
-//! end, `devices` what processes say, `slots` where they are and when they are killed, `quarantine` what
-//! their deaths mean for their device, `deaths` what is told of them, `faults` what the driver says of it,
-//! `notes` what is told of devices, `outstanding` what a worker has not answered, `losses` what it takes with it,
-//! `moves` what need not wait for its end, `bisection` which jobs are suspect, `denylist` which are
-//! refused, `writers` which processes may still write, `processes` starts, stops and kills, `dispatch` which
-//! job runs where, `sharing` with which others, `offers` which worker has the model for it, `models` which
-//! models there are to be, `commands` how workers come to have them, `feed` what waits behind what and for
-//! how long, `fair` whose turn it is, `rest` what is done when there is nothing to do, `leaving` how the
-//! pool ends, `helpers` the helper processes, `settled` what holds between events.
+//! One file per concern: `clients` requests and replies, `jobs` the life of a job, `verdicts` its end,
+//! `devices` the messages of processes, `slots` where they are and when they are killed, `quarantine` what
+//! their deaths mean for their device, `deaths` the reports of them, `faults` driver reports, `notes` the
+//! log, `outstanding` what a worker has not answered, `losses` what is lost with it, `moves` which attempts
+//! need not wait for its end, `bisection` which jobs are suspects, `denylist` which are refused, `writers`
+//! which processes may still write, `processes` starts, stops and kills, `dispatch` which job runs where,
+//! `sharing` with which others, `offers` which worker has its model, `models` the wanted models, `commands`
+//! how workers get them, `feed` how long a second dispatch waits, `fair` whose turn it is, `rest` roles
+//! without work, `leaving` how the pool ends, `helpers` the helper processes, `settled` what holds between
+//! events.
 
 mod bisection;
 mod clients;
@@ -83,7 +82,7 @@ fn holds(rule: &'static str, ok: bool, detail: impl FnOnce() -> String) -> Resul
     if ok { Ok(()) } else { Err(Broken { rule, detail: detail() }) }
 }
 
-/// What the workers of a role are there for.
+/// What the workers of a role do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Serving,
@@ -98,7 +97,7 @@ struct RoleModel {
     limits: RoleLimits,
     phase: Phase,
     fair: Fair,
-    /// Jobs that failed on a device and were tried again, ever.
+    /// Jobs that failed on a device and were ever retried.
     retries: u64,
     /// The most jobs that waited between two events, and the most inline bytes.
     jobs_high: u64,
@@ -106,12 +105,12 @@ struct RoleModel {
 }
 
 impl RoleModel {
-    /// Whether attempts run beside each other.
+    /// Whether several attempts run at once.
     fn is_concurrent(&self) -> bool {
         self.limits.concurrency.is_concurrent()
     }
 
-    /// Attempts that a worker may have beside each other; none run beside each other on an exclusive one.
+    /// Attempts that a worker may run at once; 1 for an exclusive one.
     fn attempts_max(&self) -> usize {
         match self.limits.concurrency {
             Concurrency::Concurrent { attempts_max } => attempts_max,
@@ -128,7 +127,7 @@ impl RoleModel {
     }
 }
 
-/// What must be done before the event is over.
+/// The actions that must come before the event is over.
 #[derive(Debug, Default)]
 struct Due {
     reply: Option<Reply>,
@@ -139,12 +138,12 @@ struct Due {
     stops: BTreeSet<WorkerId>,
     withdrawals: BTreeSet<(WorkerId, AttemptId)>,
     hashes: BTreeSet<JobId>,
-    /// What operators are told: whether what they wanted is done.
+    /// The replies to operators: whether their request succeeded.
     told: BTreeMap<(ClientId, u64), bool>,
     leave: bool,
 }
 
-/// What a key was used for, and what came of it.
+/// The job of a key, and its verdict.
 #[derive(Clone, Debug)]
 struct Remembered {
     job: JobId,
@@ -157,11 +156,11 @@ struct Remembered {
 pub(crate) struct Model {
     config: PoolConfig,
     roles: BTreeMap<Role, RoleModel>,
-    /// When what is left is cut off, once the pool drains.
+    /// Once the pool drains: when it cuts off the jobs that are left.
     drain_until: Option<Timestamp>,
-    /// Each device as each role has it.
+    /// Each device and role.
     devices: BTreeMap<Station, Device>,
-    /// What is the device's, whatever the role.
+    /// Facts about each device.
     facts: BTreeMap<DeviceId, Facts>,
     /// Live jobs.
     jobs: BTreeMap<JobId, Job>,
@@ -185,10 +184,10 @@ pub(crate) struct Model {
     given: BTreeMap<JobId, Given>,
     /// When the core last asked to be called.
     wakes: Option<Timestamp>,
-    /// It is called later than it asked for: the supervisor was stopped, or starved.
+    /// The core is called later than it asked for: the supervisor was stopped, or starved.
     late: bool,
     counters: Counters,
-    /// What was counted when the pool was first told to drain or stop.
+    /// The counters when the pool was first told to drain or stop.
     before_end: Option<Counters>,
     steps: u64,
     pub(crate) coverage: Coverage,
@@ -249,12 +248,12 @@ impl Model {
         self.roles.get_mut(&role).expect("roles stay")
     }
 
-    /// Works out what must follow from `event` at `now`.
+    /// Computes what must follow from `event` at `now`.
     pub(crate) fn expect(&mut self, now: Timestamp, event: &Event) {
         self.excuses_pause(now);
         self.notes_dying(now, event);
         match *event {
-            Event::Client(client, ref event) => self.client_says(now, client, event),
+            Event::Client(client, ref event) => self.on_client_event(now, client, event),
             Event::ContentHashed { job, content } => self.content_hashed(job, content),
             Event::DeviceFault { device, fault } => self.device_fault(now, device, fault),
             Event::DrainRequested => self.drain_requested(now),
@@ -263,10 +262,10 @@ impl Model {
                 self.leave(now);
             }
             Event::EndRequested => self.drain_requested(now),
-            Event::Helper(helper, ref event) => self.helper_says(now, helper, event),
+            Event::Helper(helper, ref event) => self.on_helper_event(now, helper, event),
             Event::StopRequested => self.stop_requested(now),
             Event::TimePassed => {}
-            Event::Worker(worker, ref event) => self.worker_says(now, worker, event),
+            Event::Worker(worker, ref event) => self.on_worker_event(now, worker, event),
         }
         self.commands_are_late(now);
         self.pass_time(now);
@@ -275,7 +274,7 @@ impl Model {
         self.services_are_reported(now);
     }
 
-    fn client_says(&mut self, now: Timestamp, client: ClientId, event: &ClientEvent) {
+    fn on_client_event(&mut self, now: Timestamp, client: ClientId, event: &ClientEvent) {
         match *event {
             ClientEvent::CancelRequested { key } => self.cancel_requested(now, client, key),
             ClientEvent::Connected => {
@@ -296,7 +295,7 @@ impl Model {
         }
     }
 
-    fn worker_says(&mut self, now: Timestamp, worker: WorkerId, event: &WorkerEvent) {
+    fn on_worker_event(&mut self, now: Timestamp, worker: WorkerId, event: &WorkerEvent) {
         match *event {
             WorkerEvent::Answered { attempt, ref result } => {
                 self.answered(now, worker, attempt, result);
@@ -317,7 +316,7 @@ impl Model {
         }
     }
 
-    /// After a pause, workers and helpers get that time back, and a little more to be heard in.
+    /// After a pause, extends the timeouts of workers and helpers by its length and a little more.
     fn excuses_pause(&mut self, now: Timestamp) {
         const PAUSE_MIN: Duration = Duration::from_millis(100);
         let gap = self.wakes.map_or(Duration::ZERO, |wakes| now.since(wakes));
@@ -333,8 +332,8 @@ impl Model {
         }
     }
 
-    /// What time alone brings, in the order that decides ties: a job that is late at the moment its
-    /// worker is given up is late.
+    /// Handles timeouts, in the order that decides ties: a job whose deadline passes as its worker is given
+    /// up is late.
     fn pass_time(&mut self, now: Timestamp) {
         self.jobs_are_late(now);
         for at in self.slot_ids() {
@@ -345,11 +344,11 @@ impl Model {
             self.jobs_have_no_model(now, role);
             self.drain_ends(now, role);
         }
-        // Not for a role that has come to its end by this.
+        // Not for a role that has just ended.
         self.processes_start(now);
     }
 
-    /// Holds one action against the rules.
+    /// Checks one action against the rules.
     pub(crate) fn check(&mut self, now: Timestamp, action: &Action) -> Result<(), Broken> {
         match *action {
             Action::Accept { client, key } => self.accepted(client, key),

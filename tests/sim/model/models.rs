@@ -1,5 +1,4 @@
-//! Which models there are to be, and what an operator wants changed about that. How workers come to have
-//! them is in `commands`.
+//! The wanted models, and the change that an operator asks for. `commands` has how workers get them.
 
 use std::collections::BTreeMap;
 
@@ -16,23 +15,23 @@ use super::{Broken, Model, holds};
 /// The role of the workers that have models.
 pub(crate) const ROLE: Role = Role::Infer;
 
-/// A model that workers are to have.
+/// A model that workers should have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) contexts: u32,
-    /// Which of those that had this name it is.
+    /// Distinguishes it from earlier ones of the same name.
     pub(super) edition: u64,
-    /// It goes when no job asks for it any more.
+    /// It is unloaded when no job uses it.
     pub(super) closes: bool,
 }
 
-/// What an operator wants.
+/// The change that an operator asks for.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     from: (ClientId, u64),
     pub(super) command: ModelCommand,
     pub(super) edition: u64,
-    /// Some worker could not do it.
+    /// A worker could not make it.
     pub(super) failed: bool,
 }
 
@@ -42,7 +41,7 @@ pub(super) struct Models {
     /// The same when workers were started, before the models changed in the same event.
     pub(super) at_starts: BTreeMap<String, Wanted>,
     pub(super) change: Option<Change>,
-    /// What each worker was started with that has not said what it has.
+    /// The models given to each worker that has not reported yet.
     pub(super) started: BTreeMap<WorkerId, BTreeMap<String, u64>>,
     pub(super) holders: BTreeMap<WorkerId, Holder>,
     editions: u64,
@@ -129,7 +128,7 @@ impl Model {
         (all_failed && !self.awaits_workers(ROLE)).then_some("refuse: a model that failed to load")
     }
 
-    /// What is to be done about models by the end of an event.
+    /// What is due for models by the end of an event.
     pub(super) fn models_change(&mut self, now: Timestamp) {
         self.models.at_starts.clone_from(&self.models.wanted);
         loop {
@@ -166,7 +165,7 @@ impl Model {
         }
     }
 
-    /// Whether the change is at its end, and done.
+    /// Whether the change has ended, and succeeded.
     fn change_ends(&self) -> Option<bool> {
         let change = self.models.change.as_ref()?;
         let name = change.command.name();
@@ -221,13 +220,13 @@ impl Model {
         holds(rule, due == Some(is_done), || format!("{client} {request}: {is_done}, due {due:?}"))
     }
 
-    /// Models that are to be asked.
+    /// Models that accept requests.
     pub(crate) fn open_models(&self) -> Vec<String> {
         let open = self.models.wanted.iter().filter(|(_, wanted)| !wanted.closes);
         open.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Whether every worker that serves has what it is to have, or has failed to.
+    /// Whether every active worker has the wanted models, or has failed to load them.
     pub(crate) fn every_worker_has_the_wanted_models_once_the_faults_stop(
         &mut self,
     ) -> Result<(), Broken> {

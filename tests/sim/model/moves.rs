@@ -1,5 +1,5 @@
-//! What runs elsewhere before the process that was killed is gone: only what that process cannot write
-//! to the place of, and never so often that a job might kill more workers than it takes to denylist it.
+//! Which attempts run elsewhere before the killed process is gone: only those whose results it cannot
+//! write, and never so often that a job kills more workers than its denylisting takes.
 
 use gridpool_protocol::ids::{AttemptId, JobId, WorkerId};
 use gridpool_protocol::receipt::AttemptOutcome;
@@ -8,7 +8,7 @@ use super::Model;
 use super::slots::{SlotId, State, Why};
 
 impl Model {
-    /// Moves what may be moved from a worker that was just killed.
+    /// Moves the attempts that may move from a worker that was just killed.
     pub(super) fn attempts_move(&mut self, at: SlotId, why: Why) {
         let worker = self.worker(at);
         let outstanding = self.slot(at).outstanding().to_vec();
@@ -67,7 +67,7 @@ impl Model {
         true
     }
 
-    /// Whether the end of the worker, which was running this job alone, may be the end of the job.
+    /// Whether the death of the worker, which ran only this job, may denylist the job.
     fn must_wait_for_the_end(&mut self, at: SlotId, id: JobId) -> bool {
         let pending = self.deaths_pending(at, id);
         let job = &self.jobs[&id];
@@ -86,7 +86,7 @@ impl Model {
         false
     }
 
-    /// Processes elsewhere whose end may speak against the job alone.
+    /// Other processes whose end may be evidence against only this job.
     fn deaths_pending(&self, at: SlotId, id: JobId) -> u32 {
         let speaks = self.slots().filter(|&(other, slot)| {
             let State::Killed { outstanding, .. } = &slot.state else { return false };
@@ -104,8 +104,7 @@ impl Model {
         }
     }
 
-    /// It was lost with its worker, and its shard waits again. Of several it is not known whose fault it
-    /// was: it does not count.
+    /// It was lost with its worker, and its shard waits again. A shared loss does not count.
     fn attempt_moved(
         &mut self,
         attempt: AttemptId,

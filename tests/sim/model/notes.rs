@@ -1,4 +1,4 @@
-//! What is told of devices, models and helpers for the log: each thing once, when it happens.
+//! The log lines about devices, models and helpers: each change once, when it happens.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::quarantine::Service;
 use super::slots::{Slot, Station};
 use super::{Broken, Model, Phase, holds};
 
-/// A note, as far as it can be known from outside.
+/// A note, as far as the model can know it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Logged {
     Changed(bool),
@@ -35,26 +35,26 @@ pub(super) enum Logged {
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     pub(super) due: Vec<Logged>,
-    /// What was said to be out of service.
+    /// What the log says is out of service.
     out: BTreeSet<Station>,
     was_hopeless: bool,
     misconfigured_due: bool,
 }
 
 impl Model {
-    /// Whether a role has something to do, or a process all the same.
+    /// Whether a role has work, or still a process.
     pub(super) fn is_busy(&self, role: Role) -> bool {
         let mut own = self.slots_of(role);
         self.role(role).phase != Phase::Resting || own.any(|(_, slot)| slot.has_process())
     }
 
-    /// The process that a device has lost lately.
+    /// The process that a device lost recently.
     pub(super) fn lost_lately(&self, now: Timestamp, id: DeviceId) -> Option<WorkerId> {
         let (at, worker) = self.facts.get(&id)?.lost?;
         (now.since(at) <= self.config.incident_window).then_some(worker)
     }
 
-    /// What the driver says is told once, with what it is about.
+    /// A driver report is logged once, with the process that it is about.
     pub(super) fn driver_is_heard(&mut self, now: Timestamp, id: DeviceId, fault: FaultCode) {
         let lost = self.lost_lately(now, id);
         let lives = |(at, slot): (super::slots::SlotId, &Slot)| {
@@ -82,7 +82,7 @@ impl Model {
         self.notes.due.push(Logged::Driver { device: id, fault, remark, lost, is_about_lost });
     }
 
-    /// What has come of the services of devices by the end of an event.
+    /// The changes of services by the end of an event.
     pub(super) fn services_are_reported(&mut self, now: Timestamp) {
         for at in self.devices.keys().copied().collect::<Vec<_>>() {
             if self.role(at.role).phase != Phase::Serving {
@@ -105,13 +105,13 @@ impl Model {
                 | (Service::Quarantined { .. }, true) => {}
             }
         }
-        let is_hopeless = self.is_hopeless();
-        self.notes.misconfigured_due = is_hopeless && !self.notes.was_hopeless;
-        self.notes.was_hopeless = is_hopeless;
+        let is_misconfigured = self.is_misconfigured();
+        self.notes.misconfigured_due = is_misconfigured && !self.notes.was_hopeless;
+        self.notes.was_hopeless = is_misconfigured;
     }
 
     /// Whether no device has ever served programs, or may.
-    fn is_hopeless(&self) -> bool {
+    fn is_misconfigured(&self) -> bool {
         let grid = self.devices.iter().filter(|(at, _)| at.role == Role::Grid);
         { grid }.all(|(_, device)| {
             device.service != Service::Open && device.refused && !device.ever_ready

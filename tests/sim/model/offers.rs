@@ -1,4 +1,4 @@
-//! Which worker has which model, and which jobs wait in vain for one.
+//! Which worker has which model, and which jobs wait for a model that no worker has.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,35 +13,35 @@ use super::quarantine::Service;
 use super::slots::{Slot, SlotId, State};
 use super::{Broken, Model, holds};
 
-/// What may be hoped for of the devices in service.
+/// The models that devices in service have or may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Hope {
+enum Availability {
     Nothing,
-    /// A process that has not said yet what it has, or is still to come.
+    /// A process that has not reported yet, or has not started.
     Later,
     Now,
 }
 
 impl Slot {
-    /// Whether its process has said that it has what the request asks for.
+    /// Whether its process has reported the request's model.
     pub(super) fn has_for(&self, request: &JobRequest) -> bool {
         request.work.model().is_none_or(|model| self.offers.contains(model))
     }
 
-    /// Whether a process may come to serve here that has not said yet what it has.
+    /// Whether a process that has not reported yet may come to serve here.
     fn may_get_one(&self) -> bool {
         !matches!(self.state, State::Unkillable { .. })
     }
 }
 
 impl Device {
-    /// Only the process that serves counts: a standby helps no request as long as another serves.
-    fn hope(&self, request: &JobRequest) -> Hope {
+    /// Only the active worker counts: a standby helps no request while another serves.
+    fn availability(&self, request: &JobRequest) -> Availability {
         match self.slots.iter().find(|slot| slot.serves()) {
-            Some(slot) if slot.has_for(request) => Hope::Now,
-            Some(_) => Hope::Nothing,
-            None if self.slots.iter().any(Slot::may_get_one) => Hope::Later,
-            None => Hope::Nothing,
+            Some(slot) if slot.has_for(request) => Availability::Now,
+            Some(_) => Availability::Nothing,
+            None if self.slots.iter().any(Slot::may_get_one) => Availability::Later,
+            None => Availability::Nothing,
         }
     }
 }
@@ -69,8 +69,7 @@ impl Model {
         self.slot_mut(at).offers.clone_from(models);
     }
 
-    /// A job that waits for a model which no device in service has, or may yet turn out to have, is told so
-    /// at once.
+    /// A job whose model no device in service has or may have ends at once.
     pub(super) fn jobs_have_no_model(&mut self, now: Timestamp, role: Role) {
         let asks = |job: &Job| job.role() == role && job.request.work.model().is_some();
         let waiting: Vec<_> = self
@@ -80,10 +79,10 @@ impl Model {
             .map(|(&id, _)| id)
             .collect();
         for id in waiting {
-            match self.hope(id) {
-                Hope::Now => {}
-                Hope::Later => self.coverage.hit("model: may yet come"),
-                Hope::Nothing => {
+            match self.availability(id) {
+                Availability::Now => {}
+                Availability::Later => self.coverage.hit("model: may yet come"),
+                Availability::Nothing => {
                     let job = &self.jobs[&id];
                     self.coverage.hit(match (job.accepted == now, job.begun) {
                         (true, _) => "model: no worker has it",
@@ -96,11 +95,11 @@ impl Model {
         }
     }
 
-    fn hope(&self, id: JobId) -> Hope {
+    fn availability(&self, id: JobId) -> Availability {
         let job = &self.jobs[&id];
         let request = &job.request;
         let devices = self.open_devices(job.role());
-        devices.map(|device| device.hope(request)).max().unwrap_or(Hope::Nothing)
+        devices.map(|device| device.availability(request)).max().unwrap_or(Availability::Nothing)
     }
 
     /// Devices that are in service for a role.
@@ -109,7 +108,7 @@ impl Model {
         own.map(|(_, device)| device).filter(|device| device.service == Service::Open)
     }
 
-    /// Whether a process is to serve a role that has not said yet what it has, or probes its device.
+    /// Whether a process that will serve a role has not reported yet, or probes its device.
     pub(super) fn awaits_workers(&self, role: Role) -> bool {
         let comes = |device: &Device| {
             let slots = &device.slots;
@@ -138,7 +137,7 @@ impl Model {
         })
     }
 
-    /// Notes which workers were passed over for want of the model that the lead of a launch asks for.
+    /// Notes which workers were skipped because they lack the model of the first attempt.
     pub(super) fn note_workers_without_the_model(
         &mut self,
         now: Timestamp,

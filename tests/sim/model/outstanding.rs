@@ -10,11 +10,11 @@ use gridpool_protocol::receipt::AttemptOutcome;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sent {
     pub(super) attempt: AttemptId,
-    /// Bytes of it in the channel.
+    /// Its bytes in the channel.
     pub(super) inline_bytes: u64,
-    /// When it must be off the device, if its job has its verdict, and what came of it.
+    /// If its job has its verdict: when the worker must have finished it, and its outcome.
     pub(super) free_at: Option<(Timestamp, AttemptOutcome)>,
-    /// Another attempt took its place when its worker was killed.
+    /// Its shard was queued again when its worker was killed.
     pub(super) moved: bool,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Sent {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Dispatch {
     pub(super) attempts: Vec<Sent>,
-    /// Of all that were sent, in their dispatch.
+    /// The cost of all attempts of the dispatch.
     pub(super) cost: u64,
     /// How many were sent.
     pub(super) sent: usize,
@@ -30,9 +30,9 @@ pub(super) struct Dispatch {
     pub(super) since: Timestamp,
     /// All of them may run again and none is suspect: another dispatch may wait behind them.
     pub(super) may_lead: bool,
-    /// One of them was suspect when they were sent.
+    /// One of their jobs was a suspect when they were sent.
     pub(super) has_suspects: bool,
-    /// It was halved when its worker was killed.
+    /// Its suspects were split when its worker was killed.
     pub(super) split: bool,
 }
 
@@ -65,7 +65,7 @@ impl Outstanding {
         &self.0[0]
     }
 
-    /// All that is not answered.
+    /// All outstanding attempts.
     pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Sent> {
         self.0.iter_mut().flat_map(|dispatch| &mut dispatch.attempts)
     }
@@ -74,8 +74,8 @@ impl Outstanding {
         self.front().attempts.iter().filter_map(|sent| sent.free_at).map(|(at, _)| at).min()
     }
 
-    /// Strikes off an attempt of the front dispatch. What is cut off in the next one has from then on
-    /// until `free_at` at least.
+    /// Removes an attempt of the front dispatch. Attempts of the next one that were cut off have at least
+    /// until `free_at`.
     pub(super) fn answered(&mut self, attempt: AttemptId, free_at: Timestamp) -> Option<Sent> {
         let front = self.0.first_mut()?;
         let at = front.attempts.iter().position(|sent| sent.attempt == attempt)?;
@@ -89,7 +89,7 @@ impl Outstanding {
         Some(answered)
     }
 
-    /// The supervisor did not listen for `gap`.
+    /// The supervisor did not run for `gap`.
     pub(super) fn excuse(&mut self, gap: Duration) {
         for dispatch in &mut self.0 {
             dispatch.since = dispatch.since.after(gap);

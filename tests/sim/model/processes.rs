@@ -33,8 +33,8 @@ impl Model {
         worker: WorkerId,
         reason: KillReason,
     ) -> Result<(), Broken> {
-        // Only now is it known which devices idle.
-        self.waits_no_longer(now, worker);
+        // The model knows only now which devices are idle.
+        self.kill_if_others_waited_too_long(now, worker);
         let due = self.due.kills.remove(&worker);
         let rule = "a_worker_is_killed_if_and_only_if_a_rule_requires_it";
         let device = || format!("{worker}: {:?}", self.devices[&Station::of(worker)]);
@@ -114,7 +114,7 @@ impl Model {
         }
     }
 
-    /// It has to end `by` then.
+    /// It must end by `by`.
     pub(super) fn is_asked_to_end(&mut self, at: SlotId, by: Timestamp) {
         let worker = self.worker(at);
         self.slot_mut(at).state = State::Stopping { by };
@@ -176,7 +176,7 @@ fn no_process_starts_beside_one_that_cannot_be_killed(
     holds(rule, !device.is_unkillable(), || format!("{worker} beside {device:?}"))
 }
 
-/// A process that would be the first to serve again needs the memory of the one before.
+/// A process that will serve first needs the memory of the last one.
 fn no_process_starts_while_a_device_holds_the_memory_of_another(
     worker: WorkerId,
     device: &Device,

@@ -21,16 +21,16 @@ pub(super) enum Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Service {
     Open,
-    /// One process is started to see whether the device is whole again.
+    /// One process is starting, to test the device.
     Probing,
-    /// No process starts here before `probe_at`; if that is `None`, not before an operator says so.
+    /// No process starts before `probe_at`; if `None`, not before an operator releases it.
     Quarantined {
         probe_at: Option<Timestamp>,
     },
 }
 
 impl Model {
-    /// A process has ended. Its siblings are as they are once a standby took over from it.
+    /// A process has ended, and a standby may have taken over.
     pub(super) fn died(&mut self, now: Timestamp, at: SlotId, fault: Fault, is_final: bool) {
         if self.is_ending(at.role()) {
             let slot = self.slot_mut(at);
@@ -48,7 +48,7 @@ impl Model {
         match fault {
             Fault::Nobody => self.coverage.hit("death: no evidence against any job"),
             Fault::Outside => self.coverage.hit("death: from outside"),
-            // An old process: what was to be said of the device has been said.
+            // An old process: the device was judged before.
             Fault::Worker if out_of_service => {}
             Fault::Worker if counts && slot.worked => self.coverage.hit("death: after work"),
             Fault::Worker if counts => {
@@ -79,11 +79,11 @@ impl Model {
             let device = self.devices.get_mut(&at.station).expect("devices stay");
             device.refused |= fault != Fault::Nobody;
             self.goes_out_of_service(now, at.station, is_final);
-            self.starts_are_called_off(now, at.station);
+            self.starts_are_cancelled(now, at.station);
         }
     }
 
-    /// Why the device goes out of service by this death, if it does.
+    /// Why the device goes out of service after this death, if it does.
     fn why_out_of_service(
         &mut self,
         now: Timestamp,
@@ -137,8 +137,8 @@ impl Model {
         device.service = Service::Quarantined { probe_at };
     }
 
-    /// The processes that were about to start there end.
-    fn starts_are_called_off(&mut self, now: Timestamp, id: Station) {
+    /// The processes that are starting there end.
+    fn starts_are_cancelled(&mut self, now: Timestamp, id: Station) {
         let numbers = 0..self.devices[&id].slots.len();
         for at in numbers.map(|number| SlotId { station: id, number }) {
             if matches!(self.slot(at).state, State::Starting { .. }) {
@@ -148,7 +148,7 @@ impl Model {
         }
     }
 
-    /// When the device is tried again, if nothing but time is missing.
+    /// When the device is probed, if it only waits for time.
     pub(super) fn probe_wakes_at(&self, id: Station) -> Option<Timestamp> {
         let device = &self.devices[&id];
         match device.service {
@@ -161,7 +161,7 @@ impl Model {
         }
     }
 
-    /// Tries a device again that was out of service for long enough and is empty; `at` is its first slot.
+    /// Probes a device that is due and empty; `at` is its first slot.
     pub(super) fn is_tried(&mut self, now: Timestamp, at: SlotId) {
         let id = at.station;
         if self.probe_wakes_at(id).is_some_and(|at| at <= now) {
@@ -178,7 +178,7 @@ impl Model {
         }
     }
 
-    /// An operator wants a device tried again now, for every role. Whether it was out for any.
+    /// An operator releases a device for every role. Returns whether it was out for any.
     pub(super) fn device_released(&mut self, now: Timestamp, id: DeviceId) -> bool {
         if !self.facts.contains_key(&id) {
             self.coverage.hit("release: no such device");
@@ -202,7 +202,7 @@ impl Model {
     }
 }
 
-/// How long the start after `restarts` others waits: not at all, then `min`, then twice as long each.
+/// How long the start after `restarts` others waits: 0, then `min`, then twice as long each time.
 fn backoff(restarts: u32, min: Duration, max: Duration) -> Duration {
     match restarts {
         0 => Duration::ZERO,

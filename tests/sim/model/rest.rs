@@ -1,5 +1,5 @@
-//! A role whose workers have nothing to do: it finishes what it has, keeps no worker, and gets all of
-//! them back. Models have such a role: without a model it rests.
+//! A role without work: it finishes its jobs, keeps no worker, and starts them all again when it has work.
+//! The role for models rests without a model.
 
 use gridpool_core::Core;
 use gridpool_core::event::Timestamp;
@@ -11,7 +11,7 @@ use super::slots::{Slot, SlotId, State};
 use super::{Broken, Model, Phase, holds};
 
 impl Model {
-    /// Whether no worker of a role could do anything: none is started, and none is kept.
+    /// Whether a role has no work: it starts and keeps no worker.
     pub(super) fn has_nothing_to_do(&self, role: Role) -> bool {
         self.role(role).phase == Phase::Resting
     }
@@ -37,7 +37,7 @@ impl Model {
         self.rests(now, ROLE);
     }
 
-    /// There are models again, or are about to be.
+    /// There are models again, or will be soon.
     pub(super) fn role_wakes(&mut self) {
         if self.role(ROLE).phase != Phase::Resting {
             return;
@@ -55,7 +55,7 @@ impl Model {
         self.role_mut(ROLE).phase = Phase::Serving;
     }
 
-    /// No process is kept while there is nothing to do. The next one after that is no restart.
+    /// A role without work keeps no process. The next process does not count as a restart.
     fn rests(&mut self, now: Timestamp, role: Role) {
         let by = now.after(self.config.kill_timeout);
         for at in self.slot_ids().into_iter().filter(|at| at.role() == role) {
@@ -81,15 +81,15 @@ impl Model {
             let starts = !self.slot(at).was_ready;
             let device = self.device_mut(at.station);
             if starts && device.service == Service::Probing {
-                // Nothing was found out.
+                // The probe has no result.
                 self.coverage.hit("rest: a probe of a device is called off");
                 self.device_mut(at.station).service = Service::Quarantined { probe_at: Some(now) };
             }
         }
     }
 
-    /// A process that was asked to end has, killed or not; the pool goes on. That says nothing of its
-    /// device, however it ended.
+    /// A process has ended on request, killed or not, and the pool goes on. It is no evidence against its
+    /// device.
     pub(super) fn ended_on_request(&mut self, now: Timestamp, at: SlotId) {
         self.coverage.hit(match self.role(at.role()).phase {
             Phase::Resting => "rest: a process has ended",
@@ -121,7 +121,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether no process of a role is left but such as cannot be killed.
+    /// Whether only unkillable processes of a role are left.
     fn is_gone(&self, role: Role) -> bool {
         let is_gone = |slot: &Slot| !slot.has_process() || slot.is_unkillable();
         self.slots_of(role).all(|(_, slot)| is_gone(slot))

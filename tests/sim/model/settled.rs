@@ -1,5 +1,5 @@
-//! What holds between events, seen from outside: all that was due is done, the status is true, and the
-//! core wakes in time.
+//! What holds between events, seen from outside: every due action came, the status is true, and the core
+//! wakes in time.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use super::quarantine::Service;
 use super::slots::{Slot, State, Station};
 use super::{Broken, Due, Model, Phase, holds};
 
-/// How many events there are between two comparisons of the rows of the status; they are compared at the end.
+/// Events between two checks of the status rows; they are also checked at the end.
 const STATUS_EVERY: u64 = 8;
 
 impl Model {
-    /// Checks what must hold after an event. `core` is asked only what anybody may ask it.
+    /// Checks what must hold after an event. Uses only the public views of `core`.
     pub(crate) fn settled(&mut self, now: Timestamp, core: &Core) -> Result<(), Broken> {
         self.steps += 1;
         each_due_action_comes_at_once(&self.due)?;
@@ -146,7 +146,7 @@ impl Model {
         holds(rule, told == own, || format!("models: {told:?} and not {own:?}"))
     }
 
-    /// What workers have, and why devices have none of what they are to have.
+    /// The models of workers, and why devices lack wanted ones.
     fn models_shown(&self) -> Vec<(String, String, u32)> {
         let said = self.models.holders.iter().flat_map(|(worker, holder)| {
             let row = |name: &String, contexts| (worker.to_string(), name.clone(), contexts);
@@ -171,7 +171,7 @@ impl Model {
         process.map(|slot| worker(at, slot.generation))
     }
 
-    /// A row for every process; a device without any has one of its own.
+    /// A row for every process, and one for a device without any.
     fn rows(&self, at: Station) -> Vec<Row> {
         let device = &self.devices[&at];
         let row = |slot: &Slot, generation, state| Row {
@@ -205,7 +205,7 @@ impl Model {
         holds("one_process_of_a_device_serves", two.is_none(), || format!("{two:?}"))
     }
 
-    /// Devices of roles that have something to do, but such as wait for an operator.
+    /// Devices of roles with work, without those that wait for an operator.
     fn due_devices(&self) -> impl Iterator<Item = &Device> {
         let due = self.devices.iter().filter(|(at, device)| {
             self.role(at.role).phase == Phase::Serving && !device.is_halted()
@@ -213,7 +213,7 @@ impl Model {
         due.map(|(_, device)| device)
     }
 
-    /// Whether every slot has its process, but of devices that wait for an operator.
+    /// Whether every slot has its process, except on devices that wait for an operator.
     pub(crate) fn is_filled(&self) -> bool {
         let filled = |slot: &Slot| slot.serves() || slot.state == State::Standby;
         let is_filled = |device: &Device| {
@@ -240,7 +240,7 @@ impl Model {
     }
 }
 
-/// A line of the status, as far as it can be known from outside.
+/// A row of the status, as far as the model can know it.
 #[derive(Debug, PartialEq)]
 struct Row {
     worker: Option<WorkerId>,

@@ -1,4 +1,4 @@
-//! Who may share a launch, and who may wait in a worker's channel.
+//! Which jobs may share a dispatch, and which may wait in a worker's channel.
 
 use gridpool_core::action::Assignment;
 use gridpool_core::event::Timestamp;
@@ -22,7 +22,7 @@ impl Model {
         let job = &self.jobs[&attempt.job];
         let shard = job.shards.iter().find(|shard| shard.items == items);
         let same = shard.is_some_and(|shard| shard.failed_on == Some(worker.device));
-        // Suspects go where the first of them goes.
+        // Suspects go to the device of the first of them.
         holds(rule, !same || job.group != 0, || format!("{attempt} joined on {worker}"))
     }
 
@@ -54,7 +54,7 @@ impl Model {
         holds(rule, ok, || format!("{sent:?}: {jobs:?}"))
     }
 
-    /// Only of the launch's own client is it known that it is not too far ahead of those who wait.
+    /// The model knows only of the dispatch's own client that it is not too far ahead of others.
     pub(super) fn a_job_that_may_join_a_dispatch_of_its_client_does(
         &self,
         at: SlotId,
@@ -103,13 +103,13 @@ impl Model {
         holds(rule, left_out.is_none(), || format!("{sent:?} without {left_out:?}"))
     }
 
-    /// Attempts of one message to a worker.
+    /// The attempts of one dispatch.
     fn dispatch_max(&self, role: Role) -> usize {
         let role = self.role(role);
         if role.is_concurrent() { role.attempts_max() } else { JOIN_MAX }
     }
 
-    /// Whether others may run beside what a worker has not answered.
+    /// Whether others may run beside a worker's outstanding attempts.
     pub(super) fn has_room(&self, now: Timestamp, at: SlotId) -> bool {
         let (role, slot) = (self.role(at.role()), self.slot(at));
         let State::Busy { outstanding } = &slot.state else { return false };
@@ -162,7 +162,7 @@ impl Model {
         holds(rule, ok, || format!("{own:?} and not {least:?}"))
     }
 
-    /// But a job that is kept back from an idle worker, since it failed there and another comes, may join others.
+    /// But a job that avoids the idle worker, since it failed there, may join others.
     fn no_job_runs_beside_others_while_an_idle_worker_may_take_it(
         &self,
         now: Timestamp,
@@ -185,7 +185,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether a job that waits may run beside what a worker has, wherever it was before.
+    /// Whether a waiting job may run beside a worker's attempts, wherever it ran before.
     fn may_run_beside(&self, slot: &Slot, job: &Job) -> bool {
         let bytes = slot.outstanding()[0].inline_bytes() + job.request.inline_bytes;
         let limits = self.role(job.role()).limits;
@@ -196,8 +196,8 @@ impl Model {
             && job.waiting().all(|shard| shard.failed_on.is_none())
     }
 
-    /// Whether a waiting job must not run beside what a worker has, and may be first there: then no later
-    /// job goes to that worker either.
+    /// Whether a waiting job that must not run beside a worker's attempts may be its next job: then no
+    /// later job goes to that worker either.
     fn may_be_held_up(&self, slot: &Slot, sent: &[Assignment]) -> bool {
         let is_sent = |id: JobId| sent.iter().any(|sent| sent.attempt.job == id);
         let waits = |job: &Job| job.role() == super::models::ROLE && job.waits();
@@ -259,7 +259,7 @@ impl Model {
         let shards = &self.jobs[&sent[0].attempt.job].shards;
         let shard = shards.iter().find(|shard| shard.items == sent[0].shard);
         let failed_on = shard.and_then(|shard| shard.failed_on);
-        // One that is about to serve would take it sooner.
+        // A worker that is about to serve would take it sooner.
         let own = self.devices.iter().filter(|(other, _)| other.role == at.role());
         let mut others = own.filter(|(other, _)| Some(other.device) != failed_on);
         let lead = &self.jobs[&sent[0].attempt.job].request;
@@ -282,7 +282,7 @@ impl Model {
         holds(rule, sent.iter().all(again), || format!("{sent:?}"))
     }
 
-    /// If all that waits is short and may go anywhere, whose turn it is does not matter.
+    /// If all waiting jobs are short and may go anywhere, any of them may be next.
     pub(super) fn a_worker_gets_a_second_dispatch_if_any_waiting_job_may_be_it(
         &self,
         now: Timestamp,

@@ -1,4 +1,4 @@
-//! A slot of a device and role: the one process that it may hold, and what time alone does to that.
+//! A slot of a device and role: its one process, and what time alone does to that process.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use super::{Model, Phase};
 pub(super) enum Why {
     /// It is ending by itself.
     Beacon,
-    /// It closed its channel and lived on.
+    /// It closed its channel and did not end.
     Channel,
-    /// It did not do as it was told about its models.
+    /// It failed a command.
     Command,
-    /// The driver told of a fault of its device, which may be the doing of what it ran.
+    /// The driver reported a fault of its device; `true` if its job may be the cause.
     Driver { evidence: bool },
-    /// For the sake of its device.
+    /// To free its device.
     FreeDevice(Freed),
     /// It was silent, or not READY in time.
     Hang,
@@ -33,18 +33,18 @@ pub(super) enum Why {
     Leaving,
 }
 
-/// What a device is freed for.
+/// Why a device is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freed {
-    /// It was taken out of service for another's sake.
+    /// It went out of service for a fault of another process.
     DeviceOut,
     /// A job that it ran had its verdict already.
     Ended,
-    /// Others waited behind what it ran for too long.
+    /// Others waited too long behind its dispatch.
     OthersWait,
 }
 
-/// A device as one role has it.
+/// A device and a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Station {
     pub(super) role: Role,
@@ -57,7 +57,7 @@ impl Station {
     }
 }
 
-/// Which slot of which device and role.
+/// One slot of a device and role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SlotId {
     pub(super) station: Station,
@@ -76,7 +76,7 @@ impl SlotId {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// No process; the next may start from this moment on, if the others of the device let it.
+    /// No process; the next may start from this time on, if the device's other processes allow it.
     Absent {
         not_before: Timestamp,
     },
@@ -90,7 +90,7 @@ pub(super) enum State {
         why: Why,
     },
     Ready,
-    /// The process is gone, its device's memory is not back yet.
+    /// The process is gone, but its device memory is not free yet.
     Reclaiming {
         until: Timestamp,
         not_before: Timestamp,
@@ -116,16 +116,16 @@ impl Default for State {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slot {
     pub(super) state: State,
-    /// Of its latest process.
+    /// The generation of its latest process.
     pub(super) generation: u32,
-    /// How many it had.
+    /// How many processes it has had.
     pub(super) processes: u32,
     pub(super) heard: Timestamp,
     /// When it must have ended, since it has closed its channel.
     pub(super) end_by: Option<Timestamp>,
-    /// The models that its process has, as it last said.
+    /// The models that its process reported last.
     pub(super) offers: BTreeSet<Arc<str>>,
-    /// Its process changes its models.
+    /// Its process is changing its models.
     pub(super) is_changing: bool,
     pub(super) jobs_done: u64,
     pub(super) was_suspect: bool,
@@ -135,12 +135,12 @@ pub(super) struct Slot {
     pub(super) worked: bool,
     /// How many attempts it answered.
     pub(super) answered: u64,
-    /// Why it was killed, as the core said.
+    /// Why it was killed, as the core reported.
     pub(super) reason: Option<KillReason>,
-    /// Restarts that count, since work was last done.
+    /// Restarts that count, since the last answer.
     pub(super) restarts: u32,
-    /// When its process was started and killed, and how long it took to start; how long the one before
-    /// took to end.
+    /// When its process was started and killed, how long it took to start, and how long the last one took
+    /// to end.
     pub(super) started: Timestamp,
     pub(super) doomed: Option<Timestamp>,
     pub(super) took_start: Option<Duration>,
@@ -152,7 +152,7 @@ impl Slot {
         self.next_start().is_none()
     }
 
-    /// Before when the next process does not start, if it has none.
+    /// The earliest start of the next process, if it has none.
     pub(super) fn next_start(&self) -> Option<Timestamp> {
         match self.state {
             State::Absent { not_before } | State::Reclaiming { not_before, .. } => Some(not_before),
@@ -166,7 +166,7 @@ impl Slot {
         }
     }
 
-    /// Whether its process is the one of the device that takes jobs.
+    /// Whether its process is the active worker.
     pub(super) fn serves(&self) -> bool {
         matches!(self.state, State::Busy { .. } | State::Ready)
     }
@@ -175,7 +175,7 @@ impl Slot {
         matches!(self.state, State::Unkillable { .. })
     }
 
-    /// What it was sent and has not answered.
+    /// Its outstanding attempts.
     pub(super) fn outstanding(&self) -> &[Dispatch] {
         match &self.state {
             State::Busy { outstanding } | State::Killed { outstanding, .. } => &outstanding.0,
@@ -189,7 +189,7 @@ impl Slot {
         }
     }
 
-    /// The job of an attempt that it has not answered has its verdict.
+    /// The job of an outstanding attempt has its verdict.
     pub(super) fn frees(&mut self, attempt: AttemptId, at: Timestamp, outcome: AttemptOutcome) {
         if let State::Busy { outstanding } = &mut self.state {
             let own = outstanding.all().filter(|sent| sent.attempt == attempt);
@@ -197,7 +197,7 @@ impl Slot {
         }
     }
 
-    /// The supervisor did not listen for `gap`: it is not late because of that.
+    /// The supervisor did not run for `gap`: extends its timeouts.
     pub(super) fn excuse(&mut self, now: Timestamp, gap: Duration) {
         self.heard = now;
         self.end_by = self.end_by.map(|at| at.after(gap));
@@ -225,7 +225,7 @@ impl Model {
         self.devices.get_mut(&at).expect("devices stay")
     }
 
-    /// Every slot, in the order in which things happen to them.
+    /// Every slot, in the order in which the core handles them.
     pub(super) fn slots(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
         let of = |(&station, all): (&Station, _)| {
             let all: &Vec<Slot> = all;
@@ -249,7 +249,7 @@ impl Model {
         WorkerId { device: at.device(), role: at.role(), generation: self.slot(at).generation }
     }
 
-    /// Where a process is or was, until the next one took its slot.
+    /// The slot of a process, until the next one takes it.
     pub(super) fn slot_of(&self, worker: WorkerId) -> Option<SlotId> {
         let mut slots = self.slots();
         let (at, _) = slots.find(|(at, slot)| {
@@ -258,12 +258,12 @@ impl Model {
         Some(at)
     }
 
-    /// Whether processes of a role that are gone are replaced.
+    /// Whether the pool replaces processes of a role.
     pub(super) fn is_working(&self, role: Role) -> bool {
         matches!(self.role(role).phase, Phase::Resting | Phase::Serving)
     }
 
-    /// Whether processes of a role are started.
+    /// Whether the pool starts processes of a role.
     pub(super) fn starts_workers(&self, role: Role) -> bool {
         self.is_working(role) && !self.has_nothing_to_do(role)
     }
@@ -289,8 +289,7 @@ impl Model {
         }
     }
 
-    /// What is due because of the time: kills, givings-up, and memory that does not come back. Starts
-    /// come after all of these.
+    /// Timeouts: kills, unkillable processes, and memory that is not freed. Starts come after all of these.
     pub(super) fn slot_is_due(&mut self, now: Timestamp, at: SlotId) {
         if self.slot_wakes_at(at).is_none_or(|due| due > now) {
             return;
@@ -334,8 +333,8 @@ impl Model {
         }
     }
 
-    /// Every slot that is due and whose siblings let it has a process, one after the other; and a device
-    /// that is out of service is tried when that is due.
+    /// Fills every slot that is due, one after the other, if its siblings allow it; probes devices that are
+    /// due.
     pub(super) fn processes_start(&mut self, now: Timestamp) {
         for at in self.slot_ids() {
             if !self.starts_workers(at.role()) {
@@ -388,7 +387,7 @@ impl Model {
         self.due.spawns.insert(worker);
     }
 
-    /// SIGKILL. What may run elsewhere at once does, and a standby takes over.
+    /// SIGKILL. Attempts that may move are queued at once, and a standby takes over.
     pub(super) fn kill(&mut self, now: Timestamp, at: SlotId, why: Why) {
         let give_up_at = now.after(self.config.kill_timeout);
         let worker = self.worker(at);
@@ -409,7 +408,7 @@ impl Model {
         self.a_standby_takes_over(at.station);
     }
 
-    /// If no process serves the role on the device, the standby that was started first does from now on.
+    /// If no process serves the role on the device, the oldest standby takes over.
     pub(super) fn a_standby_takes_over(&mut self, id: Station) {
         if !self.is_working(id.role) {
             return;

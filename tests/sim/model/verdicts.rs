@@ -33,7 +33,7 @@ impl Model {
         if !job.orphaned {
             self.remember(&job.request, verdict);
         }
-        self.notes_given(id, key, &job, verdict);
+        self.remember_verdict(id, key, &job, verdict);
         self.an_acceptance_comes_before_the_verdict(client, key)?;
         a_verdict_follows_from_the_events(id, verdict, receipt)?;
         self.a_payload_is_hashed_before_it_is_forgotten(id)?;
@@ -109,7 +109,7 @@ fn a_client_that_is_gone_gets_no_message(
 ) -> Result<(), Broken> {
     let rule = "a_client_that_is_gone_gets_no_message";
     let due = (!job.orphaned).then_some(job.client);
-    holds(rule, told == due, || format!("{id}: {told:?} was told and not {due:?}"))
+    holds(rule, told == due, || format!("{id}: {told:?} was given and not {due:?}"))
 }
 
 fn a_receipt_shows_what_happened(

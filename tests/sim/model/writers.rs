@@ -1,5 +1,5 @@
-//! Which processes may still write to the place of a result: each that was sent that shard and neither answered nor
-//! ended. Kept beside all other rules, from what was dispatched alone.
+//! Which processes may still write a result: each that was sent the shard and has neither answered nor
+//! ended. Independent of all other rules: it reads only dispatches, answers and ends.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use gridpool_protocol::receipt::ItemRange;
 
 use super::{Broken, Model, holds};
 
-/// For every process, the attempts that it may be writing the results of, each with its first item.
+/// For every process, the attempts whose results it may be writing, each with its first item.
 pub(super) type Writers = BTreeMap<WorkerId, BTreeMap<AttemptId, u32>>;
 
 impl Model {

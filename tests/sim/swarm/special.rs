@@ -1,4 +1,4 @@
-//! Seeds that are about one thing: what an ordinary seed seldom brings together.
+//! Seeds about one situation that ordinary seeds seldom reach.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::rates::{Rates, rate};
 use crate::rng::Rng;
 
 impl Swarm {
-    /// Many small jobs share launches, some of them kill their workers, and what goes wrong besides is as
-    /// for any other seed.
+    /// Many small jobs share dispatches, some of them kill their workers, and other faults are as for any
+    /// seed.
     pub(super) fn poisoned(rng: &mut Rng) -> Self {
         let any = Self::any(rng);
         let config = PoolConfig {
@@ -29,7 +29,7 @@ impl Swarm {
             poisonous: rng.between(20, 300),
             in_flight: rng.between(200, 1_000),
             not_idempotent: 0,
-            // So that no job of a launch may be left when its worker ends.
+            // So that sometimes no job of a dispatch is left when its worker ends.
             short_deadlines: rng.pick(&[0, 0, 300, 900]),
             drains: 0,
             stops: 0,
@@ -52,7 +52,7 @@ impl Swarm {
         .proven_late(rng)
     }
 
-    /// In some, who killed a worker is known long after its jobs went elsewhere.
+    /// In some, a death is explained long after the jobs moved elsewhere.
     fn proven_late(mut self, rng: &mut Rng) -> Self {
         if rng.chance(500) {
             (self.devices, self.model_jobs) = (2, 0);
@@ -65,7 +65,7 @@ impl Swarm {
             self.rates.in_flight = 1_000;
             (self.rates.short_deadlines, self.rates.crashes) = (0, 0);
         } else if rng.chance(500) {
-            // A dying worker has answered all of one dispatch and dies with the next outstanding.
+            // A dying worker answers all of one dispatch and dies with the next outstanding.
             (self.config.feed_cost_max, self.config.join_cost_max) = (1_000, 4);
             self.config.feed_timeout = Duration::from_secs(10);
             self.rates.answers_when_killed = 700;
@@ -84,13 +84,13 @@ impl Swarm {
         self.rates.spawn_is_final = rate(rng, 300);
         self.rates.crashes = rng.between(200, 700);
         self.rates.releases = rng.between(20, 200);
-        // So long that what was told once can be told anew.
+        // So long that a fault that was reported once can be reported again.
         self.pause_max = 400;
         self.rates.device_faults = rng.between(50, 250);
         if rng.chance(500) {
             self.pause_max = 60;
             self.rates.device_faults = rate(rng, 60);
-            // A job has shards on processes that take long to end, on devices that are out of service.
+            // A job has shards on processes that end slowly, on devices out of service.
             self.devices = 2;
             self.config.standbys = 1;
             self.config.restart_limit = 1;
@@ -117,17 +117,17 @@ impl Swarm {
         self
     }
 
-    /// Idle workers are silent for so long that others get what they might have run.
+    /// Idle workers are silent for so long that others get their jobs.
     pub(super) fn mute(mut self, rng: &mut Rng) -> Self {
         self.devices = count(rng, 2, 3);
-        // Only behind one launch does another wait.
+        // Dispatches wait behind others only at workers for programs.
         if rng.chance(800) {
             self.model_jobs = 0;
         }
         self.config.heartbeat_suspect = Duration::from_millis(150);
         self.config.heartbeat_kill = Duration::from_millis(700);
         self.config.feed_cost_max = 1_000;
-        // Often longer than an idle worker is heard: then a job must wait behind another.
+        // Often longer than an idle worker counts as heard: then a job must wait behind another.
         self.config.feed_timeout = rng.millis(10, 600);
         self.rates.endless = rng.between(50, 400);
         self.rates.chaos = rng.between(100, 500);
@@ -135,7 +135,7 @@ impl Swarm {
         self
     }
 
-    /// Changes of models fail on some workers and hold on others; workers say late what they have.
+    /// Changes of models fail on some workers and succeed on others; workers report their models late.
     pub(super) fn changing(mut self, rng: &mut Rng) -> Self {
         self.devices = count(rng, 1, 3);
         self.models = rng.between(1, 3);
@@ -152,7 +152,7 @@ impl Swarm {
         swarm.rates.wrong_commands = rate(rng, 50);
         swarm.rates.deadly_commands = rate(rng, 100);
         if rng.chance(300) {
-            // A worker falls silent over a change, and cannot be killed.
+            // A worker falls silent during a change, and cannot be killed.
             (swarm.model_jobs, swarm.service_max, swarm.load_max) = (1_000, 200, 600);
             swarm.config.command_timeout = Duration::from_secs(1);
             swarm.config.heartbeat_kill = Duration::from_millis(300);
@@ -166,8 +166,8 @@ impl Swarm {
         swarm
     }
 
-    /// A request goes back to the queue when its worker's beacon is lost, and speaks against itself when the
-    /// worker's exit is known, long after.
+    /// A request waits again when its worker's beacon is lost, and the exit, long after, is evidence
+    /// against it.
     pub(super) fn accused(mut self, rng: &mut Rng) -> Self {
         (self.models, self.model_jobs) = (1, 900);
         self.plans = vec![plan("m0", 1)];
@@ -189,7 +189,7 @@ impl Swarm {
         self
     }
 
-    /// What cannot be killed takes its device out of service while a standby is busy there.
+    /// An unkillable process takes its device out of service while a standby is busy there.
     pub(super) fn stuck(mut self, rng: &mut Rng) -> Self {
         self.config.standbys = 1;
         self.config.heartbeat_kill = Duration::from_millis(300);
@@ -201,7 +201,7 @@ impl Swarm {
         self
     }
 
-    /// Models come and go, often the last or the first one, and processes take their time to end.
+    /// Models are loaded and unloaded, often the last or the first one, and processes end slowly.
     pub(super) fn restless(mut self, rng: &mut Rng) -> Self {
         self.models = rng.between(1, 2);
         self.model_jobs = rng.pick(&[700, 1_000]);
@@ -213,13 +213,13 @@ impl Swarm {
         self.rates.stops_ignored = rng.between(0, 800);
         self.rates.start_is_final = rng.between(1, 30);
         if rng.chance(300) {
-            // A process that is told to end has to be killed, and ends in a way of its own.
+            // A process that is told to end must be killed, and ends by itself.
             self.rates.stops_ignored = 900;
             self.rates.odd_ends = 900;
             self.rates.final_ends = 500;
         }
         if rng.chance(500) {
-            // What is cancelled runs on for a while.
+            // Cancelled jobs run on for a while.
             self.service_max = 200;
             self.config.infer_cancel_grace = Duration::from_millis(300);
             self.devices = 1;
@@ -232,7 +232,7 @@ impl Swarm {
         self.with_plans(rng)
     }
 
-    /// What comes back to the queue finds that no worker has its model any more.
+    /// Retried requests find that no worker has their model.
     pub(super) fn forgetful(mut self, rng: &mut Rng) -> Self {
         self.models = rng.between(2, 3);
         self.model_jobs = rng.pick(&[700, 1_000]);
@@ -247,7 +247,7 @@ impl Swarm {
         self.with_plans(rng)
     }
 
-    /// Nothing goes wrong and everybody has a long queue: whose turn it is decides everything.
+    /// There are no faults and every client has a long queue: only fairness matters.
     pub(super) fn crowded(rng: &mut Rng) -> Self {
         Self {
             config: PoolConfig {

@@ -12,14 +12,14 @@ use super::{Delivery, Fate, World};
 /// Submissions that may be repeated.
 const REMEMBERED: usize = 12;
 
-/// What there is to submit for a program and a number of items: first the dispatches that kill workers,
-/// then those that do not, then one that comes after the faults.
+/// The contents for a program and a number of items: first those that kill workers, then those that do not,
+/// then one for after the faults.
 const POISONOUS: u8 = 2;
 const HARMLESS: u8 = 8;
 const PROBE: u8 = u8::MAX;
 
 impl World {
-    /// One step: what a client or chance does at `now`, if the pool hears of it.
+    /// One step at `now`: a client or chance acts. Returns the event, if the core gets one.
     pub(crate) fn act(&mut self, now: Timestamp) -> Option<Event> {
         let rates = self.swarm.rates.clone();
         if self.rng.chance(rates.drains) {
@@ -70,7 +70,7 @@ impl World {
         Some(self.submit(now, client))
     }
 
-    /// The driver tells of a fault; often it tells of it again, a time for each channel.
+    /// The driver reports a fault, often again for each channel.
     fn device_fault(&mut self, now: Timestamp) -> Event {
         let device = self.some_device();
         let fault = FaultCode::Xid(self.rng.pick(&[13, 45, 46, 46, 48, 74, 74, 79, 95, 109, 109]));
@@ -94,7 +94,7 @@ impl World {
         self.clients.clone()
     }
 
-    /// An ordinary job with all the time it needs, at a program or at this model.
+    /// An ordinary job with enough time, for a program or this model.
     pub(crate) fn probe(
         &mut self,
         now: Timestamp,
@@ -116,7 +116,7 @@ impl World {
         (request.job, self.submitted(now, client, request, PROBE))
     }
 
-    /// What the submission is, if that can be read.
+    /// The content of the submission, if it can be read.
     pub(crate) fn content_of(&mut self, job: JobId) -> Option<ContentHash> {
         let content = self.fates[&job].content;
         (!self.rng.chance(self.swarm.rates.unreadable)).then_some(content)
@@ -145,14 +145,14 @@ impl World {
         Some(self.release_of(client, release))
     }
 
-    /// An operator wants something back.
+    /// An operator releases something.
     pub(crate) fn release_of(&mut self, client: ClientId, release: Release) -> Event {
         self.next_request += 1;
         let request = self.next_request;
         Event::Client(client, ClientEvent::ReleaseRequested { request, release })
     }
 
-    /// A device, or one that the pool does not have.
+    /// A device of the pool, or an unknown one.
     pub(super) fn some_device(&mut self) -> DeviceId {
         let index = self.rng.below(u64::from(self.swarm.devices) + 1);
         let index = u32::try_from(index).expect("there are few devices");

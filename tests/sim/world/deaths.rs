@@ -1,5 +1,5 @@
-//! How processes end, and what is heard of that: the loss of the beacon, words that were on their way,
-//! the exit, the return of the memory; and what those say that ended long ago.
+//! How processes end, and the events of that: the loss of the beacon, messages that were on their way, the
+//! exit, the freed memory; and late messages of dead processes.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{Delivery, Process, World};
 
 pub(super) const SIGKILL: ExitStatus = ExitStatus::Signal(9);
 
-/// Ends that speak against the job.
+/// Ends that are evidence against the job.
 pub(super) const FATAL: [ExitStatus; 4] = [
     ExitStatus::Code(exit::worker::STICKY),
     ExitStatus::Signal(6),
@@ -21,7 +21,7 @@ pub(super) const FATAL: [ExitStatus; 4] = [
     ExitStatus::Signal(11),
 ];
 
-/// Ends that speak against no job in particular.
+/// Ends that are no evidence against a job.
 const ODD: [ExitStatus; 6] = [
     ExitStatus::Code(exit::worker::OK),
     ExitStatus::Code(exit::worker::DEVICE_LOST),
@@ -31,27 +31,27 @@ const ODD: [ExitStatus; 6] = [
     ExitStatus::Signal(15),
 ];
 
-/// Ends that a new process would share.
+/// Ends that a new process would repeat.
 pub(super) const FINAL: [ExitStatus; 3] = [
     ExitStatus::Code(exit::worker::CONFIG),
     ExitStatus::Code(exit::worker::DRIVER),
     ExitStatus::Incompatible,
 ];
 
-/// What a worker says that it met: a bad address of the job, or memory that is broken.
+/// The fault that a worker names: a bad address of the job, or broken memory.
 const NAMED: [FaultCode; 2] = [FaultCode::Cuda(700), FaultCode::Cuda(214)];
 
 /// Longer than any run: stuck in the kernel until the faults stop.
 const FOR_EVER_MS: u64 = 3_600_000;
 
-/// A beacon is lost so soon after its process, milliseconds, unless it is late.
+/// A beacon is lost this soon after the end of its process, in milliseconds, unless it is late.
 const BEACON_LAG_MS: u64 = 2;
 
-/// What it said so long before its end may arrive after the loss of its beacon, milliseconds.
+/// Messages sent this long before its end, in milliseconds, may arrive after the loss of its beacon.
 const LATEST_WORDS_MS: u64 = 10;
 
 impl World {
-    /// The process ends at `at`, if it does not end already. Gives the moment at which that is known.
+    /// The process ends at `at`, unless it is ending already. Returns the time of its exit event.
     pub(super) fn end(&mut self, at: Timestamp, worker: WorkerId, status: ExitStatus) -> Timestamp {
         let Some(process) = self.processes.get_mut(&worker).filter(|process| !process.ending)
         else {
@@ -60,7 +60,7 @@ impl World {
         process.ending = true;
         process.dies_at = Some(at);
         let has_beacon = std::mem::take(&mut process.has_beacon);
-        // More often short than long.
+        // Short times are more frequent.
         let lag = self.rng.between(0, self.swarm.exit_lag);
         let known_at = self.soon(at, lag);
         if has_beacon && self.rng.chance(self.swarm.beacons) {
@@ -79,8 +79,8 @@ impl World {
         known_at
     }
 
-    /// What the process would have said between its end and the news of it: some of that it said before,
-    /// and it arrives then. So does some of what it said shortly before its end.
+    /// Messages planned between the end of the process and its exit event: some were sent before the end
+    /// and arrive then. So do some that were sent shortly before the end.
     fn is_silent(&mut self, from: Timestamp, until: Timestamp, worker: WorkerId) {
         let between = self.network.range((from, u64::MAX)..=(until, u64::MAX));
         let own = between.filter(|(_, delivery)| speaker(delivery) == Some(worker));
@@ -121,7 +121,7 @@ impl World {
         }
         if self.rng.chance(self.swarm.rates.late_messages) {
             let at = self.soon(now, 600).min(dies_at);
-            let event = self.any_word(worker);
+            let event = self.any_message(worker);
             self.tell(at, event);
         }
         let status =
@@ -137,7 +137,7 @@ impl World {
         self.end(at, worker, ExitStatus::Code(exit::worker::OK));
     }
 
-    /// The process is gone: what it said and the pool has not heard yet arrives late or never.
+    /// The process is gone: its messages that are under way arrive late or never.
     pub(super) fn process_died(&mut self, now: Timestamp, worker: WorkerId) {
         let process = self.processes.remove(&worker).unwrap_or_default();
         let unheard: Vec<_> = self
@@ -159,13 +159,13 @@ impl World {
                 self.answer(now, late, worker, attempt);
             }
             let late = self.soon(now, 300);
-            let event = self.any_word(worker);
+            let event = self.any_message(worker);
             self.tell(late, event);
         }
         self.graves.push((worker, process.outstanding()));
     }
 
-    /// What the process held of its device's memory is free, sooner or later.
+    /// The device memory of the process is free, sooner or later.
     pub(super) fn gives_memory_back(&mut self, now: Timestamp, worker: WorkerId) {
         if !self.rng.chance(self.swarm.rates.lost_memory) {
             let at = self.soon(now, self.swarm.memory_lag);
@@ -173,7 +173,7 @@ impl World {
         }
     }
 
-    /// Something goes wrong by itself, or a process that is long dead speaks.
+    /// A fault happens by itself, or a long dead process sends a message.
     pub(super) fn chaos(&mut self, now: Timestamp) -> Option<Event> {
         let workers: Vec<_> = self.processes.keys().copied().collect();
         if workers.is_empty() || (self.rng.chance(400) && !self.graves.is_empty()) {
@@ -190,7 +190,7 @@ impl World {
             }
             2 => self.processes.entry(worker).or_default().mute = true,
             3 => {
-                // The thread that held it is gone, the process goes on.
+                // The beacon's thread is gone, but the process goes on.
                 let process = self.processes.get_mut(&worker).expect("it was just listed");
                 let had_beacon = std::mem::take(&mut process.has_beacon);
                 return had_beacon.then_some(Event::Worker(
@@ -220,7 +220,7 @@ impl World {
         Event::Worker(worker, WorkerEvent::ChannelClosed)
     }
 
-    /// A word from a process that is gone, if possible about what its successor runs.
+    /// A message from a process that is gone, if possible about its successor's attempts.
     fn ghost(&mut self) -> Option<Event> {
         if self.graves.is_empty() {
             return None;
@@ -243,7 +243,7 @@ impl World {
                 WorkerEvent::Answered { attempt, result: Ok(report()) },
             ));
         }
-        Some(self.any_word(worker))
+        Some(self.any_message(worker))
     }
 
     pub(super) fn any_death(&mut self) -> ExitStatus {
@@ -257,7 +257,7 @@ impl World {
         }
     }
 
-    fn any_word(&mut self, worker: WorkerId) -> Event {
+    fn any_message(&mut self, worker: WorkerId) -> Event {
         let lives = self.processes.contains_key(&worker);
         match self.rng.below(8) {
             0 => ready(worker),
@@ -280,7 +280,7 @@ impl World {
     }
 }
 
-/// Whose message it is, of those that a process says itself.
+/// The sender of a worker's own message.
 fn speaker(delivery: &Delivery) -> Option<WorkerId> {
     let &Delivery::Event(Event::Worker(worker, ref event)) = delivery else { return None };
     match event {

@@ -1,4 +1,4 @@
-//! The processes of helpers: how they start, what is heard of them, and how they end.
+//! The processes of helpers: how they start, their signs of life, and how they end.
 
 use gridpool_core::action::HelperAction;
 use gridpool_core::event::{Event, Helper, HelperEvent, Timestamp};
@@ -11,7 +11,7 @@ const FOR_EVER_MS: u64 = 3_600_000;
 /// The latest process of a helper.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HelperProcess {
-    /// Tells it from those before.
+    /// Distinguishes it from earlier ones.
     number: u64,
     lives: bool,
     /// It gives no sign of life.
@@ -75,7 +75,7 @@ impl World {
         Some(Event::Helper(helper, HelperEvent::Heard))
     }
 
-    /// The news of its end.
+    /// The event of its end.
     pub(super) fn helper_is_gone(
         &mut self,
         helper: Helper,
@@ -89,7 +89,7 @@ impl World {
         Some(Event::Helper(helper, event))
     }
 
-    /// Something happens to a helper: it ends, falls silent, says what it must not, or is wanted or not.
+    /// Something happens to a helper: it ends, falls silent, breaks the protocol, or is wanted or not.
     pub(super) fn helper_chaos(&mut self, now: Timestamp) -> Option<Event> {
         let helper = self.rng.pick(&Helper::ALL);
         let process = self.helpers.get(&helper).copied().unwrap_or_default();
@@ -117,7 +117,7 @@ impl World {
     }
 }
 
-/// The process ends at `at`, whatever its end was to be.
+/// The process ends at `at`, whatever end was planned.
 fn process_ends(world: &mut World, at: Timestamp, helper: Helper, event: HelperEvent) {
     let process = world.helpers.entry(helper).or_default();
     let number = process.number;

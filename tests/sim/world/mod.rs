@@ -1,7 +1,7 @@
-//! What is outside the core: processes of workers and helpers, clients, and a network that delays what
-//! they say.
+//! The world outside the core: processes of workers and helpers, clients, and a network that delays their
+//! messages.
 //!
-//! The world does what the core's actions order and never looks into the core.
+//! The world performs the core's actions and never looks into the core.
 
 mod clients;
 mod deaths;
@@ -24,48 +24,48 @@ use crate::swarm::Swarm;
 use helpers::HelperProcess;
 use models::Loaded;
 
-/// What the network or time brings.
+/// What happens next.
 #[expect(clippy::large_enum_variant, reason = "most deliveries are events")]
 #[derive(Clone, Debug)]
 enum Delivery {
     /// The worker's next sign of life is due.
     Beat(WorkerId),
-    /// The core is told.
+    /// The core gets an event.
     Event(Event),
     /// The next sign of life of a helper's process is due.
     HelperBeat(Helper, u64),
-    /// The process of a helper is gone, or never was.
+    /// The process of a helper is gone, or did not start.
     HelperGone(Helper, u64, HelperEvent),
-    /// A worker that had fallen silent goes on.
+    /// A silent worker is heard again.
     Wake(WorkerId),
 }
 
 /// One worker process that has not been reaped.
 #[derive(Clone, Debug, Default)]
 struct Process {
-    /// What it was last told to run, and before that: its latest two dispatches.
+    /// Its latest two dispatches.
     running: Vec<AttemptId>,
     before: Vec<AttemptId>,
-    /// When it is done with all that it was told.
+    /// When it will have finished them.
     done_at: Timestamp,
-    /// It runs something that never ends.
+    /// Its job never ends.
     stuck: bool,
     /// It gives no sign of life.
     mute: bool,
     /// Its exit is on its way.
     ending: bool,
-    /// From then on it says nothing new.
+    /// It sends nothing new after this time.
     dies_at: Option<Timestamp>,
-    /// Its beacon shines.
+    /// Its beacon is open.
     has_beacon: bool,
     /// The models that it has.
     models: BTreeMap<String, Loaded>,
-    /// When its latest report of them arrives.
+    /// When its latest report of models arrives.
     reported_at: Timestamp,
 }
 
 impl Process {
-    /// All that it may not have answered.
+    /// Its attempts that may be outstanding.
     fn outstanding(&self) -> Vec<AttemptId> {
         self.before.iter().chain(&self.running).copied().collect()
     }
@@ -91,19 +91,19 @@ pub(crate) struct World {
     sent: u64,
     processes: BTreeMap<WorkerId, Process>,
     helpers: BTreeMap<Helper, HelperProcess>,
-    /// Processes that are gone, with what they ran.
+    /// Processes that are gone, with their attempts.
     graves: Vec<(WorkerId, Vec<AttemptId>)>,
     fates: BTreeMap<JobId, Fate>,
-    /// What was hashed, the latest last.
+    /// Hashed contents, the latest last.
     suspects: Vec<ContentHash>,
     /// Open connections.
     clients: Vec<ClientId>,
     next_client: u64,
     next_job: u64,
     next_key: u128,
-    /// Of operators.
+    /// The number of the latest operator request.
     next_request: u64,
-    /// Nothing goes wrong any more.
+    /// The faults have stopped.
     is_calm: bool,
     /// The latest submissions, for repeated keys.
     submitted: Vec<(ClientId, JobRequest)>,
@@ -141,12 +141,12 @@ impl World {
         world
     }
 
-    /// When the network next brings something.
+    /// When something happens next.
     pub(crate) fn next_at(&self) -> Option<Timestamp> {
         self.network.first_key_value().map(|(&(at, _), _)| at)
     }
 
-    /// Takes what the network brings at `now`; `None` if that is nothing that the pool hears.
+    /// Takes what happens at `now`; `None` if it is no event for the core.
     pub(crate) fn deliver(&mut self, now: Timestamp) -> Option<Event> {
         let (_, delivery) = self.network.pop_first().expect("something was on its way");
         match delivery {
@@ -215,7 +215,7 @@ impl World {
         }
     }
 
-    /// From now on nothing goes wrong, and what was stuck comes loose.
+    /// Stops all faults, and ends what was stuck.
     pub(crate) fn calm(&mut self, now: Timestamp) {
         self.is_calm = true;
         self.swarm.rates = Rates::default();
@@ -226,14 +226,14 @@ impl World {
         let soon = now.after(Duration::from_millis(100));
         for process in self.processes.values_mut() {
             process.done_at = process.done_at.min(soon);
-            // It may have said that it was done with what never ends.
+            // It may have answered a job that never ends.
             process.stuck = false;
         }
         for (_, stuck) in self.network.split_off(&(soon, 0)) {
             let at = now.after(self.rng.millis(0, 100));
             self.send(at, stuck);
         }
-        // After all that they have said before.
+        // After all their earlier messages.
         self.all_models_work(soon.after(Duration::from_millis(1)));
     }
 

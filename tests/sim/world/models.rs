@@ -1,4 +1,4 @@
-//! What models workers have, how they change them as they are told, and operators who want them changed.
+//! The models of workers, how workers carry out commands, and operators who change models.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) struct Loaded {
 }
 
 impl World {
-    /// What a request asks for, if it asks for a model.
+    /// The model that a request uses, if it uses one.
     pub(super) fn some_model(&mut self) -> Option<Arc<str>> {
         if !self.rng.chance(self.swarm.model_jobs) {
             return None;
@@ -27,7 +27,7 @@ impl World {
         Some(self.some_name().into())
     }
 
-    /// A model that there may be, or one that there is never.
+    /// A model that may exist, or one that never does.
     fn some_name(&mut self) -> String {
         if self.rng.chance(self.swarm.rates.unknown_models) {
             return name(self.swarm.models);
@@ -35,8 +35,8 @@ impl World {
         name(self.rng.below(self.swarm.models))
     }
 
-    /// A worker has loaded what it was started with, as far as it could, and says so, at the latest when
-    /// it is READY if it is in time.
+    /// A worker has loaded its first models, as far as it could, and reports them, usually before it is
+    /// READY.
     pub(super) fn loads_at(
         &mut self,
         now: Timestamp,
@@ -60,7 +60,7 @@ impl World {
         self.reports_at(at, worker);
     }
 
-    /// A worker says what it has, as it is now: at that time, or after what it said before. Its channel
+    /// A worker reports its models as they are now: at that time, or after its last report. Its channel
     /// keeps the order.
     fn reports_at(&mut self, at: Timestamp, worker: WorkerId) {
         let process = self.processes.get_mut(&worker).expect("it reports");
@@ -111,7 +111,7 @@ impl World {
         self.tell(at, Event::Worker(worker, WorkerEvent::CommandEnded { number, result }));
     }
 
-    /// A worker finds that it has a model no more, or has it again.
+    /// A worker loses a model, or has it again.
     pub(super) fn loses_a_model(&mut self, now: Timestamp) {
         let has_some = |(_, process): &(&WorkerId, &super::Process)| {
             !process.models.is_empty() && process.reported_at <= now && !process.ending
@@ -129,7 +129,7 @@ impl World {
         self.reports_at(at, worker);
     }
 
-    /// An operator wants the models changed.
+    /// An operator asks to change the models.
     pub(super) fn changes_models(&mut self, client: ClientId) -> Event {
         let name = self.some_name();
         let contexts = u32::try_from(self.rng.below(4)).expect("it is small");
@@ -141,14 +141,14 @@ impl World {
         self.change_of(client, command)
     }
 
-    /// The same of a change that is known.
+    /// The same with a given change.
     pub(crate) fn change_of(&mut self, client: ClientId, command: ModelCommand) -> Event {
         self.next_request += 1;
         let request = self.next_request;
         Event::Client(client, ClientEvent::ModelsChangeRequested { request, command })
     }
 
-    /// Every worker has all that it has loaded, once nothing goes wrong any more.
+    /// Every worker has all its models again, once the faults stop.
     pub(super) fn all_models_work(&mut self, at: Timestamp) {
         for worker in self.processes.keys().copied().collect::<Vec<_>>() {
             let process = self.processes.get_mut(&worker).expect("it was just listed");

@@ -10,7 +10,7 @@ use gridpool_protocol::tensor::options::ModelPlan;
 use super::deaths::{FATAL, FINAL, SIGKILL};
 use super::{Delivery, Process, World};
 
-/// How often a poisonous job does not end its worker before all others are answered, of 1,000 cases.
+/// How often a poisonous job kills its worker only after all others are answered, of 1,000 cases.
 const POISON_COMES_LAST: u64 = 400;
 
 impl World {
@@ -41,7 +41,7 @@ impl World {
         }
     }
 
-    /// The worker is told to run a dispatch, which it begins when it is done with the one before.
+    /// The worker gets a dispatch, which it begins after the one before.
     pub(super) fn on_dispatch(&mut self, now: Timestamp, worker: WorkerId, sent: &[Assignment]) {
         let Some(process) = self.processes.get_mut(&worker) else { return };
         let attempts: Vec<_> = sent.iter().map(|sent| sent.attempt).collect();
@@ -54,7 +54,7 @@ impl World {
         if process.mute || process.stuck || process.is_dead(now) {
             return;
         }
-        // One that runs several at a time begins at once.
+        // A concurrent worker begins at once.
         let begins = if many { now } else { process.done_at.max(now) };
         let (before, service_max) = (process.before.clone(), self.swarm.service_max);
         if self.rng.chance(self.swarm.rates.wrong_answers) {
@@ -106,7 +106,7 @@ impl World {
         }
         self.processes.entry(worker).or_default().done_at = ends;
         let again = self.rng.chance(self.swarm.rates.wrong_answers);
-        // Inside a dispatch they may come in any order.
+        // Within a dispatch, answers may come in any order.
         if self.rng.chance(300) {
             let times: Vec<_> = answers.iter().map(|&(at, _)| at).rev().collect();
             answers.iter_mut().zip(times).for_each(|(answer, at)| answer.0 = at);
@@ -120,8 +120,7 @@ impl World {
         }
     }
 
-    /// No answer is wanted. A worker that has not begun says so soon; one that has answers as it
-    /// would have.
+    /// An attempt is withdrawn. A worker that has not begun says so soon; otherwise it answers as usual.
     pub(super) fn on_withdraw(&mut self, now: Timestamp, worker: WorkerId, attempt: AttemptId) {
         let begun = self.rng.chance(500);
         let Some(process) = self.processes.get(&worker) else { return };
@@ -150,8 +149,8 @@ impl World {
         self.tell(at.max(now), Event::Worker(worker, WorkerEvent::Answered { attempt, result }));
     }
 
-    /// An attempt that the worker does not run yet or no more: of its dispatch before, an earlier or a
-    /// later one of the same job, or what another worker runs.
+    /// An attempt that the worker does not run now: of its last dispatch, an earlier or later one of the
+    /// same job, or another worker's.
     fn some_other_attempt(&mut self, running: &[AttemptId], before: &[AttemptId]) -> AttemptId {
         let some = self.rng.pick(running);
         let earlier = AttemptId { number: some.number - 1, ..some };
@@ -160,7 +159,7 @@ impl World {
         let mut choices: Vec<_> = elsewhere.filter(|a| !running.contains(a)).collect();
         choices.extend(before);
         choices.extend([earlier, later]);
-        // Every attempt of a dispatch that waits behind another is one that does not run yet.
+        // No attempt of a second dispatch runs yet.
         choices.push(some);
         self.rng.pick(&choices)
     }

@@ -132,16 +132,12 @@ impl Pool<'_> {
     fn row(&self, report: &mut Report<'_>, shape: Shape<'_>) -> Result<(), BenchError> {
         let row = shape.row(self);
         report.doing(&row)?;
-        let measured = match shape.section {
-            Section::Latency => self.latency(row.clone(), shape),
-            Section::Scheduling => self.overhead(row.clone(), shape),
-            Section::EndToEnd
-            | Section::Limits
-            | Section::ModelLatency
-            | Section::Models
-            | Section::Native
-            | Section::Recovery
-            | Section::Resident => self.rate(row.clone(), shape),
+        let measured = if shape.section == Section::Latency {
+            self.latency(row.clone(), shape)
+        } else if shape.section == Section::Scheduling {
+            self.overhead(row.clone(), shape)
+        } else {
+            self.rate(row.clone(), shape)
         };
         report.measured(row, measured)
     }

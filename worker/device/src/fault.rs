@@ -211,19 +211,10 @@ pub fn end_process(code: i32) -> ! {
 }
 
 fn answer(response: Response, alone: bool, why: String) -> AttemptError {
-    match response {
-        Response::FailJob if alone => AttemptError::Refused(why),
-        Response::AwaitWorker
-        | Response::ExpectedAfterKill
-        | Response::FailJob
-        | Response::Halt
-        | Response::Ignore
-        | Response::Quarantine
-        | Response::QuarantineOnRepeat
-        | Response::Restart
-        | Response::Retry
-        | Response::RetryJob
-        | Response::Suspect => AttemptError::Device(why),
+    if alone && response == Response::FailJob {
+        AttemptError::Refused(why)
+    } else {
+        AttemptError::Device(why)
     }
 }
 

@@ -51,30 +51,13 @@ impl RuntimeFault {
     /// Whether other requests may still be run in this process.
     #[must_use]
     pub fn leaves_device_usable(&self) -> bool {
-        match self.code {
-            // A wrong request, or a failure of one kernel, says nothing about the next.
-            FaultCode::Onnx(_) => true,
-            FaultCode::Cuda(_) => match self.class() {
-                FaultClass::Program | FaultClass::Transient | FaultClass::Notice => true,
-                FaultClass::Device
-                | FaultClass::Process
-                | FaultClass::Setup
-                | FaultClass::Sticky => false,
-            },
-            FaultCode::Exit(_)
-            | FaultCode::Hang
-            | FaultCode::Incompatible
-            | FaultCode::NoBinary
-            | FaultCode::NotReady
-            | FaultCode::Nvml(_)
-            | FaultCode::Recovery(_)
-            | FaultCode::Rejected
-            | FaultCode::Signal(_)
-            | FaultCode::SpawnFailed
-            | FaultCode::Unkillable
-            | FaultCode::WrongAnswer
-            | FaultCode::Xid(_) => false,
-        }
+        // A wrong request, or a failure of one kernel, says nothing about the next.
+        let is_light = matches!(
+            self.class(),
+            FaultClass::Program | FaultClass::Transient | FaultClass::Notice
+        );
+        matches!(self.code, FaultCode::Onnx(_))
+            || is_light && matches!(self.code, FaultCode::Cuda(_))
     }
 
     /// As a fault of the worker.

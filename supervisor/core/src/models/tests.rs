@@ -126,7 +126,7 @@ impl World {
 
     /// A worker carries out its command, or fails.
     fn does(&mut self, worker: WorkerId, can: bool) {
-        let (number, what) = self.commands.remove(&worker).expect("it was told something");
+        let (number, what) = self.commands.remove(&worker).expect("it has a command");
         let result = match &what {
             _ if !can => Err("no room".to_owned()),
             ModelCommand::Load(plan) => {
@@ -174,7 +174,7 @@ impl World {
 fn a_model_is_loaded_by_one_worker_before_the_others() {
     let mut world = World::new(&["a"], 3);
     world.begin(load("b"));
-    assert_eq!(world.commands.len(), 1, "who dies of it is one");
+    assert_eq!(world.commands.len(), 1, "only one worker dies of it");
     let first = *world.commands.keys().next().unwrap();
     world.does(first, true);
     assert_eq!(world.commands.len(), 2);
@@ -196,7 +196,7 @@ fn a_load_that_fails_on_one_worker_is_rolled_back_on_the_others() {
     assert_eq!(world.models(worker(0, 2)), [("a", 1)]);
     world.begin(load("b"));
     world.all_do();
-    assert!(world.told[1].is_ok(), "it is tried again by those who could not");
+    assert!(world.told[1].is_ok(), "workers that failed try again");
 }
 
 #[test]

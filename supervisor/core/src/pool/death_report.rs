@@ -1,6 +1,6 @@
-//! The report of a worker's death: how it ended, its outstanding attempts and what becomes of them, which
-//! worker serves its device now, and when the next process may start. It reads the pool's state before
-//! and after the death is handled, and decides nothing.
+//! The report of a worker's death: how it ended, its outstanding attempts and what happens to them, which
+//! worker serves its device now, and when the next process may start. It reads the pool's state before and
+//! after the death is handled, and decides nothing.
 
 use std::sync::Arc;
 use std::time::Duration;

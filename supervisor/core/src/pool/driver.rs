@@ -40,13 +40,13 @@ impl Pool {
             | Response::Retry
             | Response::RetryJob
             | Response::Suspect => {}
-            Response::Halt => self.put_out(now, id, true, cause, &said),
-            Response::Quarantine => self.put_out(now, id, false, cause, &said),
+            Response::Halt => self.quarantine_device(now, id, true, cause, &said),
+            Response::Quarantine => self.quarantine_device(now, id, false, cause, &said),
             Response::QuarantineOnRepeat => {
                 match self.devices.at_mut(id).incidents.note(now, fault, &self.config) {
                     Incident::Same => {}
                     Incident::First => self.end_all_workers(now, id, cause, &said),
-                    Incident::Repeated => self.put_out(now, id, false, cause, &said),
+                    Incident::Repeated => self.quarantine_device(now, id, false, cause, &said),
                 }
             }
             Response::Restart => self.end_all_workers(now, id, cause, &said),
@@ -102,12 +102,12 @@ impl Pool {
 
     /// Takes a device out of service for every role, because of the fault that a worker met.
     pub(super) fn give_up_device(&mut self, now: Timestamp, id: DeviceId, why: &str) {
-        self.put_out(now, id, false, KillCause::FreeDevice(Freed::DeviceOut), why);
+        self.quarantine_device(now, id, false, KillCause::FreeDevice(Freed::DeviceOut), why);
     }
 
     /// Takes a device out of service until it is probed; if `is_final`, until an operator releases it.
     /// Kills its workers for `cause`.
-    fn put_out(
+    fn quarantine_device(
         &mut self,
         now: Timestamp,
         id: DeviceId,
@@ -121,7 +121,7 @@ impl Pool {
             }
             let service = pool.devices.at_mut(id).service_mut(role);
             why.clone_into(&mut service.last_fault);
-            if service.put_out(now, is_final, &pool.config) {
+            if service.quarantine_for_fault(now, is_final, &pool.config) {
                 pool.services_changed = true;
                 pool.end_workers(now, id, role, cause);
             }

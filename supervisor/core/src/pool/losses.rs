@@ -35,7 +35,7 @@ pub(super) enum LossKind {
     Hung { evidence: bool },
     /// Another process killed it.
     Killed,
-    /// The pool killed it for the sake of its device.
+    /// The pool killed it to free its device.
     Freed,
     /// It left between two jobs: none of its outstanding attempts had begun.
     Unbegun,

@@ -66,7 +66,7 @@ pub(super) struct Service {
     quarantines: u64,
     /// The work done.
     pub(super) work: DeviceWork,
-    /// Why it was put out last.
+    /// The rule that took it out of service last.
     rule: Option<Rule>,
     /// The log says that it is out of service.
     is_out_logged: bool,
@@ -256,7 +256,7 @@ impl Service {
     }
 
     /// Cancels a probe: there is no work for a worker.
-    pub(super) fn call_off(&mut self, now: Timestamp) {
+    pub(super) fn cancel_probe(&mut self, now: Timestamp) {
         if self.state == ServiceState::Probing {
             self.state = ServiceState::Quarantined { probe_at: Some(now) };
         }
@@ -271,7 +271,12 @@ impl Service {
 
     /// Puts it out of service for a fault of its device, or makes a quarantine final. Returns whether
     /// anything changed.
-    pub(super) fn put_out(&mut self, now: Timestamp, is_final: bool, config: &PoolConfig) -> bool {
+    pub(super) fn quarantine_for_fault(
+        &mut self,
+        now: Timestamp,
+        is_final: bool,
+        config: &PoolConfig,
+    ) -> bool {
         match &mut self.state {
             ServiceState::Open | ServiceState::Probing => {
                 self.quarantine(now, Rule::Fault, is_final, config);

@@ -115,26 +115,13 @@ impl LoadError {
     /// The error of ONNX Runtime, if there is one. It may be a fault of the device.
     #[must_use]
     pub fn fault(&self) -> Option<&RuntimeFault> {
-        match self {
-            Self::Provider { source: fault, .. }
-            | Self::Session(fault)
-            | Self::WarmUp(WarmUpError::Run { source: RunError::Fault(fault), .. }) => Some(fault),
-            Self::WarmUp(
-                WarmUpError::Run { source: RunError::Output { .. }, .. }
-                | WarmUpError::Shapes { .. },
-            )
-            | Self::Budget { .. }
-            | Self::BudgetUnknown
-            | Self::Exists { .. }
-            | Self::File { .. }
-            | Self::Name(_)
-            | Self::Options(_)
-            | Self::Placement(_)
-            | Self::Rows { .. }
-            | Self::Signature(_)
-            | Self::TensorRtMissing
-            | Self::Thread(_)
-            | Self::TooLarge { .. } => None,
+        if let Self::Provider { source: fault, .. }
+        | Self::Session(fault)
+        | Self::WarmUp(WarmUpError::Run { source: RunError::Fault(fault), .. }) = self
+        {
+            Some(fault)
+        } else {
+            None
         }
     }
 

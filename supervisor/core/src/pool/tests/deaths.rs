@@ -18,7 +18,7 @@ fn death_of(rig: &mut Rig, worker: WorkerId, status: ExitStatus) -> DeathReport 
     rig.running.remove(&worker);
     let exit = Exit { status, fault: None, last_words: None };
     rig.tell(Event::Worker(worker, WorkerEvent::Exited(exit)));
-    let death = rig.take_death().expect("its death is told");
+    let death = rig.take_death().expect("its death is reported");
     assert_eq!((death.worker, death.exit.status), (worker, status));
     assert_eq!(rig.take_death(), None, "once");
     rig.tell(Event::Worker(worker, WorkerEvent::Reclaimed));

@@ -150,11 +150,7 @@ fn a_failover_is_from_the_first_sign_of_the_loss_to_the_next_answer() {
     let next = WorkerId { generation: 3, ..standby };
     rig.tell(Event::Worker(next, WorkerEvent::Ready(info(0))));
     let histograms = metrics(&rig).sums.histograms;
-    assert_eq!(
-        of(&histograms.recovery),
-        (1, 300),
-        "from the beacon to READY of who took its place"
-    );
+    assert_eq!(of(&histograms.recovery), (1, 300), "from the beacon to READY of its successor");
     assert_eq!(of(&histograms.failover), (1, 3));
 }
 

@@ -176,7 +176,11 @@ fn a_retried_request_ends_if_its_model_is_gone_everywhere() {
     rig.tell(Event::DeviceFault { device: device(0), fault });
     assert!(rig.verdicts(1).is_empty());
     rig.exit(worker, SIGKILL);
-    assert_eq!(rig.verdicts(1), [Verdict::DeviceLost], "who has it is out of service");
+    assert_eq!(
+        rig.verdicts(1),
+        [Verdict::DeviceLost],
+        "the device with the model is out of service"
+    );
 }
 
 #[test]

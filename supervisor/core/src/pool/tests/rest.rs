@@ -51,7 +51,7 @@ impl Rig {
 
     /// The device's worker has carried out its last command, and has these models now.
     fn does(&mut self, index: u32, models: &[&str]) {
-        let (number, _) = *self.commands().last().expect("it was told something");
+        let (number, _) = *self.commands().last().expect("it has a command");
         self.offer(index, models);
         let ended = WorkerEvent::CommandEnded { number, result: Ok(()) };
         self.tell(Event::Worker(self.worker(index), ended));

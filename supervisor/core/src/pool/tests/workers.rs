@@ -173,7 +173,7 @@ fn a_supervisor_that_was_paused_kills_no_worker_for_its_own_silence() {
     assert_eq!(rig.state(0), WorkerState::Ready);
     rig.mute.insert(0);
     rig.wait_ms(5_000);
-    assert_eq!(rig.state(0), WorkerState::Stopping, "silence while somebody listens");
+    assert_eq!(rig.state(0), WorkerState::Stopping, "silence while the supervisor runs");
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn jobs_are_lost_with_the_last_device_and_the_reason_names_it() {
     let reason = &rig.receipts(1)[0].reason;
     assert!(reason.contains("gpu0#1") && reason.contains("libtorch_cuda.so"), "{reason}");
     rig.submit(2);
-    assert_eq!(rig.verdicts(2), [Verdict::DeviceLost], "a later job is told at once");
+    assert_eq!(rig.verdicts(2), [Verdict::DeviceLost], "a later job ends at once");
 }
 
 #[test]
