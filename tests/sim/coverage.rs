@@ -155,7 +155,7 @@ pub(crate) const WANTED: &[&str] = &[
     "helper: silent",
     "helper: wanted",
     "kill: beside one that cannot be killed",
-    "kill: closed its channel and lived on",
+    "kill: closed its channel and did not end",
     "kill: grace over",
     "kill: hang",
     "kill: it answers an unknown command",

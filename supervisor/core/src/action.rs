@@ -161,7 +161,7 @@ pub enum HelperAction {
     },
     /// Start it.
     Start,
-    /// Ask it to finish what is under way and end.
+    /// Ask it to finish its open requests and end.
     Stop,
 }
 

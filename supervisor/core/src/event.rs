@@ -326,7 +326,7 @@ pub enum WorkerEvent {
         /// What it has said about its end so far.
         last_words: Option<String>,
     },
-    /// It has closed its channel: it says no more, and hears nothing. It should end now.
+    /// It has closed its channel: it sends and receives no more messages, and should end.
     ChannelClosed,
     /// It has carried out a command, or failed to.
     CommandEnded {

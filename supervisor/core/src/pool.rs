@@ -77,7 +77,7 @@ pub(crate) struct Pool {
     faults: Faults,
     /// The report of the death that is being handled, and the slot of the dead worker.
     death: Option<(usize, Box<DeathReport>)>,
-    /// Workers that are to start, and are not ordered yet.
+    /// Workers that start in this event, without an action yet.
     started: Vec<WorkerId>,
     /// Workers that ended, or were told to end, since the core last asked.
     ended: Vec<WorkerId>,
@@ -220,7 +220,7 @@ impl Pool {
         self.actions.push_back(Action::Finish { client, job: id, key, receipt: Box::new(receipt) });
     }
 
-    /// Workers that are to start, and are not ordered yet.
+    /// Workers that start in this event, without an action yet.
     pub(crate) fn take_started(&mut self) -> Vec<WorkerId> {
         std::mem::take(&mut self.started)
     }

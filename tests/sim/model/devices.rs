@@ -280,7 +280,7 @@ impl Model {
         self.kill(now, at, Why::Beacon);
     }
 
-    /// The process says no more, and has a moment to end by itself.
+    /// The process has closed its channel, and has a moment to end by itself.
     pub(super) fn channel_closed(&mut self, now: Timestamp, worker: WorkerId) {
         let Some(at) = self.is_current(now, worker) else {
             self.coverage.hit("channel: closed after the exit");

@@ -150,12 +150,12 @@ impl Model {
             own.filter(|(_, slot)| !slot.has_for(request))
         };
         let idles = others().any(|(_, slot)| self.is_idle(now, slot));
-        let has_room = others().any(|(at, _)| self.has_room(now, at));
+        let has_capacity = others().any(|(at, _)| self.has_capacity(now, at));
         if idles && second {
             self.coverage.hit("dispatch: beside other attempts, for idle workers lack the model");
         } else if idles {
             self.coverage.hit("dispatch: not to an idle worker that lacks the model");
-        } else if has_room {
+        } else if has_capacity {
             self.coverage.hit("dispatch: not to a worker with capacity that lacks the model");
         }
     }

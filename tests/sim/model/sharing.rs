@@ -110,7 +110,7 @@ impl Model {
     }
 
     /// Whether others may run beside a worker's outstanding attempts.
-    pub(super) fn has_room(&self, now: Timestamp, at: SlotId) -> bool {
+    pub(super) fn has_capacity(&self, now: Timestamp, at: SlotId) -> bool {
         let (role, slot) = (self.role(at.role()), self.slot(at));
         let State::Busy { outstanding } = &slot.state else { return false };
         let front = outstanding.front();
@@ -132,7 +132,7 @@ impl Model {
         let jobs = || sent.iter().map(|sent| &self.jobs[&sent.attempt.job]);
         let inline: u64 = jobs().map(|job| job.request.inline_bytes).sum();
         let attempts_max = self.role(at.role()).attempts_max();
-        let ok = self.has_room(now, at)
+        let ok = self.has_capacity(now, at)
             && front.attempts.len() + sent.len() <= attempts_max
             && front.inline_bytes() + inline <= JOIN_INLINE_BYTES_MAX as u64
             && jobs().all(|job| job.may_join(true))
@@ -149,7 +149,7 @@ impl Model {
         };
         let least = self
             .slots_of(at.role())
-            .filter(|&(at, slot)| self.has_room(now, at) && slot.has_for(lead))
+            .filter(|&(at, slot)| self.has_capacity(now, at) && slot.has_for(lead))
             .filter(|(_, slot)| {
                 let lead = lead.inline_bytes;
                 slot.outstanding()[0].inline_bytes() + lead <= JOIN_INLINE_BYTES_MAX as u64
@@ -213,7 +213,7 @@ impl Model {
         now: Timestamp,
     ) -> Result<(), Broken> {
         let rule = "a_worker_with_capacity_gets_more_if_any_waiting_job_may_run_beside_others";
-        for (at, slot) in self.slots().filter(|&(at, _)| self.has_room(now, at)) {
+        for (at, slot) in self.slots().filter(|&(at, _)| self.has_capacity(now, at)) {
             let own = |job: &&Job| job.role() == at.role() && job.waits();
             let waiting = self.jobs.values().filter(own);
             let mut own = waiting.filter(|job| slot.has_for(&job.request)).peekable();

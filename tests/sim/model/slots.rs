@@ -299,7 +299,7 @@ impl Model {
             State::Busy { .. } | State::Ready | State::Standby | State::Starting { .. }
                 if lives_on =>
             {
-                self.coverage.hit("kill: closed its channel and lived on");
+                self.coverage.hit("kill: closed its channel and did not end");
                 self.kill(now, at, Why::Channel);
             }
             State::Busy { outstanding } if outstanding.free_at().is_some_and(|due| due <= now) => {

@@ -209,7 +209,7 @@ impl World {
         None
     }
 
-    /// A process closes its channel: it ends soon, or it lives on. What it said before may still arrive.
+    /// A process closes its channel: it ends soon, or not by itself. Its earlier messages may still arrive.
     fn closes_channel(&mut self, now: Timestamp, worker: WorkerId) -> Event {
         self.processes.entry(worker).or_default().mute |= self.rng.chance(500);
         if self.rng.chance(500) {

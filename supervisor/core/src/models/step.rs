@@ -3,7 +3,7 @@
 use super::*;
 
 impl Models {
-    /// Everything that is due now.
+    /// All effects that are due now.
     pub(crate) fn step(&mut self, context: &StepContext<'_>) -> Vec<Effect> {
         self.needs_step = false;
         self.wanted.retain(|name, wanted| !wanted.is_closing || (context.is_requested)(name));

@@ -106,9 +106,9 @@ impl Pool {
         Some((position, index))
     }
 
-    /// The very next shard that a busy worker with room serves, if it may run beside others; and the worker
-    /// with the fewest attempts that can take it. Only the very next: otherwise a shard that must run alone
-    /// might wait for ever.
+    /// The very next shard that a busy worker with capacity serves, if it may run beside others; and the
+    /// worker with the fewest attempts that can take it. Only the very next: otherwise a shard that must
+    /// run alone might wait for ever.
     fn take_beside(
         &mut self,
         now: Timestamp,
@@ -126,13 +126,13 @@ impl Pool {
         role: Role,
         attempts_max: usize,
     ) -> Option<(Position, usize)> {
-        let has_room = |slot: &Slot| {
+        let has_capacity = |slot: &Slot| {
             let process = slot.process();
             process.is_some_and(|own| own.takes_beside(now, &self.config, attempts_max).is_some())
         };
         // A worker stays only until it is skipped for a job that it serves.
-        let with_room = self.slots.of_role(role).filter(|(_, slot)| has_room(slot));
-        let mut open: Vec<_> = with_room.map(|(index, _)| index).collect();
+        let with_capacity = self.slots.of_role(role).filter(|(_, slot)| has_capacity(slot));
+        let mut open: Vec<_> = with_capacity.map(|(index, _)| index).collect();
         for position in self.roles[role].queue.in_order() {
             if open.is_empty() {
                 break;
@@ -159,14 +159,14 @@ impl Pool {
         let shard = job.shard_at(position);
         let is_near = slots.of_role(role).any(|(_, slot)| is_near(job, shard, slots, slot));
         let able = open.iter().filter(|&&index| slots[index].has_for(job));
-        let with_room = able.filter_map(|&index| {
+        let with_capacity = able.filter_map(|&index| {
             let front = slots[index].takes_beside(now, config, limits.concurrency)?;
             let unwanted = avoids(shard, slots[index].device);
             let bytes = front.inline_bytes() + job.request.inline_bytes;
             let fits = bytes <= JOIN_INLINE_BYTES_MAX as u64 && !(unwanted && is_near);
             fits.then_some((unwanted, front.sent.len(), index))
         });
-        with_room.min().map(|(_, _, index)| index)
+        with_capacity.min().map(|(_, _, index)| index)
     }
 
     /// Sends a shard that was taken from the queue, and shards that join it, up to a cost of `cost_max` in

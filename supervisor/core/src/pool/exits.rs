@@ -148,7 +148,7 @@ impl Pool {
         self.kill_because(now, index, KillCause::Beacon, why);
     }
 
-    /// A process says no more. It has a moment to end by itself.
+    /// A process has closed its channel. It has a moment to end by itself.
     pub(super) fn on_channel_closed(&mut self, now: Timestamp, worker: WorkerId) {
         let Some(index) = self.hear(now, worker) else { return };
         self.slots.process_mut(index).must_end_by(now.after(EXIT_GRACE));

@@ -51,7 +51,7 @@ pub(super) enum Freed {
     DeviceOut,
     /// An attempt that was cut off with this outcome ran on for too long.
     Ended(AttemptOutcome),
-    /// Others wait behind what it runs, and another device idles.
+    /// Others wait behind its dispatch, and another device idles.
     OthersWait,
 }
 
@@ -228,7 +228,7 @@ pub enum KillReason {
         /// The number that it named.
         number: u64,
     },
-    /// Others waited behind what it ran while another device was idle.
+    /// Others waited behind its dispatch while another device was idle.
     OthersWait,
     /// It gave no sign of life.
     Silent {

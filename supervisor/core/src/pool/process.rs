@@ -31,14 +31,14 @@ pub(super) enum Stage {
     Killed(Killed),
 }
 
-/// What is known of a process that was killed.
+/// A process that was killed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Killed {
     pub(super) cause: KillCause,
     pub(super) since: Timestamp,
     /// When it will count as unkillable; `None` once it does.
     give_up_at: Option<Timestamp>,
-    /// What it may still answer.
+    /// Attempts that it may still answer.
     outstanding: Option<Outstanding>,
 }
 
@@ -61,11 +61,11 @@ pub(super) struct Process {
     pub(super) model_reports: u32,
     /// It is changing its models: its death would be no evidence against a job.
     pub(super) is_changing: bool,
-    /// It has closed its channel and must have ended by then.
+    /// When it must have ended, once it has closed its channel.
     end_by: Option<Timestamp>,
     started: Timestamp,
     introduced: Option<Introduced>,
-    /// Whether it was ever the one that serves.
+    /// Whether it was ever the active worker.
     served: bool,
     /// Attempts that it has answered.
     answered: u64,

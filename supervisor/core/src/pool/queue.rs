@@ -24,7 +24,7 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// Before every other.
+    /// The position before all others.
     const FIRST: Self = Self { priority: Priority::High, job: JobId(0), shard: 0 };
 }
 
@@ -64,11 +64,11 @@ impl Share {
     }
 }
 
-/// All that waits.
+/// All waiting shards.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     shares: BTreeMap<ClientId, Share>,
-    /// The clocks of all clients that wait for something.
+    /// The clocks of all clients with waiting shards.
     order: BTreeSet<(u64, ClientId)>,
     /// Shards that may join others, by what they must have in common.
     joiners: BTreeSet<(Joining, ClientId, Position)>,
@@ -184,7 +184,7 @@ impl Queue {
         }
     }
 
-    /// Forgets the clock of a client that is gone and has nothing waiting.
+    /// Forgets the clock of a client that is gone and has no waiting shards.
     pub(super) fn forget(&mut self, client: ClientId) {
         let share = self.shares.remove(&client);
         assert!(share.is_none_or(|share| share.waiting.is_empty()), "{client} still has jobs");

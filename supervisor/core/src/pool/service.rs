@@ -79,7 +79,7 @@ pub enum Rule {
     Deaths {
         /// How many.
         count: u32,
-        /// Within what.
+        /// Within which time.
         within: Duration,
     },
     /// The policy's response to a fault.

@@ -119,7 +119,7 @@ impl Pool {
     pub(super) fn on_vacated(&mut self, now: Timestamp, index: usize, vacated: Vacated) {
         let Vacated { worker, blame, is_final, .. } = vacated;
         let is_served = self.slots.is_served(worker.device, worker.role);
-        // The death of a standby says nothing about a device that another serves.
+        // The death of a standby is no evidence against a device that another serves.
         let counts = vacated.served || (!vacated.was_ready && !is_served);
         let slot = &mut self.slots[index];
         let backoff = slot.back_off(blame, &self.config);

@@ -126,7 +126,7 @@ impl Pool {
         why.join("; ")
     }
 
-    /// Finishes what is accepted, then stops.
+    /// Finishes the accepted jobs, then stops.
     pub(crate) fn drain(&mut self, now: Timestamp) {
         self.count_before_end();
         let until = now.after(self.config.drain_timeout);
@@ -253,7 +253,7 @@ impl Pool {
         all.fold(Counters::default(), Counters::plus)
     }
 
-    /// The same of one role.
+    /// The same for one role.
     pub(super) fn counters_of(&self, role: Role) -> Counters {
         let quarantines =
             self.devices.iter().map(|device| device.service(role).quarantines()).sum();
