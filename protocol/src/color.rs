@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_person_who_wants_none_or_wants_them_anywhere_is_heard() {
+    fn colours_are_off_or_forced_as_the_user_asks() {
         let xterm = ("TERM", "xterm-256color");
         let cases: [(Set<'_>, Colors, Colors); 9] = [
             (&[xterm, ("NO_COLOR", "1")], Colors::None, Colors::None),

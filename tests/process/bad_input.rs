@@ -286,7 +286,7 @@ fn a_pool_of_another_user_names_its_owner() {
 }
 
 #[test]
-fn a_machine_without_a_gpu_is_told_what_to_type() {
+fn a_machine_without_a_gpu_gets_the_command_to_type() {
     if Path::new("/proc/driver/nvidia/version").exists() {
         return;
     }

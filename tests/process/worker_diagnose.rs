@@ -197,7 +197,7 @@ fn memory_of_a_gpu_is_right_past_32_bits() {
 }
 
 #[test]
-fn memory_of_a_gpu_that_changes_a_byte_or_gives_what_it_has_not_is_found_with_the_size() {
+fn gpu_memory_that_changes_a_byte_or_does_not_exist_is_found_with_the_size() {
     let checks = allocation_on_stub("call=cuMemcpyDtoHAsync nth=2 flip");
     is(&checks, "device memory", Outcome::Fail, "3 bytes of the device's memory: byte 0 of 3");
     assert_eq!(checks["device memory"].first_failing, Some(3));

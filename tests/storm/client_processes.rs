@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_client_says_is_what_is_read() {
+    fn a_line_of_a_client_reads_back() {
         let sum = Tally {
             submitted: 1,
             accepted: 2,

@@ -186,7 +186,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn polling_in_vain_ends_at_its_limit_and_is_not_repeated() {
+    fn fruitless_polling_ends_at_its_limit_and_is_not_repeated() {
         let mut wait = SpinWait { limit: Duration::from_nanos(1), ..eager() };
         let mut last = None;
         let silence = wait.receive(|ask| {

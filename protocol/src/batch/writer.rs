@@ -104,7 +104,7 @@ mod tests {
     use crate::batch::{GridBatch, Tables};
 
     #[test]
-    fn what_is_written_is_the_batch_that_would_have_been_packed() {
+    fn written_batches_equal_packed_ones() {
         let grids = [[1, 2].as_slice(), &[3, 4, 5], &[6]];
         let grids = grids.map(|row| Grid::from_rows(&[row]).unwrap());
         let pairs = [(&grids[0], Some(&grids[1])), (&grids[2], None)];
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named_and_not_written() {
+    fn grids_that_do_not_fit_are_named_and_not_written() {
         let capacity = BatchLayout::new(2, 1, 3).unwrap();
         let mut memory = vec![0; capacity.bytes()];
         let mut writer = BatchWriter::new(capacity, SharedSlice::private(&mut memory));

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn every_default_is_among_what_can_be_done() {
+    fn every_default_is_a_possible_response() {
         for fault in faults() {
             let response = fault.default_response();
             assert!(fault.allowed().contains(&response), "{fault}: {response}");

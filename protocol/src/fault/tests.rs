@@ -75,7 +75,7 @@ fn every_fault_reads_back_as_it_prints_and_is_listed_once() {
 }
 
 #[test]
-fn what_is_no_fault_is_refused_with_what_could_be_written() {
+fn an_unknown_fault_is_refused_with_a_suggestion() {
     let wrong = [
         "",
         "cuda",

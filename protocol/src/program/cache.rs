@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_the_program_of_that_text_and_ties() {
+    fn the_cache_keeps_programs_by_text_and_ties() {
         let mut programs = Programs::default();
         for _ in 0..3 {
             for factor in 1..=20 {

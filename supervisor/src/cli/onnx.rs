@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn another_file_is_told_from_a_model() {
+    fn a_file_that_is_no_model_is_recognised() {
         let foreign = Outline::Other("it is another kind of file");
         for bytes in
             [&b"{\"a\": 1}\n"[..], b"PK\x03\x04 and so on", b"\x93NUMPY\x01\x00", b"#!/bin/sh"]

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_not_private_is_told_by_what_would_mend_it() {
+    fn a_directory_that_is_not_private_is_refused_with_the_command_that_mends_it() {
         let check = |owner, mode: u32| {
             let said = check_private(Path::new("/srv/pool"), owner, mode, 7);
             said.map_err(|error| error.to_string())
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_leaves_no_lock_and_takes_nobody_elses_file_for_one() {
+    fn a_claim_leaves_no_lock_and_ignores_files_of_others() {
         let folder = tempfile::tempdir().unwrap();
         let names = || {
             let entries = fs::read_dir(folder.path()).unwrap();

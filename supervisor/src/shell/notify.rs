@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unit_waits_longer_than_a_stop_may_take_and_starts_nothing_in_vain() {
+    fn the_unit_waits_longer_than_a_stop_may_take_and_does_not_restart_hopeless_exits() {
         let seconds = |key| Duration::from_secs(unit(key).parse().unwrap());
         assert!(seconds("TimeoutStopSec") >= longest_stop(&PoolConfig::DEFAULT));
         let starts = PoolConfig::DEFAULT.ready_timeout * PoolConfig::DEFAULT.start_failures_max;
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_get_through_is_told_again() {
+    fn a_failed_notification_is_sent_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let device = DeviceId { kind: DeviceKind::Cpu, index: 0 };
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ping_goes_out_once_every_half_of_what_the_watchdog_allows() {
+    fn a_ping_goes_out_every_half_watchdog_interval() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let manager = UnixDatagram::bind(&path).unwrap();
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_is_told_at_once_and_what_could_not_be_told_before_the_process_ends() {
+    fn a_drain_is_notified_at_once_and_open_notifications_go_before_the_process_ends() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         for is_there in [true, false] {

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_process_has_taken_is_read() {
+    fn the_memory_use_of_a_process_is_read() {
         assert!(usage_of(std::process::id()).unwrap().resident_bytes > 0);
         assert_eq!(usage_of(0), None);
     }

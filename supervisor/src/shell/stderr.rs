@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_lines_are_there_at_the_end_though_somebody_still_holds_the_other_one() {
+    fn the_last_lines_are_kept_although_the_other_end_is_still_open() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let stderr = Stderr::follow(worker(), ours).unwrap();
         for number in 0..3 * LINES_KEPT {

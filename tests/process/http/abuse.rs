@@ -191,7 +191,7 @@ fn a_head_that_never_ends_and_a_silent_connection_are_closed() {
 }
 
 #[test]
-fn a_connection_over_the_limit_is_told_so() {
+fn a_connection_over_the_limit_gets_the_reason() {
     const CONNECTIONS_MAX: usize = 512;
     let pool = served(cpu(1));
     let gateway = gateway_pid(&pool);

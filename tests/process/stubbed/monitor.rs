@@ -71,7 +71,7 @@ fn an_xid_of_a_worker_itself_kills_no_worker_and_is_logged() {
 }
 
 #[test]
-fn a_gpu_that_needs_a_reboot_is_out_as_soon_as_nvml_says_so() {
+fn a_gpu_that_needs_a_reboot_is_quarantined_as_soon_as_nvml_reports_it() {
     let pool = watched(1, "call=nvmlDeviceGetFieldValues while-file=DIR/broken value=2");
     assert_eq!(gauges(&pool, 0).recovery, Some(0));
     make(pool.folder(), "broken");
@@ -81,7 +81,7 @@ fn a_gpu_that_needs_a_reboot_is_out_as_soon_as_nvml_says_so() {
 }
 
 #[test]
-fn how_busy_a_gpu_is_is_shown_where_nvml_says_so() {
+fn gpu_utilization_is_shown_if_nvml_reports_it() {
     let busy = "call=nvmlDeviceGetUtilizationRates value=97; call=nvmlDeviceGetPowerUsage code=3";
     let pool = watched(1, busy);
     let gpu = gauges(&pool, 0);
@@ -147,7 +147,7 @@ fn a_monitor_that_is_killed_is_started_again_and_a_killed_supervisor_leaves_none
 }
 
 #[test]
-fn the_death_of_a_worker_is_told_with_its_cuda_code_and_with_what_the_driver_says_of_it() {
+fn the_death_of_a_worker_is_reported_with_its_cuda_code_and_the_drivers_report() {
     let script = "events=DIR/events; call=cuLaunchKernel once-file=DIR/once while-file=DIR/go nth=1 \
                   code=700 sticky";
     // However slow the machine, what is said belongs together.

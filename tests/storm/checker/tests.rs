@@ -182,7 +182,7 @@ fn every_alteration_of_a_right_history_is_found_and_named() {
 }
 
 #[test]
-fn what_was_swapped_or_left_in_a_buffer_is_traced_to_its_job() {
+fn swapped_and_stale_results_are_traced_to_their_job() {
     let mut history = right(1);
     let places = verdicts(&history);
     let before = reply(&mut history, places[3]).key;
@@ -242,7 +242,7 @@ fn a_verdict_is_excused_only_by_its_own_reason() {
 }
 
 #[test]
-fn a_tally_counts_what_a_history_holds() {
+fn a_tally_counts_the_entries_of_a_history() {
     let history = right(4);
     let sum = tally(&history);
     assert_eq!((sum.ok, sum.not_ok, sum.refused), (JOBS, 0, 0));

@@ -158,7 +158,7 @@ fn the_hardest_grids_for_labels_agree() {
 }
 
 #[test]
-fn colours_that_tie_agree_in_every_order_of_arrival() {
+fn ties_of_colours_agree_in_every_order_of_arrival() {
     let Some(mut gpu) = gpu() else { return };
     let mut random = Random(7);
     let mut grids = Vec::new();

@@ -12,7 +12,7 @@ fn pair() -> (UnixStream, FrameReader) {
 }
 
 #[test]
-fn frames_arrive_whole_in_any_pieces() {
+fn frames_arrive_whole_in_any_fragments() {
     let (mut peer, mut reader) = pair();
     let mut bytes = pack(b"first", 0);
     bytes.extend(pack(&[7; 70_000], 0));

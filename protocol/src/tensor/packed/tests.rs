@@ -69,7 +69,7 @@ fn a_set_that_is_cut_off_anywhere_is_refused() {
 }
 
 #[test]
-fn what_is_wrong_in_a_header_is_named() {
+fn errors_in_a_header_are_named() {
     let broken = |at: usize, with: &[u8]| {
         let mut bytes = packed();
         bytes[at..at + with.len()].copy_from_slice(with);

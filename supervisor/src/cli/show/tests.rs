@@ -177,7 +177,7 @@ fn a_long_item_error_is_wrapped_at_the_screen() {
 }
 
 #[test]
-fn the_output_counts_what_it_leaves_out_and_all_shows_it() {
+fn the_output_counts_omitted_rows_and_all_shows_them() {
     let inputs: Vec<Input> = (0..6).map(|n| list(&n.to_string(), &vec![grid(n); 20])).collect();
     let jobs = || (0..6).map(|n| identity(&vec![grid(n); 20])).collect::<Vec<_>>();
     let text = shown(&inputs, jobs(), PLAIN);

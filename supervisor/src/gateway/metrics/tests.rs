@@ -167,7 +167,7 @@ fn every_family_has_rows_on_a_page_of_a_pool_that_has_everything() {
 }
 
 #[test]
-fn a_gpu_is_there_if_nvml_says_something_of_it_and_its_name_is_escaped() {
+fn a_gpu_is_listed_if_nvml_reports_it_and_its_name_is_escaped() {
     let up = Some(MonitorStatus { pid: 1, up: true, restarts: 0 });
     let text = |monitor, gpu| {
         let mut metrics = fresh();
@@ -198,7 +198,7 @@ fn a_gpu_is_there_if_nvml_says_something_of_it_and_its_name_is_escaped() {
 }
 
 #[test]
-fn a_pool_that_does_not_answer_is_down_and_what_the_gateway_knows_is_there() {
+fn a_pool_that_does_not_answer_is_down_and_the_gateways_own_metrics_remain() {
     let page = page(None);
     let text = page.text().unwrap();
     assert!(text.contains("\ngridpool_up 0\n"), "{text}");
@@ -217,7 +217,7 @@ fn how_long_a_start_took_has_a_row_once_one_is_ready() {
 }
 
 #[test]
-fn what_workers_hold_is_added_up_whatever_they_say() {
+fn the_memory_of_workers_is_added_up_whatever_they_report() {
     let mut metrics = complete();
     let mut standby = metrics.status.workers[0].clone();
     standby.memory.device_bytes = u64::MAX;
@@ -246,7 +246,7 @@ fn histograms_are_cumulative_and_their_last_bucket_holds_all() {
 }
 
 #[test]
-fn what_the_largest_pool_says_fits_a_message() {
+fn the_status_of_the_largest_pool_fits_a_message() {
     let device = |index| DeviceId { kind: DeviceKind::Cpu, index };
     let devices: Vec<_> = (0..CPU_WORKERS_MAX).map(device).collect();
     let (path, options) = ("/m.onnx".into(), ModelOptions::default());

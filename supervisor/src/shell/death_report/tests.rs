@@ -57,7 +57,7 @@ fn lines(death: &Death) -> Vec<String> {
 }
 
 #[test]
-fn an_unexplained_signal_is_told_with_the_attempts_of_the_worker() {
+fn an_unexplained_signal_is_reported_with_the_attempts_of_the_worker() {
     let attempts = [
         lost(5, false, Disposition::Waits { suspects: 2 }),
         lost(6, false, Disposition::Runs(worker(1))),
@@ -105,7 +105,7 @@ fn an_unexplained_signal_is_told_with_the_attempts_of_the_worker() {
 }
 
 #[test]
-fn a_cuda_fault_is_told_by_number_name_and_meaning() {
+fn a_cuda_fault_is_shown_with_number_name_and_meaning() {
     let fault = Some(FaultCode::Cuda(700));
     let last_words = Some("cuCtxSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700)".to_owned());
     let exit = Exit { status: ExitStatus::Code(70), fault, last_words };
@@ -139,7 +139,7 @@ fn a_cuda_fault_is_told_by_number_name_and_meaning() {
 }
 
 #[test]
-fn a_worker_that_the_pool_has_killed_says_why_and_one_that_was_quicker_says_both() {
+fn a_killed_worker_is_shown_with_the_reason_and_one_that_ended_first_with_both() {
     let reason = Some(KillReason::Late);
     let exit = Exit { status: ExitStatus::Signal(9), fault: None, last_words: None };
     let by_the_pool = DeathReport { exit, killed: reason, ..death() };

@@ -164,7 +164,7 @@ fn is_up(status: HelperStatus) -> bool {
 }
 
 #[test]
-fn what_it_says_is_kept_and_what_is_news_is_told() {
+fn the_monitors_reports_are_kept_and_news_reaches_the_core() {
     let device = |recovery: &str| {
         format!(
             "echo '{{\"device\":{{\"uuid\":\"GPU-3\",\"memory_used\":5,\"memory_total\":9,\
@@ -245,7 +245,7 @@ fn one_that_falls_silent_is_killed_and_another_takes_its_place() {
 }
 
 #[test]
-fn one_that_says_what_it_must_not_is_killed_and_another_takes_its_place() {
+fn a_monitor_that_breaks_the_protocol_is_killed_and_replaced() {
     let long = format!("printf '%05000d' 7; {SLEEP}");
     let many = (0..129).map(|pid| pid.to_string()).collect::<Vec<_>>().join(",");
     let crowd = format!(
@@ -300,7 +300,7 @@ fn it_is_asked_for_memory_and_its_answer_counts() {
 }
 
 #[test]
-fn who_asks_waits_for_no_monitor_that_does_not_answer_or_is_not_there() {
+fn a_reclaim_request_does_not_wait_for_a_silent_or_missing_monitor() {
     let silent = rig(&format!("{BEAT}\n{SLEEP}"));
     silent.until("it is up", is_up);
     let limit = Duration::from_millis(5);
@@ -325,7 +325,7 @@ fn it_ends_when_it_is_not_wanted_and_a_pool_without_gpus_has_none() {
 }
 
 #[test]
-fn one_that_cannot_be_started_is_tried_again() {
+fn a_monitor_that_cannot_be_started_is_retried() {
     let rig = rig(&format!("{BEAT}\n{SLEEP}"));
     rig.until("it is up", is_up);
     let program = rig.folder.path().join("monitor.sh");

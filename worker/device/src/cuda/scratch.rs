@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_the_scratch_follow_each_other_and_none_is_reserved_in_vain() {
+    fn parts_of_the_scratch_follow_each_other_and_none_is_unused() {
         let batch = BatchLayout::new(3, 1, 100).unwrap();
         let layout = |text| ScratchLayout::new(&compile(text), &batch);
         let stages = |text| layout(text).stages.iter().filter(|s| !s.cells.is_empty()).count();

@@ -38,7 +38,7 @@ fn a_free_context_takes_at_once_what_waits() {
 }
 
 #[test]
-fn a_request_larger_than_a_run_is_handed_out_in_parts_that_others_join() {
+fn a_request_larger_than_a_run_is_split_and_others_join_its_runs() {
     let mut batcher = batcher();
     batcher.push(entry(1, 2, 0)).unwrap();
     batcher.push(entry(2, 20, 1)).unwrap();

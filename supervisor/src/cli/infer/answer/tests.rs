@@ -70,7 +70,7 @@ fn the_document_has_every_element_unless_a_file_has_them() {
 }
 
 #[test]
-fn a_request_whose_outputs_had_no_room_says_how_much_to_ask_for() {
+fn a_request_without_space_for_its_outputs_says_how_much_it_needs() {
     let reason = "the outputs have no room: the tensors have 4096 bytes; 65600 are needed";
     let error = InferError::verdict("m", &receipt(Verdict::Failed, reason));
     assert_eq!(error.exit_code(), 1);
