@@ -26,6 +26,15 @@ pub struct ProviderNodes {
     pub nodes: u32,
 }
 
+impl ProviderNodes {
+    /// All providers of a graph: `CUDAExecutionProvider 53, CPUExecutionProvider 2`.
+    #[must_use]
+    pub fn list(rows: &[Self]) -> String {
+        let row = |row: &Self| format!("{} {}", row.provider, row.nodes);
+        rows.iter().map(row).collect::<Vec<_>>().join(", ")
+    }
+}
+
 /// A model on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelInfo {

@@ -21,6 +21,8 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::{AccessFlags, access};
 use tempfile::NamedTempFile;
 
+use crate::shell::folder_of;
+
 /// The beginning of a draft's name.
 const DRAFT: &str = ".gridpool-draft-";
 /// Names of standard output, which is not opened again: that would overwrite a redirected file.
@@ -211,11 +213,6 @@ fn can_be_made(flag: &'static str, path: &Path) -> Result<(), OutputError> {
     }
     let may = access(folder, AccessFlags::W_OK | AccessFlags::X_OK);
     may.map_err(|errno| OutputError::Open { flag, path: path.to_owned(), source: errno.into() })
-}
-
-fn folder_of(path: &Path) -> &Path {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    folder.unwrap_or_else(|| Path::new("."))
 }
 
 /// A new draft, in the folder of the file that it will replace.

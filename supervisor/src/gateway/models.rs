@@ -20,7 +20,7 @@ use super::request::{InputTensor, Request, WantedOutputs};
 use super::tensors;
 
 pub(super) use grid::GridModel;
-pub(super) use onnx::{Availability, OnnxModel, Record, nodes};
+pub(super) use onnx::{Availability, OnnxModel, Record};
 
 /// The only version of every model.
 pub(super) const VERSION: &str = "1";

@@ -5,12 +5,13 @@ use std::io::{self, Write};
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use gridpool_protocol::receipt::{AttemptOutcome, Receipt};
+use gridpool_protocol::tensor::model::ProviderNodes;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::body::{Draft, HeldBytes};
 use super::failure::Failure;
-use super::models::{VERSION, nodes};
+use super::models::VERSION;
 use super::request::{HEADER_LENGTH, WantedOutputs};
 use super::tensors::{Flat, OutputTensor};
 
@@ -149,7 +150,7 @@ pub(super) fn proof(receipt: &Receipt) -> Result<Map<String, Value>, Failure> {
                 say("device_us", json!(report.device_us));
                 say("model_sha256", json!(report.sha256));
                 say("onnxruntime", json!(report.onnxruntime));
-                say("nodes", json!(nodes(&report.nodes)));
+                say("nodes", json!(ProviderNodes::list(&report.nodes)));
                 say("runs", json!(report.runs));
                 say("joined_rows", json!(report.joined_rows));
             }

@@ -10,7 +10,6 @@
 //!
 //! `last_inference` is left out: it is a time of day, and the gateway reads no such clock.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use gridpool_ipc::mutex::Mutex;
@@ -21,9 +20,7 @@ use serde_json::{Value, json};
 /// The statistics of one model.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    sums: Mutex<Sums>,
-    /// Requests in progress.
-    in_flight: AtomicU64,
+    sums: Mutex<ModelTotals>,
 }
 
 /// A request in progress. Dropping this ends it.
@@ -31,48 +28,36 @@ pub(super) struct InFlight<'a>(&'a Tally);
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.0.sums.lock().in_flight -= 1;
     }
 }
 
-/// The totals of one model for metrics. Times are in microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The totals of one model.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ModelTotals {
-    pub(super) successes: u64,
-    pub(super) failures: u64,
     pub(super) inferences: u64,
-    pub(super) executions: u64,
-    pub(super) request_us: u64,
-    pub(super) queue_us: u64,
-    pub(super) input_us: u64,
-    pub(super) infer_us: u64,
-    pub(super) output_us: u64,
+    /// A sum of fractions of runs.
+    executions: f64,
+    pub(super) success: Sum,
+    pub(super) fail: Sum,
+    pub(super) queue: Sum,
+    pub(super) input: Sum,
+    pub(super) infer: Sum,
+    pub(super) output: Sum,
+    /// Requests in progress.
     pub(super) in_flight: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Sums {
-    inferences: u64,
-    /// A sum of fractions of runs.
-    executions: f64,
-    success: Sum,
-    fail: Sum,
-    queue: Sum,
-    input: Sum,
-    infer: Sum,
-    output: Sum,
-}
-
-impl Sums {
+impl ModelTotals {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rounded sum")]
-    fn whole_executions(&self) -> u64 {
+    pub(super) fn whole_executions(&self) -> u64 {
         self.executions.round() as u64
     }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Sum {
-    count: u64,
+pub(super) struct Sum {
+    pub(super) count: u64,
     time: Duration,
 }
 
@@ -82,7 +67,7 @@ impl Sum {
         self.time += time;
     }
 
-    fn micros(self) -> u64 {
+    pub(super) fn micros(self) -> u64 {
         u64::try_from(self.time.as_micros()).unwrap_or(u64::MAX)
     }
 
@@ -102,25 +87,13 @@ pub(super) struct GatewayTimes {
 impl Tally {
     /// Counts a request as in progress until the result is dropped.
     pub(super) fn enter(&self) -> InFlight<'_> {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.sums.lock().in_flight += 1;
         InFlight(self)
     }
 
     /// The totals.
     pub(super) fn numbers(&self) -> ModelTotals {
-        let sums = *self.sums.lock();
-        ModelTotals {
-            successes: sums.success.count,
-            failures: sums.fail.count,
-            inferences: sums.inferences,
-            executions: sums.whole_executions(),
-            request_us: sums.success.micros(),
-            queue_us: sums.queue.micros(),
-            input_us: sums.input.micros(),
-            infer_us: sums.infer.micros(),
-            output_us: sums.output.micros(),
-            in_flight: self.in_flight.load(Ordering::Relaxed),
-        }
+        *self.sums.lock()
     }
 
     /// Counts a request of `items` items or rows that got its result.

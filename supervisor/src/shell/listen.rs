@@ -113,6 +113,11 @@ pub enum ListenError {
     },
 }
 
+/// The error for a call of the system that failed.
+fn failed<E: Into<io::Error>>(path: &Path, what: &'static str) -> impl FnOnce(E) -> ListenError {
+    move |source| ListenError::Io { path: path.to_owned(), what, source: source.into() }
+}
+
 /// A socket that this pool owns and does not accept from yet.
 #[derive(Debug)]
 pub struct Claim {
@@ -166,9 +171,9 @@ fn check_name(path: &Path) -> Result<(), ListenError> {
     }
 }
 
-/// The folder that a socket is in.
-fn folder_of(socket: &Path) -> &Path {
-    let folder = socket.parent().filter(|folder| !folder.as_os_str().is_empty());
+/// The folder that a file is in.
+pub(crate) fn folder_of(file: &Path) -> &Path {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
     folder.unwrap_or_else(|| Path::new("."))
 }
 
@@ -183,23 +188,19 @@ fn lock_of(socket: &Path) -> PathBuf {
 fn lock(socket: &Path) -> Result<NameLock, ListenError> {
     make_private(folder_of(socket))?;
     let path = lock_of(socket);
-    let failed = |what| {
-        let path = path.clone();
-        move |source: io::Error| ListenError::Io { path, what, source }
-    };
     loop {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
         let file = options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(&path);
-        let file = file.map_err(failed("the lock file cannot be opened"))?;
+        let file = file.map_err(failed(&path, "the lock file cannot be opened"))?;
         let file = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
             if errno == Errno::EWOULDBLOCK {
                 ListenError::Taken(socket.to_owned())
             } else {
-                failed("the lock file cannot be locked")(errno.into())
+                failed(&path, "the lock file cannot be locked")(errno)
             }
         })?;
-        let meta = file.metadata().map_err(failed("the lock file cannot be looked at"))?;
+        let meta = file.metadata().map_err(failed(&path, "the lock file cannot be looked at"))?;
         // A lock file is empty. With `--socket Cargo` this is a user's Cargo.lock: it must stay.
         if !meta.is_file() || meta.len() > 0 {
             return Err(ListenError::NotLock(path));
@@ -249,14 +250,9 @@ fn check_private(path: &Path, owner: u32, mode: u32, me: u32) -> Result<(), List
 pub(super) fn look(path: &Path) -> Result<(), ListenError> {
     check_name(path)?;
     let directory = folder_of(path);
-    let failed = |path: &Path, what| {
-        let path = path.to_owned();
-        move |source: io::Error| ListenError::Io { path, what, source }
-    };
     if directory == socket::default_folder().0 && !directory.exists() {
         let may = access(folder_of(directory), AccessFlags::W_OK | AccessFlags::X_OK);
-        return may
-            .map_err(|errno| failed(directory, "the directory cannot be made")(errno.into()));
+        return may.map_err(failed(directory, "the directory cannot be made"));
     }
     make_private(directory)?;
     if let Ok(file) = File::open(lock_of(path))
@@ -265,41 +261,36 @@ pub(super) fn look(path: &Path) -> Result<(), ListenError> {
         return Err(ListenError::Taken(path.to_owned()));
     }
     access(directory, AccessFlags::W_OK | AccessFlags::X_OK)
-        .map_err(|errno| failed(path, "the socket cannot be opened")(errno.into()))
+        .map_err(failed(path, "the socket cannot be opened"))
 }
 
 /// Opens the socket, unless another supervisor has it. Connections wait until [`start`].
 pub(super) fn claim(path: &Path) -> Result<Claim, ListenError> {
-    let failed = |what| move |source| ListenError::Io { path: path.to_owned(), what, source };
     check_name(path)?;
     let lock = lock(path)?;
     // We hold the lock, so a socket that is there was left by a supervisor that was killed.
     match fs::symlink_metadata(path) {
         Ok(meta) if meta.file_type().is_socket() => {
-            fs::remove_file(path).map_err(failed("the old socket cannot be removed"))?;
+            fs::remove_file(path).map_err(failed(path, "the old socket cannot be removed"))?;
         }
         Ok(_) => return Err(ListenError::NotSocket(path.to_owned())),
         Err(_) => {}
     }
-    let listener = UnixListener::bind(path).map_err(failed("the socket cannot be opened"))?;
+    let listener = UnixListener::bind(path).map_err(failed(path, "the socket cannot be opened"))?;
     let private = fs::Permissions::from_mode(0o600);
-    fs::set_permissions(path, private).map_err(failed("the socket cannot be made private"))?;
+    fs::set_permissions(path, private)
+        .map_err(failed(path, "the socket cannot be made private"))?;
     Ok(Claim { listener, held: SocketLock { socket: path.to_owned(), _lock: lock } })
 }
 
 /// Starts the thread that accepts connections.
 pub(super) fn start(shared: &Arc<Shared>, claim: Claim) -> Result<SocketLock, ListenError> {
     let Claim { listener, held } = claim;
-    let path = held.socket.clone();
     let shared = Arc::clone(shared);
     thread::Builder::new()
         .name("accept".into())
         .spawn(move || accept(&listener, &shared))
-        .map_err(|source| ListenError::Io {
-            path,
-            what: "no thread to accept connections",
-            source,
-        })?;
+        .map_err(failed(&held.socket, "no thread to accept connections"))?;
     Ok(held)
 }
 

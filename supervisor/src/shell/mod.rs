@@ -68,6 +68,7 @@ use self::core::Core;
 
 pub use arenas::arena_bytes_max;
 pub use gateway::{Front, HttpError};
+pub(crate) use listen::folder_of;
 pub use listen::{Claim, ListenError, SocketLock};
 pub use notify::Notifier;
 pub use process::{lock_folders, raise_descriptor_limit, survive_file_size_limit};

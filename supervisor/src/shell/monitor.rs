@@ -29,7 +29,6 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use super::PoolDevice;
 use super::helper::{Post, Processes, Program, Spawned};
 use crate::logging;
-use gauges::Gauges;
 
 /// How long a thread waits for an answer. The monitor answers within ten seconds; one that does not is stuck.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
@@ -67,7 +66,8 @@ struct Inner {
 struct State {
     /// The pipe for questions; `None` until the process has given a sign of life.
     asks: Option<ChildStdin>,
-    gauges: BTreeMap<DeviceId, Gauges>,
+    /// What was said last of each device, without its name.
+    gauges: BTreeMap<DeviceId, DeviceStatus>,
     /// Questions whose answer a thread waits for, and the answers.
     questions: BTreeMap<(DeviceId, u32), Option<bool>>,
 }
@@ -131,7 +131,8 @@ impl Monitor {
         let monitor = MonitorStatus { pid, up: core.is_up, restarts: core.restarts };
         let state = self.inner.state.lock();
         let device = |device: &PoolDevice| {
-            state.gauges.get(&device.id).cloned().unwrap_or_default().status(device)
+            let said = state.gauges.get(&device.id).cloned().unwrap_or_default();
+            DeviceStatus { name: device.id.to_string(), uuid: device.uuid.clone(), ..said }
         };
         (monitor, self.inner.devices.iter().map(device).collect())
     }

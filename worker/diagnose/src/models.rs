@@ -22,7 +22,7 @@ use gridpool_protocol::diagnose::{Check, Group, Plan, Subject};
 use gridpool_protocol::ids::{DeviceId, DeviceKind};
 use gridpool_protocol::receipt::Receipt;
 use gridpool_protocol::tensor::Tensor;
-use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
+use gridpool_protocol::tensor::model::{ModelInfo, ModelState, ProviderNodes};
 use gridpool_protocol::tensor::options::{ModelPlan, Provider};
 
 use super::pooled::{Proof, failure};
@@ -329,14 +329,13 @@ fn ended(name: &str, info: &ModelInfo, findings: &ModelFindings) -> Check {
             )
         }
     };
-    let nodes = info.nodes.iter().map(|row| format!("{} {}", row.provider, row.nodes));
     check
         .fact("sizes tried", tried)
         .fact("sizes not tried", untried)
         .fact("requests", findings.proof.jobs)
         .fact("worker", &findings.proof.worker)
         .fact("sha256", &info.sha256)
-        .fact("compared with", nodes.collect::<Vec<_>>().join(", "))
+        .fact("compared with", ProviderNodes::list(&info.nodes))
 }
 
 #[cfg(test)]

@@ -210,25 +210,25 @@ families! {
 
     "Models over HTTP" {
         Counter "nv_inference_request_success" "Inference requests over HTTP that got a result."
-            Model(|numbers| numbers.successes);
+            Model(|numbers| numbers.success.count);
         Counter "nv_inference_request_failure" "Inference requests over HTTP that failed or were refused."
-            Model(|numbers| numbers.failures);
+            Model(|numbers| numbers.fail.count);
         Counter "nv_inference_count" "Inferences: items or rows of the requests that got a result."
             Model(|numbers| numbers.inferences);
         Counter "nv_inference_exec_count"
             "Executions for those requests. An execution that requests share counts once."
-            Model(|numbers| numbers.executions);
+            Model(|numbers| numbers.whole_executions());
         Counter "nv_inference_request_duration_us" "Microseconds from a request's body to the body of its answer."
-            Model(|numbers| numbers.request_us);
+            Model(|numbers| numbers.success.micros());
         Counter "nv_inference_queue_duration_us"
             "Microseconds that requests waited in the pool, from acceptance to the first dispatch."
-            Model(|numbers| numbers.queue_us);
+            Model(|numbers| numbers.queue.micros());
         Counter "nv_inference_compute_input_duration_us" "Microseconds in the gateway from a body to a job."
-            Model(|numbers| numbers.input_us);
+            Model(|numbers| numbers.input.micros());
         Counter "nv_inference_compute_infer_duration_us" "Microseconds in workers, for attempts that answered."
-            Model(|numbers| numbers.infer_us);
+            Model(|numbers| numbers.infer.micros());
         Counter "nv_inference_compute_output_duration_us" "Microseconds in the gateway from a verdict to a body."
-            Model(|numbers| numbers.output_us);
+            Model(|numbers| numbers.output.micros());
         Gauge "gridpool_model_requests_in_flight" "Inference requests over HTTP in progress, waiting or running."
             Model(|numbers| numbers.in_flight);
     }

@@ -134,7 +134,7 @@ impl OnnxModel {
         let has_rows = self.has_rows();
         let configs =
             |specs: &[_]| -> Value { specs.iter().map(|spec| config_of(spec, has_rows)).collect() };
-        let nodes = nodes(&self.info.nodes);
+        let nodes = ProviderNodes::list(&self.info.nodes);
         let mut config = json!({
             "name": name,
             "platform": PLATFORM,
@@ -155,12 +155,6 @@ impl OnnxModel {
         }
         config
     }
-}
-
-/// Writes `CUDAExecutionProvider 53, CPUExecutionProvider 2`.
-pub(in crate::gateway) fn nodes(nodes: &[ProviderNodes]) -> String {
-    let one = |of: &ProviderNodes| format!("{} {}", of.provider, of.nodes);
-    nodes.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// Checks that all inputs have the same number of rows.

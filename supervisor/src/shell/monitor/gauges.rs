@@ -5,86 +5,51 @@ use gridpool_protocol::ids::DeviceId;
 use gridpool_protocol::monitor::Line;
 use gridpool_protocol::status::DeviceStatus;
 
-use super::{Inner, PoolDevice};
+use super::Inner;
 
-/// What was said last of a device.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Gauges {
-    memory_used: u64,
-    memory_total: u64,
-    busy_percent: Option<u32>,
-    power_mw: Option<u32>,
-    processes: Vec<u32>,
-    recovery: Option<u32>,
-    last_xid: Option<u32>,
-    xids: u64,
-    /// What NVML returned instead of an answer, last time.
-    failure: Option<u32>,
-}
-
-impl Gauges {
-    /// What `status` shows.
-    pub(super) fn status(self, device: &PoolDevice) -> DeviceStatus {
-        DeviceStatus {
-            name: device.id.to_string(),
-            uuid: device.uuid.clone(),
-            memory_used: self.memory_used,
-            memory_total: self.memory_total,
-            busy_percent: self.busy_percent,
-            power_mw: self.power_mw,
-            processes: self.processes,
-            recovery: self.recovery,
-            last_xid: self.last_xid,
-            xids: self.xids,
-            nvml_error: self.failure,
+/// Takes in a line about a device; what of it is news.
+fn take_in(status: &mut DeviceStatus, device: DeviceId, line: Line) -> Option<FaultCode> {
+    match line {
+        Line::Beat {} | Line::Reclaimed { .. } => None,
+        Line::Device {
+            uuid: _,
+            memory_used,
+            memory_total,
+            busy_percent,
+            power_mw,
+            processes,
+            recovery,
+        } => {
+            let before = std::mem::replace(&mut status.recovery, recovery);
+            status.memory_used = memory_used;
+            status.memory_total = memory_total;
+            status.busy_percent = busy_percent;
+            status.power_mw = power_mw;
+            status.processes = processes;
+            status.nvml_error = None;
+            // That nothing is needed is no news at first.
+            let changed = recovery.unwrap_or(0) != before.unwrap_or(0);
+            changed.then(|| FaultCode::Recovery(recovery.unwrap_or(0)))
         }
-    }
-
-    /// Takes in a line; what of it is news.
-    fn take_in(&mut self, device: DeviceId, line: Line) -> Option<FaultCode> {
-        match line {
-            Line::Beat {} | Line::Reclaimed { .. } => None,
-            Line::Device {
-                uuid: _,
-                memory_used,
-                memory_total,
-                busy_percent,
-                power_mw,
-                processes,
-                recovery,
-            } => {
-                let before = std::mem::replace(&mut self.recovery, recovery);
-                self.memory_used = memory_used;
-                self.memory_total = memory_total;
-                self.busy_percent = busy_percent;
-                self.power_mw = power_mw;
-                self.processes = processes;
-                self.failure = None;
-                // That nothing is needed is no news at first.
-                let changed = recovery.unwrap_or(0) != before.unwrap_or(0);
-                changed.then(|| FaultCode::Recovery(recovery.unwrap_or(0)))
-            }
-            Line::Failed { call, code, .. } => {
-                let is_new = self.failure.replace(code) != Some(code);
-                is_new.then(|| {
-                    tracing::debug!(%device, call, code, "NVML");
-                    FaultCode::Nvml(code)
-                })
-            }
-            Line::Unavailable { .. } => {
-                tracing::warn!(%device, "the driver says that the GPU cannot be used");
-                None
-            }
-            Line::Xid { xid, .. } => {
-                let xid = u32::try_from(xid).unwrap_or(u32::MAX);
-                self.last_xid = Some(xid);
-                self.xids += 1;
-                Some(FaultCode::Xid(xid))
-            }
+        Line::Failed { call, code, .. } => {
+            let is_new = status.nvml_error.replace(code) != Some(code);
+            is_new.then(|| {
+                tracing::debug!(%device, call, code, "NVML");
+                FaultCode::Nvml(code)
+            })
+        }
+        Line::Unavailable { .. } => {
+            tracing::warn!(%device, "the driver says that the GPU cannot be used");
+            None
+        }
+        Line::Xid { xid, .. } => {
+            let xid = u32::try_from(xid).unwrap_or(u32::MAX);
+            status.last_xid = Some(xid);
+            status.xids += 1;
+            Some(FaultCode::Xid(xid))
         }
     }
 }
-
 impl Inner {
     /// A line and the device that it is about, if it is about one.
     pub(super) fn parse(&self, line: &[u8]) -> Result<(Option<DeviceId>, Line), String> {
@@ -128,7 +93,7 @@ impl Inner {
                 *answer = Some(reclaimed);
             }
         }
-        let news = state.gauges.entry(device).or_default().take_in(device, line);
+        let news = take_in(state.gauges.entry(device).or_default(), device, line);
         self.changed.notify_all();
         // Not under the lock: the receiver takes the core's.
         drop(state);

@@ -125,9 +125,9 @@ impl ExpectedReceipt {
             return Err(format!("{worker} ran {got}, not {want}"));
         }
         let are_there = self.are_there(nodes);
-        are_there.map_err(|why| format!("{worker} ran {why}: {}", listed(nodes)))?;
+        are_there.map_err(|why| format!("{worker} ran {why}: {}", ProviderNodes::list(nodes)))?;
         if *nodes != self.info.nodes {
-            let (got, want) = (listed(nodes), listed(&self.info.nodes));
+            let (got, want) = (ProviderNodes::list(nodes), ProviderNodes::list(&self.info.nodes));
             return Err(format!("{worker} ran {got}, and the engine in this process {want}"));
         }
         Ok(worker)
@@ -148,12 +148,6 @@ impl ExpectedReceipt {
             (DeviceKind::Gpu, _, _) => Ok(()),
         }
     }
-}
-
-/// `CUDAExecutionProvider 120, CPUExecutionProvider 2`.
-fn listed(nodes: &[ProviderNodes]) -> String {
-    let one = |row: &ProviderNodes| format!("{} {}", row.provider, row.nodes);
-    nodes.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
