@@ -3,10 +3,9 @@
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gridpool_device::fault::{Fault, end_process};
 use gridpool_device::gauges::Gauges;
@@ -50,8 +49,39 @@ pub(crate) struct Link {
     pub(crate) growth: Arc<Growth>,
 }
 
+/// Connects a serving worker to its supervisor, and ends the process with the code that `work` returns.
+pub(crate) fn serve(
+    identity: &Identity,
+    lifeline: OwnedFd,
+    work: impl FnOnce(Link, &mut Receiver<ToWorker>) -> i32,
+) -> ! {
+    end_process(match connect(identity, lifeline) {
+        Ok(Some((link, mut requests))) => work(link, &mut requests),
+        Ok(None) => exit::OK,
+        Err(error) => {
+            tracing::error!(worker = %identity.worker, error, "worker cannot start");
+            exit::PROTOCOL
+        }
+    })
+}
+
+/// The next message, or `None` at `until`. The error is the exit code of a worker that gets no more messages.
+pub(crate) fn next(
+    requests: &mut Receiver<ToWorker>,
+    until: Instant,
+) -> Result<Option<ToWorker>, i32> {
+    match requests.recv_until(until) {
+        Ok(request) => Ok(request),
+        Err(ChannelError::Disconnected) => Err(exit::OK),
+        Err(error) => {
+            tracing::error!(error = %Chain(&error), "cannot decode the supervisor's message");
+            Err(exit::PROTOCOL)
+        }
+    }
+}
+
 /// Sets the process up and connects. `None` if the supervisor is gone already.
-pub(crate) fn connect(
+fn connect(
     identity: &Identity,
     lifeline: OwnedFd,
 ) -> Result<Option<(Link, Receiver<ToWorker>)>, String> {
@@ -80,15 +110,12 @@ pub(crate) fn connect(
 impl Link {
     /// Starts the thread that sends heartbeats, which carry the device's memory once there is a device. It
     /// ends a worker whose device is stuck in a step between jobs.
-    pub(crate) fn start_heartbeat(
-        &self,
-        gauges: Arc<OnceLock<Arc<Gauges>>>,
-    ) -> Result<mpsc::Sender<()>, Fault> {
+    pub(crate) fn start_heartbeat(&self, gauges: Arc<OnceLock<Arc<Gauges>>>) -> Result<(), Fault> {
         let (replies, idle_step) = (self.replies.clone(), Arc::clone(&self.idle_step));
         let (growth, growth_max) = (Arc::clone(&self.growth), self.growth_max);
-        let (stop, stopped) = mpsc::channel::<()>();
         let beat = move || {
-            while stopped.recv_timeout(HEARTBEAT_EVERY) == Err(RecvTimeoutError::Timeout) {
+            loop {
+                thread::park_timeout(HEARTBEAT_EVERY);
                 let memory = gauges.get().map_or_else(Default::default, |gauges| gauges.memory());
                 if replies.send(&FromWorker::Heartbeat { memory }).is_err() {
                     return;
@@ -111,7 +138,7 @@ impl Link {
         };
         let thread = thread::Builder::new().name("heartbeat".into()).spawn(beat);
         thread.map_err(|error| Fault::Threads { threads: 1, reason: error.to_string() })?;
-        Ok(stop)
+        Ok(())
     }
 
     /// Marks the worker as READY: its growth is counted from now on.

@@ -9,7 +9,7 @@ mod nvml;
 mod reclaim;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -137,16 +137,14 @@ fn serve(
 
 /// The body of the thread that waits for events.
 fn watch_events(mut events: Box<dyn EventSource>, tell: &dyn Fn(Input) -> bool) {
-    // Nothing is ever sent here: receiving from it only waits.
-    let (_open, never): (Sender<()>, Receiver<()>) = mpsc::channel();
     loop {
         let input = events.wait(EVENT_TIMEOUT);
         let failed = input.is_err();
         if !tell(Input::Events(input)) {
             return;
         }
-        if failed && never.recv_timeout(EVENT_TIMEOUT) == Err(RecvTimeoutError::Disconnected) {
-            return;
+        if failed {
+            thread::park_timeout(EVENT_TIMEOUT);
         }
     }
 }

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use gridpool_device::chaos::FaultInjector;
 use gridpool_device::chaos::corrupt::Corruption;
 use gridpool_device::device::Device;
-use gridpool_device::fault::{Fault, end_process};
+use gridpool_device::fault::Fault;
 use gridpool_device::self_test::self_test;
 use gridpool_ipc::arena::ArenaMap;
-use gridpool_ipc::channel::{ChannelError, Receiver};
+use gridpool_ipc::channel::Receiver;
 use gridpool_ipc::clock;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit::worker as exit;
@@ -39,24 +39,16 @@ pub fn serve(
     lifeline: OwnedFd,
     open: impl FnOnce() -> Result<Box<dyn Device>, Fault>,
 ) -> ! {
-    let code = match link::connect(identity, lifeline) {
-        Ok(Some((link, mut requests))) => {
-            let mut worker = Worker::new(link);
-            match worker.start(open) {
-                Ok(mut device) => {
-                    let mut checkup = Checkup::new(known_answer_every, clock::now());
-                    worker.serve(&mut requests, &mut device, &mut checkup)
-                }
-                Err(fault) => worker.link.report_fault(&fault, None),
+    link::serve(identity, lifeline, |link, requests| {
+        let mut worker = Worker { link, programs: Programs::default(), adopted: BTreeMap::new() };
+        match worker.start(open) {
+            Ok(mut device) => {
+                let mut checkup = Checkup::new(known_answer_every, clock::now());
+                worker.serve(requests, &mut device, &mut checkup)
             }
+            Err(fault) => worker.link.report_fault(&fault, None),
         }
-        Ok(None) => exit::OK,
-        Err(error) => {
-            tracing::error!(worker = %identity.worker, error, "worker cannot start");
-            exit::PROTOCOL
-        }
-    };
-    end_process(code)
+    })
 }
 
 struct Worker {
@@ -64,12 +56,6 @@ struct Worker {
     programs: Programs,
     /// Arenas that the device knows.
     adopted: BTreeMap<ArenaId, Arc<ArenaMap>>,
-}
-
-impl Worker {
-    fn new(link: Link) -> Self {
-        Self { link, programs: Programs::default(), adopted: BTreeMap::new() }
-    }
 }
 
 /// Why an attempt does not run.
@@ -99,7 +85,7 @@ impl Worker {
         open: impl FnOnce() -> Result<Box<dyn Device>, Fault>,
     ) -> Result<FaultInjector, Fault> {
         let gauges = Arc::default();
-        let stop_beating = self.link.start_heartbeat(Arc::clone(&gauges))?;
+        self.link.start_heartbeat(Arc::clone(&gauges))?;
         process::check_contamination()?;
         let mut device = FaultInjector::new(open()?);
         gauges.get_or_init(|| device.gauges());
@@ -107,8 +93,6 @@ impl Worker {
         device.corrupt(Corruption::of_this_process());
         self.link.mark_ready();
         self.link.send(&FromWorker::Ready { device: device.info().clone() });
-        // Heartbeats go on as long as the process lives.
-        std::mem::forget(stop_beating);
         Ok(device)
     }
 
@@ -119,13 +103,9 @@ impl Worker {
         checkup: &mut Checkup,
     ) -> i32 {
         loop {
-            let request = match requests.recv_until(checkup.due()) {
+            let request = match link::next(requests, checkup.due()) {
                 Ok(request) => request,
-                Err(ChannelError::Disconnected) => return exit::OK,
-                Err(error) => {
-                    tracing::error!(error = %Chain(&error), "cannot decode the supervisor's message");
-                    return exit::PROTOCOL;
-                }
+                Err(code) => return code,
             };
             let arrived = clock::now();
             let is_idle = request.is_none();

@@ -150,11 +150,7 @@ impl Processes {
     /// Keeps the process, so that the core can kill it.
     fn take_up<Output>(&self, spawned: Spawned<Output>) -> io::Result<(Child, PidFd, Output)> {
         let Spawned { mut child, output, link } = spawned;
-        let open = || {
-            let pidfd = PidFd::open(child.id())?;
-            Ok((pidfd.try_clone()?, pidfd))
-        };
-        let opened: io::Result<(PidFd, PidFd)> = open();
+        let opened = PidFd::open(child.id()).and_then(|pidfd| Ok((pidfd.try_clone()?, pidfd)));
         let (own, pidfd) = match opened {
             Ok(both) => both,
             Err(error) => {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
+use std::iter;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -140,11 +141,8 @@ impl Link {
         if self.forget_outstanding || self.forget_next.is_empty() {
             return Ok(());
         }
-        let mut arenas = Vec::new();
-        while arenas.len() < ARENAS_PER_FORGET {
-            let Some(arena) = self.forget_next.pop_first() else { break };
-            arenas.push(arena);
-        }
+        let next = iter::from_fn(|| self.forget_next.pop_first());
+        let arenas = next.take(ARENAS_PER_FORGET).collect();
         self.forget_outstanding = true;
         self.send(&ToWorker::Forget { arenas })
     }

@@ -6,8 +6,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, Barrier};
-use std::thread;
+use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool_client::{Answer, Client, ClientError, Handle, Job, Outputs};
@@ -23,6 +22,7 @@ use super::evidence::Evidence;
 use super::failure::Failure;
 use super::memory;
 use super::native;
+use super::repeat::at_once;
 use super::workload::Source;
 
 /// Most client threads; each has a connection, and they share the jobs in flight.
@@ -115,33 +115,16 @@ impl Load {
             return Ok(Round { elapsed: started.elapsed(), evidence });
         }
         let count = u32::try_from(self.clients.len()).unwrap_or(u32::MAX);
-        let ready = Barrier::new(self.clients.len() + 1);
-        thread::scope(|scope| {
-            let share = |number: u32| jobs / count + u32::from(number < jobs % count);
-            let threads: Vec<_> = (0..)
-                .zip(&self.clients)
-                .map(|(number, client_jobs)| {
-                    let ready = &ready;
-                    scope.spawn(move || {
-                        ready.wait();
-                        client_jobs.run(share(number), answers, self.device)
-                    })
-                })
-                .collect();
-            // Taken before the threads start to run: they may be faster than this thread.
-            let started = clock::now();
-            ready.wait();
-            let done: Vec<_> = threads
-                .into_iter()
-                .map(|thread| thread.join().expect("a client thread does not panic"))
-                .collect();
-            let elapsed = started.elapsed();
-            let mut evidence = Evidence::default();
-            for client_jobs in done {
-                evidence.merge(client_jobs?);
-            }
-            Ok(Round { elapsed, evidence })
-        })
+        let share = |number: u32| jobs / count + u32::from(number < jobs % count);
+        let shares: Vec<_> = (0..count).map(share).zip(&self.clients).collect();
+        let (elapsed, done) = at_once(shares.into_iter(), |(jobs, client_jobs)| {
+            client_jobs.run(jobs, answers, self.device)
+        });
+        let mut evidence = Evidence::default();
+        for client_jobs in done {
+            evidence.merge(client_jobs?);
+        }
+        Ok(Round { elapsed, evidence })
     }
 
     /// Submits the first job and waits for its answer.

@@ -1,5 +1,7 @@
 //! Repetitions: how many, how long, and when a measurement has warmed up.
 
+use std::sync::Barrier;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use gridpool_ipc::clock;
@@ -107,6 +109,31 @@ pub(super) fn timed(work: impl FnOnce()) -> Duration {
     let started: Instant = clock::now();
     work();
     started.elapsed()
+}
+
+/// Works on all parts, each in a thread of its own, from the same moment. How long that takes, and the results.
+pub(super) fn at_once<P: Send, R: Send>(
+    parts: impl ExactSizeIterator<Item = P>,
+    work: impl Fn(P) -> R + Sync,
+) -> (Duration, Vec<R>) {
+    let ready = Barrier::new(parts.len() + 1);
+    thread::scope(|scope| {
+        let (ready, work) = (&ready, &work);
+        let start = |part| {
+            scope.spawn(move || {
+                ready.wait();
+                work(part)
+            })
+        };
+        let threads: Vec<_> = parts.map(start).collect();
+        // Taken before the threads start to run: they may be faster than this thread.
+        let started = clock::now();
+        ready.wait();
+        let threads = threads.into_iter();
+        let results = threads.map(|thread| thread.join().expect("a thread does not panic"));
+        let results = results.collect();
+        (started.elapsed(), results)
+    })
 }
 
 /// The percentiles of times in microseconds; `None` if there are none.

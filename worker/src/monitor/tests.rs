@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
 use super::reclaim::Process;

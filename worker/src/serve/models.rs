@@ -19,9 +19,9 @@ use std::time::Duration;
 use gridpool_device::cpu::CpuDevice;
 use gridpool_device::cuda::CudaDevice;
 use gridpool_device::device::Device;
-use gridpool_device::fault::{Fault, end_process};
+use gridpool_device::fault::Fault;
 use gridpool_infer::{ArenaPart, Destination, Engine, Places, Request, Runtime, Source};
-use gridpool_ipc::channel::{ChannelError, Receiver};
+use gridpool_ipc::channel::Receiver;
 use gridpool_ipc::clock;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit::worker as exit;
@@ -58,21 +58,12 @@ pub struct Plan {
 /// Serves until the supervisor sends stop or is gone.
 pub fn serve(identity: &Identity, lifeline: OwnedFd, plan: &Plan) -> ! {
     growth::limit_kept_memory();
-    let code = match link::connect(identity, lifeline) {
-        Ok(Some((link, mut requests))) => {
-            let kind = identity.worker.device.kind;
-            match Server::start(link, identity, plan, kind) {
-                Ok(server) => server.serve(&mut requests),
-                Err(code) => code,
-            }
+    link::serve(identity, lifeline, |link, requests| {
+        match Server::start(link, identity, plan, identity.worker.device.kind) {
+            Ok(server) => server.serve(requests),
+            Err(code) => code,
         }
-        Ok(None) => exit::OK,
-        Err(error) => {
-            tracing::error!(worker = %identity.worker, error, "worker cannot start");
-            exit::PROTOCOL
-        }
-    };
-    end_process(code)
+    })
 }
 
 struct Server {
@@ -89,7 +80,7 @@ impl Server {
     fn start(link: Link, identity: &Identity, plan: &Plan, kind: DeviceKind) -> Result<Self, i32> {
         let fails = |fault: Fault| link.report_fault(&fault, None);
         end_on_panic(link.replies.clone());
-        let stop_beating = link.start_heartbeat(Arc::new(OnceLock::new())).map_err(fails)?;
+        link.start_heartbeat(Arc::new(OnceLock::new())).map_err(fails)?;
         process::check_contamination().map_err(fails)?;
         let device = find_device(identity, plan).map_err(fails)?;
         let runtime = Runtime::find(&Places::here(plan.library.as_deref()), plan.threads);
@@ -111,20 +102,14 @@ impl Server {
         link.mark_ready();
         link.send(&FromWorker::Models { models: engine.list() });
         link.send(&FromWorker::Ready { device });
-        // Heartbeats go on as long as the process lives.
-        std::mem::forget(stop_beating);
         Ok(Self { link, engine, kind, in_flight: InFlight::default(), commands })
     }
 
     fn serve(&self, requests: &mut Receiver<ToWorker>) -> i32 {
         loop {
-            let request = match requests.recv_until(clock::now() + IDLE_LOOK) {
+            let request = match link::next(requests, clock::now() + IDLE_LOOK) {
                 Ok(request) => request,
-                Err(ChannelError::Disconnected) => return exit::OK,
-                Err(error) => {
-                    tracing::error!(error = %Chain(&error), "cannot decode the supervisor's message");
-                    return exit::PROTOCOL;
-                }
+                Err(code) => return code,
             };
             match request {
                 Some(ToWorker::Dispatch(dispatch)) => {

@@ -47,7 +47,7 @@ fn looped_over(queued: u32, mut checkup: Checkup, is_wrong: bool) -> Looped {
     thread::spawn(move || {
         let (arenas, idle_step, growth_max, growth) = Default::default();
         let link = Link { replies: to_supervisor, arenas, idle_step, growth_max, growth };
-        let mut worker = Worker::new(link);
+        let mut worker = Worker { link, programs: Programs::default(), adopted: BTreeMap::new() };
         let mut device = FaultInjector::new(Box::new(CpuDevice::open(0, 1).unwrap()));
         device.arm(is_wrong.then_some(ChaosFault::Reply(ReplyFault::Wrong)));
         end.send(worker.serve(&mut from_supervisor, &mut device, &mut checkup)).unwrap();

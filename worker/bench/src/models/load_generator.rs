@@ -3,18 +3,15 @@
 //! It decides which thread sends when, and makes a row of the results. It does not know where requests go.
 
 use std::fmt;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
 use std::time::Duration;
 
-use gridpool_ipc::clock;
 use gridpool_protocol::bench::{Hops, Row, Spread, Unit};
 
 use crate::evidence::Evidence;
 use crate::failure::Failure;
 use crate::pool::with_hops;
-use crate::repeat::{Repeat, latency, per_piece};
+use crate::repeat::{Repeat, at_once, latency, per_piece};
 
 /// Fewest and most requests in one repetition of a latency.
 const LATENCY_CALLS_MIN: u32 = 20;
@@ -96,32 +93,19 @@ impl LoadGenerator {
     /// Sends `calls` requests: a free caller takes the next one.
     fn round(&mut self, calls: u32) -> Result<(Duration, Vec<Timed>), Failure> {
         let left = AtomicU32::new(calls);
-        let ready = Barrier::new(self.callers.len() + 1);
-        thread::scope(|scope| {
-            let (left, ready) = (&left, &ready);
-            let ask = |caller: &mut Box<dyn Caller>| {
-                ready.wait();
-                let mut times = Vec::new();
-                let next = |left: u32| left.checked_sub(1);
-                while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok() {
-                    // After a failure the others stop.
-                    let timed = caller.call().inspect_err(|_| left.store(0, Ordering::Relaxed));
-                    times.push(timed?);
-                }
-                Ok(times)
-            };
-            let callers = self.callers.iter_mut();
-            let threads: Vec<_> = callers.map(|caller| scope.spawn(move || ask(caller))).collect();
-            // Taken before the callers start to run: they may be faster than this thread.
-            let started = clock::now();
-            ready.wait();
-            let asked = threads.into_iter();
-            let asked = asked.map(|thread| thread.join().expect("a caller does not panic"));
-            let asked: Vec<Result<Vec<Timed>, Failure>> = asked.collect();
-            let took = started.elapsed();
-            let times = asked.into_iter().collect::<Result<Vec<_>, _>>()?;
-            Ok((took, times.concat()))
-        })
+        let ask = |caller: &mut Box<dyn Caller>| {
+            let mut times = Vec::new();
+            let next = |left: u32| left.checked_sub(1);
+            while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok() {
+                // After a failure the others stop.
+                let timed = caller.call().inspect_err(|_| left.store(0, Ordering::Relaxed));
+                times.push(timed?);
+            }
+            Ok(times)
+        };
+        let (took, times) = at_once(self.callers.iter_mut(), ask);
+        let times = times.into_iter().collect::<Result<Vec<_>, Failure>>()?;
+        Ok((took, times.concat()))
     }
 
     /// The row, or the failure and the row without a measurement. `runs`: dispatches that the supervisor sent
