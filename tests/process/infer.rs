@@ -303,6 +303,17 @@ fn a_request_with_too_little_output_memory_is_told_how_much_it_needs() {
 }
 
 #[test]
+fn an_error_of_the_runtime_is_told_once_and_not_in_the_log() {
+    let Some(pool) = pool(&["lookup"]) else { return };
+    let index = ModelInput::new("index", [1], vec![9_i64]).expect("as much data as it has");
+    let job = Job::model("lookup", [index]).expect("a small tensor");
+    let answer = answer(ask(&pool.client(), job));
+    let said = "indices element out of data bounds";
+    assert!(answer.receipt.reason.contains(said), "{:?}", answer.receipt);
+    assert!(!pool.log().contains(said), "{}", pool.log());
+}
+
+#[test]
 fn impossible_requests_are_refused_with_what_to_type() {
     let Some(pool) = pool(&["strings", "three_outputs", "two_inputs"]) else { return };
     let complains = |call: Cli, code, words: &[&str]| call.run().complains(code, words);

@@ -135,7 +135,9 @@ fn usable_version(path: &Path) -> Result<String, LibraryError> {
 /// Receives ONNX Runtime's log. It must not panic, because a panic would cross C.
 fn log(level: LogLevel, category: &str, _id: &str, place: &str, message: &str) {
     match level {
-        LogLevel::Fatal | LogLevel::Error => tracing::error!(category, place, message),
+        LogLevel::Fatal => tracing::error!(category, place, message),
+        // The call that failed returns the same text, which is told once, with the model or the request.
+        LogLevel::Error => tracing::debug!(category, place, message),
         // Its warnings do not help here, such as those about shapes that differ from the declared ones.
         LogLevel::Warning => tracing::info!(category, place, message),
         LogLevel::Info | LogLevel::Verbose => tracing::trace!(category, place, message),
