@@ -336,7 +336,7 @@ mutant 'a device out of service may serve' pool/starts.rs 's/self\.devices\.iter
 mutant 'a device that is being probed does not count as misconfigured' pool/service.rs 's/!self\.is_open\(\) && self\.never_ready/matches!(self.state, ServiceState::Quarantined { .. }) \&\& self.never_ready/'
 
 section 'What the driver reports'
-mutant 'a GPU that is lost is probed' pool/driver.rs 's/self\.quarantine_device\(now, id, true, cause, &said\)/self.quarantine_device(now, id, false, cause, \&said)/'
+mutant 'a GPU that is lost is probed' pool/driver.rs 's/self\.quarantine_device\(now, id, true, cause, &why\)/self.quarantine_device(now, id, false, cause, \&why)/'
 mutant 'a fault that quarantines only ends the processes' pool/service.rs 's/self\.quarantine\(now, Rule::Fault, is_final, config\);/_ = (now, config);/'
 mutant 'processes survive when their device goes out of service' pool/driver.rs 's/(pool\.services_changed = true;\n\s+)pool\.end_workers\(now, id, role, cause\);/$1_ = cause;/'
 mutant 'a fault of a device that is out of service delays its next probe' pool/service.rs 's/ServiceState::Quarantined \{ \.\. \} if !is_final => return false,/ServiceState::Quarantined { .. } if !is_final => self.quarantine(now, Rule::Fault, is_final, config),/'
@@ -492,7 +492,7 @@ mutant 'attempts that a report does not list are not counted' pool/death_report.
 mutant 'a report names a fault that the driver reported before the process started' pool/death_report.rs 's/self\.config\.incident_window\.min\(lived\)/self.config.incident_window/'
 mutant 'a report names a worker of another role' pool/death_report.rs 's/let own = \|\| self\.slots\.of\(device, role\);\n(\s+)let serving = own\(\)\.filter_map/_ = role;\n$1let serving = self.slots.iter().filter(|slot| slot.device == device).filter_map/'
 mutant 'a kill has the wrong reason' pool/kill.rs 's/(Self::FreeDevice\(Freed::OthersWait\) => KillReason::)OthersWait/$1DeviceOut/'
-mutant 'a repeated driver report is logged as new' pool/driver.rs 's/true if report == before => Remark::Again,//'
+mutant 'a repeated driver report is logged as new' pool/driver.rs 's/true if report == before => Novelty::Repeated,//'
 mutant 'a driver report is about a dead process although the device has another' pool/driver.rs 's/lost\.is_some_and\(is_about\)/lost.is_some() || lost.is_some_and(is_about)/'
 
 section 'Which models a worker has'

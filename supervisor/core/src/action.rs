@@ -222,7 +222,7 @@ pub enum Note {
         probed_in: Option<Duration>,
     },
     /// The driver reported a fault of a device.
-    DriverSays {
+    DriverReport {
         /// The device.
         device: DeviceId,
         /// The fault.
@@ -230,7 +230,7 @@ pub enum Note {
         /// The policy's response.
         response: Response,
         /// Whether the report was expected.
-        remark: Remark,
+        novelty: Novelty,
         /// A worker that the device lost shortly before.
         lost: Option<WorkerId>,
         /// The device has no other process, so the report is about the lost one.
@@ -278,13 +278,13 @@ pub enum Note {
     },
 }
 
-/// Whether a report of the driver is news.
+/// Whether a report of the driver is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remark {
-    /// It follows from the loss of a worker, and repeats the last report about that worker.
-    Again,
+pub enum Novelty {
     /// It follows from the loss of a worker.
     Expected,
     /// It is a new fault.
-    News,
+    New,
+    /// It follows from the loss of a worker, and repeats the last report about that worker.
+    Repeated,
 }

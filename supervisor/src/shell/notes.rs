@@ -1,6 +1,6 @@
 //! Writes the core's notes to the log.
 
-use gridpool_core::action::{Note, Remark};
+use gridpool_core::action::{Note, Novelty};
 use gridpool_protocol::message::ModelCommand;
 use tracing::field::display;
 
@@ -26,21 +26,21 @@ pub(super) fn write(note: Note) {
                 ),
             }
         }
-        Note::DriverSays { device, fault, response, remark, lost, is_about_lost } => {
+        Note::DriverReport { device, fault, response, novelty, lost, is_about_lost } => {
             let (meaning, says) = (fault.meaning(), fault.meaning().sentence);
             let name = &*meaning.name;
             let worker = lost.filter(|_| is_about_lost).map(display);
             let after_death_of = lost.filter(|_| !is_about_lost).map(display);
-            match remark {
-                Remark::News => tracing::warn!(
+            match novelty {
+                Novelty::New => tracing::warn!(
                     %device, %fault, name, says, %response, worker, after_death_of,
                     "the driver says"
                 ),
-                Remark::Expected => tracing::info!(
+                Novelty::Expected => tracing::info!(
                     %device, %fault, name, says, worker, after_death_of,
                     "the driver says, as expected"
                 ),
-                Remark::Again => tracing::debug!(
+                Novelty::Repeated => tracing::debug!(
                     %device, %fault, name, says, worker, after_death_of,
                     "the driver says it again"
                 ),

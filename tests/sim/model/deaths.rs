@@ -65,7 +65,7 @@ impl Model {
         };
         let lived = now.since(slot.started);
         let longest = lived.min(self.config.incident_window);
-        let said = self.facts[&worker.device].said;
+        let said = self.facts[&worker.device].driver_report;
         self.dying = Some(Dying {
             at,
             worker,

@@ -43,9 +43,9 @@ pub(super) struct Facts {
     /// When it last lost a process, and which.
     pub(super) lost: Option<(Timestamp, WorkerId)>,
     /// The driver's last report, and when it came.
-    pub(super) said: Option<(Timestamp, FaultCode)>,
+    pub(super) driver_report: Option<(Timestamp, FaultCode)>,
     /// The driver's report about a lost process, and that process.
-    pub(super) remarked: Option<(WorkerId, FaultCode)>,
+    pub(super) reported_loss: Option<(WorkerId, FaultCode)>,
 }
 
 impl Device {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use gridpool_core::action::{Note, Remark};
+use gridpool_core::action::{Note, Novelty};
 use gridpool_core::event::{Helper, Timestamp};
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{DeviceId, Role, WorkerId};
@@ -22,7 +22,7 @@ pub(super) enum Logged {
     Driver {
         device: DeviceId,
         fault: FaultCode,
-        remark: Remark,
+        novelty: Novelty,
         lost: Option<WorkerId>,
         is_about_lost: bool,
     },
@@ -63,23 +63,23 @@ impl Model {
         let has_others = self.slots().filter_map(lives).any(|worker| Some(worker) != lost);
         let is_about_lost = lost.is_some() && !has_others;
         let told = lost.map(|worker| (worker, fault));
-        let before = self.facts.get(&id).and_then(|facts| facts.remarked);
-        let remark = match self.follows_a_loss(now, id, fault) {
-            false => Remark::News,
-            true if before == told => Remark::Again,
-            true => Remark::Expected,
+        let before = self.facts.get(&id).and_then(|facts| facts.reported_loss);
+        let novelty = match self.follows_a_loss(now, id, fault) {
+            false => Novelty::New,
+            true if before == told => Novelty::Repeated,
+            true => Novelty::Expected,
         };
-        self.coverage.hit(match (remark, is_about_lost) {
-            (Remark::News, false) => "driver: news",
-            (Remark::News, true) => "driver: news about a process that is gone",
-            (Remark::Expected, _) => "driver: as expected",
-            (Remark::Again, _) => "driver: again",
+        self.coverage.hit(match (novelty, is_about_lost) {
+            (Novelty::New, false) => "driver: a new fault",
+            (Novelty::New, true) => "driver: a new fault of a process that is gone",
+            (Novelty::Expected, _) => "driver: expected",
+            (Novelty::Repeated, _) => "driver: repeated",
         });
         if let Some(facts) = self.facts.get_mut(&id) {
-            facts.remarked = told;
-            facts.said = Some((now, fault));
+            facts.reported_loss = told;
+            facts.driver_report = Some((now, fault));
         }
-        self.notes.due.push(Logged::Driver { device: id, fault, remark, lost, is_about_lost });
+        self.notes.due.push(Logged::Driver { device: id, fault, novelty, lost, is_about_lost });
     }
 
     /// The changes of services by the end of an event.
@@ -132,8 +132,8 @@ impl Model {
             &Note::DeviceOut { device, role, probed_in, .. } => {
                 Logged::DeviceOut(Station { role, device }, probed_in)
             }
-            &Note::DriverSays { device, fault, remark, lost, is_about_lost, .. } => {
-                Logged::Driver { device, fault, remark, lost, is_about_lost }
+            &Note::DriverReport { device, fault, novelty, lost, is_about_lost, .. } => {
+                Logged::Driver { device, fault, novelty, lost, is_about_lost }
             }
             &Note::HelperGone { helper } => Logged::HelperGone(helper),
             &Note::HelperStuck { helper } => Logged::HelperStuck(helper),

@@ -141,7 +141,7 @@ impl Pool {
         let lived = process.lived(now);
         // An earlier report is about another process.
         let longest = self.config.incident_window.min(lived);
-        let said = self.devices.at(worker.device).driver_said;
+        let said = self.devices.at(worker.device).driver_report;
         let said = said.filter(|&(at, _)| now.since(at) <= longest);
         let report = Box::new(DeathReport {
             worker,

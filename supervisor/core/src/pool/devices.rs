@@ -21,9 +21,9 @@ pub(super) struct Device {
     /// The process that was last killed or died here, and when.
     lost: Option<(Timestamp, WorkerId)>,
     /// The driver's last report about it, and when it came.
-    pub(super) driver_said: Option<(Timestamp, FaultCode)>,
+    pub(super) driver_report: Option<(Timestamp, FaultCode)>,
     /// The last report about a lost worker that is in the log.
-    pub(super) remarked: Option<(WorkerId, FaultCode)>,
+    pub(super) reported_loss: Option<(WorkerId, FaultCode)>,
     /// Its incidents that the driver has reported.
     pub(super) incidents: Incidents,
     /// The device as a worker found it last.
@@ -37,8 +37,8 @@ impl Device {
             id,
             generation: 0,
             lost: None,
-            driver_said: None,
-            remarked: None,
+            driver_report: None,
+            reported_loss: None,
             incidents: Incidents::default(),
             info: None,
             services: roles.map(|role| (role, Service::new())).collect(),

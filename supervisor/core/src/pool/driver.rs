@@ -8,7 +8,7 @@ use super::Pool;
 use super::devices::Device;
 use super::incidents::Incident;
 use super::kill::{Freed, KillCause};
-use crate::action::{Action, Note, Remark};
+use crate::action::{Action, Note, Novelty};
 use crate::event::Timestamp;
 
 impl Pool {
@@ -16,11 +16,11 @@ impl Pool {
     pub(crate) fn on_device_fault(&mut self, now: Timestamp, id: DeviceId, fault: FaultCode) {
         let response = self.policy.response(fault);
         let is_expected = self.is_expected(now, id, response);
-        self.remark(now, id, fault, response, is_expected);
+        self.log_report(now, id, fault, response, is_expected);
         let device = self.devices.find_mut(id);
         let is_known = device.is_some();
         if let Some(device) = device {
-            device.driver_said = Some((now, fault));
+            device.driver_report = Some((now, fault));
         }
         // The loss of a worker brings such reports: no new fault.
         if is_expected {
@@ -31,7 +31,7 @@ impl Pool {
             return;
         }
         let cause = KillCause::DeviceFault(fault);
-        let said = said_of(id, fault);
+        let why = fault_text(id, fault);
         match response {
             Response::AwaitWorker
             | Response::ExpectedAfterKill
@@ -40,16 +40,16 @@ impl Pool {
             | Response::Retry
             | Response::RetryJob
             | Response::Suspect => {}
-            Response::Halt => self.quarantine_device(now, id, true, cause, &said),
-            Response::Quarantine => self.quarantine_device(now, id, false, cause, &said),
+            Response::Halt => self.quarantine_device(now, id, true, cause, &why),
+            Response::Quarantine => self.quarantine_device(now, id, false, cause, &why),
             Response::QuarantineOnRepeat => {
                 match self.devices.at_mut(id).incidents.note(now, fault, &self.config) {
                     Incident::Same => {}
-                    Incident::First => self.end_all_workers(now, id, cause, &said),
-                    Incident::Repeated => self.quarantine_device(now, id, false, cause, &said),
+                    Incident::First => self.end_all_workers(now, id, cause, &why),
+                    Incident::Repeated => self.quarantine_device(now, id, false, cause, &why),
                 }
             }
-            Response::Restart => self.end_all_workers(now, id, cause, &said),
+            Response::Restart => self.end_all_workers(now, id, cause, &why),
         }
     }
 
@@ -74,7 +74,7 @@ impl Pool {
 
     /// Logs what the driver reports. A report soon after a death is about the dead worker if the device has
     /// no other, and comes again for each of its channels.
-    fn remark(
+    fn log_report(
         &mut self,
         now: Timestamp,
         id: DeviceId,
@@ -85,18 +85,18 @@ impl Pool {
         let device = self.devices.find_mut(id);
         let lost = device.as_ref().and_then(|device| device.lost_lately(now, &self.config));
         let report = lost.map(|worker| (worker, fault));
-        let before = device.and_then(|device| std::mem::replace(&mut device.remarked, report));
-        let remark = match is_expected {
-            false => Remark::News,
-            true if report == before => Remark::Again,
-            true => Remark::Expected,
+        let before = device.and_then(|device| std::mem::replace(&mut device.reported_loss, report));
+        let novelty = match is_expected {
+            false => Novelty::New,
+            true if report == before => Novelty::Repeated,
+            true => Novelty::Expected,
         };
         let is_about = |lost: WorkerId| {
             let mut own = self.slots.processes().map(|process| process.worker);
             own.all(|worker| worker.device != id || worker == lost)
         };
         let is_about_lost = lost.is_some_and(is_about);
-        let note = Note::DriverSays { device: id, fault, response, remark, lost, is_about_lost };
+        let note = Note::DriverReport { device: id, fault, response, novelty, lost, is_about_lost };
         self.act(Action::Note(note));
     }
 
@@ -159,7 +159,7 @@ impl Pool {
 }
 
 /// What `status` shows as the last fault of a device.
-fn said_of(id: DeviceId, fault: FaultCode) -> String {
+fn fault_text(id: DeviceId, fault: FaultCode) -> String {
     let meaning = fault.meaning();
     format!("{id}: {fault} ({}): {}", meaning.name, meaning.sentence)
 }

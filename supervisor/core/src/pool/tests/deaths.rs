@@ -5,7 +5,7 @@ use std::time::Duration;
 use gridpool_protocol::fault::FaultCode;
 
 use super::*;
-use crate::action::Remark;
+use crate::action::Novelty;
 use crate::action::{Disposition, Next};
 
 /// The process of a device ends; returns the report.
@@ -174,7 +174,7 @@ fn a_driver_report_is_about_a_dead_worker_only_while_there_is_no_other() {
     rig.die(0, SIGSEGV);
     let said = |rig: &mut Rig| {
         says(rig, 31);
-        let Some(Note::DriverSays { lost, is_about_lost, remark: Remark::News, .. }) =
+        let Some(Note::DriverReport { lost, is_about_lost, novelty: Novelty::New, .. }) =
             rig.notes.pop()
         else {
             panic!("{:?}", rig.notes)

@@ -6,25 +6,25 @@ use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::receipt::AttemptOutcome;
 
 use super::*;
-use crate::action::Remark;
+use crate::action::Novelty;
 
 fn says(rig: &mut Rig, index: u32, fault: FaultCode) {
     rig.tell(Event::DeviceFault { device: device(index), fault });
 }
 
 /// How the core took the driver's latest report.
-fn remark(rig: &Rig) -> Remark {
-    let remarks = rig.notes.iter().rev().filter_map(|note| {
-        let Note::DriverSays { remark, .. } = note else { return None };
-        Some(*remark)
+fn novelty(rig: &Rig) -> Novelty {
+    let novelties = rig.notes.iter().rev().filter_map(|note| {
+        let Note::DriverReport { novelty, .. } = note else { return None };
+        Some(*novelty)
     });
-    { remarks }.next().expect("the driver has said something")
+    { novelties }.next().expect("the driver has said something")
 }
 
 /// Whether the core expected the driver's latest report.
 fn is_expected(rig: &mut Rig, index: u32, xid: u32) -> bool {
     says(rig, index, FaultCode::Xid(xid));
-    remark(rig) != Remark::News
+    novelty(rig) != Novelty::New
 }
 
 /// A rig of READY workers with these overrides.
@@ -203,7 +203,7 @@ fn a_driver_report_about_a_killed_worker_kills_no_other() {
             says(&mut rig, 0, FaultCode::Xid(109));
         }
         assert_eq!(rig.kills(), 1, "the standby serves on");
-        assert_eq!(remark(&rig), Remark::Again);
+        assert_eq!(novelty(&rig), Novelty::Repeated);
     }
 }
 
