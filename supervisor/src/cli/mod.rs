@@ -15,6 +15,7 @@ mod error;
 mod faults;
 mod flags;
 mod given;
+mod hints;
 mod history;
 mod infer;
 pub mod input;
@@ -91,7 +92,8 @@ pub fn main() -> ExitCode {
         }
         Err(error) => {
             let typed: Vec<_> = std::env::args_os().collect();
-            given::as_given(error, &typed, |name| std::env::var_os(name)).exit()
+            let error = given::as_given(error, &typed, |name| std::env::var_os(name));
+            hints::with_hint(error).exit()
         }
     };
     let (command, format) = (&arguments.command, arguments.log_format);
