@@ -219,21 +219,7 @@ impl Attempt {
         outcome: AttemptOutcome,
         detail: String,
     ) -> Self {
-        Self {
-            worker,
-            outcome,
-            detail,
-            device,
-            part,
-            module_hash: String::new(),
-            joined_items: 0,
-            kernels: Vec::new(),
-            h2d_bytes: 0,
-            d2h_bytes: 0,
-            service_us: 0,
-            allocations: 0,
-            infer: None,
-        }
+        Self { outcome, detail, ..Self::answered(worker, device, part, RunReport::default()) }
     }
 
     /// An attempt that answered.
@@ -245,6 +231,11 @@ impl Attempt {
         report: RunReport,
     ) -> Self {
         Self {
+            worker,
+            outcome: AttemptOutcome::Ok,
+            detail: String::new(),
+            device,
+            part,
             module_hash: report.module_hash,
             joined_items: report.joined_items,
             kernels: report.kernels,
@@ -253,7 +244,6 @@ impl Attempt {
             service_us: report.service_us,
             allocations: report.allocations,
             infer: report.infer,
-            ..Self::unreported(worker, device, part, AttemptOutcome::Ok, String::new())
         }
     }
 }

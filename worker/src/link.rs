@@ -1,7 +1,8 @@
 //! The connection of a worker process to its supervisor, for both roles: the channel, the arenas, and the
 //! thread that sends heartbeats and watches what no deadline bounds.
 
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -12,7 +13,7 @@ use gridpool_device::gauges::Gauges;
 use gridpool_ipc::channel::{self, ChannelError, Receiver, Sender};
 use gridpool_ipc::clock;
 use gridpool_protocol::chain::Chain;
-use gridpool_protocol::exit::worker as exit;
+use gridpool_protocol::exit::{cli, worker as exit};
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{AttemptId, WorkerName};
 use gridpool_protocol::limits::{HEARTBEAT_EVERY, PROTOCOL_VERSION};
@@ -49,12 +50,16 @@ pub(crate) struct Link {
     pub(crate) growth: Arc<Growth>,
 }
 
-/// Connects a serving worker to its supervisor, and ends the process with the code that `work` returns.
+/// Connects a serving worker to its supervisor, and ends the process with the code that `work` returns. Standard
+/// input is the lifeline: it closes when the supervisor ends.
 pub(crate) fn serve(
     identity: &Identity,
-    lifeline: OwnedFd,
     work: impl FnOnce(Link, &mut Receiver<ToWorker>) -> i32,
 ) -> ! {
+    let lifeline = io::stdin().as_fd().try_clone_to_owned().unwrap_or_else(|error| {
+        tracing::error!(%error, "standard input is not the lifeline");
+        end_process(cli::WORKER.into())
+    });
     end_process(match connect(identity, lifeline) {
         Ok(Some((link, mut requests))) => work(link, &mut requests),
         Ok(None) => exit::OK,

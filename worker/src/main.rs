@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
-use std::os::fd::{AsFd, OwnedFd};
 #[cfg(feature = "infer")]
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,6 +9,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
+use gridpool_bench::{BenchError, limits};
 use gridpool_device::cpu::CpuDevice;
 use gridpool_device::cuda::CudaDevice;
 use gridpool_device::device::Device;
@@ -165,14 +165,6 @@ impl SupervisorArguments {
     }
 }
 
-/// Standard input as the lifeline: it closes when the supervisor ends.
-fn lifeline() -> Result<OwnedFd, ExitCode> {
-    std::io::stdin().as_fd().try_clone_to_owned().map_err(|error| {
-        tracing::error!(%error, "standard input is not the lifeline");
-        ExitCode::from(exit::cli::WORKER)
-    })
-}
-
 fn main() -> ExitCode {
     // First of all: descriptors opened later are not in the beacon's table.
     let serves = |role: OsString| role == "grid" || role == "infer";
@@ -194,25 +186,16 @@ fn main() -> ExitCode {
             let identity = supervisor.identity();
             let worker = identity.worker;
             let every = Duration::from_millis(known_answer_every_ms);
-            match lifeline() {
-                Ok(lifeline) => serve::serve(&identity, every, lifeline, || {
-                    open(worker, threads, uuid.as_deref())
-                }),
-                Err(code) => code,
-            }
+            serve::serve(&identity, every, || open(worker, threads, uuid.as_deref()))
         }
         #[cfg(feature = "infer")]
         Role::Infer { supervisor, threads, uuid, onnxruntime, models } => {
             let identity = supervisor.identity();
-            let plan = Plan { uuid, threads, library: onnxruntime, models };
-            match lifeline() {
-                Ok(lifeline) => models::serve(&identity, lifeline, &plan),
-                Err(code) => code,
-            }
+            models::serve(&identity, &Plan { uuid, threads, library: onnxruntime, models })
         }
         Role::Bench { plan, supervisor_pid } => {
             let work = || gridpool_bench::run(&plan, &mut std::io::stdout());
-            work_for(supervisor_pid, work, gridpool_bench::BenchError::exit_code)
+            work_for(supervisor_pid, work, BenchError::exit_code)
         }
         Role::Diagnose { plan, supervisor_pid } => {
             let work = || gridpool_diagnose::run(&plan, &mut std::io::stdout());
@@ -221,15 +204,9 @@ fn main() -> ExitCode {
         Role::Limits { uuid, repetitions, quick, supervisor_pid } => {
             let work = || {
                 let (mut input, mut out) = (std::io::stdin().lock(), std::io::stdout());
-                gridpool_bench::limits::serve(
-                    uuid.as_deref(),
-                    repetitions,
-                    quick,
-                    &mut input,
-                    &mut out,
-                )
+                limits::serve(uuid.as_deref(), repetitions, quick, &mut input, &mut out)
             };
-            work_for(supervisor_pid, work, gridpool_bench::BenchError::exit_code)
+            work_for(supervisor_pid, work, BenchError::exit_code)
         }
         Role::Monitor { uuid, supervisor_pid } => watch(supervisor_pid, &uuid),
         Role::Probe => {

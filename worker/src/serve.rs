@@ -8,7 +8,6 @@
 pub mod models;
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,10 +35,9 @@ use crate::process;
 pub fn serve(
     identity: &Identity,
     known_answer_every: Duration,
-    lifeline: OwnedFd,
     open: impl FnOnce() -> Result<Box<dyn Device>, Fault>,
 ) -> ! {
-    link::serve(identity, lifeline, |link, requests| {
+    link::serve(identity, |link, requests| {
         let mut worker = Worker { link, programs: Programs::default(), adopted: BTreeMap::new() };
         match worker.start(open) {
             Ok(mut device) => {

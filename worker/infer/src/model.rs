@@ -74,8 +74,6 @@ struct Queue {
     info: Arc<ModelInfo>,
 }
 
-impl Shared {}
-
 impl Model {
     /// Serves a model with these contexts, a thread for each.
     pub(super) fn start(

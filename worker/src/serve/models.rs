@@ -11,7 +11,6 @@ mod answer;
 mod commands;
 mod in_flight;
 
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -56,9 +55,9 @@ pub struct Plan {
 }
 
 /// Serves until the supervisor sends stop or is gone.
-pub fn serve(identity: &Identity, lifeline: OwnedFd, plan: &Plan) -> ! {
+pub fn serve(identity: &Identity, plan: &Plan) -> ! {
     growth::limit_kept_memory();
-    link::serve(identity, lifeline, |link, requests| {
+    link::serve(identity, |link, requests| {
         match Server::start(link, identity, plan, identity.worker.device.kind) {
             Ok(server) => server.serve(requests),
             Err(code) => code,
