@@ -44,7 +44,7 @@ use gridpool_ipc::socket::{self, RUNTIME_VARIABLE};
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::tensor::options::ModelPlan;
 
-use crate::gateway::is_taken;
+use crate::gateway::why_taken;
 use gridpool_core::config::PoolConfig;
 use gridpool_core::policy::PolicyTable;
 
@@ -248,13 +248,10 @@ pub struct Checked {
 /// Every [`ConfigError`] in it, in the order of its lines, at least one.
 pub fn check_file(file: &Path) -> Result<Checked, Vec<ConfigError>> {
     let settings = file::read(file, Named::MustBeThere)?;
-    let taken = settings.models.iter().filter(|model| is_taken(&model.name)).map(|model| {
-        let name = &model.name;
-        let reason = format!(
-            "`{name}` is built into the HTTP gateway: HTTP clients cannot reach a model of this name"
-        );
-        (format!("model.{name}.name"), reason)
-    });
+    let taken = settings
+        .models
+        .iter()
+        .filter_map(|model| Some((format!("model.{}.name", model.name), why_taken(&model.name)?)));
     let unlisted = settings.policy.unlisted().into_iter().map(|rule| {
         let fault = &rule.fault;
         let reason = format!(

@@ -250,6 +250,9 @@ fn serve(flags: &ServeFlags) -> Result<u8, CommandError> {
     let shell = start_pool(&settings)?;
     let held = shell.listen(claim)?;
     if let Some(front) = front {
+        for why in settings.models.iter().filter_map(|model| gateway::why_taken(&model.name)) {
+            tracing::warn!("{why}");
+        }
         shell.serve_http(front).map_err(system("the HTTP gateway"))?;
     }
     if let Some(notifier) = notifier {

@@ -4,10 +4,12 @@ use std::env;
 
 use clap::Subcommand;
 use gridpool_protocol::limits::MODEL_CONTEXTS_MAX;
+use tracing::Level;
 
 use super::flags::{ModelsFlags, SocketFlag, whole};
-use super::{CommandError, connect, onnx, print_models, print_result, system};
+use super::{CommandError, connect, onnx, print_models, print_result, say_in_log, system};
 use crate::config::parse_model;
+use crate::{gateway, logging};
 
 /// The last lines of `load --help`.
 const LOAD_CODES: &str = "\
@@ -62,6 +64,11 @@ pub(super) fn run(command: &ModelCommand) -> Result<u8, CommandError> {
             let plan = parse_model(model, fields, &here).map_err(CommandError::Usage)?;
             // Workers read the file as the same user, so this check finds their errors sooner.
             onnx::check(&plan.path)?;
+            if let Some(why) = gateway::why_taken(&plan.name) {
+                let (says, field) =
+                    (format!("warning: {why}"), ("model", plan.name.clone().into()));
+                say_in_log(logging::format(), Level::WARN, &says, field);
+            }
             print_result(connect(socket.socket.clone())?.load_model(plan))
         }
         ModelCommand::List(flags) => print_models(flags),

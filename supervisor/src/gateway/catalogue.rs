@@ -10,7 +10,7 @@ use gridpool_protocol::status::{QuarantineStatus, WorkerState, WorkerStatus};
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 
 use super::limits::UNLOADED_MAX;
-use super::models::{Availability, OnnxModel, Record, is_taken};
+use super::models::{Availability, OnnxModel, Record, why_taken};
 
 /// See the module's text.
 #[derive(Clone, Debug, Default)]
@@ -163,10 +163,8 @@ fn model(rows: &[&DeviceModel], record: Arc<Record>) -> OnnxModel {
     let info: &ModelInfo = &ready().next().unwrap_or(&rows[0]).model;
     let name = &info.name;
     let workers: Vec<_> = ready().map(|row| row.worker.clone()).collect();
-    let availability = if is_taken(name) {
-        Availability::Unavailable(format!(
-            "`{name}` is built into the gateway: load the model under another name to use it over HTTP"
-        ))
+    let availability = if let Some(why) = why_taken(name) {
+        Availability::Unavailable(why)
     } else if workers.is_empty() {
         let why = rows.iter().map(|row| format!("{}: {}", row.worker, row.model.reason));
         Availability::Unavailable(why.collect::<Vec<_>>().join("; "))

@@ -163,10 +163,10 @@ pub fn run(options: &Options) -> Result<(), GatewayError> {
     ended
 }
 
-/// Whether a model of the pool cannot be served under that name: an op or a path has it.
+/// Why a model of the pool cannot be served over HTTP under that name, if it cannot.
 #[must_use]
-pub fn is_taken(name: &str) -> bool {
-    models::is_taken(name)
+pub fn why_taken(name: &str) -> Option<String> {
+    models::why_taken(name)
 }
 
 /// Parses a request for a built-in model into a job, without running it, and returns its number of items.

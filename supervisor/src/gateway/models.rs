@@ -36,9 +36,15 @@ pub(super) enum Model {
     Onnx(Arc<OnnxModel>),
 }
 
-/// Whether a model of the pool cannot be served under that name.
-pub(super) fn is_taken(name: &str) -> bool {
-    GridModel::find(name).is_some() || NAMES_OF_PATHS.contains(&name)
+/// Why a model of the pool cannot be served under that name, if it cannot: an op or a path has it.
+pub(super) fn why_taken(name: &str) -> Option<String> {
+    let is_taken = GridModel::find(name).is_some() || NAMES_OF_PATHS.contains(&name);
+    is_taken.then(|| {
+        format!(
+            "`{name}` is built into the HTTP gateway: HTTP clients cannot reach a model of this name; name it \
+             {name}_model, for instance"
+        )
+    })
 }
 
 impl Model {
@@ -195,9 +201,9 @@ pub(super) mod tests {
     #[test]
     fn names_that_are_built_in_or_paths_are_taken() {
         for name in ["rot90", "program", "stats"] {
-            assert!(is_taken(name), "{name}");
+            assert!(why_taken(name).is_some_and(|why| why.contains("_model, for")), "{name}");
         }
-        assert!(!is_taken("resnet50"));
-        assert!(!is_taken("replace"), "an op that is not served");
+        assert_eq!(why_taken("resnet50"), None);
+        assert_eq!(why_taken("replace"), None, "an op that is not served");
     }
 }

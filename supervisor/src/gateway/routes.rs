@@ -21,7 +21,7 @@ use super::Server;
 use super::failure::Failure;
 use super::limits::REQUESTS_MAX;
 use super::metrics;
-use super::models::{Model, VERSION, is_taken};
+use super::models::{Model, VERSION, why_taken};
 use super::observer::PoolView;
 use super::pool::HangUp;
 
@@ -255,7 +255,7 @@ async fn unload(
 }
 
 fn not_over_http(name: &str, what: &str, command: &str) -> Failure {
-    let why = match (is_taken(name), check_model_name(name)) {
+    let why = match (why_taken(name).is_some(), check_model_name(name)) {
         (true, _) => format!("`{name}` is built in: it is always there and cannot be {what}"),
         (false, Err(error)) => return Failure::bad(error.to_string()),
         (false, Ok(())) => {

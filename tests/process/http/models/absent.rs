@@ -179,6 +179,12 @@ fn a_model_with_the_name_of_an_op_leaves_the_op_alone_and_says_so() {
     let file = model("three_outputs");
     let setup = with_http(cpu(1)).args(&["--model", &format!("rot90={}", file.display())]);
     let pool = early(setup);
+    let rename = "name it rot90_model, for instance";
+    assert!(pool.log().contains(rename), "{}", pool.log());
+    let named = format!("rot90={}", file.display());
+    let load = pool.cli(&["model", "load", &named]).run();
+    assert!(load.stderr.contains("gridpool: warning: `rot90` is built in"), "{}", load.stderr);
+    assert!(load.stderr.contains(rename), "{}", load.stderr);
     let row = eventually("the model to be listed", || {
         let index = post(&pool, "/v2/repository/index", &json!({})).json();
         let rows = index.as_array().expect("a list").iter();
@@ -187,7 +193,7 @@ fn a_model_with_the_name_of_an_op_leaves_the_op_alone_and_says_so() {
     });
     assert_eq!(row["state"], "UNAVAILABLE");
     assert!(
-        row["reason"].as_str().is_some_and(|why| why.contains("is built into the gateway")),
+        row["reason"].as_str().is_some_and(|why| why.contains("is built into the HTTP gateway")),
         "{row}"
     );
     assert_eq!(get(&pool, "/v2/models/rot90").json()["platform"], "gridpool");
