@@ -114,6 +114,44 @@ fn an_impossible_report_of_a_worker_breaks_the_protocol() {
 }
 
 #[test]
+fn whatever_a_corrupt_worker_sends_costs_that_worker_alone() {
+    let silent = ["lifeline: a frame was not completed", "it said nothing for"];
+    let cases = [
+        ("sends-a-byte", &silent[..]),
+        ("sends-a-byte-and-closes", &["its worker was killed: it closed its channel and lived on"]),
+        ("sends-no-frame", &["lifeline: not a gridpool frame"]),
+        ("sends-half-a-header-and-a-socket", &["lifeline: a frame with 1 descriptors"]),
+        ("sends-a-frame-without-its-descriptor", &["lifeline: a frame with 1 descriptors"]),
+        ("sends-a-frame-with-descriptors", &["lifeline: a frame with 1 descriptors"]),
+        ("sends-descriptors-unannounced", &["lifeline: a frame with 1 descriptors"]),
+        ("sends-a-length-beyond-all", &["lifeline: a frame of 4294967295 bytes"]),
+        ("sends-half-a-frame", &silent),
+        ("sends-no-message", &["channel: "]),
+    ];
+    let grids = random_grids(37, 5);
+    for (fault, words) in cases {
+        let pool = stubs(&format!("first-{fault}")).start();
+        let before = pool.footprint();
+        let answer = answer(submit(&pool.client(), job(PROGRAM, &grids)));
+        is_right(&answer, PROGRAM, &grids);
+        let [first, second] = &*answer.receipt.attempts else { panic!("{:?}", answer.receipt) };
+        let said = |words: &&str| first.detail.contains(words);
+        assert!(words.iter().any(said), "{fault}: {}", first.detail);
+        assert_eq!((&*second.worker, second.outcome), ("cpu0#2", AttemptOutcome::Ok), "{fault}");
+        pool.back_to(before);
+    }
+}
+
+#[test]
+fn a_worker_that_listens_nowhere_is_replaced() {
+    for fault in ["first-listens-nowhere", "first-listens-at-no-path"] {
+        let pool = stubs(fault).start();
+        serves(&pool.client());
+        assert_eq!(pool.slot("cpu0").restarts, 1, "{fault}");
+    }
+}
+
+#[test]
 fn an_answer_to_another_attempt_has_no_effect() {
     let pool = stubs("first-answers-another-attempt").start();
     let grids = random_grids(32, 5);

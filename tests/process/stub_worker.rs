@@ -3,20 +3,21 @@
 //! role than `grid`.
 
 use std::io::Write;
+use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
-use gridpool_ipc::channel::{self, Receiver, Sender};
+use gridpool_ipc::channel::{Listener, Receiver, Replies};
 use gridpool_ipc::frame;
 use gridpool_protocol::batch::BatchLayout;
-use gridpool_protocol::codec;
 use gridpool_protocol::ids::{AttemptId, WorkerName};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::message::{
-    Assignment, AttemptAnswer, AttemptError, Destination, FromWorker, Inline, Lifeline, Packing,
-    Payload, ToWorker, Work,
+    Assignment, AttemptAnswer, AttemptError, Destination, FromWorker, Inline, Packing, Payload,
+    ToWorker, Work,
 };
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Program;
@@ -25,7 +26,7 @@ use gridpool_protocol::status::WorkerMemory;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 
-type Ends = (Sender<FromWorker>, Receiver<ToWorker>);
+type Ends = (Replies, Receiver);
 
 fn main() -> ExitCode {
     prctl::set_pdeathsig(Signal::SIGKILL).expect("a worker ends with its supervisor");
@@ -48,13 +49,14 @@ fn main() -> ExitCode {
         "exits-at-once" => return ExitCode::from(1),
         "says-nothing" => wait_for_ever(),
         "does-not-greet" => {
-            drop(connect().0.send(&FromWorker::Heartbeat { memory: WorkerMemory::default() }))
+            drop(lifeline().send(&FromWorker::Heartbeat { memory: WorkerMemory::default() }))
         }
         _ => {
-            serve(&mut greeted(worker, build), worker, fault);
+            serve(&mut greeted(worker, build, fault), worker, fault);
             if fault != "hangs-up-on-a-job" {
                 return ExitCode::SUCCESS;
             }
+            hang_up();
         }
     }
     wait_for_ever()
@@ -91,19 +93,50 @@ fn serve((replies, requests): &mut Ends, worker: WorkerName, fault: &str) {
             "launches-nothing" => answer_all(0, 1.0),
             "gives-zeros" => answer_all(1, 1.0),
             "reports-no-number" => answer_all(1, f64::NAN),
+            corrupt if corrupt.starts_with("sends-") => {
+                send_raw(corrupt);
+                wait_for_ever()
+            }
             other => unreachable!("no fault is called {other}"),
         }
     }
 }
 
+/// Sends what no worker sends on the lifeline.
+fn send_raw(what: &str) {
+    let lifeline = std::io::stdin().as_fd().try_clone_to_owned().expect("there is a lifeline");
+    let lifeline = UnixStream::from(lifeline);
+    let frame = |fds: u8, announced: u32, body: &[u8]| {
+        [b"GPL1".as_slice(), &[fds, 0, 0, 0], &announced.to_le_bytes(), body].concat()
+    };
+    let (_ours, theirs) = UnixStream::pair().expect("a pair of sockets");
+    let fd = theirs.as_fd();
+    let (bytes, fds) = match what {
+        "sends-a-byte" | "sends-a-byte-and-closes" => (vec![0], vec![]),
+        "sends-no-frame" => (vec![0xff; 64], vec![]),
+        "sends-half-a-header-and-a-socket" => (frame(1, 0, b"")[..8].to_vec(), vec![fd]),
+        "sends-a-frame-without-its-descriptor" => (frame(1, 4, b"body"), vec![]),
+        "sends-a-frame-with-descriptors" => (frame(253, 4, b"body"), vec![fd; 253]),
+        "sends-descriptors-unannounced" => (frame(0, 0, b""), vec![fd; 253]),
+        "sends-a-length-beyond-all" => (frame(0, u32::MAX, b"body"), vec![]),
+        "sends-half-a-frame" => (frame(0, 1_000, b"body"), vec![]),
+        "sends-no-message" => (frame(0, 64, &[0xff; 64]), vec![]),
+        other => unreachable!("no fault is called {other}"),
+    };
+    frame::send_all(&lifeline, &bytes, &fds).expect("the supervisor reads");
+    if what == "sends-a-byte-and-closes" {
+        hang_up();
+    }
+}
+
+/// Closes the lifeline, whoever holds it open.
+fn hang_up() {
+    let lifeline = std::io::stdin().as_fd().try_clone_to_owned().expect("there is a lifeline");
+    UnixStream::from(lifeline).shutdown(Shutdown::Both).expect("it is open");
+}
+
 /// Says that an attempt is done, and gives zeros for its result.
-fn answer(
-    replies: &Sender<FromWorker>,
-    work: &Work,
-    assignment: &Assignment,
-    launches: u32,
-    device_us: f64,
-) {
+fn answer(replies: &Replies, work: &Work, assignment: &Assignment, launches: u32, device_us: f64) {
     let Work::Program { text, ties } = work else { unreachable!("no program: {work:?}") };
     let Payload { packing, output, .. } = &assignment.payload;
     let &Packing::Grids { items, cells } = packing else { unreachable!("no grids: {packing:?}") };
@@ -141,28 +174,32 @@ fn chatter() {
     }
 }
 
-fn refuse(replies: &Sender<FromWorker>, attempt: AttemptId, error: AttemptError) {
+fn refuse(replies: &Replies, attempt: AttemptId, error: AttemptError) {
     say(replies, &FromWorker::Answer { attempt, result: Err(error) });
 }
 
-fn greeted(worker: WorkerName, build: &str) -> Ends {
-    let ends = connect();
-    let build = build.to_owned();
-    say(&ends.0, &FromWorker::Hello { version: PROTOCOL_VERSION, build, worker });
-    ends
+fn greeted(worker: WorkerName, build: &str, fault: &str) -> Ends {
+    let folder = PathBuf::from(argument("--boot-folder"));
+    let (listener, listens_at) = Listener::open(&folder).expect("there is room for a socket");
+    let (build, replies) = (build.to_owned(), lifeline());
+    let listens_at = match fault {
+        "listens-nowhere" => folder.join("nowhere").display().to_string(),
+        "listens-at-no-path" => format!("{listens_at}\0"),
+        _ => listens_at,
+    };
+    say(&replies, &FromWorker::Hello { version: PROTOCOL_VERSION, build, worker, listens_at });
+    // The supervisor kills one of another build.
+    let requests = listener.accept().expect("the supervisor connects");
+    (replies, requests)
 }
 
-/// Connects, and tells the supervisor so on the lifeline, which is standard input.
-fn connect() -> Ends {
-    let ends = channel::connect(&argument("--bootstrap")).expect("the supervisor listens");
+/// Standard input.
+fn lifeline() -> Replies {
     let lifeline = std::io::stdin().as_fd().try_clone_to_owned().expect("there is a lifeline");
-    let hello = codec::encode(&Lifeline::Connected).expect("it fits a frame");
-    let sent = frame::send_all(&UnixStream::from(lifeline), &frame::pack(&hello, 0), &[]);
-    sent.expect("the supervisor reads");
-    ends
+    Replies::new(lifeline.into())
 }
 
-fn say(replies: &Sender<FromWorker>, message: &FromWorker) {
+fn say(replies: &Replies, message: &FromWorker) {
     replies.send(message).expect("the supervisor reads");
 }
 

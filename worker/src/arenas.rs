@@ -10,13 +10,13 @@ use std::time::Duration;
 use gridpool_device::fault::end_process;
 use gridpool_ipc::arena::{Arena, ArenaMap};
 use gridpool_ipc::clock;
-use gridpool_ipc::frame::{self, Frame, FrameError, FrameReader};
+use gridpool_ipc::frame::{Frame, FrameError, FrameReader};
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
 use gridpool_protocol::exit::worker as exit;
 use gridpool_protocol::ids::ArenaId;
-use gridpool_protocol::message::Lifeline;
+use gridpool_protocol::message::SharedArena;
 
 /// How long a job waits for an arena that the supervisor sent before it.
 const ARENA_TIMEOUT: Duration = Duration::from_secs(5);
@@ -34,15 +34,12 @@ struct SharedArenas {
 }
 
 impl Arenas {
-    /// Tells the supervisor that this worker is connected, and receives arenas from then on.
+    /// Receives arenas from then on.
     ///
     /// # Errors
-    /// A message, if the lifeline is not usable.
+    /// A message, if there is no thread for it.
     pub(crate) fn take_from(lifeline: UnixStream) -> Result<Self, String> {
         let arenas = Self::default();
-        let hello = codec::encode(&Lifeline::Connected).map_err(|error| error.to_string())?;
-        frame::send_all(&lifeline, &frame::pack(&hello, 0), &[])
-            .map_err(|error| format!("lifeline: {error}"))?;
         let taker = arenas.clone();
         thread::Builder::new()
             .name("lifeline".into())
@@ -92,10 +89,8 @@ impl Arenas {
     }
 
     fn take(&self, frame: Frame) -> Result<(), String> {
-        let message = codec::decode(&frame.body).map_err(|error| Chain(&error).to_string())?;
-        let Lifeline::Arena { arena, bytes } = message else {
-            return Err(format!("unexpected {message:?}"));
-        };
+        let SharedArena { arena, bytes } =
+            codec::decode(&frame.body).map_err(|error| Chain(&error).to_string())?;
         let fd = frame.fds.into_iter().next().ok_or("an arena without its descriptor")?;
         let map = Arena::accept(fd, bytes).and_then(|arena| arena.map());
         let map = Arc::new(map.map_err(|error| Chain(&error).to_string())?);

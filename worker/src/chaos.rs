@@ -3,10 +3,9 @@
 
 use std::thread;
 
-use gridpool_ipc::channel::{ChannelError, Sender};
+use gridpool_ipc::channel::{ChannelError, Replies};
 use gridpool_ipc::clock;
 use gridpool_protocol::chaos::{ChaosFault, ReplyFault, SLOW_REPLY};
-use gridpool_protocol::message::FromWorker;
 
 /// No message begins like this: the first byte announces a number of 16 bytes.
 const GARBAGE: [u8; 64] = [0xff; 64];
@@ -17,12 +16,10 @@ const GARBAGE: [u8; 64] = [0xff; 64];
 /// The channel's.
 pub(crate) fn before_the_answer(
     fault: Option<ChaosFault>,
-    replies: &Sender<FromWorker>,
+    replies: &Replies,
 ) -> Result<bool, ChannelError> {
     match fault {
-        Some(ChaosFault::Reply(ReplyFault::Corrupt)) => {
-            replies.send_raw(GARBAGE.to_vec()).map(|()| false)
-        }
+        Some(ChaosFault::Reply(ReplyFault::Corrupt)) => replies.send_raw(&GARBAGE).map(|()| false),
         Some(ChaosFault::Reply(ReplyFault::Slow)) => {
             let until = clock::now() + SLOW_REPLY;
             while !clock::until(until).is_zero() {
@@ -39,16 +36,17 @@ pub(crate) fn before_the_answer(
 
 #[cfg(test)]
 mod tests {
-    use gridpool_ipc::channel::{self, Listener};
+    use std::os::unix::net::UnixStream;
+
+    use gridpool_ipc::channel::ReplyReader;
     use gridpool_protocol::chaos::HostFault;
 
     use super::*;
 
     #[test]
     fn a_corrupt_answer_cannot_be_decoded_and_other_faults_leave_the_answer_alone() {
-        let (listener, name) = Listener::open().unwrap();
-        let (replies, _requests) = channel::connect(&name).unwrap();
-        let (_to_worker, mut heard) = listener.accept().unwrap();
+        let (theirs, ours) = UnixStream::pair().unwrap();
+        let (replies, mut heard) = (Replies::new(theirs), ReplyReader::new(ours));
         let wrong = ChaosFault::Reply(ReplyFault::Wrong);
         let exit = ChaosFault::Host(HostFault::Exit);
         for fault in [None, Some(wrong), Some(exit), Some(ChaosFault::Reply(ReplyFault::Slow))] {

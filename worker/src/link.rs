@@ -1,16 +1,18 @@
 //! The connection of a worker process to its supervisor, for both roles: the channel, the arenas, and the
 //! thread that sends heartbeats and watches what no deadline bounds.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use gridpool_device::fault::{Fault, end_process};
 use gridpool_device::gauges::Gauges;
-use gridpool_ipc::channel::{self, ChannelError, Receiver, Sender};
+use gridpool_ipc::channel::{ChannelError, Listener, Receiver, Replies};
 use gridpool_ipc::clock;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit::{cli, worker as exit};
@@ -29,8 +31,8 @@ use crate::process;
 pub struct Identity {
     /// Its name.
     pub worker: WorkerName,
-    /// Where the supervisor listens for its channel.
-    pub bootstrap: String,
+    /// The folder for the socket of its listener.
+    pub boot_folder: PathBuf,
     /// The supervisor's process id.
     pub supervisor_pid: u32,
     /// How long it polls for a message before it sleeps.
@@ -42,7 +44,7 @@ pub struct Identity {
 /// A worker's connection to its supervisor.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) replies: Sender<FromWorker>,
+    pub(crate) replies: Replies,
     pub(crate) arenas: Arenas,
     /// The current step between jobs.
     pub(crate) idle_step: Arc<IdleStep>,
@@ -52,11 +54,8 @@ pub(crate) struct Link {
 
 /// Connects a serving worker to its supervisor, and ends the process with the code that `work` returns. Standard
 /// input is the lifeline: it closes when the supervisor ends.
-pub(crate) fn serve(
-    identity: &Identity,
-    work: impl FnOnce(Link, &mut Receiver<ToWorker>) -> i32,
-) -> ! {
-    let lifeline = io::stdin().as_fd().try_clone_to_owned().unwrap_or_else(|error| {
+pub(crate) fn serve(identity: &Identity, work: impl FnOnce(Link, &mut Receiver) -> i32) -> ! {
+    let lifeline = take_lifeline().unwrap_or_else(|error| {
         tracing::error!(%error, "standard input is not the lifeline");
         end_process(cli::WORKER.into())
     });
@@ -70,11 +69,16 @@ pub(crate) fn serve(
     })
 }
 
+/// Takes standard input. A program that a library may start must not inherit it, or it would stay open after
+/// this process.
+fn take_lifeline() -> io::Result<OwnedFd> {
+    let lifeline = io::stdin().as_fd().try_clone_to_owned()?;
+    nix::unistd::dup2_stdin(File::open("/dev/null")?)?;
+    Ok(lifeline)
+}
+
 /// The next message, or `None` at `until`. The error is the exit code of a worker that gets no more messages.
-pub(crate) fn next(
-    requests: &mut Receiver<ToWorker>,
-    until: Instant,
-) -> Result<Option<ToWorker>, i32> {
+pub(crate) fn next(requests: &mut Receiver, until: Instant) -> Result<Option<ToWorker>, i32> {
     match requests.recv_until(until) {
         Ok(request) => Ok(request),
         Err(ChannelError::Disconnected) => Err(exit::OK),
@@ -86,10 +90,7 @@ pub(crate) fn next(
 }
 
 /// Sets the process up and connects. `None` if the supervisor is gone already.
-fn connect(
-    identity: &Identity,
-    lifeline: OwnedFd,
-) -> Result<Option<(Link, Receiver<ToWorker>)>, String> {
+fn connect(identity: &Identity, lifeline: OwnedFd) -> Result<Option<(Link, Receiver)>, String> {
     let lives = process::die_with(identity.supervisor_pid).map_err(|errno| errno.to_string())?;
     if !lives {
         return Ok(None);
@@ -98,16 +99,23 @@ fn connect(
         tracing::warn!(%error, "if memory runs out, the kernel may kill the supervisor before this worker");
     }
     process::mark_descriptors().map_err(|error| format!("close_range: {error}"))?;
-    let (replies, mut requests) =
-        channel::connect(&identity.bootstrap).map_err(|error| Chain(&error).to_string())?;
-    requests.set_spin(identity.spin);
+    let lifeline = UnixStream::from(lifeline);
+    let ours = lifeline.try_clone().map_err(|error| format!("lifeline: {error}"))?;
+    let replies = Replies::new(lifeline);
+    let opened = Listener::open(&identity.boot_folder);
+    let (listener, listens_at) = opened.map_err(|error| {
+        format!("no channel can be opened in {}: {error}", identity.boot_folder.display())
+    })?;
     let hello = FromWorker::Hello {
         version: PROTOCOL_VERSION,
         build: env!("CARGO_PKG_VERSION").to_owned(),
         worker: identity.worker,
+        listens_at,
     };
-    replies.send(&hello).map_err(|error| Chain(&error).to_string())?;
-    let arenas = Arenas::take_from(UnixStream::from(lifeline))?;
+    let accepted = replies.send(&hello).and_then(|()| listener.accept());
+    let mut requests = accepted.map_err(|error| Chain(&error).to_string())?;
+    requests.set_spin(identity.spin);
+    let arenas = Arenas::take_from(ours)?;
     let (idle_step, growth, growth_max) = (Arc::default(), Arc::default(), identity.growth_max);
     Ok(Some((Link { replies, arenas, idle_step, growth_max, growth }, requests)))
 }
@@ -192,14 +200,17 @@ impl Link {
 }
 
 /// Sends a message. If the supervisor is gone, the lifeline ends this process.
-pub(crate) fn send(replies: &Sender<FromWorker>, message: &FromWorker) {
+pub(crate) fn send(replies: &Replies, message: &FromWorker) {
     match replies.send(message) {
         Ok(()) => {}
         Err(error @ ChannelError::Encode(_)) => {
             tracing::error!(error = %Chain(&error), "a message for the supervisor cannot be encoded");
         }
         Err(
-            error @ (ChannelError::Decode(_) | ChannelError::Disconnected | ChannelError::Io(_)),
+            error @ (ChannelError::Decode(_)
+            | ChannelError::Disconnected
+            | ChannelError::Frame(_)
+            | ChannelError::Io(_)),
         ) => tracing::debug!(error = %Chain(&error), "the supervisor does not listen"),
     }
 }

@@ -128,9 +128,9 @@ struct SupervisorArguments {
     /// The name of this process: `gpu0#1`.
     #[arg(long)]
     worker: WorkerName,
-    /// Where the supervisor listens for this worker's channel.
+    /// The folder for the socket at which this worker listens for its channel.
     #[arg(long)]
-    bootstrap: String,
+    boot_folder: PathBuf,
     /// The supervisor's process id.
     #[arg(long)]
     supervisor_pid: u32,
@@ -154,7 +154,7 @@ impl SupervisorArguments {
         fault::obey(self.policy);
         Identity {
             worker: self.worker,
-            bootstrap: self.bootstrap,
+            boot_folder: self.boot_folder,
             supervisor_pid: self.supervisor_pid,
             spin: Duration::from_micros(self.spin_us.into()),
             growth_max: GrowthMax {

@@ -96,7 +96,7 @@ impl Worker {
 
     fn serve(
         &mut self,
-        requests: &mut Receiver<ToWorker>,
+        requests: &mut Receiver,
         device: &mut FaultInjector,
         checkup: &mut Checkup,
     ) -> i32 {

@@ -1,25 +1,31 @@
-//! The channel between the supervisor and one worker: encoded messages in ipc-channel's packets. Only this
-//! file names ipc-channel.
+//! The two directions between the supervisor and one worker.
 //!
-//! Only ipc-channel's typed receivers can wait with a timeout, so the packet type holds the encoded bytes.
+//! To the worker: encoded messages in ipc-channel's packets. The worker opens a one-shot server, and the
+//! supervisor connects to it and hands over the receiving end. Only ipc-channel's typed receivers can wait
+//! with a timeout, so the packet type holds the encoded bytes. Only this file names ipc-channel.
 //!
-//! Both ends are ours, which makes two limits of ipc-channel harmless. `send` blocks if the peer does not
-//! read, so the supervisor keeps fewer messages outstanding than the channel holds. `accept` has no
-//! timeout, so the supervisor calls it only after the worker has reported on its lifeline that it has
-//! connected.
+//! From the worker: frames on its lifeline. A crafted packet aborts a process that receives it with
+//! ipc-channel, and a corrupt worker may send anything, so the supervisor receives nothing with ipc-channel.
+//!
+//! `send` of ipc-channel blocks if the peer does not read, so the supervisor keeps fewer messages
+//! outstanding than the channel holds. `accept` has no timeout, but only a worker calls it, and a worker dies
+//! with its supervisor.
 
 use std::io;
-use std::marker::PhantomData;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gridpool_protocol::codec::{self, DecodeError, EncodeError};
 use gridpool_protocol::message::{FromWorker, ToWorker};
 use ipc_channel::ipc::{self, IpcOneShotServer, IpcReceiver, IpcSender};
 use ipc_channel::{IpcError, TryRecvError};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::clock;
+use crate::frame::{self, FrameError, FrameReader};
+use crate::mutex::Mutex;
 use crate::spin::{Ask, SpinWait};
 
 /// Why a channel cannot send or receive.
@@ -34,19 +40,41 @@ pub enum ChannelError {
     /// The message is too long to send.
     #[error("channel")]
     Encode(#[source] EncodeError),
+    /// The bytes are not a frame.
+    #[error("lifeline")]
+    Frame(#[source] FrameError),
     /// A system call failed.
     #[error("channel")]
     Io(#[source] io::Error),
 }
 
+impl From<io::Error> for ChannelError {
+    fn from(error: io::Error) -> Self {
+        let gone = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
+        if gone.contains(&error.kind()) { Self::Disconnected } else { Self::Io(error) }
+    }
+}
+
 impl From<IpcError> for ChannelError {
     fn from(error: IpcError) -> Self {
-        let gone = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
         match error {
             IpcError::Disconnected => Self::Disconnected,
-            IpcError::Io(error) if gone.contains(&error.kind()) => Self::Disconnected,
-            IpcError::Io(error) => Self::Io(error),
+            IpcError::Io(error) => error.into(),
             IpcError::SerializationError(error) => Self::Io(io::Error::other(error)),
+        }
+    }
+}
+
+impl From<FrameError> for ChannelError {
+    fn from(error: FrameError) -> Self {
+        match error {
+            // A worker that is killed may be in the middle of a frame.
+            FrameError::Closed | FrameError::Truncated => Self::Disconnected,
+            FrameError::Io(error) => error.into(),
+            FrameError::Descriptors { .. }
+            | FrameError::Magic(_)
+            | FrameError::Stalled
+            | FrameError::TooLong { .. } => Self::Frame(error),
         }
     }
 }
@@ -55,69 +83,88 @@ impl From<IpcError> for ChannelError {
 #[derive(Debug, Serialize, Deserialize)]
 struct Packet(#[serde(with = "codec::bytes")] Vec<u8>);
 
-/// The sending end.
+/// The supervisor's sending end.
 #[derive(Debug)]
-pub struct Sender<T> {
-    packets: IpcSender<Packet>,
-    message: PhantomData<fn(T)>,
-}
+pub struct Sender(IpcSender<Packet>);
 
-impl<T> Clone for Sender<T> {
-    fn clone(&self) -> Self {
-        Self { packets: self.packets.clone(), message: PhantomData }
-    }
-}
-
-impl<T> Sender<T> {
-    fn new(packets: IpcSender<Packet>) -> Self {
-        Self { packets, message: PhantomData }
-    }
-
-    /// Sends any bytes, for `gridpool chaos corrupt`.
+impl Sender {
+    /// Connects to the listener that a worker has named, and hands over the receiving end.
     ///
     /// # Errors
-    /// As for [`Sender::send`].
-    pub fn send_raw(&self, bytes: Vec<u8>) -> Result<(), ChannelError> {
-        self.packets.send(Packet(bytes)).map_err(ChannelError::from)
+    /// [`ChannelError`] if there is no such listener.
+    pub fn connect(name: &str) -> Result<Self, ChannelError> {
+        if name.contains('\0') {
+            // ipc-channel would panic.
+            return Err(ChannelError::Io(io::ErrorKind::InvalidInput.into()));
+        }
+        let bootstrap = IpcSender::connect(name.to_owned()).map_err(ChannelError::Io)?;
+        let (sender, receiver) = ipc::channel::<Packet>().map_err(ChannelError::Io)?;
+        bootstrap.send(receiver)?;
+        Ok(Self(sender))
     }
-}
 
-impl<T: Serialize> Sender<T> {
     /// Sends one message.
     ///
     /// # Errors
     /// [`ChannelError`]. After `Disconnected` or `Io` the channel is unusable.
-    pub fn send(&self, message: &T) -> Result<(), ChannelError> {
-        self.send_raw(codec::encode(message).map_err(ChannelError::Encode)?)
+    pub fn send(&self, message: &ToWorker) -> Result<(), ChannelError> {
+        let bytes = codec::encode(message).map_err(ChannelError::Encode)?;
+        self.0.send(Packet(bytes)).map_err(ChannelError::from)
     }
 }
 
-/// The receiving end.
+/// The worker's side, before the supervisor has connected.
+pub struct Listener(IpcOneShotServer<IpcReceiver<Packet>>);
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listener").finish_non_exhaustive()
+    }
+}
+
+impl Listener {
+    /// Opens a listener, and returns its name for the worker's first message. Its socket lies in `folder`; the
+    /// first listener of a process decides.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn open(folder: &Path) -> io::Result<(Self, String)> {
+        drop(tempfile::env::override_temp_dir(folder));
+        // ipc-channel panics if it cannot make a folder for its socket. This returns the error instead.
+        drop(tempfile::tempdir()?);
+        let (server, name) = IpcOneShotServer::new()?;
+        Ok((Self(server), name))
+    }
+
+    /// Receives the receiving end from the supervisor. Blocks until the supervisor has connected.
+    ///
+    /// # Errors
+    /// [`ChannelError`] if it receives anything else.
+    pub fn accept(self) -> Result<Receiver, ChannelError> {
+        let (_, packets) = self.0.accept()?;
+        Ok(Receiver { packets, wait: SpinWait::new(Duration::ZERO) })
+    }
+}
+
+/// The worker's receiving end.
 #[derive(Debug)]
-pub struct Receiver<T> {
+pub struct Receiver {
     packets: IpcReceiver<Packet>,
     wait: SpinWait,
-    message: PhantomData<fn() -> T>,
 }
 
-impl<T> Receiver<T> {
-    fn new(packets: IpcReceiver<Packet>) -> Self {
-        Self { packets, wait: SpinWait::new(Duration::ZERO), message: PhantomData }
-    }
-
+impl Receiver {
     /// Sets how long it may poll for a message before it sleeps: see [`crate::spin`]. The default is not to
     /// poll.
     pub fn set_spin(&mut self, spin: Duration) {
         self.wait.set_limit(spin);
     }
-}
 
-impl<T: DeserializeOwned> Receiver<T> {
     /// Waits for the next message.
     ///
     /// # Errors
     /// [`ChannelError`]. The channel is then unusable.
-    pub fn recv(&mut self) -> Result<T, ChannelError> {
+    pub fn recv(&mut self) -> Result<ToWorker, ChannelError> {
         loop {
             let packets = &self.packets;
             let received = self.wait.receive(|ask| match ask {
@@ -135,7 +182,7 @@ impl<T: DeserializeOwned> Receiver<T> {
     ///
     /// # Errors
     /// As for [`Receiver::recv`].
-    pub fn recv_until(&mut self, until: Instant) -> Result<Option<T>, ChannelError> {
+    pub fn recv_until(&mut self, until: Instant) -> Result<Option<ToWorker>, ChannelError> {
         let packets = &self.packets;
         // The system rounds down to whole milliseconds.
         let timeout = || clock::until(until) + Duration::from_millis(1);
@@ -170,133 +217,175 @@ fn now_or_never(received: Result<Packet, TryRecvError>) -> Result<Option<Packet>
     }
 }
 
-fn decoded<T: DeserializeOwned>(
-    received: Result<Option<Packet>, IpcError>,
-) -> Result<Option<T>, ChannelError> {
+fn decoded(received: Result<Option<Packet>, IpcError>) -> Result<Option<ToWorker>, ChannelError> {
     let Some(Packet(bytes)) = received? else { return Ok(None) };
     codec::decode(&bytes).map(Some).map_err(ChannelError::Decode)
 }
 
-/// The supervisor's ends. The worker sends them in its first message.
-type Ends = (IpcSender<Packet>, IpcReceiver<Packet>);
+/// The worker's end of its lifeline, for what it says.
+#[derive(Clone, Debug)]
+pub struct Replies(Arc<Mutex<UnixStream>>);
 
-/// The supervisor's side, before the worker has connected.
-pub struct Listener {
-    server: IpcOneShotServer<Ends>,
-}
-
-impl std::fmt::Debug for Listener {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Listener").finish_non_exhaustive()
+impl Replies {
+    /// Over this lifeline.
+    #[must_use]
+    pub fn new(lifeline: UnixStream) -> Self {
+        Self(Arc::new(Mutex::new(lifeline)))
     }
-}
 
-impl Listener {
-    /// Opens a listener and returns its name for the worker's command line.
+    /// Sends one message. Blocks while the supervisor does not read.
     ///
     /// # Errors
-    /// The system's error.
-    pub fn open() -> io::Result<(Self, String)> {
-        let (server, name) = IpcOneShotServer::new()?;
-        Ok((Self { server }, name))
+    /// [`ChannelError`]. After `Disconnected` or `Io` the lifeline is unusable.
+    pub fn send(&self, message: &FromWorker) -> Result<(), ChannelError> {
+        self.send_raw(&codec::encode(message).map_err(ChannelError::Encode)?)
     }
 
-    /// Receives the ends from the worker. It blocks, so call it after the worker has reported that it has
-    /// connected.
+    /// Sends a frame with any bytes in it, for `gridpool chaos corrupt`.
     ///
     /// # Errors
-    /// [`ChannelError`] if it receives anything but a worker's first message.
-    pub fn accept(self) -> Result<(Sender<ToWorker>, Receiver<FromWorker>), ChannelError> {
-        let (_, (sender, receiver)) = self.server.accept()?;
-        Ok((Sender::new(sender), Receiver::new(receiver)))
+    /// As for [`Replies::send`].
+    pub fn send_raw(&self, bytes: &[u8]) -> Result<(), ChannelError> {
+        let frame = frame::pack(bytes, 0);
+        let lifeline = self.0.lock();
+        frame::send_all(&lifeline, &frame, &[]).map_err(ChannelError::from)
     }
 }
 
-/// The worker's side: connects to the listener of that name and sends the supervisor's ends.
-///
-/// # Errors
-/// [`ChannelError`] if there is no such listener.
-pub fn connect(name: &str) -> Result<(Sender<FromWorker>, Receiver<ToWorker>), ChannelError> {
-    let bootstrap = IpcSender::<Ends>::connect(name.to_owned()).map_err(ChannelError::Io)?;
-    let (to_worker, from_supervisor) = ipc::channel().map_err(ChannelError::Io)?;
-    let (to_supervisor, from_worker) = ipc::channel().map_err(ChannelError::Io)?;
-    bootstrap.send((to_worker, from_worker))?;
-    Ok((Sender::new(to_supervisor), Receiver::new(from_supervisor)))
+/// The supervisor's end of a lifeline, for what the worker says.
+#[derive(Debug)]
+pub struct ReplyReader(FrameReader);
+
+impl ReplyReader {
+    /// Over this lifeline.
+    #[must_use]
+    pub fn new(lifeline: UnixStream) -> Self {
+        Self(FrameReader::new(lifeline))
+    }
+
+    /// As [`Receiver::set_spin`].
+    pub fn set_spin(&mut self, spin: Duration) {
+        self.0.set_spin(spin);
+    }
+
+    /// Waits for the next message.
+    ///
+    /// # Errors
+    /// [`ChannelError`]. The lifeline is then unusable.
+    pub fn recv(&mut self) -> Result<FromWorker, ChannelError> {
+        self.read(None)?.ok_or(ChannelError::Disconnected)
+    }
+
+    /// Waits for the next message until `until`; `None` if none arrives.
+    ///
+    /// # Errors
+    /// As for [`ReplyReader::recv`].
+    pub fn recv_until(&mut self, until: Instant) -> Result<Option<FromWorker>, ChannelError> {
+        self.read(Some(clock::until(until)))
+    }
+
+    fn read(&mut self, timeout: Option<Duration>) -> Result<Option<FromWorker>, ChannelError> {
+        let Some(frame) = self.0.read(timeout)? else { return Ok(None) };
+        codec::decode(&frame.body).map(Some).map_err(ChannelError::Decode)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::env;
+    use std::io::Write;
+
+    use gridpool_protocol::ids::ArenaId;
+
     use super::*;
     use crate::spin;
 
+    fn requests() -> (Sender, Receiver) {
+        let (listener, name) = Listener::open(&env::temp_dir()).unwrap();
+        let sender = Sender::connect(&name).unwrap();
+        (sender, listener.accept().unwrap())
+    }
+
+    fn replies() -> (Replies, ReplyReader) {
+        let (theirs, ours) = UnixStream::pair().unwrap();
+        (Replies::new(theirs), ReplyReader::new(ours))
+    }
+
     #[test]
     fn messages_cross_and_a_closed_end_is_noticed() {
-        let (listener, name) = Listener::open().unwrap();
-        let (to_supervisor, mut from_supervisor) = connect(&name).unwrap();
-        let (to_worker, mut from_worker) = listener.accept().unwrap();
+        let (to_worker, mut from_supervisor) = requests();
         to_worker.send(&ToWorker::Stop).unwrap();
         assert_eq!(from_supervisor.recv().unwrap(), ToWorker::Stop);
+        drop(from_supervisor);
+        assert!(to_worker.send(&ToWorker::Stop).is_err());
+        let (to_supervisor, mut from_worker) = replies();
         to_supervisor.send(&FromWorker::Forgot).unwrap();
         drop(to_supervisor);
         assert_eq!(from_worker.recv().unwrap(), FromWorker::Forgot);
         assert!(matches!(from_worker.recv(), Err(ChannelError::Disconnected)));
-        drop(from_supervisor);
-        assert!(to_worker.send(&ToWorker::Stop).is_err());
+        let (to_supervisor, from_worker) = replies();
+        drop(from_worker);
+        let sent = to_supervisor.send(&FromWorker::Forgot);
+        assert!(matches!(sent, Err(ChannelError::Disconnected)));
+    }
+
+    #[test]
+    fn a_name_of_no_listener_is_an_error_and_no_panic() {
+        for name in ["", "/no/such/socket", "a\0b", &"x".repeat(1_000)] {
+            assert!(matches!(Sender::connect(name), Err(ChannelError::Io(_))), "{name:?}");
+        }
     }
 
     #[test]
     fn a_receiver_that_polls_before_it_sleeps_receives_the_same() {
-        let (listener, name) = Listener::open().unwrap();
-        let (to_supervisor, _from_supervisor) = connect(&name).unwrap();
-        let (_to_worker, mut from_worker) = listener.accept().unwrap();
-        from_worker.wait = spin::tests::eager();
+        let (to_worker, mut from_supervisor) = requests();
+        from_supervisor.wait = spin::tests::eager();
         // The second is longer than one packet.
-        let long = "x".repeat(250_000);
-        let dying = |message| FromWorker::Dying { code: 1, fault: None, message, attempt: None };
-        let messages = [FromWorker::Forgot, dying(long), FromWorker::Forgot];
+        let long = ToWorker::Forget { arenas: vec![ArenaId(u64::MAX); 27_000] };
+        let messages = [ToWorker::Stop, long, ToWorker::Stop];
         let sent = messages.clone();
         let sender = std::thread::spawn(move || {
-            sent.iter().for_each(|message| to_supervisor.send(message).unwrap());
+            sent.iter().for_each(|message| to_worker.send(message).unwrap());
         });
         for message in messages {
-            assert_eq!(from_worker.recv().unwrap(), message);
+            assert_eq!(from_supervisor.recv().unwrap(), message);
         }
         sender.join().unwrap();
-        assert!(matches!(from_worker.recv(), Err(ChannelError::Disconnected)));
+        assert!(matches!(from_supervisor.recv(), Err(ChannelError::Disconnected)));
     }
 
     #[test]
     fn a_wait_with_a_deadline_returns_only_what_arrives_before_it() {
-        let (listener, name) = Listener::open().unwrap();
-        let (to_supervisor, _from_supervisor) = connect(&name).unwrap();
-        let (_to_worker, mut from_worker) = listener.accept().unwrap();
+        let (to_worker, mut from_supervisor) = requests();
         let far = clock::now() + Duration::from_secs(600);
         for wait in [SpinWait::new(Duration::ZERO), spin::tests::eager()] {
-            from_worker.wait = wait;
+            from_supervisor.wait = wait;
             let past = clock::now();
             let soon = past + Duration::from_micros(1_500);
-            assert!(from_worker.recv_until(past).unwrap().is_none());
-            assert!(from_worker.recv_until(soon).unwrap().is_none());
+            assert!(from_supervisor.recv_until(past).unwrap().is_none());
+            assert!(from_supervisor.recv_until(soon).unwrap().is_none());
             assert!(clock::now() >= soon, "it has waited to the end");
-            to_supervisor.send(&FromWorker::Forgot).unwrap();
-            assert_eq!(from_worker.recv_until(past).unwrap(), Some(FromWorker::Forgot));
-            let sender = to_supervisor.clone();
-            let sent = std::thread::spawn(move || sender.send(&FromWorker::Forgot).unwrap());
-            assert_eq!(from_worker.recv_until(far).unwrap(), Some(FromWorker::Forgot));
-            sent.join().unwrap();
+            to_worker.send(&ToWorker::Stop).unwrap();
+            assert_eq!(from_supervisor.recv_until(past).unwrap(), Some(ToWorker::Stop));
+            std::thread::scope(|scope| {
+                scope.spawn(|| to_worker.send(&ToWorker::Stop).unwrap());
+                assert_eq!(from_supervisor.recv_until(far).unwrap(), Some(ToWorker::Stop));
+            });
         }
-        drop(to_supervisor);
-        assert!(matches!(from_worker.recv_until(far), Err(ChannelError::Disconnected)));
+        drop(to_worker);
+        assert!(matches!(from_supervisor.recv_until(far), Err(ChannelError::Disconnected)));
     }
 
     #[test]
-    fn bytes_that_are_not_a_message_are_an_error_of_the_receiver() {
-        let (listener, name) = Listener::open().unwrap();
-        let (to_supervisor, _from_supervisor) = connect(&name).unwrap();
-        let (_to_worker, mut from_worker) = listener.accept().unwrap();
+    fn bytes_that_are_not_a_message_are_an_error_of_the_reader() {
         for garbage in [vec![], vec![0xff; 64]] {
-            to_supervisor.send_raw(garbage).unwrap();
+            let (to_supervisor, mut from_worker) = replies();
+            to_supervisor.send_raw(&garbage).unwrap();
             assert!(matches!(from_worker.recv(), Err(ChannelError::Decode(_))));
         }
+        let (mut raw, ours) = UnixStream::pair().unwrap();
+        raw.write_all(&[0xff; 64]).unwrap();
+        let heard = ReplyReader::new(ours).recv();
+        assert!(matches!(heard, Err(ChannelError::Frame(FrameError::Magic(_)))), "{heard:?}");
     }
 }

@@ -74,6 +74,8 @@ pub enum FromWorker {
         build: String,
         /// The name that the supervisor gave it.
         worker: WorkerName,
+        /// Where it listens for its channel.
+        listens_at: String,
     },
     /// Every kernel has run once, and the known-answer tests were right.
     Ready {
@@ -137,16 +139,11 @@ pub enum AttemptError {
     Refused(String),
 }
 
-/// Messages over the lifeline socket.
+/// An arena that the supervisor hands to a worker over the lifeline. Its descriptor comes with the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Lifeline {
-    /// Worker to supervisor, once: it has sent its ipc-channel ends.
-    Connected,
-    /// Supervisor to worker: an arena. Its descriptor comes with the message.
-    Arena {
-        /// Its name.
-        arena: ArenaId,
-        /// Its size.
-        bytes: u64,
-    },
+pub struct SharedArena {
+    /// Its name.
+    pub arena: ArenaId,
+    /// Its size.
+    pub bytes: u64,
 }

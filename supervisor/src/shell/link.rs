@@ -11,7 +11,7 @@ use gridpool_ipc::channel::{ChannelError, Sender};
 use gridpool_ipc::frame;
 use gridpool_protocol::codec;
 use gridpool_protocol::ids::{ArenaId, ClientId};
-use gridpool_protocol::message::{Lifeline, ToWorker};
+use gridpool_protocol::message::{SharedArena, ToWorker};
 use gridpool_protocol::status::WorkerMemory;
 
 use super::arenas::ClientArena;
@@ -54,7 +54,7 @@ pub(super) struct Link {
     pub(super) ordered: Option<(ClientId, i32)>,
     pidfd: PidFd,
     lifeline: UnixStream,
-    channel: Option<Sender<ToWorker>>,
+    channel: Option<Sender>,
     /// Arenas that the worker has mapped or will have, with their sizes.
     arenas: BTreeMap<ArenaId, u64>,
     /// Arenas that the worker should unmap once `Forgot` has answered the `Forget` before.
@@ -83,7 +83,7 @@ impl Link {
     }
 
     /// The worker has connected.
-    pub(super) fn open(&mut self, channel: Sender<ToWorker>) {
+    pub(super) fn open(&mut self, channel: Sender) {
         self.channel = Some(channel);
     }
 
@@ -107,7 +107,7 @@ impl Link {
             if self.arenas.contains_key(&id) {
                 continue;
             }
-            let message = Lifeline::Arena { arena: id, bytes: arena.bytes() };
+            let message = SharedArena { arena: id, bytes: arena.bytes() };
             let body = codec::encode(&message).map_err(LinkError::stuck)?;
             let bytes = frame::pack(&body, 1);
             let sent = frame::send_some(&self.lifeline, &bytes, &[arena.as_fd()]);
@@ -152,9 +152,10 @@ impl Link {
         let channel = channel.ok_or_else(|| LinkError::stuck("it has not connected yet"))?;
         channel.send(message).map_err(|error| match error {
             ChannelError::Disconnected => LinkError::Gone,
-            ChannelError::Decode(_) | ChannelError::Encode(_) | ChannelError::Io(_) => {
-                LinkError::stuck(error)
-            }
+            ChannelError::Decode(_)
+            | ChannelError::Encode(_)
+            | ChannelError::Frame(_)
+            | ChannelError::Io(_) => LinkError::stuck(error),
         })
     }
 }
@@ -165,7 +166,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use gridpool_ipc::channel::{self, Listener};
+    use gridpool_ipc::channel::Listener;
     use gridpool_protocol::chaos::ChaosFault;
     use gridpool_protocol::ids::{AttemptId, ClientId, JobId};
     use gridpool_protocol::limits::{
@@ -208,9 +209,9 @@ mod tests {
 
     #[test]
     fn all_that_may_be_outstanding_is_sent_to_a_worker_that_reads_nothing() {
-        let (listener, name) = Listener::open().unwrap();
-        let (_replies, _unread) = channel::connect(&name).unwrap();
-        let (sender, _receiver) = listener.accept().unwrap();
+        let (listener, name) = Listener::open(&std::env::temp_dir()).unwrap();
+        let sender = Sender::connect(&name).unwrap();
+        let _unread = listener.accept().unwrap();
         let (lifeline, _worker) = UnixStream::pair().unwrap();
         let budget = Arc::new(Budget::from_system());
         // Every member may bring two arenas that the worker has not seen. One descriptor does for all.
@@ -239,9 +240,9 @@ mod tests {
 
     #[test]
     fn all_that_may_be_outstanding_is_sent_to_a_worker_of_models_that_reads_nothing() {
-        let (listener, name) = Listener::open().unwrap();
-        let (_replies, _unread) = channel::connect(&name).unwrap();
-        let (sender, _receiver) = listener.accept().unwrap();
+        let (listener, name) = Listener::open(&std::env::temp_dir()).unwrap();
+        let sender = Sender::connect(&name).unwrap();
+        let _unread = listener.accept().unwrap();
         let (lifeline, _worker) = UnixStream::pair().unwrap();
         let budget = Arc::new(Budget::from_system());
         let arena = Arc::new(budget.create(1, 0, 0).unwrap());

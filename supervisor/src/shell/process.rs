@@ -51,8 +51,8 @@ pub(super) fn descriptor_limit() -> usize {
     usize::try_from(soft).unwrap_or(usize::MAX)
 }
 
-/// The folder of the sockets that workers first connect to. Each socket lives for some milliseconds. The folder
-/// is locked as long as its supervisor lives, also if that is killed.
+/// The folder of the sockets at which workers listen for their channels. Each socket lives for some milliseconds.
+/// The folder is locked as long as its supervisor lives, also if that is killed.
 #[derive(Debug)]
 pub(super) struct BootFolder {
     path: PathBuf,
@@ -70,11 +70,7 @@ pub(super) fn keep_bootstrap_files_in(parent: Option<&Path>) -> Option<BootFolde
         }
     }
     match ensure_runtime_folder(parent).and_then(|()| BootFolder::make(boot_folder(parent))) {
-        Ok(own) => {
-            // The first pool of a process decides; a second one, as in tests, shares its folder.
-            drop(tempfile::env::override_temp_dir(&own.path));
-            Some(own)
-        }
+        Ok(own) => Some(own),
         Err(error) => {
             tracing::debug!(%error, "bootstrap sockets stay in the temporary folder");
             None
@@ -97,6 +93,10 @@ impl BootFolder {
         fs::DirBuilder::new().mode(0o700).create(&path)?;
         let lock = lock(&path)?;
         Ok(Self { path, _lock: lock })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Makes the folder again if another process has removed it: without it no worker can start.

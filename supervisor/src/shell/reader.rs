@@ -10,14 +10,12 @@ use std::process::Child;
 use std::sync::Arc;
 use std::thread;
 
-use gridpool_ipc::channel::{ChannelError, Listener, Receiver};
-use gridpool_ipc::frame::{FrameError, FrameReader};
+use gridpool_ipc::channel::{ChannelError, ReplyReader, Sender};
 use gridpool_protocol::chain::Chain;
-use gridpool_protocol::codec;
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{AttemptId, WorkerId};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
-use gridpool_protocol::message::{FromWorker, Lifeline};
+use gridpool_protocol::message::FromWorker;
 use nix::libc::SIGKILL;
 
 use super::Shared;
@@ -32,7 +30,6 @@ pub(super) struct Reader {
     pub(super) pidfd: PidFd,
     pub(super) lifeline: UnixStream,
     pub(super) beacon: UnixStream,
-    pub(super) listener: Listener,
     pub(super) stderr: Stderr,
 }
 
@@ -49,13 +46,11 @@ impl Reader {
     }
 
     fn read(self, mut child: Child, shared: &Shared) {
-        let Self { worker, pidfd, lifeline, beacon, listener, stderr } = self;
+        let Self { worker, pidfd, lifeline, beacon, stderr } = self;
         let mut last_words = LastWords::default();
-        let heard = connect(worker, lifeline, listener, shared).and_then(|channel| match channel {
-            Some(mut channel) => listen(worker, &mut channel, shared, &mut last_words),
-            // It ended before it connected.
-            None => Ok(()),
-        });
+        let mut replies = ReplyReader::new(lifeline);
+        replies.set_spin(shared.spin);
+        let heard = listen(worker, &mut replies, shared, &mut last_words);
         let rejection = heard.err();
         if let Some(Rejection { why, .. }) = &rejection {
             last_words = LastWords { message: Some(why.clone()), ..LastWords::default() };
@@ -140,43 +135,16 @@ impl From<String> for Rejection {
     }
 }
 
-/// Waits for the worker's ends of the channel. `None` if the worker ended first.
-fn connect(
-    worker: WorkerId,
-    lifeline: UnixStream,
-    listener: Listener,
-    shared: &Shared,
-) -> Result<Option<Receiver<FromWorker>>, Rejection> {
-    let chain = |error: &dyn std::error::Error| Rejection::from(Chain(error).to_string());
-    // Only the worker has the other end, so its death ends this read.
-    let frame = match FrameReader::new(lifeline).read(None) {
-        Ok(Some(frame)) => frame,
-        Ok(None) | Err(FrameError::Closed | FrameError::Truncated) => return Ok(None),
-        Err(error) => return Err(chain(&error)),
-    };
-    match codec::decode(&frame.body) {
-        Ok(Lifeline::Connected) => {}
-        Ok(other @ Lifeline::Arena { .. }) => return Err(format!("it said {other:?} first").into()),
-        Err(error) => return Err(chain(&error)),
-    }
-    let (sender, mut receiver) = listener.accept().map_err(|error| chain(&error))?;
-    receiver.set_spin(shared.spin);
-    if let Some(link) = shared.lock().workers.get_mut(&worker) {
-        link.open(sender);
-    }
-    Ok(Some(receiver))
-}
-
-/// Turns the worker's messages into events until its channel closes.
+/// Turns the worker's messages into events until its lifeline closes.
 fn listen(
     worker: WorkerId,
-    channel: &mut Receiver<FromWorker>,
+    replies: &mut ReplyReader,
     shared: &Shared,
     last_words: &mut LastWords,
 ) -> Result<(), Rejection> {
     let mut introduced = false;
     loop {
-        let message = match channel.recv() {
+        let message = match replies.recv() {
             Ok(message) => message,
             Err(ChannelError::Disconnected) => return Ok(()),
             Err(error) => return Err(Chain(&error).to_string().into()),
@@ -185,7 +153,7 @@ fn listen(
             return Err("it did not say who it is first".to_owned().into());
         }
         match message {
-            FromWorker::Hello { version, build, worker: name } => {
+            FromWorker::Hello { version, build, worker: name, listens_at } => {
                 if version != PROTOCOL_VERSION || build != env!("CARGO_PKG_VERSION") {
                     let why = format!(
                         "the worker binary is gridpool-worker {build} (protocol {version}), the \
@@ -197,6 +165,11 @@ fn listen(
                 }
                 if name != worker.name() {
                     return Err(format!("it calls itself {name}").into());
+                }
+                let channel = Sender::connect(&listens_at);
+                let channel = channel.map_err(|error| Chain(&error).to_string())?;
+                if let Some(link) = shared.lock().workers.get_mut(&worker) {
+                    link.open(channel);
                 }
                 introduced = true;
                 shared.post_worker(worker, WorkerEvent::Heard);

@@ -6,13 +6,12 @@ use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use gridpool_ipc::channel::Listener;
 use gridpool_protocol::ids::{DeviceKind, Role, WorkerId};
 use gridpool_protocol::log::FORMAT_VARIABLE;
 use gridpool_protocol::tensor::options::ModelPlan;
@@ -68,10 +67,9 @@ pub(super) fn serve(
     for (worker, models) in requests {
         let device = devices.iter().find(|device| device.id == worker.device);
         let device = device.expect("the pool spawns only on its devices");
-        let opened = listener(boot.as_mut()).map_err(StartError::System);
-        let started = opened.and_then(|(listener, name)| {
-            start(shared, command, worker, models, device, listener, &name)
-        });
+        let folder = boot_folder(boot.as_mut()).map_err(StartError::System);
+        let started =
+            folder.and_then(|folder| start(shared, command, worker, models, device, &folder));
         if let Err(error) = started {
             tracing::error!(%worker, %error, "worker could not be started");
             shared.lock().doomed.remove(&worker);
@@ -100,13 +98,12 @@ enum StartError {
     System(#[from] io::Error),
 }
 
-/// Opens the socket that the worker connects to first.
-fn listener(boot: Option<&mut BootFolder>) -> io::Result<(Listener, String)> {
+/// The folder for the socket at which the worker listens.
+fn boot_folder(boot: Option<&mut BootFolder>) -> io::Result<PathBuf> {
+    let Some(boot) = boot else { return Ok(std::env::temp_dir()) };
     let _folders = lock_folders();
-    boot.map_or(Ok(()), BootFolder::restore)?;
-    // ipc-channel panics if it cannot make a folder for its socket. This returns the error instead.
-    drop(tempfile::tempdir()?);
-    Listener::open()
+    boot.restore()?;
+    Ok(boot.path().to_owned())
 }
 
 /// Starts the process, links it to the core, and starts its reader.
@@ -116,14 +113,13 @@ fn start(
     worker: WorkerId,
     models: Vec<ModelPlan>,
     device: &PoolDevice,
-    listener: Listener,
-    name: &str,
+    boot_folder: &Path,
 ) -> Result<(), StartError> {
     let (lifeline, theirs) = UnixStream::pair()?;
     let (beacon, lit) = UnixStream::pair()?;
     let (stderr, said) = UnixStream::pair()?;
     let ends = Ends { lifeline: theirs.into(), beacon: lit.into(), stderr: said.into() };
-    let child = spawn(command, worker, models, device, name, ends, shared.worker_spin);
+    let child = spawn(command, worker, models, device, boot_folder, ends, shared.worker_spin);
     let child = child.map_err(StartError::Program)?;
     let pid = child.id();
     tracing::debug!(%worker, pid, "worker started");
@@ -131,7 +127,7 @@ fn start(
         let link = Link::new(pid, pidfd.try_clone()?, lifeline.try_clone()?);
         shared.lock().link(worker, link);
         let stderr = Stderr::follow(worker, stderr)?;
-        let reader = Reader { worker, pidfd, lifeline, beacon, listener, stderr };
+        let reader = Reader { worker, pidfd, lifeline, beacon, stderr };
         reader.start(child, Arc::clone(shared))
     });
     if is_read.is_err() {
@@ -163,7 +159,7 @@ fn spawn(
     worker: WorkerId,
     models: Vec<ModelPlan>,
     device: &PoolDevice,
-    bootstrap: &str,
+    boot_folder: &Path,
     ends: Ends,
     spin: Duration,
 ) -> io::Result<Child> {
@@ -171,7 +167,8 @@ fn spawn(
     process
         .arg(worker.role.name())
         .args(["--worker", &worker.to_string()])
-        .args(["--bootstrap", bootstrap])
+        .arg("--boot-folder")
+        .arg(boot_folder)
         .args(["--supervisor-pid", &std::process::id().to_string()])
         .args(["--spin-us", &spin.as_micros().to_string()])
         .args(["--memory-growth-max", &command.memory_growth_max.to_string()])

@@ -8,15 +8,17 @@ use std::os::unix::net::UnixStream;
 
 use gridpool_ipc::frame::{self, FrameError, FrameReader, HEADER_BYTES};
 use gridpool_protocol::codec;
+use gridpool_protocol::ids::ArenaId;
 use gridpool_protocol::limits::{FRAME_BYTES_MAX, FRAME_FDS_MAX, PROTOCOL_VERSION};
-use gridpool_protocol::message::{ClientMessage, Lifeline};
+use gridpool_protocol::message::{ClientMessage, SharedArena};
 
 /// Streams that are right, and some that are not.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let packed = |bytes: Vec<u8>, fds| frame::pack(&bytes, fds);
     let hello = ClientMessage::Hello { version: PROTOCOL_VERSION };
     let hello = packed(codec::encode(&hello).expect("a seed fits a frame"), 0);
-    let arena = packed(codec::encode(&Lifeline::Connected).expect("a seed fits a frame"), 1);
+    let arena = SharedArena { arena: ArenaId(1), bytes: 4096 };
+    let arena = packed(codec::encode(&arena).expect("a seed fits a frame"), 1);
     vec![
         [&[0][..], &hello].concat(),
         [&[0x31][..], &hello, &hello, &hello].concat(),

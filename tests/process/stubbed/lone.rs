@@ -8,14 +8,14 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
 use gridpool_ipc::arena::Arena;
-use gridpool_ipc::channel::{Listener, Receiver, Sender};
-use gridpool_ipc::frame::{self, FrameReader};
+use gridpool_ipc::channel::{ReplyReader, Sender};
+use gridpool_ipc::frame;
 use gridpool_kernels::reference::run_batch;
 use gridpool_protocol::batch::GridBatch;
 use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId};
 use gridpool_protocol::message::{
-    Assignment, AttemptError, Destination, Dispatch, FromWorker, Inline, Input, Lifeline, Packing,
-    Payload, Slice, ToWorker, Work,
+    Assignment, AttemptError, Destination, Dispatch, FromWorker, Inline, Input, Packing, Payload,
+    SharedArena, Slice, ToWorker, Work,
 };
 use gridpool_protocol::output::{OutputLayout, Outputs};
 use gridpool_protocol::program::{Program, Ties};
@@ -62,7 +62,8 @@ pub(super) fn live(script: &str) -> Story {
 struct Lone {
     process: Process,
     lifeline: UnixStream,
-    channel: Option<(Sender<ToWorker>, Receiver<FromWorker>)>,
+    replies: ReplyReader,
+    requests: Option<Sender>,
     is_ready: bool,
     has_forgot: bool,
     answers: Vec<Result<(), AttemptError>>,
@@ -74,11 +75,11 @@ struct Lone {
 
 impl Lone {
     fn start(folder: &Path, script: &str) -> Self {
-        let (listener, name) = Listener::open().expect("a listener");
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
         let mut command = Command::new(binaries::worker());
         command
-            .args(["grid", "--worker", "gpu0#1", "--bootstrap", &name, "--uuid", &uuid_text(0)])
+            .args(["grid", "--worker", "gpu0#1", "--uuid", &uuid_text(0), "--boot-folder"])
+            .arg(std::env::temp_dir())
             .args(["--supervisor-pid", &std::process::id().to_string()])
             .env("CUDA_VISIBLE_DEVICES", uuid_text(0))
             .env("LD_LIBRARY_PATH", driver_in(folder))
@@ -88,13 +89,12 @@ impl Lone {
             .stderr(Stdio::null());
         let process = Process::new(command.spawn().expect("the worker can be started"));
         let lifeline = ours.try_clone().expect("a descriptor");
-        let connected = FrameReader::new(ours).read(None).expect("it connects").is_some();
-        let channel = connected.then(|| listener.accept().expect("it sends its ends"));
         let batch = GridBatch::from_grids(&random_grids(61, 5)).expect("five grids");
         Self {
             process,
             lifeline,
-            channel,
+            replies: ReplyReader::new(ours),
+            requests: None,
             is_ready: false,
             has_forgot: false,
             answers: Vec::new(),
@@ -141,8 +141,10 @@ impl Lone {
     /// Listens until something is so; `false` if the worker has nothing to say any more.
     fn hears(&mut self, is_so: impl Fn(&Self) -> bool) -> bool {
         while !is_so(self) {
-            let heard = self.channel.as_mut().and_then(|(_, from)| from.recv().ok());
-            match heard {
+            match self.replies.recv().ok() {
+                Some(FromWorker::Hello { listens_at, .. }) => {
+                    self.requests = Some(Sender::connect(&listens_at).expect("it listens"));
+                }
                 Some(FromWorker::Ready { .. }) => self.is_ready = true,
                 Some(FromWorker::Forgot) => self.has_forgot = true,
                 Some(FromWorker::Answer { result, .. }) => {
@@ -153,8 +155,7 @@ impl Lone {
                     self.last_words = Some((code, message));
                 }
                 Some(
-                    FromWorker::Hello { .. }
-                    | FromWorker::Heartbeat { .. }
+                    FromWorker::Heartbeat { .. }
                     | FromWorker::Models { .. }
                     | FromWorker::CommandEnded { .. },
                 ) => {}
@@ -186,7 +187,7 @@ impl Lone {
     }
 
     fn say(&self, message: ToWorker) {
-        let (to, _) = self.channel.as_ref().expect("it has connected");
+        let to = self.requests.as_ref().expect("it has connected");
         // One that has just ended does not listen, and what it said last is read all the same.
         drop(to.send(&message));
     }
@@ -231,7 +232,7 @@ impl Lone {
 
     fn send_arena(&self) {
         self.arena.map().expect("the arena can be mapped").all().write(0, &self.input());
-        let message = Lifeline::Arena { arena: ARENA, bytes: self.arena.bytes() };
+        let message = SharedArena { arena: ARENA, bytes: self.arena.bytes() };
         let body = codec::encode(&message).expect("it fits a frame");
         let fds = [self.arena.as_fd()];
         let sent = frame::send_all(&self.lifeline, &frame::pack(&body, fds.len()), &fds);

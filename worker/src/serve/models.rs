@@ -104,7 +104,7 @@ impl Server {
         Ok(Self { link, engine, kind, in_flight: InFlight::default(), commands })
     }
 
-    fn serve(&self, requests: &mut Receiver<ToWorker>) -> i32 {
+    fn serve(&self, requests: &mut Receiver) -> i32 {
         loop {
             let request = match link::next(requests, clock::now() + IDLE_LOOK) {
                 Ok(request) => request,

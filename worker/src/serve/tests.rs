@@ -1,10 +1,12 @@
 //! The loop between messages: when it tests the device, and that a job does not wait for the whole test.
 
+use std::env;
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::thread;
 
 use gridpool_device::cpu::CpuDevice;
-use gridpool_ipc::channel::{self, Listener, Sender};
+use gridpool_ipc::channel::{Listener, Replies, ReplyReader, Sender};
 use gridpool_kernels::known_answer::KNOWN_ANSWERS;
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::chaos::{ChaosFault, DeviceFault, ReplyFault};
@@ -26,8 +28,8 @@ const QUEUED: u32 = 30;
 
 /// A loop on a thread of its own, and the supervisor's ends of its channel.
 struct Looped {
-    requests: Sender<ToWorker>,
-    replies: Receiver<FromWorker>,
+    requests: Sender,
+    replies: ReplyReader,
     ended: mpsc::Receiver<i32>,
 }
 
@@ -38,21 +40,23 @@ fn looped(every: Duration, is_wrong: bool) -> Looped {
 
 /// Such a loop with `queued` runs waiting when it begins.
 fn looped_over(queued: u32, mut checkup: Checkup, is_wrong: bool) -> Looped {
-    let (listener, name) = Listener::open().unwrap();
-    let (to_supervisor, mut from_supervisor) = channel::connect(&name).unwrap();
-    let (requests, replies) = listener.accept().unwrap();
+    let (listener, name) = Listener::open(&env::temp_dir()).unwrap();
+    let requests = Sender::connect(&name).unwrap();
+    let mut from_supervisor = listener.accept().unwrap();
+    let (theirs, ours) = UnixStream::pair().unwrap();
     (0..queued).for_each(|number| requests.send(&run(number)).unwrap());
     let (end, ended) = mpsc::channel();
     // Not joined: it may wait forever.
     thread::spawn(move || {
         let (arenas, idle_step, growth_max, growth) = Default::default();
-        let link = Link { replies: to_supervisor, arenas, idle_step, growth_max, growth };
+        let replies = Replies::new(theirs);
+        let link = Link { replies, arenas, idle_step, growth_max, growth };
         let mut worker = Worker { link, programs: Programs::default(), adopted: BTreeMap::new() };
         let mut device = FaultInjector::new(Box::new(CpuDevice::open(0, 1).unwrap()));
         device.arm(is_wrong.then_some(ChaosFault::Reply(ReplyFault::Wrong)));
         end.send(worker.serve(&mut from_supervisor, &mut device, &mut checkup)).unwrap();
     });
-    Looped { requests, replies, ended }
+    Looped { requests, replies: ReplyReader::new(ours), ended }
 }
 
 fn run(number: u32) -> ToWorker {

@@ -1,5 +1,6 @@
 //! One inference worker; the test acts as its supervisor.
 
+use std::env;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -7,9 +8,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use gridpool_ipc::channel::{ChannelError, Listener, Receiver, Sender};
+use gridpool_ipc::channel::{ChannelError, ReplyReader, Sender};
 use gridpool_ipc::clock;
-use gridpool_ipc::frame::FrameReader;
 use gridpool_protocol::ids::{AttemptId, ClientId, DeviceKind, JobId};
 use gridpool_protocol::message::{
     Assignment, AttemptAnswer, AttemptError, Destination, Dispatch, FromWorker, Inline, Input,
@@ -50,9 +50,8 @@ pub(crate) fn attempt(job: u64) -> AttemptId {
 /// A worker, and the messages that it has sent except heartbeats.
 pub(crate) struct TestWorker {
     process: Child,
-    _lifeline: UnixStream,
-    to: Sender<ToWorker>,
-    from: Receiver<FromWorker>,
+    to: Sender,
+    from: ReplyReader,
     pub(crate) received: Vec<FromWorker>,
     wait_for_heartbeats: u32,
 }
@@ -61,10 +60,9 @@ impl TestWorker {
     /// A worker that is READY with these models; `None` without ONNX Runtime.
     pub(crate) fn start(models: &[ModelPlan], more: &[&str]) -> Option<Self> {
         runtime()?;
-        let (listener, name) = Listener::open().expect("a listener");
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
         let mut command = Command::new(env!("CARGO_BIN_EXE_gridpool-worker"));
-        command.args(["infer", "--bootstrap", &name]);
+        command.args(["infer", "--boot-folder"]).arg(env::temp_dir());
         command.args(["--supervisor-pid", &std::process::id().to_string()]);
         match device() {
             DeviceKind::Cpu => {
@@ -83,17 +81,11 @@ impl TestWorker {
         command.args(more).stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null());
         let process = command.stderr(Stdio::piped()).spawn().expect("the worker can be started");
         // Nothing may fail between the start and here: the worker would outlive the test.
-        let lifeline = ours.try_clone().expect("a descriptor");
-        FrameReader::new(ours).read(None).expect("it connects").expect("it says so");
-        let (to, from) = listener.accept().expect("it sends its ends");
-        let mut harness = Self {
-            process,
-            _lifeline: lifeline,
-            to,
-            from,
-            received: Vec::new(),
-            wait_for_heartbeats: 0,
-        };
+        let mut from = ReplyReader::new(ours);
+        let hello = from.recv().expect("it says who it is");
+        let FromWorker::Hello { listens_at, .. } = &hello else { unreachable!("{hello:?}") };
+        let to = Sender::connect(listens_at).expect("it listens");
+        let mut harness = Self { process, to, from, received: Vec::new(), wait_for_heartbeats: 0 };
         harness.wait_for(|message| matches!(message, FromWorker::Ready { .. }).then_some(()));
         Some(harness)
     }

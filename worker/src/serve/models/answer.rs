@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use gridpool_device::fault::{Fault, end_process};
 use gridpool_infer::{Answer, InferError, Placed, RequestError, RunError, RuntimeFault};
-use gridpool_ipc::channel::Sender;
+use gridpool_ipc::channel::Replies;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::{AttemptId, DeviceKind};
 use gridpool_protocol::limits::INFER_INLINE_BYTES_MAX;
@@ -16,7 +16,7 @@ use crate::link::send;
 /// Sends the answer to an attempt, on the thread that ran it. After a fault that leaves the device
 /// unusable, the process ends here.
 pub(super) fn answer(
-    replies: &Sender<FromWorker>,
+    replies: &Replies,
     kind: DeviceKind,
     attempt: AttemptId,
     arrived: Instant,

@@ -10,7 +10,7 @@ use std::thread;
 
 use gridpool_device::fault::{Fault, end_process};
 use gridpool_infer::{ContextsError, Engine, LoadError, RuntimeFault, Unloading};
-use gridpool_ipc::channel::Sender;
+use gridpool_ipc::channel::Replies;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
 use gridpool_protocol::message::{FromWorker, ModelCommand};
@@ -118,7 +118,7 @@ impl Commands {
 /// The body of the thread.
 fn serve<T>(
     commands: &Receiver<(u64, T)>,
-    replies: &Sender<FromWorker>,
+    replies: &Replies,
     is_busy: &AtomicBool,
     mut run: impl FnMut(T) -> Result<FromWorker, CommandFailure>,
 ) {
@@ -239,7 +239,7 @@ impl LoadedModels {
 
 /// Reports any panic and ends the process. Other threads would wait forever for a thread that
 /// panicked silently.
-pub(super) fn end_on_panic(replies: Sender<FromWorker>) {
+pub(super) fn end_on_panic(replies: Replies) {
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |panicked| {
         before(panicked);

@@ -1,19 +1,19 @@
 //! Commands that the process does not survive. Each runs in a process of its own.
 
 use std::env;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use gridpool_ipc::channel::{self, ChannelError, Listener};
+use gridpool_ipc::channel::{ChannelError, ReplyReader};
 use gridpool_ipc::clock;
 use gridpool_protocol::exit::worker as exit;
 use gridpool_protocol::fault::FaultCode;
 
 use super::*;
 
-/// Names the channel to the process that watches.
-const CHANNEL: &str = "GRIDPOOL_TEST_CHANNEL";
 /// What happens to the command.
 const OUTCOME: &str = "GRIDPOOL_TEST_OUTCOME";
 /// Far longer than any step takes.
@@ -21,8 +21,9 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_process_that_runs_a_command() {
-    let (Ok(name), Ok(outcome)) = (env::var(CHANNEL), env::var(OUTCOME)) else { return };
-    let (replies, _requests) = channel::connect(&name).unwrap();
+    let Ok(outcome) = env::var(OUTCOME) else { return };
+    let lifeline = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
+    let replies = Replies::new(lifeline.into());
     end_on_panic(replies.clone());
     let (commands, received) = mpsc::sync_channel(COMMANDS_MAX);
     commands.send((1, outcome)).unwrap();
@@ -42,14 +43,15 @@ fn a_process_that_runs_a_command() {
 
 /// The messages of such a process, and its exit status.
 fn run_one(outcome: &str) -> (Vec<FromWorker>, ExitStatus) {
-    let (listener, name) = Listener::open().unwrap();
-    let mut process = Command::new(env::current_exe().unwrap());
-    process.args(["serve::models::commands::tests::a_process_that_runs_a_command", "--exact"]);
-    process.env(CHANNEL, name).env(OUTCOME, outcome).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut process = process.spawn().unwrap();
-    let (accepted, ends) = mpsc::channel();
-    thread::spawn(move || accepted.send(listener.accept()).unwrap());
-    let (_to, mut from) = ends.recv_timeout(TIMEOUT).expect("it connects").unwrap();
+    let (theirs, ours) = UnixStream::pair().unwrap();
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["serve::models::commands::tests::a_process_that_runs_a_command", "--exact"]);
+    command.env(OUTCOME, outcome).stdin(OwnedFd::from(theirs));
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut process = command.spawn().unwrap();
+    // It holds the other end of the lifeline.
+    drop(command);
+    let mut from = ReplyReader::new(ours);
     let until = clock::now() + TIMEOUT;
     let mut said = Vec::new();
     let ended = loop {
