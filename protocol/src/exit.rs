@@ -20,6 +20,7 @@
 //! | 69 | no device, or no pool at the socket |
 //! | 70 | a fault of gridpool itself |
 //! | 73 | a worker's set-up is wrong |
+//! | 77 | this user may not use the pool |
 //! | 78 | the config file is wrong |
 
 /// One exit code: number, name, meaning.
@@ -75,11 +76,13 @@ pub mod cli {
     pub const INTERNAL: u8 = 70;
     /// A worker's configuration is wrong.
     pub const WORKER: u8 = 73;
+    /// This user may not use the pool.
+    pub const NOT_ALLOWED: u8 = 77;
     /// The config file is wrong.
     pub const CONFIG: u8 = 78;
 
     /// All codes with their meanings.
-    pub const TABLE: [(u8, &str); 8] = [
+    pub const TABLE: [(u8, &str); 9] = [
         (OK, "every job ended OK"),
         (JOB, "a job did not end OK"),
         (USAGE, "the command line or the program text is wrong"),
@@ -87,6 +90,7 @@ pub mod cli {
         (UNAVAILABLE, "no device, or no pool at the socket"),
         (INTERNAL, "a fault of gridpool itself"),
         (WORKER, "a worker's set-up is wrong"),
+        (NOT_ALLOWED, "this user may not use the pool"),
         (CONFIG, "the config file is wrong"),
     ];
 }

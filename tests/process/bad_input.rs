@@ -2,8 +2,9 @@
 //! type instead.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
@@ -244,7 +245,7 @@ fn a_pool_that_this_user_may_not_reach_is_not_reported_as_missing() {
         set_mode(&inner, 0o600);
         let status = gridpool(["status", "--socket"]).arg(&socket).run();
         let own = format!("{} is yours, but closed: type `chmod u+rwx", inner.display());
-        status.complains(69, &[&start, &own, "Permission denied"]);
+        status.complains(77, &[&start, &own, "Permission denied"]);
         set_mode(&inner, 0o700);
         return;
     }
@@ -259,7 +260,7 @@ fn a_pool_that_this_user_may_not_reach_is_not_reported_as_missing() {
             let call = gridpool_at(&program, command).arg("--socket").arg(&socket);
             let finished = call.stdin("[[[1]]]").of_user(STRANGER).run();
             let me = format!("{start}{STRANGER}) may not connect to it: ");
-            finished.complains(69, &[&me, &barrier, "Permission denied"]);
+            finished.complains(77, &[&me, &barrier, "Permission denied"]);
         }
     }
 }
@@ -280,8 +281,14 @@ fn a_pool_of_another_user_names_its_owner() {
     let mut serve = serve.start();
     eventually_so("the pool's socket to be there", || socket.exists());
     let status = gridpool(["status", "--socket"]).arg(&socket).run();
+    let whose = format!("belongs to user {STRANGER} and serves only that user; you are user 0");
+    status.complains(77, &[&whose]);
+    // A client that sends without looking is refused all the same.
+    let mut said = Vec::new();
+    let mut stranger = UnixStream::connect(&socket).expect("root may connect");
+    stranger.read_to_end(&mut said).expect("the pool closes the connection");
     let whose = format!("it belongs to user {STRANGER} and takes no connection of user 0");
-    status.complains(69, &[&whose]);
+    assert!(String::from_utf8_lossy(&said).contains(&whose), "{said:?}");
     serve.process.kill();
 }
 

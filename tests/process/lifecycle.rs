@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use gridpool_client::ClientError;
+use gridpool_client::{Client, ClientError};
 use gridpool_ipc::clock;
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::Verdict;
@@ -285,6 +285,40 @@ fn the_private_folder_is_made_again_or_the_obstacle_is_named() {
     fs::remove_file(&own).expect("it is there");
     pool.until("cpu0", "replaced", |slot| slot.state == WorkerState::Ready);
     serves(&pool.client());
+}
+
+#[test]
+fn a_pool_whose_socket_is_removed_serves_a_new_one_and_keeps_its_connections() {
+    let pool = cpu(1).start();
+    let before = pool.client();
+    for name in ["pool.sock", "pool.sock.lock"] {
+        fs::remove_file(pool.folder().join(name)).expect("it is there");
+        let again = || Client::connect(pool.socket()).map_err(|error| error.to_string());
+        serves(&eventually("the pool to answer at a new socket", again));
+        serves(&before);
+    }
+    assert!(pool.log().contains("the socket was removed, and is served again"), "{}", pool.log());
+    assert_eq!(files(pool.setup(), pool.supervisor.pid()), FILES);
+    pool.signal(Signal::SIGTERM);
+    pool.ends_well();
+}
+
+#[test]
+fn a_pool_whose_folder_is_gone_ends_with_its_reason_and_leaves_what_came_in_its_place() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let [here, gone] = ["here", "gone"].map(|name| folder.path().join(name));
+    fs::create_dir(&here).expect("a folder can be made");
+    let socket = here.join("pool.sock");
+    let serve = gridpool(["serve", "--devices", "cpu:1", "--socket"]).arg(&socket).start();
+    eventually_so("the pool to answer", || Client::connect(&socket).is_ok());
+    fs::rename(&here, &gone).expect("it can be renamed");
+    let ended = serve.finish();
+    ended.complains(
+        69,
+        &["the socket was removed, and the pool could not open it again: there is no"],
+    );
+    let left = ["pool.sock", "pool.sock.lock"].map(|name| gone.join(name).exists());
+    assert_eq!(left, [false; 2], "it clears up where it made them");
 }
 
 #[test]

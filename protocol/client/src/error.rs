@@ -67,6 +67,19 @@ pub enum ClientError {
         #[source]
         source: io::Error,
     },
+    /// The pool belongs to another user. Nothing was sent to it.
+    #[error(
+        "the pool at {} belongs to {owner} and serves only that user; you are {me}: connect as that user, or \
+         to a pool of your own", path.display()
+    )]
+    OtherUser {
+        /// The socket.
+        path: PathBuf,
+        /// The pool's user.
+        owner: Account,
+        /// This user.
+        me: Account,
+    },
     /// The pool refused the request.
     #[error(transparent)]
     Refused(#[from] Refusal),

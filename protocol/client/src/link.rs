@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use gridpool_ipc::account::Account;
 use gridpool_ipc::arena::{Arena, ArenaMap};
 use gridpool_ipc::frame::{self, Frame, FrameReader};
 use gridpool_protocol::codec;
@@ -30,9 +31,17 @@ pub(super) struct Received {
     pub(super) arena: Option<ArenaMap>,
 }
 
-/// Opens a connection and shakes hands.
+/// Opens a connection and shakes hands. Another user's process may have taken the socket's name, so nothing is
+/// sent to one.
 pub(super) fn open(path: &PathBuf) -> Result<FrameReader, ClientError> {
-    greet(UnixStream::connect(path).map_err(|source| ClientError::connecting(path, source))?)
+    let connected = UnixStream::connect(path);
+    let socket = connected.map_err(|source| ClientError::connecting(path, source))?;
+    let (owner, me) =
+        (Account::of_peer(&socket).map_err(ClientError::Connection)?, Account::mine());
+    if owner != me {
+        return Err(ClientError::OtherUser { path: path.clone(), owner, me });
+    }
+    greet(socket)
 }
 
 /// Shakes hands on a connection.

@@ -1,9 +1,12 @@
 //! Users of this machine, and the file that keeps a user from a socket.
 
 use std::fmt;
+use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::{Uid, User, geteuid};
 
 /// The file or folder that keeps a user from a socket.
@@ -35,6 +38,14 @@ impl Account {
     #[must_use]
     pub fn new(uid: u32) -> Self {
         Self(Uid::from_raw(uid))
+    }
+
+    /// The user of the process at the other end, when it connected or listened.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn of_peer(socket: &UnixStream) -> io::Result<Self> {
+        Ok(Self::new(getsockopt(socket, PeerCredentials)?.uid()))
     }
 
     /// The user of this process.

@@ -46,6 +46,8 @@ pub(super) enum CommandError {
     ModelFile(#[from] ModelFileError),
     #[error("no worker can start:\n  {}", .0.join("\n  "))]
     Misconfigured(Vec<String>),
+    #[error("the socket was removed, and the pool could not open it again: {0}")]
+    Displaced(String),
     #[error("{0}; `gridpool chaos --random` injects the fault with another job")]
     Denylisted(Refusal),
     #[error("{0}")]
@@ -86,6 +88,7 @@ impl CommandError {
             Self::Devices(
                 DevicesError::NoGpu(_) | DevicesError::NoSuchGpu { .. } | DevicesError::Probe(_),
             )
+            | Self::Displaced(_)
             | Self::Listen(_) => exit::UNAVAILABLE,
             Self::Devices(DevicesError::NoWorkerBinary(_)) | Self::Misconfigured(_) => exit::WORKER,
             Self::Devices(DevicesError::Twice { .. })
@@ -135,8 +138,8 @@ pub(super) fn exit_code_of(error: &ClientError) -> u8 {
         | ClientError::Closed(_)
         | ClientError::Lost
         | ClientError::NoPool { .. }
-        | ClientError::NotAllowed { .. }
         | ClientError::Silent => exit::UNAVAILABLE,
+        ClientError::NotAllowed { .. } | ClientError::OtherUser { .. } => exit::NOT_ALLOWED,
         ClientError::Refused(
             Refusal::Busy(_)
             | Refusal::Invalid(_)

@@ -265,6 +265,7 @@ fn serve(flags: &ServeFlags) -> Result<u8, CommandError> {
     match ended {
         Ended::Left => Ok(exit::OK),
         Ended::Misconfigured(faults) => Err(CommandError::Misconfigured(faults)),
+        Ended::Displaced(why) => Err(CommandError::Displaced(why)),
     }
 }
 

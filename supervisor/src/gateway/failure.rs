@@ -111,6 +111,7 @@ impl From<ClientError> for Failure {
             ClientError::Refused(Refusal::Busy(_) | Refusal::Draining)
             | ClientError::NoPool { .. }
             | ClientError::NotAllowed { .. }
+            | ClientError::OtherUser { .. }
             | ClientError::Lost
             | ClientError::Silent
             | ClientError::Closed(_) => StatusCode::SERVICE_UNAVAILABLE,

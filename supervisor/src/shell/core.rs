@@ -39,6 +39,8 @@ pub(super) struct Core {
     pub(super) armed: Option<Timestamp>,
     /// Why no worker can ever start, one sentence for each.
     pub(super) misconfigured: Option<Vec<String>>,
+    /// Why the pool has lost its socket.
+    pub(super) displaced: Option<String>,
     /// The pool has drained or stopped.
     pub(super) left: bool,
     /// [`Shell::wait`](super::Shell::wait) has returned.
@@ -75,6 +77,7 @@ impl Core {
             rest: Vec::new(),
             armed: None,
             misconfigured: None,
+            displaced: None,
             left: false,
             is_over: false,
             untold: 0,

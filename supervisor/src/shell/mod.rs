@@ -16,6 +16,7 @@
 //! thread waits for a reader of the log while it holds the lock.
 
 mod arenas;
+mod claim;
 mod clients;
 mod content;
 mod core;
@@ -52,6 +53,7 @@ use crossbeam_channel::Sender;
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_ipc::spin;
+use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::{DeviceId, Role};
 use gridpool_protocol::status::Status;
 
@@ -67,9 +69,10 @@ use timer::Timer;
 use self::core::Core;
 
 pub use arenas::arena_bytes_max;
+pub(crate) use claim::folder_of;
+pub use claim::{Claim, ListenError};
 pub use gateway::{Front, HttpError};
-pub(crate) use listen::folder_of;
-pub use listen::{Claim, ListenError, SocketLock};
+pub use listen::SocketLock;
 pub use notify::Notifier;
 pub use process::{lock_folders, raise_descriptor_limit, survive_file_size_limit};
 pub use spawn::WorkerCommand;
@@ -104,6 +107,8 @@ pub enum Ended {
     Left,
     /// Every worker refused to start. One sentence for each says why.
     Misconfigured(Vec<String>),
+    /// The socket was removed, and could not be opened again: why.
+    Displaced(String),
 }
 
 /// The data that all threads of the supervisor share.
@@ -228,7 +233,7 @@ impl Shell {
     /// # Errors
     /// [`ListenError`] if the socket is taken or cannot be made.
     pub fn claim(socket: &Path) -> Result<Claim, ListenError> {
-        listen::claim(socket)
+        claim::claim(socket)
     }
 
     /// Whether [`claim`](Self::claim) would succeed. Makes and removes no file.
@@ -236,7 +241,7 @@ impl Shell {
     /// # Errors
     /// [`ListenError`] as for that.
     pub fn could_claim(socket: &Path) -> Result<(), ListenError> {
-        listen::look(socket)
+        claim::look(socket)
     }
 
     /// Accepts connections from the pool's socket from now on.
@@ -283,6 +288,9 @@ impl Shell {
     pub fn wait(&self) -> Ended {
         let mut core = self.shared.lock();
         let ended = loop {
+            if let (true, Some(why)) = (core.left, core.displaced.take()) {
+                break Ended::Displaced(why);
+            }
             if core.left {
                 break Ended::Left;
             }
@@ -364,6 +372,14 @@ impl Shared {
         let connections = self.connections.load(Ordering::Relaxed);
         let taken = connections * clients::DESCRIPTORS_PER_CLIENT + self.budget.arenas();
         taken + more <= self.descriptors_max
+    }
+
+    /// The socket's name is lost for good. Clients that are connected get their verdicts.
+    fn displaced(&self, error: &ListenError) {
+        let why = Chain(error).to_string();
+        tracing::error!(error = why, "the socket was removed: the pool ends");
+        self.lock().displaced = Some(why);
+        self.post(Event::DrainRequested);
     }
 
     /// Hands one event to the core and performs its actions.

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::MutexGuard;
 
 use gridpool_ipc::mutex::Mutex;
-use gridpool_ipc::socket;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::geteuid;
+
+use super::claim::ensure_runtime_folder;
 
 /// The folder of a supervisor's bootstrap sockets: this, then its process id.
 const BOOT_PREFIX: &str = ".gridpool-boot-";
@@ -76,15 +77,6 @@ pub(super) fn keep_bootstrap_files_in(parent: Option<&Path>) -> Option<BootFolde
             None
         }
     }
-}
-
-/// Makes the default folder for sockets, if it is missing. A folder that the user named is not made: its name may
-/// be misspelt.
-pub(super) fn ensure_runtime_folder(folder: &Path) -> io::Result<()> {
-    if folder == socket::default_folder().0 && !folder.exists() {
-        fs::DirBuilder::new().mode(0o700).create(folder)?;
-    }
-    Ok(())
 }
 
 impl BootFolder {

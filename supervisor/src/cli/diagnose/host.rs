@@ -208,7 +208,7 @@ pub(super) fn socket(socket: &Path) -> Check {
                 "stop it with its own `gridpool drain`, then start this build",
             );
         }
-        Err(error @ ClientError::NotAllowed { .. }) => {
+        Err(error @ (ClientError::NotAllowed { .. } | ClientError::OtherUser { .. })) => {
             let next = "do what it says; or name another socket with --socket, and to every client";
             return fail(NAME, Chain(&error).to_string(), next);
         }

@@ -1,0 +1,480 @@
+//! The name of the pool's socket. One supervisor serves it; other users cannot put a socket in its place; a
+//! socket that a killed supervisor left is replaced. What is removed in the end is what was made, whoever has
+//! taken the name since.
+
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use gridpool_ipc::socket;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::unistd::{AccessFlags, access, geteuid};
+
+/// Why the pool has no socket.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Another supervisor serves it.
+    #[error(
+        "another supervisor is running at {}: use it, stop it with `gridpool drain`, or name \
+         another socket with --socket", .0.display()
+    )]
+    Taken(PathBuf),
+    /// Other users may write to the directory.
+    #[error(
+        "{path} is not a directory that only you may write to: mend it with `chmod 700 {path}`, or \
+         name another socket with --socket", path = .0.display()
+    )]
+    Directory(PathBuf),
+    /// The directory belongs to someone else.
+    #[error(
+        "{0} belongs to the user {owner} and not to you ({me}), who could put another socket in place \
+         of yours: name a socket in a directory of your own with --socket, or have root type `chown \
+         {me} {0}`", path.display()
+    )]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// The user of this process.
+        me: u32,
+    },
+    /// The path of the directory is a link, which another user may have made.
+    #[error(
+        "{} is a symbolic link, and a pool follows none to its socket: name the folder itself with --socket",
+        .0.display()
+    )]
+    Link(PathBuf),
+    /// The path of the directory is not a directory.
+    #[error("{} is not a directory: name a socket in one with --socket", .0.display())]
+    NotDirectory(PathBuf),
+    /// The directory does not exist, and the caller named it.
+    #[error(
+        "there is no folder {path}: make it with `mkdir -p -m 700 {path}`, or name a socket elsewhere \
+         with --socket", path = .0.display()
+    )]
+    Missing(PathBuf),
+    /// The user's own directory is missing and cannot be made.
+    #[error(
+        "the directory {0} cannot be made: make it with `mkdir -p {0}` as a user who may, or name a \
+         socket elsewhere with --socket", path.display()
+    )]
+    Unmade {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The path of the socket is a directory.
+    #[error(
+        "{path} is a folder: name a file in it, such as --socket {file}", path = .0.display(),
+        file = .0.join("pool.sock").display()
+    )]
+    Folder(PathBuf),
+    /// The path is longer than a socket's may be.
+    #[error("{} is too long for a socket path (at most 107 bytes): name a shorter one with --socket", .0.display())]
+    TooLong(PathBuf),
+    /// The path of the socket is another kind of file.
+    #[error("{} exists and is not a socket: name another path with --socket, or move it away", .0.display())]
+    NotSocket(PathBuf),
+    /// The lock file is not an empty file of this user.
+    #[error(
+        "{lock} is no lock of yours, and a pool locks the file of that name: name another socket with \
+         --socket, or move it away", lock = .0.display()
+    )]
+    NotLock(PathBuf),
+    /// The system refused.
+    #[error("{}: {what}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// The error.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The error for a call of the system that failed.
+pub(super) fn failed<E: Into<io::Error>>(
+    path: &Path,
+    what: &'static str,
+) -> impl FnOnce(E) -> ListenError {
+    move |source| ListenError::Io { path: path.to_owned(), what, source: source.into() }
+}
+
+/// The folder of a socket, held open: its name may come to mean another folder.
+#[derive(Debug)]
+struct Folder {
+    path: PathBuf,
+    file: File,
+}
+
+/// A file that this process has made in the folder. It is removed when dropped, if it still has its name.
+#[derive(Debug)]
+struct OwnFile {
+    name: PathBuf,
+    id: FileId,
+}
+
+/// Tells a file from another that has its name.
+type FileId = (u64, u64);
+
+/// A socket that this pool owns.
+#[derive(Debug)]
+pub struct Claim {
+    pub(super) listener: UnixListener,
+    pub(super) name: SocketName,
+}
+
+/// The socket's name. No other pool takes it as long as this is held; it is given back when this is dropped.
+#[derive(Debug)]
+pub(super) struct SocketName {
+    pub(super) path: PathBuf,
+    socket: OwnFile,
+    // In this order: a process that waits for the lock finds no socket.
+    lock: OwnFile,
+    _locked: Flock<File>,
+    // Last: the names above are in it.
+    folder: Folder,
+}
+
+impl Folder {
+    /// Opens the folder, if no other user can put a socket in our place there: only we may write to it, or it
+    /// is the system's and has the sticky bit, such as /tmp.
+    fn open(path: &Path) -> Result<Self, ListenError> {
+        let unmade = |source| ListenError::Unmade { path: path.to_owned(), source };
+        ensure_runtime_folder(path).map_err(unmade)?;
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
+        let opened = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path);
+        let file = opened.map_err(|source| Self::refused(path, source))?;
+        let meta = file.metadata().map_err(|source| Self::refused(path, source))?;
+        check_private(path, meta.uid(), meta.mode(), geteuid().as_raw())?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    fn refused(path: &Path, source: io::Error) -> ListenError {
+        let is_link = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink());
+        let path = path.to_owned();
+        match source.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::ENOENT) => ListenError::Missing(path),
+            Some(Errno::ENOTDIR | Errno::ELOOP) if is_link => ListenError::Link(path),
+            Some(Errno::ENOTDIR) => ListenError::NotDirectory(path),
+            Some(_) | None => failed(&path, "the directory cannot be looked at")(source),
+        }
+    }
+
+    /// The path of a file in this very folder.
+    fn entry(&self, name: &Path) -> PathBuf {
+        Path::new("/proc/self/fd").join(self.file.as_raw_fd().to_string()).join(name)
+    }
+}
+
+impl OwnFile {
+    /// The file that has this name now.
+    fn new(name: PathBuf) -> io::Result<Self> {
+        let id = id(&fs::symlink_metadata(&name)?);
+        Ok(Self { name, id })
+    }
+
+    /// Whether it still has its name.
+    fn is_there(&self) -> bool {
+        fs::symlink_metadata(&self.name).is_ok_and(|meta| id(&meta) == self.id)
+    }
+}
+
+impl Drop for OwnFile {
+    fn drop(&mut self) {
+        if self.is_there()
+            && let Err(error) = fs::remove_file(&self.name)
+        {
+            tracing::debug!(%error, "a file of the socket stays");
+        }
+    }
+}
+
+fn id(meta: &Metadata) -> FileId {
+    (meta.dev(), meta.ino())
+}
+
+impl SocketName {
+    /// Whether clients still find the socket at its path, and other pools its lock.
+    pub(super) fn is_there(&self) -> bool {
+        let is_same =
+            |meta: Metadata| self.folder.file.metadata().is_ok_and(|own| id(&own) == id(&meta));
+        fs::symlink_metadata(&self.folder.path).is_ok_and(is_same)
+            && self.socket.is_there()
+            && self.lock.is_there()
+    }
+
+    /// What must be watched to learn that it is no longer there.
+    pub(super) fn files(&self) -> [&Path; 3] {
+        [&self.folder.path, &self.socket.name, &self.lock.name]
+    }
+}
+
+/// Makes the default folder for sockets, if it is missing. A folder that the user named is not made: its name may
+/// be misspelt.
+pub(super) fn ensure_runtime_folder(folder: &Path) -> io::Result<()> {
+    if folder == socket::default_folder().0 && !folder.exists() {
+        DirBuilder::new().mode(0o700).create(folder)?;
+    }
+    Ok(())
+}
+
+/// Whether a socket can have that name.
+fn check_name(path: &Path) -> Result<(), ListenError> {
+    if path.as_os_str().len() > 107 {
+        return Err(ListenError::TooLong(path.to_owned()));
+    }
+    // Checked first, because `folder/` has a last component too.
+    if path.is_dir() {
+        return Err(ListenError::Folder(path.to_owned()));
+    }
+    match fs::symlink_metadata(path) {
+        Ok(meta) if !meta.file_type().is_socket() => Err(ListenError::NotSocket(path.to_owned())),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// The folder that a file is in.
+pub(crate) fn folder_of(file: &Path) -> &Path {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or_else(|| Path::new("."))
+}
+
+/// The name of a socket in its folder, and that of its lock file. The supervisor that serves the socket holds
+/// the lock.
+fn names_of(socket: &Path) -> (&Path, PathBuf) {
+    let name = socket.file_name().map_or(socket, Path::new);
+    let mut lock = name.as_os_str().to_owned();
+    lock.push(".lock");
+    (name, PathBuf::from(lock))
+}
+
+/// Opens a lock file that follows no link and waits for nothing, as opening a FIFO would.
+fn open_lock(name: &Path, create: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(create).truncate(false).mode(0o600);
+    options.custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits()).open(name)
+}
+
+/// Makes sure that no other pool serves `socket` as long as the lock is held.
+fn lock(folder: &Folder, socket: &Path) -> Result<(OwnFile, Flock<File>), ListenError> {
+    let (_, name) = names_of(socket);
+    let (shown, name) = (folder.path.join(&name), folder.entry(&name));
+    loop {
+        let file = open_lock(&name, true).map_err(|source| {
+            match source.raw_os_error().map(Errno::from_raw) {
+                // A link, a folder or a FIFO.
+                Some(Errno::EISDIR | Errno::ELOOP | Errno::ENXIO) => {
+                    ListenError::NotLock(shown.clone())
+                }
+                Some(_) | None => failed(&shown, "the lock file cannot be opened")(source),
+            }
+        })?;
+        let file = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
+            if errno == Errno::EWOULDBLOCK {
+                ListenError::Taken(socket.to_owned())
+            } else {
+                failed(&shown, "the lock file cannot be locked")(errno)
+            }
+        })?;
+        let meta = file.metadata().map_err(failed(&shown, "the lock file cannot be looked at"))?;
+        // A lock file is empty. With `--socket Cargo` this is a user's Cargo.lock: it must stay.
+        if !meta.is_file() || meta.len() > 0 || meta.uid() != geteuid().as_raw() {
+            return Err(ListenError::NotLock(shown));
+        }
+        let own = OwnFile { name: name.clone(), id: id(&meta) };
+        if own.is_there() {
+            return Ok((own, file));
+        }
+        // The previous supervisor removed this file after we opened it and before we locked it.
+    }
+}
+
+/// Whether a directory of that owner and mode is private enough for a socket of mine.
+fn check_private(path: &Path, owner: u32, mode: u32, me: u32) -> Result<(), ListenError> {
+    const ROOT: u32 = 0;
+    let path = path.to_owned();
+    let is_sticky = mode & 0o1000 != 0;
+    match (owner == me, mode & 0o022 == 0) {
+        (true, true) => Ok(()),
+        // Its owner may put anything there.
+        (_, _) if is_sticky && (owner == me || owner == ROOT) => Ok(()),
+        (true, false) => Err(ListenError::Directory(path)),
+        (false, _) => Err(ListenError::Foreign { path, owner, me }),
+    }
+}
+
+/// Whether [`claim`] would succeed, as far as that can be seen without making a file.
+pub(super) fn look(path: &Path) -> Result<(), ListenError> {
+    check_name(path)?;
+    let directory = folder_of(path);
+    if directory == socket::default_folder().0 && !directory.exists() {
+        let may = access(folder_of(directory), AccessFlags::W_OK | AccessFlags::X_OK);
+        return may.map_err(failed(directory, "the directory cannot be made"));
+    }
+    let folder = Folder::open(directory)?;
+    if let Ok(file) = open_lock(&folder.entry(&names_of(path).1), false)
+        && let Err((_, Errno::EWOULDBLOCK)) = Flock::lock(file, FlockArg::LockExclusiveNonblock)
+    {
+        return Err(ListenError::Taken(path.to_owned()));
+    }
+    access(directory, AccessFlags::W_OK | AccessFlags::X_OK)
+        .map_err(failed(path, "the socket cannot be opened"))
+}
+
+/// Opens the socket, unless another supervisor has it. Connections wait until they are accepted.
+pub(super) fn claim(path: &Path) -> Result<Claim, ListenError> {
+    check_name(path)?;
+    let folder = Folder::open(folder_of(path))?;
+    let (lock, locked) = lock(&folder, path)?;
+    let name = folder.entry(names_of(path).0);
+    // We hold the lock, so a socket that is there was left by a supervisor that was killed.
+    match fs::symlink_metadata(&name) {
+        Ok(meta) if meta.file_type().is_socket() => {
+            fs::remove_file(&name).map_err(failed(path, "the old socket cannot be removed"))?;
+        }
+        Ok(_) => return Err(ListenError::NotSocket(path.to_owned())),
+        Err(_) => {}
+    }
+    let listener =
+        UnixListener::bind(&name).map_err(failed(path, "the socket cannot be opened"))?;
+    let private = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(&name, private)
+        .map_err(failed(path, "the socket cannot be made private"))?;
+    let socket = OwnFile::new(name).map_err(failed(path, "the socket cannot be looked at"))?;
+    let name = SocketName { path: path.to_owned(), socket, lock, _locked: locked, folder };
+    Ok(Claim { listener, name })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+
+    fn lock_at(socket: &Path) -> PathBuf {
+        folder_of(socket).join(names_of(socket).1)
+    }
+
+    #[test]
+    fn a_folder_with_the_name_of_the_socket_is_never_to_be_removed_and_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        for path in [folder.path().to_owned(), folder.path().join("")] {
+            let said = claim(&path).unwrap_err().to_string();
+            assert!(said.contains("is a folder: name a file in it, such as --socket "), "{said}");
+            assert!(said.ends_with("/pool.sock") && !said.contains("remove"), "{said}");
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "no lock file either");
+    }
+
+    #[test]
+    fn a_directory_that_is_not_private_is_refused_with_the_command_that_mends_it() {
+        let check = |owner, mode: u32| {
+            let said = check_private(Path::new("/srv/pool"), owner, mode, 7);
+            said.map_err(|error| error.to_string())
+        };
+        let fine = [check(7, 0o700), check(7, 0o755), check(7, 0o1777), check(0, 0o1777)];
+        assert_eq!(fine, [Ok(()), Ok(()), Ok(()), Ok(())]);
+        let mode = check(7, 0o775).unwrap_err();
+        assert!(
+            mode.contains("only you may write to: mend it with `chmod 700 /srv/pool`"),
+            "{mode}"
+        );
+        for mode in [0o700, 0o755, 0o777, 0o1777] {
+            let owner = check(33, mode).unwrap_err();
+            assert!(owner.starts_with("/srv/pool belongs to the user 33 and not to you (7)"));
+            assert!(owner.contains("`chown 7 /srv/pool`") && !owner.contains("chmod"), "{owner}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_missing_or_none_is_named_and_nothing_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        for path in [file.join("deeper"), file.clone()] {
+            let said = Folder::open(&path).unwrap_err().to_string();
+            assert!(said.ends_with(" is not a directory: name a socket in one with --socket"));
+        }
+        let missing = folder.path().join("a/b");
+        let [claimed, seen] = [claim(&missing.join("s")).map(drop), look(&missing.join("s"))];
+        let type_this = format!("mkdir -p -m 700 {}", missing.display());
+        for said in [claimed, seen].map(|result| result.unwrap_err().to_string()) {
+            assert!(said.starts_with("there is no folder ") && said.contains(&type_this), "{said}");
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_claim_leaves_no_lock_and_ignores_files_of_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = || {
+            let entries = fs::read_dir(folder.path()).unwrap();
+            entries.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
+        };
+        let socket = folder.path().join("Cargo");
+        let claimed = claim(&socket).unwrap();
+        assert_eq!(names().len(), 2);
+        assert!(matches!(claim(&socket), Err(ListenError::Taken(_))));
+        drop(claimed);
+        assert_eq!(names(), [""; 0]);
+        // The files of a killed supervisor are taken over.
+        fs::write(lock_at(&socket), "").unwrap();
+        drop(claim(&socket).unwrap());
+        assert_eq!(names(), [""; 0]);
+        fs::write(lock_at(&socket), "[[package]]").unwrap();
+        let said = claim(&socket).unwrap_err().to_string();
+        assert!(said.contains("Cargo.lock is no lock of yours"), "{said}");
+        assert_eq!(fs::read_to_string(lock_at(&socket)).unwrap(), "[[package]]");
+    }
+
+    #[test]
+    fn a_folder_and_a_lock_that_are_planted_are_not_followed_or_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let [real, link] = ["real", "link"].map(|name| folder.path().join(name));
+        fs::create_dir(&real).unwrap();
+        symlink(&real, &link).unwrap();
+        for said in [claim(&link.join("s")).map(drop), look(&link.join("s"))] {
+            let said = said.unwrap_err().to_string();
+            assert!(said.contains("link is a symbolic link"), "{said}");
+        }
+        let (socket, victim) = (real.join("s"), folder.path().join("victim"));
+        symlink(&victim, lock_at(&socket)).unwrap();
+        look(&socket).unwrap();
+        let said = claim(&socket).unwrap_err().to_string();
+        assert!(said.contains("s.lock is no lock of yours") && !victim.exists(), "{said}");
+        fs::remove_file(lock_at(&socket)).unwrap();
+        mkfifo(&lock_at(&socket), Mode::S_IRUSR).unwrap();
+        look(&socket).unwrap();
+        assert!(matches!(claim(&socket), Err(ListenError::NotLock(_))));
+    }
+
+    #[test]
+    fn what_another_pool_has_put_in_its_place_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("s");
+        let first = claim(&socket).unwrap();
+        assert!(first.name.is_there());
+        fs::remove_file(lock_at(&socket)).unwrap();
+        let second = claim(&socket).unwrap();
+        assert!(!first.name.is_there() && second.name.is_there());
+        drop(first);
+        assert!(second.name.is_there(), "it keeps its socket and its lock");
+        fs::rename(&socket, folder.path().join("moved")).unwrap();
+        assert!(!second.name.is_there());
+        drop(second);
+        assert!(folder.path().join("moved").exists() && !lock_at(&socket).exists());
+    }
+}
