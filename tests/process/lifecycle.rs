@@ -1,7 +1,7 @@
 //! A supervisor's start, end and death, and what it leaves behind.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::{WorkerState, WorkerStatus};
 use gridpool_tests::oracle::samples::random_grids;
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -304,21 +305,28 @@ fn a_pool_whose_socket_is_removed_serves_a_new_one_and_keeps_its_connections() {
 }
 
 #[test]
-fn a_pool_whose_folder_is_gone_ends_with_its_reason_and_leaves_what_came_in_its_place() {
-    let folder = tempfile::tempdir().expect("a folder for temporary files");
-    let [here, gone] = ["here", "gone"].map(|name| folder.path().join(name));
-    fs::create_dir(&here).expect("a folder can be made");
+fn a_pool_whose_folder_is_moved_makes_it_again_and_ends_if_a_link_is_in_its_place() {
+    let pool = cpu(1).start();
+    let [here, link] = ["here", "link"].map(|name| pool.folder().join(name));
     let socket = here.join("pool.sock");
+    let is_served = || Client::connect(&socket).is_ok();
+    fs::create_dir(&here).expect("a folder can be made");
     let serve = gridpool(["serve", "--devices", "cpu:1", "--socket"]).arg(&socket).start();
-    eventually_so("the pool to answer", || Client::connect(&socket).is_ok());
-    fs::rename(&here, &gone).expect("it can be renamed");
+    eventually_so("the pool to answer", is_served);
+    fs::rename(&here, pool.folder().join("gone")).expect("it can be renamed");
+    eventually_so("the pool to answer in a new folder", is_served);
+    // A link to a folder in which another pool serves.
+    symlink(pool.folder(), &link).expect("a link can be made");
+    let exchange = RenameFlags::RENAME_EXCHANGE;
+    renameat2(AT_FDCWD, &here, AT_FDCWD, &link, exchange).expect("they can be exchanged");
     let ended = serve.finish();
-    ended.complains(
-        69,
-        &["the socket was removed, and the pool could not open it again: there is no"],
-    );
-    let left = ["pool.sock", "pool.sock.lock"].map(|name| gone.join(name).exists());
-    assert_eq!(left, [false; 2], "it clears up where it made them");
+    assert_eq!(ended.code, Some(69), "{}", ended.stderr);
+    let why = "gridpool: the socket was removed, and the pool could not open it again: ";
+    assert!(ended.stderr.contains(why), "{}", ended.stderr);
+    assert!(ended.stderr.contains("here is a symbolic link"), "{}", ended.stderr);
+    serves(&pool.client());
+    let names = ["pool.sock", "pool.sock.lock"].map(|name| link.join(name).exists());
+    assert_eq!(names, [false; 2], "it clears up where it made them");
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Accepts connections at the pool's socket, and serves a new one if its name is lost.
 
+use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -115,7 +117,14 @@ impl Door {
         let Some(lost) = held.take_if(|name| !name.is_there()) else { return Ok(false) };
         let path = lost.path.clone();
         drop(lost);
-        let Claim { listener, name } = claim::claim(&path)?;
+        let mut claimed = claim::claim(&path);
+        if let Err(ListenError::Missing(folder)) = &claimed {
+            // Its name was right once.
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+            made.map_err(failed(folder, "the directory cannot be made again"))?;
+            claimed = claim::claim(&path);
+        }
+        let Claim { listener, name } = claimed?;
         tracing::warn!(socket = %path.display(), "the socket was removed, and is served again");
         self.listener = listener;
         *held = Some(name);
