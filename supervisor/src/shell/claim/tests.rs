@@ -1,0 +1,119 @@
+//! Folders, locks and names that are planted, lost or taken by another pool.
+
+use std::os::unix::fs::symlink;
+
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+
+use super::*;
+
+fn lock_at(socket: &Path) -> PathBuf {
+    folder_of(socket).join(names_of(socket).1)
+}
+
+#[test]
+fn a_folder_with_the_name_of_the_socket_is_never_to_be_removed_and_stays_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    for path in [folder.path().to_owned(), folder.path().join("")] {
+        let said = claim(&path).unwrap_err().to_string();
+        assert!(said.contains("is a folder: name a file in it, such as --socket "), "{said}");
+        assert!(said.ends_with("/pool.sock") && !said.contains("remove"), "{said}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "no lock file either");
+}
+
+#[test]
+fn a_directory_that_is_not_private_is_refused_with_the_command_that_mends_it() {
+    let check = |owner, mode: u32| {
+        let said = check_private(Path::new("/srv/pool"), owner, mode, 7);
+        said.map_err(|error| error.to_string())
+    };
+    let fine = [check(7, 0o700), check(7, 0o755), check(7, 0o1777), check(0, 0o1777)];
+    assert_eq!(fine, [Ok(()), Ok(()), Ok(()), Ok(())]);
+    let mode = check(7, 0o775).unwrap_err();
+    assert!(mode.contains("only you may write to: mend it with `chmod 700 /srv/pool`"), "{mode}");
+    for mode in [0o700, 0o755, 0o777, 0o1777] {
+        let owner = check(33, mode).unwrap_err();
+        assert!(owner.starts_with("/srv/pool belongs to the user 33 and not to you (7)"));
+        assert!(owner.contains("`chown 7 /srv/pool`") && !owner.contains("chmod"), "{owner}");
+    }
+}
+
+#[test]
+fn a_folder_that_is_missing_or_none_is_named_and_nothing_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    for path in [file.join("deeper"), file.clone()] {
+        let said = Folder::open(&path).unwrap_err().to_string();
+        assert!(said.ends_with(" is not a directory: name a socket in one with --socket"));
+    }
+    let missing = folder.path().join("a/b");
+    let [claimed, seen] = [claim(&missing.join("s")).map(drop), look(&missing.join("s"))];
+    let type_this = format!("mkdir -p -m 700 {}", missing.display());
+    for said in [claimed, seen].map(|result| result.unwrap_err().to_string()) {
+        assert!(said.starts_with("there is no folder ") && said.contains(&type_this), "{said}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_claim_leaves_no_lock_and_ignores_files_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = || {
+        let entries = fs::read_dir(folder.path()).unwrap();
+        entries.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
+    };
+    let socket = folder.path().join("Cargo");
+    let claimed = claim(&socket).unwrap();
+    assert_eq!(names().len(), 2);
+    assert!(matches!(claim(&socket), Err(ListenError::Taken(_))));
+    drop(claimed);
+    assert_eq!(names(), [""; 0]);
+    // The files of a killed supervisor are taken over.
+    fs::write(lock_at(&socket), "").unwrap();
+    drop(claim(&socket).unwrap());
+    assert_eq!(names(), [""; 0]);
+    fs::write(lock_at(&socket), "[[package]]").unwrap();
+    let said = claim(&socket).unwrap_err().to_string();
+    assert!(said.contains("Cargo.lock is no lock of yours"), "{said}");
+    assert_eq!(fs::read_to_string(lock_at(&socket)).unwrap(), "[[package]]");
+}
+
+#[test]
+fn a_folder_and_a_lock_that_are_planted_are_not_followed_or_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let [real, link] = ["real", "link"].map(|name| folder.path().join(name));
+    fs::create_dir(&real).unwrap();
+    symlink(&real, &link).unwrap();
+    for said in [claim(&link.join("s")).map(drop), look(&link.join("s"))] {
+        let said = said.unwrap_err().to_string();
+        assert!(said.contains("link is a symbolic link"), "{said}");
+    }
+    let (socket, victim) = (real.join("s"), folder.path().join("victim"));
+    symlink(&victim, lock_at(&socket)).unwrap();
+    look(&socket).unwrap();
+    let said = claim(&socket).unwrap_err().to_string();
+    assert!(said.contains("s.lock is no lock of yours") && !victim.exists(), "{said}");
+    fs::remove_file(lock_at(&socket)).unwrap();
+    mkfifo(&lock_at(&socket), Mode::S_IRUSR).unwrap();
+    look(&socket).unwrap();
+    assert!(matches!(claim(&socket), Err(ListenError::NotLock(_))));
+}
+
+#[test]
+fn what_another_pool_has_put_in_its_place_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("s");
+    let first = claim(&socket).unwrap();
+    assert!(first.name.is_there());
+    fs::remove_file(lock_at(&socket)).unwrap();
+    let second = claim(&socket).unwrap();
+    assert!(!first.name.is_there() && second.name.is_there());
+    drop(first);
+    assert!(second.name.is_there(), "it keeps its socket and its lock");
+    fs::rename(&socket, folder.path().join("moved")).unwrap();
+    assert!(!second.name.is_there());
+    drop(second);
+    assert!(folder.path().join("moved").exists() && !lock_at(&socket).exists());
+}
