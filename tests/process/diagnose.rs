@@ -127,6 +127,11 @@ fn missing_devices_fail_and_their_checks_are_skipped() {
 fn too_few_open_files_are_named_with_both_numbers() {
     let call = gridpool_under(&["prlimit", "--nofile=64:64"], ["diagnose", "--devices", "cpu:2"]);
     Diagnosis::of(call).fails("open files", &["the limit is 64; a pool of 2 devices needs"]);
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let serve = ["serve", "--devices", "cpu:2", "--socket"];
+    let serve = gridpool_under(&["prlimit", "--nofile=64:64"], serve);
+    let finished = serve.arg(folder.path().join("pool.sock")).run();
+    finished.complains(69, &["may open 64 files, and a pool of these devices needs ", "ulimit -n"]);
 }
 
 #[test]

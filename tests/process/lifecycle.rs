@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::command::gridpool;
 use crate::jobs::{
-    PROGRAM, answer, as_json, as_npy, data, heavy_work, large_job, serves, small_job, submit,
+    PROGRAM, answer, as_json, as_npy, data, heavy_work, job, large_job, serves, small_job, submit,
 };
 use crate::pool::{Setup, cpu, named};
 use crate::processes::{all_gone, children, go_on, maps, signal, stop, ticks};
@@ -123,7 +123,7 @@ fn a_signal_drains_accepted_jobs_and_new_ones_are_refused() {
 }
 
 #[test]
-fn a_second_signal_stops_at_once() {
+fn a_second_signal_a_second_later_stops_at_once() {
     let pool = cpu(1).start();
     let held = pool.stop("cpu0");
     let client = pool.client();
@@ -131,6 +131,8 @@ fn a_second_signal_stops_at_once() {
     pool.until_busy("cpu0");
     pool.signal(Signal::SIGTERM);
     pool.until_status("the pool to drain", |status| status.supervisor.draining);
+    let later = clock::now() + Duration::from_secs(1);
+    eventually_so("a second to pass", || clock::now() >= later);
     pool.signal(Signal::SIGTERM);
     for job in jobs {
         let answer = answer(job);
@@ -311,7 +313,7 @@ fn a_pool_whose_folder_is_moved_makes_it_again_and_ends_if_a_link_is_in_its_plac
     let socket = here.join("pool.sock");
     let is_served = || Client::connect(&socket).is_ok();
     fs::create_dir(&here).expect("a folder can be made");
-    let serve = gridpool(["serve", "--devices", "cpu:1", "--socket"]).arg(&socket).start();
+    let serve = gridpool(["serve", "--devices", "cpu:2", "--socket"]).arg(&socket).start();
     eventually_so("the pool to answer", is_served);
     fs::rename(&here, pool.folder().join("gone")).expect("it can be renamed");
     eventually_so("the pool to answer in a new folder", is_served);
@@ -327,6 +329,20 @@ fn a_pool_whose_folder_is_moved_makes_it_again_and_ends_if_a_link_is_in_its_plac
     serves(&pool.client());
     let names = ["pool.sock", "pool.sock.lock"].map(|name| link.join(name).exists());
     assert_eq!(names, [false; 2], "it clears up where it made them");
+}
+
+#[test]
+fn neither_the_loss_of_a_terminal_nor_a_signal_sent_twice_stops_a_pool() {
+    let pool = cpu(1).start();
+    pool.signal(Signal::SIGHUP);
+    serves(&pool.client());
+    let (text, grids) = heavy_work();
+    let job = submit(&pool.client(), job(&text, &grids));
+    pool.until_busy("cpu0");
+    pool.signal(Signal::SIGTERM);
+    pool.signal(Signal::SIGINT);
+    assert_eq!(answer(job).verdict(), Verdict::Ok, "a stop would have cancelled it");
+    pool.ends_well();
 }
 
 #[test]

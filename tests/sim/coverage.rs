@@ -130,6 +130,7 @@ pub(crate) const WANTED: &[&str] = &[
     "driver: a new fault",
     "driver: a new fault of a process that is gone",
     "end: asked again",
+    "end: asked twice in a second",
     "fairness: another client waited",
     "fault: halts a device that was out of service",
     "fault: means nothing",

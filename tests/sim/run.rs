@@ -285,7 +285,7 @@ impl Run {
         let is_end = self.rng.chance(500);
         self.tell(if is_end { Event::EndRequested } else { Event::DrainRequested })?;
         if self.rng.chance(STOPS_AT_ONCE) {
-            let soon = self.now.after(self.rng.millis(0, 20));
+            let soon = self.now.after(self.rng.millis(0, if is_end { 2_000 } else { 20 }));
             self.until(soon)?;
             self.tell(if is_end { Event::EndRequested } else { Event::StopRequested })?;
         }

@@ -11,7 +11,9 @@
 //! outstanding than the channel holds. `accept` has no timeout, but only a worker calls it, and a worker dies
 //! with its supervisor.
 
+use std::fs;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -93,9 +95,11 @@ impl Sender {
     /// # Errors
     /// [`ChannelError`] if there is no such listener.
     pub fn connect(name: &str) -> Result<Self, ChannelError> {
-        if name.contains('\0') {
-            // ipc-channel would panic.
-            return Err(ChannelError::Io(io::ErrorKind::InvalidInput.into()));
+        // ipc-channel panics at a NUL, and leaks a descriptor when nothing is there.
+        let is_socket =
+            fs::symlink_metadata(name).map_err(ChannelError::Io)?.file_type().is_socket();
+        if !is_socket {
+            return Err(ChannelError::Io(io::ErrorKind::NotFound.into()));
         }
         let bootstrap = IpcSender::connect(name.to_owned()).map_err(ChannelError::Io)?;
         let (sender, receiver) = ipc::channel::<Packet>().map_err(ChannelError::Io)?;

@@ -248,7 +248,7 @@ pub enum Event {
     },
     /// Finish the accepted jobs, then stop.
     DrainRequested,
-    /// Finish the accepted jobs, then stop; the second time, stop now.
+    /// Finish the accepted jobs, then stop; the second time, stop now, if that is a second or more later.
     EndRequested,
     /// A helper process sent something, is wanted, or is gone.
     Helper(Helper, HelperEvent),

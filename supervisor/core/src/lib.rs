@@ -135,8 +135,7 @@ impl Core {
             Event::ContentHashed { job, content } => self.pool.on_hashed(now, job, content),
             Event::DeviceFault { device, fault } => self.pool.on_device_fault(now, device, fault),
             Event::DrainRequested => self.pool.drain(now),
-            Event::EndRequested if self.pool.is_draining() => self.pool.stop(now),
-            Event::EndRequested => self.pool.drain(now),
+            Event::EndRequested => self.pool.end(now),
             Event::Helper(helper, event) => {
                 self.helpers.handle(now, helper, event, |action| self.pool.act(action));
             }

@@ -64,8 +64,8 @@ use verdicts::Verdicts;
 pub(crate) struct Pool {
     config: PoolConfig,
     policy: PolicyTable,
-    /// Set by a drain: when the pool cuts off the jobs that are left. From the drain on it accepts no jobs.
-    drain_until: Option<Timestamp>,
+    /// Since when the pool drains. From then on it accepts no jobs.
+    draining_since: Option<Timestamp>,
     roles: Roles,
     devices: Devices,
     slots: Slots,
@@ -95,7 +95,7 @@ impl Pool {
         let roles = Roles::new(Role::ALL.into_iter().map(|role| (role, config.of(role))));
         Self {
             policy,
-            drain_until: None,
+            draining_since: None,
             devices: Devices::new(devices, roles.names()),
             slots: Slots::new(roles.names(), devices, config.standbys),
             roles,
@@ -237,7 +237,7 @@ impl Pool {
 
     /// Whether the pool has stopped accepting, for good.
     pub(crate) fn is_draining(&self) -> bool {
-        self.drain_until.is_some() || self.roles.iter().any(|(_, role)| role.is_leaving())
+        self.draining_since.is_some() || self.roles.iter().any(|(_, role)| role.is_leaving())
     }
 
     /// Whether a role rests: it has no work, and keeps no workers.

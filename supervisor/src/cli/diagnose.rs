@@ -14,7 +14,7 @@ mod faults;
 mod host;
 mod isolation;
 mod leftovers;
-mod limits;
+pub(super) mod limits;
 mod report;
 mod stages;
 

@@ -7,6 +7,7 @@ use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::message::Refusal;
 
 use super::advice::Advised;
+use super::diagnose::limits::OPEN_FILES_REMEDY;
 use super::input::InputError;
 use super::onnx::ModelFileError;
 use super::output::OutputError;
@@ -48,6 +49,11 @@ pub(super) enum CommandError {
     Misconfigured(Vec<String>),
     #[error("the socket was removed, and the pool could not open it again: {0}")]
     Displaced(String),
+    #[error(
+        "this process may open {limit} files, and a pool of these devices needs {needed}: {}",
+        OPEN_FILES_REMEDY
+    )]
+    OpenFiles { limit: usize, needed: usize },
     #[error("{0}; `gridpool chaos --random` injects the fault with another job")]
     Denylisted(Refusal),
     #[error("{0}")]
@@ -89,7 +95,8 @@ impl CommandError {
                 DevicesError::NoGpu(_) | DevicesError::NoSuchGpu { .. } | DevicesError::Probe(_),
             )
             | Self::Displaced(_)
-            | Self::Listen(_) => exit::UNAVAILABLE,
+            | Self::Listen(_)
+            | Self::OpenFiles { .. } => exit::UNAVAILABLE,
             Self::Devices(DevicesError::NoWorkerBinary(_)) | Self::Misconfigured(_) => exit::WORKER,
             Self::Devices(DevicesError::Twice { .. })
             | Self::Filter(_)

@@ -67,7 +67,7 @@ use crate::config::{Overrides, Settings};
 use crate::devices;
 use crate::gateway;
 use crate::logging;
-use crate::shell::{Ended, Front, Notifier, Shell};
+use crate::shell::{self, Ended, Front, Notifier, Shell};
 use arguments::{Arguments, Command, ProgramFlags};
 use error::{CommandError, system};
 use flags::{ChaosFlag, ModelsFlags, PoolFlags, ServeFlags};
@@ -84,7 +84,7 @@ const COLUMNS_DEFAULT: usize = 100;
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    crate::shell::survive_file_size_limit();
+    shell::survive_file_size_limit();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) if error.kind() == ErrorKind::DisplayVersion => {
@@ -242,7 +242,7 @@ fn serve(flags: &ServeFlags) -> Result<u8, CommandError> {
     // SAFETY: this is the main thread, and it has started no other.
     let notifier = unsafe { Notifier::take_from_environment() };
     // Before the first thread, so that all inherit the mask: the signals are for `obey_signals`.
-    let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
+    let signals = SigSet::from_iter([Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM]);
     signals.thread_block().map_err(|errno| system("blocking signals")(errno.into()))?;
     let settings = flags.settings()?;
     let claim = Shell::claim(&settings.socket)?;
@@ -369,7 +369,13 @@ fn write_results(
 fn start_pool(settings: &Settings) -> Result<Shell, CommandError> {
     let program = devices::worker_binary(settings.worker_bin.as_deref())?;
     let pool_devices = devices::resolve(&settings.devices, &program)?;
-    crate::shell::raise_descriptor_limit();
+    shell::raise_descriptor_limit();
+    let limits = settings.limits.clone();
+    let needed = Shell::descriptors_min(pool_devices.len(), limits.standbys);
+    let limit = shell::descriptor_limit();
+    if limit < needed {
+        return Err(CommandError::OpenFiles { limit, needed });
+    }
     for rule in settings.policy.unlisted() {
         let (fault, response, says) = (&rule.fault, rule.response, &rule.meaning);
         tracing::warn!(fault, %response, says, "[policy] names a fault that is in no table");
@@ -378,7 +384,6 @@ fn start_pool(settings: &Settings) -> Result<Shell, CommandError> {
     let cpu_devices = pool_devices.iter().filter(|device| device.uuid.is_empty()).count();
     let threads = (cores / cpu_devices.max(1)).max(1);
     let command = private::worker_command(settings, program, threads);
-    let limits = settings.limits.clone();
     let shell = Shell::start(limits, command, pool_devices, settings.socket.clone())
         .map_err(system("the pool's threads"))?;
     if settings.allow_chaos {
@@ -403,8 +408,10 @@ fn obey_signals(shell: &Shell, signals: SigSet) -> io::Result<()> {
     thread::Builder::new().name("signals".into()).spawn(move || {
         loop {
             match signals.wait() {
+                // Its terminal is gone, which ends no pool.
+                Ok(Signal::SIGHUP) => tracing::info!("SIGHUP: the pool goes on as it is"),
                 Ok(signal) => {
-                    tracing::info!(%signal, "draining; a second signal stops at once");
+                    tracing::info!(%signal, "draining; a second signal, a second later, stops at once");
                     shell.drain();
                 }
                 Err(errno) => tracing::error!(%errno, "waiting for signals"),

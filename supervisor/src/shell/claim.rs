@@ -6,7 +6,7 @@ use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use gridpool_ipc::socket;
@@ -79,6 +79,9 @@ pub enum ListenError {
     /// The path is longer than a socket's may be.
     #[error("{} is too long for a socket path (at most 107 bytes): name a shorter one with --socket", .0.display())]
     TooLong(PathBuf),
+    /// Another program serves the socket, or it belongs to another user.
+    #[error("{} is the socket of another program: name another path with --socket", .0.display())]
+    Served(PathBuf),
     /// The path of the socket is another kind of file.
     #[error("{} exists and is not a socket: name another path with --socket, or move it away", .0.display())]
     NotSocket(PathBuf),
@@ -129,8 +132,9 @@ type FileId = (u64, u64);
 /// A socket that this pool owns.
 #[derive(Debug)]
 pub struct Claim {
-    pub(super) listener: UnixListener,
+    // First: its inode has its number as long as the socket is open.
     pub(super) name: SocketName,
+    pub(super) listener: UnixListener,
 }
 
 /// The socket's name. No other pool takes it as long as this is held; it is given back when this is dropped.
@@ -222,10 +226,26 @@ impl SocketName {
 /// Makes the default folder for sockets, if it is missing. A folder that the user named is not made: its name may
 /// be misspelt.
 pub(super) fn ensure_runtime_folder(folder: &Path) -> io::Result<()> {
-    if folder == socket::default_folder().0 && !folder.exists() {
-        DirBuilder::new().mode(0o700).create(folder)?;
+    if folder == socket::default_folder().0 { make(folder) } else { Ok(()) }
+}
+
+/// Makes a folder that may be there already. Not those above it: another user may have planted them.
+fn make(folder: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
     }
-    Ok(())
+}
+
+/// Makes a folder again that is gone, and checks it.
+pub(super) fn make_again(folder: &Path) -> io::Result<()> {
+    make(folder)?;
+    check_folder(folder)
+}
+
+/// Checks that no other user can exchange what this process makes in a folder.
+pub(super) fn check_folder(folder: &Path) -> io::Result<()> {
+    Folder::open(folder).map(drop).map_err(io::Error::other)
 }
 
 /// Whether a socket can have that name.
@@ -266,7 +286,7 @@ fn open_lock(name: &Path, create: bool) -> io::Result<File> {
 }
 
 /// Makes sure that no other pool serves `socket` as long as the lock is held.
-fn lock(folder: &Folder, socket: &Path) -> Result<(OwnFile, Flock<File>), ListenError> {
+fn lock(folder: &Folder, socket: &Path) -> Result<(Flock<File>, OwnFile), ListenError> {
     let (_, name) = names_of(socket);
     let (shown, name) = (folder.path.join(&name), folder.entry(&name));
     loop {
@@ -293,7 +313,7 @@ fn lock(folder: &Folder, socket: &Path) -> Result<(OwnFile, Flock<File>), Listen
         }
         let own = OwnFile { name: name.clone(), id: id(&meta) };
         if own.is_there() {
-            return Ok((own, file));
+            return Ok((file, own));
         }
         // The previous supervisor removed this file after we opened it and before we locked it.
     }
@@ -331,15 +351,37 @@ pub(super) fn look(path: &Path) -> Result<(), ListenError> {
         .map_err(failed(path, "the socket cannot be opened"))
 }
 
+/// The same for a name that was lost. Its folder is made again; what removes the folder may be at it still.
+pub(super) fn claim_again(path: &Path) -> Result<Claim, ListenError> {
+    const TRIES_MAX: u32 = 10;
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match claim(path) {
+            Err(ListenError::Missing(folder)) if tries <= TRIES_MAX => {
+                make(&folder).map_err(failed(&folder, "the directory cannot be made again"))?;
+            }
+            Err(ListenError::Io { source, .. })
+                if source.kind() == io::ErrorKind::NotFound && tries <= TRIES_MAX => {}
+            claimed => return claimed,
+        }
+    }
+}
+
 /// Opens the socket, unless another supervisor has it. Connections wait until they are accepted.
 pub(super) fn claim(path: &Path) -> Result<Claim, ListenError> {
     check_name(path)?;
     let folder = Folder::open(folder_of(path))?;
-    let (lock, locked) = lock(&folder, path)?;
+    // In this order: the file is removed while it is still locked.
+    let (locked, lock) = lock(&folder, path)?;
     let name = folder.entry(names_of(path).0);
-    // We hold the lock, so a socket that is there was left by a supervisor that was killed.
+    // We hold the lock, so a socket of ours that nothing serves was left by a supervisor that was killed.
     match fs::symlink_metadata(&name) {
         Ok(meta) if meta.file_type().is_socket() => {
+            let is_served = || UnixStream::connect(&name).is_ok();
+            if meta.uid() != geteuid().as_raw() || is_served() {
+                return Err(ListenError::Served(path.to_owned()));
+            }
             fs::remove_file(&name).map_err(failed(path, "the old socket cannot be removed"))?;
         }
         Ok(_) => return Err(ListenError::NotSocket(path.to_owned())),

@@ -133,7 +133,9 @@ impl Link {
 
     /// The worker has unmapped the arenas of the last `Forget`.
     pub(super) fn forgot(&mut self) -> Result<(), LinkError> {
-        self.forget_outstanding = false;
+        if !std::mem::take(&mut self.forget_outstanding) {
+            return Err(LinkError::stuck("it has forgotten what it was not asked to forget"));
+        }
         self.send_forget()
     }
 

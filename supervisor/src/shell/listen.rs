@@ -1,9 +1,7 @@
 //! Accepts connections at the pool's socket, and serves a new one if its name is lost.
 
-use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,11 +20,15 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use super::Shared;
 use super::claim::{self, Claim, ListenError, SocketName, failed};
 use super::clients::{self, DESCRIPTORS_PER_CLIENT};
+use super::process::lock_folders;
 
 /// Connections open at a time: each takes a thread and descriptors.
 const CLIENTS_MAX: usize = 256;
 /// How long to wait before accepting again when descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How often the socket's name is looked at, besides when it is changed: a folder above it may be moved.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Holds the socket's name; gives it back when dropped.
 #[derive(Debug)]
@@ -60,6 +62,7 @@ struct Door {
 
 impl Door {
     fn serve(mut self) {
+        let mut is_warned = false;
         loop {
             let watch = self.watch();
             match self.reopen() {
@@ -67,21 +70,29 @@ impl Door {
                 Ok(true) => continue,
                 Err(error) => return self.shared.displaced(&error),
             }
-            if let Err(errno) = &watch {
-                tracing::warn!(%errno, "if its socket is removed, the pool will not notice");
+            if let Err(errno) = &watch
+                && !std::mem::replace(&mut is_warned, true)
+            {
+                let every = LOOK_EVERY.as_secs();
+                tracing::warn!(%errno, "the removal of the socket is noticed only every {every} s");
             }
             self.accept_until(watch.as_ref().ok());
         }
     }
 
-    /// Accepts connections until something happens to the socket's name.
+    /// Accepts connections until something happens to the socket's name, or it is time to look.
     fn accept_until(&self, watch: Option<&Inotify>) {
         loop {
             let mut fds = vec![PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
             fds.extend(watch.map(|watch| PollFd::new(watch.as_fd(), PollFlags::POLLIN)));
-            if let Err(errno) = poll(&mut fds, PollTimeout::NONE) {
-                tracing::debug!(%errno, "waiting for connections");
-                continue;
+            let timeout = PollTimeout::try_from(LOOK_EVERY).unwrap_or(PollTimeout::MAX);
+            match poll(&mut fds, timeout) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(errno) => {
+                    tracing::debug!(%errno, "waiting for connections");
+                    continue;
+                }
             }
             let is_ready = |at: usize| fds.get(at).is_some_and(|fd| fd.any() == Some(true));
             if is_ready(1) {
@@ -111,23 +122,26 @@ impl Door {
     }
 
     /// Opens the socket again if its name is lost; whether it was. The error: another pool has taken the
-    /// name, or its folder is gone.
+    /// name, or a socket cannot be made there.
     fn reopen(&mut self) -> Result<bool, ListenError> {
+        // A process that clears its folder away at its end must not find it made again.
+        let _folders = lock_folders();
         let mut held = self.held.lock();
         let Some(lost) = held.take_if(|name| !name.is_there()) else { return Ok(false) };
         let path = lost.path.clone();
         drop(lost);
-        let mut claimed = claim::claim(&path);
-        if let Err(ListenError::Missing(folder)) = &claimed {
-            // Its name was right once.
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-            made.map_err(failed(folder, "the directory cannot be made again"))?;
-            claimed = claim::claim(&path);
-        }
-        let Claim { listener, name } = claimed?;
+        let Claim { listener, name } = claim::claim_again(&path)?;
         tracing::warn!(socket = %path.display(), "the socket was removed, and is served again");
-        self.listener = listener;
         *held = Some(name);
+        drop(held);
+        let before = std::mem::replace(&mut self.listener, listener);
+        // Whoever has connected already.
+        let waiting = before.set_nonblocking(true).map(|()| before.incoming());
+        for socket in waiting.into_iter().flatten().map_while(Result::ok) {
+            if let Err(error) = self.admit(socket) {
+                tracing::warn!(%error, "a connection could not be accepted");
+            }
+        }
         Ok(true)
     }
 
@@ -135,7 +149,7 @@ impl Door {
         let shared = &self.shared;
         let (them, me) = (Account::of_peer(&socket)?, Account::mine());
         if them != me {
-            tracing::warn!(%them, "another user's connection refused");
+            tracing::warn!("a connection of {them} refused");
             let reason = format!("it belongs to {me} and takes no connection of {them}");
             return turn_away(&socket, reason);
         }

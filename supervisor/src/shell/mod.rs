@@ -74,11 +74,15 @@ pub use claim::{Claim, ListenError};
 pub use gateway::{Front, HttpError};
 pub use listen::SocketLock;
 pub use notify::Notifier;
-pub use process::{lock_folders, raise_descriptor_limit, survive_file_size_limit};
+pub use process::{
+    descriptor_limit, lock_folders, raise_descriptor_limit, survive_file_size_limit,
+};
 pub use spawn::WorkerCommand;
 
 /// Descriptors reserved for files, logs and accepting connections.
 const DESCRIPTORS_RESERVED: usize = 48;
+/// Least descriptors for clients.
+const CLIENT_DESCRIPTORS_MIN: usize = 64;
 /// Descriptors reserved for the workers of one slot: the old worker and the next one.
 const DESCRIPTORS_PER_SLOT: usize = 32;
 
@@ -189,7 +193,7 @@ impl Shell {
             outbox_bytes_high: Arc::default(),
             allows_chaos: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
-            descriptors_max: process::descriptor_limit()
+            descriptors_max: descriptor_limit()
                 .saturating_sub(Self::descriptors_needed(ids.len(), standbys)),
         });
         let for_monitor = Arc::clone(&shared);
@@ -214,9 +218,14 @@ impl Shell {
     }
 
     /// Descriptors that a pool over this many devices keeps for itself and its workers.
-    #[must_use]
-    pub fn descriptors_needed(devices: usize, standbys: u32) -> usize {
+    fn descriptors_needed(devices: usize, standbys: u32) -> usize {
         DESCRIPTORS_RESERVED + DESCRIPTORS_PER_SLOT * slots(devices, standbys)
+    }
+
+    /// Descriptors without which a pool over this many devices does not start: it would have none for clients.
+    #[must_use]
+    pub fn descriptors_min(devices: usize, standbys: u32) -> usize {
+        Self::descriptors_needed(devices, standbys) + CLIENT_DESCRIPTORS_MIN
     }
 
     /// Serves a connection that was not made through the pool's socket.
@@ -288,11 +297,8 @@ impl Shell {
     pub fn wait(&self) -> Ended {
         let mut core = self.shared.lock();
         let ended = loop {
-            if let (true, Some(why)) = (core.left, core.displaced.take()) {
-                break Ended::Displaced(why);
-            }
             if core.left {
-                break Ended::Left;
+                break core.displaced.take().map_or(Ended::Left, Ended::Displaced);
             }
             if let Some(faults) = &core.misconfigured {
                 break Ended::Misconfigured(faults.clone());

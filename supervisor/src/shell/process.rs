@@ -12,7 +12,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::geteuid;
 
-use super::claim::ensure_runtime_folder;
+use super::claim::{check_folder, ensure_runtime_folder, make_again};
 
 /// The folder of a supervisor's bootstrap sockets: this, then its process id.
 const BOOT_PREFIX: &str = ".gridpool-boot-";
@@ -20,7 +20,7 @@ const BOOT_PREFIX: &str = ".gridpool-boot-";
 /// Locked while a folder for sockets is looked for, made or filled.
 static FOLDERS: Mutex<()> = Mutex::new(());
 
-/// While this is held, no thread of this process makes a folder for sockets, or a socket of a worker. A
+/// While this is held, no thread of this process makes a folder for sockets, or the pool's socket again. A
 /// process that is about to end holds it to its end, and clears its folder away.
 pub fn lock_folders() -> MutexGuard<'static, ()> {
     FOLDERS.lock()
@@ -47,7 +47,8 @@ pub fn survive_file_size_limit() {
 }
 
 /// Descriptors that this process may have open.
-pub(super) fn descriptor_limit() -> usize {
+#[must_use]
+pub fn descriptor_limit() -> usize {
     let soft = getrlimit(Resource::RLIMIT_NOFILE).map_or(1_024, |(soft, _)| soft);
     usize::try_from(soft).unwrap_or(usize::MAX)
 }
@@ -81,6 +82,7 @@ pub(super) fn keep_bootstrap_files_in(parent: Option<&Path>) -> Option<BootFolde
 
 impl BootFolder {
     fn make(path: PathBuf) -> io::Result<Self> {
+        path.parent().map_or(Ok(()), check_folder)?;
         // Not recursive: only this folder is ours.
         fs::DirBuilder::new().mode(0o700).create(&path)?;
         let lock = lock(&path)?;
@@ -96,9 +98,7 @@ impl BootFolder {
         match fs::symlink_metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 tracing::warn!(path = %self.path.display(), "the folder was gone: it is made again");
-                if let Some(parent) = self.path.parent() {
-                    fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
-                }
+                self.path.parent().map_or(Ok(()), make_again)?;
                 *self = Self::make(self.path.clone())?;
                 Ok(())
             }

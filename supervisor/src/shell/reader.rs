@@ -9,6 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Child;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use gridpool_ipc::channel::{ChannelError, ReplyReader, Sender};
 use gridpool_protocol::chain::Chain;
@@ -50,7 +51,7 @@ impl Reader {
         let mut last_words = LastWords::default();
         let mut replies = ReplyReader::new(lifeline);
         replies.set_spin(shared.spin);
-        let heard = listen(worker, &mut replies, shared, &mut last_words);
+        let heard = listen(worker, &pidfd, &mut replies, shared, &mut last_words);
         let rejection = heard.err();
         if let Some(Rejection { why, .. }) = &rejection {
             last_words = LastWords { message: Some(why.clone()), ..LastWords::default() };
@@ -138,6 +139,7 @@ impl From<String> for Rejection {
 /// Turns the worker's messages into events until its lifeline closes.
 fn listen(
     worker: WorkerId,
+    pidfd: &PidFd,
     replies: &mut ReplyReader,
     shared: &Shared,
     last_words: &mut LastWords,
@@ -153,6 +155,9 @@ fn listen(
             return Err("it did not say who it is first".to_owned().into());
         }
         match message {
+            FromWorker::Hello { .. } if introduced => {
+                return Err("it said twice who it is".to_owned().into());
+            }
             FromWorker::Hello { version, build, worker: name, listens_at } => {
                 if version != PROTOCOL_VERSION || build != env!("CARGO_PKG_VERSION") {
                     let why = format!(
@@ -166,8 +171,12 @@ fn listen(
                 if name != worker.name() {
                     return Err(format!("it calls itself {name}").into());
                 }
-                let channel = Sender::connect(&listens_at);
-                let channel = channel.map_err(|error| Chain(&error).to_string())?;
+                let channel = match Sender::connect(&listens_at) {
+                    Ok(channel) => channel,
+                    // It was killed since: its exit says more.
+                    Err(_) if pidfd.wait(Some(Duration::ZERO)).unwrap_or(false) => return Ok(()),
+                    Err(error) => return Err(Chain(&error).to_string().into()),
+                };
                 if let Some(link) = shared.lock().workers.get_mut(&worker) {
                     link.open(channel);
                 }

@@ -1,6 +1,8 @@
 //! How the pool ends: it drains or is stopped, its roles leave one by one, and it counts the verdicts of
 //! its last jobs.
 
+use std::time::Duration;
+
 use gridpool_core::event::Timestamp;
 use gridpool_protocol::ids::Role;
 use gridpool_protocol::receipt::Verdict;
@@ -18,12 +20,28 @@ impl Model {
         if infer == Phase::Resting {
             self.coverage.hit("drain: of a role that rests");
         }
-        self.drain_until = Some(now.after(self.config.drain_timeout));
+        self.draining_since = Some(now);
+    }
+
+    pub(super) fn drain_until(&self) -> Option<Timestamp> {
+        Some(self.draining_since?.after(self.config.drain_timeout))
+    }
+
+    pub(super) fn end_requested(&mut self, now: Timestamp) {
+        let second = Duration::from_secs(1);
+        if !self.is_draining() {
+            self.drain_requested(now);
+        } else if self.draining_since.is_some_and(|since| now < since.after(second)) {
+            self.coverage.hit("end: asked twice in a second");
+        } else {
+            self.coverage.hit("end: asked again");
+            self.leave(now);
+        }
     }
 
     pub(super) fn stop_requested(&mut self, now: Timestamp) {
         for (role, state) in &self.roles {
-            self.coverage.hit(match (state.phase, self.drain_until) {
+            self.coverage.hit(match (state.phase, self.draining_since) {
                 (Phase::Leaving, _) => "leaving: told to stop now",
                 (Phase::Left, _) => "left: told to stop now",
                 (_, Some(_)) => "drain: cut off by a stop",
@@ -37,7 +55,7 @@ impl Model {
 
     pub(super) fn drain_ends(&mut self, now: Timestamp, role: Role) {
         let is_leaving = matches!(self.role(role).phase, Phase::Leaving | Phase::Left);
-        if let Some(until) = self.drain_until.filter(|_| !is_leaving) {
+        if let Some(until) = self.drain_until().filter(|_| !is_leaving) {
             if !self.jobs.values().any(|job| job.role() == role) {
                 self.coverage.hit("drain: finished");
                 self.role_mut(role).phase = Phase::Leaving;

@@ -157,7 +157,7 @@ pub(crate) struct Model {
     config: PoolConfig,
     roles: BTreeMap<Role, RoleModel>,
     /// Once the pool drains: when it cuts off the jobs that are left.
-    drain_until: Option<Timestamp>,
+    draining_since: Option<Timestamp>,
     /// Each device and role.
     devices: BTreeMap<Station, Device>,
     /// Facts about each device.
@@ -213,7 +213,7 @@ impl Model {
         Self {
             config: config.clone(),
             roles: Role::ALL.map(role).into(),
-            drain_until: None,
+            draining_since: None,
             devices: stations.map(|id| (id, Device::new(config.standbys))).collect(),
             facts: devices.iter().map(|&id| (id, Facts::default())).collect(),
             jobs: BTreeMap::new(),
@@ -257,11 +257,7 @@ impl Model {
             Event::ContentHashed { job, content } => self.content_hashed(job, content),
             Event::DeviceFault { device, fault } => self.device_fault(now, device, fault),
             Event::DrainRequested => self.drain_requested(now),
-            Event::EndRequested if self.is_draining() => {
-                self.coverage.hit("end: asked again");
-                self.leave(now);
-            }
-            Event::EndRequested => self.drain_requested(now),
+            Event::EndRequested => self.end_requested(now),
             Event::Helper(helper, ref event) => self.on_helper_event(now, helper, event),
             Event::StopRequested => self.stop_requested(now),
             Event::TimePassed => {}
@@ -398,7 +394,7 @@ impl Model {
     /// Whether it has been told to end.
     fn is_draining(&self) -> bool {
         let leaves = |state: &RoleModel| matches!(state.phase, Phase::Leaving | Phase::Left);
-        self.drain_until.is_some() || self.roles.values().any(leaves)
+        self.draining_since.is_some() || self.roles.values().any(leaves)
     }
 
     /// Whether the pool has left.

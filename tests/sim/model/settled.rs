@@ -59,7 +59,7 @@ impl Model {
         let probes = self.devices.keys().filter_map(|&id| self.probe_wakes_at(id));
         let deadlines = self.jobs.values().map(|job| job.deadline);
         let drains = Role::ALL.into_iter().any(|role| !self.is_ending(role));
-        let drain = self.drain_until.filter(|_| drains);
+        let drain = self.drain_until().filter(|_| drains);
         let waits = self.slot_ids().into_iter().filter_map(|at| self.feed_timeout_of(at));
         let others = [drain, self.commands_wake_at(), self.helpers.wake_at()];
         let due =

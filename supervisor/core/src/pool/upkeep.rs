@@ -17,6 +17,9 @@ use super::slots::Slot;
 use crate::action::{Action, Note};
 use crate::event::Timestamp;
 
+/// A second request to end within this time of the first is the first, sent again.
+const END_AGAIN_MIN: Duration = Duration::from_secs(1);
+
 impl Pool {
     /// Extends the timeouts of workers by the time that the supervisor was not running.
     pub(crate) fn excuse(&mut self, now: Timestamp, gap: Duration) {
@@ -28,7 +31,7 @@ impl Pool {
         let slots = self.slots.iter().filter_map(|slot| slot.wakes_at(&self.config));
         let job = self.jobs.next_deadline().map(|(at, _)| at);
         let drain =
-            self.drain_until.filter(|_| self.roles.iter().any(|(_, role)| !role.is_leaving()));
+            self.drain_until().filter(|_| self.roles.iter().any(|(_, role)| !role.is_leaving()));
         let feeds = self.slots.iter().filter_map(|slot| self.feed_timeout_of(slot));
         let starts = (0..self.slots.len()).filter_map(|index| self.may_start_at(index));
         slots.chain(job).chain(drain).chain(feeds).chain(starts).min()
@@ -129,8 +132,20 @@ impl Pool {
     /// Finishes the accepted jobs, then stops.
     pub(crate) fn drain(&mut self, now: Timestamp) {
         self.count_before_end();
-        let until = now.after(self.config.drain_timeout);
-        self.drain_until.get_or_insert(until);
+        self.draining_since.get_or_insert(now);
+    }
+
+    /// An end is asked for by a signal: a drain, and later a stop. What sends a signal may send it twice.
+    pub(crate) fn end(&mut self, now: Timestamp) {
+        match self.draining_since {
+            Some(since) if now.since(since) < END_AGAIN_MIN => {}
+            _ if self.is_draining() => self.stop(now),
+            _ => self.drain(now),
+        }
+    }
+
+    fn drain_until(&self) -> Option<Timestamp> {
+        self.draining_since.map(|since| since.after(self.config.drain_timeout))
     }
 
     fn count_before_end(&mut self) {
@@ -141,7 +156,7 @@ impl Pool {
 
     /// The workers of a role leave when it has no jobs, or when the drain has taken too long.
     fn end_drain(&mut self, now: Timestamp, role: Role) {
-        let Some(until) = self.drain_until.filter(|_| !self.roles[role].is_leaving()) else {
+        let Some(until) = self.drain_until().filter(|_| !self.roles[role].is_leaving()) else {
             return self.leave_if_gone(role);
         };
         if !self.roles[role].has_jobs() {

@@ -9,8 +9,6 @@ use nix::unistd::geteuid;
 use super::host::{fail, pass};
 use crate::shell::{self, Shell};
 
-/// Descriptors for a few clients with some arenas each, beyond the pool's own.
-const CLIENT_DESCRIPTORS_MIN: usize = 64;
 /// Threads of a supervisor with a few clients, and of diagnose.
 const THREADS_MIN: u64 = 32;
 /// Threads for a worker: its own, those of its driver or ONNX Runtime, and the supervisor's for it.
@@ -23,6 +21,9 @@ const ADDRESSES_MIN: rlim_t = 4 << 30;
 const UNLIMITED: rlim_t = rlim_t::MAX;
 
 const OPEN_FILES: &str = "open files";
+/// What to do about a limit of open files that is too low.
+pub(crate) const OPEN_FILES_REMEDY: &str = "type `ulimit -Hn 4096 && ulimit -n 4096` in the shell that \
+     starts the pool (this may need root), or write LimitNOFILE=65536 into its systemd unit";
 
 fn soft(resource: Resource) -> rlim_t {
     getrlimit(resource).map_or(UNLIMITED, |(soft, _)| soft)
@@ -31,7 +32,7 @@ fn soft(resource: Resource) -> rlim_t {
 /// Checks that a pool over this many devices has enough descriptors, after it has raised its limit.
 pub(super) fn open_files(devices: usize, standbys: u32) -> Check {
     shell::raise_descriptor_limit();
-    let needed = Shell::descriptors_needed(devices, standbys) + CLIENT_DESCRIPTORS_MIN;
+    let needed = Shell::descriptors_min(devices, standbys);
     match getrlimit(Resource::RLIMIT_NOFILE) {
         Ok((soft, _)) => judge_open_files(soft, needed as u64, devices),
         Err(errno) => fail(OPEN_FILES, errno.to_string(), "raise it with `ulimit -n 4096`"),
@@ -51,8 +52,7 @@ fn judge_open_files(limit: rlim_t, needed: u64, devices: usize) -> Check {
         false => fail(
             OPEN_FILES,
             format!("the limit is {limit}; a pool of {devices} needs {needed}"),
-            "type `ulimit -Hn 4096 && ulimit -n 4096` in the shell that starts the pool (this may need \
-             root), or write LimitNOFILE=65536 into its systemd unit",
+            OPEN_FILES_REMEDY,
         ),
     };
     check.fact("limit", limit).fact("needed", needed)

@@ -108,6 +108,8 @@ fn what_another_pool_has_put_in_its_place_is_left_alone() {
     let first = claim(&socket).unwrap();
     assert!(first.name.is_there());
     fs::remove_file(lock_at(&socket)).unwrap();
+    assert!(matches!(claim(&socket), Err(ListenError::Served(_))), "the first serves it");
+    fs::remove_file(&socket).unwrap();
     let second = claim(&socket).unwrap();
     assert!(!first.name.is_there() && second.name.is_there());
     drop(first);

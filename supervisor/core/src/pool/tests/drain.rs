@@ -36,6 +36,19 @@ fn a_drain_finishes_accepted_jobs_refuses_more_and_leaves() {
 }
 
 #[test]
+fn a_request_to_end_that_is_sent_twice_in_a_second_stops_nothing_and_a_later_one_does() {
+    let mut rig = Rig::new(1);
+    rig.submit(1);
+    rig.tell(Event::EndRequested);
+    rig.wait_ms(999);
+    rig.tell(Event::EndRequested);
+    assert_eq!(rig.kills(), 0);
+    rig.wait_ms(1);
+    rig.tell(Event::EndRequested);
+    assert_eq!((rig.kills(), rig.verdicts(1)), (1, vec![Verdict::Cancelled]));
+}
+
+#[test]
 fn a_worker_that_does_not_stop_is_killed_and_one_that_cannot_be_killed_is_left_behind() {
     let mut rig = Rig::new(1);
     rig.tell(Event::DrainRequested);

@@ -192,7 +192,7 @@ fn a_pool_that_leaves_counts_the_verdicts_of_its_last_jobs() {
     tell(&mut core, worker(grid(1), answer));
     tell(&mut core, submitted(2, program("p")));
     tell(&mut core, Event::DrainRequested);
-    tell(&mut core, Event::EndRequested);
+    tell(&mut core, Event::StopRequested);
     tell(&mut core, exited(grid(1), SIGKILL));
     let last = tell(&mut core, exited(infer(2), SIGKILL));
     assert_eq!(last, [Action::Leave { verdicts: vec![(Verdict::Cancelled, 1)] }]);
