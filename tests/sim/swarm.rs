@@ -18,7 +18,7 @@ const CROWDED: u64 = 30;
 /// that fall silent.
 const POISONED: u64 = 120;
 const SICK: u64 = 100;
-const MUTE: u64 = 120;
+const MUTE: u64 = 180;
 const SICK_OR_MUTE: u64 = SICK + MUTE;
 /// Seeds of 1,000 whose processes often cannot be killed.
 const STUCK: u64 = 30;

@@ -217,6 +217,10 @@ impl World {
             let status = self.any_death();
             self.end(at, worker, status);
         }
+        if self.rng.chance(500) {
+            let at = self.soon(now, 900);
+            self.tell(at, Event::Worker(worker, WorkerEvent::ChannelClosed));
+        }
         Event::Worker(worker, WorkerEvent::ChannelClosed)
     }
 
