@@ -207,7 +207,9 @@ impl Swarm {
         self.model_jobs = rng.pick(&[700, 1_000]);
         self.stop_lag = 300;
         self.pause_max = rng.pick(&[5, 20, 60]);
-        self.config.kill_timeout = rng.millis(100, 300);
+        // Sometimes longer than a process may live without its channel.
+        let kills_late = rng.chance(300);
+        self.config.kill_timeout = rng.millis(100, if kills_late { 2_500 } else { 300 });
         self.rates.model_losses = rng.between(0, 100);
         self.rates.model_changes = rng.between(100, 500);
         self.rates.stops_ignored = rng.between(0, 800);

@@ -131,6 +131,10 @@ impl World {
 
     pub(super) fn on_stop(&mut self, now: Timestamp, worker: WorkerId) {
         if self.rng.chance(self.swarm.rates.stops_ignored) {
+            if self.rng.chance(500) {
+                let at = self.soon(now, 300);
+                self.tell(at, Event::Worker(worker, WorkerEvent::ChannelClosed));
+            }
             return;
         }
         let at = self.soon(now, self.swarm.stop_lag);
