@@ -3,14 +3,14 @@
 use std::fs;
 
 use gridpool_protocol::limits::PROTOCOL_VERSION;
-use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
+use gridpool_protocol::receipt::{Attempt, AttemptOutcome, Verdict};
 use gridpool_protocol::status::WorkerState;
 use gridpool_tests::oracle::samples::random_grids;
 
 use crate::binaries;
 use crate::command::{Finished, gridpool};
 use crate::jobs::{PROGRAM, answer, data, is_right, job, serves, small_job, submit};
-use crate::pool::{Setup, cpu, stub_worker};
+use crate::pool::{Pool, Setup, cpu, stub_worker};
 
 /// A pool of one stub worker that has this fault.
 fn stubs(fault: &str) -> Setup {
@@ -89,28 +89,29 @@ fn a_worker_that_exits_by_itself_costs_one_attempt() {
     assert_eq!(pool.slot("cpu0").restarts, 1);
 }
 
-#[test]
-fn a_worker_that_hangs_up_and_lives_on_is_killed() {
-    let pool = stubs("first-hangs-up-on-a-job").start();
+/// How the first attempt of a job ended, which went to a process of this fault; the next process answers it.
+fn first_attempt(pool: &Pool) -> Attempt {
     let grids = random_grids(37, 5);
     let answer = answer(submit(&pool.client(), job(PROGRAM, &grids)));
     is_right(&answer, PROGRAM, &grids);
     let [first, second] = &*answer.receipt.attempts else { panic!("{:?}", answer.receipt) };
+    assert_eq!((&*second.worker, second.outcome), ("cpu0#2", AttemptOutcome::Ok), "{first:?}");
+    first.clone()
+}
+
+#[test]
+fn a_worker_that_hangs_up_and_lives_on_is_killed() {
+    let pool = stubs("first-hangs-up-on-a-job").start();
+    let first = first_attempt(&pool);
     let words = "its worker was killed: it closed its channel and lived on";
     assert_eq!((&*first.detail, first.outcome), (words, AttemptOutcome::WorkerDied));
-    assert_eq!((&*second.worker, second.outcome), ("cpu0#2", AttemptOutcome::Ok));
 }
 
 #[test]
 fn an_impossible_report_of_a_worker_breaks_the_protocol() {
-    let pool = stubs("first-reports-no-number").start();
-    let grids = random_grids(36, 5);
-    let answer = answer(submit(&pool.client(), job(PROGRAM, &grids)));
-    is_right(&answer, PROGRAM, &grids);
-    let [first, second] = &*answer.receipt.attempts else { panic!("{:?}", answer.receipt) };
+    let first = first_attempt(&stubs("first-reports-no-number").start());
     let words = "killed by the supervisor: its report says NaN us in zeros";
     assert!(first.detail.contains(words), "{}", first.detail);
-    assert_eq!((&*second.worker, second.outcome), ("cpu0#2", AttemptOutcome::Ok));
 }
 
 #[test]
@@ -128,16 +129,12 @@ fn whatever_a_corrupt_worker_sends_costs_that_worker_alone() {
         ("sends-half-a-frame", &silent),
         ("sends-no-message", &["channel: "]),
     ];
-    let grids = random_grids(37, 5);
     for (fault, words) in cases {
         let pool = stubs(&format!("first-{fault}")).start();
         let before = pool.footprint();
-        let answer = answer(submit(&pool.client(), job(PROGRAM, &grids)));
-        is_right(&answer, PROGRAM, &grids);
-        let [first, second] = &*answer.receipt.attempts else { panic!("{:?}", answer.receipt) };
+        let first = first_attempt(&pool);
         let said = |words: &&str| first.detail.contains(words);
         assert!(words.iter().any(said), "{fault}: {}", first.detail);
-        assert_eq!((&*second.worker, second.outcome), ("cpu0#2", AttemptOutcome::Ok), "{fault}");
         pool.back_to(before);
     }
 }

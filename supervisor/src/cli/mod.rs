@@ -411,7 +411,7 @@ fn obey_signals(shell: &Shell, signals: SigSet) -> io::Result<()> {
                 // Its terminal is gone, which ends no pool.
                 Ok(Signal::SIGHUP) => tracing::info!("SIGHUP: the pool goes on as it is"),
                 Ok(signal) => {
-                    tracing::info!(%signal, "draining; a second signal, a second later, stops at once");
+                    tracing::info!(%signal, "draining; another signal, a second or more from now, stops at once");
                     shell.drain();
                 }
                 Err(errno) => tracing::error!(%errno, "waiting for signals"),

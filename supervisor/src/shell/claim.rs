@@ -45,8 +45,8 @@ pub enum ListenError {
     },
     /// The path of the directory is a link, which another user may have made.
     #[error(
-        "{} is a symbolic link, and a pool follows none to its socket: name the folder itself with --socket",
-        .0.display()
+        "{} is a symbolic link, which another user may have made: name the folder that it points to with \
+         --socket", .0.display()
     )]
     Link(PathBuf),
     /// The path of the directory is not a directory.
@@ -87,8 +87,8 @@ pub enum ListenError {
     NotSocket(PathBuf),
     /// The lock file is not an empty file of this user.
     #[error(
-        "{lock} is no lock of yours, and a pool locks the file of that name: name another socket with \
-         --socket, or move it away", lock = .0.display()
+        "{lock} is no lock of yours, and the pool needs that name for its lock: move the file away, or name \
+         another socket with --socket", lock = .0.display()
     )]
     NotLock(PathBuf),
     /// The system refused.
@@ -225,25 +225,19 @@ impl SocketName {
 
 /// Makes the default folder for sockets, if it is missing. A folder that the user named is not made: its name may
 /// be misspelt.
-pub(super) fn ensure_runtime_folder(folder: &Path) -> io::Result<()> {
+fn ensure_runtime_folder(folder: &Path) -> io::Result<()> {
     if folder == socket::default_folder().0 { make(folder) } else { Ok(()) }
 }
 
 /// Makes a folder that may be there already. Not those above it: another user may have planted them.
-fn make(folder: &Path) -> io::Result<()> {
+pub(super) fn make(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,
     }
 }
 
-/// Makes a folder again that is gone, and checks it.
-pub(super) fn make_again(folder: &Path) -> io::Result<()> {
-    make(folder)?;
-    check_folder(folder)
-}
-
-/// Checks that no other user can exchange what this process makes in a folder.
+/// Checks that no other user can exchange what this process makes in a folder. Makes the default folder.
 pub(super) fn check_folder(folder: &Path) -> io::Result<()> {
     Folder::open(folder).map(drop).map_err(io::Error::other)
 }

@@ -12,7 +12,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::geteuid;
 
-use super::claim::{check_folder, ensure_runtime_folder, make_again};
+use super::claim;
 
 /// The folder of a supervisor's bootstrap sockets: this, then its process id.
 const BOOT_PREFIX: &str = ".gridpool-boot-";
@@ -71,7 +71,7 @@ pub(super) fn keep_bootstrap_files_in(parent: Option<&Path>) -> Option<BootFolde
             tracing::debug!(%error, path = %stale.display(), "a stale folder stays");
         }
     }
-    match ensure_runtime_folder(parent).and_then(|()| BootFolder::make(boot_folder(parent))) {
+    match BootFolder::make(boot_folder(parent)) {
         Ok(own) => Some(own),
         Err(error) => {
             tracing::debug!(%error, "bootstrap sockets stay in the temporary folder");
@@ -82,7 +82,7 @@ pub(super) fn keep_bootstrap_files_in(parent: Option<&Path>) -> Option<BootFolde
 
 impl BootFolder {
     fn make(path: PathBuf) -> io::Result<Self> {
-        path.parent().map_or(Ok(()), check_folder)?;
+        path.parent().map_or(Ok(()), claim::check_folder)?;
         // Not recursive: only this folder is ours.
         fs::DirBuilder::new().mode(0o700).create(&path)?;
         let lock = lock(&path)?;
@@ -98,7 +98,7 @@ impl BootFolder {
         match fs::symlink_metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 tracing::warn!(path = %self.path.display(), "the folder was gone: it is made again");
-                self.path.parent().map_or(Ok(()), make_again)?;
+                self.path.parent().map_or(Ok(()), claim::make)?;
                 *self = Self::make(self.path.clone())?;
                 Ok(())
             }

@@ -1,6 +1,5 @@
 //! What a corrupt worker may send: any bytes on its lifeline, with descriptors that nothing asks for.
 
-use std::io::Read;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -9,9 +8,8 @@ use gridpool_ipc::channel::ReplyReader;
 use gridpool_ipc::frame;
 use gridpool_protocol::message::FromWorker;
 
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
-
 use super::any::every_variant;
+use super::client_frame::none_stays_open;
 use super::message::encoded;
 
 /// More than this need not lie in a socket at once.
@@ -22,7 +20,7 @@ pub(crate) fn run(bytes: &[u8]) {
     let Some((&fds, stream)) = bytes.split_first() else { return };
     let stream = &stream[..stream.len().min(STREAM_BYTES_MAX)];
     let (theirs, ours) = UnixStream::pair().expect("a pair of sockets");
-    let (mut pipe, sent) = std::io::pipe().expect("a pipe");
+    let (pipe, sent) = std::io::pipe().expect("a pipe");
     let fds = vec![sent.as_fd(); usize::from(fds % 4)];
     frame::send_all(&theirs, stream, &fds).expect("there is room");
     drop(fds);
@@ -32,9 +30,7 @@ pub(crate) fn run(bytes: &[u8]) {
     while reader.recv().is_ok() {}
     // Descriptors that were sent unread go with their socket.
     drop((reader, theirs));
-    let flags = OFlag::O_NONBLOCK;
-    fcntl(&pipe, FcntlArg::F_SETFL(flags)).expect("it is a pipe");
-    assert!(matches!(pipe.read(&mut [0]), Ok(0)), "a descriptor stays open");
+    none_stays_open(pipe);
 }
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
