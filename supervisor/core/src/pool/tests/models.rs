@@ -64,6 +64,24 @@ fn a_retry_avoids_a_device_only_for_one_that_has_the_model() {
 }
 
 #[test]
+fn a_model_of_a_standby_keeps_no_request_waiting_until_the_standby_serves() {
+    let mut rig = Rig::concurrent(1, 2, |config| config.standbys = 1);
+    rig.tell(Event::TimePassed);
+    rig.offer(0, &["a"]);
+    rig.ready(0);
+    let standby = WorkerId { device: device(0), role: Role::Infer, generation: 2 };
+    let mut has = ModelInfo::unavailable("b", String::new());
+    has.state = ModelState::Ready;
+    rig.tell(Event::Worker(standby, WorkerEvent::ModelsReported(vec![has])));
+    rig.tell(Event::Worker(standby, WorkerEvent::Ready(info(0))));
+    rig.ask(1, "b");
+    assert_eq!(rig.verdicts(1), [Verdict::DeviceLost]);
+    rig.lose_beacon(0);
+    rig.ask(2, "b");
+    assert_eq!((rig.worker(0), rig.runs(0)), (standby, Some((2, 1))));
+}
+
+#[test]
 fn a_request_that_no_device_can_serve_ends() {
     let mut rig = both();
     rig.ask(1, "c");
