@@ -46,7 +46,7 @@ pub struct SupervisorStatus {
     pub draining: bool,
     /// Connections open.
     pub clients: u32,
-    /// Bytes of all arenas.
+    /// Bytes of all arenas that are not gone yet, those of clients that have left included.
     pub arena_bytes: u64,
     /// The most they ever were.
     pub arena_bytes_high: u64,

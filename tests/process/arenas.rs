@@ -16,6 +16,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use crate::jobs::{PROGRAM, answer, heavy_work, is_right, job, program, submit};
 use crate::pool::{cpu, warm};
 use crate::raw::{self, Memory, Raw, in_arena, is_ok, layout};
+use crate::wait::eventually;
 
 /// Room for 2,000 grids of 30 x 30 and their results.
 const ROOM: u64 = 8 << 20;
@@ -94,6 +95,55 @@ fn a_client_that_dies_while_it_fills_its_arena_leaves_the_others_as_they_were() 
     is_right(&answer(neighbour), PROGRAM, &own);
     assert_eq!(pool.status().counters.poison, 0);
     drop(honest);
+    pool.until_status("no arena to be left", |status| status.supervisor.arena_bytes == 0);
+}
+
+/// Bytes of the arenas of the hoarder below.
+const HOARDED: u64 = 1 << 20;
+/// How many it asks for.
+const HOARDED_COUNT: usize = 100;
+
+#[test]
+fn arenas_that_a_client_gives_back_and_keeps_open_take_no_memory() {
+    let (pool, before) = warm();
+    let mut raw = Raw::greeted(&pool.socket());
+    let kept: Vec<Memory> = (0..HOARDED_COUNT)
+        .map(|_| {
+            let memory = raw.arena(HOARDED);
+            memory.map.all().write(0, &[7]);
+            raw.say(&ClientMessage::DropArena { arena: memory.id });
+            memory
+        })
+        .collect();
+    pool.until_status("no memory to be left", |status| status.supervisor.arena_bytes == 0);
+    let resident: u64 =
+        kept.iter().map(|memory| memory.arena.resident_bytes().expect("it is open")).sum();
+    assert_eq!(resident, 0);
+    // It takes only what the client writes there once more, until the pool takes that back too.
+    kept[0].map.all().write(0, &[7]);
+    eventually("the pool to take it back", || match kept[0].arena.resident_bytes() {
+        Ok(0) => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    drop((raw, kept));
+    pool.is_unharmed(before);
+}
+
+#[test]
+fn a_result_can_be_read_after_its_connection_has_ended_and_its_memory_counts_until_then() {
+    let pool = cpu(1).start();
+    let mut raw = Raw::greeted(&pool.socket());
+    let memory = raw.arena(ROOM);
+    let grids = random_grids(57, 300);
+    let submission = with_program(in_arena(1, &grids, &memory), "o_g(5)");
+    raw.submit(submission.clone());
+    is_ok(&raw.hear_done().1);
+    drop(raw);
+    pool.until_status("the connection to end", |status| status.supervisor.clients == 1);
+    assert_eq!(pool.status().supervisor.arena_bytes, memory.arena.bytes());
+    let outputs = read_back(&submission, &memory, &grids);
+    assert!((0..grids.len()).all(|item| outputs.item(item).expect("well formed").is_ok()));
+    drop(memory);
     pool.until_status("no arena to be left", |status| status.supervisor.arena_bytes == 0);
 }
 

@@ -124,7 +124,7 @@ fn an_arena_beyond_a_clients_share_is_refused_with_the_number() {
             other => panic!("expected a refusal, got {other:?}"),
         }
     }
-    let _first = raw.arena(1);
+    let first = raw.arena(1);
     // Descriptors run out before memory does.
     let arenas = (1..1_000).take_while(|_| {
         raw.say(&ClientMessage::CreateArena { request: 6, bytes: 1 });
@@ -135,7 +135,7 @@ fn an_arena_beyond_a_clients_share_is_refused_with_the_number() {
         }
     });
     assert!((100..200).contains(&arenas.count()));
-    drop(raw);
+    drop((raw, first));
     pool.until_status("no arena to be left", |status| status.supervisor.arena_bytes == 0);
     serves(&pool.client());
 }

@@ -1,14 +1,17 @@
 //! Sealed shared memory. The supervisor makes it; one client and the workers that run its jobs map it. It has
 //! no name, so a killed process leaves nothing in `/dev/shm`.
 
+use std::fs::OpenOptions;
 use std::io;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use gridpool_protocol::limits::{ARENA_BYTES_MAX, ARENA_BYTES_MIN};
 use gridpool_protocol::shared::SharedSlice;
+use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
+use nix::libc;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
 use nix::sys::stat::{SFlag, fstat};
@@ -49,6 +52,28 @@ fn system(call: &'static str) -> impl FnOnce(nix::Error) -> ArenaError {
 const SEALS: SealFlag =
     SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_SEAL);
 
+/// The unit of `st_blocks`.
+const STAT_BLOCK_BYTES: u64 = 512;
+
+/// Sets the signal that announces the end of a lease; the libc crate does not have it.
+const F_SETSIG: libc::c_int = 10;
+
+/// Opens a file again by its descriptor.
+fn reopen(fd: &OwnedFd) -> Result<OwnedFd, ArenaError> {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let file = OpenOptions::new().read(true).write(true).open(path);
+    let source = |source| ArenaError::System { call: "open /proc/self/fd", source };
+    Ok(file.map_err(source)?.into())
+}
+
+/// One of the calls about leases, which nix does not have.
+fn lease(fd: &OwnedFd, call: libc::c_int, argument: libc::c_int) -> Result<(), Errno> {
+    #[expect(unsafe_code, reason = "fcntl with an integer")]
+    // SAFETY: the descriptor is open, and these calls take an integer, not a pointer.
+    let result = unsafe { libc::fcntl(fd.as_raw_fd(), call, argument) };
+    Errno::result(result).map(drop)
+}
+
 /// Shared memory of a fixed size, by descriptor.
 #[derive(Debug)]
 pub struct Arena {
@@ -70,7 +95,52 @@ impl Arena {
         ftruncate(&fd, length).map_err(system("ftruncate"))?;
         fallocate(&fd, FallocateFlags::empty(), 0, length).map_err(system("fallocate"))?;
         fcntl(&fd, FcntlArg::F_ADD_SEALS(SEALS)).map_err(system("F_ADD_SEALS"))?;
-        Ok(Self { fd, bytes })
+        // The kernel does not count the file that `memfd_create` opens as a writer.
+        Ok(Self { fd: reopen(&fd)?, bytes })
+    }
+
+    /// A descriptor for another process, of an open file of its own: [`Arena::has_other_writers`] sees it
+    /// until it and all mappings through it are gone.
+    ///
+    /// # Errors
+    /// [`ArenaError::System`], for instance if the process may open no more files.
+    pub fn share(&self) -> Result<OwnedFd, ArenaError> {
+        reopen(&self.fd)
+    }
+
+    /// Whether a process still has a writable descriptor or mapping from [`Arena::share`]. Only the process
+    /// that made the arena can tell.
+    ///
+    /// # Errors
+    /// The system's, where the kernel has no leases for shared memory.
+    pub fn has_other_writers(&self) -> Result<bool, Errno> {
+        // A lease to write is granted to the only writer. A process that opens the file while we have the lease
+        // waits, and the kernel tells us with a signal: SIGURG, which does nothing.
+        lease(&self.fd, F_SETSIG, libc::SIGURG)?;
+        match lease(&self.fd, libc::F_SETLEASE, libc::F_WRLCK) {
+            Ok(()) => lease(&self.fd, libc::F_SETLEASE, libc::F_UNLCK).map(|()| false),
+            Err(Errno::EAGAIN) => Ok(true),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Gives its memory back to the system. Whoever has it mapped reads zeros from now on.
+    ///
+    /// # Errors
+    /// [`ArenaError::System`].
+    pub fn punch(&self) -> Result<(), ArenaError> {
+        let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        let length = i64::try_from(self.bytes).expect("ARENA_BYTES_MAX fits i64");
+        fallocate(&self.fd, hole, 0, length).map_err(system("fallocate"))
+    }
+
+    /// The bytes of memory that it takes now.
+    ///
+    /// # Errors
+    /// [`ArenaError::System`].
+    pub fn resident_bytes(&self) -> Result<u64, ArenaError> {
+        let stat = fstat(&self.fd).map_err(system("fstat"))?;
+        Ok(u64::try_from(stat.st_blocks).unwrap_or(0) * STAT_BLOCK_BYTES)
     }
 
     /// The size of an arena that [`Arena::create`] makes for `bytes`: the next power of two from
@@ -218,6 +288,32 @@ mod tests {
             let file = std::fs::File::open(path).unwrap();
             assert!(Arena::accept(file.into(), 65_536).is_err(), "{path} was accepted");
         }
+    }
+
+    #[test]
+    fn it_has_other_writers_as_long_as_what_was_shared_is_open_or_mapped() {
+        let arena = Arena::create(1 << 20).unwrap();
+        assert_eq!(arena.has_other_writers(), Ok(false));
+        let shared = Arena::accept(arena.share().unwrap(), arena.bytes()).unwrap();
+        assert_eq!(arena.has_other_writers(), Ok(true));
+        let map = shared.map().unwrap();
+        drop(shared);
+        assert_eq!(arena.has_other_writers(), Ok(true));
+        drop(map);
+        assert_eq!(arena.has_other_writers(), Ok(false));
+    }
+
+    #[test]
+    fn a_punched_arena_takes_no_memory_until_it_is_written() {
+        let arena = Arena::create(1 << 20).unwrap();
+        let map = arena.map().unwrap();
+        map.all().write(0, &[42]);
+        assert_eq!(arena.resident_bytes().unwrap(), 1 << 20);
+        arena.punch().unwrap();
+        assert_eq!(arena.resident_bytes().unwrap(), 0);
+        let mut back = [1];
+        map.all().read(0, &mut back);
+        assert_eq!(back, [0]);
     }
 
     #[test]

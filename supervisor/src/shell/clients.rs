@@ -164,7 +164,8 @@ impl Connection {
             }
             ClientMessage::CreateArena { request, bytes } => self.on_create_arena(request, bytes),
             ClientMessage::DropArena { arena } => {
-                if self.arenas.remove(&arena).is_some() {
+                if let Some(given_back) = self.arenas.remove(&arena) {
+                    given_back.give_back();
                     self.forget(arena);
                 }
             }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use gridpool_ipc::channel::{ChannelError, Sender};
 use gridpool_ipc::frame;
+use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
 use gridpool_protocol::ids::{ArenaId, ClientId};
 use gridpool_protocol::message::{SharedArena, ToWorker};
@@ -110,7 +111,8 @@ impl Link {
             let message = SharedArena { arena: id, bytes: arena.bytes() };
             let body = codec::encode(&message).map_err(LinkError::stuck)?;
             let bytes = frame::pack(&body, 1);
-            let sent = frame::send_some(&self.lifeline, &bytes, &[arena.as_fd()]);
+            let shared = arena.share().map_err(|error| LinkError::stuck(Chain(&error)))?;
+            let sent = frame::send_some(&self.lifeline, &bytes, &[shared.as_fd()]);
             let sent = sent.map_err(|error| match error.kind() == ErrorKind::BrokenPipe {
                 true => LinkError::Gone,
                 false => LinkError::stuck(error),
@@ -215,7 +217,7 @@ mod tests {
         let sender = Sender::connect(&name).unwrap();
         let _unread = listener.accept().unwrap();
         let (lifeline, _worker) = UnixStream::pair().unwrap();
-        let budget = Arc::new(Budget::from_system());
+        let budget = Budget::from_system().unwrap();
         // Every member may bring two arenas that the worker has not seen. One descriptor does for all.
         let arena = Arc::new(budget.create(1, 0, 0).unwrap());
         let arenas: Vec<_> = (0..4 * JOIN_MAX as u64).map(ArenaId).collect();
@@ -246,7 +248,7 @@ mod tests {
         let sender = Sender::connect(&name).unwrap();
         let _unread = listener.accept().unwrap();
         let (lifeline, _worker) = UnixStream::pair().unwrap();
-        let budget = Arc::new(Budget::from_system());
+        let budget = Budget::from_system().unwrap();
         let arena = Arc::new(budget.create(1, 0, 0).unwrap());
         let pidfd = PidFd::open(std::process::id()).unwrap();
         let mut link = Link::new(std::process::id(), pidfd, lifeline);

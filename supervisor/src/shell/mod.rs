@@ -10,10 +10,10 @@
 //! The timing thread pings the service manager (systemd), after it has handled an event under the lock. So
 //! if a thread never releases the lock, the pings stop.
 //!
-//! Threads: one for spawning, one for time, one for hashing suspects, three per worker process
-//! (`reader`), one per helper process (`helper`), one per client connection (`clients`), and one that accepts
-//! connections, if there is a socket. Another thread writes the log ([`crate::logging::write_aside`]), so no
-//! thread waits for a reader of the log while it holds the lock.
+//! Threads: one for spawning, one for time, one for hashing suspects, one for arenas that have ended, three per
+//! worker process (`reader`), one per helper process (`helper`), one per client connection (`clients`), and one
+//! that accepts connections, if there is a socket. Another thread writes the log
+//! ([`crate::logging::write_aside`]), so no thread waits for a reader of the log while it holds the lock.
 
 mod arenas;
 mod claim;
@@ -127,7 +127,7 @@ struct Shared {
     started: Instant,
     spawner: Sender<spawn::Request>,
     hasher: content::Requests,
-    budget: Arc<Budget>,
+    budget: Budget,
     /// The response to each fault.
     policy: PolicyTable,
     /// Watches the GPUs, if there are any.
@@ -182,7 +182,7 @@ impl Shell {
             started: clock::now(),
             spawner,
             hasher,
-            budget: Arc::new(Budget::from_system()),
+            budget: Budget::from_system()?,
             policy: command.policy.clone(),
             monitor: OnceLock::new(),
             gateway: OnceLock::new(),

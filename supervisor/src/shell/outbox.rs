@@ -3,6 +3,7 @@
 //! ends.
 
 use std::collections::VecDeque;
+use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -62,9 +63,10 @@ struct Message {
 
 impl Message {
     /// Sends more of the frame. Returns whether all of it is sent.
-    fn send_some(&mut self, socket: &UnixStream) -> std::io::Result<bool> {
+    fn send_some(&mut self, socket: &UnixStream) -> io::Result<bool> {
         let arena = if self.sent == 0 { self.arena.as_ref() } else { None };
-        let fds: Vec<BorrowedFd<'_>> = arena.iter().map(|arena| arena.as_fd()).collect();
+        let shared = arena.map(|arena| arena.share()).transpose().map_err(io::Error::other)?;
+        let fds: Vec<BorrowedFd<'_>> = shared.iter().map(AsFd::as_fd).collect();
         self.sent += frame::send_some(socket, &self.bytes[self.sent..], &fds)?;
         Ok(self.sent == self.bytes.len())
     }
