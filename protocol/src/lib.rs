@@ -46,6 +46,7 @@ pub mod monitor;
 mod named;
 pub mod near;
 pub mod output;
+pub mod principal;
 pub mod program;
 pub mod receipt;
 pub mod shared;

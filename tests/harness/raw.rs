@@ -320,6 +320,7 @@ fn submission(
         work: Work::Program { text: program.to_owned(), ties: Ties::Cpython },
         payload: Payload { packing, input, output },
         terms: Terms { deadline_ms, priority, idempotent: true, chaos: None },
+        principal: None,
     }
 }
 

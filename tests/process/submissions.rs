@@ -11,6 +11,7 @@ use gridpool_protocol::message::{
     ClientMessage, Destination, Inline, Input, Packing, Refusal, Slice, Submission, Work,
 };
 use gridpool_protocol::output::{ItemErrorCode, Output, Outputs};
+use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 use gridpool_tests::oracle;
 use gridpool_tests::oracle::samples::{SplitMix64, random_grids};
@@ -142,6 +143,21 @@ fn a_client_cannot_cancel_the_job_of_another() {
     pool.go_on("cpu0");
     is_ok(&owner.hear_done().1);
     drop((owner, other));
+    pool.is_unharmed(before);
+}
+
+#[test]
+fn only_the_gateway_names_who_a_job_is_for() {
+    let (pool, before) = warm();
+    let mut raw = Raw::greeted(&pool.socket());
+    let principal = Some(Principal::Token("alice".to_owned()));
+    let submission = Submission { principal, ..inline(1, &random_grids(4, 3)) };
+    raw.say(&ClientMessage::Submit(Box::new(submission.clone())));
+    let refusal = raw.hear_refused().to_string();
+    assert!(refusal.contains("only the pool's own gateway may name"), "{refusal}");
+    raw.submit(Submission { principal: None, ..submission });
+    is_ok(&raw.hear_done().1);
+    drop(raw);
     pool.is_unharmed(before);
 }
 

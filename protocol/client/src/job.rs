@@ -6,6 +6,7 @@ use std::time::Duration;
 use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::limits::DEADLINE_DEFAULT;
 use gridpool_protocol::message::Priority;
+use gridpool_protocol::principal::Principal;
 
 use super::runnable::{JobOptions, Produces};
 
@@ -27,6 +28,7 @@ impl<O> Job<O> {
             wait_if_busy: true,
             chaos: None,
             output_bytes: None,
+            principal: None,
         };
         Self { runnable, options }
     }
@@ -57,6 +59,14 @@ impl<O> Job<O> {
     #[must_use]
     pub fn at_most_once(mut self) -> Self {
         self.options.idempotent = false;
+        self
+    }
+
+    /// Names who the job is for. The pool believes that only of its own gateway, and refuses the job of any
+    /// other client.
+    #[must_use]
+    pub fn on_behalf_of(mut self, principal: Principal) -> Self {
+        self.options.principal = Some(principal);
         self
     }
 

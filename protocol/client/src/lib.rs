@@ -141,6 +141,7 @@ pub use gridpool_protocol::output::{
     ItemError, ItemErrorCode, Labels, MalformedOutput, Object, ObjectCell, Output, Outputs,
     PatchCell,
 };
+pub use gridpool_protocol::principal::Principal;
 pub use gridpool_protocol::program::{Kind, Program, ProgramError, Ties, Type};
 pub use gridpool_protocol::receipt::{
     Attempt, AttemptOutcome, DeviceInfo, ItemRange, KernelUse, Receipt, Verdict,

@@ -11,6 +11,7 @@ use gridpool_protocol::message::{
     self, Destination, Input, Packing, Payload, Priority, Submission, Work,
 };
 use gridpool_protocol::output::Bytes;
+use gridpool_protocol::principal::Principal;
 use gridpool_protocol::shared::SharedSlice;
 
 use super::ClientError;
@@ -57,7 +58,7 @@ pub(super) trait Produces<O>: Runnable {
 }
 
 /// How a job is run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct JobOptions {
     pub(super) key: Option<JobKey>,
     pub(super) deadline: Duration,
@@ -67,6 +68,8 @@ pub(super) struct JobOptions {
     pub(super) chaos: Option<Chaos>,
     /// The size to reserve for the result, bytes, if the caller has set it.
     pub(super) output_bytes: Option<u64>,
+    /// Who it is for, if not the user of this process.
+    pub(super) principal: Option<Principal>,
 }
 
 /// All that is needed to submit a job, and to submit it again.
@@ -86,10 +89,11 @@ impl AnyJob {
         deadline_ms: u64,
         (input, output): (Input, Destination),
     ) -> Submission {
-        let JobOptions { priority, idempotent, chaos, .. } = self.options;
+        let JobOptions { priority, idempotent, chaos, ref principal, .. } = self.options;
         let payload = Payload { packing: self.runnable.packing(), input, output };
         let terms = message::Terms { deadline_ms, priority, idempotent, chaos };
-        Submission { key, work: self.runnable.work(), payload, terms }
+        let principal = principal.clone();
+        Submission { key, work: self.runnable.work(), payload, terms, principal }
     }
 
     /// Whether the input is in shared memory: it is too large for a message, or loaded already.

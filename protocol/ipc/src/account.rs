@@ -48,6 +48,22 @@ impl Account {
         Ok(Self::new(getsockopt(socket, PeerCredentials)?.uid()))
     }
 
+    /// The same, and the number of that process, which may have ended since.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn and_pid_of_peer(socket: &UnixStream) -> io::Result<(Self, u32)> {
+        let peer = getsockopt(socket, PeerCredentials)?;
+        // No process has a negative number; 0 is one of another namespace.
+        Ok((Self::new(peer.uid()), u32::try_from(peer.pid()).unwrap_or(0)))
+    }
+
+    /// The user's number.
+    #[must_use]
+    pub fn uid(self) -> u32 {
+        self.0.as_raw()
+    }
+
     /// The user of this process.
     #[must_use]
     pub fn mine() -> Self {

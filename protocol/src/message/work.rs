@@ -11,6 +11,7 @@ use crate::chaos::Chaos;
 use crate::codec;
 use crate::ids::{ArenaId, JobKey, Role};
 use crate::limits::{DEADLINE_MAX, INFER_INLINE_BYTES_MAX, INLINE_BYTES_MAX};
+use crate::principal::Principal;
 use crate::program::Ties;
 
 /// What a job runs.
@@ -173,4 +174,6 @@ pub struct Submission {
     pub payload: Payload,
     /// Its terms.
     pub terms: Terms,
+    /// Who it is for, if not the user of the connection. Only the pool's gateway may say so.
+    pub principal: Option<Principal>,
 }

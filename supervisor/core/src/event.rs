@@ -10,6 +10,7 @@ use gridpool_protocol::ids::{
 };
 pub use gridpool_protocol::message::Release;
 use gridpool_protocol::message::{AttemptError, ModelCommand, Priority};
+use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::{DeviceInfo, RunReport};
 use gridpool_protocol::tensor::model::ModelInfo;
 
@@ -122,6 +123,8 @@ pub struct JobRequest {
     pub job: JobId,
     /// What it asks for.
     pub work: Work,
+    /// Who it is for.
+    pub principal: Principal,
     /// The client's name for it.
     pub key: JobKey,
     /// Its program or model in words, for logs.

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::failure::Failure;
 use super::grids;
 use super::limits::REPLY_BYTES_MAX;
-use super::pool::{HangUp, PoolConnections};
+use super::pool::{Origin, PoolConnections};
 use super::tensors::OutputTensor;
 
 /// A job for the pool.
@@ -43,11 +43,11 @@ impl PoolJob {
     pub(super) fn send(
         self,
         pool: &Arc<PoolConnections>,
-        hang_up: &HangUp,
+        origin: Origin,
     ) -> Result<PendingAnswer, Failure> {
         match self {
             Self::Program(job) => {
-                let answer = pool.send(job, hang_up)?;
+                let answer = pool.send(job, origin)?;
                 Ok(Box::pin(async move {
                     let (receipt, outputs) = outputs(answer.await?, Failure::verdict)?;
                     let bytes = grids::bytes(&outputs);
@@ -58,7 +58,7 @@ impl PoolJob {
                 }))
             }
             Self::Model(job) => {
-                let answer = pool.send(job, hang_up)?;
+                let answer = pool.send(job, origin)?;
                 Ok(Box::pin(async move {
                     let answer = match answer.await {
                         // The gateway has made everything but the name, so the name is wrong.

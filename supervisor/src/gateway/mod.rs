@@ -1,6 +1,6 @@
 //! The HTTP gateway: the Open Inference Protocol v2, in a process of its own.
 //!
-//! The gateway is an ordinary client of the pool's socket. If it dies, only the open HTTP requests are
+//! The gateway is a client of the pool's socket. If it dies, only the open HTTP requests are
 //! lost. The supervisor opens the listening socket, starts this process, watches it, and restarts it
 //! ([`crate::shell`]). The supervisor hands over
 //!
@@ -63,7 +63,7 @@ use limits::{BEAT_EVERY, REQUESTS_MAX};
 use metrics::Requests;
 use models::{GridModel, Model};
 use observer::Observer;
-use pool::{HangUp, PoolConnections};
+use pool::{Origin, PoolConnections};
 use readiness::Readiness;
 use reply::Reply;
 use request::{Request, WantedOutputs};
@@ -265,11 +265,11 @@ impl Server {
         self: Arc<Self>,
         model: Model,
         (headers, body): (HeaderMap, Vec<u8>),
-        (hang_up, held): (HangUp, HeldBytes),
+        (origin, held): (Origin, HeldBytes),
     ) -> Result<Response, Failure> {
         let began = clock::now();
         let _in_flight = self.statistics.of(&model).enter();
-        let done = self.try_infer(&model, (headers, body), (hang_up, held)).await;
+        let done = self.try_infer(&model, (headers, body), (origin, held)).await;
         if done.is_err() {
             self.statistics.of(&model).failed(began.elapsed());
         }
@@ -280,13 +280,13 @@ impl Server {
         &self,
         model: &Model,
         (headers, body): (HeaderMap, Vec<u8>),
-        (hang_up, mut held): (HangUp, HeldBytes),
+        (origin, mut held): (Origin, HeldBytes),
     ) -> Result<Response, Failure> {
         let began = clock::now();
         let (pool, asked) = (Arc::clone(&self.pool), model.clone());
         let (ParsedRequest { id, wanted, items, input }, answer) = run_blocking(move || {
             let (asked, work) = ParsedRequest::read(&asked, &headers, &body)?;
-            Ok((asked, work.send(&pool, &hang_up)?))
+            Ok((asked, work.send(&pool, origin)?))
         })
         .await?;
         let (receipt, unread) = answer.await?;

@@ -1,4 +1,4 @@
-//! The gateway's connections to the pool. Each is an ordinary client. If an HTTP client hangs up, the
+//! The gateway's connections to the pool. Each job names the principal of its request. If an HTTP client hangs up, the
 //! gateway cancels its job.
 
 use std::future::Future;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use gridpool_client::{Answer, Canceller, Client, ClientError, Job};
+use gridpool_client::{Answer, Canceller, Client, ClientError, Job, Principal};
 use gridpool_ipc::mutex::Mutex;
 use tokio::runtime::Handle;
 
@@ -39,19 +39,19 @@ impl PoolConnections {
         Ok(Self { socket: socket.to_owned(), connections, choosing: Mutex::default() })
     }
 
-    /// Sends a job on the connection with the fewest jobs. The future waits for its answer. If `hang_up`'s
+    /// Sends a job on the connection with the fewest jobs. The future waits for its answer. If the HTTP
     /// client goes away, the job is cancelled.
     pub(super) fn send<O: Send + 'static>(
         self: &Arc<Self>,
         job: Job<O>,
-        hang_up: &HangUp,
+        Origin { principal, hang_up }: Origin,
     ) -> Result<impl Future<Output = Result<Answer<O>, ClientError>> + Send + use<O>, ClientError>
     {
         let running = self.choose();
         let client = running.connection().client.lock().clone();
+        let job = job.on_behalf_of(principal);
         let handle = client.send(job).inspect_err(|error| running.note(error))?;
         hang_up.attach(handle.canceller());
-        let hang_up = hang_up.clone();
         Ok(async move {
             let answer = handle.await;
             hang_up.detach();
@@ -119,6 +119,14 @@ impl Drop for RunningJob {
 /// Connects without busy polling: the reading thread sleeps while it waits.
 pub(super) fn connect(socket: &Path) -> Result<Client, ClientError> {
     Client::builder().socket(socket).spin(Duration::ZERO).connect()
+}
+
+/// Where a request comes from.
+#[derive(Clone, Debug)]
+pub(super) struct Origin {
+    /// Who its job is for.
+    pub(super) principal: Principal,
+    pub(super) hang_up: HangUp,
 }
 
 /// Cancels the job of an HTTP client that hangs up.

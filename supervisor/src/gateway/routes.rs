@@ -6,7 +6,6 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::request::Parts;
@@ -14,6 +13,8 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
+use gridpool_client::Principal;
 use gridpool_protocol::tensor::model::check_model_name;
 use serde_json::{Value, json};
 
@@ -23,7 +24,7 @@ use super::limits::REQUESTS_MAX;
 use super::metrics;
 use super::models::{Model, VERSION, why_taken};
 use super::observer::PoolView;
-use super::pool::HangUp;
+use super::pool::{HangUp, Origin};
 
 /// The extensions of the protocol that are served, Triton's included.
 const EXTENSIONS: [&str; 4] =
@@ -183,6 +184,7 @@ async fn all_stats(State(gateway): State<Arc<Server>>) -> RouteResult {
 
 async fn infer(
     State(gateway): State<Arc<Server>>,
+    Extension(principal): Extension<Principal>,
     named: Result<PathModel, Failure>,
     headers: HeaderMap,
     body: Body,
@@ -194,9 +196,10 @@ async fn infer(
     })?;
     let hang_up = HangUp::default();
     let watch = hang_up.watch();
+    let origin = Origin { principal, hang_up };
     // A task of its own, so that the request is counted even if its client hangs up.
     let work = tokio::spawn(async move {
-        let answer = gateway.infer(model, (headers, body), (hang_up, held)).await;
+        let answer = gateway.infer(model, (headers, body), (origin, held)).await;
         drop(slot);
         answer
     });

@@ -5,7 +5,10 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use axum::Router;
+use gridpool_client::Principal;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
@@ -25,8 +28,8 @@ pub(super) async fn accept(listener: TcpListener, router: Router, graceful: Arc<
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, principal) = match listener.accept().await {
+            Ok((stream, peer)) => (stream, Principal::of_address(peer.ip())),
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 sleep(ACCEPT_PAUSE).await;
@@ -36,7 +39,7 @@ pub(super) async fn accept(listener: TcpListener, router: Router, graceful: Arc<
         if let Err(error) = prepare(&stream) {
             tracing::debug!(%error, "a connection ended before it was served");
         } else if let Ok(slot) = Arc::clone(&slots).try_acquire_owned() {
-            tokio::spawn(serve(stream, router.clone(), graceful.watcher(), slot));
+            tokio::spawn(serve((stream, principal), router.clone(), graceful.watcher(), slot));
         } else if let Ok(turn) = Arc::clone(&refusals).try_acquire_owned() {
             tokio::spawn(turn_away(stream, turn));
         }
@@ -50,10 +53,20 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-async fn serve(stream: TcpStream, router: Router, watcher: Watcher, slot: OwnedSemaphorePermit) {
+/// Serves a connection, whose requests are for `principal`.
+async fn serve(
+    (stream, principal): (TcpStream, Principal),
+    router: Router,
+    watcher: Watcher,
+    slot: OwnedSemaphorePermit,
+) {
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(|mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(principal.clone());
+        router.call(request)
+    });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX);
-    let service = TowerToHyperService::new(router);
     let connection = http.serve_connection(TokioIo::new(stream), service);
     if let Err(error) = watcher.watch(connection).await {
         tracing::debug!(%error, "a connection ended with an error");

@@ -1,6 +1,7 @@
 //! One thread per client connection: reads its messages, checks them, and acts on them.
 
 mod check;
+mod peer;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,6 +16,7 @@ use gridpool_protocol::codec;
 use gridpool_protocol::ids::{ArenaId, ClientId, ContentHash, JobId, JobKey};
 use gridpool_protocol::limits::{HANDSHAKE_TIMEOUT, PROTOCOL_VERSION};
 use gridpool_protocol::message::{ClientMessage, Limit, Refusal, Reply, ServerMessage, Submission};
+use gridpool_protocol::principal::Principal;
 use gridpool_protocol::program::Programs;
 
 use super::Shared;
@@ -24,6 +26,7 @@ use super::core::{HeldJob, NO_WORKER};
 use super::operator;
 use super::outbox::Outbox;
 use gridpool_core::event::{ClientEvent, Event, JobRequest};
+pub(super) use peer::Peer;
 
 /// Descriptors that a connection takes, its arenas apart.
 pub(super) const DESCRIPTORS_PER_CLIENT: usize = 2;
@@ -43,6 +46,8 @@ pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> 
         outbox,
         arenas: BTreeMap::new(),
         programs: Programs::default(),
+        peer: Peer::Client,
+        user: Principal::Uid(u32::MAX),
     };
     thread::Builder::new().name(id.to_string()).spawn(move || connection.serve())?;
     Ok(())
@@ -73,6 +78,9 @@ struct Connection {
     outbox: Outbox,
     arenas: BTreeMap<ArenaId, Arc<ClientArena>>,
     programs: Programs,
+    /// What it may do, and its user: known after the handshake.
+    peer: Peer,
+    user: Principal,
 }
 
 impl Connection {
@@ -117,6 +125,8 @@ impl Connection {
         let frame = frame.ok_or_else(|| format!("no hello within {HANDSHAKE_TIMEOUT:?}"))?;
         match codec::decode(&frame.body) {
             Ok(ClientMessage::Hello { version: PROTOCOL_VERSION }) => {
+                let peer = Peer::of(&self.shared, self.reader.socket());
+                (self.peer, self.user) = peer.map_err(|error| error.to_string())?;
                 self.outbox.tell(&ServerMessage::Welcome { version: PROTOCOL_VERSION });
                 Ok(())
             }

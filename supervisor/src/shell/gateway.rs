@@ -1,7 +1,7 @@
 //! The supervisor's side of `gridpool gateway`, a helper process that serves HTTP. The supervisor opens the socket,
 //! so connections wait while there is no process.
 //!
-//! To the rest of the supervisor the gateway is a client like any other.
+//! Its connections are a client's, but it names who each job is for.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -92,6 +92,11 @@ impl Gateway {
             up: core.is_up,
             restarts: core.restarts,
         }
+    }
+
+    /// Whether it is the process of this number.
+    pub(super) fn is(&self, pid: u32) -> bool {
+        self.processes.is(pid)
     }
 
     pub(super) fn perform(&self, action: HelperAction) {

@@ -52,6 +52,8 @@ pub(super) struct Processes {
     helper: Helper,
     starts: Sender<()>,
     state: Mutex<State>,
+    /// Held while a process is started, until `state` has it.
+    starting: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -78,7 +80,8 @@ impl Processes {
     ) -> io::Result<Arc<Self>> {
         // The core starts one process at a time.
         let (starts, requests) = crossbeam_channel::bounded(1);
-        let processes = Arc::new(Self { helper, starts, state: Mutex::default() });
+        let processes =
+            Arc::new(Self { helper, starts, state: Mutex::default(), starting: Mutex::default() });
         let for_thread = Arc::clone(&processes);
         let name = helper.to_string().replace("the ", "");
         thread::Builder::new()
@@ -90,6 +93,12 @@ impl Processes {
     /// The number of the process, if there is one.
     pub(super) fn pid(&self) -> Option<u32> {
         self.state.lock().process.as_ref().map(|process| process.pid)
+    }
+
+    /// Whether the process has this number. Waits while one is being started: it may have connected already.
+    pub(super) fn is(&self, pid: u32) -> bool {
+        let _starting = self.starting.lock();
+        self.pid() == Some(pid)
     }
 
     /// Performs an action of the core. Never blocks.
@@ -126,7 +135,9 @@ impl Processes {
     fn serve_starts(&self, requests: &Receiver<()>, mut program: impl Program, post: &Post) {
         let helper = self.helper;
         for () in requests {
+            let starting = self.starting.lock();
             let spawned = program.spawn().and_then(|spawned| self.take_up(spawned));
+            drop(starting);
             let (mut child, pidfd, output) = match spawned {
                 Ok(spawned) => spawned,
                 Err(error) => {
@@ -138,11 +149,15 @@ impl Processes {
             let why = listen(&mut Lines::new(output), &pidfd, &mut program, post);
             program.on_lost();
             post(HelperEvent::Lost { why });
+            // Until it is reaped, no other process has its number.
+            if let Err(error) = pidfd.wait(None) {
+                tracing::error!(%error, "waiting for {helper}");
+            }
+            self.state.lock().process = None;
             match child.wait() {
                 Ok(status) => tracing::debug!(%status, "{helper} has ended"),
                 Err(error) => tracing::error!(%error, "waiting for {helper}"),
             }
-            self.state.lock().process = None;
             post(HelperEvent::Exited);
         }
     }

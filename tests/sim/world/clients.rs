@@ -6,6 +6,7 @@ use gridpool_core::event::{ClientEvent, Event, JobRequest, Release, Timestamp, W
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{ClientId, ContentHash, DeviceId, DeviceKind, JobId, JobKey};
 use gridpool_protocol::message::Priority;
+use gridpool_protocol::principal::Principal;
 
 use super::{Delivery, Fate, World};
 
@@ -232,6 +233,7 @@ impl World {
         JobRequest {
             job,
             work,
+            principal: Principal::Uid(0),
             key: JobKey(self.next_key),
             label: "".into(),
             items: self.rng.pick(&self.swarm.items),

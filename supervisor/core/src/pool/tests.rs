@@ -29,6 +29,7 @@ use gridpool_protocol::ids::{
     AttemptId, ClientId, ContentHash, DeviceId, DeviceKind, JobId, JobKey, Role, WorkerId,
 };
 use gridpool_protocol::message::{AttemptError, ModelCommand, Priority, Refusal};
+use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::{DeviceInfo, Receipt, RunReport, Verdict};
 use gridpool_protocol::status::{WorkerState, WorkerStatus};
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
@@ -261,6 +262,7 @@ impl Rig {
         let mut request = JobRequest {
             job: JobId(self.next_job),
             work: program("rot90"),
+            principal: Principal::Uid(u32::try_from(client).expect("there are few")),
             key: JobKey(key),
             label: "rot90".into(),
             items: 1,

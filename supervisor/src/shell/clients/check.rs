@@ -47,8 +47,9 @@ impl Connection {
         &mut self,
         submission: &Submission,
     ) -> Result<(JobRequest, Arenas), String> {
-        let Submission { key, work, payload, terms } = submission;
+        let Submission { key, work, payload, terms, principal } = submission;
         let &Terms { priority, idempotent, chaos, .. } = terms;
+        let principal = self.peer.principal(&self.user, principal.as_ref())?;
         if chaos.is_some() && !self.shared.allows_chaos.load(Ordering::Relaxed) {
             return Err(NO_CHAOS.to_owned());
         }
@@ -79,6 +80,7 @@ impl Connection {
             // Each shard writes its own items' places of the result, which tensors do not have.
             divisible: !is_inline && known.work.model().is_none(),
             work: known.work,
+            principal,
             key: *key,
             label: label(work.text()),
             items: known.items,

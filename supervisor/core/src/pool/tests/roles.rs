@@ -2,6 +2,7 @@
 
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::message::ModelCommand;
+use gridpool_protocol::principal::Principal;
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 
 use super::*;
@@ -94,6 +95,7 @@ fn submitted(job: u64, work: Work) -> Event {
     let request = JobRequest {
         job: JobId(job),
         work,
+        principal: Principal::Uid(0),
         key: JobKey(job.into()),
         label: "p".into(),
         items: 1,

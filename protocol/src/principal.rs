@@ -1,0 +1,87 @@
+//! Who a job is for: what shares the pool with others, has limits, and owns its keys and receipts.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+
+use serde::{Deserialize, Serialize};
+
+/// Longest name of a token, bytes.
+pub const TOKEN_NAME_BYTES_MAX: usize = 64;
+
+/// Who a job is for. All connections of one principal share one place in the queue.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Principal {
+    /// A user of this machine, on the pool's socket.
+    Uid(u32),
+    /// An HTTP client that showed a token: the token's name.
+    Token(String),
+    /// An HTTP client without a token; see [`Principal::of_address`].
+    Address(IpAddr),
+}
+
+impl Principal {
+    /// The principal of an HTTP client without a token. Of an IPv6 address only the first 64 bits count: a
+    /// client has all addresses of such a network.
+    #[must_use]
+    pub fn of_address(address: IpAddr) -> Self {
+        Self::Address(match address.to_canonical() {
+            IpAddr::V4(address) => IpAddr::V4(address),
+            IpAddr::V6(address) => {
+                let network = address.to_bits() >> 64 << 64;
+                IpAddr::V6(Ipv6Addr::from_bits(network))
+            }
+        })
+    }
+
+    /// Checks a principal that another process names.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn check(&self) -> Result<(), String> {
+        match self {
+            Self::Address(_) | Self::Uid(_) => Ok(()),
+            Self::Token(name) if name.is_empty() || name.len() > TOKEN_NAME_BYTES_MAX => {
+                Err(format!(
+                    "the name of a token has 1 to {TOKEN_NAME_BYTES_MAX} bytes, not {}",
+                    name.len()
+                ))
+            }
+            Self::Token(_) => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uid(uid) => write!(f, "uid {uid}"),
+            Self::Token(name) => write!(f, "token {name}"),
+            Self::Address(IpAddr::V4(address)) => write!(f, "address {address}"),
+            Self::Address(IpAddr::V6(network)) => write!(f, "address {network}/64"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_its_network_if_a_client_has_all_of_it() {
+        let shown = |text: &str| Principal::of_address(text.parse().unwrap()).to_string();
+        assert_eq!(shown("10.0.0.1"), "address 10.0.0.1");
+        assert_eq!(shown("::ffff:10.0.0.1"), "address 10.0.0.1");
+        assert_eq!(shown("2001:db8:1:2:3:4:5:6"), "address 2001:db8:1:2::/64");
+        assert_eq!(shown("::1"), "address ::/64");
+        assert_eq!(Principal::Uid(1000).to_string(), "uid 1000");
+        assert_eq!(Principal::Token("alice".to_owned()).to_string(), "token alice");
+    }
+
+    #[test]
+    fn a_token_has_a_short_name() {
+        assert_eq!(Principal::Token("alice".to_owned()).check(), Ok(()));
+        for name in [String::new(), "a".repeat(TOKEN_NAME_BYTES_MAX + 1)] {
+            assert!(Principal::Token(name).check().is_err());
+        }
+    }
+}
