@@ -28,6 +28,8 @@ pub struct PoolConfig {
     pub denylist_max: usize,
     /// Verdicts remembered by key, so that a resubmission is not run again.
     pub verdicts_kept: usize,
+    /// Bytes of all those receipts, encoded.
+    pub verdict_bytes_max: usize,
     /// Deaths before any work was done, within `restart_window`, that quarantine a device.
     pub restart_limit: u32,
     /// See `restart_limit`.
@@ -108,6 +110,7 @@ impl PoolConfig {
         poison_deaths: 2,
         denylist_max: 1_024,
         verdicts_kept: 4_096,
+        verdict_bytes_max: 8 << 20,
         restart_limit: 5,
         restart_window: Duration::from_secs(60),
         start_failures_max: 3,

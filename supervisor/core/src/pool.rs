@@ -100,7 +100,7 @@ impl Pool {
             slots: Slots::new(roles.names(), devices, config.standbys),
             roles,
             jobs: Jobs::default(),
-            verdicts: Verdicts::new(config.verdicts_kept),
+            verdicts: Verdicts::new(config.verdicts_kept, config.verdict_bytes_max),
             denylist: Denylist::new(config.denylist_max),
             suspects: 0,
             faults: Faults::default(),
@@ -215,7 +215,7 @@ impl Pool {
         let client = (!job.orphaned).then_some(client);
         let receipt = job.into_receipt(now, verdict, reason);
         if client.is_some() {
-            self.verdicts.remember(key, id, receipt.clone());
+            self.verdicts.remember(key, id, &receipt);
         }
         self.actions.push_back(Action::Finish { client, job: id, key, receipt: Box::new(receipt) });
     }

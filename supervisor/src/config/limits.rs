@@ -63,6 +63,7 @@ limits! {
     Count poison_deaths 1..=1_000;
     Size denylist_max 1..=1_000_000;
     Size verdicts_kept 0..=10_000_000;
+    Size verdict_bytes_max 1 << 16..=16 << 30;
     Count restart_limit 1..=1_000;
     Time restart_window 1_000..=DAY_MS;
     Count start_failures_max 1..=1_000;

@@ -60,7 +60,7 @@ impl Pool {
         }
         let Some(receipt) = self.verdicts.find(key) else { return false };
         if receipt.program_hash == request.work.to_string() && receipt.items == request.items {
-            let receipt = Box::new(receipt.clone());
+            let receipt = Box::new(receipt);
             self.act(Action::Discard { job });
             self.act(Action::Replay { client, key, receipt });
         } else {
