@@ -5,10 +5,14 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+use gridpool_tests::oracle::samples::random_grids;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::command::gridpool;
+use crate::jobs::{PROGRAM, job};
 use crate::pool::cpu;
+use crate::wait::eventually_so;
 
 /// A config file in a folder of its own.
 fn config(text: &str) -> (tempfile::TempDir, PathBuf) {
@@ -211,4 +215,42 @@ fn bash_takes_the_completions_and_completes_with_them() {
     ] {
         assert_eq!(offer(words).trim(), want, "{words}");
     }
+}
+
+#[test]
+fn sighup_reads_the_config_again_and_says_what_changes_and_what_does_not() {
+    let pool = cpu(1).start();
+    let reload = |text: &str, says: &str| {
+        fs::write(pool.folder().join("pool.toml"), text).expect("a file can be written");
+        pool.signal(Signal::SIGHUP);
+        eventually_so(&format!("the pool to say {says}"), || pool.log().contains(says));
+    };
+    let chaos = || pool.cli(&["chaos", "slow"]).run();
+    chaos().complains(1, &["this pool takes no faults"]);
+
+    let changed = "changed=\"allow_chaos, policy, limits.client_jobs_max";
+    let text = "allow_chaos = true\ndevices = 'cpu:1'\n[limits]\nclient_jobs_max = 1\nstandbys = 1\n\
+                [policy]\n'cuda 2' = 'restart'\n";
+    reload(text, changed);
+    let fixed = "change only when the pool starts again fixed=\"limits.standbys\"";
+    eventually_so("what is fixed", || pool.log().contains(fixed));
+    assert_eq!(chaos().code, Some(0));
+    let policy = pool.observer().policy().expect("the pool answers");
+    assert!(policy.iter().any(|rule| rule.configured && rule.fault.to_string() == "cuda 2"));
+    let client = pool.client();
+    pool.stop("cpu0");
+    let first = job(PROGRAM, &random_grids(1, 5)).refuse_if_busy();
+    let first = client.submit(first).expect("there is room for one");
+    let second = client.submit(job(PROGRAM, &random_grids(1, 5)).refuse_if_busy());
+    let refused = second.and_then(|second| second.wait()).expect_err("one is the limit now");
+    let refused = refused.to_string();
+    assert!(refused.contains("this client has as many jobs as it may"), "{refused}");
+    pool.go_on("cpu0");
+    assert!(first.wait().is_ok());
+
+    // A wrong config changes nothing.
+    reload("allow_chaos = false\n[limits]\nclient_jobs_max = 'many'\n", "pool.toml, line 3: ");
+    assert_eq!(chaos().code, Some(0));
+    reload("", "changed=\"allow_chaos, policy, limits.");
+    chaos().complains(1, &["this pool takes no faults"]);
 }

@@ -123,6 +123,8 @@ impl Swarm {
             poison_deaths: count(rng, 1, 3),
             denylist_max: size(rng, &[0, 1, 2, 100]),
             verdicts_kept: size(rng, &[0, 1, 3, 10, 1_000]),
+            // No receipt of a simulation comes near it.
+            verdict_bytes_max: PoolConfig::DEFAULT.verdict_bytes_max,
             known_answer_every: Duration::ZERO,
             worker_memory_growth_max: 0,
             worker_descriptors_growth_max: 0,

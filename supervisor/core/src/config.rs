@@ -143,6 +143,14 @@ impl PoolConfig {
         spin_us: 200,
     };
 
+    /// This config as a pool that runs with `running` can take it over: it keeps what shaped it when it
+    /// started.
+    #[must_use]
+    pub fn over(self, running: &Self) -> Self {
+        let &Self { standbys, infer_window, spin_us, .. } = running;
+        Self { standbys, infer_window, spin_us, ..self }
+    }
+
     /// The longest time from the command to drain to the end of the pool: jobs finish, then workers are
     /// stopped, then killed, then given up.
     #[must_use]

@@ -14,6 +14,9 @@ use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::{DeviceInfo, RunReport};
 use gridpool_protocol::tensor::model::ModelInfo;
 
+use crate::config::PoolConfig;
+use crate::policy::PolicyTable;
+
 /// Time since the pool started. A number, not an `Instant`, so that a log of events replays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp(pub Duration);
@@ -253,6 +256,8 @@ pub enum Event {
     DrainRequested,
     /// Finish the accepted jobs, then stop; the second time, stop now, if that is a second or more later.
     EndRequested,
+    /// Go on with these limits and responses to faults. What [`PoolConfig::over`] keeps stays as it is.
+    Reconfigured(Box<PoolConfig>, PolicyTable),
     /// A helper process sent something, is wanted, or is gone.
     Helper(Helper, HelperEvent),
     /// Stop now, whatever is running.

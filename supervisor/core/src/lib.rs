@@ -136,6 +136,10 @@ impl Core {
             Event::DeviceFault { device, fault } => self.pool.on_device_fault(now, device, fault),
             Event::DrainRequested => self.pool.drain(now),
             Event::EndRequested => self.pool.end(now),
+            Event::Reconfigured(config, policy) => {
+                self.command_timeout = config.command_timeout;
+                self.pool.reconfigure(*config, policy);
+            }
             Event::Helper(helper, event) => {
                 self.helpers.handle(now, helper, event, |action| self.pool.act(action));
             }

@@ -115,6 +115,17 @@ impl Pool {
         }
     }
 
+    /// Goes on with other limits and responses to faults, as far as a running pool can.
+    pub(crate) fn reconfigure(&mut self, config: PoolConfig, policy: PolicyTable) {
+        self.config = config.over(&self.config);
+        self.policy = policy;
+        for role in Role::ALL {
+            self.roles[role].limits = self.config.of(role);
+        }
+        self.verdicts.limit(self.config.verdicts_kept, self.config.verdict_bytes_max);
+        self.denylist.limit(self.config.denylist_max);
+    }
+
     /// Adds an action for the shell.
     pub(crate) fn act(&mut self, action: Action) {
         self.actions.push_back(action);

@@ -246,7 +246,7 @@ impl Bench<'_> {
         self.progress.set_message("workers start");
         let pool = PrivatePool::start(limits, command, pool_devices, &self.socket)?;
         if recovery.is_some() {
-            pool.shell().allow_chaos();
+            pool.shell().allow_chaos(true);
         }
         // The measurements do not include the start.
         pool.wait_ready(&[Role::Grid, Role::Infer]).map_err(not_ready)?;

@@ -122,9 +122,12 @@ impl Args for Environment {
 impl ServeFlags {
     /// The settings of a pool with these flags.
     pub(super) fn settings(&self) -> Result<Settings, ConfigError> {
+        Settings::resolve(self.overrides(), self.config())
+    }
+
+    pub(super) fn overrides(&self) -> Overrides {
         let overrides = self.pool.overrides(self.socket.socket.clone());
-        let overrides = self.chaos.over(self.http.over(overrides));
-        Settings::resolve(overrides, self.pool.config.as_deref())
+        self.chaos.over(self.http.over(overrides))
     }
 
     /// The config file, if the flag is there.

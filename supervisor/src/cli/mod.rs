@@ -30,6 +30,7 @@ mod private;
 pub mod progress;
 #[cfg(test)]
 mod reference;
+mod reload;
 pub mod results;
 mod scratch;
 pub mod show;
@@ -73,6 +74,7 @@ use error::{CommandError, system};
 use flags::{ChaosFlag, ModelsFlags, PoolFlags, ServeFlags};
 use input::{Inputs, Stdin};
 use progress::Progress;
+use reload::Reloader;
 use results::Results;
 use show::Style;
 use variables::UnreadVariable;
@@ -244,7 +246,8 @@ fn serve(flags: &ServeFlags) -> Result<u8, CommandError> {
     // Before the first thread, so that all inherit the mask: the signals are for `obey_signals`.
     let signals = SigSet::from_iter([Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM]);
     signals.thread_block().map_err(|errno| system("blocking signals")(errno.into()))?;
-    let settings = flags.settings()?;
+    let reloader = Reloader::new(flags)?;
+    let settings = reloader.running().clone();
     let claim = Shell::claim(&settings.socket)?;
     let front = settings.http.map(Front::open).transpose()?;
     let shell = start_pool(&settings)?;
@@ -259,7 +262,7 @@ fn serve(flags: &ServeFlags) -> Result<u8, CommandError> {
         shell.report_to(notifier, &settings.limits);
     }
     tracing::info!(socket = %settings.socket.display(), "serving");
-    obey_signals(&shell, signals).map_err(system("a thread for signals"))?;
+    obey_signals(&shell, signals, reloader).map_err(system("a thread for signals"))?;
     let ended = shell.wait();
     drop(held);
     match ended {
@@ -386,9 +389,7 @@ fn start_pool(settings: &Settings) -> Result<Shell, CommandError> {
     let command = private::worker_command(settings, program, threads);
     let shell = Shell::start(limits, command, pool_devices, settings.socket.clone())
         .map_err(system("the pool's threads"))?;
-    if settings.allow_chaos {
-        shell.allow_chaos();
-    }
+    shell.allow_chaos(settings.allow_chaos);
     Ok(shell)
 }
 
@@ -402,14 +403,14 @@ fn socket_path(socket: Option<PathBuf>) -> Result<PathBuf, CommandError> {
     Ok(Settings::resolve(overrides, none)?.socket)
 }
 
-/// The first signal drains the pool, the second stops it at once.
-fn obey_signals(shell: &Shell, signals: SigSet) -> io::Result<()> {
+/// The first signal drains the pool, the second stops it at once. SIGHUP reads the settings again.
+fn obey_signals(shell: &Shell, signals: SigSet, mut reloader: Reloader) -> io::Result<()> {
     let shell = shell.clone();
     thread::Builder::new().name("signals".into()).spawn(move || {
         loop {
             match signals.wait() {
-                // Its terminal is gone, which ends no pool.
-                Ok(Signal::SIGHUP) => tracing::info!("SIGHUP: the pool goes on as it is"),
+                // Also when its terminal is gone, which ends no pool.
+                Ok(Signal::SIGHUP) => reloader.reload(&shell),
                 Ok(signal) => {
                     tracing::info!(%signal, "draining; another signal, a second or more from now, stops at once");
                     shell.drain();

@@ -180,7 +180,7 @@ impl Connection {
                 }
             }
             ClientMessage::Policy { request } => {
-                let rules = self.shared.policy.rules();
+                let rules = self.shared.command.lock().policy.rules();
                 self.say(request, Reply::Policy(rules));
             }
             ClientMessage::Status { request } => {

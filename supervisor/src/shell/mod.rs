@@ -128,8 +128,8 @@ struct Shared {
     spawner: Sender<spawn::Request>,
     hasher: content::Requests,
     budget: Budget,
-    /// The response to each fault.
-    policy: PolicyTable,
+    /// How workers are started from now on.
+    command: Mutex<WorkerCommand>,
     /// Watches the GPUs, if there are any.
     monitor: OnceLock<Monitor>,
     /// Serves HTTP, if the user asked for it.
@@ -174,6 +174,7 @@ impl Shell {
         let (hasher, suspects) = crossbeam_channel::unbounded();
         let (policy, models) = (command.policy.clone(), &command.models);
         let core = gridpool_core::Core::new(config, policy, &ids, models, HelperLimits::of);
+        let program = command.program.clone();
         let shared = Arc::new(Shared {
             core: Mutex::new(Core::new(core)),
             ended: Condvar::new(),
@@ -183,7 +184,7 @@ impl Shell {
             spawner,
             hasher,
             budget: Budget::from_system()?,
-            policy: command.policy.clone(),
+            command: Mutex::new(command),
             monitor: OnceLock::new(),
             gateway: OnceLock::new(),
             socket,
@@ -199,14 +200,12 @@ impl Shell {
         let for_monitor = Arc::clone(&shared);
         let tell = move |device, fault| for_monitor.post(Event::DeviceFault { device, fault });
         let post = shared.helper_post(Helper::Monitor);
-        if let Some(monitor) =
-            Monitor::new(command.program.clone(), &devices, post, Box::new(tell))?
-        {
+        if let Some(monitor) = Monitor::new(program, &devices, post, Box::new(tell))? {
             shared.monitor.get_or_init(|| monitor);
             shared.post(Event::Helper(Helper::Monitor, HelperEvent::Wanted));
         }
         let for_spawner = Arc::clone(&shared);
-        let spawn_all = move || spawn::serve(&starts, &for_spawner, &command, &devices, boot);
+        let spawn_all = move || spawn::serve(&starts, &for_spawner, &devices, boot);
         thread::Builder::new().name("spawn".into()).spawn(spawn_all)?;
         let for_hasher = Arc::clone(&shared);
         let hash_all = move || content::serve(&suspects, &for_hasher);
@@ -277,15 +276,36 @@ impl Shell {
     /// an effect.
     pub fn report_to(&self, notifier: Notifier, config: &PoolConfig) {
         let core = self.shared.lock();
-        self.shared.notifier.get_or_init(|| Mutex::new(notifier.about(config)));
+        let notifier = self.shared.notifier.get_or_init(|| Mutex::new(notifier));
+        notifier.lock().limit(config);
         self.shared.tell(&core, self.shared.timestamp());
         // The timing thread may sleep too long: it does not know of the service manager yet.
         self.shared.timer.wake();
     }
 
-    /// From now on, jobs may make workers fault on purpose.
-    pub fn allow_chaos(&self) {
-        self.shared.allows_chaos.store(true, Ordering::Relaxed);
+    /// Whether jobs may make workers fault on purpose, from now on. They may not without a call.
+    pub fn allow_chaos(&self, is_allowed: bool) {
+        self.shared.allows_chaos.store(is_allowed, Ordering::Relaxed);
+    }
+
+    /// Goes on with other limits and responses to faults; the next workers load this ONNX Runtime. What
+    /// [`PoolConfig::over`] keeps stays as it is. Workers that run already keep their limits.
+    pub fn reconfigure(
+        &self,
+        config: PoolConfig,
+        policy: PolicyTable,
+        onnxruntime: Option<PathBuf>,
+    ) {
+        let mut command = self.shared.command.lock();
+        command.known_answer_every = config.known_answer_every;
+        command.memory_growth_max = config.worker_memory_growth_max;
+        command.descriptors_growth_max = config.worker_descriptors_growth_max;
+        (command.policy, command.onnxruntime) = (policy.clone(), onnxruntime);
+        drop(command);
+        if let Some(mut notifier) = self.shared.notifier(&self.shared.lock()) {
+            notifier.limit(&config);
+        }
+        self.shared.post(Event::Reconfigured(Box::new(config), policy));
     }
 
     /// Finishes the accepted jobs, then stops. A second call stops at once.

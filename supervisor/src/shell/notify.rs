@@ -123,9 +123,8 @@ impl Notifier {
     }
 
     /// Sets the limits of the pool that it reports.
-    #[must_use]
-    pub(super) fn about(self, config: &PoolConfig) -> Self {
-        Self { longest_stop: longest_stop(config), ..self }
+    pub(super) fn limit(&mut self, config: &PoolConfig) {
+        self.longest_stop = longest_stop(config);
     }
 
     /// Whether [`Notifier::tell`] must report an event at once.

@@ -60,16 +60,16 @@ pub(super) type Request = (WorkerId, Vec<ModelPlan>);
 pub(super) fn serve(
     requests: &Receiver<Request>,
     shared: &Arc<Shared>,
-    command: &WorkerCommand,
     devices: &[PoolDevice],
     mut boot: Option<BootFolder>,
 ) {
     for (worker, models) in requests {
         let device = devices.iter().find(|device| device.id == worker.device);
         let device = device.expect("the pool spawns only on its devices");
+        let command = shared.command.lock().clone();
         let folder = boot_folder(boot.as_mut()).map_err(StartError::System);
         let started =
-            folder.and_then(|folder| start(shared, command, worker, models, device, &folder));
+            folder.and_then(|folder| start(shared, &command, worker, models, device, &folder));
         if let Err(error) = started {
             tracing::error!(%worker, %error, "worker could not be started");
             shared.lock().doomed.remove(&worker);

@@ -259,6 +259,7 @@ impl Model {
             Event::DrainRequested => self.drain_requested(now),
             Event::EndRequested => self.end_requested(now),
             Event::Helper(helper, ref event) => self.on_helper_event(now, helper, event),
+            Event::Reconfigured(ref config, _) => self.reconfigured(config),
             Event::StopRequested => self.stop_requested(now),
             Event::TimePassed => {}
             Event::Worker(worker, ref event) => self.on_worker_event(now, worker, event),
@@ -268,6 +269,15 @@ impl Model {
         self.models_change(now);
         self.helpers_are_due(now);
         self.services_are_reported(now);
+    }
+
+    /// The pool goes on with other limits. Its standbys and the windows of its workers stay.
+    fn reconfigured(&mut self, config: &PoolConfig) {
+        let &PoolConfig { standbys, infer_window, .. } = &self.config;
+        self.config = PoolConfig { standbys, infer_window, ..config.clone() };
+        for (&role, state) in &mut self.roles {
+            state.limits = self.config.of(role);
+        }
     }
 
     fn on_client_event(&mut self, now: Timestamp, client: ClientId, event: &ClientEvent) {

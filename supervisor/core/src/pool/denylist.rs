@@ -25,6 +25,11 @@ impl Denylist {
         Self { contents: BTreeMap::new(), order: VecDeque::new(), max }
     }
 
+    /// Sets the limit. What is over it goes with the next content.
+    pub(super) fn limit(&mut self, max: usize) {
+        self.max = max;
+    }
+
     pub(super) fn has(&self, content: ContentHash) -> bool {
         self.contents.contains_key(&content)
     }

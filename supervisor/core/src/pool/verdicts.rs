@@ -31,6 +31,11 @@ impl Verdicts {
         }
     }
 
+    /// Sets the limits. What is over them goes with the next verdict.
+    pub(super) fn limit(&mut self, kept: usize, bytes_max: usize) {
+        (self.kept, self.bytes_max) = (kept, bytes_max);
+    }
+
     pub(super) fn find(&self, key: JobKey) -> Option<Receipt> {
         let bytes = self.receipts.get(&key)?;
         Some(codec::decode(bytes).expect("what was encoded here can be decoded"))

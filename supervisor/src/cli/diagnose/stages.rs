@@ -272,7 +272,7 @@ impl Site<'_> {
             Ok(pool) => pool,
             Err(error) => return no_pool(diagnosis, &wanted, device.id, &error.to_string()),
         };
-        pool.shell().allow_chaos();
+        pool.shell().allow_chaos(true);
         if let Err(why) = pool.wait_ready(&[Role::Grid]) {
             return no_pool(diagnosis, &wanted, device.id, &why.to_string());
         }

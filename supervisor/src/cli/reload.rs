@@ -1,0 +1,84 @@
+//! SIGHUP: reads the settings of `serve` again, and changes what a running pool can change.
+
+use std::path::PathBuf;
+
+use super::error::CommandError;
+use super::flags::ServeFlags;
+use crate::config::{ConfigError, Overrides, Settings, list_limits};
+use crate::shell::Shell;
+
+/// The settings of a running pool, and where they come from.
+#[derive(Debug)]
+pub(super) struct Reloader {
+    overrides: Overrides,
+    file: Option<PathBuf>,
+    running: Settings,
+}
+
+impl Reloader {
+    /// Reads the settings for the first time.
+    pub(super) fn new(flags: &ServeFlags) -> Result<Self, CommandError> {
+        let file = flags.config().map(PathBuf::from);
+        Ok(Self { overrides: flags.overrides(), file, running: flags.settings()? })
+    }
+
+    /// The settings that the pool runs with.
+    pub(super) fn running(&self) -> &Settings {
+        &self.running
+    }
+
+    /// Reads the settings again, and says in the log what has changed and what has not.
+    pub(super) fn reload(&mut self, shell: &Shell) {
+        match Settings::resolve(self.overrides.clone(), self.file.as_deref()) {
+            Ok(wanted) => self.go_on_with(wanted, shell),
+            Err(error) => Self::refuse(&error),
+        }
+    }
+
+    fn refuse(error: &ConfigError) {
+        tracing::error!(%error, "SIGHUP: the config is wrong, and the pool goes on as it was");
+    }
+
+    fn go_on_with(&mut self, wanted: Settings, shell: &Shell) {
+        let before = self.running.clone();
+        let limits = wanted.limits.clone().over(&before.limits);
+        let Settings { policy, allow_chaos, onnxruntime, .. } = wanted.clone();
+        self.running = Settings { limits, policy, allow_chaos, onnxruntime, ..before.clone() };
+        let changed = differences(&before, &self.running);
+        let fixed = differences(&self.running, &wanted);
+        if !changed.is_empty() {
+            let Settings { limits, policy, onnxruntime, .. } = self.running.clone();
+            shell.allow_chaos(allow_chaos);
+            shell.reconfigure(limits, policy, onnxruntime);
+        }
+        match changed.is_empty() {
+            true => tracing::info!("SIGHUP: nothing changes"),
+            false => {
+                tracing::info!(changed = changed.join(", "), "SIGHUP: the config is read again")
+            }
+        }
+        if !fixed.is_empty() {
+            let fixed = fixed.join(", ");
+            tracing::warn!(fixed, "SIGHUP: these settings change only when the pool starts again");
+        }
+    }
+}
+
+/// The names of the settings that differ.
+fn differences(one: &Settings, other: &Settings) -> Vec<String> {
+    let limits = list_limits(&one.limits).into_iter().zip(list_limits(&other.limits));
+    let limits = limits.filter(|(one, other)| one != other);
+    let limits = limits.map(|(limit, _)| format!("limits.{}", limit.name));
+    let others = [
+        ("devices", one.devices == other.devices),
+        ("socket", one.socket == other.socket),
+        ("worker_bin", one.worker_bin == other.worker_bin),
+        ("http", one.http == other.http),
+        ("allow_chaos", one.allow_chaos == other.allow_chaos),
+        ("onnxruntime", one.onnxruntime == other.onnxruntime),
+        ("policy", one.policy == other.policy),
+        ("model (use `gridpool model load` and `unload`)", one.models == other.models),
+    ];
+    let others = others.into_iter().filter(|(_, is_same)| !is_same);
+    others.map(|(name, _)| name.to_owned()).chain(limits).collect()
+}
