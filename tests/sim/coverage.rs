@@ -60,6 +60,7 @@ pub(crate) const WANTED: &[&str] = &[
     "command: none for a worker that is started and stopped at once",
     "command: load",
     "command: unload",
+    "config: other limits",
     "content: asked for at submission",
     "content: could not be read",
     "content: hash requested",

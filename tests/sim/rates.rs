@@ -82,6 +82,8 @@ pub(crate) struct Rates {
     pub(crate) drains: u64,
     /// Drains after which an operator tells the pool to stop.
     pub(crate) second_orders: u64,
+    /// Steps in which the pool gets other limits.
+    pub(crate) reconfigures: u64,
     /// Steps in which the pool is told to stop.
     pub(crate) stops: u64,
     /// Requests for a model that never exists.
@@ -151,6 +153,7 @@ impl Rates {
             pauses: rate(rng, 60),
             drains: rate(rng, 16),
             second_orders: rate(rng, 700),
+            reconfigures: rate(rng, 30),
             stops: rate(rng, 6),
             unknown_models: rate(rng, 200),
             late_reports: rate(rng, 400),

@@ -112,10 +112,42 @@ impl Swarm {
     }
 
     fn any(rng: &mut Rng) -> Self {
+        let config = Self::config(rng);
+        Self {
+            devices: count(rng, 1, 4),
+            clients: rng.between(1, 4),
+            steps: rng.between(5, 120),
+            pause_max: rng.pick(&[0, 5, 20, 60, 120]),
+            service_max: rng.pick(&[1, 10, 50, 200]),
+            costs: rng.pick(&[[10, 10, 10], [5, 10, 20], [1, 10, 100]]),
+            items: rng.pick(&[[1, 1, 1], [1, 2, 9], [5, 50, 100]]),
+            programs: rng.between(1, 3),
+            inline: rng.pick(&[0, 500, 900, 1_000]),
+            beacons: rng.pick(&[0, 800, 1_000]),
+            exit_lag: rng.pick(&[0, 5, 20, 100, 400]),
+            stop_lag: 30,
+            memory_lag: rng.pick(&[0, 5, 50, 800]),
+            hash_lag: rng.pick(&[0, 10, 300]),
+            heartbeat: rng.millis(90, 149),
+            models: 0,
+            plans: Vec::new(),
+            model_jobs: 0,
+            load_max: rng.pick(&[1, 20, 100]),
+            has_helpers: rng.chance(HAVE_HELPERS),
+            helper_limits: helper_limits(rng),
+            helper_beat: rng.millis(20, 40),
+            rates: Rates::draw(rng),
+            config,
+        }
+        .with_models(rng)
+    }
+
+    /// The limits of a pool, drawn at its start and when it is reconfigured.
+    pub(crate) fn config(rng: &mut Rng) -> PoolConfig {
         let backoff_min = rng.pick(&[0, 1, 10, 40]);
         let probe_min = rng.pick(&[1, 20, 100, 400]);
         let standbys = if rng.chance(500) { 0 } else { count(rng, 1, 2) };
-        let config = PoolConfig {
+        PoolConfig {
             queue_jobs_max: size(rng, &[1, 3, 8, 16, 100]),
             queue_bytes_max: rng.pick(&[0, 100, 300, 1_000, 1 << 40]),
             client_jobs_max: size(rng, &[1, 3, 8, 16, 100]),
@@ -155,34 +187,7 @@ impl Swarm {
             infer_ready_timeout: rng.millis(100, 600),
             command_timeout: rng.millis(50, 400),
             join_cost_max: rng.pick(&[0, 10, 30, 100, 1_000]),
-        };
-        Self {
-            devices: count(rng, 1, 4),
-            clients: rng.between(1, 4),
-            steps: rng.between(5, 120),
-            pause_max: rng.pick(&[0, 5, 20, 60, 120]),
-            service_max: rng.pick(&[1, 10, 50, 200]),
-            costs: rng.pick(&[[10, 10, 10], [5, 10, 20], [1, 10, 100]]),
-            items: rng.pick(&[[1, 1, 1], [1, 2, 9], [5, 50, 100]]),
-            programs: rng.between(1, 3),
-            inline: rng.pick(&[0, 500, 900, 1_000]),
-            beacons: rng.pick(&[0, 800, 1_000]),
-            exit_lag: rng.pick(&[0, 5, 20, 100, 400]),
-            stop_lag: 30,
-            memory_lag: rng.pick(&[0, 5, 50, 800]),
-            hash_lag: rng.pick(&[0, 10, 300]),
-            heartbeat: rng.millis(90, 149),
-            models: 0,
-            plans: Vec::new(),
-            model_jobs: 0,
-            load_max: rng.pick(&[1, 20, 100]),
-            has_helpers: rng.chance(HAVE_HELPERS),
-            helper_limits: helper_limits(rng),
-            helper_beat: rng.millis(20, 40),
-            rates: Rates::draw(rng),
-            config,
         }
-        .with_models(rng)
     }
 
     /// Some pools have models.

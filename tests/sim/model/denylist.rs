@@ -75,11 +75,11 @@ impl Model {
     fn is_remembered(&mut self, denied: Denied) {
         if self.denylist.knows(denied.content) {
             self.coverage.hit("denylist: known already");
-            return;
+        } else {
+            self.coverage.hit("denylist: remembered");
+            self.denylist.0.push_back(denied);
         }
-        self.coverage.hit("denylist: remembered");
-        self.denylist.0.push_back(denied);
-        if self.denylist.0.len() > self.config.denylist_max {
+        while self.denylist.0.len() > self.config.denylist_max {
             self.coverage.hit("denylist: forgotten for a newer one");
             self.denylist.0.pop_front();
         }

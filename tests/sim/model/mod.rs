@@ -273,6 +273,7 @@ impl Model {
 
     /// The pool goes on with other limits. Its standbys and the windows of its workers stay.
     fn reconfigured(&mut self, config: &PoolConfig) {
+        self.coverage.hit("config: other limits");
         let &PoolConfig { standbys, infer_window, .. } = &self.config;
         self.config = PoolConfig { standbys, infer_window, ..config.clone() };
         for (&role, state) in &mut self.roles {

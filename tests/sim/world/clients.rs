@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use gridpool_core::config::PoolConfig;
 use gridpool_core::event::{ClientEvent, Event, JobRequest, Release, Timestamp, Work};
+use gridpool_core::policy::PolicyTable;
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{ClientId, ContentHash, DeviceId, DeviceKind, JobId, JobKey};
 use gridpool_protocol::message::Priority;
 use gridpool_protocol::principal::Principal;
 
 use super::{Delivery, Fate, World};
+use crate::swarm::Swarm;
 
 /// Submissions that may be repeated.
 const REMEMBERED: usize = 12;
@@ -29,6 +32,29 @@ impl World {
                 self.send(at, Delivery::Event(Event::StopRequested));
             }
             return Some(Event::DrainRequested);
+        }
+        if self.rng.chance(rates.reconfigures) {
+            // Limits that count at the moment when they are looked at. The others have effects on what began
+            // before, which the model does not remember.
+            let drawn = Swarm::config(&mut self.rng);
+            let config = PoolConfig {
+                queue_jobs_max: drawn.queue_jobs_max,
+                queue_bytes_max: drawn.queue_bytes_max,
+                client_jobs_max: drawn.client_jobs_max,
+                denylist_max: drawn.denylist_max,
+                verdicts_kept: drawn.verdicts_kept,
+                ready_timeout: drawn.ready_timeout,
+                infer_ready_timeout: drawn.infer_ready_timeout,
+                heartbeat_suspect: drawn.heartbeat_suspect,
+                heartbeat_kill: drawn.heartbeat_kill,
+                command_timeout: drawn.command_timeout,
+                shard_cost_min: drawn.shard_cost_min,
+                shards_per_device: drawn.shards_per_device,
+                standbys: drawn.standbys,
+                infer_window: drawn.infer_window,
+                ..self.swarm.config.clone()
+            };
+            return Some(Event::Reconfigured(Box::new(config), PolicyTable::default()));
         }
         if self.rng.chance(rates.stops) {
             return Some(Event::StopRequested);

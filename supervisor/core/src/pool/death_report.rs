@@ -12,7 +12,7 @@ use gridpool_protocol::receipt::{Attempt, AttemptOutcome, DeviceInfo, Verdict};
 
 use super::Pool;
 use super::job::Job;
-use super::kill::{KillCause, KillReason};
+use super::kill::KillReason;
 use super::outstanding::{Outstanding, Sent};
 use super::process::Process;
 use super::service::ServiceState;
@@ -132,12 +132,10 @@ impl Pool {
             disposition: Disposition::Unheard,
         });
         let was_asked = process.is_stopping() || self.roles[worker.role].is_leaving();
-        let cause = process.killed().map(|killed| killed.cause);
-        let cause = cause.filter(|&cause| cause != KillCause::Beacon);
-        let is_expected = cause == Some(KillCause::Leaving)
+        let killed = process.killed().map(|killed| killed.reason);
+        let killed = killed.filter(|&reason| reason != KillReason::BeaconLost);
+        let is_expected = killed == Some(KillReason::Leaving)
             || (was_asked && exit.status == ExitStatus::Code(exit_code::OK));
-        let ready_timeout = self.roles[worker.role].limits.ready_timeout;
-        let reason = |why: KillCause| why.reason(process.was_ready(), ready_timeout, &self.config);
         let lived = process.lived(now);
         // An earlier report is about another process.
         let longest = self.config.incident_window.min(lived);
@@ -147,7 +145,7 @@ impl Pool {
             worker,
             device: process.device_info(),
             exit: exit.clone(),
-            killed: cause.map(reason),
+            killed,
             is_expected,
             lived,
             ready_after: process.took_start(),

@@ -10,13 +10,12 @@ use gridpool_protocol::metrics::RestartReason;
 use gridpool_protocol::receipt::DeviceInfo;
 
 use super::Pool;
-use super::kill::{KillCause, sentence};
+use super::kill::{KillCause, KillReason};
 use super::losses::{Loss, LossKind};
 use super::meters::{self, End};
 use super::process::Process;
 use super::slots::Blame;
 use super::starts::Vacated;
-use crate::config::PoolConfig;
 use crate::event::{Exit, Timestamp};
 use crate::policy::PolicyTable;
 
@@ -30,6 +29,8 @@ struct Ending<'a> {
     device: DeviceInfo,
     /// Why the pool killed it; `None` if it was ending by itself.
     cause: Option<KillCause>,
+    /// The same in words.
+    reason: Option<KillReason>,
     /// The first sign of the end.
     since: Timestamp,
     was_ready: bool,
@@ -45,7 +46,8 @@ struct Ending<'a> {
 impl<'a> Ending<'a> {
     fn of(now: Timestamp, process: &Process, exit: &'a Exit, policy: &PolicyTable) -> Self {
         let killed = process.killed();
-        let cause = killed.map(|killed| killed.cause).filter(|&cause| cause != KillCause::Beacon);
+        let by_pool = killed.filter(|killed| killed.cause != KillCause::Beacon);
+        let cause = by_pool.map(|killed| killed.cause);
         let was_ready = process.was_ready();
         let of_exit = policy.response_to_exit(exit.code(), exit.fault);
         let own_fault = cause.and_then(|cause| cause.own_fault(was_ready));
@@ -54,6 +56,7 @@ impl<'a> Ending<'a> {
             exit,
             device: process.device_info(),
             cause,
+            reason: by_pool.map(|killed| killed.reason),
             since: killed.map_or(now, |killed| killed.since),
             was_ready,
             is_changing: process.is_changing,
@@ -73,12 +76,12 @@ impl<'a> Ending<'a> {
     }
 
     /// The last fault that its device shows, if the worker is at fault.
-    fn last_fault(&self, ready_timeout: Duration, config: &PoolConfig) -> Option<String> {
-        let Some(cause) = self.cause else {
+    fn last_fault(&self) -> Option<String> {
+        let (Some(cause), Some(reason)) = (self.cause, self.reason) else {
             return Some(format!("{} died: {}", self.worker, self.exit));
         };
         cause.own_fault(self.was_ready)?;
-        let why = sentence(cause, self.was_ready, ready_timeout, config);
+        let why = reason.sentence();
         Some(why.replacen("its worker", &self.worker.to_string(), 1))
     }
 
@@ -110,7 +113,7 @@ impl<'a> Ending<'a> {
     }
 
     /// What the end means for its outstanding attempts.
-    fn loss(self, policy: &PolicyTable, ready_timeout: Duration, config: &PoolConfig) -> Loss {
+    fn loss(self, policy: &PolicyTable) -> Loss {
         let kind = match self.cause {
             Some(cause) => cause.loss(policy),
             None if self.exit.code() == FaultCode::Exit(exit_code::WORN) => LossKind::Unbegun,
@@ -118,12 +121,9 @@ impl<'a> Ending<'a> {
             None => LossKind::Died { evidence: self.response == Response::Suspect },
         };
         let kind = if self.is_changing { kind.without_evidence() } else { kind };
-        let (why, detail) = match self.cause {
+        let (why, detail) = match self.reason {
             None => (format!("its worker ended with {}", self.exit), self.exit.to_string()),
-            Some(cause) => {
-                let why = sentence(cause, self.was_ready, ready_timeout, config);
-                (why.clone(), why)
-            }
+            Some(reason) => (reason.sentence(), reason.sentence()),
         };
         Loss { device: self.device, kind, detail, why, may_write: false, since: self.since }
     }
@@ -209,17 +209,14 @@ impl Pool {
             self.judge(now, index, &process, &ending);
         }
         if let Some(outstanding) = process.into_outstanding() {
-            let ready_timeout = self.roles[worker.role].limits.ready_timeout;
-            let loss = ending.loss(&self.policy, ready_timeout, &self.config);
+            let loss = ending.loss(&self.policy);
             self.on_lost(now, worker, outstanding, &loss);
         }
     }
 
     /// Records why the process ended, for the metrics of the next one.
     fn note_end(&mut self, index: usize, process: &Process, ending: &Ending<'_>) {
-        let ready_timeout = self.roles[ending.worker.role].limits.ready_timeout;
-        let cause = process.killed().map(|killed| killed.cause);
-        let killed = cause.map(|why| why.reason(ending.was_ready, ready_timeout, &self.config));
+        let killed = process.killed().map(|killed| killed.reason);
         let end = &mut self.slots[index].end;
         match meters::reason(killed, ending.exit).filter(|_| !ending.was_asked) {
             Some(reason) => end.by(ending.since, reason),
@@ -233,8 +230,7 @@ impl Pool {
         if let Some(fault) = ending.fault() {
             self.faults.note(fault);
         }
-        let ready_timeout = self.roles[worker.role].limits.ready_timeout;
-        let last_fault = ending.last_fault(ready_timeout, &self.config);
+        let last_fault = ending.last_fault();
         if let Some(last_fault) = &last_fault {
             self.devices.service_of(worker).last_fault.clone_from(last_fault);
         }

@@ -116,7 +116,7 @@ impl Pool {
     /// Sends SIGKILL to the process of a slot. Attempts that may be retried at once are queued, and a
     /// standby takes over.
     pub(super) fn kill(&mut self, now: Timestamp, index: usize, cause: KillCause) {
-        let why = self.why_killed(cause, index);
+        let why = self.kill_reason(index, cause).sentence();
         self.kill_because(now, index, cause, why);
     }
 
@@ -128,10 +128,10 @@ impl Pool {
         cause: KillCause,
         why: String,
     ) {
+        let reason = self.kill_reason(index, cause);
         let process = self.slots.process_mut(index);
         let (worker, device) = (process.worker, process.device_info());
-        let was_ready = process.was_ready();
-        let mut outstanding = process.kill(now, cause, self.config.kill_timeout);
+        let mut outstanding = process.kill(now, (cause, reason), self.config.kill_timeout);
         if let Some(outstanding) = &mut outstanding
             && cause != KillCause::Leaving
         {
@@ -144,16 +144,14 @@ impl Pool {
         self.devices.at_mut(worker.device).loses(now, worker);
         self.promote(now, worker.device, worker.role);
         self.ended.push(worker);
-        let ready_timeout = self.roles[worker.role].limits.ready_timeout;
-        let reason = cause.reason(was_ready, ready_timeout, &self.config);
         self.act(Action::Kill { worker, reason });
     }
 
-    /// Why a worker was killed, for receipts and the reasons of verdicts.
-    fn why_killed(&self, cause: KillCause, index: usize) -> String {
+    /// The reason for a kill now, by the limits now.
+    fn kill_reason(&self, index: usize, cause: KillCause) -> KillReason {
         let process = self.slots.process(index);
-        let limits = &self.roles[process.worker.role].limits;
-        sentence(cause, process.was_ready(), limits.ready_timeout, &self.config)
+        let ready_timeout = self.roles[process.worker.role].limits.ready_timeout;
+        cause.reason(process.was_ready(), ready_timeout, &self.config)
     }
 
     /// A worker has broken the protocol.
@@ -161,37 +159,6 @@ impl Pool {
         let Some(index) = self.slots.find(worker) else { return };
         if !self.slots.process(index).is_ending() {
             self.kill(now, index, KillCause::Breach(how));
-        }
-    }
-}
-
-/// What is said of a worker that was killed for `cause`.
-pub(super) fn sentence(
-    cause: KillCause,
-    was_ready: bool,
-    ready_timeout: Duration,
-    config: &PoolConfig,
-) -> String {
-    match cause {
-        KillCause::Beacon => "its worker ended".to_owned(),
-        KillCause::Breach(_) => {
-            let reason = cause.reason(was_ready, ready_timeout, config);
-            format!("its worker was killed: {reason}")
-        }
-        KillCause::DeviceFault(fault) => {
-            let (name, sentence) = (fault.meaning().name, fault.meaning().sentence);
-            format!("its worker was killed over {fault} ({name}): {sentence}")
-        }
-        KillCause::FreeDevice(_) | KillCause::Leaving => {
-            "its worker was killed for another".to_owned()
-        }
-        KillCause::Hang if was_ready => {
-            let silent = config.heartbeat_kill.as_secs_f64();
-            format!("its worker said nothing for {silent} s and was killed")
-        }
-        KillCause::Hang => {
-            let wait = ready_timeout.as_secs_f64();
-            format!("its worker was not READY in {wait} s and was killed")
         }
     }
 }
@@ -240,6 +207,32 @@ pub enum KillReason {
 }
 
 impl KillReason {
+    /// What receipts and the reasons of verdicts say of a worker that was killed for it.
+    pub(super) fn sentence(self) -> String {
+        match self {
+            Self::BeaconLost => "its worker ended".to_owned(),
+            Self::ClosedChannel | Self::LateWithCommand { .. } | Self::UnknownCommand { .. } => {
+                format!("its worker was killed: {self}")
+            }
+            Self::DeviceFault(fault) => {
+                let (name, sentence) = (fault.meaning().name, fault.meaning().sentence);
+                format!("its worker was killed over {fault} ({name}): {sentence}")
+            }
+            Self::Cancelled
+            | Self::DeviceOut
+            | Self::Late
+            | Self::Leaving
+            | Self::OthersWait
+            | Self::Unwound => "its worker was killed for another".to_owned(),
+            Self::Silent { after } => {
+                format!("its worker said nothing for {} s and was killed", after.as_secs_f64())
+            }
+            Self::NotReady { after } => {
+                format!("its worker was not READY in {} s and was killed", after.as_secs_f64())
+            }
+        }
+    }
+
     /// The reason that the next process counts as its restart. `None` if there is no next one, or if the
     /// exit says more.
     pub(super) fn restart(self) -> Option<RestartReason> {

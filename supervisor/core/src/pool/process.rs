@@ -9,7 +9,7 @@ use gridpool_protocol::ids::{AttemptId, WorkerId};
 use gridpool_protocol::receipt::{AttemptOutcome, DeviceInfo};
 use gridpool_protocol::status::WorkerState;
 
-use super::kill::KillCause;
+use super::kill::{KillCause, KillReason};
 use super::outstanding::{Answered, Dispatch, Outstanding};
 use crate::config::{Concurrency, PoolConfig};
 use crate::event::Timestamp;
@@ -35,6 +35,7 @@ pub(super) enum Stage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Killed {
     pub(super) cause: KillCause,
+    pub(super) reason: KillReason,
     pub(super) since: Timestamp,
     /// When it will count as unkillable; `None` once it does.
     give_up_at: Option<Timestamp>,
@@ -334,11 +335,11 @@ impl Process {
     pub(super) fn kill(
         &mut self,
         now: Timestamp,
-        cause: KillCause,
+        (cause, reason): (KillCause, KillReason),
         kill_timeout: Duration,
     ) -> Option<Outstanding> {
-        let give_up_at = Some(now.after(kill_timeout));
-        let killed = Stage::Killed(Killed { cause, since: now, give_up_at, outstanding: None });
+        let (since, give_up_at) = (now, Some(now.after(kill_timeout)));
+        let killed = Stage::Killed(Killed { cause, reason, since, give_up_at, outstanding: None });
         outstanding_of(std::mem::replace(&mut self.stage, killed))
     }
 
