@@ -108,10 +108,10 @@ fn a_signal_drains_accepted_jobs_and_new_ones_are_refused() {
         pool.until_busy("cpu0");
         pool.signal(number);
         pool.until_status("the pool to drain", |status| status.supervisor.draining);
-        let refused = client.submit(small_job(3)).map(drop);
+        let refused = client.submit(small_job(3).refuse_if_busy()).map(drop);
         assert!(matches!(refused, Err(ClientError::Refused(Refusal::Draining))), "{refused:?}");
-        let call = pool.cli(&["submit", PROGRAM]).arg(data("tasks/lines.json")).run();
-        call.complains(69, &["gridpool: the pool is draining", "to another pool"]);
+        let call = pool.cli(&["submit", PROGRAM, "--no-wait"]).arg(data("tasks/lines.json")).run();
+        call.complains(69, &["gridpool: the pool is draining", "leave out --no-wait"]);
         pool.go_on("cpu0");
         for job in jobs {
             assert_eq!(answer(job).verdict(), Verdict::Ok);
@@ -204,7 +204,8 @@ fn a_submit_during_a_drain_gets_its_accepted_jobs_and_names_the_rest() {
         let holds = |row: &WorkerStatus| row.state == WorkerState::Busy;
         let status = pool.until_status("a busy worker", |status| status.workers.iter().any(holds));
         let busy = if holds(&status.workers[0]) { ["cpu0", "cpu1"] } else { ["cpu1", "cpu0"] };
-        let submit = pool.cli(&["submit", PROGRAM, "--batch", "1", form, &a, &b]).start();
+        let submit =
+            pool.cli(&["submit", PROGRAM, "--no-wait", "--batch", "1", form, &a, &b]).start();
         pool.until_status("jobs to be accepted", |status| status.counters.accepted == 33);
         let mut drain = pool.cli(&["drain"]).start();
         pool.until_status("the pool to drain", |status| status.supervisor.draining);
@@ -212,7 +213,8 @@ fn a_submit_during_a_drain_gets_its_accepted_jobs_and_names_the_rest() {
         let submitted = submit.finish();
         assert_eq!(submitted.code, Some(69), "{submitted:?}");
         let want = "gridpool: the pool is draining; 32 of 40 items have a verdict, 8 have none: submit \
-                    those again, to another pool\n";
+                    those again; leave out --no-wait to wait for the next pool, or name another with \
+                    --socket\n";
         assert_eq!(submitted.stderr, want);
         if form == "--json" {
             let document: Value = serde_json::from_str(&submitted.stdout).expect("one document");

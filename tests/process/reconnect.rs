@@ -1,11 +1,16 @@
 //! The client library after its supervisor is killed: it connects again and submits again with the same keys,
 //! or reports that the pool is gone.
 
-use gridpool_client::{Client, ClientError};
-use gridpool_tests::oracle::samples::random_grids;
+use std::time::Duration;
 
+use gridpool_client::{Client, ClientError};
+use gridpool_protocol::receipt::Verdict;
+use gridpool_tests::oracle::samples::random_grids;
+use nix::sys::signal::Signal;
+
+use crate::command::gridpool;
 use crate::jobs::{PROGRAM, answer, data, is_right, job, large_job, serves, small_job, submit};
-use crate::pool::{Pool, cpu, named};
+use crate::pool::{Pool, Setup, cpu, named};
 use crate::wait::within;
 
 /// Kills the supervisor and starts another in its place.
@@ -35,6 +40,57 @@ fn jobs_that_wait_for_their_verdict_get_it_from_the_next_supervisor() {
         assert_eq!((&answer.receipt.key, answer.receipt.attempts.len()), (&key, 1));
     }
     assert_eq!(pool.status().counters.accepted, 4, "each once");
+}
+
+/// Drains a pool that cannot finish its jobs, and waits until it has ended.
+fn drained(pool: Pool) -> Setup {
+    let setup = pool.setup().clone();
+    pool.signal(Signal::SIGTERM);
+    pool.ends_well();
+    setup
+}
+
+#[test]
+fn jobs_that_a_drained_pool_gives_back_are_run_by_the_next_pool() {
+    let pool = cpu(1).limits("drain_timeout_ms = 100").start();
+    pool.stop("cpu0");
+    let client = pool.client();
+    let batches = [random_grids(1, 5), random_grids(2, 300)];
+    let handles = batches.each_ref().map(|grids| submit(&client, job(PROGRAM, grids)));
+    // One has more items than jobs in flight.
+    let early = pool.cli(&["submit", PROGRAM, "--json", "--batch", "1"]).arg(data("tasks")).start();
+    pool.until_status("all to wait", |status| status.counters.accepted > 30);
+    let waiting = handles.map(|handle| std::thread::spawn(move || handle.wait()));
+    let setup = drained(pool);
+    // One is submitted while there is no pool, by a command that begins then.
+    let late = gridpool(["submit", PROGRAM, "--json", "--socket"]).arg(setup.socket());
+    let late = late.arg(data("tasks/lines.json")).start();
+    let _pool = setup.start();
+    for (waiting, grids) in waiting.into_iter().zip(&batches) {
+        let waited = within("a verdict", move || waiting.join().expect("no panic"));
+        is_right(&waited.expect("the next pool gives the verdict"), PROGRAM, grids);
+    }
+    assert_eq!([early, late].map(|submit| submit.finish().code), [Some(0); 2]);
+}
+
+#[test]
+fn a_job_that_no_pool_takes_over_is_cancelled() {
+    let pool = cpu(1).limits("drain_timeout_ms = 100").start();
+    pool.stop("cpu0");
+    let client = Client::builder().socket(pool.socket()).reconnect_for(Duration::from_millis(50));
+    let client = client.connect().expect("the pool is there");
+    let patient = submit(&client, small_job(1));
+    let other = pool.client();
+    let [once, bound] =
+        [small_job(2).at_most_once(), small_job(3).end_with_pool()].map(|job| submit(&other, job));
+    pool.until_busy("cpu0");
+    let setup = drained(pool);
+    for job in [patient, once, bound] {
+        let answer = within("a verdict", move || job.wait()).expect("a verdict");
+        assert_eq!(answer.verdict(), Verdict::Cancelled, "{}", answer.receipt.reason);
+    }
+    let call = gridpool(["submit", PROGRAM, "--no-wait", "--socket"]).arg(setup.socket());
+    call.arg(data("tasks/lines.json")).run().complains(69, &["no pool", "gridpool serve"]);
 }
 
 #[test]

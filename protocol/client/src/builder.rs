@@ -22,6 +22,7 @@ impl ClientBuilder {
     pub(super) fn new() -> Self {
         let settings = Settings {
             spin: SPIN_DEFAULT,
+            pool_timeout: Duration::ZERO,
             reconnect_for: Duration::from_secs(10),
             reply_timeout: Duration::from_secs(30),
         };
@@ -45,7 +46,16 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how long the client tries to reconnect before its jobs fail with [`ClientError::Lost`]. Zero turns
+    /// Sets how long [`ClientBuilder::connect`] waits for a pool that starts again. The default is zero: it
+    /// fails at once if there is none.
+    #[must_use]
+    pub fn wait_for_pool(mut self, timeout: Duration) -> Self {
+        self.settings.pool_timeout = timeout;
+        self
+    }
+
+    /// Sets how long the client tries to reconnect before its jobs fail with [`ClientError::Lost`]. Until
+    /// then, jobs that a stopped pool has not finished wait for the next pool, which runs them. Zero turns
     /// reconnecting off. The default is 10 s.
     #[must_use]
     pub fn reconnect_for(mut self, span: Duration) -> Self {

@@ -32,6 +32,8 @@ const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(2 * 3_600);
 pub(super) struct Settings {
     /// How long the reading thread polls before it sleeps.
     pub(super) spin: Duration,
+    /// How long the client waits for a pool when it connects for the first time.
+    pub(super) pool_timeout: Duration,
     /// How long the client tries to reconnect.
     pub(super) reconnect_for: Duration,
     /// How long the pool may take to answer a query.
@@ -55,12 +57,13 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn open(path: PathBuf, settings: Settings) -> Result<Self, ClientError> {
-        let state = State::new(link::open(&path)?)?;
+        let reader = link::open_within(&path, settings.pool_timeout)?;
+        let state = State::new(reader, !settings.reconnect_for.is_zero())?;
         Self::with(Endpoint::Path(path), settings, state)
     }
 
     pub(super) fn over(socket: UnixStream, settings: Settings) -> Result<Self, ClientError> {
-        let state = State::new(link::greet(socket)?)?;
+        let state = State::new(link::greet(socket)?, false)?;
         Self::with(Endpoint::Given, settings, state)
     }
 
@@ -212,10 +215,10 @@ impl Connection {
     fn on_lost<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.disconnect();
         let path = match &self.endpoint {
-            Endpoint::Path(path) if !self.settings.reconnect_for.is_zero() => path,
+            Endpoint::Path(path) if state.reconnects => path,
             Endpoint::Given | Endpoint::Path(_) => {
                 state.broken.get_or_insert_default();
-                state.wake_all();
+                state.give_up();
                 return state;
             }
         };
@@ -239,7 +242,7 @@ impl Connection {
             }
         }
         state.disconnect();
-        state.wake_all();
+        state.give_up();
         state
     }
 

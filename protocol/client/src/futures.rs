@@ -88,7 +88,11 @@ impl State {
             Stage::Refused(refusal) if !pending.may_try_again(refusal) => {
                 return Poll::Ready(Err(refusal.clone().into()));
             }
-            Stage::Abandoned | Stage::Accepted | Stage::Refused(_) | Stage::Sent => {}
+            Stage::Abandoned
+            | Stage::Accepted
+            | Stage::GivenBack(_)
+            | Stage::Refused(_)
+            | Stage::Sent => {}
         }
         if let Some(error) = broken {
             return Poll::Ready(Err(error));
@@ -111,9 +115,12 @@ impl State {
     fn wake_late(&mut self) {
         let is_over = |pending: &Pending| match &pending.stage {
             Stage::Refused(refusal) => !pending.may_try_again(refusal),
-            Stage::Abandoned | Stage::Accepted | Stage::Done(..) | Stage::Lost | Stage::Sent => {
-                pending.is_late()
-            }
+            Stage::Abandoned
+            | Stage::Accepted
+            | Stage::Done(..)
+            | Stage::GivenBack(_)
+            | Stage::Lost
+            | Stage::Sent => pending.is_late(),
         };
         let over = self.jobs.values_mut().filter(|pending| is_over(pending));
         self.wakers.extend(over.filter_map(|pending| pending.waker.take()));

@@ -129,7 +129,11 @@ impl Claim {
     fn accepted(&self) -> Result<(), ClientError> {
         self.wait_until(|stage| match stage {
             Stage::Accepted | Stage::Done(..) => true,
-            Stage::Abandoned | Stage::Lost | Stage::Refused(_) | Stage::Sent => false,
+            Stage::Abandoned
+            | Stage::GivenBack(_)
+            | Stage::Lost
+            | Stage::Refused(_)
+            | Stage::Sent => false,
         })
     }
 
@@ -194,9 +198,11 @@ impl Claim {
         match stage {
             Stage::Lost => Some(Err(ClientError::Lost)),
             Stage::Refused(refusal) => Some(Ok(Some(refusal.clone()))),
-            Stage::Abandoned | Stage::Accepted | Stage::Done(..) | Stage::Sent => {
-                enough(stage).then_some(Ok(None))
-            }
+            Stage::Abandoned
+            | Stage::Accepted
+            | Stage::Done(..)
+            | Stage::GivenBack(_)
+            | Stage::Sent => enough(stage).then_some(Ok(None)),
         }
     }
 }

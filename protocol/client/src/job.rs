@@ -26,6 +26,7 @@ impl<O> Job<O> {
             priority: Priority::Normal,
             idempotent: true,
             wait_if_busy: true,
+            outlives_pool: true,
             chaos: None,
             output_bytes: None,
             principal: None,
@@ -70,8 +71,16 @@ impl<O> Job<O> {
         self
     }
 
-    /// Makes a full queue an error at once. By default, [`Client::submit`](crate::Client::submit) retries
-    /// until the deadline.
+    /// Takes the verdict CANCELLED of a pool that stops before the job is finished. By default, the job waits
+    /// for the next pool, which runs it.
+    #[must_use]
+    pub fn end_with_pool(mut self) -> Self {
+        self.options.outlives_pool = false;
+        self
+    }
+
+    /// Makes a full queue and a pool that drains an error at once. By default,
+    /// [`Client::submit`](crate::Client::submit) retries until the deadline.
     #[must_use]
     pub fn refuse_if_busy(mut self) -> Self {
         self.options.wait_if_busy = false;

@@ -3,10 +3,12 @@
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
 
 use gridpool_ipc::account::Account;
 use gridpool_ipc::arena::{Arena, ArenaMap};
+use gridpool_ipc::clock;
 use gridpool_ipc::frame::{self, Frame, FrameReader};
 use gridpool_protocol::codec;
 use gridpool_protocol::ids::ArenaId;
@@ -14,6 +16,7 @@ use gridpool_protocol::limits::{HANDSHAKE_TIMEOUT, PROTOCOL_VERSION};
 use gridpool_protocol::message::{ClientMessage, ServerMessage};
 
 use super::ClientError;
+use super::state::RETRY_EVERY;
 
 /// How to reach the pool.
 #[derive(Debug)]
@@ -29,6 +32,19 @@ pub(super) enum Endpoint {
 pub(super) struct Received {
     pub(super) message: ServerMessage,
     pub(super) arena: Option<ArenaMap>,
+}
+
+/// Opens a connection as [`open`] does, and waits for a pool that is not there yet.
+pub(super) fn open_within(path: &PathBuf, timeout: Duration) -> Result<FrameReader, ClientError> {
+    let give_up = clock::now() + timeout;
+    loop {
+        match open(path) {
+            Err(ClientError::NoPool { .. }) if !clock::until(give_up).is_zero() => {
+                thread::park_timeout(RETRY_EVERY.min(clock::until(give_up)));
+            }
+            opened => return opened,
+        }
+    }
 }
 
 /// Opens a connection and shakes hands. Another user's process may have taken the socket's name, so nothing is

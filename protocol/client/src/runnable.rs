@@ -65,6 +65,8 @@ pub(super) struct JobOptions {
     pub(super) priority: Priority,
     pub(super) idempotent: bool,
     pub(super) wait_if_busy: bool,
+    /// If the pool stops before the job is finished, the next pool gets it.
+    pub(super) outlives_pool: bool,
     pub(super) chaos: Option<Chaos>,
     /// The size to reserve for the result, bytes, if the caller has set it.
     pub(super) output_bytes: Option<u64>,

@@ -48,6 +48,8 @@ pub(super) struct State {
     /// Wakers of futures whose jobs have changed. Call them after the lock is released.
     pub(super) wakers: Vec<Waker>,
     next_request: u64,
+    /// A lost connection is made again.
+    pub(super) reconnects: bool,
 }
 
 /// A job without an answer, with all that is needed to submit it again.
@@ -74,6 +76,8 @@ pub(super) enum Stage {
     Accepted,
     /// The verdict has arrived.
     Done(Box<Receipt>, Option<Inline>),
+    /// The pool has stopped before it was finished: the next pool gets it. If none comes, this is its receipt.
+    GivenBack(Box<Receipt>),
     /// It may have run on a lost connection, and must not run again.
     Lost,
     /// The pool has refused it.
@@ -83,7 +87,7 @@ pub(super) enum Stage {
 }
 
 impl State {
-    pub(super) fn new(reader: FrameReader) -> Result<Self, ClientError> {
+    pub(super) fn new(reader: FrameReader, reconnects: bool) -> Result<Self, ClientError> {
         let socket = reader.socket().try_clone().map_err(ClientError::System)?;
         Ok(Self {
             wire: Arc::new(Wire::new(socket)),
@@ -97,6 +101,7 @@ impl State {
             futures: 0,
             wakers: Vec::new(),
             next_request: 0,
+            reconnects,
         })
     }
 
@@ -129,7 +134,13 @@ impl State {
                 self.set_stage(key, Stage::Refused(refusal));
             }
             ServerMessage::Done { key, receipt, output, .. } => {
-                self.set_stage(key, Stage::Done(receipt, output));
+                let is_given_back = |pending: &Pending| pending.is_given_back(&receipt);
+                let stage = match self.reconnects && self.jobs.get(&key).is_some_and(is_given_back)
+                {
+                    true => Stage::GivenBack(receipt),
+                    false => Stage::Done(receipt, output),
+                };
+                self.set_stage(key, stage);
             }
             ServerMessage::Reply { request, .. }
             | ServerMessage::ArenaCreated { request, .. }
@@ -152,15 +163,26 @@ impl State {
             self.jobs.remove(&key);
             return;
         }
-        let is_passing = matches!(&stage, Stage::Refused(why) if pending.may_try_again(why));
+        let is_passing = match &stage {
+            Stage::Refused(why) => pending.may_try_again(why),
+            Stage::GivenBack(_) => true,
+            Stage::Abandoned | Stage::Accepted | Stage::Done(..) | Stage::Lost | Stage::Sent => {
+                false
+            }
+        };
         pending.stage = stage;
         if !is_passing {
             self.wakers.extend(pending.waker.take());
         }
     }
 
-    /// Wakes all futures, since nothing will change any more.
-    pub(super) fn wake_all(&mut self) {
+    /// Nothing will change any more: no pool takes what was given back. Wakes all futures.
+    pub(super) fn give_up(&mut self) {
+        for pending in self.jobs.values_mut() {
+            if let Stage::GivenBack(receipt) = &mut pending.stage {
+                pending.stage = Stage::Done(std::mem::take(receipt), None);
+            }
+        }
         let wakers = self.jobs.values_mut().filter_map(|pending| pending.waker.take());
         self.wakers.extend(wakers);
     }
@@ -192,7 +214,7 @@ impl State {
                     self.set_stage(key, Stage::Lost);
                     continue;
                 }
-                Stage::Accepted | Stage::Refused(_) | Stage::Sent => {}
+                Stage::Accepted | Stage::GivenBack(_) | Stage::Refused(_) | Stage::Sent => {}
                 Stage::Abandoned | Stage::Done(..) | Stage::Lost => continue,
             }
             match self.submit_again(key) {
@@ -257,9 +279,19 @@ impl State {
 impl Pending {
     /// Whether to submit it again after this refusal.
     pub(super) fn may_try_again(&self, refusal: &Refusal) -> bool {
-        // After a reconnect, the key may still belong to this job's earlier submission.
-        let is_passing = matches!(refusal, Refusal::Busy(_) | Refusal::KeyInUse(_));
+        // After a reconnect, the key may still belong to this job's earlier submission. A pool that drains
+        // may be about to start again.
+        let is_passing =
+            matches!(refusal, Refusal::Busy(_) | Refusal::Draining | Refusal::KeyInUse(_));
         is_passing && self.job.options.wait_if_busy && clock::until(self.deadline) > RETRY_EVERY
+    }
+
+    /// Whether the pool, and not this client, has cancelled it, and another pool may run it.
+    fn is_given_back(&self, receipt: &Receipt) -> bool {
+        receipt.verdict == Verdict::Cancelled
+            && !self.is_cancelled
+            && self.job.options.idempotent
+            && self.job.options.outlives_pool
     }
 
     /// Whether its verdict is overdue.

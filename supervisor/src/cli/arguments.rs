@@ -108,7 +108,8 @@ pub(super) enum Command {
         work: ProgramFlags,
         #[command(flatten)]
         socket: SocketFlag,
-        /// If the pool is full, fail with BUSY at once instead of trying again until the deadline.
+        /// Fail at once if the pool is full or drains, or if there is none; without this flag, try again until
+        /// the deadline, and for 10 s if there is none.
         #[arg(long)]
         no_wait: bool,
     },

@@ -57,7 +57,8 @@ pub(super) struct InferFlags {
     #[arg(long, value_name = "SECONDS", default_value = "30", env = "GRIDPOOL_DEADLINE")]
     #[arg(value_parser = parse_seconds, allow_negative_numbers = true)]
     deadline: Duration,
-    /// If the pool is full, fail with BUSY at once instead of trying again until the deadline.
+    /// Fail at once if the pool is full or drains, or if there is none; without this flag, try again until
+    /// the deadline, and for 10 s if there is none.
     #[arg(long)]
     no_wait: bool,
     /// Print one JSON document: outputs and receipt. With --output it leaves out the outputs' data.
@@ -65,17 +66,17 @@ pub(super) struct InferFlags {
     json: bool,
 }
 
-/// Sends one request. Calls `connect` once flags and files are checked.
+/// Sends one request. Calls `connect` once flags and files are checked, with whether not to wait for a pool.
 pub(super) fn run(
     flags: &InferFlags,
-    connect: impl FnOnce() -> Result<Client, CommandError>,
+    connect: impl FnOnce(bool) -> Result<Client, CommandError>,
 ) -> Result<u8, CommandError> {
     let arrays = read(&flags.input).map_err(|error| {
         misplaced::model(&flags.model, &flags.input).unwrap_or_else(|| error.into())
     })?;
     let file = flags.output.as_deref().map(|path| Output::open("--output", path, flags.json));
     let file = file.transpose()?;
-    let client = connect()?;
+    let client = connect(flags.no_wait)?;
     let rows = client.models()?;
     let tensors = match fit::find(&rows, &flags.model)? {
         Some(info) => fit::fit(info, arrays)?,

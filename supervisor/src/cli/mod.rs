@@ -9,6 +9,7 @@ mod child;
 mod columns;
 mod completions;
 mod config;
+mod connect;
 mod diagnose;
 pub mod document;
 mod error;
@@ -43,7 +44,7 @@ mod work;
 
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -64,12 +65,13 @@ use nix::sys::signal::{SigSet, Signal};
 use serde_json::{Map, Value};
 use tracing::level_filters::LevelFilter;
 
-use crate::config::{Overrides, Settings};
+use crate::config::Settings;
 use crate::devices;
 use crate::gateway;
 use crate::logging;
 use crate::shell::{self, Ended, Front, Notifier, Shell};
 use arguments::{Arguments, Command, ProgramFlags};
+use connect::{connect, connect_for_job, socket_path};
 use error::{CommandError, system};
 use flags::{ChaosFlag, ModelsFlags, PoolFlags, ServeFlags};
 use input::{Inputs, Stdin};
@@ -179,7 +181,9 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Diagnose { diagnose, pool, socket } => {
             diagnose::run(&diagnose, &pool, socket.socket)
         }
-        Command::Infer { infer, socket } => infer::run(&infer, || connect(socket.socket)),
+        Command::Infer { infer, socket } => {
+            infer::run(&infer, |no_wait| connect_for_job(socket.socket, no_wait))
+        }
         Command::Model(command) => model::run(&command),
         Command::Models(flags) => print_models(&flags),
         Command::Run { work, pool, chaos } => run(&work, &pool, &chaos),
@@ -190,7 +194,7 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Serve(flags) => serve(&flags),
         Command::Config(command) => config::run(&command, &unread()),
         Command::Completions { shell } => completions::print(shell),
-        Command::Submit { work, socket, no_wait } => submit(&work, socket.socket, !no_wait),
+        Command::Submit { work, socket, no_wait } => submit(&work, socket.socket, no_wait),
         Command::Ops { op, json, markdown } => ops::print(&op, json, markdown),
         Command::Status { socket, policy: false, config: _, json } => {
             status::print(socket.socket, json)
@@ -230,13 +234,9 @@ fn run(work: &ProgramFlags, flags: &PoolFlags, chaos: &ChaosFlag) -> Result<u8, 
     }
 }
 
-fn submit(
-    work: &ProgramFlags,
-    socket: Option<PathBuf>,
-    wait_if_busy: bool,
-) -> Result<u8, CommandError> {
-    let (plan, inputs) = prepare(work, wait_if_busy)?;
-    run_plan(&connect(socket)?, work, &plan, &inputs)
+fn submit(work: &ProgramFlags, socket: Option<PathBuf>, no_wait: bool) -> Result<u8, CommandError> {
+    let (plan, inputs) = prepare(work, !no_wait)?;
+    run_plan(&connect_for_job(socket, no_wait)?, work, &plan, &inputs)
 }
 
 fn serve(flags: &ServeFlags) -> Result<u8, CommandError> {
@@ -391,16 +391,6 @@ fn start_pool(settings: &Settings) -> Result<Shell, CommandError> {
         .map_err(system("the pool's threads"))?;
     shell.allow_chaos(settings.allow_chaos);
     Ok(shell)
-}
-
-fn connect(socket: Option<PathBuf>) -> Result<Client, CommandError> {
-    Ok(Client::connect(socket_path(socket)?)?)
-}
-
-fn socket_path(socket: Option<PathBuf>) -> Result<PathBuf, CommandError> {
-    let overrides = Overrides { socket, ..Overrides::default() };
-    let none: Option<&Path> = None;
-    Ok(Settings::resolve(overrides, none)?.socket)
 }
 
 /// The first signal drains the pool, the second stops it at once. SIGHUP reads the settings again.

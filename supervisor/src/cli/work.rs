@@ -48,6 +48,20 @@ pub(super) struct Unfinished {
     all: u64,
 }
 
+impl JobPlan {
+    /// Whether a refused job may be accepted once the answers of others are taken.
+    fn may_wait_after(&self, refusal: &Refusal) -> bool {
+        match refusal {
+            Refusal::Busy(limit) => self.wait_if_busy || limit.is_own(),
+            Refusal::Draining => self.wait_if_busy,
+            Refusal::Invalid(_)
+            | Refusal::KeyInUse(_)
+            | Refusal::Poison(_)
+            | Refusal::Unable(_) => false,
+        }
+    }
+}
+
 impl Unfinished {
     /// Whether no item has a verdict.
     pub(super) fn is_bare(&self) -> bool {
@@ -60,7 +74,9 @@ impl Unfinished {
             Refusal::Busy(_) => {
                 "; leave out --no-wait to wait until the pool has room, or raise the pool's limit"
             }
-            Refusal::Draining => ", to another pool",
+            Refusal::Draining => {
+                "; leave out --no-wait to wait for the next pool, or name another with --socket"
+            }
             Refusal::Invalid(_)
             | Refusal::KeyInUse(_)
             | Refusal::Poison(_)
@@ -148,12 +164,10 @@ impl Jobs<'_> {
                 let may_wait = self.in_flight.is_empty() && plan.wait_if_busy;
                 let job = if may_wait { job.clone() } else { job.clone().refuse_if_busy() };
                 match client.submit(job) {
-                    Err(ClientError::Refused(Refusal::Busy(limit)))
-                        if plan.wait_if_busy || limit.is_own() =>
-                    {
+                    Err(ClientError::Refused(refusal)) if plan.may_wait_after(&refusal) => {
                         match self.in_flight.pop_front() {
                             Some(oldest) => self.take(oldest, Outputs::into_private)?,
-                            None => return Err(Refusal::Busy(limit).into()),
+                            None => return Err(refusal.into()),
                         }
                     }
                     submitted => {

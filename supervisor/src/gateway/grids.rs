@@ -41,7 +41,7 @@ pub(super) fn job(text: &str, request: &Request<'_>) -> Result<Job<Outputs>, Fai
     }
     let batch = batch(request)?;
     let job = Job::program(program, batch).map_err(|error| Failure::bad(error.to_string()))?;
-    let job = job.with_priority(request.priority).refuse_if_busy();
+    let job = job.with_priority(request.priority).refuse_if_busy().end_with_pool();
     Ok(job.with_deadline(request.deadline.unwrap_or(DEADLINE_DEFAULT)))
 }
 

@@ -93,7 +93,7 @@ async fn run(client: Client, info: ModelInfo) -> Result<Receipt, String> {
         let job = zeros.and_then(|inputs| Job::model(info.name, inputs));
         let job = job.map_err(|error| Failure::internal(error.to_string()))?;
         let job = job.with_deadline(PROBE_DEADLINE).with_priority(Priority::High);
-        Ok(client.send(job.refuse_if_busy())?)
+        Ok(client.send(job.refuse_if_busy().end_with_pool())?)
     });
     let handle = sent.await.map_err(|failure| failure.message().to_owned())?;
     let answer = handle.await.map_err(|error| Chain(&error).to_string())?;

@@ -108,7 +108,11 @@ impl OnnxModel {
         let job = ModelInput::from_tensors(inputs)
             .and_then(|inputs| Job::model(self.info.name.clone(), inputs));
         let job = job.map_err(|error| Failure::bad(error.to_string()))?;
-        let job = job.with_output_bytes(room).with_priority(request.priority).refuse_if_busy();
+        let job = job
+            .with_output_bytes(room)
+            .with_priority(request.priority)
+            .refuse_if_busy()
+            .end_with_pool();
         Ok(job.with_deadline(request.deadline.unwrap_or(DEADLINE_DEFAULT)))
     }
 
