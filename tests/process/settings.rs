@@ -236,7 +236,7 @@ fn sighup_reads_the_config_again_and_says_what_changes_and_what_does_not() {
     eventually_so("what is fixed", || pool.log().contains(fixed));
     assert_eq!(chaos().code, Some(0));
     let policy = pool.observer().policy().expect("the pool answers");
-    assert!(policy.iter().any(|rule| rule.configured && rule.fault.to_string() == "cuda 2"));
+    assert!(policy.iter().any(|rule| rule.configured && rule.fault == "cuda 2"));
     let client = pool.client();
     pool.stop("cpu0");
     let first = job(PROGRAM, &random_grids(1, 5)).refuse_if_busy();
