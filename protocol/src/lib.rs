@@ -49,6 +49,7 @@ pub mod output;
 pub mod principal;
 pub mod program;
 pub mod receipt;
+pub mod sandbox;
 pub mod shared;
 pub mod status;
 pub mod tensor;

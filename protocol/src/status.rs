@@ -7,6 +7,7 @@ use crate::fault::{FaultClass, Response};
 use crate::ids::DeviceKind;
 use crate::named::named;
 use crate::receipt::Verdict;
+use crate::sandbox::Protections;
 
 /// The whole pool at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -146,6 +147,9 @@ pub struct WorkerStatus {
     pub cpu_us: u64,
     /// Resident host memory of its process, arenas included; 0 without a process.
     pub resident_bytes: u64,
+    /// What the kernel reports of its sandbox.
+    #[serde(default)]
+    pub protections: Protections,
 }
 
 /// What a busy worker runs.
@@ -221,6 +225,9 @@ pub struct MonitorStatus {
     pub up: bool,
     /// Processes started after the first.
     pub restarts: u32,
+    /// What the kernel reports of its sandbox.
+    #[serde(default)]
+    pub protections: Protections,
 }
 
 /// The process that serves HTTP.
@@ -234,6 +241,9 @@ pub struct HttpStatus {
     pub up: bool,
     /// Processes started after the first.
     pub restarts: u32,
+    /// What the kernel reports of its sandbox.
+    #[serde(default)]
+    pub protections: Protections,
 }
 
 /// What the monitor last reported of a GPU; zeros before its first report.

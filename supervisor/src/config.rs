@@ -12,6 +12,8 @@
 //! http = "127.0.0.1:8000"          # serves the Open Inference Protocol there; nowhere without this
 //! allow_chaos = false              # true takes jobs that make a worker fault on purpose
 //! onnxruntime = "libonnxruntime.so" # if it is not in one of the usual places
+//! sandbox = "on"                   # or log, or off
+//! sandbox_write = ["profiles"]     # what workers may write besides
 //!
 //! [[model]]                        # once for each: what every inference worker loads
 //! name = "resnet"
@@ -42,6 +44,7 @@ use std::path::{Path, PathBuf};
 
 use gridpool_ipc::socket::{self, RUNTIME_VARIABLE};
 use gridpool_protocol::exit::cli as exit;
+use gridpool_protocol::sandbox::SandboxMode;
 use gridpool_protocol::tensor::options::ModelPlan;
 
 use crate::gateway::why_taken;
@@ -80,6 +83,10 @@ pub struct Settings {
     pub models: Vec<ModelPlan>,
     /// ONNX Runtime's library; `None` searches for it.
     pub onnxruntime: Option<PathBuf>,
+    /// Whether workers and helpers are confined.
+    pub sandbox: SandboxMode,
+    /// Files and folders that workers may write although they are confined.
+    pub sandbox_write: Vec<PathBuf>,
     /// The origin of each setting.
     pub origins: Origins,
 }
@@ -103,6 +110,10 @@ pub struct Overrides {
     pub models: Vec<String>,
     /// `--onnxruntime` or `GRIDPOOL_ONNXRUNTIME`.
     pub onnxruntime: Option<PathBuf>,
+    /// `--sandbox` or `GRIDPOOL_SANDBOX`.
+    pub sandbox: Option<SandboxMode>,
+    /// Every `--sandbox-write`, or `GRIDPOOL_SANDBOX_WRITE`.
+    pub sandbox_write: Vec<PathBuf>,
     /// The flags whose value comes from their variable.
     pub environment: BTreeSet<String>,
 }
@@ -133,6 +144,8 @@ impl Overrides {
             ("limits.standbys", "--standby", self.standbys.is_some()),
             ("allow_chaos", "--allow-chaos", self.allow_chaos.is_some()),
             ("onnxruntime", "--onnxruntime", self.onnxruntime.is_some()),
+            ("sandbox", "--sandbox", self.sandbox.is_some()),
+            ("sandbox_write", "--sandbox-write", !self.sandbox_write.is_empty()),
         ];
         for (setting, flag, _) in given.into_iter().filter(|&(_, _, is_given)| is_given) {
             origins.set(setting, self.origin(flag));
@@ -228,6 +241,11 @@ impl Settings {
             policy: file.policy,
             models,
             onnxruntime: flags.onnxruntime.or(file.onnxruntime),
+            sandbox: flags.sandbox.or(file.sandbox).unwrap_or_default(),
+            sandbox_write: match flags.sandbox_write.is_empty() {
+                true => file.sandbox_write,
+                false => flags.sandbox_write,
+            },
             origins,
         })
     }

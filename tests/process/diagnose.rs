@@ -231,6 +231,7 @@ fn a_gpu_in_use_is_skipped_without_busy() {
     let diagnose = |more: &[&str]| {
         let arguments = ["diagnose", "--devices", "0", "--quick", "--ops", "rot90"];
         let call = gridpool(arguments).args(more).env("LD_LIBRARY_PATH", &driver);
+        let call = call.env("GRIDPOOL_SANDBOX_WRITE", &registry);
         Diagnosis::of(call.env("STUB_CUDA_SCRIPT", &script))
     };
     let found = diagnose(&[]);

@@ -40,6 +40,7 @@ mod pool;
 mod reconnect;
 mod recovery;
 mod run;
+mod sandbox;
 mod scarcity;
 mod settings;
 mod sharing;

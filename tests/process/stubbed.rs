@@ -32,7 +32,9 @@ pub(crate) fn gpus(count: usize, script: &str) -> Setup {
     let script = format!("devices={count}; {}", in_folder(script, setup.folder()));
     let driver = driver_in(setup.folder());
     let setup = setup.env("LD_LIBRARY_PATH", driver.to_str().expect("a readable path"));
-    setup.env(SCRIPT, &script).limits(NO_BACKOFF)
+    // The script's files.
+    let folder = setup.folder().to_str().expect("a readable path").to_owned();
+    setup.env("GRIDPOOL_SANDBOX_WRITE", &folder).env(SCRIPT, &script).limits(NO_BACKOFF)
 }
 
 fn in_folder(script: &str, folder: &Path) -> String {

@@ -26,8 +26,8 @@ const BEACON: libc::c_int = libc::STDOUT_FILENO;
 const STACK_BYTES: usize = 64 << 10;
 const NOWHERE: &CStr = c"/dev/null";
 
-/// Starts the beacon, which takes over standard output. Call it before any other thread starts and before any
-/// descriptor is opened that must not outlive this process.
+/// Starts the beacon, which takes over standard output. Call it before any other thread starts, and when this
+/// process is in its sandbox: the thread inherits it.
 ///
 /// # Errors
 /// The system's. The process may go on: its death is then noticed when its other sockets close.

@@ -14,4 +14,5 @@ pub mod link;
 pub mod monitor;
 pub mod probe;
 pub mod process;
+pub mod sandbox;
 pub mod serve;

@@ -14,6 +14,7 @@ use gridpool_device::fault::{Fault, end_process};
 use gridpool_device::gauges::Gauges;
 use gridpool_ipc::channel::{ChannelError, Listener, Receiver, Replies};
 use gridpool_ipc::clock;
+use gridpool_ipc::sandbox::trespass;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit::{cli, worker as exit};
 use gridpool_protocol::fault::FaultCode;
@@ -24,7 +25,8 @@ use gridpool_protocol::message::{FromWorker, ToWorker};
 use crate::arenas::Arenas;
 use crate::growth::{Growth, GrowthMax, Holding};
 use crate::idle_step::{IdleStep, STEP_MAX};
-use crate::process;
+use crate::sandbox::Confinement;
+use crate::{beacon, process};
 
 /// Who this worker is and who started it.
 #[derive(Clone, Debug)]
@@ -39,6 +41,8 @@ pub struct Identity {
     pub spin: Duration,
     /// How far it may grow.
     pub growth_max: GrowthMax,
+    /// What it gives up before it serves.
+    pub confinement: Confinement,
 }
 
 /// A worker's connection to its supervisor.
@@ -62,9 +66,9 @@ pub(crate) fn serve(identity: &Identity, work: impl FnOnce(Link, &mut Receiver) 
     end_process(match connect(identity, lifeline) {
         Ok(Some((link, mut requests))) => work(link, &mut requests),
         Ok(None) => exit::OK,
-        Err(error) => {
-            tracing::error!(worker = %identity.worker, error, "worker cannot start");
-            exit::PROTOCOL
+        Err(StartError { code, why }) => {
+            tracing::error!(worker = %identity.worker, error = why, "worker cannot start");
+            code
         }
     })
 }
@@ -89,8 +93,23 @@ pub(crate) fn next(requests: &mut Receiver, until: Instant) -> Result<Option<ToW
     }
 }
 
-/// Sets the process up and connects. `None` if the supervisor is gone already.
-fn connect(identity: &Identity, lifeline: OwnedFd) -> Result<Option<(Link, Receiver)>, String> {
+/// Why a worker does not come to serve, and its exit code.
+struct StartError {
+    code: i32,
+    why: String,
+}
+
+impl From<String> for StartError {
+    fn from(why: String) -> Self {
+        Self { code: exit::PROTOCOL, why }
+    }
+}
+
+/// Sets the process up, connects, and enters the sandbox. `None` if the supervisor is gone already.
+///
+/// The supervisor sends nothing of a client before the worker is READY, so the sandbox may wait for the channel:
+/// the worker then needs no right to the folder of its socket. No thread may start before.
+fn connect(identity: &Identity, lifeline: OwnedFd) -> Result<Option<(Link, Receiver)>, StartError> {
     let lives = process::die_with(identity.supervisor_pid).map_err(|errno| errno.to_string())?;
     if !lives {
         return Ok(None);
@@ -115,9 +134,29 @@ fn connect(identity: &Identity, lifeline: OwnedFd) -> Result<Option<(Link, Recei
     let accepted = replies.send(&hello).and_then(|()| listener.accept());
     let mut requests = accepted.map_err(|error| Chain(&error).to_string())?;
     requests.set_spin(identity.spin);
+    confine(&identity.confinement, &replies)?;
+    if let Err(error) = beacon::light() {
+        tracing::warn!(%error, "no beacon: the supervisor will notice this process's death late");
+    }
     let arenas = Arenas::take_from(ours)?;
     let (idle_step, growth, growth_max) = (Arc::default(), Arc::default(), identity.growth_max);
     Ok(Some((Link { replies, arenas, idle_step, growth_max, growth }, requests)))
+}
+
+/// Enters the sandbox.
+fn confine(confinement: &Confinement, replies: &Replies) -> Result<(), StartError> {
+    confinement.enter().map_err(|error| {
+        let (code, why) = (exit::CONFIG, Chain(&error).to_string());
+        send(
+            replies,
+            &FromWorker::Dying { code, fault: None, message: why.clone(), attempt: None },
+        );
+        StartError { code, why }
+    })?;
+    for (what, came) in trespass::of_this_process() {
+        tracing::warn!(what, refused = trespass::is_refused(&came), ?came, "trespass");
+    }
+    Ok(())
 }
 
 impl Link {

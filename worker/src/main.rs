@@ -1,6 +1,5 @@
 //! `gridpool-worker`: the supervisor starts it, one role per process. Users do not run it.
 
-use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 #[cfg(feature = "infer")]
 use std::path::PathBuf;
@@ -19,15 +18,16 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::color::Colors;
 use gridpool_protocol::exit;
 use gridpool_protocol::fault::Overrides;
-use gridpool_protocol::ids::{DeviceKind, WorkerName};
+use gridpool_protocol::ids::{self, DeviceKind, WorkerName};
 use gridpool_protocol::log::{FILTER_VARIABLE, LogFormat};
 #[cfg(feature = "infer")]
 use gridpool_protocol::tensor::options::ModelPlan;
 use gridpool_worker::growth::GrowthMax;
 use gridpool_worker::link::Identity;
+use gridpool_worker::sandbox::{Confinement, ConfinementArguments};
 #[cfg(feature = "infer")]
 use gridpool_worker::serve::models::{self, Plan, parse_model};
-use gridpool_worker::{beacon, monitor, probe, process, serve};
+use gridpool_worker::{monitor, probe, process, serve};
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -114,6 +114,8 @@ enum Role {
         /// A GPU to watch; repeat the option for each GPU.
         #[arg(long)]
         uuid: Vec<String>,
+        #[command(flatten)]
+        sandbox: ConfinementArguments,
         /// The supervisor's process id.
         #[arg(long)]
         supervisor_pid: u32,
@@ -146,11 +148,13 @@ struct SupervisorArguments {
     /// The pool's changes to the responses to faults: `cuda 2=restart,cuda 218=fail_job`.
     #[arg(long, default_value = "")]
     policy: Overrides,
+    #[command(flatten)]
+    sandbox: ConfinementArguments,
 }
 
 impl SupervisorArguments {
     /// This worker's identity. Also applies the pool's fault policy.
-    fn identity(self) -> Identity {
+    fn identity(self, role: ids::Role) -> Identity {
         fault::obey(self.policy);
         Identity {
             worker: self.worker,
@@ -161,19 +165,13 @@ impl SupervisorArguments {
                 memory: self.memory_growth_max,
                 descriptors: self.descriptors_growth_max,
             },
+            confinement: Confinement::of_worker(self.sandbox, role, self.worker.device.kind),
         }
     }
 }
 
 fn main() -> ExitCode {
-    // First of all: descriptors opened later are not in the beacon's table.
-    let serves = |role: OsString| role == "grid" || role == "infer";
-    let serves = std::env::args_os().nth(1).is_some_and(serves);
-    let beacon = if serves { beacon::light() } else { Ok(()) };
     start_log();
-    if let Err(error) = beacon {
-        tracing::warn!(%error, "no beacon: the supervisor will notice this process's death late");
-    }
     if let Err(errno) = process::reset_signals() {
         tracing::warn!(%errno, "cannot reset signals");
     }
@@ -183,14 +181,14 @@ fn main() -> ExitCode {
     };
     match arguments.role {
         Role::Grid { supervisor, known_answer_every_ms, threads, uuid } => {
-            let identity = supervisor.identity();
+            let identity = supervisor.identity(ids::Role::Grid);
             let worker = identity.worker;
             let every = Duration::from_millis(known_answer_every_ms);
             serve::serve(&identity, every, || open(worker, threads, uuid.as_deref()))
         }
         #[cfg(feature = "infer")]
         Role::Infer { supervisor, threads, uuid, onnxruntime, models } => {
-            let identity = supervisor.identity();
+            let identity = supervisor.identity(ids::Role::Infer);
             models::serve(&identity, &Plan { uuid, threads, library: onnxruntime, models })
         }
         Role::Bench { plan, supervisor_pid } => {
@@ -208,7 +206,9 @@ fn main() -> ExitCode {
             };
             work_for(supervisor_pid, work, BenchError::exit_code)
         }
-        Role::Monitor { uuid, supervisor_pid } => watch(supervisor_pid, &uuid),
+        Role::Monitor { uuid, sandbox, supervisor_pid } => {
+            watch(supervisor_pid, &uuid, &Confinement::of_monitor(sandbox))
+        }
         Role::Probe => {
             let found = serde_json::to_string(&probe::probe()).map_err(std::io::Error::other);
             match found.and_then(|line| writeln!(std::io::stdout(), "{line}")) {
@@ -259,11 +259,15 @@ fn start_log() {
 }
 
 /// Watches GPUs until the supervisor ends. Runs no destructors at its end: NVML may be stuck.
-fn watch(supervisor: u32, uuids: &[String]) -> ExitCode {
+fn watch(supervisor: u32, uuids: &[String], confinement: &Confinement) -> ExitCode {
     match process::die_with(supervisor) {
         Ok(true) => {}
         Ok(false) => return ExitCode::from(exit::cli::OK),
         Err(errno) => tracing::warn!(%errno, "this process may outlive its supervisor"),
+    }
+    if let Err(error) = confinement.enter() {
+        tracing::error!(error = %Chain(&error), "the monitor cannot start");
+        return ExitCode::from(exit::cli::CONFIG);
     }
     let mut out = std::io::stdout();
     let ended = monitor::run(uuids, std::io::stdin(), &mut out);

@@ -10,6 +10,7 @@ use gridpool_protocol::ids::WorkerSelector;
 use gridpool_protocol::log::{FORMAT_VARIABLE, LogFormat};
 use gridpool_protocol::message::Release;
 use gridpool_protocol::program::Ties;
+use gridpool_protocol::sandbox::SandboxMode;
 use nix::sys::signal::Signal;
 
 use super::flags::{
@@ -90,6 +91,9 @@ pub(super) enum Command {
         /// The supervisor, with which the gateway dies.
         #[arg(long)]
         supervisor_pid: u32,
+        /// Whether it confines itself.
+        #[arg(long, default_value_t)]
+        sandbox: SandboxMode,
     },
     /// Start a pool and serve it until it is drained.
     Serve(ServeFlags),

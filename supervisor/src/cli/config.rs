@@ -26,7 +26,7 @@ pub(super) enum ConfigCommand {
     /// Show every setting that `serve` with the same flags would use, and where its value comes from.
     Show {
         #[command(flatten)]
-        serve: ServeFlags,
+        serve: Box<ServeFlags>,
         /// Print one JSON document.
         #[arg(long)]
         json: bool,
@@ -136,6 +136,8 @@ fn top(settings: &Settings) -> Vec<Setting> {
         ("http", http),
         ("allow_chaos", json!(settings.allow_chaos)),
         ("onnxruntime", optional(&settings.onnxruntime)),
+        ("sandbox", json!(settings.sandbox.name())),
+        ("sandbox_write", Value::Array(settings.sandbox_write.iter().map(|at| path(at)).collect())),
     ];
     let setting = |(name, value): (&str, _)| Setting {
         name: name.to_owned(),
@@ -153,6 +155,7 @@ fn when_not_set(name: &str) -> &'static str {
         "worker_bin" => "none: gridpool-worker beside gridpool",
         "http" => "none: HTTP is not served",
         "onnxruntime" => "none: ORT_DYLIB_PATH, then the usual places",
+        "sandbox_write" => "none: what the NVIDIA driver needs",
         "device_bytes" => "none: all memory of the device",
         "max_batch" => "none: 32, or 1 if rows depend on each other",
         _ => "none",

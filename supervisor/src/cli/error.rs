@@ -108,7 +108,7 @@ impl CommandError {
             Self::Gateway(GatewayError::Client(error)) => exit_code_of(error),
             Self::Gateway(GatewayError::Cut(_)) => exit::UNAVAILABLE,
             Self::Gateway(GatewayError::Orphan) => exit::USAGE,
-            Self::Gateway(GatewayError::System { .. }) => exit::INTERNAL,
+            Self::Gateway(GatewayError::Sandbox(_) | GatewayError::System { .. }) => exit::INTERNAL,
             Self::Http(error) if error.is_taken() => exit::UNAVAILABLE,
             Self::Http(_) => exit::CONFIG,
             Self::Input(error) => error.exit_code(),

@@ -9,6 +9,7 @@ use clap::builder::BoolishValueParser;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, FromArgMatches};
 use gridpool_protocol::limits::DEADLINE_MAX;
+use gridpool_protocol::sandbox::SandboxMode;
 use nix::sys::signal::Signal;
 
 use crate::config::{ConfigError, Overrides, Settings};
@@ -52,6 +53,14 @@ pub(super) struct PoolFlags {
     /// ONNX Runtime's library; the default is `ORT_DYLIB_PATH`, then the usual places.
     #[arg(long, value_name = "FILE", env = "GRIDPOOL_ONNXRUNTIME")]
     onnxruntime: Option<PathBuf>,
+    /// Whether workers and helpers are confined: `on` (the default), `log` to have the kernel log the system
+    /// calls that `on` would refuse, or `off`, for debuggers and profilers.
+    #[arg(long, value_name = "MODE", env = "GRIDPOOL_SANDBOX")]
+    sandbox: Option<SandboxMode>,
+    /// A folder or file that workers may write although they are confined, such as a profiler's; repeat for
+    /// more. In the variable a colon separates them.
+    #[arg(long, value_name = "PATH", env = "GRIDPOOL_SANDBOX_WRITE", value_delimiter = ':')]
+    sandbox_write: Vec<PathBuf>,
 }
 
 /// Whether jobs may inject faults.
@@ -147,6 +156,8 @@ impl PoolFlags {
             allow_chaos: None,
             models: self.models.clone(),
             onnxruntime: self.onnxruntime.clone(),
+            sandbox: self.sandbox,
+            sandbox_write: self.sandbox_write.clone(),
             environment: self.environment.0.clone(),
         }
     }

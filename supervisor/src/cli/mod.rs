@@ -187,8 +187,8 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Model(command) => model::run(&command),
         Command::Models(flags) => print_models(&flags),
         Command::Run { work, pool, chaos } => run(&work, &pool, &chaos),
-        Command::Gateway { socket, supervisor_pid } => {
-            gateway::run(&gateway::Options { socket, supervisor_pid })?;
+        Command::Gateway { socket, supervisor_pid, sandbox } => {
+            gateway::run(&gateway::Options { socket, supervisor_pid, sandbox })?;
             Ok(exit::OK)
         }
         Command::Serve(flags) => serve(&flags),

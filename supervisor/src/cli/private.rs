@@ -12,7 +12,7 @@ use gridpool_protocol::status::{QuarantineStatus, WorkerState};
 
 use super::{CommandError, system};
 use crate::config::Settings;
-use crate::shell::{PoolDevice, Shell, SocketLock, WorkerCommand};
+use crate::shell::{Confinement, PoolDevice, Shell, SocketLock, WorkerCommand};
 use gridpool_core::config::PoolConfig;
 
 /// How long the workers of a pool may take to get ready; eight GPUs that start together take 5 s.
@@ -48,6 +48,7 @@ pub(super) fn worker_command(
         models: settings.models.clone(),
         onnxruntime: settings.onnxruntime.clone(),
         environment: Vec::new(),
+        confinement: Confinement::new(settings.sandbox, settings.sandbox_write.clone()),
     }
 }
 

@@ -118,7 +118,16 @@ fn the_generated_settings_match_the_code() {
         let flag = argument.get_long().expect("it has a name");
         [format!("`{name}`"), format!("`--{flag}`"), help]
     };
-    let names = ["devices", "socket", "worker_bin", "http", "allow_chaos", "onnxruntime"];
+    let names = [
+        "devices",
+        "socket",
+        "worker_bin",
+        "http",
+        "allow_chaos",
+        "onnxruntime",
+        "sandbox",
+        "sandbox_write",
+    ];
     check("reference/config.md", "settings", &table(["key", "flag", "meaning"], names.map(row)));
 }
 

@@ -76,6 +76,8 @@ fn differences(one: &Settings, other: &Settings) -> Vec<String> {
         ("http", one.http == other.http),
         ("allow_chaos", one.allow_chaos == other.allow_chaos),
         ("onnxruntime", one.onnxruntime == other.onnxruntime),
+        ("sandbox", one.sandbox == other.sandbox),
+        ("sandbox_write", one.sandbox_write == other.sandbox_write),
         ("policy", one.policy == other.policy),
         ("model (use `gridpool model load` and `unload`)", one.models == other.models),
     ];

@@ -90,7 +90,7 @@ fn write_devices(out: &mut dyn Write, status: &Status) -> io::Result<()> {
         writeln!(out)?;
     }
     if let Some(http) = &status.http {
-        let HttpStatus { address, pid, up, restarts } = http;
+        let HttpStatus { address, pid, up, restarts, .. } = http;
         let is =
             if *up { format!("served by pid {pid}") } else { "not served at the moment".into() };
         writeln!(out, "http://{address} is {is}; the gateway has restarted {restarts} times")?;
@@ -130,7 +130,12 @@ mod tests {
             ..device.clone()
         };
         let status = Status {
-            monitor: Some(MonitorStatus { pid: 0, up: false, restarts: 2 }),
+            monitor: Some(MonitorStatus {
+                pid: 0,
+                up: false,
+                restarts: 2,
+                ..MonitorStatus::default()
+            }),
             devices: vec![device, ill],
             ..Status::default()
         };

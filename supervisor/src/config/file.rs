@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use gridpool_protocol::fault::FaultCode;
+use gridpool_protocol::sandbox::SandboxMode;
 use gridpool_protocol::tensor::options::ModelPlan;
 use serde::Deserialize;
 use toml::Spanned;
@@ -38,6 +39,8 @@ pub(super) struct FileSettings {
     pub(super) policy: PolicyTable,
     pub(super) models: Vec<ModelPlan>,
     pub(super) onnxruntime: Option<PathBuf>,
+    pub(super) sandbox: Option<SandboxMode>,
+    pub(super) sandbox_write: Vec<PathBuf>,
     /// The line of each setting.
     pub(super) origins: Origins,
 }
@@ -185,6 +188,15 @@ impl FileParser<'_> {
                 self.names_file(&path, &key.span(), remedy);
                 self.settings.onnxruntime = Some(path);
             }
+            "sandbox" => {
+                settings.sandbox = Some(text()?.parse().map_err(|e| misfit(format!("{e}")))?);
+            }
+            "sandbox_write" => {
+                let paths = Vec::<String>::deserialize(ValueDeserializer::from(value.clone()));
+                let wrong = |_| misfit("`sandbox_write` needs a list of texts".to_owned());
+                let paths = paths.map_err(wrong)?.into_iter();
+                settings.sandbox_write = paths.map(|path| folder.join(path)).collect();
+            }
             "http" => settings.http = Some(parse_http(text()?).map_err(misfit)?),
             "allow_chaos" => {
                 let wrong = || misfit("`allow_chaos` needs true or false".to_owned());
@@ -323,7 +335,7 @@ fn unknown(key: &str) -> String {
     }
     format!(
         "there is no setting `{key}`; the settings are devices, socket, worker_bin, http, \
-         allow_chaos, onnxruntime, [[model]], [limits] and [policy]"
+         allow_chaos, onnxruntime, sandbox, sandbox_write, [[model]], [limits] and [policy]"
     )
 }
 

@@ -47,6 +47,8 @@ use axum::http::{HeaderMap, HeaderName};
 use axum::response::Response;
 use gridpool_client::ClientError;
 use gridpool_ipc::clock;
+use gridpool_ipc::sandbox::{self, Calls, RUNTIME_FILES, Sandbox, SandboxError, trespass};
+use gridpool_protocol::sandbox::SandboxMode;
 use hyper_util::server::graceful::GracefulShutdown;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
@@ -87,6 +89,8 @@ pub struct Options {
     pub socket: PathBuf,
     /// The supervisor. When it dies, the kernel kills the gateway.
     pub supervisor_pid: u32,
+    /// Whether it confines itself.
+    pub sandbox: SandboxMode,
 }
 
 /// Why a gateway ended without being told to.
@@ -101,6 +105,9 @@ pub enum GatewayError {
     /// No supervisor started this process.
     #[error("`gridpool gateway` is started by `gridpool serve --http ADDR`, not by hand")]
     Orphan,
+    /// The gateway cannot confine itself.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
     /// A system call failed.
     #[error("{what}")]
     System {
@@ -136,6 +143,7 @@ struct Server {
 /// [`GatewayError`]; the supervisor then starts another gateway.
 pub fn run(options: &Options) -> Result<(), GatewayError> {
     let (listener, link) = take_over(options)?;
+    confine(options.sandbox)?;
     // The log is a pipe of the supervisor. A slow reader must not delay requests.
     logging::write_aside().map_err(system("a thread for the log"))?;
     let pool = PoolConnections::connect(&options.socket)?;
@@ -201,6 +209,18 @@ fn take_over(options: &Options) -> Result<(TcpListener, UnixStream), GatewayErro
     listener.set_nonblocking(true).map_err(system(own))?;
     link.set_nonblocking(true).map_err(system(own))?;
     Ok((listener, link))
+}
+
+/// Confines this process before it starts a thread: it needs no file but its libraries.
+fn confine(mode: SandboxMode) -> Result<(), SandboxError> {
+    let reads = RUNTIME_FILES.map(PathBuf::from).to_vec();
+    let writes = vec![PathBuf::from("/dev/null")];
+    let (calls, reads_as_root, is_inspectable) = (Calls::Listed, false, false);
+    sandbox::enter(mode, &Sandbox { calls, reads, writes, reads_as_root, is_inspectable })?;
+    for (what, came) in trespass::of_this_process() {
+        tracing::warn!(what, refused = trespass::is_refused(&came), ?came, "trespass");
+    }
+    Ok(())
 }
 
 /// Probes the pool with the known job, again and again.

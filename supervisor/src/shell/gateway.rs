@@ -18,6 +18,7 @@ use gridpool_core::event::Helper;
 use gridpool_protocol::log::FORMAT_VARIABLE;
 use gridpool_protocol::status::HttpStatus;
 
+use super::confinement::{Confinement, Inherits};
 use super::helper::{Post, Processes, Program, Spawned};
 use crate::logging;
 
@@ -70,12 +71,18 @@ pub(super) struct Gateway {
 
 impl Gateway {
     /// A gateway at `front` for the pool at `socket`, without a process yet.
-    pub(super) fn new(front: Front, socket: &Path, post: Post) -> io::Result<Self> {
+    pub(super) fn new(
+        front: Front,
+        socket: &Path,
+        confinement: Confinement,
+        post: Post,
+    ) -> io::Result<Self> {
         let address = front.address;
         let serving = Serving {
             listener: front.listener,
             program: std::env::current_exe()?,
             socket: socket.to_owned(),
+            confinement,
         };
         if !address.ip().is_loopback() {
             tracing::warn!(%address, "anyone who reaches this address can run jobs");
@@ -91,6 +98,7 @@ impl Gateway {
             pid: self.processes.pid().unwrap_or(0),
             up: core.is_up,
             restarts: core.restarts,
+            ..HttpStatus::default()
         }
     }
 
@@ -109,6 +117,7 @@ struct Serving {
     listener: TcpListener,
     program: PathBuf,
     socket: PathBuf,
+    confinement: Confinement,
 }
 
 impl Program for Serving {
@@ -118,11 +127,13 @@ impl Program for Serving {
         let (ours, theirs) = UnixStream::pair()?;
         let listener: OwnedFd = self.listener.try_clone()?.into();
         let mut command = Command::new(&self.program);
+        self.confinement.restrict(&mut command, Inherits::Gateway);
         command
             .arg("gateway")
             .arg("--socket")
             .arg(&self.socket)
             .args(["--supervisor-pid", &std::process::id().to_string()])
+            .args(["--sandbox", self.confinement.mode.name()])
             .stdin(Stdio::from(listener))
             .stdout(Stdio::from(OwnedFd::from(theirs)))
             .env(FORMAT_VARIABLE, logging::format().name())

@@ -18,6 +18,7 @@
 mod arenas;
 mod claim;
 mod clients;
+mod confinement;
 mod content;
 mod core;
 mod death_report;
@@ -71,6 +72,7 @@ use self::core::Core;
 pub use arenas::arena_bytes_max;
 pub(crate) use claim::folder_of;
 pub use claim::{Claim, ListenError};
+pub use confinement::Confinement;
 pub use gateway::{Front, HttpError};
 pub use listen::SocketLock;
 pub use notify::Notifier;
@@ -134,6 +136,8 @@ struct Shared {
     monitor: OnceLock<Monitor>,
     /// Serves HTTP, if the user asked for it.
     gateway: OnceLock<Gateway>,
+    /// What workers and helpers give up.
+    confinement: Confinement,
     socket: PathBuf,
     ids: AtomicU64,
     /// How long a thread may look for a message before it sleeps.
@@ -174,7 +178,8 @@ impl Shell {
         let (hasher, suspects) = crossbeam_channel::unbounded();
         let (policy, models) = (command.policy.clone(), &command.models);
         let core = gridpool_core::Core::new(config, policy, &ids, models, HelperLimits::of);
-        let program = command.program.clone();
+        let confinement = command.confinement.clone();
+        let watcher = (command.program.clone(), confinement.clone());
         let shared = Arc::new(Shared {
             core: Mutex::new(Core::new(core)),
             ended: Condvar::new(),
@@ -187,6 +192,7 @@ impl Shell {
             command: Mutex::new(command),
             monitor: OnceLock::new(),
             gateway: OnceLock::new(),
+            confinement,
             socket,
             ids: AtomicU64::new(1),
             spin,
@@ -200,7 +206,7 @@ impl Shell {
         let for_monitor = Arc::clone(&shared);
         let tell = move |device, fault| for_monitor.post(Event::DeviceFault { device, fault });
         let post = shared.helper_post(Helper::Monitor);
-        if let Some(monitor) = Monitor::new(program, &devices, post, Box::new(tell))? {
+        if let Some(monitor) = Monitor::new(watcher, &devices, post, Box::new(tell))? {
             shared.monitor.get_or_init(|| monitor);
             shared.post(Event::Helper(Helper::Monitor, HelperEvent::Wanted));
         }
@@ -266,7 +272,8 @@ impl Shell {
     /// The system's, if a thread cannot be started.
     pub fn serve_http(&self, front: Front) -> io::Result<()> {
         let post = self.shared.helper_post(Helper::Gateway);
-        let gateway = Gateway::new(front, &self.shared.socket, post)?;
+        let gateway =
+            Gateway::new(front, &self.shared.socket, self.shared.confinement.clone(), post)?;
         self.shared.gateway.get_or_init(|| gateway);
         self.shared.post(Event::Helper(Helper::Gateway, HelperEvent::Wanted));
         Ok(())

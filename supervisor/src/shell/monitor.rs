@@ -27,6 +27,7 @@ use gridpool_protocol::status::{DeviceStatus, MonitorStatus};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use super::PoolDevice;
+use super::confinement::{Confinement, Inherits};
 use super::helper::{Post, Processes, Program, Spawned};
 use crate::logging;
 
@@ -76,7 +77,7 @@ impl Monitor {
     /// A monitor of the devices that have a UUID, without a process yet; `None` if none has. `tell` is
     /// called, from a thread of the monitor's own, for every fault that the driver reports.
     pub(super) fn new(
-        program: PathBuf,
+        (program, confinement): (PathBuf, Confinement),
         devices: &[PoolDevice],
         post: Post,
         tell: Tell,
@@ -87,7 +88,8 @@ impl Monitor {
             return Ok(None);
         }
         let inner = Arc::new(Inner { devices, state: Mutex::default(), changed: Condvar::new() });
-        let watching = Watching { program, inner: Arc::clone(&inner), tell, questions: None };
+        let (inner_, questions) = (Arc::clone(&inner), None);
+        let watching = Watching { program, confinement, inner: inner_, tell, questions };
         let processes = Processes::serve(Helper::Monitor, watching, post)?;
         Ok(Some(Self { inner, processes }))
     }
@@ -128,7 +130,12 @@ impl Monitor {
     /// The process, and its latest report about each device.
     pub(super) fn status(&self, core: HelperStatus) -> (MonitorStatus, Vec<DeviceStatus>) {
         let pid = self.processes.pid().unwrap_or(0);
-        let monitor = MonitorStatus { pid, up: core.is_up, restarts: core.restarts };
+        let monitor = MonitorStatus {
+            pid,
+            up: core.is_up,
+            restarts: core.restarts,
+            ..MonitorStatus::default()
+        };
         let state = self.inner.state.lock();
         let device = |device: &PoolDevice| {
             let said = state.gauges.get(&device.id).cloned().unwrap_or_default();
@@ -163,6 +170,7 @@ impl Inner {
 /// Starts processes of the monitor, and handles their lines.
 struct Watching {
     program: PathBuf,
+    confinement: Confinement,
     inner: Arc<Inner>,
     tell: Tell,
     /// The pipe for questions to the process. They begin after its first sign of life.
@@ -174,7 +182,9 @@ impl Program for Watching {
 
     fn spawn(&mut self) -> io::Result<Spawned<ChildStdout>> {
         let mut command = Command::new(&self.program);
-        command.arg("monitor").args(["--supervisor-pid", &std::process::id().to_string()]);
+        self.confinement.restrict(&mut command, Inherits::Monitor);
+        command.arg("monitor").args(self.confinement.worker_arguments());
+        command.args(["--supervisor-pid", &std::process::id().to_string()]);
         for device in &self.inner.devices {
             command.args(["--uuid", &device.uuid]);
         }

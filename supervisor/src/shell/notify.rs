@@ -358,6 +358,7 @@ mod tests {
             models: Vec::new(),
             onnxruntime: None,
             environment: Vec::new(),
+            confinement: crate::shell::Confinement::default(),
         };
         Shell::start(PoolConfig::DEFAULT, command, Vec::new(), PathBuf::new()).unwrap()
     }

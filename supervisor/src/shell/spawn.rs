@@ -20,6 +20,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
+use super::confinement::{Confinement, Inherits};
 use super::link::Link;
 use super::pidfd::PidFd;
 use super::process::{BootFolder, lock_folders};
@@ -49,8 +50,10 @@ pub struct WorkerCommand {
     pub models: Vec<ModelPlan>,
     /// ONNX Runtime's library, if the user named one.
     pub onnxruntime: Option<PathBuf>,
-    /// Environment variables of the workers, in addition to those of this process.
+    /// Environment variables of the workers, in addition to those that they inherit.
     pub environment: Vec<(OsString, OsString)>,
+    /// What they give up before they serve.
+    pub confinement: Confinement,
 }
 
 /// A worker to start, and the models that it must load.
@@ -164,6 +167,7 @@ fn spawn(
     spin: Duration,
 ) -> io::Result<Child> {
     let mut process = Command::new(&command.program);
+    command.confinement.restrict(&mut process, Inherits::Worker);
     process
         .arg(worker.role.name())
         .args(["--worker", &worker.to_string()])
@@ -179,7 +183,8 @@ fn spawn(
         .stdout(Stdio::from(ends.beacon))
         .stderr(Stdio::from(ends.stderr))
         .env(FORMAT_VARIABLE, logging::format().name())
-        .process_group(0);
+        .process_group(0)
+        .args(command.confinement.worker_arguments());
     match worker.role {
         Role::Grid => {
             let every = command.known_answer_every.as_millis().to_string();

@@ -3,8 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use gridpool_ipc::maps;
+use gridpool_ipc::sandbox::landlock_version;
 use gridpool_protocol::ids::WorkerId;
 use gridpool_protocol::metrics::Metrics;
+use gridpool_protocol::sandbox::{Protections, SandboxMode};
 use gridpool_protocol::status::{
     QuarantineStatus, RUN_TEXT_MAX, RunStatus, Status, SupervisorStatus, WorkerStatus,
 };
@@ -74,8 +76,34 @@ impl Shared {
         for row in status.workers.iter_mut().filter(|row| row.pid != 0) {
             let usage = usage_of(row.pid).unwrap_or_default();
             (row.cpu_us, row.resident_bytes) = (usage.cpu_us, usage.resident_bytes);
+            row.protections = self.protections_of(row.pid);
+        }
+        if let Some(monitor) = &mut status.monitor {
+            monitor.protections = self.protections_of(monitor.pid);
+        }
+        if let Some(http) = &mut status.http {
+            http.protections = self.protections_of(http.pid);
         }
         status
+    }
+}
+
+impl Shared {
+    /// The protections of a process of ours; none if it no longer exists. Only the process itself sees its Landlock,
+    /// and it ends if the kernel has Landlock and refuses it.
+    fn protections_of(&self, pid: u32) -> Protections {
+        let process = i32::try_from(pid).ok().and_then(|pid| Process::new(pid).ok());
+        let Some(Ok(status)) = process.map(|process| process.status()) else {
+            return Protections::default();
+        };
+        let no_new_privs = status.nonewprivs == Some(1);
+        let restricts_files = no_new_privs && self.confinement.mode == SandboxMode::On;
+        Protections {
+            no_new_privs,
+            seccomp: status.seccomp.is_some_and(|mode| mode != 0),
+            landlock: if restricts_files { landlock_version() } else { 0 },
+            no_capabilities: status.capprm == 0 && status.capbnd == Some(0),
+        }
     }
 }
 

@@ -80,7 +80,8 @@ impl Lone {
         command
             .args(["grid", "--worker", "gpu0#1", "--uuid", &uuid_text(0), "--boot-folder"])
             .arg(std::env::temp_dir())
-            .args(["--supervisor-pid", &std::process::id().to_string()])
+            .args(["--supervisor-pid", &std::process::id().to_string(), "--sandbox-write"])
+            .arg(folder)
             .env("CUDA_VISIBLE_DEVICES", uuid_text(0))
             .env("LD_LIBRARY_PATH", driver_in(folder))
             .env(SCRIPT, in_folder(script, folder))

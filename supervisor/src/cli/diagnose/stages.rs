@@ -202,9 +202,12 @@ impl Site<'_> {
         let idle = |device: &&PoolDevice| !self.busy.contains_key(&device.id);
         let devices: Vec<PoolDevice> = self.devices.iter().filter(idle).cloned().collect();
         let Some(first) = devices.first() else { return Ok(()) };
+        let command = self.command();
+        // The checks read the workers' mappings and environments from outside.
+        let confinement = command.confinement.clone().inspectable();
         let pool = PrivatePool::start(
             self.settings.limits.clone(),
-            self.command(),
+            WorkerCommand { confinement, ..command },
             &devices,
             &self.socket,
         );

@@ -182,7 +182,8 @@ fn every_fault_has_one_line_and_the_gravest_come_first() {
     let [device, role, why] = ["gpu2", "grid", "gpu2#1 died: signal 9"].map(str::to_owned);
     snapshot.status.quarantines = vec![QuarantineStatus { device, role, why, tried_in_us: None }];
     snapshot.status.devices = vec![gpu("gpu0"), DeviceStatus { last_xid: Some(79), ..gpu("gpu1") }];
-    snapshot.status.monitor = Some(MonitorStatus { pid: 0, up: false, restarts: 2 });
+    snapshot.status.monitor =
+        Some(MonitorStatus { pid: 0, up: false, restarts: 2, ..MonitorStatus::default() });
     let want = [
         "gpu2 is out of service: gpu2#1 died: signal 9; try again with `gridpool release gpu2`",
         "gpu1: xid 79: the GPU has fallen off the bus: reboot the machine",

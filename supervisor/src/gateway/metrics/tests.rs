@@ -64,7 +64,8 @@ fn started(devices: &[DeviceId], models: &[ModelPlan]) -> Metrics {
 fn complete() -> Metrics {
     let mut metrics = fresh();
     metrics.status.devices = vec![gpu(80)];
-    metrics.status.monitor = Some(MonitorStatus { pid: 1, up: true, restarts: 0 });
+    metrics.status.monitor =
+        Some(MonitorStatus { pid: 1, up: true, restarts: 0, ..MonitorStatus::default() });
     metrics.status.workers[0].start_us = Some(250_000);
     metrics
 }
@@ -168,7 +169,7 @@ fn every_family_has_rows_on_a_page_of_a_pool_that_has_everything() {
 
 #[test]
 fn a_gpu_is_listed_if_nvml_reports_it_and_its_name_is_escaped() {
-    let up = Some(MonitorStatus { pid: 1, up: true, restarts: 0 });
+    let up = Some(MonitorStatus { pid: 1, up: true, restarts: 0, ..MonitorStatus::default() });
     let text = |monitor, gpu| {
         let mut metrics = fresh();
         (metrics.status.monitor, metrics.status.devices) = (monitor, vec![gpu]);
@@ -185,7 +186,7 @@ fn a_gpu_is_listed_if_nvml_reports_it_and_its_name_is_escaped() {
     ] {
         assert!(all.contains(&row), "{row} in {all}");
     }
-    let down = Some(MonitorStatus { pid: 0, up: false, restarts: 1 });
+    let down = Some(MonitorStatus { pid: 0, up: false, restarts: 1, ..MonitorStatus::default() });
     let failing = DeviceStatus { nvml_error: Some(15), ..gpu(80) };
     for text in [text(up, gpu(0)), text(down, gpu(80)), text(up, failing), text(None, gpu(80))] {
         assert!(!text.contains("nv_gpu"), "{text}");

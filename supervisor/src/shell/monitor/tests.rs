@@ -102,7 +102,8 @@ fn rig_with(script: &str, change: impl FnOnce(&mut HelperLimits)) -> Rig {
     let tell = Box::new(move |device, fault| sender.send((device, fault)).unwrap_or(()));
     let for_post = Arc::clone(&rules);
     let post = Box::new(move |event| for_post.helper(event));
-    let monitor = Monitor::new(program, &devices, post, tell).unwrap().unwrap();
+    let monitor =
+        Monitor::new((program, Confinement::default()), &devices, post, tell).unwrap().unwrap();
     rules.monitor.get_or_init(|| monitor);
     let for_time = Arc::clone(&rules);
     thread::spawn(move || for_time.keep_time());
@@ -202,9 +203,9 @@ fn the_monitors_reports_are_kept_and_news_reaches_the_core() {
     assert_eq!(told, news.map(|fault| (GPU, fault)), "what is the same again is no news");
     let (monitor, devices) = rig.status();
     let (pid, arguments) = rig.starts().remove(0);
-    assert_eq!(monitor, MonitorStatus { pid, up: true, restarts: 0 });
+    assert_eq!(monitor, MonitorStatus { pid, up: true, restarts: 0, ..MonitorStatus::default() });
     let own = std::process::id();
-    assert_eq!(arguments, format!("monitor --supervisor-pid {own} --uuid GPU-3"));
+    assert_eq!(arguments, format!("monitor --sandbox on --supervisor-pid {own} --uuid GPU-3"));
     let want = DeviceStatus {
         name: "gpu3".to_owned(),
         uuid: "GPU-3".to_owned(),
@@ -320,7 +321,12 @@ fn it_ends_when_it_is_not_wanted_and_a_pool_without_gpus_has_none() {
     assert!(!is_there(pid));
     assert_eq!((rig.starts().len(), rig.status().0.pid), (1, 0));
     let cpu = PoolDevice { id: DeviceId { kind: DeviceKind::Cpu, index: 0 }, uuid: String::new() };
-    let none = Monitor::new("sh".into(), &[cpu], Box::new(|_| {}), Box::new(|_, _| {}));
+    let none = Monitor::new(
+        ("sh".into(), Confinement::default()),
+        &[cpu],
+        Box::new(|_| {}),
+        Box::new(|_, _| {}),
+    );
     assert!(none.unwrap().is_none());
 }
 

@@ -1,0 +1,127 @@
+//! What a worker, the gateway and the monitor may still do once they serve, and what they know of the
+//! supervisor's environment.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use crate::jobs::serves;
+use crate::pool::{Pool, Setup, cpu};
+use crate::stubbed::gpus;
+use crate::wait::eventually;
+
+/// A variable that no process of a pool needs, and its value.
+const SECRET: (&str, &str) = ("AWS_SECRET_ACCESS_KEY", "planted-3f1c");
+
+fn with_http(setup: Setup) -> Setup {
+    setup.env("GRIDPOOL_HTTP", "127.0.0.1:0")
+}
+
+/// The processes of a pool that serve, by name.
+fn processes(pool: &Pool) -> BTreeMap<String, u32> {
+    let status = pool.until_status("helpers to be up", |status| {
+        let monitor = status.monitor.as_ref().is_none_or(|monitor| monitor.up);
+        monitor && status.http.as_ref().is_some_and(|http| http.up)
+    });
+    let workers = status.workers.iter().map(|row| (format!("{} {}", row.name, row.role), row.pid));
+    let monitor = status.monitor.map(|monitor| ("monitor".to_owned(), monitor.pid));
+    let gateway = status.http.map(|http| ("gateway".to_owned(), http.pid));
+    workers.chain(monitor).chain(gateway).collect()
+}
+
+/// The values of a file of `/proc/PID` with lines such as `Seccomp: 2`.
+fn proc_lines(path: &str) -> BTreeMap<String, String> {
+    let text = fs::read_to_string(path).expect("the process lives");
+    let pairs = text.lines().filter_map(|line| line.split_once(':'));
+    pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
+}
+
+#[test]
+fn a_secret_of_the_environment_reaches_no_process_of_the_pool() {
+    let pool = with_http(gpus(1, "").env(SECRET.0, SECRET.1)).start();
+    let processes = processes(&pool);
+    assert_eq!(processes.len(), 3, "{processes:?}");
+    for (name, pid) in processes {
+        let environment = fs::read(format!("/proc/{pid}/environ")).expect("root may read it");
+        let environment = String::from_utf8_lossy(&environment).into_owned();
+        assert!(!environment.contains(SECRET.1), "{name}: {environment}");
+        assert!(environment.contains("NO_COLOR=1"), "it has what it needs: {environment}");
+    }
+}
+
+#[test]
+fn each_thread_of_each_process_is_confined_before_it_serves() {
+    let pool = with_http(gpus(1, "")).start();
+    let cpu_pool = with_http(cpu(2)).start();
+    serves(&cpu_pool.client());
+    processes(&pool);
+    let status = pool.status();
+    let helpers =
+        [status.monitor.expect("a GPU").protections, status.http.expect("up").protections];
+    for said in helpers.into_iter().chain(status.workers.iter().map(|row| row.protections)) {
+        assert!(said.no_new_privs && said.seccomp && said.no_capabilities, "{said:?}");
+        assert_eq!(said.landlock, gridpool_ipc::sandbox::landlock_version());
+    }
+    for (name, pid) in processes(&pool).into_iter().chain(processes(&cpu_pool)) {
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
+        let threads: Vec<_> = threads.map(|thread| thread.expect("a folder").path()).collect();
+        assert!(threads.len() > 1 || name == "monitor", "{name} has threads");
+        for thread in threads {
+            let status = proc_lines(thread.join("status").to_str().expect("a readable path"));
+            let of = |field: &str| status.get(field).map_or("", String::as_str);
+            let got = ["NoNewPrivs", "Seccomp", "CapEff", "CapPrm", "CapInh", "CapAmb"].map(of);
+            let none = "0000000000000000";
+            assert_eq!(got, ["1", "2", none, none, none, none], "{name} {}", of("Name"));
+            assert_eq!(of("CapBnd"), none, "{name} {}", of("Name"));
+        }
+        let limits = fs::read_to_string(format!("/proc/{pid}/limits")).expect("it lives");
+        let core = limits.lines().find(|line| line.starts_with("Max core file size"));
+        let core: Vec<_> = core.expect("a limit").split_whitespace().skip(4).take(2).collect();
+        assert_eq!(core, ["0", "0"], "{name} dumps no core");
+    }
+}
+
+#[test]
+fn a_worker_and_the_gateway_are_refused_all_that_they_must_not_do() {
+    let setup = with_http(cpu(1));
+    let folder = setup.folder().join("trespass");
+    fs::create_dir(&folder).expect("a folder can be made");
+    for file in ["model", "victim"] {
+        fs::write(folder.join(file), "weights").expect("a file can be made");
+    }
+    let pool = setup.env("GRIDPOOL_TEST_TRESPASS", folder.to_str().expect("UTF-8")).start();
+    processes(&pool);
+    // Each tries once, in the order of the list; `write in a thread` is the last.
+    let log = eventually("both to have tried", || {
+        let log = pool.log();
+        let done = log.matches("write in a thread").count();
+        if done == 2 { Ok(log) } else { Err(format!("{done} of 2:\n{log}")) }
+    });
+    let tried: Vec<_> = log.lines().filter(|line| line.contains("trespass what=")).collect();
+    assert!(tried.len() >= 60, "{log}");
+    let allowed = tried.iter().filter(|line| !line.contains("refused=true"));
+    let allowed: BTreeSet<_> = allowed.map(|line| (*line).to_owned()).collect();
+    assert_eq!(allowed, BTreeSet::new());
+    let left: BTreeSet<_> = fs::read_dir(&folder)
+        .expect("it is there")
+        .flatten()
+        .collect::<Vec<_>>()
+        .into_iter()
+        .map(|entry| entry.file_name())
+        .collect();
+    assert_eq!(
+        left,
+        BTreeSet::from(["model".into(), "victim".into()]),
+        "nothing came, nothing went"
+    );
+    serves(&pool.client());
+}
+
+#[test]
+fn a_pool_without_a_sandbox_inherits_all_and_confines_nothing() {
+    let pool = with_http(cpu(1).env(SECRET.0, SECRET.1).env("GRIDPOOL_SANDBOX", "off")).start();
+    for (name, pid) in processes(&pool) {
+        let environment = fs::read(format!("/proc/{pid}/environ")).expect("root may read it");
+        assert!(String::from_utf8_lossy(&environment).contains(SECRET.1), "{name}");
+        assert_eq!(proc_lines(&format!("/proc/{pid}/status"))["Seccomp"], "0", "{name}");
+    }
+}
