@@ -94,10 +94,12 @@ fn a_worker_and_the_gateway_are_refused_all_that_they_must_not_do() {
     let log = eventually("both to have tried", || {
         let log = pool.log();
         let done = log.matches("write in a thread").count();
-        if done == 2 { Ok(log) } else { Err(format!("{done} of 2:\n{log}")) }
+        let orders = log.matches("trespass what=an order").count();
+        if done == 2 && orders == 4 { Ok(log) } else { Err(format!("{done} of 2:\n{log}")) }
     });
     let tried: Vec<_> = log.lines().filter(|line| line.contains("trespass what=")).collect();
     assert!(tried.len() >= 60, "{log}");
+    assert_eq!(log.matches("trespass what=an order").count(), 4, "{log}");
     let allowed = tried.iter().filter(|line| !line.contains("refused=true"));
     let allowed: BTreeSet<_> = allowed.map(|line| (*line).to_owned()).collect();
     assert_eq!(allowed, BTreeSet::new());

@@ -39,15 +39,16 @@ use std::io;
 use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName};
 use axum::response::Response;
-use gridpool_client::ClientError;
+use gridpool_client::{Client, ClientError};
 use gridpool_ipc::clock;
 use gridpool_ipc::sandbox::{self, Calls, RUNTIME_FILES, Sandbox, SandboxError, trespass};
+use gridpool_protocol::ids::{DeviceId, DeviceKind};
 use gridpool_protocol::sandbox::SandboxMode;
 use hyper_util::server::graceful::GracefulShutdown;
 use nix::sys::prctl;
@@ -143,7 +144,7 @@ struct Server {
 /// [`GatewayError`]; the supervisor then starts another gateway.
 pub fn run(options: &Options) -> Result<(), GatewayError> {
     let (listener, link) = take_over(options)?;
-    confine(options.sandbox)?;
+    confine(options)?;
     // The log is a pipe of the supervisor. A slow reader must not delay requests.
     logging::write_aside().map_err(system("a thread for the log"))?;
     let pool = PoolConnections::connect(&options.socket)?;
@@ -212,15 +213,37 @@ fn take_over(options: &Options) -> Result<(TcpListener, UnixStream), GatewayErro
 }
 
 /// Confines this process before it starts a thread: it needs no file but its libraries.
-fn confine(mode: SandboxMode) -> Result<(), SandboxError> {
+fn confine(options: &Options) -> Result<(), SandboxError> {
     let reads = RUNTIME_FILES.map(PathBuf::from).to_vec();
     let writes = vec![PathBuf::from("/dev/null")];
     let (calls, reads_as_root, is_inspectable) = (Calls::Listed, false, false);
-    sandbox::enter(mode, &Sandbox { calls, reads, writes, reads_as_root, is_inspectable })?;
+    sandbox::enter(
+        options.sandbox,
+        &Sandbox { calls, reads, writes, reads_as_root, is_inspectable },
+    )?;
     for (what, came) in trespass::of_this_process() {
         tracing::warn!(what, refused = trespass::is_refused(&came), ?came, "trespass");
+        if what == trespass::LAST {
+            give_orders(&options.socket);
+        }
     }
     Ok(())
+}
+
+/// For tests: gives the pool orders, which it must refuse.
+fn give_orders(socket: &Path) {
+    let orders = |pool: &Client| {
+        let first = DeviceId { kind: DeviceKind::Cpu, index: 0 };
+        [pool.drain(), pool.kill(first, 9), pool.release(first), pool.unload_model("none")]
+    };
+    match Client::connect(socket) {
+        Ok(pool) => {
+            for came in orders(&pool) {
+                tracing::warn!(refused = came.is_err(), ?came, "trespass what=an order");
+            }
+        }
+        Err(error) => tracing::warn!(%error, "trespass"),
+    }
 }
 
 /// Probes the pool with the known job, again and again.

@@ -157,6 +157,10 @@ impl Connection {
 
     fn on_message(&mut self, message: ClientMessage) {
         let client = self.id;
+        if let Err((request, why)) = self.peer.check(&message) {
+            tracing::warn!(%client, why, "refused");
+            return self.reply(request, Err(Refusal::Invalid(why)));
+        }
         match message {
             // A second hello changes nothing.
             ClientMessage::Hello { .. } => {}

@@ -19,6 +19,9 @@ pub const VARIABLE: &str = "GRIDPOOL_TEST_TRESPASS";
 /// A file in the folder.
 pub const READABLE: &str = "model";
 
+/// The last attempt of all.
+pub const LAST: &str = "write in a thread";
+
 /// What came of one attempt: its name, and whether the system allowed it.
 pub type Attempt = (&'static str, io::Result<()>);
 
@@ -30,7 +33,7 @@ pub fn of_this_process() -> Vec<Attempt> {
     attempts.extend(with_calls());
     // A thread that was started afterwards can do no more.
     let later = thread::spawn(move || File::create(folder.join("by a thread")).map(drop));
-    attempts.push(("write in a thread", later.join().unwrap_or(Ok(()))));
+    attempts.push((LAST, later.join().unwrap_or(Ok(()))));
     attempts
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 
 use gridpool_ipc::account::Account;
+use gridpool_protocol::message::ClientMessage;
 use gridpool_protocol::principal::Principal;
 
 use super::super::Shared;
@@ -35,6 +36,30 @@ impl Peer {
         Ok((peer, Principal::Uid(account.uid())))
     }
 
+    /// Whether a peer may send a message. The error has the number of the request to refuse, and why.
+    pub(super) fn check(self, message: &ClientMessage) -> Result<(), (u64, String)> {
+        let (request, order) = match message {
+            ClientMessage::Hello { .. }
+            | ClientMessage::Submit(_)
+            | ClientMessage::Cancel { .. }
+            | ClientMessage::CreateArena { .. }
+            | ClientMessage::DropArena { .. }
+            | ClientMessage::Models { .. }
+            | ClientMessage::Policy { .. }
+            | ClientMessage::Status { .. }
+            | ClientMessage::Metrics { .. } => return Ok(()),
+            ClientMessage::Model { request, .. } => (*request, "change its models"),
+            ClientMessage::Kill { request, .. } => (*request, "send signals to its workers"),
+            ClientMessage::Release { request, .. } => (*request, "release what it took away"),
+            ClientMessage::Drain { request } => (*request, "drain it"),
+        };
+        match self {
+            Self::Operator => Ok(()),
+            Self::Client => Err((request, format!("only the user of this pool may {order}"))),
+            Self::Gateway => Err((request, format!("the pool's gateway may not {order}"))),
+        }
+    }
+
     /// The principal of a job: the user of the connection, or the one that the gateway names.
     pub(super) fn principal(
         self,
@@ -45,6 +70,35 @@ impl Peer {
             (_, None) => Ok(user.clone()),
             (Self::Gateway, Some(named)) => named.check().map(|()| named.clone()),
             (Self::Client | Self::Operator, Some(_)) => Err(NOT_FOR_OTHERS.to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gridpool_protocol::ids::WorkerSelector;
+    use gridpool_protocol::message::{ModelCommand, Release};
+
+    use super::*;
+
+    #[test]
+    fn only_an_operator_changes_the_pool_and_everyone_may_ask() {
+        let name = "m".to_owned();
+        let worker: WorkerSelector = "cpu0".parse().unwrap();
+        let orders = [
+            ClientMessage::Drain { request: 3 },
+            ClientMessage::Kill { request: 3, worker, signal: 9 },
+            ClientMessage::Model { request: 3, command: ModelCommand::Unload { name } },
+            ClientMessage::Release { request: 3, release: Release::Contents },
+        ];
+        for order in &orders {
+            assert_eq!(Peer::Operator.check(order), Ok(()));
+            for peer in [Peer::Gateway, Peer::Client] {
+                assert_eq!(peer.check(order).map_err(|(request, _)| request), Err(3), "{order:?}");
+            }
+        }
+        for peer in [Peer::Gateway, Peer::Client, Peer::Operator] {
+            assert_eq!(peer.check(&ClientMessage::Status { request: 3 }), Ok(()));
         }
     }
 }
