@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use crate::jobs::serves;
 use crate::pool::{Pool, Setup, cpu};
@@ -116,6 +117,17 @@ fn a_worker_and_the_gateway_are_refused_all_that_they_must_not_do() {
         "nothing came, nothing went"
     );
     serves(&pool.client());
+}
+
+#[test]
+fn a_gpu_worker_keeps_the_drivers_kernels_in_a_folder_of_the_pool() {
+    let pool = gpus(1, "").start();
+    let environment = fs::read(format!("/proc/{}/environ", pool.pid("gpu0"))).expect("it lives");
+    let folder = pool.folder().join("gridpool/kernels/grid");
+    let named = format!("CUDA_CACHE_PATH={}\0", folder.display());
+    let environment = String::from_utf8_lossy(&environment).into_owned();
+    assert!(environment.contains(&named), "{environment}");
+    assert_eq!(fs::metadata(&folder).expect("it was made").mode() & 0o777, 0o700);
 }
 
 #[test]

@@ -34,6 +34,7 @@ pub(crate) fn gpus(count: usize, script: &str) -> Setup {
     let setup = setup.env("LD_LIBRARY_PATH", driver.to_str().expect("a readable path"));
     // The script's files.
     let folder = setup.folder().to_str().expect("a readable path").to_owned();
+    let setup = setup.env("XDG_CACHE_HOME", &folder);
     setup.env("GRIDPOOL_SANDBOX_WRITE", &folder).env(SCRIPT, &script).limits(NO_BACKOFF)
 }
 

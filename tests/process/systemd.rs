@@ -5,12 +5,14 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::process::Command;
 use std::time::Duration;
 
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::{WorkerState, WorkerStatus};
 use nix::sys::signal::Signal;
 
+use crate::binaries::root;
 use crate::jobs::{answer, serves, small_job, submit};
 use crate::pool::{Pool, Setup, cpu, stub_worker};
 use crate::processes::{go_on, signal, stop};
@@ -229,4 +231,24 @@ fn an_absent_or_invalid_notify_socket_is_one_warning_and_changes_nothing() {
         pool.ends_well();
         assert_eq!(setup.log().matches(words).count(), 1, "{}", setup.log());
     }
+}
+
+/// The hardened unit, as the system's manager reads it: the unit, then the file beside it.
+#[test]
+#[expect(clippy::print_stderr, reason = "says that nothing was tested")]
+fn the_hardened_unit_is_exposed_to_little() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let units = root().join("supervisor/systemd");
+    let read = |name: &str| fs::read_to_string(units.join(name)).expect("it is in the repository");
+    let whole = read("gridpool.service") + &read("hardened.conf") + "User=gridpool\n";
+    let unit = folder.path().join("gridpool.service");
+    fs::write(&unit, whole).expect("a file can be written");
+    let mut analyze = Command::new("systemd-analyze");
+    // In tenths: less than 3.
+    let call = analyze.args(["security", "--offline=true", "--threshold=29"]).arg(&unit).output();
+    let Ok(call) = call else {
+        eprintln!("not tested: there is no systemd-analyze");
+        return;
+    };
+    assert!(call.status.success(), "{}", String::from_utf8_lossy(&call.stdout));
 }

@@ -16,6 +16,7 @@
 //! ([`crate::logging::write_aside`]), so no thread waits for a reader of the log while it holds the lock.
 
 mod arenas;
+mod cache;
 mod claim;
 mod clients;
 mod confinement;
@@ -23,6 +24,7 @@ mod content;
 mod core;
 mod death_report;
 mod gateway;
+mod groups;
 mod helper;
 mod lines;
 mod link;
@@ -64,6 +66,7 @@ use gateway::Gateway;
 use gridpool_core::config::{HelperLimits, PoolConfig};
 use gridpool_core::event::{Event, Helper, HelperEvent, Timestamp};
 use gridpool_core::policy::PolicyTable;
+use groups::Groups;
 use monitor::Monitor;
 use timer::Timer;
 
@@ -138,6 +141,8 @@ struct Shared {
     gateway: OnceLock<Gateway>,
     /// What workers and helpers give up.
     confinement: Confinement,
+    /// The workers' control groups, in a service to which systemd delegates its own.
+    groups: Option<Groups>,
     socket: PathBuf,
     ids: AtomicU64,
     /// How long a thread may look for a message before it sleeps.
@@ -193,6 +198,7 @@ impl Shell {
             monitor: OnceLock::new(),
             gateway: OnceLock::new(),
             confinement,
+            groups: Groups::of_this_process(),
             socket,
             ids: AtomicU64::new(1),
             spin,

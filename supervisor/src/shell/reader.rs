@@ -60,6 +60,9 @@ impl Reader {
             shared.post_worker(worker, WorkerEvent::ChannelClosed);
         }
         let status = reap(worker, &pidfd, &mut child);
+        if let Some(groups) = &shared.groups {
+            groups.remove(worker);
+        }
         let mut core = shared.lock();
         let link = core.workers.remove(&worker);
         let ordered = link.as_ref().and_then(|link| link.ordered);

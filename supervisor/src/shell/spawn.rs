@@ -20,6 +20,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
+use super::cache;
 use super::confinement::{Confinement, Inherits};
 use super::link::Link;
 use super::pidfd::PidFd;
@@ -126,6 +127,9 @@ fn start(
     let child = child.map_err(StartError::Program)?;
     let pid = child.id();
     tracing::debug!(%worker, pid, "worker started");
+    if let Some(groups) = &shared.groups {
+        groups.admit(worker, pid);
+    }
     let is_read = PidFd::open(pid).and_then(|pidfd| {
         let link = Link::new(pid, pidfd.try_clone()?, lifeline.try_clone()?);
         shared.lock().link(worker, link);
@@ -211,6 +215,9 @@ fn spawn(
         DeviceKind::Gpu => {
             process.args(["--uuid", &device.uuid]);
             process.env("CUDA_VISIBLE_DEVICES", &device.uuid);
+            if let Some(folder) = cache::folder(worker.role) {
+                process.env(cache::VARIABLE, folder);
+            }
         }
     }
     process.spawn()

@@ -1,0 +1,179 @@
+//! A control group for each worker, with a limit of memory: a worker that runs away is killed by itself, before
+//! the kernel has to choose among all processes of the machine.
+//!
+//! Only in a group that systemd has delegated to this service (`Delegate=memory`): others are not ours to divide.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use gridpool_ipc::memory;
+use gridpool_protocol::ids::WorkerId;
+
+/// Where version 2 is mounted.
+const MOUNT: &str = "/sys/fs/cgroup";
+/// The group of the supervisor and its helpers: a group with subgroups may hold no process itself.
+const OWN: &str = "supervisor";
+/// The attributes by which systemd marks a group that it has delegated.
+const MARKS: [&str; 2] = ["user.delegate", "trusted.delegate"];
+/// What a worker may not have of the memory that was available at the start: one part of this many.
+const RESERVE: u64 = 8;
+
+/// The groups of a pool's workers.
+#[derive(Debug)]
+pub(super) struct Groups {
+    root: PathBuf,
+    bytes_max: u64,
+}
+
+impl Groups {
+    /// Moves this process into a group beside those to come. `None` if workers get no groups; the log says why.
+    pub(super) fn of_this_process() -> Option<Self> {
+        let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let found = delegated(Path::new(MOUNT), &groups, is_marked);
+        let made = found.map_err(str::to_owned).and_then(|root| {
+            let made = Self::divide(root, std::process::id());
+            made.map_err(|error| error.to_string())
+        });
+        match made {
+            Ok(groups) => {
+                let (root, bytes_max) = (groups.root.display(), groups.bytes_max);
+                tracing::info!(%root, bytes_max, "each worker has a limit of memory");
+                Some(groups)
+            }
+            Err(why) => {
+                tracing::info!(why, "workers have no limit of memory of their own");
+                None
+            }
+        }
+    }
+
+    /// Makes a group for `pid`, this process, and has others get limits of memory.
+    fn divide(root: PathBuf, pid: u32) -> io::Result<Self> {
+        let own = root.join(OWN);
+        make(&own)?;
+        fs::write(own.join("cgroup.procs"), pid.to_string())?;
+        fs::write(root.join("cgroup.subtree_control"), "+memory")?;
+        let unknown = || io::Error::other("the available memory is unknown");
+        let available = memory::available_bytes().ok_or_else(unknown)?;
+        Ok(Self { root, bytes_max: available - available / RESERVE })
+    }
+
+    /// Moves a worker into a group of its own. It has read nothing of a client yet.
+    pub(super) fn admit(&self, worker: WorkerId, pid: u32) {
+        let folder = self.folder(worker);
+        let admitted = make(&folder).and_then(|()| {
+            fs::write(folder.join("memory.max"), self.bytes_max.to_string())?;
+            fs::write(folder.join("cgroup.procs"), pid.to_string())
+        });
+        if let Err(error) = admitted {
+            let path = folder.display();
+            tracing::warn!(%worker, %error, %path, "the worker has no limit of memory of its own");
+        }
+    }
+
+    /// Removes the group of a worker that has ended.
+    pub(super) fn remove(&self, worker: WorkerId) {
+        let folder = self.folder(worker);
+        let events = fs::read_to_string(folder.join("memory.events")).unwrap_or_default();
+        let kills = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        if kills.is_some_and(|count| count.trim() != "0") {
+            let bytes_max = self.bytes_max;
+            tracing::warn!(%worker, bytes_max, "the kernel killed the worker at its limit of memory");
+        }
+        if let Err(error) = fs::remove_dir(&folder) {
+            tracing::debug!(%worker, %error, "the worker's group stays");
+        }
+    }
+
+    fn folder(&self, worker: WorkerId) -> PathBuf {
+        let name = worker.to_string().replace('#', "-");
+        self.root.join(format!("worker-{}-{name}", worker.role.name()))
+    }
+}
+
+/// The delegated group of a process, from the text of its `/proc/PID/cgroup`; the error says why it has none.
+fn delegated(
+    mount: &Path,
+    groups: &str,
+    is_marked: impl Fn(&Path) -> bool,
+) -> Result<PathBuf, &'static str> {
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"));
+    let group = group.ok_or("there is no control group of version 2")?;
+    let mut root = mount.join(group);
+    // `DelegateSubgroup=` has moved this process already.
+    if root.file_name().is_some_and(|name| name == OWN) {
+        root.pop();
+    }
+    let controllers = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
+    if !controllers.split_whitespace().any(|controller| controller == "memory") {
+        return Err("its control group has no controller of memory");
+    }
+    if !is_marked(&root) {
+        return Err("its control group is not delegated: a systemd unit needs Delegate=memory");
+    }
+    Ok(root)
+}
+
+/// Whether systemd has delegated a group.
+fn is_marked(group: &Path) -> bool {
+    let is_one = |name: &&str| {
+        let mut value = [0; 8];
+        rustix::fs::getxattr(group, *name, &mut value).is_ok_and(|len| value[..len] == *b"1")
+    };
+    MARKS.iter().any(is_one)
+}
+
+fn make(folder: &Path) -> io::Result<()> {
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gridpool_protocol::ids::{DeviceId, DeviceKind, Role};
+
+    use super::*;
+
+    /// A tree as the kernel has it, but of ordinary files: nothing here limits anything.
+    fn tree() -> (tempfile::TempDir, PathBuf) {
+        let mount = tempfile::tempdir().unwrap();
+        let group = mount.path().join("system.slice/gridpool.service");
+        fs::create_dir_all(group.join(OWN)).unwrap();
+        fs::write(group.join("cgroup.controllers"), "cpu memory pids\n").unwrap();
+        (mount, group)
+    }
+
+    #[test]
+    fn only_a_delegated_group_with_memory_is_divided() {
+        let (mount, group) = tree();
+        let of = |groups: &str, is_marked| delegated(mount.path(), groups, |_| is_marked);
+        let line = "0::/system.slice/gridpool.service\n";
+        assert_eq!(of(line, true), Ok(group.clone()));
+        assert_eq!(
+            of(&format!("4:memory:/x\n0::/system.slice/gridpool.service/{OWN}\n"), true),
+            Ok(group.clone())
+        );
+        assert!(of(line, false).unwrap_err().contains("Delegate=memory"));
+        assert!(of("4:memory:/x\n", true).unwrap_err().contains("version 2"));
+        assert!(of("0::/\n", true).unwrap_err().contains("no controller"));
+        assert!(!is_marked(&group));
+    }
+
+    #[test]
+    fn each_worker_has_a_group_with_a_limit() {
+        let (_mount, group) = tree();
+        let groups = Groups::divide(group.clone(), 7).unwrap();
+        assert_eq!(fs::read_to_string(group.join(OWN).join("cgroup.procs")).unwrap(), "7");
+        assert_eq!(fs::read_to_string(group.join("cgroup.subtree_control")).unwrap(), "+memory");
+        let device = DeviceId { kind: DeviceKind::Cpu, index: 0 };
+        let worker = WorkerId { device, role: Role::Grid, generation: 3 };
+        groups.admit(worker, 42);
+        let folder = group.join("worker-grid-cpu0-3");
+        assert_eq!(fs::read_to_string(folder.join("cgroup.procs")).unwrap(), "42");
+        let limit: u64 = fs::read_to_string(folder.join("memory.max")).unwrap().parse().unwrap();
+        assert!(limit > 0 && limit == groups.bytes_max);
+    }
+}
