@@ -233,8 +233,10 @@ pub struct MonitorStatus {
 /// The process that serves HTTP.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HttpStatus {
-    /// Where it listens: `127.0.0.1:8000`.
+    /// Where it listens: `127.0.0.1:8000`, or `unix:` and the path of a socket.
     pub address: String,
+    /// Whether it is served over TLS.
+    pub tls: bool,
     /// Process id; 0 where there is no process.
     pub pid: u32,
     /// Whether it sends heartbeats.
@@ -244,6 +246,18 @@ pub struct HttpStatus {
     /// What the kernel reports of its sandbox.
     #[serde(default)]
     pub protections: Protections,
+}
+
+impl HttpStatus {
+    /// The address as a person writes it: `http://127.0.0.1:8000`, or `unix:/run/pool.sock`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        match (self.address.starts_with("unix:"), self.tls) {
+            (true, _) => self.address.clone(),
+            (false, true) => format!("https://{}", self.address),
+            (false, false) => format!("http://{}", self.address),
+        }
+    }
 }
 
 /// What the monitor last reported of a GPU; zeros before its first report.

@@ -10,6 +10,7 @@
 //! socket = "/run/gridpool.sock"    # paths are relative to the file's folder
 //! worker_bin = "gridpool-worker"
 //! http = "127.0.0.1:8000"          # serves the Open Inference Protocol there; nowhere without this
+//! http_tokens = "tokens"           # and http_cert, http_key, http_host, http_origin, http_group, insecure
 //! allow_chaos = false              # true takes jobs that make a worker fault on purpose
 //! onnxruntime = "libonnxruntime.so" # if it is not in one of the usual places
 //! sandbox = "on"                   # or log, or off
@@ -33,12 +34,12 @@
 
 mod devices;
 mod file;
+mod http;
 mod limits;
 mod models;
 mod origins;
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -53,6 +54,7 @@ use gridpool_core::policy::PolicyTable;
 
 pub use devices::{CPU_WORKERS_MAX, DeviceError, DeviceSelection, parse_devices};
 use file::Named;
+pub use http::{HttpAddress, HttpOptions};
 #[cfg(test)]
 pub(crate) use limits::INFER_WINDOW_MAX;
 pub use limits::{LimitValue, list as list_limits};
@@ -72,7 +74,9 @@ pub struct Settings {
     /// The worker's binary; `None` is the binary beside `gridpool`.
     pub worker_bin: Option<PathBuf>,
     /// The address of HTTP; `None` serves no HTTP.
-    pub http: Option<SocketAddr>,
+    pub http: Option<HttpAddress>,
+    /// Who may use HTTP, and how it is encrypted.
+    pub http_options: HttpOptions,
     /// Whether jobs may inject faults into a worker.
     pub allow_chaos: bool,
     /// The limits of the core.
@@ -102,6 +106,8 @@ pub struct Overrides {
     pub worker_bin: Option<PathBuf>,
     /// `--http` or `GRIDPOOL_HTTP`.
     pub http: Option<String>,
+    /// `--http-host`, `--http-tokens`, … or their variables.
+    pub http_options: HttpFlags,
     /// `--standby` or `GRIDPOOL_STANDBY`.
     pub standbys: Option<u32>,
     /// `--allow-chaos` or `GRIDPOOL_ALLOW_CHAOS`.
@@ -116,6 +122,25 @@ pub struct Overrides {
     pub sandbox_write: Vec<PathBuf>,
     /// The flags whose value comes from their variable.
     pub environment: BTreeSet<String>,
+}
+
+/// The flags of HTTP besides its address, or their variables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HttpFlags {
+    /// Every `--http-host`.
+    pub hosts: Vec<String>,
+    /// Every `--http-origin`.
+    pub origins: Vec<String>,
+    /// `--http-tokens` or `GRIDPOOL_HTTP_TOKENS`.
+    pub tokens: Option<PathBuf>,
+    /// `--http-cert` or `GRIDPOOL_HTTP_CERT`.
+    pub cert: Option<PathBuf>,
+    /// `--http-key` or `GRIDPOOL_HTTP_KEY`.
+    pub key: Option<PathBuf>,
+    /// `--http-group` or `GRIDPOOL_HTTP_GROUP`.
+    pub group: Option<String>,
+    /// `--insecure` or `GRIDPOOL_INSECURE`.
+    pub insecure: Option<bool>,
 }
 
 impl Overrides {
@@ -141,6 +166,13 @@ impl Overrides {
             ("socket", "--socket", self.socket.is_some()),
             ("worker_bin", "--worker-bin", self.worker_bin.is_some()),
             ("http", "--http", self.http.is_some()),
+            ("http_host", "--http-host", !self.http_options.hosts.is_empty()),
+            ("http_origin", "--http-origin", !self.http_options.origins.is_empty()),
+            ("http_tokens", "--http-tokens", self.http_options.tokens.is_some()),
+            ("http_cert", "--http-cert", self.http_options.cert.is_some()),
+            ("http_key", "--http-key", self.http_options.key.is_some()),
+            ("http_group", "--http-group", self.http_options.group.is_some()),
+            ("insecure", "--insecure", self.http_options.insecure.is_some()),
             ("limits.standbys", "--standby", self.standbys.is_some()),
             ("allow_chaos", "--allow-chaos", self.allow_chaos.is_some()),
             ("onnxruntime", "--onnxruntime", self.onnxruntime.is_some()),
@@ -225,9 +257,13 @@ impl Settings {
         let models = models.and_then(|flags| models::merge(file.models, flags, &mut origins));
         let models = models.map_err(|reason| flags.wrong("--model", reason))?;
         let http = match &flags.http {
-            Some(text) => Some(parse_http(text).map_err(|reason| flags.wrong("--http", reason))?),
+            Some(text) => {
+                let address = HttpAddress::parse(text);
+                Some(address.map_err(|reason| flags.wrong("--http", reason))?)
+            }
             None => file.http,
         };
+        let http_options = resolve_http(&flags, file.http_options, &origins)?;
         let mut limits = file.limits.unwrap_or(PoolConfig::DEFAULT);
         limits.standbys = flags.standbys.unwrap_or(limits.standbys);
         flags.note(&mut origins);
@@ -236,6 +272,7 @@ impl Settings {
             socket: resolve_socket(&flags, file.socket, &mut origins)?,
             worker_bin: flags.worker_bin.or(file.worker_bin),
             http,
+            http_options,
             allow_chaos: flags.allow_chaos.or(file.allow_chaos).unwrap_or(false),
             limits,
             policy: file.policy,
@@ -311,16 +348,38 @@ fn resolve_socket(
     }
 }
 
-/// Parses `127.0.0.1:8000`, `[::1]:8000` or `localhost:8000`. It resolves no other names, which may hang.
-fn parse_http(text: &str) -> Result<SocketAddr, String> {
-    let local = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
-    let local = local.map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-    local.or_else(|| text.parse().ok()).ok_or_else(|| {
-        format!(
-            "`{text}` is not an address and port: write 127.0.0.1:8000, 0.0.0.0:8000, [::1]:8000 or \
-             localhost:8000; for port 0 the system chooses a free port"
-        )
-    })
+/// Puts the flags of HTTP over the file's settings.
+fn resolve_http(
+    flags: &Overrides,
+    file: HttpOptions,
+    origins: &Origins,
+) -> Result<HttpOptions, ConfigError> {
+    let given = &flags.http_options;
+    let hosts = http::parse_hosts(given.hosts.iter().map(String::as_str));
+    let hosts = hosts.map_err(|reason| flags.wrong("--http-host", reason))?;
+    let allowed = http::parse_origins(given.origins.iter().map(String::as_str));
+    let allowed = allowed.map_err(|reason| flags.wrong("--http-origin", reason))?;
+    let options = HttpOptions {
+        hosts: if hosts.is_empty() { file.hosts } else { hosts },
+        origins: if allowed.is_empty() { file.origins } else { allowed },
+        tokens: given.tokens.clone().or(file.tokens),
+        cert: given.cert.clone().or(file.cert),
+        key: given.key.clone().or(file.key),
+        group: given.group.clone().or(file.group),
+        insecure: given.insecure.unwrap_or(file.insecure),
+    };
+    match options.clash() {
+        None => Ok(options),
+        Some((setting, reason)) => Err(match origins.of(setting) {
+            Origin::File { file, line } => {
+                ConfigError::File { file: file.clone(), line: *line, reason }
+            }
+            Origin::Default | Origin::Environment { .. } | Origin::Flag { .. } => {
+                let flag = if setting == "http_cert" { "--http-cert" } else { "--http-key" };
+                flags.wrong(flag, reason)
+            }
+        }),
+    }
 }
 
 fn check_socket(path: &Path) -> Result<(), String> {

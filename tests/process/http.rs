@@ -1,6 +1,8 @@
 //! The gateway as its users see it: HTTP over a plain socket, so that no HTTP library hides a mistake.
 
 mod abuse;
+mod access;
+mod doors;
 mod endpoints;
 mod inference;
 mod lifecycle;
@@ -57,8 +59,8 @@ fn gateway_pid(pool: &Pool) -> u32 {
 }
 
 /// A connection to the gateway.
-struct Web {
-    stream: TcpStream,
+struct Web<S = TcpStream> {
+    stream: S,
     /// Bytes read but not yet parsed.
     rest: Vec<u8>,
 }
@@ -98,9 +100,12 @@ impl Answer {
 
 impl Web {
     fn open(pool: &Pool) -> Self {
-        let stream = TcpStream::connect(http(pool).address).expect("the gateway listens");
-        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout can be set");
-        stream.set_nodelay(true).expect("an option can be set");
+        Self::over(tcp(pool))
+    }
+}
+
+impl<S: Read + Write> Web<S> {
+    fn over(stream: S) -> Self {
         Self { stream, rest: Vec::new() }
     }
 
@@ -165,11 +170,18 @@ impl Web {
     }
 }
 
+fn tcp(pool: &Pool) -> TcpStream {
+    let stream = TcpStream::connect(http(pool).address).expect("the gateway listens");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout can be set");
+    stream.set_nodelay(true).expect("an option can be set");
+    stream
+}
+
 /// A request with the right Content-Length.
 fn request(method: &str, path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let length = body.len();
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: gridpool\r\nContent-Length: {length}\r\n{headers}\r\n"
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n{headers}\r\n"
     );
     [head.as_bytes(), body].concat()
 }

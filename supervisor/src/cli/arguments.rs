@@ -16,7 +16,7 @@ use nix::sys::signal::Signal;
 use super::flags::{
     ChaosFlag, ModelsFlags, PoolFlags, ServeFlags, SocketFlag, parse_seconds, parse_signal, whole,
 };
-use super::{bench, chaos, config, diagnose, infer, model, ops, top};
+use super::{bench, chaos, config, diagnose, infer, model, ops, token, top};
 
 /// A pool of GPU workers that survives its workers.
 #[derive(Debug, Parser)]
@@ -143,6 +143,9 @@ pub(super) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Make a token with which a client uses the pool over HTTP.
+    #[command(subcommand)]
+    Token(token::TokenCommand),
     /// Watch a running pool: the work, rate and last fault of every worker. Keys kill, release and drain.
     /// Without a terminal, `top` prints one plain table.
     Top {

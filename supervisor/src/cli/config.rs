@@ -128,12 +128,21 @@ fn top(settings: &Settings) -> Vec<Setting> {
     let devices: Vec<_> = settings.devices.iter().map(DeviceSelection::to_string).collect();
     let path = |path: &Path| json!(path.display().to_string());
     let optional = |at: &Option<PathBuf>| at.as_deref().map_or(Value::Null, path);
-    let http = settings.http.map_or(Value::Null, |address| json!(address.to_string()));
+    let http = settings.http.as_ref();
+    let http = http.map_or(Value::Null, |address| json!(address.to_string()));
+    let access = &settings.http_options;
     let all = [
         ("devices", json!(devices.join(","))),
         ("socket", path(&settings.socket)),
         ("worker_bin", optional(&settings.worker_bin)),
         ("http", http),
+        ("http_host", json!(access.hosts)),
+        ("http_origin", json!(access.origins)),
+        ("http_tokens", optional(&access.tokens)),
+        ("http_cert", optional(&access.cert)),
+        ("http_key", optional(&access.key)),
+        ("http_group", json!(access.group)),
+        ("insecure", json!(access.insecure)),
         ("allow_chaos", json!(settings.allow_chaos)),
         ("onnxruntime", optional(&settings.onnxruntime)),
         ("sandbox", json!(settings.sandbox.name())),
@@ -154,6 +163,9 @@ fn when_not_set(name: &str) -> &'static str {
     match name {
         "worker_bin" => "none: gridpool-worker beside gridpool",
         "http" => "none: HTTP is not served",
+        "http_tokens" => "none: no token is asked for",
+        "http_cert" | "http_key" => "none: no TLS",
+        "http_group" => "none: your user and root",
         "onnxruntime" => "none: ORT_DYLIB_PATH, then the usual places",
         "sandbox_write" => "none: what the NVIDIA driver needs",
         "device_bytes" => "none: all memory of the device",

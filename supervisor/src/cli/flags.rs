@@ -12,7 +12,7 @@ use gridpool_protocol::limits::DEADLINE_MAX;
 use gridpool_protocol::sandbox::SandboxMode;
 use nix::sys::signal::Signal;
 
-use crate::config::{ConfigError, Overrides, Settings};
+use crate::config::{ConfigError, HttpFlags, Overrides, Settings};
 
 /// Flags of `serve`.
 #[derive(Debug, Args)]
@@ -77,10 +77,40 @@ pub(super) struct ChaosFlag {
 /// Whether a pool serves HTTP.
 #[derive(Debug, Args)]
 pub(super) struct HttpFlag {
-    /// Also serve the Open Inference Protocol at this address and port, such as 127.0.0.1:8000. Everyone
-    /// who can reach the port can run jobs.
+    /// Also serve the Open Inference Protocol at this address and port, such as 127.0.0.1:8000, or at a Unix
+    /// socket: unix:/run/gridpool/http.sock. An address that other machines reach needs --http-tokens.
     #[arg(long, value_name = "ADDR", env = "GRIDPOOL_HTTP")]
     http: Option<String>,
+    /// A name that a request's Host may have, besides the address and localhost; repeat for more names.
+    #[arg(
+        long = "http-host",
+        value_name = "NAME",
+        env = "GRIDPOOL_HTTP_HOST",
+        value_delimiter = ','
+    )]
+    http_host: Vec<String>,
+    /// An origin whose web pages may send requests, such as https://app.example.org; repeat for more.
+    #[arg(long = "http-origin", value_name = "ORIGIN", env = "GRIDPOOL_HTTP_ORIGIN")]
+    #[arg(value_delimiter = ',')]
+    http_origin: Vec<String>,
+    /// The file of hashed tokens, which `gridpool token new` makes. Every request then needs a token, except
+    /// those for health.
+    #[arg(long, value_name = "FILE", env = "GRIDPOOL_HTTP_TOKENS")]
+    http_tokens: Option<PathBuf>,
+    /// The PEM file of the server's certificates: HTTP is served over TLS. Needs --http-key.
+    #[arg(long, value_name = "FILE", env = "GRIDPOOL_HTTP_CERT")]
+    http_cert: Option<PathBuf>,
+    /// The PEM file of the certificate's key, which others must not be able to read.
+    #[arg(long, value_name = "FILE", env = "GRIDPOOL_HTTP_KEY")]
+    http_key: Option<PathBuf>,
+    /// The group whose members may use the Unix socket of --http; without it, only your user and root may.
+    #[arg(long, value_name = "GROUP", env = "GRIDPOOL_HTTP_GROUP")]
+    http_group: Option<String>,
+    /// Serve HTTP without tokens at an address that other machines reach: everyone there can run jobs.
+    #[arg(long, env = "GRIDPOOL_INSECURE", value_parser = BoolishValueParser::new())]
+    #[arg(value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    insecure: Option<bool>,
 }
 
 /// Flags of `models` and `model list`.
@@ -152,6 +182,7 @@ impl PoolFlags {
             socket,
             worker_bin: self.worker_bin.clone(),
             http: None,
+            http_options: HttpFlags::default(),
             standbys: self.standby,
             allow_chaos: None,
             models: self.models.clone(),
@@ -173,7 +204,16 @@ impl ChaosFlag {
 impl HttpFlag {
     /// Adds this flag to others.
     pub(super) fn over(&self, flags: Overrides) -> Overrides {
-        Overrides { http: self.http.clone(), ..flags }
+        let http_options = HttpFlags {
+            hosts: self.http_host.clone(),
+            origins: self.http_origin.clone(),
+            tokens: self.http_tokens.clone(),
+            cert: self.http_cert.clone(),
+            key: self.http_key.clone(),
+            group: self.http_group.clone(),
+            insecure: self.insecure,
+        };
+        Overrides { http: self.http.clone(), http_options, ..flags }
     }
 }
 

@@ -37,6 +37,7 @@ mod scratch;
 pub mod show;
 mod status;
 mod text;
+mod token;
 mod top;
 mod variables;
 mod words;
@@ -202,6 +203,7 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Status { socket, policy: true, config, json } => {
             policy::print(socket.socket, config.as_deref(), json)
         }
+        Command::Token(command) => token::run(&command),
         Command::Top { top, socket } => top::run(&top, socket_path(socket.socket)?),
         Command::Kill { worker, signal, socket } => {
             print_result(connect(socket.socket)?.kill(worker, signal as i32))
@@ -249,7 +251,8 @@ fn serve(flags: &ServeFlags) -> Result<u8, CommandError> {
     let reloader = Reloader::new(flags)?;
     let settings = reloader.running().clone();
     let claim = Shell::claim(&settings.socket)?;
-    let front = settings.http.map(Front::open).transpose()?;
+    let front =
+        settings.http.as_ref().map(|at| Front::open(at, &settings.http_options)).transpose()?;
     let shell = start_pool(&settings)?;
     let held = shell.listen(claim)?;
     if let Some(front) = front {

@@ -118,17 +118,10 @@ fn the_generated_settings_match_the_code() {
         let flag = argument.get_long().expect("it has a name");
         [format!("`{name}`"), format!("`--{flag}`"), help]
     };
-    let names = [
-        "devices",
-        "socket",
-        "worker_bin",
-        "http",
-        "allow_chaos",
-        "onnxruntime",
-        "sandbox",
-        "sandbox_write",
-    ];
-    check("reference/config.md", "settings", &table(["key", "flag", "meaning"], names.map(row)));
+    let names = "devices socket worker_bin http http_host http_origin http_tokens http_cert http_key http_group \
+                 insecure allow_chaos onnxruntime sandbox sandbox_write";
+    let rows = names.split_whitespace().map(row);
+    check("reference/config.md", "settings", &table(["key", "flag", "meaning"], rows));
 }
 
 #[test]

@@ -90,10 +90,10 @@ fn write_devices(out: &mut dyn Write, status: &Status) -> io::Result<()> {
         writeln!(out)?;
     }
     if let Some(http) = &status.http {
-        let HttpStatus { address, pid, up, restarts, .. } = http;
+        let HttpStatus { pid, up, restarts, .. } = http;
         let is =
             if *up { format!("served by pid {pid}") } else { "not served at the moment".into() };
-        writeln!(out, "http://{address} is {is}; the gateway has restarted {restarts} times")?;
+        writeln!(out, "{} is {is}; the gateway has restarted {restarts} times", http.url())?;
     }
     match &status.monitor {
         Some(monitor) if !monitor.up => {

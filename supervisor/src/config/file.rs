@@ -6,7 +6,6 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +19,9 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 use super::limits::{self, Key};
 use super::models::{self, MODELS_MAX};
 use super::origins::{Origin, Origins};
-use super::{ConfigError, DeviceSelection, check_socket, parse_devices, parse_http};
+use super::{
+    ConfigError, DeviceSelection, HttpAddress, HttpOptions, check_socket, http, parse_devices,
+};
 use gridpool_core::config::PoolConfig;
 use gridpool_core::policy::PolicyTable;
 
@@ -33,7 +34,8 @@ pub(super) struct FileSettings {
     pub(super) devices: Option<Vec<DeviceSelection>>,
     pub(super) socket: Option<PathBuf>,
     pub(super) worker_bin: Option<PathBuf>,
-    pub(super) http: Option<SocketAddr>,
+    pub(super) http: Option<HttpAddress>,
+    pub(super) http_options: HttpOptions,
     pub(super) allow_chaos: Option<bool>,
     pub(super) limits: Option<PoolConfig>,
     pub(super) policy: PolicyTable,
@@ -160,6 +162,17 @@ impl FileParser<'_> {
             let wrong = || misfit(format!("`{}` needs a text in quotes", key.get_ref()));
             value.get_ref().as_str().ok_or_else(wrong)
         };
+        let texts = || match value.get_ref().as_array() {
+            None => Ok(vec![text()?]),
+            Some(list) => {
+                let all = list.iter().map(|one| one.get_ref().as_str()).collect::<Option<_>>();
+                all.ok_or_else(|| misfit(format!("`{}` needs texts in quotes", key.get_ref())))
+            }
+        };
+        let truth = || {
+            let wrong = || misfit(format!("`{}` needs true or false", key.get_ref()));
+            value.get_ref().as_bool().ok_or_else(wrong)
+        };
         let table =
             |reason: &str| value.get_ref().as_table().ok_or_else(|| misfit(reason.to_owned()));
         let settings = &mut self.settings;
@@ -197,11 +210,30 @@ impl FileParser<'_> {
                 let paths = paths.map_err(wrong)?.into_iter();
                 settings.sandbox_write = paths.map(|path| folder.join(path)).collect();
             }
-            "http" => settings.http = Some(parse_http(text()?).map_err(misfit)?),
-            "allow_chaos" => {
-                let wrong = || misfit("`allow_chaos` needs true or false".to_owned());
-                settings.allow_chaos = Some(value.get_ref().as_bool().ok_or_else(wrong)?);
+            "http" => {
+                let address = HttpAddress::parse(text()?).map_err(misfit)?;
+                settings.http = Some(address.below(folder));
             }
+            "http_host" => {
+                settings.http_options.hosts = http::parse_hosts(texts()?).map_err(misfit)?
+            }
+            "http_origin" => {
+                settings.http_options.origins = http::parse_origins(texts()?).map_err(misfit)?;
+            }
+            "http_group" => settings.http_options.group = Some(text()?.to_owned()),
+            "http_tokens" | "http_cert" | "http_key" => {
+                let path = folder.join(text()?);
+                let options = &mut settings.http_options;
+                let (place, remedy) = match key.get_ref().as_ref() {
+                    "http_tokens" => (&mut options.tokens, "`gridpool token new` makes its lines"),
+                    "http_cert" => (&mut options.cert, "name a PEM file of certificates"),
+                    _ => (&mut options.key, "name the PEM file of the certificate's key"),
+                };
+                *place = Some(path.clone());
+                self.names_file(&path, &key.span(), remedy);
+            }
+            "insecure" => settings.http_options.insecure = truth()?,
+            "allow_chaos" => settings.allow_chaos = Some(truth()?),
             "model" => {
                 let tables = value.get_ref().as_array();
                 let wrong = || misfit("a model is a table: [[model]]".into());
@@ -335,7 +367,8 @@ fn unknown(key: &str) -> String {
     }
     format!(
         "there is no setting `{key}`; the settings are devices, socket, worker_bin, http, \
-         allow_chaos, onnxruntime, sandbox, sandbox_write, [[model]], [limits] and [policy]"
+         http_host, http_origin, http_tokens, http_cert, http_key, http_group, insecure, allow_chaos, \
+         onnxruntime, sandbox, sandbox_write, [[model]], [limits] and [policy]"
     )
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use std::fs;
+use std::net::SocketAddr;
 
 fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
@@ -22,6 +23,7 @@ fn a_flag_beats_the_file_and_the_file_beats_the_default() {
         socket: Some(PathBuf::from("b.sock")),
         worker_bin: Some(PathBuf::from("w")),
         http: Some("localhost:1".to_owned()),
+        http_options: HttpFlags::default(),
         standbys: Some(1),
         allow_chaos: None,
         models: Vec::new(),
@@ -35,7 +37,8 @@ fn a_flag_beats_the_file_and_the_file_beats_the_default() {
     assert_eq!(settings.socket, PathBuf::from("b.sock"));
     assert_eq!(settings.worker_bin, Some(PathBuf::from("w")));
     assert_eq!(settings.limits.standbys, 1);
-    assert_eq!(settings.http, Some(SocketAddr::from(([127, 0, 0, 1], 1))));
+    let address = HttpAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], 1)));
+    assert_eq!(settings.http, Some(address));
     let settings = Settings::resolve(Overrides::default(), None).unwrap();
     assert_eq!(settings.devices, [DeviceSelection::AllGpus]);
     assert_eq!(settings.limits, PoolConfig::DEFAULT);
@@ -139,8 +142,14 @@ fn http_is_served_only_if_a_flag_or_the_file_sets_it() {
     };
     assert_eq!(at(None, ""), Ok(None));
     let file = "http = '127.0.0.1:8000'";
-    assert_eq!(at(None, file), Ok(Some(SocketAddr::from(([127, 0, 0, 1], 8000)))));
-    assert_eq!(at(Some("0.0.0.0:0"), file), Ok(Some(SocketAddr::from(([0, 0, 0, 0], 0)))));
+    assert_eq!(
+        at(None, file),
+        Ok(Some(HttpAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], 8000)))))
+    );
+    assert_eq!(
+        at(Some("0.0.0.0:0"), file),
+        Ok(Some(HttpAddress::Tcp(SocketAddr::from(([0, 0, 0, 0], 0)))))
+    );
     for wrong in ["8000", ":8000", "127.0.0.1", "example.org:80", "localhost:99999", ""] {
         let error = at(Some(wrong), "").unwrap_err();
         assert!(error.to_string().starts_with("--http: `"), "{error}");
@@ -158,6 +167,7 @@ fn a_wrong_flag_is_a_usage_error_and_a_wrong_file_a_config_error() {
         socket: Some(PathBuf::from(socket)),
         worker_bin: None,
         http: None,
+        http_options: HttpFlags::default(),
         standbys: None,
         allow_chaos: None,
         models: Vec::new(),

@@ -60,10 +60,24 @@ impl BodyBudget {
         self.read_all(headers, body).await.map_err(Failure::unread)
     }
 
+    /// Reads a whole body and forgets it, by the same limits.
+    pub(super) async fn discard(&self, headers: &HeaderMap, body: Body) -> Result<(), Failure> {
+        // A client that waits for 100 Continue need not send it.
+        if headers.contains_key(header::EXPECT) {
+            return Err(Failure::bad("the body is not read"));
+        }
+        let mut bytes = 0;
+        each_piece(body, |data| {
+            bytes += data.len();
+            if bytes > BODY_BYTES_MAX { Err(too_long()) } else { Ok(()) }
+        })
+        .await
+    }
+
     async fn read_all(
         &self,
         headers: &HeaderMap,
-        mut body: Body,
+        body: Body,
     ) -> Result<(Vec<u8>, HeldBytes), Failure> {
         if headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
             let why = "compressed bodies are not served: send it without Content-Encoding";
@@ -75,30 +89,43 @@ impl BodyBudget {
         }
         let mut held = HeldBytes { budget: Arc::clone(&self.0), permits: None, bytes: 0 };
         let mut bytes = Vec::new();
-        let until = clock::now() + BODY_TIMEOUT;
-        loop {
-            let next = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
-            let left = BODY_SILENCE.min(clock::until(until));
-            let Ok(frame) = timeout(left, next).await else {
-                let why = format!(
-                    "the body came too slowly: send it within {} s, without a pause of {} s",
-                    BODY_TIMEOUT.as_secs(),
-                    BODY_SILENCE.as_secs()
-                );
-                return Err(Failure::new(StatusCode::REQUEST_TIMEOUT, why));
-            };
-            let Some(frame) = frame else { return Ok((bytes, held)) };
-            let frame =
-                frame.map_err(|error| Failure::bad(format!("the body ended early: {error}")))?;
-            // Ignore trailers.
-            let Ok(data) = frame.into_data() else { continue };
+        each_piece(body, |data| {
             if bytes.len() + data.len() > BODY_BYTES_MAX {
                 return Err(too_long());
             }
             held.bytes = (bytes.len() + data.len()) * HELD_PER_BYTE;
             held.hold(0)?;
-            bytes.extend_from_slice(&data);
-        }
+            bytes.extend_from_slice(data);
+            Ok(())
+        })
+        .await?;
+        Ok((bytes, held))
+    }
+}
+
+/// Gives each piece of a body to `take`, in time.
+async fn each_piece(
+    mut body: Body,
+    mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let until = clock::now() + BODY_TIMEOUT;
+    loop {
+        let next = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
+        let left = BODY_SILENCE.min(clock::until(until));
+        let Ok(frame) = timeout(left, next).await else {
+            let why = format!(
+                "the body came too slowly: send it within {} s, without a pause of {} s",
+                BODY_TIMEOUT.as_secs(),
+                BODY_SILENCE.as_secs()
+            );
+            return Err(Failure::new(StatusCode::REQUEST_TIMEOUT, why));
+        };
+        let Some(frame) = frame else { return Ok(()) };
+        let frame =
+            frame.map_err(|error| Failure::bad(format!("the body ended early: {error}")))?;
+        // Ignore trailers.
+        let Ok(data) = frame.into_data() else { continue };
+        take(&data)?;
     }
 }
 

@@ -4,15 +4,19 @@
 //! | status | when |
 //! |---|---|
 //! | 400 | the request is wrong |
+//! | 401 | there is no token, or none that is known |
+//! | 403 | a web page sent the request, or the token has not the scope |
 //! | 404, 405 | no such path, model or version; a path that has no such method |
-//! | 408, 413, 415 | the body came too slowly, is too long, is compressed |
+//! | 408, 413 | the body came too slowly, is too long |
+//! | 415 | the body is compressed, or of a type that web pages may send without asking |
+//! | 421 | `Host` is not a name of this server |
 //! | 422 | POISON: the job killed its workers, and would do so again |
 //! | 500 | FAILED, or a fault of gridpool |
 //! | 501 | loading and unloading, which are not served over HTTP |
 //! | 503, with Retry-After if that helps | BUSY, draining, DEVICE_LOST, CANCELLED, no pool, a gateway limit |
 //! | 504 | DEADLINE |
 
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use gridpool_client::ClientError;
 use gridpool_protocol::chain::Chain;
@@ -33,11 +37,13 @@ pub(super) struct Failure {
     message: String,
     /// The body was not read to its end, so the connection must close.
     ends_connection: bool,
+    /// A header of the response.
+    header: Option<(HeaderName, HeaderValue)>,
 }
 
 impl Failure {
     pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), ends_connection: false }
+        Self { status, message: message.into(), ends_connection: false, header: None }
     }
 
     /// The request is wrong.
@@ -82,6 +88,11 @@ impl Failure {
     /// Appends `more` to the sentence.
     pub(super) fn with(self, more: &str) -> Self {
         Self { message: self.message + more, ..self }
+    }
+
+    /// Adds a header to the response.
+    pub(super) fn with_header(self, name: HeaderName, value: HeaderValue) -> Self {
+        Self { header: Some((name, value)), ..self }
     }
 
     /// Seconds after which to retry: those that the sentence names, else a default. `None` if a retry does
@@ -140,6 +151,9 @@ impl IntoResponse for Failure {
         let mut response = (self.status, [(header::CONTENT_TYPE, json)], body).into_response();
         if let Some(seconds) = self.retry_after() {
             response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+        }
+        if let Some((name, value)) = self.header {
+            response.headers_mut().insert(name, value);
         }
         if self.ends_connection {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

@@ -31,6 +31,8 @@ pub(super) const SIDE_MAX: usize = 30;
 /// Item errors that a response describes. `STATUS` has the codes of all.
 pub(super) const ERRORS_SHOWN_MAX: usize = 16;
 
+/// Longest TLS handshake.
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// From the opening of a connection, or the last answer on it, to the end of the next request's head.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
 /// Longest pause between two pieces of a body.

@@ -5,18 +5,20 @@
 //! ([`crate::shell`]). The supervisor hands over
 //!
 //! - descriptor 0: the listening socket, which outlives this process;
-//! - descriptor 1: a socket to which the gateway writes a line as a sign of life. When the supervisor
-//!   closes it, the gateway answers the requests in progress and stops.
+//! - descriptor 1: a socket to which the gateway writes a line as a sign of life. The supervisor writes
+//!   whom to admit (`door`). When it closes the socket, the gateway answers the requests in progress and stops.
 //!
 //! Only this folder names the async runtime and the HTTP crates. A request passes these stations: the
-//! runtime reads it; a thread turns JSON into tensors (`request`) and tensors into a job (`models`, `work`),
+//! runtime reads it (`serve`, `tls`); `access` admits it; a thread turns JSON into tensors (`request`) and tensors into a job (`models`, `work`),
 //! and sends the job (`pool`); the runtime awaits the answer and writes the response (`reply`). `observer`
 //! and `catalogue` ask the pool for its models; `readiness` and `probe` find out whether they work;
 //! `metrics` prints the counts.
 
+mod access;
 mod blocking;
 mod body;
 mod catalogue;
+mod door;
 mod failure;
 mod grids;
 mod job;
@@ -34,9 +36,10 @@ mod serve;
 mod statistics;
 mod tally;
 mod tensors;
+mod tls;
+mod tokens;
 
 use std::io;
-use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -60,6 +63,7 @@ use tokio::time::{sleep, timeout};
 
 use blocking::run_blocking;
 use body::{BodyBudget, HeldBytes};
+use door::Doorway;
 use failure::Failure;
 use job::PoolJob;
 use limits::{BEAT_EVERY, REQUESTS_MAX};
@@ -70,10 +74,14 @@ use pool::{Origin, PoolConnections};
 use readiness::Readiness;
 use reply::Reply;
 use request::{Request, WantedOutputs};
+use serve::Listener;
 use statistics::Statistics;
 use tally::GatewayTimes;
 
 use crate::logging;
+
+pub use door::{DoorError, DoorPlan};
+pub use tokens::{NewToken, Scope};
 
 /// Threads for calls that block: one for each request that is read and sent, two that query the pool, and
 /// some that cancel jobs. A pool that does not read its socket can block all of them.
@@ -127,6 +135,8 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> GatewayError {
 /// What all requests share: connections, statistics and limits.
 #[derive(Debug)]
 struct Server {
+    /// Whom to admit.
+    door: Doorway,
     pool: Arc<PoolConnections>,
     /// Queries the pool, and runs the probes.
     observer: Arc<Observer>,
@@ -143,12 +153,13 @@ struct Server {
 /// # Errors
 /// [`GatewayError`]; the supervisor then starts another gateway.
 pub fn run(options: &Options) -> Result<(), GatewayError> {
-    let (listener, link) = take_over(options)?;
+    let (listener, link, door) = take_over(options)?;
     confine(options)?;
     // The log is a pipe of the supervisor. A slow reader must not delay requests.
     logging::write_aside().map_err(system("a thread for the log"))?;
     let pool = PoolConnections::connect(&options.socket)?;
     let gateway = Arc::new(Server {
+        door,
         pool: Arc::new(pool),
         observer: Arc::new(Observer::connect(&options.socket)?),
         readiness: Readiness::new(),
@@ -193,7 +204,7 @@ pub fn check_request(model: &str, json_bytes: Option<usize>, body: &[u8]) -> Res
 }
 
 /// Takes the descriptors that the supervisor passed, and asks the kernel to end this process with it.
-fn take_over(options: &Options) -> Result<(TcpListener, UnixStream), GatewayError> {
+fn take_over(options: &Options) -> Result<(Listener, UnixStream, Doorway), GatewayError> {
     let parent = i32::try_from(options.supervisor_pid).ok().map(Pid::from_raw);
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(|e| system("dying with a parent")(e.into()))?;
     if parent != Some(getppid()) {
@@ -204,12 +215,12 @@ fn take_over(options: &Options) -> Result<(TcpListener, UnixStream), GatewayErro
     let own = "the descriptors of the supervisor";
     let listener = io::stdin().as_fd().try_clone_to_owned().map_err(system(own))?;
     let link = io::stdout().as_fd().try_clone_to_owned().map_err(system(own))?;
-    let (listener, link) = (TcpListener::from(listener), UnixStream::from(link));
-    listener.local_addr().map_err(|_| GatewayError::Orphan)?;
+    let link = UnixStream::from(link);
     link.peer_addr().map_err(|_| GatewayError::Orphan)?;
-    listener.set_nonblocking(true).map_err(system(own))?;
+    let listener = Listener::new(listener).map_err(|_| GatewayError::Orphan)?;
+    let door = Doorway::receive(&link).map_err(system("whom to admit"))?;
     link.set_nonblocking(true).map_err(system(own))?;
-    Ok((listener, link))
+    Ok((listener, link, door))
 }
 
 /// Confines this process before it starts a thread: it needs no file but its libraries.
@@ -257,14 +268,15 @@ async fn probe(gateway: Arc<Server>) {
 /// Serves, and writes signs of life from the same runtime: if it stalls, they stop.
 async fn live(
     gateway: Arc<Server>,
-    listener: TcpListener,
+    listener: Listener,
     link: UnixStream,
 ) -> Result<(), GatewayError> {
-    let listener = tokio::net::TcpListener::from_std(listener).map_err(system("the socket"))?;
+    let listener = listener.into_async().map_err(system("the socket"))?;
     let link = tokio::net::UnixStream::from_std(link).map_err(system("the supervisor's socket"))?;
     let graceful = Arc::new(GracefulShutdown::new());
     let router = routes::router(Arc::clone(&gateway));
-    let accepting = tokio::spawn(serve::accept(listener, router, Arc::clone(&graceful)));
+    let entrance = serve::Entrance::new(router, Arc::clone(&gateway), Arc::clone(&graceful));
+    let accepting = tokio::spawn(serve::accept(listener, entrance));
     let probing = tokio::spawn(probe(Arc::clone(&gateway)));
     let ended = stay(&gateway, &link).await;
     for task in [accepting, probing] {
@@ -292,9 +304,12 @@ async fn stay(gateway: &Server, link: &tokio::net::UnixStream) -> Result<(), Gat
         }
         if let Ok(readable) = timeout(BEAT_EVERY, link.readable()).await {
             readable.map_err(system("the supervisor's socket"))?;
-            match link.try_read(&mut [0; 64]) {
+            let mut bytes = [0; 4_096];
+            match link.try_read(&mut bytes) {
                 Ok(0) => return Ok(()),
-                Ok(_) => {}
+                Ok(count) => {
+                    gateway.door.take_in(&bytes[..count]).map_err(system("whom to admit"))?
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => return Ok(()),
             }

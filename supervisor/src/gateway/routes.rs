@@ -19,6 +19,7 @@ use gridpool_protocol::tensor::model::check_model_name;
 use serde_json::{Value, json};
 
 use super::Server;
+use super::access;
 use super::failure::Failure;
 use super::limits::REQUESTS_MAX;
 use super::metrics;
@@ -78,7 +79,8 @@ pub(super) fn router(gateway: Arc<Server>) -> Router {
     }
     let counted = middleware::from_fn_with_state(Arc::clone(&gateway), metrics::count);
     let router = router.fallback(no_path).method_not_allowed_fallback(no_method);
-    router.layer(counted).with_state(gateway)
+    let admitted = middleware::from_fn_with_state(Arc::clone(&gateway), access::admit);
+    router.layer(admitted).layer(counted).with_state(gateway)
 }
 
 fn versioned(path: &str) -> String {

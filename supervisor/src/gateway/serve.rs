@@ -1,85 +1,232 @@
 //! HTTP connections: their number, their time limits, their end.
 
+use std::convert::Infallible;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::Arc;
 
 use axum::Router;
-use gridpool_client::Principal;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::{Service, service_fn};
+use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use nix::sys::socket::{setsockopt, sockopt::TcpUserTimeout};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use nix::unistd::geteuid;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
+use super::Server;
+use super::access::Peer;
 use super::limits::{
     ACCEPT_PAUSE, CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_TIMEOUT, REFUSAL_TIMEOUT, REFUSALS_MAX,
     RETRY_AFTER_S, STOP_TIMEOUT, WRITE_TIMEOUT_MS,
 };
 
+/// The listening socket that the supervisor opened.
+#[derive(Debug)]
+pub(super) enum Listener {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener),
+}
+
+/// The same on the runtime.
+#[derive(Debug)]
+pub(super) enum AsyncListener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// What connections lead to.
+pub(super) struct Entrance {
+    router: Router,
+    gateway: Arc<Server>,
+    graceful: Arc<GracefulShutdown>,
+}
+
+/// A connection of either kind.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
+
+impl Listener {
+    /// The socket with this descriptor; the error says that it is none.
+    pub(super) fn new(descriptor: OwnedFd) -> io::Result<Self> {
+        let listener = std::net::TcpListener::from(descriptor.try_clone()?);
+        if listener.local_addr().is_ok() {
+            listener.set_nonblocking(true)?;
+            return Ok(Self::Tcp(listener));
+        }
+        let listener = std::os::unix::net::UnixListener::from(descriptor);
+        listener.local_addr()?;
+        listener.set_nonblocking(true)?;
+        Ok(Self::Unix(listener))
+    }
+
+    pub(super) fn into_async(self) -> io::Result<AsyncListener> {
+        Ok(match self {
+            Self::Tcp(listener) => AsyncListener::Tcp(TcpListener::from_std(listener)?),
+            Self::Unix(listener) => AsyncListener::Unix(UnixListener::from_std(listener)?),
+        })
+    }
+}
+
+impl Entrance {
+    pub(super) fn new(
+        router: Router,
+        gateway: Arc<Server>,
+        graceful: Arc<GracefulShutdown>,
+    ) -> Self {
+        Self { router, gateway, graceful }
+    }
+}
+
 /// Accepts connections until the task is aborted.
-pub(super) async fn accept(listener: TcpListener, router: Router, graceful: Arc<GracefulShutdown>) {
-    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
+pub(super) async fn accept(listener: AsyncListener, entrance: Entrance) {
+    let seats = Seats {
+        free: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+        refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
+    };
     loop {
-        let (stream, principal) = match listener.accept().await {
-            Ok((stream, peer)) => (stream, Principal::of_address(peer.ip())),
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
-                sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
+        let accepted = match &listener {
+            AsyncListener::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
+                let peer = prepare(&stream);
+                seats.give(stream, peer, &entrance);
+            }),
+            AsyncListener::Unix(listener) => listener.accept().await.map(|(stream, _)| {
+                let peer = stream.peer_cred().map(|theirs| Peer::Unix { uid: theirs.uid() });
+                seats.give(stream, peer, &entrance);
+            }),
         };
-        if let Err(error) = prepare(&stream) {
-            tracing::debug!(%error, "a connection ended before it was served");
-        } else if let Ok(slot) = Arc::clone(&slots).try_acquire_owned() {
-            tokio::spawn(serve((stream, principal), router.clone(), graceful.watcher(), slot));
-        } else if let Ok(turn) = Arc::clone(&refusals).try_acquire_owned() {
-            tokio::spawn(turn_away(stream, turn));
+        if let Err(error) = accepted {
+            tracing::warn!(%error, "cannot accept a connection");
+            sleep(ACCEPT_PAUSE).await;
         }
     }
 }
 
-fn prepare(stream: &TcpStream) -> io::Result<()> {
+fn prepare(stream: &tokio::net::TcpStream) -> io::Result<Peer> {
     stream.set_nodelay(true)?;
     // The kernel drops a client that does not read.
     setsockopt(stream, TcpUserTimeout, &WRITE_TIMEOUT_MS)?;
-    Ok(())
+    Ok(Peer::Tcp { ours: stream.local_addr()?.ip(), theirs: stream.peer_addr()?.ip() })
 }
 
-/// Serves a connection, whose requests are for `principal`.
-async fn serve(
-    (stream, principal): (TcpStream, Principal),
-    router: Router,
+/// The connections that may be open at a time.
+struct Seats {
+    free: Arc<Semaphore>,
+    refusals: Arc<Semaphore>,
+}
+
+impl Seats {
+    fn give(&self, stream: impl Stream, peer: io::Result<Peer>, entrance: &Entrance) {
+        let peer = match peer {
+            Ok(peer) => peer,
+            Err(error) => {
+                return tracing::debug!(%error, "a connection ended before it was served");
+            }
+        };
+        let refusal =
+            match (why_unwanted(&peer, &entrance.gateway), self.free.clone().try_acquire_owned()) {
+                (None, Ok(seat)) => {
+                    let visit =
+                        Visit { peer, router: TowerToHyperService::new(entrance.router.clone()) };
+                    let watcher = entrance.graceful.watcher();
+                    let gateway = Arc::clone(&entrance.gateway);
+                    drop(tokio::spawn(greet(stream, gateway, visit, watcher, seat)));
+                    return;
+                }
+                (Some(why), _) => (StatusCode::FORBIDDEN, why),
+                (None, Err(_)) => {
+                    let why = format!("BUSY: {CONNECTIONS_MAX} connections are open already");
+                    (StatusCode::SERVICE_UNAVAILABLE, why)
+                }
+            };
+        if let Ok(turn) = self.refusals.clone().try_acquire_owned() {
+            drop(tokio::spawn(turn_away(stream, refusal, turn)));
+        }
+    }
+}
+
+/// Why a user may not use the Unix socket, if so.
+fn why_unwanted(peer: &Peer, gateway: &Server) -> Option<String> {
+    const ROOT: u32 = 0;
+    let me = geteuid().as_raw();
+    match *peer {
+        Peer::Unix { uid } if uid != me && uid != ROOT && !gateway.door.current().any_user => {
+            Some(format!(
+                "the user {uid} may not use this pool, which is the user {me}'s: have it started with \
+                 --http-group and a group of yours"
+            ))
+        }
+        Peer::Unix { .. } | Peer::Tcp { .. } => None,
+    }
+}
+
+/// Shakes hands if there is a certificate, and serves.
+async fn greet(
+    stream: impl Stream,
+    gateway: Arc<Server>,
+    visit: Visit,
     watcher: Watcher,
-    slot: OwnedSemaphorePermit,
+    seat: OwnedSemaphorePermit,
 ) {
-    let router = TowerToHyperService::new(router);
-    let service = service_fn(|mut request: hyper::Request<Incoming>| {
-        request.extensions_mut().insert(principal.clone());
-        router.call(request)
-    });
+    match &gateway.door.current().tls {
+        None => serve(stream, visit, watcher).await,
+        Some(acceptor) => match acceptor.accept(stream).await {
+            Ok(stream) => serve(stream, visit, watcher).await,
+            Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
+        },
+    }
+    drop(seat);
+}
+
+async fn serve(stream: impl Stream, visit: Visit, watcher: Watcher) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX);
-    let connection = http.serve_connection(TokioIo::new(stream), service);
+    let connection = http.serve_connection(TokioIo::new(stream), visit);
     if let Err(error) = watcher.watch(connection).await {
         tracing::debug!(%error, "a connection ended with an error");
     }
-    drop(slot);
 }
 
-/// Answers 503 on a connection over the limit, and closes it.
-async fn turn_away(mut stream: TcpStream, turn: OwnedSemaphorePermit) {
-    let why = format!("{{\"error\":\"BUSY: {CONNECTIONS_MAX} connections are open already\"}}");
+/// Gives each request of a connection its peer.
+struct Visit {
+    peer: Peer,
+    router: TowerToHyperService<Router>,
+}
+
+impl Service<Request<Incoming>> for Visit {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(self.peer.clone());
+        self.router.call(request)
+    }
+}
+
+/// Answers on a connection that is not served, and closes it.
+async fn turn_away(
+    mut stream: impl Stream,
+    (status, why): (StatusCode, String),
+    turn: OwnedSemaphorePermit,
+) {
+    let why = serde_json::json!({ "error": why }).to_string();
+    let retry = match status {
+        StatusCode::SERVICE_UNAVAILABLE => format!("retry-after: {RETRY_AFTER_S}\r\n"),
+        _ => String::new(),
+    };
     let answer = format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: \
-         {}\r\nretry-after: {RETRY_AFTER_S}\r\nconnection: close\r\n\r\n{why}",
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n{retry}connection: \
+         close\r\n\r\n{why}",
         why.len()
     );
     let farewell = async {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use gridpool_ipc::socket;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
-use nix::unistd::{AccessFlags, access, geteuid};
+use nix::unistd::{AccessFlags, Group, access, chown, geteuid};
 
 /// Why the pool has no socket.
 #[derive(Debug, thiserror::Error)]
@@ -215,6 +215,18 @@ impl SocketName {
         fs::symlink_metadata(&self.folder.path).is_ok_and(is_same)
             && self.socket.is_there()
             && self.lock.is_there()
+    }
+
+    /// Lets the members of a group connect, besides our user and root.
+    pub(super) fn admit_group(&self, name: &str) -> Result<(), String> {
+        let group = Group::from_name(name).map_err(|errno| errno.to_string())?;
+        let group = group.ok_or("there is no such group: `getent group` lists those there are")?;
+        // By its name in the folder that is held open, so that no other file is meant.
+        chown(&self.socket.name, None, Some(group.gid)).map_err(|errno| {
+            format!("its socket cannot be given to it: {errno}; be a member of the group, or root")
+        })?;
+        let mode = fs::Permissions::from_mode(0o660);
+        fs::set_permissions(&self.socket.name, mode).map_err(|error| error.to_string())
     }
 
     /// What must be watched to learn that it is no longer there.

@@ -3,69 +3,217 @@
 //!
 //! Its connections are a client's, but it names who each job is for.
 
-use std::io;
-use std::net::{SocketAddr, TcpListener};
+mod files;
+
+use std::fmt;
+use std::io::{self, Write};
+use std::net::{Shutdown, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use gridpool_core::HelperStatus;
 use gridpool_core::action::HelperAction;
 use gridpool_core::event::Helper;
+use gridpool_ipc::mutex::Mutex;
+use gridpool_protocol::chain::Chain;
 use gridpool_protocol::log::FORMAT_VARIABLE;
 use gridpool_protocol::status::HttpStatus;
 
+use super::claim::{self, ListenError, SocketName};
 use super::confinement::{Confinement, Inherits};
 use super::helper::{Post, Processes, Program, Spawned};
+use crate::config::{HttpAddress, HttpOptions};
+use crate::gateway::DoorPlan;
 use crate::logging;
 
-/// Why the socket for HTTP cannot be opened.
+pub use files::FileError;
+
+/// How long the gateway may take to read whom to admit.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why HTTP cannot be served.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "HTTP cannot be served at {address}: name an address of this machine and a free port with --http, \
-     for instance 127.0.0.1:8000, or port 0 for any"
-)]
-pub struct HttpError {
-    address: SocketAddr,
-    #[source]
-    source: io::Error,
+pub enum HttpError {
+    /// The system does not let us listen there.
+    #[error(
+        "HTTP cannot be served at {address}: name an address of this machine and a free port with --http, \
+         for instance 127.0.0.1:8000, or port 0 for any"
+    )]
+    Address {
+        /// The address.
+        address: HttpAddress,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The Unix socket cannot be made.
+    #[error("HTTP cannot be served: {}", OfHttp(.0))]
+    Socket(ListenError),
+    /// The members of the group cannot be let in.
+    #[error("HTTP cannot be served to the group `{group}`: {why}")]
+    Group {
+        /// The group.
+        group: String,
+        /// Why.
+        why: String,
+    },
+    /// A file of tokens, certificates or a key cannot be used.
+    #[error("HTTP cannot be served: {flag}")]
+    File {
+        /// The flag that names it.
+        flag: &'static str,
+        /// Why.
+        #[source]
+        source: FileError,
+    },
+    /// Anyone could use the pool.
+    #[error(
+        "everyone who reaches {0} could run jobs: make a token with `gridpool token new NAME`, put its line \
+         into a file with the mode 600, and name the file with --http-tokens; or serve only this machine with \
+         --http 127.0.0.1:8000. --insecure serves everyone"
+    )]
+    Open(HttpAddress),
+}
+
+/// An error about a Unix socket, for the flag of HTTP.
+struct OfHttp<'a>(&'a ListenError);
+
+impl fmt::Display for OfHttp<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = Chain(self.0).to_string();
+        f.write_str(&said.replace("with --socket", "with --http unix:PATH"))
+    }
 }
 
 impl HttpError {
     /// Whether another process listens there.
     #[must_use]
     pub fn is_taken(&self) -> bool {
-        self.source.kind() == io::ErrorKind::AddrInUse
+        match self {
+            Self::Address { source, .. } => source.kind() == io::ErrorKind::AddrInUse,
+            Self::Socket(error) => {
+                matches!(error, ListenError::Taken(_) | ListenError::Served(_))
+            }
+            Self::File { .. } | Self::Group { .. } | Self::Open(_) => false,
+        }
     }
 }
 
 /// A socket for HTTP that the gateway does not accept from yet.
 #[derive(Debug)]
 pub struct Front {
-    listener: TcpListener,
-    address: SocketAddr,
+    listener: OwnedFd,
+    address: HttpAddress,
+    /// The Unix socket's name, which is removed with this.
+    name: Option<SocketName>,
+    options: HttpOptions,
+    plan: DoorPlan,
+    /// The files before they were read.
+    stamps: files::Stamps,
 }
 
 impl Front {
-    /// Opens the socket. Connections wait until a gateway accepts them.
+    /// Opens the socket, and reads whom to admit. Connections wait until a gateway accepts them.
     ///
     /// # Errors
-    /// [`HttpError`] if the system does not let us listen there.
-    pub fn open(address: SocketAddr) -> Result<Self, HttpError> {
-        let failed = |source| HttpError { address, source };
-        let listener = TcpListener::bind(address).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address })
+    /// [`HttpError`].
+    pub fn open(address: &HttpAddress, options: &HttpOptions) -> Result<Self, HttpError> {
+        if options.tokens.is_none() && !address.is_local() && !options.insecure {
+            return Err(HttpError::Open(address.clone()));
+        }
+        let stamps = files::stamps(options);
+        let plan = read(options)?;
+        let (listener, bound, name) = match address {
+            HttpAddress::Tcp(at) => {
+                let failed = |source| HttpError::Address { address: address.clone(), source };
+                let listener = TcpListener::bind(at).map_err(failed)?;
+                let bound = listener.local_addr().map_err(failed)?;
+                (OwnedFd::from(listener), HttpAddress::Tcp(bound), None)
+            }
+            HttpAddress::Unix(path) => {
+                let claim = claim::claim(path).map_err(HttpError::Socket)?;
+                if let Some(group) = &options.group {
+                    let admitted = claim.name.admit_group(group);
+                    admitted.map_err(|why| HttpError::Group { group: group.clone(), why })?;
+                }
+                (OwnedFd::from(claim.listener), address.clone(), Some(claim.name))
+            }
+        };
+        Ok(Self { listener, address: bound, name, options: options.clone(), plan, stamps })
+    }
+}
+
+/// Reads whom to admit.
+fn read(options: &HttpOptions) -> Result<DoorPlan, HttpError> {
+    files::plan(options).map_err(|source| {
+        let path = source.path();
+        let is = |named: &Option<PathBuf>| named.as_deref() == Some(path);
+        let flag = match (is(&options.tokens), is(&options.key)) {
+            (true, _) => "--http-tokens",
+            (_, true) => "--http-key",
+            (false, false) => "--http-cert",
+        };
+        HttpError::File { flag, source }
+    })
+}
+
+/// Whom the gateway admits, and the link to tell it.
+#[derive(Debug)]
+struct Admission {
+    options: HttpOptions,
+    plan: DoorPlan,
+    /// The files when they were read last.
+    stamps: files::Stamps,
+    link: Option<UnixStream>,
+}
+
+impl Admission {
+    /// Tells the gateway. If that fails, the gateway ends, and the next one is told at its start.
+    fn tell(&self) -> io::Result<()> {
+        let Some(mut link) = self.link.as_ref() else { return Ok(()) };
+        let mut line = serde_json::to_vec(&self.plan)?;
+        line.push(b'\n');
+        link.write_all(&line)
+    }
+
+    /// Reads the files again, and tells the gateway if anything is new.
+    fn reload(&mut self, options: &HttpOptions) -> Result<bool, HttpError> {
+        self.stamps = files::stamps(options);
+        let plan = read(options)?;
+        self.options = options.clone();
+        if plan == self.plan {
+            return Ok(false);
+        }
+        self.plan = plan;
+        if let Err(error) = self.tell() {
+            tracing::warn!(%error, "the gateway cannot be told whom to admit: it is started anew");
+            self.hang_up();
+        }
+        Ok(true)
+    }
+
+    /// Ends a gateway that has half a line.
+    fn hang_up(&mut self) {
+        if let Some(Err(error)) = self.link.take().map(|link| link.shutdown(Shutdown::Both)) {
+            tracing::debug!(%error, "the gateway has ended already");
+        }
     }
 }
 
 /// The gateway of a pool.
 #[derive(Debug)]
 pub(super) struct Gateway {
-    address: SocketAddr,
+    address: HttpAddress,
+    /// Not locked under the core's lock: whoever holds it may wait for the gateway.
+    admission: Arc<Mutex<Admission>>,
+    has_tls: AtomicBool,
+    _name: Option<SocketName>,
     processes: Arc<Processes>,
 }
 
@@ -77,24 +225,47 @@ impl Gateway {
         confinement: Confinement,
         post: Post,
     ) -> io::Result<Self> {
-        let address = front.address;
+        let Front { listener, address, name, options, plan, stamps } = front;
+        let (has_tokens, has_tls) = (plan.tokens.is_some(), plan.pem.is_some());
+        let admission = Arc::new(Mutex::new(Admission { options, plan, stamps, link: None }));
         let serving = Serving {
-            listener: front.listener,
+            listener,
             program: std::env::current_exe()?,
             socket: socket.to_owned(),
             confinement,
+            admission: Arc::clone(&admission),
         };
-        if !address.ip().is_loopback() {
-            tracing::warn!(%address, "anyone who reaches this address can run jobs");
+        match address.is_local() {
+            false if !has_tokens => {
+                tracing::warn!(%address, "anyone who reaches this address can run jobs");
+            }
+            false if !has_tls => {
+                tracing::warn!(
+                    %address,
+                    "tokens travel in clear, and who sees one can use it: add --http-cert and --http-key, or \
+                     put a proxy with TLS before this address"
+                );
+            }
+            true | false => {}
         }
-        tracing::info!(%address, "HTTP");
-        Ok(Self { address, processes: Processes::serve(Helper::Gateway, serving, post)? })
+        tracing::info!(%address, tokens = has_tokens, tls = has_tls, "HTTP");
+        let processes = Processes::serve(Helper::Gateway, serving, post)?;
+        Ok(Self { address, admission, has_tls: has_tls.into(), _name: name, processes })
+    }
+
+    /// Reads the files of tokens and certificates again, perhaps others than before. Returns whether anything
+    /// is new. What was in use stays in use if they cannot be used.
+    pub(super) fn reload(&self, options: &HttpOptions) -> Result<bool, HttpError> {
+        let reloaded = self.admission.lock().reload(options)?;
+        self.has_tls.store(options.cert.is_some(), Ordering::Relaxed);
+        Ok(reloaded)
     }
 
     /// The process, and where it listens.
     pub(super) fn status(&self, core: HelperStatus) -> HttpStatus {
         HttpStatus {
             address: self.address.to_string(),
+            tls: self.has_tls.load(Ordering::Relaxed),
             pid: self.processes.pid().unwrap_or(0),
             up: core.is_up,
             restarts: core.restarts,
@@ -114,10 +285,11 @@ impl Gateway {
 
 /// How processes of the gateway are started.
 struct Serving {
-    listener: TcpListener,
+    listener: OwnedFd,
     program: PathBuf,
     socket: PathBuf,
     confinement: Confinement,
+    admission: Arc<Mutex<Admission>>,
 }
 
 impl Program for Serving {
@@ -125,7 +297,7 @@ impl Program for Serving {
 
     fn spawn(&mut self) -> io::Result<Spawned<UnixStream>> {
         let (ours, theirs) = UnixStream::pair()?;
-        let listener: OwnedFd = self.listener.try_clone()?.into();
+        let listener = self.listener.try_clone()?;
         let mut command = Command::new(&self.program);
         self.confinement.restrict(&mut command, Inherits::Gateway);
         command
@@ -138,16 +310,49 @@ impl Program for Serving {
             .stdout(Stdio::from(OwnedFd::from(theirs)))
             .env(FORMAT_VARIABLE, logging::format().name())
             .process_group(0);
-        let child = command.spawn()?;
+        let mut child = command.spawn()?;
         // Only the child holds its end of the link now, so we see it close.
         drop(command);
+        let mut admission = self.admission.lock();
+        let told = ours.set_write_timeout(Some(WRITE_TIMEOUT)).and_then(|()| {
+            admission.link = Some(ours.try_clone()?);
+            admission.tell()
+        });
+        if let Err(error) = told {
+            admission.link = None;
+            child.kill()?;
+            child.wait()?;
+            return Err(error);
+        }
         Ok(Spawned { child, output: ours.try_clone()?, link: Some(ours) })
     }
 
     fn on_line(&mut self, line: &[u8]) -> Result<bool, String> {
         match line {
-            [] => Ok(true),
+            [] => {
+                self.look();
+                Ok(true)
+            }
             _ => Err(String::from_utf8_lossy(line).into_owned()),
+        }
+    }
+}
+
+impl Serving {
+    /// Tells the gateway of files that have changed. The gateway writes a line each second, so this looks at
+    /// them each second.
+    fn look(&self) {
+        let mut admission = self.admission.lock();
+        let options = admission.options.clone();
+        if files::stamps(&options) == admission.stamps {
+            return;
+        }
+        match admission.reload(&options) {
+            Ok(false) => {}
+            Ok(true) => tracing::info!("HTTP: a file of tokens or certificates has changed"),
+            Err(error) => {
+                tracing::warn!(error = %Chain(&error), "HTTP: what was read before stays in use");
+            }
         }
     }
 }

@@ -60,6 +60,7 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::{DeviceId, Role};
 use gridpool_protocol::status::Status;
 
+use crate::config::HttpOptions;
 use crate::logging;
 use arenas::Budget;
 use gateway::Gateway;
@@ -76,7 +77,7 @@ pub use arenas::arena_bytes_max;
 pub(crate) use claim::folder_of;
 pub use claim::{Claim, ListenError};
 pub use confinement::Confinement;
-pub use gateway::{Front, HttpError};
+pub use gateway::{FileError, Front, HttpError};
 pub use listen::SocketLock;
 pub use notify::Notifier;
 pub use process::{
@@ -283,6 +284,15 @@ impl Shell {
         self.shared.gateway.get_or_init(|| gateway);
         self.shared.post(Event::Helper(Helper::Gateway, HelperEvent::Wanted));
         Ok(())
+    }
+
+    /// Reads the files of tokens and certificates of HTTP again, and admits whom they name from now on. Returns
+    /// whether anything is new. Nothing happens without HTTP.
+    ///
+    /// # Errors
+    /// [`HttpError`]; what was in use stays in use.
+    pub fn reload_http(&self, options: &HttpOptions) -> Result<bool, HttpError> {
+        self.shared.gateway.get().map_or(Ok(false), |gateway| gateway.reload(options))
     }
 
     /// Reports this pool to the service manager from now on; its limits are `config`. Only the first call has

@@ -108,8 +108,8 @@ fn json_and_bytes_both_ways_give_the_oracle_s_results() {
 fn the_request_of_the_book_gives_a_quarter_turn() {
     let pool = served(cpu(1));
     let body = std::fs::read(data("infer.json")).expect("the file is there");
-    // Send it as curl does.
-    let header = "Content-Type: application/x-www-form-urlencoded\r\n";
+    // Send it as `curl --json` does.
+    let header = "Content-Type: application/json\r\nAccept: application/json\r\n";
     let answer = Web::open(&pool).ask("POST", "/v2/models/rot90/infer", header, &body);
     is_right(&answer.json(), "rot90", &small());
 }

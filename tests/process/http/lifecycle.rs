@@ -101,7 +101,7 @@ fn an_address_that_cannot_be_served_is_refused_before_any_worker_starts() {
     let serve = |address: &str| {
         let socket = tempfile::tempdir().expect("a folder");
         let call = gridpool(["serve", "--devices", "cpu:1", "--worker-bin", "/none"]);
-        let call = call.args(&["--http", address, "--socket"]);
+        let call = call.args(&["--http", address, "--insecure", "--socket"]);
         call.arg(socket.path().join("pool.sock")).run()
     };
     serve("8000").complains(2, &["--http: `8000` is not an address and port", "127.0.0.1:8000"]);

@@ -31,7 +31,8 @@ fn route_of(path: &str) -> &'static str {
 }
 
 /// Every status that the gateway answers with.
-const STATUSES: [u16; 12] = [200, 400, 404, 405, 408, 413, 415, 422, 500, 501, 503, 504];
+const STATUSES: [u16; 16] =
+    [200, 204, 400, 401, 403, 404, 405, 408, 413, 415, 421, 422, 500, 501, 503, 504];
 /// Any other status.
 const OTHER: (usize, &str) = (STATUSES.len(), "other");
 /// The client hung up before the answer.

@@ -1,0 +1,262 @@
+//! Who sends a request, and whether they may: the first station of every request.
+//!
+//! A web page that a user has open can send requests to this machine in the user's name. Three checks stop it:
+//! `Host` must be a name of ours (a page can make its own name mean our address), `Origin` must be allowed, and a
+//! content type that a page may send without asking first is refused. Then the token decides.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use gridpool_client::Principal;
+use gridpool_ipc::clock;
+
+use super::Server;
+use super::door::Door;
+use super::failure::Failure;
+use super::tokens::Scope;
+
+/// Says how a browser came to send a request. Pages cannot set it.
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// The content types that a page may send anywhere without asking.
+const SIMPLE_TYPES: [&str; 3] =
+    ["application/x-www-form-urlencoded", "multipart/form-data", "text/plain"];
+/// How long a browser may remember that an origin is allowed.
+const PREFLIGHT_AGE: HeaderValue = HeaderValue::from_static("600");
+
+/// Where a connection comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Peer {
+    /// A TCP connection: our address and that of the client.
+    Tcp { ours: IpAddr, theirs: IpAddr },
+    /// A Unix connection, and the client's user.
+    Unix { uid: u32 },
+}
+
+impl Peer {
+    /// Who its requests without a token are for.
+    pub(super) fn principal(&self) -> Principal {
+        match *self {
+            Self::Tcp { theirs, .. } => Principal::of_address(theirs),
+            Self::Unix { uid } => Principal::Uid(uid),
+        }
+    }
+}
+
+/// Middleware that admits requests.
+pub(super) async fn admit(
+    State(gateway): State<Arc<Server>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let door = gateway.door.current();
+    let peer = request.extensions().get::<Peer>().expect("every connection has one").clone();
+    let allowed = allowed_origin(&door, request.headers());
+    let is_preflight = request.method() == Method::OPTIONS && allowed.is_some();
+    let admitted = check(&door, &peer, &request);
+    let mut response = match admitted {
+        Ok(_) if is_preflight => StatusCode::NO_CONTENT.into_response(),
+        Ok(principal) => {
+            request.extensions_mut().insert(principal);
+            next.run(request).await
+        }
+        Err(failure) => {
+            // Read what the client sends, so that it gets to read the answer.
+            let (parts, body) = request.into_parts();
+            match gateway.budget.discard(&parts.headers, body).await {
+                Ok(()) => failure.into_response(),
+                Err(_) => failure.unread().into_response(),
+            }
+        }
+    };
+    if let Some(origin) = allowed {
+        let headers = response.headers_mut();
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(header::VARY, HeaderValue::from_static("origin"));
+        if is_preflight {
+            let methods = HeaderValue::from_static("GET, POST");
+            let names = "authorization, content-type, inference-header-content-length";
+            headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
+            headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(names));
+            headers.insert(header::ACCESS_CONTROL_MAX_AGE, PREFLIGHT_AGE);
+        }
+    }
+    response
+}
+
+/// The principal of a request that may go on.
+fn check(door: &Door, peer: &Peer, request: &Request<Body>) -> Result<Principal, Failure> {
+    check_host(door, peer, request)?;
+    check_page(door, request.headers())?;
+    check_content_type(request.headers())?;
+    if request.method() == Method::OPTIONS && allowed_origin(door, request.headers()).is_some() {
+        // A browser sends no token with its question.
+        return Ok(peer.principal());
+    }
+    check_token(door, peer, request)
+}
+
+// ---- web pages ----
+
+/// Checks that the client meant this server.
+fn check_host(door: &Door, peer: &Peer, request: &Request<Body>) -> Result<(), Failure> {
+    // No page can reach a Unix socket.
+    let Peer::Tcp { ours, .. } = peer else { return Ok(()) };
+    let mut named = request.headers().get_all(header::HOST).iter();
+    let named = (named.next(), named.next());
+    let whole = match (request.uri().authority(), named) {
+        // The target of the request comes first, as the protocol says.
+        (Some(authority), (_, None)) => authority.as_str(),
+        (None, (Some(host), None)) => host.to_str().unwrap_or_default(),
+        // Health checks of HTTP/1.0 send none; a browser does not speak HTTP/1.0.
+        (None, (None, _)) if request.version() == Version::HTTP_10 => return Ok(()),
+        (None, (None, _)) => return Err(Failure::bad("the request has no Host")),
+        (_, (_, Some(_))) => return Err(Failure::bad("the request has more than one Host")),
+    };
+    let host = without_port(whole).trim_end_matches('.').to_ascii_lowercase();
+    let is_ours = |host: &str| match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        Ok(address) => {
+            let address = address.to_canonical();
+            address.is_loopback() || address == ours.to_canonical()
+        }
+        Err(_) => host == "localhost",
+    };
+    let is_allowed =
+        |host: &str| door.hosts.iter().any(|name| name == host.trim_matches(['[', ']']));
+    if is_ours(&host) || is_allowed(&host) {
+        return Ok(());
+    }
+    let shown: String = host.chars().take(100).collect();
+    let why = format!(
+        "this server does not answer to the name `{shown}`: use its address, or have the pool started with \
+         --http-host {shown}"
+    );
+    Err(Failure::new(StatusCode::MISDIRECTED_REQUEST, why))
+}
+
+fn without_port(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        Some(_) | None => authority,
+    }
+}
+
+/// The request's origin, if it is allowed.
+fn allowed_origin(door: &Door, headers: &HeaderMap) -> Option<HeaderValue> {
+    let origin = headers.get(header::ORIGIN)?;
+    let text = origin.to_str().ok()?.to_ascii_lowercase();
+    door.origins.contains(&text).then(|| origin.clone())
+}
+
+/// Checks that no web page sent the request, unless its origin is allowed.
+fn check_page(door: &Door, headers: &HeaderMap) -> Result<(), Failure> {
+    let refuse = |what: &str| {
+        let why = format!(
+            "requests of web pages are not served ({what}): have the pool started with --http-origin and the \
+             page's origin, such as https://app.example.org"
+        );
+        Err(Failure::new(StatusCode::FORBIDDEN, why))
+    };
+    if headers.contains_key(header::ORIGIN) {
+        let is_allowed = allowed_origin(door, headers).is_some();
+        return if is_allowed { Ok(()) } else { refuse("the request has an Origin") };
+    }
+    // A browser leaves out Origin where a page has an image or a link; `none` is an address that a user typed.
+    match headers.get(FETCH_SITE).map(HeaderValue::as_bytes) {
+        None | Some(b"none" | b"same-origin") => Ok(()),
+        Some(_) => refuse("Sec-Fetch-Site says so"),
+    }
+}
+
+/// Refuses the content types that a page may send without asking. A browser that sends none adds an Origin.
+fn check_content_type(headers: &HeaderMap) -> Result<(), Failure> {
+    let types = headers.get_all(header::CONTENT_TYPE).iter();
+    let is_simple = |text: &str| {
+        let mut parts = text.split([';', ',']).map(str::trim);
+        parts.any(|part| SIMPLE_TYPES.iter().any(|simple| part.eq_ignore_ascii_case(simple)))
+    };
+    match types.map(|value| value.to_str().unwrap_or("text/plain")).find(|text| is_simple(text)) {
+        None => Ok(()),
+        Some(text) => {
+            let why = format!(
+                "bodies of the type `{text}` are not served, since a web page may send them to any server: send \
+                 Content-Type: application/json, as `curl --json @FILE` does"
+            );
+            Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why))
+        }
+    }
+}
+
+// ---- tokens ----
+
+/// The scopes of which a token must have one; `None` needs no token.
+fn scopes_of(path: &str) -> Option<&'static [Scope]> {
+    use Scope::{Infer, Metrics, Operate};
+    let rest = path.strip_prefix("/v2/").unwrap_or(path);
+    Some(match rest {
+        // Load balancers and kubelets ask these.
+        "health/live" | "health/ready" => return None,
+        "/metrics" => &[Metrics],
+        "repository/index" => &[Infer, Operate],
+        rest if rest.starts_with("repository/") => &[Operate],
+        rest if rest.starts_with("models/") && rest.ends_with("/stats")
+            || rest == "models/stats" =>
+        {
+            &[Infer, Metrics]
+        }
+        rest if rest.starts_with("models/") => &[Infer],
+        _ => &[Infer, Metrics, Operate],
+    })
+}
+
+fn check_token(door: &Door, peer: &Peer, request: &Request<Body>) -> Result<Principal, Failure> {
+    let (Some(tokens), Some(scopes)) = (&door.tokens, scopes_of(request.uri().path())) else {
+        return Ok(peer.principal());
+    };
+    let given = request.headers().get(header::AUTHORIZATION).map(|value| value.to_str());
+    let token = match given {
+        None => {
+            let why = "this needs a token: send Authorization: Bearer TOKEN";
+            return Err(unauthorized("", why));
+        }
+        Some(Ok(text)) => match text.split_once(' ').or(Some((text, ""))) {
+            Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
+            Some(_) | None => {
+                let why =
+                    "the scheme of Authorization must be Bearer: send Authorization: Bearer TOKEN";
+                return Err(unauthorized("", why));
+            }
+        },
+        Some(Err(_)) => "",
+    };
+    let Some(known) = tokens.find(token, clock::time_of_day()) else {
+        let why = "the token is unknown or has expired: get another from the pool's operator, who makes one with \
+                   `gridpool token new`";
+        return Err(unauthorized(", error=\"invalid_token\"", why));
+    };
+    if known.may(scopes) {
+        return Ok(Principal::Token(known.name.clone()));
+    }
+    let names: Vec<_> = scopes.iter().map(|scope| scope.name()).collect();
+    let why = format!(
+        "the token `{}` may not do this: it needs the scope {}",
+        known.name,
+        names.join(" or ")
+    );
+    let challenge = format!(", error=\"insufficient_scope\", scope=\"{}\"", names.join(" "));
+    Err(challenged(StatusCode::FORBIDDEN, &challenge, &why))
+}
+
+fn unauthorized(error: &str, why: &str) -> Failure {
+    challenged(StatusCode::UNAUTHORIZED, error, why)
+}
+
+fn challenged(status: StatusCode, error: &str, why: &str) -> Failure {
+    let challenge = format!("Bearer realm=\"gridpool\"{error}");
+    let challenge = HeaderValue::try_from(challenge).expect("its words are plain");
+    Failure::new(status, why).with_header(header::WWW_AUTHENTICATE, challenge)
+}

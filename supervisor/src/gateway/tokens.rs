@@ -1,0 +1,277 @@
+//! Bearer tokens: their form, their file, and whose a token is.
+//!
+//! A token has 256 random bits, so nobody can guess it or its hash. One SHA-256 is therefore the right hash: a slow
+//! one protects passwords, which people choose. The file holds hashes, so who reads it cannot use it. A line is
+//!
+//! ```text
+//! NAME SCOPES sha256:HASH [EXPIRY]        # laptop infer,metrics sha256:4f…e1 2027-06-30T00:00:00Z
+//! ```
+
+use std::fmt::Write;
+use std::str::FromStr;
+use std::time::SystemTime;
+
+use gridpool_protocol::principal::TOKEN_NAME_BYTES_MAX;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+/// What every token begins with, so that people and scanners of secrets recognise one.
+const PREFIX: &str = "gridpool_";
+/// What every hash in the file begins with.
+const HASH_PREFIX: &str = "sha256:";
+/// Random bytes of a token, and bytes of its hash.
+const BYTES: usize = 32;
+/// Most tokens of a file.
+pub(super) const TOKENS_MAX: usize = 1_024;
+
+/// What a token may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// Run models and programs, and ask about them.
+    Infer,
+    /// Read metrics and statistics.
+    Metrics,
+    /// Change the pool.
+    Operate,
+}
+
+impl Scope {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Infer, Self::Metrics, Self::Operate];
+
+    /// As it is written.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Infer => "infer",
+            Self::Metrics => "metrics",
+            Self::Operate => "operate",
+        }
+    }
+}
+
+impl FromStr for Scope {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|scope| scope.name() == text).ok_or_else(|| {
+            format!("`{text}` is not a scope: write infer, metrics or operate, joined by commas")
+        })
+    }
+}
+
+/// A token that was just made.
+#[derive(Debug)]
+pub struct NewToken {
+    /// The token. Only its owner keeps it.
+    pub token: String,
+    /// The line for the file of tokens.
+    pub line: String,
+}
+
+impl NewToken {
+    /// Makes a token from random bytes. `expiry` is a date as the file has it.
+    ///
+    /// # Errors
+    /// A sentence if `name` or `expiry` cannot be in the file.
+    pub fn new(
+        name: &str,
+        scopes: &[Scope],
+        expiry: Option<&str>,
+        random: &[u8; BYTES],
+    ) -> Result<Self, String> {
+        check_name(name)?;
+        let scopes: Vec<_> = scopes.iter().map(|scope| scope.name()).collect();
+        let token = format!("{PREFIX}{}", hex(random));
+        let mut line = format!("{name} {} {HASH_PREFIX}{}", scopes.join(","), hex(&hash(&token)));
+        if let Some(expiry) = expiry {
+            line = format!("{line} {expiry}");
+        }
+        parse_line(&line)?;
+        Ok(Self { token, line })
+    }
+}
+
+/// A known token.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) name: String,
+    scopes: Vec<Scope>,
+    hash: [u8; BYTES],
+    expiry: Option<SystemTime>,
+}
+
+impl Known {
+    /// Whether it may be used for any of these.
+    pub(super) fn may(&self, any: &[Scope]) -> bool {
+        any.iter().any(|scope| self.scopes.contains(scope))
+    }
+}
+
+/// The tokens of a file.
+#[derive(Debug)]
+pub(super) struct Tokens(Vec<Known>);
+
+impl Tokens {
+    /// Parses the text of a file. `#` begins a comment. The error has the line.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let mut tokens: Vec<Known> = Vec::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            if line.is_empty() {
+                continue;
+            }
+            let wrong = |why: String| format!("line {number}: {why}");
+            let known = parse_line(line).map_err(wrong)?;
+            if tokens.iter().any(|other| other.name == known.name) {
+                let why = format!("the name `{}` is there twice: keep one", known.name);
+                return Err(wrong(why));
+            }
+            if tokens.len() == TOKENS_MAX {
+                return Err(wrong(format!("one token too many: a file has at most {TOKENS_MAX}")));
+            }
+            tokens.push(known);
+        }
+        match tokens.is_empty() {
+            true => {
+                Err("it has no token: add the line that `gridpool token new` prints".to_owned())
+            }
+            false => Ok(Self(tokens)),
+        }
+    }
+
+    /// The token that has this text, unless it has expired at `now`. The time that this takes says nothing
+    /// about the known hashes.
+    pub(super) fn find(&self, text: &str, now: SystemTime) -> Option<&Known> {
+        let hash = hash(text);
+        let mut found = None;
+        // Compares with every token, and does not stop at the right one.
+        for known in &self.0 {
+            if bool::from(known.hash.ct_eq(&hash)) {
+                found = Some(known);
+            }
+        }
+        found.filter(|known| known.expiry.is_none_or(|expiry| now < expiry))
+    }
+}
+
+fn parse_line(line: &str) -> Result<Known, String> {
+    let words: Vec<_> = line.split_whitespace().collect();
+    let (name, scopes, hash, expiry) = match words[..] {
+        [name, scopes, hash] => (name, scopes, hash, None),
+        [name, scopes, hash, expiry] => (name, scopes, hash, Some(expiry)),
+        _ => {
+            return Err(format!(
+                "write NAME SCOPES {HASH_PREFIX}HASH [EXPIRY], separated by spaces"
+            ));
+        }
+    };
+    check_name(name)?;
+    let scopes = scopes.split(',').map(Scope::from_str).collect::<Result<Vec<_>, _>>()?;
+    let hash = hash
+        .strip_prefix(HASH_PREFIX)
+        .and_then(unhex)
+        .ok_or_else(|| format!("the hash is {HASH_PREFIX} and {} hexadecimal digits", 2 * BYTES))?;
+    let date = |text: &str| {
+        humantime::parse_rfc3339_weak(text)
+            .or_else(|_| humantime::parse_rfc3339_weak(&format!("{text}T00:00:00Z")))
+    };
+    let expiry = expiry.map(|text| {
+        date(text).map_err(|_| {
+            format!("`{text}` is not a time: write 2027-06-30 or 2027-06-30T12:00:00Z, in UTC")
+        })
+    });
+    Ok(Known { name: name.into(), scopes, hash, expiry: expiry.transpose()? })
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@".contains(&byte);
+    if name.len() > TOKEN_NAME_BYTES_MAX || name.is_empty() || !name.bytes().all(is_plain) {
+        return Err(format!(
+            "a token's name has letters, digits and . _ - @, at most {TOKEN_NAME_BYTES_MAX} of them"
+        ));
+    }
+    Ok(())
+}
+
+fn hash(token: &str) -> [u8; BYTES] {
+    Sha256::digest(token.as_bytes()).into()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a string takes what is written");
+        text
+    })
+}
+
+fn unhex(text: &str) -> Option<[u8; BYTES]> {
+    let pairs = text.as_bytes().as_chunks::<2>().0;
+    let is_hex = text.len() == 2 * BYTES && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let mut bytes = [0; BYTES];
+    for (byte, pair) in bytes.iter_mut().zip(pairs.iter().filter(|_| is_hex)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    is_hex.then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_new_token_is_found_by_its_text_alone_and_for_its_scopes() {
+        let now = SystemTime::UNIX_EPOCH;
+        let one = NewToken::new("one", &[Scope::Infer], None, &[1; 32]).unwrap();
+        let two = NewToken::new("two", &[Scope::Metrics, Scope::Operate], None, &[2; 32]).unwrap();
+        assert_eq!(one.token.len(), PREFIX.len() + 64);
+        assert!(!one.line.contains(&one.token[PREFIX.len()..]), "only its hash is kept");
+        let file = format!("# ours\n{}\n\n  {} # a comment\n", one.line, two.line);
+        let tokens = Tokens::parse(&file).unwrap();
+        let name = |text: &str| tokens.find(text, now).map(|known| known.name.to_string());
+        assert_eq!(name(&one.token).as_deref(), Some("one"));
+        assert_eq!(name(&two.token).as_deref(), Some("two"));
+        for wrong in ["", "x", &one.token[1..], &one.token.to_uppercase(), &one.line] {
+            assert_eq!(name(wrong), None, "{wrong}");
+        }
+        let two = tokens.find(&two.token, now).unwrap();
+        assert!(two.may(&[Scope::Infer, Scope::Operate]) && !two.may(&[Scope::Infer]));
+        assert!(!two.may(&[]));
+    }
+
+    #[test]
+    fn a_token_is_unknown_from_its_expiry_on() {
+        let made = |expiry| NewToken::new("one", &[Scope::Infer], Some(expiry), &[1; 32]);
+        for expiry in ["1970-01-02", "1970-01-02T00:00:00Z"] {
+            let one = made(expiry).unwrap();
+            let tokens = Tokens::parse(&one.line).unwrap();
+            let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            assert!(tokens.find(&one.token, at(86_399)).is_some(), "{expiry}");
+            assert!(tokens.find(&one.token, at(86_400)).is_none(), "{expiry}");
+        }
+        assert!(made("tomorrow").unwrap_err().contains("is not a time"));
+    }
+
+    #[test]
+    fn a_wrong_line_is_refused_with_its_number_and_what_to_write() {
+        let hash = format!("sha256:{}", "0f".repeat(32));
+        let said = |line: &str| Tokens::parse(&format!("\n{line}\n")).unwrap_err();
+        for (line, words) in [
+            ("one", "line 2: write NAME SCOPES sha256:HASH [EXPIRY]"),
+            (&format!("a/b infer {hash}"), "a token's name has letters, digits"),
+            (&format!("one rule {hash}"), "`rule` is not a scope: write infer, metrics or operate"),
+            (&format!("one infer, {hash}"), "`` is not a scope"),
+            ("one infer sha256:0f", "the hash is sha256: and 64 hexadecimal digits"),
+            (&format!("one infer {hash} soon"), "`soon` is not a time"),
+            (
+                &format!("one infer {hash}\none infer {hash}"),
+                "line 3: the name `one` is there twice",
+            ),
+            ("# nothing", "it has no token: add the line that `gridpool token new` prints"),
+        ] {
+            assert!(said(line).contains(words), "{line}: {}", said(line));
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The files that say whom HTTP admits: tokens, certificates, the key. The supervisor reads them for the
+//! gateway, at the start and whenever one has changed.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::geteuid;
+
+use crate::config::HttpOptions;
+use crate::gateway::{DoorError, DoorPlan};
+
+/// Largest file of tokens, certificates or a key.
+const FILE_BYTES_MAX: u64 = 128 << 10;
+
+/// Why the files cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// One cannot be read.
+    #[error("{}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Other users may read or change it.
+    #[error("{0} has the mode {mode:o}: {why}; mend it with `chmod {mend} {0}`", path.display())]
+    Mode {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+        /// What another user may do.
+        why: &'static str,
+        /// The permissions that it should have.
+        mend: &'static str,
+    },
+    /// It belongs to someone else.
+    #[error("{0} belongs to the user {owner}, who can change it: it must be yours or root's", path.display())]
+    Owner {
+        /// The file.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+    },
+    /// It is no file, or too large.
+    #[error("{}: {why}", path.display())]
+    Form {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+impl FileError {
+    /// The file.
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Self::Unreadable { path, .. }
+            | Self::Mode { path, .. }
+            | Self::Owner { path, .. }
+            | Self::Form { path, .. } => path,
+        }
+    }
+}
+
+/// What tells one state of a file from another.
+type Stamp = (u64, u64, u64, i64, i64, i64, i64);
+
+/// The state of each file.
+pub(super) type Stamps = Vec<Option<Stamp>>;
+
+/// The state of the files now, without opening them.
+pub(super) fn stamps(options: &HttpOptions) -> Stamps {
+    let files = [&options.tokens, &options.cert, &options.key];
+    let stamp = |path: &PathBuf| {
+        let meta = std::fs::metadata(path).ok()?;
+        let times = (meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec());
+        let (mtime, mtime_ns, ctime, ctime_ns) = times;
+        Some((meta.dev(), meta.ino(), meta.len(), mtime, mtime_ns, ctime, ctime_ns))
+    };
+    files.into_iter().flatten().map(stamp).collect()
+}
+
+/// Reads and checks the files.
+pub(super) fn plan(options: &HttpOptions) -> Result<DoorPlan, FileError> {
+    let secret = |path: &Option<PathBuf>| path.as_deref().map(|path| read(path, true)).transpose();
+    let cert = options.cert.as_deref().map(|path| read(path, false)).transpose()?;
+    let key = secret(&options.key)?;
+    let plan = DoorPlan {
+        hosts: options.hosts.clone(),
+        origins: options.origins.clone(),
+        tokens: secret(&options.tokens)?,
+        pem: cert.zip(key),
+        any_user: options.group.is_some(),
+    };
+    let form = |path: &Option<PathBuf>, why| {
+        let path = path.clone().unwrap_or_default();
+        FileError::Form { path, why }
+    };
+    match plan.check() {
+        Ok(()) => Ok(plan),
+        Err(DoorError::Tokens(why)) => Err(form(&options.tokens, why)),
+        Err(DoorError::Tls(why)) => Err(form(&options.cert, why)),
+    }
+}
+
+/// Reads a file that no other user can change and, if it is a secret, can read. A link is followed: Kubernetes
+/// puts one in the place of every secret.
+fn read(path: &Path, is_secret: bool) -> Result<String, FileError> {
+    const ROOT: u32 = 0;
+    let unreadable = |source| FileError::Unreadable { path: path.to_owned(), source };
+    let file = File::open(path).map_err(unreadable)?;
+    let meta = file.metadata().map_err(unreadable)?;
+    let form = |why: String| FileError::Form { path: path.to_owned(), why };
+    if !meta.is_file() {
+        return Err(form("it is not a file".to_owned()));
+    }
+    let (owner, mode) = (meta.uid(), meta.mode() & 0o777);
+    if owner != geteuid().as_raw() && owner != ROOT {
+        return Err(FileError::Owner { path: path.to_owned(), owner });
+    }
+    let bad = |why, mend| Err(FileError::Mode { path: path.to_owned(), mode, why, mend });
+    match is_secret {
+        true if mode & 0o027 != 0 => return bad("other users may read or change it", "600"),
+        false if mode & 0o022 != 0 => return bad("other users may change it", "644"),
+        true | false => {}
+    }
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(form(format!("it has more than {FILE_BYTES_MAX} bytes")));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_others_may_read_or_change_is_refused_with_the_mode_to_set() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, "text").unwrap();
+        let at = |mode, is_secret| {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            read(&path, is_secret).map_err(|error| error.to_string())
+        };
+        for mode in [0o400, 0o600, 0o640] {
+            assert_eq!(at(mode, true), Ok("text".to_owned()));
+        }
+        for mode in [0o604, 0o602, 0o660, 0o620, 0o644] {
+            let why = at(mode, true).unwrap_err();
+            assert!(why.contains("chmod 600") && why.contains(&format!("mode {mode:o}")), "{why}");
+        }
+        assert_eq!(at(0o644, false), Ok("text".to_owned()));
+        assert!(at(0o664, false).unwrap_err().contains("chmod 644"));
+        assert!(read(folder.path(), false).unwrap_err().to_string().contains("not a file"));
+    }
+}
