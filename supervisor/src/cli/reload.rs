@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
+use gridpool_protocol::chain::Chain;
+
 use super::error::CommandError;
 use super::flags::ServeFlags;
-use crate::config::{ConfigError, Overrides, Settings, list_limits};
+use crate::config::{ConfigError, HttpOptions, Overrides, Settings, list_limits};
 use crate::shell::Shell;
 
 /// The settings of a running pool, and where they come from.
@@ -39,11 +41,28 @@ impl Reloader {
         tracing::error!(%error, "SIGHUP: the config is wrong, and the pool goes on as it was");
     }
 
+    /// Whom HTTP admits from now on. The group of a Unix socket stays.
+    fn admit(wanted: &Settings, before: &Settings, shell: &Shell) -> HttpOptions {
+        let group = before.http_options.group.clone();
+        let options = HttpOptions { group, ..wanted.http_options.clone() };
+        match shell.reload_http(&options) {
+            Ok(_) => options,
+            Err(error) => {
+                let error = Chain(&error);
+                tracing::error!(%error, "SIGHUP: HTTP admits the same clients as before");
+                before.http_options.clone()
+            }
+        }
+    }
+
     fn go_on_with(&mut self, wanted: Settings, shell: &Shell) {
         let before = self.running.clone();
         let limits = wanted.limits.clone().over(&before.limits);
         let Settings { policy, allow_chaos, onnxruntime, .. } = wanted.clone();
-        self.running = Settings { limits, policy, allow_chaos, onnxruntime, ..before.clone() };
+        let http_options = Self::admit(&wanted, &before, shell);
+        let settings = before.clone();
+        self.running =
+            Settings { limits, policy, allow_chaos, onnxruntime, http_options, ..settings };
         let changed = differences(&before, &self.running);
         let fixed = differences(&self.running, &wanted);
         if !changed.is_empty() {
@@ -74,6 +93,13 @@ fn differences(one: &Settings, other: &Settings) -> Vec<String> {
         ("socket", one.socket == other.socket),
         ("worker_bin", one.worker_bin == other.worker_bin),
         ("http", one.http == other.http),
+        ("http_host", one.http_options.hosts == other.http_options.hosts),
+        ("http_origin", one.http_options.origins == other.http_options.origins),
+        ("http_tokens", one.http_options.tokens == other.http_options.tokens),
+        ("http_cert", one.http_options.cert == other.http_options.cert),
+        ("http_key", one.http_options.key == other.http_options.key),
+        ("http_group", one.http_options.group == other.http_options.group),
+        ("insecure", one.http_options.insecure == other.http_options.insecure),
         ("allow_chaos", one.allow_chaos == other.allow_chaos),
         ("onnxruntime", one.onnxruntime == other.onnxruntime),
         ("sandbox", one.sandbox == other.sandbox),

@@ -9,10 +9,10 @@
 //!   whom to admit (`door`). When it closes the socket, the gateway answers the requests in progress and stops.
 //!
 //! Only this folder names the async runtime and the HTTP crates. A request passes these stations: the
-//! runtime reads it (`serve`, `tls`); `access` admits it; a thread turns JSON into tensors (`request`) and tensors into a job (`models`, `work`),
-//! and sends the job (`pool`); the runtime awaits the answer and writes the response (`reply`). `observer`
-//! and `catalogue` ask the pool for its models; `readiness` and `probe` find out whether they work;
-//! `metrics` prints the counts.
+//! runtime reads it (`serve`, `tls`); `access` admits it; a thread turns JSON into tensors (`request`) and
+//! tensors into a job (`models`, `work`), and sends the job (`pool`); the runtime awaits the answer and writes
+//! the response (`reply`). `observer` and `catalogue` ask the pool for its models; `readiness` and `probe` find
+//! out whether they work; `metrics` prints the counts.
 
 mod access;
 mod blocking;

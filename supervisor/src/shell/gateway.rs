@@ -124,9 +124,7 @@ impl Front {
     /// # Errors
     /// [`HttpError`].
     pub fn open(address: &HttpAddress, options: &HttpOptions) -> Result<Self, HttpError> {
-        if options.tokens.is_none() && !address.is_local() && !options.insecure {
-            return Err(HttpError::Open(address.clone()));
-        }
+        check_open(address, options)?;
         let stamps = files::stamps(options);
         let plan = read(options)?;
         let (listener, bound, name) = match address {
@@ -146,6 +144,14 @@ impl Front {
             }
         };
         Ok(Self { listener, address: bound, name, options: options.clone(), plan, stamps })
+    }
+}
+
+/// Whether everyone may use the pool who should not.
+fn check_open(address: &HttpAddress, options: &HttpOptions) -> Result<(), HttpError> {
+    match options.tokens.is_none() && !address.is_local() && !options.insecure {
+        true => Err(HttpError::Open(address.clone())),
+        false => Ok(()),
     }
 }
 
@@ -256,6 +262,7 @@ impl Gateway {
     /// Reads the files of tokens and certificates again, perhaps others than before. Returns whether anything
     /// is new. What was in use stays in use if they cannot be used.
     pub(super) fn reload(&self, options: &HttpOptions) -> Result<bool, HttpError> {
+        check_open(&self.address, options)?;
         let reloaded = self.admission.lock().reload(options)?;
         self.has_tls.store(options.cert.is_some(), Ordering::Relaxed);
         Ok(reloaded)
