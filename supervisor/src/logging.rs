@@ -102,6 +102,12 @@ pub fn write_aside() -> io::Result<()> {
     Ok(())
 }
 
+/// From now on at most so many bytes are written in a minute, and more lines are dropped and counted. For a process
+/// whose clients may have it log.
+pub fn limit(bytes_per_minute: usize) {
+    ASIDE.limit(bytes_per_minute);
+}
+
 /// Waits until the last lines are written, up to a timeout. Call it before the process ends.
 pub fn flush() {
     if IS_ASIDE.load(Ordering::Acquire) {
@@ -131,7 +137,8 @@ impl Write for Log {
 
 /// The report of dropped lines.
 fn missing(lines: u64) -> String {
-    const WHAT: &str = "lines of this log were dropped, since its reader was too slow";
+    const WHAT: &str =
+        "lines of this log were dropped, since its reader was too slow or they were too many";
     let level = tracing::Level::WARN;
     let mut line = match format() {
         LogFormat::Human => {

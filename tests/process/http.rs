@@ -2,6 +2,7 @@
 
 mod abuse;
 mod access;
+mod crowds;
 mod doors;
 mod endpoints;
 mod inference;

@@ -185,6 +185,8 @@ fn the_generated_limits_match_the_code() {
     ];
     let rows = rows.map(|(what, most)| [what.to_owned(), most]);
     check("reference/limits.md", "wire", &table(["what", "at most"], rows));
+    let rows = crate::gateway::listed_limits();
+    check("reference/limits.md", "http", &table(["what", "of all clients", "of one"], rows));
 }
 
 #[test]

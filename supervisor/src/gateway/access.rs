@@ -14,10 +14,15 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use gridpool_client::Principal;
 use gridpool_ipc::clock;
+use tokio::time::timeout;
 
 use super::Server;
+use super::body::BodyBudget;
 use super::door::Door;
 use super::failure::Failure;
+use super::limits::{CONNECTIONS_EACH_MAX, CONNECTIONS_MAX, REFUSAL_TIMEOUT};
+use super::refusals::Reason;
+use super::seats::{Kind, Seat};
 use super::tokens::Scope;
 
 /// Says how a browser came to send a request. Pages cannot set it.
@@ -25,6 +30,8 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// The content types that a page may send anywhere without asking.
 const SIMPLE_TYPES: [&str; 3] =
     ["application/x-www-form-urlencoded", "multipart/form-data", "text/plain"];
+/// What is served whoever has taken the other connections.
+const RESERVED_PATHS: [&str; 3] = ["/metrics", "/v2/health/live", "/v2/health/ready"];
 /// How long a browser may remember that an origin is allowed.
 const PREFLIGHT_AGE: HeaderValue = HeaderValue::from_static("600");
 
@@ -47,31 +54,27 @@ impl Peer {
     }
 }
 
-/// Middleware that admits requests.
+/// Middleware that admits requests, and counts those that are refused here or later.
 pub(super) async fn admit(
     State(gateway): State<Arc<Server>>,
     mut request: Request,
     next: Next,
 ) -> Response {
+    let seat = request.extensions().get::<Arc<Seat>>().expect("every connection has one");
+    let seat = Arc::clone(seat);
+    seat.works();
     let door = gateway.door.current();
-    let peer = request.extensions().get::<Peer>().expect("every connection has one").clone();
     let allowed = allowed_origin(&door, request.headers());
     let is_preflight = request.method() == Method::OPTIONS && allowed.is_some();
-    let admitted = check(&door, &peer, &request);
+    let admitted = check(&door, &seat.peer, &request)
+        .and_then(|principal| check_seat(&seat, request.uri().path()).map(|()| principal));
     let mut response = match admitted {
         Ok(_) if is_preflight => StatusCode::NO_CONTENT.into_response(),
         Ok(principal) => {
             request.extensions_mut().insert(principal);
             next.run(request).await
         }
-        Err(failure) => {
-            // Read what the client sends, so that it gets to read the answer.
-            let (parts, body) = request.into_parts();
-            match gateway.budget.discard(&parts.headers, body).await {
-                Ok(()) => failure.into_response(),
-                Err(_) => failure.unread().into_response(),
-            }
-        }
+        Err(failure) => refuse(failure, request, &seat).await,
     };
     if let Some(origin) = allowed {
         let headers = response.headers_mut();
@@ -85,7 +88,44 @@ pub(super) async fn admit(
             headers.insert(header::ACCESS_CONTROL_MAX_AGE, PREFLIGHT_AGE);
         }
     }
+    if let Some(&reason) = response.extensions().get::<Reason>() {
+        seat.note(reason);
+    }
+    seat.answers();
     response
+}
+
+/// Answers, once the client has sent its body: a connection that is closed before loses the answer.
+async fn refuse(failure: Failure, request: Request, seat: &Seat) -> Response {
+    let (parts, body) = request.into_parts();
+    let reading = BodyBudget::discard(&parts.headers, body);
+    let read = match seat.kind {
+        Kind::Ordinary => reading.await,
+        Kind::Reserved(_) => {
+            seat.lingers();
+            let late = |_| Err(Failure::bad("the body was not read"));
+            timeout(REFUSAL_TIMEOUT, reading).await.unwrap_or_else(late)
+        }
+    };
+    if read.is_ok() { failure.into_response() } else { failure.unread().into_response() }
+}
+
+/// Whether the connection has a seat for this request.
+fn check_seat(seat: &Seat, path: &str) -> Result<(), Failure> {
+    match seat.kind {
+        Kind::Reserved(reason) if !RESERVED_PATHS.contains(&path) => {
+            Err(Failure::unavailable(why_reserved(reason)))
+        }
+        Kind::Reserved(_) | Kind::Ordinary => Ok(()),
+    }
+}
+
+/// Why a connection has a reserved seat.
+pub(super) fn why_reserved(reason: Reason) -> String {
+    if reason == Reason::ConnectionsOwn {
+        return format!("BUSY: {CONNECTIONS_EACH_MAX} connections of yours are open already");
+    }
+    format!("BUSY: {CONNECTIONS_MAX} connections are open already")
 }
 
 /// The principal of a request that may go on.
@@ -135,7 +175,7 @@ fn check_host(door: &Door, peer: &Peer, request: &Request<Body>) -> Result<(), F
         "this server does not answer to the name `{shown}`: use its address, or have the pool started with \
          --http-host {shown}"
     );
-    Err(Failure::new(StatusCode::MISDIRECTED_REQUEST, why))
+    Err(Failure::new(StatusCode::MISDIRECTED_REQUEST, why).because(Reason::Host))
 }
 
 fn without_port(authority: &str) -> &str {
@@ -159,7 +199,7 @@ fn check_page(door: &Door, headers: &HeaderMap) -> Result<(), Failure> {
             "requests of web pages are not served ({what}): have the pool started with --http-origin and the \
              page's origin, such as https://app.example.org"
         );
-        Err(Failure::new(StatusCode::FORBIDDEN, why))
+        Err(Failure::new(StatusCode::FORBIDDEN, why).because(Reason::WebPage))
     };
     if headers.contains_key(header::ORIGIN) {
         let is_allowed = allowed_origin(door, headers).is_some();
@@ -186,7 +226,7 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Failure> {
                 "bodies of the type `{text}` are not served, since a web page may send them to any server: send \
                  Content-Type: application/json, as `curl --json @FILE` does"
             );
-            Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why))
+            Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why).because(Reason::ContentType))
         }
     }
 }
@@ -248,11 +288,11 @@ fn check_token(door: &Door, peer: &Peer, request: &Request<Body>) -> Result<Prin
         names.join(" or ")
     );
     let challenge = format!(", error=\"insufficient_scope\", scope=\"{}\"", names.join(" "));
-    Err(challenged(StatusCode::FORBIDDEN, &challenge, &why))
+    Err(challenged(StatusCode::FORBIDDEN, &challenge, &why).because(Reason::Scope))
 }
 
 fn unauthorized(error: &str, why: &str) -> Failure {
-    challenged(StatusCode::UNAUTHORIZED, error, why)
+    challenged(StatusCode::UNAUTHORIZED, error, why).because(Reason::Token)
 }
 
 fn challenged(status: StatusCode, error: &str, why: &str) -> Failure {

@@ -1,40 +1,51 @@
 //! Bodies of requests and responses, and the memory that they may hold.
 //!
-//! The gateway reads a body piece by piece, within a time limit. All bodies share one budget. A request
-//! keeps its share until its response is sent, so a client that does not read costs only that share.
+//! The gateway reads a body piece by piece, in time and at a least speed. All bodies share one budget; what has
+//! come counts, not what is announced. A request keeps its share until its response is sent, so a client that
+//! does not read costs only that share.
 
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderMap, StatusCode, header};
+use gridpool_client::Principal;
 use gridpool_ipc::clock;
-use hyper::body::{Frame, SizeHint};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::failure::Failure;
 use super::limits::{
-    BODIES_BYTES_MAX, BODY_BYTES_MAX, BODY_SILENCE, BODY_TIMEOUT, HELD_PER_BYTE, REPLY_BYTES_MAX,
+    BODIES_BYTES_MAX, BODIES_EACH_MAX, BODIES_SMALL, BODY_BYTES_MAX, BODY_TIMEOUT, GRACE,
+    HELD_PER_BYTE, RATE_MIN, REPLY_BYTES_MAX, SMALL_BYTES_MAX,
 };
-
-/// Bytes of one permit of the budget.
-const PERMIT_BYTES: usize = 1 << 10;
+use super::pace::Pace;
+use super::refusals::Reason;
+use super::shares::{Full, Portions, Share, Shares};
 
 /// The memory that all bodies together may hold.
 #[derive(Clone, Debug)]
-pub(super) struct BodyBudget(Arc<Semaphore>);
+pub(super) struct BodyBudget(Arc<Shares>);
 
 /// One request's share of the budget, from the first byte of its body to the last of its response.
 #[derive(Debug)]
 pub(super) struct HeldBytes {
-    budget: Arc<Semaphore>,
-    permits: Option<OwnedSemaphorePermit>,
+    share: Share,
     /// The share of the request's own body.
     bytes: usize,
+}
+
+/// A response on its way. The connection drops it once it is sent.
+struct Sent {
+    bytes: Vec<u8>,
+    _held: HeldBytes,
+}
+
+impl AsRef<[u8]> for Sent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// A response body that is being written. It holds memory as it grows, up to a limit.
@@ -48,20 +59,36 @@ pub(super) struct Draft<'a> {
 
 impl BodyBudget {
     pub(super) fn new() -> Self {
-        Self(Arc::new(Semaphore::new(BODIES_BYTES_MAX / PERMIT_BYTES)))
+        Self(Shares::new(Portions {
+            all: BODIES_BYTES_MAX,
+            each: BODIES_EACH_MAX,
+            for_small: BODIES_SMALL,
+            small_max: SMALL_BYTES_MAX,
+        }))
+    }
+
+    /// What all bodies hold.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.sum()
+    }
+
+    /// Whether a small body of a client, or of any, has been refused and would be now.
+    pub(super) fn why_full(&self, principal: Option<&Principal>) -> Option<Full> {
+        self.0.why_full(principal)
     }
 
     /// Reads a whole body. A failure ends the connection.
     pub(super) async fn read(
         &self,
+        principal: &Principal,
         headers: &HeaderMap,
         body: Body,
     ) -> Result<(Vec<u8>, HeldBytes), Failure> {
-        self.read_all(headers, body).await.map_err(Failure::unread)
+        self.read_all(principal, headers, body).await.map_err(Failure::unread)
     }
 
     /// Reads a whole body and forgets it, by the same limits.
-    pub(super) async fn discard(&self, headers: &HeaderMap, body: Body) -> Result<(), Failure> {
+    pub(super) async fn discard(headers: &HeaderMap, body: Body) -> Result<(), Failure> {
         // A client that waits for 100 Continue need not send it.
         if headers.contains_key(header::EXPECT) {
             return Err(Failure::bad("the body is not read"));
@@ -76,6 +103,7 @@ impl BodyBudget {
 
     async fn read_all(
         &self,
+        principal: &Principal,
         headers: &HeaderMap,
         body: Body,
     ) -> Result<(Vec<u8>, HeldBytes), Failure> {
@@ -87,7 +115,7 @@ impl BodyBudget {
         if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
             return Err(too_long());
         }
-        let mut held = HeldBytes { budget: Arc::clone(&self.0), permits: None, bytes: 0 };
+        let mut held = HeldBytes { share: self.0.share(principal.clone()), bytes: 0 };
         let mut bytes = Vec::new();
         each_piece(body, |data| {
             if bytes.len() + data.len() > BODY_BYTES_MAX {
@@ -109,22 +137,26 @@ async fn each_piece(
     mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let until = clock::now() + BODY_TIMEOUT;
+    let mut pace = Pace::new();
     loop {
         let next = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
-        let left = BODY_SILENCE.min(clock::until(until));
-        let Ok(frame) = timeout(left, next).await else {
+        let began = clock::now();
+        let Ok(frame) = timeout(pace.left().min(clock::until(until)), next).await else {
             let why = format!(
-                "the body came too slowly: send it within {} s, without a pause of {} s",
+                "the body came too slowly: send it within {} s, at {RATE_MIN} bytes a second and with no pause of \
+                 {} s",
                 BODY_TIMEOUT.as_secs(),
-                BODY_SILENCE.as_secs()
+                GRACE.as_secs()
             );
-            return Err(Failure::new(StatusCode::REQUEST_TIMEOUT, why));
+            let failure = Failure::new(StatusCode::REQUEST_TIMEOUT, why);
+            return Err(failure.because(Reason::SlowBody));
         };
         let Some(frame) = frame else { return Ok(()) };
         let frame =
             frame.map_err(|error| Failure::bad(format!("the body ended early: {error}")))?;
         // Ignore trailers.
         let Ok(data) = frame.into_data() else { continue };
+        pace.moved(began.elapsed(), data.len());
         take(&data)?;
     }
 }
@@ -137,25 +169,22 @@ fn too_long() -> Failure {
 impl HeldBytes {
     /// Holds the request's share and `of_answer` bytes of its response.
     fn hold(&mut self, of_answer: usize) -> Result<(), Failure> {
-        let bytes = self.bytes + of_answer;
-        let have = self.permits.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let more = bytes.div_ceil(PERMIT_BYTES).saturating_sub(have);
-        let more = u32::try_from(more).expect("a body is bounded");
-        let permits = Arc::clone(&self.budget).try_acquire_many_owned(more).map_err(|_| {
-            Failure::unavailable(format!(
-                "BUSY: the requests in progress hold {BODIES_BYTES_MAX} bytes already"
+        self.share.grow(self.bytes + of_answer).map_err(|full| match full {
+            Full::All => Failure::unavailable(format!(
+                "BUSY: the requests in progress hold most of {BODIES_BYTES_MAX} bytes already"
             ))
-        })?;
-        match &mut self.permits {
-            Some(held) => held.merge(permits),
-            None => self.permits = Some(permits),
-        }
-        Ok(())
+            .because(Reason::BodiesFull),
+            Full::Own => Failure::unavailable(format!(
+                "BUSY: your requests in progress hold most of your {BODIES_EACH_MAX} bytes already"
+            ))
+            .because(Reason::BodiesOwn),
+        })
     }
 
     /// A body that returns its share to the budget once it is sent or dropped.
     pub(super) fn answer(self, bytes: Vec<u8>) -> Body {
-        Body::new(ResponseBody { bytes: Some(bytes.into()), _held: self })
+        // Not with the body: the connection drops that once it has taken the bytes to send.
+        Body::from(Bytes::from_owner(Sent { bytes, _held: self }))
     }
 }
 
@@ -215,31 +244,6 @@ impl io::Write for Draft<'_> {
     }
 }
 
-struct ResponseBody {
-    bytes: Option<Bytes>,
-    _held: HeldBytes,
-}
-
-impl HttpBody for ResponseBody {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        Poll::Ready(self.bytes.take().map(|bytes| Ok(Frame::data(bytes))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.bytes.is_none()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -247,20 +251,19 @@ mod tests {
     use super::*;
 
     fn held(budget: &BodyBudget) -> HeldBytes {
-        HeldBytes { budget: Arc::clone(&budget.0), permits: None, bytes: 0 }
+        HeldBytes { share: budget.0.share(Principal::Uid(1)), bytes: 0 }
     }
 
     #[test]
     fn a_response_holds_memory_as_it_grows_and_ends_at_its_limit() {
         let budget = BodyBudget::new();
-        let all = budget.0.available_permits();
         let mut held = held(&budget);
         let mut draft = Draft::new(&mut held);
         let mebibyte = vec![1; 1 << 20];
         for _ in 0..3 {
             draft.write_all(&mebibyte).unwrap();
         }
-        assert!(all - budget.0.available_permits() >= 3 << 10, "in kibibytes");
+        assert!(budget.bytes() >= 3 << 20);
         let bytes = draft.finish(Ok(())).unwrap();
         assert_eq!(bytes.len(), 3 << 20);
         let mut draft = Draft::new(&mut held);
@@ -269,21 +272,39 @@ mod tests {
         let why = draft.finish(written).unwrap_err();
         assert!(why.message().contains("more than 134217728 bytes: send fewer rows"), "{why:?}");
         drop(held);
-        assert_eq!(budget.0.available_permits(), all, "all of it is given back");
+        assert_eq!(budget.bytes(), 0, "all of it is given back");
     }
 
     #[test]
     fn a_response_that_exceeds_the_budget_is_busy() {
         let budget = BodyBudget::new();
-        let _others = Arc::clone(&budget.0)
-            .try_acquire_many_owned(u32::try_from(BODIES_BYTES_MAX / PERMIT_BYTES - 1).unwrap())
-            .unwrap();
+        let mut others = [2, 3].map(|user| budget.0.share(Principal::Uid(user)));
+        others[0].grow(BODIES_EACH_MAX - BODIES_SMALL).unwrap();
+        others[1].grow(BODIES_BYTES_MAX - BODIES_EACH_MAX - 20 * SMALL_BYTES_MAX).unwrap();
         let mut held = held(&budget);
         let mut draft = Draft::new(&mut held);
-        draft.write_all(&[1; PERMIT_BYTES]).unwrap();
-        let written = draft.write_all(&[1; 1]);
-        let why = draft.finish(written).unwrap_err();
-        assert!(why.message().starts_with("BUSY: "), "{why:?}");
-        assert!(Draft::new(&mut held).reserve(2 * PERMIT_BYTES).is_err());
+        draft.reserve(20 * SMALL_BYTES_MAX).unwrap();
+        let why = draft.reserve(21 * SMALL_BYTES_MAX).unwrap_err();
+        assert!(why.message().starts_with("BUSY: the requests in progress"), "{why:?}");
+        assert!(budget.0.share(Principal::Uid(4)).grow(SMALL_BYTES_MAX).is_ok(), "a small one");
+    }
+
+    #[test]
+    fn a_response_holds_its_share_until_its_last_byte_is_sent() {
+        let budget = BodyBudget::new();
+        let mut held = held(&budget);
+        held.hold(1_000).unwrap();
+        let mut body = held.answer(vec![7; 1_000]);
+        let frame = std::pin::pin!(poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)))
+            .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+        let std::task::Poll::Ready(Some(Ok(frame))) = frame else { panic!("no frame") };
+        let mut bytes = frame.into_data().unwrap();
+        // As the connection does once it has a frame.
+        drop(body);
+        assert_eq!(budget.bytes(), 1_000, "nothing is sent yet");
+        drop(bytes.split_to(999));
+        assert_eq!(budget.bytes(), 1_000, "not all is sent");
+        drop(bytes);
+        assert_eq!(budget.bytes(), 0);
     }
 }

@@ -24,6 +24,7 @@ use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
 
 use super::limits::RETRY_AFTER_S;
+use super::refusals::Reason;
 
 /// The pool's words for when it probes a device: `tried again in 59 s`.
 const RETRIED_IN: &str = "tried again in ";
@@ -39,11 +40,13 @@ pub(super) struct Failure {
     ends_connection: bool,
     /// A header of the response.
     header: Option<(HeaderName, HeaderValue)>,
+    /// Under which reason it counts as a refusal.
+    reason: Option<Reason>,
 }
 
 impl Failure {
     pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), ends_connection: false, header: None }
+        Self { status, message: message.into(), ends_connection: false, header: None, reason: None }
     }
 
     /// The request is wrong.
@@ -88,6 +91,11 @@ impl Failure {
     /// Appends `more` to the sentence.
     pub(super) fn with(self, more: &str) -> Self {
         Self { message: self.message + more, ..self }
+    }
+
+    /// It counts as a refusal for this reason.
+    pub(super) fn because(self, reason: Reason) -> Self {
+        Self { reason: Some(reason), ..self }
     }
 
     /// Adds a header to the response.
@@ -151,6 +159,10 @@ impl IntoResponse for Failure {
         let mut response = (self.status, [(header::CONTENT_TYPE, json)], body).into_response();
         if let Some(seconds) = self.retry_after() {
             response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+        }
+        // `access` counts it.
+        if let Some(reason) = self.reason {
+            response.extensions_mut().insert(reason);
         }
         if let Some((name, value)) = self.header {
             response.headers_mut().insert(name, value);

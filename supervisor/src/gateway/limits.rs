@@ -2,12 +2,22 @@
 
 use std::time::Duration;
 
-/// Open HTTP connections. The gateway answers one more with 503 and closes it.
+/// Open HTTP connections that may send any request. If all are taken, a client that is not sending a whole head
+/// gives up its own for a new one.
 pub(super) const CONNECTIONS_MAX: usize = 512;
-/// Connections over the limit that get an answer at a time. The gateway closes any more without one.
-pub(super) const REFUSALS_MAX: usize = 64;
+/// Those of one principal.
+pub(super) const CONNECTIONS_EACH_MAX: usize = 384;
+/// Connections over the limit. The gateway answers for health and metrics there, anything else with 503, and
+/// closes them. It closes any more without an answer.
+pub(super) const RESERVED_MAX: usize = 64;
+/// How long a new connection keeps its place, whoever comes.
+pub(super) const EVICTABLE_AFTER: Duration = Duration::from_millis(250);
 /// Inference requests in progress. The gateway answers one more with 503.
 pub(super) const REQUESTS_MAX: usize = 128;
+/// Those of one principal.
+pub(super) const REQUESTS_EACH_MAX: usize = 96;
+/// Probes of models in progress.
+pub(super) const PROBES_MAX: usize = 8;
 /// Connections to the pool. Requests are spread evenly, so each has at most `REQUESTS_MAX /
 /// POOL_CONNECTIONS` jobs: half of the pool's default limit for one client.
 pub(super) const POOL_CONNECTIONS: usize = 4;
@@ -17,6 +27,12 @@ pub(super) const BODY_BYTES_MAX: usize = 64 << 20;
 pub(super) const REPLY_BYTES_MAX: usize = 128 << 20;
 /// Bytes of all bodies in progress, requests and responses. The gateway answers one more byte with 503.
 pub(super) const BODIES_BYTES_MAX: usize = 512 << 20;
+/// Those of one principal.
+pub(super) const BODIES_EACH_MAX: usize = 384 << 20;
+/// The part of both that is left for requests of at most [`SMALL_BYTES_MAX`].
+pub(super) const BODIES_SMALL: usize = 64 << 20;
+/// The most that a small request holds, with its response.
+pub(super) const SMALL_BYTES_MAX: usize = 4 << 20;
 /// How often [`BODIES_BYTES_MAX`] counts a byte of a request: itself, its packed form, and its grids before
 /// they are written. A byte of a response counts once.
 pub(super) const HELD_PER_BYTE: usize = 3;
@@ -35,14 +51,26 @@ pub(super) const ERRORS_SHOWN_MAX: usize = 16;
 pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// From the opening of a connection, or the last answer on it, to the end of the next request's head.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
-/// Longest pause between two pieces of a body.
-pub(super) const BODY_SILENCE: Duration = Duration::from_secs(10);
+/// The same on a connection over the limit.
+pub(super) const RESERVED_HEAD_TIMEOUT: Duration = Duration::from_secs(2);
+/// The speed at which a client must send bodies and read answers, bytes a second.
+pub(super) const RATE_MIN: u32 = 16 << 10;
+/// How far a client may fall behind that speed. So this is its longest pause.
+pub(super) const GRACE: Duration = Duration::from_secs(10);
 /// Longest time for a whole body.
 pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a client may leave sent bytes unread.
+/// Longest time for writing a whole answer.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long a client may leave unacknowledged what the kernel has sent.
 pub(super) const WRITE_TIMEOUT_MS: u32 = 30_000;
-/// Longest time to tell a connection that it is over the limit.
+/// Longest time for the body of a request on a connection over the limit.
 pub(super) const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a refusal for want of room means that the gateway is saturated, if there is no room still.
+pub(super) const SATURATED_FOR: Duration = Duration::from_secs(5);
+/// A line in the log for each reason of refusals comes at most this often.
+pub(super) const LOG_EVERY: Duration = Duration::from_secs(10);
+/// What this process may log in a minute, whatever its filter lets pass. More is dropped and counted.
+pub(super) const LOG_BYTES_PER_MINUTE: usize = 512 << 10;
 /// Pause before accepting again after descriptors ran out.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Retry-After of a 503 if the pool names no time.
@@ -74,3 +102,47 @@ pub(super) const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// How long requests in progress have once the gateway must stop. Their jobs have ended by then. Shorter than
 /// the core's `HelperLimits::stop`, after which the core has the gateway killed.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The limits that clients meet, for the book: what, all together, one client.
+#[cfg(test)]
+pub(crate) fn listed() -> Vec<[String; 3]> {
+    let mib = |bytes: usize| format!("{} MiB", bytes >> 20);
+    let kib = |bytes: usize| format!("{} KiB", bytes >> 10);
+    let seconds = |span: Duration| format!("{} s", span.as_secs());
+    let one = |what: &str, most: String| [what.to_owned(), String::new(), most];
+    let rate = format!("{} a second", kib(RATE_MIN as usize));
+    vec![
+        [
+            "open connections".to_owned(),
+            format!("{CONNECTIONS_MAX}, and {RESERVED_MAX} for health and metrics"),
+            CONNECTIONS_EACH_MAX.to_string(),
+        ],
+        [
+            "inference requests in progress".to_owned(),
+            REQUESTS_MAX.to_string(),
+            REQUESTS_EACH_MAX.to_string(),
+        ],
+        [
+            format!("memory of bodies; a byte of a request counts {HELD_PER_BYTE} times"),
+            format!(
+                "{}, the last {} for requests that hold at most {}",
+                mib(BODIES_BYTES_MAX),
+                mib(BODIES_SMALL),
+                mib(SMALL_BYTES_MAX)
+            ),
+            mib(BODIES_EACH_MAX),
+        ],
+        one("head of a request", kib(HEAD_BYTES_MAX)),
+        one("body of a request", mib(BODY_BYTES_MAX)),
+        one("body of an answer", mib(REPLY_BYTES_MAX)),
+        one("grids of a request", ITEMS_MAX.to_string()),
+        one("rows and columns of a grid", SIDE_MAX.to_string()),
+        one("`id` of a request", format!("{ID_BYTES_MAX} bytes")),
+        one("TLS handshake", seconds(HANDSHAKE_TIMEOUT)),
+        one("from the last answer to the end of the next head", seconds(HEAD_TIMEOUT)),
+        one("time for a body", seconds(BODY_TIMEOUT)),
+        one("time for reading an answer", seconds(ANSWER_TIMEOUT)),
+        one("pause in a body, or in reading an answer", seconds(GRACE)),
+        one("least speed of both", rate),
+    ]
+}

@@ -25,7 +25,7 @@ use super::failure::Failure;
 use super::models::Model;
 use families::FAMILIES;
 use page::Page;
-use sources::PageInput;
+use sources::{Load, PageInput};
 
 pub(super) use requests::{Requests, count};
 
@@ -43,8 +43,14 @@ pub(super) async fn metrics(State(gateway): State<Arc<Server>>) -> Result<Respon
     let view = view.unwrap_or_else(|_| gateway.observer.latest());
     let numbers = |model: Model| (model.name().to_owned(), gateway.statistics.of(&model).numbers());
     let models: Vec<_> = view.models().map(numbers).collect();
-    let view =
-        PageInput { metrics: measured.as_ref().ok(), requests: &gateway.requests, models: &models };
+    let load = Load {
+        refused: gateway.refusals.counts().collect(),
+        connections: gateway.seats.counts(),
+        body_bytes: gateway.budget.bytes(),
+        is_saturated: gateway.why_saturated(None).is_some(),
+    };
+    let (metrics, requests) = (measured.as_ref().ok(), &gateway.requests);
+    let view = PageInput { metrics, requests, load: &load, models: &models };
     let text = page(&view).text().map_err(|error| Failure::internal(error.to_string()))?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
 }

@@ -26,13 +26,17 @@ mod limits;
 mod metrics;
 mod models;
 mod observer;
+mod pace;
 mod pool;
 mod probe;
 mod readiness;
+mod refusals;
 mod reply;
 mod request;
 mod routes;
+mod seats;
 mod serve;
+mod shares;
 mod statistics;
 mod tally;
 mod tensors;
@@ -66,19 +70,25 @@ use body::{BodyBudget, HeldBytes};
 use door::Doorway;
 use failure::Failure;
 use job::PoolJob;
-use limits::{BEAT_EVERY, REQUESTS_MAX};
+use limits::{BEAT_EVERY, LOG_BYTES_PER_MINUTE, PROBES_MAX, REQUESTS_EACH_MAX, REQUESTS_MAX};
 use metrics::Requests;
 use models::{GridModel, Model};
 use observer::Observer;
 use pool::{Origin, PoolConnections};
 use readiness::Readiness;
+use refusals::Refusals;
 use reply::Reply;
 use request::{Request, WantedOutputs};
+use seats::Seats;
 use serve::Listener;
+use shares::{Portions, Shares};
 use statistics::Statistics;
 use tally::GatewayTimes;
 
 use crate::logging;
+
+#[cfg(test)]
+pub(crate) use limits::listed as listed_limits;
 
 pub use door::{DoorError, DoorPlan};
 pub use tokens::{NewToken, Scope};
@@ -144,8 +154,12 @@ struct Server {
     statistics: Statistics,
     requests: Requests,
     budget: BodyBudget,
-    /// Permits for requests and probes in progress.
-    slots: Arc<Semaphore>,
+    /// Requests in progress.
+    slots: Arc<Shares>,
+    /// Permits for probes in progress.
+    probes: Arc<Semaphore>,
+    refusals: Arc<Refusals>,
+    seats: Arc<Seats>,
 }
 
 /// Serves HTTP until the supervisor closes the link or dies.
@@ -157,7 +171,10 @@ pub fn run(options: &Options) -> Result<(), GatewayError> {
     confine(options)?;
     // The log is a pipe of the supervisor. A slow reader must not delay requests.
     logging::write_aside().map_err(system("a thread for the log"))?;
+    // Whatever clients do, and whatever the filter lets pass.
+    logging::limit(LOG_BYTES_PER_MINUTE);
     let pool = PoolConnections::connect(&options.socket)?;
+    let refusals = Arc::new(Refusals::default());
     let gateway = Arc::new(Server {
         door,
         pool: Arc::new(pool),
@@ -166,7 +183,15 @@ pub fn run(options: &Options) -> Result<(), GatewayError> {
         statistics: Statistics::new(),
         requests: Requests::default(),
         budget: BodyBudget::new(),
-        slots: Arc::new(Semaphore::new(REQUESTS_MAX)),
+        slots: Shares::new(Portions {
+            all: REQUESTS_MAX,
+            each: REQUESTS_EACH_MAX,
+            for_small: 0,
+            small_max: REQUESTS_MAX,
+        }),
+        probes: Arc::new(Semaphore::new(PROBES_MAX)),
+        seats: Seats::new(Arc::clone(&refusals)),
+        refusals,
     });
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(IO_THREADS)

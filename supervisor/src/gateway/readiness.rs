@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use gridpool_client::{Client, ClientError, Job, JobError};
+use gridpool_client::{Client, ClientError, Job, JobError, Principal};
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::batch::{Grid, GridBatch};
@@ -18,9 +18,13 @@ use tokio::time::timeout;
 
 use super::Server;
 use super::failure::Failure;
-use super::limits::{PROBE_WAIT, READY_DEADLINE, READY_EVERY, READY_RETRY, READY_STALE};
+use super::limits::{
+    PROBE_WAIT, READY_DEADLINE, READY_EVERY, READY_RETRY, READY_STALE, REQUESTS_EACH_MAX,
+    REQUESTS_MAX,
+};
 use super::models::{Availability, OnnxModel};
 use super::observer::PoolView;
+use super::shares::Full;
 
 /// The program of the known job. Its grid differs each time, so that no known job is ever denylisted or
 /// answered from memory.
@@ -143,6 +147,22 @@ async fn run(client: &Client, run: u32) -> Result<(), Fault> {
 }
 
 impl Server {
+    /// Why a request of a client, or of any, would be refused now for want of room, if one was lately.
+    pub(super) fn why_saturated(&self, principal: Option<&Principal>) -> Option<String> {
+        let requests = self.slots.why_full(principal).map(|full| match full {
+            Full::All => format!("{REQUESTS_MAX} requests are in progress"),
+            Full::Own => format!("{REQUESTS_EACH_MAX} requests of yours are in progress"),
+        });
+        requests.or_else(|| {
+            self.budget.why_full(principal).map(|full| match full {
+                Full::All => "the requests in progress hold all memory for bodies".to_owned(),
+                Full::Own => {
+                    "your requests in progress hold your part of the memory for bodies".to_owned()
+                }
+            })
+        })
+    }
+
     /// Checks that the known job succeeded recently and that the pool accepts jobs.
     pub(super) async fn check_grids(&self) -> Result<Arc<PoolView>, Failure> {
         self.readiness.check().map_err(Failure::unavailable)?;
@@ -202,8 +222,8 @@ impl Server {
             if let Some(known) = proof(model) {
                 return known;
             }
-            let slot = Arc::clone(&self.slots).acquire_owned().await;
-            let slot = slot.expect("the slots are never closed");
+            let slot = Arc::clone(&self.probes).acquire_owned().await;
+            let slot = slot.expect("the semaphore is never closed");
             let (client, model) = (self.observer.client().clone(), Arc::clone(model));
             // A task of its own, since the client may not wait for its end.
             let tried = tokio::spawn(async move {

@@ -20,12 +20,16 @@ use serde_json::{Value, json};
 
 use super::Server;
 use super::access;
+use super::body::BodyBudget;
 use super::failure::Failure;
-use super::limits::REQUESTS_MAX;
+use super::limits::{REQUESTS_EACH_MAX, REQUESTS_MAX};
 use super::metrics;
 use super::models::{Model, VERSION, why_taken};
 use super::observer::PoolView;
 use super::pool::{HangUp, Origin};
+use super::refusals::Reason;
+use super::seats::{Kind, Seat};
+use super::shares::Full;
 
 /// The extensions of the protocol that are served, Triton's included.
 const EXTENSIONS: [&str; 4] =
@@ -107,21 +111,13 @@ fn document(value: &Value) -> Response {
     ([(header::CONTENT_TYPE, json)], value.to_string()).into_response()
 }
 
-async fn no_path(
-    State(gateway): State<Arc<Server>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Infallible, Failure> {
-    gateway.budget.read(&headers, body).await?;
+async fn no_path(headers: HeaderMap, body: Body) -> Result<Infallible, Failure> {
+    BodyBudget::discard(&headers, body).await.map_err(Failure::unread)?;
     Err(Failure::unknown("there is no such path; GET /v2 lists the paths"))
 }
 
-async fn no_method(
-    State(gateway): State<Arc<Server>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Infallible, Failure> {
-    gateway.budget.read(&headers, body).await?;
+async fn no_method(headers: HeaderMap, body: Body) -> Result<Infallible, Failure> {
+    BodyBudget::discard(&headers, body).await.map_err(Failure::unread)?;
     let why = "the path does not take this method: use POST for infer, load, unload and index, GET for all others";
     Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, why))
 }
@@ -147,8 +143,20 @@ async fn live() -> StatusCode {
     StatusCode::OK
 }
 
-/// Checks that grids, and models if the pool has some, ran on a device recently.
-async fn ready(State(gateway): State<Arc<Server>>) -> Result<StatusCode, Failure> {
+/// Checks that a request of whoever asks would be taken, and that grids, and models if the pool has some, ran on a
+/// device recently.
+async fn ready(
+    State(gateway): State<Arc<Server>>,
+    Extension(principal): Extension<Principal>,
+    Extension(seat): Extension<Arc<Seat>>,
+) -> Result<StatusCode, Failure> {
+    let saturated = |why: String| Failure::unavailable(format!("saturated: {why}"));
+    if let Kind::Reserved(reason) = seat.kind {
+        return Err(saturated(access::why_reserved(reason)));
+    }
+    if let Some(why) = gateway.why_saturated(Some(&principal)) {
+        return Err(saturated(why));
+    }
     let view = gateway.check_grids().await?;
     gateway.check_models(&view).await?;
     Ok(StatusCode::OK)
@@ -191,10 +199,18 @@ async fn infer(
     headers: HeaderMap,
     body: Body,
 ) -> RouteResult {
-    let (body, held) = gateway.budget.read(&headers, body).await?;
+    let (body, held) = gateway.budget.read(&principal, &headers, body).await?;
     let PathModel(model) = named?;
-    let slot = Arc::clone(&gateway.slots).try_acquire_owned().map_err(|_| {
-        Failure::unavailable(format!("BUSY: {REQUESTS_MAX} requests are in progress already"))
+    let mut slot = gateway.slots.share(principal.clone());
+    slot.grow(1).map_err(|full| match full {
+        Full::All => {
+            Failure::unavailable(format!("BUSY: {REQUESTS_MAX} requests are in progress already"))
+                .because(Reason::RequestsFull)
+        }
+        Full::Own => Failure::unavailable(format!(
+            "BUSY: {REQUESTS_EACH_MAX} requests of yours are in progress already"
+        ))
+        .because(Reason::RequestsOwn),
     })?;
     let hang_up = HangUp::default();
     let watch = hang_up.watch();
@@ -213,8 +229,13 @@ async fn infer(
 // ---- the repository ----
 
 /// Lists every model and whether it is ready.
-async fn index(State(gateway): State<Arc<Server>>, headers: HeaderMap, body: Body) -> RouteResult {
-    let (body, _held) = gateway.budget.read(&headers, body).await?;
+async fn index(
+    State(gateway): State<Arc<Server>>,
+    Extension(principal): Extension<Principal>,
+    headers: HeaderMap,
+    body: Body,
+) -> RouteResult {
+    let (body, _held) = gateway.budget.read(&principal, &headers, body).await?;
     let only_ready = match body.as_slice() {
         [] => false,
         json => {
@@ -240,22 +261,20 @@ async fn index(State(gateway): State<Arc<Server>>, headers: HeaderMap, body: Bod
 
 /// Refuses to load a model: HTTP clients must not name files on this machine.
 async fn load(
-    State(gateway): State<Arc<Server>>,
     Path(name): Path<String>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Infallible, Failure> {
-    gateway.budget.read(&headers, body).await?;
+    BodyBudget::discard(&headers, body).await.map_err(Failure::unread)?;
     Err(not_over_http(&name, "loaded", &format!("gridpool model load {name}=PATH")))
 }
 
 async fn unload(
-    State(gateway): State<Arc<Server>>,
     Path(name): Path<String>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Infallible, Failure> {
-    gateway.budget.read(&headers, body).await?;
+    BodyBudget::discard(&headers, body).await.map_err(Failure::unread)?;
     Err(not_over_http(&name, "unloaded", &format!("gridpool model unload {name}")))
 }
 

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::http::StatusCode;
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -20,15 +19,17 @@ use nix::sys::socket::{setsockopt, sockopt::TcpUserTimeout};
 use nix::unistd::geteuid;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
 use super::Server;
 use super::access::Peer;
 use super::limits::{
-    ACCEPT_PAUSE, CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_TIMEOUT, REFUSAL_TIMEOUT, REFUSALS_MAX,
-    RETRY_AFTER_S, STOP_TIMEOUT, WRITE_TIMEOUT_MS,
+    ACCEPT_PAUSE, HEAD_BYTES_MAX, HEAD_TIMEOUT, REFUSAL_TIMEOUT, RESERVED_HEAD_TIMEOUT,
+    STOP_TIMEOUT, WRITE_TIMEOUT_MS,
 };
+use super::pace::Paced;
+use super::refusals::Reason;
+use super::seats::{Kind, Seat};
 
 /// The listening socket that the supervisor opened.
 #[derive(Debug)]
@@ -89,19 +90,15 @@ impl Entrance {
 
 /// Accepts connections until the task is aborted.
 pub(super) async fn accept(listener: AsyncListener, entrance: Entrance) {
-    let seats = Seats {
-        free: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
-        refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
-    };
     loop {
         let accepted = match &listener {
             AsyncListener::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
                 let peer = prepare(&stream);
-                seats.give(stream, peer, &entrance);
+                entrance.take_in(stream, peer);
             }),
             AsyncListener::Unix(listener) => listener.accept().await.map(|(stream, _)| {
                 let peer = stream.peer_cred().map(|theirs| Peer::Unix { uid: theirs.uid() });
-                seats.give(stream, peer, &entrance);
+                entrance.take_in(stream, peer);
             }),
         };
         if let Err(error) = accepted {
@@ -118,39 +115,31 @@ fn prepare(stream: &tokio::net::TcpStream) -> io::Result<Peer> {
     Ok(Peer::Tcp { ours: stream.local_addr()?.ip(), theirs: stream.peer_addr()?.ip() })
 }
 
-/// The connections that may be open at a time.
-struct Seats {
-    free: Arc<Semaphore>,
-    refusals: Arc<Semaphore>,
-}
-
-impl Seats {
-    fn give(&self, stream: impl Stream, peer: io::Result<Peer>, entrance: &Entrance) {
+impl Entrance {
+    /// Gives a new connection a seat and serves it there.
+    fn take_in(&self, stream: impl Stream, peer: io::Result<Peer>) {
         let peer = match peer {
             Ok(peer) => peer,
             Err(error) => {
                 return tracing::debug!(%error, "a connection ended before it was served");
             }
         };
-        let refusal =
-            match (why_unwanted(&peer, &entrance.gateway), self.free.clone().try_acquire_owned()) {
-                (None, Ok(seat)) => {
-                    let visit =
-                        Visit { peer, router: TowerToHyperService::new(entrance.router.clone()) };
-                    let watcher = entrance.graceful.watcher();
-                    let gateway = Arc::clone(&entrance.gateway);
-                    drop(tokio::spawn(greet(stream, gateway, visit, watcher, seat)));
-                    return;
-                }
-                (Some(why), _) => (StatusCode::FORBIDDEN, why),
-                (None, Err(_)) => {
-                    let why = format!("BUSY: {CONNECTIONS_MAX} connections are open already");
-                    (StatusCode::SERVICE_UNAVAILABLE, why)
-                }
-            };
-        if let Ok(turn) = self.refusals.clone().try_acquire_owned() {
-            drop(tokio::spawn(turn_away(stream, refusal, turn)));
-        }
+        let unwanted = why_unwanted(&peer, &self.gateway);
+        let Some(seat) = self.gateway.seats.take(peer) else { return };
+        let (number, seat) = (seat.number(), Arc::new(seat));
+        let task = match unwanted {
+            None => {
+                let router = TowerToHyperService::new(self.router.clone());
+                let visit = Visit { seat: Arc::clone(&seat), router };
+                let watcher = self.graceful.watcher();
+                tokio::spawn(greet(stream, Arc::clone(&self.gateway), visit, watcher))
+            }
+            Some(why) => {
+                seat.note(Reason::User);
+                tokio::spawn(turn_away(stream, why, seat))
+            }
+        };
+        self.gateway.seats.serve(number, task.abort_handle());
     }
 }
 
@@ -170,35 +159,41 @@ fn why_unwanted(peer: &Peer, gateway: &Server) -> Option<String> {
 }
 
 /// Shakes hands if there is a certificate, and serves.
-async fn greet(
-    stream: impl Stream,
-    gateway: Arc<Server>,
-    visit: Visit,
-    watcher: Watcher,
-    seat: OwnedSemaphorePermit,
-) {
-    match &gateway.door.current().tls {
+async fn greet(stream: impl Stream, gateway: Arc<Server>, visit: Visit, watcher: Watcher) {
+    let stream = Paced::new(stream, Arc::clone(&visit.seat));
+    let door = gateway.door.current();
+    match &door.tls {
         None => serve(stream, visit, watcher).await,
         Some(acceptor) => match acceptor.accept(stream).await {
             Ok(stream) => serve(stream, visit, watcher).await,
-            Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
+            Err(error) => {
+                visit.seat.note(Reason::Handshake);
+                tracing::debug!(%error, "a TLS handshake failed");
+            }
         },
     }
-    drop(seat);
 }
 
 async fn serve(stream: impl Stream, visit: Visit, watcher: Watcher) {
+    let seat = Arc::clone(&visit.seat);
+    let (head_timeout, stays) = match seat.kind {
+        Kind::Ordinary => (HEAD_TIMEOUT, true),
+        Kind::Reserved(_) => (RESERVED_HEAD_TIMEOUT, false),
+    };
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX);
-    let connection = http.serve_connection(TokioIo::new(stream), visit);
+    http.timer(TokioTimer::new()).header_read_timeout(head_timeout).max_buf_size(HEAD_BYTES_MAX);
+    let connection = http.keep_alive(stays).serve_connection(TokioIo::new(stream), visit);
     if let Err(error) = watcher.watch(connection).await {
+        if error.is_timeout() && !seat.has_served() {
+            seat.note(Reason::SlowHead);
+        }
         tracing::debug!(%error, "a connection ended with an error");
     }
 }
 
-/// Gives each request of a connection its peer.
+/// Gives each request of a connection its seat.
 struct Visit {
-    peer: Peer,
+    seat: Arc<Seat>,
     router: TowerToHyperService<Router>,
 }
 
@@ -208,24 +203,16 @@ impl Service<Request<Incoming>> for Visit {
     type Future = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        request.extensions_mut().insert(self.peer.clone());
+        request.extensions_mut().insert(Arc::clone(&self.seat));
         self.router.call(request)
     }
 }
 
 /// Answers on a connection that is not served, and closes it.
-async fn turn_away(
-    mut stream: impl Stream,
-    (status, why): (StatusCode, String),
-    turn: OwnedSemaphorePermit,
-) {
+async fn turn_away(mut stream: impl Stream, why: String, seat: Arc<Seat>) {
     let why = serde_json::json!({ "error": why }).to_string();
-    let retry = match status {
-        StatusCode::SERVICE_UNAVAILABLE => format!("retry-after: {RETRY_AFTER_S}\r\n"),
-        _ => String::new(),
-    };
     let answer = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n{retry}connection: \
+        "HTTP/1.1 403 Forbidden\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: \
          close\r\n\r\n{why}",
         why.len()
     );
@@ -238,9 +225,9 @@ async fn turn_away(
         io::Result::Ok(())
     };
     if let Ok(Err(error)) = timeout(REFUSAL_TIMEOUT, pin!(farewell)).await {
-        tracing::debug!(%error, "a connection over the limit ended with an error");
+        tracing::debug!(%error, "a connection that is not served ended with an error");
     }
-    drop(turn);
+    drop(seat);
 }
 
 /// Answers the requests in progress and closes every connection.

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::sync::{Condvar, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -15,6 +16,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 pub(super) const TEXTS_MAX: usize = 4_096;
 /// Most bytes in the queue.
 pub(super) const BYTES_MAX: usize = 1 << 20;
+
+/// For limits of bytes in a minute.
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// The queue.
 #[derive(Debug)]
@@ -31,12 +35,33 @@ struct QueueState {
     /// Dropped lines. The queue takes no other text before it reports them, so the report is in their place.
     left_out: u64,
     is_writing: bool,
+    /// What may be written in a minute.
+    minute: Option<Minute>,
+}
+
+/// A limit of bytes in a minute.
+#[derive(Debug)]
+struct Minute {
+    bytes_max: usize,
+    bytes: usize,
+    began: Instant,
+}
+
+impl Minute {
+    /// What may still be written, now.
+    fn left(&mut self) -> usize {
+        let now = clock::now();
+        if now.duration_since(self.began) >= MINUTE {
+            (self.began, self.bytes) = (now, 0);
+        }
+        self.bytes_max.saturating_sub(self.bytes)
+    }
 }
 
 impl Queue {
     pub(super) const fn new() -> Self {
         let texts = VecDeque::new();
-        let state = QueueState { texts, bytes: 0, left_out: 0, is_writing: false };
+        let state = QueueState { texts, bytes: 0, left_out: 0, is_writing: false, minute: None };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -44,6 +69,9 @@ impl Queue {
     pub(super) fn put(&self, text: &[u8]) {
         let mut state = self.state.lock();
         if state.has_room_for(text) {
+            if let Some(minute) = &mut state.minute {
+                minute.bytes += text.len();
+            }
             state.bytes += text.len();
             state.texts.push_back(text.to_vec());
         } else {
@@ -51,6 +79,11 @@ impl Queue {
         }
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// From now on takes at most so many bytes in a minute.
+    pub(super) fn limit(&self, bytes_max: usize) {
+        self.state.lock().minute = Some(Minute { bytes_max, bytes: 0, began: clock::now() });
     }
 
     /// Waits until all texts are written, up to a timeout. Returns whether they are.
@@ -66,6 +99,9 @@ impl Queue {
         loop {
             if let Some(count) = state.take_left_out() {
                 let text = missing(count).into_bytes();
+                if let Some(minute) = &mut state.minute {
+                    minute.bytes += text.len();
+                }
                 state.bytes += text.len();
                 state.texts.push_back(text);
             }
@@ -92,8 +128,9 @@ impl QueueState {
         self.texts.is_empty() && self.left_out == 0
     }
 
-    fn has_room_for(&self, text: &[u8]) -> bool {
-        self.left_out == 0
+    fn has_room_for(&mut self, text: &[u8]) -> bool {
+        self.minute.as_mut().is_none_or(|minute| text.len() <= minute.left())
+            && self.left_out == 0
             && self.texts.len() < TEXTS_MAX
             && self.bytes.saturating_add(text.len()) <= BYTES_MAX
     }
@@ -102,7 +139,10 @@ impl QueueState {
     /// such a report.
     fn take_left_out(&mut self) -> Option<u64> {
         let is_time =
-            self.left_out > 0 && self.texts.len() <= TEXTS_MAX / 2 && self.bytes <= BYTES_MAX / 2;
+            self.minute.as_mut().is_none_or(|minute| minute.left() >= minute.bytes_max / 2)
+                && self.left_out > 0
+                && self.texts.len() <= TEXTS_MAX / 2
+                && self.bytes <= BYTES_MAX / 2;
         is_time.then(|| std::mem::take(&mut self.left_out))
     }
 }
@@ -203,6 +243,20 @@ mod tests {
         queue.put(b"died\n    next\n    stderr\n");
         assert_eq!(queue.state.lock().take_left_out(), Some(4));
         assert_eq!(queue.state.lock().take_left_out(), None);
+    }
+
+    #[test]
+    fn lines_over_the_limit_of_a_minute_are_dropped_and_counted_once() {
+        let (queue, mut reader) = piped();
+        queue.limit(1_000);
+        (0..1_000).for_each(|_| queue.put(b"twenty bytes a line\n"));
+        (0..50).for_each(|_| assert_eq!(next(&mut reader), "twenty bytes a line"));
+        assert_eq!(queue.state.lock().left_out, 950);
+        // The minute is over.
+        queue.state.lock().minute.as_mut().unwrap().began -= MINUTE;
+        queue.put(b"one more\n");
+        let report = next(&mut reader);
+        assert!(report.contains("951"), "{report}");
     }
 
     #[test]

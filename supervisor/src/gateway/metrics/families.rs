@@ -206,6 +206,23 @@ families! {
             GatewayBy(&["route", "status"], |view| view.requests.counts());
         Gauge "gridpool_http_requests_in_flight" "HTTP requests that are read or worked on now, including this one."
             Gateway(|view| number(view.requests.in_flight.load(Ordering::Relaxed)));
+        Counter "gridpool_http_refused_total"
+            "HTTP requests that were refused and connections that were ended since the gateway started, by reason. \
+             Full: all clients together take all there is; own: one client takes its part."
+            GatewayBy(&["reason"], |view| {
+                let row = |&(reason, count): &(&str, u64)| (vec![reason.to_owned()], number(count));
+                view.load.refused.iter().map(row).collect()
+            });
+        Gauge "gridpool_http_connections"
+            "Open HTTP connections. Reserved ones are over the limit: only health and metrics are served there."
+            GatewayBy(&["seat"], |view| {
+                let [ordinary, reserved] = view.load.connections.map(|count| number(count as u64));
+                vec![(vec!["ordinary".to_owned()], ordinary), (vec!["reserved".to_owned()], reserved)]
+            });
+        Gauge "gridpool_http_body_bytes" "Memory that the bodies of requests and answers hold."
+            Gateway(|view| number(view.load.body_bytes as u64));
+        Gauge "gridpool_http_saturated" "1 if requests of every client are refused for want of room, else 0."
+            Gateway(|view| flag(view.load.is_saturated));
     }
 
     "Models over HTTP" {

@@ -100,11 +100,13 @@ pub(in crate::gateway) async fn count(
 #[cfg(test)]
 mod tests {
     use super::super::page;
-    use super::super::sources::PageInput;
+    use super::super::sources::{Load, PageInput};
     use super::*;
 
     fn text(requests: &Requests) -> String {
-        page(&PageInput { metrics: None, requests, models: &[] }).text().unwrap()
+        page(&PageInput { metrics: None, requests, load: &Load::default(), models: &[] })
+            .text()
+            .unwrap()
     }
 
     #[test]

@@ -15,8 +15,19 @@ pub(super) struct PageInput<'a> {
     /// `None` if the supervisor does not answer.
     pub(super) metrics: Option<&'a Metrics>,
     pub(super) requests: &'a Requests,
+    pub(super) load: &'a Load,
     /// Every model by name.
     pub(super) models: &'a [(String, ModelTotals)],
+}
+
+/// What this gateway holds and refuses.
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    pub(super) refused: Vec<(&'static str, u64)>,
+    /// Ordinary connections and reserved ones.
+    pub(super) connections: [usize; 2],
+    pub(super) body_bytes: usize,
+    pub(super) is_saturated: bool,
 }
 
 /// The workers of one device and role.

@@ -14,6 +14,7 @@ use gridpool_protocol::status::{
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 
 use super::super::models::{GridModel, Model};
+use super::super::refusals::Refusals;
 use super::super::statistics::Statistics;
 use super::families::Family;
 use super::page::Head;
@@ -74,7 +75,9 @@ fn page(metrics: Option<&Metrics>) -> Page {
     let statistics = Statistics::new();
     let numbers = |model: Model| (model.name().to_owned(), statistics.of(&model).numbers());
     let models: Vec<_> = GridModel::all().map(Model::Grid).map(numbers).collect();
-    super::page(&PageInput { metrics, requests: &Requests::default(), models: &models })
+    let refused = Refusals::default().counts().collect();
+    let (requests, load) = (Requests::default(), Load { refused, ..Load::default() });
+    super::page(&PageInput { metrics, requests: &requests, load: &load, models: &models })
 }
 
 /// Rows of a text by name and labels.

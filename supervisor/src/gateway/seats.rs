@@ -1,0 +1,228 @@
+//! Who sits on which of the gateway's connections. If all ordinary seats are taken, a client that is not sending a
+//! whole head gives up its seat; otherwise the newcomer gets a reserved one, where only health and metrics are
+//! served. So whatever many clients do, an operator and a load balancer get an answer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use gridpool_client::Principal;
+use gridpool_ipc::clock;
+use gridpool_ipc::mutex::Mutex;
+use tokio::task::AbortHandle;
+
+use super::access::Peer;
+use super::limits::{
+    ANSWER_TIMEOUT, CONNECTIONS_EACH_MAX, CONNECTIONS_MAX, EVICTABLE_AFTER, RESERVED_MAX,
+};
+use super::refusals::{Reason, Refusals};
+
+/// The seats of one gateway.
+#[derive(Debug)]
+pub(super) struct Seats {
+    refusals: Arc<Refusals>,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    taken: BTreeMap<u64, Occupant>,
+}
+
+#[derive(Debug)]
+struct Occupant {
+    kind: Kind,
+    principal: Principal,
+    phase: Phase,
+    /// The task of the connection, once there is one.
+    task: Option<AbortHandle>,
+}
+
+/// What a seat is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// For every request.
+    Ordinary,
+    /// For health and metrics, and why.
+    Reserved(Reason),
+}
+
+/// What a connection does, and since when.
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    /// The client has not sent a whole head.
+    Waiting(Instant),
+    /// A request is read or worked on.
+    Working,
+    /// An answer is written.
+    Answering(Instant),
+}
+
+/// A seat, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Seat {
+    seats: Arc<Seats>,
+    number: u64,
+    pub(super) kind: Kind,
+    pub(super) peer: Peer,
+    /// Whether the connection was served at all.
+    has_served: AtomicBool,
+    /// Whether an answer is written.
+    is_answering: AtomicBool,
+}
+
+impl Seats {
+    pub(super) fn new(refusals: Arc<Refusals>) -> Arc<Self> {
+        Arc::new(Self { refusals, table: Mutex::default() })
+    }
+
+    /// Seats a new connection; `None` if it cannot even be told why it is not served.
+    pub(super) fn take(self: &Arc<Self>, peer: Peer) -> Option<Seat> {
+        let principal = peer.principal();
+        let mut table = self.table.lock();
+        let ordinary = |own: Option<&Principal>| {
+            let is_such = |one: &&Occupant| {
+                one.kind == Kind::Ordinary && own.is_none_or(|own| one.principal == *own)
+            };
+            table.taken.values().filter(is_such).count()
+        };
+        let full = if ordinary(Some(&principal)) >= CONNECTIONS_EACH_MAX {
+            Some((Reason::ConnectionsOwn, Some(&principal)))
+        } else if ordinary(None) >= CONNECTIONS_MAX {
+            Some((Reason::ConnectionsFull, None))
+        } else {
+            None
+        };
+        let kind = match full {
+            None => Kind::Ordinary,
+            Some((_, whose)) if self.evict(&mut table, false, whose) => Kind::Ordinary,
+            Some((reason, _)) => {
+                self.refusals.note(reason, &principal);
+                let reserved = table.taken.values().filter(|one| one.kind != Kind::Ordinary);
+                if reserved.count() >= RESERVED_MAX && !self.evict(&mut table, true, None) {
+                    return None;
+                }
+                Kind::Reserved(reason)
+            }
+        };
+        let number = table.next;
+        table.next += 1;
+        let phase = Phase::Waiting(clock::now());
+        table.taken.insert(number, Occupant { kind, principal, phase, task: None });
+        let (has_served, is_answering) = Default::default();
+        Some(Seat { seats: Arc::clone(self), number, kind, peer, has_served, is_answering })
+    }
+
+    /// Takes the seat from a connection without a whole head: of the principal with the most such connections,
+    /// the one that has waited longest. One that has just come keeps an ordinary seat; a reserved one is needed
+    /// only for a moment.
+    fn evict(&self, table: &mut Table, reserved: bool, whose: Option<&Principal>) -> bool {
+        let now = clock::now();
+        let mut waiting: BTreeMap<&Principal, (usize, Instant, u64)> = BTreeMap::new();
+        for (&number, one) in &table.taken {
+            let (is_reserved, Phase::Waiting(since)) = (one.kind != Kind::Ordinary, one.phase)
+            else {
+                continue;
+            };
+            let is_meant = whose.is_none_or(|whose| one.principal == *whose);
+            let is_new = !reserved && now.duration_since(since) < EVICTABLE_AFTER;
+            if is_reserved == reserved && is_meant && !is_new {
+                let group = waiting.entry(&one.principal).or_insert((0, since, number));
+                let first = if since < group.1 { (since, number) } else { (group.1, group.2) };
+                *group = (group.0 + 1, first.0, first.1);
+            }
+        }
+        let Some(&(_, _, number)) = waiting.values().max_by_key(|&&(count, ..)| count) else {
+            return false;
+        };
+        let Some(gone) = table.taken.remove(&number) else { return false };
+        if let Some(task) = gone.task {
+            task.abort();
+        }
+        self.refusals.note(Reason::Evicted, &gone.principal);
+        true
+    }
+
+    /// Says which task serves a connection. It is aborted if the connection must go.
+    pub(super) fn serve(&self, number: u64, task: AbortHandle) {
+        // Without an occupant it has ended.
+        if let Some(occupant) = self.table.lock().taken.get_mut(&number) {
+            occupant.task = Some(task);
+        }
+    }
+
+    /// How many connections are open: ordinary and reserved ones.
+    pub(super) fn counts(&self) -> [usize; 2] {
+        let table = self.table.lock();
+        let ordinary = table.taken.values().filter(|one| one.kind == Kind::Ordinary).count();
+        [ordinary, table.taken.len() - ordinary]
+    }
+}
+
+impl Seat {
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// A whole head has come.
+    pub(super) fn works(&self) {
+        self.enter(Phase::Working);
+    }
+
+    /// The answer is there, and is written from now on.
+    pub(super) fn answers(&self) {
+        self.has_served.store(true, Ordering::Relaxed);
+        self.is_answering.store(true, Ordering::Relaxed);
+        self.enter(Phase::Answering(clock::now()));
+    }
+
+    /// Nothing is left to write. If that was an answer, the client may send the next request.
+    pub(super) fn flushed(&self) {
+        if self.is_answering.swap(false, Ordering::Relaxed) {
+            self.enter(Phase::Waiting(clock::now()));
+        }
+    }
+
+    /// Nothing more is done for the client, but to read what it sends.
+    pub(super) fn lingers(&self) {
+        self.enter(Phase::Waiting(clock::now()));
+    }
+
+    /// Whether a request was answered.
+    pub(super) fn has_served(&self) -> bool {
+        self.has_served.load(Ordering::Relaxed)
+    }
+
+    fn enter(&self, phase: Phase) {
+        if let Some(occupant) = self.seats.table.lock().taken.get_mut(&self.number) {
+            occupant.phase = phase;
+        }
+    }
+
+    /// When the answer that is written must have been read.
+    pub(super) fn answer_until(&self, now: Instant) -> Instant {
+        let phase = self.seats.table.lock().taken.get(&self.number).map(|occupant| occupant.phase);
+        match phase {
+            Some(Phase::Answering(since)) => since + ANSWER_TIMEOUT,
+            Some(Phase::Waiting(_) | Phase::Working) | None => now + ANSWER_TIMEOUT,
+        }
+    }
+
+    /// The client reads its answer too slowly.
+    pub(super) fn reads_slowly(&self) {
+        self.note(Reason::SlowAnswer);
+    }
+
+    /// Counts a refusal of this client.
+    pub(super) fn note(&self, reason: Reason) {
+        self.seats.refusals.note(reason, &self.peer.principal());
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.seats.table.lock().taken.remove(&self.number);
+    }
+}
