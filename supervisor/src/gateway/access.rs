@@ -98,11 +98,10 @@ pub(super) async fn admit(
 /// Answers, once the client has sent its body: a connection that is closed before loses the answer.
 async fn refuse(failure: Failure, request: Request, seat: &Seat) -> Response {
     let (parts, body) = request.into_parts();
-    let reading = BodyBudget::discard(&parts.headers, body);
+    let reading = BodyBudget::discard(seat, &parts.headers, body);
     let read = match seat.kind {
         Kind::Ordinary => reading.await,
         Kind::Reserved(_) => {
-            seat.lingers();
             let late = |_| Err(Failure::bad("the body was not read"));
             timeout(REFUSAL_TIMEOUT, reading).await.unwrap_or_else(late)
         }

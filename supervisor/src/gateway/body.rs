@@ -22,6 +22,7 @@ use super::limits::{
 };
 use super::pace::Pace;
 use super::refusals::Reason;
+use super::seats::Seat;
 use super::shares::{Full, Portions, Share, Shares};
 
 /// The memory that all bodies together may hold.
@@ -80,21 +81,25 @@ impl BodyBudget {
     /// Reads a whole body. A failure ends the connection.
     pub(super) async fn read(
         &self,
-        principal: &Principal,
+        (principal, seat): (&Principal, &Seat),
         headers: &HeaderMap,
         body: Body,
     ) -> Result<(Vec<u8>, HeldBytes), Failure> {
-        self.read_all(principal, headers, body).await.map_err(Failure::unread)
+        self.read_all((principal, seat), headers, body).await.map_err(Failure::unread)
     }
 
     /// Reads a whole body and forgets it, by the same limits.
-    pub(super) async fn discard(headers: &HeaderMap, body: Body) -> Result<(), Failure> {
+    pub(super) async fn discard(
+        seat: &Seat,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<(), Failure> {
         // A client that waits for 100 Continue need not send it.
         if headers.contains_key(header::EXPECT) {
             return Err(Failure::bad("the body is not read"));
         }
         let mut bytes = 0;
-        each_piece(body, |data| {
+        each_piece(seat, body, |data| {
             bytes += data.len();
             if bytes > BODY_BYTES_MAX { Err(too_long()) } else { Ok(()) }
         })
@@ -103,7 +108,7 @@ impl BodyBudget {
 
     async fn read_all(
         &self,
-        principal: &Principal,
+        (principal, seat): (&Principal, &Seat),
         headers: &HeaderMap,
         body: Body,
     ) -> Result<(Vec<u8>, HeldBytes), Failure> {
@@ -117,7 +122,7 @@ impl BodyBudget {
         }
         let mut held = HeldBytes { share: self.0.share(principal.clone()), bytes: 0 };
         let mut bytes = Vec::new();
-        each_piece(body, |data| {
+        each_piece(seat, body, |data| {
             if bytes.len() + data.len() > BODY_BYTES_MAX {
                 return Err(too_long());
             }
@@ -131,8 +136,9 @@ impl BodyBudget {
     }
 }
 
-/// Gives each piece of a body to `take`, in time.
+/// Gives each piece of a body to `take`, in time. The seat knows how far the client is behind.
 async fn each_piece(
+    seat: &Seat,
     mut body: Body,
     mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
@@ -141,6 +147,7 @@ async fn each_piece(
     loop {
         let next = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
         let began = clock::now();
+        seat.sends_body(pace.behind());
         let Ok(frame) = timeout(pace.left().min(clock::until(until)), next).await else {
             let why = format!(
                 "the body came too slowly: send it within {} s, at {RATE_MIN} bytes a second and with no pause of \
@@ -151,7 +158,10 @@ async fn each_piece(
             let failure = Failure::new(StatusCode::REQUEST_TIMEOUT, why);
             return Err(failure.because(Reason::SlowBody));
         };
-        let Some(frame) = frame else { return Ok(()) };
+        let Some(frame) = frame else {
+            seat.works();
+            return Ok(());
+        };
         let frame =
             frame.map_err(|error| Failure::bad(format!("the body ended early: {error}")))?;
         // Ignore trailers.

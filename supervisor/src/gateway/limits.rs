@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Open HTTP connections that may send any request. If all are taken, a client that is not sending a whole head
-/// gives up its own for a new one.
+/// Open HTTP connections that may send any request. If all are taken, a client that has not sent a whole head, or
+/// that is slow in sending a body, gives up its own for a new one.
 pub(super) const CONNECTIONS_MAX: usize = 512;
 /// Those of one principal.
 pub(super) const CONNECTIONS_EACH_MAX: usize = 384;
@@ -12,6 +12,8 @@ pub(super) const CONNECTIONS_EACH_MAX: usize = 384;
 pub(super) const RESERVED_MAX: usize = 64;
 /// How long a new connection keeps its place, whoever comes.
 pub(super) const EVICTABLE_AFTER: Duration = Duration::from_millis(250);
+/// How far a client may be behind in sending a body, if others come and all connections are taken.
+pub(super) const EVICTABLE_BEHIND: Duration = Duration::from_secs(2);
 /// Inference requests in progress. The gateway answers one more with 503.
 pub(super) const REQUESTS_MAX: usize = 128;
 /// Those of one principal.

@@ -32,6 +32,11 @@ impl Pace {
         self.left
     }
 
+    /// How far the client is behind.
+    pub(super) fn behind(self) -> Duration {
+        GRACE.saturating_sub(self.left)
+    }
+
     /// The gateway waited, and then `bytes` came or went.
     pub(super) fn moved(&mut self, waited: Duration, bytes: usize) {
         let earned = Duration::from_secs(bytes as u64) / RATE_MIN;

@@ -111,13 +111,21 @@ fn document(value: &Value) -> Response {
     ([(header::CONTENT_TYPE, json)], value.to_string()).into_response()
 }
 
-async fn no_path(headers: HeaderMap, body: Body) -> Result<Infallible, Failure> {
-    BodyBudget::discard(&headers, body).await.map_err(Failure::unread)?;
+async fn no_path(
+    Extension(seat): Extension<Arc<Seat>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Infallible, Failure> {
+    BodyBudget::discard(&seat, &headers, body).await.map_err(Failure::unread)?;
     Err(Failure::unknown("there is no such path; GET /v2 lists the paths"))
 }
 
-async fn no_method(headers: HeaderMap, body: Body) -> Result<Infallible, Failure> {
-    BodyBudget::discard(&headers, body).await.map_err(Failure::unread)?;
+async fn no_method(
+    Extension(seat): Extension<Arc<Seat>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Infallible, Failure> {
+    BodyBudget::discard(&seat, &headers, body).await.map_err(Failure::unread)?;
     let why = "the path does not take this method: use POST for infer, load, unload and index, GET for all others";
     Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, why))
 }
@@ -195,11 +203,12 @@ async fn all_stats(State(gateway): State<Arc<Server>>) -> RouteResult {
 async fn infer(
     State(gateway): State<Arc<Server>>,
     Extension(principal): Extension<Principal>,
+    Extension(seat): Extension<Arc<Seat>>,
     named: Result<PathModel, Failure>,
     headers: HeaderMap,
     body: Body,
 ) -> RouteResult {
-    let (body, held) = gateway.budget.read(&principal, &headers, body).await?;
+    let (body, held) = gateway.budget.read((&principal, &seat), &headers, body).await?;
     let PathModel(model) = named?;
     let mut slot = gateway.slots.share(principal.clone());
     slot.grow(1).map_err(|full| match full {
@@ -232,10 +241,11 @@ async fn infer(
 async fn index(
     State(gateway): State<Arc<Server>>,
     Extension(principal): Extension<Principal>,
+    Extension(seat): Extension<Arc<Seat>>,
     headers: HeaderMap,
     body: Body,
 ) -> RouteResult {
-    let (body, _held) = gateway.budget.read(&principal, &headers, body).await?;
+    let (body, _held) = gateway.budget.read((&principal, &seat), &headers, body).await?;
     let only_ready = match body.as_slice() {
         [] => false,
         json => {
@@ -262,19 +272,21 @@ async fn index(
 /// Refuses to load a model: HTTP clients must not name files on this machine.
 async fn load(
     Path(name): Path<String>,
+    Extension(seat): Extension<Arc<Seat>>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Infallible, Failure> {
-    BodyBudget::discard(&headers, body).await.map_err(Failure::unread)?;
+    BodyBudget::discard(&seat, &headers, body).await.map_err(Failure::unread)?;
     Err(not_over_http(&name, "loaded", &format!("gridpool model load {name}=PATH")))
 }
 
 async fn unload(
     Path(name): Path<String>,
+    Extension(seat): Extension<Arc<Seat>>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Infallible, Failure> {
-    BodyBudget::discard(&headers, body).await.map_err(Failure::unread)?;
+    BodyBudget::discard(&seat, &headers, body).await.map_err(Failure::unread)?;
     Err(not_over_http(&name, "unloaded", &format!("gridpool model unload {name}")))
 }
 

@@ -1,11 +1,11 @@
-//! Who sits on which of the gateway's connections. If all ordinary seats are taken, a client that is not sending a
-//! whole head gives up its seat; otherwise the newcomer gets a reserved one, where only health and metrics are
+//! Who sits on which of the gateway's connections. If all ordinary seats are taken, a client that has not sent a
+//! whole head, or is slow in sending a body, gives up its seat; otherwise the newcomer gets a reserved one, where only health and metrics are
 //! served. So whatever many clients do, an operator and a load balancer get an answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gridpool_client::Principal;
 use gridpool_ipc::clock;
@@ -14,7 +14,8 @@ use tokio::task::AbortHandle;
 
 use super::access::Peer;
 use super::limits::{
-    ANSWER_TIMEOUT, CONNECTIONS_EACH_MAX, CONNECTIONS_MAX, EVICTABLE_AFTER, RESERVED_MAX,
+    ANSWER_TIMEOUT, CONNECTIONS_EACH_MAX, CONNECTIONS_MAX, EVICTABLE_AFTER, EVICTABLE_BEHIND,
+    RESERVED_MAX,
 };
 use super::refusals::{Reason, Refusals};
 
@@ -54,7 +55,9 @@ pub(super) enum Kind {
 enum Phase {
     /// The client has not sent a whole head.
     Waiting(Instant),
-    /// A request is read or worked on.
+    /// The client sends a body. It would be behind since then if it sent nothing more.
+    Sending(Instant),
+    /// A request is worked on.
     Working,
     /// An answer is written.
     Answering(Instant),
@@ -115,19 +118,21 @@ impl Seats {
         Some(Seat { seats: Arc::clone(self), number, kind, peer, has_served, is_answering })
     }
 
-    /// Takes the seat from a connection without a whole head: of the principal with the most such connections,
-    /// the one that has waited longest. One that has just come keeps an ordinary seat; a reserved one is needed
-    /// only for a moment.
+    /// Takes the seat from a connection without a whole head, or with a slow body: of the principal with the most
+    /// such connections, the one that is so for longest. One that has just come keeps its seat.
     fn evict(&self, table: &mut Table, reserved: bool, whose: Option<&Principal>) -> bool {
         let now = clock::now();
         let mut waiting: BTreeMap<&Principal, (usize, Instant, u64)> = BTreeMap::new();
         for (&number, one) in &table.taken {
-            let (is_reserved, Phase::Waiting(since)) = (one.kind != Kind::Ordinary, one.phase)
-            else {
-                continue;
+            let (since, kept) = match one.phase {
+                Phase::Waiting(since) => (since, EVICTABLE_AFTER),
+                Phase::Sending(since) => (since, EVICTABLE_BEHIND),
+                Phase::Working | Phase::Answering(_) => continue,
             };
+            let is_reserved = one.kind != Kind::Ordinary;
             let is_meant = whose.is_none_or(|whose| one.principal == *whose);
-            let is_new = !reserved && now.duration_since(since) < EVICTABLE_AFTER;
+            // A reserved seat is needed only for a moment.
+            let is_new = !reserved && now.saturating_duration_since(since) < kept;
             if is_reserved == reserved && is_meant && !is_new {
                 let group = waiting.entry(&one.principal).or_insert((0, since, number));
                 let first = if since < group.1 { (since, number) } else { (group.1, group.2) };
@@ -185,9 +190,10 @@ impl Seat {
         }
     }
 
-    /// Nothing more is done for the client, but to read what it sends.
-    pub(super) fn lingers(&self) {
-        self.enter(Phase::Waiting(clock::now()));
+    /// The client sends a body, and is behind.
+    pub(super) fn sends_body(&self, behind: Duration) {
+        let now = clock::now();
+        self.enter(Phase::Sending(now.checked_sub(behind).unwrap_or(now)));
     }
 
     /// Whether a request was answered.
@@ -206,7 +212,9 @@ impl Seat {
         let phase = self.seats.table.lock().taken.get(&self.number).map(|occupant| occupant.phase);
         match phase {
             Some(Phase::Answering(since)) => since + ANSWER_TIMEOUT,
-            Some(Phase::Waiting(_) | Phase::Working) | None => now + ANSWER_TIMEOUT,
+            Some(Phase::Sending(_) | Phase::Waiting(_) | Phase::Working) | None => {
+                now + ANSWER_TIMEOUT
+            }
         }
     }
 
