@@ -3,8 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
+use serde_json::Value;
+
+use crate::command::gridpool;
 use crate::jobs::serves;
 use crate::pool::{Pool, Setup, cpu};
 use crate::stubbed::gpus;
@@ -117,6 +122,42 @@ fn a_worker_and_the_gateway_are_refused_all_that_they_must_not_do() {
         "nothing came, nothing went"
     );
     serves(&pool.client());
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "says that nothing was tested")]
+fn a_process_of_the_same_user_cannot_look_into_a_worker_or_the_gateway() {
+    const NOBODY: u32 = 65_534;
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("not tested: only root can start a pool of another user");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    chown(folder.path(), Some(NOBODY), Some(NOBODY)).expect("root may");
+    let socket = folder.path().join("pool.sock");
+    let serve = gridpool(["serve", "--devices", "cpu:1", "--http", "127.0.0.1:0", "--socket"]);
+    let serve = serve.arg(&socket).env("HOME", folder.path()).of_user(NOBODY).start();
+    let pids = eventually("worker and gateway", || {
+        let status = gridpool(["status", "--json", "--socket"]).arg(&socket).of_user(NOBODY).run();
+        let status: Value = serde_json::from_str(&status.stdout).map_err(|e| e.to_string())?;
+        let (worker, gateway) = (&status["workers"][0], &status["http"]);
+        let is_up = worker["state"] == "ready" && gateway["up"] == true;
+        if is_up {
+            Ok([worker["pid"].clone(), gateway["pid"].clone()])
+        } else {
+            Err(status.to_string())
+        }
+    });
+    for (pid, file) in
+        pids.iter().flat_map(|pid| ["environ", "maps", "mem"].map(|file| (pid, file)))
+    {
+        let path = format!("/proc/{pid}/{file}");
+        let read = Command::new("cat").arg(&path).uid(NOBODY).gid(NOBODY).output().expect("cat");
+        let said = String::from_utf8_lossy(&read.stderr).into_owned();
+        assert!(said.contains("Permission denied"), "{path}: {said}");
+    }
+    gridpool(["drain", "--socket"]).arg(&socket).of_user(NOBODY).run().output();
+    assert_eq!(serve.finish().code, Some(0));
 }
 
 #[test]

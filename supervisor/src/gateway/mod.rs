@@ -252,7 +252,8 @@ fn take_over(options: &Options) -> Result<(Listener, UnixStream, Doorway), Gatew
 fn confine(options: &Options) -> Result<(), SandboxError> {
     let reads = RUNTIME_FILES.map(PathBuf::from).to_vec();
     let writes = vec![PathBuf::from("/dev/null")];
-    let (calls, reads_as_root, is_inspectable) = (Calls::Listed, false, false);
+    let (calls, reads_as_root) = (Calls::Listed, false);
+    let is_inspectable = std::env::var_os(trespass::INSPECTABLE).is_some();
     sandbox::enter(
         options.sandbox,
         &Sandbox { calls, reads, writes, reads_as_root, is_inspectable },

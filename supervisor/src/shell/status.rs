@@ -102,7 +102,8 @@ impl Shared {
             no_new_privs,
             seccomp: status.seccomp.is_some_and(|mode| mode != 0),
             landlock: if restricts_files { landlock_version() } else { 0 },
-            no_capabilities: status.capprm == 0 && status.capbnd == Some(0),
+            // Without new privileges it gains none by a program of root.
+            no_capabilities: status.capprm == 0 && (no_new_privs || status.capbnd == Some(0)),
         }
     }
 }

@@ -16,6 +16,8 @@ use nix::unistd::{Pid, getppid};
 
 /// Names a folder with the file [`READABLE`]. A worker or gateway that has this variable tries everything once.
 pub const VARIABLE: &str = "GRIDPOOL_TEST_TRESPASS";
+/// For tests of a user who is not root: leaves the processes of a pool open to other processes of that user.
+pub const INSPECTABLE: &str = "GRIDPOOL_TEST_INSPECTABLE";
 /// A file in the folder.
 pub const READABLE: &str = "model";
 
