@@ -107,8 +107,12 @@ pub enum ClientMessage {
 pub enum Limit {
     /// Memory of all arenas, or of this client's.
     Arenas,
-    /// Jobs of this client.
+    /// Jobs of this connection.
     ClientJobs,
+    /// Inline bytes of this principal's jobs.
+    PrincipalBytes,
+    /// Waiting jobs of this principal.
+    PrincipalJobs,
     /// Inline bytes of all jobs.
     QueueBytes,
     /// Jobs of all clients.
@@ -120,7 +124,7 @@ impl Limit {
     #[must_use]
     pub fn is_own(self) -> bool {
         match self {
-            Self::Arenas | Self::ClientJobs => true,
+            Self::Arenas | Self::ClientJobs | Self::PrincipalBytes | Self::PrincipalJobs => true,
             Self::QueueBytes | Self::QueueJobs => false,
         }
     }
@@ -131,6 +135,8 @@ impl Limit {
         match self {
             Self::Arenas => "shared memory is used up",
             Self::ClientJobs => "this client has as many jobs as it may",
+            Self::PrincipalBytes => "this user's jobs have their share of the queue's bytes",
+            Self::PrincipalJobs => "this user's jobs have their share of the queue",
             Self::QueueBytes => "the queue holds as many bytes as it may",
             Self::QueueJobs => "the queue is full",
         }

@@ -50,6 +50,10 @@ pub(crate) struct Swarm {
     pub(crate) config: PoolConfig,
     pub(crate) devices: u32,
     pub(crate) clients: u64,
+    /// Principals that they have.
+    pub(crate) principals: u32,
+    /// Of 1,000 jobs, those that are for another principal, as the gateway's are.
+    pub(crate) for_others: u64,
     /// Steps of clients and chaos before the faults stop.
     pub(crate) steps: u64,
     /// Longest pause between two steps, milliseconds.
@@ -116,6 +120,8 @@ impl Swarm {
         Self {
             devices: count(rng, 1, 4),
             clients: rng.between(1, 4),
+            principals: count(rng, 1, 4),
+            for_others: rng.pick(&[0, 0, 300, 1_000]),
             steps: rng.between(5, 120),
             pause_max: rng.pick(&[0, 5, 20, 60, 120]),
             service_max: rng.pick(&[1, 10, 50, 200]),
@@ -151,6 +157,8 @@ impl Swarm {
             queue_jobs_max: size(rng, &[1, 3, 8, 16, 100]),
             queue_bytes_max: rng.pick(&[0, 100, 300, 1_000, 1 << 40]),
             client_jobs_max: size(rng, &[1, 3, 8, 16, 100]),
+            principal_jobs_max: size(rng, &[1, 3, 8, 16, 100]),
+            principal_bytes_max: rng.pick(&[100, 300, 1_000, 1 << 40]),
             attempts_max: count(rng, 1, 5),
             poison_deaths: count(rng, 1, 3),
             denylist_max: size(rng, &[0, 1, 2, 100]),

@@ -18,8 +18,14 @@ pub struct PoolConfig {
     pub queue_jobs_max: usize,
     /// Bytes of inline payload of all jobs of one role that have no verdict.
     pub queue_bytes_max: u64,
-    /// Jobs of one client and one role that have no verdict.
+    /// Jobs of one connection and one role that have no verdict.
     pub client_jobs_max: usize,
+    /// Jobs of one principal that wait for workers of one role. While others wait too, it is divided by the
+    /// number of principals.
+    pub principal_jobs_max: usize,
+    /// Bytes of inline payload of all jobs of one principal and one role that have no verdict. It is divided
+    /// in the same way.
+    pub principal_bytes_max: u64,
     /// Attempts of one job, whatever ended them; then FAILED.
     pub attempts_max: u32,
     /// Deaths of a worker with evidence against the one job it ran; then POISON.
@@ -103,9 +109,11 @@ pub struct PoolConfig {
 impl PoolConfig {
     /// The defaults.
     pub const DEFAULT: Self = Self {
-        queue_jobs_max: 1_024,
-        queue_bytes_max: 256 << 20,
+        queue_jobs_max: 2_048,
+        queue_bytes_max: 512 << 20,
         client_jobs_max: 64,
+        principal_jobs_max: 1_024,
+        principal_bytes_max: 256 << 20,
         attempts_max: 8,
         poison_deaths: 2,
         denylist_max: 1_024,

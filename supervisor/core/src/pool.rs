@@ -32,6 +32,7 @@ mod starts;
 mod submissions;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod upkeep;
 mod verdicts;
 
@@ -187,7 +188,7 @@ impl Pool {
         let state = &mut self.roles[job.role()];
         job.shards[shard].state = ShardState::Queued;
         let entry = Entry { cost: job.shards[shard].cost, joins: job.joins(&state.limits) };
-        state.queue.insert(job.client, job.position(shard), entry);
+        state.queue.insert(&job.owner(), job.position(shard), entry);
         if job.request.work.model().is_some() {
             state.newcomers.push(id);
         }
@@ -199,7 +200,7 @@ impl Pool {
         let queue = &mut self.roles[job.role()].queue;
         for shard in 0..job.shards.len() {
             if job.shards[shard].state == ShardState::Queued {
-                queue.remove(job.client, job.position(shard));
+                queue.remove(&job.owner(), job.position(shard));
                 job.shards[shard].state = ShardState::Ended;
             }
         }
@@ -222,7 +223,7 @@ impl Pool {
             true => (Verdict::Cancelled, "its client is gone".to_owned()),
             false => (verdict, reason),
         };
-        self.roles[job.role()].finish(job.request.inline_bytes, verdict);
+        self.roles[job.role()].finish(&job.request, verdict);
         let client = (!job.orphaned).then_some(client);
         let receipt = job.into_receipt(now, verdict, reason);
         if client.is_some() {

@@ -59,6 +59,8 @@ limits! {
     Size queue_jobs_max 1..=1_000_000;
     Bytes queue_bytes_max 1 << 20..=64 << 30;
     Size client_jobs_max 1..=1_000_000;
+    Size principal_jobs_max 1..=1_000_000;
+    Bytes principal_bytes_max 1 << 20..=64 << 30;
     Count attempts_max 1..=1_000;
     Count poison_deaths 1..=1_000;
     Size denylist_max 1..=1_000_000;

@@ -67,7 +67,7 @@ impl Model {
             self.coverage.hit("split: accepted");
         }
         let fair = &mut self.role_mut(role).fair;
-        fair.waits(client, request, new.shard_cost_max());
+        fair.waits(&new);
         self.jobs.insert(job, new);
         let own = self.jobs.values().filter(|job| job.role() == role);
         let bytes = own.map(|job| job.request.inline_bytes).sum();
@@ -97,15 +97,31 @@ impl Model {
         let own = jobs().filter(|job| job.client == client).count();
         let waiting = jobs().filter(|job| job.waits()).count();
         let bytes: u64 = jobs().map(|job| job.request.inline_bytes).sum();
+        let fair = &self.role(role).fair;
+        let principals = fair.principals_with(&request.principal);
+        let jobs_max = (self.config.principal_jobs_max / principals).max(1);
+        let bytes_max = self.config.principal_bytes_max / principals as u64;
+        let principals_own = || jobs().filter(|job| job.request.principal == request.principal);
+        let own_bytes: u64 = principals_own().map(|job| job.request.inline_bytes).sum();
+        let own_waiting = principals_own().filter(|job| job.waits()).count();
         let limit = if own >= self.config.client_jobs_max {
             self.coverage.hit("refuse: BUSY client");
             Limit::ClientJobs
         } else if waiting >= self.config.queue_jobs_max {
             self.coverage.hit("refuse: BUSY queue");
             Limit::QueueJobs
+        } else if own_waiting >= jobs_max {
+            self.coverage.hit(match principals {
+                1 => "refuse: BUSY principal",
+                _ => "refuse: BUSY principal beside others",
+            });
+            Limit::PrincipalJobs
         } else if bytes + request.inline_bytes > self.config.queue_bytes_max {
             self.coverage.hit("refuse: BUSY bytes");
             Limit::QueueBytes
+        } else if own_bytes + request.inline_bytes > bytes_max {
+            self.coverage.hit("refuse: BUSY bytes of a principal");
+            Limit::PrincipalBytes
         } else {
             return None;
         };
@@ -139,6 +155,7 @@ impl Model {
         for id in own {
             let job = self.jobs.get_mut(&id).expect("it was just listed");
             job.orphaned = true;
+            self.roles.get_mut(&job.role()).expect("roles stay").fair.leaves(job);
             let running: Vec<_> = job.shards.iter().filter_map(|shard| shard.running).collect();
             for (attempt, worker) in running {
                 self.withdraws(worker, attempt);

@@ -68,20 +68,19 @@ impl Model {
         let nothing_is_kept_back = self.facts.len() == 1 || retries == 0;
         let no_other_client_waits = self.is_the_only_client(lead);
         let job = &self.jobs[&lead.attempt.job];
-        let (client, request) = (job.client, job.request.clone());
         let fresh = |id| {
             let job = &self.jobs[&id];
             (retries == 0 || job.begun == 0) && self.slot(at).has_for(&job.request)
         };
         let fair = &self.role(role).fair;
-        fair.a_clients_jobs_go_by_priority_and_then_in_order(client, &request, fresh)?;
+        fair.a_clients_jobs_go_by_priority_and_then_in_order(job, fresh)?;
         for &Assignment { attempt, shard, .. } in sent {
             self.begins(now, worker, attempt, shard)?;
         }
         // A job whose model is nowhere, or without capacity, waits for other reasons than its turn.
         let one_for_all = nothing_is_kept_back && role != super::models::ROLE;
         if one_for_all {
-            self.role(role).fair.no_client_starves(limits.join_cost_max)?;
+            self.role(role).fair.nobody_starves(limits.join_cost_max)?;
         }
         if one_for_all || no_other_client_waits {
             self.a_job_that_may_join_a_dispatch_of_its_client_does(at, sent)?;
@@ -91,10 +90,11 @@ impl Model {
 
     /// Whether all waiting jobs are of this job's client.
     fn is_the_only_client(&self, lead: &Assignment) -> bool {
-        let own = self.jobs[&lead.attempt.job].client;
-        let role = self.jobs[&lead.attempt.job].role();
-        let mut waiting = self.jobs.values().filter(|job| job.role() == role && job.waits());
-        waiting.all(|job| job.client == own)
+        let own = &self.jobs[&lead.attempt.job];
+        let waits = |job: &&Job| job.role() == own.role() && job.waits();
+        let is_own =
+            |job: &Job| job.client == own.client && job.request.principal == own.request.principal;
+        self.jobs.values().filter(waits).all(is_own)
     }
 
     fn note_dispatch(&mut self, at: SlotId, second: bool, dispatch: Dispatch) {
@@ -184,14 +184,18 @@ impl Model {
             Some(device) if device == worker.device => "dispatch: again on the same device",
             Some(_) => "dispatch: again on another device",
         });
-        let (client, cost) = (job.client, job.cost(items));
+        let fair = &mut self.roles.get_mut(&worker.role).expect("roles stay").fair;
         if !job.waits() {
-            self.roles.get_mut(&worker.role).expect("roles stay").fair.leaves(client, &job.request);
+            fair.leaves(job);
+        }
+        let (principal, client) = fair.serves(job, job.cost(items));
+        if principal {
+            self.coverage.hit("fairness: another principal waited");
+        }
+        if client {
+            self.coverage.hit("fairness: another client of the principal waited");
         }
         self.writes(worker, attempt, items);
-        if self.role_mut(worker.role).fair.serves(client, cost) {
-            self.coverage.hit("fairness: another client waited");
-        }
         Ok(())
     }
 

@@ -1,32 +1,116 @@
-//! Whose turn it is. The model does not use the pool's clocks: it counts what each client got while another
-//! waited.
+//! Whose turn it is. The model does not use the pool's clocks: it counts what each principal got while another
+//! waited, and the same for the clients of one principal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use gridpool_core::event::JobRequest;
 use gridpool_protocol::ids::{ClientId, JobId};
 use gridpool_protocol::message::Priority;
+use gridpool_protocol::principal::Principal;
 
+use super::jobs::Job;
 use super::{Broken, holds};
 
+/// A client of a principal.
+type Own = (Principal, ClientId);
+
+/// Fairness among principals, and among the clients of each.
 #[derive(Debug, Default)]
 pub(super) struct Fair {
-    waiting: BTreeMap<ClientId, BTreeSet<(Priority, JobId)>>,
-    /// For each waiting client and each other: how much more the other got since the first began to wait.
-    ahead: BTreeMap<(ClientId, ClientId), i128>,
-    cost_max: u64,
+    principals: Shares<Principal>,
+    clients: Shares<Own>,
 }
 
 impl Fair {
+    /// A shard of a job waits.
+    pub(super) fn waits(&mut self, job: &Job) {
+        let cost_max = job.shard_cost_max();
+        self.principals.waits(&job.request.principal, &job.request, cost_max);
+        self.clients.waits(&own(job), &job.request, cost_max);
+    }
+
+    /// No shard of the job waits.
+    pub(super) fn leaves(&mut self, job: &Job) {
+        self.principals.leaves(&job.request.principal, &job.request);
+        self.clients.leaves(&own(job), &job.request);
+    }
+
+    pub(super) fn gone(&mut self, client: ClientId) {
+        self.clients.waiting.retain(|(_, own), _| *own != client);
+        let both = |((_, a), (_, b)): &(Own, Own)| *a != client && *b != client;
+        self.clients.ahead.retain(|pair, _| both(pair));
+    }
+
+    /// Jobs that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.principals.waiting.values().map(BTreeSet::len).sum()
+    }
+
+    /// Principals with jobs that wait, and this one.
+    pub(super) fn principals_with(&self, principal: &Principal) -> usize {
+        let waits =
+            |(key, jobs): &(&Principal, &BTreeSet<_>)| *key == principal || !jobs.is_empty();
+        let known = self.principals.waiting.contains_key(principal);
+        self.principals.waiting.iter().filter(waits).count() + usize::from(!known)
+    }
+
+    /// Notes that a job got a device; returns whether another principal waited, and another client of its own.
+    pub(super) fn serves(&mut self, job: &Job, cost: u64) -> (bool, bool) {
+        let principal = &job.request.principal;
+        let principals = self.principals.serves(principal, cost, |_| true);
+        (principals, self.clients.serves(&own(job), cost, |(other, _)| other == principal))
+    }
+
+    pub(super) fn nobody_starves(&self, join_cost_max: u64) -> Result<(), Broken> {
+        self.principals.none_starves("no_principal_starves", join_cost_max)?;
+        self.clients.none_starves("no_client_starves", join_cost_max)
+    }
+
+    pub(super) fn a_clients_jobs_go_by_priority_and_then_in_order(
+        &self,
+        job: &Job,
+        fresh: impl Fn(JobId) -> bool,
+    ) -> Result<(), Broken> {
+        let rule = "a_clients_jobs_go_by_priority_and_then_in_order";
+        let request = &job.request;
+        let first = self.clients.waiting.get(&own(job)).and_then(|jobs| {
+            jobs.iter().find(|&&(_, job)| job != request.job && fresh(job)).copied()
+        });
+        holds(rule, first.is_none_or(|first| (request.priority, request.job) < first), || {
+            format!("{} of {} went before {first:?}", request.job, job.client)
+        })
+    }
+}
+
+fn own(job: &Job) -> Own {
+    (job.request.principal.clone(), job.client)
+}
+
+/// What each of several got.
+#[derive(Debug)]
+struct Shares<K> {
+    waiting: BTreeMap<K, BTreeSet<(Priority, JobId)>>,
+    /// For each that waits and each other: how much more the other got since the first began to wait.
+    ahead: BTreeMap<(K, K), i128>,
+    cost_max: u64,
+}
+
+impl<K> Default for Shares<K> {
+    fn default() -> Self {
+        Self { waiting: BTreeMap::new(), ahead: BTreeMap::new(), cost_max: 0 }
+    }
+}
+
+impl<K: Ord + Clone + std::fmt::Debug> Shares<K> {
     /// A shard of a job waits; no shard of it costs more than `cost_max`.
-    pub(super) fn waits(&mut self, client: ClientId, request: &JobRequest, cost_max: u64) {
+    fn waits(&mut self, key: &K, request: &JobRequest, cost_max: u64) {
         self.cost_max = self.cost_max.max(cost_max);
-        let own = self.waiting.entry(client).or_default();
+        let own = self.waiting.entry(key.clone()).or_default();
         if own.is_empty() {
-            self.ahead.retain(|&(waiting, _), _| waiting != client);
-            for (&(_, other), ahead) in &mut self.ahead {
-                // No client saves up a claim while it is idle.
-                if other == client {
+            self.ahead.retain(|(waiting, _), _| waiting != key);
+            for ((_, other), ahead) in &mut self.ahead {
+                // None saves up a claim while it is idle.
+                if other == key {
                     *ahead = (*ahead).max(0);
                 }
             }
@@ -34,72 +118,45 @@ impl Fair {
         own.insert((request.priority, request.job));
     }
 
-    /// No shard of the job waits.
-    pub(super) fn leaves(&mut self, client: ClientId, request: &JobRequest) {
-        if let Some(own) = self.waiting.get_mut(&client) {
+    fn leaves(&mut self, key: &K, request: &JobRequest) {
+        if let Some(own) = self.waiting.get_mut(key) {
             own.remove(&(request.priority, request.job));
         }
     }
 
-    pub(super) fn gone(&mut self, client: ClientId) {
-        self.waiting.remove(&client);
-        self.ahead.retain(|&(waiting, other), _| waiting != client && other != client);
-    }
-
-    pub(super) fn waiting(&self) -> usize {
-        self.waiting.values().map(BTreeSet::len).sum()
-    }
-
-    /// Notes that `served` got a device; returns whether another client waited.
-    pub(super) fn serves(&mut self, served: ClientId, cost: u64) -> bool {
+    /// Notes that `served` got a device; returns whether another waited that it shares with.
+    fn serves(&mut self, served: &K, cost: u64, shares_with: impl Fn(&K) -> bool) -> bool {
         let mut others = false;
-        for (&client, _) in self.waiting.iter().filter(|(_, jobs)| !jobs.is_empty()) {
-            if client != served {
-                *self.ahead.entry((client, served)).or_default() += i128::from(cost);
-                others = true;
-            }
+        let rivals = || self.waiting.iter().filter(|(key, _)| *key != served && shares_with(key));
+        for (key, _) in rivals().filter(|(_, jobs)| !jobs.is_empty()) {
+            let pair = (key.clone(), served.clone());
+            *self.ahead.entry(pair).or_default() += i128::from(cost);
+            others = true;
         }
-        for (&(client, _), ahead) in &mut self.ahead {
-            if client == served {
+        for ((key, _), ahead) in &mut self.ahead {
+            if key == served {
                 *ahead -= i128::from(cost);
             }
         }
-        // The share of `served` counts from its own first dispatch on, also towards clients that have got
+        // The share of `served` counts from its own first dispatch on, also towards those that have got
         // nothing yet.
-        for &other in self.waiting.keys() {
-            if other != served {
-                self.ahead.entry((served, other)).or_insert_with(|| -i128::from(cost));
-            }
+        for (other, _) in rivals() {
+            let pair = (served.clone(), other.clone());
+            self.ahead.entry(pair).or_insert_with(|| -i128::from(cost));
         }
         others
     }
 
-    /// While a client waits, no other gets two of the most costly shards ahead of it: the bound of
-    /// start-time fair queueing. Joining may bring it ahead by the cost of one more joined dispatch.
-    pub(super) fn no_client_starves(&self, join_cost_max: u64) -> Result<(), Broken> {
+    /// While one waits, no other gets two of the most costly shards ahead of it: the bound of start-time fair
+    /// queueing. Joining may bring it ahead by the cost of one more joined dispatch.
+    fn none_starves(&self, rule: &'static str, join_cost_max: u64) -> Result<(), Broken> {
         let bound = 2 * (i128::from(self.cost_max) + i128::from(join_cost_max));
-        for (&(client, other), &ahead) in &self.ahead {
-            let waits = self.waiting.get(&client).is_some_and(|jobs| !jobs.is_empty());
-            holds("no_client_starves", !waits || ahead <= bound, || {
-                format!("{other} was given {ahead} more than {client}, which waits")
+        for ((key, other), &ahead) in &self.ahead {
+            let waits = self.waiting.get(key).is_some_and(|jobs| !jobs.is_empty());
+            holds(rule, !waits || ahead <= bound, || {
+                format!("{other:?} was given {ahead} more than {key:?}, which waits")
             })?;
         }
         Ok(())
-    }
-
-    pub(super) fn a_clients_jobs_go_by_priority_and_then_in_order(
-        &self,
-        client: ClientId,
-        request: &JobRequest,
-        fresh: impl Fn(JobId) -> bool,
-    ) -> Result<(), Broken> {
-        let rule = "a_clients_jobs_go_by_priority_and_then_in_order";
-        let own = (request.priority, request.job);
-        let first = self.waiting.get(&client).and_then(|jobs| {
-            jobs.iter().find(|&&(_, job)| job != request.job && fresh(job)).copied()
-        });
-        holds(rule, first.is_none_or(|first| own < first), || {
-            format!("{} of {client} went before {first:?}", request.job)
-        })
     }
 }

@@ -317,7 +317,7 @@ impl Model {
     /// A verdict is due from now on.
     pub(super) fn end(&mut self, id: JobId, verdict: Verdict) {
         let job = self.jobs.remove(&id).expect("it is live");
-        self.role_mut(job.role()).fair.leaves(job.client, &job.request);
+        self.role_mut(job.role()).fair.leaves(&job);
         let verdict = if job.orphaned { Verdict::Cancelled } else { verdict };
         let (counter, name) = match verdict {
             Verdict::Cancelled => (&mut self.counters.cancelled, "verdict CANCELLED"),

@@ -235,7 +235,7 @@ impl Model {
         let job = &self.jobs[&id];
         if !job.orphaned {
             let fair = &mut self.roles.get_mut(&job.role()).expect("roles stay").fair;
-            fair.waits(job.client, &job.request, job.shard_cost_max());
+            fair.waits(job);
             if fair.waiting() > self.config.queue_jobs_max {
                 self.coverage.hit("retry: queue above its limit");
             }

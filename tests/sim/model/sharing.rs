@@ -54,7 +54,7 @@ impl Model {
         holds(rule, ok, || format!("{sent:?}: {jobs:?}"))
     }
 
-    /// The model knows only of the dispatch's own client that it is not too far ahead of others.
+    /// The model knows only of the dispatch's own client and principal that they are not too far ahead of others.
     pub(super) fn a_job_that_may_join_a_dispatch_of_its_client_does(
         &self,
         at: SlotId,
@@ -89,6 +89,7 @@ impl Model {
         let mut left_out = self.jobs.values().filter(|job| {
             job.role() == role
                 && job.client == lead.client
+                && job.request.principal == lead.request.principal
                 && job.waits()
                 && job.may_join(many)
                 && self.slot(at).has_for(&job.request)

@@ -18,6 +18,8 @@ impl Swarm {
             queue_jobs_max: 1_000,
             queue_bytes_max: 1 << 40,
             client_jobs_max: 1_000,
+            principal_jobs_max: 10_000,
+            principal_bytes_max: 1 << 40,
             poison_deaths: rng.pick(&[1, 1, 2, 3]),
             restart_limit: 100,
             join_cost_max: 1_000,
@@ -111,6 +113,8 @@ impl Swarm {
             self.config.queue_jobs_max = 100;
             self.config.queue_bytes_max = 1 << 40;
             self.config.client_jobs_max = 100;
+            self.config.principal_jobs_max = 1_000;
+            self.config.principal_bytes_max = 1 << 40;
             self.rates.not_idempotent = 0;
             self.rates.indivisible = 0;
         }
@@ -178,6 +182,8 @@ impl Swarm {
         self.config.join_cost_max = 1_000;
         self.clients = rng.between(2, 4);
         (self.config.queue_jobs_max, self.config.client_jobs_max) = (100, 100);
+        self.config.principal_jobs_max = 1_000;
+        self.config.principal_bytes_max = 1 << 40;
         self.config.queue_bytes_max = 1 << 40;
         self.config.kill_timeout = Duration::from_secs(2);
         (self.inline, self.beacons, self.exit_lag) = (1_000, 1_000, 400);
@@ -254,12 +260,15 @@ impl Swarm {
         Self {
             config: PoolConfig {
                 client_jobs_max: 1_000,
+                principal_jobs_max: 10_000,
                 feed_cost_max: rng.pick(&[0, 10, 100]),
                 join_cost_max: rng.pick(&[20, 40, 80]),
                 ..PoolConfig::DEFAULT
             },
             devices: 1,
-            clients: 3,
+            clients: rng.between(3, 5),
+            principals: rng.pick(&[1, 2, 3]),
+            for_others: rng.pick(&[0, 0, 200]),
             steps: rng.between(200, 400),
             pause_max: rng.pick(&[0, 1]),
             service_max: 10,

@@ -138,7 +138,7 @@ impl World {
             inline_bytes: 0,
             deadline: Duration::from_secs(600),
             idempotent: true,
-            ..self.new_request()
+            ..self.new_request(client)
         };
         (request.job, self.submitted(now, client, request, PROBE))
     }
@@ -200,7 +200,7 @@ impl World {
 
     fn submit(&mut self, now: Timestamp, client: ClientId) -> Event {
         if self.submitted.is_empty() || !self.rng.chance(self.swarm.rates.repeated_keys) {
-            let request = self.new_request();
+            let request = self.new_request(client);
             let batch = if self.rng.chance(self.swarm.rates.poisonous) {
                 self.rng.below(POISONOUS.into())
             } else {
@@ -222,6 +222,9 @@ impl World {
         }
         let client =
             if self.clients.contains(&owner) && self.rng.chance(600) { owner } else { client };
+        if client != owner && self.rng.chance(500) {
+            request.principal = self.principal(client);
+        }
         self.submitted(now, client, request, batch)
     }
 
@@ -243,7 +246,16 @@ impl World {
         Event::Client(client, ClientEvent::Submitted(request))
     }
 
-    fn new_request(&mut self) -> JobRequest {
+    /// Who a job of a client is for.
+    fn principal(&mut self, client: ClientId) -> Principal {
+        if self.rng.chance(self.swarm.for_others) {
+            return Principal::Token(self.rng.pick(&["a", "b"]).to_owned());
+        }
+        let uid = client.0 % u64::from(self.swarm.principals);
+        Principal::Uid(u32::try_from(uid).expect("there are few"))
+    }
+
+    fn new_request(&mut self, client: ClientId) -> JobRequest {
         let job = self.new_job();
         self.next_key += 1;
         let deadline = if self.rng.chance(self.swarm.rates.short_deadlines) {
@@ -259,7 +271,7 @@ impl World {
         JobRequest {
             job,
             work,
-            principal: Principal::Uid(0),
+            principal: self.principal(client),
             key: JobKey(self.next_key),
             label: "".into(),
             items: self.rng.pick(&self.swarm.items),

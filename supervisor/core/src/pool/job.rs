@@ -10,7 +10,7 @@ use gridpool_protocol::receipt::{
 };
 
 use super::micros;
-use super::queue::{Joining, Position, SuspectGroup};
+use super::queue::{Joining, Owner, Position, SuspectGroup};
 use super::shard::{Shard, ShardState};
 use crate::action::Assignment;
 use crate::config::{Concurrency, RoleLimits};
@@ -92,6 +92,11 @@ impl Job {
     /// The role of the workers that run it.
     pub(super) fn role(&self) -> Role {
         self.request.work.role()
+    }
+
+    /// Whose its shards are in the queue.
+    pub(super) fn owner(&self) -> Owner {
+        Owner { principal: self.request.principal.clone(), client: self.client }
     }
 
     /// The position of a shard in the queue.

@@ -1,19 +1,20 @@
-//! The jobs that wait for workers of one role, and which is next. Every client gets a fair share of the
-//! devices, whatever it submits.
+//! The jobs that wait for workers of one role, and which is next. Every principal gets a fair share of the
+//! devices, whatever it submits and over how many connections.
 //!
-//! Each client has a clock that advances with the cost of its jobs. The client with the lowest clock goes
-//! next. The clock of a client that was idle moves up: to where the last job was taken, or to the lowest
-//! clock of a client that waits, if that is later. So no client saves up a claim (start-time fair
-//! queueing). Within a client the order is priority, then acceptance, then the job's shards.
+//! Principals take turns by the cost of their jobs ([`Turns`]), and so do the clients of one principal. Within
+//! a client the order is priority, then acceptance, then the job's shards.
 //!
-//! A job that joins a dispatch goes out of turn, and its client still pays. A client joins only while its
-//! clock is not too far ahead of those that wait, so that joining delays no client for long.
+//! A job that joins a dispatch goes out of turn, and its client and principal still pay. They join only while
+//! their clocks are not too far ahead of those that wait, so that joining delays nobody for long.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gridpool_protocol::ids::{ClientId, JobId};
 use gridpool_protocol::message::Priority;
+use gridpool_protocol::principal::Principal;
+
+use super::turns::Turns;
 
 /// The position of one shard of a job in its client's queue. A retried shard takes its old position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,33 +50,32 @@ pub(super) struct Entry {
     pub(super) joins: Option<Joining>,
 }
 
-#[derive(Debug, Default)]
-struct Share {
-    waiting: BTreeMap<Position, Entry>,
-    clock: u64,
+/// Whose a shard is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Owner {
+    pub(super) principal: Principal,
+    pub(super) client: ClientId,
 }
 
-impl Share {
-    /// Whether a shard of `job` waits.
-    fn has(&self, position: Position) -> bool {
-        let (first, last) =
-            (Position { shard: 0, ..position }, Position { shard: u32::MAX, ..position });
-        self.waiting.range(first..=last).next().is_some()
-    }
+/// The waiting shards of one client for one principal.
+type Waiting = BTreeMap<Position, Entry>;
+
+/// What waits of one principal.
+#[derive(Debug, Default)]
+struct Share {
+    clients: Turns<ClientId, Waiting>,
+    /// Jobs with a shard that waits.
+    jobs: usize,
 }
 
 /// All waiting shards.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    shares: BTreeMap<ClientId, Share>,
-    /// The clocks of all clients with waiting shards.
-    order: BTreeSet<(u64, ClientId)>,
+    shares: Turns<Principal, Share>,
     /// Shards that may join others, by what they must have in common.
-    joiners: BTreeSet<(Joining, ClientId, Position)>,
+    joiners: BTreeSet<(Joining, Owner, Position)>,
     /// Jobs with a shard that waits.
     jobs: usize,
-    /// The highest clock of a client at the moment when its job was taken in its turn.
-    reached: u64,
 }
 
 impl Queue {
@@ -84,45 +84,52 @@ impl Queue {
         self.jobs
     }
 
+    /// The same of one principal.
+    pub(super) fn jobs_of(&self, principal: &Principal) -> usize {
+        self.shares.get(principal).map_or(0, |share| share.jobs)
+    }
+
+    /// Principals that have a shard that waits; `principal` counts in any case.
+    pub(super) fn principals_with(&self, principal: &Principal) -> usize {
+        self.shares.waiting() + usize::from(self.jobs_of(principal) == 0)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.order.is_empty()
+        self.shares.is_empty()
     }
 
     /// Adds a shard.
-    pub(super) fn insert(&mut self, client: ClientId, position: Position, entry: Entry) {
-        let share = self.shares.entry(client).or_default();
-        if share.waiting.is_empty() {
-            let slowest = self.order.first().map_or(0, |&(clock, _)| clock);
-            share.clock = share.clock.max(slowest).max(self.reached);
-            self.order.insert((share.clock, client));
-        }
-        self.jobs += usize::from(!share.has(position));
+    pub(super) fn insert(&mut self, owner: &Owner, position: Position, entry: Entry) {
+        let share = self.shares.wait(&owner.principal);
+        let waiting = share.clients.wait(&owner.client);
+        let is_new = usize::from(!has_job(waiting, position));
         if let Some(joining) = &entry.joins {
-            self.joiners.insert((joining.clone(), client, position));
+            self.joiners.insert((joining.clone(), owner.clone(), position));
         }
-        let replaced = share.waiting.insert(position, entry);
+        let replaced = waiting.insert(position, entry);
         assert_eq!(replaced, None, "{position:?} is already waiting");
+        share.jobs += is_new;
+        self.jobs += is_new;
     }
 
     /// Takes a shard out, whatever its position.
-    pub(super) fn remove(&mut self, client: ClientId, position: Position) {
-        let share = self.shares.get_mut(&client).expect("a client that waits has a share");
-        let clock = share.clock;
-        self.take_out(client, position, clock);
+    pub(super) fn remove(&mut self, owner: &Owner, position: Position) {
+        self.take_out(owner, position);
     }
 
-    /// Takes the next shard that `may_go` and charges its client.
+    /// Takes the next shard that `may_go` and charges its client and principal.
     pub(super) fn take(&mut self, may_go: impl Fn(Position) -> bool) -> Option<Position> {
-        let (client, position) = self.order.iter().find_map(|&(_, client)| {
-            let mut positions = self.shares[&client].waiting.keys();
-            positions.find(|position| may_go(**position)).map(|&position| (client, position))
+        let found = self.owned().find(|&(_, _, position)| may_go(position));
+        let (owner, position) = found.map(|(principal, client, position)| {
+            (Owner { principal: principal.clone(), client }, position)
         })?;
-        self.reached = self.reached.max(self.shares[&client].clock);
-        self.charge(client, position);
+        self.shares.reach(&owner.principal);
+        self.share_mut(&owner).clients.reach(&owner.client);
+        self.charge(&owner, position);
         Some(position)
     }
 
-    /// Takes the very next shard and charges its client, if that shard `may_go`.
+    /// Takes the very next shard and charges its client and principal, if that shard `may_go`.
     pub(super) fn take_first(&mut self, may_go: impl Fn(Position) -> bool) -> Option<Position> {
         let first = self.in_order().next()?;
         self.take(|position| position == first && may_go(position))
@@ -130,78 +137,104 @@ impl Queue {
 
     /// Every shard that waits; the next to go comes first.
     pub(super) fn in_order(&self) -> impl Iterator<Item = Position> {
-        self.order.iter().flat_map(|(_, client)| self.shares[client].waiting.keys().copied())
+        self.owned().map(|(_, _, position)| position)
     }
 
-    /// Takes the next shard, in fair order, that may join `with` and `fits`, and charges its client. Skips
-    /// clients that are ahead by more than `lead_max`.
+    fn owned(&self) -> impl Iterator<Item = (&Principal, ClientId, Position)> {
+        self.shares.in_order().flat_map(|(_, principal, share)| {
+            share.clients.in_order().flat_map(move |(_, &client, waiting)| {
+                waiting.keys().map(move |&position| (principal, client, position))
+            })
+        })
+    }
+
+    /// Takes the next shard, in fair order, that may join `with` and `fits`, and charges its client and
+    /// principal. Skips principals, and clients of one, that are ahead by more than `lead_max`.
     pub(super) fn take_joining(
         &mut self,
         with: &Joining,
         lead_max: u64,
         fits: impl Fn(Position) -> bool,
     ) -> Option<Position> {
-        let &(slowest, _) = self.order.first()?;
-        self.joining(with, ClientId(0)).next()?;
-        let near = self.order.iter().take_while(|(clock, _)| clock - slowest <= lead_max);
-        let (client, position) = { near }.find_map(|&(_, client)| {
-            let mut own = self.joining(with, client).take_while(|&(owner, _)| owner == client);
-            own.find(|&(_, position)| fits(position))
+        self.joining(with, &Owner::FIRST).next()?;
+        let near = self.shares.in_order().take_while(|&(lead, ..)| lead <= lead_max);
+        let mut owners = near.flat_map(|(_, principal, share)| {
+            let near = share.clients.in_order().take_while(|&(lead, ..)| lead <= lead_max);
+            near.map(|(_, &client, _)| Owner { principal: principal.clone(), client })
+        });
+        let (owner, position) = owners.find_map(|owner| {
+            let mut own = self.joining(with, &owner).take_while(|&(other, _)| *other == owner);
+            let position = own.find(|&(_, position)| fits(position))?.1;
+            Some((owner.clone(), position))
         })?;
-        self.charge(client, position);
+        drop(owners);
+        self.charge(&owner, position);
         Some(position)
     }
 
-    /// Shards that may join `with`, from `client` on.
-    fn joining(
-        &self,
-        with: &Joining,
-        client: ClientId,
-    ) -> impl Iterator<Item = (ClientId, Position)> {
-        let from = (with.clone(), client, Position::FIRST);
+    /// Shards that may join `with`, from `owner` on.
+    fn joining(&self, with: &Joining, owner: &Owner) -> impl Iterator<Item = (&Owner, Position)> {
+        let from = (with.clone(), owner.clone(), Position::FIRST);
         let same = self.joiners.range(from..).take_while(move |(other, ..)| other == with);
-        same.map(|&(_, client, position)| (client, position))
+        same.map(|(_, owner, position)| (owner, *position))
     }
 
-    fn charge(&mut self, client: ClientId, position: Position) {
-        let share = &self.shares[&client];
-        let clock = share.clock.saturating_add(share.waiting[&position].cost);
-        self.take_out(client, position, clock);
+    fn charge(&mut self, owner: &Owner, position: Position) {
+        let share = self.share_mut(owner);
+        let cost = share.clients.get(&owner.client).map_or(0, |waiting| waiting[&position].cost);
+        share.clients.charge(&owner.client, cost);
+        self.shares.charge(&owner.principal, cost);
+        self.take_out(owner, position);
     }
 
-    /// Takes a shard out and sets its client's clock.
-    fn take_out(&mut self, client: ClientId, position: Position, clock: u64) {
-        let share = self.shares.get_mut(&client).expect("a client that waits has a share");
-        self.order.remove(&(share.clock, client));
-        share.clock = clock;
-        let entry = share.waiting.remove(&position).expect("only what waits is taken out");
-        self.jobs -= usize::from(!share.has(position));
-        if !share.waiting.is_empty() {
-            self.order.insert((clock, client));
+    fn share_mut(&mut self, owner: &Owner) -> &mut Share {
+        self.shares.get_mut(&owner.principal).expect("a principal that waits has a share")
+    }
+
+    fn take_out(&mut self, owner: &Owner, position: Position) {
+        let share = self.share_mut(owner);
+        let waiting = share.clients.get_mut(&owner.client).expect("a client that waits is known");
+        let entry = waiting.remove(&position).expect("only what waits is taken out");
+        let was_last = usize::from(!has_job(waiting, position));
+        if waiting.is_empty() {
+            share.clients.rest(&owner.client);
         }
+        share.jobs -= was_last;
+        if share.clients.is_empty() {
+            self.shares.rest(&owner.principal);
+        }
+        self.jobs -= was_last;
         if let Some(joining) = entry.joins {
-            self.joiners.remove(&(joining, client, position));
+            self.joiners.remove(&(joining, owner.clone(), position));
         }
-    }
-
-    /// Forgets the clock of a client that is gone and has no waiting shards.
-    pub(super) fn forget(&mut self, client: ClientId) {
-        let share = self.shares.remove(&client);
-        assert!(share.is_none_or(|share| share.waiting.is_empty()), "{client} still has jobs");
     }
 
     /// Every job with a shard that waits.
     pub(super) fn all_jobs(&self) -> BTreeSet<JobId> {
-        self.shares
-            .values()
-            .flat_map(|share| share.waiting.keys().map(|position| position.job))
-            .collect()
+        self.in_order().map(|position| position.job).collect()
     }
+}
+
+impl Owner {
+    /// The owner before all others.
+    const FIRST: Self = Self { principal: Principal::Uid(0), client: ClientId(0) };
+}
+
+/// Whether a shard of the job waits.
+fn has_job(waiting: &Waiting, position: Position) -> bool {
+    let (first, last) =
+        (Position { shard: 0, ..position }, Position { shard: u32::MAX, ..position });
+    waiting.range(first..=last).next().is_some()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The only client of a principal.
+    fn client(number: u32) -> Owner {
+        Owner { principal: Principal::Uid(number), client: ClientId(number.into()) }
+    }
 
     fn position(job: u64) -> Position {
         Position { priority: Priority::Normal, job: JobId(job), shard: 0 }
@@ -228,13 +261,13 @@ mod tests {
     fn a_client_with_many_jobs_does_not_hold_up_one_with_few() {
         let mut queue = Queue::default();
         for job in 0..100 {
-            queue.insert(ClientId(1), position(job), costs(10));
+            queue.insert(&client(1), position(job), costs(10));
         }
         for _ in 0..50 {
             next(&mut queue);
         }
-        queue.insert(ClientId(2), position(1_000), costs(10));
-        queue.insert(ClientId(2), position(1_001), costs(10));
+        queue.insert(&client(2), position(1_000), costs(10));
+        queue.insert(&client(2), position(1_001), costs(10));
         let next: Vec<_> = (0..4).map(|_| next(&mut queue)).collect();
         // The newcomer starts level: it does not wait for the other's backlog, and gets nothing for the
         // fifty jobs that ran before it came.
@@ -242,11 +275,33 @@ mod tests {
     }
 
     #[test]
+    fn twenty_connections_of_one_principal_do_not_hold_up_another() {
+        let mut queue = Queue::default();
+        for job in 0..200 {
+            let owner = Owner { principal: Principal::Uid(1), client: ClientId(job % 20) };
+            queue.insert(&owner, position(job), costs(10));
+        }
+        for _ in 0..20 {
+            next(&mut queue);
+        }
+        for job in 1_000..1_010 {
+            queue.insert(&client(2), position(job), costs(10));
+        }
+        let next: Vec<_> = (0..20).map(|_| next(&mut queue)).collect();
+        let others = next.iter().filter(|&&job| job < 1_000).count();
+        assert_eq!(others, 10, "{next:?}");
+        let connections: BTreeSet<_> =
+            next.iter().filter(|&&job| job < 1_000).map(|job| job % 20).collect();
+        assert_eq!(connections.len(), 10, "connections of one principal take turns: {next:?}");
+        assert_eq!((queue.jobs_of(&Principal::Uid(1)), queue.jobs()), (170, 170));
+    }
+
+    #[test]
     fn clients_share_by_cost_and_not_by_number_of_jobs() {
         let mut queue = Queue::default();
         for job in 0..10 {
-            queue.insert(ClientId(1), position(job), costs(100));
-            queue.insert(ClientId(2), position(100 + job), costs(25));
+            queue.insert(&client(1), position(job), costs(100));
+            queue.insert(&client(2), position(100 + job), costs(25));
         }
         let first: Vec<_> = (0..10).map(|_| next(&mut queue)).collect();
         assert_eq!(first.iter().filter(|&&job| job < 100).count(), 2);
@@ -255,12 +310,12 @@ mod tests {
     #[test]
     fn a_retried_job_takes_its_old_place_and_priority_goes_first() {
         let mut queue = Queue::default();
-        let client = ClientId(1);
-        queue.insert(client, position(1), costs(1));
-        queue.insert(client, position(2), costs(1));
+        let client = client(1);
+        queue.insert(&client, position(1), costs(1));
+        queue.insert(&client, position(2), costs(1));
         assert_eq!(next(&mut queue), 1);
-        queue.insert(client, position(1), costs(1));
-        queue.insert(client, Position { priority: Priority::High, ..position(3) }, costs(1));
+        queue.insert(&client, position(1), costs(1));
+        queue.insert(&client, Position { priority: Priority::High, ..position(3) }, costs(1));
         let next: Vec<_> = (0..3).map(|_| next(&mut queue)).collect();
         assert_eq!(next, [3, 1, 2]);
         assert!(queue.is_empty());
@@ -269,11 +324,11 @@ mod tests {
     #[test]
     fn a_job_that_must_wait_does_not_block_the_next() {
         let mut queue = Queue::default();
-        queue.insert(ClientId(1), position(1), costs(1));
-        queue.insert(ClientId(1), position(2), costs(1));
+        queue.insert(&client(1), position(1), costs(1));
+        queue.insert(&client(1), position(2), costs(1));
         assert_eq!(queue.take_first(|position| position.job != JobId(1)), None);
         assert_eq!(queue.take(|position| position.job != JobId(1)), Some(position(2)));
-        queue.remove(ClientId(1), position(1));
+        queue.remove(&client(1), position(1));
         assert!(queue.is_empty());
     }
 
@@ -281,10 +336,10 @@ mod tests {
     fn a_job_waits_as_long_as_one_of_its_shards_does() {
         let mut queue = Queue::default();
         for shard in 0..3 {
-            queue.insert(ClientId(1), Position { shard, ..position(1) }, costs(1));
+            queue.insert(&client(1), Position { shard, ..position(1) }, costs(1));
             assert_eq!(queue.jobs(), 1);
         }
-        queue.insert(ClientId(1), position(2), costs(1));
+        queue.insert(&client(1), position(2), costs(1));
         assert_eq!(queue.jobs(), 2);
         assert_eq!([(); 3].map(|()| next(&mut queue)), [1; 3]);
         assert_eq!(queue.jobs(), 1);
@@ -294,11 +349,11 @@ mod tests {
     fn a_job_that_joins_has_the_same_program_and_is_charged() {
         let mut queue = Queue::default();
         let program = joining("a");
-        queue.insert(ClientId(1), position(1), joins(10, "b"));
-        queue.insert(ClientId(1), position(2), joins(10, "a"));
-        queue.insert(ClientId(2), position(3), costs(10));
-        queue.insert(ClientId(2), position(4), joins(10, "a"));
-        queue.insert(ClientId(3), position(5), costs(10));
+        queue.insert(&client(1), position(1), joins(10, "b"));
+        queue.insert(&client(1), position(2), joins(10, "a"));
+        queue.insert(&client(2), position(3), costs(10));
+        queue.insert(&client(2), position(4), joins(10, "a"));
+        queue.insert(&client(3), position(5), costs(10));
         let mut join = || queue.take_joining(&program, 10, |_| true);
         assert_eq!([join(), join(), join()], [Some(position(2)), Some(position(4)), None]);
         assert_eq!([(); 3].map(|()| next(&mut queue)), [5, 1, 3]);
@@ -308,9 +363,9 @@ mod tests {
     fn a_client_that_is_far_ahead_of_one_that_waits_joins_nothing() {
         let mut queue = Queue::default();
         let program = joining("a");
-        queue.insert(ClientId(2), position(9), costs(1));
+        queue.insert(&client(2), position(9), costs(1));
         for job in 0..10 {
-            queue.insert(ClientId(1), position(job), joins(10, "a"));
+            queue.insert(&client(1), position(job), joins(10, "a"));
         }
         let joined = std::iter::from_fn(|| queue.take_joining(&program, 25, |_| true));
         assert_eq!(joined.count(), 3, "at 0, 10 and 20 ahead");

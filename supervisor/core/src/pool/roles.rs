@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, Index, IndexMut};
 
 use gridpool_protocol::ids::{JobId, Role};
+use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::{Counters, QueueStatus};
 
@@ -11,6 +12,7 @@ use super::availability::Availability;
 use super::meters::Meters;
 use super::queue::Queue;
 use crate::config::RoleLimits;
+use crate::event::JobRequest;
 
 /// What the workers of a role do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +38,8 @@ pub(super) struct RoleState {
     /// Jobs without a verdict.
     jobs: usize,
     inline_bytes: u64,
+    /// The same of each principal that has any.
+    bytes_of: BTreeMap<Principal, u64>,
     /// The highest value of `inline_bytes`.
     bytes_high: u64,
     /// The most jobs that waited between two events.
@@ -56,6 +60,7 @@ impl RoleState {
             meters: Meters::default(),
             jobs: 0,
             inline_bytes: 0,
+            bytes_of: BTreeMap::new(),
             bytes_high: 0,
             jobs_high: 0,
             newcomers: Vec::new(),
@@ -67,18 +72,32 @@ impl RoleState {
         self.inline_bytes
     }
 
+    /// The same of one principal.
+    pub(super) fn inline_bytes_of(&self, principal: &Principal) -> u64 {
+        self.bytes_of.get(principal).copied().unwrap_or(0)
+    }
+
     /// A job is accepted.
-    pub(super) fn accept(&mut self, inline_bytes: u64) {
+    pub(super) fn accept(&mut self, request: &JobRequest) {
         self.counters.accepted += 1;
         self.jobs += 1;
-        self.inline_bytes += inline_bytes;
+        self.inline_bytes += request.inline_bytes;
+        if request.inline_bytes > 0 {
+            *self.bytes_of.entry(request.principal.clone()).or_default() += request.inline_bytes;
+        }
         self.bytes_high = self.bytes_high.max(self.inline_bytes);
     }
 
     /// A job has its verdict.
-    pub(super) fn finish(&mut self, inline_bytes: u64, verdict: Verdict) {
+    pub(super) fn finish(&mut self, request: &JobRequest, verdict: Verdict) {
         self.jobs -= 1;
-        self.inline_bytes -= inline_bytes;
+        self.inline_bytes -= request.inline_bytes;
+        if let Some(own) = self.bytes_of.get_mut(&request.principal) {
+            *own -= request.inline_bytes;
+            if *own == 0 {
+                self.bytes_of.remove(&request.principal);
+            }
+        }
         let counters = &mut self.counters;
         *match verdict {
             Verdict::Cancelled => &mut counters.cancelled,

@@ -34,7 +34,7 @@ impl Pool {
             return self.refuse(client, &request, refusal);
         }
         let (id, key, role) = (request.job, request.key, request.work.role());
-        self.roles[role].accept(request.inline_bytes);
+        self.roles[role].accept(&request);
         let shards = shard::cut(&request, self.devices_that_may_serve(role), &self.config);
         let count = shards.len();
         self.jobs.insert(Job::new(now, client, request, shards));
@@ -88,12 +88,21 @@ impl Pool {
         if let Some(why) = invalid {
             return Some(Refusal::Invalid(why));
         }
-        let limit = if self.jobs.count_of(client, role) >= self.config.client_jobs_max {
+        let (config, own) = (&self.config, &request.principal);
+        // What one principal may have while others wait.
+        let principals = state.queue.principals_with(own);
+        let jobs_max = (config.principal_jobs_max / principals).max(1);
+        let bytes_max = config.principal_bytes_max / principals as u64;
+        let limit = if self.jobs.count_of(client, role) >= config.client_jobs_max {
             Limit::ClientJobs
-        } else if state.queue.jobs() >= self.config.queue_jobs_max {
+        } else if state.queue.jobs() >= config.queue_jobs_max {
             Limit::QueueJobs
-        } else if state.inline_bytes() + request.inline_bytes > self.config.queue_bytes_max {
+        } else if state.queue.jobs_of(own) >= jobs_max {
+            Limit::PrincipalJobs
+        } else if state.inline_bytes() + request.inline_bytes > config.queue_bytes_max {
             Limit::QueueBytes
+        } else if state.inline_bytes_of(own) + request.inline_bytes > bytes_max {
+            Limit::PrincipalBytes
         } else {
             return None;
         };
@@ -134,6 +143,5 @@ impl Pool {
             self.unqueue(id);
             self.finish_if_ended(now, id);
         }
-        self.roles[role].queue.forget(client);
     }
 }

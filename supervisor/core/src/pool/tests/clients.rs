@@ -65,6 +65,49 @@ fn one_byte_more_than_the_queue_holds_is_busy() {
 }
 
 #[test]
+fn a_principal_has_its_limits_alone_and_a_share_of_them_while_others_wait() {
+    let mut rig = Rig::with(1, |config| {
+        (config.client_jobs_max, config.principal_jobs_max) = (100, 4);
+    });
+    let submit = |rig: &mut Rig, client: u64, key: u128, principal: u32| {
+        rig.submit_as(client, key, |request| request.principal = Principal::Uid(principal));
+    };
+    // One runs and four wait, over two connections.
+    (1..=5).for_each(|key| submit(&mut rig, 1 + u64::try_from(key % 2).unwrap(), key, 1));
+    assert_eq!(rig.refusals(), [] as [&Refusal; 0]);
+    submit(&mut rig, 3, 6, 1);
+    assert_eq!(rig.refusals(), [&Refusal::Busy(Limit::PrincipalJobs)]);
+    // Half of it is another's, whatever the first has.
+    submit(&mut rig, 4, 7, 2);
+    submit(&mut rig, 4, 8, 2);
+    assert_eq!(rig.refusals().len(), 1);
+    submit(&mut rig, 4, 9, 2);
+    assert_eq!(rig.refusals().len(), 2);
+    for _ in 0..3 {
+        rig.answer(0);
+    }
+    submit(&mut rig, 1, 10, 1);
+    assert_eq!(rig.refusals().len(), 3, "two of it wait: as many as may beside another");
+}
+
+#[test]
+fn a_principal_s_bytes_are_limited_over_all_its_connections() {
+    let mut rig = Rig::with(1, |config| config.principal_bytes_max = 1_000);
+    let submit = |rig: &mut Rig, client: u64, key: u128, bytes: u64| {
+        rig.submit_as(client, key, |request| {
+            (request.principal, request.inline_bytes) = (Principal::Uid(1), bytes);
+        });
+    };
+    submit(&mut rig, 1, 1, 400);
+    submit(&mut rig, 2, 2, 600);
+    submit(&mut rig, 3, 3, 1);
+    assert_eq!(rig.refusals(), [&Refusal::Busy(Limit::PrincipalBytes)]);
+    rig.answer(0);
+    submit(&mut rig, 3, 4, 400);
+    assert_eq!(rig.refusals().len(), 1);
+}
+
+#[test]
 fn one_job_more_than_a_client_may_have_is_busy_for_that_client_alone() {
     let mut rig = Rig::with(1, |config| config.client_jobs_max = 2);
     rig.submit(1);
