@@ -149,18 +149,20 @@ fn a_job_sent_twice_under_one_key_runs_once() {
 }
 
 #[test]
-fn a_key_names_one_job_for_all_clients() {
+fn a_key_names_one_job_for_all_connections_of_a_user() {
     let pool = cpu(1).start();
     let (client, other) = (pool.client(), pool.client());
     let key = JobKey(78);
     pool.stop("cpu0");
     let handle = submit(&client, small_job(11).with_key(key));
     pool.until_busy("cpu0");
-    let taken = other.submit(small_job(12).with_key(key).refuse_if_busy());
+    let taken = other.submit(small_job(11).with_key(key).refuse_if_busy());
     assert!(
         matches!(taken, Err(ClientError::Refused(Refusal::KeyInUse(k))) if k == key),
         "{taken:?}"
     );
+    let error = other.submit(small_job(12).with_key(key)).expect_err("its grids are others");
+    assert!(error.to_string().contains("was used for another job; choose a new key"), "{error}");
     let twice = client.submit(small_job(12).with_key(key));
     assert!(matches!(twice, Err(ClientError::Refused(Refusal::KeyInUse(_)))), "{twice:?}");
     pool.go_on("cpu0");

@@ -239,6 +239,8 @@ pub(crate) const WANTED: &[&str] = &[
     "refuse: draining",
     "refuse: key in use",
     "refuse: key of another job",
+    "refuse: key of another live job",
+    "refuse: key of another principal on the same connection",
     "refuse: no such model",
     "refuse: resting",
     "release: a content",

@@ -128,8 +128,10 @@ pub struct JobRequest {
     pub work: Work,
     /// Who it is for.
     pub principal: Principal,
-    /// The client's name for it.
+    /// The principal's name for it.
     pub key: JobKey,
+    /// Equal for two submissions of one key if they are the same job.
+    pub fingerprint: u64,
     /// Its program or model in words, for logs.
     pub label: Arc<str>,
     /// Items: grids of a batch, 1 for a run of a model.

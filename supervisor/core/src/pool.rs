@@ -218,6 +218,7 @@ impl Pool {
         let job = self.jobs.remove(id);
         assert!(job.has_ended(), "{id} gets its verdict and runs on");
         let (client, key) = (job.client, job.request.key);
+        let (principal, fingerprint) = (job.request.principal.clone(), job.request.fingerprint);
         // No client learns the verdict of an orphan: it counts as cancelled.
         let (verdict, reason) = match job.orphaned {
             true => (Verdict::Cancelled, "its client is gone".to_owned()),
@@ -227,7 +228,7 @@ impl Pool {
         let client = (!job.orphaned).then_some(client);
         let receipt = job.into_receipt(now, verdict, reason);
         if client.is_some() {
-            self.verdicts.remember(key, id, &receipt);
+            self.verdicts.remember((principal, key), id, fingerprint, &receipt);
         }
         self.actions.push_back(Action::Finish { client, job: id, key, receipt: Box::new(receipt) });
     }

@@ -19,9 +19,15 @@ pub(super) enum Reply {
 impl Model {
     pub(super) fn submitted(&mut self, now: Timestamp, client: ClientId, request: &JobRequest) {
         let (job, key) = (request.job, request.key);
-        let same_work = |work: &Work, items: u32| *work == request.work && items == request.items;
-        if let Some(live) = self.jobs.values().find(|job| job.request.key == key) {
-            if live.client == client && same_work(&live.request.work, live.request.items) {
+        let name = (request.principal.clone(), key);
+        let mut live = self.jobs.values().filter(|job| job.request.key == key);
+        let is_own = |job: &&Job| job.request.principal == request.principal;
+        if let Some(live) = live.clone().find(is_own) {
+            if live.request.fingerprint != request.fingerprint {
+                self.coverage.hit("refuse: key of another live job");
+                let refusal = Refusal::Invalid(String::new());
+                self.due.reply = Some(Reply::Refuse(client, job, key, refusal));
+            } else if live.client == client {
                 self.coverage.hit("accept: same key again");
                 self.due.discard = Some(job);
                 self.due.reply = Some(Reply::Accept(client, key));
@@ -31,8 +37,13 @@ impl Model {
             }
             return;
         }
-        if let Some(known) = self.memory.get(&key) {
-            if same_work(&known.work, known.items) {
+        if live.any(|job| job.client == client) {
+            self.coverage.hit("refuse: key of another principal on the same connection");
+            self.due.reply = Some(Reply::Refuse(client, job, key, Refusal::KeyInUse(key)));
+            return;
+        }
+        if let Some(known) = self.memory.get(&name) {
+            if known.fingerprint == request.fingerprint {
                 self.coverage.hit("replay");
                 self.due.discard = Some(job);
                 self.due.reply = Some(Reply::Replay(client, key, known.verdict));
@@ -54,7 +65,7 @@ impl Model {
             self.due.reply = Some(Reply::Refuse(client, job, key, refusal));
             return;
         }
-        if self.forgotten.contains(&key) {
+        if self.forgotten.contains(&name) {
             self.coverage.hit("replay: forgotten");
         }
         self.counters.accepted += 1;
@@ -129,15 +140,14 @@ impl Model {
     }
 
     pub(super) fn cancel_requested(&mut self, now: Timestamp, client: ClientId, key: JobKey) {
-        let live = self.jobs.iter().find(|(_, job)| job.request.key == key);
-        let Some((&id, job)) = live else {
-            self.coverage.hit("cancel: crossed the verdict");
+        let mut live = self.jobs.iter().filter(|(_, job)| job.request.key == key);
+        let Some((&id, job)) = live.clone().find(|(_, job)| job.client == client) else {
+            self.coverage.hit(match live.next() {
+                Some(_) => "cancel: job of another client",
+                None => "cancel: crossed the verdict",
+            });
             return;
         };
-        if job.client != client {
-            self.coverage.hit("cancel: job of another client");
-            return;
-        }
         self.coverage.hit(match (job.runs(), job.shards_due) {
             (true, 1) => "cancel: running",
             (true, _) => "cancel: shards running",

@@ -6,13 +6,13 @@ use gridpool_core::action::{ATTEMPTS_LISTED_MAX, DeathReport, Disposition, KillR
 use gridpool_core::event::{Event, ExitStatus, Timestamp, WorkerEvent};
 use gridpool_protocol::exit::worker as exit_code;
 use gridpool_protocol::fault::FaultCode;
-use gridpool_protocol::ids::{AttemptId, JobId, JobKey, WorkerId, WorkerName};
+use gridpool_protocol::ids::{AttemptId, JobId, WorkerId, WorkerName};
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 
 use super::jobs::Job;
 use super::quarantine::Service;
 use super::slots::{SlotId, State, Station, Why};
-use super::{Broken, Model, holds};
+use super::{Broken, Model, Name, holds};
 
 /// A process that ends by the current event.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct Dying {
 /// The verdict of a job, and the worker that gave its last answer.
 #[derive(Debug)]
 pub(super) struct Given {
-    key: JobKey,
+    name: Name,
     verdict: Verdict,
     by: Option<WorkerName>,
     /// The job's client was gone.
@@ -81,11 +81,12 @@ impl Model {
     }
 
     /// Remembers a verdict for later death reports.
-    pub(super) fn remember_verdict(&mut self, id: JobId, key: JobKey, job: &Job, verdict: Verdict) {
+    pub(super) fn remember_verdict(&mut self, id: JobId, job: &Job, verdict: Verdict) {
+        let name = (job.request.principal.clone(), job.request.key);
         let answered = |&&(_, outcome, _): &&(_, AttemptOutcome, _)| outcome == AttemptOutcome::Ok;
         let last = job.attempts.iter().rev().find(answered).map(|&(worker, ..)| worker);
         let (by, step) = (last.filter(|_| verdict == Verdict::Ok).map(WorkerId::name), self.steps);
-        self.given.insert(id, Given { key, verdict, by, orphaned: job.orphaned, step });
+        self.given.insert(id, Given { name, verdict, by, orphaned: job.orphaned, step });
     }
 
     /// Checks a death report against the events.
@@ -195,7 +196,7 @@ impl Model {
             return Some(Disposition::Verdict(given.verdict));
         }
         // A key whose verdict was forgotten may now belong to another job.
-        let remembered = self.memory.get(&given.key);
+        let remembered = self.memory.get(&given.name);
         let is_known = !given.orphaned && remembered.is_some_and(|other| other.job == id);
         Some(match is_known {
             true => Disposition::Over { verdict: given.verdict, by: given.by },

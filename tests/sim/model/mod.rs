@@ -50,8 +50,9 @@ use std::time::Duration;
 
 use gridpool_core::action::Action;
 use gridpool_core::config::{Concurrency, PoolConfig, RoleLimits};
-use gridpool_core::event::{ClientEvent, Event, Timestamp, Work, WorkerEvent};
+use gridpool_core::event::{ClientEvent, Event, Timestamp, WorkerEvent};
 use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, JobId, JobKey, Role, WorkerId};
+use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::Counters;
 
@@ -143,12 +144,14 @@ struct Due {
     leave: bool,
 }
 
+/// A principal's key.
+type Name = (Principal, JobKey);
+
 /// The job of a key, and its verdict.
 #[derive(Clone, Debug)]
 struct Remembered {
     job: JobId,
-    work: Work,
-    items: u32,
+    fingerprint: u64,
     verdict: Verdict,
 }
 
@@ -171,10 +174,10 @@ pub(crate) struct Model {
     denylist: Denylist,
     writers: Writers,
     clients: BTreeSet<ClientId>,
-    memory: BTreeMap<JobKey, Remembered>,
-    memory_order: VecDeque<JobKey>,
+    memory: BTreeMap<Name, Remembered>,
+    memory_order: VecDeque<Name>,
     /// Keys whose verdict was forgotten.
-    forgotten: BTreeSet<JobKey>,
+    forgotten: BTreeSet<Name>,
     models: Models,
     helpers: Helpers,
     notes: Notes,

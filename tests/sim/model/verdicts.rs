@@ -9,10 +9,11 @@ use super::{Broken, Model, Remembered, Reply, holds};
 
 impl Model {
     fn remember(&mut self, request: &JobRequest, verdict: Verdict) {
-        let (work, items) = (request.work.clone(), request.items);
-        let remembered = Remembered { job: request.job, work, items, verdict };
-        self.memory.insert(request.key, remembered);
-        self.memory_order.push_back(request.key);
+        let fingerprint = request.fingerprint;
+        let remembered = Remembered { job: request.job, fingerprint, verdict };
+        let name = (request.principal.clone(), request.key);
+        self.memory.insert(name.clone(), remembered);
+        self.memory_order.push_back(name);
         while self.memory_order.len() > self.config.verdicts_kept {
             let oldest = self.memory_order.pop_front().expect("it is too long");
             self.memory.remove(&oldest);
@@ -33,7 +34,7 @@ impl Model {
         if !job.orphaned {
             self.remember(&job.request, verdict);
         }
-        self.remember_verdict(id, key, &job, verdict);
+        self.remember_verdict(id, &job, verdict);
         self.an_acceptance_comes_before_the_verdict(client, key)?;
         a_verdict_follows_from_the_events(id, verdict, receipt)?;
         self.a_payload_is_hashed_before_it_is_forgotten(id)?;

@@ -216,9 +216,11 @@ impl World {
         let mut request = JobRequest { job: self.new_job(), ..request };
         if self.rng.chance(120) {
             request.items += 1;
+            request.fingerprint += 1_000_000;
         }
         if self.rng.chance(120) {
             request.work = Work::Program { hash: "vmirror".into() };
+            request.fingerprint += 2_000_000;
         }
         let client =
             if self.clients.contains(&owner) && self.rng.chance(600) { owner } else { client };
@@ -273,6 +275,7 @@ impl World {
             work,
             principal: self.principal(client),
             key: JobKey(self.next_key),
+            fingerprint: u64::try_from(self.next_key).expect("there are few"),
             label: "".into(),
             items: self.rng.pick(&self.swarm.items),
             cost: self.rng.pick(&self.swarm.costs),

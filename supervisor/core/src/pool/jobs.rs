@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Index, IndexMut};
 
 use gridpool_protocol::ids::{AttemptId, ClientId, JobId, JobKey, Role};
+use gridpool_protocol::principal::Principal;
 
 use super::job::Job;
 use crate::event::Timestamp;
@@ -12,7 +13,9 @@ use crate::event::Timestamp;
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
     live: BTreeMap<JobId, Job>,
-    keys: BTreeMap<JobKey, JobId>,
+    keys: BTreeMap<(Principal, JobKey), JobId>,
+    /// The same by connection: what it sends about a job names the key alone.
+    own: BTreeMap<(ClientId, JobKey), JobId>,
     deadlines: BTreeSet<(Timestamp, JobId)>,
     /// Of every open connection with jobs.
     clients: BTreeMap<(ClientId, Role), BTreeSet<JobId>>,
@@ -21,7 +24,8 @@ pub(super) struct Jobs {
 impl Jobs {
     pub(super) fn insert(&mut self, job: Job) {
         let id = job.request.job;
-        self.keys.insert(job.request.key, id);
+        self.keys.insert((job.request.principal.clone(), job.request.key), id);
+        self.own.insert((job.client, job.request.key), id);
         self.deadlines.insert((job.deadline, id));
         self.clients.entry((job.client, job.role())).or_default().insert(id);
         self.live.insert(id, job);
@@ -30,7 +34,8 @@ impl Jobs {
     /// A job has its verdict.
     pub(super) fn remove(&mut self, id: JobId) -> Job {
         let job = self.live.remove(&id).expect("a verdict is for a live job");
-        self.keys.remove(&job.request.key);
+        self.keys.remove(&(job.request.principal.clone(), job.request.key));
+        self.own.remove(&(job.client, job.request.key));
         self.deadlines.remove(&(job.deadline, id));
         let place = (job.client, job.role());
         if let Some(own) = self.clients.get_mut(&place) {
@@ -55,8 +60,14 @@ impl Jobs {
         self.get(attempt.job)?.shard_of(attempt).map(|_| attempt.job)
     }
 
-    pub(super) fn by_key(&self, key: JobKey) -> Option<JobId> {
-        self.keys.get(&key).copied()
+    /// The job of a principal's key.
+    pub(super) fn by_key(&self, principal: &Principal, key: JobKey) -> Option<JobId> {
+        self.keys.get(&(principal.clone(), key)).copied()
+    }
+
+    /// The job that a connection submitted under a key.
+    pub(super) fn own(&self, client: ClientId, key: JobKey) -> Option<JobId> {
+        self.own.get(&(client, key)).copied()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Job> {

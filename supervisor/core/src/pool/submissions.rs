@@ -45,12 +45,13 @@ impl Pool {
     /// Answers a submission whose key has a live job or a remembered verdict.
     fn is_known(&mut self, client: ClientId, request: &JobRequest) -> bool {
         let (job, key) = (request.job, request.key);
-        if let Some(live) = self.jobs.by_key(key) {
+        let another =
+            || Refusal::Invalid(format!("key {key} was used for another job; choose a new key"));
+        if let Some(live) = self.jobs.by_key(&request.principal, key) {
             let live = &self.jobs[live];
-            let is_same = live.client == client
-                && live.request.work == request.work
-                && live.request.items == request.items;
-            if is_same {
+            if live.request.fingerprint != request.fingerprint {
+                self.refuse(client, request, another());
+            } else if live.client == client {
                 self.act(Action::Discard { job });
                 self.act(Action::Accept { client, key });
             } else {
@@ -58,14 +59,18 @@ impl Pool {
             }
             return true;
         }
-        let Some(receipt) = self.verdicts.find(key) else { return false };
-        if receipt.program_hash == request.work.to_string() && receipt.items == request.items {
-            let receipt = Box::new(receipt);
-            self.act(Action::Discard { job });
-            self.act(Action::Replay { client, key, receipt });
-        } else {
-            let text = format!("key {key} was used for another job; choose a new key");
-            self.refuse(client, request, Refusal::Invalid(text));
+        if self.jobs.own(client, key).is_some() {
+            // Of another principal on the gateway's connection: a message could mean either.
+            self.refuse(client, request, Refusal::KeyInUse(key));
+            return true;
+        }
+        match self.verdicts.find(&request.principal, key) {
+            None => return false,
+            Some((fingerprint, receipt)) if fingerprint == request.fingerprint => {
+                self.act(Action::Discard { job });
+                self.act(Action::Replay { client, key, receipt: Box::new(receipt) });
+            }
+            Some(_) => self.refuse(client, request, another()),
         }
         true
     }
@@ -115,11 +120,8 @@ impl Pool {
     }
 
     pub(crate) fn on_cancel(&mut self, now: Timestamp, client: ClientId, key: JobKey) {
-        // A key that is unknown here has its verdict already: cancel and completion have crossed.
-        let Some(job) = self.jobs.by_key(key) else { return };
-        if self.jobs[job].client != client {
-            return;
-        }
+        // Another's job, or one that has its verdict already: cancel and completion have crossed.
+        let Some(job) = self.jobs.own(client, key) else { return };
         self.end_early(now, job, AttemptOutcome::Cancelled);
         self.finish(now, job, Verdict::Cancelled, "cancelled by its client".to_owned());
     }

@@ -264,6 +264,7 @@ impl Rig {
             work: program("rot90"),
             principal: Principal::Uid(u32::try_from(client).expect("there are few")),
             key: JobKey(key),
+            fingerprint: 0,
             label: "rot90".into(),
             items: 1,
             cost: 10,

@@ -4,19 +4,29 @@ use std::collections::{BTreeMap, VecDeque};
 
 use gridpool_protocol::codec;
 use gridpool_protocol::ids::{JobId, JobKey};
+use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::Receipt;
 
 /// A memory of verdicts, bounded in their number and their bytes; the oldest goes first.
 #[derive(Debug)]
 pub(super) struct Verdicts {
     /// Encoded, because that takes a third of the memory and of the allocations, and its size is known.
-    receipts: BTreeMap<JobKey, Box<[u8]>>,
-    keys: BTreeMap<JobId, JobKey>,
-    order: VecDeque<(JobKey, JobId)>,
+    receipts: BTreeMap<Name, Remembered>,
+    keys: BTreeMap<JobId, Name>,
+    order: VecDeque<(Name, JobId)>,
     /// Of all receipts.
     bytes: usize,
     kept: usize,
     bytes_max: usize,
+}
+
+/// A job's name: its principal's key. No other principal learns of it.
+type Name = (Principal, JobKey);
+
+#[derive(Debug)]
+struct Remembered {
+    fingerprint: u64,
+    receipt: Box<[u8]>,
 }
 
 impl Verdicts {
@@ -36,31 +46,38 @@ impl Verdicts {
         (self.kept, self.bytes_max) = (kept, bytes_max);
     }
 
-    pub(super) fn find(&self, key: JobKey) -> Option<Receipt> {
-        let bytes = self.receipts.get(&key)?;
-        Some(codec::decode(bytes).expect("what was encoded here can be decoded"))
+    /// The fingerprint of a job and its receipt.
+    pub(super) fn find(&self, principal: &Principal, key: JobKey) -> Option<(u64, Receipt)> {
+        self.get(&(principal.clone(), key))
+    }
+
+    fn get(&self, name: &Name) -> Option<(u64, Receipt)> {
+        let Remembered { fingerprint, receipt } = self.receipts.get(name)?;
+        let receipt = codec::decode(receipt).expect("what was encoded here can be decoded");
+        Some((*fingerprint, receipt))
     }
 
     /// The verdict of a job by its number.
     pub(super) fn find_job(&self, job: JobId) -> Option<Receipt> {
-        self.find(*self.keys.get(&job)?)
+        Some(self.get(self.keys.get(&job)?)?.1)
     }
 
-    pub(super) fn remember(&mut self, key: JobKey, job: JobId, receipt: &Receipt) {
+    pub(super) fn remember(&mut self, name: Name, job: JobId, fingerprint: u64, receipt: &Receipt) {
         // A receipt that fits no frame does not reach its client either.
         let Ok(bytes) = codec::encode(receipt) else { return };
         self.bytes += bytes.len();
-        match self.receipts.insert(key, bytes.into()) {
-            Some(before) => self.bytes -= before.len(),
+        let remembered = Remembered { fingerprint, receipt: bytes.into() };
+        match self.receipts.insert(name.clone(), remembered) {
+            Some(before) => self.bytes -= before.receipt.len(),
             None => {
-                self.order.push_back((key, job));
-                self.keys.insert(job, key);
+                self.order.push_back((name.clone(), job));
+                self.keys.insert(job, name);
             }
         }
         while self.order.len() > self.kept || self.bytes > self.bytes_max {
             let (oldest, job) = self.order.pop_front().expect("what is over a limit is not empty");
-            let receipt = self.receipts.remove(&oldest).expect("each key in order has a receipt");
-            self.bytes -= receipt.len();
+            let removed = self.receipts.remove(&oldest).expect("each key in order has a receipt");
+            self.bytes -= removed.receipt.len();
             self.keys.remove(&job);
         }
     }
@@ -78,16 +95,17 @@ mod tests {
     fn the_oldest_goes_at_either_limit() {
         let bytes = codec::encode(&receipt("12345678")).unwrap().len();
         let mut verdicts = Verdicts::new(3, 2 * bytes);
-        let is_there =
-            |verdicts: &Verdicts| [1, 2, 3, 4].map(|key| verdicts.find(JobKey(key)).is_some());
-        verdicts.remember(JobKey(1), JobId(1), &receipt("12345678"));
-        verdicts.remember(JobKey(2), JobId(2), &receipt("87654321"));
+        let is_there = |verdicts: &Verdicts| {
+            [1, 2, 3, 4].map(|key| verdicts.find(&Principal::Uid(1), JobKey(key)).is_some())
+        };
+        verdicts.remember((Principal::Uid(1), JobKey(1)), JobId(1), 0, &receipt("12345678"));
+        verdicts.remember((Principal::Uid(1), JobKey(2)), JobId(2), 0, &receipt("87654321"));
         assert_eq!(is_there(&verdicts), [true, true, false, false]);
-        verdicts.remember(JobKey(3), JobId(3), &receipt("1"));
+        verdicts.remember((Principal::Uid(1), JobKey(3)), JobId(3), 0, &receipt("1"));
         assert_eq!(is_there(&verdicts), [false, true, true, false]);
         assert_eq!(verdicts.find_job(JobId(2)), Some(receipt("87654321")));
-        verdicts.remember(JobKey(4), JobId(4), &receipt(""));
-        verdicts.remember(JobKey(1), JobId(5), &receipt(""));
+        verdicts.remember((Principal::Uid(1), JobKey(4)), JobId(4), 0, &receipt(""));
+        verdicts.remember((Principal::Uid(1), JobKey(1)), JobId(5), 0, &receipt(""));
         assert_eq!(is_there(&verdicts), [true, false, true, true]);
         assert_eq!(verdicts.find_job(JobId(2)), None);
     }

@@ -1,6 +1,7 @@
 //! Everything about a submission that can be wrong without looking into shared memory.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -75,6 +76,7 @@ impl Connection {
         let Claimed { arenas, inline_bytes, arena_bytes } = claimed;
         let bytes = arena_bytes.saturating_add(inline_bytes);
         let is_inline = matches!(payload.output, Destination::Inline);
+        let fingerprint = fingerprint(&known, payload, terms);
         let request = JobRequest {
             job: JobId(self.shared.next_id()),
             // Each shard writes its own items' places of the result, which tensors do not have.
@@ -82,6 +84,7 @@ impl Connection {
             work: known.work,
             principal,
             key: *key,
+            fingerprint,
             label: label(work.text()),
             items: known.items,
             cost: known.size.unwrap_or(Size::Model { bytes }).cost(),
@@ -185,6 +188,25 @@ impl Connection {
         claimed.arenas.insert(id, Arc::clone(arena));
         Ok(())
     }
+}
+
+/// A number for a job: equal for two submissions of the same one. It covers the work, the packing, an inline input,
+/// the lengths of slices, and the terms but the deadline, of which less is left when a job is submitted
+/// again. Shared memory is not read: that would take long.
+fn fingerprint(known: &Known, payload: &Payload, terms: &Terms) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let Terms { deadline_ms: _, priority, idempotent, chaos } = terms;
+    format!("{:?} {priority:?} {idempotent} {chaos:?}", payload.packing).hash(&mut hasher);
+    known.work.to_string().hash(&mut hasher);
+    match &payload.input {
+        Input::Inline(Inline(bytes)) => bytes.hash(&mut hasher),
+        Input::Arena(slice) => slice.bytes.hash(&mut hasher),
+    }
+    match payload.output {
+        Destination::Inline => 0.hash(&mut hasher),
+        Destination::Arena(slice) => slice.bytes.hash(&mut hasher),
+    }
+    hasher.finish()
 }
 
 /// As much of a program or of a model's name as logs show.

@@ -135,13 +135,35 @@ fn a_key_that_its_client_submits_again_is_accepted_again_and_runs_once() {
 }
 
 #[test]
-fn a_live_key_is_in_use_for_another_client_and_for_another_job() {
+fn a_live_key_is_in_use_for_another_client_of_its_principal_and_never_another_job_s() {
+    let mut rig = Rig::new(1);
+    rig.submit(1);
+    rig.submit_as(2, 1, |request| request.principal = Principal::Uid(1));
+    assert_eq!(rig.refusals(), [&Refusal::KeyInUse(JobKey(1))]);
+    for client in [1, 2] {
+        rig.submit_as(client, 1, |request| {
+            (request.principal, request.fingerprint) = (Principal::Uid(1), 1);
+        });
+    }
+    assert!(matches!(rig.refusals()[1..], [Refusal::Invalid(_), Refusal::Invalid(_)]));
+    // The same connection cannot have it for another principal at the same time: that is the gateway's.
+    rig.submit_as(1, 1, |request| request.principal = Principal::Uid(7));
+    assert_eq!(rig.refusals()[3], &Refusal::KeyInUse(JobKey(1)));
+}
+
+#[test]
+fn a_key_and_its_verdict_are_their_principal_s_alone() {
     let mut rig = Rig::new(1);
     rig.submit(1);
     rig.submit_as(2, 1, |_| {});
-    rig.submit_as(1, 1, |request| request.items = 2);
-    rig.submit_as(1, 1, |request| request.work = program("hmirror"));
-    assert_eq!(rig.refusals(), [&Refusal::KeyInUse(JobKey(1)); 3]);
+    rig.answer(0);
+    rig.answer(0);
+    assert_eq!(rig.verdicts(1), [Verdict::Ok; 2], "two jobs");
+    rig.submit_as(3, 1, |_| {});
+    rig.answer(0);
+    assert_eq!(rig.verdicts(1), [Verdict::Ok; 3], "a third");
+    assert_eq!(rig.count(|action| matches!(action, Action::Replay { .. })), 0);
+    assert_eq!(rig.refusals(), [] as [&Refusal; 0]);
 }
 
 #[test]
@@ -149,7 +171,8 @@ fn a_key_that_has_its_verdict_is_answered_from_memory() {
     let mut rig = Rig::new(1);
     rig.submit(1);
     rig.answer(0);
-    rig.submit_as(2, 1, |_| {}); // the same client, connected again
+    // The same user, connected again.
+    rig.submit_as(2, 1, |request| request.principal = Principal::Uid(1));
     let replayed = |action: &Action| {
         let Action::Replay { client, receipt, .. } = action else { return false };
         *client == ClientId(2) && receipt.verdict == Verdict::Ok
@@ -157,7 +180,7 @@ fn a_key_that_has_its_verdict_is_answered_from_memory() {
     assert_eq!(rig.count(replayed), 1);
     assert_eq!(rig.count(|action| *action == Action::Discard { job: JobId(2) }), 1);
     assert_eq!(rig.core.counters().attempts, 1);
-    rig.submit_as(1, 1, |request| request.items = 2);
+    rig.submit_as(1, 1, |request| request.fingerprint = 1);
     assert!(matches!(rig.refusals()[..], [Refusal::Invalid(_)]), "{:?}", rig.refusals());
     rig.assert_counters_add_up(0);
 }

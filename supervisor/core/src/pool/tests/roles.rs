@@ -97,6 +97,7 @@ fn submitted(job: u64, work: Work) -> Event {
         work,
         principal: Principal::Uid(0),
         key: JobKey(job.into()),
+        fingerprint: 0,
         label: "p".into(),
         items: 1,
         cost: 1,
@@ -159,7 +160,7 @@ fn a_key_is_one_jobs_whatever_its_role() {
     else {
         unreachable!("it is one")
     };
-    request.key = JobKey(1);
+    (request.key, request.fingerprint) = (JobKey(1), 1);
     let told = tell(&mut core, Event::Client(client, ClientEvent::Submitted(request)));
     assert!(matches!(told[..], [Action::Refuse { .. }]), "{told:?}");
 }
