@@ -77,6 +77,14 @@ fn a_worker_that_never_gets_ready_is_given_up() {
 }
 
 #[test]
+fn a_worker_that_says_nothing_while_it_starts_is_noticed_by_its_silence() {
+    let limits = "ready_timeout_s = 3000\nheartbeat_start_ms = 500";
+    let (code, log) = serve_with(&stubs("says-nothing").limits(limits));
+    assert_eq!(code, Some(73), "{log}");
+    assert!(log.contains("it said nothing for 0.5 s"), "{log}");
+}
+
+#[test]
 fn a_worker_that_exits_by_itself_costs_one_attempt() {
     let pool = stubs("first-exits-on-a-job").start();
     let grids = random_grids(31, 5);

@@ -168,6 +168,7 @@ pub(crate) const WANTED: &[&str] = &[
     "kill: leaving",
     "kill: not READY in time",
     "kill: silent standby",
+    "kill: silent while it started",
     "kill: others wait behind it",
     "kill: starts on a device that goes out of service",
     "kill: stop ignored",

@@ -18,6 +18,7 @@ pub(crate) struct Rates {
     pub(crate) final_ends: u64,
     /// It never becomes READY.
     pub(crate) start_hangs: u64,
+    pub(crate) start_mutes: u64,
     /// It dies of the job.
     pub(crate) crashes: u64,
     /// Another process sends SIGKILL while it runs a job.
@@ -120,6 +121,7 @@ impl Rates {
             start_crashes: rate(rng, 300),
             start_is_final: rate(rng, 60),
             start_hangs: rate(rng, 300),
+            start_mutes: rate(rng, 150),
             crashes: rate(rng, 400),
             outside_kills: rate(rng, 400),
             hangs: rate(rng, 500),

@@ -183,6 +183,7 @@ impl Swarm {
             ready_timeout: rng.millis(100, 600),
             heartbeat_suspect: rng.millis(150, 300),
             heartbeat_kill: rng.millis(300, 700),
+            heartbeat_start: rng.millis(200, 700),
             cancel_grace: rng.millis(0, 60),
             kill_timeout: rng.millis(20, 300),
             drain_timeout: rng.millis(0, 1_500),

@@ -65,6 +65,9 @@ pub struct PoolConfig {
     pub heartbeat_suspect: Duration,
     /// A worker that has been silent for this long is killed.
     pub heartbeat_kill: Duration,
+    /// A worker that has been silent for this long before it was READY is killed. A cold driver may keep it
+    /// silent for some seconds.
+    pub heartbeat_start: Duration,
     /// How long a cancelled job may run on before the pool kills its worker to free the device.
     pub cancel_grace: Duration,
     /// From SIGKILL to the end of the process; then the worker counts as unkillable.
@@ -133,6 +136,7 @@ impl PoolConfig {
         ready_timeout: Duration::from_secs(60),
         heartbeat_suspect: Duration::from_secs(2),
         heartbeat_kill: Duration::from_secs(5),
+        heartbeat_start: Duration::from_secs(10),
         cancel_grace: Duration::from_millis(250),
         kill_timeout: Duration::from_secs(5),
         drain_timeout: Duration::from_secs(30),

@@ -80,6 +80,7 @@ limits! {
     Time ready_timeout 100..=HOUR_MS;
     Time heartbeat_suspect HEARTBEAT_MS_MIN..=HOUR_MS;
     Time heartbeat_kill HEARTBEAT_MS_MIN..=HOUR_MS;
+    Time heartbeat_start HEARTBEAT_MS_MIN..=HOUR_MS;
     Time cancel_grace 0..=HOUR_MS;
     Time kill_timeout 10..=HOUR_MS;
     Time drain_timeout 0..=DAY_MS;

@@ -350,14 +350,16 @@ impl Model {
                 Why::FreeDevice(_) | Why::Leaving => {
                     (Some((outstanding, Loss::Freed)), Fault::Nobody)
                 }
-                Why::Hang => (Some((outstanding, Loss::Hung { evidence: true })), Fault::Worker),
+                Why::Hang | Why::Mute => {
+                    (Some((outstanding, Loss::Hung { evidence: true })), Fault::Worker)
+                }
             },
             State::Unkillable { why } => {
                 self.coverage.hit("device: back after being unkillable");
                 match why {
                     Why::Beacon => (None, by_itself),
                     Why::FreeDevice(_) | Why::Leaving => (None, Fault::Nobody),
-                    Why::Channel | Why::Command | Why::Driver { .. } | Why::Hang => {
+                    Why::Channel | Why::Command | Why::Driver { .. } | Why::Hang | Why::Mute => {
                         (None, Fault::Worker)
                     }
                 }

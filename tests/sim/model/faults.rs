@@ -152,6 +152,7 @@ impl Model {
                         | Why::Command
                         | Why::FreeDevice(_)
                         | Why::Hang
+                        | Why::Mute
                         | Why::Leaving => "kill: beside one that cannot be killed",
                     });
                     self.kill(now, at, why);

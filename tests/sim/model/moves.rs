@@ -29,7 +29,7 @@ impl Model {
                 Why::Beacon | Why::Channel | Why::Command | Why::Driver { .. } => {
                     AttemptOutcome::WorkerDied
                 }
-                Why::Hang => AttemptOutcome::Hang,
+                Why::Hang | Why::Mute => AttemptOutcome::Hang,
                 Why::FreeDevice(_) | Why::Leaving => {
                     self.coverage.hit("move: its device is freed");
                     self.is_marked_as_moved(at, sent.attempt);

@@ -77,6 +77,7 @@ impl Model {
                 told == KillReason::NotReady { after }
             }
             Why::Leaving => told == KillReason::Leaving,
+            Why::Mute => told == KillReason::Silent { after: self.config.heartbeat_start },
         }
     }
 

@@ -29,6 +29,8 @@ pub(super) enum Why {
     FreeDevice(Freed),
     /// It was silent, or not READY in time.
     Hang,
+    /// It was silent before it was READY.
+    Mute,
     /// The pool ends.
     Leaving,
 }
@@ -284,7 +286,8 @@ impl Model {
             State::Killed { give_up_at, .. } => Some(give_up_at),
             State::Ready | State::Standby => soon(silent),
             State::Reclaiming { until, .. } => Some(until),
-            State::Starting { by } | State::Stopping { by } => soon(by),
+            State::Starting { by } => soon(by.min(slot.heard.after(self.config.heartbeat_start))),
+            State::Stopping { by } => soon(by),
             State::Unkillable { .. } => None,
         }
     }
@@ -320,6 +323,10 @@ impl Model {
             State::Standby => {
                 self.coverage.hit("kill: silent standby");
                 self.kill(now, at, Why::Hang);
+            }
+            State::Starting { by } if by > now => {
+                self.coverage.hit("kill: silent while it started");
+                self.kill(now, at, Why::Mute);
             }
             State::Starting { .. } => {
                 self.coverage.hit("kill: not READY in time");
@@ -398,8 +405,10 @@ impl Model {
         self.due.kills.insert(worker);
         self.loses(now, worker);
         self.worker_ends(worker);
-        if matches!(why, Why::Beacon | Why::Channel | Why::Command | Why::Driver { .. } | Why::Hang)
-        {
+        if matches!(
+            why,
+            Why::Beacon | Why::Channel | Why::Command | Why::Driver { .. } | Why::Hang | Why::Mute
+        ) {
             self.front_is_split(at);
         }
         if why != Why::Leaving {
@@ -437,7 +446,7 @@ impl Model {
             Why::Channel | Why::Command => Loss::Died { evidence: false, from_outside: false },
             Why::Driver { evidence } => Loss::Died { evidence, from_outside: false },
             Why::FreeDevice(_) | Why::Leaving => Loss::Freed,
-            Why::Hang => Loss::Hung { evidence: true },
+            Why::Hang | Why::Mute => Loss::Hung { evidence: true },
         };
         let changes = self.slot(at).is_changing;
         let loss = if changes { loss.without_evidence() } else { loss };

@@ -107,6 +107,7 @@ impl Swarm {
             self.rates.spawn_fails = 0;
             self.rates.spawn_is_final = 0;
             self.rates.start_hangs = 0;
+            self.rates.start_mutes = 0;
             self.rates.crashes = rng.between(400, 900);
             self.rates.short_deadlines = 0;
             self.items = [9, 9, 50];

@@ -28,6 +28,9 @@ impl World {
             );
             return;
         }
+        if self.rng.chance(self.swarm.rates.start_mutes) {
+            return;
+        }
         self.send(now.after(self.swarm.heartbeat), Delivery::Beat(worker));
         if self.rng.chance(self.swarm.rates.start_is_final) {
             let status = self.rng.pick(&FINAL);

@@ -89,7 +89,7 @@ impl<'a> Ending<'a> {
     fn blame(&self, has_suspects: bool) -> Blame {
         match self.cause {
             Some(KillCause::FreeDevice(_) | KillCause::Leaving) => Blame::Pool,
-            Some(KillCause::Breach(_) | KillCause::Hang) | None
+            Some(KillCause::Breach(_) | KillCause::Hang | KillCause::Mute) | None
                 if self.response == Response::Retry =>
             {
                 Blame::Outside
@@ -98,7 +98,8 @@ impl<'a> Ending<'a> {
                 KillCause::Beacon
                 | KillCause::Breach(_)
                 | KillCause::DeviceFault(_)
-                | KillCause::Hang,
+                | KillCause::Hang
+                | KillCause::Mute,
             )
             | None => match has_suspects {
                 true => Blame::Pool,

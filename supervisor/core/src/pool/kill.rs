@@ -29,6 +29,8 @@ pub(super) enum KillCause {
     FreeDevice(Freed),
     /// It was silent for too long, or was not READY in time.
     Hang,
+    /// It was silent for too long before it was READY.
+    Mute,
     /// The pool ends, or its role has no work.
     Leaving,
 }
@@ -62,7 +64,7 @@ impl KillCause {
             Self::Beacon | Self::Breach(_) => LossKind::Died { evidence: false },
             Self::DeviceFault(fault) => LossKind::Died { evidence: fault.may_be_a_jobs_doing() },
             Self::FreeDevice(_) | Self::Leaving => LossKind::Freed,
-            Self::Hang => {
+            Self::Hang | Self::Mute => {
                 LossKind::Hung { evidence: policy.response(FaultCode::Hang) == Response::Suspect }
             }
         }
@@ -98,6 +100,7 @@ impl KillCause {
             Self::Hang if was_ready => KillReason::Silent { after: config.heartbeat_kill },
             Self::Hang => KillReason::NotReady { after: ready_timeout },
             Self::Leaving => KillReason::Leaving,
+            Self::Mute => KillReason::Silent { after: config.heartbeat_start },
         }
     }
 
@@ -106,7 +109,7 @@ impl KillCause {
         match self {
             Self::Breach(_) => Some(FaultCode::Rejected),
             Self::Hang if was_ready => Some(FaultCode::Hang),
-            Self::Hang => Some(FaultCode::NotReady),
+            Self::Hang | Self::Mute => Some(FaultCode::NotReady),
             Self::Beacon | Self::DeviceFault(_) | Self::FreeDevice(_) | Self::Leaving => None,
         }
     }

@@ -325,6 +325,11 @@ impl Process {
         self.end_by.is_some_and(|at| at <= now)
     }
 
+    /// Whether it is late to be READY; if not, a process that starts is killed because it is silent.
+    pub(super) fn is_late(&self, now: Timestamp) -> bool {
+        matches!(self.stage, Stage::Starting { ready_by } if ready_by <= now)
+    }
+
     /// It was asked to end.
     pub(super) fn stop(&mut self, kill_at: Timestamp) {
         self.stage = Stage::Stopping { kill_at };
@@ -366,7 +371,9 @@ impl Process {
             }
             Stage::Killed(killed) => killed.give_up_at,
             Stage::Ready { .. } | Stage::Standby => Some(silent),
-            Stage::Starting { ready_by } => Some(*ready_by),
+            Stage::Starting { ready_by } => {
+                Some(self.heard.after(config.heartbeat_start).min(*ready_by))
+            }
             Stage::Stopping { kill_at } => Some(*kill_at),
         };
         let end_by = self.end_by.filter(|_| self.killed().is_none());

@@ -91,6 +91,7 @@ impl Pool {
                 {
                     KillCause::Breach(Breach::ClosedChannel)
                 }
+                Stage::Starting { .. } if !process.is_late(now) => KillCause::Mute,
                 Stage::Ready { .. } | Stage::Standby | Stage::Starting { .. } => KillCause::Hang,
                 Stage::Busy(outstanding) => match outstanding.free_at() {
                     Some((at, why)) if at <= now => KillCause::FreeDevice(Freed::Ended(why)),
