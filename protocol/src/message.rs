@@ -20,7 +20,8 @@ pub use work::{
     Destination, Inline, Input, Packing, Payload, Priority, Slice, Submission, Terms, Work,
 };
 pub use worker::{
-    Assignment, AttemptAnswer, AttemptError, Dispatch, FromWorker, SharedArena, ToWorker,
+    Assignment, AttemptAnswer, AttemptError, Dispatch, FromWorker, OnLifeline, SharedArena,
+    ToWorker,
 };
 
 /// Client to supervisor. `request` is echoed in the reply.

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use gridpool_ipc::frame;
 use gridpool_protocol::codec;
-use gridpool_protocol::message::{ClientMessage, FromWorker, ServerMessage, SharedArena, ToWorker};
+use gridpool_protocol::message::{ClientMessage, FromWorker, OnLifeline, ServerMessage, ToWorker};
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -133,7 +133,7 @@ proptest! {
         comes_back::<ServerMessage>(seed, cut);
         comes_back::<ToWorker>(seed, cut);
         comes_back::<FromWorker>(seed, cut);
-        comes_back::<SharedArena>(seed, cut);
+        comes_back::<OnLifeline>(seed, cut);
     }
 }
 

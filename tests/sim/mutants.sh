@@ -164,7 +164,8 @@ mutant 'the pool does not wake for deadlines' pool/upkeep.rs 's/slots\.chain\(jo
 mutant 'a worker drops an attempt before its deadline' pool/job.rs 's/self\.deadline\.since\(now\) \+ DROP_MARGIN/self.deadline.since(now)/'
 mutant 'a later attempt of a job has its whole time again' pool/job.rs 's/self\.deadline\.since\(now\) \+ DROP_MARGIN/self.request.deadline + DROP_MARGIN/'
 mutant 'a late job does not free its device' pool/outstanding.rs 's/\.free_at = Some\(\(at, outcome\)\);/.free_at = Some((at.after(Duration::from_secs(3_600)), outcome));/'
-mutant 'a cancelled job has no grace' pool/process.rs 's/if at_once \{ now \} else \{ now\.after\(grace\) \}/if at_once { now } else { now.after(grace * 0) }/'
+mutant 'a cancelled job has no grace' pool/process.rs 's/cut_off\(attempt, now\.after\(grace\), outcome\)/cut_off(attempt, now.after(grace * 0), outcome)/'
+mutant 'a late job has no grace' pool/process.rs 's/cut_off\(attempt, now\.after\(grace\), outcome\)/cut_off(attempt, if outcome == AttemptOutcome::Deadline { now } else { now.after(grace) }, outcome)/'
 mutant 'any client may cancel' pool/jobs.rs 's/self\.own\.get\(&\(client, key\)\)\.copied\(\)/self.own.iter().find(|((_, own), _)| (*own, client) == (key, client)).map(|(_, \&job)| job)/'
 mutant 'the verdict is given twice' pool.rs 's/(self\.actions\.push_back\(Action::Finish \{ client, job: id, key, receipt: Box::new\(receipt\) \}\);)/let again = Box::new(receipt.clone());\n        $1\n        if again.attempts.len() > 1 { self.actions.push_back(Action::Finish { client, job: id, key, receipt: again }); }/'
 mutant 'a receipt forgets the attempt that was cut off' pool/losses.rs 's/job\.failed\(shard, process\.device_info\(\), outcome, String::new\(\)\);/job.shards[shard].state = super::shard::ShardState::Ended;/'
@@ -290,8 +291,6 @@ mutant 'each of several suspects is denylisted' pool/losses.rs 's/let alone = fr
 mutant 'a shared death is forgotten' pool/losses.rs 's/self\.jobs\[\*id\]\.suspects = suspects;/_ = (id, suspects);/'
 mutant 'a preempted attempt counts' pool/job.rs 's/shard\.tries -= 1;//'
 mutant 'jobs beside one that is cut off lose an attempt' pool/losses.rs 's/LossKind::Unbegun => self\.preempt\(now, attempt, loss\)/LossKind::Unbegun => self.on_attempt_lost(now, attempt, loss, true)/'
-mutant 'a late job gives the jobs beside it no grace' pool/process.rs 's/is_late && outstanding\.is_single\(\)/is_late/'
-mutant 'a late job that runs alone has a grace' pool/process.rs 's/is_late && outstanding\.is_single\(\)/is_late \&\& false/'
 mutant 'a preempted job runs again while its process may write' pool/job.rs 's/!self\.writes_shared_memory\(\) && self\.request\.idempotent/self.request.idempotent/'
 
 section 'Slots'
@@ -476,7 +475,6 @@ mutant 'a dispatch beside others does not fill the worker' pool/dispatch.rs 's/a
 mutant 'an attempt beside others does not go to the least loaded worker' pool/dispatch.rs 's/\(unwanted, front\.sent\.len\(\), index\)/(unwanted, 0, index)/'
 mutant 'a job must wait for an idle worker' pool/dispatch.rs 's/for_idle\.or_else\(\|\| self\.take_beside\(now, role, attempts_max\)\)/for_idle.or_else(|| self.take_beside(now, role, attempts_max * 0))/'
 mutant 'others run beside a job that must not run twice' pool/dispatch.rs 's/!limits\.concurrency\.is_concurrent\(\) \|\| joins\.is_some\(\)/true/'
-mutant 'a late job costs the worker of many others' pool/process.rs 's/ && !concurrency\.is_concurrent\(\);/;/'
 
 section 'One table of devices for all roles'
 mutant 'each role numbers its processes' pool/devices.rs 's/self\.generation \+= 1;\n(\s+let worker = WorkerId \{ device: self\.id, role, generation: )self\.generation \}/self.generation += 1;\n        let generation = self.service(role).generation() + 1;\n$1generation }/'
@@ -554,10 +552,10 @@ mutant 'a job that killed a worker alone while it waits joins others' pool/dispa
 mutant 'a job that killed a worker alone joins no jobs in any role' pool/job.rs 's/concurrency\.is_concurrent\(\) && self\.deaths > 0/(concurrency.is_concurrent() || true) \&\& self.deaths > 0/'
 
 section 'Withdrawn attempts'
-mutant 'the attempts of a client that is gone are withdrawn twice' pool/losses.rs 's/limits\.concurrency\.is_concurrent\(\) && !job\.orphaned;/limits.concurrency.is_concurrent();/'
+mutant 'the attempts of a client that is gone are withdrawn twice' pool/losses.rs 's/let withdraws = !job\.orphaned;/let withdraws = true;/'
 mutant 'attempts that were cut off are not withdrawn' pool/losses.rs 's/if withdraws \{/if withdraws \&\& false {/'
-mutant 'the attempts of a client that is gone are not withdrawn' pool/submissions.rs 's/if withdraws \{/if withdraws \&\& false {/'
-mutant 'attempts are withdrawn from exclusive workers too' pool/submissions.rs 's/if withdraws \{/if withdraws || true {/'
+mutant 'the attempts of a client that is gone are not withdrawn' pool/submissions.rs 's/self\.actions\.extend\(withdrawn\);/drop(withdrawn);/'
+mutant 'exclusive workers are not asked to stop' pool/losses.rs 's/let withdraws = !job\.orphaned;/let withdraws = limits.concurrency.is_concurrent() \&\& !job.orphaned;/'
 
 section 'A role without work'
 mutant 'a role that rests starts workers' pool/starts.rs 's/if self\.roles\[slot\.role\]\.has_nothing_to_do\(\) \{/if false {/'

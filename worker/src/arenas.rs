@@ -1,4 +1,5 @@
-//! The arenas that the supervisor has sent to this worker, and the thread that receives them on the lifeline.
+//! The arenas that the supervisor has sent to this worker, and the thread that receives them on the lifeline, and
+//! what it cancels.
 //! When the lifeline closes, the supervisor is gone and the worker ends.
 
 use std::collections::BTreeMap;
@@ -16,7 +17,9 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
 use gridpool_protocol::exit::worker as exit;
 use gridpool_protocol::ids::ArenaId;
-use gridpool_protocol::message::SharedArena;
+use gridpool_protocol::message::{OnLifeline, SharedArena};
+
+use crate::cancels::Cancels;
 
 /// How long a job waits for an arena that the supervisor sent before it.
 const ARENA_TIMEOUT: Duration = Duration::from_secs(5);
@@ -38,12 +41,12 @@ impl Arenas {
     ///
     /// # Errors
     /// A message, if there is no thread for it.
-    pub(crate) fn take_from(lifeline: UnixStream) -> Result<Self, String> {
+    pub(crate) fn take_from(lifeline: UnixStream, cancels: Cancels) -> Result<Self, String> {
         let arenas = Self::default();
         let taker = arenas.clone();
         thread::Builder::new()
             .name("lifeline".into())
-            .spawn(move || taker.serve(FrameReader::with_descriptors(lifeline)))
+            .spawn(move || taker.serve(FrameReader::with_descriptors(lifeline), &cancels))
             .map_err(|error| format!("no thread for the lifeline: {error}"))?;
         Ok(arenas)
     }
@@ -73,10 +76,10 @@ impl Arenas {
     }
 
     /// The body of the thread: it runs until the supervisor is gone.
-    fn serve(&self, mut reader: FrameReader) -> ! {
+    fn serve(&self, mut reader: FrameReader, cancels: &Cancels) -> ! {
         loop {
             let taken = match reader.read(None) {
-                Ok(Some(frame)) => self.take(frame),
+                Ok(Some(frame)) => self.take(frame, cancels),
                 Ok(None) => Ok(()),
                 Err(FrameError::Closed) => end_process(exit::OK),
                 Err(error) => Err(Chain(&error).to_string()),
@@ -88,9 +91,15 @@ impl Arenas {
         }
     }
 
-    fn take(&self, frame: Frame) -> Result<(), String> {
-        let SharedArena { arena, bytes } =
-            codec::decode(&frame.body).map_err(|error| Chain(&error).to_string())?;
+    fn take(&self, frame: Frame, cancels: &Cancels) -> Result<(), String> {
+        let message = codec::decode(&frame.body).map_err(|error| Chain(&error).to_string())?;
+        let SharedArena { arena, bytes } = match message {
+            OnLifeline::Arena(arena) => arena,
+            OnLifeline::Cancel { attempt } => {
+                cancels.cancel(attempt);
+                return Ok(());
+            }
+        };
         let fd = frame.fds.into_iter().next().ok_or("an arena without its descriptor")?;
         let map = Arena::accept(fd, bytes).and_then(|arena| arena.map());
         let map = Arc::new(map.map_err(|error| Chain(&error).to_string())?);

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use gridpool_device::device::{AttemptReport, Device, DispatchReport, GridAttempt, GridDispatch};
@@ -24,6 +25,8 @@ pub(crate) struct Hold {
     items: Range<usize>,
     input: Memory,
     output: Memory,
+    /// Set once nobody wants the answer.
+    stop: Arc<AtomicBool>,
 }
 
 /// The memory of an attempt's input or output.
@@ -50,6 +53,7 @@ impl Hold {
     pub(crate) fn new<E: From<AttemptError>>(
         program: &Program,
         assignment: Assignment,
+        stop: Arc<AtomicBool>,
         mut find: impl FnMut(&Slice) -> Result<Arc<ArenaMap>, E>,
     ) -> Result<Self, E> {
         let Assignment { payload: Payload { packing, input, output }, shard, .. } = assignment;
@@ -67,13 +71,14 @@ impl Hold {
             Destination::Arena(slice) => Memory::Arena(find(&slice)?, slice),
             Destination::Inline => Memory::Inline(vec![0; layout.bytes()]),
         };
-        Ok(Self { batch, items: shard.start as usize..shard.end as usize, input, output })
+        Ok(Self { batch, items: shard.start as usize..shard.end as usize, input, output, stop })
     }
 
     fn attempt(&mut self, program: &Program) -> Result<GridAttempt<'_>, AttemptError> {
-        let (input, output) = (self.input.view()?, self.output.view()?);
-        let attempt = GridAttempt::new(program, self.batch, self.items.clone(), input, output);
-        attempt.map_err(|error| refused(&error))
+        let Self { batch, items, input, output, stop } = self;
+        let (input, output) = (input.view()?, output.view()?);
+        let attempt = GridAttempt::new(program, *batch, items.clone(), input, output);
+        attempt.map(|attempt| attempt.with_stop(stop)).map_err(|error| refused(&error))
     }
 
     /// The bytes that go into the answer, unless they lie in an arena.

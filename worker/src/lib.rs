@@ -6,6 +6,7 @@
 mod arenas;
 mod attempts;
 pub mod beacon;
+mod cancels;
 mod chaos;
 mod checkup;
 pub mod growth;

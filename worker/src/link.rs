@@ -23,6 +23,7 @@ use gridpool_protocol::limits::{HEARTBEAT_EVERY, PROTOCOL_VERSION};
 use gridpool_protocol::message::{FromWorker, ToWorker};
 
 use crate::arenas::Arenas;
+use crate::cancels::Cancels;
 use crate::growth::{Growth, GrowthMax, Holding};
 use crate::idle_step::{IdleStep, STEP_MAX};
 use crate::sandbox::Confinement;
@@ -50,6 +51,7 @@ pub struct Identity {
 pub(crate) struct Link {
     pub(crate) replies: Replies,
     pub(crate) arenas: Arenas,
+    pub(crate) cancels: Cancels,
     /// The current step between jobs.
     pub(crate) idle_step: Arc<IdleStep>,
     pub(crate) growth_max: GrowthMax,
@@ -138,9 +140,10 @@ fn connect(identity: &Identity, lifeline: OwnedFd) -> Result<Option<(Link, Recei
     if let Err(error) = beacon::light() {
         tracing::warn!(%error, "no beacon: the supervisor will notice this process's death late");
     }
-    let arenas = Arenas::take_from(ours)?;
+    let cancels = Cancels::default();
+    let arenas = Arenas::take_from(ours, cancels.clone())?;
     let (idle_step, growth, growth_max) = (Arc::default(), Arc::default(), identity.growth_max);
-    Ok(Some((Link { replies, arenas, idle_step, growth_max, growth }, requests)))
+    Ok(Some((Link { replies, arenas, cancels, idle_step, growth_max, growth }, requests)))
 }
 
 /// Enters the sandbox.

@@ -180,6 +180,7 @@ impl Worker {
             Err(error) => tracing::debug!(error = %Chain(&error), "the supervisor does not listen"),
         }
         for (attempt, result) in attempts.into_iter().zip(results) {
+            self.link.cancels.end(attempt);
             self.link.send(&FromWorker::Answer { attempt, result });
         }
         Ok(())
@@ -192,7 +193,8 @@ impl Worker {
         program: &Program,
         assignment: Assignment,
     ) -> Result<Result<Hold, AttemptError>, Fault> {
-        let held = Hold::new(program, assignment, |slice| self.adopt(device, slice.arena));
+        let stop = self.link.cancels.begin(assignment.attempt);
+        let held = Hold::new(program, assignment, stop, |slice| self.adopt(device, slice.arena));
         match held {
             Ok(hold) => Ok(Ok(hold)),
             Err(AttemptFailure::Attempt(error)) => Ok(Err(error)),

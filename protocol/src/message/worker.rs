@@ -139,6 +139,18 @@ pub enum AttemptError {
     Refused(String),
 }
 
+/// Supervisor to worker, over the lifeline: what the worker must hear while its device works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnLifeline {
+    /// An arena. Its descriptor comes with the message.
+    Arena(SharedArena),
+    /// Nobody wants the answer of an attempt any more: stop it, whether it has begun or not, and answer.
+    Cancel {
+        /// The attempt.
+        attempt: AttemptId,
+    },
+}
+
 /// An arena that the supervisor hands to a worker over the lifeline. Its descriptor comes with the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedArena {

@@ -165,8 +165,7 @@ impl Core {
             }
             Action::Stop { worker } => drop(self.doomed.insert(worker)),
             Action::Withdraw { worker, attempt } => {
-                let message = ToWorker::Cancel { attempts: vec![attempt] };
-                self.with_link(worker, |link| link.send(&message));
+                self.with_link(worker, |link| link.cancel(worker.role, attempt));
             }
         }
     }

@@ -11,8 +11,8 @@ use gridpool_ipc::channel::{ChannelError, Sender};
 use gridpool_ipc::frame;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
-use gridpool_protocol::ids::{ArenaId, ClientId};
-use gridpool_protocol::message::{SharedArena, ToWorker};
+use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, Role};
+use gridpool_protocol::message::{OnLifeline, SharedArena, ToWorker};
 use gridpool_protocol::status::WorkerMemory;
 
 use super::arenas::ClientArena;
@@ -108,7 +108,7 @@ impl Link {
             if self.arenas.contains_key(&id) {
                 continue;
             }
-            let message = SharedArena { arena: id, bytes: arena.bytes() };
+            let message = OnLifeline::Arena(SharedArena { arena: id, bytes: arena.bytes() });
             let body = codec::encode(&message).map_err(LinkError::stuck)?;
             let bytes = frame::pack(&body, 1);
             let shared = arena.share().map_err(|error| LinkError::stuck(Chain(&error)))?;
@@ -123,6 +123,23 @@ impl Link {
             self.arenas.insert(id, arena.bytes());
         }
         self.send(message)
+    }
+
+    /// Nobody wants the answer of an attempt: asks the worker to stop it. A worker of programs reads its channel only
+    /// between two dispatches, so it hears of that on its lifeline. If that is full, the worker does not read,
+    /// and is killed if it does not answer in time.
+    pub(super) fn cancel(&self, role: Role, attempt: AttemptId) -> Result<(), LinkError> {
+        if role == Role::Infer {
+            return self.send(&ToWorker::Cancel { attempts: vec![attempt] });
+        }
+        let body = codec::encode(&OnLifeline::Cancel { attempt }).map_err(LinkError::stuck)?;
+        let bytes = frame::pack(&body, 0);
+        match frame::send_some(&self.lifeline, &bytes, &[]) {
+            Ok(sent) if sent == 0 || sent == bytes.len() => Ok(()),
+            Ok(_) => Err(LinkError::stuck("the worker does not read its lifeline")),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(LinkError::Gone),
+            Err(error) => Err(LinkError::stuck(error)),
+        }
     }
 
     /// An arena is gone: asks the worker to unmap it between jobs.
@@ -235,6 +252,10 @@ mod tests {
                 link.forget_next.insert(ArenaId(u64::MAX - id));
             }
             link.send_forget().unwrap();
+            for number in 0..2 * u32::try_from(JOIN_MAX).unwrap() {
+                let attempt = AttemptId { job: JobId(u64::MAX), number };
+                link.cancel(Role::Grid, attempt).unwrap();
+            }
             link.send(&ToWorker::Stop).unwrap();
             done.send(()).unwrap();
         });

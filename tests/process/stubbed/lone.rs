@@ -14,8 +14,8 @@ use gridpool_kernels::reference::run_batch;
 use gridpool_protocol::batch::GridBatch;
 use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId};
 use gridpool_protocol::message::{
-    Assignment, AttemptError, Destination, Dispatch, FromWorker, Inline, Input, Packing, Payload,
-    SharedArena, Slice, ToWorker, Work,
+    Assignment, AttemptError, Destination, Dispatch, FromWorker, Inline, Input, OnLifeline,
+    Packing, Payload, SharedArena, Slice, ToWorker, Work,
 };
 use gridpool_protocol::output::{OutputLayout, Outputs};
 use gridpool_protocol::program::{Program, Ties};
@@ -233,7 +233,8 @@ impl Lone {
 
     fn send_arena(&self) {
         self.arena.map().expect("the arena can be mapped").all().write(0, &self.input());
-        let message = SharedArena { arena: ARENA, bytes: self.arena.bytes() };
+        let shared = SharedArena { arena: ARENA, bytes: self.arena.bytes() };
+        let message = OnLifeline::Arena(shared);
         let body = codec::encode(&message).expect("it fits a frame");
         let fds = [self.arena.as_fd()];
         let sent = frame::send_all(&self.lifeline, &frame::pack(&body, fds.len()), &fds);

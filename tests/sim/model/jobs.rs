@@ -281,8 +281,7 @@ impl Model {
     pub(super) fn cut_off(&mut self, now: Timestamp, id: JobId, outcome: AttemptOutcome) {
         let job = self.jobs.get_mut(&id).expect("it is live");
         let role = &self.roles[&job.role()];
-        let (one_at_a_time, grace) = (!role.is_concurrent(), role.limits.cancel_grace);
-        let grace = now.after(grace);
+        let grace = now.after(role.limits.cancel_grace);
         let failed = outcome == AttemptOutcome::Preempted;
         let free_at = if failed { grace.max(job.deadline) } else { grace };
         let mut cut_off = Vec::new();
@@ -298,20 +297,13 @@ impl Model {
                 self.withdraws(worker, attempt);
             }
             let at = self.slot_of(worker).expect("a worker that runs something has a slot");
-            let slot = self.slot_mut(at);
-            let own =
-                slot.outstanding().iter().map(|dispatch| dispatch.attempts.len()).sum::<usize>()
-                    == 1;
-            let at_once = own && one_at_a_time && outcome == AttemptOutcome::Deadline;
-            slot.frees(attempt, if at_once { now } else { free_at }, outcome);
+            self.slot_mut(at).frees(attempt, free_at, outcome);
         }
     }
 
-    /// A concurrent worker is told that no answer is wanted.
+    /// A worker is told that no answer is wanted.
     pub(super) fn withdraws(&mut self, worker: WorkerId, attempt: AttemptId) {
-        if self.role(worker.role).is_concurrent() {
-            self.due.withdrawals.insert((worker, attempt));
-        }
+        self.due.withdrawals.insert((worker, attempt));
     }
 
     /// A verdict is due from now on.

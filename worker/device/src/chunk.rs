@@ -113,8 +113,8 @@ impl<'a> Feed<'a> {
     }
 
     /// Reads the planned tables, one attempt after the other, and fills `pieces` with the chunk's pieces.
-    /// Offsets count from the chunk's first cell. An attempt with bad tables is `refused` and left out, now
-    /// and later.
+    /// Offsets count from the chunk's first cell. An attempt with bad tables, or that was cancelled, is
+    /// `refused` and left out, now and later.
     pub(crate) fn fill(
         &mut self,
         shapes: &mut [[u8; 2]],
@@ -133,10 +133,15 @@ impl<'a> Feed<'a> {
             let (shapes, offsets) =
                 (&mut shapes[grids.clone()], &mut offsets[grids.start..=grids.end]);
             let input = self.dispatch.attempts[attempt].input();
-            let cells = match read_range(batch, items.clone(), &input, shapes, offsets) {
+            let cells = match self.dispatch.attempts[attempt].is_cancelled() {
+                true => Err(AttemptRefusal::Cancelled),
+                false => read_range(batch, items.clone(), &input, shapes, offsets)
+                    .map_err(AttemptRefusal::from),
+            };
+            let cells = match cells {
                 Ok(cells) => cells,
-                Err(error) => {
-                    refuse(attempt, error.into());
+                Err(refusal) => {
+                    refuse(attempt, refusal);
                     offsets[0] = number(size.cells).to_le_bytes();
                     self.done += 1;
                     continue;

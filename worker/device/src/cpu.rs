@@ -19,7 +19,7 @@ use procfs::{CpuInfo, Current};
 
 use crate::chaos::process;
 use crate::chunk::{ChunkLimits, Feed, Piece, Span};
-use crate::device::{Device, DispatchReport, GridAttempt, GridDispatch};
+use crate::device::{AttemptRefusal, Device, DispatchReport, GridAttempt, GridDispatch};
 use crate::fault::Fault;
 use crate::gauges::Gauges;
 use crate::tally::{Tally, Totals};
@@ -194,7 +194,7 @@ impl ThreadBuffers {
                 let attempt = &dispatch.attempts[piece.attempt];
                 let grids = piece.of_batch.items.len() * attempt.batch().grids_per_item();
                 let tally = &mut done.tally;
-                let errors = run_chunk(
+                let ran = run_chunk(
                     evaluator,
                     dispatch,
                     attempt,
@@ -202,8 +202,10 @@ impl ThreadBuffers {
                     &shapes[..grids],
                     tally,
                 )?;
-                if let Ok(sum) = &mut done.attempts[piece.attempt] {
-                    sum.item_errors += errors;
+                match (&mut done.attempts[piece.attempt], ran) {
+                    (Ok(sum), Some(errors)) => sum.item_errors += errors,
+                    (all @ Ok(_), None) => *all = Err(AttemptRefusal::Cancelled),
+                    (Err(_), _) => {}
                 }
             }
         }
@@ -212,7 +214,7 @@ impl ThreadBuffers {
 }
 
 /// Reads a chunk's cells once, applies the program, and writes each part of the result once. Returns how
-/// many items have an error.
+/// many items have an error; `None` if the attempt was cancelled meanwhile.
 fn run_chunk(
     evaluator: &mut Evaluator,
     dispatch: &GridDispatch<'_>,
@@ -220,7 +222,7 @@ fn run_chunk(
     chunk: &ItemSpan,
     shapes: &[[u8; 2]],
     tally: &mut Tally,
-) -> Result<u32, Fault> {
+) -> Result<Option<u32>, Fault> {
     let batch = attempt.batch();
     evaluator.load(batch.grids_per_item(), shapes, |cells| {
         attempt.input().read(batch.cells().start + chunk.cells.start, cells);
@@ -228,6 +230,9 @@ fn run_chunk(
     timed(tally, VALIDATE, || evaluator.validate());
     let steps = dispatch.program.steps();
     for (at, step) in steps.iter().enumerate() {
+        if attempt.is_cancelled() {
+            return Ok(None);
+        }
         timed(tally, step.op.name(), || {
             evaluator.apply(step, at, dispatch.program.ties());
             if at + 1 == steps.len() {
@@ -240,7 +245,7 @@ fn run_chunk(
             write_part(attempt, part, span, evaluator.part(part))?;
         }
     }
-    Ok(evaluator.item_errors())
+    Ok(Some(evaluator.item_errors()))
 }
 
 /// Writes a part of a chunk's result to its place, never beyond it. A part of a packed result may be

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use gridpool_protocol::batch::{BatchError, BatchLayout};
 use gridpool_protocol::chaos::DeviceFault;
@@ -33,6 +34,8 @@ pub struct GridAttempt<'a> {
     input: SharedSlice<'a>,
     output_layout: OutputLayout,
     output: SharedSlice<'a>,
+    /// Set by another thread once nobody wants the result.
+    stop: Option<&'a AtomicBool>,
 }
 
 impl<'a> GridAttempt<'a> {
@@ -63,7 +66,19 @@ impl<'a> GridAttempt<'a> {
                 want: output_layout.bytes(),
             });
         }
-        Ok(Self { batch, items, input, output_layout, output })
+        Ok(Self { batch, items, input, output_layout, output, stop: None })
+    }
+
+    /// The same attempt, to be stopped once `stop` is set.
+    #[must_use]
+    pub fn with_stop(self, stop: &'a AtomicBool) -> Self {
+        Self { stop: Some(stop), ..self }
+    }
+
+    /// Whether nobody wants its result any more.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
     /// Where the parts of the whole batch lie.
@@ -103,6 +118,9 @@ pub enum AttemptRefusal {
     /// The batch, or its tables.
     #[error(transparent)]
     Batch(#[from] BatchError),
+    /// It was cancelled before it was done.
+    #[error("cancelled")]
+    Cancelled,
     /// The place for the result has another length than the result.
     #[error("the result takes {want} bytes; its place has {got}")]
     Output {
@@ -172,7 +190,8 @@ pub trait Device {
     /// The memory that it holds, which another thread may read at any time.
     fn gauges(&self) -> Arc<Gauges>;
 
-    /// Runs `dispatch`. For every attempt that is not refused, it writes every byte of the result that
+    /// Runs `dispatch`. Between two chunks it looks whether an attempt was [cancelled](GridAttempt::is_cancelled),
+    /// and refuses the rest of it. For every attempt that is not refused, it writes every byte of the result that
     /// belongs to the attempt's items, except: high label bytes of values with at most 255 objects; what
     /// values in error have besides their status; and space of a packed result that no value needed. It
     /// neither reads nor writes bytes of other items.

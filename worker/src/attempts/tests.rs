@@ -62,8 +62,9 @@ fn each_attempt_has_its_own_answer_and_a_wrong_one_fails_alone() {
         beyond,
         inline(bytes),
     ];
-    let hold =
-        |assignment| Hold::new(&program, assignment, |_| Ok::<_, AttemptError>(Arc::clone(&map)));
+    let hold = |assignment| {
+        Hold::new(&program, assignment, Arc::default(), |_| Ok::<_, AttemptError>(Arc::clone(&map)))
+    };
     let mut holds: Vec<_> = assignments.into_iter().map(hold).collect();
     holds.push(Err(AttemptError::Device("the arena could not be registered".to_owned())));
     let mut device = CpuDevice::open(0, 1).unwrap();

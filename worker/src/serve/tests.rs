@@ -18,6 +18,7 @@ use gridpool_protocol::receipt::ItemRange;
 use gridpool_protocol::shared::SharedSlice;
 
 use super::*;
+use crate::cancels::Cancels;
 use crate::checkup::LATEST;
 
 /// Far longer than any step takes.
@@ -50,7 +51,8 @@ fn looped_over(queued: u32, mut checkup: Checkup, is_wrong: bool) -> Looped {
     thread::spawn(move || {
         let (arenas, idle_step, growth_max, growth) = Default::default();
         let replies = Replies::new(theirs);
-        let link = Link { replies, arenas, idle_step, growth_max, growth };
+        let cancels = Cancels::default();
+        let link = Link { replies, arenas, cancels, idle_step, growth_max, growth };
         let mut worker = Worker { link, programs: Programs::default(), adopted: BTreeMap::new() };
         let mut device = FaultInjector::new(Box::new(CpuDevice::open(0, 1).unwrap()));
         device.arm(is_wrong.then_some(ChaosFault::Reply(ReplyFault::Wrong)));

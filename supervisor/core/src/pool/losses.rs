@@ -285,11 +285,11 @@ impl Pool {
             false => limits.cancel_grace,
         };
         // The attempts of an orphan were withdrawn when its client went.
-        let withdraws = limits.concurrency.is_concurrent() && !job.orphaned;
+        let withdraws = !job.orphaned;
         for (shard, attempt, worker) in job.running().collect::<Vec<_>>() {
             let index = self.slots.find(worker).expect("a running attempt's worker has a slot");
             let process = self.slots.process_mut(index);
-            process.cut_off(now, attempt, grace, outcome, limits.concurrency);
+            process.cut_off(now, attempt, grace, outcome);
             state.meters.ended(outcome);
             job.failed(shard, process.device_info(), outcome, String::new());
             if withdraws {

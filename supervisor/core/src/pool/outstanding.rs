@@ -181,9 +181,4 @@ impl Outstanding {
             _ => None,
         }
     }
-
-    /// Whether the worker has nothing else to do than one attempt.
-    pub(super) fn is_single(&self) -> bool {
-        self.front.sent.len() == 1 && self.second.is_none()
-    }
 }

@@ -248,23 +248,16 @@ impl Process {
         }
     }
 
-    /// The job of an attempt has its verdict. The worker has `grace` to finish the attempt; an exclusive
-    /// worker has none if the job is late and it has no other.
+    /// The job of an attempt has its verdict. The worker is asked to stop the attempt, and has `grace` for that.
     pub(super) fn cut_off(
         &mut self,
         now: Timestamp,
         attempt: AttemptId,
         grace: Duration,
         outcome: AttemptOutcome,
-        concurrency: Concurrency,
     ) {
-        let is_late = outcome == AttemptOutcome::Deadline && !concurrency.is_concurrent();
         match &mut self.stage {
-            Stage::Busy(outstanding) => {
-                let at_once = is_late && outstanding.is_single();
-                let at = if at_once { now } else { now.after(grace) };
-                outstanding.cut_off(attempt, at, outcome);
-            }
+            Stage::Busy(outstanding) => outstanding.cut_off(attempt, now.after(grace), outcome),
             // It is dying, or unkillable.
             Stage::Killed(_) => {}
             Stage::Ready { .. }

@@ -130,18 +130,15 @@ impl Pool {
         self.for_each_role(|pool, role| pool.orphan_jobs(now, client, role));
     }
 
-    /// Begins no more attempts of a client's jobs. Running attempts end by themselves and free their
-    /// device; their results are dropped.
+    /// Begins no more attempts of a client's jobs. Workers are asked to stop those that run; their results are
+    /// dropped.
     fn orphan_jobs(&mut self, now: Timestamp, client: ClientId, role: Role) {
-        let withdraws = self.roles[role].limits.concurrency.is_concurrent();
         for id in self.jobs.take_of(client, role) {
             let job = &mut self.jobs[id];
             job.orphaned = true;
-            if withdraws {
-                let withdrawn =
-                    job.running().map(|(_, attempt, worker)| Action::Withdraw { worker, attempt });
-                self.actions.extend(withdrawn);
-            }
+            let withdrawn =
+                job.running().map(|(_, attempt, worker)| Action::Withdraw { worker, attempt });
+            self.actions.extend(withdrawn);
             self.unqueue(id);
             self.finish_if_ended(now, id);
         }

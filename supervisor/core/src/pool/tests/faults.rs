@@ -193,7 +193,7 @@ fn a_driver_report_about_a_killed_worker_kills_no_other() {
         let mut rig = with_policy(1, &[("xid 109", response)], |config| config.standbys = 1);
         let standby = WorkerId { device: device(0), role: Role::Grid, generation: 2 };
         rig.tell(Event::Worker(standby, WorkerEvent::Ready(info(0))));
-        rig.submit_as(1, 1, |request| request.deadline = Duration::from_secs(1));
+        rig.submit_as(1, 1, |request| request.deadline = Duration::from_millis(750));
         for _ in 0..5 {
             rig.tell(Event::Worker(standby, WorkerEvent::Heard));
             rig.wait_ms(200);

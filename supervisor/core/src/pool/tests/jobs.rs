@@ -170,6 +170,28 @@ fn a_deadline_of_zero_has_passed_even_if_a_device_is_idle() {
 }
 
 #[test]
+fn the_worker_of_a_late_or_cancelled_job_is_asked_to_stop_it_and_lives_if_it_does() {
+    let mut rig = Rig::new(1);
+    for key in 1..=6 {
+        let late = key % 2 == 0;
+        rig.submit_as(1, key, |request| {
+            request.deadline = Duration::from_millis(if late { 10 } else { 30_000 });
+        });
+        match late {
+            true => rig.wait_ms(10),
+            false => rig.cancel(key),
+        }
+        let asked = rig.count(|action| matches!(action, Action::Withdraw { .. }));
+        assert_eq!(asked, usize::try_from(key).unwrap());
+        rig.wait_ms(249);
+        rig.answer(0);
+    }
+    rig.wait_ms(1_000);
+    assert_eq!(rig.kills(), 0);
+    assert_eq!(rig.state(0), WorkerState::Ready);
+}
+
+#[test]
 fn a_worker_killed_for_a_late_job_counts_against_neither_device_nor_job() {
     let mut rig = Rig::with(1, |config| config.restart_limit = 2);
     for key in 1..=6 {
@@ -178,6 +200,7 @@ fn a_worker_killed_for_a_late_job_counts_against_neither_device_nor_job() {
         assert_eq!(rig.verdicts(key), [Verdict::Deadline]);
         assert_eq!(outcomes(&rig, key).len(), 1);
         assert_eq!(outcomes(&rig, key)[0].1, AttemptOutcome::Deadline);
+        rig.wait_ms(250);
         assert_eq!(rig.kills(), usize::try_from(key).unwrap());
         rig.die(0, SIGKILL);
         // Neither quarantine nor backoff: the pool killed it, to free the device.

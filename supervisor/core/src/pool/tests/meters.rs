@@ -261,7 +261,7 @@ fn every_way_to_end_has_its_own_reason_and_fault() {
     back(&mut rig);
     want(&rig, RestartReason::Silent, Some(FaultCode::Hang));
     rig.submit_as(1, 1, |request| request.deadline = Duration::from_millis(10));
-    rig.wait_ms(20);
+    rig.wait_ms(260);
     rig.die(0, SIGKILL);
     back(&mut rig);
     want(&rig, RestartReason::Late, None);

@@ -139,15 +139,6 @@ fn a_death_during_a_change_of_models_is_no_evidence_against_a_request() {
 }
 
 #[test]
-fn attempts_are_not_withdrawn_from_exclusive_workers() {
-    let mut rig = Rig::new(1);
-    rig.submit(1);
-    rig.cancel(1);
-    assert_eq!(rig.verdicts(1), [Verdict::Cancelled]);
-    assert!(withdrawn(&rig).is_empty());
-}
-
-#[test]
 fn a_request_that_waits_for_capacity_delays_none_whose_model_is_elsewhere() {
     let mut rig = Rig::concurrent(2, 2, |_| {});
     rig.wake();

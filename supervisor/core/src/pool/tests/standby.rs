@@ -134,6 +134,7 @@ fn a_standby_takes_over_at_once_after_a_hang_or_a_late_job() {
     submit_inline(&mut rig, 3);
     rig.wait_ms(10);
     assert_eq!(rig.verdicts(2), [Verdict::Deadline]);
+    rig.wait_ms(250);
     assert_eq!((rig.worker(0), rig.runs(0)), (named(3), Some((3, 1))));
 }
 
