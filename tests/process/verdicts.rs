@@ -11,7 +11,9 @@ use gridpool_tests::oracle::samples::random_grids;
 use serde_json::{Value, json};
 
 use crate::command::gridpool;
-use crate::jobs::{PROGRAM, answer, data, is_right, job, large_job, serves, small_job, submit};
+use crate::jobs::{
+    PROGRAM, answer, data, heavy_work, is_right, job, large_job, serves, small_job, submit,
+};
 use crate::pool::cpu;
 use crate::processes::lives;
 use crate::raw::{Raw, inline, is_ok};
@@ -72,6 +74,38 @@ fn a_deadline_that_passes_in_the_queue_costs_no_attempt() {
     pool.go_on("cpu0");
     assert_eq!(answer(running).verdict(), Verdict::Ok);
     assert_eq!(pool.slot("cpu0").generation, 1, "the worker did nothing wrong");
+}
+
+#[test]
+fn a_worker_stops_a_job_that_is_late_or_cancelled_or_whose_client_is_gone() {
+    // With this grace no worker is killed: it must stop by itself.
+    let pool = cpu(1).limits("cancel_grace_s = 3000").start();
+    let good = pool.client();
+    serves(&good);
+    let before = pool.slot("cpu0");
+    let (text, grids) = heavy_work();
+    for round in 0..6 {
+        let client = pool.client();
+        let work = job(&text, &grids);
+        if round % 3 == 0 {
+            let late = answer(submit(&client, work.with_deadline(Duration::from_millis(100))));
+            assert_eq!(late.verdict(), Verdict::Deadline);
+        } else {
+            let handle = submit(&client, work);
+            pool.until_busy("cpu0");
+            if round % 3 == 1 {
+                handle.cancel();
+                assert_eq!(answer(handle).verdict(), Verdict::Cancelled);
+            } else {
+                drop((handle, client));
+            }
+        }
+        serves(&good);
+    }
+    let after = pool.slot("cpu0");
+    assert_eq!(after.generation, 1);
+    // `serves` runs five items.
+    assert_eq!(after.items_done - before.items_done, 6 * 5, "a heavy job ran to its end");
 }
 
 #[test]
