@@ -11,13 +11,35 @@ use gridpool_protocol::status::{QueueStatus, WorkerState};
 use super::devices::Device;
 use super::models::ROLE;
 use super::quarantine::Service;
-use super::slots::{Slot, State, Station};
+use super::slots::{Slot, SlotId, State, Station};
 use super::{Broken, Due, Model, Phase, holds};
 
 /// Events between two checks of the status rows; they are also checked at the end.
 const STATUS_EVERY: u64 = 8;
 
 impl Model {
+    /// When something must happen to a slot without any event.
+    pub(super) fn slot_wakes_at(&self, at: SlotId) -> Option<Timestamp> {
+        let (device, slot) = (&self.devices[&at.station], self.slot(at));
+        let silent = slot.heard.after(self.config.heartbeat_kill);
+        let soon = |at: Timestamp| Some(slot.end_by.unwrap_or(at).min(at));
+        match slot.state {
+            State::Absent { not_before } => {
+                let may = self.starts_workers(at.role()) && device.held_back(at.number).is_none();
+                may.then_some(not_before)
+            }
+            State::Busy { ref outstanding } => {
+                soon(outstanding.free_at().unwrap_or(silent).min(silent))
+            }
+            State::Killed { give_up_at, .. } => Some(give_up_at),
+            State::Ready | State::Standby => soon(silent),
+            State::Reclaiming { until, .. } => Some(until),
+            State::Starting { by } => soon(by.min(slot.heard.after(self.config.heartbeat_start))),
+            State::Stopping { by } => soon(by),
+            State::Unkillable { .. } => None,
+        }
+    }
+
     /// Checks what must hold after an event. Uses only the public views of `core`.
     pub(crate) fn settled(&mut self, now: Timestamp, core: &Core) -> Result<(), Broken> {
         self.steps += 1;

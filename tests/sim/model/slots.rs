@@ -270,28 +270,6 @@ impl Model {
         self.is_working(role) && !self.has_nothing_to_do(role)
     }
 
-    /// When something must happen to a slot without any event.
-    pub(super) fn slot_wakes_at(&self, at: SlotId) -> Option<Timestamp> {
-        let (device, slot) = (&self.devices[&at.station], self.slot(at));
-        let silent = slot.heard.after(self.config.heartbeat_kill);
-        let soon = |at: Timestamp| Some(slot.end_by.unwrap_or(at).min(at));
-        match slot.state {
-            State::Absent { not_before } => {
-                let may = self.starts_workers(at.role()) && device.held_back(at.number).is_none();
-                may.then_some(not_before)
-            }
-            State::Busy { ref outstanding } => {
-                soon(outstanding.free_at().unwrap_or(silent).min(silent))
-            }
-            State::Killed { give_up_at, .. } => Some(give_up_at),
-            State::Ready | State::Standby => soon(silent),
-            State::Reclaiming { until, .. } => Some(until),
-            State::Starting { by } => soon(by.min(slot.heard.after(self.config.heartbeat_start))),
-            State::Stopping { by } => soon(by),
-            State::Unkillable { .. } => None,
-        }
-    }
-
     /// Timeouts: kills, unkillable processes, and memory that is not freed. Starts come after all of these.
     pub(super) fn slot_is_due(&mut self, now: Timestamp, at: SlotId) {
         if self.slot_wakes_at(at).is_none_or(|due| due > now) {
