@@ -90,6 +90,7 @@ const COLUMNS_DEFAULT: usize = 100;
 #[must_use]
 pub fn main() -> ExitCode {
     shell::survive_file_size_limit();
+    shell::limit_heaps();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) if error.kind() == ErrorKind::DisplayVersion => {

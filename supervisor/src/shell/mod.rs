@@ -81,7 +81,7 @@ pub use gateway::{FileError, Front, HttpError};
 pub use listen::SocketLock;
 pub use notify::Notifier;
 pub use process::{
-    descriptor_limit, lock_folders, raise_descriptor_limit, survive_file_size_limit,
+    descriptor_limit, limit_heaps, lock_folders, raise_descriptor_limit, survive_file_size_limit,
 };
 pub use spawn::WorkerCommand;
 

@@ -8,6 +8,7 @@ use std::sync::MutexGuard;
 
 use gridpool_ipc::mutex::Mutex;
 use nix::fcntl::{Flock, FlockArg};
+use nix::libc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::geteuid;
@@ -32,6 +33,21 @@ pub fn raise_descriptor_limit() {
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
     if let Err(errno) = raised {
         tracing::warn!(%errno, "the limit of open files stays as it is");
+    }
+}
+
+/// Heaps that the threads of this process share. By default glibc gives a process eight for each core, and a
+/// heap keeps what its threads have freed: with threads that come and go with connections, the process would
+/// grow for minutes.
+const HEAPS_MAX: libc::c_int = 2;
+
+/// Lets the threads of this process share [`HEAPS_MAX`] heaps.
+pub fn limit_heaps() {
+    #[expect(unsafe_code, reason = "a setting of the allocator")]
+    // SAFETY: mallopt may be called at any time, and changes where later allocations come from.
+    let is_set = unsafe { libc::mallopt(libc::M_ARENA_MAX, HEAPS_MAX) } == 1;
+    if !is_set {
+        tracing::warn!("the allocator takes no limit of its heaps");
     }
 }
 
