@@ -10,7 +10,7 @@ use gridpool_tests::oracle::samples::random_grids;
 use crate::binaries;
 use crate::command::{Finished, gridpool};
 use crate::jobs::{PROGRAM, answer, data, is_right, job, serves, small_job, submit};
-use crate::pool::{Pool, Setup, cpu, stub_worker};
+use crate::pool::{Pool, Setup, cpu, named, stub_worker};
 
 /// A pool of one stub worker that has this fault.
 fn stubs(fault: &str) -> Setup {
@@ -211,4 +211,22 @@ fn write_executable(path: &std::path::Path, script: &str) {
     fs::write(path, script).expect("a file can be written");
     let executable = fs::Permissions::from_mode(0o755);
     fs::set_permissions(path, executable).expect("its mode can be set");
+}
+
+#[test]
+fn a_package_that_is_upgraded_under_a_running_pool_changes_nothing() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let worker = folder.path().join("gridpool-worker");
+    fs::copy(binaries::worker(), &worker).expect("the worker can be copied");
+    let pool = cpu(1).worker(&worker).start();
+    let first = pool.pid("cpu0");
+    // As a package manager does it: another file takes the name.
+    let other = folder.path().join("other");
+    fs::copy("/bin/false", &other).expect("a program can be copied");
+    fs::rename(&other, &worker).expect("it can take the name");
+    pool.observer().kill(named("cpu0"), 9).expect("there is a worker");
+    pool.until_status("a new worker", |status| status.workers[0].pid != first);
+    serves(&pool.client());
+    let name = fs::read_to_string(format!("/proc/{}/comm", pool.pid("cpu0")));
+    assert_eq!(name.expect("it lives").trim_end(), "gridpool-worker");
 }

@@ -49,6 +49,8 @@ pub fn volunteer_for_the_oom_killer() -> ProcResult<()> {
 /// # Errors
 /// The system's.
 pub fn die_with(supervisor: u32) -> nix::Result<bool> {
+    // It was started by a descriptor, and its name would be that number.
+    prctl::set_name(c"gridpool-worker")?;
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     let parent = i32::try_from(supervisor).ok().map(Pid::from_raw);
     Ok(parent == Some(getppid()))

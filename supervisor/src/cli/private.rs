@@ -12,7 +12,7 @@ use gridpool_protocol::status::{QuarantineStatus, WorkerState};
 
 use super::{CommandError, system};
 use crate::config::Settings;
-use crate::shell::{Confinement, PoolDevice, Shell, SocketLock, WorkerCommand};
+use crate::shell::{Confinement, Pinned, PoolDevice, Shell, SocketLock, WorkerCommand};
 use gridpool_core::config::PoolConfig;
 
 /// How long the workers of a pool may take to get ready; eight GPUs that start together take 5 s.
@@ -39,7 +39,7 @@ pub(super) fn worker_command(
 ) -> WorkerCommand {
     let limits = &settings.limits;
     WorkerCommand {
-        program,
+        program: Pinned::new(program),
         cpu_threads,
         known_answer_every: limits.known_answer_every,
         memory_growth_max: limits.worker_memory_growth_max,

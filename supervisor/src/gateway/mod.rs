@@ -231,6 +231,8 @@ pub fn check_request(model: &str, json_bytes: Option<usize>, body: &[u8]) -> Res
 /// Takes the descriptors that the supervisor passed, and asks the kernel to end this process with it.
 fn take_over(options: &Options) -> Result<(Listener, UnixStream, Doorway), GatewayError> {
     let parent = i32::try_from(options.supervisor_pid).ok().map(Pid::from_raw);
+    // It was started by a descriptor, and its name would be that number.
+    prctl::set_name(c"gridpool").map_err(|e| system("its name")(e.into()))?;
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(|e| system("dying with a parent")(e.into()))?;
     if parent != Some(getppid()) {
         return Err(GatewayError::Orphan);

@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -28,6 +28,7 @@ use gridpool_protocol::status::HttpStatus;
 use super::claim::{self, ListenError, SocketName};
 use super::confinement::{Confinement, Inherits};
 use super::helper::{Post, Processes, Program, Spawned};
+use super::pinned::Pinned;
 use crate::config::{HttpAddress, HttpOptions};
 use crate::gateway::DoorPlan;
 use crate::logging;
@@ -236,7 +237,7 @@ impl Gateway {
         let admission = Arc::new(Mutex::new(Admission { options, plan, stamps, link: None }));
         let serving = Serving {
             listener,
-            program: std::env::current_exe()?,
+            program: Pinned::own(),
             socket: socket.to_owned(),
             confinement,
             admission: Arc::clone(&admission),
@@ -293,7 +294,7 @@ impl Gateway {
 /// How processes of the gateway are started.
 struct Serving {
     listener: OwnedFd,
-    program: PathBuf,
+    program: Pinned,
     socket: PathBuf,
     confinement: Confinement,
     admission: Arc<Mutex<Admission>>,
@@ -305,7 +306,7 @@ impl Program for Serving {
     fn spawn(&mut self) -> io::Result<Spawned<UnixStream>> {
         let (ours, theirs) = UnixStream::pair()?;
         let listener = self.listener.try_clone()?;
-        let mut command = Command::new(&self.program);
+        let mut command = self.program.command();
         self.confinement.restrict(&mut command, Inherits::Gateway);
         command
             .arg("gateway")

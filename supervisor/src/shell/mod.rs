@@ -36,6 +36,7 @@ mod notify;
 mod operator;
 mod outbox;
 mod pidfd;
+mod pinned;
 mod posts;
 mod process;
 mod reader;
@@ -80,6 +81,7 @@ pub use confinement::Confinement;
 pub use gateway::{FileError, Front, HttpError};
 pub use listen::SocketLock;
 pub use notify::Notifier;
+pub use pinned::Pinned;
 pub use process::{
     descriptor_limit, limit_heaps, lock_folders, raise_descriptor_limit, survive_file_size_limit,
 };

@@ -9,8 +9,7 @@ mod gauges;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Stdio};
 use std::sync::{Arc, Condvar, PoisonError};
 use std::time::Duration;
 
@@ -29,6 +28,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use super::PoolDevice;
 use super::confinement::{Confinement, Inherits};
 use super::helper::{Post, Processes, Program, Spawned};
+use super::pinned::Pinned;
 use crate::logging;
 
 /// How long a thread waits for an answer. The monitor answers within ten seconds; one that does not is stuck.
@@ -77,7 +77,7 @@ impl Monitor {
     /// A monitor of the devices that have a UUID, without a process yet; `None` if none has. `tell` is
     /// called, from a thread of the monitor's own, for every fault that the driver reports.
     pub(super) fn new(
-        (program, confinement): (PathBuf, Confinement),
+        (program, confinement): (Pinned, Confinement),
         devices: &[PoolDevice],
         post: Post,
         tell: Tell,
@@ -169,7 +169,7 @@ impl Inner {
 
 /// Starts processes of the monitor, and handles their lines.
 struct Watching {
-    program: PathBuf,
+    program: Pinned,
     confinement: Confinement,
     inner: Arc<Inner>,
     tell: Tell,
@@ -181,7 +181,7 @@ impl Program for Watching {
     type Output = ChildStdout;
 
     fn spawn(&mut self) -> io::Result<Spawned<ChildStdout>> {
-        let mut command = Command::new(&self.program);
+        let mut command = self.program.command();
         self.confinement.restrict(&mut command, Inherits::Monitor);
         command.arg("monitor").args(self.confinement.worker_arguments());
         command.args(["--supervisor-pid", &std::process::id().to_string()]);

@@ -252,7 +252,7 @@ mod tests {
     use gridpool_protocol::ids::{DeviceId, DeviceKind};
 
     use super::*;
-    use crate::shell::{Shell, WorkerCommand};
+    use crate::shell::{Pinned, Shell, WorkerCommand};
     use gridpool_core::config::HelperLimits;
     use gridpool_core::policy::PolicyTable;
 
@@ -349,7 +349,7 @@ mod tests {
     /// A pool without a device: no event ever comes but those that a test makes.
     fn idle_shell() -> Shell {
         let command = WorkerCommand {
-            program: PathBuf::from("/bin/false"),
+            program: Pinned::new(PathBuf::from("/bin/false")),
             cpu_threads: 1,
             known_answer_every: Duration::from_secs(60),
             memory_growth_max: 4 << 30,

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use super::cache;
 use super::confinement::{Confinement, Inherits};
 use super::link::Link;
 use super::pidfd::PidFd;
+use super::pinned::Pinned;
 use super::process::{BootFolder, lock_folders};
 use super::reader::Reader;
 use super::stderr::Stderr;
@@ -36,7 +37,7 @@ use gridpool_core::policy::PolicyTable;
 #[derive(Clone, Debug)]
 pub struct WorkerCommand {
     /// The `gridpool-worker` binary.
-    pub program: PathBuf,
+    pub program: Pinned,
     /// Threads of one CPU device.
     pub cpu_threads: usize,
     /// How often a worker tests its device while it serves.
@@ -82,7 +83,7 @@ pub(super) fn serve(
                     let never = [ErrorKind::NotFound, ErrorKind::PermissionDenied];
                     let is_final = never.contains(&error.kind())
                         || error.raw_os_error() == Some(libc::ENOEXEC);
-                    (format!("{}: {error}", command.program.display()), is_final)
+                    (format!("{}: {error}", command.program), is_final)
                 }
                 StartError::System(error) => (error.to_string(), false),
             };
@@ -170,7 +171,7 @@ fn spawn(
     ends: Ends,
     spin: Duration,
 ) -> io::Result<Child> {
-    let mut process = Command::new(&command.program);
+    let mut process = command.program.command();
     command.confinement.restrict(&mut process, Inherits::Worker);
     process
         .arg(worker.role.name())

@@ -103,7 +103,9 @@ fn rig_with(script: &str, change: impl FnOnce(&mut HelperLimits)) -> Rig {
     let for_post = Arc::clone(&rules);
     let post = Box::new(move |event| for_post.helper(event));
     let monitor =
-        Monitor::new((program, Confinement::default()), &devices, post, tell).unwrap().unwrap();
+        Monitor::new((Pinned::new(program), Confinement::default()), &devices, post, tell)
+            .unwrap()
+            .unwrap();
     rules.monitor.get_or_init(|| monitor);
     let for_time = Arc::clone(&rules);
     thread::spawn(move || for_time.keep_time());
@@ -322,7 +324,7 @@ fn it_ends_when_it_is_not_wanted_and_a_pool_without_gpus_has_none() {
     assert_eq!((rig.starts().len(), rig.status().0.pid), (1, 0));
     let cpu = PoolDevice { id: DeviceId { kind: DeviceKind::Cpu, index: 0 }, uuid: String::new() };
     let none = Monitor::new(
-        ("sh".into(), Confinement::default()),
+        (Pinned::new("sh".into()), Confinement::default()),
         &[cpu],
         Box::new(|_| {}),
         Box::new(|_, _| {}),
