@@ -110,6 +110,8 @@ pub enum Limit {
     Arenas,
     /// Jobs of this connection.
     ClientJobs,
+    /// Connections that may submit; this one may only ask.
+    Connections,
     /// Inline bytes of this principal's jobs.
     PrincipalBytes,
     /// Waiting jobs of this principal.
@@ -126,7 +128,7 @@ impl Limit {
     pub fn is_own(self) -> bool {
         match self {
             Self::Arenas | Self::ClientJobs | Self::PrincipalBytes | Self::PrincipalJobs => true,
-            Self::QueueBytes | Self::QueueJobs => false,
+            Self::Connections | Self::QueueBytes | Self::QueueJobs => false,
         }
     }
 
@@ -136,6 +138,9 @@ impl Limit {
         match self {
             Self::Arenas => "shared memory is used up",
             Self::ClientJobs => "this client has as many jobs as it may",
+            Self::Connections => {
+                "the pool has as many connections as it may; this one may only ask"
+            }
             Self::PrincipalBytes => "this user's jobs have their share of the queue's bytes",
             Self::PrincipalJobs => "this user's jobs have their share of the queue",
             Self::QueueBytes => "the queue holds as many bytes as it may",

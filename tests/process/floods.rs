@@ -14,11 +14,13 @@ use crate::pool::{cpu, warm};
 use crate::raw::{Raw, inline};
 use crate::wait::eventually;
 
-/// As many connections as a pool takes.
+/// As many connections as may submit.
 const CONNECTIONS: usize = 256;
+/// Those beside them that may ask.
+const KEPT: usize = 16;
 
 #[test]
-fn connections_over_the_limit_are_refused_as_busy() {
+fn connections_over_the_limit_may_ask_and_order_and_not_submit() {
     let (pool, before) = warm();
     let served = pool.client();
     // Silent connections count too; two connections exist already.
@@ -30,19 +32,25 @@ fn connections_over_the_limit_are_refused_as_busy() {
         };
         open.push(raw);
     }
-    // The silent ones are counted when they are accepted, in order.
-    for _ in 0..20 {
-        let sentence = Raw::connect(&pool.socket()).hear_closing();
-        assert_eq!(sentence, format!("BUSY: the pool has {CONNECTIONS} connections already"));
+    // Nor do silent ones on the seats that are kept for operators keep any out.
+    let mut kept: Vec<_> = (0..2 * KEPT).map(|_| Raw::greeted(&pool.socket())).collect();
+    let mut raw = kept.pop().expect("there are some");
+    raw.say(&ClientMessage::Submit(Box::new(inline(1, &random_grids(1, 3)))));
+    assert_eq!(raw.hear_refused(), Refusal::Busy(Limit::Connections));
+    let silent = &mut kept[0];
+    let sentence = silent.hear_closing();
+    assert_eq!(sentence, format!("BUSY: the pool has {CONNECTIONS} connections already"));
+    for _ in 0..2 * KEPT {
+        assert_eq!(pool.cli(&["status"]).run().code, Some(0));
     }
-    for _ in 0..20 {
-        let error = Client::connect(pool.socket()).map(drop).expect_err("the pool is full");
-        assert!(matches!(&error, ClientError::Closed(why) if why.contains("BUSY")), "{error}");
-    }
-    let call = pool.cli(&["submit", PROGRAM]).arg(data("tasks/lines.json")).run();
-    call.complains(69, &["the pool closed the connection: BUSY: the pool has 256 connections"]);
+    let killed = pool.cli(&["kill", "cpu0", "CONT"]).run();
+    assert_eq!(killed.code, Some(0), "{}", killed.stderr);
     serves(&served);
-    drop((open, served));
+    // As soon as a seat is free, a connection may take it.
+    let late = pool.client();
+    open.truncate(CONNECTIONS / 2);
+    serves(&late);
+    drop((open, kept, raw, late, served));
     pool.is_unharmed(before);
 }
 

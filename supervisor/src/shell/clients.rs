@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread;
 
 use gridpool_ipc::frame::{self, FrameError, FrameReader};
@@ -25,6 +24,7 @@ use super::content;
 use super::core::{HeldJob, NO_WORKER};
 use super::operator;
 use super::outbox::Outbox;
+use super::seats::Seat;
 use gridpool_core::event::{ClientEvent, Event, JobRequest};
 pub(super) use peer::Peer;
 
@@ -35,12 +35,17 @@ pub(super) const DESCRIPTORS_PER_CLIENT: usize = 2;
 pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> {
     let id = ClientId(shared.next_id());
     let outbox = Outbox::new(id, socket.try_clone()?, Arc::clone(&shared.outbox_bytes_high));
-    let counted = Counted::take(shared);
+    let may_submit = shared.has_descriptors_for(DESCRIPTORS_PER_CLIENT);
+    let Some(seat) = shared.seats.take(id, &outbox, may_submit) else {
+        let reason = "BUSY: too many connections end at this moment".to_owned();
+        outbox.tell(&ServerMessage::Closing { reason });
+        return Ok(());
+    };
     let mut reader = FrameReader::new(socket);
     reader.set_spin(shared.spin);
     let mut connection = Connection {
         id,
-        _counted: counted,
+        seat,
         shared: Arc::clone(shared),
         reader,
         outbox,
@@ -53,26 +58,10 @@ pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> 
     Ok(())
 }
 
-/// Counts a connection while it has a thread.
-struct Counted(Arc<Shared>);
-
-impl Counted {
-    fn take(shared: &Arc<Shared>) -> Self {
-        shared.connections.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(shared))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// One client. Its arenas end with it.
 struct Connection {
     id: ClientId,
-    _counted: Counted,
+    seat: Seat,
     shared: Arc<Shared>,
     reader: FrameReader,
     outbox: Outbox,
@@ -127,6 +116,9 @@ impl Connection {
             Ok(ClientMessage::Hello { version: PROTOCOL_VERSION }) => {
                 let peer = Peer::of(&self.shared, self.reader.socket());
                 (self.peer, self.user) = peer.map_err(|error| error.to_string())?;
+                if self.peer == Peer::Gateway {
+                    self.seat.is_of_gateway();
+                }
                 self.outbox.tell(&ServerMessage::Welcome { version: PROTOCOL_VERSION });
                 Ok(())
             }
@@ -157,6 +149,7 @@ impl Connection {
 
     fn on_message(&mut self, message: ClientMessage) {
         let client = self.id;
+        self.seat.is_heard();
         if let Err((request, why)) = self.peer.check(&message) {
             tracing::warn!(%client, why, "refused");
             return self.reply(request, Err(Refusal::Invalid(why)));
@@ -212,6 +205,10 @@ impl Connection {
     }
 
     fn on_submit(&mut self, submission: Submission) {
+        if !self.seat.may_submit() {
+            let (key, refusal) = (submission.key, Refusal::Busy(Limit::Connections));
+            return self.outbox.tell(&ServerMessage::Refused { key, refusal });
+        }
         match self.check(&submission) {
             Ok((request, arenas)) => self.accept(request, submission, arenas),
             Err(why) => self.refuse(submission.key, why),
@@ -258,7 +255,7 @@ impl Connection {
     /// Makes an arena, on the client's own thread: it takes long to commit memory.
     fn on_create_arena(&mut self, request: u64, bytes: u64) {
         let own = self.arenas.values().map(|arena| arena.bytes()).sum();
-        let made = match self.shared.has_descriptors_for(1) {
+        let made = match self.seat.may_submit() && self.shared.has_descriptors_for(1) {
             true => self.shared.budget.create(bytes, own, self.arenas.len()),
             false => Err(Refusal::Busy(Limit::Arenas)),
         };

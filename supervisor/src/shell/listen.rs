@@ -4,7 +4,6 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -19,11 +18,9 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
 use super::Shared;
 use super::claim::{self, Claim, ListenError, SocketName, failed};
-use super::clients::{self, DESCRIPTORS_PER_CLIENT};
+use super::clients;
 use super::process::lock_folders;
 
-/// Connections open at a time: each takes a thread and descriptors.
-const CLIENTS_MAX: usize = 256;
 /// How long to wait before accepting again when descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -152,15 +149,6 @@ impl Door {
             tracing::warn!("a connection of {them} refused");
             let reason = format!("it belongs to {me} and takes no connection of {them}");
             return turn_away(&socket, reason);
-        }
-        if shared.connections.load(Ordering::Relaxed) >= CLIENTS_MAX {
-            return turn_away(
-                &socket,
-                format!("BUSY: the pool has {CLIENTS_MAX} connections already"),
-            );
-        }
-        if !shared.has_descriptors_for(DESCRIPTORS_PER_CLIENT) {
-            return turn_away(&socket, "BUSY: the pool may open no more files".to_owned());
         }
         clients::start(shared, socket)
     }

@@ -40,6 +40,7 @@ mod pinned;
 mod posts;
 mod process;
 mod reader;
+mod seats;
 mod spawn;
 mod status;
 mod stderr;
@@ -48,7 +49,7 @@ mod timer;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -70,6 +71,7 @@ use gridpool_core::event::{Event, Helper, HelperEvent, Timestamp};
 use gridpool_core::policy::PolicyTable;
 use groups::Groups;
 use monitor::Monitor;
+use seats::Seats;
 use timer::Timer;
 
 use self::core::Core;
@@ -87,8 +89,8 @@ pub use process::{
 };
 pub use spawn::WorkerCommand;
 
-/// Descriptors reserved for files, logs and accepting connections.
-const DESCRIPTORS_RESERVED: usize = 48;
+/// Descriptors reserved for files, logs, accepting connections, and connections that may not submit.
+const DESCRIPTORS_RESERVED: usize = 48 + clients::DESCRIPTORS_PER_CLIENT * seats::OTHERS_MAX;
 /// Least descriptors for clients.
 const CLIENT_DESCRIPTORS_MIN: usize = 64;
 /// Descriptors reserved for the workers of one slot: the old worker and the next one.
@@ -157,7 +159,7 @@ struct Shared {
     /// Jobs may make a worker fault on purpose.
     allows_chaos: AtomicBool,
     /// Open connections, including those before their handshake.
-    connections: AtomicUsize,
+    seats: Arc<Seats>,
     /// Descriptors that connections and arenas may take; the rest is for workers and ourselves.
     descriptors_max: usize,
 }
@@ -208,7 +210,7 @@ impl Shell {
             worker_spin,
             outbox_bytes_high: Arc::default(),
             allows_chaos: AtomicBool::new(false),
-            connections: AtomicUsize::new(0),
+            seats: Arc::default(),
             descriptors_max: descriptor_limit()
                 .saturating_sub(Self::descriptors_needed(ids.len(), standbys)),
         });
@@ -420,8 +422,7 @@ impl Shared {
     /// Whether connections and arenas may take this many more descriptors. They must never run out, because
     /// ipc-channel panics then.
     fn has_descriptors_for(&self, more: usize) -> bool {
-        let connections = self.connections.load(Ordering::Relaxed);
-        let taken = connections * clients::DESCRIPTORS_PER_CLIENT + self.budget.arenas();
+        let taken = self.seats.clients() * clients::DESCRIPTORS_PER_CLIENT + self.budget.arenas();
         taken + more <= self.descriptors_max
     }
 

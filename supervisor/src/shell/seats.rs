@@ -1,0 +1,193 @@
+//! Seats: how many connections the pool has, and which may submit.
+//!
+//! A client needs a seat to submit jobs and to get shared memory. When none is free, a connection gets one of the few
+//! that are kept: it may ask and give orders, and takes a seat with its first job if one is free by then. If all
+//! kept ones are taken, the connection that has been silent for longest gives its up. So connections that do
+//! nothing keep no operator out, whoever has them. The gateway has seats of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use gridpool_ipc::clock;
+use gridpool_ipc::mutex::Mutex;
+use gridpool_protocol::ids::ClientId;
+use gridpool_protocol::message::ServerMessage;
+
+use super::outbox::Outbox;
+
+/// Connections that may submit: each takes a thread and descriptors.
+pub(super) const CLIENTS_MAX: usize = 256;
+/// Connections that may only ask and give orders.
+pub(super) const KEPT: usize = 16;
+/// Connections of the gateway.
+const GATEWAY_MAX: usize = 16;
+/// Connections that have given up their place and are about to end.
+const LEAVING_MAX: usize = 16;
+
+/// Connections beside those of clients, each with its thread and descriptors.
+pub(super) const OTHERS_MAX: usize = KEPT + GATEWAY_MAX + LEAVING_MAX;
+
+/// All seats.
+#[derive(Debug, Default)]
+pub(super) struct Seats(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    clients: usize,
+    gateway: usize,
+    /// Those on kept seats: when each was last heard.
+    kept: BTreeMap<ClientId, (Instant, Outbox)>,
+    /// Connections without any place: they are about to end.
+    leaving: usize,
+}
+
+/// The place of one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Client,
+    Gateway,
+    Kept,
+}
+
+/// A connection's seat. Dropping it gives it back.
+#[derive(Debug)]
+pub(super) struct Seat {
+    seats: Arc<Seats>,
+    id: ClientId,
+    place: Place,
+}
+
+impl Seats {
+    /// Connections that may submit.
+    pub(super) fn clients(&self) -> usize {
+        self.0.lock().clients
+    }
+
+    /// A seat for a new connection; a kept one if `may_submit` is false or none is free. `None` if too many that lost
+    /// theirs have not ended yet.
+    pub(super) fn take(
+        self: &Arc<Self>,
+        id: ClientId,
+        outbox: &Outbox,
+        may_submit: bool,
+    ) -> Option<Seat> {
+        let mut state = self.0.lock();
+        let place = if may_submit && state.clients < CLIENTS_MAX {
+            state.clients += 1;
+            Place::Client
+        } else {
+            if state.kept.len() >= KEPT {
+                if state.leaving >= LEAVING_MAX {
+                    return None;
+                }
+                state.ends_the_most_silent();
+            }
+            state.kept.insert(id, (clock::now(), outbox.clone()));
+            Place::Kept
+        };
+        Some(Seat { seats: Arc::clone(self), id, place })
+    }
+}
+
+impl State {
+    fn ends_the_most_silent(&mut self) {
+        let silent = self.kept.iter().min_by_key(|(_, (heard, _))| *heard).map(|(&id, _)| id);
+        let Some((_, outbox)) = silent.and_then(|id| self.kept.remove(&id)) else { return };
+        self.leaving += 1;
+        let reason = format!("BUSY: the pool has {CLIENTS_MAX} connections already");
+        outbox.tell(&ServerMessage::Closing { reason });
+        outbox.close();
+    }
+}
+
+impl Seat {
+    /// The connection is the gateway's: it has a seat of its own, if one is free.
+    pub(super) fn is_of_gateway(&mut self) {
+        let mut state = self.seats.0.lock();
+        if state.gateway < GATEWAY_MAX && state.leave(self.id, self.place) {
+            state.gateway += 1;
+            self.place = Place::Gateway;
+        }
+    }
+
+    /// The connection has sent something.
+    pub(super) fn is_heard(&self) {
+        if self.place == Place::Kept
+            && let Some((heard, _)) = self.seats.0.lock().kept.get_mut(&self.id)
+        {
+            *heard = clock::now();
+        }
+    }
+
+    /// Whether it may submit. One on a kept seat may from now on, if a seat is free.
+    pub(super) fn may_submit(&mut self) -> bool {
+        if self.place != Place::Kept {
+            return true;
+        }
+        let mut state = self.seats.0.lock();
+        if state.clients >= CLIENTS_MAX || state.kept.remove(&self.id).is_none() {
+            return false;
+        }
+        state.clients += 1;
+        self.place = Place::Client;
+        true
+    }
+}
+
+impl State {
+    /// Gives a place back; `false` if the connection has lost it.
+    fn leave(&mut self, id: ClientId, place: Place) -> bool {
+        match place {
+            Place::Client => self.clients -= 1,
+            Place::Gateway => self.gateway -= 1,
+            Place::Kept => return self.kept.remove(&id).is_some(),
+        }
+        true
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut state = self.seats.0.lock();
+        if !state.leave(self.id, self.place) {
+            state.leaving -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn outbox(id: ClientId) -> Outbox {
+        Outbox::new(id, UnixStream::pair().unwrap().0, Arc::default())
+    }
+
+    #[test]
+    fn whoever_comes_is_heard_and_the_most_silent_gives_its_place_up() {
+        let seats = Arc::<Seats>::default();
+        let sit = |id| seats.take(ClientId(id), &outbox(ClientId(id)), true).unwrap();
+        let mut clients: Vec<_> = (0..CLIENTS_MAX as u64).map(sit).collect();
+        assert!(clients.iter_mut().all(Seat::may_submit));
+        let mut kept: Vec<_> = (1_000..1_000 + KEPT as u64).map(sit).collect();
+        assert!(!kept.iter_mut().any(Seat::may_submit));
+        kept[0].is_heard();
+        let mut late = sit(2_000);
+        let state = |id| seats.0.lock().kept.contains_key(&ClientId(id));
+        assert_eq!([state(1_000), state(1_001), state(2_000)], [true, false, true]);
+        // A seat is free again.
+        drop(clients.pop());
+        assert!(!kept[1].may_submit(), "it has lost its place");
+        assert!(late.may_submit());
+        assert!(!kept[2].may_submit());
+        let mut gateway = sit(3_000);
+        gateway.is_of_gateway();
+        assert!(gateway.may_submit());
+        drop((clients, kept, late, gateway));
+        let left = seats.0.lock();
+        assert_eq!((left.clients, left.gateway, left.kept.len(), left.leaving), (0, 0, 0, 0));
+    }
+}
