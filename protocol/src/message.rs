@@ -112,6 +112,8 @@ pub enum Limit {
     ClientJobs,
     /// Connections that may submit; this one may only ask.
     Connections,
+    /// Workers that this principal's jobs have cost.
+    Kills,
     /// Inline bytes of this principal's jobs.
     PrincipalBytes,
     /// Waiting jobs of this principal.
@@ -128,7 +130,7 @@ impl Limit {
     pub fn is_own(self) -> bool {
         match self {
             Self::Arenas | Self::ClientJobs | Self::PrincipalBytes | Self::PrincipalJobs => true,
-            Self::Connections | Self::QueueBytes | Self::QueueJobs => false,
+            Self::Connections | Self::Kills | Self::QueueBytes | Self::QueueJobs => false,
         }
     }
 
@@ -141,6 +143,7 @@ impl Limit {
             Self::Connections => {
                 "the pool has as many connections as it may; this one may only ask"
             }
+            Self::Kills => "this user's jobs have cost too many workers; try again later",
             Self::PrincipalBytes => "this user's jobs have their share of the queue's bytes",
             Self::PrincipalJobs => "this user's jobs have their share of the queue",
             Self::QueueBytes => "the queue holds as many bytes as it may",

@@ -3,13 +3,12 @@
 use std::io::Write;
 use std::net::Shutdown;
 
-use gridpool_client::{Client, ClientError};
 use gridpool_ipc::frame;
 use gridpool_protocol::codec;
 use gridpool_protocol::message::{ClientMessage, Limit, Refusal, ServerMessage};
 use gridpool_tests::oracle::samples::random_grids;
 
-use crate::jobs::{PROGRAM, data, serves};
+use crate::jobs::serves;
 use crate::pool::{cpu, warm};
 use crate::raw::{Raw, inline};
 use crate::wait::eventually;
@@ -43,7 +42,7 @@ fn connections_over_the_limit_may_ask_and_order_and_not_submit() {
     for _ in 0..2 * KEPT {
         assert_eq!(pool.cli(&["status"]).run().code, Some(0));
     }
-    let killed = pool.cli(&["kill", "cpu0", "CONT"]).run();
+    let killed = pool.cli(&["kill", "cpu0", "--signal", "CONT"]).run();
     assert_eq!(killed.code, Some(0), "{}", killed.stderr);
     serves(&served);
     // As soon as a seat is free, a connection may take it.

@@ -232,6 +232,7 @@ pub(crate) const WANTED: &[&str] = &[
     "refuse: BUSY bytes",
     "refuse: BUSY bytes of a principal",
     "refuse: BUSY client",
+    "refuse: BUSY kills",
     "refuse: BUSY principal",
     "refuse: BUSY principal beside others",
     "refuse: BUSY queue",

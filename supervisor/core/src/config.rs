@@ -26,6 +26,11 @@ pub struct PoolConfig {
     /// Bytes of inline payload of all jobs of one principal and one role that have no verdict. It is divided
     /// in the same way.
     pub principal_bytes_max: u64,
+    /// Workers that a principal may cost because they did not stop its jobs in time; then its jobs are refused
+    /// as BUSY.
+    pub kills_max: usize,
+    /// After this time one of them is given back, then the next.
+    pub kill_refill: Duration,
     /// Attempts of one job, whatever ended them; then FAILED.
     pub attempts_max: u32,
     /// Deaths of a worker with evidence against the one job it ran; then POISON.
@@ -117,6 +122,8 @@ impl PoolConfig {
         client_jobs_max: 64,
         principal_jobs_max: 1_024,
         principal_bytes_max: 256 << 20,
+        kills_max: 3,
+        kill_refill: Duration::from_secs(10),
         attempts_max: 8,
         poison_deaths: 2,
         denylist_max: 1_024,

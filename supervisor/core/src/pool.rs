@@ -7,6 +7,7 @@
 
 mod answers;
 mod availability;
+mod budget;
 pub(crate) mod death_report;
 mod denylist;
 mod devices;
@@ -48,6 +49,7 @@ use crate::action::Action;
 use crate::config::PoolConfig;
 use crate::event::{Release, Timestamp, WorkerEvent};
 use crate::policy::PolicyTable;
+use budget::KillBudget;
 use death_report::DeathReport;
 use denylist::Denylist;
 use devices::Devices;
@@ -73,6 +75,7 @@ pub(crate) struct Pool {
     jobs: Jobs,
     verdicts: Verdicts,
     denylist: Denylist,
+    kills: KillBudget,
     /// The number of the latest group of suspects.
     suspects: u32,
     faults: Faults,
@@ -103,6 +106,7 @@ impl Pool {
             jobs: Jobs::default(),
             verdicts: Verdicts::new(config.verdicts_kept, config.verdict_bytes_max),
             denylist: Denylist::new(config.denylist_max),
+            kills: KillBudget::default(),
             suspects: 0,
             faults: Faults::default(),
             death: None,

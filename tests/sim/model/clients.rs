@@ -1,11 +1,14 @@
 //! What clients ask for, and the replies.
 
+use std::collections::BTreeSet;
+
 use gridpool_core::event::{JobRequest, Timestamp, Work};
 use gridpool_protocol::ids::{ClientId, JobId, JobKey};
 use gridpool_protocol::message::{Limit, Refusal};
 use gridpool_protocol::receipt::{AttemptOutcome, Receipt, Verdict};
 
 use super::jobs::Job;
+use super::outstanding::Dispatch;
 use super::{Broken, Model, Phase, holds};
 
 /// The due reply to a submission.
@@ -60,7 +63,7 @@ impl Model {
             self.due.reply = Some(Reply::Refuse(client, job, key, Refusal::Poison(content)));
             return;
         }
-        if let Some(refusal) = self.limit_reached(client, request) {
+        if let Some(refusal) = self.limit_reached(now, client, request) {
             self.counters.refused_busy += u64::from(matches!(refusal, Refusal::Busy(_)));
             self.due.reply = Some(Reply::Refuse(client, job, key, refusal));
             return;
@@ -69,7 +72,7 @@ impl Model {
             self.coverage.hit("replay: forgotten");
         }
         self.counters.accepted += 1;
-        self.accepted.insert(job);
+        self.accepted.insert(job, request.principal.clone());
         let role = request.work.role();
         let own = self.devices.iter().filter(|(at, _)| at.role == role);
         let devices = own.filter(|(_, device)| device.may_serve()).count();
@@ -88,7 +91,12 @@ impl Model {
     }
 
     /// The model itself counts the waiting jobs and the jobs of each client.
-    fn limit_reached(&mut self, client: ClientId, request: &JobRequest) -> Option<Refusal> {
+    fn limit_reached(
+        &mut self,
+        now: Timestamp,
+        client: ClientId,
+        request: &JobRequest,
+    ) -> Option<Refusal> {
         let role = request.work.role();
         if self.is_draining() {
             self.coverage.hit("refuse: draining");
@@ -115,7 +123,12 @@ impl Model {
         let principals_own = || jobs().filter(|job| job.request.principal == request.principal);
         let own_bytes: u64 = principals_own().map(|job| job.request.inline_bytes).sum();
         let own_waiting = principals_own().filter(|job| job.waits()).count();
-        let limit = if own >= self.config.client_jobs_max {
+        let spent = self.kills.get(&request.principal);
+        let spent = spent.map_or(0, |back| back.iter().filter(|&&at| at > now).count());
+        let limit = if spent >= self.config.kills_max {
+            self.coverage.hit("refuse: BUSY kills");
+            Limit::Kills
+        } else if own >= self.config.client_jobs_max {
             self.coverage.hit("refuse: BUSY client");
             Limit::ClientJobs
         } else if waiting >= self.config.queue_jobs_max {
@@ -137,6 +150,24 @@ impl Model {
             return None;
         };
         Some(Refusal::Busy(limit))
+    }
+
+    /// A kill costs every principal whose attempt was not stopped in time.
+    pub(super) fn kills_are_charged(&mut self, now: Timestamp, front: &Dispatch) {
+        let overdue = front.attempts.iter().filter(|sent| {
+            let wanted = [AttemptOutcome::Cancelled, AttemptOutcome::Deadline];
+            sent.free_at.is_some_and(|(at, why)| at <= now && wanted.contains(&why))
+        });
+        let owners: BTreeSet<_> =
+            overdue.map(|sent| self.accepted[&sent.attempt.job].clone()).collect();
+        for owner in owners {
+            let own = self.kills.entry(owner).or_default();
+            own.retain(|&at| at > now);
+            if own.len() < self.config.kills_max {
+                let from = own.last().copied().unwrap_or(now).max(now);
+                own.push(from.after(self.config.kill_refill));
+            }
+        }
     }
 
     pub(super) fn cancel_requested(&mut self, now: Timestamp, client: ClientId, key: JobKey) {

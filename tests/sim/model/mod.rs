@@ -168,7 +168,9 @@ pub(crate) struct Model {
     /// Live jobs.
     jobs: BTreeMap<JobId, Job>,
     /// Every job that was ever accepted.
-    accepted: BTreeSet<JobId>,
+    accepted: BTreeMap<JobId, Principal>,
+    /// Of each principal: when the kills that it caused are given back.
+    kills: BTreeMap<Principal, Vec<Timestamp>>,
     /// The latest number of suspects that may share a dispatch with each other.
     next_group: u64,
     denylist: Denylist,
@@ -220,7 +222,8 @@ impl Model {
             devices: stations.map(|id| (id, Device::new(config.standbys))).collect(),
             facts: devices.iter().map(|&id| (id, Facts::default())).collect(),
             jobs: BTreeMap::new(),
-            accepted: BTreeSet::new(),
+            accepted: BTreeMap::new(),
+            kills: BTreeMap::new(),
             next_group: 0,
             denylist: Denylist::default(),
             writers: Writers::new(),

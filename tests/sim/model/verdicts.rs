@@ -54,7 +54,7 @@ impl Model {
         holds(rule, self.due.verdicts.contains_key(&id), || {
             let state = if self.jobs.contains_key(&id) {
                 "is live and no verdict is due"
-            } else if self.accepted.contains(&id) {
+            } else if self.accepted.contains_key(&id) {
                 "has its verdict already"
             } else {
                 "was never accepted"

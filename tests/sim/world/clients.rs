@@ -138,6 +138,8 @@ impl World {
             inline_bytes: 0,
             deadline: Duration::from_secs(600),
             idempotent: true,
+            // One that has cost no workers.
+            principal: Principal::Uid(u32::MAX),
             ..self.new_request(client)
         };
         (request.job, self.submitted(now, client, request, PROBE))

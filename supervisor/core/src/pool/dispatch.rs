@@ -196,7 +196,8 @@ impl Pool {
             let assignment = job.begin(now, shard, worker);
             let (again, is_suspect) = (job.request.idempotent && may_share, job.is_suspect());
             let (own_bytes, label) = (job.request.inline_bytes, Arc::clone(&job.request.label));
-            let sent = Sent::new(assignment.attempt, shard, label, own_bytes);
+            let principal = job.request.principal.clone();
+            let sent = Sent::new(assignment.attempt, shard, label, principal, own_bytes);
             dispatch.add(sent, job.shards[shard].cost, again, is_suspect);
             inline_bytes += own_bytes;
             attempts.push(assignment);

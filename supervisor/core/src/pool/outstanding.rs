@@ -1,10 +1,12 @@
 //! What a worker was sent and has not answered: the dispatch that it runs, and at most one more that waits
 //! in its channel. Knows attempts and times; must not know jobs.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool_protocol::ids::{AttemptId, JobId};
+use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::AttemptOutcome;
 
 use crate::event::Timestamp;
@@ -19,6 +21,8 @@ pub(super) struct Sent {
     pub(super) label: Arc<str>,
     /// When it was sent.
     pub(super) since: Timestamp,
+    /// Who its job is for.
+    principal: Principal,
     /// Bytes of its payload in the channel.
     inline_bytes: u64,
     /// Set once its job has a verdict: if it is not answered by then, the pool kills the worker, with this
@@ -49,10 +53,11 @@ impl Sent {
         attempt: AttemptId,
         shard: usize,
         label: Arc<str>,
+        principal: Principal,
         inline_bytes: u64,
     ) -> Self {
         let since = Timestamp::default();
-        Self { attempt, shard, label, since, inline_bytes, free_at: None, moved: false }
+        Self { attempt, shard, label, since, principal, inline_bytes, free_at: None, moved: false }
     }
 }
 
@@ -161,6 +166,15 @@ impl Outstanding {
     /// which outcome it was cut off.
     pub(super) fn free_at(&self) -> Option<(Timestamp, AttemptOutcome)> {
         self.front.sent.iter().filter_map(|sent| sent.free_at).min_by_key(|&(at, _)| at)
+    }
+
+    /// Whose attempts, late or cancelled, the worker has not stopped in time.
+    pub(super) fn overdue(&self, now: Timestamp) -> BTreeSet<Principal> {
+        let is_overdue = |sent: &&Sent| match sent.free_at {
+            Some((at, AttemptOutcome::Cancelled | AttemptOutcome::Deadline)) => at <= now,
+            Some(_) | None => false,
+        };
+        self.front.sent.iter().filter(is_overdue).map(|sent| sent.principal.clone()).collect()
     }
 
     /// The supervisor was not running for about `gap`: extends its timeouts.

@@ -21,7 +21,7 @@ impl Pool {
         if self.is_known(client, &request) {
             return;
         }
-        if let Some(refusal) = self.refusal(client, &request, invalid) {
+        if let Some(refusal) = self.refusal(now, client, &request, invalid) {
             let counters = &mut self.roles[request.work.role()].counters;
             match refusal {
                 Refusal::Busy(_) => counters.refused_busy += 1,
@@ -78,6 +78,7 @@ impl Pool {
     /// Why a submission is refused, if it is.
     fn refusal(
         &self,
+        now: Timestamp,
         client: ClientId,
         request: &JobRequest,
         invalid: Option<String>,
@@ -98,7 +99,9 @@ impl Pool {
         let principals = state.queue.principals_with(own);
         let jobs_max = (config.principal_jobs_max / principals).max(1);
         let bytes_max = config.principal_bytes_max / principals as u64;
-        let limit = if self.jobs.count_of(client, role) >= config.client_jobs_max {
+        let limit = if self.kills.is_spent(now, own, config.kills_max) {
+            Limit::Kills
+        } else if self.jobs.count_of(client, role) >= config.client_jobs_max {
             Limit::ClientJobs
         } else if state.queue.jobs() >= config.queue_jobs_max {
             Limit::QueueJobs

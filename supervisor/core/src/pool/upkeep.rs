@@ -15,6 +15,7 @@ use super::roles::Phase;
 use super::service::ServiceChange;
 use super::slots::Slot;
 use crate::action::{Action, Note};
+use crate::config::PoolConfig;
 use crate::event::Timestamp;
 
 /// A second request to end within this time of the first is the first, sent again.
@@ -94,7 +95,13 @@ impl Pool {
                 Stage::Starting { .. } if !process.is_late(now) => KillCause::Mute,
                 Stage::Ready { .. } | Stage::Standby | Stage::Starting { .. } => KillCause::Hang,
                 Stage::Busy(outstanding) => match outstanding.free_at() {
-                    Some((at, why)) if at <= now => KillCause::FreeDevice(Freed::Ended(why)),
+                    Some((at, why)) if at <= now => {
+                        let PoolConfig { kills_max, kill_refill, .. } = self.config;
+                        for principal in outstanding.overdue(now) {
+                            self.kills.spend(now, principal, kills_max, kill_refill);
+                        }
+                        KillCause::FreeDevice(Freed::Ended(why))
+                    }
                     Some(_) | None => KillCause::Hang,
                 },
                 Stage::Stopping { .. } => KillCause::Leaving,

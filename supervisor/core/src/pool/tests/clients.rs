@@ -108,6 +108,30 @@ fn a_principal_s_bytes_are_limited_over_all_its_connections() {
 }
 
 #[test]
+fn a_principal_that_has_cost_too_many_workers_is_busy_until_one_is_given_back() {
+    let mut rig = Rig::with(1, |config| config.kills_max = 2);
+    let costs_a_worker = |rig: &mut Rig, key| {
+        rig.submit_as(1, key, |request| request.deadline = Duration::from_millis(10));
+        rig.wait_ms(260);
+        rig.die(0, SIGKILL);
+        rig.ready(0);
+    };
+    costs_a_worker(&mut rig, 1);
+    costs_a_worker(&mut rig, 2);
+    rig.submit(3);
+    assert_eq!(rig.refusals(), [&Refusal::Busy(Limit::Kills)]);
+    rig.submit_as(2, 4, |_| {});
+    rig.answer(0);
+    assert_eq!(rig.verdicts(4), [Verdict::Ok], "another principal");
+    rig.wait_ms(9_400);
+    rig.submit(5);
+    assert_eq!(rig.refusals().len(), 2);
+    rig.wait_ms(200);
+    rig.submit(6);
+    assert_eq!(rig.refusals().len(), 2, "one is given back");
+}
+
+#[test]
 fn one_job_more_than_a_client_may_have_is_busy_for_that_client_alone() {
     let mut rig = Rig::with(1, |config| config.client_jobs_max = 2);
     rig.submit(1);

@@ -1,0 +1,42 @@
+//! How many workers a principal may cost. A worker that is killed because it did not stop an attempt in time is taken
+//! from the budget of the attempt's principal, and given back later, one after the other. Without a budget, a
+//! principal's jobs are refused.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use gridpool_protocol::principal::Principal;
+
+use crate::event::Timestamp;
+
+/// The kills that were not given back.
+#[derive(Debug, Default)]
+pub(super) struct KillBudget {
+    /// When each is given back, in order.
+    spent: BTreeMap<Principal, VecDeque<Timestamp>>,
+}
+
+impl KillBudget {
+    /// A worker is killed for a principal's attempt. No more than `max` are counted.
+    pub(super) fn spend(
+        &mut self,
+        now: Timestamp,
+        principal: Principal,
+        max: usize,
+        refill: Duration,
+    ) {
+        self.spent.retain(|_, back| back.back().is_some_and(|&at| at > now));
+        let own = self.spent.entry(principal).or_default();
+        own.retain(|&at| at > now);
+        if own.len() < max {
+            let from = own.back().map_or(now, |&last| last.max(now));
+            own.push_back(from.after(refill));
+        }
+    }
+
+    /// Whether a principal has spent all of its budget.
+    pub(super) fn is_spent(&self, now: Timestamp, principal: &Principal, max: usize) -> bool {
+        let own = self.spent.get(principal);
+        own.is_some_and(|back| back.iter().filter(|&&at| at > now).count() >= max)
+    }
+}
