@@ -419,13 +419,6 @@ impl Shared {
         self.ids.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether connections and arenas may take this many more descriptors. They must never run out, because
-    /// ipc-channel panics then.
-    fn has_descriptors_for(&self, more: usize) -> bool {
-        let taken = self.seats.clients() * clients::DESCRIPTORS_PER_CLIENT + self.budget.arenas();
-        taken + more <= self.descriptors_max
-    }
-
     /// The socket's name is lost for good. Clients that are connected get their verdicts.
     fn displaced(&self, error: &ListenError) {
         let why = Chain(error).to_string();

@@ -14,6 +14,8 @@ use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::ClientId;
 use gridpool_protocol::message::ServerMessage;
 
+use super::Shared;
+use super::clients::DESCRIPTORS_PER_CLIENT;
 use super::outbox::Outbox;
 
 /// Connections that may submit: each takes a thread and descriptors.
@@ -87,6 +89,15 @@ impl Seats {
             Place::Kept
         };
         Some(Seat { seats: Arc::clone(self), id, place })
+    }
+}
+
+impl Shared {
+    /// Whether connections and arenas may take this many more descriptors. They must never run out, because
+    /// ipc-channel panics then.
+    pub(super) fn has_descriptors_for(&self, more: usize) -> bool {
+        let taken = self.seats.clients() * DESCRIPTORS_PER_CLIENT + self.budget.arenas();
+        taken + more <= self.descriptors_max
     }
 }
 
