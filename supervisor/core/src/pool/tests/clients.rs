@@ -126,7 +126,7 @@ fn a_principal_that_has_cost_too_many_workers_is_busy_until_one_is_given_back() 
     rig.wait_ms(9_400);
     rig.submit(5);
     assert_eq!(rig.refusals().len(), 2);
-    rig.wait_ms(200);
+    rig.wait_ms(600);
     rig.submit(6);
     assert_eq!(rig.refusals().len(), 2, "one is given back");
 }

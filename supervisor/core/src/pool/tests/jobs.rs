@@ -193,7 +193,7 @@ fn the_worker_of_a_late_or_cancelled_job_is_asked_to_stop_it_and_lives_if_it_doe
 
 #[test]
 fn a_worker_killed_for_a_late_job_counts_against_neither_device_nor_job() {
-    let mut rig = Rig::with(1, |config| config.restart_limit = 2);
+    let mut rig = Rig::with(1, |config| (config.restart_limit, config.kills_max) = (2, 100));
     for key in 1..=6 {
         rig.submit_as(1, key, |request| request.deadline = Duration::from_millis(10));
         rig.wait_ms(10);
