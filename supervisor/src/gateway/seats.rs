@@ -1,6 +1,6 @@
 //! Who sits on which of the gateway's connections. If all ordinary seats are taken, a client that has not sent a
-//! whole head, or is slow in sending a body, gives up its seat; otherwise the newcomer gets a reserved one, where only health and metrics are
-//! served. So whatever many clients do, an operator and a load balancer get an answer.
+//! whole head, or is slow in sending a body, gives up its seat. Otherwise the newcomer gets a reserved one, where
+//! only health and metrics are served. So whatever many clients do, an operator and a load balancer get an answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
