@@ -25,6 +25,7 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::log::FORMAT_VARIABLE;
 use gridpool_protocol::status::HttpStatus;
 
+use super::Shell;
 use super::claim::{self, ListenError, SocketName};
 use super::confinement::{Confinement, Inherits};
 use super::helper::{Post, Processes, Program, Spawned};
@@ -288,6 +289,17 @@ impl Gateway {
 
     pub(super) fn perform(&self, action: HelperAction) {
         self.processes.perform(action);
+    }
+}
+
+impl Shell {
+    /// Reads the files of tokens and certificates of HTTP again, and admits whom they name from now on. Returns
+    /// whether anything is new. Nothing happens without HTTP.
+    ///
+    /// # Errors
+    /// [`HttpError`]; what was in use stays in use.
+    pub fn reload_http(&self, options: &HttpOptions) -> Result<bool, HttpError> {
+        self.shared.gateway.get().map_or(Ok(false), |gateway| gateway.reload(options))
     }
 }
 

@@ -62,7 +62,6 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::{DeviceId, Role};
 use gridpool_protocol::status::Status;
 
-use crate::config::HttpOptions;
 use crate::logging;
 use arenas::Budget;
 use gateway::Gateway;
@@ -288,15 +287,6 @@ impl Shell {
         self.shared.gateway.get_or_init(|| gateway);
         self.shared.post(Event::Helper(Helper::Gateway, HelperEvent::Wanted));
         Ok(())
-    }
-
-    /// Reads the files of tokens and certificates of HTTP again, and admits whom they name from now on. Returns
-    /// whether anything is new. Nothing happens without HTTP.
-    ///
-    /// # Errors
-    /// [`HttpError`]; what was in use stays in use.
-    pub fn reload_http(&self, options: &HttpOptions) -> Result<bool, HttpError> {
-        self.shared.gateway.get().map_or(Ok(false), |gateway| gateway.reload(options))
     }
 
     /// Reports this pool to the service manager from now on; its limits are `config`. Only the first call has
