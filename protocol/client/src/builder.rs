@@ -8,8 +8,21 @@ use std::time::Duration;
 use gridpool_ipc::socket;
 use gridpool_ipc::spin::SPIN_DEFAULT;
 
-use super::connection::{Connection, Settings};
+use super::connection::Connection;
 use super::{Client, ClientError};
+
+/// The settings of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    /// How long the reading thread polls before it sleeps.
+    pub(super) spin: Duration,
+    /// How long the client waits for a pool when it connects for the first time.
+    pub(super) pool_timeout: Duration,
+    /// How long the client tries to reconnect.
+    pub(super) reconnect_for: Duration,
+    /// How long the pool may take to answer a query.
+    pub(super) reply_timeout: Duration,
+}
 
 /// Builds a [`Client`].
 #[derive(Clone, Debug)]

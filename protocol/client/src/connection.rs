@@ -16,6 +16,7 @@ use gridpool_protocol::receipt::{Receipt, Verdict};
 
 use super::ClientError;
 use super::buffers::Buffers;
+use super::builder::Settings;
 use super::keys::Keys;
 use super::known::KnownModels;
 use super::link::{self, Endpoint, Received};
@@ -26,19 +27,6 @@ use crate::lease::Lease;
 
 /// How long a pool may take to drain.
 const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(2 * 3_600);
-
-/// The settings of a connection.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Settings {
-    /// How long the reading thread polls before it sleeps.
-    pub(super) spin: Duration,
-    /// How long the client waits for a pool when it connects for the first time.
-    pub(super) pool_timeout: Duration,
-    /// How long the client tries to reconnect.
-    pub(super) reconnect_for: Duration,
-    /// How long the pool may take to answer a query.
-    pub(super) reply_timeout: Duration,
-}
 
 /// A connection, which the client makes again if it is lost.
 #[derive(Debug)]
