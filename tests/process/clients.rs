@@ -33,12 +33,14 @@ fn the_jobs_and_memory_of_a_vanished_client_are_freed() {
     assert_eq!(pool.status().supervisor.arena_bytes, 2 << 20);
     let other = submit(&pool.client(), large_job(2));
 
-    drop(raw);
+    drop((raw, memory));
     let status = pool.until_status("the queue to hold the other's job", |s| s.queue.jobs == 1);
     assert_eq!(status.counters.cancelled, 17, "all but the one that runs and the one behind it");
     pool.go_on("cpu0");
     let answer = crate::jobs::answer(other);
     is_ok(&answer.receipt);
+    // Its result is in shared memory.
+    drop(answer);
     assert_eq!(pool.status().counters.cancelled, 19);
     assert_eq!(pool.slot("cpu0").generation, 1, "the worker has done nothing wrong");
     no_arena_is_left(&pool);

@@ -112,6 +112,9 @@ fn jobs_of_one_size_use_the_same_two_arenas() {
     assert_eq!(client.arenas_made(), 3);
 }
 
+/// Bytes of the arenas of the batch and of the results below.
+const HELD: u64 = 1 << 17;
+
 #[test]
 fn results_outlive_their_client_and_their_clones() {
     let pool = cpu(1).start();
@@ -122,13 +125,17 @@ fn results_outlive_their_client_and_their_clones() {
     let private = results.clone().into_private();
     let reader = results.clone();
     drop((client, loaded, results));
-    pool.until_status("no arena to be left", |status| status.supervisor.arena_bytes == 0);
+    // They count as long as they are read; results keep their batch.
+    pool.until_status("the client to be gone", |status| status.supervisor.clients == 1);
+    assert_eq!(pool.status().supervisor.arena_bytes, HELD);
     let read = std::thread::spawn(move || {
         (0..MANY).map(|item| reader.item(item).expect("well formed")).collect::<Vec<_>>()
     });
     let want: Vec<_> = (0..MANY).map(|item| private.item(item).expect("well formed")).collect();
     assert_eq!(within("the reader", move || read.join().expect("no panic")), want);
     assert_eq!(private.packed().len(), private.clone().into_private().packed().len());
+    drop(private);
+    pool.until_status("no arena to be left", |status| status.supervisor.arena_bytes == 0);
 }
 
 #[test]

@@ -216,7 +216,8 @@ fn a_worker_that_floods_its_standard_error_is_cut_and_delays_no_thread() {
 }
 
 /// What is said of lines that the supervisor had to leave out.
-const LEFT_OUT: &str = "lines of this log were dropped, since its reader was too slow lines=";
+const LEFT_OUT: &str =
+    "lines of this log were dropped, since its reader was too slow or they were too many lines=";
 
 /// A pool whose log goes to an unread pipe, and whose workers have already written more
 /// than the pipe and the supervisor take.
