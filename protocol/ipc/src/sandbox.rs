@@ -4,7 +4,7 @@
 //! keeps most of this by thread, and threads inherit it. Nothing here can be taken back. What the sandbox
 //! forbids fails with an error (EPERM or EACCES); it never kills.
 //!
-//! The parts: [`calls`] has the filter of system calls, [`files`] the rules for files, and this file the rest.
+//! The parts: `calls` has the filter of system calls, `files` the rules for files, and this file the rest.
 
 mod calls;
 mod files;

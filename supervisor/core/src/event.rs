@@ -108,7 +108,7 @@ impl Size {
     const COST_PER_JOB: u64 = 4_096;
 
     /// What a job of this size costs its client's share. The costs in
-    /// [`PoolConfig`](crate::config::PoolConfig) are of the same kind.
+    /// [`PoolConfig`] are of the same kind.
     #[must_use]
     pub fn cost(self) -> u64 {
         let own = match self {

@@ -41,7 +41,7 @@ pub fn raise_descriptor_limit() {
 /// grow for minutes.
 const HEAPS_MAX: libc::c_int = 2;
 
-/// Lets the threads of this process share [`HEAPS_MAX`] heaps.
+/// Lets the threads of this process share a few heaps.
 pub fn limit_heaps() {
     #[expect(unsafe_code, reason = "a setting of the allocator")]
     // SAFETY: mallopt may be called at any time, and changes where later allocations come from.
