@@ -68,6 +68,8 @@ struct EndedArena {
 /// What the reclaiming thread is asked.
 enum Request {
     Reclaim(EndedArena),
+    /// Drop the sender: all before it are reclaimed.
+    Pass(Sender<()>),
     /// Look at all ended arenas now, and drop the sender.
     Look(Sender<()>),
 }
@@ -139,16 +141,25 @@ impl Budget {
         }
     }
 
+    /// Has the reclaiming thread do something, and waits for it.
+    fn await_reclaimer(&self, request: fn(Sender<()>) -> Request) {
+        let (pass, done) = crossbeam_channel::bounded(0);
+        if self.reclaimer.send(request(pass)).is_ok() {
+            // Nothing is sent: the sender is dropped in the end. Without that in time, the limit stands.
+            done.recv_timeout(LOOK_TIMEOUT).unwrap_or_default();
+        }
+    }
+
     /// Counts `bytes` more, if the limit allows it once all arenas that are gone are out of the count.
     fn charge(&self, bytes: u64) -> Result<(), Refusal> {
+        // What has ended before this request is not there beside it.
+        if !self.reclaimer.is_empty() {
+            self.await_reclaimer(Request::Pass);
+        }
         if self.taken.try_charge(bytes, self.limit) {
             return Ok(());
         }
-        let (looked, done) = crossbeam_channel::bounded(0);
-        if self.reclaimer.send(Request::Look(looked)).is_ok() {
-            // Nothing is sent: the sender is dropped after the look. Without that in time, the limit stands.
-            done.recv_timeout(LOOK_TIMEOUT).unwrap_or_default();
-        }
+        self.await_reclaimer(Request::Look);
         match self.taken.try_charge(bytes, self.limit) {
             true => Ok(()),
             false => Err(Refusal::Busy(Limit::Arenas)),
@@ -212,6 +223,7 @@ fn reclaim_all(requests: &Receiver<Request>, taken: &Taken) {
                     ended.push(arena);
                 }
             }
+            Ok(Request::Pass(pass)) => drop(pass),
             // `_looked` is dropped after the look.
             Ok(Request::Look(_looked)) => ended.retain_mut(|arena| !arena.reclaim(taken)),
             Err(RecvTimeoutError::Timeout) => ended.retain_mut(|arena| !arena.reclaim(taken)),
