@@ -107,7 +107,7 @@ pub struct Overrides {
     /// `--http` or `GRIDPOOL_HTTP`.
     pub http: Option<String>,
     /// `--http-host`, `--http-tokens`, … or their variables.
-    pub http_options: HttpFlags,
+    pub http_options: HttpOptions,
     /// `--standby` or `GRIDPOOL_STANDBY`.
     pub standbys: Option<u32>,
     /// `--allow-chaos` or `GRIDPOOL_ALLOW_CHAOS`.
@@ -122,25 +122,6 @@ pub struct Overrides {
     pub sandbox_write: Vec<PathBuf>,
     /// The flags whose value comes from their variable.
     pub environment: BTreeSet<String>,
-}
-
-/// The flags of HTTP besides its address, or their variables.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HttpFlags {
-    /// Every `--http-host`.
-    pub hosts: Vec<String>,
-    /// Every `--http-origin`.
-    pub origins: Vec<String>,
-    /// `--http-tokens` or `GRIDPOOL_HTTP_TOKENS`.
-    pub tokens: Option<PathBuf>,
-    /// `--http-cert` or `GRIDPOOL_HTTP_CERT`.
-    pub cert: Option<PathBuf>,
-    /// `--http-key` or `GRIDPOOL_HTTP_KEY`.
-    pub key: Option<PathBuf>,
-    /// `--http-group` or `GRIDPOOL_HTTP_GROUP`.
-    pub group: Option<String>,
-    /// `--insecure` or `GRIDPOOL_INSECURE`.
-    pub insecure: Option<bool>,
 }
 
 impl Overrides {
@@ -359,15 +340,8 @@ fn resolve_http(
     let hosts = hosts.map_err(|reason| flags.wrong("--http-host", reason))?;
     let allowed = http::parse_origins(given.origins.iter().map(String::as_str));
     let allowed = allowed.map_err(|reason| flags.wrong("--http-origin", reason))?;
-    let options = HttpOptions {
-        hosts: if hosts.is_empty() { file.hosts } else { hosts },
-        origins: if allowed.is_empty() { file.origins } else { allowed },
-        tokens: given.tokens.clone().or(file.tokens),
-        cert: given.cert.clone().or(file.cert),
-        key: given.key.clone().or(file.key),
-        group: given.group.clone().or(file.group),
-        insecure: given.insecure.unwrap_or(file.insecure),
-    };
+    let given = HttpOptions { hosts, origins: allowed, ..given.clone() };
+    let options = given.over(file);
     match options.clash() {
         None => Ok(options),
         Some((setting, reason)) => Err(match origins.of(setting) {

@@ -142,7 +142,7 @@ fn top(settings: &Settings) -> Vec<Setting> {
         ("http_cert", optional(&access.cert)),
         ("http_key", optional(&access.key)),
         ("http_group", json!(access.group)),
-        ("insecure", json!(access.insecure)),
+        ("insecure", json!(access.is_insecure())),
         ("allow_chaos", json!(settings.allow_chaos)),
         ("onnxruntime", optional(&settings.onnxruntime)),
         ("sandbox", json!(settings.sandbox.name())),

@@ -12,7 +12,7 @@ use gridpool_protocol::limits::DEADLINE_MAX;
 use gridpool_protocol::sandbox::SandboxMode;
 use nix::sys::signal::Signal;
 
-use crate::config::{ConfigError, HttpFlags, Overrides, Settings};
+use crate::config::{ConfigError, HttpOptions, Overrides, Settings};
 
 /// Flags of `serve`.
 #[derive(Debug, Args)]
@@ -183,7 +183,7 @@ impl PoolFlags {
             socket,
             worker_bin: self.worker_bin.clone(),
             http: None,
-            http_options: HttpFlags::default(),
+            http_options: HttpOptions::default(),
             standbys: self.standby,
             allow_chaos: None,
             models: self.models.clone(),
@@ -205,7 +205,7 @@ impl ChaosFlag {
 impl HttpFlag {
     /// Adds this flag to others.
     pub(super) fn over(&self, flags: Overrides) -> Overrides {
-        let http_options = HttpFlags {
+        let http_options = HttpOptions {
             hosts: self.http_host.clone(),
             origins: self.http_origin.clone(),
             tokens: self.http_tokens.clone(),

@@ -99,7 +99,7 @@ fn differences(one: &Settings, other: &Settings) -> Vec<String> {
         ("http_cert", one.http_options.cert == other.http_options.cert),
         ("http_key", one.http_options.key == other.http_options.key),
         ("http_group", one.http_options.group == other.http_options.group),
-        ("insecure", one.http_options.insecure == other.http_options.insecure),
+        ("insecure", one.http_options.is_insecure() == other.http_options.is_insecure()),
         ("allow_chaos", one.allow_chaos == other.allow_chaos),
         ("onnxruntime", one.onnxruntime == other.onnxruntime),
         ("sandbox", one.sandbox == other.sandbox),

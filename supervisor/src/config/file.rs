@@ -232,7 +232,7 @@ impl FileParser<'_> {
                 *place = Some(path.clone());
                 self.names_file(&path, &key.span(), remedy);
             }
-            "insecure" => settings.http_options.insecure = truth()?,
+            "insecure" => settings.http_options.insecure = Some(truth()?),
             "allow_chaos" => settings.allow_chaos = Some(truth()?),
             "model" => {
                 let tables = value.get_ref().as_array();

@@ -40,7 +40,30 @@ pub struct HttpOptions {
     /// The group whose members may use the Unix socket.
     pub group: Option<String>,
     /// Whether anyone who reaches an address that is not this machine's own may use the pool.
-    pub insecure: bool,
+    /// By default not.
+    pub insecure: Option<bool>,
+}
+
+impl HttpOptions {
+    /// These, and `other` where they say nothing.
+    pub(super) fn over(self, other: Self) -> Self {
+        let first = |own: Vec<_>, other| if own.is_empty() { other } else { own };
+        Self {
+            hosts: first(self.hosts, other.hosts),
+            origins: first(self.origins, other.origins),
+            tokens: self.tokens.or(other.tokens),
+            cert: self.cert.or(other.cert),
+            key: self.key.or(other.key),
+            group: self.group.or(other.group),
+            insecure: self.insecure.or(other.insecure),
+        }
+    }
+
+    /// See `insecure`.
+    #[must_use]
+    pub fn is_insecure(&self) -> bool {
+        self.insecure.unwrap_or(false)
+    }
 }
 
 impl HttpAddress {

@@ -151,7 +151,7 @@ impl Front {
 
 /// Whether everyone may use the pool who should not.
 fn check_open(address: &HttpAddress, options: &HttpOptions) -> Result<(), HttpError> {
-    match options.tokens.is_none() && !address.is_local() && !options.insecure {
+    match options.tokens.is_none() && !address.is_local() && !options.is_insecure() {
         true => Err(HttpError::Open(address.clone())),
         false => Ok(()),
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::iter;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
@@ -109,15 +109,8 @@ impl Link {
                 continue;
             }
             let message = OnLifeline::Arena(SharedArena { arena: id, bytes: arena.bytes() });
-            let body = codec::encode(&message).map_err(LinkError::stuck)?;
-            let bytes = frame::pack(&body, 1);
             let shared = arena.share().map_err(|error| LinkError::stuck(Chain(&error)))?;
-            let sent = frame::send_some(&self.lifeline, &bytes, &[shared.as_fd()]);
-            let sent = sent.map_err(|error| match error.kind() == ErrorKind::BrokenPipe {
-                true => LinkError::Gone,
-                false => LinkError::stuck(error),
-            })?;
-            if sent != bytes.len() {
+            if !self.send_on_lifeline(&message, Some(shared.as_fd()))? {
                 return Err(LinkError::stuck("the worker does not take its arenas"));
             }
             self.arenas.insert(id, arena.bytes());
@@ -132,10 +125,20 @@ impl Link {
         if role == Role::Infer {
             return self.send(&ToWorker::Cancel { attempts: vec![attempt] });
         }
-        let body = codec::encode(&OnLifeline::Cancel { attempt }).map_err(LinkError::stuck)?;
-        let bytes = frame::pack(&body, 0);
-        match frame::send_some(&self.lifeline, &bytes, &[]) {
-            Ok(sent) if sent == 0 || sent == bytes.len() => Ok(()),
+        self.send_on_lifeline(&OnLifeline::Cancel { attempt }, None).map(drop)
+    }
+
+    /// Sends a message on the lifeline; `false` if that is full.
+    fn send_on_lifeline(
+        &self,
+        message: &OnLifeline,
+        fd: Option<BorrowedFd<'_>>,
+    ) -> Result<bool, LinkError> {
+        let body = codec::encode(message).map_err(LinkError::stuck)?;
+        let bytes = frame::pack(&body, fd.iter().len());
+        match frame::send_some(&self.lifeline, &bytes, fd.as_slice()) {
+            Ok(0) => Ok(false),
+            Ok(sent) if sent == bytes.len() => Ok(true),
             Ok(_) => Err(LinkError::stuck("the worker does not read its lifeline")),
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(LinkError::Gone),
             Err(error) => Err(LinkError::stuck(error)),
