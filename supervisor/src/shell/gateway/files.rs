@@ -109,6 +109,10 @@ pub(super) fn plan(options: &HttpOptions) -> Result<DoorPlan, FileError> {
     }
 }
 
+/// What is said of a file that is no text.
+const NO_TEXT: &str = "it is not a text file: tokens are lines of `gridpool token new`; certificates and keys are \
+                       in the form PEM, which begins with `-----BEGIN`";
+
 /// Reads a file that no other user can change and, if it is a secret, can read. A link is followed: Kubernetes
 /// puts one in the place of every secret.
 fn read(path: &Path, is_secret: bool) -> Result<String, FileError> {
@@ -131,7 +135,11 @@ fn read(path: &Path, is_secret: bool) -> Result<String, FileError> {
         true | false => {}
     }
     let mut text = String::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
+    let got = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+    got.map_err(|error| match error.kind() == io::ErrorKind::InvalidData {
+        true => form(NO_TEXT.to_owned()),
+        false => unreadable(error),
+    })?;
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(form(format!("it has more than {FILE_BYTES_MAX} bytes")));
     }
@@ -164,5 +172,7 @@ mod tests {
         assert_eq!(at(0o644, false), Ok("text".to_owned()));
         assert!(at(0o664, false).unwrap_err().contains("chmod 644"));
         assert!(read(folder.path(), false).unwrap_err().to_string().contains("not a file"));
+        fs::write(&path, [0xff, 0xfe, 0]).unwrap();
+        assert!(at(0o644, false).unwrap_err().contains("PEM"));
     }
 }
