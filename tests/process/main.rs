@@ -10,6 +10,7 @@
     reason = "a test that gets something else than it expects says what it got"
 )]
 
+mod activation;
 mod arenas;
 mod bad_input;
 mod batches;

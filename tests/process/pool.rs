@@ -1,6 +1,7 @@
 //! A private pool for one test: `gridpool serve` in a temporary folder, and its end.
 
 use std::fs::{self, File};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
@@ -28,8 +29,13 @@ pub(crate) struct Setup {
     worker: PathBuf,
     args: Vec<String>,
     env: Vec<(&'static str, String)>,
+    /// What the service manager passes as descriptor 3.
+    passed: Option<Rc<OwnedFd>>,
     folder: Rc<TempDir>,
 }
+
+/// Starts a program as a service manager does that passes descriptors, the first from standard input.
+const ACTIVATE: &str = r#"exec 3<&0 0</dev/null; export LISTEN_PID=$$; exec "$@""#;
 
 /// A running pool; killed when dropped, and its log shown if the test fails.
 #[derive(Debug)]
@@ -59,6 +65,7 @@ pub(crate) fn on(devices: String) -> Setup {
         worker: binaries::worker().to_owned(),
         args: Vec::new(),
         env: Vec::new(),
+        passed: None,
         folder: Rc::new(tempfile::tempdir().expect("a folder for temporary files")),
     }
 }
@@ -111,6 +118,12 @@ impl Setup {
         self
     }
 
+    /// Has a service manager pass it this descriptor, as `LISTEN_FDS` says.
+    pub(crate) fn passed(self, descriptor: impl Into<OwnedFd>, count: &str) -> Self {
+        let passed = Some(Rc::new(descriptor.into()));
+        Self { passed, ..self.env("LISTEN_FDS", count) }
+    }
+
     /// The folder of socket, config and log.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
@@ -136,6 +149,12 @@ impl Setup {
         let config = self.folder().join("pool.toml");
         fs::write(&config, format!("[limits]\n{}", self.limits)).expect("a file can be written");
         let mut command = Command::new(binaries::gridpool());
+        let mut stdin = Stdio::null();
+        if let Some(passed) = &self.passed {
+            command = Command::new("/bin/sh");
+            command.args(["-c", ACTIVATE, "sh"]).arg(binaries::gridpool());
+            stdin = passed.try_clone().expect("a descriptor can be copied").into();
+        }
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("GRIDPOOL_") {
                 command.env_remove(name);
@@ -155,7 +174,7 @@ impl Setup {
             .args(&self.args)
             .env("NO_COLOR", "1")
             .envs(self.env.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(Stdio::null())
             .stderr(log);
         Process::new(command.spawn().expect("gridpool can be started"))
@@ -329,11 +348,16 @@ impl Pool {
         signal(self.supervisor.pid(), number);
     }
 
-    /// Waits for the supervisor's end by itself, which must be a good one.
-    pub(crate) fn ends_well(mut self) {
+    /// Waits for the supervisor's end by itself, which must be a good one; gives what is needed to start another.
+    pub(crate) fn ended(mut self) -> Setup {
         let status = self.supervisor.exit();
         assert_eq!(status.code(), Some(0), "{}", self.log());
-        assert!(!self.socket().exists(), "the socket is still there");
+        self.setup.clone()
+    }
+
+    /// The same for a pool that leaves no socket.
+    pub(crate) fn ends_well(self) {
+        assert!(!self.ended().socket().exists(), "the socket is still there");
     }
 
     /// Kills the supervisor with SIGKILL; gives what is needed to start another in its place.

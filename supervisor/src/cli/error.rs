@@ -95,7 +95,6 @@ impl CommandError {
                 DevicesError::NoGpu(_) | DevicesError::NoSuchGpu { .. } | DevicesError::Probe(_),
             )
             | Self::Displaced(_)
-            | Self::Listen(_)
             | Self::OpenFiles { .. } => exit::UNAVAILABLE,
             Self::Devices(DevicesError::NoWorkerBinary(_)) | Self::Misconfigured(_) => exit::WORKER,
             Self::Devices(DevicesError::Twice { .. })
@@ -110,7 +109,8 @@ impl CommandError {
             Self::Gateway(GatewayError::Orphan) => exit::USAGE,
             Self::Gateway(GatewayError::Sandbox(_) | GatewayError::System { .. }) => exit::INTERNAL,
             Self::Http(error) if error.is_taken() => exit::UNAVAILABLE,
-            Self::Http(_) => exit::CONFIG,
+            Self::Http(_) | Self::Listen(ListenError::Given(_)) => exit::CONFIG,
+            Self::Listen(_) => exit::UNAVAILABLE,
             Self::Input(error) => error.exit_code(),
             Self::File(error) => error.exit_code(),
             Self::Output(_) | Self::System { .. } => exit::INTERNAL,

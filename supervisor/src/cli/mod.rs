@@ -70,7 +70,7 @@ use crate::config::Settings;
 use crate::devices;
 use crate::gateway;
 use crate::logging;
-use crate::shell::{self, Ended, Front, Notifier, Shell};
+use crate::shell::{self, Ended, Front, Given, ListenError, Notifier, Shell};
 use arguments::{Arguments, Command, ProgramFlags};
 use connect::{connect, connect_for_job, socket_path};
 use error::{CommandError, system};
@@ -246,12 +246,15 @@ fn serve(flags: &ServeFlags) -> Result<u8, CommandError> {
     #[expect(unsafe_code, reason = "the environment is changed, before there are threads")]
     // SAFETY: this is the main thread, and it has started no other.
     let notifier = unsafe { Notifier::take_from_environment() };
+    #[expect(unsafe_code, reason = "the environment is changed, before there are threads")]
+    // SAFETY: as above; and nothing of this process uses a descriptor that it did not open.
+    let given = unsafe { Given::take_from_environment() }.map_err(ListenError::from)?;
     // Before the first thread, so that all inherit the mask: the signals are for `obey_signals`.
     let signals = SigSet::from_iter([Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM]);
     signals.thread_block().map_err(|errno| system("blocking signals")(errno.into()))?;
     let reloader = Reloader::new(flags)?;
     let settings = reloader.running().clone();
-    let claim = Shell::claim(&settings.socket)?;
+    let claim = Shell::claim(&settings.socket, given)?;
     let front =
         settings.http.as_ref().map(|at| Front::open(at, &settings.http_options)).transpose()?;
     let shell = start_pool(&settings)?;

@@ -67,7 +67,7 @@ impl PrivatePool {
         devices: &[PoolDevice],
         socket: &Path,
     ) -> Result<Self, CommandError> {
-        let claim = Shell::claim(socket)?;
+        let claim = Shell::claim(socket, None)?;
         let shell = Shell::start(limits, command, devices.to_vec(), socket.to_owned());
         let shell = shell.map_err(system("the pool's threads"))?;
         let held = shell.listen(claim)?;

@@ -14,6 +14,8 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::unistd::{AccessFlags, Group, access, chown, geteuid};
 
+use super::given::{Given, GivenError};
+
 /// Why the pool has no socket.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
@@ -79,6 +81,9 @@ pub enum ListenError {
     /// The path is longer than a socket's may be.
     #[error("{} is too long for a socket path (at most 107 bytes): name a shorter one with --socket", .0.display())]
     TooLong(PathBuf),
+    /// The socket that the service manager gives cannot be served.
+    #[error(transparent)]
+    Given(#[from] GivenError),
     /// Another program serves the socket, or it belongs to another user.
     #[error("{} is the socket of another program: name another path with --socket", .0.display())]
     Served(PathBuf),
@@ -119,11 +124,13 @@ struct Folder {
     file: File,
 }
 
-/// A file that this process has made in the folder. It is removed when dropped, if it still has its name.
+/// A file in the folder that is this pool's. It is removed when dropped, if it still has its name.
 #[derive(Debug)]
 struct OwnFile {
     name: PathBuf,
     id: FileId,
+    /// It is not removed: the service manager has made it.
+    is_kept: bool,
 }
 
 /// Tells a file from another that has its name.
@@ -184,7 +191,7 @@ impl OwnFile {
     /// The file that has this name now.
     fn new(name: PathBuf) -> io::Result<Self> {
         let id = id(&fs::symlink_metadata(&name)?);
-        Ok(Self { name, id })
+        Ok(Self { name, id, is_kept: false })
     }
 
     /// Whether it still has its name.
@@ -195,7 +202,8 @@ impl OwnFile {
 
 impl Drop for OwnFile {
     fn drop(&mut self) {
-        if self.is_there()
+        if !self.is_kept
+            && self.is_there()
             && let Err(error) = fs::remove_file(&self.name)
         {
             tracing::debug!(%error, "a file of the socket stays");
@@ -317,7 +325,7 @@ fn lock(folder: &Folder, socket: &Path) -> Result<(Flock<File>, OwnFile), Listen
         if !meta.is_file() || meta.len() > 0 || meta.uid() != geteuid().as_raw() {
             return Err(ListenError::NotLock(shown));
         }
-        let own = OwnFile { name: name.clone(), id: id(&meta) };
+        let own = OwnFile { name: name.clone(), id: id(&meta), is_kept: false };
         if own.is_there() {
             return Ok((file, own));
         }
@@ -376,12 +384,42 @@ pub(super) fn claim_again(path: &Path) -> Result<Claim, ListenError> {
 
 /// Opens the socket, unless another supervisor has it. Connections wait until they are accepted.
 pub(super) fn claim(path: &Path) -> Result<Claim, ListenError> {
+    claim_with(path, open)
+}
+
+/// The same for a socket that the service manager has opened.
+pub(super) fn claim_given(path: &Path, given: Given) -> Result<Claim, ListenError> {
+    claim_with(path, |path, name| {
+        let own = OwnFile::new(name).map_err(failed(path, "the socket cannot be looked at"));
+        let mut socket = own?;
+        socket.is_kept = true;
+        let is_same = |meta: Metadata| id(&meta) == socket.id;
+        if !fs::symlink_metadata(&given.path).is_ok_and(is_same) {
+            let wanted = path.to_owned();
+            return Err(GivenError::Elsewhere { given: given.path, wanted }.into());
+        }
+        Ok((given.listener, socket))
+    })
+}
+
+/// Takes the name of a socket, and the socket from `open`, which gets both the path and the name in the folder.
+fn claim_with(
+    path: &Path,
+    open: impl FnOnce(&Path, PathBuf) -> Result<(UnixListener, OwnFile), ListenError>,
+) -> Result<Claim, ListenError> {
     check_name(path)?;
     let folder = Folder::open(folder_of(path))?;
     // In this order: the file is removed while it is still locked.
     let (locked, lock) = lock(&folder, path)?;
-    let name = folder.entry(names_of(path).0);
-    // We hold the lock, so a socket of ours that nothing serves was left by a supervisor that was killed.
+    let (listener, socket) = open(path, folder.entry(names_of(path).0))?;
+    // Another process may accept from it too, and be quicker.
+    listener.set_nonblocking(true).map_err(failed(path, "the socket cannot be opened"))?;
+    let name = SocketName { path: path.to_owned(), socket, lock, _locked: locked, folder };
+    Ok(Claim { listener, name })
+}
+
+/// Opens a socket. The lock is held, so one of ours that nothing serves was left by a supervisor that was killed.
+fn open(path: &Path, name: PathBuf) -> Result<(UnixListener, OwnFile), ListenError> {
     match fs::symlink_metadata(&name) {
         Ok(meta) if meta.file_type().is_socket() => {
             let is_served = || UnixStream::connect(&name).is_ok();
@@ -399,8 +437,7 @@ pub(super) fn claim(path: &Path) -> Result<Claim, ListenError> {
     fs::set_permissions(&name, private)
         .map_err(failed(path, "the socket cannot be made private"))?;
     let socket = OwnFile::new(name).map_err(failed(path, "the socket cannot be looked at"))?;
-    let name = SocketName { path: path.to_owned(), socket, lock, _locked: locked, folder };
-    Ok(Claim { listener, name })
+    Ok((listener, socket))
 }
 
 #[cfg(test)]

@@ -96,7 +96,9 @@ impl Door {
                 return;
             }
             let accepted = self.listener.accept().and_then(|(socket, _)| self.admit(socket));
-            if let Err(error) = accepted {
+            if let Err(error) = accepted
+                && error.kind() != io::ErrorKind::WouldBlock
+            {
                 tracing::warn!(%error, "a connection could not be accepted");
                 pause(&self.listener);
             }
@@ -133,8 +135,7 @@ impl Door {
         drop(held);
         let before = std::mem::replace(&mut self.listener, listener);
         // Whoever has connected already.
-        let waiting = before.set_nonblocking(true).map(|()| before.incoming());
-        for socket in waiting.into_iter().flatten().map_while(Result::ok) {
+        for socket in before.incoming().map_while(Result::ok) {
             if let Err(error) = self.admit(socket) {
                 tracing::warn!(%error, "a connection could not be accepted");
             }

@@ -24,6 +24,7 @@ mod content;
 mod core;
 mod death_report;
 mod gateway;
+mod given;
 mod groups;
 mod helper;
 mod lines;
@@ -80,6 +81,7 @@ pub(crate) use claim::folder_of;
 pub use claim::{Claim, ListenError};
 pub use confinement::Confinement;
 pub use gateway::{FileError, Front, HttpError};
+pub use given::{Given, GivenError};
 pub use listen::SocketLock;
 pub use notify::Notifier;
 pub use pinned::Pinned;
@@ -251,13 +253,16 @@ impl Shell {
         clients::start(&self.shared, socket)
     }
 
-    /// Opens the socket of a pool before the pool starts. A pool whose socket is taken then never starts a
-    /// worker.
+    /// Opens the socket of a pool before the pool starts, or takes the one that the service manager gives. A pool
+    /// whose socket is taken then never starts a worker.
     ///
     /// # Errors
     /// [`ListenError`] if the socket is taken or cannot be made.
-    pub fn claim(socket: &Path) -> Result<Claim, ListenError> {
-        claim::claim(socket)
+    pub fn claim(socket: &Path, given: Option<Given>) -> Result<Claim, ListenError> {
+        match given {
+            Some(given) => claim::claim_given(socket, given),
+            None => claim::claim(socket),
+        }
     }
 
     /// Whether [`claim`](Self::claim) would succeed. Makes and removes no file.

@@ -152,7 +152,7 @@ pub(super) fn temporary_folder(folder: &Path, socket: Result<&Path, &io::Error>)
         Ok(socket) => socket,
         Err(error) => return fail(NAME, format!("{place} (TMPDIR): {error}"), next),
     };
-    match Shell::claim(socket) {
+    match Shell::claim(socket, None) {
         Ok(_claim) => pass(NAME, format!("{place} can hold the sockets of a pool")),
         Err(ListenError::TooLong(_)) => {
             let says = format!("{place} (TMPDIR) is too long for a socket in it");

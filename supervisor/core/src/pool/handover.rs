@@ -1,0 +1,121 @@
+//! How a pool is replaced by its successor without losing a job.
+//!
+//! From [`HandOver::Begun`] on the successor is told of every job, so that it never begins one that runs here. Until
+//! [`HandOver::Done`] nothing else changes. Then this pool accepts nothing more, gives back what it has not begun,
+//! and lets each client go once all jobs of the client have their verdicts. The client submits what it got back to
+//! the successor, under the same keys. The gateway's connections stay to its end: it has requests to answer.
+
+use std::collections::BTreeSet;
+
+use gridpool_protocol::handover::{Entry, JobName};
+use gridpool_protocol::ids::{ClientId, JobId};
+use gridpool_protocol::receipt::Verdict;
+
+use super::Pool;
+use super::job::Job;
+use crate::action::Action;
+use crate::event::{HandOver, Timestamp};
+
+/// How far this pool is replaced.
+#[derive(Debug, Default)]
+pub(super) enum Replaced {
+    /// It has no successor.
+    #[default]
+    No,
+    /// A successor is told of all jobs.
+    Soon,
+    /// The successor serves. These connections stay.
+    Yes { stay: BTreeSet<ClientId> },
+}
+
+impl Pool {
+    /// A step of handing everything over.
+    pub(crate) fn on_hand_over(&mut self, now: Timestamp, step: HandOver) {
+        match (step, &self.replaced) {
+            (HandOver::Begun, Replaced::No) => {
+                self.replaced = Replaced::Soon;
+                let remembered = self.verdicts.entries().map(Action::Tell);
+                let live = self.jobs.iter().map(|job| Action::Tell(Entry::Live(job.name())));
+                self.actions.extend(remembered.chain(live));
+            }
+            (HandOver::Failed, Replaced::Soon) => self.replaced = Replaced::No,
+            (HandOver::Done { stay }, Replaced::Soon) => {
+                self.replaced = Replaced::Yes { stay: stay.into_iter().collect() };
+                self.drain(now);
+                for id in self.jobs.ids() {
+                    if self.may_begin_elsewhere(&self.jobs[id]) {
+                        let reason = "the pool was upgraded before it was begun".to_owned();
+                        self.give_back(now, id, reason);
+                    }
+                }
+                for client in self.clients.clone() {
+                    self.let_go(client);
+                }
+            }
+            (HandOver::Begun | HandOver::Failed | HandOver::Done { .. }, _) => {}
+        }
+    }
+
+    /// Whether a successor is told of all jobs.
+    pub(super) fn has_successor(&self) -> bool {
+        !matches!(self.replaced, Replaced::No)
+    }
+
+    /// Whether the successor has taken this pool's place.
+    pub(crate) fn is_replaced(&self) -> bool {
+        matches!(self.replaced, Replaced::Yes { .. })
+    }
+
+    /// Whether a client goes over to the successor, and may submit nothing here.
+    pub(crate) fn goes_over(&self, client: ClientId) -> bool {
+        matches!(&self.replaced, Replaced::Yes { stay } if !stay.contains(&client))
+    }
+
+    /// Whether connections stay that may submit.
+    pub(super) fn awaits_submissions(&self) -> bool {
+        matches!(&self.replaced, Replaced::Yes { stay } if !stay.is_empty())
+    }
+
+    /// Whether the successor can run a job as if it had never been here. Its client submits a job again only if that
+    /// may run more than once.
+    fn may_begin_elsewhere(&self, job: &Job) -> bool {
+        self.goes_over(job.client)
+            && job.request.idempotent
+            && !job.orphaned
+            && job.shards.iter().all(|shard| !shard.was_begun)
+    }
+
+    /// Ends a job that its client is to submit to the successor.
+    pub(super) fn give_back(&mut self, now: Timestamp, id: JobId, reason: String) {
+        self.jobs[id].is_given_back = true;
+        self.finish(now, id, Verdict::Cancelled, reason);
+    }
+
+    /// Lets a client go that has no job here.
+    pub(super) fn let_go(&mut self, client: ClientId) {
+        if self.goes_over(client) && self.jobs.count_of_client(client) == 0 {
+            self.clients.remove(&client);
+            self.act(Action::LetGo { client });
+        }
+    }
+
+    pub(crate) fn on_connected(&mut self, client: ClientId) {
+        self.clients.insert(client);
+        self.let_go(client);
+    }
+
+    /// A connection has ended. Its jobs are orphans already.
+    pub(super) fn forget_client(&mut self, client: ClientId) {
+        self.clients.remove(&client);
+        if let Replaced::Yes { stay } = &mut self.replaced {
+            stay.remove(&client);
+        }
+    }
+}
+
+impl Job {
+    /// Its name in every pool.
+    pub(super) fn name(&self) -> JobName {
+        (self.request.principal.clone(), self.request.key)
+    }
+}

@@ -1,0 +1,85 @@
+//! A pool whose socket a service manager has opened (`LISTEN_FDS`), with the test in the manager's place.
+
+use std::fs::File;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use gridpool_ipc::account::Account;
+use nix::sys::signal::Signal;
+
+use crate::jobs::serves;
+use crate::pool::cpu;
+use crate::wait::{eventually_so, within};
+
+#[test]
+fn a_pool_serves_the_socket_that_it_is_given_and_leaves_it_when_it_ends() {
+    let setup = cpu(1);
+    let listener = UnixListener::bind(setup.socket()).expect("a socket can be bound");
+    // It comes before there is a pool.
+    let early = UnixStream::connect(setup.socket()).expect("the manager listens");
+    let given = listener.try_clone().expect("a descriptor can be copied");
+    let pool = setup.passed(given, "1").start();
+    serves(&pool.client());
+    let late = UnixStream::connect(pool.socket()).expect("the pool listens");
+    let (_, pid) = Account::and_pid_of_peer(&late).expect("the kernel knows");
+    assert_eq!(pid, pool.supervisor.pid(), "clients see the pool behind the socket");
+    let client = within("the early connection to be served", move || {
+        gridpool_client::Client::builder().connect_over(early)
+    });
+    serves(&client.expect("it has waited for the pool"));
+    // Another pool is refused, although it is given the same socket.
+    let mut second = pool.setup().serve();
+    assert_eq!(second.exit().code(), Some(69), "{}", pool.log());
+    let environment = std::fs::read(format!("/proc/{}/environ", pool.pid("cpu0")));
+    let environment = environment.expect("a worker's environment can be read");
+    assert!(!String::from_utf8_lossy(&environment).contains("LISTEN_"));
+
+    // The next pool is given it again, and clients have waited.
+    let client = pool.client();
+    pool.signal(Signal::SIGTERM);
+    let setup = pool.ended();
+    assert!(setup.socket().exists(), "it is the manager's");
+    let waiting = std::thread::spawn(move || serves(&client));
+    let _pool = setup.start();
+    within("the client", move || waiting.join().expect("it is served"));
+}
+
+#[test]
+fn what_is_given_and_is_no_socket_of_the_pool_is_named() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let other = folder.path().join("other.sock");
+    let unix = || OwnedFd::from(UnixListener::bind(folder.path().join("x")).expect("a socket"));
+    let elsewhere = OwnedFd::from(UnixListener::bind(&other).expect("a socket can be bound"));
+    let tcp = OwnedFd::from(TcpListener::bind("127.0.0.1:0").expect("a port is free"));
+    let file = OwnedFd::from(File::open("/dev/null").expect("it is always there"));
+    let wrong = [
+        (unix(), "2", "LISTEN_FDS is \"2\": a pool takes one socket"),
+        (tcp, "1", "is no Unix stream socket that listens at a path: write ListenStream="),
+        (file, "1", "is no Unix stream socket that listens at a path: write ListenStream="),
+    ];
+    for (descriptor, count, words) in wrong {
+        let setup = cpu(1).passed(descriptor, count);
+        assert_eq!(setup.serve().exit().code(), Some(78), "{}", setup.log());
+        assert!(setup.log().contains(words), "{}", setup.log());
+    }
+    let setup = cpu(1);
+    // The folder has a socket of the pool's name, but another was passed.
+    let _own = UnixListener::bind(setup.socket()).expect("a socket can be bound");
+    let setup = setup.passed(elsewhere, "1");
+    assert_eq!(setup.serve().exit().code(), Some(78), "{}", setup.log());
+    let words =
+        format!("the service manager listens at {}, and the pool's socket is", other.display());
+    assert!(setup.log().contains(&words), "{}", setup.log());
+}
+
+#[test]
+fn what_is_meant_for_another_process_is_not_taken() {
+    let setup = cpu(1).env("LISTEN_FDS", "1").env("LISTEN_PID", "1");
+    let pool = setup.start();
+    serves(&pool.client());
+    let setup = pool.setup().clone();
+    pool.signal(Signal::SIGTERM);
+    pool.ends_well();
+    eventually_so("the socket to be gone", || !setup.socket().exists());
+}
