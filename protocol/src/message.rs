@@ -7,6 +7,8 @@ mod release;
 mod work;
 mod worker;
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ArenaId, ContentHash, JobKey, WorkerSelector};
@@ -113,7 +115,10 @@ pub enum Limit {
     /// Connections that may submit; this one may only ask.
     Connections,
     /// Workers that this principal's jobs have cost.
-    Kills,
+    Kills {
+        /// Seconds until one is given back, rounded up.
+        back_s: u32,
+    },
     /// Inline bytes of this principal's jobs.
     PrincipalBytes,
     /// Waiting jobs of this principal.
@@ -130,25 +135,31 @@ impl Limit {
     pub fn is_own(self) -> bool {
         match self {
             Self::Arenas | Self::ClientJobs | Self::PrincipalBytes | Self::PrincipalJobs => true,
-            Self::Connections | Self::Kills | Self::QueueBytes | Self::QueueJobs => false,
+            Self::Connections | Self::Kills { .. } | Self::QueueBytes | Self::QueueJobs => false,
         }
     }
+}
 
-    /// What is full, in words.
-    #[must_use]
-    pub fn words(self) -> &'static str {
-        match self {
+/// What is full, in words.
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::Arenas => "shared memory is used up",
             Self::ClientJobs => "this client has as many jobs as it may",
             Self::Connections => {
                 "the pool has as many connections as it may; this one may only ask"
             }
-            Self::Kills => "this user's jobs have cost too many workers; try again later",
+            Self::Kills { back_s } => {
+                return write!(
+                    f,
+                    "this user's jobs have cost too many workers; others are accepted again in {back_s} s"
+                );
+            }
             Self::PrincipalBytes => "this user's jobs have their share of the queue's bytes",
             Self::PrincipalJobs => "this user's jobs have their share of the queue",
             Self::QueueBytes => "the queue holds as many bytes as it may",
             Self::QueueJobs => "the queue is full",
-        }
+        })
     }
 }
 
@@ -156,7 +167,7 @@ impl Limit {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
     /// A queue is full: try again later.
-    #[error("BUSY: {}", .0.words())]
+    #[error("BUSY: {0}")]
     Busy(Limit),
     /// The pool drains: it finishes its jobs and accepts no new ones.
     #[error("the pool is draining")]

@@ -145,6 +145,8 @@ pub(crate) const WANTED: &[&str] = &[
     "fault: the first of its kind",
     "fault: reported again",
     "fault: while the pool leaves",
+    "held: a job waits for its principal's budget of kills",
+    "held: jobs have their turn again",
     "helper: SIGKILL does not end it",
     "helper: could not be started",
     "helper: does not stop",

@@ -27,7 +27,7 @@ pub struct PoolConfig {
     /// in the same way.
     pub principal_bytes_max: u64,
     /// Workers that a principal may cost because they did not stop its jobs in time; then its jobs are refused
-    /// as BUSY.
+    /// as BUSY, and those that wait are held.
     pub kills_max: usize,
     /// After this time one of them is given back, then the next.
     pub kill_refill: Duration,

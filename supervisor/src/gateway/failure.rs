@@ -26,8 +26,9 @@ use gridpool_protocol::receipt::{Receipt, Verdict};
 use super::limits::RETRY_AFTER_S;
 use super::refusals::Reason;
 
-/// The pool's words for when it probes a device: `tried again in 59 s`.
-const RETRIED_IN: &str = "tried again in ";
+/// The pool's words for when it probes a device, and for when a principal has a budget of kills again: `tried again
+/// in 59 s`.
+const AGAIN_IN: [&str; 2] = ["tried again in ", "accepted again in "];
 /// The pool's words for a device that waits for its operator.
 const OPERATORS: &str = "out of service until `gridpool release";
 
@@ -109,7 +110,7 @@ impl Failure {
         if self.status != StatusCode::SERVICE_UNAVAILABLE {
             return None;
         }
-        let words = self.message.split(RETRIED_IN).skip(1);
+        let words = AGAIN_IN.iter().flat_map(|words| self.message.split(words).skip(1));
         let said = words.filter_map(|rest| rest.split_once(" s")?.0.parse().ok()).min();
         match said {
             Some(seconds) => Some(seconds),
@@ -176,6 +177,8 @@ impl IntoResponse for Failure {
 
 #[cfg(test)]
 mod tests {
+    use gridpool_protocol::message::Limit;
+
     use super::*;
 
     #[test]
@@ -213,6 +216,8 @@ mod tests {
         assert_eq!(after(one).as_deref(), Some("59"));
         assert_eq!(after(&[one, two, lost].join("; ")).as_deref(), Some("7"));
         assert_eq!(after(lost), None, "it would wait for its operator");
+        let kills = Refusal::Busy(Limit::Kills { back_s: 8 }).to_string();
+        assert_eq!(after(&kills).as_deref(), Some("8"), "{kills}");
     }
 
     #[test]

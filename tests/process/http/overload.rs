@@ -9,6 +9,7 @@ use super::{
     Web, as_request, get, post, post_aside, request, served, small, until_ready, until_status_of,
     with_http,
 };
+use crate::jobs::serves;
 use crate::pool::{cpu, named, stub_worker};
 use crate::processes::{all_gone, go_on};
 use crate::wait::{eventually, within};
@@ -43,6 +44,25 @@ fn only_a_deadline_that_passes_is_504() {
     post(&pool, INFER, &body).complains(504, "DEADLINE");
     // The worker that held the job was replaced.
     assert_eq!(post(&pool, INFER, &as_request(&small())).status, 200);
+}
+
+#[test]
+fn a_client_that_has_cost_too_many_workers_is_told_when_to_try_again() {
+    let pool = served(cpu(1).limits("kills_max = 1"));
+    let mut body = as_request(&small());
+    body["parameters"] = json!({"timeout": 100_000});
+    pool.stop("cpu0");
+    post(&pool, INFER, &body).complains(504, "DEADLINE");
+    pool.until("cpu0", "in its second generation", |slot| slot.generation == 2);
+    let answer = post(&pool, INFER, &as_request(&small()));
+    assert_eq!(answer.status, 503, "{answer:?}");
+    let why = answer.json()["error"].as_str().expect("a text").to_owned();
+    let (_, seconds) =
+        why.split_once("too many workers; others are accepted again in ").expect(&why);
+    let seconds = seconds.strip_suffix(" s").expect(&why);
+    assert_eq!(answer.header("retry-after"), Some(seconds), "{why}");
+    assert!((2..=10).contains(&seconds.parse::<u32>().expect(&why)), "{why}");
+    serves(&pool.client());
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use gridpool_core::event::{JobRequest, Timestamp, Work};
 use gridpool_protocol::ids::{ClientId, JobId, JobKey};
 use gridpool_protocol::message::{Limit, Refusal};
+use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::{AttemptOutcome, Receipt, Verdict};
 
 use super::jobs::Job;
@@ -123,11 +124,10 @@ impl Model {
         let principals_own = || jobs().filter(|job| job.request.principal == request.principal);
         let own_bytes: u64 = principals_own().map(|job| job.request.inline_bytes).sum();
         let own_waiting = principals_own().filter(|job| job.waits()).count();
-        let spent = self.kills.get(&request.principal);
-        let spent = spent.map_or(0, |back| back.iter().filter(|&&at| at > now).count());
-        let limit = if spent >= self.config.kills_max {
+        let limit = if let Some(at) = self.kills_back_at(now, &request.principal) {
             self.coverage.hit("refuse: BUSY kills");
-            Limit::Kills
+            let seconds = at.since(now).as_micros().div_ceil(1_000_000);
+            Limit::Kills { back_s: u32::try_from(seconds).expect("it is soon") }
         } else if own >= self.config.client_jobs_max {
             self.coverage.hit("refuse: BUSY client");
             Limit::ClientJobs
@@ -168,6 +168,48 @@ impl Model {
                 own.push(from.after(self.config.kill_refill));
             }
         }
+    }
+
+    /// When a principal that has spent its budget of kills has one again.
+    fn kills_back_at(&self, now: Timestamp, principal: &Principal) -> Option<Timestamp> {
+        let own = self.kills.get(principal).into_iter().flatten().copied();
+        let later: Vec<_> = own.filter(|&at| at > now).collect();
+        later.get(later.len().checked_sub(self.config.kills_max)?).copied()
+    }
+
+    /// Whether a job waits until its principal has a budget of kills again.
+    pub(super) fn is_held(&self, now: Timestamp, job: &Job) -> bool {
+        self.kills_back_at(now, &job.request.principal).is_some()
+    }
+
+    /// Once time has passed: who gets no turn.
+    pub(super) fn principals_are_held(&mut self, now: Timestamp) {
+        let all = self.kills.keys();
+        let held: BTreeSet<_> =
+            all.filter(|own| self.kills_back_at(now, own).is_some()).cloned().collect();
+        if self.jobs.values().any(|job| job.waits() && held.contains(&job.request.principal)) {
+            self.coverage.hit("held: a job waits for its principal's budget of kills");
+        }
+        for state in self.roles.values_mut() {
+            if state.fair.hold(&held) {
+                self.coverage.hit("held: jobs have their turn again");
+            }
+        }
+    }
+
+    /// When a principal with jobs that are held has a budget of kills again.
+    pub(super) fn held_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let waiting = self.jobs.values().filter(|job| job.waits());
+        waiting.filter_map(|job| self.kills_back_at(now, &job.request.principal)).min()
+    }
+
+    pub(super) fn no_job_begins_whose_principal_has_spent_its_kills(
+        &self,
+        now: Timestamp,
+        job: &Job,
+    ) -> Result<(), Broken> {
+        let rule = "no_job_begins_whose_principal_has_spent_its_kills";
+        holds(rule, !self.is_held(now, job), || format!("{}: {:?}", job.request.job, self.kills))
     }
 
     pub(super) fn cancel_requested(&mut self, now: Timestamp, client: ClientId, key: JobKey) {

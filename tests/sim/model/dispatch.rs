@@ -30,6 +30,7 @@ impl Model {
             Dispatch { sent: sent.len(), since: now, may_lead: true, ..Dispatch::default() };
         for (position, &Assignment { attempt, shard, drop_after }) in sent.iter().enumerate() {
             let job = self.a_job_without_acceptance_or_with_a_verdict_never_runs(attempt)?;
+            self.no_job_begins_whose_principal_has_spent_its_kills(now, job)?;
             let inline_bytes = job.request.inline_bytes;
             dispatch.attempts.push(Sent { attempt, inline_bytes, free_at: None, moved: false });
             dispatch.cost += job.cost(shard);
@@ -284,7 +285,8 @@ impl Model {
         now: Timestamp,
     ) -> Result<(), Broken> {
         let rule = "no_device_is_idle_while_a_job_that_may_go_there_waits";
-        let waiting: Vec<_> = self.jobs.values().filter(|job| job.waits()).collect();
+        let waits = |job: &&Job| job.waits() && !self.is_held(now, job);
+        let waiting: Vec<_> = self.jobs.values().filter(waits).collect();
         let mut suspects = Vec::new();
         for (at, slot) in self.slots() {
             if slot.state != State::Ready {

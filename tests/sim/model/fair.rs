@@ -41,6 +41,11 @@ impl Fair {
         self.clients.ahead.retain(|pair, _| both(pair));
     }
 
+    /// These principals get no turn; returns whether one with jobs that wait gets one again.
+    pub(super) fn hold(&mut self, held: &BTreeSet<Principal>) -> bool {
+        self.principals.hold(held)
+    }
+
     /// Jobs that wait.
     pub(super) fn waiting(&self) -> usize {
         self.principals.waiting.values().map(BTreeSet::len).sum()
@@ -92,12 +97,15 @@ struct Shares<K> {
     waiting: BTreeMap<K, BTreeSet<(Priority, JobId)>>,
     /// For each that waits and each other: how much more the other got since the first began to wait.
     ahead: BTreeMap<(K, K), i128>,
+    /// Those that get no turn.
+    held: BTreeSet<K>,
     cost_max: u64,
 }
 
 impl<K> Default for Shares<K> {
     fn default() -> Self {
-        Self { waiting: BTreeMap::new(), ahead: BTreeMap::new(), cost_max: 0 }
+        let (waiting, ahead) = (BTreeMap::new(), BTreeMap::new());
+        Self { waiting, ahead, held: BTreeSet::new(), cost_max: 0 }
     }
 }
 
@@ -105,17 +113,31 @@ impl<K: Ord + Clone + std::fmt::Debug> Shares<K> {
     /// A shard of a job waits; no shard of it costs more than `cost_max`.
     fn waits(&mut self, key: &K, request: &JobRequest, cost_max: u64) {
         self.cost_max = self.cost_max.max(cost_max);
+        if self.waiting.get(key).is_none_or(BTreeSet::is_empty) {
+            self.begins(key);
+        }
         let own = self.waiting.entry(key.clone()).or_default();
-        if own.is_empty() {
-            self.ahead.retain(|(waiting, _), _| waiting != key);
-            for ((_, other), ahead) in &mut self.ahead {
-                // None saves up a claim while it is idle.
-                if other == key {
-                    *ahead = (*ahead).max(0);
-                }
+        own.insert((request.priority, request.job));
+    }
+
+    /// One begins to wait for its turn.
+    fn begins(&mut self, key: &K) {
+        self.ahead.retain(|(waiting, _), _| waiting != key);
+        for ((_, other), ahead) in &mut self.ahead {
+            // None saves up a claim while it is idle.
+            if other == key {
+                *ahead = (*ahead).max(0);
             }
         }
-        own.insert((request.priority, request.job));
+    }
+
+    /// See [`Fair::hold`].
+    fn hold(&mut self, held: &BTreeSet<K>) -> bool {
+        let waits = |key: &&K| self.waiting.get(key).is_some_and(|jobs| !jobs.is_empty());
+        let back: Vec<K> = self.held.difference(held).filter(waits).cloned().collect();
+        back.iter().for_each(|key| self.begins(key));
+        self.held.clone_from(held);
+        !back.is_empty()
     }
 
     fn leaves(&mut self, key: &K, request: &JobRequest) {
@@ -128,7 +150,8 @@ impl<K: Ord + Clone + std::fmt::Debug> Shares<K> {
     fn serves(&mut self, served: &K, cost: u64, shares_with: impl Fn(&K) -> bool) -> bool {
         let mut others = false;
         let rivals = || self.waiting.iter().filter(|(key, _)| *key != served && shares_with(key));
-        for (key, _) in rivals().filter(|(_, jobs)| !jobs.is_empty()) {
+        let waits = |(key, jobs): &(&K, &BTreeSet<_>)| !jobs.is_empty() && !self.held.contains(key);
+        for (key, _) in rivals().filter(waits) {
             let pair = (key.clone(), served.clone());
             *self.ahead.entry(pair).or_default() += i128::from(cost);
             others = true;
@@ -153,6 +176,7 @@ impl<K: Ord + Clone + std::fmt::Debug> Shares<K> {
         let bound = 2 * (i128::from(self.cost_max) + i128::from(join_cost_max));
         for ((key, other), &ahead) in &self.ahead {
             let waits = self.waiting.get(key).is_some_and(|jobs| !jobs.is_empty());
+            let waits = waits && !self.held.contains(key);
             holds(rule, !waits || ahead <= bound, || {
                 format!("{other:?} was given {ahead} more than {key:?}, which waits")
             })?;

@@ -359,6 +359,7 @@ impl Model {
         }
         // Not for a role that has just ended.
         self.processes_start(now);
+        self.principals_are_held(now);
     }
 
     /// Checks one action against the rules.

@@ -83,7 +83,7 @@ impl Model {
         let drains = Role::ALL.into_iter().any(|role| !self.is_ending(role));
         let drain = self.drain_until().filter(|_| drains);
         let waits = self.slot_ids().into_iter().filter_map(|at| self.feed_timeout_of(at));
-        let others = [drain, self.commands_wake_at(), self.helpers.wake_at()];
+        let others = [drain, self.commands_wake_at(), self.helpers.wake_at(), self.held_until(now)];
         let due =
             slots.chain(probes).chain(deadlines).chain(waits).chain(others.into_iter().flatten());
         let (due, wakes) = (due.min(), core.poll_deadline());

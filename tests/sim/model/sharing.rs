@@ -155,7 +155,7 @@ impl Model {
                 let lead = lead.inline_bytes;
                 slot.outstanding()[0].inline_bytes() + lead <= JOIN_INLINE_BYTES_MAX as u64
             })
-            .filter(|(_, slot)| !self.may_be_held_up(slot, sent))
+            .filter(|(_, slot)| !self.may_be_held_up(now, slot, sent))
             .map(|(other, slot)| load(other, slot))
             .min();
         let own = load(at, self.slot(at));
@@ -199,9 +199,10 @@ impl Model {
 
     /// Whether a waiting job that must not run beside a worker's attempts may be its next job: then no
     /// later job goes to that worker either.
-    fn may_be_held_up(&self, slot: &Slot, sent: &[Assignment]) -> bool {
+    fn may_be_held_up(&self, now: Timestamp, slot: &Slot, sent: &[Assignment]) -> bool {
         let is_sent = |id: JobId| sent.iter().any(|sent| sent.attempt.job == id);
-        let waits = |job: &Job| job.role() == super::models::ROLE && job.waits();
+        let waits =
+            |job: &Job| job.role() == super::models::ROLE && job.waits() && !self.is_held(now, job);
         let others = self.jobs.iter().filter(|&(&id, job)| waits(job) && !is_sent(id));
         let mut own = others.map(|(_, job)| job).filter(|job| slot.has_for(&job.request));
         own.any(|job| !self.may_run_beside(slot, job))
@@ -215,7 +216,8 @@ impl Model {
     ) -> Result<(), Broken> {
         let rule = "a_worker_with_capacity_gets_more_if_any_waiting_job_may_run_beside_others";
         for (at, slot) in self.slots().filter(|&(at, _)| self.has_capacity(now, at)) {
-            let own = |job: &&Job| job.role() == at.role() && job.waits();
+            let own =
+                |job: &&Job| job.role() == at.role() && job.waits() && !self.is_held(now, job);
             let waiting = self.jobs.values().filter(own);
             let mut own = waiting.filter(|job| slot.has_for(&job.request)).peekable();
             let some_wait = own.peek().is_some();
@@ -290,7 +292,7 @@ impl Model {
     ) -> Result<(), Broken> {
         let rule = "a_worker_gets_a_second_dispatch_if_any_waiting_job_may_be_it";
         for (&role, state) in self.roles.iter().filter(|(_, state)| !state.is_concurrent()) {
-            let own = |job: &&Job| job.role() == role && job.waits();
+            let own = |job: &&Job| job.role() == role && job.waits() && !self.is_held(now, job);
             let mut waiting = self.jobs.values().filter(own).peekable();
             let Some(&first) = waiting.peek() else { continue };
             let all_short = waiting.all(|job| {

@@ -1,8 +1,8 @@
 //! How many workers a principal may cost. A worker that is killed because it did not stop an attempt in time is taken
 //! from the budget of the attempt's principal, and given back later, one after the other. Without a budget, a
-//! principal's jobs are refused.
+//! principal's jobs are refused, and those that wait already are held.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use gridpool_protocol::principal::Principal;
@@ -34,9 +34,20 @@ impl KillBudget {
         }
     }
 
-    /// Whether a principal has spent all of its budget.
-    pub(super) fn is_spent(&self, now: Timestamp, principal: &Principal, max: usize) -> bool {
-        let own = self.spent.get(principal);
-        own.is_some_and(|back| back.iter().filter(|&&at| at > now).count() >= max)
+    /// When a principal that has spent all of its budget has one again.
+    pub(super) fn back_at(
+        &self,
+        now: Timestamp,
+        principal: &Principal,
+        max: usize,
+    ) -> Option<Timestamp> {
+        let own = self.spent.get(principal)?;
+        own.get(own.len().checked_sub(max)?).copied().filter(|&at| at > now)
+    }
+
+    /// The principals that have spent all of their budgets.
+    pub(super) fn all_spent(&self, now: Timestamp, max: usize) -> BTreeSet<Principal> {
+        let is_spent = |own: &&Principal| self.back_at(now, own, max).is_some();
+        self.spent.keys().filter(is_spent).cloned().collect()
     }
 }

@@ -6,6 +6,8 @@
 //!
 //! A job that joins a dispatch goes out of turn, and its client and principal still pay. They join only while
 //! their clocks are not too far ahead of those that wait, so that joining delays nobody for long.
+//!
+//! A principal that is held gets no turn: its shards wait aside.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -68,10 +70,20 @@ struct Share {
     jobs: usize,
 }
 
+impl Share {
+    fn in_order(&self) -> impl Iterator<Item = (ClientId, Position)> {
+        self.clients.in_order().flat_map(|(_, &client, waiting)| {
+            waiting.keys().map(move |&position| (client, position))
+        })
+    }
+}
+
 /// All waiting shards.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     shares: Turns<Principal, Share>,
+    /// The principals that are held, and what waits of them.
+    held: BTreeMap<Principal, Share>,
     /// Shards that may join others, by what they must have in common.
     joiners: BTreeSet<(Joining, Owner, Position)>,
     /// Jobs with a shard that waits.
@@ -86,21 +98,47 @@ impl Queue {
 
     /// The same of one principal.
     pub(super) fn jobs_of(&self, principal: &Principal) -> usize {
-        self.shares.get(principal).map_or(0, |share| share.jobs)
+        let share = self.held.get(principal).or_else(|| self.shares.get(principal));
+        share.map_or(0, |share| share.jobs)
     }
 
     /// Principals that have a shard that waits; `principal` counts in any case.
     pub(super) fn principals_with(&self, principal: &Principal) -> usize {
-        self.shares.waiting() + usize::from(self.jobs_of(principal) == 0)
+        let waiting = self.shares.waiting() + self.held().count();
+        waiting + usize::from(self.jobs_of(principal) == 0)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.shares.is_empty()
+        self.jobs == 0
+    }
+
+    /// Holds these principals, and no others.
+    pub(super) fn hold(&mut self, held: &BTreeSet<Principal>) {
+        let back: Vec<_> =
+            self.held.extract_if(.., |principal, _| !held.contains(principal)).collect();
+        for (principal, share) in back.into_iter().filter(|(_, share)| share.jobs > 0) {
+            *self.shares.wait(&principal) = share;
+        }
+        for principal in held {
+            if !self.held.contains_key(principal) {
+                let share = self.shares.get_mut(principal).map(std::mem::take);
+                self.held.insert(principal.clone(), share.unwrap_or_default());
+                self.shares.rest(principal);
+            }
+        }
+    }
+
+    /// Principals that are held and have a shard that waits.
+    pub(super) fn held(&self) -> impl Iterator<Item = &Principal> {
+        self.held.iter().filter(|(_, share)| share.jobs > 0).map(|(principal, _)| principal)
     }
 
     /// Adds a shard.
     pub(super) fn insert(&mut self, owner: &Owner, position: Position, entry: Entry) {
-        let share = self.shares.wait(&owner.principal);
+        let share = match self.held.get_mut(&owner.principal) {
+            Some(share) => share,
+            None => self.shares.wait(&owner.principal),
+        };
         let waiting = share.clients.wait(&owner.client);
         let is_new = usize::from(!has_job(waiting, position));
         if let Some(joining) = &entry.joins {
@@ -135,16 +173,14 @@ impl Queue {
         self.take(|position| position == first && may_go(position))
     }
 
-    /// Every shard that waits; the next to go comes first.
+    /// Every shard that waits for its turn; the next to go comes first.
     pub(super) fn in_order(&self) -> impl Iterator<Item = Position> {
         self.owned().map(|(_, _, position)| position)
     }
 
     fn owned(&self) -> impl Iterator<Item = (&Principal, ClientId, Position)> {
         self.shares.in_order().flat_map(|(_, principal, share)| {
-            share.clients.in_order().flat_map(move |(_, &client, waiting)| {
-                waiting.keys().map(move |&position| (principal, client, position))
-            })
+            share.in_order().map(move |(client, position)| (principal, client, position))
         })
     }
 
@@ -188,7 +224,9 @@ impl Queue {
     }
 
     fn share_mut(&mut self, owner: &Owner) -> &mut Share {
-        self.shares.get_mut(&owner.principal).expect("a principal that waits has a share")
+        let held = self.held.get_mut(&owner.principal);
+        let share = held.or_else(|| self.shares.get_mut(&owner.principal));
+        share.expect("a principal that waits has a share")
     }
 
     fn take_out(&mut self, owner: &Owner, position: Position) {
@@ -200,7 +238,7 @@ impl Queue {
             share.clients.rest(&owner.client);
         }
         share.jobs -= was_last;
-        if share.clients.is_empty() {
+        if share.clients.is_empty() && !self.held.contains_key(&owner.principal) {
             self.shares.rest(&owner.principal);
         }
         self.jobs -= was_last;
@@ -209,9 +247,11 @@ impl Queue {
         }
     }
 
-    /// Every job with a shard that waits.
+    /// Every job with a shard that waits, those of held principals too.
     pub(super) fn all_jobs(&self) -> BTreeSet<JobId> {
-        self.in_order().map(|position| position.job).collect()
+        let held = self.held.values().flat_map(Share::in_order);
+        let held = held.map(|(_, position)| position);
+        self.in_order().chain(held).map(|position| position.job).collect()
     }
 }
 
@@ -319,6 +359,36 @@ mod tests {
         let next: Vec<_> = (0..3).map(|_| next(&mut queue)).collect();
         assert_eq!(next, [3, 1, 2]);
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn the_jobs_of_a_held_principal_wait_aside_and_keep_their_order() {
+        let mut queue = Queue::default();
+        let program = joining("a");
+        for job in 1..=3 {
+            queue.insert(&client(1), position(job), joins(10, "a"));
+        }
+        queue.insert(&client(2), position(9), joins(10, "a"));
+        let held = BTreeSet::from([client(1).principal]);
+        queue.hold(&held);
+        queue.insert(&client(1), position(4), joins(10, "a"));
+        assert_eq!(queue.in_order().collect::<Vec<_>>(), [position(9)]);
+        assert_eq!((queue.jobs(), queue.jobs_of(&client(1).principal)), (5, 4));
+        assert_eq!(queue.principals_with(&client(1).principal), 2);
+        assert_eq!(queue.all_jobs(), [1, 2, 3, 4, 9].map(JobId).into());
+        assert_eq!(next(&mut queue), 9);
+        assert_eq!(queue.take(|_| true), None);
+        assert_eq!(queue.take_joining(&program, 100, |_| true), None);
+        queue.remove(&client(1), position(2));
+        assert!(queue.held().eq(&held) && !queue.is_empty());
+        queue.hold(&BTreeSet::new());
+        assert_eq!([(); 3].map(|()| next(&mut queue)), [1, 3, 4]);
+        assert!(queue.is_empty() && queue.held().next().is_none());
+        // The last one may end while it is held.
+        queue.insert(&client(1), position(5), costs(1));
+        queue.hold(&held);
+        queue.remove(&client(1), position(5));
+        assert!(queue.is_empty() && queue.held().next().is_none());
     }
 
     #[test]

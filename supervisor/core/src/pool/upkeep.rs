@@ -1,5 +1,6 @@
 //! What is always true between events: no timeout is overdue, every slot that is due has a process, every
-//! idle worker has a job if one may go there, and a pool that drains ends.
+//! idle worker has a job if one may go there, no job of a principal without a budget of kills begins, and a
+//! pool that drains ends.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -35,7 +36,10 @@ impl Pool {
             self.drain_until().filter(|_| self.roles.iter().any(|(_, role)| !role.is_leaving()));
         let feeds = self.slots.iter().filter_map(|slot| self.feed_timeout_of(slot));
         let starts = (0..self.slots.len()).filter_map(|index| self.may_start_at(index));
-        slots.chain(job).chain(drain).chain(feeds).chain(starts).min()
+        let held = self.roles.iter().flat_map(|(_, role)| role.queue.held());
+        let back = held
+            .filter_map(|own| self.kills.back_at(Timestamp::default(), own, self.config.kills_max));
+        slots.chain(job).chain(drain).chain(feeds).chain(starts).chain(back).min()
     }
 
     /// Does what is due.
@@ -48,7 +52,9 @@ impl Pool {
             pool.end_drain(now, role);
         });
         self.start_workers(now);
+        let spent = self.kills.all_spent(now, self.config.kills_max);
         self.for_each_role(|pool, role| {
+            pool.roles[role].queue.hold(&spent);
             pool.dispatch(now, role);
             // A standby that takes over from a killed worker may get work at once.
             while pool.expire_feeds(now, role) {

@@ -119,16 +119,39 @@ fn a_principal_that_has_cost_too_many_workers_is_busy_until_one_is_given_back() 
     costs_a_worker(&mut rig, 1);
     costs_a_worker(&mut rig, 2);
     rig.submit(3);
-    assert_eq!(rig.refusals(), [&Refusal::Busy(Limit::Kills)]);
+    assert_eq!(rig.refusals(), [&Refusal::Busy(Limit::Kills { back_s: 10 })]);
     rig.submit_as(2, 4, |_| {});
     rig.answer(0);
     assert_eq!(rig.verdicts(4), [Verdict::Ok], "another principal");
     rig.wait_ms(9_400);
     rig.submit(5);
-    assert_eq!(rig.refusals().len(), 2);
+    assert_eq!(rig.refusals()[1..], [&Refusal::Busy(Limit::Kills { back_s: 1 })]);
     rig.wait_ms(600);
     rig.submit(6);
     assert_eq!(rig.refusals().len(), 2, "one is given back");
+}
+
+#[test]
+fn jobs_that_wait_are_held_while_their_principal_has_no_budget_of_kills() {
+    let mut rig = Rig::with(1, |config| config.kills_max = 1);
+    rig.submit_as(1, 1, |request| request.deadline = Duration::from_millis(10));
+    // One waits behind it in the worker's channel, one in the queue.
+    rig.submit(2);
+    rig.submit(3);
+    rig.wait_ms(260);
+    rig.die(0, SIGKILL);
+    rig.ready(0);
+    assert_eq!(rig.runs(0), None);
+    rig.submit_as(2, 4, |_| {});
+    rig.answer(0);
+    assert_eq!(rig.verdicts(4), [Verdict::Ok], "another principal");
+    rig.tell(Event::Client(ClientId(1), ClientEvent::CancelRequested { key: JobKey(3) }));
+    assert_eq!(rig.verdicts(3), [Verdict::Cancelled]);
+    rig.wait_ms(9_900);
+    assert_eq!((rig.verdicts(2), rig.runs(0)), (vec![], None));
+    rig.wait_ms(100);
+    rig.answer(0);
+    assert_eq!(rig.verdicts(2), [Verdict::Ok]);
 }
 
 #[test]
