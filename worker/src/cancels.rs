@@ -1,12 +1,16 @@
-//! Attempts that the supervisor has cancelled. The thread of the lifeline notes them while the device works; the
-//! device looks at an attempt's flag between chunks.
+//! Attempts that the supervisor has cancelled. The thread of the lifeline notes them while the device works. The
+//! device looks at an attempt's flag between chunks; a request of a model is withdrawn.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::AttemptId;
+
+/// What stops an attempt that runs.
+type Stop = Box<dyn FnOnce() + Send>;
 
 /// The most cancelled attempts without a flag that are kept: those that have not begun, and those that were answered
 /// as they were cancelled. More than a worker has outstanding.
@@ -18,9 +22,21 @@ pub(crate) struct Cancels(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Set once the attempt is cancelled.
-    running: BTreeMap<AttemptId, Arc<AtomicBool>>,
+    running: BTreeMap<AttemptId, Running>,
     cancelled: BTreeSet<AttemptId>,
+}
+
+#[derive(Default)]
+struct Running {
+    /// Set once the attempt is cancelled.
+    flag: Arc<AtomicBool>,
+    stop: Option<Stop>,
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("flag", &self.flag).finish_non_exhaustive()
+    }
 }
 
 impl Cancels {
@@ -28,8 +44,20 @@ impl Cancels {
     pub(crate) fn begin(&self, attempt: AttemptId) -> Arc<AtomicBool> {
         let mut state = self.0.lock();
         let flag = Arc::new(AtomicBool::new(state.cancelled.remove(&attempt)));
-        state.running.insert(attempt, Arc::clone(&flag));
+        state.running.insert(attempt, Running { flag: Arc::clone(&flag), stop: None });
         flag
+    }
+
+    /// Calls `stop` once the attempt is cancelled, at once if it is already, and never if it has ended.
+    pub(crate) fn on_cancel(&self, attempt: AttemptId, stop: impl FnOnce() + Send + 'static) {
+        let mut state = self.0.lock();
+        let Some(running) = state.running.get_mut(&attempt) else { return };
+        if !running.flag.load(Ordering::Relaxed) {
+            running.stop = Some(Box::new(stop));
+            return;
+        }
+        drop(state);
+        stop();
     }
 
     /// An attempt is answered.
@@ -37,11 +65,21 @@ impl Cancels {
         self.0.lock().running.remove(&attempt);
     }
 
+    /// Attempts that have begun and not ended.
+    pub(crate) fn running(&self) -> usize {
+        self.0.lock().running.len()
+    }
+
     /// The supervisor has cancelled an attempt.
     pub(crate) fn cancel(&self, attempt: AttemptId) {
         let mut state = self.0.lock();
-        if let Some(flag) = state.running.get(&attempt) {
-            return flag.store(true, Ordering::Relaxed);
+        if let Some(running) = state.running.get_mut(&attempt) {
+            running.flag.store(true, Ordering::Relaxed);
+            let stop = running.stop.take();
+            // What stops it may end it, which takes the lock.
+            drop(state);
+            stop.into_iter().for_each(|stop| stop());
+            return;
         }
         state.cancelled.insert(attempt);
         if state.cancelled.len() > KEPT_MAX {
@@ -53,6 +91,8 @@ impl Cancels {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
     use gridpool_protocol::ids::JobId;
 
     use super::*;
@@ -72,6 +112,34 @@ mod tests {
         assert!(other.load(Ordering::Relaxed));
         cancels.end(attempt(2));
         assert!(!cancels.begin(attempt(3)).load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn what_stops_an_attempt_is_called_once_and_not_after_its_end() {
+        let (cancels, calls) = (Cancels::default(), Arc::new(AtomicUsize::new(0)));
+        let count = || {
+            let calls = Arc::clone(&calls);
+            move || {
+                calls.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        cancels.begin(attempt(1));
+        cancels.on_cancel(attempt(1), count());
+        assert_eq!(calls.load(Ordering::Relaxed), 0);
+        cancels.cancel(attempt(1));
+        cancels.cancel(attempt(1));
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+        // The cancel was there first.
+        cancels.cancel(attempt(2));
+        cancels.begin(attempt(2));
+        cancels.on_cancel(attempt(2), count());
+        assert_eq!(calls.load(Ordering::Relaxed), 2);
+        // The answer was.
+        cancels.begin(attempt(3));
+        cancels.end(attempt(3));
+        cancels.on_cancel(attempt(3), count());
+        cancels.cancel(attempt(3));
+        assert_eq!((calls.load(Ordering::Relaxed), cancels.running()), (2, 2));
     }
 
     #[test]

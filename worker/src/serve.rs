@@ -125,7 +125,7 @@ impl Worker {
                     }
                 }
                 Some(ToWorker::Stop) => return exit::OK,
-                Some(ToWorker::Cancel { .. } | ToWorker::Model { .. }) => {
+                Some(ToWorker::Model { .. }) => {
                     tracing::error!("inference requests were sent to a worker that runs programs");
                     return exit::PROTOCOL;
                 }

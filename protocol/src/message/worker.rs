@@ -14,11 +14,6 @@ use crate::tensor::model::ModelInfo;
 /// Supervisor to worker, over ipc-channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToWorker {
-    /// Withdraw those of these attempts that have not begun. The worker still answers each.
-    Cancel {
-        /// The attempts.
-        attempts: Vec<AttemptId>,
-    },
     /// Run these attempts and answer each.
     Dispatch(Box<Dispatch>),
     /// Change the models while requests run, then send `CommandEnded`. Earlier requests run with the old models.
@@ -144,7 +139,7 @@ pub enum AttemptError {
 pub enum OnLifeline {
     /// An arena. Its descriptor comes with the message.
     Arena(SharedArena),
-    /// Nobody wants the answer of an attempt any more: stop it, whether it has begun or not, and answer.
+    /// Nobody wants the answer of an attempt any more: stop it, whether it has begun or not, and answer soon.
     Cancel {
         /// The attempt.
         attempt: AttemptId,

@@ -165,7 +165,7 @@ impl Core {
             }
             Action::Stop { worker } => drop(self.doomed.insert(worker)),
             Action::Withdraw { worker, attempt } => {
-                self.with_link(worker, |link| link.cancel(worker.role, attempt));
+                self.with_link(worker, |link| link.cancel(attempt));
             }
         }
     }

@@ -11,7 +11,7 @@ use gridpool_ipc::channel::{ChannelError, Sender};
 use gridpool_ipc::frame;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
-use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, Role};
+use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId};
 use gridpool_protocol::message::{OnLifeline, SharedArena, ToWorker};
 use gridpool_protocol::status::WorkerMemory;
 
@@ -121,10 +121,7 @@ impl Link {
     /// Nobody wants the answer of an attempt: asks the worker to stop it. A worker of programs reads its channel only
     /// between two dispatches, so it hears of that on its lifeline. If that is full, the worker does not read,
     /// and is killed if it does not answer in time.
-    pub(super) fn cancel(&self, role: Role, attempt: AttemptId) -> Result<(), LinkError> {
-        if role == Role::Infer {
-            return self.send(&ToWorker::Cancel { attempts: vec![attempt] });
-        }
+    pub(super) fn cancel(&self, attempt: AttemptId) -> Result<(), LinkError> {
         self.send_on_lifeline(&OnLifeline::Cancel { attempt }, None).map(drop)
     }
 
@@ -257,7 +254,7 @@ mod tests {
             link.send_forget().unwrap();
             for number in 0..2 * u32::try_from(JOIN_MAX).unwrap() {
                 let attempt = AttemptId { job: JobId(u64::MAX), number };
-                link.cancel(Role::Grid, attempt).unwrap();
+                link.cancel(attempt).unwrap();
             }
             link.send(&ToWorker::Stop).unwrap();
             done.send(()).unwrap();
@@ -303,7 +300,7 @@ mod tests {
             for at in 0..window as u64 {
                 let arenas = [ArenaId(2 * at), ArenaId(2 * at + 1)];
                 link.run(&infer, arenas.iter().map(|id| (id, &arena))).unwrap();
-                link.send(&ToWorker::Cancel { attempts: vec![attempt] }).unwrap();
+                link.cancel(attempt).unwrap();
             }
             let message = ToWorker::Model { number: u64::MAX, command: ModelCommand::Load(plan) };
             link.send(&message).unwrap();

@@ -7,7 +7,7 @@ use gridpool_protocol::tensor::{DataType, Tensor, TensorLayout};
 
 use super::error::RuntimeFault;
 use super::place::Source;
-use super::seam::{Binding, SharedSession, Value};
+use super::seam::{Binding, SharedSession, Stop, Value};
 use super::signature::Signature;
 
 /// An execution context: a binding and the memory of its inputs. It shares its session with other contexts,
@@ -80,8 +80,12 @@ impl Context {
         Ok(Self { binding, session: session.clone(), signature: Arc::clone(signature) })
     }
 
-    /// Runs the model over the inputs of all shares, concatenated.
-    pub(super) fn run(&mut self, shares: &[RunInputs<'_>]) -> Result<RunOutputs, RunError> {
+    /// Runs the model over the inputs of all shares, concatenated, unless `stop` ends it.
+    pub(super) fn run(
+        &mut self,
+        shares: &[RunInputs<'_>],
+        stop: &Stop,
+    ) -> Result<RunOutputs, RunError> {
         let first = shares.first().expect("a run has at least one share");
         assert!(shares.len() == 1 || first.rows.is_some(), "only rows share a run");
         let rows =
@@ -105,7 +109,7 @@ impl Context {
                 rest = others;
             }
         }
-        let values = self.binding.run()?;
+        let values = self.binding.run(stop)?;
         let given = self.checked(values)?;
         match first.rows {
             Some(_) => given.has_rows(all_rows),

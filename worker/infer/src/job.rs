@@ -24,8 +24,8 @@ pub struct Answer {
 /// Why an accepted request has no outputs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InferError {
-    /// It was withdrawn while it waited.
-    #[error("the request was cancelled before it ran")]
+    /// It was withdrawn before it had run to its end.
+    #[error("the request was cancelled")]
     Cancelled,
     /// Its deadline passed while it waited.
     #[error("the request's deadline passed before it ran")]

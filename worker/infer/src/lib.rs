@@ -23,6 +23,7 @@ mod load;
 mod model;
 mod place;
 mod placement;
+mod runs;
 pub mod runtime;
 mod seam;
 mod signature;

@@ -13,6 +13,8 @@ use super::batcher::{Batcher, Entry, Limits, Part, QueueError};
 use super::context::{Context, RunError, RunInputs};
 use super::job::{InferError, Job, ModelRun};
 use super::load::{LoadError, Loaded};
+use super::runs::Runs;
+use super::seam::Stop;
 use super::signature::{Arrangement, InputError, Signature};
 
 /// A served model.
@@ -31,8 +33,8 @@ struct Resources {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// A handle of a waiting request; the default names a request that is gone.
-#[derive(Clone, Debug, Default)]
+/// A handle of a request.
+#[derive(Clone, Debug)]
 pub struct Ticket {
     id: u64,
     /// Weak: a ticket does not keep the model in memory.
@@ -40,13 +42,20 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Withdraws the request, or the parts of it that still wait, and answers it. Returns whether it was
-    /// waiting.
+    /// Withdraws the request, or the parts of it that still wait. Stops a run that has no other request, and the
+    /// request is answered when that has ended. If it runs with others, it is answered now: they run on, and its
+    /// rows are dropped. Returns whether it waited or ran.
     pub fn cancel(&self) -> bool {
         let Some(shared) = self.shared.upgrade() else { return false };
-        let withdrawn = shared.queue.lock().waiting.withdraw(|job| job.id == self.id);
-        withdrawn.iter().for_each(|job| job.fail(InferError::Cancelled));
-        !withdrawn.is_empty()
+        let mut queue = shared.queue.lock();
+        let mut gone = queue.waiting.withdraw(|job| job.id == self.id);
+        gone.extend(queue.runs.withdraw(self.id));
+        let stops = queue.runs.stops(self.id);
+        drop(queue);
+        if !stops {
+            gone.iter().for_each(|job| job.fail(InferError::Cancelled));
+        }
+        stops || !gone.is_empty()
     }
 }
 
@@ -65,6 +74,7 @@ struct Shared {
 #[derive(Debug)]
 struct Queue {
     waiting: Batcher<Arc<Job>>,
+    runs: Runs,
     /// Threads that exist, threads that are about to end, and the wanted number.
     contexts: u32,
     leaving: u32,
@@ -89,6 +99,7 @@ impl Model {
         };
         let queue = Queue {
             waiting: Batcher::new(limits),
+            runs: Runs::default(),
             contexts: 0,
             leaving: 0,
             wanted: info.contexts,
@@ -260,38 +271,54 @@ fn serve(shared: &Shared, mut context: Context) {
             shared.changed.notify_one();
         }
         late.iter().for_each(|job| job.fail(InferError::Late));
-        let parts: Vec<_> = parts.into_iter().filter(|part| !part.request.is_over()).collect();
-        if !parts.is_empty() {
-            run(&mut context, &info, &parts);
-        }
+        run(shared, &mut context, &info, parts);
     }
 }
 
-/// Runs these parts together. If that fails and the device is still usable, it runs them one by one, so
-/// that a wrong request does not fail the others.
-fn run(context: &mut Context, info: &ModelInfo, parts: &[Part<Arc<Job>>]) {
+/// Runs those of these parts together that have no answer yet. If that fails and the device is still usable, it
+/// runs them one by one, so that a wrong request does not fail the others.
+fn run(shared: &Shared, context: &mut Context, info: &ModelInfo, parts: Vec<Part<Arc<Job>>>) {
+    let fail = |parts: &[Part<Arc<Job>>], why: &InferError| {
+        parts.iter().for_each(|part| part.request.fail(why.clone()));
+    };
+    let stop = match Stop::new() {
+        Ok(stop) => Arc::new(stop),
+        Err(fault) => return fail(&parts, &InferError::Run(fault.into())),
+    };
+    let mut queue = shared.queue.lock();
+    // One that is withdrawn from now on finds its run.
+    let parts: Vec<_> = parts.into_iter().filter(|part| !part.request.is_over()).collect();
+    if parts.is_empty() {
+        return;
+    }
+    let wanted = parts.iter().map(|part| Arc::clone(&part.request)).collect();
+    let number = queue.runs.begin(wanted, &stop);
+    drop(queue);
     let shares: Vec<RunInputs<'_>> =
         parts.iter().map(|part| part.request.run_inputs(part.rows.clone())).collect();
     let began = clock::now();
-    let ran = context.run(&shares);
+    let ran = context.run(&shares, &stop);
     let device_us = began.elapsed().as_secs_f64() * 1e6;
+    let is_stopped = shared.queue.lock().runs.end(number);
     match ran {
+        Ok(_) if is_stopped => fail(&parts, &InferError::Cancelled),
+        Err(error) if is_stopped && leaves_device_usable(&error) => {
+            fail(&parts, &InferError::Cancelled);
+        }
         Ok(given) => {
             let rows = |part: &Part<_>| part.rows.as_ref().map_or(0, |rows| rows.end - rows.start);
             let joined_rows = parts.iter().map(rows).sum::<u64>().max(1);
             let whole = ModelRun { given: &given, joined_rows, device_us };
             let mut at = 0;
-            for part in parts {
+            for part in &parts {
                 part.request.deliver(info, whole, part.rows.clone(), at);
                 at += rows(part);
             }
         }
         Err(error) if parts.len() > 1 && leaves_device_usable(&error) => {
-            parts.chunks(1).for_each(|alone| run(context, info, alone));
+            parts.into_iter().for_each(|alone| run(shared, context, info, vec![alone]));
         }
-        Err(error) => {
-            parts.iter().for_each(|part| part.request.fail(InferError::Run(error.clone())));
-        }
+        Err(error) => fail(&parts, &InferError::Run(error)),
     }
 }
 

@@ -28,6 +28,7 @@ mod placement;
 mod value;
 
 use std::ffi::CStr;
+use std::fmt;
 use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -35,7 +36,7 @@ use std::sync::Arc;
 use gridpool_protocol::fault::FaultCode;
 use ort::AsPointer;
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
-use ort::session::{Session, SharedSessionInner};
+use ort::session::{RunOptions, Session, SharedSessionInner};
 use ort::sys;
 
 use super::error::RuntimeFault;
@@ -133,6 +134,33 @@ impl SharedSession {
             (ort::api().ReleaseKeyValuePairs)(pairs.as_ptr());
         }
         Ok(peak.zip(used).map(|(peak, used)| DeviceMemory { peak, used }))
+    }
+}
+
+/// Ends a run from another thread: ONNX Runtime looks at it before each node, also of a loop's body. It does not
+/// end a node that runs.
+pub(super) struct Stop(RunOptions);
+
+impl fmt::Debug for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Stop").field(&self.address()).finish()
+    }
+}
+
+impl Stop {
+    pub(super) fn new() -> Result<Self, RuntimeFault> {
+        RunOptions::new().map(Self).map_err(|error| fault("CreateRunOptions", &error, false))
+    }
+
+    /// The run that has it ends soon, with an error.
+    pub(super) fn stop(&self) {
+        if let Err(error) = self.0.terminate() {
+            tracing::warn!(%error, "a run that nobody wants goes on");
+        }
+    }
+
+    fn address(&self) -> *const sys::OrtRunOptions {
+        self.0.ptr()
     }
 }
 

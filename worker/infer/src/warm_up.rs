@@ -10,6 +10,7 @@ use gridpool_protocol::tensor::{
 use super::context::{Context, RunError, RunInputs, RunOutputs};
 use super::error::RuntimeFault;
 use super::place::Source;
+use super::seam::Stop;
 use super::signature::Signature;
 
 /// Why a warm-up did not run, or failed.
@@ -137,7 +138,8 @@ impl WarmUp {
     fn run_over(&self, context: &mut Context, bytes: Vec<u8>) -> Result<RunOutputs, RunError> {
         let source = Source::Inline(Arc::from(bytes));
         let (layout, order) = (&self.layout, &self.order[..]);
-        context.run(&[RunInputs { layout, order, source: &source, rows: self.rows.map(|n| 0..n) }])
+        let share = RunInputs { layout, order, source: &source, rows: self.rows.map(|n| 0..n) };
+        context.run(&[share], &Stop::new()?)
     }
 
     /// Its bytes, where row `r` is row `rows[r]` of an endless table of irregular numbers.

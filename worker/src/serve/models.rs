@@ -101,7 +101,8 @@ impl Server {
         link.mark_ready();
         link.send(&FromWorker::Models { models: engine.list() });
         link.send(&FromWorker::Ready { device });
-        Ok(Self { link, engine, kind, in_flight: InFlight::default(), commands })
+        let in_flight = InFlight::new(link.cancels.clone());
+        Ok(Self { link, engine, kind, in_flight, commands })
     }
 
     fn serve(&self, requests: &mut Receiver) -> i32 {
@@ -118,7 +119,6 @@ impl Server {
                     };
                     assignments.into_iter().for_each(|assignment| self.submit(&name, assignment));
                 }
-                Some(ToWorker::Cancel { attempts }) => self.in_flight.withdraw(&attempts),
                 Some(ToWorker::Model { number, command }) => {
                     if let Err(why) = self.commands.take(number, command, &self.engine) {
                         self.link.send(&FromWorker::CommandEnded { number, result: Err(why) });
@@ -173,7 +173,11 @@ impl Server {
         let (model, client) = (model.to_owned(), client.0);
         let request = Request { model, client, inputs, outputs, deadline, done };
         let ticket = self.engine.submit(request).map_err(|error| not_accepted(&error))?;
-        self.in_flight.waits(attempt, ticket);
+        // What is cancelled on the lifeline, before or from now on, is withdrawn.
+        self.link.cancels.on_cancel(attempt, move || {
+            let is_open = ticket.cancel();
+            tracing::debug!(job = %attempt.job, attempt = attempt.number, is_open, "withdrawn");
+        });
         Ok(())
     }
 

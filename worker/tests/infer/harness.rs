@@ -1,7 +1,7 @@
 //! One inference worker; the test acts as its supervisor.
 
 use std::env;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -9,11 +9,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use gridpool_ipc::channel::{ChannelError, ReplyReader, Sender};
-use gridpool_ipc::clock;
+use gridpool_ipc::{clock, frame};
+use gridpool_protocol::codec;
 use gridpool_protocol::ids::{AttemptId, ClientId, DeviceKind, JobId};
 use gridpool_protocol::message::{
     Assignment, AttemptAnswer, AttemptError, Destination, Dispatch, FromWorker, Inline, Input,
-    ModelCommand, Packing, Payload, ToWorker, Work,
+    ModelCommand, OnLifeline, Packing, Payload, ToWorker, Work,
 };
 use gridpool_protocol::receipt::ItemRange;
 use gridpool_protocol::tensor::model::ModelInfo;
@@ -52,6 +53,8 @@ pub(crate) struct TestWorker {
     process: Child,
     to: Sender,
     from: ReplyReader,
+    /// The same socket, for what it must hear while it works.
+    lifeline: UnixStream,
     pub(crate) received: Vec<FromWorker>,
     wait_for_heartbeats: u32,
 }
@@ -81,11 +84,13 @@ impl TestWorker {
         command.args(more).stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null());
         let process = command.stderr(Stdio::piped()).spawn().expect("the worker can be started");
         // Nothing may fail between the start and here: the worker would outlive the test.
+        let lifeline = ours.try_clone().expect("a socket can be cloned");
         let mut from = ReplyReader::new(ours);
         let hello = from.recv().expect("it says who it is");
         let FromWorker::Hello { listens_at, .. } = &hello else { unreachable!("{hello:?}") };
         let to = Sender::connect(listens_at).expect("it listens");
-        let mut harness = Self { process, to, from, received: Vec::new(), wait_for_heartbeats: 0 };
+        let received = Vec::new();
+        let mut harness = Self { process, to, from, lifeline, received, wait_for_heartbeats: 0 };
         harness.wait_for(|message| matches!(message, FromWorker::Ready { .. }).then_some(()));
         Some(harness)
     }
@@ -161,8 +166,12 @@ impl TestWorker {
     }
 
     pub(crate) fn cancel(&self, jobs: &[u64]) {
-        let attempts = jobs.iter().map(|&job| attempt(job)).collect();
-        self.say(&ToWorker::Cancel { attempts });
+        for &job in jobs {
+            let message = OnLifeline::Cancel { attempt: attempt(job) };
+            let body = codec::encode(&message).expect("it fits a frame");
+            let written = (&self.lifeline).write_all(&frame::pack(&body, 0));
+            written.expect("the worker reads");
+        }
     }
 
     /// The answer to `attempt(job)`.

@@ -27,7 +27,7 @@ fn run(context: &mut Context, seed: u64, rows: u64) -> Vec<u8> {
     let layout = TensorLayout::new(vec![x]).unwrap();
     let source = Source::Inline(Arc::from(layout.pack(&[&bytes]).unwrap()));
     let share = RunInputs { layout: &layout, order: &[0], source: &source, rows: Some(0..rows) };
-    let given = context.run(&[share]).unwrap();
+    let given = context.run(&[share], &Stop::new().unwrap()).unwrap();
     given.bytes(0, Some(&(0..1))).unwrap().to_vec()
 }
 

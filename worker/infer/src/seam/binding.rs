@@ -8,7 +8,7 @@ use ort::AsPointer;
 use ort::memory::{Allocator, MemoryInfo, MemoryType};
 use ort::sys;
 
-use super::{HostMemory, Manner, OwnedAllocator, RuntimeFault, SharedSession, Value};
+use super::{HostMemory, Manner, OwnedAllocator, RuntimeFault, SharedSession, Stop, Value};
 
 /// What one thread runs: inputs in memory of its own, outputs in memory of the runtime.
 #[derive(Debug)]
@@ -79,17 +79,17 @@ impl Binding {
         value.bytes_mut(&self.session)
     }
 
-    /// Runs the model over the current inputs; returns its outputs in order.
-    pub(crate) fn run(&mut self) -> Result<Vec<Value>, RuntimeFault> {
+    /// Runs the model over the current inputs, unless `stop` ends it; returns its outputs in order.
+    pub(crate) fn run(&mut self, stop: &Stop) -> Result<Vec<Value>, RuntimeFault> {
         let outputs = match self.bound.take() {
             Some(bound) => {
-                let ran = self.bind(&bound).and_then(|()| self.run_bound(&bound));
+                let ran = self.bind(&bound).and_then(|()| self.run_bound(&bound, stop));
                 // Otherwise the next run would reuse these outputs, and it may have other shapes.
                 bound.clear();
                 self.bound = Some(bound);
                 ran
             }
-            None => self.run_fed(),
+            None => self.run_fed(stop),
         }?;
         assert_eq!(outputs.len(), self.output_names.len(), "a run gives all outputs or fails");
         Ok(outputs)
@@ -121,11 +121,12 @@ impl Binding {
         Ok(())
     }
 
-    fn run_bound(&mut self, bound: &Bound) -> Result<Vec<Value>, RuntimeFault> {
+    fn run_bound(&mut self, bound: &Bound, stop: &Stop) -> Result<Vec<Value>, RuntimeFault> {
         let (session, binding) = (self.session.address(), bound.binding.as_ptr());
         #[expect(unsafe_code, reason = "see the top of seam.rs")]
-        // SAFETY: the session may be run by others at the same time; the binding is ours alone.
-        let status = unsafe { (ort::api().RunWithBinding)(session, ptr::null(), binding) };
+        // SAFETY: the session may be run by others at the same time; the binding is ours alone. `stop` lives, and
+        // other threads only set its flag.
+        let status = unsafe { (ort::api().RunWithBinding)(session, stop.address(), binding) };
         self.session.check("RunWithBinding", status)?;
         let allocator = Allocator::default();
         let (mut values, mut count) = (ptr::null_mut::<*mut sys::OrtValue>(), 0);
@@ -156,18 +157,18 @@ impl Binding {
         Ok(outputs)
     }
 
-    fn run_fed(&mut self) -> Result<Vec<Value>, RuntimeFault> {
+    fn run_fed(&mut self, stop: &Stop) -> Result<Vec<Value>, RuntimeFault> {
         let names = |names: &[CString]| names.iter().map(|name| name.as_ptr()).collect::<Vec<_>>();
         let (input_names, output_names) = (names(&self.input_names), names(&self.output_names));
         let inputs = self.addresses();
         let mut outputs = vec![ptr::null_mut(); output_names.len()];
         #[expect(unsafe_code, reason = "see the top of seam.rs")]
         // SAFETY: the session may be run by others at the same time; names and tensors live in self, and
-        // no other run has these inputs. Each null is replaced by a tensor that is ours.
+        // no other run has these inputs. `stop` is as above. Each null is replaced by a tensor that is ours.
         let status = unsafe {
             (ort::api().Run)(
                 self.session.address(),
-                ptr::null(),
+                stop.address(),
                 input_names.as_ptr(),
                 inputs.as_ptr(),
                 inputs.len(),

@@ -11,6 +11,7 @@ use gridpool_protocol::ids::DeviceKind;
 
 use crate::harness::{BlockedContext, contexts, engine, load, submit, submit_with};
 use crate::onnx::{Folder, turns};
+use crate::row_turns::row_turns;
 use crate::tensors::{Full, device, fp32, int64, irregular, model, pack};
 
 fn row() -> [Full; 1] {
@@ -40,7 +41,8 @@ fn a_request_that_was_withdrawn_holds_its_arena_no_longer() {
 }
 
 #[test]
-fn a_request_that_runs_cannot_be_withdrawn() {
+fn a_run_whose_requests_nobody_wants_is_stopped() {
+    const ENDLESS: i64 = 1 << 50;
     let Some(engine) = engine() else { return };
     if device() == DeviceKind::Gpu {
         return;
@@ -48,12 +50,49 @@ fn a_request_that_runs_cannot_be_withdrawn() {
     let folder = Folder::new();
     let path = folder.file("turns.onnx", &turns());
     engine.load("turns", &path, &ModelOptions::default()).expect("it loads");
-    let runs = submit(&engine, "turns", &[int64("n", &[], &[30_000])]).unwrap();
+    let runs = submit(&engine, "turns", &[int64("n", &[], &[ENDLESS])]).unwrap();
     while engine.waiting("turns") > 0 {
         thread::yield_now();
     }
-    assert!(!runs.ticket.cancel());
-    assert!(runs.wait().is_ok());
+    assert!(runs.ticket.cancel());
+    assert_eq!(runs.wait().unwrap_err(), InferError::Cancelled);
+    let next = submit(&engine, "turns", &[int64("n", &[], &[3])]).unwrap();
+    assert!(next.wait().is_ok(), "only that run was stopped");
+}
+
+#[test]
+fn a_run_goes_on_while_one_of_its_requests_is_wanted() {
+    const ENDLESS: i64 = 1 << 50;
+    let Some(engine) = engine() else { return };
+    if device() == DeviceKind::Gpu {
+        return;
+    }
+    let folder = Folder::new();
+    let path = folder.file("row_turns.onnx", &row_turns());
+    engine.load("turns", &path, &ModelOptions::default()).expect("it loads");
+    let ask = |n: i64| submit(&engine, "turns", &[int64("n", &[1, 1], &[n])]).unwrap();
+    let first = ask(ENDLESS);
+    while engine.waiting("turns") > 0 {
+        thread::yield_now();
+    }
+    // These three share the next run: the longest decides how long it is.
+    let shared = [3, ENDLESS, 5].map(ask);
+    assert!(first.ticket.cancel());
+    assert_eq!(first.wait().unwrap_err(), InferError::Cancelled);
+    while engine.waiting("turns") > 0 {
+        thread::yield_now();
+    }
+    let [one, longest, last] = shared;
+    assert!(one.ticket.cancel() && longest.ticket.cancel());
+    // They are answered while the run goes on for the last.
+    for gone in [one, longest] {
+        assert_eq!(gone.wait().unwrap_err(), InferError::Cancelled);
+    }
+    let (ticket, other) = (last.ticket.clone(), ask(2));
+    assert_eq!(engine.waiting("turns"), 1, "the context is busy");
+    assert!(ticket.cancel());
+    assert_eq!(last.wait().unwrap_err(), InferError::Cancelled);
+    assert!(other.wait().is_ok() && !ticket.cancel());
 }
 
 #[test]

@@ -14,4 +14,5 @@ mod loading;
 mod onnx;
 mod published;
 mod requests;
+mod row_turns;
 mod tensors;

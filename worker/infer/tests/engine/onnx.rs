@@ -31,7 +31,7 @@ impl Message {
         self.0.push(u8::try_from(value).expect("seven bits"));
     }
 
-    fn number(mut self, field: u64, value: u64) -> Self {
+    pub(crate) fn number(mut self, field: u64, value: u64) -> Self {
         self.varint(field << 3);
         self.varint(value);
         self
@@ -44,15 +44,15 @@ impl Message {
         self
     }
 
-    fn text(self, field: u64, text: &str) -> Self {
+    pub(crate) fn text(self, field: u64, text: &str) -> Self {
         self.bytes(field, text.as_bytes())
     }
 
-    fn message(self, field: u64, message: &Self) -> Self {
+    pub(crate) fn message(self, field: u64, message: &Self) -> Self {
         self.bytes(field, &message.0)
     }
 
-    fn all(self, field: u64, messages: &[Self]) -> Self {
+    pub(crate) fn all(self, field: u64, messages: &[Self]) -> Self {
         messages.iter().fold(self, |whole, message| whole.message(field, message))
     }
 }
@@ -99,6 +99,13 @@ pub(crate) fn model(graph: &Message) -> Vec<u8> {
 /// A model that loops as often as its input `n` says, and then gives 0 to 255: a request decides how long it
 /// runs.
 pub(crate) fn turns() -> Vec<u8> {
+    let (again, weights) = looped("n", "y");
+    let y = value("y", FLOAT, &[1, TURNS_WIDTH]);
+    model(&graph(&[again], &weights, &[value("n", INT64, &[])], &[y]))
+}
+
+/// A node that loops as often as `count` says and gives 0 to 255, and the weights that it needs.
+pub(crate) fn looped(count: &str, output: &str) -> (Message, [Message; 2]) {
     let row = [1, TURNS_WIDTH];
     let state = |name| value(name, FLOAT, &row);
     let body = graph(
@@ -108,14 +115,14 @@ pub(crate) fn turns() -> Vec<u8> {
         &[value("go_on", BOOL, &[]), state("after")],
     );
     let attribute = Message::default().text(1, "body").message(6, &body).number(20, GRAPH);
-    let again = node("Loop", &["n", "", "start"], "y").message(5, &attribute);
+    let again = node("Loop", &[count, "", "start"], output).message(5, &attribute);
     let side = TURNS_WIDTH;
     let numbers = |count: u64| (0..count).map(move |at| at as f32);
     let diagonal =
         numbers(side * side).map(|at| f32::from(u8::from(at % (side + 1) as f32 == 0.0)));
     let unit = weights("unit", &[side, side], &diagonal.collect::<Vec<_>>());
     let start = weights("start", &row, &numbers(side).collect::<Vec<_>>());
-    model(&graph(&[again], &[unit, start], &[value("n", INT64, &[])], &[state("y")]))
+    (again, [unit, start])
 }
 
 /// A folder for a test's files, deleted when it is dropped.
