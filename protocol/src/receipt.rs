@@ -273,6 +273,15 @@ pub struct Receipt {
     pub attempts: Vec<Attempt>,
 }
 
+impl Receipt {
+    /// The items that were answered, by shards, in no order.
+    #[must_use]
+    pub fn items_done(&self) -> Vec<ItemRange> {
+        let done = self.attempts.iter().filter(|attempt| attempt.outcome == AttemptOutcome::Ok);
+        done.map(|attempt| attempt.part).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

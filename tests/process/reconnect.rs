@@ -3,13 +3,18 @@
 
 use std::time::Duration;
 
-use gridpool_client::{Client, ClientError};
+use gridpool_client::{Client, ClientError, Job, Outputs};
+use gridpool_protocol::batch::Grid;
 use gridpool_protocol::receipt::Verdict;
 use gridpool_tests::oracle::samples::random_grids;
 use nix::sys::signal::Signal;
+use serde_json::Value;
 
 use crate::command::gridpool;
-use crate::jobs::{PROGRAM, answer, data, is_right, job, large_job, serves, small_job, submit};
+use crate::documents::{self, says};
+use crate::jobs::{
+    PROGRAM, answer, as_json, data, is_right, job, large_job, program, serves, small_job, submit,
+};
 use crate::pool::{Pool, Setup, cpu, named};
 use crate::wait::within;
 
@@ -91,6 +96,64 @@ fn a_job_that_no_pool_takes_over_is_cancelled() {
     }
     let call = gridpool(["submit", PROGRAM, "--no-wait", "--socket"]).arg(setup.socket());
     call.arg(data("tasks/lines.json")).run().complains(69, &["no pool", "gridpool serve"]);
+}
+
+/// A pool in which one of two devices hangs, and a job over these grids is cut into shards.
+fn half_hung(grids: &[Grid]) -> (Pool, Job<Outputs>) {
+    let limits = "drain_timeout_ms = 100\nshard_cost_min = 1\nfeed_cost_max = 0";
+    let pool = cpu(2).limits(limits).start();
+    pool.stop("cpu0");
+    (pool, job(PROGRAM, grids))
+}
+
+/// Once one of the four shards runs on the worker that hangs and the others are done.
+fn three_are_done(pool: &Pool) {
+    pool.until_status("three shards to be done", |status| {
+        status.workers.iter().map(|worker| worker.jobs_done).sum::<u64>() == 3
+    });
+}
+
+#[test]
+fn a_job_that_no_pool_takes_over_gives_what_was_done_of_it() {
+    let grids = random_grids(1, 400);
+    let (pool, large) = half_hung(&grids);
+    let client = Client::builder().socket(pool.socket()).reconnect_for(Duration::from_millis(50));
+    let handle = submit(&client.connect().expect("the pool is there"), large);
+    three_are_done(&pool);
+    drained(pool);
+    let answer = answer(handle);
+    assert_eq!((answer.verdict(), answer.outputs().is_some()), (Verdict::Cancelled, false));
+    let outputs = answer.partial().expect("three shards of it");
+    let done: Vec<_> = (0..grids.len()).filter(|&item| outputs.has(item)).collect();
+    assert_eq!(done.len(), 300, "{:?}", answer.receipt.items_done());
+    let program = program(PROGRAM);
+    for item in done {
+        assert_eq!(documents::item(outputs, item), says(&program, &grids[item]), "item {item}");
+    }
+    let undone = (0..grids.len()).find(|&item| !outputs.has(item)).expect("one shard");
+    let error = outputs.item(undone).expect_err("nothing was read");
+    assert!(error.to_string().contains("its job ended before it was done"), "{error}");
+}
+
+#[test]
+fn a_submit_prints_what_was_done_and_says_how_much() {
+    let grids = random_grids(2, 400);
+    let (pool, _) = half_hung(&grids);
+    let file = pool.folder().join("grids.json");
+    std::fs::write(&file, as_json(&grids)).expect("a file can be written");
+    let submit = pool.cli(&["submit", PROGRAM, "--json"]).arg(&file).start();
+    three_are_done(&pool);
+    drained(pool);
+    let finished = submit.finish();
+    assert_eq!(finished.code, Some(1), "{}", finished.stderr);
+    let words = "300 of 400 items have a result, 100 have none: submit those again";
+    assert!(finished.stderr.contains(words), "{}", finished.stderr);
+    let document: Value = serde_json::from_str(&finished.stdout).expect("JSON");
+    let result = &document["results"][0];
+    assert_eq!(result["verdict"], "CANCELLED");
+    let outputs = result["output"].as_array().expect("a result for each grid");
+    assert_eq!(outputs.iter().filter(|one| one.is_null()).count(), 100);
+    assert_eq!((outputs.len(), &document["receipts"][0]["verdict"]), (400, &"CANCELLED".into()));
 }
 
 #[test]

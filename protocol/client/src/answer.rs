@@ -8,6 +8,8 @@ pub struct Answer<O> {
     /// Verdict and proof.
     pub receipt: Receipt,
     outputs: Option<O>,
+    /// With another verdict than OK.
+    partial: Option<O>,
 }
 
 /// The error of a job whose verdict is not OK.
@@ -42,7 +44,13 @@ impl<O> Answer<O> {
     pub fn new(receipt: Receipt, outputs: Option<O>) -> Self {
         let is_ok = receipt.verdict == Verdict::Ok;
         assert_eq!(is_ok, outputs.is_some(), "a job has outputs if its verdict is OK");
-        Self { receipt, outputs }
+        Self { receipt, outputs, partial: None }
+    }
+
+    /// Makes the answer of a job that was not OK, with what was done of it.
+    #[must_use]
+    pub fn with_partial(self, partial: Option<O>) -> Self {
+        Self { partial, ..self }
     }
 
     /// How the job ended.
@@ -57,12 +65,19 @@ impl<O> Answer<O> {
         self.outputs.as_ref()
     }
 
+    /// What was done of a job that was cut into shards and is not OK, if any shard was:
+    /// [`Outputs::has`](crate::Outputs::has) says which items have a result.
+    #[must_use]
+    pub fn partial(&self) -> Option<&O> {
+        self.partial.as_ref()
+    }
+
     /// Returns the outputs.
     ///
     /// # Errors
     /// [`JobError`] if the verdict is not OK.
     pub fn ok(self) -> Result<O, JobError> {
-        let Self { receipt, outputs } = self;
+        let Self { receipt, outputs, .. } = self;
         outputs.ok_or_else(|| JobError { receipt: Box::new(receipt) })
     }
 
@@ -74,7 +89,8 @@ impl<O> Answer<O> {
 
     /// Converts the outputs with `map`.
     #[must_use]
-    pub fn map<P>(self, map: impl FnOnce(O) -> P) -> Answer<P> {
-        Answer { receipt: self.receipt, outputs: self.outputs.map(map) }
+    pub fn map<P>(self, map: impl Fn(O) -> P) -> Answer<P> {
+        let Self { receipt, outputs, partial } = self;
+        Answer { receipt, outputs: outputs.map(&map), partial: partial.map(&map) }
     }
 }

@@ -411,7 +411,8 @@ impl Connection {
         }
     }
 
-    /// Takes the receipt of a job that has its verdict, and the bytes of its result if the verdict is OK.
+    /// Takes the receipt of a job that has its verdict, and the bytes of its result. If the verdict is not OK, they
+    /// are those of shards that were done, in shared memory.
     pub(super) fn take_answer(&self, key: JobKey) -> Result<(Receipt, Option<Bytes>), ClientError> {
         let mut pending = self.lock().jobs.remove(&key).ok_or(ClientError::Lost)?;
         let Stage::Done(receipt, inline) = std::mem::replace(&mut pending.stage, Stage::Lost)
@@ -419,12 +420,10 @@ impl Connection {
             return Err(ClientError::Lost);
         };
         if receipt.verdict != Verdict::Ok {
-            // A worker that the pool is killing may still write to the arenas.
+            // A worker that the pool is killing may still write to the arenas, where other shards have their places.
             pending.buffers.spoil(&pending.job);
-            return Ok((*receipt, None));
         }
-        let bytes = pending.result(inline)?;
-        Ok((*receipt, Some(bytes)))
+        Ok((*receipt, pending.result(inline)))
     }
 
     /// Waits until the pool closes the connection, without reconnecting. Returns the verdicts that the pool

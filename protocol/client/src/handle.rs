@@ -7,6 +7,7 @@ use gridpool_ipc::clock;
 use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::limits::DEADLINE_MAX;
 use gridpool_protocol::message::Refusal;
+use gridpool_protocol::receipt::Verdict;
 
 use super::connection::Connection;
 use super::model::OUTPUT_BYTES_DEFAULT;
@@ -141,10 +142,15 @@ impl Claim {
     pub(super) fn take<O>(&mut self, runnable: &dyn Produces<O>) -> Result<Answer<O>, ClientError> {
         self.taken = true;
         let (receipt, bytes) = self.connection.take_answer(self.key)?;
-        let Some(bytes) = bytes else {
+        if receipt.verdict != Verdict::Ok {
             runnable.has_failed(&self.connection);
-            return Ok(Answer::new(receipt, None));
-        };
+            let done = receipt.items_done();
+            let partial = bytes.filter(|_| !done.is_empty());
+            let partial = partial.map(|bytes| runnable.partial(bytes, done)).transpose()?;
+            return Ok(Answer::new(receipt, None).with_partial(partial.flatten()));
+        }
+        let bytes =
+            bytes.ok_or_else(|| ClientError::Unexpected("OK without a result".to_owned()))?;
         Ok(Answer::new(receipt, Some(runnable.outputs(bytes)?)))
     }
 

@@ -8,6 +8,7 @@ use gridpool_protocol::limits::INLINE_BYTES_MAX;
 use gridpool_protocol::message::{Packing, Work};
 use gridpool_protocol::output::{Bytes, OutputLayout, Outputs};
 use gridpool_protocol::program::Program;
+use gridpool_protocol::receipt::ItemRange;
 use gridpool_protocol::shared::SharedSlice;
 
 use super::connection::Connection;
@@ -99,5 +100,9 @@ impl Produces<Outputs> for OverGrids {
     fn outputs(&self, bytes: Bytes) -> Result<Outputs, ClientError> {
         let program = Arc::clone(&self.program);
         Ok(Outputs::placed(program, self.output_layout, self.source.shared(), bytes)?)
+    }
+
+    fn partial(&self, bytes: Bytes, done: Vec<ItemRange>) -> Result<Option<Outputs>, ClientError> {
+        self.outputs(bytes).map(|outputs| Some(outputs.with_only(done)))
     }
 }

@@ -12,6 +12,7 @@ use gridpool_protocol::message::{
 };
 use gridpool_protocol::output::Bytes;
 use gridpool_protocol::principal::Principal;
+use gridpool_protocol::receipt::ItemRange;
 use gridpool_protocol::shared::SharedSlice;
 
 use super::ClientError;
@@ -55,6 +56,11 @@ pub(super) trait Runnable: Debug + Send + Sync {
 pub(super) trait Produces<O>: Runnable {
     /// Reads the packed result.
     fn outputs(&self, bytes: Bytes) -> Result<O, ClientError>;
+
+    /// Reads the results of these items, if the pool cuts such a job into shards.
+    fn partial(&self, _bytes: Bytes, _done: Vec<ItemRange>) -> Result<Option<O>, ClientError> {
+        Ok(None)
+    }
 }
 
 /// How a job is run.

@@ -133,7 +133,11 @@ impl State {
                 ));
                 self.set_stage(key, Stage::Refused(refusal));
             }
-            ServerMessage::Done { key, receipt, output, .. } => {
+            ServerMessage::Done { key, receipt, output, replayed } => {
+                if replayed && let Some(pending) = self.jobs.get_mut(&key) {
+                    // Its shards wrote to the memory of an earlier submission.
+                    pending.buffers.output = None;
+                }
                 let is_given_back = |pending: &Pending| pending.is_given_back(&receipt);
                 let stage = match self.reconnects && self.jobs.get(&key).is_some_and(is_given_back)
                 {
@@ -310,11 +314,8 @@ impl Pending {
     }
 
     /// The bytes of the result, in shared memory or from the message.
-    pub(super) fn result(self, inline: Option<Inline>) -> Result<Bytes, ClientError> {
-        match (self.buffers.output, inline) {
-            (Some(lease), _) => Ok(Bytes::Shared(lease)),
-            (None, Some(Inline(bytes))) => Ok(Bytes::Private(Arc::new(bytes))),
-            (None, None) => Err(ClientError::Unexpected("OK without a result".to_owned())),
-        }
+    pub(super) fn result(self, inline: Option<Inline>) -> Option<Bytes> {
+        let inline = inline.map(|Inline(bytes)| Bytes::Private(Arc::new(bytes)));
+        self.buffers.output.map(|lease| Bytes::Shared(lease)).or(inline)
     }
 }

@@ -14,6 +14,7 @@ use super::{HOLE, PALETTE_BYTES};
 use crate::batch::{BatchSource, Grid, GridBatch};
 use crate::limits::{COLOR_MAX, GRID_CELLS_MAX};
 use crate::program::{Kind, Program, Step};
+use crate::receipt::ItemRange;
 
 /// The error of bytes that cannot be a result of the program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +37,8 @@ pub struct Outputs {
     /// Its cells are read only for objects of the unchanged input.
     pub(super) source: Arc<dyn BatchSource>,
     pub(super) bytes: Bytes,
+    /// The items that have results, if not all have.
+    done: Option<Arc<[ItemRange]>>,
 }
 
 /// The shape of one value, and the place of its cells in the parts with cells.
@@ -79,7 +82,21 @@ impl Outputs {
         if !fits {
             return Err(MalformedOutput { item: 0, what: "wrong length" });
         }
-        Ok(Self { program, layout, source, bytes })
+        Ok(Self { program, layout, source, bytes, done: None })
+    }
+
+    /// The same results, of which only those of these items are there.
+    #[must_use]
+    pub fn with_only(self, done: Vec<ItemRange>) -> Self {
+        Self { done: Some(done.into()), ..self }
+    }
+
+    /// Whether an item has a result or an error of its own: all have, unless the job was cut into shards and
+    /// ended before the item's shard was done.
+    #[must_use]
+    pub fn has(&self, item: usize) -> bool {
+        let holds = |range: &ItemRange| (range.start as usize..range.end as usize).contains(&item);
+        self.done.as_ref().is_none_or(|done| done.iter().any(holds))
     }
 
     /// The number of items.
@@ -136,12 +153,15 @@ impl Outputs {
     /// reads only the status.
     ///
     /// # Errors
-    /// [`MalformedOutput`] if the status is invalid.
+    /// [`MalformedOutput`] if the status is invalid, or the item's shard was not done ([`Outputs::has`]).
     ///
     /// # Panics
     /// If `item` is not below [`Outputs::len`].
     pub fn item_error(&self, item: usize) -> Result<Option<ItemError>, MalformedOutput> {
         let malformed = |what| MalformedOutput { item, what };
+        if !self.has(item) {
+            return Err(malformed("its job ended before it was done"));
+        }
         let mut errors = self.values_of(item).map(|value| self.error(value));
         errors.find_map(Result::transpose).transpose().map_err(malformed)
     }

@@ -14,8 +14,10 @@
 //!   R}`, for a list of grids a list of R.
 //! - A program over pairs gives one R for each pair: `{"train": [R, …], "test": [R, …]}`, or a list of R.
 //!
-//! `output` is null if a job of the input did not end OK; `verdict` is then the worst of its jobs. Both are
-//! null if an item of the input has no verdict: the pool accepted no more jobs, and the exit code is not 0.
+//! `verdict` is the worst of the input's jobs, without those that have results for all of its items. It is null if
+//! an item of the input has none: the pool accepted no more jobs. R is null for an item without a result: its job
+//! did not end OK, and had not done the item by then. `output` is null if no item has a result. The exit code is
+//! 0 only if nothing is null.
 //!
 //! R is one of
 //!
@@ -52,8 +54,11 @@ pub fn write(out: &mut dyn Write, inputs: &Inputs, results: &Results) -> io::Res
     let unit = inputs.unit();
     let entries = || {
         inputs.numbered().map(|(first, input)| {
-            let verdict = results.verdict(first..first + input.item_count(unit));
-            let output = (verdict == Some(Verdict::Ok)).then(|| shape(first, input, unit, results));
+            let items = first..first + input.item_count(unit);
+            let verdict = results.verdict(items.clone());
+            let has_any =
+                verdict == Some(Verdict::Ok) || !items.clone().all(|at| results.lacks(at));
+            let output = has_any.then(|| shape(first, input, unit, results));
             Entry { input: &input.name, verdict, output }
         })
     };
@@ -151,6 +156,9 @@ struct Item<'a> {
 
 impl Serialize for Item<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.results.lacks(self.item) {
+            return serializer.serialize_none();
+        }
         match self.results.item(self.item) {
             Ok(Ok(output)) => Value(&output).serialize(serializer),
             Ok(Err(error)) => {

@@ -5,6 +5,7 @@ use std::io;
 use gridpool_client::ClientError;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::message::Refusal;
+use gridpool_protocol::receipt::Verdict;
 
 use super::advice::Advised;
 use super::diagnose::limits::OPEN_FILES_REMEDY;
@@ -64,6 +65,8 @@ pub(super) enum CommandError {
     File(OutputError),
     #[error(transparent)]
     Filter(FilterError),
+    #[error("{verdict}: {reason}; {done} of {all} items have a result, {} have none: submit those again", all - done)]
+    Partial { verdict: Verdict, reason: String, done: usize, all: usize },
     #[error("{0}")]
     Program(gridpool_protocol::program::ProgramError),
     #[error(transparent)]
@@ -90,7 +93,7 @@ impl CommandError {
             | Self::Unfinished(work::Unfinished { cause: error, .. }) => exit_code_of(error),
             Self::Config(error) => error.exit_code(),
             Self::ConfigFile(_) => exit::CONFIG,
-            Self::Denylisted(_) => exit::JOB,
+            Self::Denylisted(_) | Self::Partial { .. } => exit::JOB,
             Self::Devices(
                 DevicesError::NoGpu(_) | DevicesError::NoSuchGpu { .. } | DevicesError::Probe(_),
             )

@@ -61,7 +61,7 @@ use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::log::LogFormat;
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::program::Program;
-use gridpool_protocol::receipt::Verdict;
+use gridpool_protocol::receipt::{Receipt, Verdict};
 use nix::sys::signal::{SigSet, Signal};
 use serde_json::{Map, Value};
 use tracing::level_filters::LevelFilter;
@@ -357,7 +357,15 @@ fn run_plan(
     // Missing results are a worse error than closed output.
     unfinished.map_or(Ok(()), Err)?;
     written?;
-    Ok(if results.worst_verdict() == Verdict::Ok { exit::OK } else { exit::JOB })
+    let all = inputs.item_count();
+    match results.worst_receipt(0..all) {
+        None => Ok(exit::OK),
+        Some(Receipt { verdict, reason, .. }) if results.has_partial() => {
+            let (verdict, reason) = (*verdict, reason.clone());
+            Err(CommandError::Partial { verdict, reason, done: results.done(0..all), all })
+        }
+        Some(_) => Ok(exit::JOB),
+    }
 }
 
 fn write_results(

@@ -53,13 +53,8 @@ impl Results {
         self.jobs.iter().map(|job| &job.receipt)
     }
 
-    /// The worst verdict of all jobs.
-    #[must_use]
-    pub fn worst_verdict(&self) -> Verdict {
-        worst(&self.jobs).map_or(Verdict::Ok, |receipt| receipt.verdict)
-    }
-
-    /// The worst verdict of the jobs that hold these items; `None` if an item has no answer.
+    /// The worst verdict of the jobs that hold these items, without those that have results for all of them; `None`
+    /// if an item has no answer.
     #[must_use]
     pub fn verdict(&self, items: Range<usize>) -> Option<Verdict> {
         if self.may_lack && self.ends.last().is_none_or(|&end| end < items.end) {
@@ -68,14 +63,41 @@ impl Results {
         Some(self.worst_receipt(items).map_or(Verdict::Ok, |receipt| receipt.verdict))
     }
 
-    /// The receipt with the worst verdict of the jobs that hold these items.
+    /// The receipt with the worst verdict of the jobs that hold these items and lack the result of one.
     #[must_use]
     pub fn worst_receipt(&self, items: Range<usize>) -> Option<&Receipt> {
         let last = items.end.saturating_sub(1).max(items.start);
-        worst(self.jobs.get(self.job_of(items.start)..=self.job_of(last))?)
+        let jobs = self.job_of(items.start)..=self.job_of(last);
+        let lacking = jobs.filter(|&job| {
+            let own = self.items_of(job);
+            let mut asked = own.start.max(items.start)..own.end.min(items.end);
+            asked.any(|item| self.lacks(item))
+        });
+        worst(lacking.filter_map(|job| self.jobs.get(job)))
     }
 
-    /// The result of one item. [`Results::verdict`] of the item must be OK.
+    /// Whether an item has no result because its job did not end OK and had not done it, or because it has no job.
+    #[must_use]
+    pub fn lacks(&self, item: usize) -> bool {
+        let number = self.job_of(item);
+        let Some(job) = self.jobs.get(number) else { return self.may_lack };
+        let is_done = |partial: &Outputs| partial.has(item - self.items_of(number).start);
+        job.outputs().is_none() && !job.partial().is_some_and(is_done)
+    }
+
+    /// Whether some items of a job have a result and others have not.
+    #[must_use]
+    pub fn has_partial(&self) -> bool {
+        self.jobs.iter().any(|job| job.partial().is_some())
+    }
+
+    /// How many of these items have a result.
+    #[must_use]
+    pub fn done(&self, items: Range<usize>) -> usize {
+        items.filter(|&item| !self.lacks(item)).count()
+    }
+
+    /// The result of one item, which must not be [lacking](Results::lacks).
     ///
     /// # Errors
     /// The outer error means that the result cannot be read, which is a fault of gridpool; the inner error
@@ -83,8 +105,10 @@ impl Results {
     pub fn item(&self, item: usize) -> Result<Result<Output, ItemError>, MalformedOutput> {
         let job = self.job_of(item);
         let missing = MalformedOutput { item, what: "no job holds it" };
-        let outputs = self.jobs.get(job).and_then(|job| job.outputs()).ok_or(missing)?;
-        let start = self.ends[job] - self.jobs[job].receipt.items as usize;
+        let answer = self.jobs.get(job);
+        let outputs =
+            answer.and_then(|job| job.outputs().or_else(|| job.partial())).ok_or(missing)?;
+        let start = self.items_of(job).start;
         if item - start >= outputs.len() {
             return Err(MalformedOutput { item, what: "its job has too few results" });
         }
@@ -99,8 +123,8 @@ impl Results {
         let mut counts = BTreeMap::new();
         // Skips jobs whose receipt counts no errors.
         let with_errors = self.jobs.iter().filter(|job| job.receipt.item_errors > 0);
-        for outputs in with_errors.filter_map(|job| job.outputs()) {
-            for item in 0..outputs.len() {
+        for outputs in with_errors.filter_map(|job| job.outputs().or_else(|| job.partial())) {
+            for item in (0..outputs.len()).filter(|&item| outputs.has(item)) {
                 if let Some(error) = outputs.item_error(item)? {
                     *counts.entry(error.code.name()).or_default() += 1;
                 }
@@ -112,11 +136,18 @@ impl Results {
     fn job_of(&self, item: usize) -> usize {
         self.ends.partition_point(|&end| end <= item)
     }
+
+    /// The items of a job; none if there is no such job.
+    fn items_of(&self, job: usize) -> Range<usize> {
+        let end = self.ends.get(job).copied().unwrap_or(0);
+        let items = self.jobs.get(job).map_or(0, |job| job.receipt.items as usize);
+        end - items..end
+    }
 }
 
 /// The first of the receipts with the worst verdict.
-fn worst(jobs: &[Answer<Outputs>]) -> Option<&Receipt> {
-    jobs.iter().map(|job| &job.receipt).min_by_key(|receipt| Reverse(severity(receipt.verdict)))
+fn worst<'a>(jobs: impl Iterator<Item = &'a Answer<Outputs>>) -> Option<&'a Receipt> {
+    jobs.map(|job| &job.receipt).min_by_key(|receipt| Reverse(severity(receipt.verdict)))
 }
 
 /// How bad a verdict is: verdicts that blame the job itself are the worst.
@@ -133,7 +164,9 @@ fn severity(verdict: Verdict) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use super::fixtures::{failed, grid, identity};
+    use gridpool_protocol::receipt::ItemRange;
+
+    use super::fixtures::{failed, grid, identity, partial};
     use super::*;
 
     #[test]
@@ -150,7 +183,7 @@ mod tests {
         assert_eq!(results.verdict(1..3), Some(Verdict::Deadline));
         assert_eq!(results.verdict(2..4), Some(Verdict::Deadline));
         assert_eq!(results.verdict(3..4), Some(Verdict::Ok));
-        assert_eq!(results.worst_verdict(), Verdict::Deadline);
+        assert_eq!(results.verdict(0..4), Some(Verdict::Deadline));
     }
 
     #[test]
@@ -163,11 +196,28 @@ mod tests {
     }
 
     #[test]
+    fn items_that_were_done_before_their_job_ended_have_results() {
+        let done = vec![ItemRange { start: 0, end: 1 }, ItemRange { start: 2, end: 3 }];
+        let cut = partial(Verdict::Cancelled, &[grid(3), grid(4), grid(5)], done);
+        let results = Results::new(vec![identity(&[grid(1), grid(2)]), cut]);
+        assert_eq!(
+            [0, 1, 2, 3, 4].map(|item| results.lacks(item)),
+            [false, false, false, true, false]
+        );
+        assert_eq!(results.item(4).unwrap().unwrap(), Output::Grid(grid(5)));
+        assert!(results.item(3).is_err());
+        let verdicts = [0..3, 4..5, 2..4].map(|items| results.verdict(items));
+        assert_eq!(verdicts, [Some(Verdict::Ok), Some(Verdict::Ok), Some(Verdict::Cancelled)]);
+        assert_eq!((results.done(0..5), results.has_partial()), (4, true));
+        assert_eq!(results.worst_receipt(0..5).unwrap().verdict, Verdict::Cancelled);
+    }
+
+    #[test]
     fn the_worst_verdict_does_not_depend_on_the_order() {
         use Verdict::{Cancelled, Failed, Poison};
         for verdicts in [[Cancelled, Failed, Poison], [Poison, Cancelled, Failed]] {
             let jobs = verdicts.map(|verdict| failed(verdict, 1)).into();
-            assert_eq!(Results::new(jobs).worst_verdict(), Poison);
+            assert_eq!(Results::new(jobs).worst_receipt(0..1_000).unwrap().verdict, Poison);
         }
     }
 }

@@ -83,12 +83,20 @@ fn write_input(
 ) -> io::Result<()> {
     let name = printable(&input.name);
     let items = input.item_count(unit);
+    let done = match results.done(first..first + items) as u64 {
+        0 => String::new(),
+        done => format!(
+            "; {} of {} have a result, which --json shows",
+            HumanCount(done),
+            counted(items as u64, item_word(unit))
+        ),
+    };
     if results.verdict(first..first + items).is_none() {
-        return writeln!(out, "{name}  {NO_VERDICT}\n");
+        return writeln!(out, "{name}  {NO_VERDICT}{done}\n");
     }
-    let receipt = results.worst_receipt(first..first + items);
-    if let Some(receipt) = receipt.filter(|receipt| receipt.verdict != Verdict::Ok) {
-        return writeln!(out, "{name}  {}: {}\n", receipt.verdict, printable(&receipt.reason));
+    if let Some(receipt) = results.worst_receipt(first..first + items) {
+        let reason = printable(&receipt.reason);
+        return writeln!(out, "{name}  {}: {reason}{done}\n", receipt.verdict);
     }
     writeln!(out, "{name}  {}", Verdict::Ok)?;
     let shown = items.min(style.at_most(ITEMS_SHOWN_MAX));

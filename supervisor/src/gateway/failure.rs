@@ -78,10 +78,14 @@ impl Failure {
             Verdict::Failed | Verdict::Ok => StatusCode::INTERNAL_SERVER_ERROR,
             Verdict::Poison => StatusCode::UNPROCESSABLE_ENTITY,
         };
-        let Receipt { verdict, reason, job, attempts, .. } = receipt;
+        let Receipt { verdict, reason, job, attempts, items, .. } = receipt;
         let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         let attempts = attempts.len();
-        Self::new(status, format!("{verdict}{reason} (job {job}, {attempts} attempts)"))
+        let done = match receipt.items_done().iter().map(|part| part.len()).sum::<u32>() {
+            0 => String::new(),
+            done => format!(", {done} of {items} items were done and are dropped"),
+        };
+        Self::new(status, format!("{verdict}{reason} (job {job}, {attempts} attempts{done})"))
     }
 
     /// The body was not read to its end.

@@ -4,9 +4,10 @@ use gridpool_client::{Answer, Outputs};
 use gridpool_protocol::batch::Grid;
 use gridpool_protocol::output::PatchCell;
 use gridpool_protocol::program::{Program, Ties};
+use gridpool_protocol::receipt::ItemRange;
 use serde_json::{Value as Json, json};
 
-use super::super::results::fixtures::{answered, failed, grid, identity, paired};
+use super::super::results::fixtures::{answered, failed, grid, identity, paired, partial};
 use super::*;
 
 fn document(program: &str, inputs: &[Input], jobs: Vec<Answer<Outputs>>) -> Json {
@@ -130,14 +131,14 @@ fn every_kind_of_result_has_its_own_form() {
 }
 
 #[test]
-fn an_input_with_a_failed_job_has_no_output_and_its_worst_verdict() {
+fn an_item_of_a_failed_job_has_no_result_and_its_input_the_worst_verdict() {
     let inputs = [list(vec![grid(1), grid(2)]), list(vec![grid(3)]), list(vec![grid(4)])];
     let jobs = vec![identity(&[grid(1)]), failed(Verdict::DeviceLost, 2), identity(&[grid(4)])];
     let document = document("identity", &inputs, jobs);
     assert_eq!(
         document["results"],
         json!([
-            {"input": "list", "verdict": "DEVICE_LOST", "output": null},
+            {"input": "list", "verdict": "DEVICE_LOST", "output": [[[1]], null]},
             {"input": "list", "verdict": "DEVICE_LOST", "output": null},
             {"input": "list", "verdict": "OK", "output": [[[4]]]},
         ])
@@ -146,7 +147,7 @@ fn an_input_with_a_failed_job_has_no_output_and_its_worst_verdict() {
 }
 
 #[test]
-fn an_input_with_items_that_were_not_accepted_has_neither_verdict_nor_output() {
+fn an_input_with_items_that_were_not_accepted_has_no_verdict() {
     let program = Program::compile("identity", Ties::Cpython).unwrap();
     let inputs = [list(vec![grid(1), grid(2)]), list(vec![grid(3), grid(4)]), list(vec![grid(5)])];
     let inputs = Inputs::new(inputs.to_vec(), &program).unwrap();
@@ -158,11 +159,27 @@ fn an_input_with_items_that_were_not_accepted_has_neither_verdict_nor_output() {
         document["results"],
         json!([
             {"input": "list", "verdict": "OK", "output": [[[1]], [[2]]]},
-            {"input": "list", "verdict": null, "output": null},
+            {"input": "list", "verdict": null, "output": [[[3]], null]},
             {"input": "list", "verdict": null, "output": null},
         ])
     );
     assert_eq!(document["receipts"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn what_was_done_of_a_job_is_there_and_the_rest_is_null() {
+    let inputs = [list(vec![grid(1), grid(2)]), list(vec![grid(3), grid(4)]), list(vec![grid(5)])];
+    let grids = [1, 2, 3, 4, 5].map(grid);
+    let done = vec![ItemRange { start: 0, end: 3 }];
+    let document = document("identity", &inputs, vec![partial(Verdict::Cancelled, &grids, done)]);
+    assert_eq!(
+        document["results"],
+        json!([
+            {"input": "list", "verdict": "OK", "output": [[[1]], [[2]]]},
+            {"input": "list", "verdict": "CANCELLED", "output": [[[3]], null]},
+            {"input": "list", "verdict": "CANCELLED", "output": null},
+        ])
+    );
 }
 
 #[test]

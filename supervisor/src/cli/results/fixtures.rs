@@ -29,6 +29,16 @@ pub(in crate::cli) fn failed(verdict: Verdict, items: u32) -> Answer<Outputs> {
     Answer::new(receipt(verdict, items), None)
 }
 
+/// A job that ended when it had given these of its grids back.
+pub(in crate::cli) fn partial(
+    verdict: Verdict,
+    grids: &[Grid],
+    done: Vec<ItemRange>,
+) -> Answer<Outputs> {
+    let outputs = identity(grids).ok().unwrap().with_only(done);
+    failed(verdict, grids.len() as u32).with_partial(Some(outputs))
+}
+
 fn receipt(verdict: Verdict, items: u32) -> Receipt {
     Receipt {
         job: "job1".to_owned(),
