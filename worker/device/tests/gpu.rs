@@ -7,6 +7,7 @@
 #![expect(clippy::print_stdout, reason = "a test that was skipped says so")]
 
 mod attempts;
+mod cancels;
 mod lanes;
 mod random;
 

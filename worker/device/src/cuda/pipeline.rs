@@ -1,7 +1,13 @@
 //! Sends chunks round the lanes: one chunk is copied in while another is computed and a third is copied
 //! out.
+//!
+//! No call ends a kernel that runs, so what bounds the time until a job stops that nobody wants is the time of the
+//! chunks under way. A long program gets smaller chunks, so that each takes some milliseconds.
 
 use std::hint;
+
+use gridpool_kernels::module::{Kernel, Segment, segments};
+use gridpool_protocol::program::Program;
 
 use super::gpu::Gpu;
 use super::lane::Lane;
@@ -17,6 +23,10 @@ const CHUNK_CELLS: usize = 12 << 20;
 /// Cells of the first chunk of a dispatch and of the last.
 const CHUNK_CELLS_MIN: usize = 1 << 20;
 
+/// A program of more passes over its values than this gets smaller chunks. An H200 takes at most 0.2 ns for a cell
+/// and a pass.
+const PASSES_MAX: usize = 4;
+
 /// Takes all of `dispatch` through `lanes`.
 ///
 /// After a fault that ends the worker it makes no further call. After a lesser fault it has waited for
@@ -28,11 +38,17 @@ pub(super) fn run(
     limits: ChunkLimits,
     done: &mut Totals,
 ) -> Result<(), Fault> {
+    let parts = passes(dispatch.program).div_ceil(PASSES_MAX);
+    let limits = ChunkLimits {
+        items_max: (limits.items_max / parts).max(1),
+        cells_max: (limits.cells_max / parts).max(1),
+    };
     let attempts = dispatch.attempts.iter().enumerate();
     let mut rest: Vec<_> =
         attempts.map(|(attempt, of)| Span { attempt, items: of.items() }).collect();
-    let mut feed = Feed::new(dispatch, &mut rest, limits, CHUNK_CELLS);
-    let ran = go_round(gpu, lanes, dispatch, &mut feed, done);
+    let cells_max = CHUNK_CELLS / parts;
+    let mut feed = Feed::new(dispatch, &mut rest, limits, cells_max);
+    let ran = go_round(gpu, lanes, dispatch, (&mut feed, cells_max), done);
     match &ran {
         Ok(()) => {}
         Err(fault) if fault.ends_worker() => lanes.iter_mut().for_each(Lane::forget),
@@ -46,19 +62,28 @@ fn go_round(
     gpu: &mut Gpu,
     lanes: &mut [Lane],
     dispatch: &GridDispatch<'_>,
-    feed: &mut Feed<'_>,
+    (feed, cells_max): (&mut Feed<'_>, usize),
     done: &mut Totals,
 ) -> Result<(), Fault> {
     let mut turn = 0;
     while !feed.is_empty() {
         let at = turn % lanes.len();
         finish(lanes, at, dispatch, done)?;
-        feed.limit_cells(chunk_cells(turn, feed.cells_left()));
+        feed.limit_cells(chunk_cells(turn, feed.cells_left()).min(cells_max));
         lanes[at].begin(gpu, dispatch, feed, done)?;
         turn += 1;
     }
     (turn..turn + lanes.len())
         .try_for_each(|turn| finish(lanes, turn % lanes.len(), dispatch, done))
+}
+
+/// How often the kernels of a program go over a value: once for each step, and once for all neighbouring images.
+fn passes(program: &Program) -> usize {
+    let passes = |segment: Segment| match segment {
+        Segment::Chain(steps, kernel) if kernel != Kernel::IMAGES => steps.len().max(1),
+        Segment::Chain(..) | Segment::Tuple(..) => 1,
+    };
+    segments(program).into_iter().map(passes).sum()
 }
 
 /// Most cells of chunk number `turn`, with `left` cells to go.
@@ -96,7 +121,19 @@ fn finish(
 
 #[cfg(test)]
 mod tests {
+    use gridpool_protocol::program::Ties;
+
     use super::*;
+
+    #[test]
+    fn a_program_has_a_pass_for_each_step_and_one_for_images() {
+        let passes = |text: &str| passes(&Program::compile(text, Ties::Cpython).unwrap());
+        assert_eq!(passes(&["rot90 | replace(1, 2)"; 8].join(" | ")), 1);
+        assert_eq!(passes("o_g(5)"), 1);
+        assert_eq!(passes("rot90 | o_g(5) | argmax(size) | fill(3)"), 4);
+        assert_eq!(passes(&["o_g(5) | merge | paint"; 21].join(" | ")), 63);
+        assert_eq!(passes("hsplit(3) | apply(rot90 | o_g(5) | merge)"), 5);
+    }
 
     #[test]
     fn chunks_grow_from_small_to_large_and_shrink_again_and_none_is_empty() {

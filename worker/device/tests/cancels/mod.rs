@@ -1,0 +1,98 @@
+//! A big job on a real GPU that is cancelled midway, and how long the longest chunks take: the device looks whether a
+//! job was cancelled between two chunks, so a cancel takes as long as those under way.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use gridpool_device::device::{AttemptRefusal, Device, GridAttempt, GridDispatch};
+use gridpool_ipc::clock;
+use gridpool_protocol::batch::Grid;
+use gridpool_protocol::program::Program;
+use gridpool_protocol::shared::SharedSlice;
+
+use super::attempts::{AttemptData, assert_right_together, batch_for, run_together};
+use super::random::Random;
+use super::{compile, gpu};
+
+/// What a worker has before it is killed for a job that was cancelled (`cancel_grace_s`).
+const GRACE: Duration = Duration::from_millis(250);
+/// Chunks under way at once.
+const LANES: f64 = 4.0;
+
+/// The longest programs of the most expensive steps.
+const UNITS: [&str; 5] = [
+    "o_g(7) | merge | paint",
+    "o_g(4) | argmax(size) | paint",
+    "o_g(5) | argmin(size) | fill(3)",
+    "o_g(5) | sizefilter(1) | merge | cover",
+    "partition | merge | paint",
+];
+
+/// A program of as many steps as there may be, that repeats `unit`.
+fn longest(unit: &str) -> Program {
+    let steps = unit.matches('|').count() + 1;
+    compile(&vec![unit; 64 / steps].join(" | "))
+}
+
+fn data(program: &Program, grids: &[Grid]) -> AttemptData {
+    AttemptData::whole(program, &batch_for(program, grids))
+}
+
+#[test]
+fn the_longest_chunks_take_far_less_than_the_grace_before_a_kill() {
+    let Some(mut gpu) = gpu() else { return };
+    let mut random = Random(5);
+    let sets: [Vec<Grid>; 4] = [(1 << 18, 1), (1 << 18, 3), (1 << 14, 30), (2_048, 64)]
+        .map(|(count, side)| (0..count).map(|_| random.grid(side, side)).collect());
+    let mut most = 0.0_f64;
+    for grids in sets {
+        for program in UNITS.map(longest) {
+            let work = run_together(&mut gpu, &mut [data(&program, &grids)]).expect("it runs");
+            let us: f64 = work.kernels.iter().map(|kernel| kernel.device_us).sum();
+            let chunks = work.kernels.iter().map(|kernel| kernel.launches).max().expect("some ran");
+            let chunk_ms = us / f64::from(chunks) / 1e3;
+            let (side, unit) = (grids[0].h(), &program.text()[..25]);
+            println!("{side} x {side}: {chunk_ms:.2} ms a chunk, {chunks} chunks: {unit}");
+            most = most.max(chunk_ms);
+        }
+    }
+    println!("the longest takes {most:.2} ms");
+    assert!(LANES * most < GRACE.as_secs_f64() * 1e3, "{most} ms in each of {LANES} lanes");
+}
+
+#[test]
+fn a_job_that_is_cancelled_midway_is_stopped_and_the_next_one_runs() {
+    let Some(mut gpu) = gpu() else { return };
+    let mut random = Random(6);
+    let grids: Vec<_> = (0..16_384).map(|_| random.grid(64, 64)).collect();
+    let program = longest(UNITS[0]);
+    let mut job = data(&program, &grids);
+    let (layout, items, status) = (job.layout(), job.items.clone(), job.result().status().start);
+    let untouched = job.output[status];
+    let input = SharedSlice::private(&mut job.input);
+    let output = SharedSlice::private(&mut job.output);
+    let stop = AtomicBool::new(false);
+    let (work, took) = thread::scope(|scope| {
+        // Nobody wants it any more once its first result is there.
+        let canceller = scope.spawn(|| {
+            let mut first = [untouched];
+            while first == [untouched] {
+                thread::yield_now();
+                output.read(status, &mut first);
+            }
+            stop.store(true, Ordering::Relaxed);
+            clock::now()
+        });
+        let attempt = GridAttempt::new(&program, layout, items, input, output).expect("it fits");
+        let attempts = [attempt.with_stop(&stop)];
+        let work = gpu.run(&GridDispatch { program: &program, attempts: &attempts });
+        let ended = clock::now();
+        (work.expect("the GPU runs it"), ended - canceller.join().expect("no panic"))
+    });
+    assert_eq!(work.attempts, [Err(AttemptRefusal::Cancelled)]);
+    println!("it ended {:.2} ms after it was cancelled", took.as_secs_f64() * 1e3);
+    assert!(took < GRACE, "{took:?}");
+    let mut next = [data(&program, &random.ragged(300))];
+    assert_right_together(&mut gpu, &mut next);
+}
