@@ -2,6 +2,7 @@
 
 mod abuse;
 mod access;
+mod attack;
 mod crowds;
 mod doors;
 mod endpoints;

@@ -119,7 +119,7 @@ fn a_body_that_a_page_may_send_without_asking_is_refused() {
 // ---- tokens ----
 
 /// A file of tokens in the pool's folder, which only we may read.
-fn tokens(setup: &Setup, lines: &[&str]) -> PathBuf {
+pub(super) fn tokens(setup: &Setup, lines: &[&str]) -> PathBuf {
     let path = setup.folder().join("tokens");
     // As an editor does it: a new file in the old one's place.
     let new = path.with_extension("new");
@@ -130,7 +130,7 @@ fn tokens(setup: &Setup, lines: &[&str]) -> PathBuf {
 }
 
 /// A new token and its line.
-fn token(arguments: &[&str]) -> (String, String) {
+pub(super) fn token(arguments: &[&str]) -> (String, String) {
     let made = gridpool(["token", "new"]).args(arguments).args(&["--json"]).run().document();
     let text = |key: &str| made[key].as_str().expect("a text").to_owned();
     (text("token"), text("line"))

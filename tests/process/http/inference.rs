@@ -10,7 +10,7 @@ use crate::jobs::{data, program};
 use crate::pool::{Pool, cpu};
 
 /// A request with its data behind the JSON.
-fn binary_request(grids: &[Grid], more: &Value) -> (Vec<u8>, usize) {
+pub(super) fn binary_request(grids: &[Grid], more: &Value) -> (Vec<u8>, usize) {
     let (cells, sizes) = tensors(grids);
     let sizes: Vec<u8> = sizes.iter().flat_map(|side| side.to_le_bytes()).collect();
     let n = grids.len();
