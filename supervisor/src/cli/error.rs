@@ -5,7 +5,7 @@ use std::io;
 use gridpool_client::ClientError;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::message::Refusal;
-use gridpool_protocol::receipt::Verdict;
+use gridpool_protocol::receipt::{Receipt, Verdict};
 
 use super::advice::Advised;
 use super::diagnose::limits::OPEN_FILES_REMEDY;
@@ -86,6 +86,12 @@ impl From<ClientError> for CommandError {
 }
 
 impl CommandError {
+    /// A job ended with some of its items done: so many of all.
+    pub(super) fn partial(worst: &Receipt, done: usize, all: usize) -> Self {
+        let Receipt { verdict, reason, .. } = worst;
+        Self::Partial { verdict: *verdict, reason: reason.clone(), done, all }
+    }
+
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Bench(error) => error.exit_code(),

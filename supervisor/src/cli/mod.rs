@@ -61,7 +61,7 @@ use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::log::LogFormat;
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::program::Program;
-use gridpool_protocol::receipt::{Receipt, Verdict};
+use gridpool_protocol::receipt::Verdict;
 use nix::sys::signal::{SigSet, Signal};
 use serde_json::{Map, Value};
 use tracing::level_filters::LevelFilter;
@@ -360,9 +360,8 @@ fn run_plan(
     let all = inputs.item_count();
     match results.worst_receipt(0..all) {
         None => Ok(exit::OK),
-        Some(Receipt { verdict, reason, .. }) if results.has_partial() => {
-            let (verdict, reason) = (*verdict, reason.clone());
-            Err(CommandError::Partial { verdict, reason, done: results.done(0..all), all })
+        Some(worst) if results.has_partial() => {
+            Err(CommandError::partial(worst, results.done(0..all), all))
         }
         Some(_) => Ok(exit::JOB),
     }
