@@ -8,6 +8,7 @@ mod work;
 mod worker;
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -123,6 +124,21 @@ pub enum Limit {
     PrincipalBytes,
     /// Waiting jobs of this principal.
     PrincipalJobs,
+    /// The quota of bytes of this principal's jobs.
+    QuotaBytes {
+        /// The quota.
+        max: u64,
+    },
+    /// The quota of device time of this principal's jobs.
+    QuotaDeviceTime {
+        /// When a job is accepted again, from now, milliseconds.
+        again_ms: u64,
+    },
+    /// The quota of this principal's jobs, waiting or running.
+    QuotaJobs {
+        /// The quota.
+        max: u64,
+    },
     /// Inline bytes of all jobs.
     QueueBytes,
     /// Jobs of all clients.
@@ -134,8 +150,35 @@ impl Limit {
     #[must_use]
     pub fn is_own(self) -> bool {
         match self {
-            Self::Arenas | Self::ClientJobs | Self::PrincipalBytes | Self::PrincipalJobs => true,
-            Self::Connections | Self::Kills { .. } | Self::QueueBytes | Self::QueueJobs => false,
+            Self::Arenas
+            | Self::ClientJobs
+            | Self::PrincipalBytes
+            | Self::PrincipalJobs
+            | Self::QuotaBytes { .. }
+            | Self::QuotaJobs { .. } => true,
+            Self::Connections
+            | Self::Kills { .. }
+            | Self::QuotaDeviceTime { .. }
+            | Self::QueueBytes
+            | Self::QueueJobs => false,
+        }
+    }
+
+    /// When to come again, if the pool can tell.
+    #[must_use]
+    pub fn again_in(self) -> Option<Duration> {
+        match self {
+            Self::Kills { back_s } => Some(Duration::from_secs(back_s.into())),
+            Self::QuotaDeviceTime { again_ms } => Some(Duration::from_millis(again_ms)),
+            Self::Arenas
+            | Self::ClientJobs
+            | Self::Connections
+            | Self::PrincipalBytes
+            | Self::PrincipalJobs
+            | Self::QuotaBytes { .. }
+            | Self::QuotaJobs { .. }
+            | Self::QueueBytes
+            | Self::QueueJobs => None,
         }
     }
 }
@@ -157,6 +200,27 @@ impl fmt::Display for Limit {
             }
             Self::PrincipalBytes => "this user's jobs have their share of the queue's bytes",
             Self::PrincipalJobs => "this user's jobs have their share of the queue",
+            Self::QuotaBytes { max } => {
+                return write!(
+                    f,
+                    "this user's jobs may have {max} bytes, by its quota: try again when one of them has \
+                     its verdict, or submit smaller batches"
+                );
+            }
+            Self::QuotaDeviceTime { again_ms } => {
+                let seconds = again_ms.div_ceil(1_000);
+                return write!(
+                    f,
+                    "this user's quota of device seconds is used up: try again in {seconds} s"
+                );
+            }
+            Self::QuotaJobs { max } => {
+                return write!(
+                    f,
+                    "this user may have {max} jobs, by its quota: try again when one of them has its \
+                     verdict"
+                );
+            }
             Self::QueueBytes => "the queue holds as many bytes as it may",
             Self::QueueJobs => "the queue is full",
         })

@@ -1,6 +1,8 @@
 //! What `gridpool status` shows. Serialises to its JSON: fields may be added, but none renamed. Code that
 //! builds one for a test names what matters to it and takes the rest from `Default`.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::fault::{FaultClass, Response};
@@ -24,6 +26,9 @@ pub struct Status {
     pub devices: Vec<DeviceStatus>,
     /// One row per quarantined device and role.
     pub quarantines: Vec<QuarantineStatus>,
+    /// One row per principal with a connection or jobs, or that had some lately; `others` for all before.
+    #[serde(default)]
+    pub principals: Vec<PrincipalStatus>,
     /// The queue.
     pub queue: QueueStatus,
     /// Sums since the supervisor started.
@@ -53,6 +58,9 @@ pub struct SupervisorStatus {
     pub arena_bytes_high: u64,
     /// The most bytes that ever waited for one client.
     pub outbox_bytes_high: u64,
+    /// Connections and messages refused at the socket, by reason. Jobs that were refused are in `counters`.
+    #[serde(default)]
+    pub refused: BTreeMap<String, u64>,
 }
 
 /// The device of a worker, as it was configured.
@@ -201,6 +209,36 @@ pub struct QueueStatus {
     pub bytes_high: u64,
     /// Microseconds since the oldest waiting job was accepted; `None` if none waits.
     pub oldest_us: Option<u64>,
+}
+
+/// What a principal has in the pool, and what it has had since the supervisor started: a user of this machine, or
+/// a client of the gateway.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PrincipalStatus {
+    /// `uid 1000`, `token NAME`, `address ADDRESS`, or `others`.
+    pub principal: String,
+    /// The user's name; empty without one.
+    pub name: String,
+    /// Connections to the pool's socket.
+    pub connections: u32,
+    /// Jobs that wait.
+    pub queued: u64,
+    /// Jobs that run, and of which no part waits.
+    pub running: u64,
+    /// Jobs with a verdict.
+    pub done: u64,
+    /// Submissions refused.
+    pub refused: u64,
+    /// Bytes of the inputs and results of jobs without a verdict.
+    pub bytes: u64,
+    /// Shared memory.
+    pub arena_bytes: u64,
+    /// Seconds that workers have spent on its jobs. Jobs that run together share them by their cost.
+    pub device_s: f64,
+    /// Workers that it may still cost before its jobs are refused; `None` for `others`.
+    pub kills_left: Option<u32>,
+    /// Its quota, as the config writes it; empty without one.
+    pub quota: String,
 }
 
 /// A quarantined device.

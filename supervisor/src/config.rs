@@ -30,6 +30,10 @@
 //! [policy]                         # a fault and what is done about it: `gridpool status --policy`
 //! "cuda 2" = "restart"
 //! "xid 109" = "quarantine"
+//!
+//! [quota]                          # what each user may have at a time; `default` is for all others
+//! default = "jobs=1000,bytes=4G"
+//! alice = "jobs=100,bytes=1G,device-seconds=60/min"
 //! ```
 
 mod devices;
@@ -38,6 +42,7 @@ mod http;
 mod limits;
 mod models;
 mod origins;
+mod quotas;
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
@@ -60,6 +65,7 @@ pub(crate) use limits::INFER_WINDOW_MAX;
 pub use limits::{LimitValue, list as list_limits};
 pub use models::{MODELS_MAX, parse_model};
 pub use origins::{Origin, Origins};
+pub use quotas::{WrittenQuota, quotas_of};
 
 /// Longest path of a Unix socket, from `sun_path` of `sockaddr_un`.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -91,6 +97,8 @@ pub struct Settings {
     pub sandbox: SandboxMode,
     /// Files and folders that workers may write although they are confined.
     pub sandbox_write: Vec<PathBuf>,
+    /// What each principal may have.
+    pub quotas: Vec<WrittenQuota>,
     /// The origin of each setting.
     pub origins: Origins,
 }
@@ -120,6 +128,8 @@ pub struct Overrides {
     pub sandbox: Option<SandboxMode>,
     /// Every `--sandbox-write`, or `GRIDPOOL_SANDBOX_WRITE`.
     pub sandbox_write: Vec<PathBuf>,
+    /// Every `--quota`, or `GRIDPOOL_QUOTA`.
+    pub quotas: Vec<String>,
     /// The flags whose value comes from their variable.
     pub environment: BTreeSet<String>,
 }
@@ -237,6 +247,13 @@ impl Settings {
         let mut origins = file.origins;
         let models = models.and_then(|flags| models::merge(file.models, flags, &mut origins));
         let models = models.map_err(|reason| flags.wrong("--model", reason))?;
+        let quotas = flags.quotas.iter().map(|text| WrittenQuota::parse_flag(text));
+        let quotas = quotas.collect::<Result<Vec<_>, _>>();
+        let note = |quota: &WrittenQuota| (format!("quota.{}", quota.who), flags.origin("--quota"));
+        let noted: Vec<_> = quotas.iter().flatten().map(note).collect();
+        let quotas = quotas.and_then(|flags| quotas::merge(file.quotas, flags));
+        let quotas = quotas.map_err(|reason| flags.wrong("--quota", reason))?;
+        noted.into_iter().for_each(|(setting, origin)| origins.set(setting, origin));
         let http = match &flags.http {
             Some(text) => {
                 let address = HttpAddress::parse(text);
@@ -264,6 +281,7 @@ impl Settings {
                 true => file.sandbox_write,
                 false => flags.sandbox_write,
             },
+            quotas,
             origins,
         })
     }

@@ -11,4 +11,5 @@ pub mod gateway;
 #[cfg(test)]
 mod generated;
 pub mod logging;
+mod refusals;
 pub mod shell;

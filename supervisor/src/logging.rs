@@ -18,15 +18,25 @@ use gridpool_protocol::log::{FILTER_VARIABLE, LogFormat};
 use serde_json::{Map, Value};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 pub use filter::FilterError;
+use queue::Source;
 
 /// Characters of the time at the start of a line for people: `2026-11-22T07:47:08.123456Z`.
 const TIME_BYTES: usize = 27;
+
+/// The target of lines about orders, which are never dropped for others.
+pub const AUDIT: &str = "audit";
+/// The target of what workers write that is not in our format.
+const WORKERS: &str = "gridpool::shell::stderr";
+
+/// What a supervisor may log in a minute, and what its workers may. More is dropped and counted, the audit excepted.
+const SUPERVISOR_BYTES_PER_MINUTE: usize = 480 << 10;
 
 /// How long the process waits for its last lines to be written, at its end or in a panic. If the log is read,
 /// this takes no time.
@@ -41,6 +51,8 @@ static IS_ASIDE: AtomicBool = AtomicBool::new(false);
 #[derive(Clone, Copy, Debug, Default)]
 struct Setup {
     format: LogFormat,
+    /// The filter of the environment lets more pass than `info`.
+    is_verbose: bool,
     /// The filter of the workers' lines. If the environment sets a filter, the workers apply it, and all their
     /// lines are written.
     passes: Option<LevelFilter>,
@@ -67,10 +79,15 @@ pub fn start(format: LogFormat, quiet: LevelFilter) -> Result<(), FilterError> {
     let filter = std::env::var_os(FILTER_VARIABLE);
     let filter = filter.map_or(Ok(None), |text| filter::parse(&text.to_string_lossy()))?;
     let passes = filter.is_none().then_some(quiet);
-    SETUP.get_or_init(|| Setup { format, passes });
+    let levels = filter
+        .iter()
+        .flat_map(|filter| filter.iter().map(|(_, level)| level).chain(filter.default_level()));
+    let is_verbose = levels.max() > Some(LevelFilter::INFO);
+    SETUP.get_or_init(|| Setup { format, is_verbose, passes });
     let filter = filter.unwrap_or_else(|| Targets::new().with_default(quiet));
+    let filter = filter::with_audit(filter);
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(|| Log)
+        .with_writer(Log::default())
         // Otherwise a closed log is a panic: `serve 2>&1 | tee log` and Ctrl-C.
         .log_internal_errors(false);
     match format {
@@ -102,10 +119,17 @@ pub fn write_aside() -> io::Result<()> {
     Ok(())
 }
 
-/// From now on at most so many bytes are written in a minute, and more lines are dropped and counted. For a process
-/// whose clients may have it log.
+/// From now on at most so many bytes of this process, and as many of workers, are written in a minute. More lines
+/// are dropped and counted. For a process whose clients may have it log.
 pub fn limit(bytes_per_minute: usize) {
     ASIDE.limit(bytes_per_minute);
+}
+
+/// The same for a supervisor, before its first client; not if the environment asks for lines about each job.
+pub fn limit_for_clients() {
+    if !setup().is_verbose {
+        limit(SUPERVISOR_BYTES_PER_MINUTE);
+    }
 }
 
 /// Waits until the last lines are written, up to a timeout. Call it before the process ends.
@@ -117,13 +141,32 @@ pub fn flush() {
 }
 
 /// The log as a writer for tracing: it writes each line in one piece.
-#[derive(Debug)]
-struct Log;
+#[derive(Clone, Copy, Debug, Default)]
+struct Log {
+    source: Source,
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        *self
+    }
+
+    fn make_writer_for(&'a self, about: &tracing::Metadata<'_>) -> Self {
+        let source = match about.target() {
+            AUDIT => Source::Audit,
+            WORKERS => Source::Workers,
+            _ => Source::Own,
+        };
+        Self { source }
+    }
+}
 
 impl Write for Log {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         if IS_ASIDE.load(Ordering::Acquire) {
-            ASIDE.put(text);
+            ASIDE.put(self.source, text);
             Ok(text.len())
         } else {
             io::stderr().write(text)
@@ -200,7 +243,7 @@ fn json(level: tracing::Level, target: &str, message: &str, fields: Map<String, 
 /// Writes a line of a worker's log, with the worker's name. Returns `false`, and writes nothing, if the line is
 /// not in our format.
 pub fn pass_on(worker: WorkerId, line: &str) -> bool {
-    let Setup { format, passes } = setup();
+    let Setup { format, passes, .. } = setup();
     let Some((level, named)) = (match format {
         LogFormat::Human => name_human(worker, line),
         LogFormat::Json => name_json(worker, line),
@@ -208,7 +251,7 @@ pub fn pass_on(worker: WorkerId, line: &str) -> bool {
         return false;
     };
     if passes.is_none_or(|least| level <= least) {
-        write_line(&named);
+        write_of(Source::Workers, &named);
     }
     true
 }
@@ -234,9 +277,13 @@ fn name_json(worker: WorkerId, line: &str) -> Option<(tracing::Level, String)> {
 
 /// Writes a text of one or more lines, past the filter.
 pub fn write_line(line: &str) {
+    write_of(Source::Own, line);
+}
+
+fn write_of(source: Source, line: &str) {
     // In one piece, so that no other line comes in between. The process goes on without a log once standard
     // error is closed.
-    drop(Log.write_all(format!("{line}\n").as_bytes()));
+    drop(Log { source }.write_all(format!("{line}\n").as_bytes()));
 }
 
 #[cfg(test)]

@@ -225,6 +225,8 @@ fn unread() -> (Pool, std::io::PipeReader) {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     let real = crate::binaries::worker().to_str().expect("a readable path");
     let setup = cpu(2).worker(stub_worker()).env("GRIDPOOL_STUB", "first-chatters");
+    // Without the limit of a minute.
+    let setup = setup.env("GRIDPOOL_LOG", "info,gridpool_worker=debug");
     let pool = setup.env("GRIDPOOL_STUB_REAL", real).start_piped(writer);
     pool.all_ready();
     (pool, reader)

@@ -73,6 +73,7 @@ fn brief_event(event: &Event) -> String {
         Event::ContentHashed { job, content: None } => format!("ContentHashed {job} unreadable"),
         Event::DeviceFault { device, fault } => format!("DeviceFault {device} {fault}"),
         Event::Helper(helper, event) => format!("{event:?} of {helper}"),
+        Event::QuotasSet(quotas) => format!("QuotasSet {quotas:?}"),
         Event::Reconfigured(config, _) => format!("Reconfigured {config:?}"),
         Event::Worker(worker, event) => format!("{worker}: {}", brief_worker(event)),
         Event::DrainRequested | Event::EndRequested | Event::StopRequested | Event::TimePassed => {

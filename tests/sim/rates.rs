@@ -83,6 +83,8 @@ pub(crate) struct Rates {
     pub(crate) drains: u64,
     /// Drains after which an operator tells the pool to stop.
     pub(crate) second_orders: u64,
+    /// Steps in which principals get other quotas.
+    pub(crate) quotas: u64,
     /// Steps in which the pool gets other limits.
     pub(crate) reconfigures: u64,
     /// Steps in which the pool is told to stop.
@@ -155,6 +157,7 @@ impl Rates {
             pauses: rate(rng, 60),
             drains: rate(rng, 16),
             second_orders: rate(rng, 700),
+            quotas: rate(rng, 60),
             reconfigures: rate(rng, 30),
             stops: rate(rng, 6),
             unknown_models: rate(rng, 200),

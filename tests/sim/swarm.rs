@@ -165,6 +165,7 @@ impl Swarm {
             verdicts_kept: size(rng, &[0, 1, 3, 10, 1_000]),
             // No receipt of a simulation comes near it.
             verdict_bytes_max: PoolConfig::DEFAULT.verdict_bytes_max,
+            user_connections_max: 0,
             kills_max: size(rng, &[1, 3, 100, 100]),
             kill_refill: Duration::from_millis(rng.pick(&[1, 50, 1_000, 10_000])),
             known_answer_every: Duration::ZERO,

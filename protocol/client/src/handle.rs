@@ -12,7 +12,7 @@ use gridpool_protocol::receipt::Verdict;
 use super::connection::Connection;
 use super::model::OUTPUT_BYTES_DEFAULT;
 use super::runnable::{AnyJob, Produces};
-use super::state::{RETRY_EVERY, Stage, State, VERDICT_MARGIN};
+use super::state::{Stage, State, VERDICT_MARGIN, pause_after};
 use super::{Answer, ClientError, Job};
 
 /// A job that was sent. Wait for its answer with [`Handle::wait`] or, with the feature `async`, `.await`.
@@ -163,7 +163,7 @@ impl Claim {
             if !self.connection.may_try_again(self.key, &refusal) {
                 return Err(refusal.into());
             }
-            self.connection.pause(RETRY_EVERY);
+            self.connection.pause(pause_after(&refusal));
             self.connection.send_again(self.key)?;
         }
     }
@@ -180,8 +180,9 @@ impl Claim {
             Some(Some(refusal)) if !self.connection.may_try_again(self.key, &refusal) => {
                 Err(refusal.into())
             }
-            Some(Some(_)) => {
-                let retry_at = *self.retry_at.get_or_insert_with(|| clock::now() + RETRY_EVERY);
+            Some(Some(refusal)) => {
+                let pause = pause_after(&refusal);
+                let retry_at = *self.retry_at.get_or_insert_with(|| clock::now() + pause);
                 if clock::until(retry_at).is_zero() {
                     self.retry_at = None;
                     self.connection.send_again(self.key)?;

@@ -22,6 +22,8 @@ use crate::lease::Lease;
 
 /// Pause between two attempts to connect, and between two submissions to a busy pool.
 pub(super) const RETRY_EVERY: Duration = Duration::from_millis(20);
+/// Longest pause between two submissions, if the pool has said when to come again.
+const RETRY_EVERY_MAX: Duration = Duration::from_secs(1);
 
 /// How long a client waits for a verdict after the job's deadline. A living pool answers much earlier.
 pub(super) const VERDICT_MARGIN: Duration = Duration::from_secs(15);
@@ -280,6 +282,23 @@ impl State {
     }
 }
 
+/// After which time the pool says that it accepts the job.
+fn said_by(refusal: &Refusal) -> Duration {
+    match refusal {
+        Refusal::Busy(limit) => limit.again_in().unwrap_or(Duration::ZERO),
+        Refusal::Draining
+        | Refusal::Invalid(_)
+        | Refusal::KeyInUse(_)
+        | Refusal::Poison(_)
+        | Refusal::Unable(_) => Duration::ZERO,
+    }
+}
+
+/// The pause before a refused job is submitted again. What the pool says may change meanwhile.
+pub(super) fn pause_after(refusal: &Refusal) -> Duration {
+    said_by(refusal).clamp(RETRY_EVERY, RETRY_EVERY_MAX)
+}
+
 impl Pending {
     /// Whether to submit it again after this refusal.
     pub(super) fn may_try_again(&self, refusal: &Refusal) -> bool {
@@ -287,7 +306,8 @@ impl Pending {
         // may be about to start again.
         let is_passing =
             matches!(refusal, Refusal::Busy(_) | Refusal::Draining | Refusal::KeyInUse(_));
-        is_passing && self.job.options.wait_if_busy && clock::until(self.deadline) > RETRY_EVERY
+        let left = clock::until(self.deadline);
+        is_passing && self.job.options.wait_if_busy && left > RETRY_EVERY.max(said_by(refusal))
     }
 
     /// Whether the pool, and not this client, has cancelled it, and another pool may run it.

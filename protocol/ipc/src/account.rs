@@ -64,6 +64,12 @@ impl Account {
         self.0.as_raw()
     }
 
+    /// The user's name, if it has one.
+    #[must_use]
+    pub fn name(self) -> Option<String> {
+        User::from_uid(self.0).ok().flatten().map(|user| user.name)
+    }
+
     /// The user of this process.
     #[must_use]
     pub fn mine() -> Self {
@@ -74,10 +80,10 @@ impl Account {
 impl fmt::Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "user {}", self.0)?;
-        match User::from_uid(self.0) {
-            Ok(Some(user)) => write!(f, " ({})", user.name),
+        match self.name() {
+            Some(name) => write!(f, " ({name})"),
             // A user may have a number without a name.
-            Ok(None) | Err(_) => Ok(()),
+            None => Ok(()),
         }
     }
 }

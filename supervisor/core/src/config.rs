@@ -26,6 +26,9 @@ pub struct PoolConfig {
     /// Bytes of inline payload of all jobs of one principal and one role that have no verdict. It is divided
     /// in the same way.
     pub principal_bytes_max: u64,
+    /// Connections of one user to the pool's socket. The pool's own user and root have no such limit.
+    // The core does not use this field.
+    pub user_connections_max: usize,
     /// Workers that a principal may cost because they did not stop its jobs in time; then its jobs are refused
     /// as BUSY, and those that wait are held.
     pub kills_max: usize,
@@ -122,6 +125,7 @@ impl PoolConfig {
         client_jobs_max: 64,
         principal_jobs_max: 1_024,
         principal_bytes_max: 256 << 20,
+        user_connections_max: 64,
         kills_max: 3,
         kill_refill: Duration::from_secs(10),
         attempts_max: 8,

@@ -16,6 +16,7 @@ use gridpool_protocol::tensor::model::ModelInfo;
 
 use crate::config::PoolConfig;
 use crate::policy::PolicyTable;
+use crate::quota::Quotas;
 
 /// Time since the pool started. A number, not an `Instant`, so that a log of events replays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -140,6 +141,8 @@ pub struct JobRequest {
     pub cost: u64,
     /// Bytes that the supervisor itself holds for it.
     pub inline_bytes: u64,
+    /// Bytes of its input and its result, wherever they are.
+    pub bytes: u64,
     /// From acceptance.
     pub deadline: Duration,
     /// Order among the client's own jobs.
@@ -260,6 +263,8 @@ pub enum Event {
     EndRequested,
     /// Go on with these limits and responses to faults. What [`PoolConfig::over`] keeps stays as it is.
     Reconfigured(Box<PoolConfig>, PolicyTable),
+    /// From now on each principal has this quota. Without such an event, none has any.
+    QuotasSet(Quotas),
     /// A helper process sent something, is wanted, or is gone.
     Helper(Helper, HelperEvent),
     /// Stop now, whatever is running.

@@ -16,14 +16,17 @@ mod helpers;
 mod models;
 pub mod policy;
 mod pool;
+pub mod quota;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{ClientId, DeviceId, Role, WorkerId};
 use gridpool_protocol::message::{ModelCommand, Refusal};
 use gridpool_protocol::metrics::{DeviceMetrics, RoleMetrics};
-use gridpool_protocol::status::{Counters, QueueStatus, WorkerStatus};
+use gridpool_protocol::principal::Principal;
+use gridpool_protocol::status::{Counters, PrincipalStatus, QueueStatus, WorkerStatus};
 use gridpool_protocol::tensor::model::ModelInfo;
 use gridpool_protocol::tensor::options::ModelPlan;
 
@@ -140,6 +143,7 @@ impl Core {
                 self.command_timeout = config.command_timeout;
                 self.pool.reconfigure(*config, policy);
             }
+            Event::QuotasSet(quotas) => self.pool.set_quotas(quotas),
             Event::Helper(helper, event) => {
                 self.helpers.handle(now, helper, event, |action| self.pool.act(action));
             }
@@ -302,6 +306,17 @@ impl Core {
     #[must_use]
     pub fn waits_since(&self) -> Option<Timestamp> {
         self.pool.waits_since()
+    }
+
+    /// A row for every principal that has jobs, or had some lately, or is `connected`; one more for all others.
+    /// The shell adds what it knows of users and connections.
+    #[must_use]
+    pub fn principals(
+        &self,
+        now: Timestamp,
+        connected: &BTreeSet<Principal>,
+    ) -> Vec<(Option<Principal>, PrincipalStatus)> {
+        self.pool.principals(now, connected)
     }
 
     /// Sums since the start.

@@ -5,6 +5,7 @@
 //! always true between events: no timeout is overdue, every slot that is due has a process, every idle
 //! device has a job if one may go there, and no job waits for long behind another while a device idles.
 
+mod accounts;
 mod answers;
 mod availability;
 mod budget;
@@ -49,6 +50,8 @@ use crate::action::Action;
 use crate::config::PoolConfig;
 use crate::event::{Release, Timestamp, WorkerEvent};
 use crate::policy::PolicyTable;
+use crate::quota::Quotas;
+use accounts::Accounts;
 use budget::KillBudget;
 use death_report::DeathReport;
 use denylist::Denylist;
@@ -76,6 +79,7 @@ pub(crate) struct Pool {
     verdicts: Verdicts,
     denylist: Denylist,
     kills: KillBudget,
+    accounts: Accounts,
     /// The number of the latest group of suspects.
     suspects: u32,
     faults: Faults,
@@ -107,6 +111,7 @@ impl Pool {
             verdicts: Verdicts::new(config.verdicts_kept, config.verdict_bytes_max),
             denylist: Denylist::new(config.denylist_max),
             kills: KillBudget::default(),
+            accounts: Accounts::default(),
             suspects: 0,
             faults: Faults::default(),
             death: None,
@@ -129,6 +134,11 @@ impl Pool {
         }
         self.verdicts.limit(self.config.verdicts_kept, self.config.verdict_bytes_max);
         self.denylist.limit(self.config.denylist_max);
+    }
+
+    /// From now on each principal has this quota.
+    pub(crate) fn set_quotas(&mut self, quotas: Quotas) {
+        self.accounts.quotas = quotas;
     }
 
     /// Adds an action for the shell.
@@ -229,6 +239,7 @@ impl Pool {
             false => (verdict, reason),
         };
         self.roles[job.role()].finish(&job.request, verdict);
+        self.accounts.finish(now, &job.request);
         let client = (!job.orphaned).then_some(client);
         let receipt = job.into_receipt(now, verdict, reason);
         if client.is_some() {

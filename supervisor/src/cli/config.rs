@@ -88,6 +88,7 @@ enum Section {
     Model(String),
     Limits,
     Policy,
+    Quota,
 }
 
 impl SettingsDocument {
@@ -118,6 +119,12 @@ impl SettingsDocument {
             let origin = settings.origins.of(&name).clone();
             let value = json!(rule.response.name());
             Setting { name, value, origin, section: Section::Policy, instead: "" }
+        }));
+        all.extend(settings.quotas.iter().map(|quota| {
+            let name = format!("quota.{}", quota.who);
+            let origin = settings.origins.of(&name).clone();
+            let value = json!(quota.limits);
+            Setting { name, value, origin, section: Section::Quota, instead: "" }
         }));
         Self { config: config.map(Path::to_owned), settings: all }
     }
@@ -195,6 +202,7 @@ fn write(out: &mut dyn Write, document: &SettingsDocument, columns: usize) -> io
                 Section::Model(_) => writeln!(out, "[[model]]")?,
                 Section::Limits => writeln!(out, "[limits]")?,
                 Section::Policy => writeln!(out, "[policy]")?,
+                Section::Quota => writeln!(out, "[quota]")?,
             }
         }
         table.push(row);
@@ -209,13 +217,13 @@ impl Setting {
             Section::Top => &*self.name,
             // A model's name may have dots.
             Section::Model(model) => &self.name["model.".len() + model.len() + 1..],
-            Section::Limits | Section::Policy => {
+            Section::Limits | Section::Policy | Section::Quota => {
                 self.name.split_once('.').map_or(&*self.name, |(_, name)| name)
             }
         };
         let name = match self.section {
             Section::Policy => format!("\"{name}\""),
-            Section::Top | Section::Model(_) | Section::Limits => name.to_owned(),
+            Section::Top | Section::Model(_) | Section::Limits | Section::Quota => name.to_owned(),
         };
         let (name, value) = match (name.strip_suffix("_ms"), self.value.as_u64()) {
             (Some(time), Some(ms)) if ms % 1_000 == 0 => {
@@ -260,7 +268,8 @@ mod tests {
     #[test]
     fn every_setting_is_in_its_table_with_its_origin_and_unit() {
         let text = "socket = '/run/p.sock'\n[limits]\nkill_timeout_ms = 70\ndrain_timeout_s = 7\n\
-                    [policy]\n\"cuda 2\" = \"restart\"\n[[model]]\nname = 'a.b'\npath = '/m.onnx'\n";
+                    [policy]\n\"cuda 2\" = \"restart\"\n[quota]\n0 = 'jobs=1'\n\
+                    [[model]]\nname = 'a.b'\npath = '/m.onnx'\n";
         let flags = Overrides { standbys: Some(1), ..Overrides::default() };
         let document = document(text, flags);
         let mut out = Vec::new();
@@ -273,7 +282,7 @@ mod tests {
             "socket line 1 /run/p.sock",
             "http default none: HTTP is not served",
             "[[model]]",
-            "name line 8 a.b",
+            "name line 10 a.b",
             "contexts default 1",
             "cpu_ops default none",
             "[limits]",
@@ -282,6 +291,8 @@ mod tests {
             "drain_timeout_s line 4 7",
             "[policy]",
             "\"cuda 2\" line 6 restart",
+            "[quota]",
+            "0 line 8 jobs=1",
         ] {
             assert!(words.iter().any(|words| words == line), "{line}\n{out}");
         }

@@ -25,6 +25,23 @@ pub(super) struct ServeFlags {
     http: HttpFlag,
     #[command(flatten)]
     chaos: ChaosFlag,
+    #[command(flatten)]
+    users: UsersFlags,
+}
+
+/// Who may use a pool, and how much.
+#[derive(Debug, Args)]
+pub(super) struct UsersFlags {
+    /// What a user may have at a time: jobs, bytes of their inputs and results, and device seconds. `default` is
+    /// for all without one, token:NAME and address:IP are for HTTP clients; repeat for more. In the variable a
+    /// semicolon separates them.
+    #[arg(
+        long = "quota",
+        value_name = "USER:LIMITS",
+        env = "GRIDPOOL_QUOTA",
+        value_delimiter = ';'
+    )]
+    quotas: Vec<String>,
 }
 
 /// Flags of every command that starts a pool.
@@ -167,7 +184,7 @@ impl ServeFlags {
 
     pub(super) fn overrides(&self) -> Overrides {
         let overrides = self.pool.overrides(self.socket.socket.clone());
-        self.chaos.over(self.http.over(overrides))
+        self.users.over(self.chaos.over(self.http.over(overrides)))
     }
 
     /// The config file, if the flag is there.
@@ -190,8 +207,16 @@ impl PoolFlags {
             onnxruntime: self.onnxruntime.clone(),
             sandbox: self.sandbox,
             sandbox_write: self.sandbox_write.clone(),
+            quotas: Vec::new(),
             environment: self.environment.0.clone(),
         }
+    }
+}
+
+impl UsersFlags {
+    /// Adds these flags to others.
+    fn over(&self, flags: Overrides) -> Overrides {
+        Overrides { quotas: self.quotas.clone(), ..flags }
     }
 }
 

@@ -66,7 +66,7 @@ use nix::sys::signal::{SigSet, Signal};
 use serde_json::{Map, Value};
 use tracing::level_filters::LevelFilter;
 
-use crate::config::Settings;
+use crate::config::{Settings, quotas_of};
 use crate::devices;
 use crate::gateway;
 use crate::logging;
@@ -74,7 +74,7 @@ use crate::shell::{self, Ended, Front, Given, ListenError, Notifier, Shell};
 use arguments::{Arguments, Command, ProgramFlags};
 use connect::{connect, connect_for_job, socket_path};
 use error::{CommandError, system};
-use flags::{ChaosFlag, ModelsFlags, PoolFlags, ServeFlags};
+use flags::{ChaosFlag, PoolFlags, ServeFlags};
 use input::{Inputs, Stdin};
 use progress::Progress;
 use reload::Reloader;
@@ -187,7 +187,7 @@ fn perform(command: Command) -> Result<u8, CommandError> {
             infer::run(&infer, |no_wait| connect_for_job(socket.socket, no_wait))
         }
         Command::Model(command) => model::run(&command),
-        Command::Models(flags) => print_models(&flags),
+        Command::Models(flags) => model::list(&flags),
         Command::Run { work, pool, chaos } => run(&work, &pool, &chaos),
         Command::Gateway { socket, supervisor_pid, sandbox } => {
             gateway::run(&gateway::Options { socket, supervisor_pid, sandbox })?;
@@ -258,6 +258,7 @@ fn serve(flags: &ServeFlags) -> Result<u8, CommandError> {
     let front =
         settings.http.as_ref().map(|at| Front::open(at, &settings.http_options)).transpose()?;
     let shell = start_pool(&settings)?;
+    logging::limit_for_clients();
     let held = shell.listen(claim)?;
     if let Some(front) = front {
         for why in settings.models.iter().filter_map(|model| gateway::why_taken(&model.name)) {
@@ -286,10 +287,6 @@ fn print_version() -> Result<u8, CommandError> {
     let worker = worker.and_then(|worker| devices::version_of(&worker).ok());
     let own = format!("gridpool {}\n", build::text());
     say((own + &worker.unwrap_or_default()).trim_end())
-}
-
-fn print_models(flags: &ModelsFlags) -> Result<u8, CommandError> {
-    infer::print_models(&connect(flags.socket.socket.clone())?.models()?, flags.json)
 }
 
 /// Prints the pool's answer to an operator's command. A refusal means that the command named something
@@ -404,6 +401,7 @@ fn start_pool(settings: &Settings) -> Result<Shell, CommandError> {
     let shell = Shell::start(limits, command, pool_devices, settings.socket.clone())
         .map_err(system("the pool's threads"))?;
     shell.allow_chaos(settings.allow_chaos);
+    shell.set_quotas(quotas_of(&settings.quotas));
     Ok(shell)
 }
 

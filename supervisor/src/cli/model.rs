@@ -7,7 +7,7 @@ use gridpool_protocol::limits::MODEL_CONTEXTS_MAX;
 use tracing::Level;
 
 use super::flags::{ModelsFlags, SocketFlag, whole};
-use super::{CommandError, connect, onnx, print_models, print_result, say_in_log, system};
+use super::{CommandError, connect, infer, onnx, print_result, say_in_log, system};
 use crate::config::parse_model;
 use crate::{gateway, logging};
 
@@ -57,6 +57,11 @@ pub(super) enum ModelCommand {
     },
 }
 
+/// Prints the models of a running pool.
+pub(super) fn list(flags: &ModelsFlags) -> Result<u8, CommandError> {
+    infer::print_models(&connect(flags.socket.socket.clone())?.models()?, flags.json)
+}
+
 pub(super) fn run(command: &ModelCommand) -> Result<u8, CommandError> {
     match command {
         ModelCommand::Load { model, fields, socket } => {
@@ -71,7 +76,7 @@ pub(super) fn run(command: &ModelCommand) -> Result<u8, CommandError> {
             }
             print_result(connect(socket.socket.clone())?.load_model(plan))
         }
-        ModelCommand::List(flags) => print_models(flags),
+        ModelCommand::List(flags) => list(flags),
         ModelCommand::Unload { name, socket } => {
             print_result(connect(socket.socket.clone())?.unload_model(name))
         }

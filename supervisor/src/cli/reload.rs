@@ -6,7 +6,7 @@ use gridpool_protocol::chain::Chain;
 
 use super::error::CommandError;
 use super::flags::ServeFlags;
-use crate::config::{ConfigError, HttpOptions, Overrides, Settings, list_limits};
+use crate::config::{ConfigError, HttpOptions, Overrides, Settings, list_limits, quotas_of};
 use crate::shell::Shell;
 
 /// The settings of a running pool, and where they come from.
@@ -58,16 +58,17 @@ impl Reloader {
     fn go_on_with(&mut self, wanted: Settings, shell: &Shell) {
         let before = self.running.clone();
         let limits = wanted.limits.clone().over(&before.limits);
-        let Settings { policy, allow_chaos, onnxruntime, .. } = wanted.clone();
+        let Settings { policy, quotas, allow_chaos, onnxruntime, .. } = wanted.clone();
         let http_options = Self::admit(&wanted, &before, shell);
         let settings = before.clone();
         self.running =
-            Settings { limits, policy, allow_chaos, onnxruntime, http_options, ..settings };
+            Settings { limits, policy, quotas, allow_chaos, onnxruntime, http_options, ..settings };
         let changed = differences(&before, &self.running);
         let fixed = differences(&self.running, &wanted);
         if !changed.is_empty() {
             let Settings { limits, policy, onnxruntime, .. } = self.running.clone();
             shell.allow_chaos(allow_chaos);
+            shell.set_quotas(quotas_of(&self.running.quotas));
             shell.reconfigure(limits, policy, onnxruntime);
         }
         match changed.is_empty() {
@@ -105,6 +106,7 @@ fn differences(one: &Settings, other: &Settings) -> Vec<String> {
         ("sandbox", one.sandbox == other.sandbox),
         ("sandbox_write", one.sandbox_write == other.sandbox_write),
         ("policy", one.policy == other.policy),
+        ("quota", one.quotas == other.quotas),
         ("model (use `gridpool model load` and `unload`)", one.models == other.models),
     ];
     let others = others.into_iter().filter(|(_, is_same)| !is_same);

@@ -3,11 +3,12 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use gridpool_protocol::status::{HttpStatus, Status};
+use gridpool_protocol::status::{HttpStatus, PrincipalStatus, Status};
 
 use super::columns::COLUMNS;
 use super::faults::{driver_faults, out_of_service};
 use super::history::{self, Row};
+use super::words::{UNKNOWN, bytes};
 use super::{CommandError, connect, say_json};
 
 /// Prints what every worker of a pool is doing.
@@ -36,13 +37,7 @@ fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
     let mut rows: Vec<Vec<String>> = vec![columns().map(|(title, _)| title.to_owned()).collect()];
     let cells = |row: &Row| columns().map(|(_, cell)| cell(row)).collect();
     rows.extend(history::rows(status).iter().map(cells));
-    for row in &rows {
-        for (column, cell) in row.iter().enumerate() {
-            let width = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-            let last = column + 1 == row.len();
-            if last { writeln!(out, "{cell}")? } else { write!(out, "{cell:width$}  ")? }
-        }
-    }
+    write_table(out, &rows)?;
     // The processes of a device share their last fault.
     let mut faults: Vec<_> = status.workers.iter().map(|worker| &worker.last_fault).collect();
     faults.dedup();
@@ -54,6 +49,7 @@ fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
         writeln!(out, "{line}")?;
     }
     write_devices(out, status)?;
+    write_principals(out, &status.principals)?;
     let (queue, sums) = (&status.queue, &status.counters);
     writeln!(
         out,
@@ -70,6 +66,64 @@ fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
         sums.refused_busy,
         sums.refused_poison,
     )
+}
+
+fn write_table(out: &mut dyn Write, rows: &[Vec<String>]) -> io::Result<()> {
+    for row in rows {
+        for (column, cell) in row.iter().enumerate() {
+            let width = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+            let last = column + 1 == row.len();
+            if last { writeln!(out, "{cell}")? } else { write!(out, "{cell:width$}  ")? }
+        }
+    }
+    Ok(())
+}
+
+/// Principals that the table shows; `--json` has all.
+const PRINCIPALS_SHOWN: usize = 20;
+
+/// A row for every principal, those with the most jobs first.
+fn write_principals(out: &mut dyn Write, principals: &[PrincipalStatus]) -> io::Result<()> {
+    const TITLES: [&str; 9] = [
+        "PRINCIPAL",
+        "CONNECTIONS",
+        "QUEUED",
+        "RUNNING",
+        "DONE",
+        "BYTES",
+        "DEVICE S",
+        "KILLS LEFT",
+        "QUOTA",
+    ];
+    if principals.is_empty() {
+        return Ok(());
+    }
+    let mut principals: Vec<_> = principals.iter().collect();
+    principals.sort_by_key(|row| std::cmp::Reverse(row.queued + row.running));
+    let cells = |row: &&PrincipalStatus| {
+        let name = match &*row.name {
+            "" => row.principal.clone(),
+            name => format!("{} ({name})", row.principal),
+        };
+        vec![
+            name,
+            row.connections.to_string(),
+            row.queued.to_string(),
+            row.running.to_string(),
+            row.done.to_string(),
+            bytes(row.bytes.saturating_add(row.arena_bytes)),
+            format!("{:.1}", row.device_s),
+            row.kills_left.map_or_else(|| UNKNOWN.to_owned(), |left| left.to_string()),
+            if row.quota.is_empty() { UNKNOWN.to_owned() } else { row.quota.clone() },
+        ]
+    };
+    let mut rows = vec![TITLES.map(str::to_owned).to_vec()];
+    rows.extend(principals.iter().take(PRINCIPALS_SHOWN).map(cells));
+    write_table(out, &rows)?;
+    match principals.len().saturating_sub(PRINCIPALS_SHOWN) {
+        0 => Ok(()),
+        more => writeln!(out, "and {more} more: --json shows all"),
+    }
 }
 
 /// A line for every GPU: its memory and processes, and the driver's faults.
@@ -111,6 +165,30 @@ fn write_devices(out: &mut dyn Write, status: &Status) -> io::Result<()> {
 mod tests {
     use super::*;
     use gridpool_protocol::status::{DeviceStatus, MonitorStatus};
+
+    #[test]
+    fn each_principal_has_a_row_and_the_busiest_come_first() {
+        let row = |uid: u64, queued| PrincipalStatus {
+            principal: format!("uid {uid}"),
+            queued,
+            kills_left: Some(3),
+            ..PrincipalStatus::default()
+        };
+        let mut all: Vec<_> = (1..=22).map(|uid| row(uid, u64::from(uid == 22))).collect();
+        all[21].name = "anna".to_owned();
+        (all[21].bytes, all[21].arena_bytes, all[21].device_s) = (1 << 20, 1 << 20, 1.25);
+        all[21].quota = "jobs=9".to_owned();
+        let mut out = Vec::new();
+        write_principals(&mut out, &all).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<_> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(lines[1], "uid 22 (anna) 0 1 0 0 2.0M 1.2 3 jobs=9");
+        assert_eq!(lines[2], "uid 1 0 0 0 0 0B 0.0 3 -");
+        assert_eq!((lines.len(), &*lines[21]), (22, "and 2 more: --json shows all"));
+    }
 
     #[test]
     fn the_drivers_faults_of_a_gpu_are_in_words() {

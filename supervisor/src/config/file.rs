@@ -19,6 +19,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 use super::limits::{self, Key};
 use super::models::{self, MODELS_MAX};
 use super::origins::{Origin, Origins};
+use super::quotas::WrittenQuota;
 use super::{
     ConfigError, DeviceSelection, HttpAddress, HttpOptions, check_socket, http, parse_devices,
 };
@@ -43,6 +44,7 @@ pub(super) struct FileSettings {
     pub(super) onnxruntime: Option<PathBuf>,
     pub(super) sandbox: Option<SandboxMode>,
     pub(super) sandbox_write: Vec<PathBuf>,
+    pub(super) quotas: Vec<WrittenQuota>,
     /// The line of each setting.
     pub(super) origins: Origins,
 }
@@ -250,6 +252,10 @@ impl FileParser<'_> {
                 self.take_in_policy(table("`policy` is a table: [policy]")?);
                 return Ok(());
             }
+            "quota" => {
+                self.take_in_quotas(table("`quota` is a table: [quota]")?);
+                return Ok(());
+            }
             other => return Err(Misfit { at: key.span(), reason: unknown(other) }),
         }
         self.came_from(key.get_ref().as_ref(), &key.span());
@@ -329,6 +335,22 @@ impl FileParser<'_> {
         self.settings.models.push(model);
     }
 
+    fn take_in_quotas(&mut self, table: &DeTable<'_>) {
+        for (who, limits) in table {
+            let needs = format!("`{}` needs limits in quotes: \"jobs=100\"", who.get_ref());
+            let read = match limits.get_ref().as_str() {
+                None => Err(Misfit { at: limits.span(), reason: needs }),
+                Some(text) => WrittenQuota::parse(who.get_ref(), text)
+                    .map_err(|reason| Misfit { at: who.span(), reason }),
+            };
+            let read = read.map(|quota| {
+                self.came_from(format!("quota.{}", quota.who), &who.span());
+                self.settings.quotas.push(quota);
+            });
+            self.note(read);
+        }
+    }
+
     fn take_in_policy(&mut self, table: &DeTable<'_>) {
         for (fault, response) in table {
             let set = response.get_ref().as_str().map_or_else(
@@ -368,7 +390,7 @@ fn unknown(key: &str) -> String {
     format!(
         "there is no setting `{key}`; the settings are devices, socket, worker_bin, http, \
          http_host, http_origin, http_tokens, http_cert, http_key, http_group, insecure, allow_chaos, \
-         onnxruntime, sandbox, sandbox_write, [[model]], [limits] and [policy]"
+         onnxruntime, sandbox, sandbox_write, [[model]], [limits], [policy] and [quota]"
     )
 }
 

@@ -61,6 +61,7 @@ limits! {
     Size client_jobs_max 1..=1_000_000;
     Size principal_jobs_max 1..=1_000_000;
     Bytes principal_bytes_max 1 << 20..=64 << 30;
+    Size user_connections_max 1..=256;
     Size kills_max 1..=1_000_000;
     Time kill_refill 1..=HOUR_MS;
     Count attempts_max 1..=1_000;

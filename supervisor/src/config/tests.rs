@@ -30,6 +30,7 @@ fn a_flag_beats_the_file_and_the_file_beats_the_default() {
         onnxruntime: None,
         sandbox: None,
         sandbox_write: Vec::new(),
+        quotas: Vec::new(),
         environment: BTreeSet::new(),
     };
     let settings = Settings::resolve(flags, Some(&path)).unwrap();
@@ -174,6 +175,7 @@ fn a_wrong_flag_is_a_usage_error_and_a_wrong_file_a_config_error() {
         onnxruntime: None,
         sandbox: None,
         sandbox_write: Vec::new(),
+        quotas: Vec::new(),
         environment: BTreeSet::new(),
     };
     let error = Settings::resolve(flags("cpu:0", "s"), None).unwrap_err();

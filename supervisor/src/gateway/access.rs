@@ -21,7 +21,7 @@ use super::body::BodyBudget;
 use super::door::Door;
 use super::failure::Failure;
 use super::limits::{CONNECTIONS_EACH_MAX, CONNECTIONS_MAX, REFUSAL_TIMEOUT};
-use super::refusals::Reason;
+use super::reason::Reason;
 use super::seats::{Kind, Seat};
 use super::tokens::Scope;
 

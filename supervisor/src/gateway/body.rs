@@ -21,7 +21,7 @@ use super::limits::{
     HELD_PER_BYTE, RATE_MIN, REPLY_BYTES_MAX, SMALL_BYTES_MAX,
 };
 use super::pace::Pace;
-use super::refusals::Reason;
+use super::reason::Reason;
 use super::seats::Seat;
 use super::shares::{Full, Portions, Share, Shares};
 

@@ -24,7 +24,7 @@ use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
 
 use super::limits::RETRY_AFTER_S;
-use super::refusals::Reason;
+use super::reason::Reason;
 
 /// The pool's words for when it probes a device, and for when a principal has a budget of kills again: `tried again
 /// in 59 s`.
@@ -153,7 +153,13 @@ impl From<ClientError> for Failure {
             | ClientError::Unexpected(_)
             | _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Self::new(status, Chain(&error).to_string())
+        let failure = Self::new(status, Chain(&error).to_string());
+        if let ClientError::Refused(Refusal::Busy(limit)) = error
+            && let Some(again) = limit.again_in()
+        {
+            return failure.with_header(header::RETRY_AFTER, (again.as_secs() + 1).into());
+        }
+        failure
     }
 }
 
@@ -233,6 +239,12 @@ mod tests {
         let draining = (503, "the pool is draining".to_owned());
         assert_eq!(status(Refusal::Draining.into()), draining);
         assert_eq!(status(Refusal::Invalid("no".to_owned()).into()), (400, "no".to_owned()));
+        let used_up = Refusal::Busy(Limit::QuotaDeviceTime { again_ms: 6_500 });
+        let response = Failure::from(ClientError::from(used_up)).into_response();
+        assert_eq!(
+            (response.status().as_u16(), &response.headers()[header::RETRY_AFTER]),
+            (503, &HeaderValue::from(7))
+        );
         assert_eq!(status(ClientError::Lost).0, 503);
         assert_eq!(status(ClientError::Unexpected(String::new())).0, 500);
     }

@@ -69,8 +69,6 @@ pub(super) const WRITE_TIMEOUT_MS: u32 = 30_000;
 pub(super) const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a refusal for want of room means that the gateway is saturated, if there is no room still.
 pub(super) const SATURATED_FOR: Duration = Duration::from_secs(5);
-/// A line in the log for each reason of refusals comes at most this often.
-pub(super) const LOG_EVERY: Duration = Duration::from_secs(10);
 /// What this process may log in a minute, whatever its filter lets pass. More is dropped and counted.
 pub(super) const LOG_BYTES_PER_MINUTE: usize = 512 << 10;
 /// Pause before accepting again after descriptors ran out.

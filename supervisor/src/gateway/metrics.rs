@@ -9,6 +9,7 @@
 
 mod families;
 mod page;
+mod principals;
 mod requests;
 mod sources;
 #[cfg(test)]

@@ -30,7 +30,7 @@ mod pace;
 mod pool;
 mod probe;
 mod readiness;
-mod refusals;
+mod reason;
 mod reply;
 mod request;
 mod routes;
@@ -76,7 +76,7 @@ use models::{GridModel, Model};
 use observer::Observer;
 use pool::{Origin, PoolConnections};
 use readiness::Readiness;
-use refusals::Refusals;
+use reason::Reason;
 use reply::Reply;
 use request::{Request, WantedOutputs};
 use seats::Seats;
@@ -86,6 +86,7 @@ use statistics::Statistics;
 use tally::GatewayTimes;
 
 use crate::logging;
+use crate::refusals::Refusals;
 
 #[cfg(test)]
 pub(crate) use limits::listed as listed_limits;
@@ -158,7 +159,7 @@ struct Server {
     slots: Arc<Shares>,
     /// Permits for probes in progress.
     probes: Arc<Semaphore>,
-    refusals: Arc<Refusals>,
+    refusals: Arc<Refusals<Reason>>,
     seats: Arc<Seats>,
 }
 

@@ -27,7 +27,7 @@ use super::metrics;
 use super::models::{Model, VERSION, why_taken};
 use super::observer::PoolView;
 use super::pool::{HangUp, Origin};
-use super::refusals::Reason;
+use super::reason::Reason;
 use super::seats::{Kind, Seat};
 use super::shares::Full;
 

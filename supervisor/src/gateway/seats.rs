@@ -17,12 +17,13 @@ use super::limits::{
     ANSWER_TIMEOUT, CONNECTIONS_EACH_MAX, CONNECTIONS_MAX, EVICTABLE_AFTER, EVICTABLE_BEHIND,
     RESERVED_MAX,
 };
-use super::refusals::{Reason, Refusals};
+use super::reason::Reason;
+use crate::refusals::Refusals;
 
 /// The seats of one gateway.
 #[derive(Debug)]
 pub(super) struct Seats {
-    refusals: Arc<Refusals>,
+    refusals: Arc<Refusals<Reason>>,
     table: Mutex<Table>,
 }
 
@@ -77,7 +78,7 @@ pub(super) struct Seat {
 }
 
 impl Seats {
-    pub(super) fn new(refusals: Arc<Refusals>) -> Arc<Self> {
+    pub(super) fn new(refusals: Arc<Refusals<Reason>>) -> Arc<Self> {
         Arc::new(Self { refusals, table: Mutex::default() })
     }
 

@@ -28,7 +28,7 @@ use super::limits::{
     STOP_TIMEOUT, WRITE_TIMEOUT_MS,
 };
 use super::pace::Paced;
-use super::refusals::Reason;
+use super::reason::Reason;
 use super::seats::{Kind, Seat};
 
 /// The listening socket that the supervisor opened.

@@ -6,6 +6,8 @@ use gridpool_protocol::near;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
+use super::AUDIT;
+
 /// The names of levels.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// Our crates that log.
@@ -62,6 +64,12 @@ pub(super) fn parse(text: &str) -> Result<Option<Targets>, FilterError> {
     Ok((!is_empty).then_some(targets))
 }
 
+/// The same filter, and the audit: only a filter that names it silences it.
+pub(super) fn with_audit(filter: Targets) -> Targets {
+    let is_named = filter.iter().any(|(target, _)| target == AUDIT);
+    if is_named { filter } else { filter.with_target(AUDIT, LevelFilter::INFO) }
+}
+
 fn wrong<const N: usize>(word: &str, what: &'static str, names: [&'static str; N]) -> FilterError {
     FilterError { word: word.to_owned(), what, close: near::names(word, names) }
 }
@@ -92,6 +100,18 @@ mod tests {
         for text in ["", " , "] {
             assert_eq!(parse(text), Ok(None), "{text}");
         }
+    }
+
+    #[test]
+    fn only_a_filter_that_names_the_audit_silences_it() {
+        let passes = |text: &str| {
+            let filter = with_audit(parse(text).unwrap().unwrap());
+            filter.would_enable(AUDIT, &tracing::Level::INFO)
+        };
+        assert_eq!(
+            ["error", "off", "gridpool=warn", "audit=off"].map(passes),
+            [true, true, true, false]
+        );
     }
 
     #[test]

@@ -14,6 +14,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Most texts in the queue; a text is a line or a death report.
 pub(super) const TEXTS_MAX: usize = 4_096;
+/// Lines of the audit that the queue takes beyond that. A user's orders have a limit.
+const AUDIT_TEXTS_MAX: usize = 4_096;
 /// Most bytes in the queue.
 pub(super) const BYTES_MAX: usize = 1 << 20;
 
@@ -35,8 +37,20 @@ struct QueueState {
     /// Dropped lines. The queue takes no other text before it reports them, so the report is in their place.
     left_out: u64,
     is_writing: bool,
-    /// What may be written in a minute.
-    minute: Option<Minute>,
+    /// What may be written in a minute, of each source.
+    minutes: [Option<Minute>; 2],
+}
+
+/// Where lines come from. Each source has its own limit of a minute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Source {
+    /// This process, about orders: without such a limit, and with room of its own in the queue.
+    Audit,
+    /// This process.
+    #[default]
+    Own,
+    /// Workers.
+    Workers,
 }
 
 /// A limit of bytes in a minute.
@@ -45,6 +59,8 @@ struct Minute {
     bytes_max: usize,
     bytes: usize,
     began: Instant,
+    /// Lines that were dropped for it, and not reported.
+    left_out: u64,
 }
 
 impl Minute {
@@ -61,29 +77,22 @@ impl Minute {
 impl Queue {
     pub(super) const fn new() -> Self {
         let texts = VecDeque::new();
-        let state = QueueState { texts, bytes: 0, left_out: 0, is_writing: false, minute: None };
+        let minutes = [const { None }; 2];
+        let state = QueueState { texts, bytes: 0, left_out: 0, is_writing: false, minutes };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// Takes a text, or counts its lines. Never waits for a reader.
-    pub(super) fn put(&self, text: &[u8]) {
-        let mut state = self.state.lock();
-        if state.has_room_for(text) {
-            if let Some(minute) = &mut state.minute {
-                minute.bytes += text.len();
-            }
-            state.bytes += text.len();
-            state.texts.push_back(text.to_vec());
-        } else {
-            state.left_out += text.split_inclusive(|&byte| byte == b'\n').count() as u64;
-        }
-        drop(state);
+    pub(super) fn put(&self, source: Source, text: &[u8]) {
+        self.state.lock().take(source, text);
         self.changed.notify_all();
     }
 
-    /// From now on takes at most so many bytes in a minute.
+    /// From now on takes at most so many bytes of each source in a minute.
     pub(super) fn limit(&self, bytes_max: usize) {
-        self.state.lock().minute = Some(Minute { bytes_max, bytes: 0, began: clock::now() });
+        let began = clock::now();
+        let minute = || Some(Minute { bytes_max, bytes: 0, began, left_out: 0 });
+        self.state.lock().minutes = [minute(), minute()];
     }
 
     /// Waits until all texts are written, up to a timeout. Returns whether they are.
@@ -99,9 +108,6 @@ impl Queue {
         loop {
             if let Some(count) = state.take_left_out() {
                 let text = missing(count).into_bytes();
-                if let Some(minute) = &mut state.minute {
-                    minute.bytes += text.len();
-                }
                 state.bytes += text.len();
                 state.texts.push_back(text);
             }
@@ -128,22 +134,44 @@ impl QueueState {
         self.texts.is_empty() && self.left_out == 0
     }
 
-    fn has_room_for(&mut self, text: &[u8]) -> bool {
-        self.minute.as_mut().is_none_or(|minute| text.len() <= minute.left())
-            && self.left_out == 0
+    /// Takes a text, or counts its lines.
+    fn take(&mut self, source: Source, text: &[u8]) {
+        let lines = text.split_inclusive(|&byte| byte == b'\n').count() as u64;
+        let has_room = self.left_out == 0
             && self.texts.len() < TEXTS_MAX
-            && self.bytes.saturating_add(text.len()) <= BYTES_MAX
+            && self.bytes.saturating_add(text.len()) <= BYTES_MAX;
+        let (minute, has_room) = match source {
+            Source::Audit => (None, self.texts.len() < TEXTS_MAX + AUDIT_TEXTS_MAX),
+            Source::Own => (self.minutes[0].as_mut(), has_room),
+            Source::Workers => (self.minutes[1].as_mut(), has_room),
+        };
+        if let Some(minute) = minute {
+            if text.len() > minute.left() {
+                minute.left_out += lines;
+                return;
+            }
+            minute.bytes += text.len();
+        }
+        if has_room {
+            self.bytes += text.len();
+            self.texts.push_back(text.to_vec());
+        } else {
+            self.left_out += lines;
+        }
     }
 
     /// The number of dropped lines, once there is room for many more: otherwise every second line could be
     /// such a report.
     fn take_left_out(&mut self) -> Option<u64> {
-        let is_time =
-            self.minute.as_mut().is_none_or(|minute| minute.left() >= minute.bytes_max / 2)
-                && self.left_out > 0
-                && self.texts.len() <= TEXTS_MAX / 2
-                && self.bytes <= BYTES_MAX / 2;
-        is_time.then(|| std::mem::take(&mut self.left_out))
+        if self.texts.len() > TEXTS_MAX / 2 || self.bytes > BYTES_MAX / 2 {
+            return None;
+        }
+        let over = self.minutes.iter_mut().flatten().filter_map(|minute| {
+            let is_time = minute.left_out > 0 && minute.left() >= minute.bytes_max / 2;
+            is_time.then(|| std::mem::take(&mut minute.left_out))
+        });
+        let count = over.sum::<u64>() + std::mem::take(&mut self.left_out);
+        (count > 0).then_some(count)
     }
 }
 
@@ -211,7 +239,8 @@ mod tests {
         for (length, count) in [(10, 20_000_u64), (5_000, 1_000)] {
             let (queue, mut reader) = piped();
             let fill = "x".repeat(length);
-            (0..count).for_each(|number| queue.put(format!("{number} {fill}\n").as_bytes()));
+            (0..count)
+                .for_each(|number| queue.put(Source::Own, format!("{number} {fill}\n").as_bytes()));
             assert!(!queue.flush(Duration::ZERO), "the lines are more than a pipe holds");
             {
                 let state = queue.state.lock();
@@ -230,7 +259,7 @@ mod tests {
                 }
             }
             assert!(seen > 0 && told > 0, "{seen} of {count}, {told} missing");
-            queue.put(b"later\n");
+            queue.put(Source::Own, b"later\n");
             assert_eq!(next(&mut reader), "later");
             assert!(queue.flush(TIMEOUT), "all is written");
         }
@@ -239,8 +268,8 @@ mod tests {
     #[test]
     fn all_lines_of_a_block_are_counted() {
         let queue = Queue::new();
-        queue.put(&vec![b'x'; BYTES_MAX + 1]);
-        queue.put(b"died\n    next\n    stderr\n");
+        queue.put(Source::Own, &vec![b'x'; BYTES_MAX + 1]);
+        queue.put(Source::Own, b"died\n    next\n    stderr\n");
         assert_eq!(queue.state.lock().take_left_out(), Some(4));
         assert_eq!(queue.state.lock().take_left_out(), None);
     }
@@ -249,21 +278,43 @@ mod tests {
     fn lines_over_the_limit_of_a_minute_are_dropped_and_counted_once() {
         let (queue, mut reader) = piped();
         queue.limit(1_000);
-        (0..1_000).for_each(|_| queue.put(b"twenty bytes a line\n"));
+        (0..1_000).for_each(|_| queue.put(Source::Own, b"twenty bytes a line\n"));
         (0..50).for_each(|_| assert_eq!(next(&mut reader), "twenty bytes a line"));
-        assert_eq!(queue.state.lock().left_out, 950);
+        assert_eq!(queue.state.lock().minutes[0].as_ref().unwrap().left_out, 950);
+        queue.put(Source::Workers, b"of a worker\n");
+        assert_eq!(next(&mut reader), "of a worker", "the other source has its own limit");
         // The minute is over.
-        queue.state.lock().minute.as_mut().unwrap().began -= MINUTE;
-        queue.put(b"one more\n");
-        let report = next(&mut reader);
-        assert!(report.contains("951"), "{report}");
+        queue.state.lock().minutes[0].as_mut().unwrap().began -= MINUTE;
+        queue.put(Source::Workers, b"one more\n");
+        let said = [next(&mut reader), next(&mut reader)];
+        assert!(said.iter().any(|line| line.contains("950")), "{said:?}");
+    }
+
+    #[test]
+    fn the_audit_is_complete_whatever_else_is_dropped() {
+        let (queue, mut reader) = piped();
+        queue.limit(100);
+        for number in 0..100 {
+            queue.put(Source::Own, b"twenty bytes a line\n");
+            queue.put(Source::Audit, format!("order {number}\n").as_bytes());
+        }
+        let lines = (0..105).map(|_| next(&mut reader));
+        let orders: Vec<_> = lines.filter(|line| line.starts_with("order")).collect();
+        assert_eq!(orders.len(), 100);
+        assert_eq!(orders[99], "order 99");
+        // Nobody reads.
+        let queue = Queue::new();
+        (0..3 * AUDIT_TEXTS_MAX).for_each(|_| queue.put(Source::Audit, b"order\n"));
+        let state = queue.state.lock();
+        assert_eq!(state.texts.len() as u64 + state.left_out, 3 * AUDIT_TEXTS_MAX as u64);
+        assert_eq!(state.texts.len(), TEXTS_MAX + AUDIT_TEXTS_MAX);
     }
 
     #[test]
     fn a_closed_log_delays_no_thread() {
         let (queue, reader) = piped();
         drop(reader);
-        (0..100).for_each(|_| queue.put(&[b'x'; 4_096]));
+        (0..100).for_each(|_| queue.put(Source::Own, &[b'x'; 4_096]));
         assert!(queue.flush(TIMEOUT));
     }
 }

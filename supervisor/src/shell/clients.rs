@@ -9,22 +9,24 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
 
+use gridpool_ipc::account::Account;
 use gridpool_ipc::frame::{self, FrameError, FrameReader};
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
 use gridpool_protocol::ids::{ArenaId, ClientId, ContentHash, JobId, JobKey};
 use gridpool_protocol::limits::{HANDSHAKE_TIMEOUT, PROTOCOL_VERSION};
 use gridpool_protocol::message::{ClientMessage, Limit, Refusal, Reply, ServerMessage, Submission};
-use gridpool_protocol::principal::Principal;
 use gridpool_protocol::program::Programs;
 
 use super::Shared;
 use super::arenas::ClientArena;
+use super::audit::{self, Order, Who};
 use super::content;
 use super::core::{HeldJob, NO_WORKER};
 use super::operator;
 use super::outbox::Outbox;
-use super::seats::Seat;
+use super::refused::Refused;
+use super::seats::{NoSeat, Seat};
 use gridpool_core::event::{ClientEvent, Event, JobRequest};
 pub(super) use peer::Peer;
 
@@ -34,12 +36,29 @@ pub(super) const DESCRIPTORS_PER_CLIENT: usize = 2;
 /// Starts the thread of a connection.
 pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> {
     let id = ClientId(shared.next_id());
+    let (account, pid) = Account::and_pid_of_peer(&socket)?;
     let outbox = Outbox::new(id, socket.try_clone()?, Arc::clone(&shared.outbox_bytes_high));
     let may_submit = shared.has_descriptors_for(DESCRIPTORS_PER_CLIENT);
-    let Some(seat) = shared.seats.take(id, &outbox, may_submit) else {
-        let reason = "BUSY: too many connections end at this moment".to_owned();
-        outbox.tell(&ServerMessage::Closing { reason });
-        return Ok(());
+    let own_max = shared.users.connections_max(account);
+    let seat = match shared.seats.take(id, &outbox, (account.uid(), own_max), may_submit) {
+        Ok(seat) => seat,
+        Err(why) => {
+            let (refused, reason) = match why {
+                NoSeat::Full => (
+                    Refused::ConnectionsFull,
+                    "BUSY: too many connections end at this moment".to_owned(),
+                ),
+                NoSeat::Own => (
+                    Refused::ConnectionsOwn,
+                    format!(
+                        "BUSY: {account} has {own_max} connections, as many as one user may; close one"
+                    ),
+                ),
+            };
+            shared.users.refusals.note(refused, &account);
+            outbox.tell(&ServerMessage::Closing { reason });
+            return Ok(());
+        }
     };
     let mut reader = FrameReader::new(socket);
     reader.set_spin(shared.spin);
@@ -51,8 +70,8 @@ pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> 
         outbox,
         arenas: BTreeMap::new(),
         programs: Programs::default(),
+        who: Who { account, pid, client: id },
         peer: Peer::Client,
-        user: Principal::Uid(u32::MAX),
     };
     thread::Builder::new().name(id.to_string()).spawn(move || connection.serve())?;
     Ok(())
@@ -67,16 +86,19 @@ struct Connection {
     outbox: Outbox,
     arenas: BTreeMap<ArenaId, Arc<ClientArena>>,
     programs: Programs,
-    /// What it may do, and its user: known after the handshake.
+    who: Who,
+    /// What it may do: known after the handshake.
     peer: Peer,
-    user: Principal,
 }
 
 impl Connection {
     fn serve(&mut self) {
         let client = self.id;
         if let Err(reason) = self.shake_hands() {
-            tracing::debug!(%client, reason, "connection refused");
+            self.shared
+                .users
+                .refusals
+                .note(Refused::Handshake, &format_args!("{}: {reason}", self.who.account));
             self.say_closing(reason);
             return;
         }
@@ -99,10 +121,17 @@ impl Connection {
         match ended {
             Ok(()) => {
                 tracing::debug!(%client, "client has left");
+                if self.outbox.is_unread() {
+                    self.shared.users.refusals.note(Refused::Unread, &self.who.account);
+                }
                 self.outbox.close();
             }
             Err(reason) => {
-                tracing::warn!(%client, reason, "connection closed");
+                let whom = self.who.account;
+                self.shared
+                    .users
+                    .refusals
+                    .note(Refused::Protocol, &format_args!("{whom}: {reason}"));
                 self.say_closing(reason);
             }
         }
@@ -114,8 +143,7 @@ impl Connection {
         let frame = frame.ok_or_else(|| format!("no hello within {HANDSHAKE_TIMEOUT:?}"))?;
         match codec::decode(&frame.body) {
             Ok(ClientMessage::Hello { version: PROTOCOL_VERSION }) => {
-                let peer = Peer::of(&self.shared, self.reader.socket());
-                (self.peer, self.user) = peer.map_err(|error| error.to_string())?;
+                self.peer = Peer::of(&self.shared, self.who);
                 if self.peer == Peer::Gateway {
                     self.seat.is_of_gateway();
                 }
@@ -150,18 +178,10 @@ impl Connection {
     fn on_message(&mut self, message: ClientMessage) {
         let client = self.id;
         self.seat.is_heard();
-        if let Err((request, why)) = self.peer.check(&message) {
-            tracing::warn!(%client, why, "refused");
-            return self.reply(request, Err(Refusal::Invalid(why)));
-        }
         match message {
             // A second hello changes nothing.
             ClientMessage::Hello { .. } => {}
             ClientMessage::Submit(submission) => self.on_submit(*submission),
-            ClientMessage::Model { request, command } => {
-                let changed = ClientEvent::ModelsChangeRequested { request, command };
-                self.shared.post_client(client, changed);
-            }
             ClientMessage::Models { request, from } => {
                 let (models, total) = self.shared.models_from(from);
                 self.say(request, Reply::Models { models, total });
@@ -188,25 +208,70 @@ impl Connection {
                 let metrics = Box::new(self.shared.metrics());
                 self.say(request, Reply::Metrics(metrics));
             }
-            ClientMessage::Kill { request, worker, signal } => {
-                let killed = operator::kill(&self.shared, client, worker, signal);
-                self.reply(request, killed);
-            }
-            ClientMessage::Release { request, release } => {
-                let wanted = ClientEvent::ReleaseRequested { request, release };
-                self.shared.post_client(client, wanted);
-            }
-            ClientMessage::Drain { request } => {
-                tracing::info!(%client, "draining");
-                self.reply(request, Ok("draining".to_owned()));
-                self.shared.post(Event::DrainRequested);
-            }
+            order @ (ClientMessage::Drain { .. }
+            | ClientMessage::Kill { .. }
+            | ClientMessage::Model { .. }
+            | ClientMessage::Release { .. }) => self.on_order(order),
         }
+    }
+
+    /// Whether an order is carried out. If it is not, the audit says so.
+    fn may_order(&self, order: &Order, message: &ClientMessage) -> Result<(), Refusal> {
+        let may = self.peer.check(message).map_err(Refusal::Invalid);
+        if !self.shared.users.orders.take(self.who.account, may.is_ok()) {
+            self.shared.users.refusals.note(Refused::OrdersRate, &self.who.account);
+            return Err(may.err().unwrap_or_else(audit::too_many));
+        }
+        if let Err(refusal) = &may {
+            self.shared.users.refusals.note(Refused::Order, &self.who.account);
+            order.ended(Err(refusal));
+        }
+        may
+    }
+
+    /// Carries an order out. The core answers some, perhaps later.
+    fn on_order(&self, message: ClientMessage) {
+        let Some((request, order)) = Order::of(self.who, &message) else { return };
+        if let Err(refusal) = self.may_order(&order, &message) {
+            return self.reply(request, Err(refusal));
+        }
+        let (client, number) = (self.id, self.shared.next_id());
+        let asked = match message {
+            ClientMessage::Kill { worker, signal, .. } => {
+                let killed = operator::kill(&self.shared, client, worker, signal);
+                order.ended(killed.as_deref());
+                return self.reply(request, killed);
+            }
+            ClientMessage::Drain { .. } => {
+                tracing::info!(%client, "draining");
+                order.ended(Ok("draining"));
+                self.reply(request, Ok("draining".to_owned()));
+                return self.shared.post(Event::DrainRequested);
+            }
+            ClientMessage::Model { command, .. } => {
+                ClientEvent::ModelsChangeRequested { request: number, command }
+            }
+            ClientMessage::Release { release, .. } => {
+                ClientEvent::ReleaseRequested { request: number, release }
+            }
+            ClientMessage::Cancel { .. }
+            | ClientMessage::CreateArena { .. }
+            | ClientMessage::DropArena { .. }
+            | ClientMessage::Hello { .. }
+            | ClientMessage::Metrics { .. }
+            | ClientMessage::Models { .. }
+            | ClientMessage::Policy { .. }
+            | ClientMessage::Status { .. }
+            | ClientMessage::Submit(_) => return,
+        };
+        self.shared.lock().orders.insert(number, (request, order));
+        self.shared.post_client(client, asked);
     }
 
     fn on_submit(&mut self, submission: Submission) {
         if !self.seat.may_submit() {
             let (key, refusal) = (submission.key, Refusal::Busy(Limit::Connections));
+            self.shared.users.refusals.note(Refused::ConnectionsFull, &self.who.account);
             return self.outbox.tell(&ServerMessage::Refused { key, refusal });
         }
         match self.check(&submission) {
@@ -270,7 +335,10 @@ impl Connection {
                 self.shared.lock().use_arena(id);
                 self.arenas.insert(id, arena);
             }
-            Err(refusal) => self.outbox.tell(&ServerMessage::Denied { request, refusal }),
+            Err(refusal) => {
+                self.shared.users.refusals.note(Refused::Arenas, &self.who.account);
+                self.outbox.tell(&ServerMessage::Denied { request, refusal });
+            }
         }
     }
 

@@ -12,6 +12,7 @@ use gridpool_protocol::receipt::{Receipt, Verdict};
 use nix::libc::SIGKILL;
 
 use super::arenas::ClientArena;
+use super::audit::Order;
 use super::link::{Link, LinkError};
 use super::outbox::Outbox;
 use super::{Shared, notes};
@@ -35,6 +36,8 @@ pub(super) struct Core {
     pub(super) doomed: BTreeSet<WorkerId>,
     /// Actions to perform after the dispatches of an event. Empty between events.
     rest: Vec<Action>,
+    /// Orders that the core has not answered, by the number that it knows, with the client's number.
+    pub(super) orders: BTreeMap<u64, (u64, Order)>,
     /// The time at which the timing thread wakes.
     pub(super) armed: Option<Timestamp>,
     /// Why no worker can ever start, one sentence for each.
@@ -75,6 +78,7 @@ impl Core {
             reports: BTreeMap::new(),
             doomed: BTreeSet::new(),
             rest: Vec::new(),
+            orders: BTreeMap::new(),
             armed: None,
             misconfigured: None,
             displaced: None,
@@ -149,11 +153,17 @@ impl Core {
                 let message = ServerMessage::Done { key, receipt, output: None, replayed: true };
                 self.tell(client, &message);
             }
-            Action::Reply { client, request, result: Ok(what) } => {
-                self.tell(client, &ServerMessage::Granted { request, what });
-            }
-            Action::Reply { client, request, result: Err(refusal) } => {
-                self.tell(client, &ServerMessage::Denied { request, refusal });
+            Action::Reply { client, request, result } => {
+                let (request, order) =
+                    self.orders.remove(&request).expect("the core answers an order once");
+                order.ended(result.as_deref());
+                self.tell(
+                    client,
+                    &match result {
+                        Ok(what) => ServerMessage::Granted { request, what },
+                        Err(refusal) => ServerMessage::Denied { request, refusal },
+                    },
+                );
             }
             Action::Spawn { worker, models } => {
                 // The queue holds two requests per slot. The core starts one worker of a slot at a time.

@@ -20,6 +20,7 @@ use super::Shared;
 use super::claim::{self, Claim, ListenError, SocketName, failed};
 use super::clients;
 use super::process::lock_folders;
+use super::refused::Refused;
 
 /// How long to wait before accepting again when descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -147,7 +148,7 @@ impl Door {
         let shared = &self.shared;
         let (them, me) = (Account::of_peer(&socket)?, Account::mine());
         if them != me {
-            tracing::warn!("a connection of {them} refused");
+            shared.users.refusals.note(Refused::User, &them);
             let reason = format!("it belongs to {me} and takes no connection of {them}");
             return turn_away(&socket, reason);
         }

@@ -16,6 +16,7 @@
 //! ([`crate::logging::write_aside`]), so no thread waits for a reader of the log while it holds the lock.
 
 mod arenas;
+mod audit;
 mod cache;
 mod claim;
 mod clients;
@@ -41,11 +42,13 @@ mod pinned;
 mod posts;
 mod process;
 mod reader;
+mod refused;
 mod seats;
 mod spawn;
 mod status;
 mod stderr;
 mod timer;
+mod users;
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -73,6 +76,7 @@ use groups::Groups;
 use monitor::Monitor;
 use seats::Seats;
 use timer::Timer;
+use users::Users;
 
 use self::core::Core;
 
@@ -161,6 +165,7 @@ struct Shared {
     allows_chaos: AtomicBool,
     /// Open connections, including those before their handshake.
     seats: Arc<Seats>,
+    users: Users,
     /// Descriptors that connections and arenas may take; the rest is for workers and ourselves.
     descriptors_max: usize,
 }
@@ -183,7 +188,7 @@ impl Shell {
         let few = ids.len() <= spin::spinners_max();
         let worker_spin = if few { spin } else { Duration::ZERO };
         let boot = process::keep_bootstrap_files_in(socket.parent());
-        let standbys = config.standbys;
+        let (standbys, users) = (config.standbys, Users::new(config.user_connections_max));
         let slots = slots(ids.len(), standbys);
         let (spawner, starts) = crossbeam_channel::bounded(2 * slots.max(1));
         let (hasher, suspects) = crossbeam_channel::unbounded();
@@ -212,6 +217,7 @@ impl Shell {
             outbox_bytes_high: Arc::default(),
             allows_chaos: AtomicBool::new(false),
             seats: Arc::default(),
+            users,
             descriptors_max: descriptor_limit()
                 .saturating_sub(Self::descriptors_needed(ids.len(), standbys)),
         });
@@ -305,11 +311,6 @@ impl Shell {
         self.shared.timer.wake();
     }
 
-    /// Whether jobs may make workers fault on purpose, from now on. They may not without a call.
-    pub fn allow_chaos(&self, is_allowed: bool) {
-        self.shared.allows_chaos.store(is_allowed, Ordering::Relaxed);
-    }
-
     /// Goes on with other limits and responses to faults; the next workers load this ONNX Runtime. What
     /// [`PoolConfig::over`] keeps stays as it is. Workers that run already keep their limits.
     pub fn reconfigure(
@@ -327,6 +328,7 @@ impl Shell {
         if let Some(mut notifier) = self.shared.notifier(&self.shared.lock()) {
             notifier.limit(&config);
         }
+        self.shared.users.limit_connections(config.user_connections_max);
         self.shared.post(Event::Reconfigured(Box::new(config), policy));
     }
 

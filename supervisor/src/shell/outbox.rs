@@ -51,6 +51,8 @@ struct State {
     bytes: usize,
     has_thread: bool,
     closed: bool,
+    /// Closed because the client does not read.
+    is_unread: bool,
 }
 
 #[derive(Debug)]
@@ -112,7 +114,8 @@ impl Outbox {
         self.shared.bytes_high.fetch_max(state.bytes as u64, Ordering::Relaxed);
         state.waiting.push_back(message);
         if state.bytes > OUTBOX_BYTES_MAX {
-            tracing::warn!(%client, "a client does not read its replies: connection closed");
+            tracing::debug!(%client, "a client does not read its replies: connection closed");
+            state.is_unread = true;
             return self.shared.close(&mut state);
         }
         if !state.has_thread {
@@ -143,6 +146,11 @@ impl Outbox {
             let waited = self.shared.drained.wait_timeout(state, clock::until(until));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Whether the connection has ended because the client does not read.
+    pub(super) fn is_unread(&self) -> bool {
+        self.shared.state.lock().is_unread
     }
 
     /// Ends the connection: its reader sees the end of the stream.

@@ -3,7 +3,8 @@
 //! A client needs a seat to submit jobs and to get shared memory. When none is free, a connection gets one of the few
 //! that are kept: it may ask and give orders, and takes a seat with its first job if one is free by then. If all
 //! kept ones are taken, the connection that has been silent for longest gives its up. So connections that do
-//! nothing keep no operator out, whoever has them. The gateway has seats of its own.
+//! nothing keep no operator out, whoever has them. A user other than the pool's own and root has a limit of
+//! connections, and one over it gets no seat. The gateway has seats of its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,6 +41,8 @@ struct State {
     gateway: usize,
     /// Those on kept seats: when each was last heard.
     kept: BTreeMap<ClientId, (Instant, Outbox)>,
+    /// Connections of each user, those of the gateway apart.
+    users: BTreeMap<u32, usize>,
     /// Connections without any place: they are about to end.
     leaving: usize,
 }
@@ -57,7 +60,17 @@ enum Place {
 pub(super) struct Seat {
     seats: Arc<Seats>,
     id: ClientId,
+    user: u32,
     place: Place,
+}
+
+/// Why a connection gets no seat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoSeat {
+    /// Too many connections that lost theirs have not ended yet.
+    Full,
+    /// Its user has as many connections as it may.
+    Own,
 }
 
 impl Seats {
@@ -66,29 +79,39 @@ impl Seats {
         self.0.lock().clients
     }
 
-    /// A seat for a new connection; a kept one if `may_submit` is false or none is free. `None` if too many that lost
-    /// theirs have not ended yet.
+    /// Connections of each user, those of the gateway apart.
+    pub(super) fn users(&self) -> BTreeMap<u32, usize> {
+        self.0.lock().users.clone()
+    }
+
+    /// A seat for a new connection of a user who may have `own_max`; a kept one if `may_submit` is false or none is
+    /// free.
     pub(super) fn take(
         self: &Arc<Self>,
         id: ClientId,
         outbox: &Outbox,
+        (user, own_max): (u32, usize),
         may_submit: bool,
-    ) -> Option<Seat> {
+    ) -> Result<Seat, NoSeat> {
         let mut state = self.0.lock();
+        if state.users.get(&user).is_some_and(|&own| own >= own_max) {
+            return Err(NoSeat::Own);
+        }
         let place = if may_submit && state.clients < CLIENTS_MAX {
             state.clients += 1;
             Place::Client
         } else {
             if state.kept.len() >= KEPT {
                 if state.leaving >= LEAVING_MAX {
-                    return None;
+                    return Err(NoSeat::Full);
                 }
                 state.ends_the_most_silent();
             }
             state.kept.insert(id, (clock::now(), outbox.clone()));
             Place::Kept
         };
-        Some(Seat { seats: Arc::clone(self), id, place })
+        *state.users.entry(user).or_default() += 1;
+        Ok(Seat { seats: Arc::clone(self), id, user, place })
     }
 }
 
@@ -117,6 +140,7 @@ impl Seat {
     pub(super) fn is_of_gateway(&mut self) {
         let mut state = self.seats.0.lock();
         if state.gateway < GATEWAY_MAX && state.leave(self.id, self.place) {
+            state.counts_no_more(self.user);
             state.gateway += 1;
             self.place = Place::Gateway;
         }
@@ -147,6 +171,16 @@ impl Seat {
 }
 
 impl State {
+    /// One connection less of a user.
+    fn counts_no_more(&mut self, user: u32) {
+        if let Some(own) = self.users.get_mut(&user) {
+            *own -= 1;
+            if *own == 0 {
+                self.users.remove(&user);
+            }
+        }
+    }
+
     /// Gives a place back; `false` if the connection has lost it.
     fn leave(&mut self, id: ClientId, place: Place) -> bool {
         match place {
@@ -161,6 +195,9 @@ impl State {
 impl Drop for Seat {
     fn drop(&mut self) {
         let mut state = self.seats.0.lock();
+        if self.place != Place::Gateway {
+            state.counts_no_more(self.user);
+        }
         if !state.leave(self.id, self.place) {
             state.leaving -= 1;
         }
@@ -180,7 +217,8 @@ mod tests {
     #[test]
     fn whoever_comes_is_heard_and_the_most_silent_gives_its_place_up() {
         let seats = Arc::<Seats>::default();
-        let sit = |id| seats.take(ClientId(id), &outbox(ClientId(id)), true).unwrap();
+        let sit =
+            |id| seats.take(ClientId(id), &outbox(ClientId(id)), (7, usize::MAX), true).unwrap();
         let mut clients: Vec<_> = (0..CLIENTS_MAX as u64).map(sit).collect();
         assert!(clients.iter_mut().all(Seat::may_submit));
         let mut kept: Vec<_> = (1_000..1_000 + KEPT as u64).map(sit).collect();
@@ -200,5 +238,20 @@ mod tests {
         drop((clients, kept, late, gateway));
         let left = seats.0.lock();
         assert_eq!((left.clients, left.gateway, left.kept.len(), left.leaving), (0, 0, 0, 0));
+        assert!(left.users.is_empty());
+    }
+
+    #[test]
+    fn a_user_has_a_limit_of_connections_whatever_others_have() {
+        let seats = Arc::<Seats>::default();
+        let sit = |id, user| seats.take(ClientId(id), &outbox(ClientId(id)), (user, 2), true);
+        let own: Vec<_> = (0..2).map(|id| sit(id, 7).unwrap()).collect();
+        assert_eq!(sit(2, 7).unwrap_err(), NoSeat::Own);
+        let mut gateway = sit(3, 8).unwrap();
+        gateway.is_of_gateway();
+        assert_eq!(seats.users(), [(7, 2)].into());
+        drop(own);
+        let _again = sit(4, 7).unwrap();
+        assert_eq!(seats.users(), [(7, 1)].into());
     }
 }

@@ -2,10 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
+use gridpool_ipc::account::Account;
 use gridpool_ipc::maps;
 use gridpool_ipc::sandbox::landlock_version;
 use gridpool_protocol::ids::{DeviceKind, WorkerId};
 use gridpool_protocol::metrics::Metrics;
+use gridpool_protocol::principal::Principal;
 use gridpool_protocol::sandbox::{Protections, SandboxMode};
 use gridpool_protocol::status::{
     QuarantineStatus, RUN_TEXT_MAX, RunStatus, Status, SupervisorStatus, WorkerStatus,
@@ -48,6 +50,9 @@ impl Shared {
         };
         let workers = core.pool.workers().into_iter().map(complete).collect();
         let (arena_bytes, arena_bytes_high) = self.budget.bytes();
+        let users = self.seats.users();
+        let connected = users.keys().map(|&uid| Principal::Uid(uid)).collect();
+        let mut principals = core.pool.principals(now, &connected);
         let mut queue = core.pool.queue();
         queue.oldest_us = core.pool.waits_since().map(|at| micros(now, at));
         let mut status = Status {
@@ -62,17 +67,27 @@ impl Shared {
                 arena_bytes,
                 arena_bytes_high,
                 outbox_bytes_high: self.outbox_bytes_high.load(Ordering::Relaxed),
+                refused: self.users.refusals.counts().map(|(why, n)| (why.to_owned(), n)).collect(),
             },
             workers,
             monitor,
             http,
             devices: devices.unwrap_or_default(),
+            principals: Vec::new(),
             quarantines: core.pool.quarantines().map(|out| quarantine(now, &out)).collect(),
             queue,
             counters: core.pool.counters(),
         };
         // Files are not read under the core's lock.
         drop(core);
+        for (principal, row) in &mut principals {
+            if let Some(Principal::Uid(uid)) = *principal {
+                row.name = Account::new(uid).name().unwrap_or_default();
+                let own = users.get(&uid).copied().unwrap_or(0);
+                row.connections = u32::try_from(own).unwrap_or(u32::MAX);
+            }
+        }
+        status.principals = principals.into_iter().map(|(_, row)| row).collect();
         for row in status.workers.iter_mut().filter(|row| row.pid != 0) {
             let usage = usage_of(row.pid).unwrap_or_default();
             (row.cpu_us, row.resident_bytes) = (usage.cpu_us, usage.resident_bytes);

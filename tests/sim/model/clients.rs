@@ -61,11 +61,13 @@ impl Model {
         if let Some(content) = request.content.filter(|&content| self.denylist.knows(content)) {
             self.coverage.hit("refuse: POISON");
             self.counters.refused_poison += 1;
+            self.account_of(&request.principal).refused += 1;
             self.due.reply = Some(Reply::Refuse(client, job, key, Refusal::Poison(content)));
             return;
         }
         if let Some(refusal) = self.limit_reached(now, client, request) {
             self.counters.refused_busy += u64::from(matches!(refusal, Refusal::Busy(_)));
+            self.account_of(&request.principal).refused += 1;
             self.due.reply = Some(Reply::Refuse(client, job, key, refusal));
             return;
         }
@@ -74,6 +76,8 @@ impl Model {
         }
         self.counters.accepted += 1;
         self.accepted.insert(job, request.principal.clone());
+        // It has an account from now on.
+        self.account_of(&request.principal);
         let role = request.work.role();
         let own = self.devices.iter().filter(|(at, _)| at.role == role);
         let devices = own.filter(|(_, device)| device.may_serve()).count();
@@ -113,6 +117,10 @@ impl Model {
             self.coverage.hit(why);
             return Some(Refusal::Invalid(String::new()));
         }
+        let quota = match self.kills_back_at(now, &request.principal) {
+            None => self.quota_reached(now, request),
+            Some(_) => None,
+        };
         let jobs = || self.jobs.values().filter(|job| job.role() == role);
         let own = jobs().filter(|job| job.client == client).count();
         let waiting = jobs().filter(|job| job.waits()).count();
@@ -128,6 +136,8 @@ impl Model {
             self.coverage.hit("refuse: BUSY kills");
             let seconds = at.since(now).as_micros().div_ceil(1_000_000);
             Limit::Kills { back_s: u32::try_from(seconds).expect("it is soon") }
+        } else if let Some(quota) = quota {
+            quota
         } else if own >= self.config.client_jobs_max {
             self.coverage.hit("refuse: BUSY client");
             Limit::ClientJobs

@@ -217,8 +217,10 @@ impl Model {
         }
         let slot = self.slot_mut(at);
         let (struck, dies) = match &mut slot.state {
-            State::Busy { outstanding } => (outstanding.answered(attempt, free_at), false),
-            State::Killed { outstanding, .. } => (outstanding.answered(attempt, free_at), true),
+            State::Busy { outstanding } => (outstanding.answered(now, attempt, free_at), false),
+            State::Killed { outstanding, .. } => {
+                (outstanding.answered(now, attempt, free_at), true)
+            }
             State::Absent { .. }
             | State::Ready
             | State::Reclaiming { .. }
@@ -247,6 +249,7 @@ impl Model {
         if dies {
             self.coverage.hit("answer: while being killed");
         }
+        self.attempt_is_charged(now, &struck);
         self.writes_no_more(worker, attempt);
         if struck.moved {
             self.coverage.hit("answer: of an attempt that was moved");

@@ -26,14 +26,21 @@ impl Model {
         let (role, limits) = (worker.role, self.role(worker.role).limits);
         let many = self.role(role).is_concurrent();
         self.a_suspect_gets_no_job(now, at)?;
-        let mut dispatch =
-            Dispatch { sent: sent.len(), since: now, may_lead: true, ..Dispatch::default() };
+        let mut dispatch = Dispatch {
+            sent: sent.len(),
+            since: now,
+            divided: now,
+            may_lead: true,
+            ..Dispatch::default()
+        };
         for (position, &Assignment { attempt, shard, drop_after }) in sent.iter().enumerate() {
             let job = self.a_job_without_acceptance_or_with_a_verdict_never_runs(attempt)?;
             self.no_job_begins_whose_principal_has_spent_its_kills(now, job)?;
             let inline_bytes = job.request.inline_bytes;
-            dispatch.attempts.push(Sent { attempt, inline_bytes, free_at: None, moved: false });
-            dispatch.cost += job.cost(shard);
+            let cost = job.cost(shard);
+            let (free_at, moved, spent) = (None, false, 0);
+            dispatch.attempts.push(Sent { attempt, inline_bytes, cost, spent, free_at, moved });
+            dispatch.cost += cost;
             let shares = job.may_join(many) && job.request.cost <= limits.join_cost_max;
             dispatch.may_lead &= job.request.idempotent && !job.is_suspect();
             dispatch.may_lead &= !many || shares;

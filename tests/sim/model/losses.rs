@@ -50,10 +50,13 @@ impl Model {
         &mut self,
         now: Timestamp,
         worker: WorkerId,
-        outstanding: Outstanding,
+        mut outstanding: Outstanding,
         loss: Loss,
         given_up: bool,
     ) {
+        for sent in outstanding.lost(now) {
+            self.attempt_is_charged(now, &sent);
+        }
         let Some((front, rest)) = outstanding.0.split_first() else { return };
         for sent in rest.iter().flat_map(|dispatch| &dispatch.attempts) {
             if self.runs(sent.attempt) {

@@ -6,7 +6,8 @@
 //! worker gets next. Those choices have their own rules (`dispatch`, `fair`, `commands`); the first decides
 //! which workers are killed for the dispatch behind them (`feed`).
 //!
-//! One file per concern: `clients` requests and replies, `jobs` the life of a job, `verdicts` its end,
+//! One file per concern: `clients` requests and replies, `accounts` what principals have
+//! and may have, `jobs` the life of a job, `verdicts` its end,
 //! `devices` the messages of processes, `slots` where they are and when they are killed, `quarantine` what
 //! their deaths mean for their device, `deaths` the reports of them, `faults` driver reports, `notes` the
 //! log, `outstanding` what a worker has not answered, `losses` what is lost with it, `moves` which attempts
@@ -17,6 +18,7 @@
 //! without work, `leaving` how the pool ends, `helpers` the helper processes, `settled` what holds between
 //! events.
 
+mod accounts;
 mod bisection;
 mod clients;
 mod commands;
@@ -58,6 +60,7 @@ use gridpool_protocol::status::Counters;
 
 use crate::coverage::Coverage;
 use crate::swarm::Swarm;
+use accounts::Accounts;
 use clients::Reply;
 use deaths::{Dying, Given};
 use denylist::Denylist;
@@ -171,6 +174,7 @@ pub(crate) struct Model {
     accepted: BTreeMap<JobId, Principal>,
     /// Of each principal: when the kills that it caused are given back.
     kills: BTreeMap<Principal, Vec<Timestamp>>,
+    accounts: Accounts,
     /// The latest number of suspects that may share a dispatch with each other.
     next_group: u64,
     denylist: Denylist,
@@ -224,6 +228,7 @@ impl Model {
             jobs: BTreeMap::new(),
             accepted: BTreeMap::new(),
             kills: BTreeMap::new(),
+            accounts: Accounts::default(),
             next_group: 0,
             denylist: Denylist::default(),
             writers: Writers::new(),
@@ -265,6 +270,7 @@ impl Model {
             Event::DrainRequested => self.drain_requested(now),
             Event::EndRequested => self.end_requested(now),
             Event::Helper(helper, ref event) => self.on_helper_event(now, helper, event),
+            Event::QuotasSet(ref quotas) => self.quotas_set(quotas),
             Event::Reconfigured(ref config, _) => self.reconfigured(config),
             Event::StopRequested => self.stop_requested(now),
             Event::TimePassed => {}

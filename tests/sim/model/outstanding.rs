@@ -12,6 +12,9 @@ pub(super) struct Sent {
     pub(super) attempt: AttemptId,
     /// Its bytes in the channel.
     pub(super) inline_bytes: u64,
+    pub(super) cost: u64,
+    /// Parts of a nanosecond that its worker has spent on it, 2^32 each.
+    pub(super) spent: u128,
     /// If its job has its verdict: when the worker must have finished it, and its outcome.
     pub(super) free_at: Option<(Timestamp, AttemptOutcome)>,
     /// Its shard was queued again when its worker was killed.
@@ -28,6 +31,8 @@ pub(super) struct Dispatch {
     pub(super) sent: usize,
     /// When they were sent.
     pub(super) since: Timestamp,
+    /// Until when the time of the worker is divided among them.
+    pub(super) divided: Timestamp,
     /// All of them may run again and none is suspect: another dispatch may wait behind them.
     pub(super) may_lead: bool,
     /// One of their jobs was a suspect when they were sent.
@@ -40,9 +45,27 @@ pub(super) struct Dispatch {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outstanding(pub(super) Vec<Dispatch>);
 
+impl Sent {
+    /// What its worker has spent on it.
+    pub(super) fn spent(&self) -> Duration {
+        Duration::from_nanos(u64::try_from(self.spent >> 32).expect("an age"))
+    }
+}
+
 impl Dispatch {
-    /// These run beside it.
+    /// Divides the time until now among its attempts, by their cost.
+    fn divides_time(&mut self, now: Timestamp) {
+        let time = now.since(self.divided).as_nanos() << 32;
+        let cost: u128 = self.attempts.iter().map(|sent| u128::from(sent.cost)).sum();
+        for sent in &mut self.attempts {
+            sent.spent += time / cost.max(1) * u128::from(sent.cost);
+        }
+        self.divided = now;
+    }
+
+    /// These run beside it from now on.
     pub(super) fn grows_by(&mut self, other: Self) {
+        self.divides_time(other.since);
         self.attempts.extend(other.attempts);
         self.cost += other.cost;
         self.sent += other.sent;
@@ -76,12 +99,19 @@ impl Outstanding {
 
     /// Removes an attempt of the front dispatch. Attempts of the next one that were cut off have at least
     /// until `free_at`.
-    pub(super) fn answered(&mut self, attempt: AttemptId, free_at: Timestamp) -> Option<Sent> {
+    pub(super) fn answered(
+        &mut self,
+        now: Timestamp,
+        attempt: AttemptId,
+        free_at: Timestamp,
+    ) -> Option<Sent> {
         let front = self.0.first_mut()?;
         let at = front.attempts.iter().position(|sent| sent.attempt == attempt)?;
+        front.divides_time(now);
         let answered = front.attempts.remove(at);
         if front.attempts.is_empty() {
             self.0.remove(0);
+            self.0.iter_mut().for_each(|next| next.divided = now);
             self.all().filter_map(|sent| sent.free_at.as_mut()).for_each(|(at, _)| {
                 *at = free_at.max(*at);
             });
@@ -89,10 +119,18 @@ impl Outstanding {
         Some(answered)
     }
 
+    /// The worker is lost: the attempts that it ran.
+    pub(super) fn lost(&mut self, now: Timestamp) -> Vec<Sent> {
+        let Some(front) = self.0.first_mut() else { return Vec::new() };
+        front.divides_time(now);
+        front.attempts.clone()
+    }
+
     /// The supervisor did not run for `gap`.
     pub(super) fn excuse(&mut self, gap: Duration) {
         for dispatch in &mut self.0 {
             dispatch.since = dispatch.since.after(gap);
+            dispatch.divided = dispatch.divided.after(gap);
         }
         self.all().filter_map(|sent| sent.free_at.as_mut()).for_each(|(at, _)| *at = at.after(gap));
     }

@@ -67,6 +67,7 @@ impl Model {
         let ending = Role::ALL.into_iter().any(|role| self.is_ending(role));
         if ending || self.steps.is_multiple_of(STATUS_EVERY) {
             self.the_status_shows_the_true_state(core)?;
+            self.the_status_shows_what_each_principal_has(now, core)?;
         }
         Ok(())
     }

@@ -35,6 +35,7 @@ impl Model {
             self.remember(&job.request, verdict);
         }
         self.remember_verdict(id, &job, verdict);
+        self.account_of(&job.request.principal).done += 1;
         self.an_acceptance_comes_before_the_verdict(client, key)?;
         a_verdict_follows_from_the_events(id, verdict, receipt)?;
         self.a_payload_is_hashed_before_it_is_forgotten(id)?;

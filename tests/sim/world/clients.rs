@@ -1,10 +1,12 @@
 //! Clients: they submit, repeat themselves, cancel and go away.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gridpool_core::config::PoolConfig;
 use gridpool_core::event::{ClientEvent, Event, JobRequest, Release, Timestamp, Work};
 use gridpool_core::policy::PolicyTable;
+use gridpool_core::quota::{Quota, Quotas, Rate};
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{ClientId, ContentHash, DeviceId, DeviceKind, JobId, JobKey};
 use gridpool_protocol::message::Priority;
@@ -21,6 +23,8 @@ const REMEMBERED: usize = 12;
 const POISONOUS: u8 = 2;
 const HARMLESS: u8 = 8;
 const PROBE: u8 = u8::MAX;
+/// Whose probes are: it has cost no workers, and has no quota.
+const PROBER: Principal = Principal::Uid(u32::MAX);
 
 impl World {
     /// One step at `now`: a client or chance acts. Returns the event, if the core gets one.
@@ -55,6 +59,9 @@ impl World {
                 ..self.swarm.config.clone()
             };
             return Some(Event::Reconfigured(Box::new(config), PolicyTable::default()));
+        }
+        if self.rng.chance(rates.quotas) {
+            return Some(Event::QuotasSet(self.quotas()));
         }
         if self.rng.chance(rates.stops) {
             return Some(Event::StopRequested);
@@ -95,6 +102,27 @@ impl World {
             return self.cancel(client);
         }
         Some(self.submit(now, client))
+    }
+
+    /// Other quotas, for all but the principal of probes.
+    fn quotas(&mut self) -> Quotas {
+        let default = self.quota();
+        let own =
+            [Principal::Token("a".to_owned()), Principal::Uid(0)].map(|own| (own, self.quota()));
+        let mut own = BTreeMap::from(own);
+        own.insert(PROBER, Quota::default());
+        Quotas { default, own }
+    }
+
+    fn quota(&mut self) -> Quota {
+        let rng = &mut self.rng;
+        let time = Duration::from_millis(rng.pick(&[1, 20, 100]));
+        let per = Duration::from_millis(rng.pick(&[7, 100, 3_000]));
+        Quota {
+            jobs_max: rng.pick(&[None, None, Some(1), Some(3)]),
+            bytes_max: rng.pick(&[None, None, Some(100), Some(1_050)]),
+            device_time: rng.pick(&[None, None, Some(Rate { time, per })]),
+        }
     }
 
     /// The driver reports a fault, often again for each channel.
@@ -138,8 +166,7 @@ impl World {
             inline_bytes: 0,
             deadline: Duration::from_secs(600),
             idempotent: true,
-            // One that has cost no workers.
-            principal: Principal::Uid(u32::MAX),
+            principal: PROBER,
             ..self.new_request(client)
         };
         (request.job, self.submitted(now, client, request, PROBE))
@@ -282,6 +309,7 @@ impl World {
             items: self.rng.pick(&self.swarm.items),
             cost: self.rng.pick(&self.swarm.costs),
             inline_bytes: self.rng.pick(&[0, 0, 50, 100, 101, 30_000]),
+            bytes: self.rng.pick(&[0, 50, 1_000]),
             deadline: Duration::from_millis(deadline),
             priority: self.rng.pick(&[
                 Priority::High,

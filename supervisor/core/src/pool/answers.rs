@@ -20,10 +20,11 @@ impl Pool {
         let state = &mut self.roles[worker.role];
         let process = self.slots.process_mut(index);
         let answered = process.answer(now, attempt, state.limits.cancel_grace);
-        let Answered::Known { moved, .. } = answered else {
+        let Answered::Known { moved, charge, .. } = answered else {
             state.counters.stale += 1;
             return;
         };
+        self.accounts.charge(now, &charge.principal, charge.time);
         self.slots[index].worked();
         let service = self.devices.service_of(worker);
         service.worked();

@@ -50,4 +50,10 @@ impl KillBudget {
         let is_spent = |own: &&Principal| self.back_at(now, own, max).is_some();
         self.spent.keys().filter(is_spent).cloned().collect()
     }
+
+    /// How many a principal has spent.
+    pub(super) fn count(&self, now: Timestamp, principal: &Principal) -> usize {
+        let own = self.spent.get(principal);
+        own.map_or(0, |back| back.iter().filter(|&&at| at > now).count())
+    }
 }

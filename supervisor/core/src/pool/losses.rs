@@ -130,6 +130,9 @@ impl Pool {
         mut outstanding: Outstanding,
         loss: &Loss,
     ) {
+        for charge in outstanding.charges(now) {
+            self.accounts.charge(now, &charge.principal, charge.time);
+        }
         self.split_suspects(&mut outstanding, loss.kind);
         let Outstanding { front, second, .. } = outstanding;
         // The second dispatch first: a job that ends with its front shard must find its other shards in the

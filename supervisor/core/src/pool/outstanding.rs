@@ -25,6 +25,9 @@ pub(super) struct Sent {
     principal: Principal,
     /// Bytes of its payload in the channel.
     inline_bytes: u64,
+    cost: u64,
+    /// What the clock of its worker showed when it began.
+    began: u128,
     /// Set once its job has a verdict: if it is not answered by then, the pool kills the worker, with this
     /// outcome as the reason. Has an effect only in the front dispatch.
     free_at: Option<(Timestamp, AttemptOutcome)>,
@@ -56,8 +59,18 @@ impl Sent {
         principal: Principal,
         inline_bytes: u64,
     ) -> Self {
-        let since = Timestamp::default();
-        Self { attempt, shard, label, since, principal, inline_bytes, free_at: None, moved: false }
+        Self {
+            attempt,
+            shard,
+            label,
+            since: Timestamp::default(),
+            principal,
+            inline_bytes,
+            cost: 0,
+            began: 0,
+            free_at: None,
+            moved: false,
+        }
     }
 }
 
@@ -68,7 +81,7 @@ impl Dispatch {
 
     /// Adds an attempt before the dispatch is sent.
     pub(super) fn add(&mut self, sent: Sent, cost: u64, may_run_again: bool, is_suspect: bool) {
-        self.sent.push(Sent { since: self.since, ..sent });
+        self.sent.push(Sent { since: self.since, cost, ..sent });
         self.cost = self.cost.saturating_add(cost);
         self.may_lead &= may_run_again && !is_suspect;
         self.has_suspects |= is_suspect;
@@ -80,7 +93,7 @@ impl Dispatch {
     }
 
     /// Adds another dispatch, whose attempts run beside its own.
-    pub(super) fn absorb(&mut self, other: Self) {
+    fn absorb(&mut self, other: Self) {
         let Self { sent, cost, since: _, may_lead, has_suspects } = other;
         self.sent.extend(sent);
         self.cost = self.cost.saturating_add(cost);
@@ -94,21 +107,54 @@ impl Dispatch {
     }
 }
 
-/// Whether an answer was expected.
+/// What a worker has spent on an attempt that has ended, and whose it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Charge {
+    pub(super) principal: Principal,
+    pub(super) time: Duration,
+}
+
+/// The clock of a worker: what a unit of cost has had of its time. While attempts run together, each has a part
+/// of the time by its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct CostClock {
+    now: u128,
+    read: Timestamp,
+}
+
+impl CostClock {
+    /// Its unit: this part of a nanosecond.
+    const PARTS: u32 = 32;
+
+    /// Time has passed for attempts that cost so much together.
+    fn advance(&mut self, now: Timestamp, cost: u128) {
+        let passed = now.since(self.read).as_nanos() << Self::PARTS;
+        self.now += passed / cost.max(1);
+        self.read = now;
+    }
+
+    fn charge(self, sent: &Sent) -> Charge {
+        let nanos = ((self.now - sent.began) * u128::from(sent.cost)) >> Self::PARTS;
+        let time = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        Charge { principal: sent.principal.clone(), time }
+    }
+}
+
+/// Whether an answer was expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answered {
     /// The front dispatch had the attempt. `is_last`: the worker has nothing left. `moved`: the answer
     /// comes too late.
-    Known { is_last: bool, moved: bool },
+    Known { is_last: bool, moved: bool, charge: Charge },
     /// The front dispatch has no such attempt, or had its answer already.
     Unknown,
 }
 
 impl Answered {
     /// Whether the worker has nothing left.
-    pub(super) fn is_last(self) -> bool {
+    pub(super) fn is_last(&self) -> bool {
         match self {
-            Self::Known { is_last, .. } => is_last,
+            Self::Known { is_last, .. } => *is_last,
             Self::Unknown => false,
         }
     }
@@ -121,11 +167,13 @@ pub(super) struct Outstanding {
     pub(super) second: Option<Dispatch>,
     /// The suspects of the front dispatch have been split already.
     pub(super) is_split: bool,
+    clock: CostClock,
 }
 
 impl Outstanding {
     pub(super) fn new(front: Dispatch) -> Self {
-        Self { front, second: None, is_split: false }
+        let clock = CostClock { now: 0, read: front.since };
+        Self { front, second: None, is_split: false, clock }
     }
 
     /// Removes an answered attempt. After the last of the front dispatch, the second begins: its attempts
@@ -139,19 +187,40 @@ impl Outstanding {
         let Some(at) = self.front.sent.iter().position(|sent| sent.attempt == attempt) else {
             return Answered::Unknown;
         };
-        let Sent { moved, .. } = self.front.sent.remove(at);
+        self.advance(now);
+        let answered = self.front.sent.remove(at);
+        let (charge, moved) = (self.clock.charge(&answered), answered.moved);
         if !self.front.sent.is_empty() {
-            return Answered::Known { is_last: false, moved };
+            return Answered::Known { is_last: false, moved, charge };
         }
         let Some(mut next) = self.second.take() else {
-            return Answered::Known { is_last: true, moved };
+            return Answered::Known { is_last: true, moved, charge };
         };
         for sent in &mut next.sent {
+            sent.began = self.clock.now;
             sent.free_at = sent.free_at.map(|(at, why)| (at.max(now.after(grace)), why));
         }
         self.front = next;
         self.is_split = false;
-        Answered::Known { is_last: false, moved }
+        Answered::Known { is_last: false, moved, charge }
+    }
+
+    /// Adds a dispatch, whose attempts run beside the others.
+    pub(super) fn absorb(&mut self, now: Timestamp, mut other: Dispatch) {
+        self.advance(now);
+        other.sent.iter_mut().for_each(|sent| sent.began = self.clock.now);
+        self.front.absorb(other);
+    }
+
+    /// The worker is lost: what it has spent on each attempt that had begun.
+    pub(super) fn charges(&mut self, now: Timestamp) -> Vec<Charge> {
+        self.advance(now);
+        self.front.sent.iter().map(|sent| self.clock.charge(sent)).collect()
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        let cost = self.front.sent.iter().map(|sent| u128::from(sent.cost)).sum();
+        self.clock.advance(now, cost);
     }
 
     /// The attempt's job has its verdict; the worker must finish the attempt by `at`.
@@ -179,6 +248,7 @@ impl Outstanding {
 
     /// The supervisor was not running for about `gap`: extends its timeouts.
     pub(super) fn excuse(&mut self, gap: Duration) {
+        self.clock.read = self.clock.read.after(gap);
         for dispatch in [Some(&mut self.front), self.second.as_mut()].into_iter().flatten() {
             dispatch.since = dispatch.since.after(gap);
             for sent in &mut dispatch.sent {

@@ -236,7 +236,9 @@ impl Process {
         match &mut self.stage {
             Stage::Ready { .. } => self.stage = Stage::Busy(Outstanding::new(dispatch)),
             Stage::Busy(outstanding) => match concurrency {
-                Concurrency::Concurrent { .. } => outstanding.front.absorb(dispatch),
+                Concurrency::Concurrent { .. } => {
+                    outstanding.absorb(dispatch.since, dispatch);
+                }
                 Concurrency::Exclusive { .. } => {
                     let second = outstanding.second.replace(dispatch);
                     assert_eq!(second, None, "{worker} has a second dispatch already");

@@ -1,9 +1,15 @@
 //! Views of the pool: a row of `status` for each process, the work of each, the queue, and the devices that
 //! are out of service.
 
-use gridpool_protocol::ids::{DeviceId, JobId, Role, WorkerId};
-use gridpool_protocol::status::{QueueStatus, WorkerDevice, WorkerState, WorkerStatus};
+use std::collections::BTreeSet;
 
+use gridpool_protocol::ids::{DeviceId, JobId, Role, WorkerId};
+use gridpool_protocol::principal::Principal;
+use gridpool_protocol::status::{
+    PrincipalStatus, QueueStatus, WorkerDevice, WorkerState, WorkerStatus,
+};
+
+use super::accounts::{Account, Sums};
 use super::outstanding::Sent;
 use super::process::{Process, Stage};
 use super::roles::{Phase, Roles};
@@ -134,6 +140,41 @@ impl Pool {
         })
     }
 
+    /// A row for every principal that has jobs, or had some lately, or is `connected`; one for all others.
+    pub(crate) fn principals(
+        &self,
+        now: Timestamp,
+        connected: &BTreeSet<Principal>,
+    ) -> Vec<(Option<Principal>, PrincipalStatus)> {
+        let row = |principal: &Principal, account: &Account| {
+            let queued =
+                self.roles.iter().map(|(_, role)| role.queue.jobs_of(principal) as u64).sum();
+            let spent = self.kills.count(now, principal);
+            let left = self.config.kills_max.saturating_sub(spent);
+            PrincipalStatus {
+                principal: principal.to_string(),
+                queued,
+                running: account.jobs.saturating_sub(queued),
+                bytes: account.bytes,
+                kills_left: Some(u32::try_from(left).unwrap_or(u32::MAX)),
+                quota: self.accounts.quotas.of(principal).to_string(),
+                ..sums_row(account.sums)
+            }
+        };
+        let none = Account::default();
+        let known: BTreeSet<_> =
+            self.accounts.iter().map(|(who, _)| who).chain(connected).collect();
+        let own = known.into_iter().map(|who| {
+            let account = self.accounts.get(who).unwrap_or(&none);
+            (Some(who.clone()), row(who, account))
+        });
+        let others = self.accounts.others();
+        let has_others = others != Sums::default();
+        let principal = "others".to_owned();
+        let others = has_others.then(|| (None, PrincipalStatus { principal, ..sums_row(others) }));
+        own.chain(others).collect()
+    }
+
     /// When the oldest job that waits was accepted.
     pub(crate) fn waits_since(&self) -> Option<Timestamp> {
         self.jobs.iter().filter(|job| job.waits()).map(|job| job.accepted).min()
@@ -156,6 +197,16 @@ impl Pool {
     pub(crate) fn is_out(&self, id: DeviceId) -> Option<bool> {
         let device = self.devices.find(id)?;
         Some(device.services().any(|(_, service)| !service.is_open()))
+    }
+}
+
+fn sums_row(sums: Sums) -> PrincipalStatus {
+    let Sums { done, refused, device_time } = sums;
+    PrincipalStatus {
+        done,
+        refused,
+        device_s: device_time.as_secs_f64(),
+        ..PrincipalStatus::default()
     }
 }
 

@@ -31,10 +31,12 @@ impl Pool {
                 | Refusal::KeyInUse(_)
                 | Refusal::Unable(_) => {}
             }
+            self.accounts.refuse(now, &request.principal);
             return self.refuse(client, &request, refusal);
         }
         let (id, key, role) = (request.job, request.key, request.work.role());
         self.roles[role].accept(&request);
+        self.accounts.accept(now, &request);
         let shards = shard::cut(&request, self.devices_that_may_serve(role), &self.config);
         let count = shards.len();
         self.jobs.insert(Job::new(now, client, request, shards));
@@ -102,6 +104,8 @@ impl Pool {
         let limit = if let Some(at) = self.kills.back_at(now, own, config.kills_max) {
             let seconds = at.since(now).as_micros().div_ceil(1_000_000);
             Limit::Kills { back_s: u32::try_from(seconds).unwrap_or(u32::MAX) }
+        } else if let Some(quota) = self.accounts.limit(now, request) {
+            quota
         } else if self.jobs.count_of(client, role) >= config.client_jobs_max {
             Limit::ClientJobs
         } else if state.queue.jobs() >= config.queue_jobs_max {

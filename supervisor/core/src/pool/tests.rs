@@ -14,6 +14,7 @@ mod meters;
 mod models;
 mod poison;
 mod quarantine;
+mod quotas;
 mod rest;
 mod roles;
 mod rows;
@@ -269,6 +270,7 @@ impl Rig {
             items: 1,
             cost: 10,
             inline_bytes: 100,
+            bytes: 100,
             deadline: Duration::from_secs(30),
             priority: Priority::Normal,
             idempotent: true,

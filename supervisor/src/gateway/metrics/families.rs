@@ -8,6 +8,7 @@ use gridpool_protocol::ids::Role;
 use gridpool_protocol::status::WorkerState;
 
 use super::page::{Head, Kind, number};
+use super::principals::{by_principal, jobs};
 use super::sources::FamilySource::{
     Device, DeviceBy, Gateway, GatewayBy, Gpu, Model, Pool, PoolBy, Role as OfRole, RoleBy,
     RoleHistogram, Worker, WorkerBy,
@@ -45,6 +46,13 @@ families! {
             Pool(|metrics| flag(metrics.status.supervisor.draining));
         Gauge "gridpool_connections" "Open connections to the pool's socket, including this gateway's."
             Pool(|metrics| f64::from(metrics.status.supervisor.clients));
+        Counter "gridpool_socket_refused_total"
+            "Connections and messages that were refused at the pool's socket, and connections that were ended there, \
+             by reason. Jobs that were refused are gridpool_jobs_refused_total."
+            PoolBy(&["reason"], |metrics| {
+                let row = |(reason, count): (&String, &u64)| (vec![reason.clone()], number(*count));
+                metrics.status.supervisor.refused.iter().map(row).collect()
+            });
         Gauge "gridpool_arena_bytes" "Shared memory of all clients."
             Pool(|metrics| number(metrics.status.supervisor.arena_bytes));
         Gauge "gridpool_helper_up" "1 if the helper process (gateway or monitor) sends heartbeats."
@@ -74,6 +82,24 @@ families! {
             OfRole(|role| role.queue.oldest_us.map_or(0.0, seconds));
         Histogram "gridpool_job_queue_seconds" "Time of a job from acceptance to its first dispatch."
             RoleHistogram(|role| &role.queue);
+    }
+
+    "Principals: users, tokens, all addresses together" {
+        Gauge "gridpool_principal_connections" "Connections of the user to the pool's socket."
+            PoolBy(&["principal"], |metrics| by_principal(metrics, |row| f64::from(row.connections)));
+        Gauge "gridpool_principal_jobs" "Jobs without a verdict, by whether any part of them waits."
+            PoolBy(&["principal", "state"], jobs);
+        Gauge "gridpool_principal_bytes" "Bytes of the inputs and results of those jobs."
+            PoolBy(&["principal"], |metrics| by_principal(metrics, |row| number(row.bytes)));
+        Gauge "gridpool_principal_arena_bytes" "Shared memory of the user's connections."
+            PoolBy(&["principal"], |metrics| by_principal(metrics, |row| number(row.arena_bytes)));
+        Counter "gridpool_principal_jobs_done_total" "Jobs with a verdict."
+            PoolBy(&["principal"], |metrics| by_principal(metrics, |row| number(row.done)));
+        Counter "gridpool_principal_jobs_refused_total" "Submissions refused."
+            PoolBy(&["principal"], |metrics| by_principal(metrics, |row| number(row.refused)));
+        Counter "gridpool_principal_device_seconds_total"
+            "Time that workers have spent on its jobs. Jobs that run together share it by their cost."
+            PoolBy(&["principal"], |metrics| by_principal(metrics, |row| row.device_s));
     }
 
     "Attempts, by role" {

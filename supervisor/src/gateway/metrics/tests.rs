@@ -9,17 +9,19 @@ use gridpool_protocol::limits::FRAME_BYTES_MAX;
 use gridpool_protocol::message::{Reply, ServerMessage};
 use gridpool_protocol::metrics::{DeviceWork, Metrics, RestartReason};
 use gridpool_protocol::status::{
-    Counters, DeviceStatus, HttpStatus, MonitorStatus, QueueStatus, Status, SupervisorStatus,
+    Counters, DeviceStatus, HttpStatus, MonitorStatus, PrincipalStatus, QueueStatus, Status,
+    SupervisorStatus,
 };
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 
 use super::super::models::{GridModel, Model};
-use super::super::refusals::Refusals;
+use super::super::reason::Reason;
 use super::super::statistics::Statistics;
 use super::families::Family;
 use super::page::Head;
 use super::*;
 use crate::config::CPU_WORKERS_MAX;
+use crate::refusals::Refusals;
 use gridpool_core::Core;
 use gridpool_core::config::{HelperLimits, PoolConfig};
 use gridpool_core::event::{Event, Timestamp};
@@ -36,6 +38,26 @@ fn gpu(memory_total: u64) -> DeviceStatus {
         xids: 2,
         ..DeviceStatus::default()
     }
+}
+
+fn principal(name: &str, done: u64) -> PrincipalStatus {
+    PrincipalStatus { principal: name.to_owned(), done, ..PrincipalStatus::default() }
+}
+
+#[test]
+fn principals_have_few_rows_however_many_addresses_and_users_there_are() {
+    let users = (0..200).map(|uid| principal(&format!("uid {uid}"), 1));
+    let addresses = (0..200).map(|n| principal(&format!("address 10.0.0.{n}"), 1));
+    let mut metrics = fresh();
+    metrics.status.principals = addresses.chain([principal("others", 7)]).chain(users).collect();
+    let text = page(Some(&metrics)).text().unwrap();
+    let rows = rows(&text);
+    let of = |label: &str| {
+        rows[&*format!("gridpool_principal_jobs_done_total{{principal=\"{label}\"}}")]
+    };
+    assert_eq!([of("addresses"), of("uid 0"), of("others")], [200.0, 1.0, 7.0 + 138.0]);
+    let own = rows.keys().filter(|name| name.starts_with("gridpool_principal_jobs_done_total"));
+    assert_eq!(own.count(), 64);
 }
 
 fn status() -> Status {
@@ -68,6 +90,8 @@ fn complete() -> Metrics {
     metrics.status.monitor =
         Some(MonitorStatus { pid: 1, up: true, restarts: 0, ..MonitorStatus::default() });
     metrics.status.workers[0].start_us = Some(250_000);
+    metrics.status.supervisor.refused.insert("user".to_owned(), 2);
+    metrics.status.principals = vec![principal("uid 1000", 3)];
     metrics
 }
 
@@ -75,7 +99,7 @@ fn page(metrics: Option<&Metrics>) -> Page {
     let statistics = Statistics::new();
     let numbers = |model: Model| (model.name().to_owned(), statistics.of(&model).numbers());
     let models: Vec<_> = GridModel::all().map(Model::Grid).map(numbers).collect();
-    let refused = Refusals::default().counts().collect();
+    let refused = Refusals::<Reason>::default().counts().collect();
     let (requests, load) = (Requests::default(), Load { refused, ..Load::default() });
     super::page(&PageInput { metrics, requests: &requests, load: &load, models: &models })
 }

@@ -50,7 +50,7 @@ impl Connection {
     ) -> Result<(JobRequest, Arenas), String> {
         let Submission { key, work, payload, terms, principal } = submission;
         let &Terms { priority, idempotent, chaos, .. } = terms;
-        let principal = self.peer.principal(&self.user, principal.as_ref())?;
+        let principal = self.peer.principal(self.who.account, principal.as_ref())?;
         if chaos.is_some() && !self.shared.allows_chaos.load(Ordering::Relaxed) {
             return Err(NO_CHAOS.to_owned());
         }
@@ -89,6 +89,7 @@ impl Connection {
             items: known.items,
             cost: known.size.unwrap_or(Size::Model { bytes }).cost(),
             inline_bytes,
+            bytes,
             deadline: terms.deadline(),
             priority,
             idempotent,

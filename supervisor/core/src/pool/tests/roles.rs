@@ -102,6 +102,7 @@ fn submitted(job: u64, work: Work) -> Event {
         items: 1,
         cost: 1,
         inline_bytes: 0,
+        bytes: 0,
         deadline: Duration::from_secs(30),
         priority: Priority::Normal,
         idempotent: true,

@@ -1,0 +1,26 @@
+//! Why the gateway refuses a request or a connection, or ends it.
+
+use crate::refusals::reasons;
+
+reasons! {
+    /// The name is the label of the metric.
+    enum Reason says "HTTP clients are refused" {
+        BodiesFull = "bodies_full",
+        BodiesOwn = "bodies_own",
+        ConnectionsFull = "connections_full",
+        ConnectionsOwn = "connections_own",
+        ContentType = "content_type",
+        Evicted = "evicted",
+        Handshake = "handshake",
+        Host = "host",
+        RequestsFull = "requests_full",
+        RequestsOwn = "requests_own",
+        Scope = "scope",
+        SlowAnswer = "slow_answer",
+        SlowBody = "slow_body",
+        SlowHead = "slow_head",
+        Token = "token",
+        User = "user",
+        WebPage = "web_page",
+    }
+}
